@@ -188,13 +188,15 @@ typedef struct hearth_model_info {
     int32_t n_slots;           /* requests computed at once; contexts of an embedding or rerank model */
     bool has_chat_template;    /* of its own; false: chats are written in ChatML, for which it may not be trained */
     const char *chat_template; /* the template in use; "": not a chat model */
-    const char *chat_template_caps;  /* its capabilities, as llama.cpp detects them: a JSON object of booleans */
-    const char *bos_text, *eos_text; /* texts of the BOS and EOS tokens; "": none */
-    const char *weights_type;        /* llama.cpp's name of the type of most weights: "Q8_0" */
-    int32_t vocab_type;              /* llama.cpp's number of the vocabulary's type */
-    int64_t created;                 /* unix time in seconds of its last load; before the first, of reading its file */
-    bool images, sounds;             /* its messages may have: models.*.mmproj */
-    bool videos;                     /* and these: it takes images, and ffmpeg is installed */
+    const char *chat_template_caps;   /* its capabilities, as llama.cpp detects them: a JSON object of booleans */
+    const char *transcription_system; /* system message of a chat that asks for a sound to be written down; "": none */
+    const char *transcription_user;   /* what the user's message says there, before the sound; "": nothing */
+    const char *bos_text, *eos_text;  /* texts of the BOS and EOS tokens; "": none */
+    const char *weights_type;         /* llama.cpp's name of the type of most weights: "Q8_0" */
+    int32_t vocab_type;               /* llama.cpp's number of the vocabulary's type */
+    int64_t created;                  /* unix time in seconds of its last load; before the first, of reading its file */
+    bool images, sounds;              /* its messages may have: models.*.mmproj */
+    bool videos;                      /* and these: it takes images, and ffmpeg is installed */
     hearth_model_state state;
 } hearth_model_info;
 
@@ -315,6 +317,9 @@ typedef struct hearth_medium {
     const char *url;   /* where they are, in place of them: fetched while the request is prepared, where
                           models.*.media_urls or models.*.media_path allows it, and else refused; NULL: they are here */
 } hearth_medium;
+
+/* How long a sound file (WAV, MP3, FLAC) is, in seconds, as its header says. HEARTH_INVALID: it is none. */
+HEARTH_API int hearth_sound_seconds(const void *bytes, size_t len, double *seconds, hearth_error *error);
 
 /* One request: one prompt, one reply. The prompt is exactly one of messages_json, text, tokens, parts. Start
  * from hearth_params_default(), where nothing is given; hearth_submit() copies everything, unless it is shared. */

@@ -81,6 +81,10 @@ const char *chat_template_source(const struct chat_template *template_);
  * or it is invalid. free() it. */
 char *chat_capabilities(const struct chat_template_params *params);
 
+/* What a chat says that asks for a sound to be written down, as llama.cpp has it for such a template: a system message
+ * and the text before the sound. Both may be ""; free() them. */
+void chat_transcription_texts(const struct chat_template_params *params, char **system, char **user);
+
 /* Parses and checks messages, tools, schema and arguments of the request, once for all calls that follow:
  * request.parsed. On success the caller has *parsed to close, else it is NULL. HEARTH_INVALID where something is
  * malformed, with the field's name; HEARTH_UNSUPPORTED for parts that are not text, where the request refuses them. */

@@ -231,6 +231,19 @@ char *chat_capabilities(const struct chat_template_params *params)
     return mem_strdup(caps.dump().c_str());
 }
 
+void chat_transcription_texts(const struct chat_template_params *params, char **system, char **user)
+{
+    common_chat_prompt_preset preset;
+    chat::silence_llama_log();
+    chat::guarded(nullptr, "chat_template", chat::compile_error_message, [&] {
+        if (params->source[0] == '\0') return;
+        preset = common_chat_get_asr_prompt(
+            common_chat_templates_init(nullptr, params->source, params->bos, params->eos).get());
+    });
+    *system = mem_strdup(preset.system.c_str());
+    *user = mem_strdup(preset.user.c_str());
+}
+
 const char *chat_template_source(const struct chat_template *template_)
 {
     return template_->compiled->source().c_str();

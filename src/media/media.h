@@ -86,6 +86,9 @@ struct media_sound_limits {
     uint32_t most_seconds; /* of what the file holds */
 };
 
+/* How long the sound is, as its header says. HEARTH_INVALID: it is no sound, or a damaged one. */
+int media_sound_measure(const struct media_bytes *bytes, double *seconds, hearth_error *error);
+
 /* Decodes the sound, mixes its channels to one and resamples it. */
 int media_sound_decode(const struct media_bytes *bytes, const struct media_sound_limits *limits,
                        struct media_sound *sound, hearth_error *error);

@@ -121,22 +121,48 @@ static int resample(struct mix *mix, int from, uint32_t to, hearth_error *error)
                      fault == 0 ? "it is too short" : src_strerror(fault));
 }
 
-int media_sound_decode(const struct media_bytes *bytes, const struct media_sound_limits *limits,
-                       struct media_sound *sound, hearth_error *error)
+/* ---- Whole files ---- */
+
+/* Reads the header. NULL with HEARTH_INVALID; else `source` must live as long as the file. */
+static SNDFILE *open_sound(struct source *source, SF_INFO *info, hearth_error *error)
 {
     static SF_VIRTUAL_IO io = {
         .get_filelen = source_len, .seek = source_seek, .read = source_read, .tell = source_tell};
+    enum media_format format = media_format_of(&source->bytes);
+    *info = (SF_INFO){0};
+    if (media_kind_of(format) != MEDIA_AUDIO) {
+        error_set(error, HEARTH_INVALID, "a %s is no sound: WAV, MP3 and FLAC are", media_format_name(format));
+        return NULL;
+    }
+    SNDFILE *file = sf_open_virtual(&io, SFM_READ, info, source);
+    if (file == NULL)
+        error_set(error, HEARTH_INVALID, "the %s is damaged or cut off: %s", media_format_name(format),
+                  sf_strerror(NULL));
+    return file;
+}
+
+int media_sound_measure(const struct media_bytes *bytes, double *seconds, hearth_error *error)
+{
     struct source source = {.bytes = *bytes};
-    enum media_format format = media_format_of(bytes);
-    SF_INFO info = {0};
+    SF_INFO info;
+    SNDFILE *file = open_sound(&source, &info, error);
+    if (file == NULL) return HEARTH_INVALID;
+    sf_close(file);
+    if (info.samplerate < 1 || info.frames < 1)
+        return error_set(error, HEARTH_INVALID, "the sound is empty, damaged or cut off");
+    *seconds = (double)info.frames / info.samplerate;
+    return HEARTH_OK;
+}
+
+int media_sound_decode(const struct media_bytes *bytes, const struct media_sound_limits *limits,
+                       struct media_sound *sound, hearth_error *error)
+{
+    struct source source = {.bytes = *bytes};
+    SF_INFO info;
     struct mix mix = {0};
     *sound = (struct media_sound){0};
-    if (media_kind_of(format) != MEDIA_AUDIO)
-        return error_set(error, HEARTH_INVALID, "a %s is no sound: WAV, MP3 and FLAC are", media_format_name(format));
-    SNDFILE *file = sf_open_virtual(&io, SFM_READ, &info, &source);
-    if (file == NULL)
-        return error_set(error, HEARTH_INVALID, "the %s is damaged or cut off: %s", media_format_name(format),
-                         sf_strerror(NULL));
+    SNDFILE *file = open_sound(&source, &info, error);
+    if (file == NULL) return HEARTH_INVALID;
     int rc = check_info(&info, limits, error);
     if (rc == HEARTH_OK) rc = read_mixed(file, &info, limits, &mix, error);
     sf_close(file);

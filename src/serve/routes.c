@@ -16,6 +16,7 @@
 #include "serve/native/props.h"
 #include "serve/ollama/ollama.h"
 #include "serve/openai/openai.h"
+#include "serve/openai/transcription.h"
 #include "serve/responses/conversations.h"
 #include "serve/responses/responses.h"
 #include "serve/status/cache_routes.h"
@@ -54,6 +55,8 @@ static const struct route {
     {"DELETE", "/v1/conversations/{id}", conversations_delete, false, KEYS_CHAT, errors_put},
     {"POST", "/v1/messages", anthropic_messages, true, KEYS_CHAT, anthropic_put_error},
     {"POST", "/v1/messages/count_tokens", anthropic_count_tokens, true, KEYS_CHAT, anthropic_put_error},
+    {"POST", "/v1/audio/transcriptions", transcription_create, true, KEYS_CHAT, errors_put},
+    {"POST", "/audio/transcriptions", transcription_create, true, KEYS_CHAT, errors_put},
     {"POST", "/v1/embeddings", embeddings_openai, true, KEYS_EMBEDDINGS, errors_put},
     {"POST", "/embeddings", embeddings_native, true, KEYS_EMBEDDINGS, errors_put},
     {"POST", "/embedding", embeddings_native, true, KEYS_EMBEDDINGS, errors_put},
@@ -219,12 +222,18 @@ static bool is_limited(const struct found *found)
     return found->route != NULL && strcmp(found->route->method, "POST") == 0;
 }
 
+/* Files come in forms. */
+static enum cors_body body_of(const struct found *found)
+{
+    return found->route != NULL && found->route->handler == transcription_create ? CORS_FORM : CORS_JSON;
+}
+
 /* Checks the request's origin, host, API key, and the key's rate limit. */
 static int check_access(const struct server *server, const struct http_request *http, const struct found *found,
                         const struct key **key, hearth_error *error)
 {
     *key = NULL;
-    int rc = cors_check(server->cors, http, error);
+    int rc = cors_check(server->cors, http, body_of(found), error);
     if (rc == HEARTH_OK && server->hosts != NULL) rc = hosts_check(server->hosts, http, error);
     if (rc == HEARTH_OK) rc = access_check(server, http, grant_of(found, http), key, error);
     if (rc == HEARTH_OK && is_limited(found)) rc = ratelimit_check(server->ratelimits, *key, error);

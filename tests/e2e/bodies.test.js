@@ -8,6 +8,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { Gaps } from './lib/gaps.js';
 import { setTimeout as pause } from 'node:timers/promises';
 import { join } from 'node:path';
+import { wav } from './lib/media.js';
 import { smallModel } from './lib/models.js';
 import { serve, temporaryFolder } from './lib/server.js';
 import { tokens, within } from './lib/wait.js';
@@ -55,9 +56,13 @@ const alike = (n) => JSON.stringify({
   tools: [{ type: 'function', function: { name: 'f', description: `${'<'.repeat(n)}|`, parameters: {} } }],
 });
 const big = 30 * MiB;
+const transcriptions = '/v1/audio/transcriptions';
+const form = 'multipart/form-data; boundary=b';
+const file = '--b\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n';
+const sound = Buffer.concat([Buffer.from(file), Buffer.from(wav(), 'base64')]);
 
 // [what, route, body, status, more]: `status` of the answer; `send` sends the body in a way of
-// its own.
+// its own, `type` is its Content-Type if it is not JSON.
 const rows = [
   ['empty objects', chat, () => list(big, '{"messages":[', '{}', ']}'), 413],
   ['empty objects', chat, () => list(3 * MiB, '{"messages":[', '{}', ']}'), 413],
@@ -136,6 +141,14 @@ const rows = [
   ['items of a response', '/v1/responses', () => list(3 * MiB, '{"input":[', '{"role":"user","content":"a"}', ']}'), 413],
   ['fields nobody knows', chat, () => fill(big, `${short},"x":"`, 'x', '"}'), 200],
   ['one byte a chunk', chat, () => say(MiB / 2, 'a b '), 400, { send: 'trickle' }],
+  ['a form with a file that is no sound', transcriptions, () => fill(big, file, 'file', '\r\n--b--'), 400, { type: form }],
+  ['a form with a sound', transcriptions, () => fill(big, sound, '\0\0', '\r\n--b--'), 400, { type: form }],
+  ['a form that almost ends, again and again', transcriptions, () => fill(big, file, '\r\n--', ''), 400, { type: form }],
+  ['a form of small parts', transcriptions, () => fill(big, '', '--b\r\nContent-Disposition: form-data; name=x\r\n\r\n1\r\n', '--b--'),
+    400, { type: form }],
+  ['a form with a large text', transcriptions, () => fill(big,
+    Buffer.concat([sound, Buffer.from('\r\n--b\r\nContent-Disposition: form-data; name=prompt\r\n\r\n')]), 'word ', '\r\n--b--'), 400, { type: form }],
+  ['a form with a long header', transcriptions, () => fill(big, '--b\r\nX: ', 'x', ''), 400, { type: form }],
   ['inputs of an embedding', '/v1/embeddings', () => list(big, '{"input":[', `"${'word '.repeat(2900)}"`, ']}'), 400],
   ['one long input, to be cut', '/v1/embeddings', () => fill(big, '{"truncate":true,"input":"', 'word ', '"}'), 200],
   ['one input below the limit, to be cut', '/v1/embeddings', () => fill(3 * MiB, '{"truncate":true,"input":"', 'word ',
@@ -162,14 +175,14 @@ async function trickle(client, path, body) {
   return reply.status;
 }
 
-async function measure([what, path, make, expected, { send } = {}]) {
+async function measure([what, path, make, expected, { send, type } = {}]) {
   const body = make();
   await gaps.mark();
   reset(server.pid);
   const before = status(server.pid, 'VmRSS');
   const from = performance.now();
   const got = await within(120, `${what} is answered`, send === 'trickle' ? trickle(server.client, path, body)
-    : server.client.post(path, body).then((reply) => reply.status));
+    : server.client.post(path, body, type && { headers: { 'Content-Type': type } }).then((reply) => reply.status));
   const row = { what, path, size: body.length, status: got, expected, took: performance.now() - from };
   row.gap = await gaps.largest();
   row.peak = status(server.pid, 'VmHWM') - before;

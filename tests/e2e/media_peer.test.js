@@ -46,6 +46,47 @@ function withFfprobe() {
   return { PATH: `${folder}:${withFfmpeg.PATH}` };
 }
 
+// A form with a sound, and the answer of a server to it.
+async function transcribe(client, hertz, fields) {
+  const form = new FormData();
+  form.append('file', new File([Buffer.from(wav(hertz, 16000), 'base64')], 'a.wav'));
+  for (const [name, value] of Object.entries({ temperature: '0', max_tokens: '8', ...fields })) form.append(name, value);
+  const request = new Request('http://localhost', { method: 'POST', body: form });
+  const reply = await client.fetch('POST', '/v1/audio/transcriptions', {
+    body: Buffer.from(await request.arrayBuffer()), headers: { 'Content-Type': request.headers.get('content-type') },
+  });
+  assert.equal(reply.status, 200, reply.text);
+  return reply.json;
+}
+
+// llama.cpp asks for a transcription in its own way where a template is LFM2's, which it knows by two words in it.
+const chatml = '{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}';
+const asking = { 'its own template': null, 'a template like LFM2\'s': `{# <|tool_list_start|><|tool_list_end|> #}${chatml}` };
+
+for (const [name, template] of Object.entries(asking)) {
+  test(`transcriptions with ${name}`, async (t) => {
+    const mmproj = projectorFor(demo, 'audio');
+    const file = join(temporaryFolder(), 'template.jinja');
+    if (template) writeFileSync(file, template);
+    const models = { path: demo, mmproj, context_window: 2048, n_seq_max: 1, cache_min_tokens: 0, cache_type_k: 'f32', cache_type_v: 'f32',
+      flash_attention: 'off', ...(template && { jinja_file: file }) };
+    const hearth = await serve({ t, models });
+    const llama = await peer(t, demo, ['--mmproj', mmproj, '-c', '2048', '-np', '1', '-ub', '2048', '-fa', 'off', '-ctk', 'f32', '-ctv', 'f32',
+      ...(template ? ['--chat-template-file', file] : [])]);
+    for (const [hertz, fields] of [[300, {}], [500, { language: 'de' }], [700, { prompt: 'Names: Ottilie, Heinrich.' }],
+      [900, { prompt: 'A town?', language: 'en' }]]) {
+      const mine = await transcribe(hearth.client, hertz, fields);
+      const its = await transcribe(llama, hertz, fields);
+      const what = JSON.stringify([fields, mine, its]);
+      assert.ok(its.text.length > 0, what);
+      assert.equal(mine.text, its.text, what);
+      assert.equal(mine.usage.input_tokens, its.usage.input_tokens, what);
+      assert.equal(mine.usage.output_tokens, its.usage.output_tokens, what);
+    }
+    await hearth.stop();
+  });
+}
+
 // Returns how many tokens were compared: llama-server joins tokens that are parts of a character, none behind them is.
 function expectSame(mine, its, what) {
   const isPart = ({ bytes }) => bytes.some((byte) => byte > 127);

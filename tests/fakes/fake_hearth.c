@@ -52,7 +52,7 @@ static struct {
     hearth_embedding *embeddings[MAX_EMBEDDINGS];
     bool hold_embeddings;
     hearth instance;
-    bool drained, log_reopened, hold_load, stop;
+    bool drained, log_reopened, hold_load, stop, sounds;
     float progress; /* < 0: none to report */
     pthread_t player;
     size_t n, n_played, n_unloads;
@@ -333,10 +333,15 @@ void fake_reset(void)
     fake.hold_embeddings = false;
     fake.n = fake.n_played = fake.n_settings = fake.n_unloads = 0;
     fake.script = NULL;
-    fake.hold_load = fake.drained = fake.log_reopened = fake.stop = false;
+    fake.hold_load = fake.drained = fake.log_reopened = fake.stop = fake.sounds = false;
     fake.progress = -1;
     fake.load_error = fake.submit_error = (hearth_error){0};
     unlock();
+}
+
+void fake_take_sounds(bool take)
+{
+    fake.sounds = take;
 }
 
 void fake_set(const char *key, const char *value)
@@ -623,12 +628,23 @@ bool hearth_model(const hearth *instance, size_t index, hearth_model_info *info)
                                 .created = 1700000000,
                                 .chat_template = "{{ \"x\" }}",
                                 .chat_template_caps = "{\"supports_tools\":false}",
+                                .transcription_system = "",
+                                .transcription_user = "Write it down:",
+                                .sounds = fake.sounds,
                                 .vocab_type = 2,
                                 .bos_text = "<s>",
                                 .eos_text = "</s>",
                                 .weights_type = "Q4_K - Medium",
                                 .state = HEARTH_MODEL_LOADED};
     return true;
+}
+
+/* Files that begin as WAV files do are sounds of a second and a half. */
+int hearth_sound_seconds(const void *bytes, size_t len, double *seconds, hearth_error *error)
+{
+    *seconds = 1.5;
+    if (len >= 4 && memcmp(bytes, "RIFF", 4) == 0) return HEARTH_OK;
+    return error_set(error, HEARTH_INVALID, "a text is no sound");
 }
 
 int32_t hearth_find_model(const hearth *instance, const char *name, hearth_error *error)

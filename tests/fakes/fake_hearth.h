@@ -15,6 +15,7 @@ void fake_reset(void);
 /* ---- Configuration, loading, faults ---- */
 
 void fake_set(const char *key, const char *value); /* hearth_config_get(); both are borrowed */
+void fake_take_sounds(bool take);                  /* whether the model has a projector for sound; not at first */
 void fake_hold_load(bool hold);                    /* hearth_load() waits until fake_hold_load(false) */
 void fake_load_progress(float fraction);           /* the held load calls its progress function with it, once */
 void fake_fail_load(hearth_code code, const char *message);

@@ -145,9 +145,13 @@ static void read_texts(struct model_facts *facts, const struct config_model *con
     facts->chat_template = template_ != NULL ? template_ : mem_strdup("");
     facts->bos_text = mem_strdup(info->bos_text);
     facts->eos_text = mem_strdup(info->eos_text);
-    facts->chat_template_caps = chat_capabilities(
-        &(struct chat_template_params){.source = facts->chat_template, .bos = facts->bos_text, .eos = facts->eos_text});
+    const struct chat_template_params source = {
+        .source = facts->chat_template, .bos = facts->bos_text, .eos = facts->eos_text};
+    facts->chat_template_caps = chat_capabilities(&source);
+    chat_transcription_texts(&source, &facts->transcription_system, &facts->transcription_user);
     facts->info.chat_template_caps = facts->chat_template_caps;
+    facts->info.transcription_system = facts->transcription_system;
+    facts->info.transcription_user = facts->transcription_user;
     facts->info.chat_template = facts->chat_template;
     facts->info.bos_text = facts->bos_text;
     facts->info.eos_text = facts->eos_text;
@@ -175,6 +179,8 @@ void entry_release(struct model_entry *entry)
     adapters_close(entry->adapters);
     free(entry->facts.chat_template);
     free(entry->facts.chat_template_caps);
+    free(entry->facts.transcription_system);
+    free(entry->facts.transcription_user);
     free(entry->facts.bos_text);
     free(entry->facts.eos_text);
     params_free(entry->facts.defaults);

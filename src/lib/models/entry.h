@@ -22,7 +22,7 @@ struct model_facts {
     hearth_model_type type;
     char architecture[64], description[128];
     char *chat_template, *bos_text, *eos_text; /* "": none */
-    char *chat_template_caps;
+    char *chat_template_caps, *transcription_system, *transcription_user;
     hearth_params *defaults; /* only its sampling is used: the values of parameters that a request does not give */
     hearth_model_info info;  /* its strings belong to the configuration, are constant, or are those above */
     uint64_t bytes;          /* estimated memory of weights and KV cells */

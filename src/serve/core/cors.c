@@ -6,6 +6,7 @@
 #include "base/host.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "http/multipart.h"
 #include "serve/core/errors.h"
 
 #include <stdlib.h>
@@ -110,8 +111,8 @@ static bool is_allowed(const struct cors *cors, const char *origin, const char *
 
 /* ---- Content types ---- */
 
-/* Browsers send forms and plain text of any page without a preflight. No route reads those, so only JSON, which
- * needs a preflight, is accepted. */
+/* Browsers send forms and plain text of any page without a preflight. But for files, which are sent in forms, no route
+ * reads those, so only JSON, which needs a preflight, is accepted. */
 static bool is_json(const char *type)
 {
     static const char json[] = "application/json", suffix[] = "+json";
@@ -120,7 +121,15 @@ static bool is_json(const char *type)
     return len > tail && starts_with(type, "application/") && strncasecmp(type + len - tail, suffix, tail) == 0;
 }
 
-int cors_check(const struct cors *cors, const struct http_request *http, hearth_error *error)
+/* A form comes from any page, but browsers name the page's origin with it: that alone keeps foreign ones out. */
+static int check_type(enum cors_body body, const char *type, hearth_error *error)
+{
+    if (body == CORS_FORM ? multipart_is_form(type) : is_json(type)) return HEARTH_OK;
+    return error_set(error, ERRORS_MEDIA_TYPE, "a web page must send its body with the header 'Content-Type: %s'",
+                     body == CORS_FORM ? "multipart/form-data" : "application/json");
+}
+
+int cors_check(const struct cors *cors, const struct http_request *http, enum cors_body body, hearth_error *error)
 {
     const char *origin = http_header(http, "Origin");
     if (origin == NULL) return HEARTH_OK;
@@ -131,10 +140,8 @@ int cors_check(const struct cors *cors, const struct http_request *http, hearth_
         return error_set(error, ERRORS_ORIGIN,
                          "web pages of this origin may not use this server: add it to server.allowed_origins");
     }
-    if (strcmp(http_method(http), "POST") == 0 && !is_json(http_header(http, "Content-Type")))
-        return error_set(error, ERRORS_MEDIA_TYPE,
-                         "a web page must send its body with the header 'Content-Type: application/json'");
-    return HEARTH_OK;
+    if (strcmp(http_method(http), "POST") != 0) return HEARTH_OK;
+    return check_type(body, http_header(http, "Content-Type"), error);
 }
 
 /* ---- Headers ---- */

@@ -13,9 +13,11 @@ struct cors;
 struct cors *cors_open(const char *allowed);
 void cors_close(struct cors *cors);
 
-/* HEARTH_OK if the request has no Origin, or an allowed one and a body type that browsers send only after a
- * preflight. */
-int cors_check(const struct cors *cors, const struct http_request *http, hearth_error *error);
+/* What a route's bodies are: JSON, which browsers send after a preflight only, or forms, which they send at once. */
+enum cors_body { CORS_JSON, CORS_FORM };
+
+/* HEARTH_OK if the request has no Origin, or an allowed one and a body of the route's type. */
+int cors_check(const struct cors *cors, const struct http_request *http, enum cors_body body, hearth_error *error);
 
 /* Sets the headers that let an allowed page read the answer; and those of the answer to a preflight, which let it
  * send its request. */

@@ -140,8 +140,9 @@ static void finish_exchange(struct exchange *ex)
     struct call *call = ex->call;
     struct buf body = {0};
     ex->dialect->whole(ex->state, ex->answers, ex->n, &body);
+    const char *type = ex->dialect->whole_type;
     close_exchange(ex);
-    call_reply(call, 200, "application/json", &body);
+    call_reply(call, 200, type != NULL ? type : "application/json", &body);
 }
 
 /* ---- Events ---- */

@@ -32,6 +32,7 @@ struct dialect {
     void (*broken)(void *state, const hearth_error *error, struct buf *out);
     void (*ping)(void *state, struct buf *out); /* keep-alive of an idle stream; NULL: an SSE comment line */
     const char *stream_type;                    /* content type of a stream; NULL: server-sent events */
+    const char *whole_type;                     /* and of an answer that is not streamed; NULL: JSON */
     /* The body of an answer that is not streamed. */
     void (*whole)(void *state, const struct answer *answers, size_t n, struct buf *out);
     /* The body of an HTTP error. */

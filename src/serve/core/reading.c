@@ -26,7 +26,8 @@ struct reading_job {
     const struct reading_form *form;
     const struct server *server;
     struct buf body;
-    char *owner;    /* owner of the call's API key */
+    char *owner; /* owner of the call's API key */
+    char *content_type;
     size_t counted; /* bytes of the body, in the sum of all bodies */
     void *request;  /* the parsed request; NULL: `error` says why not */
     size_t size;
@@ -53,6 +54,7 @@ static void free_job(struct reading_job *job)
 {
     buf_release(&job->body);
     free(job->owner);
+    free(job->content_type);
     free(job);
 }
 
@@ -88,8 +90,10 @@ static void cancel_job(void *ud)
 static void read_body(struct reading_job *job)
 {
     const struct reading_form *form = job->form;
-    struct reading_caller caller = {
-        .stored = job->server->stored, .owner = job->owner, .max_bytes = job->server->max_body};
+    struct reading_caller caller = {.content_type = job->content_type,
+                                    .stored = job->server->stored,
+                                    .owner = job->owner,
+                                    .max_bytes = job->server->max_body};
     job->request = form->read_with != NULL ? form->read_with(&job->body, &caller, &job->error)
                                            : form->read(&job->body, &job->error);
     if (job->request != NULL) job->size = job->form->size(job->request);
@@ -189,6 +193,7 @@ void reading_start(struct call *call, const struct reading_form *form)
     job->counted = job->body.len;
     job->server = call->server;
     job->owner = mem_strdup(call->owner);
+    job->content_type = mem_strdup(http_header(call->http, "Content-Type"));
     if (job->body.len > READ_AT_ONCE || form->read_with != NULL) {
         http_watch(call->http, cancel_job, job);
         enqueue(reading, job);

@@ -12,8 +12,10 @@
 
 struct stored;
 
-/* The sender of a body, for forms whose bodies may refer to stored responses. */
+/* The sender of a body, for forms whose bodies may refer to stored responses, and the type of the body, for those that
+ * are not JSON. */
 struct reading_caller {
+    const char *content_type; /* NULL: none was given */
     struct stored *stored;
     const char *owner; /* of the API key, as in struct call */
     size_t max_bytes;  /* bytes of stored items that one body may add to its prompt */
@@ -24,8 +26,8 @@ struct reading_form {
     /* Parses the body to a request of the route's own kind; NULL with the error. It may release the body early. Runs
      * on the reading thread or, if the body is small, on the HTTP thread. */
     void *(*read)(struct buf *body, hearth_error *error);
-    /* Instead of `read`, for bodies that may refer to stored responses. These may be long, so that such a body is
-     * never parsed on the HTTP thread. */
+    /* Instead of `read`, for bodies that may refer to stored responses, or hold files. These may be long, so that such
+     * a body is never parsed on the HTTP thread. */
     void *(*read_with)(struct buf *body, const struct reading_caller *caller, hearth_error *error);
     /* Bytes that the parsed request takes. They count in the sum of all bodies until the call, or the exchange that
      * takes it over, has ended. Same thread as `read`. */

@@ -122,6 +122,11 @@ void uploads_take(struct uploads *uploads, json_t *text, const char *field)
                                   .fault = good ? NULL : error.message});
 }
 
+void uploads_take_file(struct uploads *uploads, void *bytes, size_t len, const char *field)
+{
+    add(uploads, &(hearth_medium){.bytes = bytes, .len = len, .field = field});
+}
+
 /* ---- Content parts ---- */
 
 json_t *uploads_part(const struct uploads *uploads, const char *as)

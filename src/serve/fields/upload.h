@@ -1,7 +1,7 @@
 /* What clients upload within a body: the data of images, sounds and documents, in base64, as it is or within a data
- * URL, or URLs of them. Here it becomes the bytes that hearth_params.media has, and the client's content part the one
- * that names them. What a file is, its bytes decide, later and elsewhere: neither "format" nor a data URL's type is
- * believed.
+ * URL, or the bytes themselves, in a form, or URLs of them. Here it becomes the bytes that hearth_params.media has, and
+ * the client's content part the one that names them. What a file is, its bytes decide, later and elsewhere: neither
+ * "format" nor a data URL's type is believed.
  *
  * A URL stays one: whether it is fetched, the model's configuration says.
  *
@@ -26,6 +26,9 @@ size_t uploads_size(const struct uploads *uploads); /* bytes */
 
 /* Decodes `text`, a JSON string, which is empty afterwards. `field` names it in the client's body. */
 void uploads_take(struct uploads *uploads, json_t *text, const char *field);
+
+/* Takes a file over that came as bytes, allocated, in a part of a form. */
+void uploads_take_file(struct uploads *uploads, void *bytes, size_t len, const char *field);
 
 /* The content part that names the last one taken; `as`: "image_url", "input_audio", "input_video", "file". */
 json_t *uploads_part(const struct uploads *uploads, const char *as);

@@ -474,6 +474,24 @@ static void a_templates_capabilities_are_reported(void **state)
     free(source);
 }
 
+static void a_transcription_is_asked_for_as_llama_cpp_does(void **state)
+{
+    (void)state;
+    char *lfm2 = file_text("LFM2-8B-A1B.jinja");
+    const char *const rows[][3] = {
+        {CHATML, "", "Transcribe audio to text"}, {lfm2, "Perform ASR.", ""}, {"", "", ""}, {"{% if", "", ""}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *system, *user;
+        chat_transcription_texts(&(struct chat_template_params){.source = rows[i][0], .bos = "<s>", .eos = "</s>"},
+                                 &system, &user);
+        assert_string_equal(system, rows[i][1]);
+        assert_string_equal(user, rows[i][2]);
+        free(system);
+        free(user);
+    }
+    free(lfm2);
+}
+
 static void deep_nesting_is_refused_before_it_exhausts_the_stack(void **state)
 {
     (void)state;
@@ -675,6 +693,7 @@ int main(void)
         cmocka_unit_test(each_malformed_message_names_its_field),
         cmocka_unit_test(a_note_replaces_parts_that_are_not_text),
         cmocka_unit_test(a_templates_capabilities_are_reported),
+        cmocka_unit_test(a_transcription_is_asked_for_as_llama_cpp_does),
         cmocka_unit_test(deep_nesting_is_refused_before_it_exhausts_the_stack),
         cmocka_unit_test(a_role_that_the_template_drops_is_refused),
         cmocka_unit_test(what_the_template_raises_is_the_message),

@@ -28,6 +28,9 @@ static void expect_sine(int format, int rate, int channels)
     assert_int_equal(sound.rate, RATE);
     assert_in_range(sound.n, RATE * 149 / 100, RATE * 160 / 100); /* MP3 is padded to whole frames */
     assert_true(purity(&sound) > 0.98);
+    double seconds = 0;
+    assert_int_equal(media_sound_measure(&bytes, &seconds, &error), HEARTH_OK);
+    assert_true(seconds > 1.49 && seconds < 1.6);
     free(sound.samples);
     buf_release(&file);
 }
@@ -48,6 +51,9 @@ static void expect_refused(const struct buf *file, int code, const char *says)
     struct media_bytes bytes = bytes_of(file);
     struct media_sound sound;
     hearth_error error = {0};
+    double seconds;
+    int rc = media_sound_measure(&bytes, &seconds, &error);
+    assert_true(rc == HEARTH_OK || rc == HEARTH_INVALID); /* a header may promise what the file has not */
     assert_int_equal(media_sound_decode(&bytes, &limits, &sound, &error), code);
     if (strstr(error.message, says) == NULL) fail_msg("%s", error.message);
     assert_null(sound.samples);

@@ -258,6 +258,31 @@ static void a_body_that_any_page_could_send_is_refused_to_pages(void **state)
     assert_int_equal(fake_submitted(), n_good);
 }
 
+/* Where files are uploaded a page sends a form, and no page of another site does: here its body is none. */
+static void a_form_is_taken_from_allowed_pages_where_files_are_uploaded(void **state)
+{
+    static const char page[] = "http://localhost:3000", host[] = "localhost",
+                      form[] = "multipart/form-data; boundary=b";
+    static const struct row rows[] = {
+        {page, host, form, 400, true, "does not begin with the boundary"},
+        {NULL, host, form, 400, false, "does not begin with the boundary"},
+        {"https://chat.example.org", host, form, 403, false, "origin_not_allowed"},
+        {"null", host, form, 403, false, "origin_not_allowed"},
+        {"http://localhost.evil.example", host, form, 403, false, "origin_not_allowed"},
+        {"http://evil.example", "evil.example", form, 403, true, "host_not_allowed"}, /* DNS rebinding */
+        {page, host, "multipart/form-data2; boundary=b", 415, true, "multipart/form-data"},
+        {page, host, "multipart/mixed; boundary=b", 415, true, "multipart/form-data"},
+        {page, host, "application/x-www-form-urlencoded", 415, true, "multipart/form-data"},
+        {page, host, "application/json", 415, true, "multipart/form-data"},
+        {page, host, "text/plain", 415, true, "multipart/form-data"},
+        {page, host, NULL, 415, true, "multipart/form-data"},
+    };
+    start(*state);
+    CHECK(*state, "POST", "/v1/audio/transcriptions", rows);
+    CHECK(*state, "POST", "/audio/transcriptions", rows);
+    assert_int_equal(fake_submitted(), 0);
+}
+
 static void an_empty_post_of_a_page_is_a_body_too(void **state)
 {
     static const char head[] = "POST /slots/0?action=erase HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n";
@@ -525,6 +550,7 @@ int main(void)
         ROW(a_preflight_is_answered_to_pages_that_may_ask),
         ROW(a_preflight_repeats_what_the_page_names),
         ROW(a_body_that_any_page_could_send_is_refused_to_pages),
+        ROW(a_form_is_taken_from_allowed_pages_where_files_are_uploaded),
         ROW(an_empty_post_of_a_page_is_a_body_too),
         ROW(a_foreign_page_is_refused_before_its_body_is_read),
         ROW(the_refusal_has_the_form_of_the_api),
