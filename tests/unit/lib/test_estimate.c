@@ -23,7 +23,7 @@ static struct estimate estimate_with(const char *type_k, const char *type_v, int
         .type_k = k, .type_v = v, .window = WINDOW, .n_seq = (int32_t)slots, .n_batch = 2048, .n_ubatch = 512};
     struct llm_model_info info = {
         .n_layer = LAYERS, .n_head_kv = heads, .n_embd_head_k = HEAD, .n_embd_head_v = HEAD, .size_bytes = 9000000000U};
-    return estimate_memory(&context, &info);
+    return estimate_memory(&(struct config_model){.mmproj = NULL}, &context, &info);
 }
 
 static void assert_bytes(double got, double expected)
