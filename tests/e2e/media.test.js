@@ -115,7 +115,7 @@ describe('an image', () => {
   });
 
   test('what cannot be read is refused with its place', async () => {
-    const rows = [['https://example.com/a.png', 'allow them with models.*.media_urls'], ['file:///etc/passwd', 'models.*.media_path'], ['data:image/png;base64,aGVsbG8=', 'unknown type'],
+    const rows = [['http://127.0.0.1:1/a.png', 'allow them with models.*.media_urls'], ['file:///etc/passwd', 'models.*.media_path'], ['data:image/png;base64,aGVsbG8=', 'unknown type'],
       [`data:image/png;base64,${png(6).slice(0, 200)}`, 'PNG'], ['data:image/png;base64,*', 'is not base64']];
     for (const [address, says] of rows) {
       const { status, json } = await server.client.post('/v1/chat/completions', {

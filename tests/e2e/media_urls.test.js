@@ -15,7 +15,7 @@ const MIB = 1 << 20;
 const waiting = new Set(); // answers that never come
 let paths; // that were asked for
 
-const site = createServer((request, response) => {
+const answer = (request, response) => {
   const { pathname, searchParams } = new URL(request.url, 'http://site');
   paths.push(request.url);
   const [, what, number] = pathname.split('/');
@@ -26,7 +26,9 @@ const site = createServer((request, response) => {
   else if (what === 'endless') { response.writeHead(200); const more = () => { while (response.write(Buffer.alloc(65536))); response.once('drain', more); }; more(); }
   else if (what === 'hang') waiting.add(response);
   else response.writeHead(404).end();
-});
+};
+const site = createServer(answer);
+const beside = createServer(answer); // the same at an address that the configuration does not name
 
 const start = (options = {}) => serve({
   ...options,
@@ -41,6 +43,8 @@ describe('URLs', () => {
     site.listen(0, '127.0.0.1');
     await once(site, 'listening');
     ({ port } = site.address());
+    beside.listen(port, '127.0.0.2');
+    await once(beside, 'listening');
     at = `http://127.0.0.1:${port}`;
     server = await start({ models: { media_urls: true, media_url_hosts: JSON.stringify([`127.0.0.1:${port}`, 'localhost']), media_url_mb: 1, media_url_seconds: 5 } });
   });
@@ -48,6 +52,7 @@ describe('URLs', () => {
     await server.stop();
     site.closeAllConnections();
     site.close();
+    beside.close();
   });
   // Each test sees its own requests.
   const refused = async (says, ...urls) => {
@@ -73,11 +78,12 @@ describe('URLs', () => {
   });
 
   test('nothing is fetched from an address that is not public', async () => {
-    for (const url of ['http://127.0.0.2/a.png', `http://[::1]:${port}/image/1`, 'http://169.254.169.254/latest/meta-data/', 'http://10.0.0.1/', 'http://0x7f000002/',
-      'http://2130706434/', 'http://[::ffff:127.0.0.2]/', 'http://0.0.0.0/', `${at}/to?url=http://127.0.0.2/`, `${at}/to?url=http://127.0.0.2:${port}/image/1`]) {
+    // All of this machine: a check that is broken reaches nobody else. Which addresses are public is a table in unit_media_test_fetch.
+    for (const url of [`http://127.0.0.2:${port}/image/1`, `http://[::1]:${port}/image/1`, `http://0x7f000002:${port}/image/1`, `http://2130706434:${port}/image/1`,
+      `http://[::ffff:127.0.0.2]:${port}/image/1`, `http://0.0.0.0:${port}/image/1`, `${at}/to?url=http://127.0.0.2:${port}/`, `${at}/to?url=http://127.0.0.2:${port}/image/1`]) {
       await refused(/is not fetched: the address of .* is not public/, url);
+      assert.deepEqual(paths.filter((path) => !path.startsWith('/to?')), [], url);
     }
-    assert.deepEqual(paths.filter((path) => path.startsWith('/image')), []);
   });
 
   test('what is too large, too slow or not there is refused', async () => {
