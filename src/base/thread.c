@@ -4,6 +4,8 @@
 #include "base/error.h"
 
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 int thread_refuse(int number, const char *task, hearth_error *error)
 {
@@ -18,4 +20,9 @@ int thread_start(pthread_t *thread, void *(*main)(void *ud), void *ud, const cha
 {
     int number = pthread_create(thread, NULL, main, ud);
     return number == 0 ? HEARTH_OK : thread_refuse(number, task, error);
+}
+
+void thread_give_way(int steps)
+{
+    setpriority(PRIO_PROCESS, (id_t)gettid(), steps); /* on Linux of this thread alone */
 }

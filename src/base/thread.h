@@ -13,4 +13,8 @@ int thread_start(pthread_t *thread, void *(*main)(void *ud), void *ud, const cha
 /* The same error, for a number that pthread_create() returned to a caller that starts threads with attributes. */
 int thread_refuse(int number, const char *task, hearth_error *error);
 
+/* Lowers the priority of the calling thread, and of those that it starts from then on, by so many steps of nice(2).
+ * Where the system does not allow it nothing happens. */
+void thread_give_way(int steps);
+
 #endif

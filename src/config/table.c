@@ -155,7 +155,8 @@ const struct config_row config_rows[] = {
         "Projection file (mmproj) for images or sound, of a model that can take them.", OR_NULL),
     KEY("models.*.media_cache_mb", CONFIG_INT, MODEL(media_cache_mb), "256",
         "MiB of encoded images and sounds that are kept in memory with mmproj, the least recently used dropped first: "
-        "where a prompt is computed again, they need not be encoded again.",
+        "where a prompt is computed again, they need not be encoded again. Those that are dropped are still in the "
+        "store.",
         RANGE(0, 1 << 20)),
     KEY("models.*.media_urls", CONFIG_BOOL, MODEL(media_urls), "false",
         "Fetches images, sounds, videos and documents that a request names by an http or https URL, from public "

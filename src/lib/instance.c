@@ -326,14 +326,14 @@ static void warn_about_settings(const struct config_model *config, const struct 
 #define MOST_IMAGE_SIDE 32768
 #define MOST_FRAME_SIDE 1024
 
-static int open_media(struct model *model, hearth_error *error)
+static int open_media(struct model *model, int64_t save_timeout_ms, hearth_error *error)
 {
     const struct config_model *config = model->config;
     if (config->mmproj == NULL) return HEARTH_OK;
     struct model_media_params params = {
         .weights = model->weights,
         .projector = {.path = config->mmproj,
-                      .threads = (int)(config->threads + 1) / 2,
+                      .threads = (int)config->threads,
                       .on_gpu = config->n_gpu_layers != 0,
                       .flash_attention = config->flash_attention,
                       .min_tokens = (int32_t)config->image_min_tokens,
@@ -342,6 +342,9 @@ static int open_media(struct model *model, hearth_error *error)
         .videos = {.fps = config->video_fps, .most_frames = (size_t)config->video_frames, .most_side = MOST_FRAME_SIDE},
         .most_seconds = (uint32_t)config->sound_seconds,
         .budget = (size_t)config->media_cache_mb << 20,
+        .store = decide_caching(config) != ENGINE_CACHES_NOTHING ? model->store : NULL,
+        .save_timeout_ns = clock_from_ms(save_timeout_ms),
+        .name = config->name,
         .stats = &model->entry->encoder_stats,
         .n_ubatch = (int32_t)config->n_ubatch};
     model->media = model_media_open(&params, error);
@@ -365,7 +368,7 @@ static int open_chat_model(struct hearth *instance, struct model *model, hearth_
     if (rc == HEARTH_OK) rc = open_template(model, error);
     if (rc == HEARTH_OK) rc = open_engine(instance, model, error);
     if (rc != HEARTH_OK) return rc;
-    rc = open_media(model, error);
+    rc = open_media(model, instance->config->cache.evict_save_timeout_ms, error);
     if (rc != HEARTH_OK) return rc;
     model->tokenizer_cache = llm_tokenizer_cache_open(TOKENIZER_CACHE_BYTES, &model->entry->tokenizer_stats);
     if (model->config->system_prompt_cache && model->config->system_prompt_assumed)

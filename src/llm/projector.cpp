@@ -77,7 +77,7 @@ struct llm_projector *llm_projector_open(const struct llm_model *model, const st
         mtmd_context_params p = mtmd_context_params_default();
         p.use_gpu = params->on_gpu;
         p.print_timings = false;
-        p.n_threads = params->threads > 0 ? params->threads : std::max(1, llm_physical_cores() / 2);
+        p.n_threads = params->threads > 0 ? params->threads : llm_physical_cores();
         p.flash_attn_type = flash_of(params->flash_attention);
         p.warmup = false;
         if (params->min_tokens > 0) p.image_min_tokens = params->min_tokens;

@@ -25,7 +25,7 @@ struct llm_medium;
 
 struct llm_projector_params {
     const char *path;
-    int threads; /* 0: half of the physical cores, so that the others are left to decode calls meanwhile */
+    int threads; /* 0: as many as there are physical cores */
     bool on_gpu;
     const char *flash_attention;    /* auto | on | off */
     int32_t min_tokens, max_tokens; /* rows of an image, where its size decides; 0: as the file says */

@@ -3,12 +3,11 @@
  * (backpressure). The thread alone changes what the tier's backend holds. hit.c reads the queue, for prompts whose
  * parent is still in it. */
 #include "base/memory.h"
+#include "base/thread.h"
 #include "store/store_parts.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 /* ---- The queue ---- */
 
@@ -232,20 +231,15 @@ static bool run_one(struct tier *tier)
     return true;
 }
 
-/* Most saves have no one waiting, but threads that compute on all processors wait for each of these: this thread
- * yields. */
-static void lower_priority(void)
-{
-    enum { NICE = 10 };
-    setpriority(PRIO_PROCESS, (id_t)gettid(), NICE); /* on Linux of this thread alone; may fail elsewhere */
-}
+/* Most saves have no one waiting, but threads that compute on all processors wait for each of these. */
+#define GIVES_WAY 10
 
 void *saver_main(void *ud)
 {
     struct tier *tier = ud;
     struct store *store = tier->store;
     struct clock *clock = clock_monotonic();
-    lower_priority();
+    thread_give_way(GIVES_WAY);
     store_lock(store);
     for (;;) {
         if (run_one(tier)) continue;

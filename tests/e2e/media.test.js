@@ -145,6 +145,27 @@ for (const signal of ['SIGTERM', 'SIGKILL']) test(`a follow-up after ${signal} n
   await server.stop();
 });
 
+test('after a restart an image behind another text is computed again, and not encoded again', async (t) => {
+  const options = { t, set: { 'cache.tiers.disk.path': temporaryFolder(), 'cache.tiers.disk.quota_mb': 256 } };
+  const image = { type: 'image_url', image_url: { url: `data:image/png;base64,${png(7)}` } };
+  const about = (server, text, more) => server.client.post('/v1/chat/completions', {
+    temperature: 0, max_tokens: 8, messages: [{ role: 'user', content: [{ type: 'text', text }, image] }], ...more,
+  });
+  let server = await start(options);
+  const { json: first } = await about(server, 'What is this?');
+  await server.stop();
+  server = await start(options);
+  const { json: cold } = await about(server, 'Who painted it?');
+  assert.equal(await encoded(server), 0);
+  assert.equal(await server.client.metric('hearth_media_encodings_fetched_total'), 1);
+  await server.says(/imc-media-cache: encoding-fetched bytes=\d+/);
+  assert.ok(cold.usage.prompt_tokens_details.cached_tokens < first.usage.prompt_tokens / 2, JSON.stringify(cold.usage));
+  const { json: again } = await about(server, 'Who painted it?', { cache_prompt: false });
+  assert.equal(await encoded(server), 1);
+  assert.equal(again.choices[0].message.content, cold.choices[0].message.content);
+  await server.stop();
+});
+
 test('a sound, and an image beside it that the model does not take', async (t) => {
   const server = await start({ t, kind: 'audio' });
   const openai = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0 });
@@ -169,7 +190,7 @@ test('hearth chat attaches files: /image, and a pasted path', async () => {
   const chat = (input, ...more) => run(['chat', '--set', 'models.demo.sampling.temperature=0', '--log-level', 'info', ...more], { input });
   const projector = ['--mmproj', projectorFor(demo, 'llava')];
   for (const lines of [`/image ${path.replaceAll(' ', '\\ ')}\nWhat is this?\n`, `'${path}'\nWhat is this?\nAnd why?\n`]) {
-    const { code, stderr } = await chat(lines, ...projector);
+    const { code, stderr } = await chat(lines, ...projector, '--set', `cache.tiers.disk.path=${temporaryFolder()}`);
     assert.equal(code, 0, stderr);
     assert.equal(stderr.match(/encoding-image-chunk/g)?.length, 1, stderr);
   }

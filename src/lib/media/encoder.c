@@ -4,9 +4,12 @@
  * more before that is dropped. One mutex guards everything but the rows, which do not change once they are there. */
 #include "lib/media/encoder.h"
 
+#include "base/clock.h"
 #include "base/hash_table.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/thread.h"
+#include "lib/media/stored_encodings.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -47,8 +50,9 @@ struct encoder {
     const struct item *calling; /* whose callbacks are being called, without the mutex */
     struct hash_table items;
     struct item_list queue, kept;
-    size_t budget, kept_bytes;
-    struct encoder_stats *stats;
+    size_t kept_bytes;
+    struct encoder_params params;
+    double ns_per_float; /* of the last encoding; 0: there was none. The thread's alone */
 };
 
 /* ---- Items ---- */
@@ -118,7 +122,7 @@ static struct item *add_item(struct encoder *encoder, const struct encoder_task 
 static void count_kept(struct encoder *encoder, int64_t bytes)
 {
     encoder->kept_bytes += (size_t)bytes;
-    metric_add(&encoder->stats->kept_bytes, bytes);
+    metric_add(&encoder->params.stats->kept_bytes, bytes);
 }
 
 static void unkeep(struct encoder *encoder, struct item *item)
@@ -128,11 +132,15 @@ static void unkeep(struct encoder *encoder, struct item *item)
 }
 
 /* Nobody wants it any more. */
-static void keep(struct encoder *encoder, struct item *item)
+static void keep_or_drop(struct encoder *encoder, struct item *item)
 {
+    if (item->state != READY || item->task.secret) {
+        drop_item(encoder, item);
+        return;
+    }
     append(&encoder->kept, item);
     count_kept(encoder, (int64_t)bytes_of(item));
-    while (encoder->kept_bytes > encoder->budget) {
+    while (encoder->kept_bytes > encoder->params.budget) {
         struct item *oldest = encoder->kept.first;
         unkeep(encoder, oldest);
         drop_item(encoder, oldest);
@@ -141,12 +149,39 @@ static void keep(struct encoder *encoder, struct item *item)
 
 /* ---- The thread ---- */
 
-/* Without the mutex. */
-static void encode_item(struct item *item)
+/* The next three run without the mutex. */
+static bool fetch_item(struct encoder *encoder, struct item *item)
+{
+    struct stored_encodings *stored = encoder->params.stored;
+    int64_t began_at = clock_now(clock_monotonic());
+    int64_t encode_ns = (int64_t)(encoder->ns_per_float * (double)item->task.n_floats);
+    if (stored == NULL || item->task.secret ||
+        !stored_encodings_read(stored, item->task.key, encode_ns, item->rows, item->task.n_floats))
+        return false;
+    metric_add(&encoder->params.stats->fetched, 1);
+    log_event(LOG_INFO, "imc-media-cache", "encoding-fetched", log_int("bytes", (int64_t)bytes_of(item)),
+              log_num("took_ms", clock_to_ms(clock_now(clock_monotonic()) - began_at)));
+    return true;
+}
+
+static int encode_item(struct encoder *encoder, struct item *item)
+{
+    struct stored_encodings *stored = encoder->params.stored;
+    int64_t began_at = clock_now(clock_monotonic());
+    int rc = item->task.encode(item->task.medium, item->rows, &item->error);
+    metric_add(&encoder->params.stats->encoded, 1);
+    if (rc != HEARTH_OK) return rc;
+    encoder->ns_per_float = (double)(clock_now(clock_monotonic()) - began_at) / (double)(item->task.n_floats + 1);
+    if (stored != NULL && !item->task.secret)
+        stored_encodings_write(stored, item->task.key, item->rows, item->task.n_floats);
+    return HEARTH_OK;
+}
+
+static void make_rows(struct encoder *encoder, struct item *item)
 {
     item->rows = malloc(bytes_of(item) + 1);
     int rc = HEARTH_NO_MEMORY;
-    if (item->rows != NULL) rc = item->task.encode(item->task.medium, item->rows, &item->error);
+    if (item->rows != NULL) rc = fetch_item(encoder, item) ? HEARTH_OK : encode_item(encoder, item);
     if (rc == HEARTH_OK) return;
     item->error.code = (hearth_code)rc;
     free(item->rows);
@@ -168,18 +203,19 @@ static void call_waiting(struct encoder *encoder, struct item *item)
 static void finish_item(struct encoder *encoder, struct item *item)
 {
     item->state = item->rows != NULL ? READY : FAILED;
-    metric_add(&encoder->stats->encoded, 1);
     call_waiting(encoder, item);
     if (item->wanted_by != NULL) return;
-    if (item->state == READY)
-        keep(encoder, item);
-    else
-        drop_item(encoder, item);
+    keep_or_drop(encoder, item);
 }
+
+/* The projector starts threads for each encoding, as many as the model has, which inherit the priority: they have the
+ * processors while nobody streams, and a quarter of them beside who does. */
+#define GIVES_WAY 5
 
 static void *run(void *ud)
 {
     struct encoder *encoder = ud;
+    thread_give_way(GIVES_WAY);
     pthread_mutex_lock(&encoder->mutex);
     for (;;) {
         while (encoder->queue.first == NULL && !encoder->closing) pthread_cond_wait(&encoder->changed, &encoder->mutex);
@@ -188,7 +224,7 @@ static void *run(void *ud)
         take_out(&encoder->queue, item);
         item->state = ENCODING;
         pthread_mutex_unlock(&encoder->mutex);
-        encode_item(item);
+        make_rows(encoder, item);
         release_medium(item);
         pthread_mutex_lock(&encoder->mutex);
         finish_item(encoder, item);
@@ -209,7 +245,7 @@ struct encoding *encoder_want(struct encoder *encoder, const struct encoder_task
     bool shared = item != NULL;
     if (!shared) item = add_item(encoder, task);
     if (shared && item->wanted_by == NULL && item->state == READY) unkeep(encoder, item);
-    metric_add(&encoder->stats->shared, shared);
+    metric_add(&encoder->params.stats->shared, shared);
     encoding->item = item;
     encoding->next = item->wanted_by;
     item->wanted_by = encoding;
@@ -250,11 +286,9 @@ void encoding_release(struct encoding *encoding)
     pthread_mutex_lock(&encoder->mutex);
     while (encoder->calling == item) pthread_cond_wait(&encoder->called, &encoder->mutex);
     leave(encoding);
-    if (item->wanted_by == NULL && item->state == READY) {
-        keep(encoder, item);
-    } else if (item->wanted_by == NULL && item->state != ENCODING) { /* that one is finished first */
+    if (item->wanted_by == NULL && item->state != ENCODING) { /* that one is finished first */
         if (item->state == QUEUED) take_out(&encoder->queue, item);
-        drop_item(encoder, item);
+        keep_or_drop(encoder, item);
     }
     pthread_mutex_unlock(&encoder->mutex);
     free(encoding);
@@ -262,11 +296,10 @@ void encoding_release(struct encoding *encoding)
 
 /* ---- Life ---- */
 
-struct encoder *encoder_open(size_t budget, struct encoder_stats *stats, hearth_error *error)
+struct encoder *encoder_open(const struct encoder_params *params, hearth_error *error)
 {
     struct encoder *encoder = mem_alloc(sizeof *encoder);
-    encoder->budget = budget;
-    encoder->stats = stats;
+    encoder->params = *params;
     pthread_mutex_init(&encoder->mutex, NULL);
     pthread_cond_init(&encoder->changed, NULL);
     pthread_cond_init(&encoder->called, NULL);

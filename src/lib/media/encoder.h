@@ -1,6 +1,7 @@
 /* Encodings of media: rows that a projector makes of an image or a sound. Each is computed once, however many requests
  * want it, on a thread of the encoder's, so that neither the engine nor a preparing thread waits; and kept afterwards,
- * the least recently used dropped first, so that a prompt that is computed again is not encoded again.
+ * the least recently used dropped first, so that a prompt that is computed again is not encoded again; in the store's
+ * tiers as well, where there are any.
  *
  * An encoding is wanted by a key: the SHA-256 of everything that its rows depend on. Any thread. */
 #ifndef LIB_MEDIA_ENCODER_H
@@ -15,25 +16,33 @@
 
 struct encoder;
 struct encoding;
+struct stored_encodings;
 
 /* What is to be encoded. The encoder calls `encode` at most once, on its thread, and `release` exactly once, whether or
  * not it has. */
 struct encoder_task {
     uint8_t key[SHA256_BYTES];
     size_t n_floats;
+    bool secret; /* kept nowhere once nobody wants it any more */
     void *medium;
     int (*encode)(void *medium, float *rows, hearth_error *error);
     void (*release)(void *medium);
 };
 
 struct encoder_stats {
-    metric_value encoded, shared; /* encodings computed, failed ones as well; wanted and found, or joined */
-    metric_value kept_bytes;      /* of those that nobody wants any more */
+    metric_value encoded, fetched; /* encodings computed, failed ones as well; read from the store instead */
+    metric_value shared;           /* wanted and found in memory, or joined */
+    metric_value kept_bytes;       /* of those that nobody wants any more */
 };
 
-/* `budget`: bytes of encodings that nobody wants any more and that are kept. `stats` outlives it. NULL: no thread can
- * be had. */
-struct encoder *encoder_open(size_t budget, struct encoder_stats *stats, hearth_error *error);
+struct encoder_params {
+    size_t budget;                   /* bytes of encodings that nobody wants any more and that are kept in memory */
+    struct stored_encodings *stored; /* NULL: there is no store */
+    struct encoder_stats *stats;
+};
+
+/* What the parameters name outlives it. NULL: no thread can be had. */
+struct encoder *encoder_open(const struct encoder_params *params, hearth_error *error);
 
 /* Every encoding must have been given back. */
 void encoder_close(struct encoder *encoder);

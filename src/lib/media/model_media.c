@@ -1,8 +1,10 @@
 /* The projector and the encoder of a model: see model_media.h. */
 #include "lib/media/model_media.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "store/store.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -36,16 +38,27 @@ static int make_key(struct model_media *media, const struct llm_projector_params
     return rc;
 }
 
+static struct encoder *open_encoder(struct model_media *media, const struct model_media_params *params,
+                                    hearth_error *error)
+{
+    char name[STORE_MODEL_NAME];
+    snprintf(name, sizeof name, "%s (mmproj)", params->name);
+    if (params->store != NULL) media->stored = stored_encodings_open(params->store, media->key, name);
+    const struct encoder_params encoder = {.budget = params->budget, .stored = media->stored, .stats = params->stats};
+    return encoder_open(&encoder, error);
+}
+
 struct model_media *model_media_open(const struct model_media_params *params, hearth_error *error)
 {
     struct model_media *media = mem_alloc(sizeof *media);
     media->images = params->images;
     media->videos = params->videos;
+    media->save_timeout_ns = params->save_timeout_ns;
     media->most_at_once = params->n_ubatch;
     media->layouts = layouts_open();
     int rc = make_key(media, &params->projector, error);
     if (rc == HEARTH_OK) media->projector = llm_projector_open(params->weights, &params->projector, error);
-    if (media->projector != NULL) media->encoder = encoder_open(params->budget, params->stats, error);
+    if (media->projector != NULL) media->encoder = open_encoder(media, params, error);
     if (media->encoder == NULL) {
         model_media_close(media);
         return NULL;
@@ -59,6 +72,7 @@ void model_media_close(struct model_media *media)
 {
     if (media == NULL) return;
     encoder_close(media->encoder);
+    stored_encodings_close(media->stored, clock_now(clock_monotonic()) + media->save_timeout_ns);
     llm_projector_close(media->projector);
     layouts_close(media->layouts);
     free(media);

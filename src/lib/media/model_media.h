@@ -5,11 +5,14 @@
 
 #include "lib/media/encoder.h"
 #include "lib/media/layouts.h"
+#include "lib/media/stored_encodings.h"
 #include "llm/projector.h"
 #include "media/media.h"
 
 struct model_media {
     struct llm_projector *projector;
+    struct stored_encodings *stored; /* NULL: there is no store */
+    int64_t save_timeout_ns;
     struct encoder *encoder;
     struct layouts *layouts;
     uint8_t key[SHA256_BYTES]; /* of the projector's file and of all settings that its rows depend on */
@@ -25,7 +28,10 @@ struct model_media_params {
     struct media_image_limits images;
     struct media_video_limits videos;
     uint32_t most_seconds; /* of a sound */
-    size_t budget;         /* bytes of encodings that are kept */
+    size_t budget;         /* bytes of encodings that are kept in memory */
+    struct store *store;   /* where encodings are kept as well; NULL: nowhere */
+    int64_t save_timeout_ns;
+    const char *name; /* of the model, for listings of the store */
     struct encoder_stats *stats;
     int32_t n_ubatch;
 };
@@ -33,6 +39,8 @@ struct model_media_params {
 /* NULL: the file is no projector of this model, or cannot be read. Hashes the file, which takes as long as reading it.
  */
 struct model_media *model_media_open(const struct model_media_params *params, hearth_error *error);
-void model_media_close(struct model_media *media); /* NULL is fine; nobody wants an encoding any more */
+
+/* Nobody wants an encoding any more. Waits for those that are being stored, save_timeout_ns at most. NULL is fine. */
+void model_media_close(struct model_media *media);
 
 #endif

@@ -44,6 +44,7 @@ struct upload {
 
 struct prompt_media {
     struct model_media *model;
+    struct prompt_media_sharing sharing;
     struct upload *uploads;
     size_t n;
     uint8_t (*digests)[SHA256_BYTES];
@@ -57,12 +58,13 @@ struct prompt_media {
 
 /* ---- Opening ---- */
 
-struct prompt_media *prompt_media_open(struct model_media *model, const hearth_medium *uploads, size_t n)
+struct prompt_media *prompt_media_open(struct model_media *model, const hearth_medium *uploads, size_t n,
+                                       const struct prompt_media_sharing *sharing)
 {
     struct prompt_media *media = mem_alloc(sizeof *media);
     unsigned long long secret = 0;
     while (getrandom(&secret, sizeof secret, 0) != (ssize_t)sizeof secret) continue;
-    *media = (struct prompt_media){.model = model, .n = n};
+    *media = (struct prompt_media){.model = model, .sharing = *sharing, .n = n};
     media->uploads = mem_alloc(n * sizeof *media->uploads);
     media->texts = mem_alloc(n * sizeof *media->texts);
     media->digests = mem_alloc(n * sizeof *media->digests);
@@ -219,7 +221,7 @@ static int learn_layout(struct prompt_media *media, size_t i, const struct media
     upload->medium->chunks = chunks;
     upload->layout = layout_of(chunks, llm_projector_facts_of(media->model->projector)->mrope);
     if (check_rows(media->model, upload->layout, error) != HEARTH_OK) return name_field(upload, error);
-    layouts_add(media->model->layouts, media->digests[i], upload->layout);
+    if (!media->sharing.none) layouts_add(media->model->layouts, media->digests[i], upload->layout);
     return HEARTH_OK;
 }
 
@@ -235,17 +237,29 @@ static int read_document(struct prompt_media *media, size_t i, const struct medi
     return rc == HEARTH_OK || missing ? HEARTH_OK : name_field(&media->uploads[i], error);
 }
 
-/* What a medium's rows depend on beside the projector: its content, and of a video which frames of it are taken. */
-static void digest_of(const struct model_media *model, const struct media_bytes *file, uint8_t digest[SHA256_BYTES])
+/* The digest becomes one of itself and of these bytes. */
+static void extend(uint8_t digest[SHA256_BYTES], const void *bytes, size_t len)
 {
-    sha256_of(file->v, file->len, digest);
-    if (model == NULL || media_kind_of(media_format_of(file)) != MEDIA_FRAMES) return;
     struct sha256 *hash = sha256_open();
     sha256_feed(hash, digest, SHA256_BYTES);
-    sha256_feed(hash, &model->videos.fps, sizeof model->videos.fps);
-    sha256_feed(hash, &model->videos.most_frames, sizeof model->videos.most_frames);
+    sha256_feed(hash, bytes, len);
     sha256_so_far(hash, digest);
     sha256_close(hash);
+}
+
+static void digest_of(const struct prompt_media *media, const struct media_bytes *file, uint8_t digest[SHA256_BYTES])
+{
+    const struct prompt_media_sharing *sharing = &media->sharing;
+    sha256_of(file->v, file->len, digest);
+    if (media->model != NULL && media_kind_of(media_format_of(file)) == MEDIA_FRAMES) {
+        const struct media_video_limits *frames = &media->model->videos;
+        uint8_t which[sizeof frames->fps + sizeof frames->most_frames];
+        memcpy(which, &frames->fps, sizeof frames->fps);
+        memcpy(which + sizeof frames->fps, &frames->most_frames, sizeof frames->most_frames);
+        extend(digest, which, sizeof which);
+    }
+    if (sharing->salt != NULL && sharing->salt[0] != '\0') extend(digest, sharing->salt, strlen(sharing->salt));
+    if (sharing->none) extend(digest, media->begin, strlen(media->begin)); /* which is random */
 }
 
 static int read_one(struct prompt_media *media, size_t i, hearth_error *error)
@@ -253,7 +267,7 @@ static int read_one(struct prompt_media *media, size_t i, hearth_error *error)
     struct upload *upload = &media->uploads[i];
     const struct media_bytes file = bytes_of(upload);
     enum media_kind kind = media_kind_of(media_format_of(&file));
-    digest_of(media->model, &file, media->digests[i]);
+    digest_of(media, &file, media->digests[i]);
     if (kind == MEDIA_DOCUMENT) return read_document(media, i, &file, error);
     if (media->model == NULL) return HEARTH_OK;
     if (upload->file->fault != NULL)
@@ -459,8 +473,11 @@ static struct encoding *want(struct prompt_media *media, const struct run_of_row
     *work = (struct work){medium_of(media, &media->uploads[run->upload]), run->chunk, n};
     atomic_fetch_add(&work->medium->refs, 1);
     size_t width = llm_projector_facts_of(media->model->projector)->row_floats;
-    struct encoder_task task = {
-        .n_floats = (size_t)n * width, .medium = work, .encode = encode, .release = release_work};
+    struct encoder_task task = {.n_floats = (size_t)n * width,
+                                .secret = media->sharing.none,
+                                .medium = work,
+                                .encode = encode,
+                                .release = release_work};
     key_of(media, run->upload, run->chunk, task.key);
     return encoder_want(media->model->encoder, &task, poke, media->engine);
 }

@@ -17,8 +17,16 @@
 struct engine;
 struct prompt_media;
 
-/* Of so many uploads, which are borrowed. `model` NULL: it takes text only, and documents are all that is read. */
-struct prompt_media *prompt_media_open(struct model_media *model, const hearth_medium *uploads, size_t n);
+/* Whom encodings are shared with: the time that a request takes would tell others what it found. */
+struct prompt_media_sharing {
+    const char *salt; /* requests with the same; NULL or "": those without */
+    bool none;        /* nobody: nothing of it is kept */
+};
+
+/* Of so many uploads, which are borrowed, as `sharing` is. `model` NULL: it takes text only, and documents are all that
+ * is read. */
+struct prompt_media *prompt_media_open(struct model_media *model, const hearth_medium *uploads, size_t n,
+                                       const struct prompt_media_sharing *sharing);
 
 /* Whether reading it may take seconds: a program of the machine has to read it, or it comes from elsewhere. */
 bool prompt_media_is_slow(const struct model_media *model, const hearth_medium *upload,
@@ -35,7 +43,8 @@ int prompt_media_read(struct prompt_media *media, const struct media_sources *so
 /* What stands for each upload in the rendered text. */
 const struct chat_medium *prompt_media_texts(const struct prompt_media *media);
 
-/* Of each upload a SHA-256 of its content, and of all else that its rows depend on beside the projector. */
+/* Of each upload a SHA-256 of its content, of all else that its rows depend on beside the projector, and of what says
+ * whom they are shared with. */
 const uint8_t (*prompt_media_digests(const struct prompt_media *media))[SHA256_BYTES];
 
 /* The first marker in the text; NULL: there is none. `len` is its length, `upload` which one it stands for. */

@@ -58,6 +58,8 @@ static const struct value_row tokenizer_rows[] = {
 static const struct value_row encoder_rows[] = {
     {"hearth_media_encoded_total", "counter", "Images and sounds, or parts of them, that were encoded.",
      offsetof(struct encoder_stats, encoded)},
+    {"hearth_media_encodings_fetched_total", "counter", "Encodings of images and sounds that were read from the store.",
+     offsetof(struct encoder_stats, fetched)},
     {"hearth_media_encodings_shared_total", "counter",
      "Images and sounds whose encoding was there, or computed for another request already.",
      offsetof(struct encoder_stats, shared)},

@@ -184,7 +184,8 @@ static int read_media(hearth_request *request, hearth_error *error)
     const hearth_params *p = request->params;
     struct model *model = request->model;
     if (p->n_media == 0) return HEARTH_OK;
-    request->media = prompt_media_open(model->media, p->media, p->n_media);
+    const struct prompt_media_sharing sharing = {.salt = p->cache_salt, .none = !p->cache_prompt};
+    request->media = prompt_media_open(model->media, p->media, p->n_media, &sharing);
     const struct media_stop stop = {is_wanted_no_more, request};
     struct media_sources sources = sources_of(request, &stop);
     return prompt_media_read(request->media, &sources, engine_window(model->engine), error);

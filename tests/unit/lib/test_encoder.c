@@ -3,7 +3,9 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "fakes/store_rig.h"
 #include "lib/media/encoder.h"
+#include "lib/media/stored_encodings.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -46,18 +48,19 @@ static void note_ready(void *ud)
     atomic_fetch_add(&ready, 1);
 }
 
-static struct encoding *want_one(struct encoder *encoder, int number, bool fails)
+static struct encoding *want_one(struct encoder *encoder, int number, bool fails, bool secret)
 {
     struct medium *medium = mem_alloc(sizeof *medium);
     *medium = (struct medium){number, fails};
-    struct encoder_task task = {.n_floats = FLOATS, .medium = medium, .encode = encode, .release = release};
+    struct encoder_task task = {
+        .n_floats = FLOATS, .secret = secret, .medium = medium, .encode = encode, .release = release};
     memcpy(task.key, &number, sizeof number);
     return encoder_want(encoder, &task, note_ready, NULL);
 }
 
 static struct encoding *want(struct encoder *encoder, int number)
 {
-    return want_one(encoder, number, false);
+    return want_one(encoder, number, false, false);
 }
 
 static void await(const struct encoding *encoding)
@@ -75,6 +78,7 @@ static void expect_rows(struct encoding *encoding, int number)
 }
 
 static struct encoder_stats stats;
+static struct stored_encodings *stored; /* NULL: there is no store */
 
 static struct encoder *open_encoder(size_t budget)
 {
@@ -83,7 +87,8 @@ static struct encoder *open_encoder(size_t budget)
     atomic_store(&ready, 0);
     atomic_store(&held, 0);
     stats = (struct encoder_stats){0};
-    struct encoder *encoder = encoder_open(budget, &stats, NULL);
+    const struct encoder_params params = {.budget = budget, .stored = stored, .stats = &stats};
+    struct encoder *encoder = encoder_open(&params, NULL);
     assert_non_null(encoder);
     return encoder;
 }
@@ -135,7 +140,7 @@ static void a_failure_is_told_to_all_and_tried_again_by_the_next(void **state)
     (void)state;
     struct encoder *encoder = open_encoder(1 << 20);
     pthread_mutex_lock(&gate);
-    struct encoding *one = want_one(encoder, 9, true), *other = want(encoder, 9);
+    struct encoding *one = want_one(encoder, 9, true, false), *other = want(encoder, 9);
     pthread_mutex_unlock(&gate);
     await(one);
     hearth_error error = {0};
@@ -175,6 +180,50 @@ static void what_nobody_wants_any_more_is_not_encoded(void **state)
     encoder_close(encoder);
 }
 
+static void use(struct encoder *encoder, int number, bool secret)
+{
+    struct encoding *one = want_one(encoder, number, false, secret);
+    expect_rows(one, number);
+    encoding_release(one);
+}
+
+static void a_secret_one_is_not_kept(void **state)
+{
+    (void)state;
+    struct encoder *encoder = open_encoder(1 << 20);
+    use(encoder, 1, true);
+    assert_int_equal(metric_get(&stats.kept_bytes), 0);
+    use(encoder, 1, true);
+    assert_int_equal(encoded, 2);
+    encoder_close(encoder);
+}
+
+/* A memory of nothing; a failure and a secret are not stored. */
+static void what_is_stored_is_read_in_place_of_encoding(void **state)
+{
+    (void)state;
+    static const uint8_t projector[SHA256_BYTES] = {1};
+    struct rig rig;
+    rig_init(&rig, STORE_DISK);
+    rig_start(&rig);
+    for (int round = 0; round < 2; round++) {
+        stored = stored_encodings_open(rig.store, projector, "demo (mmproj)");
+        struct encoder *encoder = open_encoder(0);
+        use(encoder, 1, false);
+        use(encoder, 2, true);
+        struct encoding *bad = want_one(encoder, 3, true, false);
+        await(bad);
+        encoding_release(bad);
+        assert_int_equal(metric_get(&stats.encoded), round == 0 ? 3 : 2);
+        assert_int_equal(metric_get(&stats.fetched), round);
+        encoder_close(encoder);
+        stored_encodings_close(stored, CLOCK_NEVER);
+    }
+    stored = NULL;
+    rig_stop(&rig);
+    rig_release(&rig);
+}
+
 static void *want_often(void *ud)
 {
     struct encoder *encoder = ud;
@@ -206,6 +255,8 @@ int main(void)
         cmocka_unit_test(what_is_kept_is_not_encoded_again_until_the_budget_is_used_up),
         cmocka_unit_test(a_failure_is_told_to_all_and_tried_again_by_the_next),
         cmocka_unit_test(what_nobody_wants_any_more_is_not_encoded),
+        cmocka_unit_test(a_secret_one_is_not_kept),
+        cmocka_unit_test(what_is_stored_is_read_in_place_of_encoding),
         cmocka_unit_test(threads_may_want_and_give_back_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

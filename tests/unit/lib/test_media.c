@@ -225,19 +225,21 @@ static void a_known_file_is_encoded_again_where_nothing_is_kept(void **state)
     }
 }
 
-/* Requests at once share one encoding. */
+/* Requests at once, whose prompts differ before the image, share one encoding. */
 static void agents_that_look_at_one_image_encode_it_once(void **state)
 {
     (void)state;
     enum { N = 4 };
+    static const char *const messages[N] = {
+        "[" SYSTEM("You paint.") "," PARTS(MEDIUM(0)) "]", "[" SYSTEM("You cook.") "," PARTS(MEDIUM(0)) "]",
+        "[" SYSTEM("You sing.") "," PARTS(MEDIUM(0)) "]", "[" SYSTEM("You act.") "," PARTS(MEDIUM(0)) "]"};
     struct chat chat;
     begin(&chat, &kinds[0], open_model(&kinds[0], "queue_depth", "4"));
-    hearth_params params = chat_params("[" FIRST "]");
-    params.max_tokens = 2;
-    params.cache_prompt = false;
-    params.media = chat.media;
-    params.n_media = 1;
     for (int i = 0; i < N; i++) {
+        hearth_params params = chat_params(messages[i]);
+        params.max_tokens = 2;
+        params.media = chat.media;
+        params.n_media = 1;
         caller_init(&chat.callers[i]);
         caller_submit(&chat.callers[i], chat.instance, &params);
     }
@@ -246,6 +248,31 @@ static void agents_that_look_at_one_image_encode_it_once(void **state)
     for (int i = 0; i < N; i++) assert_false(chat.callers[i].failed);
     assert_int_equal(encoded(&chat), 1);
     assert_int_equal(counter(chat.instance, "hearth_media_encodings_shared_total"), N - 1);
+    finish(&chat);
+}
+
+/* How long a request takes must not tell whether somebody else has sent the image. */
+static void encodings_are_shared_under_one_salt_and_never_without_the_cache(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *salt;
+        bool uncached;
+        int encoded; /* so far */
+    } rows[] = {{NULL, false, 1}, {"a", false, 2}, {"b", false, 3}, {"a", false, 3}, {"a", true, 4},
+                {"a", true, 5},   {NULL, true, 6}, {"", false, 6},  {"b", false, 6}};
+    struct chat chat;
+    begin(&chat, &kinds[0], open_model(&kinds[0], "cache_min_tokens", "0"));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        hearth_params params = chat_params("[" FIRST "]");
+        params.max_tokens = 2;
+        params.media = chat.media;
+        params.n_media = 1;
+        params.cache_salt = rows[i].salt;
+        params.cache_prompt = !rows[i].uncached;
+        run(&chat.callers[chat.n++], chat.instance, &params);
+        if (encoded(&chat) != rows[i].encoded) fail_msg("row %zu: %d encodings", i, (int)encoded(&chat));
+    }
     finish(&chat);
 }
 
@@ -418,6 +445,41 @@ static void a_projector_of_nothing_is_refused_at_the_start(void **state)
     free(model);
 }
 
+/* A projector of llava's with the type of another in its metadata: "mlp" and its length become "hunyuanvl". */
+static void rename_type(const char *path)
+{
+    static const char before[] = "\3\0\0\0\0\0\0\0mlp", after[] = "\11\0\0\0\0\0\0\0hunyuanvl";
+    static char bytes[1 << 22];
+    FILE *file = fopen(path, "r+e");
+    assert_non_null(file);
+    size_t n = fread(bytes, 1, sizeof bytes, file);
+    char *at = memmem(bytes, n, before, sizeof before - 1);
+    assert_non_null(at);
+    rewind(file);
+    fwrite(bytes, 1, (size_t)(at - bytes), file);
+    fwrite(after, 1, sizeof after - 1, file);
+    fwrite(at + sizeof before - 1, 1, n - (size_t)(at - bytes) - (sizeof before - 1), file);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void a_projector_whose_positions_are_others_is_refused_at_the_start(void **state)
+{
+    (void)state;
+    hearth_error error = {0};
+    hearth_config *config = config_of(&kinds[0], (const char *const[]){NULL});
+    char *path = mem_format("%s/llava.mmproj.gguf", folder);
+    rename_type(path);
+    hearth *instance = hearth_open(config, &error);
+    hearth_config_free(config);
+    if (instance != NULL) {
+        assert_int_equal(hearth_load(instance, NULL, NULL, &error), HEARTH_UNSUPPORTED);
+        hearth_close(instance);
+    }
+    assert_int_equal(error.code, HEARTH_UNSUPPORTED);
+    assert_non_null(strstr(error.message, "HunyuanVL"));
+    free(path);
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -443,12 +505,14 @@ int main(void)
         cmocka_unit_test(another_image_is_another_prompt),
         cmocka_unit_test(a_known_file_is_encoded_again_where_nothing_is_kept),
         cmocka_unit_test(agents_that_look_at_one_image_encode_it_once),
+        cmocka_unit_test(encodings_are_shared_under_one_salt_and_never_without_the_cache),
         cmocka_unit_test(each_limit_is_a_key),
         cmocka_unit_test(what_cannot_be_read_is_refused_by_its_name),
         cmocka_unit_test(what_a_model_does_not_take_becomes_a_note),
         cmocka_unit_test(a_user_cannot_spell_a_medium),
         cmocka_unit_test(the_estimate_of_memory_counts_the_projector),
         cmocka_unit_test(a_projector_of_nothing_is_refused_at_the_start),
+        cmocka_unit_test(a_projector_whose_positions_are_others_is_refused_at_the_start),
     };
     hearth_log_open(NULL, "error", "text", &error);
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
