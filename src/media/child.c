@@ -19,7 +19,6 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 /* ---- Before it starts ---- */
@@ -174,19 +173,37 @@ static int run(const struct media_program *program, const struct media_bytes *up
 }
 
 /* One program runs at a time: what several may take would add up. */
-static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+    pthread_once_t once;
+    pthread_mutex_t mutex;
+    pthread_cond_t left;
+    bool taken;
+} turn = {.once = PTHREAD_ONCE_INIT, .mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static void init_turn(void)
+{
+    clock_cond_init(&turn.left);
+}
 
 static bool await_turn(const struct media_stop *stop)
 {
-    while (!media_has_to_stop(stop)) {
-        struct timespec soon;
-        clock_gettime(CLOCK_MONOTONIC, &soon);
-        soon.tv_nsec += LOOK_MS * 1000000L;
-        soon.tv_sec += soon.tv_nsec / 1000000000L;
-        soon.tv_nsec %= 1000000000L;
-        if (pthread_mutex_clocklock(&turn, CLOCK_MONOTONIC, &soon) == 0) return true;
-    }
-    return false;
+    struct clock *clock = clock_monotonic();
+    pthread_once(&turn.once, init_turn);
+    pthread_mutex_lock(&turn.mutex);
+    while (turn.taken && !media_has_to_stop(stop))
+        clock->wait(clock, &turn.left, &turn.mutex, clock_now(clock) + clock_from_ms(LOOK_MS));
+    bool mine = !turn.taken;
+    turn.taken = true;
+    pthread_mutex_unlock(&turn.mutex);
+    return mine;
+}
+
+static void give_turn(void)
+{
+    pthread_mutex_lock(&turn.mutex);
+    turn.taken = false;
+    pthread_cond_signal(&turn.left);
+    pthread_mutex_unlock(&turn.mutex);
 }
 
 int media_child_run(const struct media_program *program, const struct media_bytes *upload,
@@ -194,6 +211,6 @@ int media_child_run(const struct media_program *program, const struct media_byte
 {
     if (!await_turn(program->stop)) return error_set(error, HEARTH_CANCELLED, "request was cancelled");
     int rc = run(program, upload, sink, error);
-    pthread_mutex_unlock(&turn);
+    give_turn();
     return rc;
 }
