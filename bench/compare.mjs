@@ -49,6 +49,7 @@ const goals = [
   { row: 15, workload: 'media', figure: /^six agents, one image: time to first token$/, of: ratio, most: 0.5 },
   { row: 15, workload: 'media', figure: /^six agents, one image: encoded$/, of: own, most: 1 },
   { row: 15, workload: 'media', figure: /^largest gap of a stream beside an image$/, of: ratio, most: 0.5 },
+  { row: 16, workload: 'remote', figure: /^(time to first token, cold|another chat, same system prompt|a turn further)$/, of: ratio, most: 1.0 },
   { row: 14, workload: 'ready', figure: /^(start to ready|peak memory)$/, of: ratio, most: 1.0 },
 ];
 

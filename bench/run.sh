@@ -38,7 +38,7 @@ die() { say "$*"; exit 1; }
 # ---- What runs --------------------------------------------------------------------------------------------------
 
 compared=(conversation agents subagents idle restart gap decode prefill cache mixed hybrid hybrid_agents stored
-    media adapters constrained shapes connections ready)
+    media adapters constrained shapes remote connections ready)
 more=(tails long spc slots1 slots2 slots4 slots8 restore sampling)
 growth=(index start slots1 slots2 slots4 slots8 slots16 slots32 slots64 window4 window8 window16 window32 window64
     window128)
@@ -282,6 +282,16 @@ set_shapes() {
 }
 run_shapes() { client shapes --percent "$(of 100 20)"; }
 
+# The chat of `cache`, with all layers and cells on a device of another machine: llama.cpp's RPC server, on loopback.
+set_remote() {
+    shape=$small
+    plain_template
+    slots=2
+    context=4096
+    device=rpc
+}
+run_remote() { client cache --name remote --rounds 1; }
+
 set_connections() {
     shape=$tiny
     slots=64
@@ -372,6 +382,32 @@ make_model() {
     mv "$model.new" "$model"
 }
 
+# ---- The device -------------------------------------------------------------------------------------------------
+
+device=   # rpc: the model is on an RPC server
+endpoint= # of it; empty: there is none
+worker=   # its process
+
+end_device() {
+    [ -z "$worker" ] || { kill -KILL "$worker" && wait "$worker"; } 2>/dev/null || true
+    worker='' endpoint=''
+}
+
+start_device() {
+    local program port deadline=$((SECONDS + 20))
+    [ -n "$device" ] || return 0
+    program=$(scripts/llama.sh)/build/bin/ggml-rpc-server
+    port=$((20000 + RANDOM % 20000))
+    [ -x "$program" ] || { say "ggml-rpc-server is not built (BENCH_PEER=1 builds it, with llama-server)"; return 1; }
+    "$program" -H 127.0.0.1 -p $port -t $threads -d CPU >"$out/device.log" 2>&1 &
+    worker=$!
+    until (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do
+        kill -0 $worker 2>/dev/null && [ $SECONDS -lt $deadline ] || { tail -n 5 "$out/device.log" >&2; return 1; }
+        sleep 0.1
+    done
+    endpoint=127.0.0.1:$port
+}
+
 # ---- The servers ------------------------------------------------------------------------------------------------
 
 servers=() # their processes
@@ -397,7 +433,7 @@ kill_servers() {
     done
     servers=()
 }
-trap 'kill_servers -TERM' EXIT
+trap 'kill_servers -TERM; end_device' EXIT
 
 # The server prints its port.
 wait_until_ready() {
@@ -421,12 +457,14 @@ command_of() {
             command=("$build/bin/hearth" serve --model "$model" --host 127.0.0.1 --port $port --set threads=$threads
                 --set n_seq_max="$slots" --set context_window="$context" --set max_decode_gap_ms=$max_decode_gap
                 --set cache_type_k=f16 --set cache_type_v=f16 --set admission_timeout=600
-                --set cache.tiers.disk.path="$out/kv" --set lora="[$adapters]" ${mmproj:+--mmproj "$mmproj"} $settings)
+                --set cache.tiers.disk.path="$out/kv" --set lora="[$adapters]" ${mmproj:+--mmproj "$mmproj"}
+                ${endpoint:+--set rpc="$endpoint"} $settings)
             ;;
         llama-server)
             command=("$llama_server" --model "$model" --host 127.0.0.1 --port "$port" --threads "$threads"
                 --parallel "$slots" --ctx-size $((slots * context)) --cache-type-k f16 --cache-type-v f16
-                ${adapters:+--lora "$adapters"} ${mmproj:+--mmproj "$mmproj"})
+                ${adapters:+--lora "$adapters"} ${mmproj:+--mmproj "$mmproj"}
+                ${endpoint:+--rpc "$endpoint" --gpu-layers 99})
             ;;
     esac
 }
@@ -460,19 +498,20 @@ failures=0
 
 run_one() { # workload, side, pair
     local name=$1 report=$out/$1.$3.$2.json status=0
-    pair=$3 peak_kib=0 port=0 settings='' alone='' starts='' n_adapters=0 projector=''
+    pair=$3 peak_kib=0 port=0 settings='' alone='' starts='' n_adapters=0 projector='' device=''
     "set_$name"
     make_model
     make_adapters
     make_projector
     rm -rf "$out/kv" # every run begins with nothing stored
     say "$name: $2, $pair of $pairs"
-    if [ "$alone$starts" = program ] || serve "$2"; then
+    if [ "$alone$starts" = program ] || { start_device && serve "$2"; }; then
         "run_$name" "$2" >"$report" || status=1
     else
         status=1
     fi
     kill_servers -TERM
+    end_device
     [ $status = 0 ] || { say "$name could not be run against $2, see $log"; failures=$((failures + 1)); }
     printf '{"workload": "%s", "side": "%s", "pair": %d, "peak_kib": %d, "report": %s}\n' "$name" "$2" "$pair" \
         "$peak_kib" "$([ $status = 0 ] && tr '\n' ' ' <"$report" || echo null)" >>"$out/runs.jsonl"

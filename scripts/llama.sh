@@ -3,7 +3,8 @@
 # into $HEARTH_DEPS.
 #
 #   scripts/llama.sh            build the libraries; the last line printed is the install prefix
-#   scripts/llama.sh --server   also build llama-server (the benchmark's peer); prints its path
+#   scripts/llama.sh --server   also build llama-server (the benchmark's peer) and, beside it, ggml-rpc-server (a device
+#                               of the tests); prints the path of the former
 #
 # LLAMA_CPP_DIR=DIR   take this source tree of the pinned version, as it is, instead of fetching and patching one
 # LLAMA_FLAGS=...     further CMake options, e.g. -DGGML_CUDA=ON
@@ -101,7 +102,7 @@ configure() {
     cmake -S "$source" -B "$prefix/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX="$prefix" \
         -DCMAKE_INSTALL_LIBDIR=lib -DBUILD_SHARED_LIBS=OFF -DCMAKE_POSITION_INDEPENDENT_CODE=ON \
         -DGGML_OPENMP=OFF -DGGML_CCACHE=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_BUILD_IS_DEV=OFF \
-        -DLLAMA_BUILD_COMMON=ON -DLLAMA_BUILD_MTMD=ON -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
+        -DGGML_RPC=ON -DLLAMA_BUILD_COMMON=ON -DLLAMA_BUILD_MTMD=ON -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
         -DLLAMA_BUILD_TOOLS="$1" -DLLAMA_BUILD_SERVER="$1" -DLLAMA_BUILD_APP=OFF \
         $cpu $flags >"$prefix/configure.log" || die "configuring failed, see $prefix/configure.log"
 }
@@ -125,10 +126,10 @@ build_libraries() {
 }
 
 build_server() {
-    [ -x "$prefix/build/bin/llama-server" ] && return
+    [ -x "$prefix/build/bin/llama-server" ] && [ -x "$prefix/build/bin/ggml-rpc-server" ] && return
     say "building llama-server"
     configure ON
-    build llama-server
+    build llama-server ggml-rpc-server
 }
 
 mkdir -p "$deps"

@@ -263,6 +263,10 @@ const struct config_row config_rows[] = {
         "Layers kept on the GPU: 0 all, -1 none, else so many.", RANGE(-1, 1000000)),
     KEY("models.*.split_mode", CONFIG_NAME, MODEL(split_mode), "layer",
         "How several GPUs share a model; row is best for mixtures of experts.", CHOICES("none|layer|row")),
+    KEY("models.*.rpc", CONFIG_STRINGS, MODEL(rpc), "[]",
+        "llama.cpp's RPC servers, as host:port, whose devices take layers as GPUs do. They have neither passwords nor "
+        "encryption: on a network of your own only.",
+        ANY),
     KEY("models.*.offload_kqv", CONFIG_BOOL, MODEL(offload_kqv), "true", "Keeps the KV cache on the GPU.", ANY),
     KEY("models.*.op_offload", CONFIG_BOOL, MODEL(op_offload), "true",
         "Lets the GPU compute large batches of layers that are kept in the machine's memory.", ANY),

@@ -416,7 +416,8 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
     tick_budget_init(&engine->tick_budget, params->max_token_gap_ns, PREFILL_CHUNK / 2);
     /* Flash attention splits one token's row among the threads, and the result depends on where. On a GPU neither the
      * time of a decode call nor the threads' CPU time says anything about the threads. */
-    thread_scaling_init(&engine->scaling, llm_threads(engine->context), engine->deterministic || llm_has_gpu());
+    thread_scaling_init(&engine->scaling, llm_threads(engine->context),
+                        engine->deterministic || llm_has_devices(llm_model_info(params->model)));
     pthread_mutex_init(&engine->mutex, NULL);
     pthread_mutex_init(&engine->status_mutex, NULL);
     clock_cond_init(&engine->mail);

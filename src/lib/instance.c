@@ -384,6 +384,8 @@ static int load_parts(struct hearth *instance, struct model *model, struct model
     struct llm_model_params params = {.path = model->config->path,
                                       .n_gpu_layers = (int)model->config->n_gpu_layers,
                                       .split_mode = model->config->split_mode,
+                                      .rpc = (const char *const *)model->config->rpc.v,
+                                      .n_rpc = model->config->rpc.len,
                                       .weights = true,
                                       .progress = report_progress,
                                       .ud = progress};

@@ -62,11 +62,11 @@ static int explain_open_failure(const struct llm_context_params *params, const s
                      (double)llm_free_memory(params->offload_kqv && llm_has_gpu()) / (1024.0 * 1024 * 1024));
 }
 
-int llm_check_buffers(const struct llm_log_capture *captured, hearth_error *error)
+int llm_check_buffers(const struct llm_log_capture *captured, bool has_devices, hearth_error *error)
 {
     const double gib = 1024.0 * 1024 * 1024;
     uint64_t available = llm_free_memory(false);
-    if (llm_has_gpu() || captured->compute <= available) return HEARTH_OK;
+    if (has_devices || captured->compute <= available) return HEARTH_OK;
     return error_set(error, HEARTH_NO_MEMORY,
                      "no memory for the compute buffers (%.2f GiB; %.2f GiB free): lower n_ubatch, n_batch or "
                      "context_window",
@@ -127,7 +127,8 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
         return NULL;
     }
     struct ggml_threadpool *threads = NULL;
-    if (llm_check_buffers(&captured, error) == HEARTH_OK) threads = llm_start_threads(translated.n_threads, error);
+    if (llm_check_buffers(&captured, llm_has_devices(info), error) == HEARTH_OK)
+        threads = llm_start_threads(translated.n_threads, error);
     if (threads == NULL) {
         llama_free(handle);
         return NULL;
@@ -149,7 +150,7 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     context->unified = params->unified;
     context->n_vocab = info->n_vocab;
     context->n_swa = info->n_swa;
-    context->gpu = llm_has_gpu();
+    context->gpu = llm_has_devices(info);
     context->recurrent = info->kind == HEARTH_KIND_RECURRENT || info->kind == HEARTH_KIND_HYBRID;
     context->flash_attention =
         translated.flash_attn_type != LLAMA_FLASH_ATTN_TYPE_DISABLED && !captured.flash_attention_refused;

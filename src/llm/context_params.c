@@ -81,7 +81,7 @@ static int check_sizes(const struct llm_context_params *params, hearth_error *er
  * uses them. A GPU refuses. */
 static int check_room(const struct llm_context_params *params, const struct llm_model_info *info, hearth_error *error)
 {
-    if (params->offload_kqv && llm_has_gpu()) return HEARTH_OK;
+    if (params->offload_kqv && llm_has_devices(info)) return HEARTH_OK;
     const double gib = 1024.0 * 1024 * 1024;
     double needed = llm_cells_of(params, info).total, available = (double)llm_free_memory(false);
     if (needed <= available) return HEARTH_OK;

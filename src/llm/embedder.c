@@ -114,7 +114,8 @@ static struct llama_context *open_handle(struct llm_model *model, const struct l
     else if (handle == NULL)
         error_set(error, HEARTH_UNSUPPORTED, "no context for embeddings of %u tokens: %s", params->n_batch,
                   captured->reason);
-    if (handle == NULL || llm_check_buffers(captured, error) == HEARTH_OK) return handle;
+    bool has_devices = llm_has_devices(llm_model_info(model));
+    if (handle == NULL || llm_check_buffers(captured, has_devices, error) == HEARTH_OK) return handle;
     llama_free(handle);
     return NULL;
 }

@@ -83,7 +83,7 @@ struct ggml_threadpool *llm_start_threads(int n_threads, hearth_error *error);
 
 /* Refuses compute buffers that exceed the free memory: Linux overcommits, and the OOM killer would end the process when
  * it uses them. */
-int llm_check_buffers(const struct llm_log_capture *captured, hearth_error *error);
+int llm_check_buffers(const struct llm_log_capture *captured, bool has_devices, hearth_error *error);
 
 /* After a failed decode: makes the next one reserve its compute buffers anew. llama.cpp would write to buffers whose
  * allocation failed; it reserves them again when causal attention is toggled, so this toggles it and back. */

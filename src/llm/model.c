@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "llm/llm_parts.h"
+#include "llm/rpc.h"
 #include "llm/sampler.h"
 #include "llm/token_texts.h"
 
@@ -232,11 +233,13 @@ static int check_contents(struct loading *loading, hearth_error *error)
     return HEARTH_OK;
 }
 
-static struct llama_model *load_model(struct loading *loading, enum llama_split_mode split_mode)
+static struct llama_model *load_model(struct loading *loading, enum llama_split_mode split_mode,
+                                      ggml_backend_dev_t *devices)
 {
     struct llama_model_params params = llama_model_default_params();
     params.n_gpu_layers = llm_layers_on_gpu(loading->params->n_gpu_layers);
     params.split_mode = split_mode;
+    params.devices = devices;
     params.vocab_only = loading->only_vocabulary;
     params.no_alloc = !loading->params->weights && !loading->only_vocabulary;
     if (params.no_alloc) params.load_mode = LLAMA_LOAD_MODE_NONE; /* what is not allocated must not be mapped either */
@@ -269,7 +272,12 @@ static struct llm_model *open_file(struct loading *loading, hearth_error *error)
     enum llama_split_mode split_mode = LLAMA_SPLIT_MODE_LAYER;
     if (check_contents(loading, error) < 0) return NULL;
     if (find_split_mode(loading->params->split_mode, &split_mode, error) < 0) return NULL;
-    struct llama_model *handle = load_model(loading, split_mode);
+    ggml_backend_dev_t *devices = NULL;
+    bool remote = loading->params->n_rpc > 0 && loading->params->weights;
+    if (remote) devices = llm_rpc_devices(loading->params->rpc, loading->params->n_rpc, error);
+    if (remote && devices == NULL) return NULL;
+    struct llama_model *handle = load_model(loading, split_mode, devices);
+    free(devices);
     if (handle == NULL) {
         explain_load_failure(loading, error);
         return NULL;
@@ -283,6 +291,7 @@ static struct llm_model *open_file(struct loading *loading, hearth_error *error)
     model->handle = handle;
     model->weights = loading->captured.weights;
     describe(model, loading->file);
+    model->info.remote = remote;
     model->special_tokens = llm_special_tokens_open(handle);
     model->splitter = llm_splitter_open(model);
     model->texts = mem_alloc(sizeof *model->texts);
@@ -319,6 +328,11 @@ void llm_model_close(struct llm_model *model)
 const struct llm_model_info *llm_model_info(const struct llm_model *model)
 {
     return &model->info;
+}
+
+bool llm_has_devices(const struct llm_model_info *info)
+{
+    return info->remote || llm_has_gpu();
 }
 
 bool llm_model_number(const struct llm_model *model, const char *key, double *out)

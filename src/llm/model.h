@@ -15,7 +15,9 @@ struct llm_model_params {
     const char *path;
     int n_gpu_layers;       /* layers kept on the GPU: 0 all, -1 none, N that many (not llama.cpp's numbers) */
     const char *split_mode; /* none | layer | row */
-    bool weights;           /* false: metadata and vocabulary only */
+    const char *const *rpc; /* "host:port" of RPC servers, whose devices take layers as well */
+    size_t n_rpc;
+    bool weights;                               /* false: metadata and vocabulary only */
     bool (*progress)(void *ud, float fraction); /* false aborts; may be NULL */
     void *ud;
 };
@@ -27,6 +29,7 @@ struct llm_model_info {
     char description[128]; /* llama.cpp's own line */
     hearth_model_kind kind;
     bool has_decoder; /* false: an encoder, good for embeddings only */
+    bool remote;      /* devices of other machines may have layers and cells */
     uint64_t size_bytes, n_params;
     const char *weights_type; /* "Q8_0" */
     int32_t vocab_type;       /* enum llama_vocab_type */
@@ -54,6 +57,9 @@ struct llm_model_info {
 struct llm_model *llm_model_open(const struct llm_model_params *params, hearth_error *error);
 void llm_model_close(struct llm_model *model);
 const struct llm_model_info *llm_model_info(const struct llm_model *model);
+
+/* Whether a GPU of this machine, or a device of another one, may have its layers and cells. */
+bool llm_has_devices(const struct llm_model_info *info);
 
 /* A number of the file's metadata. False: there is none of that name. */
 bool llm_model_number(const struct llm_model *model, const char *key, double *out);

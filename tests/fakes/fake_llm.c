@@ -108,9 +108,9 @@ void llm_context_close(struct llm_context *c)
     free(c);
 }
 
-bool llm_has_gpu(void)
+bool llm_has_devices(const struct llm_model_info *info)
 {
-    return false;
+    return info->remote;
 }
 
 int32_t llm_threads(const struct llm_context *c)

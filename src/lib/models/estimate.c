@@ -54,7 +54,7 @@ int estimate_check(const struct config_model *config, const struct llm_context_p
 {
     const double gib = 1024.0 * 1024 * 1024;
     bool on_gpu = llm_has_gpu() && config->offload_kqv && config->n_gpu_layers >= 0;
-    double free_bytes = (double)llm_free_memory(on_gpu);
+    double free_bytes = info->remote ? 0 : (double)llm_free_memory(on_gpu); /* 0: not known */
     struct llm_cells cells = llm_cells_of(context, info);
     if (free_bytes == 0 || cells.total + projector_bytes(config) <= free_bytes) return HEARTH_OK;
     if (cells.states + cells.windows > cells.whole)

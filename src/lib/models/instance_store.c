@@ -77,8 +77,13 @@ struct identity instance_store_identity(const struct config_model *config, const
 {
     struct identity identity = {.quant = quant_code(llm_file_quant(config->path))};
     memcpy(identity.model, digest, SHA256_BYTES);
-    static const char parameters[] = "hearth states 1\ncontrol vectors none\nprojector none\n";
-    sha256_of(parameters, sizeof parameters - 1, identity.context);
+    struct buf parameters = {0};
+    buf_puts(&parameters, "hearth states 1\ncontrol vectors none\nprojector none\n");
+    /* Other machines round otherwise, which only deterministic runs must not mix. */
+    for (size_t i = 0; config->deterministic && i < config->rpc.len; i++)
+        buf_printf(&parameters, "rpc %s\n", config->rpc.v[i]);
+    sha256_of(parameters.v, parameters.len, identity.context);
+    buf_release(&parameters);
     return identity;
 }
 

@@ -7,7 +7,7 @@ import { createServer } from 'node:net';
 import { Client } from './client.js';
 import { until } from './wait.js';
 
-const freePort = () => new Promise((resolve, reject) => {
+export const freePort = () => new Promise((resolve, reject) => {
   const socket = createServer();
   socket.on('error', reject);
   socket.listen(0, '127.0.0.1', () => {

@@ -269,6 +269,7 @@ static const char *const elsewhere[] = {
     "models.*.lora",             /* test_adapters.c */
     "models.*.max_prompt_bytes", /* test_prompts.c */
     "models.*.aliases",          /* test_instance.c */
+    "models.*.rpc",              /* rpc.test.js */
     "models.*.media",            /* openai_client.test.js, ollama.test.js */
 };
 

@@ -1,0 +1,146 @@
+/* Devices of RPC servers: see rpc.h. llama.cpp keeps what it learns of a server for the life of the process; here there
+ * is no state. */
+#include "llm/rpc.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/little.h"
+#include "base/memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ggml-rpc.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define PATIENCE_NS (INT64_C(5) * 1000000000)
+
+/* The protocol's first message and its answer, in bytes: what each end can do, and before it the server's version. */
+enum { HELLO = 14, CAPABILITIES = 24, REQUEST = 1 + 8 + CAPABILITIES, ANSWER = 8 + 4 + CAPABILITIES };
+
+static int refuse(const char *endpoint, const char *reason, hearth_error *error)
+{
+    return error_at(error, HEARTH_UNAVAILABLE, "rpc",
+                    "rpc: %s %s: start llama.cpp's ggml-rpc-server there, of version 0.5.0 as hearth's", endpoint,
+                    reason);
+}
+
+/* ---- Asking a server ---- */
+
+/* False: not before the deadline. */
+static bool await(int fd, short events, int64_t deadline)
+{
+    for (;;) {
+        int64_t left = deadline - clock_now(clock_monotonic());
+        struct pollfd one = {.fd = fd, .events = events};
+        if (left <= 0) return false;
+        int n = poll(&one, 1, (int)(left / 1000000) + 1);
+        if (n != 0 && !(n < 0 && errno == EINTR)) return n > 0;
+    }
+}
+
+static bool is_connected(int fd, const struct addrinfo *address, int64_t deadline)
+{
+    int fault = 0;
+    socklen_t len = sizeof fault;
+    if (connect(fd, address->ai_addr, address->ai_addrlen) == 0) return true;
+    return errno == EINPROGRESS && await(fd, POLLOUT, deadline) &&
+           getsockopt(fd, SOL_SOCKET, SO_ERROR, &fault, &len) == 0 && fault == 0;
+}
+
+/* -1: nobody is there. */
+static int connect_to(const char *host, const char *port, int64_t deadline)
+{
+    const struct addrinfo wanted = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}; /* llama.cpp's takes no other */
+    struct addrinfo *found = NULL;
+    if (getaddrinfo(host, port, &wanted, &found) != 0) return -1;
+    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0 && !is_connected(fd, found, deadline)) {
+        close(fd);
+        fd = -1;
+    }
+    freeaddrinfo(found);
+    return fd;
+}
+
+static bool receive(int fd, uint8_t *bytes, size_t n, int64_t deadline)
+{
+    while (n > 0 && await(fd, POLLIN, deadline)) {
+        ssize_t got = recv(fd, bytes, n, 0);
+        if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN)) return false;
+        bytes += got > 0 ? got : 0;
+        n -= got > 0 ? (size_t)got : 0;
+    }
+    return n == 0;
+}
+
+static int greet(int fd, const char *endpoint, int64_t deadline, hearth_error *error)
+{
+    uint8_t request[REQUEST] = {HELLO}, answer[ANSWER];
+    little_put(request + 1, CAPABILITIES, 8);
+    bool answered = send(fd, request, sizeof request, MSG_NOSIGNAL) == (ssize_t)sizeof request &&
+                    receive(fd, answer, sizeof answer, deadline) && little_get(answer, 8) == ANSWER - 8;
+    if (!answered) return refuse(endpoint, "does not answer as an RPC server", error);
+    const uint8_t *version = answer + 8;
+    if (version[0] == RPC_PROTO_MAJOR_VERSION && version[1] <= RPC_PROTO_MINOR_VERSION) return HEARTH_OK;
+    char reason[80];
+    snprintf(reason, sizeof reason, "speaks version %u.%u of the protocol, hearth %d.%d", version[0], version[1],
+             RPC_PROTO_MAJOR_VERSION, RPC_PROTO_MINOR_VERSION);
+    return refuse(endpoint, reason, error);
+}
+
+static int check(const char *endpoint, hearth_error *error)
+{
+    const char *colon = strrchr(endpoint, ':');
+    if (colon == NULL || colon == endpoint || colon[1] == '\0')
+        return error_at(error, HEARTH_INVALID, "rpc", "rpc: '%s' is not host:port", endpoint);
+    int64_t deadline = clock_now(clock_monotonic()) + PATIENCE_NS;
+    char *host = mem_strndup(endpoint, (size_t)(colon - endpoint));
+    int fd = connect_to(host, colon + 1, deadline);
+    free(host);
+    if (fd < 0) return refuse(endpoint, "cannot be reached", error);
+    int rc = greet(fd, endpoint, deadline, error);
+    close(fd);
+    return rc;
+}
+
+/* ---- Devices ---- */
+
+struct devices {
+    ggml_backend_dev_t *v;
+    size_t n;
+};
+
+static void add(struct devices *devices, ggml_backend_dev_t device)
+{
+    devices->v = mem_grow(devices->v, devices->n + 2, sizeof *devices->v);
+    devices->v[devices->n++] = device;
+    devices->v[devices->n] = NULL;
+}
+
+static int add_server(struct devices *devices, const char *endpoint, hearth_error *error)
+{
+    if (check(endpoint, error) != HEARTH_OK) return (int)error->code;
+    ggml_backend_reg_t server = ggml_backend_rpc_add_server(endpoint);
+    if (server == NULL) return refuse(endpoint, "has no devices", error);
+    for (size_t i = 0; i < ggml_backend_reg_dev_count(server); i++) add(devices, ggml_backend_reg_dev_get(server, i));
+    return HEARTH_OK;
+}
+
+ggml_backend_dev_t *llm_rpc_devices(const char *const *endpoints, size_t n, hearth_error *error)
+{
+    struct devices devices = {0};
+    int rc = HEARTH_OK;
+    for (size_t i = 0; i < n && rc == HEARTH_OK; i++) rc = add_server(&devices, endpoints[i], error);
+    for (size_t i = 0; i < ggml_backend_dev_count() && rc == HEARTH_OK; i++)
+        if (ggml_backend_dev_type(ggml_backend_dev_get(i)) == GGML_BACKEND_DEVICE_TYPE_GPU)
+            add(&devices, ggml_backend_dev_get(i));
+    if (rc == HEARTH_OK) return devices.v;
+    free(devices.v);
+    return NULL;
+}

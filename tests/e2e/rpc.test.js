@@ -1,0 +1,122 @@
+// A model whose layers and cells are on a device of another machine (llama.cpp's RPC server, on loopback): what is cached
+// is what would be computed, in the store as well; how many messages saving and fetching take; and what happens when the
+// device is not there, or goes.
+
+import { describe, test } from 'node:test';
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:net';
+import { smallModel } from './lib/models.js';
+import { freePort } from './lib/peer.js';
+import { rpcServer } from './lib/rpc.js';
+import { run, serve, temporaryFolder } from './lib/server.js';
+import { Talk, saved } from './lib/store.js';
+
+const start = (t, arch, rpc, disk, more) => serve({
+  t, model: smallModel(arch), set: { 'cache.tiers.disk.path': disk }, models: { context_window: 2048, n_seq_max: 2, cache_min_tokens: 0, ...rpc && { rpc }, ...more },
+});
+
+// What a piece of work cost: messages by kind.
+async function counting(remote, work) {
+  const before = remote.counts();
+  const result = await work();
+  const after = remote.counts();
+  return [result, Object.fromEntries(Object.keys(after).map((kind) => [kind, after[kind] - (before[kind] ?? 0)]))];
+}
+
+describe('a model on another machine', () => {
+  for (const arch of ['llama', 'gemma3', 'qwen35']) {
+    test(`${arch}: turns, a branch and a restart answer as without a cache`, async (t) => {
+      const remote = await rpcServer(t);
+      const disk = temporaryFolder();
+      let server = await start(t, arch, remote.endpoint, disk);
+      const talk = new Talk();
+      const check = async (words, least) => {
+        const cold = await talk.copy().say(server, words, { cache_prompt: false });
+        const warm = await talk.say(server, words);
+        assert.ok(warm.cached >= least, `${warm.cached} of ${talk.tokens.length}`);
+        assert.equal(warm.text, cold.text);
+      };
+      await check(600, 0);
+      const first = talk.copy();
+      await check(40, 600);
+      const [, saving] = await counting(remote, () => saved(server));
+      await server.stop();
+
+      server = await start(t, arch, remote.endpoint, disk);
+      const cold = await talk.copy().say(server, 40, { cache_prompt: false });
+      const [warm, fetching] = await counting(remote, () => talk.say(server, 40, { reply: 16 }));
+      assert.equal(warm.text, cold.text);
+      assert.ok(warm.cached >= 640, `${warm.cached}`);
+      // Neither takes more than a message for each tensor, each run of cells and each slab.
+      const [, inCells] = await counting(remote, () => talk.copy().say(server, 40, { reply: 16 }));
+      const writes = fetching.set - inCells.set;
+      assert.ok(saving.get <= 4 * 8, JSON.stringify(saving));
+      assert.ok(writes <= 4 * 8 * 3, `${writes} writes`);
+      const branch = await first.say(server, 30, { seed: 7 });
+      assert.ok(branch.cached >= 256, `${branch.cached}`);
+      t.diagnostic(`${arch}: saving ${JSON.stringify(saving)}, a turn that fetches ${warm.cached} tokens ${JSON.stringify(fetching)}, ${writes} writes more than one that does not`);
+      await server.stop();
+    });
+  }
+
+  test('deterministic runs here and there share nothing', async (t) => {
+    const remote = await rpcServer(t);
+    const disk = temporaryFolder();
+    const talk = new Talk();
+    const cached = [];
+    for (const endpoint of [undefined, remote.endpoint, undefined]) {
+      const server = await start(t, 'llama', endpoint, disk, { deterministic: true });
+      cached.push((await talk.copy().say(server, 600)).cached);
+      await server.stop();
+    }
+    assert.deepEqual(cached.map((n) => n > 0), [false, false, true], cached.join(' '));
+  });
+
+  test('it answers as one that is here', async (t) => {
+    const remote = await rpcServer(t);
+    const here = await start(t, 'llama', undefined, temporaryFolder());
+    const there = await start(t, 'llama', remote.endpoint, temporaryFolder());
+    const [one, other] = [new Talk(), new Talk()];
+    const [, messages] = await counting(remote, async () => assert.deepEqual(await other.say(there, 300), await one.say(here, 300)));
+    assert.ok(messages.compute >= 16, JSON.stringify(messages));
+    await here.stop();
+    await there.stop();
+  });
+
+  test('when the device goes the server ends, and a conversation goes on where it was', async (t) => {
+    const disk = temporaryFolder();
+    let remote = await rpcServer(t);
+    let server = await start(t, 'llama', remote.endpoint, disk);
+    const talk = new Talk();
+    await talk.say(server, 600);
+    await saved(server);
+    await remote.end();
+    await assert.rejects(talk.copy().say(server, 40));
+    const { signal } = await server.ended;
+    assert.equal(signal, 'SIGABRT', server.log);
+
+    remote = await rpcServer(t);
+    server = await start(t, 'llama', remote.endpoint, disk);
+    const { cached } = await talk.say(server, 40);
+    assert.ok(cached >= 600, `${cached}`);
+    await server.stop();
+  });
+
+  test('a server that is not there, or is none, is named at the start', async (t) => {
+    const silent = createServer((socket) => socket.end('HTTP/1.1 400 Bad Request\r\n\r\n')).listen(0, '127.0.0.1');
+    await once(silent, 'listening');
+    t.after(() => silent.close());
+    const rows = [
+      [`127.0.0.1:${await freePort()}`, /rpc: 127\.0\.0\.1:\d+ cannot be reached: start llama\.cpp's ggml-rpc-server there/],
+      [`127.0.0.1:${silent.address().port}`, /does not answer as an RPC server/],
+      ['127.0.0.1', /rpc: '127\.0\.0\.1' is not host:port/],
+    ];
+    for (const [endpoint, says] of rows) {
+      const path = smallModel('llama');
+      const { code, stderr } = await run(['serve', '--port', '0', '--model', path, '--set', `models.${path.replace(/^.*\/|\.gguf$/g, '')}.rpc=${endpoint}`]);
+      assert.notEqual(code, 0);
+      assert.match(stderr, says);
+    }
+  });
+});
