@@ -414,10 +414,9 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
     engine->snapshots = snapshots_open(params->snapshot_budget);
     engine->batch = mem_alloc((size_t)context.n_batch * sizeof *engine->batch);
     tick_budget_init(&engine->tick_budget, params->max_token_gap_ns, PREFILL_CHUNK / 2);
-    /* Flash attention splits one token's row among the threads, and the result depends on where. On a GPU neither the
-     * time of a decode call nor the threads' CPU time says anything about the threads. */
+    /* Flash attention splits one token's row among the threads, and the result depends on where. */
     thread_scaling_init(&engine->scaling, llm_threads(engine->context),
-                        engine->deterministic || llm_has_devices(llm_model_info(params->model)));
+                        engine->deterministic || llm_on_devices(engine->context));
     pthread_mutex_init(&engine->mutex, NULL);
     pthread_mutex_init(&engine->status_mutex, NULL);
     clock_cond_init(&engine->mail);

@@ -21,7 +21,7 @@ struct llm_context {
     int32_t capacity; /* tokens of the batch */
     bool unified;
     int32_t window, n_seq, n_vocab, n_swa;
-    bool gpu;                         /* some device is one: decode calls may return before they are computed */
+    bool on_devices;                  /* some device is one: decode calls may return before they are computed */
     bool recurrent;                   /* recurrent and hybrid models, whose state cannot go back */
     bool mrope;                       /* positions have several dimensions */
     const struct media_spans **media; /* of each sequence; borrowed, NULL: none */
@@ -150,7 +150,7 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     context->unified = params->unified;
     context->n_vocab = info->n_vocab;
     context->n_swa = info->n_swa;
-    context->gpu = llm_has_devices(info);
+    context->on_devices = llm_has_devices(info);
     context->recurrent = info->kind == HEARTH_KIND_RECURRENT || info->kind == HEARTH_KIND_HYBRID;
     context->flash_attention =
         translated.flash_attn_type != LLAMA_FLASH_ATTN_TYPE_DISABLED && !captured.flash_attention_refused;
@@ -404,7 +404,7 @@ static enum llm_decoded decode_batch(struct llm_context *context, struct llama_b
     if (result == LLM_THREW) log_event(LOG_ERROR, "llama.cpp", "decode threw", log_str("reason", fault));
     switch (result) {
     case 0:
-        if (context->gpu) llama_synchronize(context->handle);
+        if (context->on_devices) llama_synchronize(context->handle);
         memset(context->copying, 0, (size_t)context->n_seq);
         return LLM_DECODED;
     case 1:
@@ -468,6 +468,11 @@ enum llm_decoded llm_decode_rows(struct llm_context *context, const struct llm_m
     if (!rows->causal) llama_set_causal_attn(context->handle, true);
     free(positions);
     return decoded;
+}
+
+bool llm_on_devices(const struct llm_context *context)
+{
+    return context->on_devices;
 }
 
 int32_t llm_threads(const struct llm_context *context)

@@ -89,6 +89,10 @@ enum llm_decoded llm_decode_rows(struct llm_context *context, const struct llm_m
 int32_t llm_threads(const struct llm_context *context);
 void llm_set_threads(struct llm_context *context, int32_t n);
 
+/* Whether a GPU, or a device of another machine, may compute its layers: then neither the time of a decode call nor the
+ * threads' CPU time says anything about the threads. */
+bool llm_on_devices(const struct llm_context *context);
+
 /* The n_vocab logits of the batch token with that index in the last llm_decode(); valid until the next. */
 const float *llm_logits(struct llm_context *context, int32_t index);
 
