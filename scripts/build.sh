@@ -14,11 +14,12 @@ folder=build
 
 scripts/packages.sh
 prefix=$(scripts/llama.sh)
+page=$(scripts/page.sh)
 
 has() { grep -qsx "$1" "$folder/CMakeCache.txt"; }
 
-options=("-DHEARTH_LLAMA_PREFIX=$prefix")
-if [ ! -e "$folder/build.ninja" ] || ! has "HEARTH_LLAMA_PREFIX:PATH=$prefix"; then
+options=("-DHEARTH_LLAMA_PREFIX=$prefix" "-DHEARTH_PAGE_VENDOR=$page")
+if [ ! -e "$folder/build.ninja" ] || ! has "HEARTH_LLAMA_PREFIX:PATH=$prefix" || ! has "HEARTH_PAGE_VENDOR:PATH=$page"; then
     configure=yes
 fi
 if [ "${HEARTH_WERROR:-OFF}" = ON ]; then

@@ -33,6 +33,7 @@ room_allowed() {
         serve/embeddings | serve/anthropic | serve/responses) echo serve/core serve/fields ;;
         serve/ollama) echo serve/core serve/fields serve/embeddings ;;
         serve/status) echo serve/core serve/fields serve/anthropic serve/responses serve/ollama ;; # lookups have any body
+        serve/page) echo serve/core serve/status ;;
         serve/native) echo serve/core serve/fields serve/responses serve/status ;;
         serve/openai) echo serve/core serve/fields serve/native ;; # with "__verbose" both forms
         *) return 1 ;;

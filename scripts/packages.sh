@@ -12,13 +12,14 @@ libraries='build-essential ca-certificates libevent-dev libjansson-dev libyaml-d
     libpcre2-dev libcurl4-openssl-dev libcmocka-dev node-llhttp libpng-dev libturbojpeg0-dev libwebp-dev
     libgif-dev libsndfile1-dev libsamplerate0-dev libmp3lame-dev' # the last: libsndfile1-dev lacks it as dependency
 
-# llama.cpp's source comes through npm, once.
+# llama.cpp's source and what the web page is made with come through npm, once.
 deps=${HEARTH_DEPS:-$HOME/.cache/hearth/deps}
 if [ "${1:-}" = test ]; then
     programs+=' nodejs:node npm:npm clang:clang clang-format:clang-format clang-tidy:clang-tidy valgrind:valgrind
-        llvm:llvm-symbolizer poppler-utils:pdftotext' # the sanitizers' names of functions; what reads PDF
+        llvm:llvm-symbolizer poppler-utils:pdftotext chromium:chromium' # names of functions; what reads PDF; a browser
     libraries+=' libclang-rt-dev' # of the sanitizers and fuzzers; clang itself does not depend on it
-elif [ -z "${LLAMA_CPP_DIR:-}" ] && ! compgen -G "$deps/llama.cpp-*/.complete" >/dev/null; then
+elif ! compgen -G "$deps/page-*/licences.txt" >/dev/null ||
+    { [ -z "${LLAMA_CPP_DIR:-}" ] && ! compgen -G "$deps/llama.cpp-*/.complete" >/dev/null; }; then
     programs+=' nodejs:node npm:npm'
 fi
 

@@ -17,6 +17,7 @@
 #include "serve/ollama/ollama.h"
 #include "serve/openai/openai.h"
 #include "serve/openai/transcription.h"
+#include "serve/page/page.h"
 #include "serve/responses/conversations.h"
 #include "serve/responses/responses.h"
 #include "serve/status/cache_routes.h"
@@ -105,7 +106,8 @@ static const struct route {
     {"POST", "/api/blobs/{id}", ollama_refuse, false, KEYS_MODELS, ollama_put_error},
     {"POST", "/models/load", lifecycle_load, true, KEYS_ADMIN, errors_put},
     {"POST", "/models/unload", lifecycle_unload, true, KEYS_ADMIN, errors_put},
-    {"GET", "/", status_root, false, KEYS_PUBLIC, errors_put},
+    {"GET", "/", page_root, false, KEYS_PUBLIC, errors_put},
+    {"GET", "/page/{name}", page_file, false, KEYS_PUBLIC, errors_put},
     {"GET", "/health", status_health, false, KEYS_PUBLIC, errors_put},
     {"GET", "/v1/health", status_health, false, KEYS_PUBLIC, errors_put},
     {"GET", "/v1/liveness", status_liveness, false, KEYS_PUBLIC, errors_put},

@@ -1,0 +1,84 @@
+// Requests to the server that the page comes from, and to no other. The API key lives in the session's storage and goes
+// into a header, never into an address.
+
+const storage = 'hearth.key';
+
+export const getKey = () => sessionStorage.getItem(storage) ?? '';
+export const setKey = (key) => sessionStorage.setItem(storage, key.trim());
+
+// An answer that is no success: `status` is 0 where there was none.
+export class ApiError extends Error {
+  constructor(status, message, code) {
+    super(message);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+const advice = {
+  0: 'Is the server running? Try again when it is.',
+  401: 'Enter an API key of this server.',
+  403: 'This API key does not allow it.',
+  413: 'Send less at once.',
+  429: 'The server has as much to do as it takes: try again in a moment.',
+  503: 'The server is loading or stopping: try again in a moment.',
+};
+export const adviceFor = (error) => (error.code === 'context_length_exceeded' ? 'Shorten the conversation: edit an earlier message, or begin a new one.' : advice[error.status] ?? '');
+
+async function failure(response) {
+  const text = await response.text().catch(() => '');
+  let error = {};
+  try { error = JSON.parse(text).error ?? {}; } catch { /* no JSON: its text is the message */ }
+  return new ApiError(response.status, error.message ?? (text.slice(0, 300) || response.statusText), error.code);
+}
+
+async function request(path, { body, signal } = {}) {
+  const headers = {};
+  if (getKey()) headers.authorization = `Bearer ${getKey()}`;
+  if (body) headers['content-type'] = 'application/json';
+  let response;
+  try {
+    response = await fetch(path, { method: body ? 'POST' : 'GET', headers, signal, cache: 'no-store', body: body && JSON.stringify(body) });
+  } catch (error) {
+    if (error.name === 'AbortError') throw error;
+    throw new ApiError(0, 'The server does not answer.');
+  }
+  if (!response.ok) throw await failure(response);
+  return response;
+}
+
+export const getJson = async (path, options) => (await request(path, options)).json();
+
+// The data of server-sent events, parsed, until [DONE].
+async function* events(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let rest = '';;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const lines = (rest + value).split('\n');
+    rest = lines.pop();
+    for (const line of lines) {
+      if (!line.startsWith('data: ')) continue;
+      if (line === 'data: [DONE]') return;
+      const data = JSON.parse(line.slice(6));
+      if (data.error) throw new ApiError(data.error.code ?? 500, data.error.message, data.error.type);
+      yield data;
+    }
+  }
+}
+
+export async function* chat(body, signal) {
+  yield* events(await request('/v1/chat/completions', {
+    body: { ...body, stream: true, return_progress: true, timings_per_token: true, stream_options: { include_usage: true } }, signal,
+  }));
+}
+
+// Where a prompt's prefix is. Not every API key may ask: then null.
+export async function lookUp(body, signal) {
+  try {
+    return await getJson('/cache/lookup', { body, signal });
+  } catch (error) {
+    if (error.name === 'AbortError') throw error;
+    return null;
+  }
+}

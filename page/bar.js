@@ -1,0 +1,54 @@
+// The token bar under a reply: what of the prompt was there, and from where, what was computed, what was generated.
+
+import { el, number, seconds } from './dom.js';
+
+const tierNames = { ram: 'memory', ram_file: 'shared memory', disk: 'the disk' };
+
+// {shared, restored, tier, computed, generated, firstMs, rate}: of timings, and of the lookup before, if there was one.
+export function figuresOf(timings, lookup, firstMs) {
+  const cached = timings.cache_n ?? 0;
+  const shared = lookup ? Math.min(cached, lookup.resident) : cached;
+  const tier = lookup && Object.keys(tierNames).filter((name) => lookup[name] > 0).sort((a, b) => lookup[b] - lookup[a])[0];
+  return {
+    shared, restored: cached - shared, tier, computed: timings.prompt_n ?? 0, generated: timings.predicted_n ?? 0, firstMs, rate: timings.predicted_per_second, divergence: lookup?.divergence,
+  };
+}
+
+const kinds = [
+  ['shared', (f) => `${number(f.shared)} reused from KV cells`],
+  ['restored', (f) => `${number(f.restored)} restored from ${tierNames[f.tier] ?? 'the store'}`],
+  ['computed', (f) => `${number(f.computed)} computed`],
+  ['generated', (f) => `${number(f.generated)} generated`],
+];
+
+function explain({ shared, restored, computed, divergence }) {
+  if (!divergence || computed < 64 || computed < (shared + restored) / 4) return null;
+  const where = divergence.message === null || divergence.message === undefined ? '' : `, in message ${divergence.message + 1}${divergence.role ? ` (${divergence.role})` : ''}`;
+  const text = `The nearest cached prompt is the same up to token ${number(divergence.position)}${where}.`;
+  if (divergence.prompt === null && divergence.nearest === null) return el('p', { class: 'why' }, text);
+  return el('p', { class: 'why' }, text, ' Then it has ', el('q', {}, divergence.nearest ?? ''), ' where this one has ', el('q', {}, divergence.prompt ?? ''), '.');
+}
+
+export function tokenBar(figures) {
+  const shown = kinds.filter(([kind]) => figures[kind] > 0);
+  const total = shown.reduce((sum, [kind]) => sum + figures[kind], 0);
+  const words = shown.map(([, say]) => say(figures));
+  if (figures.firstMs) words.push(`${seconds(figures.firstMs)} to the first token`);
+  if (figures.rate > 0) words.push(`${figures.rate < 10 ? figures.rate.toFixed(1) : number(Math.round(figures.rate))} tokens/s`);
+  const bar = el('div', { class: 'bar', 'aria-hidden': 'true' });
+  for (const [kind] of shown) {
+    const part = el('span', { class: kind });
+    part.style.flexGrow = String(figures[kind] / total);
+    bar.append(part);
+  }
+  const legend = el('p', { class: 'legend' });
+  words.forEach((text, i) => legend.append(i > 0 ? ' · ' : '', el('span', { class: shown[i]?.[0] ?? '' }, text)));
+  return el('div', { class: 'tokens' }, bar, legend, explain(figures));
+}
+
+// While a long prompt is computed: {total, cache, processed}.
+export function progressBar({ total, cache, processed }) {
+  return el('div', { class: 'tokens' },
+    el('progress', { max: total, value: processed, 'aria-label': 'The prompt is being computed' }),
+    el('p', { class: 'legend' }, `${number(processed)} of ${number(total)} prompt tokens${cache > 0 ? `, ${number(cache)} of them reused` : ''}`));
+}

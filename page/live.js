@@ -1,0 +1,121 @@
+// The view of the cache: cells, slots, tiers and counters, as /slots and /cache say, twice a second while it is shown.
+
+import { adviceFor, getJson } from './api.js';
+import { bytes, el, find, number } from './dom.js';
+
+const EVERY_MS = 500;
+const MINUTES = 3;
+
+const tierNames = { ram: 'Memory', ram_file: 'Shared memory', disk: 'Disk' };
+const age = (since) => { const s = Math.max(0, Date.now() / 1000 - since); return s < 90 ? `${Math.round(s)} s` : s < 5400 ? `${Math.round(s / 60)} min` : `${Math.round(s / 3600)} h`; };
+
+// A strip of cells: each conversation as wide as its own cells, what it shares with others beside them.
+function cells(model, residents, capacity) {
+  const used = residents.reduce((sum, r) => sum + r.own_tokens, 0);
+  const strip = el('div', { class: 'cells', role: 'img', 'aria-label': `${number(used)} of ${number(capacity)} cells are used` });
+  for (const r of residents) {
+    const part = el('span', { class: `cell ${r.slot_id >= 0 && r.state !== 'idle' ? 'busy' : 'idle'}${r.own_tokens < r.tokens ? ' shares' : ''}`,
+      title: `${number(r.tokens)} tokens, ${number(r.tokens - r.own_tokens)} of them shared, ${r.state}` });
+    part.style.flexGrow = String(Math.max(r.own_tokens, capacity / 400));
+    strip.append(part);
+  }
+  const free = el('span', { class: 'cell free' });
+  free.style.flexGrow = String(Math.max(0, capacity - used));
+  strip.append(free);
+  return el('section', {}, el('h2', {}, `KV cells of ${model}`), strip, el('p', { class: 'legend' }, `${number(used)} of ${number(capacity)} cells are used, by ${residents.length === 1 ? 'one conversation' : `${residents.length} conversations`}`),
+    residents.length === 0 ? null : el('div', { class: 'scrolls', tabindex: '0' }, el('table', {}, el('thead', {}, row('th', 'Sequence', 'State', 'Tokens', 'Shared', 'Last used', 'Cost so far', 'Return costs')),
+      el('tbody', {}, ...residents.map((r) => row('td', r.seq_id, r.state, number(r.tokens), number(r.tokens - r.own_tokens), age(r.last_used), `${r.cost_ms.toFixed(0)} ms`, `${r.return_ms.toFixed(0)} ms`))))));
+}
+
+const row = (tag, ...texts) => el('tr', {}, ...texts.map((text) => el(tag, {}, String(text))));
+
+function slotCards(slots) {
+  return el('section', {}, el('h2', {}, 'Slots'), el('div', { class: 'cards' }, ...slots.map((slot) => el('div', { class: `card ${slot.is_processing ? 'busy' : ''}` },
+    el('h3', {}, `Slot ${slot.id}`), el('p', {}, slot.state), el('p', { class: 'legend' }, slot.is_processing
+      ? `${number(slot.n_prompt_tokens)} prompt tokens, ${number(slot.n_prompt_tokens_cache)} of them cached, ${number(slot.next_token[0].n_decoded)} generated`
+      : `${number(slot.cached_tokens)} tokens cached`)))));
+}
+
+function tierBars(tiers) {
+  return el('section', {}, el('h2', {}, 'Store'), ...Object.entries(tiers).map(([name, tier]) => el('div', { class: 'tier' },
+    el('p', { class: tier.on ? '' : 'note' }, tierNames[name] ?? name, ': ', tier.on ? `${bytes(tier.bytes)} of ${bytes(tier.quota_bytes)}, ${number(tier.entries)} entries, ${number(tier.evictions)} evicted` : 'off'),
+    tier.on ? el('meter', { min: 0, max: tier.quota_bytes || 1, value: tier.bytes, 'aria-label': `${tierNames[name] ?? name}, bytes used` }) : null,
+    tier.trouble ? el('p', { class: 'error' }, tier.trouble) : null)));
+}
+
+function counters(cache) {
+  const hits = cache.hits_exact + cache.hits_resume + cache.hits_longest_prefix;
+  const rows = [['Found in the store', hits], ['Not found', cache.misses], ['Saves', cache.saves_cold + cache.saves_continued + cache.saves_finish + cache.saves_evict + cache.saves_shutdown],
+    ['Saves dropped', cache.saves_dropped], ['Damaged files', cache.corrupt_files]];
+  return el('section', {}, el('h2', {}, 'Since the start'), el('dl', { class: 'counters' },
+    ...rows.flatMap(([what, n]) => [el('dt', {}, what), el('dd', {}, number(n))]), el('dt', {}, 'Written'), el('dd', {}, bytes(cache.written_bytes)), el('dt', {}, 'Read'), el('dd', {}, bytes(cache.read_bytes))));
+}
+
+// Generated tokens a second, over the last minutes.
+class Rate {
+  constructor() {
+    this.points = [];
+    this.last = null;
+  }
+
+  add(slots, now) {
+    const counts = new Map(slots.filter((s) => s.is_processing).map((s) => [s.request_id, s.next_token[0].n_decoded]));
+    if (this.last) {
+      let made = 0;
+      for (const [id, n] of counts) made += Math.max(0, n - (this.last.counts.get(id) ?? 0));
+      this.points.push({ now, rate: (made * 1000) / (now - this.last.now) });
+    }
+    this.last = { counts, now };
+    this.points = this.points.filter((p) => now - p.now < MINUTES * 60_000);
+  }
+
+  draw() {
+    const most = Math.max(0, ...this.points.map((p) => p.rate));
+    const end = this.points.at(-1)?.now ?? 0;
+    const at = ({ now, rate }) => `${(300 - ((end - now) / (MINUTES * 60_000)) * 300).toFixed(1)},${(59 - (rate / Math.max(most, 1)) * 56).toFixed(1)}`;
+    const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
+    svg.setAttribute('viewBox', '0 0 300 60');
+    svg.setAttribute('role', 'img');
+    svg.setAttribute('preserveAspectRatio', 'none');
+    svg.setAttribute('aria-label', `${(this.points.at(-1)?.rate ?? 0).toFixed(0)} tokens a second now, ${most.toFixed(0)} at most`);
+    const line = document.createElementNS('http://www.w3.org/2000/svg', 'polyline');
+    line.setAttribute('points', this.points.map(at).join(' '));
+    svg.append(line);
+    return el('section', {}, el('h2', {}, 'Tokens a second'), el('div', { class: 'rate' }, svg), el('p', { class: 'legend' }, `now ${(this.points.at(-1)?.rate ?? 0).toFixed(0)}, at most ${most.toFixed(0)} in ${MINUTES} minutes`));
+  }
+}
+
+export class Live {
+  constructor(models) {
+    this.models = models;
+    this.rate = new Rate();
+    this.shown = false;
+  }
+
+  show(shown) {
+    this.shown = shown;
+    clearTimeout(this.timer);
+    if (shown) this.poll();
+  }
+
+  async poll() {
+    try {
+      const [slots, cache] = await Promise.all([getJson('/slots'), getJson('/cache')]);
+      this.rate.add(slots, performance.now());
+      if (this.shown) this.draw(slots, cache);
+    } catch (error) {
+      if (this.shown) find('live').replaceChildren(el('p', { class: 'error', role: 'alert' }, error.message, ' ', el('span', {}, error.status === 403 || error.status === 401 ? 'The views of the cache need an API key with the grants status and cache.' : adviceFor(error))));
+    }
+    if (this.shown) this.timer = setTimeout(() => this.poll(), document.hidden ? 4 * EVERY_MS : EVERY_MS);
+  }
+
+  draw(slots, cache) {
+    const names = [...new Set(slots.map((s) => s.model))];
+    const scrolled = find('live').scrollTop;
+    find('live').replaceChildren(...names.map((name) => {
+      const own = slots.filter((s) => s.model === name);
+      return cells(name, cache.resident.filter((r) => r.model === name), own.reduce((sum, s) => sum + s.n_ctx, 0));
+    }), slotCards(slots), this.rate.draw(), tierBars(cache.tiers), counters(cache));
+    find('live').scrollTop = scrolled;
+  }
+}

@@ -1,0 +1,65 @@
+// Replies as markup: marked makes HTML of markdown, DOMPurify lets nothing through that runs, loads or submits, and code
+// is highlighted. A reply is not trusted: everything goes through sanitize().
+
+import { Lexer, Parser } from './vendor/marked.js';
+import DOMPurify from './vendor/purify.js';
+import hljs from './vendor/highlight.js';
+import { el } from './dom.js';
+
+const allowed = {
+  ALLOWED_TAGS: ['a', 'b', 'blockquote', 'br', 'code', 'del', 'em', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'hr', 'i', 'li', 'ol', 'p', 'pre', 'span', 'strong', 'sub', 'sup',
+    'table', 'tbody', 'td', 'th', 'thead', 'tr', 'ul'],
+  ALLOWED_ATTR: ['href', 'class', 'start', 'align', 'title'],
+  ALLOWED_URI_REGEXP: /^(https?:|mailto:)/i,
+  RETURN_DOM_FRAGMENT: true,
+};
+const sanitize = (html) => DOMPurify.sanitize(html, allowed);
+
+function finishLinks(fragment) {
+  for (const link of fragment.querySelectorAll('a')) {
+    link.target = '_blank';
+    link.rel = 'noopener noreferrer';
+  }
+}
+
+const MOST_HIGHLIGHTED = 100_000; // characters of a code block
+
+function finishCode(pre) {
+  const code = pre.querySelector('code');
+  if (!code) return;
+  const language = /language-([\w+#-]+)/.exec(code.className)?.[1];
+  const text = code.textContent;
+  if (language && hljs.getLanguage(language) && text.length < MOST_HIGHLIGHTED) code.replaceChildren(sanitize(hljs.highlight(text, { language }).value));
+  const copy = el('button', { class: 'copy quiet', type: 'button', onclick: () => navigator.clipboard?.writeText(text).then(() => { copy.textContent = 'Copied'; }) }, 'Copy');
+  pre.before(el('div', { class: 'code-head' }, el('span', {}, language ?? 'text'), copy));
+  pre.tabIndex = 0; // it scrolls
+}
+
+function renderBlock(token) {
+  const fragment = sanitize(Parser.parse([token]));
+  finishLinks(fragment);
+  fragment.querySelectorAll('pre').forEach(finishCode);
+  for (const table of fragment.querySelectorAll('table')) table.replaceWith(el('div', { class: 'scrolls', tabindex: '0' }, table.cloneNode(true)));
+  return el('div', { class: 'block' }, fragment);
+}
+
+// A view of text that grows: only blocks that have changed are made anew.
+export class MarkdownView {
+  constructor() {
+    this.element = el('div', { class: 'markdown' });
+    this.raws = [];
+  }
+
+  show(text) {
+    const tokens = Lexer.lex(text);
+    tokens.forEach((token, i) => {
+      if (this.raws[i] === token.raw) return;
+      const block = renderBlock(token);
+      if (this.element.children[i]) this.element.children[i].replaceWith(block);
+      else this.element.append(block);
+      this.raws[i] = token.raw;
+    });
+    while (this.element.children.length > tokens.length) this.element.lastChild.remove();
+    this.raws.length = tokens.length;
+  }
+}

@@ -1,0 +1,34 @@
+// The choice of a model, and what the chosen one takes.
+
+import { getJson } from './api.js';
+import { el, find } from './dom.js';
+
+export class Models {
+  constructor() {
+    this.list = [];
+    find('model').addEventListener('change', () => { localStorage.setItem('hearth.model', find('model').value); this.update(); });
+  }
+
+  async load() {
+    const { data } = await getJson('/v1/models');
+    this.list = data.filter(({ type }) => type === 'chat');
+    const wanted = localStorage.getItem('hearth.model');
+    find('model').replaceChildren(...this.list.map(({ id }) => el('option', { value: id, selected: id === wanted }, id)));
+    this.update();
+  }
+
+  chosen() {
+    return find('model').value;
+  }
+
+  // Kinds of files.
+  takes() {
+    return new Set(this.list.find(({ id }) => id === this.chosen())?.modalities.input ?? []);
+  }
+
+  update() {
+    const kinds = this.takes();
+    find('attach').hidden = !(kinds.has('image') || kinds.has('audio'));
+    find('attach-file').accept = [kinds.has('image') && 'image/*', kinds.has('audio') && 'audio/*'].filter(Boolean).join(',');
+  }
+}

@@ -1,0 +1,240 @@
+// The web page: what the server sends, and what a user of a browser sees and can do.
+
+import { describe, test } from 'node:test';
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
+import { createServer, request as httpRequest } from 'node:http';
+import { join } from 'node:path';
+import { accessibilityFaults, browser, openPage } from './lib/browser.js';
+import { freePort } from './lib/peer.js';
+import { serve, temporaryFolder } from './lib/server.js';
+
+const key = 'page-test-key-0123456789';
+const keyFile = join(temporaryFolder(), 'keys');
+writeFileSync(keyFile, `${key} tester\n`, { mode: 0o600 });
+const withKey = { set: { 'server.api_keys_file': keyFile }, access: { key } };
+
+const start = (t, more = {}) => serve({ t, models: { context_window: 4096, ...more.models }, ...more });
+
+const send = async (page, text) => {
+  await page.fill('#composer-text', text);
+  await page.keyboard.press('Enter');
+};
+const replied = (page, n) => page.waitForFunction((wanted) => document.querySelectorAll('.message.assistant .tokens .legend').length >= wanted
+  && document.querySelector('#stop').hidden, n, { timeout: 60_000 });
+const lastReply = (page) => page.locator('.message.assistant .markdown').last().innerText();
+const legends = (page) => page.locator('.message.assistant .tokens > .legend').allInnerTexts();
+
+// The page of a server with replies of a test's own: everything else is the server's.
+async function withReplies(t, server, reply) {
+  const front = createServer((incoming, outgoing) => {
+    if (incoming.url === '/v1/chat/completions') { incoming.resume().on('end', () => reply(outgoing)); return; }
+    const headers = { ...incoming.headers, host: `127.0.0.1:${server.port}` };
+    delete headers.origin;
+    const onward = httpRequest({ port: server.port, path: incoming.url, method: incoming.method, headers }, (answer) => {
+      outgoing.writeHead(answer.statusCode, answer.headers);
+      answer.pipe(outgoing);
+    });
+    incoming.pipe(onward);
+  }).listen(0, '127.0.0.1');
+  await once(front, 'listening');
+  t.after(() => { front.closeAllConnections(); front.close(); });
+  return `http://127.0.0.1:${front.address().port}`;
+}
+
+const events = (outgoing, texts) => {
+  outgoing.writeHead(200, { 'content-type': 'text/event-stream' });
+  for (const content of texts) outgoing.write(`data: ${JSON.stringify({ choices: [{ index: 0, delta: { content } }] })}\n\n`);
+  outgoing.end('data: [DONE]\n\n');
+};
+
+test('the page is for browsers, needs no key, and may do little', async (t) => {
+  const server = await start(t, withKey);
+  const get = (path, headers = {}) => fetch(server.url + path, { headers });
+  const page = await get('/', { accept: 'text/html' });
+  assert.equal(page.status, 200);
+  const policy = page.headers.get('content-security-policy');
+  assert.match(policy, /default-src 'none'; script-src 'self'; style-src 'self'/);
+  assert.ok(!/unsafe|\*/.test(policy), policy);
+  assert.equal(page.headers.get('x-content-type-options'), 'nosniff');
+  const html = await page.text();
+  assert.ok(!/ style=|<style| on[a-z]+=|<script(?! type="module" src="\/page\/main\.js")/.test(html), 'nothing is inline');
+  assert.equal(await (await get('/')).text(), 'hearth is running\n');
+  assert.equal((await get('/page/nothing.js')).status, 404);
+  assert.match(await (await get('/page/vendor/licences.txt')).text(), /marked@[\s\S]*dompurify@[\s\S]*highlightjs/);
+  const script = await get('/page/main.js');
+  assert.equal(script.headers.get('content-type'), 'text/javascript; charset=utf-8');
+  assert.equal((await get('/page/main.js', { 'if-none-match': script.headers.get('etag') })).status, 304);
+  assert.equal((await get('/slots')).status, 401);
+  await server.stop();
+});
+
+describe('in a browser', () => {
+  test('three turns recall a fact, the bars say what was reused, and a restart is survived', async (t) => {
+    const port = await freePort();
+    const disk = temporaryFolder();
+    const options = { args: ['--port', String(port)], set: { 'cache.tiers.disk.path': disk } };
+    let server = await start(t, options);
+    const page = await openPage(t, await browser(t), server.url);
+    await send(page, 'My code is 4711. Remember it.');
+    await replied(page, 1);
+    await send(page, 'What can you do?');
+    await replied(page, 2);
+    await server.stop();
+    server = await start(t, options);
+    await send(page, 'What is my code?');
+    await replied(page, 3);
+    const said = await legends(page);
+    assert.match(said[0], /^[\d,]+ computed · [\d,]+ generated · [\d.]+ s to the first token/);
+    assert.match(said[1], /^[\d,]+ reused from KV cells · [\d,]+ computed/);
+    assert.match(said[2], /^[\d,]+ restored from the disk · [\d,]+ computed/);
+    assert.match(await lastReply(page), /4711/);
+    await page.reload();
+    await page.waitForFunction(() => document.querySelectorAll('.message').length === 6);
+    assert.deepEqual(page.faults, []);
+    await server.stop();
+  });
+
+  test('a message is edited in a branch of its own, and a reply is stopped', async (t) => {
+    const server = await start(t);
+    const page = await openPage(t, await browser(t), server.url);
+    await send(page, 'Hello.');
+    await replied(page, 1);
+    const former = await lastReply(page);
+    await page.getByRole('button', { name: 'Edit this message' }).first().click();
+    await page.fill('#composer-text', 'Who are you?');
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => document.querySelector('.message.user .plain').textContent === 'Who are you?');
+    await replied(page, 1);
+    assert.equal(await page.locator('.branch').first().innerText(), '2 of 2');
+    await page.getByRole('button', { name: 'The branch before' }).first().click();
+    assert.equal(await lastReply(page), former);
+    await page.getByRole('button', { name: 'Again: another reply' }).first().click();
+    await replied(page, 1);
+    assert.equal(await page.locator('.message.assistant .branch').first().innerText(), '2 of 2');
+    assert.deepEqual(page.faults, []);
+    await server.stop();
+  });
+
+  test('a reply that goes on is stopped, and what came stays', async (t) => {
+    const server = await start(t);
+    const open = [];
+    const url = await withReplies(t, server, (outgoing) => {
+      outgoing.writeHead(200, { 'content-type': 'text/event-stream' });
+      outgoing.write(`data: ${JSON.stringify({ choices: [{ delta: { content: 'It begins' } }] })}\n\n`);
+      open.push(outgoing);
+    });
+    const page = await openPage(t, await browser(t), url);
+    await send(page, 'Go on for ever.');
+    await page.waitForFunction(() => /It begins/.test(document.querySelector('.message.assistant')?.textContent));
+    const closed = once(open[0], 'close');
+    await page.click('#stop');
+    await closed;
+    await page.getByText('Stopped.').waitFor();
+    assert.equal(await lastReply(page), 'It begins');
+    await server.stop();
+  });
+
+  test('a reply of markup runs nothing, loads nothing and goes nowhere', async (t) => {
+    const server = await start(t);
+    const attacks = ['<script>window.hit = 1</script>', '<img src=x onerror="window.hit=1">', '<img src="http://127.0.0.1:1/leak?x=1">', '<svg onload="window.hit=1"><a xlink:href="javascript:window.hit=1">x</a></svg>',
+      '<iframe src="javascript:parent.hit=1"></iframe>', '[press](javascript:window.hit=1)', '[data](data:text/html,<script>opener.hit=1</script>)', '<form action="http://127.0.0.1:1/"><button>send</button></form>',
+      '<style>* { display: none }</style>', '<a href="/slots" style="position:fixed;inset:0">x</a>', '<math><mtext><table><mglyph><style><img src=x onerror=window.hit=1>', '![leak](http://127.0.0.1:1/leak.png)',
+      '<base href="http://127.0.0.1:1/">', '<input autofocus onfocus="window.hit=1">', '<meta http-equiv="refresh" content="0;url=http://127.0.0.1:1/">'];
+    const url = await withReplies(t, server, (outgoing) => events(outgoing, [...attacks.join('\n\n'), '\n\n| a | b |\n|---|---|\n| 1 | **2** |\n\n```js\nconst x = 1 < 2;\n```\n']));
+    // The sanitiser parses in a document of its own, where the page's policy holds as well, and says so.
+    const page = await openPage(t, await browser(t), url, { expected: /violates the following Content Security Policy/ });
+    await send(page, 'Show me.');
+    await page.locator('.markdown td strong').waitFor();
+    for (const link of await page.locator('.markdown a').all()) {
+      const href = await link.getAttribute('href');
+      assert.ok(href === null || /^(https?:|mailto:)/.test(href), href);
+    }
+    assert.equal(await page.evaluate(() => window.hit), undefined);
+    assert.equal(await page.locator('.markdown :is(img, script, style, iframe, form, input, svg, math, base, meta)').count(), 0);
+    assert.equal(await page.locator('.markdown .hljs-keyword').innerText(), 'const');
+    assert.equal(await page.locator('#composer').isVisible(), true);
+    assert.deepEqual(page.faults, []);
+    assert.equal(new URL(page.url()).pathname, '/');
+    await server.stop();
+  });
+
+  test('errors say what happened and what to do', async (t) => {
+    const server = await start(t);
+    const page = await openPage(t, await browser(t), server.url, { expected: /Failed to load resource|request:/ });
+    await send(page, 'word '.repeat(9000));
+    await page.getByText('Shorten the conversation', { exact: false }).waitFor();
+    await server.stop();
+    await send(page, 'Hello?');
+    await page.getByText('The server does not answer. Is the server running?', { exact: false }).waitFor();
+  });
+
+  test('a key is asked for, used, and gone with the session', async (t) => {
+    const server = await start(t, withKey);
+    const page = await openPage(t, await browser(t), server.url, { expected: /Failed to load resource/ });
+    await page.fill('#key', key);
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => document.querySelector('#model option') !== null);
+    await send(page, 'Hello.');
+    await replied(page, 1);
+    assert.ok(!page.url().includes(key));
+    assert.equal(await page.evaluate(() => JSON.stringify(localStorage)), '{}');
+    await server.stop();
+  });
+
+  test('the keyboard suffices, and axe-core finds nothing serious', async (t) => {
+    const server = await start(t);
+    for (const colorScheme of ['light', 'dark']) {
+      const page = await openPage(t, await browser(t), server.url, { colorScheme });
+      await page.keyboard.type('Hello.');
+      await page.keyboard.press('Enter');
+      await replied(page, 1);
+      assert.deepEqual(await accessibilityFaults(page), [], colorScheme);
+      const press = async (name, times) => {
+        for (let i = 0; i < times; i++) {
+          await page.keyboard.press('Tab');
+          if (await page.evaluate((wanted) => document.activeElement.textContent === wanted, name)) { await page.keyboard.press('Enter'); return; }
+        }
+        assert.fail(`${name} is not reached by Tab`);
+      };
+      await press('Cache', 40);
+      await page.locator('#live .cells').first().waitFor();
+      assert.deepEqual(await accessibilityFaults(page), [], `${colorScheme}, cache`);
+      assert.deepEqual(page.faults, []);
+    }
+    await server.stop();
+  });
+
+  test('two thousand messages scroll without a slow frame', async (t) => {
+    const server = await start(t);
+    const page = await openPage(t, await browser(t), server.url);
+    await page.evaluate(async () => {
+      const { add, newConversation, save } = await import('/page/conversations.js');
+      const conversation = newConversation();
+      for (let i = 0; i < 1000; i++) {
+        add(conversation, conversation.leaf, { role: 'user', text: `Question ${i}` });
+        add(conversation, conversation.leaf, { role: 'assistant', text: `# Answer ${i}\n\nSome **text** with \`code\`.\n\n- one\n- two\n\n\`\`\`c\nint x = ${i};\n\`\`\`\n` });
+      }
+      await save(conversation);
+    });
+    await page.reload();
+    await page.waitForFunction(() => document.querySelectorAll('.message').length === 2000, undefined, { timeout: 60_000 });
+    const slowest = await page.evaluate(async () => {
+      const list = document.getElementById('messages');
+      const frame = () => new Promise((resolve) => { requestAnimationFrame(resolve); });
+      let last = await frame();
+      let most = 0;
+      for (let i = 0; i < 120; i++) {
+        list.scrollTop -= 400;
+        const now = await frame();
+        if (i > 5) most = Math.max(most, now - last);
+        last = now;
+      }
+      return most;
+    });
+    assert.ok(slowest < 100, `a frame took ${slowest.toFixed(0)} ms`);
+    t.diagnostic(`slowest frame ${slowest.toFixed(0)} ms`);
+    await server.stop();
+  });
+});
