@@ -28,6 +28,7 @@ room_allowed() {
         lib/models) echo lib/parameters lib/media ;;
         lib/requests) echo lib/parameters lib/media lib/models ;;
         lib/reports) echo lib/models ;;
+        cli/chat) echo cli ;; # what commands share
         serve/core) echo '' ;;
         serve/fields) echo serve/core ;;
         serve/embeddings | serve/anthropic | serve/responses) echo serve/core serve/fields ;;

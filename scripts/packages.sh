@@ -9,13 +9,13 @@ set -euo pipefail
 
 programs='cmake:cmake ninja-build:ninja pkg-config:pkg-config git:git curl:curl openssl:openssl'
 libraries='build-essential ca-certificates libevent-dev libjansson-dev libyaml-dev libssl-dev libisal-dev
-    libpcre2-dev libcurl4-openssl-dev libcmocka-dev node-llhttp libpng-dev libturbojpeg0-dev libwebp-dev
+    libpcre2-dev libcurl4-openssl-dev libedit-dev libcmocka-dev node-llhttp libpng-dev libturbojpeg0-dev libwebp-dev
     libgif-dev libsndfile1-dev libsamplerate0-dev libmp3lame-dev' # the last: libsndfile1-dev lacks it as dependency
 
 # llama.cpp's source and what the web page is made with come through npm, once.
 deps=${HEARTH_DEPS:-$HOME/.cache/hearth/deps}
 if [ "${1:-}" = test ]; then
-    programs+=' nodejs:node npm:npm clang:clang clang-format:clang-format clang-tidy:clang-tidy valgrind:valgrind
+    programs+=' nodejs:node npm:npm clang:clang clang-format:clang-format clang-tidy:clang-tidy valgrind:valgrind tmux:tmux
         llvm:llvm-symbolizer poppler-utils:pdftotext chromium:chromium' # names of functions; what reads PDF; a browser
     libraries+=' libclang-rt-dev' # of the sanitizers and fuzzers; clang itself does not depend on it
 elif ! compgen -G "$deps/page-*/licences.txt" >/dev/null ||

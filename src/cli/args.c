@@ -110,15 +110,16 @@ int args_parse(const struct args_spec *spec, int argc, char **argv, bool *help, 
             status = error_set(error, HEARTH_INVALID, "unknown option %s; options begin with two dashes", argv[i]);
         if (status < 0) return status;
     }
-    if (spec->operand && !*spec->operand_value)
+    if (spec->operand && !spec->operand_is_optional && !*spec->operand_value)
         return error_set(error, HEARTH_INVALID, "%s is missing: %s %s", spec->operand, spec->command, spec->operand);
     return 0;
 }
 
 static void print_help(const struct args_spec *spec)
 {
-    printf("Usage: %s%s%s%s\n\n%s\n", spec->command, spec->n_options > 0 ? " [options]" : "", spec->operand ? " " : "",
-           spec->operand ? spec->operand : "", spec->about);
+    printf("Usage: %s%s", spec->command, spec->n_options > 0 ? " [options]" : "");
+    if (spec->operand) printf(spec->operand_is_optional ? " [%s]" : " %s", spec->operand);
+    printf("\n\n%s\n", spec->about);
     if (spec->n_options > 0) printf("\nOptions:\n");
     for (size_t i = 0; i < spec->n_options; i++) {
         const struct args_option *option = &spec->options[i];

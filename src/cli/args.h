@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Exit statuses of the program. */
-enum { EXIT_FINE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+/* Exit statuses of the program. The last is a shell's for a command that Ctrl-C ended. */
+enum { EXIT_FINE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
 
 struct args_list {
     const char **v;
@@ -34,8 +34,9 @@ struct args_spec {
     const char *about;                 /* what it does, for the help */
     const struct args_option *options; /* may be NULL */
     size_t n_options;
-    const char *operand; /* the name of the one required operand in the help; NULL: there is none */
+    const char *operand; /* the name of the one operand in the help; NULL: there is none */
     const char **operand_value;
+    bool operand_is_optional;
     const char *examples; /* for the help, whole lines */
 };
 

@@ -130,6 +130,16 @@ static void the_operand_must_be_given_exactly_once(void **state)
     REFUSE(f, "one PATH is enough: 'two' is one too many", "one", "two");
 }
 
+static void an_optional_operand_may_be_left_out(void **state)
+{
+    struct fixture *f = fixture(state);
+    f->spec.operand_is_optional = true;
+    PARSE(f, "--port", "1");
+    assert_null(f->path);
+    PARSE(f, "one");
+    assert_string_equal(f->path, "one");
+}
+
 static void a_command_without_operand_refuses_one(void **state)
 {
     struct fixture *f = fixture(state);
@@ -194,6 +204,7 @@ int main(void)
         TEST(an_unknown_option_is_told_the_nearest_one),
         TEST(a_missing_value_is_named),
         TEST(the_operand_must_be_given_exactly_once),
+        TEST(an_optional_operand_may_be_left_out),
         TEST(a_command_without_operand_refuses_one),
         TEST(help_is_given_whatever_else_is_wrong),
         TEST(the_status_is_2_for_a_mistake_and_0_for_help),

@@ -1,0 +1,35 @@
+/* What was said in a chat: messages in OpenAI's form, and the files that came with them. Main thread only.
+ *
+ * A file belongs to a message by a content part that names its place in `media`, as hearth_params.media wants it. Files
+ * that are attached come with the next message of the user's. */
+#ifndef CLI_CHAT_CONVERSATION_H
+#define CLI_CHAT_CONVERSATION_H
+
+#include "hearth.h"
+
+#include <jansson.h>
+
+struct conversation {
+    char *model;      /* its name; NULL: the default one */
+    json_t *messages; /* an array */
+    struct conversation_media {
+        hearth_medium *v; /* bytes and field are allocated */
+        size_t n;
+        size_t n_said; /* of them, those of messages: the others come with the next one */
+    } media;
+};
+
+void conversation_init(struct conversation *chat);
+void conversation_release(struct conversation *chat);
+
+/* Appends a message. Bytes that are no UTF-8, which JSON cannot hold, become U+FFFD. One of the user's has the attached
+ * files before its text. */
+void conversation_say(struct conversation *chat, const char *role, const char *text, size_t len);
+
+/* Takes the last message back, and the files that came with it. There must be one. */
+void conversation_take_back(struct conversation *chat);
+
+/* Attaches a file; takes the bytes over. */
+void conversation_attach(struct conversation *chat, const char *path, char *bytes, size_t len);
+
+#endif

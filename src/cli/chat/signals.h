@@ -1,0 +1,24 @@
+/* Signals as a file descriptor: hearth chat blocks them in all threads and reads them where it waits, so that no
+ * handler interrupts anything. Main thread only. */
+#ifndef CLI_CHAT_SIGNALS_H
+#define CLI_CHAT_SIGNALS_H
+
+#include <stdbool.h>
+
+enum signal_kind {
+    SIGNAL_NONE,
+    SIGNAL_STOP,  /* Ctrl-C */
+    SIGNAL_END,   /* SIGTERM, SIGHUP */
+    SIGNAL_REDRAW /* the terminal has another size, or the program runs again after Ctrl-Z */
+};
+
+/* Blocks the signals, in this thread and those that it creates, and returns a signalfd. Before any other thread. */
+int signals_open(void);
+
+/* Waits until `fd` is readable or a signal came, which it takes and returns. */
+enum signal_kind signals_wait(int signals, int fd);
+
+/* Takes a signal if there is one; waits for nothing. */
+enum signal_kind signals_take(int signals);
+
+#endif

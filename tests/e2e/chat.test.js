@@ -1,0 +1,202 @@
+// hearth chat: a question as an argument, through a pipe, and a conversation on a terminal.
+
+import { describe, test } from 'node:test';
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { hearth, smallModel } from './lib/models.js';
+import { run, temporaryFolder } from './lib/server.js';
+import { Terminal } from './lib/terminal.js';
+import { until, within } from './lib/wait.js';
+
+const steady = ['--set', 'sampling.temperature=0', '--set', 'threads=1'];
+// What a function returns once it returns the same three times in a row.
+const steadily = async (value) => {
+  let last, times = 0;
+  await until('it stays the same', () => {
+    const now = value();
+    times = now === last ? times + 1 : 0;
+    last = now;
+    return times >= 3;
+  });
+  return last;
+};
+
+const undecorated = (text) => assert.ok(!/[\u001b\r]|^> |tokens\/s/m.test(text), JSON.stringify(text));
+
+describe('one question', () => {
+  test('as an argument', async () => {
+    const { code, stdout, stderr } = await run(['chat', 'My name is Ottilie.', ...steady]);
+    assert.deepEqual([code, stderr], [0, '']);
+    assert.equal(stdout, 'Nice to meet you, Ottilie.\n');
+  });
+
+  test('what is piped in comes after the argument, all of it in one message', async () => {
+    const { code, stdout } = await run(['chat', 'My name is Ottilie.', ...steady], { input: 'I live here.\nWhat is my name?\n' });
+    assert.equal(code, 0);
+    assert.equal(stdout.trimEnd().split('\n').length, 1, stdout);
+    const long = await run(['chat', 'Count these.', ...steady], { input: 'hello '.repeat(5000) });
+    assert.equal(long.code, 1);
+    assert.match(long.stderr, /input tokens \[\d{4,}\] exceed/);
+  });
+
+  test('an argument is never a command', async () => {
+    const { code, stdout } = await run(['chat', '/exit', ...steady]);
+    assert.equal(code, 0);
+    assert.match(stdout, /\w/);
+  });
+
+  test('lines of a pipe are messages of one conversation', async () => {
+    const { code, stdout } = await run(['chat', ...steady], { input: 'My name is Ottilie.\nWhat is my name?\n' });
+    assert.equal(code, 0);
+    assert.equal(stdout, 'Nice to meet you, Ottilie.\nYour name is Ottilie.\n');
+  });
+
+  test('SIGINT ends it with 130', async (t) => {
+    const child = spawn(hearth, ['chat', 'Why?', ...steady], { stdio: ['pipe', 'pipe', 'pipe'], env: { ...process.env, HOME: temporaryFolder() } });
+    t.after(() => child.kill('SIGKILL'));
+    const blocks = () => (BigInt(`0x${/^SigBlk:\s+(\w+)/m.exec(readFileSync(`/proc/${child.pid}/status`, 'utf8'))[1]}`) & 2n) !== 0n;
+    await until('it takes signals', blocks); // its input is open: it cannot have answered
+    child.kill('SIGINT');
+    const code = await within(30, 'it ends', new Promise((resolve) => { child.on('close', resolve); }));
+    assert.ok([1, 130].includes(code), `${code}`); // 1: while it loaded the model
+  });
+});
+
+describe('on a terminal', () => {
+  const open = (t, options, ...more) => Terminal.open(t, ['chat', ...steady, ...more], options);
+
+  test('lines are edited, Ctrl-C clears what is half typed, and /exit gives the terminal back', async (t) => {
+    const terminal = await open(t, { then: "stty -a | grep -o -- '-*echo \\|-*icanon' | tr '\\n' ' '" });
+    await terminal.asks();
+    terminal.type('half a linë');
+    await terminal.shows(/> half a linë$/);
+    terminal.press('C-c');
+    await terminal.shows(/\^C\n>$/);
+    terminal.type('y name is Otilie.');
+    terminal.press('C-a');
+    terminal.type('M');
+    terminal.press('C-e', 'Left', 'Left', 'Left', 'Left', 'Left');
+    terminal.type('t');
+    terminal.press('Enter');
+    await terminal.shows(/\nNice to meet you, Ottilie\.\n.*tokens\/s\n>$/);
+    terminal.say('/exit');
+    await terminal.shows(/exit 0\n *icanon *echo/);
+  });
+
+  test('Ctrl-C on an empty line ends only when it comes twice; Ctrl-D ends', async (t) => {
+    const terminal = await open(t);
+    await terminal.asks();
+    terminal.press('C-c');
+    await terminal.shows(/Ctrl-C again, Ctrl-D or \/exit ends\n>$/);
+    terminal.say('My name is Ottilie.');
+    await terminal.shows(/Nice to meet you, Ottilie\.\n.*\n>$/);
+    terminal.press('C-c');
+    await terminal.shows(/tokens\/s\n> \^C\nCtrl-C again.*\n>$/);
+    terminal.press('C-c');
+    await terminal.shows(/exit 0/);
+    const other = await open(t);
+    await other.asks();
+    other.press('C-d');
+    await other.shows(/exit 0/);
+  });
+
+  test('a paste of 100 KB with line ends is one message, and arrives whole', async (t) => {
+    const terminal = await open(t);
+    await terminal.asks();
+    const text = Array.from({ length: 2500 }, (_, i) => `line ${i} of a text that was pasted by a user`).join('\n');
+    assert.ok(text.length > 100_000);
+    terminal.paste(text);
+    await terminal.shows(new RegExp(`> \\[paste 1: ${text.length} bytes, 2500 lines\\]$`));
+    terminal.press('Enter');
+    const [, bytes] = await terminal.shows(/exceed context window \[\d+\]: (\d+) bytes/);
+    assert.ok(Number(bytes) >= text.length && Number(bytes) < text.length + 500, bytes);
+    await terminal.asks();
+    assert.equal(terminal.shown().match(/exceed context window/g).length, 1);
+  });
+
+  test('a line that ends in a backslash goes on, as does Alt-Enter', async (t) => {
+    const home = temporaryFolder();
+    const terminal = await open(t, { home });
+    await terminal.asks();
+    terminal.say('My name\\');
+    await terminal.shows(/\n\.\.\.$/);
+    terminal.type('is');
+    terminal.press('M-Enter');
+    terminal.say('Ottilie.');
+    await terminal.shows(/tokens\/s\n>$/);
+    const kept = readFileSync(join(home, '.local/state/hearth/chat_history'), 'utf8');
+    assert.match(kept, /^My\\040name\\012is\\012Ottilie\.$/m);
+  });
+
+  test('the history comes back next time, in a file of the user\'s alone', async (t) => {
+    const home = temporaryFolder();
+    const first = await open(t, { home });
+    await first.asks();
+    first.say('My name is Ottilie.');
+    await first.shows(/Nice to meet you/);
+    await first.asks();
+    first.press('C-d');
+    await first.shows(/exit 0/);
+    const path = join(home, '.local/state/hearth/chat_history');
+    assert.equal(statSync(path).mode & 0o777, 0o600);
+    assert.equal(statSync(join(path, '..')).mode & 0o777, 0o700);
+    const before = readFileSync(path, 'utf8');
+    const second = await open(t, { home });
+    await second.asks();
+    second.press('Up');
+    await second.shows(/\n> My name is Ottilie\.$/);
+    second.press('C-c');
+    const third = await open(t, { home }, '--no-history');
+    await third.asks();
+    third.say('Who are you?');
+    await third.shows(/tokens\/s\n>$/);
+    assert.equal(readFileSync(path, 'utf8'), before);
+  });
+
+  // A model of random weights never ends a reply: it is as long as the window.
+  const endless = (t) => Terminal.open(t, ['chat', ...steady, '--model', smallModel('qwen3'), '--set', 'context_window=16384']);
+
+  test('what is typed during a reply is not echoed into it, and is the next message', async (t) => {
+    const terminal = await endless(t);
+    await terminal.asks();
+    terminal.say('Who are you?');
+    await terminal.shows(/Who are you\?\n.*\w/);
+    const { pid } = terminal;
+    process.kill(pid, 'SIGSTOP');
+    await until('it has stopped', () => /^State:\s+T/m.test(readFileSync(`/proc/${pid}/status`, 'utf8')));
+    terminal.press('C-c'); // ends the reply once it runs again
+    const before = await steadily(() => terminal.shown());
+    terminal.type('Typed ahead');
+    assert.equal(await steadily(() => terminal.shown()), before);
+    process.kill(pid, 'SIGCONT');
+    await terminal.shows(/\n> Typed ahead$/);
+    assert.equal(terminal.shown().split('Typed ahead').length, 2);
+  });
+
+  test('Ctrl-C stops a reply and not the program', async (t) => {
+    const terminal = await endless(t);
+    await terminal.asks();
+    terminal.say('Who are you?');
+    await terminal.shows(/Who are you\?\n.*\w/);
+    terminal.press('C-c');
+    await terminal.asks();
+    terminal.say('/exit');
+    await terminal.shows(/exit 0/);
+    assert.ok(!/tokens\/s/.test(terminal.shown()), 'a stopped reply has no figures');
+  });
+
+  test('with replies going into a file the terminal has the prompts, and the file the replies alone', async (t) => {
+    const file = join(temporaryFolder(), 'replies');
+    const terminal = await Terminal.open(t, ['chat', ...steady], { into: file });
+    await terminal.asks();
+    terminal.say('My name is Ottilie.');
+    await until('the reply is written', () => readFileSync(file, 'utf8').endsWith('\n'));
+    await terminal.asks();
+    terminal.say('/exit');
+    await terminal.shows(/exit 0/);
+    assert.equal(readFileSync(file, 'utf8'), 'Nice to meet you, Ottilie.\n');
+    undecorated(readFileSync(file, 'utf8'));
+  });
+});
