@@ -5,6 +5,7 @@
 #include "cli/args.h"
 #include "cli/attachment.h"
 #include "cli/chat/chat.h"
+#include "cli/chat/commands.h"
 #include "cli/chat/editor.h"
 #include "cli/chat/lines.h"
 #include "cli/command.h"
@@ -50,14 +51,10 @@ static int answer_once(struct chat *chat, const char *prompt)
 /* One message, or a command. Returns the code of its failure, which was printed. */
 static int take_message(struct chat *chat, const struct buf *message)
 {
-    const char *text = buf_text(message), *file = NULL;
-    if (strcmp(text, "/exit") == 0) {
-        chat->ends = true;
-        return HEARTH_OK;
-    }
-    if (strncmp(text, "/image", 6) == 0 && (text[6] == ' ' || text[6] == '\0')) file = text + 6;
-    if (file == NULL && chat_model(chat).takes_media && attachment_is_pasted(text)) file = text;
-    if (file != NULL) return chat_attach(chat, file);
+    int status = HEARTH_OK;
+    const char *text = buf_text(message);
+    if (commands_take(chat, text, &status)) return status;
+    if (chat_model(chat).takes_media && attachment_is_pasted(text)) return chat_attach(chat, text);
     return message->len > 0 ? chat_take_turn(chat, text, message->len, NULL) : HEARTH_OK;
 }
 
@@ -109,7 +106,7 @@ static struct editor *open_editor(const struct chat *chat, const struct chat_opt
 static void greet(const struct chat *chat)
 {
     const struct backend_model model = chat_model(chat);
-    screen_say(&chat->screen, "%s: Ctrl-C stops a reply, %s/exit or Ctrl-D ends", model.name,
+    screen_say(&chat->screen, "%s: Ctrl-C stops a reply, %s/help lists commands, /exit or Ctrl-D ends", model.name,
                model.takes_media ? "/image FILE attaches one, " : "");
 }
 
@@ -162,8 +159,10 @@ int command_chat(int argc, char **argv)
             "most). Replies that do not go to a terminal are the model's words alone, without reasoning.\n\n"
             "On a terminal lines are edited, with a history (~/.local/state/hearth/chat_history). A line that ends in\n"
             "a backslash goes on in the next, as does Alt-Enter; what is pasted is one message. Ctrl-C clears a line\n"
-            "and stops a reply; twice, Ctrl-D or /exit end. /image FILE, or the path of a file that is pasted or\n"
-            "dropped there, attaches an image or a sound to the next message, where the model takes them.",
+            "and stops a reply; twice, Ctrl-D or /exit end. Replies are shown with light markdown, unless NO_COLOR is\n"
+            "set. /help lists the commands: another model or system prompt, files, saving and loading. The path of an\n"
+            "image or a sound that is pasted or dropped there is attached to the next message, as with /image FILE,\n"
+            "where the model takes them.",
         .options = options,
         .n_options = sizeof options / sizeof *options,
         .operand = "PROMPT",

@@ -3,9 +3,10 @@
 import { describe, test } from 'node:test';
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { readFileSync, statSync } from 'node:fs';
+import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { hearth, smallModel } from './lib/models.js';
+import { png } from './lib/media.js';
+import { demo, hearth, projectorFor, smallModel } from './lib/models.js';
 import { run, temporaryFolder } from './lib/server.js';
 import { Terminal } from './lib/terminal.js';
 import { until, within } from './lib/wait.js';
@@ -198,5 +199,124 @@ describe('on a terminal', () => {
     await terminal.shows(/exit 0/);
     assert.equal(readFileSync(file, 'utf8'), 'Nice to meet you, Ottilie.\n');
     undecorated(readFileSync(file, 'utf8'));
+  });
+
+  test('a long prompt shows how much of it is read, and what was cached', async (t) => {
+    const terminal = await open(t, {}, '--set', 'n_batch=32', '--set', 'n_ubatch=32', '--set', 'cache_min_tokens=0');
+    await terminal.asks();
+    const log = join(temporaryFolder(), 'log');
+    terminal.tmux('pipe-pane', '-t', 'it', `cat > '${log}'`); // the line is gone once the reply begins
+    terminal.say('Count. '.repeat(400));
+    await terminal.shows(/tokens\/s\n>$/);
+    terminal.say('Count. '.repeat(200));
+    await terminal.shows(/tokens\/s\n(.*\n)+.*tokens\/s\n>$/);
+    await until('all of it is written', () => /tokens\/s[^>]*> [^]*tokens\/s/.test(readFileSync(log, 'utf8')));
+    const shown = readFileSync(log, 'utf8');
+    assert.match(shown, /reading the prompt: \d+ of \d+ tokens\r/);
+    assert.match(shown, /reading the prompt: \d+ of \d+ tokens, \d+ of them cached\r/);
+    assert.ok(!/reading/.test(terminal.shown()));
+  });
+});
+
+describe('commands', () => {
+  const start = async (t, options, ...more) => {
+    const terminal = await Terminal.open(t, ['chat', ...steady, '--set', 'cache_min_tokens=0', ...more], options);
+    await terminal.asks();
+    return terminal;
+  };
+  const does = async (terminal, line, pattern) => {
+    terminal.say(line);
+    return terminal.shows(new RegExp(`> ${line.replace(/[/[\].?]/g, '\\$&')}\n${pattern.source}\n>$`));
+  };
+
+  test('/help lists them all, and a mistyped one is told the nearest', async (t) => {
+    const terminal = await start(t);
+    terminal.say('/help');
+    const names = ['help', 'clear', 'system', 'model', 'image', 'save', 'load', 'cache', 'stats', 'edit', 'undo', 'exit'];
+    for (const name of names) await terminal.shows(new RegExp(`^/${name} `, 'm'));
+    await does(terminal, '/hlep', /hearth chat: unknown command \/hlep; did you mean \/help\?/);
+    await does(terminal, '/save', /hearth chat: \/save FILE: the file is missing/);
+    await does(terminal, '/image', /hearth chat: \/image FILE: .*/);
+    terminal.say('/usr/bin/env is a path.');
+    await terminal.shows(/path\.\n.*\n.*tokens\/s\n>$/);
+  });
+
+  test('/undo and /clear forget, /system sets the system prompt', async (t) => {
+    const terminal = await start(t, {}, '--system', 'Be kind.');
+    const knows = (yes) => does(terminal, 'What is my name?', yes ? /Your name is Ottilie\..*\n.*tokens\/s/ : /(?!.*Ottilie).*\n.*tokens\/s/);
+    await does(terminal, '/system', /system prompt: Be kind\./);
+    await does(terminal, 'My name is Ottilie.', /Nice to meet you, Ottilie\.\n.*tokens\/s/);
+    await knows(true);
+    await does(terminal, '/undo', /taken back: What is my name\?/);
+    await does(terminal, '/undo', /taken back: My name is Ottilie\./);
+    await does(terminal, '/undo', /there is nothing to take back/);
+    await knows(false);
+    await does(terminal, '/clear', /a new conversation, with the same system prompt/);
+    await does(terminal, '/system -', /system prompt: none/);
+    await does(terminal, '/system You are Hearth.', /system prompt: You are Hearth\./);
+  });
+
+  test('/save writes a request, which /load goes on with', async (t) => {
+    const path = join(temporaryFolder(), 'chat.json');
+    const first = await start(t, {}, '--system', 'You are a helpful assistant.');
+    await does(first, 'My name is Ottilie.', /Nice to meet you, Ottilie\.\n.*tokens\/s/);
+    await does(first, `/save ${path}`, /3 messages are in [^]*json/);
+    assert.deepEqual(JSON.parse(readFileSync(path, 'utf8')), {
+      model: 'demo',
+      messages: [{ role: 'system', content: 'You are a helpful assistant.' }, { role: 'user', content: 'My name is Ottilie.' },
+        { role: 'assistant', content: 'Nice to meet you, Ottilie.' }],
+    });
+    const { code, stdout, stderr } = await run(['chat', ...steady], { input: `/load ${path}\nWhat is my name?\n` });
+    assert.deepEqual([code, stderr, stdout], [0, '', 'Your name is Ottilie.\n']);
+    writeFileSync(path, '{"messages": [{"role": 7}]}');
+    const wrong = await run(['chat', ...steady], { input: `/load ${path}\n` });
+    assert.equal(wrong.code, 1);
+    assert.match(wrong.stderr, /chat\.json: no list of messages/);
+  });
+
+  test('/save keeps attached files, and /load has them again', async () => {
+    const folder = temporaryFolder();
+    const [image, saved, again] = ['a.png', 'chat.json', 'again.json'].map((name) => join(folder, name));
+    writeFileSync(image, Buffer.from(png(3), 'base64'));
+    const result = await run(['chat', ...steady, '--mmproj', projectorFor(demo, 'llava')],
+      { input: `/image ${image}\nWhat is this?\n/save ${saved}\n/clear\n/load ${saved}\n/save ${again}\n` });
+    assert.deepEqual([result.code, result.stderr], [0, '']);
+    const { messages } = JSON.parse(readFileSync(again, 'utf8'));
+    assert.equal(messages[0].content[0].image_url.url.replace(/^.*,/, ''), png(3));
+    assert.equal(readFileSync(again, 'utf8'), readFileSync(saved, 'utf8'));
+  });
+
+  test('/cache and /stats tell what was reused', async (t) => {
+    const terminal = await start(t);
+    await does(terminal, 'My name is Ottilie.', /Nice to meet you, Ottilie\.\n.*tokens\/s/);
+    await does(terminal, 'What is my name?', /Your name is Ottilie\.\n.* of .* cached, .*tokens\/s/);
+    const [, cached, all] = await does(terminal, '/cache', /(\d+) of (\d+) tokens of this conversation are cached: \d+ in KV cells(?:.*\n)*?disk: \d+ entries, .* MB/);
+    assert.ok(Number(cached) > 40 && Number(cached) >= Number(all) - 2, `${cached} of ${all}`);
+    terminal.say('/stats');
+    const [, reused] = await terminal.shows(/2 replies in \d+\.\d s: (\d+) prompt tokens cached, \d+ computed, \d+ generated\n>$/);
+    assert.equal(Number(reused), 32);
+    terminal.say('/stats off');
+    await terminal.asks();
+    await does(terminal, 'What is my name?', /Your name is Ottilie\./);
+  });
+
+  test('/model lists the models and has another one answer', async (t) => {
+    const path = join(temporaryFolder(), 'two.yaml');
+    writeFileSync(path, `models:\n  first: {path: ${demo}}\n  second: {path: ${demo}, chat_template_kwargs: {}}\n`);
+    const terminal = await Terminal.open(t, ['chat', '--config', path]);
+    await terminal.asks();
+    await does(terminal, '/model', /\* first\n {2}second/);
+    await does(terminal, '/model second', /second answers/);
+    await does(terminal, '/model third', /hearth chat: .*third.*/);
+    await does(terminal, '/model', / {2}first\n\* second/);
+  });
+
+  test('/edit writes the last message anew', async (t) => {
+    const terminal = await start(t, { env: { VISUAL: '', EDITOR: 'sed -i s/Otto/Ottilie/' } });
+    await does(terminal, 'My name is Otto.', /Nice to meet you, Otto\.\n.*tokens\/s/);
+    await does(terminal, '/edit', /> My name is Ottilie\.\nNice to meet you, Ottilie\.\n.*tokens\/s/);
+    await does(terminal, 'What is my name?', /Your name is Ottilie\.\n.*tokens\/s/);
+    const failing = await start(t, { env: { VISUAL: 'false' } });
+    await does(failing, '/edit', /hearth chat: the editor \(false\) has failed[^]*/);
   });
 });

@@ -48,6 +48,8 @@ struct backend_ops {
     enum signal_kind (*wait)(struct backend *backend, int signals, reply_event_fn each, void *ud);
     /* Has the reply end soon. Until its last event wait() is to be called. */
     void (*stop)(struct backend *backend);
+    /* Appends a text of a few lines: how much of the conversation is cached, and what the cache holds. */
+    int (*cache)(struct backend *backend, const struct conversation *chat, struct buf *out, hearth_error *error);
     void (*close)(struct backend *backend);
 };
 

@@ -9,13 +9,23 @@
 #include <jansson.h>
 #include <stdlib.h>
 
-static int fail(const struct chat *chat, const hearth_error *error)
+int chat_fail(const struct chat *chat, const hearth_error *error)
 {
     args_fail(chat->command, error, EXIT_FAILED);
     return error->code;
 }
 
 /* ---- Turns ---- */
+
+static void count(struct chat_totals *totals, const hearth_result *r)
+{
+    totals->n++;
+    totals->cached += r->cache_n;
+    totals->computed += r->prompt_n;
+    totals->generated += r->predicted_n;
+    totals->seconds += (r->queue_ms + r->prompt_ms + r->predicted_ms) / 1000;
+    totals->last = *r;
+}
 
 static void show_figures(const struct chat *chat, const hearth_result *r)
 {
@@ -34,11 +44,12 @@ int chat_take_turn(struct chat *chat, const char *text, size_t len, bool *stoppe
     conversation_say(&chat->conversation, "user", text, len);
     const int status =
         chat_reply_stream(chat->backend, &chat->conversation, chat->signals, &chat->screen, &reply, &error);
-    if (status < 0) fail(chat, &error);
+    if (status < 0) chat_fail(chat, &error);
     if (reply.content.len > 0)
         conversation_say(&chat->conversation, "assistant", reply.content.v, reply.content.len);
     else
         conversation_take_back(&chat->conversation);
+    if (reply.is_whole) count(&chat->totals, &reply.result);
     if (reply.is_whole && chat->shows_figures) show_figures(chat, &reply.result);
     chat->ends = chat->ends || reply.signal == SIGNAL_END;
     if (stopped != NULL) *stopped = reply.signal != SIGNAL_NONE;
@@ -75,7 +86,7 @@ int chat_attach(struct chat *chat, const char *text)
         conversation_attach(&chat->conversation, path, buf_take(&bytes), len);
         screen_say(&chat->screen, "%s comes with the next line", path);
     } else {
-        fail(chat, &error);
+        chat_fail(chat, &error);
         buf_release(&bytes);
     }
     free(path);

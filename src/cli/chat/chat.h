@@ -14,9 +14,18 @@ struct chat {
     struct screen screen;
     struct editor *editor; /* NULL: nothing is typed */
     int signals;
+    struct chat_totals { /* of the replies so far */
+        int n;
+        int64_t cached, computed, generated; /* tokens */
+        double seconds;
+        hearth_result last;
+    } totals;
     bool shows_figures; /* after each reply */
     bool ends;          /* /exit, or a signal that ends the program */
 };
+
+/* Prints the error and returns its code. */
+int chat_fail(const struct chat *chat, const hearth_error *error);
 
 /* Says a message of the user's and streams the reply. Where there is none, the message is taken back, so that the next
  * prompt extends a conversation that is cached. Prints the error and returns its code, or HEARTH_OK. `stopped` (may be

@@ -29,6 +29,23 @@ void conversation_say(struct conversation *chat, const char *role, const char *t
 /* Takes the last message back, and the files that came with it. There must be one. */
 void conversation_take_back(struct conversation *chat);
 
+/* Takes the last message of the user's back, with what came after it. Returns its text, to be freed; NULL: there is
+ * none. */
+char *conversation_undo(struct conversation *chat);
+
+/* Only the system prompt stays. */
+void conversation_clear(struct conversation *chat);
+
+/* The system prompt; NULL: there is none. */
+const char *conversation_system(const struct conversation *chat);
+void conversation_set_system(struct conversation *chat, const char *text);
+
+/* The messages with their files in them, as data URLs: a "messages" of OpenAI's API. To be decref'd. */
+json_t *conversation_export(const struct conversation *chat);
+
+/* Replaces the messages by such a list. HEARTH_INVALID: it is none; nothing has changed. */
+int conversation_import(struct conversation *chat, const json_t *messages, hearth_error *error);
+
 /* Attaches a file; takes the bytes over. */
 void conversation_attach(struct conversation *chat, const char *path, char *bytes, size_t len);
 

@@ -152,6 +152,58 @@ static enum signal_kind local_wait(struct backend *backend, int signals, reply_e
     return signal;
 }
 
+/* ---- The cache ---- */
+
+/* Looks up, and computes nothing. */
+static int look_up(struct local *local, const struct conversation *chat, hearth_cache_lookup *out, hearth_error *error)
+{
+    hearth_params params = hearth_params_default();
+    char *messages = json_dumps(chat->messages, JSON_COMPACT);
+    params.model = chat->model;
+    params.messages_json = messages;
+    params.media = chat->media.v;
+    params.n_media = chat->media.n_said;
+    params.only_lookup = true;
+    params.continue_final = HEARTH_CONTINUE_NEVER;
+    params.no_generation_prompt = true;
+    hearth_request *request = hearth_submit(local->instance, &params, on_event, local, error);
+    free(messages);
+    if (request == NULL) return error->code;
+    const int status = hearth_wait(request, error);
+    hearth_request_release(request);
+    *out = local->inbox.result.lookup;
+    return status;
+}
+
+static void put_lookup(struct buf *out, const hearth_cache_lookup *lookup)
+{
+    buf_printf(out, "%d of %d tokens of this conversation are cached: %d in KV cells", lookup->reusable, lookup->prompt,
+               lookup->resident);
+    for (size_t i = 0; hearth_tier_name(i) != NULL; i++)
+        if (lookup->tiers[i] > 0) buf_printf(out, ", %d in %s", lookup->tiers[i], hearth_tier_name(i));
+    buf_puts(out, "\n");
+}
+
+static int local_cache(struct backend *backend, const struct conversation *chat, struct buf *out, hearth_error *error)
+{
+    struct local *local = local_of(backend);
+    hearth_cache_lookup lookup = {0};
+    hearth_cache cache;
+    int status = HEARTH_OK;
+    if (json_array_size(chat->messages) > 0) {
+        status = look_up(local, chat, &lookup, error);
+        if (status == HEARTH_OK) put_lookup(out, &lookup);
+    }
+    hearth_cache_status(local->instance, &cache);
+    for (size_t i = 0; i < HEARTH_TIERS; i++)
+        if (cache.tiers[i].on)
+            buf_printf(out, "%s: %llu entries, %.1f of %.0f MB%s%s\n", cache.tiers[i].name,
+                       (unsigned long long)cache.tiers[i].entries, (double)cache.tiers[i].bytes / 1e6,
+                       (double)cache.tiers[i].quota_bytes / 1e6, cache.tiers[i].trouble[0] != '\0' ? ": " : "",
+                       cache.tiers[i].trouble);
+    return status;
+}
+
 /* ---- Opening and closing ---- */
 
 static void local_close(struct backend *backend)
@@ -173,7 +225,8 @@ static bool load_progress(void *ud, const char *model, float fraction)
 
 struct backend *local_open(const char *command, const hearth_config *config, int signals, int *status)
 {
-    static const struct backend_ops ops = {local_model, local_find, local_ask, local_wait, local_stop, local_close};
+    static const struct backend_ops ops = {local_model, local_find,  local_ask,  local_wait,
+                                           local_stop,  local_cache, local_close};
     struct local *local = mem_alloc(sizeof *local);
     hearth_error error;
     *local = (struct local){
