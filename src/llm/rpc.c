@@ -118,7 +118,7 @@ struct devices {
 
 static void add(struct devices *devices, ggml_backend_dev_t device)
 {
-    devices->v = mem_grow(devices->v, devices->n + 2, sizeof *devices->v);
+    devices->v = mem_grow(devices->v, devices->n + 2, sizeof(ggml_backend_dev_t));
     devices->v[devices->n++] = device;
     devices->v[devices->n] = NULL;
 }
