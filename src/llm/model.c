@@ -31,6 +31,8 @@ struct llm_model {
     const char *samplers[MAX_SAMPLERS];
     struct lazy_texts *texts;
     struct llm_model_info info;
+    char **servers; /* that have its layers: endpoints */
+    size_t n_servers;
 };
 
 /* ---- Facts ---- */
@@ -267,31 +269,55 @@ static int explain_load_failure(const struct loading *loading, hearth_error *err
     return error_at(error, HEARTH_UNSUPPORTED, path, "%s cannot be loaded: %s", path, reason);
 }
 
-static struct llm_model *open_file(struct loading *loading, hearth_error *error)
+/* Weights alone are on other machines. */
+static size_t n_servers(const struct llm_model_params *params)
 {
-    enum llama_split_mode split_mode = LLAMA_SPLIT_MODE_LAYER;
-    if (check_contents(loading, error) < 0) return NULL;
-    if (find_split_mode(loading->params->split_mode, &split_mode, error) < 0) return NULL;
-    ggml_backend_dev_t *devices = NULL;
-    bool remote = loading->params->n_rpc > 0 && loading->params->weights;
-    if (remote) devices = llm_rpc_devices(loading->params->rpc, loading->params->n_rpc, error);
-    if (remote && devices == NULL) return NULL;
+    return params->weights ? params->n_rpc : 0;
+}
+
+static struct llama_model *load_with_tokenizer(struct loading *loading, enum llama_split_mode split_mode,
+                                               hearth_error *error)
+{
+    const struct llm_model_params *params = loading->params;
+    ggml_backend_dev_t *devices = NULL; /* llama.cpp's choice */
+    if (n_servers(params) > 0) devices = llm_rpc_devices(params->rpc, n_servers(params));
     struct llama_model *handle = load_model(loading, split_mode, devices);
     free(devices);
     if (handle == NULL) {
         explain_load_failure(loading, error);
         return NULL;
     }
-    if (llama_vocab_type(llama_model_get_vocab(handle)) == LLAMA_VOCAB_TYPE_NONE) {
-        error_at(error, HEARTH_UNSUPPORTED, loading->params->path, "%s has no tokenizer", loading->params->path);
-        llama_model_free(handle);
+    if (llama_vocab_type(llama_model_get_vocab(handle)) != LLAMA_VOCAB_TYPE_NONE) return handle;
+    error_at(error, HEARTH_UNSUPPORTED, params->path, "%s has no tokenizer", params->path);
+    llama_model_free(handle);
+    return NULL;
+}
+
+static void remember_servers(struct llm_model *model, const struct llm_model_params *params)
+{
+    model->n_servers = n_servers(params);
+    model->servers = mem_alloc((model->n_servers + 1) * sizeof *model->servers);
+    for (size_t i = 0; i < model->n_servers; i++) model->servers[i] = mem_strdup(params->rpc[i]);
+}
+
+static struct llm_model *open_file(struct loading *loading, hearth_error *error)
+{
+    const struct llm_model_params *params = loading->params;
+    enum llama_split_mode split_mode = LLAMA_SPLIT_MODE_LAYER;
+    if (check_contents(loading, error) < 0) return NULL;
+    if (find_split_mode(params->split_mode, &split_mode, error) < 0) return NULL;
+    if (llm_rpc_open(params->rpc, n_servers(params), error) != HEARTH_OK) return NULL;
+    struct llama_model *handle = load_with_tokenizer(loading, split_mode, error);
+    if (handle == NULL) {
+        llm_rpc_close(params->rpc, n_servers(params));
         return NULL;
     }
     struct llm_model *model = mem_alloc(sizeof *model);
     model->handle = handle;
     model->weights = loading->captured.weights;
+    remember_servers(model, params);
     describe(model, loading->file);
-    model->info.remote = remote;
+    model->info.remote = model->n_servers > 0;
     model->special_tokens = llm_special_tokens_open(handle);
     model->splitter = llm_splitter_open(model);
     model->texts = mem_alloc(sizeof *model->texts);
@@ -311,6 +337,13 @@ struct llm_model *llm_model_open(const struct llm_model_params *params, hearth_e
     return model;
 }
 
+static void forget_servers(struct llm_model *model)
+{
+    llm_rpc_close((const char *const *)model->servers, model->n_servers);
+    for (size_t i = 0; i < model->n_servers; i++) free(model->servers[i]);
+    free(model->servers);
+}
+
 void llm_model_close(struct llm_model *model)
 {
     if (model == NULL) return;
@@ -320,6 +353,7 @@ void llm_model_close(struct llm_model *model)
     pthread_mutex_destroy(&model->texts->mutex);
     free(model->texts);
     llama_model_free(model->handle);
+    forget_servers(model);
     free(model->n_head_kv);
     free(model->is_swa);
     free(model);

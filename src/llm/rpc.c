@@ -1,5 +1,6 @@
-/* Devices of RPC servers: see rpc.h. llama.cpp keeps what it learns of a server for the life of the process; here there
- * is no state. */
+/* Devices of RPC servers: see rpc.h. llama.cpp keeps what it learns of a server for the life of the process, and has
+ * one connection to it, which all models share and which ends with the last of them. A server serves one connection at
+ * a time: while models use it nobody could greet it, so they are counted here, under a mutex. */
 #include "llm/rpc.h"
 
 #include "base/clock.h"
@@ -12,6 +13,7 @@
 #include <ggml-rpc.h>
 #include <netdb.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,6 +96,14 @@ static int greet(int fd, const char *endpoint, int64_t deadline, hearth_error *e
     return refuse(endpoint, reason, error);
 }
 
+/* An answer to a connection that has ended kills llama.cpp's server (SIGPIPE), however late it comes to it; one that is
+ * reset it drops before it answers. */
+static void abort_connection(int fd)
+{
+    const struct linger at_once = {.l_onoff = 1, .l_linger = 0};
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+}
+
 static int check(const char *endpoint, hearth_error *error)
 {
     const char *colon = strrchr(endpoint, ':');
@@ -105,8 +115,70 @@ static int check(const char *endpoint, hearth_error *error)
     free(host);
     if (fd < 0) return refuse(endpoint, "cannot be reached", error);
     int rc = greet(fd, endpoint, deadline, error);
+    if (rc != HEARTH_OK) abort_connection(fd);
     close(fd);
     return rc;
+}
+
+/* ---- Servers in use ---- */
+
+struct server {
+    char *endpoint;
+    ggml_backend_reg_t devices;
+    size_t users; /* models of this process */
+};
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct server servers[GGML_RPC_MAX_SERVERS];
+static size_t n_servers;
+
+static struct server *find_server(const char *endpoint)
+{
+    for (size_t i = 0; i < n_servers; i++)
+        if (strcmp(servers[i].endpoint, endpoint) == 0) return &servers[i];
+    return NULL;
+}
+
+static struct server *add_server(const char *endpoint, hearth_error *error)
+{
+    if (n_servers == GGML_RPC_MAX_SERVERS) {
+        error_at(error, HEARTH_INVALID, "rpc", "rpc: %s is one too many: a process uses at most %d servers", endpoint,
+                 GGML_RPC_MAX_SERVERS);
+        return NULL;
+    }
+    servers[n_servers] = (struct server){.endpoint = mem_strdup(endpoint)};
+    return &servers[n_servers++];
+}
+
+/* With the mutex held while a server is greeted: who comes second must find its connection made, or the server free. */
+static int use_server(const char *endpoint, hearth_error *error)
+{
+    struct server *server = find_server(endpoint);
+    if ((server == NULL || server->users == 0) && check(endpoint, error) != HEARTH_OK) return (int)error->code;
+    if (server == NULL) server = add_server(endpoint, error);
+    if (server == NULL) return (int)error->code;
+    if (server->devices == NULL) server->devices = ggml_backend_rpc_add_server(endpoint);
+    if (server->devices == NULL) return refuse(endpoint, "has no devices", error);
+    server->users++;
+    return HEARTH_OK;
+}
+
+void llm_rpc_close(const char *const *endpoints, size_t n)
+{
+    pthread_mutex_lock(&mutex);
+    for (size_t i = 0; i < n; i++) find_server(endpoints[i])->users--;
+    pthread_mutex_unlock(&mutex);
+}
+
+int llm_rpc_open(const char *const *endpoints, size_t n, hearth_error *error)
+{
+    size_t used = 0;
+    pthread_mutex_lock(&mutex);
+    while (used < n && use_server(endpoints[used], error) == HEARTH_OK) used++;
+    pthread_mutex_unlock(&mutex);
+    if (used == n) return HEARTH_OK;
+    llm_rpc_close(endpoints, used);
+    return (int)error->code;
 }
 
 /* ---- Devices ---- */
@@ -123,24 +195,18 @@ static void add(struct devices *devices, ggml_backend_dev_t device)
     devices->v[devices->n] = NULL;
 }
 
-static int add_server(struct devices *devices, const char *endpoint, hearth_error *error)
-{
-    if (check(endpoint, error) != HEARTH_OK) return (int)error->code;
-    ggml_backend_reg_t server = ggml_backend_rpc_add_server(endpoint);
-    if (server == NULL) return refuse(endpoint, "has no devices", error);
-    for (size_t i = 0; i < ggml_backend_reg_dev_count(server); i++) add(devices, ggml_backend_reg_dev_get(server, i));
-    return HEARTH_OK;
-}
-
-ggml_backend_dev_t *llm_rpc_devices(const char *const *endpoints, size_t n, hearth_error *error)
+ggml_backend_dev_t *llm_rpc_devices(const char *const *endpoints, size_t n)
 {
     struct devices devices = {0};
-    int rc = HEARTH_OK;
-    for (size_t i = 0; i < n && rc == HEARTH_OK; i++) rc = add_server(&devices, endpoints[i], error);
-    for (size_t i = 0; i < ggml_backend_dev_count() && rc == HEARTH_OK; i++)
+    pthread_mutex_lock(&mutex);
+    for (size_t i = 0; i < n; i++) {
+        ggml_backend_reg_t server = find_server(endpoints[i])->devices;
+        for (size_t k = 0; k < ggml_backend_reg_dev_count(server); k++)
+            add(&devices, ggml_backend_reg_dev_get(server, k));
+    }
+    pthread_mutex_unlock(&mutex);
+    for (size_t i = 0; i < ggml_backend_dev_count(); i++)
         if (ggml_backend_dev_type(ggml_backend_dev_get(i)) == GGML_BACKEND_DEVICE_TYPE_GPU)
             add(&devices, ggml_backend_dev_get(i));
-    if (rc == HEARTH_OK) return devices.v;
-    free(devices.v);
-    return NULL;
+    return devices.v;
 }

@@ -10,9 +10,16 @@
 #include <ggml-backend.h>
 #include <stddef.h>
 
-/* The devices of these servers ("host:port"), in their order, then the machine's own GPUs; a NULL ends them, and free()
- * frees them. NULL: a server does not answer within seconds, or speaks another version of the protocol; the error
- * names it. */
-ggml_backend_dev_t *llm_rpc_devices(const char *const *endpoints, size_t n, hearth_error *error);
+/* Says that one more model uses these servers ("host:port"), and greets those that no model of this process uses.
+ * Fails with HEARTH_UNAVAILABLE where one does not answer within seconds, or speaks another version of the protocol,
+ * with HEARTH_INVALID where one has no address or they are more than llama.cpp has room for; then none is used. */
+int llm_rpc_open(const char *const *endpoints, size_t n, hearth_error *error);
+
+/* The devices of these servers, in their order, then the machine's own GPUs; a NULL ends them, and free() frees them.
+ * The servers are in use. */
+ggml_backend_dev_t *llm_rpc_devices(const char *const *endpoints, size_t n);
+
+/* The model that used them is gone. */
+void llm_rpc_close(const char *const *endpoints, size_t n);
 
 #endif

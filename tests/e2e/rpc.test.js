@@ -103,8 +103,50 @@ describe('a model on another machine', () => {
     await server.stop();
   });
 
+  test('two models have their layers on one server, and neither counts in the budget of memory', async (t) => {
+    const remote = await rpcServer(t);
+    const paths = ['llama', 'gemma3'].map((arch) => smallModel(arch));
+    const [one, other] = paths.map((path) => path.replace(/^.*\/|\.gguf$/g, ''));
+    const server = await serve({
+      t, model: paths[0], models: { rpc: remote.direct },
+      args: ['--model', paths[1], '--set', `models.${other}.rpc=${remote.direct}`, '--set', `models.${other}.threads=1`],
+      set: { 'server.memory_budget_mb': 1 },
+    });
+    for (const model of [one, other]) {
+      const { status, json } = await server.client.post('/v1/completions', { model, prompt: 'the time of the year', max_tokens: 4 });
+      assert.equal(status, 200, JSON.stringify(json));
+    }
+    await server.stop();
+    assert.ok(remote.running());
+  });
+
+  test('a server that is busy with another process is named, and outlives the asking', async (t) => {
+    const remote = await rpcServer(t);
+    const path = smallModel('llama');
+    const name = path.replace(/^.*\/|\.gguf$/g, '');
+    const first = await start(t, 'llama', remote.direct, temporaryFolder());
+    const { code, stderr } = await run(['serve', '--port', '0', '--model', path, '--set', `models.${name}.rpc=${remote.direct}`]);
+    assert.notEqual(code, 0);
+    assert.match(stderr, /does not answer as an RPC server/);
+    await first.stop();
+    const second = await start(t, 'llama', remote.direct, temporaryFolder());
+    await new Talk().say(second, 40);
+    assert.ok(remote.running());
+    await second.stop();
+  });
+
+  test('hearth model vram measures on the server', async (t) => {
+    const remote = await rpcServer(t);
+    const path = smallModel('llama');
+    const before = remote.counts();
+    const { code, stdout, stderr } = await run(['model', 'vram', path, '--set', `models.${path.replace(/^.*\/|\.gguf$/g, '')}.rpc=${remote.endpoint}`]);
+    assert.equal(code, 0, stderr);
+    assert.match(stdout, /allocated by llama\.cpp/);
+    assert.ok(remote.counts().set > before.set, JSON.stringify(remote.counts()));
+  });
+
   test('a server that is not there, or is none, is named at the start', async (t) => {
-    const silent = createServer((socket) => socket.end('HTTP/1.1 400 Bad Request\r\n\r\n')).listen(0, '127.0.0.1');
+    const silent = createServer((socket) => socket.on('error', () => {}).end('HTTP/1.1 400 Bad Request\r\n\r\n')).listen(0, '127.0.0.1');
     await once(silent, 'listening');
     t.after(() => silent.close());
     const rows = [

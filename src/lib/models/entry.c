@@ -80,6 +80,15 @@ struct model_entry *instance_pick_model(const struct hearth *instance, const cha
 
 /* ---- Facts ---- */
 
+/* Of this machine's memory: a model on RPC servers has its weights and cells in theirs. */
+static double bytes_here(const struct config_model *config, const struct llm_context_params *context,
+                         const struct llm_model *weights, hearth_model_type type)
+{
+    if (type != HEARTH_MODEL_CHAT) return config->rpc.len > 0 ? 0 : embedding_bytes(config, weights, context);
+    struct estimate e = estimate_memory(config, context, llm_model_info(weights));
+    return config->rpc.len > 0 ? e.projector : e.total;
+}
+
 static int read_facts(struct model_facts *facts, const struct config_model *config, const struct llm_model *weights,
                       hearth_error *error)
 {
@@ -91,8 +100,7 @@ static int read_facts(struct model_facts *facts, const struct config_model *conf
     if (rc != HEARTH_OK) return rc;
     bool templated = config->jinja_file != NULL || info->chat_template != NULL;
     facts->type = embedding_decide_type(config, weights);
-    facts->bytes = (uint64_t)(facts->type == HEARTH_MODEL_CHAT ? estimate_memory(config, &context, info).total
-                                                               : embedding_bytes(config, weights, &context));
+    facts->bytes = (uint64_t)bytes_here(config, &context, weights, facts->type);
     memcpy(facts->architecture, info->architecture, sizeof facts->architecture);
     memcpy(facts->description, info->description, sizeof facts->description);
     facts->info = (hearth_model_info){

@@ -167,7 +167,9 @@ char *hearth_memory_report(const hearth_config *config, const char *name, hearth
     struct llm_model_params params = {.path = model_config->path,
                                       .weights = true,
                                       .n_gpu_layers = (int)model_config->n_gpu_layers,
-                                      .split_mode = model_config->split_mode};
+                                      .split_mode = model_config->split_mode,
+                                      .rpc = (const char *const *)model_config->rpc.v,
+                                      .n_rpc = model_config->rpc.len};
     struct llm_model *model = llm_model_open(&params, error);
     if (model == NULL) return NULL;
     struct buf out = {0};

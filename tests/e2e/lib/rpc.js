@@ -36,7 +36,8 @@ class Counter {
   }
 }
 
-// {endpoint, counts(), end()}: `counts` are messages so far, by kind; it stands between hearth and the server.
+// {endpoint, direct, counts(), running(), end()}: `counts` are messages so far, by kind, of whom came by `endpoint`, which
+// stands between hearth and the server.
 export async function rpcServer(t) {
   assert.ok(process.env.LLAMA_SERVER, 'LLAMA_SERVER names llama-server: scripts/llama.sh --server builds it');
   const port = await freePort();
@@ -72,6 +73,8 @@ export async function rpcServer(t) {
   });
   return {
     endpoint: `127.0.0.1:${proxy.address().port}`,
+    direct: `127.0.0.1:${port}`, // nothing is counted there
+    running: () => child.exitCode === null && child.signalCode === null,
     counts: () => {
       const sums = { set: 0, get: 0, copy: 0, compute: 0 };
       for (const { counts } of counters) for (const name of Object.keys(counts)) sums[name] = (sums[name] ?? 0) + counts[name];
