@@ -44,10 +44,15 @@ static bool rotates(const struct llama_context_params *translated)
 
 /* ---- For the store ---- */
 
+void llm_describe_build(struct buf *out)
+{
+    buf_printf(out, "llama.cpp %s (ggml %s, %s)\n", llama_version(), ggml_version(), ggml_commit());
+}
+
 void llm_context_describe(const struct llm_context *context, struct buf *out)
 {
     const struct llama_context_params *translated = llm_context_translated(context);
-    buf_printf(out, "llama.cpp %s (ggml %s, %s)\n", llama_version(), ggml_version(), ggml_commit());
+    llm_describe_build(out);
     buf_printf(out, "flash_attention %s\n", llm_flash_attention(context) ? "on" : "off");
     buf_printf(out, "keys %s\nvalues %s\nrotated %s\n", ggml_type_name(translated->type_k),
                ggml_type_name(translated->type_v), rotates(translated) ? "yes" : "no");

@@ -13,6 +13,9 @@
  * it. */
 void llm_context_describe(const struct llm_context *context, struct buf *out);
 
+/* Appends a line with the version and build of llama.cpp, whose kernels round in their own way. */
+void llm_describe_build(struct buf *out);
+
 /* How a model's files are read. */
 struct llm_reading {
     const _Atomic bool *stop; /* once set, reading ends with HEARTH_CANCELLED; may be NULL */

@@ -166,6 +166,19 @@ test('after a restart an image behind another text is computed again, and not en
   await server.stop();
 });
 
+test('a deterministic model takes no encoding of other threads', async (t) => {
+  const options = { t, set: { 'cache.tiers.disk.path': temporaryFolder(), 'cache.tiers.disk.quota_mb': 256 } };
+  const image = { type: 'image_url', image_url: { url: `data:image/png;base64,${png(7)}` } };
+  const counts = [];
+  for (const [i, threads] of [1, 2, 1].entries()) {
+    const server = await start({ ...options, models: { deterministic: true, threads } });
+    await server.client.post('/v1/chat/completions', { temperature: 0, max_tokens: 2, messages: [{ role: 'user', content: [{ type: 'text', text: `Question ${i}` }, image] }] });
+    counts.push(await encoded(server));
+    await server.stop();
+  }
+  assert.deepEqual(counts, [1, 1, 0]);
+});
+
 test('a sound, and an image beside it that the model does not take', async (t) => {
   const server = await start({ t, kind: 'audio' });
   const openai = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0 });

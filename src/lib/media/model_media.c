@@ -4,6 +4,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "llm/model.h"
+#include "llm/model_identity.h"
 #include "store/store.h"
 
 #include <errno.h>
@@ -23,18 +25,27 @@ static int hash_file(const char *path, struct sha256 *hash, hearth_error *error)
     return failed ? error_at(error, HEARTH_IO, "mmproj", "cannot read %s", path) : HEARTH_OK;
 }
 
-/* Rows differ by a rounding where the attention is another: what was computed with one kind is not reused with the
- * other. */
-static int make_key(struct model_media *media, const struct llm_projector_params *params, hearth_error *error)
+/* Rows differ by a rounding where the attention or the build of llama.cpp is another: what was computed with one is not
+ * reused with the other. Their last bits depend on the machine as well, which only deterministic runs must not mix. */
+static void describe_rows(const struct model_media_params *params, struct buf *out)
 {
+    const struct llm_projector_params *p = &params->projector;
+    llm_describe_build(out);
+    buf_printf(out, "flash_attention %s\non GPU %d\ntokens %d %d\n", p->flash_attention, p->on_gpu, p->min_tokens,
+               p->max_tokens);
+    if (params->deterministic) buf_printf(out, "threads %d\ncpu %s\n", p->threads, llm_cpu_features());
+}
+
+static int make_key(struct model_media *media, const struct model_media_params *params, hearth_error *error)
+{
+    struct buf rows = {0};
     struct sha256 *hash = sha256_open();
-    int rc = hash_file(params->path, hash, error);
-    sha256_feed(hash, params->flash_attention, strlen(params->flash_attention) + 1);
-    sha256_feed(hash, &params->on_gpu, sizeof params->on_gpu);
-    sha256_feed(hash, &params->min_tokens, sizeof params->min_tokens);
-    sha256_feed(hash, &params->max_tokens, sizeof params->max_tokens);
+    int rc = hash_file(params->projector.path, hash, error);
+    describe_rows(params, &rows);
+    sha256_feed(hash, rows.v, rows.len);
     sha256_so_far(hash, media->key);
     sha256_close(hash);
+    buf_release(&rows);
     return rc;
 }
 
@@ -56,7 +67,7 @@ struct model_media *model_media_open(const struct model_media_params *params, he
     media->save_timeout_ns = params->save_timeout_ns;
     media->most_at_once = params->n_ubatch;
     media->layouts = layouts_open();
-    int rc = make_key(media, &params->projector, error);
+    int rc = make_key(media, params, error);
     if (rc == HEARTH_OK) media->projector = llm_projector_open(params->weights, &params->projector, error);
     if (media->projector != NULL) media->encoder = open_encoder(media, params, error);
     if (media->encoder == NULL) {

@@ -15,7 +15,7 @@ struct model_media {
     int64_t save_timeout_ns;
     struct encoder *encoder;
     struct layouts *layouts;
-    uint8_t key[SHA256_BYTES]; /* of the projector's file and of all settings that its rows depend on */
+    uint8_t key[SHA256_BYTES]; /* of the projector's file and of all that its rows depend on beside the medium */
     struct media_image_limits images;
     struct media_sound_limits sounds;
     struct media_video_limits videos;
@@ -27,6 +27,7 @@ struct model_media_params {
     struct llm_projector_params projector;
     struct media_image_limits images;
     struct media_video_limits videos;
+    bool deterministic;    /* the same bits, whatever was kept */
     uint32_t most_seconds; /* of a sound */
     size_t budget;         /* bytes of encodings that are kept in memory */
     struct store *store;   /* where encodings are kept as well; NULL: nowhere */

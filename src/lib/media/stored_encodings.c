@@ -61,7 +61,7 @@ static void wake(void *ud)
 struct stored_encodings *stored_encodings_open(struct store *store, const uint8_t projector[SHA256_BYTES],
                                                const char *name)
 {
-    static const char space[] = "hearth encodings of media 1\n";
+    static const char space[] = "hearth encodings of media 2\n";
     struct stored_encodings *stored = mem_alloc(sizeof *stored);
     stored->store = store;
     stored->user = (struct store_user){.identity.quant = quant_code("unknown"),
