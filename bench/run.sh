@@ -9,7 +9,8 @@
 #   bench/run.sh growth          how figures grow: stored conversations, slots, windows
 #   bench/run.sh evict index start   what the store evicts, what its index costs, how long it takes to start: without a
 #                                server or a model, each with a table of its own
-#   bench/run.sh streams         agents, with a stream of cells for each of the four slots: why slots are to be as many
+#   bench/run.sh streams idle_streams   agents, and idle conversations, with a stream of cells for each of the four slots
+#   bench/run.sh idle_hybrid     idle conversations of a model whose states cannot be cut
 #
 # BENCH_PEER=1     build llama-server if it is not there (some minutes); without it hearth is measured alone
 # BENCH_PAIRS=3    how often both servers run each workload
@@ -130,6 +131,21 @@ set_idle() {
     context=8192
 }
 run_idle() { client idle --conversations "$(of 12 6)"; }
+
+# The same with a stream of cells for each slot, where what is kept beside the slots' own leaves at once.
+set_idle_streams() {
+    set_idle
+    settings='--set kv_unified=false'
+    alone=hearth
+}
+run_idle_streams() { run_idle; }
+
+# The same with a hybrid model, whose conversations stay: three layers of four have a state in place of cells.
+set_idle_hybrid() {
+    set_idle
+    shape=${shape/qwen3/qwen35}
+}
+run_idle_hybrid() { run_idle; }
 
 # A conversation whose server ends between its turns. The program asks for that; its last output is its report.
 set_restart() {
