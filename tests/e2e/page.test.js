@@ -23,8 +23,11 @@ const send = async (page, text) => {
 };
 const replied = (page, n) => page.waitForFunction((wanted) => document.querySelectorAll('.message.assistant .tokens .legend').length >= wanted
   && document.querySelector('#stop').hidden, n, { timeout: 60_000 });
-const lastReply = (page) => page.locator('.message.assistant .markdown').last().innerText();
-const legends = (page) => page.locator('.message.assistant .tokens > .legend').allInnerTexts();
+// innerText of what is not drawn is empty, and messages out of view are not: hence textContent.
+const plain = (text) => text.replace(/\s+/g, ' ').trim();
+const textOf = async (locator) => plain(await locator.textContent());
+const lastReply = (page) => textOf(page.locator('.message.assistant .markdown').last());
+const legends = async (page) => (await page.locator('.message.assistant .tokens > .legend').allTextContents()).map(plain);
 
 // The page of a server with replies of a test's own: everything else is the server's.
 async function withReplies(t, server, reply) {
@@ -107,12 +110,12 @@ describe('in a browser', () => {
     await page.keyboard.press('Enter');
     await page.waitForFunction(() => document.querySelector('.message.user .plain').textContent === 'Who are you?');
     await replied(page, 1);
-    assert.equal(await page.locator('.branch').first().innerText(), '2 of 2');
+    assert.equal(await textOf(page.locator('.branch').first()), '2 of 2');
     await page.getByRole('button', { name: 'The branch before' }).first().click();
     assert.equal(await lastReply(page), former);
     await page.getByRole('button', { name: 'Again: another reply' }).first().click();
     await replied(page, 1);
-    assert.equal(await page.locator('.message.assistant .branch').first().innerText(), '2 of 2');
+    assert.equal(await textOf(page.locator('.message.assistant .branch').first()), '2 of 2');
     assert.deepEqual(page.faults, []);
     await server.stop();
   });
@@ -153,7 +156,7 @@ describe('in a browser', () => {
     }
     assert.equal(await page.evaluate(() => window.hit), undefined);
     assert.equal(await page.locator('.markdown :is(img, script, style, iframe, form, input, svg, math, base, meta)').count(), 0);
-    assert.equal(await page.locator('.markdown .hljs-keyword').innerText(), 'const');
+    assert.equal(await textOf(page.locator('.markdown .hljs-keyword')), 'const');
     assert.equal(await page.locator('#composer').isVisible(), true);
     assert.deepEqual(page.faults, []);
     assert.equal(new URL(page.url()).pathname, '/');
