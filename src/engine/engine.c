@@ -344,9 +344,9 @@ static void wake(void *ud)
 static void describe_machine(const struct engine_params *params, struct buf *out)
 {
     const struct llm_context_params *c = &params->context;
-    buf_printf(out, "rows %d\nthreads %d\noffload %d %d\nlayers %d\ncpu %s\n",
+    buf_printf(out, "rows %d\nthreads %d\noffload %d %d\nlayers %d\ncpu %s\nbuild %s\n",
                c->n_ubatch < PREFILL_CHUNK ? c->n_ubatch : PREFILL_CHUNK, c->threads, c->offload_kqv, c->op_offload,
-               params->n_gpu_layers, llm_cpu_features());
+               params->n_gpu_layers, llm_cpu_features(), llm_build());
 }
 
 /* What snapshots and stored cells depend on, beside weights and tokens. */

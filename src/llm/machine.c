@@ -213,6 +213,11 @@ static void list_features(void)
     }
 }
 
+const char *llm_build(void)
+{
+    return HEARTH_LLAMA_BUILD;
+}
+
 const char *llm_cpu_features(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;

@@ -114,9 +114,11 @@ struct llm_fim_tokens {
 
 struct llm_fim_tokens llm_fim_tokens(const struct llm_model *model);
 
-/* llama.cpp's version and the CPU features in use, for `hearth version`. Static strings. */
+/* llama.cpp's version and the CPU features in use, for `hearth version`; the name of its build, which tells sources,
+ * patches, options and compiler apart. Static strings. */
 const char *llm_version(void);
 const char *llm_cpu_features(void);
+const char *llm_build(void);
 
 /* Starts llama.cpp's backends and routes its log lines into hearth's log (debug level; its warnings and errors as
  * such). Call once a process, before anything else here; further calls do nothing. */

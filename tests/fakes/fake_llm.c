@@ -715,6 +715,11 @@ int32_t fake_llm_cells_in_common(const struct llm_context *c, int32_t a, int32_t
 
 /* ---- src/llm/model.h ---- */
 
+const char *llm_build(void)
+{
+    return "fake";
+}
+
 const char *llm_cpu_features(void)
 {
     return "none";

@@ -1,5 +1,6 @@
 /* Flash attention on a CPU over a pool of cells most of which are masked, against attention that is written out.
- * llama.cpp computes one token, a few, and 64 and more in three ways; each skips masked cells in its own (patches/). */
+ * llama.cpp computes one token, a few row by row, and tiles of up to 64; each skips masked cells in its own way
+ * (patches/). Which of the last two is taken depends on how many tokens see the same cells. */
 #include "support.h"
 
 #include <ggml-cpu.h>
@@ -7,7 +8,7 @@
 /* CELLS: more than 32 tiles of 64, and a part of one. OWN: of a conversation that is computed. */
 enum { HEAD = 32, HEADS = 2, TILE = 64, CELLS = 33 * TILE + 15, OWN = 50, TOKENS_MAX = 100 };
 
-static const int n_tokens[] = {1, 5, TILE - 1, TILE, TOKENS_MAX};
+static const int n_tokens[] = {1, 3, 4, 5, 16, 33, TILE - 1, TILE, TILE + 1, TOKENS_MAX};
 
 /* ---- Which cells a token sees ---- */
 
@@ -32,6 +33,16 @@ static bool cells_on_both_sides(int token, int cell)
 static bool cells_in_turn_with_others(int token, int cell)
 {
     return cell % 32 == token % 32;
+}
+
+static bool cells_of_its_own(int token, int cell)
+{
+    return cell / (CELLS / TOKENS_MAX) == token;
+}
+
+static bool half_shared_and_cells_of_its_own(int token, int cell)
+{
+    return cell < CELLS / 2 || (cell - CELLS / 2) / (CELLS / 2 / TOKENS_MAX) == token;
 }
 
 static bool the_last_cell_alone(int token, int cell)
@@ -151,6 +162,8 @@ static void a_token_attends_to_the_cells_that_it_sees(void **state)
     check(cells_above_the_idle_ones, 0);
     check(cells_on_both_sides, 0);
     check(cells_in_turn_with_others, 0);
+    check(cells_of_its_own, 0);
+    check(half_shared_and_cells_of_its_own, 0);
     check(all_cells, 0);
 }
 
@@ -164,6 +177,7 @@ static void biases_of_cells_that_are_seen_count(void **state)
 {
     (void)state;
     check(cells_on_both_sides, 8);
+    check(half_shared_and_cells_of_its_own, 8);
     check(cells_in_turn_with_others, 8);
 }
 
