@@ -73,6 +73,11 @@ export async function* chat(body, signal) {
   }));
 }
 
+// What /slots and /cache say, whenever it changes: {slots, cache}.
+export async function* watch(signal) {
+  yield* events(await request('/live', { signal }));
+}
+
 // Where a prompt's prefix is. Not every API key may ask: then null.
 export async function lookUp(body, signal) {
   try {

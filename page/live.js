@@ -1,9 +1,11 @@
-// The view of the cache: cells, slots, tiers and counters, as /slots and /cache say, twice a second while it is shown.
+// The view of the cache: cells, slots, tiers and counters, as /live reports them while the view is shown.
 
-import { adviceFor, getJson } from './api.js';
+import { adviceFor, ApiError, watch } from './api.js';
 import { bytes, el, find, number } from './dom.js';
+import { morph } from './morph.js';
 
-const EVERY_MS = 500;
+const FIRST_PAUSE_MS = 500; // before it asks again where the stream broke off; twice as long each time
+const LONGEST_PAUSE_MS = 15_000;
 const MINUTES = 3;
 
 const tierNames = { ram: 'Memory', ram_file: 'Shared memory', disk: 'Disk' };
@@ -58,6 +60,11 @@ class Rate {
     this.last = null;
   }
 
+  // The time since the last report is not measured.
+  begin() {
+    this.last = null;
+  }
+
   add(slots, now) {
     const counts = new Map(slots.filter((s) => s.is_processing).map((s) => [s.request_id, s.next_token[0].n_decoded]));
     if (this.last) {
@@ -85,37 +92,70 @@ class Rate {
   }
 }
 
+const pause = (ms, signal) => new Promise((resolve) => {
+  const timer = setTimeout(resolve, ms);
+  signal.addEventListener('abort', () => { clearTimeout(timer); resolve(); }, { once: true });
+});
+
 export class Live {
-  constructor(models) {
-    this.models = models;
+  // `denied` is called where the server wants an API key.
+  constructor(denied) {
+    this.denied = denied;
     this.rate = new Rate();
-    this.shown = false;
+    this.wanted = false;
+    this.reading = null; // the AbortController of the stream
+    document.addEventListener('visibilitychange', () => this.update());
   }
 
-  show(shown) {
-    this.shown = shown;
-    clearTimeout(this.timer);
-    if (shown) this.poll();
+  show(wanted) {
+    this.wanted = wanted;
+    this.update();
   }
 
-  async poll() {
-    try {
-      const [slots, cache] = await Promise.all([getJson('/slots'), getJson('/cache')]);
-      this.rate.add(slots, performance.now());
-      if (this.shown) this.draw(slots, cache);
-    } catch (error) {
-      if (this.shown) find('live').replaceChildren(el('p', { class: 'error', role: 'alert' }, error.message, ' ', el('span', {}, error.status === 403 || error.status === 401 ? 'The views of the cache need an API key with the grants status and cache.' : adviceFor(error))));
+  // Reads the stream while somebody can see it, and only then.
+  update() {
+    const reads = this.wanted && !document.hidden;
+    if (reads === Boolean(this.reading)) return;
+    this.reading?.abort();
+    this.reading = reads ? new AbortController() : null;
+    if (reads) this.read(this.reading.signal);
+  }
+
+  // Asks again at once: with another API key, perhaps.
+  again() {
+    this.reading?.abort();
+    this.reading = null;
+    this.update();
+  }
+
+  async read(signal) {
+    this.rate.begin();
+    for (let wait = FIRST_PAUSE_MS; !signal.aborted; wait = Math.min(2 * wait, LONGEST_PAUSE_MS)) {
+      try {
+        for await (const report of watch(signal)) {
+          wait = FIRST_PAUSE_MS;
+          this.take(report);
+        }
+      } catch (error) {
+        if (signal.aborted) return;
+        this.say(error instanceof ApiError ? error : new ApiError(0, 'The connection broke off.'));
+      }
+      await pause(wait, signal);
     }
-    if (this.shown) this.timer = setTimeout(() => this.poll(), document.hidden ? 4 * EVERY_MS : EVERY_MS);
   }
 
-  draw(slots, cache) {
+  say(error) {
+    const advice = error.status === 401 || error.status === 403 ? 'This view needs an API key with the grants status and cache.' : adviceFor(error);
+    if (error.status === 401) this.denied();
+    morph(find('live'), [el('p', { class: 'error', role: 'alert' }, error.message, ' ', el('span', {}, advice))]);
+  }
+
+  take({ slots, cache }) {
+    this.rate.add(slots, performance.now());
     const names = [...new Set(slots.map((s) => s.model))];
-    const scrolled = find('live').scrollTop;
-    find('live').replaceChildren(...names.map((name) => {
+    morph(find('live'), [...names.map((name) => {
       const own = slots.filter((s) => s.model === name);
       return cells(name, cache.resident.filter((r) => r.model === name), own.reduce((sum, s) => sum + s.n_ctx, 0));
-    }), slotCards(slots), this.rate.draw(), tierBars(cache.tiers), counters(cache));
-    find('live').scrollTop = scrolled;
+    }), slotCards(slots), this.rate.draw(), tierBars(cache.tiers), counters(cache)]);
   }
 }

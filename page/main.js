@@ -8,7 +8,7 @@ import { Live } from './live.js';
 import { Models } from './models.js';
 
 const models = new Models();
-const live = new Live(models);
+const live = new Live(askForKey);
 const chat = new Chat(models, drawList, askForKey);
 
 // ---- Conversations ----
@@ -94,6 +94,7 @@ find('access').addEventListener('close', () => {
   setKey(find('key').value);
   find('key').value = '';
   begin();
+  live.again();
 });
 
 // ---- The beginning ----

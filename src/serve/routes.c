@@ -22,6 +22,7 @@
 #include "serve/responses/responses.h"
 #include "serve/status/cache_routes.h"
 #include "serve/status/lifecycle.h"
+#include "serve/status/live.h"
 #include "serve/status/status.h"
 
 #include <string.h>
@@ -113,6 +114,7 @@ static const struct route {
     {"GET", "/v1/liveness", status_liveness, false, KEYS_PUBLIC, errors_put},
     {"GET", "/v1/readiness", status_health, false, KEYS_PUBLIC, errors_put},
     {"GET", "/slots", status_slots, false, KEYS_STATUS, errors_put},
+    {"GET", "/live", live_stream, true, KEYS_STATUS, errors_put},
     {"GET", "/lora-adapters", adapters_list, true, KEYS_STATUS, errors_put},
     {"POST", "/lora-adapters", adapters_set, true, KEYS_ADMIN, errors_put},
     {"GET", "/cache", cache_status, false, KEYS_CACHE, errors_put},

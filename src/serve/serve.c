@@ -17,6 +17,7 @@
 #include "serve/fields/unknown.h"
 #include "serve/responses/stored.h"
 #include "serve/routes.h"
+#include "serve/status/live.h"
 
 #include <grp.h>
 #include <signal.h>
@@ -203,6 +204,7 @@ static void note_drained(void *ud)
 {
     struct run *run = ud;
     struct timeval often = {.tv_usec = FLUSH_CHECK_MS * 1000};
+    live_end_all(run->server.live); /* these would never end */
     int64_t now = clock_now(clock_monotonic());
     run->flush_deadline = now + clock_from_ms(FLUSH_MS);
     run->quiet_deadline = now + clock_from_ms(QUIET_MS);
@@ -258,13 +260,15 @@ static void reload(struct run *run, const char *key, int (*open)(struct run *run
         log_event(LOG_ERROR, "http", "not reloaded, the former one stays", log_str("error", error.message));
 }
 
-/* SIGHUP. Requests that were admitted under the former keys continue. */
+/* SIGHUP. Requests that were admitted under the former keys continue, but for those that would never end: their clients
+ * come again, with a key that is checked anew. */
 static void on_reload_signal(evutil_socket_t number, short what, void *ud)
 {
     (void)number, (void)what;
     struct run *run = ud;
     hearth_log_reopen();
     reload(run, "server.api_keys_file", open_keys);
+    live_end_all(run->server.live);
     reload(run, "server.tls_cert", open_tls);
 }
 
@@ -310,6 +314,7 @@ static int open_http(struct run *run, hearth_error *error)
     run->server.http = http_open(&limits, &handler, error);
     if (run->server.http == NULL) return (int)error->code;
     http_set_socket_access(run->server.http, access);
+    run->server.live = live_open(run->server.instance, run->server.http);
     run->server.reading = reading_open(run->server.http, error);
     return run->server.reading == NULL ? (int)error->code : HEARTH_OK;
 }
@@ -472,6 +477,7 @@ int serve_run(const hearth_config *config, const struct serve_options *options, 
         *error = run.load_error;
     }
     reading_close(server->reading);
+    live_close(server->live);
     if (server->http != NULL) http_close(server->http);
     hearth_close(server->instance);
     keys_close(server->keys);

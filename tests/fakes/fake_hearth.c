@@ -62,6 +62,9 @@ static struct {
     size_t submit_error_nth;
     size_t n_settings;
     const char *keys[MAX_SETTINGS], *values[MAX_SETTINGS];
+    size_t n_reports, n_residents;
+    int32_t resident_tokens, n_predicted;
+    bool restless;
 } fake = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static void lock(void)
@@ -331,7 +334,11 @@ void fake_reset(void)
     for (size_t i = 0; i < fake.n_embeddings; i++) free_embedding(fake.embeddings[i]);
     fake.n_embeddings = 0;
     fake.hold_embeddings = false;
-    fake.n = fake.n_played = fake.n_settings = fake.n_unloads = 0;
+    fake.n = fake.n_played = fake.n_settings = fake.n_unloads = fake.n_reports = 0;
+    fake.n_residents = 1;
+    fake.resident_tokens = 40;
+    fake.n_predicted = 3;
+    fake.restless = false;
     fake.script = NULL;
     fake.hold_load = fake.drained = fake.log_reopened = fake.stop = fake.sounds = false;
     fake.progress = -1;
@@ -779,9 +786,43 @@ void hearth_embedding_release(hearth_embedding *embedding)
     change();
 }
 
+void fake_set_residents(size_t n, int32_t tokens)
+{
+    lock();
+    fake.n_residents = n;
+    fake.resident_tokens = tokens;
+    unlock();
+}
+
+void fake_set_restless(bool restless)
+{
+    lock();
+    fake.restless = restless;
+    unlock();
+}
+
+size_t fake_reports(void)
+{
+    lock();
+    size_t n = fake.n_reports;
+    unlock();
+    return n;
+}
+
+void fake_wait_reports(size_t n)
+{
+    lock();
+    while (fake.n_reports < n) wait_for_change();
+    unlock();
+}
+
 size_t hearth_slots(const hearth *instance, hearth_slot *slots, size_t max)
 {
     (void)instance;
+    lock();
+    fake.n_predicted += fake.restless;
+    int32_t n_predicted = fake.n_predicted;
+    unlock();
     if (max > 0)
         slots[0] = (hearth_slot){.id = 0,
                                  .seq_id = 3,
@@ -792,7 +833,7 @@ size_t hearth_slots(const hearth *instance, hearth_slot *slots, size_t max)
                                  .cached_tokens = 40,
                                  .n_past = 45,
                                  .n_prompt = 42,
-                                 .n_predicted = 3,
+                                 .n_predicted = n_predicted,
                                  .hash = "0011223344556677",
                                  .last_used = 1700000000123};
     return 1;
@@ -801,19 +842,23 @@ size_t hearth_slots(const hearth *instance, hearth_slot *slots, size_t max)
 size_t hearth_residents(const hearth *instance, hearth_resident *residents, size_t max)
 {
     (void)instance;
-    if (max > 0)
-        residents[0] = (hearth_resident){.seq_id = 3,
+    lock();
+    size_t n = fake.n_residents;
+    int32_t tokens = fake.resident_tokens;
+    unlock();
+    for (size_t i = 0; i < n && i < max; i++)
+        residents[i] = (hearth_resident){.seq_id = 3,
                                          .slot_id = -1,
                                          .model = "demo",
                                          .state = HEARTH_RESIDENT_IDLE,
-                                         .tokens = 40,
+                                         .tokens = tokens,
                                          .own_tokens = 30,
                                          .messages = 2,
                                          .cost_ms = 1.5,
                                          .return_ms = 20,
                                          .hash = "0123456789abcdef",
                                          .last_used = 1700000000000};
-    return 1;
+    return n;
 }
 
 static hearth_adapter adapters[] = {{0, "fables.gguf", 1}, {1, "say \"no\".gguf", 0}};
@@ -878,6 +923,9 @@ const char *hearth_tier_name(size_t i)
 void hearth_cache_status(const hearth *instance, hearth_cache *out)
 {
     (void)instance;
+    lock();
+    fake.n_reports++;
+    change();
     *out = (hearth_cache){
         .tiers = {{.name = "ram", .on = true, .entries = 1, .bytes = 2, .quota_bytes = 3, .evictions = 4},
                   {.name = "ram_file", .trouble = "no \"folder\""},

@@ -23,6 +23,13 @@ void fake_fail_submit(size_t nth, hearth_code code, const char *param, const cha
 void fake_wait_log_reopened(void); /* hearth_log_reopen() was called */
 void fake_wait_drained(void);      /* hearth_drain() was called */
 
+/* ---- What is shown of the cache: one slot, one resident sequence of 40 tokens at first ---- */
+
+void fake_set_residents(size_t n, int32_t tokens); /* all alike */
+void fake_set_restless(bool restless);             /* the slot has generated more each time it is asked about */
+size_t fake_reports(void);                         /* calls of hearth_cache_status() */
+void fake_wait_reports(size_t n);                  /* waits until there were so many */
+
 /* ---- Scripts: the events of every request from now on ---- */
 
 struct fake_script {

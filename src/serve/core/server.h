@@ -22,6 +22,7 @@ struct server_count {
     int64_t n;
 };
 
+struct live;
 struct stored;
 struct unknown_log;
 
@@ -31,6 +32,7 @@ struct server {
     struct reading *reading;
     struct exchange_limits limits;
     struct stored *stored; /* stored responses and conversations */
+    struct live *live;     /* the streams of GET /live */
     size_t max_body;       /* bytes */
 
     /* HTTP thread only. */

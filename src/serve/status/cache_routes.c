@@ -83,24 +83,29 @@ static void put_residents(struct buf *out, const hearth *instance)
     free(residents);
 }
 
-void cache_status(struct call *call)
+void cache_put_status(struct buf *out, const hearth *instance)
 {
     hearth_cache cache;
-    struct buf body = {0};
-    hearth_cache_status(call->server->instance, &cache);
-    buf_puts(&body, "{\"tiers\":{");
+    hearth_cache_status(instance, &cache);
+    buf_puts(out, "{\"tiers\":{");
     for (size_t i = 0; i < HEARTH_TIERS; i++) {
-        if (i > 0) buf_puts(&body, ",");
-        put_tier(&body, &cache.tiers[i]);
+        if (i > 0) buf_puts(out, ",");
+        put_tier(out, &cache.tiers[i]);
     }
-    buf_puts(&body, "}");
-    put_residents(&body, call->server->instance);
+    buf_puts(out, "}");
+    put_residents(out, instance);
     for (size_t i = 0; i < sizeof counters / sizeof *counters; i++) {
         int64_t value;
         memcpy(&value, (const char *)&cache + counters[i].offset, sizeof value);
-        buf_printf(&body, ",\"%s\":%lld", counters[i].name, (long long)value);
+        buf_printf(out, ",\"%s\":%lld", counters[i].name, (long long)value);
     }
-    buf_puts(&body, "}");
+    buf_puts(out, "}");
+}
+
+void cache_status(struct call *call)
+{
+    struct buf body = {0};
+    cache_put_status(&body, call->server->instance);
     call_reply(call, 200, "application/json", &body);
 }
 

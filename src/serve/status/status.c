@@ -14,14 +14,20 @@
 #include <string.h>
 #include <time.h>
 
+/* Takes `json` over. */
+static void put_json(struct buf *out, json_t *json)
+{
+    char *text = json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(3));
+    buf_puts(out, text);
+    free(text);
+    json_decref(json);
+}
+
 /* Answers with JSON; takes `json` over. */
 static void reply_json(struct call *call, int status, json_t *json)
 {
     struct buf body = {0};
-    char *text = json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(3));
-    buf_puts(&body, text);
-    free(text);
-    json_decref(json);
+    put_json(&body, json);
     call_reply(call, status, "application/json", &body);
 }
 
@@ -210,20 +216,34 @@ static json_t *describe_slot(const hearth *instance, const hearth_slot *s)
     return slot;
 }
 
-void status_slots(struct call *call)
+/* The slots of a model (NULL: of all), and how many of them are idle. */
+static json_t *list_slots(const hearth *instance, const char *model, size_t *n_idle)
 {
-    hearth *instance = call->server->instance;
-    const char *model = http_query(call->http, "model"), *must_be_idle = http_query(call->http, "fail_on_no_slot");
-    size_t max = hearth_slots(instance, NULL, 0), n_idle = 0;
+    size_t max = hearth_slots(instance, NULL, 0);
     hearth_slot *slots = mem_alloc((max + 1) * sizeof *slots);
     size_t n = hearth_slots(instance, slots, max);
     json_t *list = json_array();
+    *n_idle = 0;
     for (size_t i = 0; i < n && i < max; i++) {
         if (model != NULL && strcmp(slots[i].model, model) != 0) continue;
-        n_idle += is_idle(&slots[i]);
+        *n_idle += is_idle(&slots[i]);
         json_array_append_new(list, describe_slot(instance, &slots[i]));
     }
     free(slots);
+    return list;
+}
+
+void status_put_slots(struct buf *out, const hearth *instance)
+{
+    size_t n_idle;
+    put_json(out, list_slots(instance, NULL, &n_idle));
+}
+
+void status_slots(struct call *call)
+{
+    const char *model = http_query(call->http, "model"), *must_be_idle = http_query(call->http, "fail_on_no_slot");
+    size_t n_idle;
+    json_t *list = list_slots(call->server->instance, model, &n_idle);
     if (must_be_idle == NULL || must_be_idle[0] == '\0' || n_idle > 0) {
         reply_json(call, 200, list);
         return;

@@ -10,6 +10,7 @@ void status_health(struct call *call);
 void status_models(struct call *call);
 void status_model(struct call *call);
 void status_slots(struct call *call);
+void status_put_slots(struct buf *out, const hearth *instance); /* the body of GET /slots */
 void status_slot_action(struct call *call); /* POST /slots/{id} */
 void status_metrics(struct call *call);
 

@@ -1,0 +1,159 @@
+/* Streams of reports: see live.h. A timer runs while there are watchers. HTTP thread only, which owns all of it. */
+#include "serve/status/live.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "serve/core/errors.h"
+#include "serve/core/keys.h"
+#include "serve/core/server.h"
+#include "serve/status/cache_routes.h"
+#include "serve/status/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    PERIOD_MS = 260,     /* between two reports: four a second at most, also by a clock of coarse steps */
+    HEARTBEAT_MS = 3000, /* a watcher hears as often at least, so that it and proxies know that the server is there */
+    MOST_WATCHERS = 64   /* bounds what is sent in a period */
+};
+
+/* A stream that is open. */
+struct watcher {
+    struct watcher *next;
+    struct live *live;
+    struct call *call;
+    uint64_t seen; /* the number of the report that was sent last */
+    int64_t sent_at;
+};
+
+struct live {
+    const hearth *instance;
+    struct event *timer;
+    struct watcher *watchers;
+    size_t n_watchers;
+    struct buf report; /* an event, as it is sent */
+    uint64_t number;   /* of the report: one that says the same as the one before has the same number */
+};
+
+static void renew_report(struct live *live)
+{
+    struct buf now = {0};
+    buf_puts(&now, "data: {\"slots\":");
+    status_put_slots(&now, live->instance);
+    buf_puts(&now, ",\"cache\":");
+    cache_put_status(&now, live->instance);
+    buf_puts(&now, "}\n\n");
+    bool same = now.len == live->report.len && memcmp(now.v, live->report.v, now.len) == 0;
+    buf_release(same ? &now : &live->report);
+    if (same) return;
+    live->report = now;
+    live->number++;
+}
+
+static void send_report(struct watcher *watcher, int64_t now)
+{
+    const struct live *live = watcher->live;
+    http_send(watcher->call->http, live->report.v, live->report.len);
+    watcher->seen = live->number;
+    watcher->sent_at = now;
+}
+
+static bool wants_report(const struct watcher *watcher, int64_t now)
+{
+    bool heard = now - watcher->sent_at < clock_from_ms(HEARTBEAT_MS);
+    if (heard && watcher->seen == watcher->live->number) return false;
+    return http_backlog(watcher->call->http) == 0;
+}
+
+/* Counted from now, not from when the last report was due: reports that were held up do not come in a burst. */
+static void arm_timer(struct live *live)
+{
+    struct timeval period = {.tv_usec = PERIOD_MS * 1000};
+    event_base_update_cache_time(event_get_base(live->timer));
+    event_add(live->timer, &period);
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *ud)
+{
+    (void)fd, (void)what;
+    struct live *live = ud;
+    int64_t now = clock_now(clock_monotonic());
+    renew_report(live);
+    for (struct watcher *w = live->watchers; w != NULL; w = w->next)
+        if (wants_report(w, now)) send_report(w, now);
+    arm_timer(live);
+}
+
+/* Takes the watcher out of the list and frees it; returns its call. */
+static struct call *remove_watcher(struct watcher *watcher)
+{
+    struct live *live = watcher->live;
+    struct call *call = watcher->call;
+    struct watcher **link = &live->watchers;
+    while (*link != watcher) link = &(*link)->next;
+    *link = watcher->next;
+    free(watcher);
+    if (--live->n_watchers == 0) event_del(live->timer);
+    return call;
+}
+
+static void on_gone(void *ud)
+{
+    call_gone(remove_watcher(ud));
+}
+
+static void add_watcher(struct live *live, struct call *call)
+{
+    struct watcher *watcher = mem_alloc(sizeof *watcher);
+    *watcher = (struct watcher){.next = live->watchers, .live = live, .call = call};
+    live->watchers = watcher;
+    http_watch(call->http, on_gone, watcher);
+    if (live->n_watchers++ > 0) return; /* the timer's next report is the first for it */
+    renew_report(live);
+    send_report(watcher, clock_now(clock_monotonic()));
+    arm_timer(live);
+}
+
+void live_stream(struct call *call)
+{
+    struct live *live = call->server->live;
+    hearth_error error = {0};
+    if (!call_may(call, KEYS_CACHE))
+        error_set(&error, ERRORS_NO_GRANT, "this API key lacks the grant 'cache' that this route needs");
+    else if (live->n_watchers >= MOST_WATCHERS)
+        error_set(&error, HEARTH_UNAVAILABLE, "%d clients watch already: end one of them, or ask GET /slots",
+                  (int)MOST_WATCHERS);
+    if ((int)error.code != HEARTH_OK) {
+        call_fail(call, &error, errors_put);
+        return;
+    }
+    call_begin(call, "text/event-stream");
+    if (strcmp(call->method, "HEAD") == 0)
+        call_end(call);
+    else
+        add_watcher(live, call);
+}
+
+void live_end_all(struct live *live)
+{
+    while (live->watchers != NULL) call_end(remove_watcher(live->watchers));
+}
+
+struct live *live_open(const hearth *instance, struct http_server *http)
+{
+    struct live *live = mem_alloc(sizeof *live);
+    live->instance = instance;
+    live->timer = event_new(http_base(http), -1, 0, on_timer, live);
+    return live;
+}
+
+void live_close(struct live *live)
+{
+    if (live == NULL) return;
+    live_end_all(live);
+    event_free(live->timer);
+    buf_release(&live->report);
+    free(live);
+}

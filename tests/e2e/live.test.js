@@ -1,0 +1,89 @@
+// GET /live: reports come while something happens, and cost nobody anything; the page reads them only while they are
+// seen.
+
+import { test } from 'node:test';
+import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { browser, openPage } from './lib/browser.js';
+import { serve, temporaryFolder } from './lib/server.js';
+import { until } from './lib/wait.js';
+
+// Reads the stream to its end, or until `enough` of its reports: `seen`, [{at, slots, cache}].
+async function reports(client, enough = () => false, seen = []) {
+  const [request, response] = await client.send('GET', '/live');
+  assert.equal(response.statusCode, 200);
+  assert.match(response.headers['content-type'], /^text\/event-stream/);
+  let rest = '';
+  for await (const chunk of response.setEncoding('utf8')) {
+    const events = (rest + chunk).split('\n\n');
+    rest = events.pop();
+    for (const event of events) seen.push({ at: performance.now(), ...JSON.parse(event.replace(/^data: /, '')) });
+    if (enough(seen)) break;
+  }
+  request.destroy();
+  return seen;
+}
+
+const busy = ({ slots }) => slots.some(({ is_processing }) => is_processing);
+const watched = async (server) => (await server.client.metrics()).get('hearth_http_requests_total{route="/live",status="499"}') ?? 0;
+
+test('reports tell what a request does, at most four times a second', async (t) => {
+  const server = await serve({ t });
+  const began = performance.now();
+  const seen = reports(server.client, (list) => list.some(busy) && !busy(list.at(-1)) && list.length > 4);
+  const { timings } = await server.client.chat({ messages: [{ role: 'user', content: 'Tell me a story.' }], max_tokens: 1800, ignore_eos: true });
+  assert.equal(timings.predicted_n, 1800);
+  const list = await seen;
+  assert.deepEqual(Object.keys(list[0]).sort(), ['at', 'cache', 'slots']);
+  assert.deepEqual(list[0].cache.resident, []);
+  const made = list.filter(busy).map(({ slots }) => slots.find(({ is_processing }) => is_processing).next_token[0].n_decoded);
+  assert.ok(made.length > 1 && made.every((n, i) => i === 0 || n >= made[i - 1]), `it grows: ${made}`);
+  assert.equal(list.at(-1).cache.resident.length, 1);
+  assert.ok((list.at(-1).at - began) / 250 + 1 >= list.length, `${list.length} reports in ${list.at(-1).at - began} ms`);
+  assert.deepEqual((await server.client.get('/cache')).json.resident, list.at(-1).cache.resident);
+  await server.stop();
+});
+
+test('who watches holds up no shutdown, and twenty who watch no reply', async (t) => {
+  const server = await serve({ t });
+  const lists = Array.from({ length: 20 }, () => []);
+  const streams = lists.map((seen) => reports(server.client, undefined, seen).catch((error) => error));
+  await until('all watch', async () => (await server.client.metric('hearth_http_active_requests')) >= 21);
+  await server.client.chat({ messages: [{ role: 'user', content: 'Hello.' }], max_tokens: 50 });
+  await until('each is told of the reply', () => lists.every((seen) => seen.some(({ cache }) => cache.resident.length > 0)));
+  await server.stop();
+  for (const end of await Promise.all(streams)) assert.ok(Array.isArray(end), `the stream ends in good order: ${end}`);
+});
+
+test('the page watches while its view is seen, and asks again when the server is back', async (t) => {
+  const key = 'live-test-key-0123456789';
+  const keyFile = join(temporaryFolder(), 'keys');
+  writeFileSync(keyFile, `${key} viewer chat,models,status,cache\n`, { mode: 0o600 });
+  const server = await serve({ t, set: { 'server.api_keys_file': keyFile }, access: { key } });
+  const page = await openPage(t, await browser(t), server.url, { expected: /Failed to load resource/ });
+  await page.fill('#key', key);
+  await page.keyboard.press('Enter');
+  await page.waitForFunction(() => document.querySelector('#model option') !== null);
+  assert.equal(await watched(server), 0);
+  await page.click('#show-live');
+  await page.locator('#live .cards').waitFor();
+  await server.client.chat({ messages: [{ role: 'user', content: 'Hello.' }], max_tokens: 50 });
+  await page.locator('#live tbody tr').waitFor();
+  await page.locator('#live .scrolls').focus();
+  await server.client.chat({ messages: [{ role: 'user', content: 'Who are you?' }], max_tokens: 50 });
+  await page.waitForFunction(() => document.querySelectorAll('#live tbody tr').length === 2);
+  assert.equal(await page.evaluate(() => document.activeElement.className), 'scrolls', 'what has the focus keeps it');
+  await page.click('#show-chat');
+  await until('it has stopped', async () => await watched(server) === 1);
+  await page.click('#show-live');
+  await until('it watches again', async () => (await server.client.metric('hearth_http_active_requests')) >= 2);
+  server.signal('SIGHUP');
+  await server.says(/reloaded/);
+  const rows = await page.locator('#live tbody tr').count();
+  await server.client.chat({ messages: [{ role: 'user', content: 'What can you do for me?' }], max_tokens: 50 });
+  await page.waitForFunction((n) => document.querySelectorAll('#live tbody tr').length === n + 1, rows);
+  assert.deepEqual(page.faults, []);
+  await server.stop();
+  await page.getByText('The server does not answer.').waitFor();
+});
