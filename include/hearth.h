@@ -681,6 +681,7 @@ typedef struct hearth_resident {
     int32_t seq_id, slot_id; /* the llama.cpp sequence; the slot that computes on it, -1: none */
     const char *model;       /* name */
     hearth_resident_state state;
+    bool kept;          /* by order: HEARTH_ORDER_KEEP */
     int32_t tokens;     /* in its cells */
     int32_t own_tokens; /* of them, those that count for it: what several share counts for the one that runs, else for
                            the one that was used last */
@@ -694,6 +695,34 @@ typedef struct hearth_resident {
 
 /* Fills up to `max` entries over all models; returns how many there are. */
 HEARTH_API size_t hearth_residents(const hearth *instance, hearth_resident *residents, size_t max);
+
+/* What is to become of a resident conversation, in place of what its price says. An order ends with the cells: what
+ * comes back from the store is not kept. */
+typedef enum hearth_order {
+    HEARTH_ORDER_KEEP, /* it is evicted last, where nothing else makes room, and does not leave for its cost; its next
+                          turns are kept, too */
+    HEARTH_ORDER_RELEASE, /* by its price, like others */
+    HEARTH_ORDER_EVICT    /* it leaves the cells as soon as it is stored, or at once where nothing is stored of it */
+} hearth_order;
+
+typedef struct hearth_resident_order {
+    const char *model; /* name; borrowed for the call */
+    int32_t seq_id;    /* as hearth_residents() said, like the hash */
+    const char *hash;  /* borrowed for the call */
+    hearth_order order;
+} hearth_resident_order;
+
+/* How an order ended: `error` is NULL, or says why nothing was done: HEARTH_NOT_FOUND (`param` "hash") where the
+ * sequence does not hold that conversation any more, HEARTH_BUSY where a request uses it, HEARTH_UNAVAILABLE where it
+ * is to leave and cannot be stored. Valid during the call. Called on a thread of the library, which it must not hold
+ * up. */
+typedef void (*hearth_ordered_fn)(void *ud, const hearth_error *error);
+
+/* Gives an order, and returns at once; `on_end` is called once, before or after that. HEARTH_NOT_FOUND (`param`
+ * "model"): there is no such model, or it is not loaded; HEARTH_UNAVAILABLE: it is being loaded. Then `on_end` is not
+ * called. Any thread. */
+HEARTH_API int hearth_order_resident(hearth *instance, const hearth_resident_order *order, hearth_ordered_fn on_end,
+                                     void *ud, hearth_error *error);
 
 /* ---- The KV store: slabs that outlive cells, instances and crashes ---- */
 

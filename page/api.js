@@ -78,6 +78,9 @@ export async function* watch(signal) {
   yield* events(await request('/live', { signal }));
 }
 
+// {model, seq_id, hash, order} of a conversation in the cells, as /cache shows it. Needs the grant admin.
+export const orderResident = (order) => getJson('/cache/resident', { body: order });
+
 // Where a prompt's prefix is. Not every API key may ask: then null.
 export async function lookUp(body, signal) {
   try {

@@ -1,6 +1,6 @@
 // The view of the cache: cells, slots, tiers and counters, as /live reports them while the view is shown.
 
-import { adviceFor, ApiError, watch } from './api.js';
+import { adviceFor, ApiError, orderResident, watch } from './api.js';
 import { bytes, el, find, number } from './dom.js';
 import { morph } from './morph.js';
 
@@ -9,27 +9,59 @@ const LONGEST_PAUSE_MS = 15_000;
 const MINUTES = 3;
 
 const tierNames = { ram: 'Memory', ram_file: 'Shared memory', disk: 'Disk' };
+// `since`: seconds since 1970.
 const age = (since) => { const s = Math.max(0, Date.now() / 1000 - since); return s < 90 ? `${Math.round(s)} s` : s < 5400 ? `${Math.round(s / 60)} min` : `${Math.round(s / 3600)} h`; };
 
+const row = (tag, ...cells) => el('tr', {}, ...cells.map((cell) => el(tag, {}, cell instanceof Node ? cell : String(cell))));
+
+const orderNames = { keep: 'Keep', release: 'Release', evict: 'Evict' };
+const orderMeanings = {
+  keep: 'Evict it last, and not for what it costs',
+  release: 'Let it stay or leave by what it costs, like others',
+  evict: 'Store it, and free its cells',
+};
+
+// `refusal` says why no order can be given; the buttons stay where they are, so that the focus does.
+function orderButtons(resident, refusal) {
+  const { model, seq_id: id, hash, kept } = resident;
+  const reason = refusal || (hash ? '' : 'It is being computed');
+  return el('span', { class: 'orders' }, ...[kept ? 'release' : 'keep', 'evict'].map((order) => el('button', {
+    class: 'quiet', type: 'button', 'data-order': order, 'data-model': model, 'data-seq': id, 'data-hash': hash, 'aria-disabled': reason ? 'true' : null,
+    title: reason || orderMeanings[order], 'aria-label': `${orderNames[order]} sequence ${id}${reason ? `: ${reason}` : ''}`,
+  }, orderNames[order])));
+}
+
+function residentRow(resident, refusal) {
+  const { tokens, own_tokens: own, kept, state, last_used: used } = resident;
+  const line = row('td', resident.seq_id, kept ? `${state}, kept` : state, number(tokens), number(tokens - own), used ? age(used / 1000) : 'now', `${resident.cost_ms.toFixed(0)} ms`,
+    `${resident.return_ms.toFixed(0)} ms`, orderButtons(resident, refusal));
+  line.dataset.key = `${resident.seq_id} ${resident.hash}`;
+  return line;
+}
+
+function residentTable(residents, refusal) {
+  return el('div', { class: 'scrolls', tabindex: '0', role: 'region', 'aria-label': 'Conversations in the cells' }, el('table', {},
+    el('thead', {}, row('th', 'Sequence', 'State', 'Tokens', 'Shared', 'Last used', 'Cost so far', 'Return costs', 'Orders')),
+    el('tbody', {}, ...residents.map((r) => residentRow(r, refusal)))));
+}
+
 // A strip of cells: each conversation as wide as its own cells, what it shares with others beside them.
-function cells(model, residents, capacity) {
+function cells(model, residents, capacity, refusal) {
   const used = residents.reduce((sum, r) => sum + r.own_tokens, 0);
   const strip = el('div', { class: 'cells', role: 'img', 'aria-label': `${number(used)} of ${number(capacity)} cells are used` });
   for (const r of residents) {
-    const part = el('span', { class: `cell ${r.slot_id >= 0 && r.state !== 'idle' ? 'busy' : 'idle'}${r.own_tokens < r.tokens ? ' shares' : ''}`,
-      title: `${number(r.tokens)} tokens, ${number(r.tokens - r.own_tokens)} of them shared, ${r.state}` });
+    const part = el('span', { class: `cell ${r.state === 'running' ? 'busy' : 'idle'}${r.own_tokens < r.tokens ? ' shares' : ''}${r.kept ? ' kept' : ''}`,
+      title: `${number(r.tokens)} tokens, ${number(r.tokens - r.own_tokens)} of them shared, ${r.state}${r.kept ? ', kept' : ''}` });
     part.style.flexGrow = String(Math.max(r.own_tokens, capacity / 400));
     strip.append(part);
   }
   const free = el('span', { class: 'cell free' });
   free.style.flexGrow = String(Math.max(0, capacity - used));
   strip.append(free);
-  return el('section', {}, el('h2', {}, `KV cells of ${model}`), strip, el('p', { class: 'legend' }, `${number(used)} of ${number(capacity)} cells are used, by ${residents.length === 1 ? 'one conversation' : `${residents.length} conversations`}`),
-    residents.length === 0 ? null : el('div', { class: 'scrolls', tabindex: '0' }, el('table', {}, el('thead', {}, row('th', 'Sequence', 'State', 'Tokens', 'Shared', 'Last used', 'Cost so far', 'Return costs')),
-      el('tbody', {}, ...residents.map((r) => row('td', r.seq_id, r.state, number(r.tokens), number(r.tokens - r.own_tokens), age(r.last_used), `${r.cost_ms.toFixed(0)} ms`, `${r.return_ms.toFixed(0)} ms`))))));
+  return el('section', { 'data-key': model }, el('h2', {}, `KV cells of ${model}`), strip,
+    el('p', { class: 'legend' }, `${number(used)} of ${number(capacity)} cells are used, by ${residents.length === 1 ? 'one conversation' : `${residents.length} conversations`}`),
+    residents.length === 0 ? null : residentTable(residents, refusal));
 }
-
-const row = (tag, ...texts) => el('tr', {}, ...texts.map((text) => el(tag, {}, String(text))));
 
 function slotCards(slots) {
   return el('section', {}, el('h2', {}, 'Slots'), el('div', { class: 'cards' }, ...slots.map((slot) => el('div', { class: `card ${slot.is_processing ? 'busy' : ''}` },
@@ -104,6 +136,9 @@ export class Live {
     this.rate = new Rate();
     this.wanted = false;
     this.reading = null; // the AbortController of the stream
+    this.notice = ''; // how the last order ended, where it failed
+    this.refusal = ''; // why the API key may give no orders
+    find('live').addEventListener('click', ({ target }) => { if (target.dataset.order && !target.hasAttribute('aria-disabled')) this.give(target.dataset); });
     document.addEventListener('visibilitychange', () => this.update());
   }
 
@@ -123,6 +158,7 @@ export class Live {
 
   // Asks again at once: with another API key, perhaps.
   again() {
+    this.notice = this.refusal = '';
     this.reading?.abort();
     this.reading = null;
     this.update();
@@ -150,12 +186,28 @@ export class Live {
     morph(find('live'), [el('p', { class: 'error', role: 'alert' }, error.message, ' ', el('span', {}, advice))]);
   }
 
-  take({ slots, cache }) {
-    this.rate.add(slots, performance.now());
+  async give({ order, model, seq, hash }) {
+    this.notice = '';
+    try {
+      await orderResident({ model, seq_id: Number(seq), hash, order });
+    } catch (error) {
+      this.notice = error.message;
+      if (error.status === 403) this.refusal = error.message;
+    }
+    if (this.last && this.reading) this.draw(this.last);
+  }
+
+  take(report) {
+    this.rate.add(report.slots, performance.now());
+    this.last = report;
+    this.draw(report);
+  }
+
+  draw({ slots, cache }) {
     const names = [...new Set(slots.map((s) => s.model))];
-    morph(find('live'), [...names.map((name) => {
+    morph(find('live'), [el('p', { class: 'error', role: 'status' }, this.notice), ...names.map((name) => {
       const own = slots.filter((s) => s.model === name);
-      return cells(name, cache.resident.filter((r) => r.model === name), own.reduce((sum, s) => sum + s.n_ctx, 0));
+      return cells(name, cache.resident.filter((r) => r.model === name), own.reduce((sum, s) => sum + s.n_ctx, 0), this.refusal);
     }), slotCards(slots), this.rate.draw(), tierBars(cache.tiers), counters(cache)]);
   }
 }

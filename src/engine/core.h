@@ -6,8 +6,9 @@
  * preempt.c calls place.c to give the victim's slot to the job that waited, before another job can take it, and
  * reuse_plan.c asks it where a suspended request's cells are. victim.c asks save.c what is stored. place.c and tick.c
  * call reuse_log.c at the two moments it logs: a placement was chosen, a conversation's messages are in the cells.
- * reuse_log.c calls status.c for the sequence that an idle slot computed on last, so that the log and the slot status
- * name the same one. */
+ * engine.c calls orders.c for what it finds in the mailbox, which calls evict.c; reuse_plan.c and place.c ask orders.c
+ * about kept conversations. reuse_log.c calls status.c for the sequence that an idle slot computed on last, so that the
+ * log and the slot status name the same one. */
 #ifndef ENGINE_CORE_H
 #define ENGINE_CORE_H
 
@@ -56,6 +57,7 @@ struct saving {
 /* The eviction of a resident sequence, which waits until its cells are stored or until its deadline. */
 struct pending_eviction {
     bool on;
+    bool ordered;               /* it leaves although nobody needs the room, but not unsaved */
     int32_t keep;               /* cells that stay */
     int attempts;               /* how often the engine asked for what the store lacked */
     int64_t began_at, deadline; /* when it began, and when the cells are dropped unsaved; clock of the engine */
@@ -95,6 +97,7 @@ struct seq {
     int32_t id;
     struct slot *slot;     /* computes on it; NULL: resident, or free */
     bool pinned;           /* a placement that is being carried out uses it: it is not evicted meanwhile */
+    bool kept;             /* by order: it is evicted last, and does not leave for its price */
     bool clear_when_saved; /* its request has ended, and it keeps its cells only until a system prompt is copied out of
                               them */
     struct tokens tokens;
@@ -257,6 +260,7 @@ struct engine {
     pthread_cond_t mail;    /* signalled when something came in */
     pthread_cond_t drained; /* signalled when a drained engine has nothing left to do */
     struct job_list inbox;
+    struct engine_order *orders; /* in the order in which they came */
     bool poked, draining, closing, busy;
     size_t drained_pending; /* jobs without a slot that a drain failed */
     _Atomic bool stop_now;  /* running requests are to end; any thread may read it */
@@ -368,6 +372,9 @@ bool evict_now(struct engine *engine, int32_t n);
 /* Evicts a stored sequence whole, although nobody needs the room. */
 void evict_stored(struct engine *engine, struct seq *seq);
 
+/* The idle sequence leaves by order, as soon as it is stored. False: that cannot be, and it stays. */
+bool evict_ordered(struct engine *engine, struct seq *seq);
+
 /* The sequence (NULL is fine) is wanted again: if its eviction is pending, the eviction is cancelled. */
 void evict_cancel(struct engine *engine, struct seq *seq);
 
@@ -427,9 +434,23 @@ bool seq_is_prefilling(const struct seq *seq);
 /* status.c: renews the copy of slots and sequences that other threads see. */
 void status_publish(struct engine *engine);
 
+/* The short hash that the status shows for a resident sequence: of its conversation's messages, else of its tokens. */
+void seq_put_hash(const struct seq *seq, char text[17]);
+
 /* The sequence that an idle slot computed on last, if it is still resident: the slot status reports it as the
  * slot's own. */
 const struct seq *slot_last_seq(const struct engine *engine, const struct slot *slot);
+
+/* orders.c: orders about resident sequences. Carries a list of them out. */
+void orders_carry_out(struct engine *engine, struct engine_order *first);
+
+/* Whether a prompt that has its first n tokens in common with the resident sequence goes on with what is in it. */
+bool orders_continue(const struct job *job, const struct seq *seq, int32_t n);
+
+/* Whether the placement, before it is carried out, continues a kept conversation; and once `seq` is the one that the
+ * job is computed on: it is the kept one from now on, if so. */
+bool orders_move_with(const struct job *job, const struct placement *p);
+void orders_move(const struct placement *p, struct seq *seq, bool moves);
 
 /* place.c: gives waiting jobs their slots, and pending slots their sequences. */
 void place_jobs(struct engine *engine);

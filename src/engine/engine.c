@@ -159,7 +159,7 @@ static void sleep_until_mail(struct engine *engine)
     if (clock_now(engine->clock) >= deadline) engine->stalled = false;
 }
 
-/* Accepts the jobs that have come in; sleeps first when there is nothing to do. False: the engine ends. */
+/* Accepts the jobs and orders that have come in; sleeps first when there is nothing to do. False: the engine ends. */
 static bool take_mail(struct engine *engine)
 {
     pthread_mutex_lock(&engine->mutex);
@@ -168,11 +168,14 @@ static bool take_mail(struct engine *engine)
     engine->busy = true;
     engine->poked = false;
     struct job_list mail = engine->inbox;
+    struct engine_order *orders = engine->orders;
     engine->inbox = (struct job_list){0};
+    engine->orders = NULL;
     bool draining = engine->draining, closing = engine->closing;
     pthread_mutex_unlock(&engine->mutex);
     struct job *job;
     while ((job = job_list_take_first(&mail)) != NULL) accept_job(engine, job);
+    orders_carry_out(engine, orders);
     if (draining) fail_refused(engine);
     return !closing || has_work(engine);
 }
@@ -235,6 +238,22 @@ void engine_submit(struct engine *engine, struct job *job)
     }
     pthread_mutex_unlock(&engine->mutex);
     if (refused) job_fail_with(job, HEARTH_UNAVAILABLE, "submit: engine shutting down");
+}
+
+bool engine_give_order(struct engine *engine, struct engine_order *order)
+{
+    order->next = NULL;
+    pthread_mutex_lock(&engine->mutex);
+    bool taken = !engine->draining;
+    struct engine_order **last = &engine->orders;
+    while (*last != NULL) last = &(*last)->next;
+    if (taken) {
+        *last = order;
+        engine->poked = true;
+        pthread_cond_signal(&engine->mail);
+    }
+    pthread_mutex_unlock(&engine->mutex);
+    return taken;
 }
 
 void engine_poke(struct engine *engine)

@@ -58,6 +58,19 @@ void engine_submit(struct engine *engine, struct job *job);
 /* Some job's `cancelled` was set: the engine looks at once, also in the middle of a decode call. Any thread. */
 void engine_poke(struct engine *engine);
 
+/* An order about a resident sequence: orders.c. Who gives it owns it, and leaves it alone until `done`. */
+struct engine_order {
+    int32_t seq_id; /* as engine_residents() says */
+    char hash[17];
+    hearth_order order;
+    void (*done)(struct engine_order *order); /* on the engine's thread; the order is the giver's again */
+    hearth_error error;                       /* for `done`: its code is HEARTH_OK, or why it was refused */
+    struct engine_order *next;                /* the engine's */
+};
+
+/* Queues the order. False: the engine is being drained; `done` is not called. Any thread. */
+bool engine_give_order(struct engine *engine, struct engine_order *order);
+
 /* Fails the jobs that have no slot yet and waits for the running ones; those still running at `deadline` are failed. */
 void engine_drain(struct engine *engine, int64_t deadline);
 

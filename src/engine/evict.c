@@ -3,7 +3,8 @@
  * A sequence whose cells are stored is evicted at once. Another one gets a pending eviction: save.c copies it out in
  * slices, and it is evicted when the store has it, or when saving fails or takes longer than `evict_save_timeout_ms`.
  * Until then its cells stay usable, and a request that wants them cancels the eviction. The slot that needs the room
- * waits without tokens in any batch; nothing here blocks the engine's thread. Replies that are being streamed wait for
+ * waits without tokens in any batch. What leaves by order leaves although nobody waits, once it is stored, and stays
+ * where it cannot be stored. Nothing here blocks the engine's thread. Replies that are being streamed wait for
  * no disk: for their next tokens the least recently used sequence is evicted as soon as what the backlog takes has been
  * copied out. */
 #include "engine/core.h"
@@ -158,8 +159,7 @@ static void carry_out_eviction(struct engine *engine, struct seq *seq, enum evic
     wake_waiting(engine);
 }
 
-/* Begins the sequence's eviction. False: it is pending. */
-static bool begin_eviction(struct engine *engine, struct seq *seq, int32_t keep)
+static void start_eviction(struct engine *engine, struct seq *seq, int32_t keep)
 {
     int64_t now = clock_now(engine->clock), left = CLOCK_NEVER - now;
     seq->eviction = (struct pending_eviction){
@@ -169,9 +169,28 @@ static bool begin_eviction(struct engine *engine, struct seq *seq, int32_t keep)
         .deadline = engine->evict_timeout_ns < left ? now + engine->evict_timeout_ns : CLOCK_NEVER,
         .attempts = 1};
     save_before_eviction(engine, seq);
+}
+
+/* Begins the sequence's eviction. False: it is pending. */
+static bool begin_eviction(struct engine *engine, struct seq *seq, int32_t keep)
+{
+    start_eviction(engine, seq, keep);
     enum eviction_check check = check_eviction(engine, seq);
     if (check != EVICT_LATER) carry_out_eviction(engine, seq, check);
     return check != EVICT_LATER;
+}
+
+/* One that is pending for a slot may be of a part of the cells, and ends when nobody waits any more. */
+bool evict_ordered(struct engine *engine, struct seq *seq)
+{
+    bool is_safe = save_status(engine, seq) == SAVE_COMPLETE;
+    if (!is_safe && !seq->eviction.on) start_eviction(engine, seq, 0);
+    seq->eviction.keep = 0;
+    seq->eviction.ordered = true;
+    enum eviction_check check = is_safe ? EVICT_SAVED : check_eviction(engine, seq);
+    if (check == EVICT_SAVED) carry_out_eviction(engine, seq, check);
+    if (check == EVICT_UNSAVED) keep_resident(engine, seq);
+    return check != EVICT_UNSAVED;
 }
 
 void evict_cancel(struct engine *engine, struct seq *seq)
@@ -189,7 +208,7 @@ void evict_step(struct engine *engine)
         struct seq *seq = &engine->seqs[i];
         enum eviction_check check = seq->eviction.on ? check_eviction(engine, seq) : EVICT_LATER;
         if (check == EVICT_LATER) continue;
-        if (is_any_slot_waiting(engine))
+        if (is_any_slot_waiting(engine) || (check == EVICT_SAVED && seq->eviction.ordered))
             carry_out_eviction(engine, seq, check);
         else
             keep_resident(engine, seq);

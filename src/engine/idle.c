@@ -4,9 +4,10 @@
  * so it never costs more than twice what the best choice would have, had one known when it is wanted again (the ski
  * rental problem). The prompts that are being computed are known, and charged in advance.
  *
- * Only what is stored leaves, and only while all cells in use are a small part of what the tier may hold of this model,
- * so that leaving loses nothing. Cells that a running sequence shares are free; those that only idle ones share are
- * charged to the one that was used last. Runs on the engine's thread, which waits for nothing here. */
+ * Only what is stored and not kept by order leaves, and only while all cells in use are a small part of what the tier
+ * may hold of this model, so that leaving loses nothing. Cells that a running sequence shares are free; those that only
+ * idle ones share are charged to the one that was used last. Runs on the engine's thread, which waits for nothing here.
+ */
 #include "engine/core.h"
 
 #include "base/log.h"
@@ -169,8 +170,8 @@ static bool is_too_dear(const struct engine *engine, struct seq *seq, double cos
 
 static bool may_leave(const struct seq *seq)
 {
-    return is_idle(seq) && seq->idle.cells > 0 && !seq->pinned && seq->suspended == NULL && !seq->eviction.on &&
-           !seq->clear_when_saved && seq->scope != SCOPE_PRIVATE;
+    return is_idle(seq) && seq->idle.cells > 0 && !seq->pinned && !seq->kept && seq->suspended == NULL &&
+           !seq->eviction.on && !seq->clear_when_saved && seq->scope != SCOPE_PRIVATE;
 }
 
 /* Whether what leaves stays stored for long. */

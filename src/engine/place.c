@@ -227,6 +227,7 @@ static bool assign_seq(struct engine *engine, struct slot *slot, const struct pl
 {
     int32_t divergence = saves_checkpoints(engine, slot->job) ? find_divergence(engine, slot->job) : 0;
     const struct snapshot *snapshot = snapshot_of(engine, p);
+    bool moves = orders_move_with(slot->job, p);
     if (p->source != NULL) p->source->pinned = true;
     if (snapshot != NULL) snapshots_hold(engine->snapshots, snapshot);
     struct seq *seq = find_seq(engine, p);
@@ -241,6 +242,7 @@ static bool assign_seq(struct engine *engine, struct slot *slot, const struct pl
     if (p->how == PLACE_RESTORE && seq->n_cells == 0 && p->snapshot != slot->run->snapshot)
         snapshots_drop(engine->snapshots,
                        p->snapshot); /* the prompt is computed now, and its snapshot can be saved again */
+    orders_move(p, seq, moves);
     bind_seq(engine, slot, p, seq, divergence);
     return true;
 }

@@ -52,7 +52,7 @@ void seq_clear(struct engine *engine, struct seq *seq)
     llm_seq_clear(engine->context, seq->id);
     sharing_cut(&engine->sharing, seq->id, 0);
     seq->n_cells = 0;
-    seq->clear_when_saved = false;
+    seq->kept = seq->clear_when_saved = false;
 }
 
 void seq_keep(struct engine *engine, struct seq *seq, int32_t n)

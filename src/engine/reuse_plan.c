@@ -139,10 +139,17 @@ static bool rewind_may_fail(const struct engine *engine, const struct seq *seq, 
            !llm_seq_can_cut(engine->context, seq->id, n) && can_have_seq(engine, seq);
 }
 
+/* Another prompt leaves a kept conversation whole, as long as there is another sequence to take. */
+static bool is_kept_from(const struct engine *engine, const struct job *job, const struct seq *seq, int32_t n)
+{
+    return seq->kept && !orders_continue(job, seq, n) && can_have_seq(engine, seq);
+}
+
 static void consider_continue(const struct engine *engine, const struct job *job, struct seq *seq, int32_t n,
                               struct placement *best)
 {
     if (seq->slot != NULL || n == 0 || seq->suspended != NULL || rewind_may_fail(engine, seq, n)) return;
+    if (is_kept_from(engine, job, seq, n)) return;
     int64_t cost = (int64_t)job->wanted->len - n + cost_of_cutting(engine, seq, n);
     keep_cheaper(best, (struct placement){.how = PLACE_CONTINUE, .source = seq, .n = n, .cost = cost});
 }

@@ -6,7 +6,7 @@
 
 /* Sixteen hexadecimal digits. This is done for every sequence around every tick, for which printf would take half of
  * the engine's time. */
-static void put_hash(const struct seq *seq, char text[17])
+void seq_put_hash(const struct seq *seq, char text[17])
 {
     static const char digits[] = "0123456789abcdef";
     uint64_t hash = seq->n_messages > 0 ? seq->message_hash : seq->hash;
@@ -47,7 +47,7 @@ static hearth_slot status_of(const struct engine *engine, const struct slot *slo
     s.last_used = seq->retired_at_unix_ms;
     s.cost_ms = seq->idle.paid_ns / 1e6;
     s.return_ms = seq->idle.back_ns / 1e6;
-    put_hash(seq, s.hash);
+    seq_put_hash(seq, s.hash);
     return s;
 }
 
@@ -66,13 +66,14 @@ static hearth_resident resident_of(const struct engine *engine, const struct seq
                          .slot_id = seq->slot == NULL ? -1 : seq->slot->id,
                          .model = engine->name,
                          .state = state_of(seq),
+                         .kept = seq->kept,
                          .tokens = seq->n_cells,
                          .own_tokens = seq->idle.cells,
                          .messages = (int32_t)seq->n_messages,
                          .cost_ms = seq->slot == NULL ? seq->idle.paid_ns / 1e6 : 0,
                          .return_ms = seq->slot == NULL ? seq->idle.back_ns / 1e6 : 0,
                          .last_used = seq->slot == NULL ? seq->retired_at_unix_ms : 0};
-    if (seq->slot == NULL) put_hash(seq, r.hash);
+    if (seq->slot == NULL) seq_put_hash(seq, r.hash);
     for (size_t i = 0; i < seq->media.len && seq->media.v[i].at + seq->media.v[i].n <= seq->n_cells; i++) {
         r.media++;
         r.media_tokens += seq->media.v[i].n;

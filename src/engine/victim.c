@@ -2,8 +2,8 @@
  * follows. Reads the engine's state and asks the store what it has; changes nothing. Runs on the engine's thread.
  *
  * A free sequence comes first, then one whose cells another sequence has as well, then the least recently used of those
- * that are stored, then the least recently used of all. Those of suspended requests, which will resume on them, come
- * last. */
+ * that are stored, then the least recently used of all. Then come those of suspended requests, which will resume on
+ * them, and last those that are kept by order (orders.c). */
 #include "engine/core.h"
 
 bool seq_is_shared_whole(const struct engine *engine, const struct seq *seq)
@@ -15,17 +15,23 @@ bool seq_is_shared_whole(const struct engine *engine, const struct seq *seq)
 
 typedef bool group(const struct engine *engine, const struct seq *seq);
 
-/* No eviction is pending, and no suspended request will resume on it. */
+/* No eviction is pending, no suspended request will resume on it, and no order keeps it. */
 static bool is_unclaimed(const struct engine *engine, const struct seq *seq)
 {
     (void)engine;
-    return !seq->eviction.on && seq->suspended == NULL;
+    return !seq->eviction.on && seq->suspended == NULL && !seq->kept;
 }
 
 static bool is_suspended(const struct engine *engine, const struct seq *seq)
 {
     (void)engine;
-    return !seq->eviction.on && seq->suspended != NULL;
+    return !seq->eviction.on && seq->suspended != NULL && !seq->kept;
+}
+
+static bool is_kept(const struct engine *engine, const struct seq *seq)
+{
+    (void)engine;
+    return !seq->eviction.on && seq->kept;
 }
 
 static bool is_pending(const struct engine *engine, const struct seq *seq)
@@ -42,7 +48,7 @@ static bool is_pending_and_suspended(const struct engine *engine, const struct s
 
 static bool is_duplicate(const struct engine *engine, const struct seq *seq)
 {
-    return seq->suspended == NULL && seq_is_shared_whole(engine, seq);
+    return seq->suspended == NULL && !seq->kept && seq_is_shared_whole(engine, seq);
 }
 
 /* Nothing is lost with its cells. */
@@ -59,6 +65,11 @@ static bool is_unclaimed_and_safe(const struct engine *engine, const struct seq 
 static bool is_suspended_and_safe(const struct engine *engine, const struct seq *seq)
 {
     return is_suspended(engine, seq) && is_safe(engine, seq);
+}
+
+static bool is_kept_and_safe(const struct engine *engine, const struct seq *seq)
+{
+    return is_kept(engine, seq) && is_safe(engine, seq);
 }
 
 static struct seq *least_recently_used(const struct engine *engine, group *belongs, const struct seq *but_not)
@@ -88,7 +99,8 @@ static struct victim victim_for_cells(const struct engine *engine, const struct 
 {
     static const struct {
         group *all, *safe;
-    } groups[] = {{is_unclaimed, is_unclaimed_and_safe}, {is_suspended, is_suspended_and_safe}};
+    } groups[] = {
+        {is_unclaimed, is_unclaimed_and_safe}, {is_suspended, is_suspended_and_safe}, {is_kept, is_kept_and_safe}};
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
         struct seq *oldest = least_recently_used(engine, groups[i].all, but_not);
         if (oldest == NULL) continue;

@@ -23,6 +23,7 @@
 #include "serve/status/cache_routes.h"
 #include "serve/status/lifecycle.h"
 #include "serve/status/live.h"
+#include "serve/status/resident_orders.h"
 #include "serve/status/status.h"
 
 #include <string.h>
@@ -119,6 +120,7 @@ static const struct route {
     {"POST", "/lora-adapters", adapters_set, true, KEYS_ADMIN, errors_put},
     {"GET", "/cache", cache_status, false, KEYS_CACHE, errors_put},
     {"POST", "/cache/lookup", cache_lookup, true, KEYS_CACHE, errors_put},
+    {"POST", "/cache/resident", resident_orders_give, true, KEYS_ADMIN, errors_put},
     {"GET", "/metrics", status_metrics, false, KEYS_STATUS, errors_put},
 };
 

@@ -87,3 +87,79 @@ test('the page watches while its view is seen, and asks again when the server is
   await server.stop();
   await page.getByText('The server does not answer.').waitFor();
 });
+
+const resident = async (client) => (await client.get('/cache')).json.resident;
+const say = (client, content, more) => client.chat({ messages: [{ role: 'user', content }], max_tokens: 20, ...more });
+
+// Two conversations, the first of which is idle and the one that was used last.
+async function converse(server) {
+  const words = (n) => Array.from({ length: 150 }, (_, i) => `${n}${i}`).join(' ');
+  for (const n of [1, 2]) await say(server.client, words(n));
+  return words;
+}
+
+test('orders keep a conversation in the cells, or store it and free them', async (t) => {
+  const admin = 'orders-admin-0123456789';
+  const narrow = 'orders-narrow-0123456789';
+  const keyFile = join(temporaryFolder(), 'keys');
+  writeFileSync(keyFile, `${admin} owner\n${narrow} reader chat,models,status,cache\n`, { mode: 0o600 });
+  const server = await serve({ t, set: { 'server.api_keys_file': keyFile, 'server.isolate_keys': 'false' }, access: { key: admin } });
+  const words = await converse(server);
+  const [first, second] = await until('both are idle', async () => {
+    const list = await resident(server.client);
+    return list.length === 2 && list.every(({ state }) => state === 'idle') && list;
+  });
+  const order = ({ seq_id, hash }, name) => ({ seq_id, hash, order: name });
+  assert.equal((await server.client.withKey(narrow).post('/cache/resident', order(first, 'keep'))).status, 403);
+  const gone = await server.client.post('/cache/resident', order({ ...first, hash: second.hash }, 'evict'));
+  assert.deepEqual([gone.status, gone.json.error.code, gone.json.error.param], [404, 'not_found', 'hash']);
+  assert.deepEqual((await resident(server.client)).map(({ kept }) => kept), [false, false]);
+
+  assert.deepEqual(await server.client.ask('/cache/resident', order(first, 'keep')), { success: true });
+  assert.deepEqual((await resident(server.client)).map(({ kept }) => kept), [true, false]);
+  await server.client.ask('/cache/resident', order(second, 'evict'));
+  await until('it has left', async () => (await resident(server.client)).length === 1);
+  assert.equal((await server.client.post('/cache/resident', order(second, 'evict'))).status, 404);
+  const { timings } = await say(server.client, words(2), { max_tokens: 1 });
+  assert.ok(timings.cache_n > 100 && timings.restore_ms > 0, `it comes back from the store: ${JSON.stringify(timings)}`);
+  await server.client.ask('/cache/resident', order(first, 'release'));
+  assert.ok((await resident(server.client)).every(({ kept }) => !kept));
+  await server.stop();
+});
+
+test('the page gives orders, and says why it may not', async (t) => {
+  const admin = 'orders-admin-0123456789';
+  const narrow = 'orders-narrow-0123456789';
+  const keyFile = join(temporaryFolder(), 'keys');
+  writeFileSync(keyFile, `${admin} owner\n${narrow} reader chat,models,status,cache\n`, { mode: 0o600 });
+  const server = await serve({ t, set: { 'server.api_keys_file': keyFile, 'server.isolate_keys': 'false' }, access: { key: admin } });
+  await converse(server);
+  const started = await browser(t);
+  const open = async (key) => {
+    const page = await openPage(t, started, server.url, { expected: /Failed to load resource/ });
+    await page.fill('#key', key);
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => document.querySelector('#model option') !== null);
+    await page.click('#show-live');
+    await page.waitForFunction(() => document.querySelectorAll('#live tbody tr').length === 2);
+    return page;
+  };
+  const refused = await open(narrow);
+  await refused.getByRole('button', { name: /^Evict sequence/ }).first().click();
+  await refused.locator('#live [role=status]').getByText("lacks the grant 'admin'").waitFor();
+  assert.equal(await refused.locator('#live .orders button:not([aria-disabled])').count(), 0);
+  assert.equal((await resident(server.client)).length, 2);
+
+  const page = await open(admin);
+  const keep = page.getByRole('button', { name: /^Keep sequence/ }).first();
+  await keep.focus();
+  await page.keyboard.press('Enter');
+  await page.locator('#live .cell.kept').waitFor();
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Release', 'the focus stays on the button');
+  await page.keyboard.press('Enter');
+  await page.waitForFunction(() => document.querySelector('#live .cell.kept') === null);
+  await page.getByRole('button', { name: /^Evict sequence/ }).last().click();
+  await page.waitForFunction(() => document.querySelectorAll('#live tbody tr').length === 1);
+  assert.deepEqual(page.faults, []);
+  await server.stop();
+});

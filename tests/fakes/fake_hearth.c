@@ -64,7 +64,12 @@ static struct {
     const char *keys[MAX_SETTINGS], *values[MAX_SETTINGS];
     size_t n_reports, n_residents;
     int32_t resident_tokens, n_predicted;
-    bool restless;
+    bool restless, hold_orders;
+    struct {
+        hearth_ordered_fn on_end;
+        void *ud;
+    } held_order;
+    char last_order[64];
 } fake = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static void lock(void)
@@ -338,7 +343,8 @@ void fake_reset(void)
     fake.n_residents = 1;
     fake.resident_tokens = 40;
     fake.n_predicted = 3;
-    fake.restless = false;
+    fake.restless = fake.hold_orders = false;
+    fake.last_order[0] = '\0';
     fake.script = NULL;
     fake.hold_load = fake.drained = fake.log_reopened = fake.stop = fake.sounds = false;
     fake.progress = -1;
@@ -859,6 +865,55 @@ size_t hearth_residents(const hearth *instance, hearth_resident *residents, size
                                          .hash = "0123456789abcdef",
                                          .last_used = 1700000000000};
     return n;
+}
+
+/* Sequence 3 is idle and 4 is running; 5 cannot be stored. */
+static int refuse_order(const hearth_resident_order *order, hearth_error *error)
+{
+    if (order->seq_id == 4) return error_at(error, HEARTH_BUSY, "seq_id", "sequence 4 is being computed");
+    if (order->seq_id == 5) return error_set(error, HEARTH_UNAVAILABLE, "the conversation cannot be stored now");
+    if (order->seq_id == 3 && strcmp(order->hash, "0123456789abcdef") == 0) return HEARTH_OK;
+    return error_at(error, HEARTH_NOT_FOUND, "hash", "sequence %d does not hold it any more", order->seq_id);
+}
+
+int hearth_order_resident(hearth *instance, const hearth_resident_order *order, hearth_ordered_fn on_end, void *ud,
+                          hearth_error *error)
+{
+    (void)instance;
+    hearth_error refused;
+    if (strcmp(order->model, "demo") != 0)
+        return error_at(error, HEARTH_NOT_FOUND, "model", "model '%s' does not exist", order->model);
+    int rc = refuse_order(order, &refused);
+    lock();
+    snprintf(fake.last_order, sizeof fake.last_order, "%d %d %s", (int)order->order, order->seq_id, order->hash);
+    bool held = fake.hold_orders;
+    if (held) {
+        fake.held_order.on_end = on_end;
+        fake.held_order.ud = ud;
+    }
+    change();
+    if (!held) on_end(ud, rc == HEARTH_OK ? NULL : &refused);
+    return HEARTH_OK;
+}
+
+void fake_hold_orders(void)
+{
+    lock();
+    fake.hold_orders = true;
+    unlock();
+}
+
+const char *fake_wait_order(void)
+{
+    lock();
+    while (fake.last_order[0] == '\0') wait_for_change();
+    unlock();
+    return fake.last_order;
+}
+
+void fake_end_order(void)
+{
+    fake.held_order.on_end(fake.held_order.ud, NULL);
 }
 
 static hearth_adapter adapters[] = {{0, "fables.gguf", 1}, {1, "say \"no\".gguf", 0}};

@@ -30,6 +30,12 @@ void fake_set_restless(bool restless);             /* the slot has generated mor
 size_t fake_reports(void);                         /* calls of hearth_cache_status() */
 void fake_wait_reports(size_t n);                  /* waits until there were so many */
 
+/* ---- Orders: carried out at once, unless they are held ---- */
+
+void fake_hold_orders(void);
+const char *fake_wait_order(void); /* waits for one; the last one: "ORDER SEQ_ID HASH" */
+void fake_end_order(void);         /* the one that is held was carried out */
+
 /* ---- Scripts: the events of every request from now on ---- */
 
 struct fake_script {

@@ -20,6 +20,7 @@ static const struct errors_kind kinds[] = {
     {ERRORS_MEDIA_TYPE, 415, "invalid_request_error", "unsupported_media_type", 0},
     {ERRORS_RATE_LIMIT, 429, "rate_limit_error", "rate_limit_exceeded", 0},
     {ERRORS_SLOT_LIMIT, 429, "rate_limit_error", "slot_limit_exceeded", 1},
+    {ERRORS_IN_USE, 409, "conflict_error", "in_use", 1},
     {HEARTH_BUSY, 429, "rate_limit_error", "server_busy", 1},
     /* Not 501: official clients send what was answered with 5xx again. */
     {HEARTH_UNSUPPORTED, 400, "invalid_request_error", "not_supported", 0},

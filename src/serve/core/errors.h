@@ -25,7 +25,8 @@ enum errors_code {
     ERRORS_EXPECTATION = -114,
     ERRORS_HEADERS_TOO_LARGE = -115,
     ERRORS_NO_CONNECTION = -116, /* all are taken */
-    ERRORS_HTTP_VERSION = -117
+    ERRORS_HTTP_VERSION = -117,
+    ERRORS_IN_USE = -118 /* by a request: possible later */
 };
 
 struct errors_kind {

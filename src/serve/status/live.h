@@ -1,10 +1,10 @@
 /* The live view: GET /live streams what GET /slots and GET /cache say, as server-sent events
- * {"slots": […], "cache": {…}}: the first at once, then at most four a second while something changes, and one every few
- * seconds while nothing does.
+ * {"slots": […], "cache": {…}}: the first at once, then at most four a second while something changes, and one every
+ * few seconds while nothing does.
  *
  * One report is made for all who watch, and none while nobody does: neither the engine nor the HTTP thread has any work
- * with it then. A client that reads slowly misses reports and gets the newest once it has taken what was sent; nothing is
- * queued for it. HTTP thread only. */
+ * with it then. A client that reads slowly misses reports and gets the newest once it has taken what was sent; nothing
+ * is queued for it. HTTP thread only. */
 #ifndef SERVE_STATUS_LIVE_H
 #define SERVE_STATUS_LIVE_H
 

@@ -11,7 +11,7 @@ void status_models(struct call *call);
 void status_model(struct call *call);
 void status_slots(struct call *call);
 void status_put_slots(struct buf *out, const hearth *instance); /* the body of GET /slots */
-void status_slot_action(struct call *call); /* POST /slots/{id} */
+void status_slot_action(struct call *call);                     /* POST /slots/{id} */
 void status_metrics(struct call *call);
 
 /* Finds a model by name (NULL: the first) and its index. False: the call has been answered with 404. */
