@@ -1,10 +1,13 @@
 // Replies as markup: marked makes HTML of markdown, DOMPurify lets nothing through that runs, loads or submits, and code
 // is highlighted. A reply is not trusted: everything goes through sanitize().
 
-import { Lexer, Parser } from './vendor/marked.js';
+import { Lexer, marked, Parser } from './vendor/marked.js';
 import DOMPurify from './vendor/purify.js';
 import hljs from './vendor/highlight.js';
 import { el } from './dom.js';
+import { extensions, finishFormulas } from './formulas.js';
+
+marked.use({ extensions });
 
 const allowed = {
   ALLOWED_TAGS: ['a', 'b', 'blockquote', 'br', 'code', 'del', 'em', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'hr', 'i', 'li', 'ol', 'p', 'pre', 'span', 'strong', 'sub', 'sup',
@@ -38,6 +41,7 @@ function finishCode(pre) {
 function renderBlock(token) {
   const fragment = sanitize(Parser.parse([token]));
   finishLinks(fragment);
+  finishFormulas(fragment);
   fragment.querySelectorAll('pre').forEach(finishCode);
   for (const table of fragment.querySelectorAll('table')) table.replaceWith(el('div', { class: 'scrolls', tabindex: '0' }, table.cloneNode(true)));
   return el('div', { class: 'block' }, fragment);

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Fetches what the web page takes from npm, once: the renderer of markdown, the sanitiser and the highlighter, each one
-# file, with their licences. The last line printed is the folder.
+# Fetches what the web page takes from npm, once: the renderers of markdown and of formulas, the sanitiser and the
+# highlighter, each one file, with their licences. The last line printed is the folder.
 set -euo pipefail
 
 deps=${HEARTH_DEPS:-$HOME/.cache/hearth/deps}
 # package@version, the file in it, its name on the page, the integrity of the package
 packages='marked@18.2.1 lib/marked.esm.js marked.js ii4bxCTCqqwpT86XZWgJNs+ZnAIZksmLGYMViWA7PDIXYIeNo1x6cDdX3JOip9NM/cI6p8z57FxliACboTruMA==
+katex@0.19.1 dist/katex.min.js katex.js jG8uKntjSEcm2EpQOh0XturpPuuC9r3Sq5HLHdsFdWZT27E672SF19QEi+of0/YeOy15lDgRhKvr5614uRrEfA==
 dompurify@3.4.18 dist/purify.es.mjs purify.js ofe3wI/uNm68HInABYFJYqQxRw1EaKAjNdrFVKqjUY+UZurvNd2L/HuQe097s/4RivWiZyP6tT7aoT8atjfhwg==
 @highlightjs/cdn-assets@11.12.0 es/highlight.min.js highlight.js KvOKXODaiFmId9xaq3xc5xCL66wVLUuOngDbO9B/kewbFTqdGbn2nJxNhN3H5R1cgDTVj6R8vH0zgiNDEGjpDw=='
 folder=$deps/page-$(printf '%s' "$packages" | sha256sum | cut -c1-12)

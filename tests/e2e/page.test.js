@@ -65,7 +65,7 @@ test('the page is for browsers, needs no key, and may do little', async (t) => {
   assert.ok(!/ style=|<style| on[a-z]+=|<script(?! type="module" src="\/page\/main\.js")/.test(html), 'nothing is inline');
   assert.equal(await (await get('/')).text(), 'hearth is running\n');
   assert.equal((await get('/page/nothing.js')).status, 404);
-  assert.match(await (await get('/page/vendor/licences.txt')).text(), /marked@[\s\S]*dompurify@[\s\S]*highlightjs/);
+  assert.match(await (await get('/page/vendor/licences.txt')).text(), /marked@[\s\S]*katex@[\s\S]*dompurify@[\s\S]*highlightjs/);
   const script = await get('/page/main.js');
   assert.equal(script.headers.get('content-type'), 'text/javascript; charset=utf-8');
   assert.equal((await get('/page/main.js', { 'if-none-match': script.headers.get('etag') })).status, 304);
@@ -160,6 +160,46 @@ describe('in a browser', () => {
     assert.equal(await page.locator('#composer').isVisible(), true);
     assert.deepEqual(page.faults, []);
     assert.equal(new URL(page.url()).pathname, '/');
+    await server.stop();
+  });
+
+  test('formulas are drawn, and those that are none, or hostile, show their source', async (t) => {
+    const server = await start(t);
+    const drawn = ['Inline $a^2 + b^2 = c^2$ and \\(\\frac{1}{2}\\).', '$$\n\\sum_{i=1}^n i\n= \\frac{n(n+1)}{2}\n$$', '\\[\n\\begin{pmatrix} 1 & 2 \\\\ 3 & 4 \\end{pmatrix}\n\\]', '- in a list: $x_1 < x_2$'];
+    const plain = ['It costs $5, or $10 for two.', 'Escaped \\$x\\$, `code $y$`', '```\n$$z$$\n```', 'Not closed: $a + b'];
+    const hostile = ['\\frac{1}{', '\\href{javascript:window.hit=1}{x}', '\\htmlClass{x}{y}', '\\htmlStyle{position:fixed}{y}', '\\includegraphics{http://127.0.0.1:1/x.png}', '\\url{http://127.0.0.1:1/}',
+      '\\def\\a{\\a\\a}\\a', `${'\\sqrt{'.repeat(300)}x${'}'.repeat(300)}`, `${'\\left('.repeat(300)}x${'\\right)'.repeat(300)}`];
+    const markup = [`$${'{'.repeat(900)}x${'}'.repeat(900)}$`, '$\\text{<img src=x onerror=window.hit=1>}$', '$<script>window.hit = 1</script>$', '<span class="formula">$\\text{</span><img src=x onerror=window.hit=1>}$</span>'];
+    const url = await withReplies(t, server, (outgoing) => events(outgoing, [[...drawn, ...plain, ...hostile.map((tex) => `$${tex}$`), ...markup, 'The end.'].join('\n\n')]));
+    const page = await openPage(t, await browser(t), url, { expected: /violates the following Content Security Policy/ });
+    await send(page, 'Show me.');
+    await page.getByText('The end.').waitFor();
+    assert.equal(await page.locator('.markdown .block:nth-child(1) math').count(), 2);
+    assert.equal(await page.locator('.formula.display > math').count(), 2);
+    assert.equal(await page.locator('.markdown li math').count(), 1);
+    assert.equal(await textOf(page.locator('.markdown li math')), 'x1<x2');
+    assert.equal(await page.locator('math annotation').count(), 0, 'the source is not there twice');
+    assert.ok(await page.evaluate(() => document.querySelector('math mfrac').getBoundingClientRect().height > 10), 'the browser draws it');
+    const text = await page.locator('.message.assistant .markdown').textContent();
+    for (const words of ['It costs $5, or $10 for two.', 'Escaped $x$, code $y$', '$$z$$', 'Not closed: $a + b']) assert.ok(text.includes(words), words);
+    const sources = (await page.locator('.formula.source').allTextContents());
+    for (const tex of hostile) assert.ok(sources.includes(`$${tex}$`), `shown as it is: ${tex.slice(0, 40)}`);
+    assert.equal(await page.locator('.markdown :is(img, script, a, [href], [style], [src])').count(), 0);
+    assert.equal(await page.evaluate(() => window.hit), undefined);
+    assert.deepEqual(page.faults, []);
+    await server.stop();
+  });
+
+  test('many formulas in a reply that grows hold nothing up', async (t) => {
+    const server = await start(t);
+    const url = await withReplies(t, server, (outgoing) => events(outgoing, Array.from({ length: 3000 }, (_, i) => `$x_{${i}}$ `)));
+    const page = await openPage(t, await browser(t), url);
+    const began = performance.now();
+    await send(page, 'Show me.');
+    await page.waitForFunction(() => document.querySelector('.markdown')?.textContent.includes('2999') && document.querySelector('#stop').hidden);
+    assert.equal(await page.locator('.markdown math').count(), 200);
+    assert.ok(performance.now() - began < 20_000);
+    assert.deepEqual(page.faults, []);
     await server.stop();
   });
 
