@@ -1,10 +1,13 @@
 // Requests to the server that the page comes from, and to no other. The API key lives in the session's storage and goes
 // into a header, never into an address.
 
-const storage = 'hearth.key';
+import { textStorage } from './texts.js';
 
-export const getKey = () => sessionStorage.getItem(storage) ?? '';
-export const setKey = (key) => sessionStorage.setItem(storage, key.trim());
+const NAME = 'hearth.key';
+const session = textStorage('sessionStorage');
+
+export const getKey = () => session.getItem(NAME) ?? '';
+export const setKey = (key) => session.setItem(NAME, key.trim());
 
 // An answer that is no success: `status` is 0 where there was none.
 export class ApiError extends Error {

@@ -1,8 +1,8 @@
-// Images and sounds that go with the next message: chosen, pasted or dropped.
+// Images and sounds that go with the next message: chosen, pasted or dropped. They are there at once, and read meanwhile.
 
 import { el, find } from './dom.js';
 
-const formats = { 'audio/wav': 'wav', 'audio/x-wav': 'wav', 'audio/wave': 'wav', 'audio/mpeg': 'mp3', 'audio/mp3': 'mp3', 'audio/flac': 'flac', 'audio/x-flac': 'flac' };
+const formats = { 'audio/wav': 'wav', 'audio/x-wav': 'wav', 'audio/wave': 'wav', 'audio/vnd.wave': 'wav', 'audio/mpeg': 'mp3', 'audio/mp3': 'mp3', 'audio/flac': 'flac', 'audio/x-flac': 'flac' };
 
 const read = (file) => new Promise((resolve, reject) => {
   const reader = new FileReader();
@@ -16,30 +16,48 @@ export class Attachments {
   constructor(takes, say) {
     this.takes = takes;
     this.say = say;
-    this.files = [];
+    this.files = []; // data null: it is being read, and `ready` settles when it was
   }
 
-  async add(list) {
+  add(list) {
     for (const file of list) {
       const kind = file.type.startsWith('image/') ? 'image' : formats[file.type] ? 'audio' : null;
-      if (!kind || !this.takes().has(kind)) this.say(`This model does not take ${file.name || file.type || 'this file'}.`);
-      else this.files.push({ kind, name: file.name, format: formats[file.type], data: await read(file) });
+      if (kind && this.takes().has(kind)) this.begin({ kind, name: file.name, format: formats[file.type], data: null }, file);
+      else this.say(`This model does not take ${file.name || file.type || 'this file'}.`);
     }
     this.show();
   }
 
+  begin(attachment, file) {
+    this.files.push(attachment);
+    attachment.ready = read(file).then((data) => { attachment.data = data; }, (error) => {
+      this.say(`${file.name} cannot be read: ${error.message}`);
+      this.leaveOut(attachment);
+    }).then(() => this.show());
+  }
+
+  leaveOut(attachment) {
+    this.files = this.files.filter((other) => other !== attachment);
+    this.show();
+  }
+
+  // Settles once all that are there were read. Those that could not be are there no more.
+  ready() {
+    return Promise.all(this.files.map(({ ready }) => ready));
+  }
+
   take() {
-    const { files } = this;
+    const taken = this.files.map(({ ready, ...file }) => file);
     this.files = [];
     this.show();
-    return files;
+    return taken;
   }
 
   show() {
     const box = find('attachments');
     box.hidden = this.files.length === 0;
-    box.replaceChildren(...this.files.map((file, i) => el('span', { class: 'attachment' },
-      file.kind === 'image' ? el('img', { src: file.data, alt: '' }) : null, file.name,
-      el('button', { class: 'quiet', type: 'button', 'aria-label': `Leave out ${file.name}`, onclick: () => { this.files.splice(i, 1); this.show(); } }, '×'))));
+    box.replaceChildren(...this.files.map((file) => el('span', { class: 'attachment', 'aria-busy': file.data === null ? 'true' : null },
+      file.kind === 'image' && file.data ? el('img', { src: file.data, alt: '' }) : null, file.data === null ? `${file.name} is being read` : file.name,
+      el('button', { class: 'quiet', type: 'button', 'aria-label': `Leave out ${file.name}`, onclick: () => { this.leaveOut(file); find('composer-text').focus(); } }, '×'))));
   }
 }

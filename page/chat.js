@@ -1,19 +1,30 @@
 // The view of one conversation: its messages, the field below them, and the reply that is being streamed.
 
 import { Attachments } from './attachments.js';
-import { add, choose, path, requestOf, save, siblings } from './conversations.js';
+import { add, branches, choose, path, requestOf } from './conversations.js';
 import { el, find } from './dom.js';
 import { MessageView } from './message.js';
 import { stream } from './reply.js';
+import { save } from './storage.js';
+
+const SHOWN_AT_ONCE = 30; // messages; older ones are made afterwards, a few in each frame
+const SLICE_MS = 6;
+const SETTLING_FRAMES = 3;
+const KEEP_EVERY_MS = 2000; // while a reply comes: so much of it a reload may lose
 
 export class Chat {
-  // `models`: {chosen()}; `changed` is called when a conversation has another title or place in the list.
+  // `models`: {chosen(), takes()}; `changed` is called when a conversation has another title or place in the list, `denied`
+  // when the server wants an API key.
   constructor(models, changed, denied) {
     this.models = models;
     this.changed = changed;
     this.denied = denied;
     this.conversation = null;
     this.running = null; // the AbortController of the reply
+    this.sending = false; // the next message waits for its attachments
+    this.views = new Map(); // by the ids of messages
+    this.toEnd = false; // what is drawn next is scrolled to its end, unless the user scrolls
+    this.drawing = 0; // counts, so that a drawing that goes on knows of a later one
     this.attachments = new Attachments(() => models.takes(), (text) => this.say(text));
     this.listen();
   }
@@ -23,15 +34,16 @@ export class Chat {
     find('composer').addEventListener('submit', (event) => { event.preventDefault(); this.send(); });
     text.addEventListener('keydown', (event) => {
       if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) { event.preventDefault(); this.send(); }
-      if (event.key === 'Escape') this.running?.abort();
+      if (event.key === 'Escape') this.escape();
     });
     text.addEventListener('input', () => this.fit());
-    text.addEventListener('paste', (event) => { if (event.clipboardData.files.length) { event.preventDefault(); this.attachments.add(event.clipboardData.files); } });
+    text.addEventListener('paste', (event) => { if (event.clipboardData.files.length) { event.preventDefault(); this.attachments.add([...event.clipboardData.files]); } });
     find('stop').addEventListener('click', () => this.running?.abort());
     find('attach').addEventListener('click', () => find('attach-file').click());
     find('attach-file').addEventListener('change', ({ target }) => { this.attachments.add([...target.files]); target.value = ''; });
+    for (const name of ['wheel', 'touchmove', 'keydown', 'pointerdown']) find('messages').addEventListener(name, () => { this.toEnd = false; }, { passive: true });
     find('chat').addEventListener('dragover', (event) => event.preventDefault());
-    find('chat').addEventListener('drop', (event) => { event.preventDefault(); this.attachments.add(event.dataTransfer.files); });
+    find('chat').addEventListener('drop', (event) => { event.preventDefault(); this.attachments.add([...event.dataTransfer.files]); });
   }
 
   fit() {
@@ -40,8 +52,23 @@ export class Chat {
     text.style.height = `${Math.min(text.scrollHeight, window.innerHeight * 0.4)}px`;
   }
 
+  // A notice, read out by screen readers; '' takes it away.
   say(text) {
-    find('hint').textContent = text;
+    find('notice').textContent = text;
+  }
+
+  escape() {
+    if (this.running) this.running.abort();
+    else if (this.editing) this.endEditing();
+  }
+
+  async keep(conversation) {
+    try {
+      await save(conversation);
+    } catch (error) {
+      this.say(`The conversation is not stored: ${error?.message ?? 'the browser refuses'}.`);
+    }
+    await this.changed();
   }
 
   // ---- What is shown ----
@@ -50,34 +77,77 @@ export class Chat {
     this.running?.abort();
     this.conversation = conversation;
     this.editing = null;
-    this.draw();
+    this.views.clear();
+    this.say('');
+    this.draw({ toEnd: true });
     find('composer-text').focus();
   }
 
-  draw() {
+  // Views of messages that were shown before stay as they are, and with them the focus.
+  viewOf(message, siblings) {
+    const actions = { edit: (m) => this.edit(m), again: (m) => this.again(m), choose: (m) => this.choose(m) };
+    if (!this.views.has(message.id)) this.views.set(message.id, new MessageView(message, actions));
+    const view = this.views.get(message.id);
+    view.showBranches(siblings);
+    return view;
+  }
+
+  draw({ toEnd = false } = {}) {
     const list = find('messages');
-    const actions = { edit: (m) => this.edit(m), again: (m) => this.again(m), choose: (m) => { choose(this.conversation, m); save(this.conversation); this.draw(); } };
+    const following = branches(this.conversation);
     const messages = path(this.conversation);
-    this.views = messages.map((message) => new MessageView(message, siblings(this.conversation, message), actions));
-    list.replaceChildren(...this.views.map(({ element }) => element));
+    const viewOf = (message) => this.viewOf(message, following.get(message.parent));
+    const hidden = Math.max(0, messages.length - SHOWN_AT_ONCE);
+    const known = messages.slice(0, hidden).filter(({ id }) => this.views.has(id)).length;
+    const first = known === hidden ? 0 : hidden; // all older ones are there, or are made afterwards
+    const elements = messages.slice(first).map((message) => viewOf(message).element);
+    elements.forEach((element, i) => { if (list.children[i] !== element) list.insertBefore(element, list.children[i] ?? null); });
+    while (list.children.length > elements.length) list.lastChild.remove();
     if (messages.length === 0) list.append(el('div', { class: 'empty' }, el('h2', {}, 'What would you like to know?'),
       el('p', {}, 'Under each reply a bar shows which tokens of the prompt were reused, restored or computed.')));
-    list.scrollTop = list.scrollHeight;
+    this.toEnd = toEnd;
+    if (toEnd) list.scrollTop = list.scrollHeight;
+    this.drawOlder(messages.slice(0, first), viewOf);
+  }
+
+  // Upwards from what is there, so that what is in view stays where it is, or the end does. Browsers guess how high a
+  // message is until it is near the view: hence the last frames, for the end alone.
+  drawOlder(messages, viewOf) {
+    const list = find('messages');
+    const drawing = ++this.drawing;
+    let frames = SETTLING_FRAMES;
+    list.ariaBusy = String(messages.length > 0);
+    const step = () => {
+      if (drawing !== this.drawing) return;
+      const until = performance.now() + SLICE_MS;
+      const fromEnd = list.scrollHeight - list.scrollTop;
+      while (messages.length > 0 && performance.now() < until) list.prepend(viewOf(messages.pop()).element);
+      list.scrollTop = list.scrollHeight - (this.toEnd ? 0 : fromEnd);
+      if (messages.length > 0) { requestAnimationFrame(step); return; }
+      list.ariaBusy = 'false';
+      if (this.toEnd && --frames > 0) requestAnimationFrame(step);
+    };
+    if (messages.length > 0 || this.toEnd) requestAnimationFrame(step);
   }
 
   // ---- Sending ----
 
   async send() {
     const field = find('composer-text');
+    if (this.running || this.sending) return;
+    const { conversation } = this;
+    this.sending = true;
+    await this.attachments.ready();
+    this.sending = false;
+    if (conversation !== this.conversation) return;
     const text = field.value.trim();
-    const files = [...this.editing?.files ?? [], ...this.attachments.take()];
-    if (this.running || (!text && files.length === 0)) return;
+    const all = [...this.editing?.files ?? [], ...this.attachments.take()];
+    if (!text && all.length === 0) return;
+    const parent = this.editing ? this.editing.parent : conversation.leaf;
     field.value = '';
     this.fit();
-    this.say('Enter sends, Shift Enter begins a line');
-    const parent = this.editing ? this.editing.parent : this.conversation.leaf;
-    this.editing = null;
-    add(this.conversation, parent, { role: 'user', text, ...files.length && { files } });
+    this.endEditing();
+    add(conversation, parent, { role: 'user', text, ...all.length && { files: all } });
     await this.reply();
   }
 
@@ -86,33 +156,62 @@ export class Chat {
     find('composer-text').value = message.text;
     this.fit();
     find('composer-text').focus();
-    this.say('What you send takes the message\u2019s place, in a branch of its own.');
+    this.say('What you send takes the message\u2019s place, in a branch of its own. Escape leaves it.');
+  }
+
+  endEditing() {
+    if (this.editing) find('composer-text').value = '';
+    this.editing = null;
+    this.fit();
+    this.say('');
+  }
+
+  choose(message) {
+    if (this.running) return;
+    const step = this.focusedStep();
+    choose(this.conversation, message);
+    this.draw();
+    if (step) this.views.get(message.id).focus(step);
+    this.keep(this.conversation);
   }
 
   async again(message) {
     if (this.running) return;
+    const step = this.focusedStep();
     this.conversation.leaf = message.parent;
-    await this.reply();
+    const replied = this.reply();
+    if (step) this.views.get(this.conversation.leaf).focus(step);
+    await replied;
+  }
+
+  // Which button of a message has the focus; undefined: none has.
+  focusedStep() {
+    return find('messages').contains(document.activeElement) ? document.activeElement.dataset.step : undefined;
   }
 
   async reply() {
     const { conversation } = this;
     const body = requestOf(conversation, this.models.chosen(), path(conversation));
     const message = add(conversation, conversation.leaf, { role: 'assistant', text: '' });
-    this.draw();
-    const view = this.views.at(-1);
     const controller = this.running = new AbortController();
     this.buttons();
-    await save(conversation);
-    this.changed();
-    let frame = 0;
-    const show = () => { frame ||= requestAnimationFrame(() => { frame = 0; this.follow(() => view.update()); }); };
+    this.draw({ toEnd: true });
+    const view = this.views.get(message.id);
+    await this.keep(conversation);
+    let frame = 0, kept = performance.now();
+    const draw = (now) => {
+      frame = 0;
+      this.follow(() => view.update());
+      if (now - kept < KEEP_EVERY_MS) return;
+      kept = now;
+      save(conversation).catch(() => {}); // the end says so, if it fails
+    };
+    const show = () => { frame ||= requestAnimationFrame(draw); };
     await stream(message, body, controller.signal, show);
-    this.running = null;
+    if (this.running === controller) this.running = null;
     this.buttons();
     this.follow(() => view.update());
-    await save(conversation);
-    this.changed();
+    await this.keep(conversation);
     if (message.error?.status === 401) this.denied();
   }
 
@@ -124,8 +223,12 @@ export class Chat {
     if (atEnd) list.scrollTop = list.scrollHeight;
   }
 
+  // What has the focus keeps it: the one button becomes the other.
   buttons() {
-    find('stop').hidden = !this.running;
-    find('send').hidden = Boolean(this.running);
+    const [shown, other] = this.running ? ['stop', 'send'] : ['send', 'stop'];
+    const focused = document.activeElement === find(other);
+    find(shown).hidden = false;
+    find(other).hidden = true;
+    if (focused) find(shown).focus();
   }
 }

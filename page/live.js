@@ -60,6 +60,7 @@ function cells(model, residents, capacity, refusal) {
   strip.append(free);
   return el('section', { 'data-key': model }, el('h2', {}, `KV cells of ${model}`), strip,
     el('p', { class: 'legend' }, `${number(used)} of ${number(capacity)} cells are used, by ${residents.length === 1 ? 'one conversation' : `${residents.length} conversations`}`),
+    el('p', { class: 'legend' }, ...[['busy', 'running'], ['idle', 'idle'], ['shares', 'shares a prefix'], ['kept', 'kept']].flatMap(([kind, words]) => [el('span', { class: kind }, words), ' '])),
     residents.length === 0 ? null : residentTable(residents, refusal));
 }
 

@@ -2,10 +2,13 @@
 
 import { adviceFor, setKey } from './api.js';
 import { Chat } from './chat.js';
-import { all, exportAll, importAll, newConversation, remove, save } from './conversations.js';
+import { exportAll, importAll } from './conversation_files.js';
+import { isEmpty, newConversation } from './conversations.js';
 import { el, find } from './dom.js';
 import { Live } from './live.js';
 import { Models } from './models.js';
+import { morph } from './morph.js';
+import { isLasting, load, remove, titles } from './storage.js';
 
 const models = new Models();
 const live = new Live(askForKey);
@@ -14,11 +17,11 @@ const chat = new Chat(models, drawList, askForKey);
 // ---- Conversations ----
 
 async function drawList() {
-  const conversations = await all();
-  const shown = chat.conversation && !conversations.some(({ id }) => id === chat.conversation.id) ? [chat.conversation, ...conversations] : conversations;
-  find('conversations').replaceChildren(...shown.map((one) => el('li', {},
-    el('button', { class: 'quiet title', 'aria-current': one.id === chat.conversation?.id ? 'true' : null, onclick: () => show(one) }, one.title),
-    el('button', { class: 'quiet', 'aria-label': `Delete ${one.title}`, title: 'Delete', onclick: () => drop(one) }, '×'))));
+  const stored = await titles();
+  const shown = chat.conversation && !stored.some(({ id }) => id === chat.conversation.id) ? [chat.conversation, ...stored] : stored;
+  morph(find('conversations'), shown.map(({ id, title }) => el('li', { 'data-key': id },
+    el('button', { class: 'quiet title', 'data-does': 'show', 'aria-current': id === chat.conversation?.id ? 'true' : null }, title),
+    el('button', { class: 'quiet', 'data-does': 'drop', 'aria-label': `Delete ${title}`, title: 'Delete' }, '×'))));
 }
 
 function show(conversation) {
@@ -28,13 +31,32 @@ function show(conversation) {
   toggleMenu(false);
 }
 
-async function drop(conversation) {
-  if (!window.confirm(`Delete “${conversation.title}”?`)) return;
-  await remove(conversation.id);
-  if (chat.conversation.id === conversation.id) show((await all())[0] ?? newConversation());
-  else drawList();
+// The latest, or a new one.
+async function showLatest() {
+  const [latest] = await titles();
+  show((latest && await load(latest.id)) ?? newConversation());
 }
 
+async function showStored(id) {
+  if (id !== chat.conversation.id) show(await load(id) ?? newConversation());
+  else toggleMenu(false);
+}
+
+async function drop(id, title) {
+  if (!window.confirm(`Delete “${title}”?`)) return;
+  const rows = [...find('conversations').children];
+  const at = rows.findIndex((row) => row.dataset.key === id);
+  await remove(id);
+  if (chat.conversation.id === id) await showLatest();
+  await drawList();
+  (find('conversations').children[Math.min(at, rows.length - 2)]?.lastChild ?? find('new-conversation')).focus();
+}
+
+find('conversations').addEventListener('click', ({ target }) => {
+  const { key } = target.closest('li')?.dataset ?? {};
+  if (target.dataset.does === 'show') showStored(key);
+  if (target.dataset.does === 'drop') drop(key, target.previousSibling.textContent);
+});
 find('new-conversation').addEventListener('click', () => show(newConversation()));
 find('export').addEventListener('click', async () => {
   const link = el('a', { href: URL.createObjectURL(new Blob([await exportAll()], { type: 'application/json' })), download: 'hearth-conversations.json' });
@@ -43,13 +65,14 @@ find('export').addEventListener('click', async () => {
 });
 find('import').addEventListener('click', () => find('import-file').click());
 find('import-file').addEventListener('change', async ({ target }) => {
-  const text = await target.files[0].text();
-  target.value = '';
+  const [file] = target.files;
   try {
-    chat.say(`${await importAll(text)} conversations imported.`);
+    const n = await importAll(await file.text());
+    chat.say(n === 1 ? 'One conversation was imported.' : `${n} conversations were imported.`);
   } catch (error) {
     chat.say(error.message);
   }
+  target.value = '';
   drawList();
 });
 
@@ -82,17 +105,21 @@ find('show-settings').addEventListener('click', () => {
 find('settings').addEventListener('close', () => {
   chat.conversation.system = find('system').value.trim();
   chat.conversation.sampling = Object.fromEntries(sampling.filter((name) => find(name).value !== '').map((name) => [name, Number(find(name).value)]));
-  if (Object.keys(chat.conversation.messages).length > 0) save(chat.conversation);
+  if (!isEmpty(chat.conversation)) chat.keep(chat.conversation);
 });
 
 // ---- The API key ----
 
+// Once a key was wanted, the dialog can be had again.
 function askForKey() {
+  find('show-access').hidden = false;
   if (!find('access').open) find('access').showModal();
 }
-find('access').addEventListener('close', () => {
+find('show-access').addEventListener('click', askForKey);
+find('access-cancel').addEventListener('click', () => find('access').close());
+find('access').addEventListener('close', () => { find('key').value = ''; });
+find('access-form').addEventListener('submit', () => {
   setKey(find('key').value);
-  find('key').value = '';
   begin();
   live.again();
 });
@@ -102,11 +129,12 @@ find('access').addEventListener('close', () => {
 async function begin() {
   try {
     await models.load();
+    chat.say(await isLasting() ? '' : 'This browser stores nothing here: conversations last until the tab is closed.');
   } catch (error) {
+    chat.say(`${error.message} ${adviceFor(error)}`);
     if (error.status === 401) askForKey();
-    else chat.say(`${error.message} ${adviceFor(error)}`);
   }
 }
 
-show((await all())[0] ?? newConversation());
+await showLatest();
 await begin();

@@ -6,40 +6,46 @@ import { progressBar, tokenBar } from './bar.js';
 import { el } from './dom.js';
 import { MarkdownView } from './markdown.js';
 
-const button = (text, label, onclick) => el('button', { class: 'quiet', type: 'button', 'aria-label': label, title: label, onclick }, text);
+const button = (step, text, label, onclick) => el('button', { class: 'quiet', type: 'button', 'data-step': step, 'aria-label': label, title: label, onclick }, text);
 
 function attachment({ kind, data, name }) {
   if (kind === 'audio') return el('audio', { controls: true, src: data, 'aria-label': name });
   return el('img', { src: data, alt: name, loading: 'lazy' });
 }
 
-// `actions`: {edit, again, choose}, each called with the message; `branches`: messages in whose place it may stand.
+// `actions`: {edit, again, choose}, each called with a message.
 export class MessageView {
-  constructor(message, branches, actions) {
+  constructor(message, actions) {
     this.message = message;
     this.actions = actions;
     this.markdown = new MarkdownView();
     this.reasoning = null;
     this.foot = el('div', { class: 'foot' });
     this.extra = el('div', { class: 'extra' });
+    this.tools = el('div', { class: 'tools' });
+    this.branches = '';
     const own = message.role === 'user';
     this.element = el('article', { class: `message ${message.role}`, 'aria-label': own ? 'You' : 'Reply' },
       el('div', { class: 'body' }, ...(message.files ?? []).map(attachment), this.extra, own ? el('p', { class: 'plain' }, message.text) : this.markdown.element),
-      this.foot, this.tools(branches));
+      this.foot, this.tools);
     this.update();
   }
 
-  tools(branches) {
+  // `siblings`: the messages in whose place it may stand, itself among them.
+  showBranches(siblings) {
     const { message, actions } = this;
-    const row = el('div', { class: 'tools' });
-    if (branches.length > 1) {
-      const at = branches.indexOf(message);
-      row.append(button('‹', 'The branch before', () => actions.choose(branches[(at + branches.length - 1) % branches.length])),
-        el('span', { class: 'branch' }, `${at + 1} of ${branches.length}`), button('›', 'The next branch', () => actions.choose(branches[(at + 1) % branches.length])));
-    }
-    row.append(message.role === 'user' ? button('Edit', 'Edit this message in a new branch', () => actions.edit(message))
-      : button('Again', 'Again: another reply', () => actions.again(message)));
-    return row;
+    const at = siblings.indexOf(message);
+    const shown = siblings.length > 1 ? `${at + 1} of ${siblings.length}` : 'alone';
+    if (shown === this.branches) return;
+    this.branches = shown;
+    const to = (i) => () => actions.choose(siblings.at(i % siblings.length));
+    this.tools.replaceChildren(...siblings.length > 1 ? [button('before', '‹', 'The branch before', to(at - 1)), el('span', { class: 'branch' }, shown), button('next', '›', 'The next branch', to(at + 1))] : [],
+      message.role === 'user' ? button('edit', 'Edit', 'Edit this message in a new branch', () => actions.edit(message)) : button('again', 'Again', 'Again: another reply', () => actions.again(message)));
+  }
+
+  // `step`: before, next, edit or again.
+  focus(step) {
+    this.tools.querySelector(`[data-step="${step}"]`)?.focus();
   }
 
   // What a stream may have changed.

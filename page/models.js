@@ -2,17 +2,20 @@
 
 import { getJson } from './api.js';
 import { el, find } from './dom.js';
+import { textStorage } from './texts.js';
+
+const chosen = textStorage('localStorage');
 
 export class Models {
   constructor() {
     this.list = [];
-    find('model').addEventListener('change', () => { localStorage.setItem('hearth.model', find('model').value); this.update(); });
+    find('model').addEventListener('change', () => { chosen.setItem('hearth.model', find('model').value); this.update(); });
   }
 
   async load() {
     const { data } = await getJson('/v1/models');
     this.list = data.filter(({ type }) => type === 'chat');
-    const wanted = localStorage.getItem('hearth.model');
+    const wanted = chosen.getItem('hearth.model');
     find('model').replaceChildren(...this.list.map(({ id }) => el('option', { value: id, selected: id === wanted }, id)));
     this.update();
   }

@@ -3,54 +3,10 @@
 import { describe, test } from 'node:test';
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { writeFileSync } from 'node:fs';
-import { createServer, request as httpRequest } from 'node:http';
-import { join } from 'node:path';
 import { accessibilityFaults, browser, openPage } from './lib/browser.js';
+import { events, key, lastReply, legends, replied, send, start, textOf, withKey, withReplies } from './lib/page.js';
 import { freePort } from './lib/peer.js';
-import { serve, temporaryFolder } from './lib/server.js';
-
-const key = 'page-test-key-0123456789';
-const keyFile = join(temporaryFolder(), 'keys');
-writeFileSync(keyFile, `${key} tester\n`, { mode: 0o600 });
-const withKey = { set: { 'server.api_keys_file': keyFile }, access: { key } };
-
-const start = (t, more = {}) => serve({ t, models: { context_window: 4096, ...more.models }, ...more });
-
-const send = async (page, text) => {
-  await page.fill('#composer-text', text);
-  await page.keyboard.press('Enter');
-};
-const replied = (page, n) => page.waitForFunction((wanted) => document.querySelectorAll('.message.assistant .tokens .legend').length >= wanted
-  && document.querySelector('#stop').hidden, n, { timeout: 60_000 });
-// innerText of what is not drawn is empty, and messages out of view are not: hence textContent.
-const plain = (text) => text.replace(/\s+/g, ' ').trim();
-const textOf = async (locator) => plain(await locator.textContent());
-const lastReply = (page) => textOf(page.locator('.message.assistant .markdown').last());
-const legends = async (page) => (await page.locator('.message.assistant .tokens > .legend').allTextContents()).map(plain);
-
-// The page of a server with replies of a test's own: everything else is the server's.
-async function withReplies(t, server, reply) {
-  const front = createServer((incoming, outgoing) => {
-    if (incoming.url === '/v1/chat/completions') { incoming.resume().on('end', () => reply(outgoing)); return; }
-    const headers = { ...incoming.headers, host: `127.0.0.1:${server.port}` };
-    delete headers.origin;
-    const onward = httpRequest({ port: server.port, path: incoming.url, method: incoming.method, headers }, (answer) => {
-      outgoing.writeHead(answer.statusCode, answer.headers);
-      answer.pipe(outgoing);
-    });
-    incoming.pipe(onward);
-  }).listen(0, '127.0.0.1');
-  await once(front, 'listening');
-  t.after(() => { front.closeAllConnections(); front.close(); });
-  return `http://127.0.0.1:${front.address().port}`;
-}
-
-const events = (outgoing, texts) => {
-  outgoing.writeHead(200, { 'content-type': 'text/event-stream' });
-  for (const content of texts) outgoing.write(`data: ${JSON.stringify({ choices: [{ index: 0, delta: { content } }] })}\n\n`);
-  outgoing.end('data: [DONE]\n\n');
-};
+import { temporaryFolder } from './lib/server.js';
 
 test('the page is for browsers, needs no key, and may do little', async (t) => {
   const server = await start(t, withKey);
@@ -226,58 +182,124 @@ describe('in a browser', () => {
     await server.stop();
   });
 
-  test('the keyboard suffices, and axe-core finds nothing serious', async (t) => {
+  test('the dialog for a key can be left, and had again', async (t) => {
+    const server = await start(t, withKey);
+    const page = await openPage(t, await browser(t), server.url, { expected: /Failed to load resource/ });
+    for (const leave of [() => page.keyboard.press('Escape'), () => page.getByRole('button', { name: 'Not now' }).click()]) {
+      await leave();
+      await page.waitForFunction(() => !document.getElementById('access').open);
+      await page.locator('#notice').getByText('Enter an API key of this server.').waitFor();
+      await page.getByRole('button', { name: 'API key' }).click();
+      await page.waitForFunction(() => document.getElementById('access').open);
+    }
+    await page.fill('#key', key);
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => document.querySelector('#model option') !== null && document.getElementById('notice').textContent === '');
+    assert.deepEqual(page.faults, []);
+    await server.stop();
+  });
+
+  test('the keyboard suffices, the focus stays, and axe-core finds nothing serious', async (t) => {
     const server = await start(t);
-    for (const colorScheme of ['light', 'dark']) {
-      const page = await openPage(t, await browser(t), server.url, { colorScheme });
+    for (const [colorScheme, viewport] of [['light', { width: 1200, height: 800 }], ['dark', { width: 1200, height: 800 }], ['light', { width: 390, height: 844 }], ['dark', { width: 390, height: 844 }]]) {
+      const what = `${colorScheme}, ${viewport.width} wide`;
+      const page = await openPage(t, await browser(t), server.url, { colorScheme, viewport });
+      page.on('dialog', (dialog) => dialog.accept());
+      const focused = () => page.evaluate(() => document.activeElement.ariaLabel || document.activeElement.textContent);
+      const press = async (name, direction = 'Tab') => {
+        for (let i = 0; i < 60; i++) {
+          if ((await focused()).startsWith(name)) { await page.keyboard.press('Enter'); return; }
+          await page.keyboard.press(direction);
+        }
+        assert.fail(`${name} is not reached by ${direction}: ${what}`);
+      };
+      const sound = async (part) => assert.deepEqual(await accessibilityFaults(page), [], `${what}, ${part}`);
+
       await page.keyboard.type('Hello.');
       await page.keyboard.press('Enter');
       await replied(page, 1);
-      assert.deepEqual(await accessibilityFaults(page), [], colorScheme);
-      const press = async (name, times) => {
-        for (let i = 0; i < times; i++) {
-          await page.keyboard.press('Tab');
-          if (await page.evaluate((wanted) => document.activeElement.textContent === wanted, name)) { await page.keyboard.press('Enter'); return; }
-        }
-        assert.fail(`${name} is not reached by Tab`);
-      };
-      await press('Cache', 40);
-      await page.locator('#live .cells').first().waitFor();
-      assert.deepEqual(await accessibilityFaults(page), [], `${colorScheme}, cache`);
+      await sound('chat');
+      await press('Again', 'Shift+Tab');
+      await page.getByText('2 of 2').waitFor();
+      await replied(page, 1);
+      assert.equal(await focused(), 'Again: another reply');
+      await press('The branch before', 'Shift+Tab');
+      await page.getByText('1 of 2').waitFor();
+      assert.equal(await focused(), 'The branch before');
+      await press('Edit this message', 'Shift+Tab');
+      assert.equal(await page.inputValue('#composer-text'), 'Hello.');
+      await page.keyboard.press('Escape');
+      assert.equal(await page.inputValue('#composer-text'), '');
+
+      await press('Settings', 'Shift+Tab');
+      await page.locator('#settings[open]').waitFor();
+      await sound('settings');
+      await page.keyboard.type('Be brief.');
+      await press('Done');
+      await page.waitForFunction(() => !document.getElementById('settings').open);
+      assert.equal(await focused(), 'Settings');
+      await press('Cache', 'Shift+Tab');
+      await page.locator('#live tbody tr').first().waitFor();
+      await sound('cache');
+      assert.equal(await focused(), 'Cache');
+      await press('Chat', 'Shift+Tab');
+      if (viewport.width < 800) await press('Conversations', 'Shift+Tab');
+      await press('Delete Hello.');
+      await page.locator('.empty').waitFor();
+      assert.match(await focused(), /^(Delete|New conversation)/);
+      await sound('nothing');
       assert.deepEqual(page.faults, []);
     }
     await server.stop();
   });
 
-  test('two thousand messages scroll without a slow frame', async (t) => {
+  test('two thousand messages open, scroll and grow without a slow frame', async (t) => {
     const server = await start(t);
     const page = await openPage(t, await browser(t), server.url);
     await page.evaluate(async () => {
-      const { add, newConversation, save } = await import('/page/conversations.js');
-      const conversation = newConversation();
+      const { add, newConversation } = await import('/page/conversations.js');
+      const { save } = await import('/page/storage.js');
+      const conversation = { ...newConversation(), title: 'Long' };
       for (let i = 0; i < 1000; i++) {
         add(conversation, conversation.leaf, { role: 'user', text: `Question ${i}` });
         add(conversation, conversation.leaf, { role: 'assistant', text: `# Answer ${i}\n\nSome **text** with \`code\`.\n\n- one\n- two\n\n\`\`\`c\nint x = ${i};\n\`\`\`\n` });
       }
-      await save(conversation);
+      await save({ ...conversation, title: 'Long' });
+      // The longest time between two frames since it was asked last.
+      let last = performance.now(), longest = 0;
+      const frame = (now) => { longest = Math.max(longest, now - last); last = now; requestAnimationFrame(frame); };
+      requestAnimationFrame(frame);
+      window.slowest = () => { const was = longest; longest = 0; return was; };
     });
-    await page.reload();
+    const slow = async (what) => {
+      const ms = await page.evaluate(() => window.slowest());
+      t.diagnostic(`slowest frame: ${ms.toFixed(0)} ms, ${what}`);
+      assert.ok(ms < 100, `a frame took ${ms.toFixed(0)} ms: ${what}`);
+    };
+    await page.click('#new-conversation'); // draws the list
+    await page.evaluate(() => window.slowest());
+    await page.locator('#conversations .title').getByText('Long').click();
     await page.waitForFunction(() => document.querySelectorAll('.message').length === 2000, undefined, { timeout: 60_000 });
-    const slowest = await page.evaluate(async () => {
+    await slow('opening');
+    assert.equal(await page.evaluate(() => { const list = document.getElementById('messages'); return list.scrollHeight - list.scrollTop - list.clientHeight < 40; }), true, 'its end is in view');
+    await page.evaluate(async () => {
       const list = document.getElementById('messages');
-      const frame = () => new Promise((resolve) => { requestAnimationFrame(resolve); });
-      let last = await frame();
-      let most = 0;
       for (let i = 0; i < 120; i++) {
         list.scrollTop -= 400;
-        const now = await frame();
-        if (i > 5) most = Math.max(most, now - last);
-        last = now;
+        await new Promise((resolve) => { requestAnimationFrame(resolve); });
       }
-      return most;
     });
-    assert.ok(slowest < 100, `a frame took ${slowest.toFixed(0)} ms`);
-    t.diagnostic(`slowest frame ${slowest.toFixed(0)} ms`);
+    await slow('scrolling');
+    await page.evaluate(() => { document.getElementById('messages').scrollTop = 1e9; });
+    await page.evaluate(() => window.slowest());
+    const url = '**/v1/chat/completions';
+    await page.route(url, (route) => route.fulfill({ contentType: 'text/event-stream', body: ['It', ' grows.'].map((content) => `data: ${JSON.stringify({ choices: [{ delta: { content } }] })}\n\n`).join('') }));
+    await page.route('**/cache/lookup', (route) => route.fulfill({ status: 403, contentType: 'application/json', body: '{}' }));
+    page.faults.length = 0;
+    await send(page, 'Go on.');
+    await page.getByText('It grows.').waitFor();
+    await page.waitForFunction(() => document.querySelectorAll('.message').length === 2002 && document.querySelector('#stop').hidden);
+    await slow('sending');
     await server.stop();
   });
 });

@@ -1,0 +1,281 @@
+// Conversations of the page: what is stored, imported, deleted and lost, and what goes with a message.
+
+import { describe, test } from 'node:test';
+import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { browser, openPage } from './lib/browser.js';
+import { png, wav } from './lib/media.js';
+import { demo, projectorFor } from './lib/models.js';
+import { lastReply, replied, send, start, withReplies } from './lib/page.js';
+import { serve, temporaryFolder } from './lib/server.js';
+import { until } from './lib/wait.js';
+
+// A reply that goes on until `end`: {url, asked, say, end}.
+async function withOpenReply(t, server) {
+  const reply = { asked: 0, say(text) { this.outgoing.write(`data: ${JSON.stringify({ choices: [{ delta: { content: text } }] })}\n\n`); }, end() { this.outgoing.end('data: [DONE]\n\n'); } };
+  reply.url = await withReplies(t, server, (outgoing) => {
+    outgoing.writeHead(200, { 'content-type': 'text/event-stream' });
+    Object.assign(reply, { outgoing, asked: reply.asked + 1 });
+    reply.say('It begins');
+  });
+  return reply;
+}
+
+const begun = (page) => page.waitForFunction(() => /It begins/.test(document.querySelector('.message.assistant')?.textContent));
+const stored = (page) => page.evaluate(async () => (await import('/page/storage.js')).all());
+const listed = (page) => page.locator('#conversations .title').allTextContents();
+
+// ---- Files ----
+
+const message = (id, parent, more = {}) => ({ id, parent, role: parent === null ? 'user' : 'assistant', text: `Text ${id}`, ...more });
+const conversation = (more = {}) => ({ id: 'own', title: 'From a file', system: 'Be brief.', sampling: { temperature: 0.5 }, leaf: 'b', messages: { a: message('a', null), b: message('b', 'a') }, ...more });
+const fileOf = (...conversations) => ({ hearth_conversations: 1, conversations });
+
+const faults = [
+  ['no JSON', 'nothing', /it is no JSON/],
+  ['another JSON', '[1, 2]', /it holds no conversations/],
+  ['another version', { ...fileOf(), hearth_conversations: 2 }, /hearth_conversations must be 1/],
+  ['a title that is none', fileOf(conversation({ title: 7 })), /conversations\[0\]\.title must be a text/],
+  ['one that is none', fileOf(conversation(), 'x'), /conversations\[1\] must be an object/],
+  ['no messages', fileOf(conversation({ messages: [] })), /conversations\[0\]\.messages must be an object/],
+  ['a role', fileOf(conversation({ messages: { a: message('a', null, { role: 'system' }) }, leaf: 'a' })), /messages\.a\.role must be user or assistant/],
+  ['a name', fileOf(conversation({ messages: { a: message('c', null) }, leaf: 'a' })), /messages\.a\.id must be the name/],
+  ['a parent', fileOf(conversation({ messages: { a: message('a', 'z') }, leaf: 'a' })), /messages\.a\.parent must be another message/],
+  ['a circle', fileOf(conversation({ messages: { a: message('a', 'b'), b: message('b', 'a') } })), /messages has messages that follow themselves/],
+  ['a leaf', fileOf(conversation({ leaf: 'z' })), /leaf must be one of the messages/],
+  ['sampling', fileOf(conversation({ sampling: { temperature: 'hot' } })), /sampling\.temperature must be a number/],
+  ['a picture from elsewhere', fileOf(conversation({ messages: { a: message('a', null, { files: [{ kind: 'image', name: 'x', data: 'http://127.0.0.1:1/x.png' }] }) }, leaf: 'a' })), /files\[0\]\.data must be an image or a sound in base64/],
+  ['figures', fileOf(conversation({ messages: { a: message('a', null, { figures: { shared: '1' } }) }, leaf: 'a' })), /figures\.shared must be a number/],
+];
+
+describe('files', () => {
+  test('what is wrong with a file is named, and nothing of it is imported', async (t) => {
+    const server = await start(t);
+    const page = await openPage(t, await browser(t), server.url);
+    for (const [name, file, says] of faults) {
+      const text = typeof file === 'string' ? file : JSON.stringify(file);
+      await page.setInputFiles('#import-file', { name: 'file.json', mimeType: 'application/json', buffer: Buffer.from(text) });
+      await page.waitForFunction((pattern) => new RegExp(pattern).test(document.getElementById('notice').textContent), says.source);
+      assert.equal((await stored(page)).length, 0, name);
+    }
+    const good = fileOf(conversation(), conversation({ title: 'Second' }));
+    const halfGood = fileOf(conversation(), conversation({ title: null }));
+    await page.setInputFiles('#import-file', { name: 'file.json', mimeType: 'application/json', buffer: Buffer.from(JSON.stringify(halfGood)) });
+    await page.locator('#notice').getByText('conversations[1].title').waitFor();
+    assert.equal((await stored(page)).length, 0, 'not the first one either');
+    await page.setInputFiles('#import-file', { name: 'file.json', mimeType: 'application/json', buffer: Buffer.from(JSON.stringify(good)) });
+    await page.locator('#notice').getByText('2 conversations were imported.').waitFor();
+    assert.equal((await stored(page)).length, 2);
+    assert.deepEqual(page.faults, []);
+    await server.stop();
+  });
+
+  test('only what belongs to a conversation is taken, under names of its own', async (t) => {
+    const server = await start(t);
+    const page = await openPage(t, await browser(t), server.url);
+    const text = JSON.stringify(fileOf(conversation({ evil: '<img src=x onerror=window.hit=1>', messages: { a: message('a', null, { html: '<b>', onclick: 'window.hit=1' }), b: message('b', 'a', { figures: { shared: 1, restored: 0, computed: 2, generated: 3, evil: 1 } }) } })))
+      .replace('"a":{', '"__proto__":{"id":"__proto__","parent":null,"role":"user","text":"x","polluted":true},"a":{');
+    await page.setInputFiles('#import-file', { name: 'file.json', mimeType: 'application/json', buffer: Buffer.from(text) });
+    await page.locator('#conversations .title').getByText('From a file').waitFor();
+    const [taken] = await stored(page);
+    assert.deepEqual(Object.keys(taken).sort(), ['changed', 'id', 'leaf', 'messages', 'sampling', 'system', 'title']);
+    assert.notEqual(taken.id, 'own');
+    const [first] = Object.values(taken.messages).filter(({ text: words }) => words === 'Text a');
+    const reply = taken.messages[taken.leaf];
+    assert.deepEqual(first, { id: first.id, parent: null, role: 'user', text: 'Text a' });
+    assert.deepEqual(reply, { id: reply.id, parent: first.id, role: 'assistant', text: 'Text b', figures: { shared: 1, restored: 0, computed: 2, generated: 3 } });
+    assert.ok(!Object.keys(taken.messages).some((id) => ['a', 'b', '__proto__'].includes(id)));
+    assert.equal(await page.evaluate(() => ({}).polluted), undefined);
+    await page.locator('#conversations .title').getByText('From a file').click();
+    await page.getByText('Text b').waitFor();
+    assert.equal(await lastReply(page), 'Text b');
+    assert.deepEqual(page.faults, []);
+    await server.stop();
+  });
+
+  test('what is exported is imported again as it was', async (t) => {
+    const server = await start(t);
+    const page = await openPage(t, await browser(t), server.url);
+    await send(page, 'Hello.');
+    await replied(page, 1);
+    const [before] = await until('it is stored', async () => { const all = await stored(page); return all.length === 1 && Object.values(all[0].messages).some(({ figures }) => figures) && all; });
+    const [download] = await Promise.all([page.waitForEvent('download'), page.click('#export')]);
+    await page.setInputFiles('#import-file', await download.path());
+    await page.locator('#notice').getByText('One conversation was imported.').waitFor();
+    const after = (await stored(page)).find(({ id }) => id !== before.id);
+    const given = (value) => JSON.parse(JSON.stringify(value, (name, member) => (member === null ? undefined : member)));
+    const shape = ({ messages, title, system, sampling }) => given({ title, system, sampling, messages: Object.values(messages).map(({ id, parent, ...rest }) => rest) });
+    assert.deepEqual(shape(after), shape(before));
+    await server.stop();
+  });
+});
+
+// ---- Storage ----
+
+describe('what is stored', () => {
+  test('a conversation that is deleted while its reply comes stays deleted, here and from another tab', async (t) => {
+    const server = await start(t);
+    const reply = await withOpenReply(t, server);
+    const started = await browser(t);
+    const context = await started.newContext();
+    const page = await openPage(t, started, reply.url, { context });
+    page.on('dialog', (dialog) => dialog.accept());
+    await send(page, 'Go on.');
+    await begun(page);
+    assert.equal((await stored(page)).length, 1);
+    await page.getByRole('button', { name: 'Delete Go on.' }).click();
+    await page.waitForFunction(() => document.querySelector('.message') === null);
+    await page.waitForFunction(() => document.querySelector('#stop').hidden);
+    assert.deepEqual(await stored(page), []);
+    assert.deepEqual(await listed(page), ['New conversation']);
+
+    await send(page, 'Once more.');
+    await begun(page);
+    const [{ id }] = await stored(page);
+    const other = await openPage(t, started, reply.url, { context });
+    await other.evaluate(async (gone) => (await import('/page/storage.js')).remove(gone), id);
+    reply.say(' and ends');
+    reply.end();
+    await page.getByText('It begins and ends').waitFor();
+    await page.waitForFunction(() => document.querySelector('#stop').hidden);
+    await page.reload();
+    await page.locator('.empty').waitFor();
+    assert.deepEqual(await stored(page), []);
+    assert.deepEqual(page.faults, []);
+    await server.stop();
+  });
+
+  test('what came of a reply outlives a reload', async (t) => {
+    const server = await start(t);
+    const reply = await withOpenReply(t, server);
+    const page = await openPage(t, await browser(t), reply.url);
+    await send(page, 'Go on.');
+    await begun(page);
+    await until('some of it is stored', async () => {
+      reply.say(' and goes on');
+      return Object.values((await stored(page))[0].messages).some(({ text }) => /goes on/.test(text));
+    }, { every: 100 });
+    await page.reload();
+    await begun(page);
+    assert.match(await lastReply(page), /^It begins and goes on/);
+    await server.stop();
+  });
+
+  test('the list reads titles alone, and those of a former version are found', async (t) => {
+    const server = await start(t);
+    const started = await browser(t);
+    const context = await started.newContext();
+    await context.addInitScript(() => {
+      window.reads = [];
+      for (const name of ['get', 'getAll', 'openCursor']) {
+        const real = IDBObjectStore.prototype[name];
+        IDBObjectStore.prototype[name] = function read(...args) { window.reads.push(`${name} ${this.name}`); return real.apply(this, args); };
+      }
+    });
+    const before = await context.newPage();
+    await before.goto(`${server.url}/page/icon.svg`);
+    await before.evaluate(() => new Promise((resolve, reject) => { // as version 1 had it
+      const request = indexedDB.open('hearth', 1);
+      request.onerror = () => reject(request.error);
+      request.onupgradeneeded = () => request.result.createObjectStore('conversations', { keyPath: 'id' });
+      request.onsuccess = () => {
+        const transaction = request.result.transaction('conversations', 'readwrite');
+        for (const n of [1, 2, 3]) transaction.objectStore('conversations').put({ id: `old-${n}`, title: `Old ${n}`, changed: n, system: '', sampling: {}, leaf: 'a', messages: { a: { id: 'a', parent: null, role: 'user', text: `Words ${n}` } } });
+        transaction.oncomplete = () => { request.result.close(); resolve(); };
+      };
+    }));
+    const page = await openPage(t, started, server.url, { context });
+    assert.deepEqual(await listed(page), ['Old 3', 'Old 2', 'Old 1']);
+    assert.deepEqual(await page.locator('.message .plain').allTextContents(), ['Words 3']);
+    await page.reload();
+    await page.locator('.message').waitFor();
+    const reads = await page.evaluate(() => window.reads);
+    assert.deepEqual(reads.filter((read) => /conversations/.test(read)), ['get conversations'], `one conversation is read: ${reads}`);
+    await page.locator('#conversations .title').getByText('Old 1').click();
+    await page.locator('.message .plain').getByText('Words 1').waitFor();
+    assert.deepEqual(page.faults, []);
+    await server.stop();
+  });
+
+  test('a browser that stores nothing says so, and works', async (t) => {
+    const server = await start(t);
+    const started = await browser(t);
+    const context = await started.newContext();
+    await context.addInitScript(() => {
+      for (const name of ['indexedDB', 'localStorage', 'sessionStorage']) Object.defineProperty(window, name, { get() { throw new DOMException('refused', 'SecurityError'); } });
+    });
+    const page = await openPage(t, started, server.url, { context });
+    await page.locator('#notice[role=status]').getByText('This browser stores nothing here').waitFor();
+    await send(page, 'Hello.');
+    await replied(page, 1);
+    await page.click('#new-conversation');
+    await page.locator('.empty').waitFor();
+    await page.locator('#conversations .title').getByText('Hello.').click();
+    await page.waitForFunction(() => document.querySelectorAll('.message').length === 2);
+    await page.reload();
+    await page.locator('.empty').waitFor();
+    assert.deepEqual(page.faults, []);
+    await server.stop();
+  });
+});
+
+// ---- What goes with a message ----
+
+describe('attachments', () => {
+  const withProjector = (t, kind) => serve({ t, models: { context_window: 2048, n_seq_max: 2, cache_min_tokens: 0, mmproj: projectorFor(demo, kind) } });
+
+  test('an image is chosen, pasted or dropped, waited for, sent, and there after a reload', async (t) => {
+    const server = await withProjector(t, 'llava');
+    const page = await openPage(t, await browser(t), server.url);
+    const file = (seed) => ({ name: `picture ${seed}.png`, mimeType: 'image/png', buffer: Buffer.from(png(seed), 'base64') });
+    await page.evaluate(() => { // reading takes as long as the test wants
+      const read = FileReader.prototype.readAsDataURL;
+      FileReader.prototype.readAsDataURL = function later(...args) { (window.held ??= []).push(() => read.apply(this, args)); };
+    });
+    await page.setInputFiles('#attach-file', file(1));
+    await page.getByText('picture 1.png is being read').waitFor();
+    await send(page, 'What is this?');
+    assert.equal(await page.locator('.message').count(), 0, 'it waits');
+    await page.evaluate(() => window.held.splice(0).forEach((read) => read()));
+    await replied(page, 1);
+    assert.equal(await page.locator('.message.user img').count(), 1);
+    await page.waitForFunction(() => document.querySelector('.message.user img').naturalWidth === 112);
+
+    for (const [type, event] of [['paste', 'clipboardData'], ['drop', 'dataTransfer']]) {
+      await page.evaluate(([name, member, base64]) => {
+        const data = new DataTransfer();
+        data.items.add(new File([Uint8Array.from(atob(base64), (c) => c.charCodeAt(0))], `${name}.png`, { type: 'image/png' }));
+        const made = name === 'paste' ? new ClipboardEvent(name, { [member]: data, bubbles: true, cancelable: true }) : new DragEvent(name, { [member]: data, bubbles: true, cancelable: true });
+        document.getElementById('composer-text').dispatchEvent(made);
+        window.held.splice(0).forEach((read) => read());
+      }, [type, event, png(type.length)]);
+      await page.locator('.attachment img').waitFor();
+      await send(page, `And this ${type}?`);
+      await page.waitForFunction((words) => [...document.querySelectorAll('.message.user')].at(-1).textContent.includes(words), type);
+      await page.waitForFunction(() => document.querySelector('#stop').hidden);
+    }
+    assert.equal(await server.client.metric('hearth_media_encoded_total'), 3, 'each is encoded once, however many turns have it');
+    await page.reload();
+    await page.waitForFunction(() => document.querySelectorAll('.message.user img').length === 3);
+    assert.deepEqual(page.faults, []);
+    await server.stop();
+  });
+
+  test('a sound is sent, and what the model does not take is refused', async (t) => {
+    const server = await withProjector(t, 'audio');
+    const page = await openPage(t, await browser(t), server.url);
+    const path = join(temporaryFolder(), 'tone.wav');
+    writeFileSync(path, Buffer.from(wav(), 'base64'));
+    await page.setInputFiles('#attach-file', path);
+    await page.locator('.attachment').getByText('tone.wav').waitFor();
+    await send(page, 'What is this?');
+    await replied(page, 1);
+    assert.equal(await page.locator('.message.user audio').count(), 1);
+    assert.equal(await server.client.metric('hearth_media_encoded_total'), 1);
+    await page.setInputFiles('#attach-file', { name: 'film.mkv', mimeType: 'video/x-matroska', buffer: Buffer.from('x') });
+    await page.locator('#notice').getByText('This model does not take film.mkv.').waitFor();
+    assert.deepEqual(page.faults, []);
+    await server.stop();
+  });
+});
