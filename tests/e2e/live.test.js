@@ -113,6 +113,8 @@ test('orders keep a conversation in the cells, or store it and free them', async
   assert.equal((await server.client.withKey(narrow).post('/cache/resident', order(first, 'keep'))).status, 403);
   const gone = await server.client.post('/cache/resident', order({ ...first, hash: second.hash }, 'evict'));
   assert.deepEqual([gone.status, gone.json.error.code, gone.json.error.param], [404, 'not_found', 'hash']);
+  const unknown = await server.client.post('/cache/resident', { ...order(first, 'keep'), model: 'nobody' });
+  assert.deepEqual([unknown.status, unknown.json.error.code], [404, 'model_not_found']);
   assert.deepEqual((await resident(server.client)).map(({ kept }) => kept), [false, false]);
 
   assert.deepEqual(await server.client.ask('/cache/resident', order(first, 'keep')), { success: true });
