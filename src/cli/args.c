@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/nearest.h"
+#include "base/utf8.h"
 #include "cli/terminal.h"
 
 #include <stdio.h>
@@ -133,8 +134,11 @@ static void print_help(const struct args_spec *spec)
 int args_fail(const char *command, const hearth_error *error, int status)
 {
     log_flush(1000); /* milliseconds; log lines from before the failure are printed first */
+    struct buf shown = {0};
+    utf8_put_visible(&shown, error->message, strlen(error->message), false);
     terminal_clear_line();
-    fprintf(stderr, "%s: %s\n", command, error->message);
+    fprintf(stderr, "%s: %s\n", command, buf_text(&shown));
+    buf_release(&shown);
     return status;
 }
 

@@ -50,7 +50,8 @@ int args_parse(const struct args_spec *spec, int argc, char **argv, bool *help, 
 /* The same, and prints help or the error. False: the command ends with *status. */
 bool args_read(const struct args_spec *spec, int argc, char **argv, int *status);
 
-/* Prints one line to stderr, "hearth serve: message", and returns the status, for the command to end with. */
+/* Prints one line to stderr, "hearth serve: message", and returns the status, for the command to end with. Control
+ * characters are shown as escapes. */
 int args_fail(const char *command, const hearth_error *error, int status);
 
 #endif

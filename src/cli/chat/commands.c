@@ -151,7 +151,7 @@ static int run_cache(struct chat *chat, const char *argument)
     struct buf text = {0};
     hearth_error error;
     const int status = chat->backend->ops->cache(chat->backend, &chat->conversation, &text, &error);
-    if (chat->screen.file != NULL) fputs(buf_text(&text), chat->screen.file);
+    if (text.len > 0) screen_say(&chat->screen, "%.*s", (int)text.len - 1, text.v); /* it brings its last line end */
     buf_release(&text);
     return status < 0 ? chat_fail(chat, &error) : HEARTH_OK;
 }

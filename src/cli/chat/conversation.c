@@ -16,16 +16,17 @@ void conversation_init(struct conversation *chat)
 
 /* ---- Attached files ---- */
 
-/* Only the first `n` files stay. */
-static void drop_media(struct conversation *chat, size_t n)
+/* Removes the files from `first` up to `end`; those after them move up. */
+static void drop_media(struct conversation *chat, size_t first, size_t end)
 {
     struct conversation_media *media = &chat->media;
-    while (media->n > n) {
-        const hearth_medium *last = &media->v[--media->n];
-        free((void *)last->bytes);
-        free((void *)last->field);
+    for (size_t i = first; i < end; i++) {
+        free((void *)media->v[i].bytes);
+        free((void *)media->v[i].field);
     }
-    if (media->n_said > n) media->n_said = n;
+    if (end > first && media->n > end) memmove(&media->v[first], &media->v[end], (media->n - end) * sizeof *media->v);
+    media->n -= end - first;
+    if (media->n_said > first) media->n_said -= (media->n_said < end ? media->n_said : end) - first;
 }
 
 void conversation_attach(struct conversation *chat, const char *path, char *bytes, size_t len)
@@ -89,7 +90,7 @@ static const char *text_of(const json_t *message)
 void conversation_take_back(struct conversation *chat)
 {
     const size_t last = json_array_size(chat->messages) - 1;
-    drop_media(chat, first_medium(chat, json_array_get(chat->messages, last)));
+    drop_media(chat, first_medium(chat, json_array_get(chat->messages, last)), chat->media.n_said);
     json_array_remove(chat->messages, last);
 }
 
@@ -111,7 +112,7 @@ void conversation_clear(struct conversation *chat)
 {
     const size_t kept = conversation_system(chat) != NULL;
     while (json_array_size(chat->messages) > kept) json_array_remove(chat->messages, kept);
-    drop_media(chat, 0);
+    drop_media(chat, 0, chat->media.n);
 }
 
 /* ---- The system prompt ---- */
@@ -133,16 +134,40 @@ void conversation_set_system(struct conversation *chat, const char *text)
 
 /* ---- As JSON, with the files ---- */
 
-static const char data_url[] = "data:application/octet-stream;base64,";
+/* Files by the bytes that they begin with. hearth looks at these itself; other servers want to be told. */
+static const struct file_kind {
+    const char *bytes;
+    size_t at;
+    const char *type;  /* of an image's data URL */
+    const char *sound; /* a sound's format; NULL: an image */
+} kinds[] = {
+    {"\x89PNG", 0, "image/png", NULL}, {"\xff\xd8\xff", 0, "image/jpeg", NULL},
+    {"GIF8", 0, "image/gif", NULL},    {"WEBP", 8, "image/webp", NULL},
+    {"WAVE", 8, NULL, "wav"},          {"ID3", 0, NULL, "mp3"},
+    {"\xff\xfb", 0, NULL, "mp3"},      {"", 0, "application/octet-stream", NULL},
+};
 
-/* The content part of a file: what it is, its bytes say. */
+static const struct file_kind *kind_of(const hearth_medium *medium)
+{
+    const struct file_kind *kind = kinds;
+    while (medium->len < kind->at + strlen(kind->bytes) ||
+           memcmp((const char *)medium->bytes + kind->at, kind->bytes, strlen(kind->bytes)) != 0)
+        kind++;
+    return kind;
+}
+
+/* The content part of a file. */
 static json_t *export_medium(const hearth_medium *medium)
 {
-    struct buf url = {0};
-    buf_puts(&url, data_url);
-    base64_put(&url, medium->bytes, medium->len);
-    json_t *part = json_pack("{s:s, s:{s:s%}}", "type", "image_url", "image_url", "url", url.v, url.len);
-    buf_release(&url);
+    const struct file_kind *kind = kind_of(medium);
+    struct buf text = {0};
+    if (kind->sound == NULL) buf_printf(&text, "data:%s;base64,", kind->type);
+    base64_put(&text, medium->bytes, medium->len);
+    json_t *part = kind->sound == NULL ? json_pack("{s:s, s:{s:s%}}", "type", "image_url", "image_url", "url",
+                                                   buf_text(&text), text.len)
+                                       : json_pack("{s:s, s:{s:s%, s:s}}", "type", "input_audio", "input_audio", "data",
+                                                   buf_text(&text), text.len, "format", kind->sound);
+    buf_release(&text);
     return part;
 }
 
@@ -163,41 +188,60 @@ json_t *conversation_export(const struct conversation *chat)
     return messages;
 }
 
-/* A file's content part becomes one that names its place; text stays. */
-static bool import_part(struct conversation *chat, json_t *content, size_t k)
+/* The base64 of a file's content part; NULL: it is none, or its file is elsewhere. */
+static const char *base64_of(const json_t *part)
 {
-    json_t *part = json_array_get(content, k);
     const char *url = json_string_value(json_object_get(json_object_get(part, "image_url"), "url"));
-    const char *comma = url == NULL ? NULL : strchr(url, ',');
-    struct base64_bytes bytes = {0};
-    if (url == NULL) return json_is_string(json_object_get(part, "text"));
-    if (strncmp(url, "data:", 5) != 0 || comma == NULL) return false;
-    if (base64_get(&bytes, comma + 1, strlen(comma + 1)) != BASE64_GOOD || bytes.v == NULL) return false;
-    conversation_attach(chat, "a saved file", (char *)bytes.v, bytes.len);
-    json_array_set_new(content, k,
-                       json_pack("{s:s, s:I}", "type", "image_url", "media", (json_int_t)chat->media.n - 1));
-    return true;
+    const char *comma = url == NULL || strncmp(url, "data:", 5) != 0 ? NULL : strchr(url, ',');
+    if (url != NULL) return comma != NULL ? comma + 1 : NULL;
+    return json_string_value(json_object_get(json_object_get(part, "input_audio"), "data"));
 }
 
-static bool import_message(struct conversation *chat, json_t *message)
+/* The part of a conversation that another one becomes: a file's names its place, a text's has nothing beside the text,
+ * whatever the other had. NULL: it is neither. */
+static json_t *import_part(struct conversation *chat, const json_t *part)
 {
-    json_t *content = json_object_get(message, "content");
-    bool good = json_is_string(json_object_get(message, "role")) && (json_is_string(content) || json_is_array(content));
-    for (size_t k = 0; good && k < json_array_size(content); k++) good = import_part(chat, content, k);
+    const char *base64 = base64_of(part);
+    json_t *text = json_object_get(part, "text");
+    struct base64_bytes bytes = {0};
+    if (base64 == NULL) return json_is_string(text) ? json_pack("{s:s, s:O}", "type", "text", "text", text) : NULL;
+    if (base64_get(&bytes, base64, strlen(base64)) != BASE64_GOOD || bytes.v == NULL) return NULL;
+    conversation_attach(chat, "a saved file", (char *)bytes.v, bytes.len);
+    return json_pack("{s:s, s:I}", "type", "image_url", "media", (json_int_t)chat->media.n - 1);
+}
+
+/* A list of parts; NULL: one of them is none. */
+static json_t *import_parts(struct conversation *chat, const json_t *given)
+{
+    json_t *parts = json_array(), *part;
+    for (size_t i = 0; i < json_array_size(given); i++) {
+        part = import_part(chat, json_array_get(given, i));
+        if (part == NULL) return json_decref(parts), NULL;
+        json_array_append_new(parts, part);
+    }
+    return parts;
+}
+
+/* Role and content are taken over, and nothing else: other members are for other programs, and a template may read
+ * them. */
+static bool import_message(struct conversation *chat, const json_t *message)
+{
+    json_t *role = json_object_get(message, "role"), *given = json_object_get(message, "content");
+    json_t *content = json_is_array(given) ? import_parts(chat, given) : json_incref(given);
+    const bool good = json_is_string(role) && (json_is_string(content) || json_is_array(content));
     chat->media.n_said = chat->media.n;
-    if (good) json_array_append(chat->messages, message);
+    if (good) json_array_append_new(chat->messages, json_pack("{s:O, s:O}", "role", role, "content", content));
+    json_decref(content);
     return good;
 }
 
 int conversation_import(struct conversation *chat, const json_t *messages, hearth_error *error)
 {
     struct conversation loaded;
-    json_t *copy = json_deep_copy(messages), *message;
     bool good = json_is_array(messages);
-    size_t i;
     conversation_init(&loaded);
-    json_array_foreach(copy, i, message) good = good && import_message(&loaded, message);
-    json_decref(copy);
+    for (size_t i = 0; good && i < json_array_size(messages); i++)
+        good = import_message(&loaded, json_array_get(messages, i));
     if (!good) {
         conversation_release(&loaded);
         return error_set(error, HEARTH_INVALID, "no list of messages that can be gone on with: write it with /save");
@@ -210,7 +254,7 @@ int conversation_import(struct conversation *chat, const json_t *messages, heart
 
 void conversation_release(struct conversation *chat)
 {
-    drop_media(chat, 0);
+    drop_media(chat, 0, chat->media.n);
     free(chat->media.v);
     free(chat->model);
     json_decref(chat->messages);

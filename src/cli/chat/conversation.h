@@ -26,7 +26,8 @@ void conversation_release(struct conversation *chat);
  * files before its text. */
 void conversation_say(struct conversation *chat, const char *role, const char *text, size_t len);
 
-/* Takes the last message back, and the files that came with it. There must be one. */
+/* Takes the last message back, and the files that came with it; those that wait for the next one stay. There must be
+ * one. */
 void conversation_take_back(struct conversation *chat);
 
 /* Takes the last message of the user's back, with what came after it. Returns its text, to be freed; NULL: there is
@@ -43,7 +44,8 @@ void conversation_set_system(struct conversation *chat, const char *text);
 /* The messages with their files in them, as data URLs: a "messages" of OpenAI's API. To be decref'd. */
 json_t *conversation_export(const struct conversation *chat);
 
-/* Replaces the messages by such a list. HEARTH_INVALID: it is none; nothing has changed. */
+/* Replaces the messages by such a list, of which role and content count. HEARTH_INVALID: it is none; nothing has
+ * changed. */
 int conversation_import(struct conversation *chat, const json_t *messages, hearth_error *error);
 
 /* Attaches a file; takes the bytes over. */

@@ -1,6 +1,8 @@
 /* Where a chat shows what: see screen.h. */
 #include "cli/chat/screen.h"
 
+#include "cli/chat/markdown.h"
+
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,10 +34,16 @@ void screen_style(const struct screen *screen, FILE *file, const char *sgr)
 void screen_say(const struct screen *screen, const char *format, ...)
 {
     if (screen->file == NULL) return;
+    char *text = NULL;
+    struct buf shown = {0};
     va_list args;
     va_start(args, format);
-    vfprintf(screen->file, format, args);
+    const int len = vasprintf(&text, format, args);
     va_end(args);
-    fputc('\n', screen->file);
+    if (len < 0) return;
+    markdown_put_plain(text, (size_t)len, &shown);
+    fprintf(screen->file, "%s\n", buf_text(&shown));
     fflush(screen->file);
+    buf_release(&shown);
+    free(text);
 }

@@ -17,7 +17,8 @@ struct screen screen_find(void);
 /* Sets bold, dim or coloured text by its SGR numbers ("1", "2"; "0" ends all), where colours are wanted. */
 void screen_style(const struct screen *screen, FILE *file, const char *sgr);
 
-/* Prints a line to the terminal, if there is one. */
+/* Prints a line to the terminal, if there is one; control characters in it are shown as escapes: names and messages
+ * come from files and servers. */
 void screen_say(const struct screen *screen, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif
