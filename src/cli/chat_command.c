@@ -1,7 +1,8 @@
-/* hearth chat: a conversation in the terminal, or one question as an argument or through a pipe. Main thread only; what
- * other threads say comes through the backend (cli/chat/backend.h). */
+/* hearth chat: a conversation in the terminal, or one question as an argument or through a pipe, with a model in this
+ * process or on a server. Main thread only; what other threads say comes through the backend (cli/chat/backend.h). */
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "cli/args.h"
 #include "cli/attachment.h"
 #include "cli/chat/chat.h"
@@ -12,6 +13,7 @@
 #include "cli/setup.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -93,8 +95,13 @@ static int answer_terminal(struct chat *chat)
 
 struct chat_options {
     const char *model, *system, *prompt;
+    const char *server, *timeout; /* server: its URL; NULL: the model is in this process */
     bool no_history;
 };
+
+/* Seconds that a server may be silent. hearth sends something every 5 seconds once a request has a slot. */
+#define SILENCE_DEFAULT "300"
+#define SILENCE_MOST    86400
 
 /* A conversation on the terminal, if there is one to type on and to show it. */
 static struct editor *open_editor(const struct chat *chat, const struct chat_options *options)
@@ -119,16 +126,26 @@ static int converse(struct chat *chat, const struct chat_options *options)
     return answer_terminal(chat);
 }
 
+static struct backend *open_backend(const struct chat *chat, const hearth_config *config,
+                                    const struct chat_options *options, int *status)
+{
+    if (options->server == NULL) return local_open(chat->command, config, chat->signals, status);
+    const struct server_options server = {
+        .url = options->server, .model = options->model, .silence_s = strtol(options->timeout, NULL, 10)};
+    return server_open(chat->command, &server, status);
+}
+
+/* `config`: NULL with a server. */
 static int run_chat(const char *command, const hearth_config *config, const struct chat_options *options)
 {
     int status = EXIT_FAILED;
-    hearth_log_open(NULL, hearth_config_get(config, "server.log_level"), "text", NULL);
     struct chat chat = {.command = command, .screen = screen_find(), .signals = signals_open()};
     conversation_init(&chat.conversation);
     if (options->system != NULL)
         conversation_say(&chat.conversation, "system", options->system, strlen(options->system));
+    if (options->server != NULL) chat.conversation.model = mem_strdup(options->model);
     chat.editor = open_editor(&chat, options); /* before loading: what is typed meanwhile is not echoed either */
-    chat.backend = local_open(command, config, chat.signals, &status);
+    chat.backend = open_backend(&chat, config, options, &status);
     if (chat.backend != NULL) status = converse(&chat, options);
     editor_close(chat.editor);
     if (chat.backend != NULL) chat.backend->ops->close(chat.backend);
@@ -137,13 +154,46 @@ static int run_chat(const char *command, const hearth_config *config, const stru
     return status;
 }
 
+static int run_local(const char *command, struct setup *setup, const struct chat_options *options)
+{
+    int status;
+    if (options->model != NULL) args_append(&setup->models, options->model);
+    hearth_config *config = setup_open(command, setup, &status);
+    if (config == NULL) return status;
+    hearth_log_open(NULL, hearth_config_get(config, "server.log_level"), "text", NULL);
+    status = run_chat(command, config, options);
+    hearth_config_free(config);
+    return status;
+}
+
+/* The options of the other kind of chat mean nothing in this one. */
+static int check_options(const struct setup *setup, const struct chat_options *options, hearth_error *error)
+{
+    const struct {
+        const char *name;
+        bool given;
+    } local[] = {{"config", setup->config != NULL}, {"mmproj", setup->mmproj != NULL}, {"set", setup->sets.len > 0}};
+    char *end;
+    const long seconds = strtol(options->timeout, &end, 10);
+    for (size_t i = 0; options->server != NULL && i < sizeof local / sizeof *local; i++)
+        if (local[i].given)
+            return error_at(error, HEARTH_INVALID, local[i].name,
+                            "--%s is for a model in this process: with --server, the server has its own settings",
+                            local[i].name);
+    if (*end == '\0' && seconds >= 1 && seconds <= SILENCE_MOST) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, "timeout", "--timeout %s: write seconds, 1 to %d", options->timeout,
+                    SILENCE_MOST);
+}
+
 int command_chat(int argc, char **argv)
 {
-    struct chat_options chat = {0};
+    struct chat_options chat = {.timeout = SILENCE_DEFAULT};
     struct setup setup = {.log_level = "error"};
     const struct args_option options[] = {
         setup_option_config(&setup),
-        {"model", "PATH|NAME", "a model file, or a model of the configuration", .text = &chat.model},
+        {"model", "PATH|NAME", "a model file, or a model of the configuration or of the server", .text = &chat.model},
+        {"server", "URL", "talk to a model of this server, in place of one in this process", .text = &chat.server},
+        {"timeout", "S", "seconds that the server may be silent (" SILENCE_DEFAULT ")", .text = &chat.timeout},
         {"mmproj", "FILE", "projection file for images or sound, of the only model", .text = &setup.mmproj},
         {"system", "TEXT", "system prompt", .text = &chat.system},
         {"no-history", NULL, "what is typed is not kept for the next time", .flag = &chat.no_history},
@@ -153,7 +203,9 @@ int command_chat(int argc, char **argv)
     const struct args_spec spec = {
         .command = "hearth chat",
         .about =
-            "Talks to a model, without a server. Without --config and --model: the demo model.\n\n"
+            "Talks to a model, without a server. Without --config and --model: the demo model. With --server URL it\n"
+            "talks to a model of a running hearth, or of another server of OpenAI's API; HEARTH_API_KEY is its key.\n"
+            "A server that sends nothing for --timeout seconds has failed.\n\n"
             "With PROMPT it answers that and ends; what is piped in comes after it, as a part of the same message.\n"
             "Otherwise input that does not come from a terminal is read line by line, each line a message (16 MiB at\n"
             "most). Replies that do not go to a terminal are the model's words alone, without reasoning.\n\n"
@@ -171,14 +223,16 @@ int command_chat(int argc, char **argv)
         .examples = "  hearth chat\n"
                     "  hearth chat --model Qwen3-8B-Q8_0.gguf --system 'Answer in one sentence.'\n"
                     "  hearth chat 'Who are you?' --set models.demo.sampling.temperature=0\n"
+                    "  hearth chat --server http://127.0.0.1:8080\n"
                     "  git diff | hearth chat 'Write a commit message for this.' > message\n",
     };
     int status;
+    hearth_error error;
     if (args_read(&spec, argc, argv, &status)) {
-        if (chat.model) args_append(&setup.models, chat.model);
-        hearth_config *config = setup_open(spec.command, &setup, &status);
-        if (config) status = run_chat(spec.command, config, &chat);
-        hearth_config_free(config);
+        if (check_options(&setup, &chat, &error) < 0)
+            status = args_fail(spec.command, &error, EXIT_USAGE);
+        else
+            status = chat.server != NULL ? run_chat(spec.command, NULL, &chat) : run_local(spec.command, &setup, &chat);
     }
     setup_release(&setup);
     return status;

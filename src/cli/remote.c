@@ -1,20 +1,30 @@
 /* The HTTP client of commands: see remote.h. */
 #include "cli/remote.h"
 
+#include "base/clock.h"
+#include "base/error.h"
 #include "base/memory.h"
+#include "base/utf8.h"
 
 #include <curl/curl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Seconds. A POST may have megabytes to send, and wait in the server's admission queue. */
-#define GET_TIMEOUT  10L
-#define POST_TIMEOUT 300L
+#define CONNECT_TIMEOUT 10L
+#define GET_TIMEOUT     10L
+#define POST_TIMEOUT    300L
+
+#define NS_PER_S        1000000000LL
 
 struct remote remote_open(const char *url)
 {
     size_t len = strlen(url);
     const char *key = getenv("HEARTH_API_KEY");
+    while (len > 0 && url[len - 1] == '/') len--;
+    if (len > 3 && strncmp(url + len - 3, "/v1", 3) == 0) len -= 3;
     while (len > 0 && url[len - 1] == '/') len--;
     curl_global_init(CURL_GLOBAL_DEFAULT);
     return (struct remote){.url = mem_strndup(url, len), .key = key != NULL ? key : "none"};
@@ -26,36 +36,252 @@ void remote_close(struct remote *remote)
     curl_global_cleanup();
 }
 
+/* ---- Responses as they arrive ---- */
+
+struct remote_stream {
+    CURLM *multi;
+    CURL *curl;
+    struct curl_slist *headers;
+    struct buf arrived;  /* of the body, and not yet taken */
+    size_t total;        /* bytes of the body so far */
+    int64_t silence;     /* ns; 0: any time */
+    int64_t moved, when; /* bytes sent and received, and when these grew (monotonic, ns) */
+    bool ended;
+    char fault[CURL_ERROR_SIZE];
+};
+
+/* libcurl's CURLOPT_WRITEFUNCTION: less than all of it ends the exchange. */
 static size_t take_bytes(char *bytes, size_t size, size_t n, void *ud)
 {
-    buf_append(ud, bytes, size * n);
+    struct remote_stream *stream = ud;
+    stream->total += size * n;
+    if (stream->total > REMOTE_MOST) return 0;
+    buf_append(&stream->arrived, bytes, size * n);
     return size * n;
 }
 
-static void set_body(CURL *curl, const struct buf *body)
+static struct curl_slist *headers_for(const struct remote *remote)
 {
-    curl_easy_setopt(curl, CURLOPT_POST, 1L);
-    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, buf_text(body));
-    curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body->len);
+    char *key = mem_format("Authorization: Bearer %s", remote->key);
+    struct curl_slist *headers = curl_slist_append(NULL, key);
+    free(key);
+    return curl_slist_append(headers, "Content-Type: application/json");
+}
+
+static void set_options(struct remote_stream *stream, const struct remote *remote, const struct remote_request *request)
+{
+    CURL *curl = stream->curl;
+    char *url = mem_format("%s%s", remote->url, request->path);
+    const char *authorities = getenv("SSL_CERT_FILE"); /* as OpenSSL's own programs read it */
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, stream->headers);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_bytes);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, stream);
+    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, stream->fault);
+    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, CONNECT_TIMEOUT);
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT, request->whole_s);
+    if (authorities != NULL && authorities[0] != '\0') curl_easy_setopt(curl, CURLOPT_CAINFO, authorities);
+    if (request->body != NULL) {
+        curl_easy_setopt(curl, CURLOPT_POST, 1L);
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, buf_text(request->body));
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request->body->len);
+    }
+    free(url);
+}
+
+struct remote_stream *remote_stream_open(const struct remote *remote, const struct remote_request *request)
+{
+    struct remote_stream *stream = mem_alloc(sizeof *stream);
+    *stream = (struct remote_stream){.multi = curl_multi_init(),
+                                     .curl = curl_easy_init(),
+                                     .headers = headers_for(remote),
+                                     .silence = request->silence_s * NS_PER_S,
+                                     .when = clock_now(clock_monotonic())};
+    set_options(stream, remote, request);
+    curl_multi_add_handle(stream->multi, stream->curl);
+    return stream;
+}
+
+static void note_end(struct remote_stream *stream)
+{
+    int left;
+    const CURLMsg *message = curl_multi_info_read(stream->multi, &left);
+    const CURLcode code = message != NULL ? message->data.result : CURLE_FAILED_INIT;
+    stream->ended = true;
+    if (code == CURLE_OK)
+        stream->fault[0] = '\0'; /* that of an address before the one that answered */
+    else if (stream->total > REMOTE_MOST)
+        snprintf(stream->fault, sizeof stream->fault, "the response has more than %u MiB", REMOTE_MOST >> 20);
+    else if (stream->fault[0] == '\0')
+        snprintf(stream->fault, sizeof stream->fault, "%s", curl_easy_strerror(code));
+}
+
+static int64_t bytes_moved(const struct remote_stream *stream)
+{
+    curl_off_t sent = 0, received = 0;
+    long head = 0;
+    curl_easy_getinfo(stream->curl, CURLINFO_SIZE_UPLOAD_T, &sent);
+    curl_easy_getinfo(stream->curl, CURLINFO_SIZE_DOWNLOAD_T, &received);
+    curl_easy_getinfo(stream->curl, CURLINFO_HEADER_SIZE, &head);
+    return sent + received + head;
+}
+
+/* Ends an exchange in which nothing has moved for too long. */
+static void end_silence(struct remote_stream *stream)
+{
+    const int64_t moved = bytes_moved(stream), now = clock_now(clock_monotonic());
+    if (moved != stream->moved) {
+        stream->moved = moved;
+        stream->when = now;
+    } else if (stream->silence > 0 && now - stream->when >= stream->silence) {
+        stream->ended = true;
+        snprintf(stream->fault, sizeof stream->fault, "nothing came for %lld seconds",
+                 (long long)(stream->silence / NS_PER_S));
+    }
+}
+
+/* Milliseconds until there may be something to do. libcurl knows its own time limits. */
+static int patience(const struct remote_stream *stream)
+{
+    const int64_t left = stream->when + stream->silence - clock_now(clock_monotonic());
+    const int64_t ms = left / 1000000 + 1;
+    if (stream->silence == 0 || ms > INT_MAX) return INT_MAX;
+    return ms > 0 ? (int)ms : 0;
+}
+
+bool remote_stream_wait(struct remote_stream *stream, int fd)
+{
+    struct curl_waitfd other = {.fd = fd, .events = CURL_WAIT_POLLIN};
+    int running = 0;
+    if (stream->ended) return false;
+    curl_multi_poll(stream->multi, &other, fd >= 0, patience(stream), NULL);
+    if (curl_multi_perform(stream->multi, &running) != CURLM_OK || running == 0)
+        note_end(stream);
+    else
+        end_silence(stream);
+    return !stream->ended;
+}
+
+void remote_stream_take(struct remote_stream *stream, struct buf *out)
+{
+    buf_append(out, buf_text(&stream->arrived), stream->arrived.len);
+    buf_clear(&stream->arrived);
+}
+
+long remote_stream_status(const struct remote_stream *stream)
+{
+    long status = 0;
+    curl_easy_getinfo(stream->curl, CURLINFO_RESPONSE_CODE, &status);
+    return status;
+}
+
+const char *remote_stream_type(const struct remote_stream *stream)
+{
+    char *type = NULL;
+    curl_easy_getinfo(stream->curl, CURLINFO_CONTENT_TYPE, &type);
+    return type != NULL ? type : "";
+}
+
+const char *remote_stream_fault(const struct remote_stream *stream)
+{
+    return stream->ended ? stream->fault : "";
+}
+
+void remote_stream_close(struct remote_stream *stream)
+{
+    if (stream == NULL) return;
+    curl_multi_remove_handle(stream->multi, stream->curl);
+    curl_easy_cleanup(stream->curl);
+    curl_multi_cleanup(stream->multi);
+    curl_slist_free_all(stream->headers);
+    buf_release(&stream->arrived);
+    free(stream);
+}
+
+/* ---- Whole responses ---- */
+
+/* `fault` has CURL_ERROR_SIZE bytes. */
+static long ask(const struct remote *remote, const struct remote_request *request, struct buf *answer, char *fault)
+{
+    struct remote_stream *stream = remote_stream_open(remote, request);
+    while (remote_stream_wait(stream, -1)) {
+    }
+    remote_stream_take(stream, answer);
+    memcpy(fault, stream->fault, sizeof stream->fault);
+    const long status = fault[0] == '\0' ? remote_stream_status(stream) : 0;
+    remote_stream_close(stream);
+    return status;
+}
+
+static struct remote_request whole(const char *path, const struct buf *body)
+{
+    return (struct remote_request){.path = path, .body = body, .whole_s = body == NULL ? GET_TIMEOUT : POST_TIMEOUT};
 }
 
 long remote_ask(const struct remote *remote, const char *path, const struct buf *body, struct buf *answer)
 {
-    long status = 0;
-    char *url = mem_format("%s%s", remote->url, path), *key = mem_format("Authorization: Bearer %s", remote->key);
-    struct curl_slist *headers = curl_slist_append(NULL, key);
-    headers = curl_slist_append(headers, "Content-Type: application/json");
-    CURL *curl = curl_easy_init();
-    curl_easy_setopt(curl, CURLOPT_URL, url);
-    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
-    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_bytes);
-    curl_easy_setopt(curl, CURLOPT_WRITEDATA, answer);
-    curl_easy_setopt(curl, CURLOPT_TIMEOUT, body == NULL ? GET_TIMEOUT : POST_TIMEOUT);
-    if (body != NULL) set_body(curl, body);
-    if (curl_easy_perform(curl) == CURLE_OK) curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
-    curl_easy_cleanup(curl);
-    curl_slist_free_all(headers);
-    free(key);
-    free(url);
-    return status;
+    char fault[CURL_ERROR_SIZE];
+    const struct remote_request request = whole(path, body);
+    return ask(remote, &request, answer, fault);
+}
+
+json_t *remote_ask_json(const struct remote *remote, const char *path, const json_t *body, hearth_error *error)
+{
+    char fault[CURL_ERROR_SIZE], *text = body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
+    struct buf sent = {0}, answer = {0};
+    buf_puts(&sent, text != NULL ? text : "");
+    free(text);
+    const struct remote_request request = whole(path, body != NULL ? &sent : NULL);
+    const long status = ask(remote, &request, &answer, fault);
+    json_t *json = status == 200 ? json_loadb(buf_text(&answer), answer.len, 0, NULL) : NULL;
+    if (json == NULL) remote_refuse(remote, &(struct remote_reply){path, status, &answer, fault}, error);
+    buf_release(&answer);
+    buf_release(&sent);
+    return json;
+}
+
+/* ---- Refusals ---- */
+
+/* OpenAI's form of an error, Ollama's, and that of servers which have none. */
+static const char *message_of(const json_t *reply)
+{
+    const json_t *error = json_object_get(reply, "error");
+    const char *message = json_string_value(json_is_object(error) ? json_object_get(error, "message") : error);
+    if (message == NULL) message = json_string_value(json_object_get(reply, "message"));
+    return message != NULL ? message : "is it a server of OpenAI's API?";
+}
+
+int remote_refuse(const struct remote *remote, const struct remote_reply *reply, hearth_error *error)
+{
+    static const struct {
+        long status;
+        int code;
+        const char *advice;
+    } rows[] = {
+        {401, HEARTH_INVALID, ": set HEARTH_API_KEY to a key of the server"},
+        {404, HEARTH_NOT_FOUND, ""},
+        {429, HEARTH_BUSY, ": try again in a moment"},
+        {503, HEARTH_UNAVAILABLE, ""},
+    };
+    if (reply->status == 0)
+        return error_at(error, HEARTH_UNAVAILABLE, "server",
+                        "no server answers at %s (%s): start one with hearth serve, or name it with --server URL",
+                        remote->url, reply->fault);
+    json_t *json = json_loadb(buf_text(reply->body), reply->body->len, 0, NULL);
+    struct buf message = {0};
+    const char *text = message_of(json), *advice = "";
+    int code = HEARTH_INVALID;
+    utf8_put_visible(&message, text, strlen(text), false);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].status != reply->status) continue;
+        code = rows[i].code;
+        advice = rows[i].advice;
+    }
+    error_at(error, code, "server", "%s%s answers with status %ld: %.300s%s", remote->url, reply->path, reply->status,
+             buf_text(&message), advice);
+    buf_release(&message);
+    json_decref(json);
+    return code;
 }

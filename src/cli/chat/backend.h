@@ -14,7 +14,7 @@ enum reply_event_type {
     REPLY_PROGRESS,  /* more of the prompt was computed: result has cache_n, prompt_n so far, n_prompt */
     REPLY_REASONING, /* text */
     REPLY_CONTENT,   /* text */
-    REPLY_DONE,      /* the last event: result */
+    REPLY_DONE,      /* the last event: result; NULL: the server named no figures */
     REPLY_FAILED     /* the last event: error; HEARTH_CANCELLED after stop() */
 };
 
@@ -60,5 +60,13 @@ struct backend {
 /* Loads the models of a configuration in this process. NULL: *status is what the command ends with, and the error was
  * printed. Ctrl-C ends the loading. */
 struct backend *local_open(const char *command, const hearth_config *config, int signals, int *status);
+
+struct server_options {
+    const char *url, *model; /* model: its name; NULL: the first one that can chat */
+    long silence_s;          /* seconds without a byte after which a reply fails */
+};
+
+/* Asks a running server for its models. NULL: as above. */
+struct backend *server_open(const char *command, const struct server_options *options, int *status);
 
 #endif

@@ -77,8 +77,9 @@ int chat_attach(struct chat *chat, const char *text)
     if (path[0] == '\0')
         status = error_set(&error, HEARTH_INVALID, "/image FILE: the file comes with the next line");
     else if (!chat_model(chat).takes_media)
-        status = error_set(&error, HEARTH_UNSUPPORTED,
-                           "this model takes text only: start hearth chat with its projector, --mmproj FILE");
+        status = error_set(
+            &error, HEARTH_UNSUPPORTED,
+            "this model takes text only: images and sounds need its projector, --mmproj FILE where it is loaded");
     else
         status = attachment_read(path, &bytes, &error);
     if (status == HEARTH_OK) {

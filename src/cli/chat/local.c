@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "cli/args.h"
 #include "cli/chat/backend.h"
+#include "cli/chat/cache_text.h"
 #include "cli/setup.h"
 #include "cli/terminal.h"
 
@@ -175,15 +176,6 @@ static int look_up(struct local *local, const struct conversation *chat, hearth_
     return status;
 }
 
-static void put_lookup(struct buf *out, const hearth_cache_lookup *lookup)
-{
-    buf_printf(out, "%d of %d tokens of this conversation are cached: %d in KV cells", lookup->reusable, lookup->prompt,
-               lookup->resident);
-    for (size_t i = 0; hearth_tier_name(i) != NULL; i++)
-        if (lookup->tiers[i] > 0) buf_printf(out, ", %d in %s", lookup->tiers[i], hearth_tier_name(i));
-    buf_puts(out, "\n");
-}
-
 static int local_cache(struct backend *backend, const struct conversation *chat, struct buf *out, hearth_error *error)
 {
     struct local *local = local_of(backend);
@@ -192,15 +184,10 @@ static int local_cache(struct backend *backend, const struct conversation *chat,
     int status = HEARTH_OK;
     if (json_array_size(chat->messages) > 0) {
         status = look_up(local, chat, &lookup, error);
-        if (status == HEARTH_OK) put_lookup(out, &lookup);
+        if (status == HEARTH_OK) cache_text_put_lookup(out, &lookup);
     }
     hearth_cache_status(local->instance, &cache);
-    for (size_t i = 0; i < HEARTH_TIERS; i++)
-        if (cache.tiers[i].on)
-            buf_printf(out, "%s: %llu entries, %.1f of %.0f MB%s%s\n", cache.tiers[i].name,
-                       (unsigned long long)cache.tiers[i].entries, (double)cache.tiers[i].bytes / 1e6,
-                       (double)cache.tiers[i].quota_bytes / 1e6, cache.tiers[i].trouble[0] != '\0' ? ": " : "",
-                       cache.tiers[i].trouble);
+    cache_text_put_tiers(out, &cache);
     return status;
 }
 

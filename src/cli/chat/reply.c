@@ -92,7 +92,7 @@ static void end_reply(struct view *view, const struct reply_event *event)
     end_markdown(view);
     putchar('\n');
     view->ended = true;
-    view->reply->is_whole = event->type == REPLY_DONE;
+    view->reply->is_whole = event->type == REPLY_DONE && event->result != NULL;
     if (event->result != NULL) view->reply->result = *event->result;
     if (event->error != NULL) view->error = *event->error;
 }

@@ -8,7 +8,7 @@
 
 struct reply {
     struct buf content; /* without its reasoning, which is no part of the next prompt */
-    bool is_whole;      /* result is valid */
+    bool is_whole;      /* it has ended by itself, and result is valid */
     hearth_result result;
     enum signal_kind signal; /* what stopped it: SIGNAL_STOP, SIGNAL_END or SIGNAL_NONE */
 };

@@ -1,0 +1,119 @@
+/* Chunks of a streamed chat: see chunks.h. Whatever has another type than it should counts as missing. */
+#include "cli/chat/chunks.h"
+
+#include "base/error.h"
+#include "base/utf8.h"
+
+#include <jansson.h>
+#include <string.h>
+
+/* ---- Numbers ---- */
+
+static int32_t tokens(const json_t *object, const char *name)
+{
+    const json_int_t value = json_integer_value(json_object_get(object, name));
+    return value < 0 ? 0 : value > INT32_MAX ? INT32_MAX : (int32_t)value;
+}
+
+static double milliseconds(const json_t *object, const char *name)
+{
+    const double value = json_number_value(json_object_get(object, name));
+    return value > 0 ? value : 0;
+}
+
+/* OpenAI's own. */
+static void read_usage(struct chunks *chunks, const json_t *usage)
+{
+    hearth_result *r = &chunks->result;
+    if (!json_is_object(usage) || chunks->has_timings) return;
+    const int32_t prompt = tokens(usage, "prompt_tokens");
+    const int32_t cached = tokens(json_object_get(usage, "prompt_tokens_details"), "cached_tokens");
+    r->n_prompt = prompt;
+    r->cache_n = cached < prompt ? cached : prompt;
+    r->prompt_n = prompt - r->cache_n;
+    r->predicted_n = tokens(usage, "completion_tokens");
+    chunks->has_usage = true;
+}
+
+static void read_timings(struct chunks *chunks, const json_t *timings)
+{
+    hearth_result *r = &chunks->result;
+    if (!json_is_object(timings)) return;
+    r->cache_n = tokens(timings, "cache_n");
+    r->prompt_n = tokens(timings, "prompt_n");
+    r->predicted_n = tokens(timings, "predicted_n");
+    r->queue_ms = milliseconds(timings, "queue_ms");
+    r->prompt_ms = milliseconds(timings, "prompt_ms");
+    r->predicted_ms = milliseconds(timings, "predicted_ms");
+    chunks->has_usage = chunks->has_timings = true;
+}
+
+static void read_progress(struct chunks *chunks, const json_t *progress)
+{
+    hearth_result so_far = {0};
+    if (!json_is_object(progress)) return;
+    const int32_t processed = tokens(progress, "processed");
+    so_far.n_prompt = tokens(progress, "total");
+    so_far.cache_n = tokens(progress, "cache");
+    so_far.prompt_n = processed > so_far.cache_n ? processed - so_far.cache_n : 0;
+    chunks->to.each(chunks->to.ud, &(struct reply_event){.type = REPLY_PROGRESS, .result = &so_far});
+}
+
+/* ---- Text ---- */
+
+static void read_text(struct chunks *chunks, const json_t *text, enum reply_event_type type)
+{
+    const size_t len = json_string_length(text);
+    if (len > 0)
+        chunks->to.each(chunks->to.ud,
+                        &(struct reply_event){.type = type, .text = json_string_value(text), .len = len});
+}
+
+static void read_choice(struct chunks *chunks, const json_t *choice)
+{
+    const json_t *delta = json_object_get(choice, "delta");
+    const json_t *reasoning = json_object_get(delta, "reasoning_content");
+    if (!json_is_string(reasoning)) reasoning = json_object_get(delta, "reasoning"); /* vLLM's name */
+    read_text(chunks, reasoning, REPLY_REASONING);
+    read_text(chunks, json_object_get(delta, "content"), REPLY_CONTENT);
+    const char *finish = json_string_value(json_object_get(choice, "finish_reason"));
+    if (finish != NULL && strcmp(finish, "error") != 0) chunks->finished = true;
+}
+
+/* ---- Failures ---- */
+
+static void fail(struct chunks *chunks, const char *what, const char *text, size_t len)
+{
+    struct buf shown = {0};
+    utf8_put_visible(&shown, text, len, false);
+    error_set(&chunks->error, HEARTH_UNAVAILABLE, "%s: %.300s", what, buf_text(&shown));
+    buf_release(&shown);
+}
+
+static void read_error(struct chunks *chunks, const json_t *error)
+{
+    const json_t *message = json_is_object(error) ? json_object_get(error, "message") : error;
+    if (error == NULL || json_is_null(error)) return;
+    const char *text = json_is_string(message) ? json_string_value(message) : "it does not say why";
+    fail(chunks, "the server has ended the reply", text, strlen(text));
+}
+
+void chunks_read(void *ud, const char *data, size_t len)
+{
+    static const char last[] = "[DONE]";
+    struct chunks *chunks = ud;
+    if (chunks->done || chunks->error.code != HEARTH_OK) return;
+    chunks->done = len == strlen(last) && memcmp(data, last, len) == 0;
+    if (chunks->done) return;
+    json_t *chunk = json_loadb(data, len, JSON_ALLOW_NUL, NULL);
+    if (json_is_object(chunk)) {
+        read_progress(chunks, json_object_get(chunk, "prompt_progress"));
+        read_choice(chunks, json_array_get(json_object_get(chunk, "choices"), 0));
+        read_usage(chunks, json_object_get(chunk, "usage"));
+        read_timings(chunks, json_object_get(chunk, "timings"));
+        read_error(chunks, json_object_get(chunk, "error"));
+    } else {
+        fail(chunks, "the server sent an event that is no JSON object: is it a server of OpenAI's API?", data, len);
+    }
+    json_decref(chunk);
+}
