@@ -25,6 +25,7 @@ int command_serve(int argc, char **argv);
 int command_chat(int argc, char **argv);
 int command_launch(int argc, char **argv);
 int command_ps(int argc, char **argv);
+int command_stop(int argc, char **argv);
 int command_model(int argc, char **argv);
 int command_kv(int argc, char **argv);
 int command_cache(int argc, char **argv);

@@ -10,6 +10,7 @@ static const struct command commands[] = {
     {"serve", "serve models over HTTP", command_serve},
     {"chat", "talk to a model in the terminal", command_chat},
     {"ps", "show what a running server is doing", command_ps},
+    {"stop", "have a running server unload a model", command_stop},
     {"launch", "run a coding agent on a server", command_launch},
     {"model", "describe a model file, estimate its memory", command_model},
     {"kv", "list, check and remove what the cache has stored", command_kv},

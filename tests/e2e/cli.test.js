@@ -40,7 +40,7 @@ test('version tells hearth\'s, llama.cpp\'s and the CPU\'s', async () => {
 });
 
 test('every command explains itself with examples', async () => {
-  for (const command of [[], ['serve'], ['chat'], ['ps'], ['launch'], ['model'], ['model', 'info'], ['model', 'vram'], ['config', 'check'],
+  for (const command of [[], ['serve'], ['chat'], ['ps'], ['stop'], ['launch'], ['model'], ['model', 'info'], ['model', 'vram'], ['config', 'check'],
     ['config', 'dump'], ['version'], ['cache'], ['cache', 'explain']]) {
     const { code, stdout, stderr } = await run([...command, '--help']);
     assert.equal(code, 0, `${command.join(' ')}: ${stderr}`);

@@ -1,4 +1,4 @@
-// hearth ps: what a running server does.
+// hearth ps and hearth stop: what a running server does, and having it unload a model.
 
 import { after, before, describe, test } from 'node:test';
 import assert from 'node:assert/strict';
@@ -16,6 +16,7 @@ const ps = async (server, ...more) => {
   assert.deepEqual([result.code, result.stderr], [0, '']);
   return result.stdout;
 };
+const stop = (server, name, options) => run(['stop', name, '--server', server.url], options);
 
 describe('a server with two models', () => {
   let server;
@@ -53,6 +54,35 @@ describe('a server with two models', () => {
     assert.equal((await second).status, 200);
     await server.client.idle();
   });
+
+  test('stop refuses a model in use, and says that it is', async () => {
+    const running = await begin('endless');
+    await server.client.busy();
+    const { code, stdout, stderr } = await stop(server, 'endless');
+    assert.deepEqual([code, stdout], [1, '']);
+    assert.match(stderr, /^hearth stop: endless stays loaded while it has requests: .*active-streams\[1\]/);
+    running.abort();
+    await server.client.idle();
+  });
+
+  test('stop returns when the model is unloaded; a request loads it again', async () => {
+    await until('the request has ended', async () => !/endless +\w+ +chat +\d+ +\d+ +1/.test(await ps(server)));
+    let result;
+    await until('nothing uses it', async () => { result = await stop(server, 'endless'); return result.code === 0; });
+    assert.deepEqual([result.stdout, result.stderr], ['endless is unloaded\n', '']);
+    assert.match(await ps(server), /\nendless +unloaded /);
+    assert.doesNotMatch(await ps(server), /0 +endless +idle/);
+    const again = await stop(server, 'endless');
+    assert.deepEqual([again.code, again.stdout], [0, 'endless is not loaded\n']);
+    await server.client.complete({ model: 'endless', prompt: tokens(8, 3), max_tokens: 1 });
+    assert.match(await ps(server), /\nendless +loaded /);
+  });
+
+  test('stop names the models that there are', async () => {
+    const { code, stderr } = await stop(server, 'endles');
+    assert.equal(code, 1);
+    assert.match(stderr, /^hearth stop: there is no model 'endles'; did you mean 'endless'\?; there is: one, endless\n$/);
+  });
 });
 
 test('a key that may not see it all is told which grant it lacks', async (t) => {
@@ -67,17 +97,21 @@ test('a key that may not see it all is told which grant it lacks', async (t) => 
   const lacks = await say(['ps'], some);
   assert.equal(lacks.code, 1);
   assert.match(lacks.stderr, /^hearth ps: \S+\/cache answers with status 403: .*'cache'/);
+  const refused = await say(['stop', 'demo'], some);
+  assert.equal(refused.code, 1);
+  assert.match(refused.stderr, /status 403: .*'admin'/);
   assert.equal((await say(['ps'], all)).code, 0);
+  assert.deepEqual((await say(['stop', 'demo'], all)).stdout, 'demo is unloaded\n');
   await server.stop();
 });
 
-test('where no hearth answers, it says so', async (t) => {
+test('where no hearth answers, both say so', async (t) => {
   const url = `http://127.0.0.1:${await freePort()}`;
   const other = createServer((request, response) => { response.writeHead(404); response.end('no'); });
   other.listen(0, '127.0.0.1');
   await once(other, 'listening');
   t.after(() => other.close());
-  for (const command of [['ps']]) {
+  for (const command of [['ps'], ['stop', 'demo']]) {
     const none = await within(30, 'it ends', run([...command, '--server', url]));
     assert.deepEqual([none.code, none.stdout], [1, '']);
     assert.match(none.stderr, /no server answers at http:\S+ \(.*\): start one with hearth serve, or name it with --server URL/);
