@@ -76,10 +76,11 @@ describe('a running hearth', () => {
       assert.equal(code, 2, stderr);
       assert.match(stderr, new RegExp(`--${name} is for a model in this process`));
     }
-    for (const value of ['0', 'soon', '', '99999999']) {
+    for (const value of ['0', 'soon', '', '99999999', '\u001b[2J']) {
       const { code, stderr } = await chat(server, ['--timeout', value, 'Why?']);
       assert.equal(code, 2, stderr);
-      assert.match(stderr, /--timeout .*: write seconds, 1 to 86400/);
+      assert.match(stderr, /^hearth chat: --timeout .*: write seconds, 1 to 86400\n$/);
+      assert.ok(!stderr.includes('\u001b'), 'an error drives no terminal');
     }
   });
 });
