@@ -229,6 +229,10 @@ HEARTH_API int hearth_await_model(hearth *instance, const char *model, hearth_er
 HEARTH_API int32_t hearth_tokenize(hearth *instance, const char *model, const char *text, size_t len, bool add_special,
                                    bool parse_special, int32_t **tokens, hearth_error *error);
 
+/* HEARTH_OK if the file is a whole GGUF file: its header can be read, and no tensor ends beyond the file. Each part of
+ * a split model is one. Whether llama.cpp runs such a model is not looked at. */
+HEARTH_API int hearth_model_check(const char *path, hearth_error *error);
+
 /* A report in text on a model file: `hearth model info`. The caller frees it. */
 HEARTH_API char *hearth_model_report(const char *path, hearth_error *error);
 

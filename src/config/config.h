@@ -54,6 +54,8 @@ struct config_server {
     char *socket_group;  /* NULL: the process's own */
     char *default_model; /* NULL: none */
     bool any_model_name;
+    char *models_path; /* NULL: that of the user */
+    bool serve_pulled;
     int64_t max_body_bytes;
     int64_t max_connections;
     int64_t responses_max, responses_max_mb;
@@ -80,6 +82,7 @@ struct config_model {
     char *chat_template_kwargs;       /* JSON object */
     bool ignore_integrity_check;
     enum config_load load;
+    bool optional;
     double idle_unload; /* seconds; 0: never */
     int64_t context_window, n_seq_max, n_seq_spare, queue_depth, max_prompt_bytes;
     int64_t n_batch, n_ubatch, max_decode_gap_ms;

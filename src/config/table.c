@@ -114,6 +114,14 @@ const struct config_row config_rows[] = {
         "A request for text whose model does not exist goes to default_model, or where that is not set, to the only "
         "chat model; false: 404.",
         ANY),
+    KEY("server.models_path", CONFIG_PATH, SERVER(models_path), "null",
+        "Folder of the models that `hearth pull` fetches. null: HEARTH_MODELS, else hearth/models in XDG_DATA_HOME or "
+        "~/.local/share.",
+        OR_NULL),
+    KEY("server.serve_pulled", CONFIG_BOOL, SERVER(serve_pulled), "true",
+        "Whether `hearth serve` without --model also serves the models of models_path, under their names and loaded on "
+        "demand; one that is configured under the same name comes first.",
+        ANY),
     KEY("server.log_file", CONFIG_PATH, SERVER(log_file), "null",
         "File that the log is appended to; without it the log goes to stderr. SIGHUP reopens it.", OR_NULL),
     KEY("server.log_level", CONFIG_NAME, SERVER(log_level), "info", "The least important events that are logged.",
@@ -148,6 +156,10 @@ const struct config_row config_rows[] = {
         "Loads the weights also where their SHA-256 is not the one in PATH.sha256, the sidecar beside them.", ANY),
     KEY("models.*.load", CONFIG_ENUM, MODEL(load), "start",
         "When the model is loaded: at the start, or with the first request for it.", CHOICES("start|demand")),
+    KEY("models.*.optional", CONFIG_BOOL, MODEL(optional), "false",
+        "A model with load: demand whose file cannot be read at the start is left out, with a line in the log; false: "
+        "the start fails.",
+        ANY),
     KEY("models.*.idle_unload", CONFIG_SECONDS, MODEL(idle_unload), "0",
         "How long the model stays in memory without a request; the next one loads it again. 0: for ever.",
         RANGE(0, 365 * DAY)),

@@ -460,17 +460,31 @@ static int open_entry(struct hearth *instance, struct model_entry *entry, hearth
     return rc;
 }
 
+/* The others of the configuration are served without it. */
+static void leave_out(struct hearth *instance, struct model_entry *entry, const hearth_error *error)
+{
+    log_event(LOG_WARN, "model", "left out: its file cannot be read", log_str("model", entry->config->name),
+              log_str("reason", error->message));
+    entry_release(entry);
+    memset(entry, 0, sizeof *entry);
+    atomic_fetch_add(&instance->n_left_out, 1);
+}
+
 static int load_all(struct hearth *instance, hearth_progress progress, void *ud, hearth_error *error)
 {
-    for (size_t i = 0; i < instance->config->n_models; i++) {
-        struct model_entry *entry = &instance->entries[i];
+    for (size_t i = 0, n = 0; i < instance->config->n_models; i++) {
+        struct model_entry *entry = &instance->entries[n];
         entry->config = &instance->config->models[i];
         entry->manager = instance->manager;
         int rc = open_entry(instance, entry, error);
         if (rc == HEARTH_OK && !loads_on_demand(entry))
             rc = manager_load(instance->manager, entry, progress, ud, error);
-        if (rc != HEARTH_OK) return rc;
-        atomic_store(&instance->n_entries, i + 1);
+        bool may_lack = entry->config->optional && loads_on_demand(entry);
+        if (rc != HEARTH_OK && !may_lack) return rc;
+        if (rc != HEARTH_OK)
+            leave_out(instance, entry, error);
+        else
+            atomic_store(&instance->n_entries, ++n);
     }
     return HEARTH_OK;
 }

@@ -78,6 +78,14 @@ struct gguf_context *llm_file_open(const char *path, hearth_error *error)
     return file;
 }
 
+int llm_file_check(const char *path, hearth_error *error)
+{
+    struct gguf_context *file = llm_file_open(path, error);
+    if (file == NULL) return (int)error->code;
+    gguf_free(file);
+    return HEARTH_OK;
+}
+
 /* ---- Metadata ---- */
 
 const char *llm_file_text(const struct gguf_context *file, const char *key)

@@ -53,6 +53,9 @@ struct llm_model_info {
     size_t n_samplers;
 };
 
+/* HEARTH_OK if the file is a whole GGUF file, of whatever architecture. */
+int llm_file_check(const char *path, hearth_error *error);
+
 /* Fails with one line naming the file: missing, truncated, not GGUF, unknown architecture, out of memory, aborted. */
 struct llm_model *llm_model_open(const struct llm_model_params *params, hearth_error *error);
 void llm_model_close(struct llm_model *model);

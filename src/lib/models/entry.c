@@ -29,9 +29,10 @@ struct model_entry *instance_find_model(const struct hearth *instance, const cha
     for (size_t i = 0; i < n; i++)
         if (name == NULL || instance->entries[i].config == meant) return &instance->entries[i];
     if (name == NULL || meant != NULL) {
+        bool all_read = n + atomic_load(&instance->n_left_out) >= instance->config->n_models;
         error_set(error, HEARTH_UNAVAILABLE,
-                  atomic_load(&instance->load_failed) ? "the model could not be loaded"
-                                                      : "loading model: try again in a moment");
+                  atomic_load(&instance->load_failed) || all_read ? "the model could not be loaded"
+                                                                  : "loading model: try again in a moment");
         return NULL;
     }
     struct buf names = {0};
@@ -57,7 +58,8 @@ static struct model_entry *default_model(const struct hearth *instance, bool is_
         if (n_fit++ == 0) first = entry;
     }
     if (!is_named) return first;
-    return n_fit == 1 && n == instance->config->n_models ? first : NULL;
+    bool all_read = n + atomic_load(&instance->n_left_out) >= instance->config->n_models;
+    return n_fit == 1 && all_read ? first : NULL;
 }
 
 struct model_entry *instance_pick_model(const struct hearth *instance, const char *name, hearth_model_type type,

@@ -52,6 +52,7 @@ struct hearth {
     struct model_manager *manager;
     struct model_entry *entries; /* as many as the configuration has models */
     _Atomic size_t n_entries;    /* the entries below it are complete and may be read */
+    _Atomic size_t n_left_out;   /* models of the configuration that have no entry: models.*.optional */
     _Atomic bool load_failed;
 };
 

@@ -33,6 +33,14 @@ static void put_type(struct buf *out, const struct llm_model *model)
     if (type != HEARTH_MODEL_CHAT) put_row(out, "pooling", hearth_pooling_name(embedding_pooling(&automatic, model)));
 }
 
+int hearth_model_check(const char *path, hearth_error *error)
+{
+    hearth_error own;
+    if (error == NULL) error = &own;
+    llm_init();
+    return llm_file_check(path, error);
+}
+
 char *hearth_model_report(const char *path, hearth_error *error)
 {
     llm_init();

@@ -250,6 +250,7 @@ static const char *const elsewhere[] = {
     "models.*.path",
     "models.*.ignore_integrity_check", /* test_integrity.c */
     "models.*.load",                   /* test_model_manager.c, as the next */
+    "models.*.optional",
     "models.*.idle_unload",
     "models.*.mmproj", /* test_media.c, as the next */
     "models.*.media_cache_mb",

@@ -678,6 +678,49 @@ static void a_file_that_is_no_model_is_refused_at_the_start(void **state)
 }
 
 /* hearth_close() at any moment of a load. */
+static void an_optional_model_that_cannot_be_read_is_left_out(void **state)
+{
+    (void)state;
+    struct scene s;
+    struct caller caller;
+    hearth_error error;
+    char *path = copy_of_demo();
+    hearth_config *config = three_models(NULL);
+    spoil(path);
+    set(config, "models.a.path", path);
+    set(config, "models.a.optional", "true");
+    set(config, "models.c.optional", "true");
+    set(config, "server.any_model_name", "true");
+    begin(&s, config);
+    assert_int_equal(atomic_load(&s.instance->n_entries), 2);
+    assert_string_equal(s.instance->entries[0].config->name, "b");
+    assert_string_equal(s.instance->entries[1].config->name, "c");
+    assert_int_equal(hearth_find_model(s.instance, "a", &error), HEARTH_UNAVAILABLE);
+    assert_string_equal(error.message, "the model could not be loaded");
+    assert_int_equal(hearth_find_model(s.instance, "c", &error), 1);
+    use(&s, &caller, 1);
+    finish(&s, &caller, 1);
+    assert_int_equal(unlink(path), 0);
+    free(path);
+}
+
+static void a_model_that_is_loaded_at_the_start_is_not_optional(void **state)
+{
+    (void)state;
+    struct scene s;
+    hearth_error error;
+    char *path = copy_of_demo();
+    hearth_config *config = three_models(NULL);
+    spoil(path);
+    set(config, "models.a.path", path);
+    set(config, "models.a.optional", "true");
+    s.instance = open_at(config, &s.clock);
+    assert_true(hearth_load(s.instance, NULL, NULL, &error) < 0);
+    finish(&s, NULL, 0);
+    assert_int_equal(unlink(path), 0);
+    free(path);
+}
+
 static void the_end_may_come_in_the_middle_of_a_load(void **state)
 {
     (void)state;
@@ -760,6 +803,8 @@ int main(void)
         cmocka_unit_test(what_can_never_have_room_is_refused_at_the_start),
         cmocka_unit_test(a_load_that_fails_is_told_and_tried_again_with_the_next_request),
         cmocka_unit_test(a_file_that_is_no_model_is_refused_at_the_start),
+        cmocka_unit_test(an_optional_model_that_cannot_be_read_is_left_out),
+        cmocka_unit_test(a_model_that_is_loaded_at_the_start_is_not_optional),
         cmocka_unit_test(the_end_may_come_in_the_middle_of_a_load),
         cmocka_unit_test(models_are_looked_at_while_they_are_loaded_and_unloaded),
     };
