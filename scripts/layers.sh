@@ -16,7 +16,8 @@ allowed() {
         embed) echo base llm ;;
         lib) echo base config llm chat media store engine embed ;;
         serve) echo base http ;;
-        cli) echo base serve ;;
+        pull) echo base ;;
+        cli) echo base serve pull ;;
         *) return 1 ;;
     esac
 }

@@ -81,6 +81,10 @@ static int take_operand(const struct args_spec *spec, const char *value, hearth_
 {
     if (!spec->operand)
         return error_set(error, HEARTH_INVALID, "unexpected argument '%s'; see %s --help", value, spec->command);
+    if (*spec->operand_value && spec->second && !*spec->second_value) {
+        *spec->second_value = value;
+        return 0;
+    }
     if (*spec->operand_value)
         return error_set(error, HEARTH_INVALID, "one %s is enough: '%s' is one too many", spec->operand, value);
     *spec->operand_value = value;
@@ -120,6 +124,7 @@ static void print_help(const struct args_spec *spec)
 {
     printf("Usage: %s%s", spec->command, spec->n_options > 0 ? " [options]" : "");
     if (spec->operand) printf(spec->operand_is_optional ? " [%s]" : " %s", spec->operand);
+    if (spec->second) printf(" [%s]", spec->second);
     printf("\n\n%s\n", spec->about);
     if (spec->n_options > 0) printf("\nOptions:\n");
     for (size_t i = 0; i < spec->n_options; i++) {

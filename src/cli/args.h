@@ -37,6 +37,8 @@ struct args_spec {
     const char *operand; /* the name of the one operand in the help; NULL: there is none */
     const char **operand_value;
     bool operand_is_optional;
+    const char *second; /* the name of an operand that may follow it; NULL: none may */
+    const char **second_value;
     const char *examples; /* for the help, whole lines */
 };
 

@@ -1,5 +1,8 @@
-/* hearth chat: a conversation in the terminal, or one question as an argument or through a pipe, with a model in this
- * process or on a server. Main thread only; what other threads say comes through the backend (cli/chat/backend.h). */
+/* hearth chat, and what of hearth run is the same: a conversation in the terminal, or one question as an argument or
+ * through a pipe, with a model in this process or on a server. Main thread only; what other threads say comes through
+ * the backend (cli/chat/backend.h). */
+#include "cli/chat_command.h"
+
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -93,12 +96,6 @@ static int answer_terminal(struct chat *chat)
 
 /* ---- The command ---- */
 
-struct chat_options {
-    const char *model, *system, *prompt;
-    const char *server, *timeout; /* server: its URL; NULL: the model is in this process */
-    bool no_history;
-};
-
 /* Seconds that a server may be silent. hearth sends something every 5 seconds once a request has a slot. */
 #define SILENCE_DEFAULT "300"
 #define SILENCE_MOST    86400
@@ -154,14 +151,18 @@ static int run_chat(const char *command, const hearth_config *config, const stru
     return status;
 }
 
+int chat_command_run(const char *command, const hearth_config *config, const struct chat_options *options)
+{
+    hearth_log_open(NULL, hearth_config_get(config, "server.log_level"), "text", NULL);
+    return run_chat(command, config, options);
+}
+
 static int run_local(const char *command, struct setup *setup, const struct chat_options *options)
 {
     int status;
     if (options->model != NULL) args_append(&setup->models, options->model);
     hearth_config *config = setup_open(command, setup, &status);
-    if (config == NULL) return status;
-    hearth_log_open(NULL, hearth_config_get(config, "server.log_level"), "text", NULL);
-    status = run_chat(command, config, options);
+    if (config != NULL) status = chat_command_run(command, config, options);
     hearth_config_free(config);
     return status;
 }
@@ -191,7 +192,7 @@ int command_chat(int argc, char **argv)
     struct setup setup = {.log_level = "error"};
     const struct args_option options[] = {
         setup_option_config(&setup),
-        {"model", "PATH|NAME", "a model file, or a model of the configuration or of the server", .text = &chat.model},
+        {"model", "PATH|NAME", "a file, a configured or pulled model, or one of the server", .text = &chat.model},
         {"server", "URL", "talk to a model of this server, in place of one in this process", .text = &chat.server},
         {"timeout", "S", "seconds that the server may be silent (" SILENCE_DEFAULT ")", .text = &chat.timeout},
         {"mmproj", "FILE", "projection file for images or sound, of the only model", .text = &setup.mmproj},

@@ -23,6 +23,10 @@ int command_dispatch(const struct command_group *group, int argc, char **argv);
 
 int command_serve(int argc, char **argv);
 int command_chat(int argc, char **argv);
+int command_run(int argc, char **argv);
+int command_pull(int argc, char **argv);
+int command_models(int argc, char **argv);
+int command_rm(int argc, char **argv);
 int command_launch(int argc, char **argv);
 int command_ps(int argc, char **argv);
 int command_stop(int argc, char **argv);

@@ -117,10 +117,10 @@ static int serve(const char *command, const hearth_config *config)
 
 int command_serve(int argc, char **argv)
 {
-    struct setup setup = {0};
+    struct setup setup = {.adds_pulled = true};
     const struct args_option options[] = {
         setup_option_config(&setup),
-        {"model", "PATH|NAME", "a model file, or a model of the configuration; only these load", .list = &setup.models},
+        {"model", "PATH|NAME", "a file, a configured or a pulled model; only these load", .list = &setup.models},
         {"mmproj", "FILE", "projection file for images or sound, of the only model", .text = &setup.mmproj},
         {"host", "H", "address to listen on (127.0.0.1)", .text = &setup.host},
         {"port", "P", "port to listen on (8080); 0: any free one", .text = &setup.port},
@@ -130,7 +130,9 @@ int command_serve(int argc, char **argv)
     };
     const struct args_spec spec = {
         .command = "hearth serve",
-        .about = "Serves models over HTTP until SIGTERM or SIGINT. Without --config and --model: the demo model.",
+        .about =
+            "Serves models over HTTP until SIGTERM or SIGINT. Without --config and --model: the demo model. Without\n"
+            "--model also those that hearth pull fetched, each loaded with the first request for it.",
         .options = options,
         .n_options = sizeof options / sizeof *options,
         .examples = "  hearth serve\n"

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/utf8.h"
+#include "cli/pulled.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -100,14 +101,23 @@ static int refuse_model(const hearth_config *config, const char *word, hearth_er
                     hearth_config_model(config, 0));
 }
 
-/* A word is the name of a declared model, or else the path of a file. Returns the model's name; the caller frees it. */
+/* Whether the model was pulled and could be declared. */
+static bool declare_pulled(hearth_config *config, const char *word, hearth_error *error)
+{
+    struct pull_model model;
+    if (!pulled_find(config, word, &model)) return refuse_model(config, word, error) == 0;
+    const int status = pulled_declare(config, &model, error);
+    pull_model_release(&model);
+    return status == 0;
+}
+
+/* A word is the name of a declared model, or else the path of a file, or the name of a pulled model. Returns the
+ * model's name; the caller frees it. */
 static char *choose_model(hearth_config *config, const char *word, hearth_error *error)
 {
     if (is_declared(config, word)) return mem_strdup(word);
-    if (!strchr(word, '/') && access(word, F_OK) != 0) {
-        refuse_model(config, word, error);
-        return NULL;
-    }
+    if (!strchr(word, '/') && access(word, F_OK) != 0)
+        return declare_pulled(config, word, error) ? mem_strdup(word) : NULL;
     return declare(config, word, error) == 0 ? name_of_file(word) : NULL;
 }
 
@@ -166,38 +176,66 @@ static int set_listen(hearth_config *config, const struct setup *setup, hearth_e
     return status;
 }
 
-/* A key without a section's name belongs to the model, where there is exactly one. */
-static char *full_key(const hearth_config *config, const char *key)
+/* The name of the model that is alone in the configuration, which the caller frees; NULL: there are others, or none. */
+static char *only_model(const hearth_config *config)
 {
-    static const char *const sections[] = {"server.", "cache.", "models."};
-    bool whole = !hearth_config_model(config, 0) || hearth_config_model(config, 1);
-    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
-        whole = whole || strncmp(key, sections[i], strlen(sections[i])) == 0;
-    return whole ? mem_strdup(key) : mem_format("models.%s.%s", hearth_config_model(config, 0), key);
+    return hearth_config_model(config, 1) ? NULL : mem_strdup(hearth_config_model(config, 0));
 }
 
-static int set_word(hearth_config *config, const char *word, hearth_error *error)
+/* A key without a section's name belongs to the only model. */
+static char *full_key(const char *only, const char *key)
+{
+    static const char *const sections[] = {"server.", "cache.", "models."};
+    bool whole = !only;
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
+        whole = whole || strncmp(key, sections[i], strlen(sections[i])) == 0;
+    return whole ? mem_strdup(key) : mem_format("models.%s.%s", only, key);
+}
+
+static int set_word(hearth_config *config, const char *only, const char *word, hearth_error *error)
 {
     const char *equals = strchr(word, '=');
     if (!equals || equals == word) return error_at(error, HEARTH_INVALID, "set", "--set %s: write KEY=VALUE", word);
     char *given = mem_strndup(word, (size_t)(equals - word));
-    char *key = full_key(config, given);
+    char *key = full_key(only, given);
     const int status = hearth_config_set(config, key, equals + 1, error);
     free(key);
     free(given);
     return status;
 }
 
-static int set_mmproj(hearth_config *config, const char *path, hearth_error *error)
+static int set_mmproj(hearth_config *config, const char *only, const char *path, hearth_error *error)
 {
     if (!path) return 0;
-    if (!hearth_config_model(config, 0) || hearth_config_model(config, 1))
+    if (!only)
         return error_at(error, HEARTH_INVALID, "mmproj",
                         "--mmproj %s: for one model, and there are several: set models.NAME.mmproj", path);
-    char *key = full_key(config, "mmproj");
+    char *key = full_key(only, "mmproj");
     const int status = hearth_config_set(config, key, path, error);
     free(key);
     return status;
+}
+
+static bool is_server_key(const char *word)
+{
+    return strncmp(word, "server.", strlen("server.")) == 0;
+}
+
+/* The keys of --set, either those of the server, which say where pulled models are, or the others. */
+static int set_words(hearth_config *config, const struct setup *setup, const char *only, bool of_server,
+                     hearth_error *error)
+{
+    int status = 0;
+    for (size_t i = 0; i < setup->sets.len && status == 0; i++)
+        if (is_server_key(setup->sets.v[i]) == of_server) status = set_word(config, only, setup->sets.v[i], error);
+    return status;
+}
+
+/* Pulled models come last: what is meant for the only model is not meant for them. */
+static int add_pulled(hearth_config *config, const struct setup *setup, hearth_error *error)
+{
+    const bool wanted = strcmp(hearth_config_get(config, "server.serve_pulled"), "true") == 0;
+    return setup->adds_pulled && wanted && setup->models.len == 0 ? pulled_declare_all(config, error) : 0;
 }
 
 static int set_text(hearth_config *config, const char *key, const char *value, hearth_error *error)
@@ -208,12 +246,16 @@ static int set_text(hearth_config *config, const char *key, const char *value, h
 static int apply(hearth_config *config, const struct setup *setup, hearth_error *error)
 {
     int status = setup->config || setup->models.len > 0 || setup->keys_only ? 0 : declare_demo(config, error);
-    if (status == 0) status = choose_models(config, &setup->models, error);
-    if (status == 0) status = set_mmproj(config, setup->mmproj, error);
     if (status == 0) status = set_listen(config, setup, error);
     if (status == 0) status = set_text(config, "server.log_level", setup->log_level, error);
     if (status == 0) status = set_text(config, "server.log_format", setup->log_format, error);
-    for (size_t i = 0; i < setup->sets.len && status == 0; i++) status = set_word(config, setup->sets.v[i], error);
+    if (status == 0) status = set_words(config, setup, NULL, true, error);
+    if (status == 0) status = choose_models(config, &setup->models, error);
+    char *only = only_model(config);
+    if (status == 0) status = set_mmproj(config, only, setup->mmproj, error);
+    if (status == 0) status = add_pulled(config, setup, error);
+    if (status == 0) status = set_words(config, setup, only, false, error);
+    free(only);
     return status;
 }
 

@@ -8,12 +8,13 @@
 
 struct setup {
     const char *config;      /* file; NULL: none */
-    struct args_list models; /* paths, or names of models of the file: only these are loaded */
+    struct args_list models; /* paths, or names of models of the file or of pulled ones: only these are loaded */
     const char *mmproj;      /* projection file of the only model; NULL: none */
     const char *host, *port; /* replace those of server.listen's first address */
     const char *log_level, *log_format;
     struct args_list sets; /* KEY=VALUE, applied last */
     bool keys_only;        /* the command needs no model: none is declared or checked */
+    bool adds_pulled;      /* without `models`, those of the models folder are declared as well */
 };
 
 /* The rows of the options that several commands share. */

@@ -130,6 +130,22 @@ static void the_operand_must_be_given_exactly_once(void **state)
     REFUSE(f, "one PATH is enough: 'two' is one too many", "one", "two");
 }
 
+static void a_second_operand_may_follow(void **state)
+{
+    struct fixture *f = fixture(state);
+    const char *second = NULL;
+    f->spec.second = "WORDS";
+    f->spec.second_value = &second;
+    PARSE(f, "a", "--port", "5");
+    assert_null(second);
+    f->path = NULL;
+    PARSE(f, "a", "--port", "5", "b c");
+    assert_string_equal(f->path, "a");
+    assert_string_equal(second, "b c");
+    f->path = second = NULL;
+    REFUSE(f, "one PATH is enough: 'd' is one too many", "a", "b", "d");
+}
+
 static void an_optional_operand_may_be_left_out(void **state)
 {
     struct fixture *f = fixture(state);
@@ -204,6 +220,7 @@ int main(void)
         TEST(an_unknown_option_is_told_the_nearest_one),
         TEST(a_missing_value_is_named),
         TEST(the_operand_must_be_given_exactly_once),
+        TEST(a_second_operand_may_follow),
         TEST(an_optional_operand_may_be_left_out),
         TEST(a_command_without_operand_refuses_one),
         TEST(help_is_given_whatever_else_is_wrong),

@@ -1,0 +1,317 @@
+/* hearth pull, models, rm and run: models by reference, in the models folder. Main thread. */
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/utf8.h"
+#include "cli/args.h"
+#include "cli/chat_command.h"
+#include "cli/command.h"
+#include "cli/pulled.h"
+#include "cli/pulling.h"
+#include "cli/setup.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define REFERENCES                                                                                                     \
+    "REF is a repository of Hugging Face, hf:OWNER/REPO or hf:OWNER/REPO:QUANT, a URL or a path that ends in .gguf, "  \
+    "or\n"                                                                                                             \
+    "a short name (~/.config/hearth/names has a line for each, NAME REF)."
+
+static int status_of(const hearth_error *error)
+{
+    return error->code == HEARTH_INVALID ? EXIT_USAGE : EXIT_FAILED;
+}
+
+static void print_visible(const char *text)
+{
+    struct buf shown = {0};
+    utf8_put_visible(&shown, text, strlen(text), false);
+    fputs(buf_text(&shown), stdout);
+    buf_release(&shown);
+}
+
+/* ---- pull ---- */
+
+static void print_pulled(const struct pull_model *model)
+{
+    struct buf size = {0};
+    pulling_put_size(&size, pull_model_bytes(model));
+    printf("%s: %zu %s, %s\n  hearth chat --model %s\n  hearth serve\n", model->name, model->n_files,
+           model->n_files == 1 ? "file" : "files", size.v, model->name);
+    buf_release(&size);
+}
+
+static int pull_and_print(const char *command, const struct pulling *pulling, const hearth_config *config,
+                          const char *text)
+{
+    struct pull_reference reference;
+    struct pull_model model = {0};
+    hearth_error error;
+    hearth_log_open(NULL, "error", "text", NULL);
+    int rc = pulling_read(text, &reference, &error);
+    if (rc == HEARTH_OK) rc = pulling_get(pulling, config, &reference, &model, &error);
+    pull_reference_release(&reference);
+    if (rc != HEARTH_OK) return args_fail(command, &error, status_of(&error));
+    print_pulled(&model);
+    pull_model_release(&model);
+    return EXIT_FINE;
+}
+
+int command_pull(int argc, char **argv)
+{
+    const char *text = NULL;
+    struct setup setup = {.keys_only = true};
+    struct pulling pulling = {0};
+    const struct args_option options[] = {PULLING_OPTIONS(&pulling), setup_option_config(&setup),
+                                          setup_option_set(&setup)};
+    const struct args_spec spec = {
+        .command = "hearth pull",
+        .about = "Fetches a model, all its parts and its projector, into the models folder (HEARTH_MODELS, else\n"
+                 "~/.local/share/hearth/models), where serve, chat and run find it by its name.\n\n" REFERENCES "\n\n"
+                 "A pull that was interrupted goes on where it was. HF_TOKEN is the token for repositories that want\n"
+                 "one, HF_ENDPOINT a mirror; https_proxy and no_proxy are minded.",
+        .options = options,
+        .n_options = sizeof options / sizeof *options,
+        .operand = "REF",
+        .operand_value = &text,
+        .examples = "  hearth pull hf:Qwen/Qwen3-8B-GGUF:Q4_K_M\n"
+                    "  hearth pull https://example.org/models/tiny.gguf --name tiny\n",
+    };
+    int status;
+    if (args_read(&spec, argc, argv, &status)) {
+        hearth_config *config = setup_open(spec.command, &setup, &status);
+        if (config) status = pull_and_print(spec.command, &pulling, config, text);
+        hearth_config_free(config);
+    }
+    setup_release(&setup);
+    return status;
+}
+
+/* ---- models, rm ---- */
+
+/* A command over the models folder, whose path is given. */
+struct folder_action {
+    struct args_spec spec;
+    bool has_json;
+    int (*run)(const char *command, const char *folder, const char *name, bool as_json);
+};
+
+static int act(const struct folder_action *action, int argc, char **argv)
+{
+    const char *name = NULL;
+    bool as_json = false;
+    struct setup setup = {.keys_only = true};
+    const struct args_option options[] = {setup_option_config(&setup),
+                                          setup_option_set(&setup),
+                                          {"json", NULL, "as JSON, for programs", .flag = &as_json}};
+    struct args_spec spec = action->spec;
+    spec.options = options;
+    spec.n_options = action->has_json ? 3 : 2;
+    if (spec.operand != NULL) spec.operand_value = &name;
+    int status;
+    if (args_read(&spec, argc, argv, &status)) {
+        hearth_error error;
+        hearth_config *config = setup_open(spec.command, &setup, &status);
+        char *folder = config ? pulled_folder(config, &error) : NULL;
+        if (folder)
+            status = action->run(spec.command, folder, name, as_json);
+        else if (config)
+            status = args_fail(spec.command, &error, EXIT_FAILED);
+        free(folder);
+        hearth_config_free(config);
+    }
+    setup_release(&setup);
+    return status;
+}
+
+static void print_row(void *ud, const struct pull_model *model)
+{
+    size_t *n = ud;
+    char day[32] = "";
+    struct tm tm;
+    struct buf size = {0};
+    const time_t seconds = (time_t)(model->pulled_ms / 1000);
+    if (localtime_r(&seconds, &tm)) strftime(day, sizeof day, "%Y-%m-%d", &tm);
+    pulling_put_size(&size, pull_model_bytes(model));
+    if ((*n)++ == 0) printf("%-40s  %10s  %-10s  %s\n", "name", "size", "pulled", "from");
+    printf("%-40s  %10s  %-10s  ", model->name, size.v, day);
+    print_visible(model->reference);
+    printf("\n");
+    buf_release(&size);
+}
+
+struct json_list {
+    const char *folder;
+    json_t *models;
+};
+
+static void add_json(void *ud, const struct pull_model *model)
+{
+    const struct json_list *list = ud;
+    json_t *files = json_array();
+    for (size_t i = 0; i < model->n_files; i++) {
+        const struct pull_stored *file = &model->files[i];
+        char *path = pull_file_path(list->folder, model->name, file->name);
+        json_array_append_new(files, json_pack("{s:s, s:I, s:s, s:b}", "path", path, "size", (json_int_t)file->size,
+                                               "sha256", file->sha, "projector", (int)file->is_projector));
+        free(path);
+    }
+    json_array_append_new(list->models, json_pack("{s:s, s:s, s:I, s:I, s:o}", "name", model->name, "reference",
+                                                  model->reference, "size", (json_int_t)pull_model_bytes(model),
+                                                  "pulled_ms", (json_int_t)model->pulled_ms, "files", files));
+}
+
+static void print_fault(void *ud, const char *name, const char *why)
+{
+    (void)ud;
+    fprintf(stderr, "hearth models: %s: %s\n", name, why);
+}
+
+static int run_models(const char *command, const char *folder, const char *name, bool as_json)
+{
+    (void)name;
+    size_t n = 0;
+    hearth_error error;
+    struct json_list list = {folder, json_array()};
+    const struct pull_visitor rows = {print_row, print_fault, &n}, objects = {add_json, print_fault, &list};
+    int rc = pull_folder_list(folder, as_json ? &objects : &rows, &error);
+    if (rc == HEARTH_OK && as_json) {
+        json_dumpf(list.models, stdout, JSON_INDENT(2));
+        printf("\n");
+    }
+    if (rc == HEARTH_OK && !as_json && n == 0) printf("no models in %s: hearth pull REF fetches one\n", folder);
+    json_decref(list.models);
+    return rc == HEARTH_OK ? EXIT_FINE : args_fail(command, &error, EXIT_FAILED);
+}
+
+int command_models(int argc, char **argv)
+{
+    static const struct folder_action action = {
+        .spec = {.command = "hearth models",
+                 .about = "Lists the models that hearth pull fetched: name, size, day, and what they were pulled from.",
+                 .examples = "  hearth models\n"
+                             "  hearth models --json\n"},
+        .has_json = true,
+        .run = run_models,
+    };
+    return act(&action, argc, argv);
+}
+
+static int run_rm(const char *command, const char *folder, const char *name, bool as_json)
+{
+    (void)as_json;
+    hearth_error error;
+    int rc = pull_folder_remove(folder, name, &error);
+    if (rc != HEARTH_OK) return args_fail(command, &error, status_of(&error));
+    printf("removed %s\n", name);
+    return EXIT_FINE;
+}
+
+int command_rm(int argc, char **argv)
+{
+    static const struct folder_action action = {
+        .spec = {.command = "hearth rm",
+                 .about =
+                     "Removes a pulled model from the models folder: its own files and no others. A server that has\n"
+                     "it loaded goes on with it.",
+                 .operand = "NAME",
+                 .examples = "  hearth rm Qwen3-8B-Q4_K_M\n"},
+        .run = run_rm,
+    };
+    return act(&action, argc, argv);
+}
+
+/* ---- run ---- */
+
+struct run_options {
+    struct pulling pulling;
+    struct setup setup;
+    struct chat_options chat;
+    const char *text; /* the reference */
+};
+
+/* A configuration for the models folder's sake: that of the command, without its models. */
+static hearth_config *open_keys(const char *command, const struct setup *setup, int *status)
+{
+    struct setup keys = {.config = setup->config, .keys_only = true};
+    for (size_t i = 0; i < setup->sets.len; i++)
+        if (strncmp(setup->sets.v[i], "server.", strlen("server.")) == 0) args_append(&keys.sets, setup->sets.v[i]);
+    hearth_config *config = setup_open(command, &keys, status);
+    setup_release(&keys);
+    return config;
+}
+
+/* The model that the reference means, which is pulled unless it is there: its name, or a file's path, for --model. */
+static int find_or_pull(const struct run_options *run, const hearth_config *config, char **model, hearth_error *error)
+{
+    struct pull_reference reference = {0};
+    struct pull_model found = {0};
+    hearth_error none;
+    char *folder = pulled_folder(config, error);
+    if (folder == NULL) return (int)error->code;
+    int rc = pull_folder_find(folder, run->text, NULL, &found, &none) == HEARTH_OK
+                 ? HEARTH_OK
+                 : pulling_read(run->text, &reference, error);
+    bool is_file = rc == HEARTH_OK && found.name == NULL && reference.kind == PULL_FILE;
+    if (rc == HEARTH_OK && found.name == NULL && !is_file &&
+        pull_folder_find(folder, NULL, reference.text, &found, &none) != HEARTH_OK)
+        rc = pulling_get(&run->pulling, config, &reference, &found, error);
+    if (rc == HEARTH_OK) *model = mem_strdup(is_file ? reference.place : found.name);
+    pull_reference_release(&reference);
+    pull_model_release(&found);
+    free(folder);
+    return rc;
+}
+
+static int run_model(const char *command, struct run_options *run)
+{
+    char *model = NULL;
+    int status;
+    hearth_error error;
+    hearth_config *config = open_keys(command, &run->setup, &status);
+    if (config == NULL) return status;
+    hearth_log_open(NULL, "error", "text", NULL);
+    int rc = find_or_pull(run, config, &model, &error);
+    hearth_config_free(config);
+    if (rc != HEARTH_OK) return args_fail(command, &error, status_of(&error));
+    args_append(&run->setup.models, model);
+    config = setup_open(command, &run->setup, &status);
+    if (config) status = chat_command_run(command, config, &run->chat);
+    hearth_config_free(config);
+    free(model);
+    return status;
+}
+
+int command_run(int argc, char **argv)
+{
+    struct run_options run = {.setup = {.log_level = "error"}};
+    const struct args_option options[] = {
+        {"system", "TEXT", "system prompt", .text = &run.chat.system},
+        {"no-history", NULL, "what is typed is not kept for the next time", .flag = &run.chat.no_history},
+        PULLING_OPTIONS(&run.pulling),
+        setup_option_config(&run.setup),
+        setup_option_set(&run.setup),
+        setup_option_log_level(&run.setup),
+    };
+    const struct args_spec spec = {
+        .command = "hearth run",
+        .about =
+            "Talks to a model, which is pulled first if it is not there: hearth pull, then hearth chat. With PROMPT\n"
+            "it answers that and ends.\n\n" REFERENCES " The name of a model that was pulled will do.",
+        .options = options,
+        .n_options = sizeof options / sizeof *options,
+        .operand = "REF",
+        .operand_value = &run.text,
+        .second = "PROMPT",
+        .second_value = &run.chat.prompt,
+        .examples = "  hearth run hf:Qwen/Qwen3-8B-GGUF:Q4_K_M\n"
+                    "  hearth run Qwen3-8B-Q4_K_M 'Who are you?'\n",
+    };
+    int status;
+    if (args_read(&spec, argc, argv, &status)) status = run_model(spec.command, &run);
+    setup_release(&run.setup);
+    return status;
+}

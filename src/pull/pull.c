@@ -1,0 +1,333 @@
+/* Pulling: from a reference to a list of files, from there to the models folder: see pull.h. */
+#include "pull/pull.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PAGE_MOST  ((size_t)16 << 20) /* bytes of a page of a list */
+#define PAGES_MOST 50
+
+/* A pull: the files that it wants, then those that it has. */
+struct pull {
+    const struct pull_reference *reference;
+    const struct pull_options *options;
+    struct pull_how how;
+    struct pull_url endpoint;
+    struct pull_file *files;
+    size_t n_files;
+    char *name;
+    struct pull_place place;
+    struct pull_model former, model; /* as the manifest was, and will be */
+};
+
+/* ---- Which files ---- */
+
+/* Takes the source. */
+static struct pull_file *add_file(struct pull *p, const char *name, char *source)
+{
+    p->files = mem_grow(p->files, p->n_files + 1, sizeof *p->files);
+    struct pull_file *file = &p->files[p->n_files++];
+    *file = (struct pull_file){.name = mem_strdup(name), .source = source, .size = -1};
+    return file;
+}
+
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash == NULL ? path : slash + 1;
+}
+
+/* A page of a list, as it comes. */
+static bool take_page(struct pull_request *request, const char *bytes, size_t len)
+{
+    struct buf *page = request->ud;
+    if (page->len + len > PAGE_MOST) {
+        error_set(&request->error, HEARTH_IO, "%s sends a list of files that is too long", request->at.origin);
+        return false;
+    }
+    buf_append(page, bytes, len);
+    return true;
+}
+
+/* Where the list goes on; NULL: nowhere. A page of another origin's is none of this list. */
+static char *next_page(const struct pull *p, const struct pull_request *request)
+{
+    struct pull_url next = {0};
+    hearth_error error;
+    bool good = request->head.next != NULL && pull_url_read(request->head.next, &next, &error) == HEARTH_OK &&
+                strcmp(next.origin, p->endpoint.origin) == 0;
+    char *text = good ? mem_strdup(next.text) : NULL;
+    pull_url_release(&next);
+    return text;
+}
+
+static int list_files(struct pull *p, struct pull_listing *listing, hearth_error *error)
+{
+    struct buf page = {0};
+    char *url = mem_format("%s/api/models/%s/%s/tree/main?recursive=1", p->endpoint.text, p->reference->owner,
+                           p->reference->repo);
+    int rc = HEARTH_OK;
+    for (int i = 0; url != NULL && rc == HEARTH_OK && i < PAGES_MOST; i++) {
+        struct pull_request request = {.web = &p->how.web, .url = url, .take = take_page, .ud = &page};
+        buf_clear(&page);
+        rc = pull_web_get(&request, error);
+        if (rc == HEARTH_OK) rc = pull_listing_add(listing, buf_text(&page), page.len, error);
+        char *next = next_page(p, &request);
+        pull_request_release(&request);
+        free(url);
+        url = next;
+    }
+    free(url);
+    buf_release(&page);
+    return rc;
+}
+
+static void add_entry(struct pull *p, const struct pull_entry *entry, bool is_projector)
+{
+    struct buf url = {0};
+    buf_printf(&url, "%s/%s/%s/resolve/main/", p->endpoint.text, p->reference->owner, p->reference->repo);
+    pull_url_put_path(&url, entry->path);
+    struct pull_file *file = add_file(p, base_of(entry->path), buf_take(&url));
+    file->is_projector = is_projector;
+    file->is_listed = entry->size > 0;
+    file->size = entry->size;
+    file->has_sha = entry->has_sha;
+    memcpy(file->sha, entry->sha, sizeof file->sha);
+}
+
+static int plan_repository(struct pull *p, hearth_error *error)
+{
+    struct pull_listing listing = {0};
+    struct pull_choice choice = {0};
+    int rc = list_files(p, &listing, error);
+    if (rc == HEARTH_OK) rc = pull_choose(&listing, p->reference->quant, &choice, error);
+    if (rc != HEARTH_OK) error_prefix(error, "%s/%s: ", p->reference->owner, p->reference->repo);
+    for (size_t i = 0; i < choice.n && rc == HEARTH_OK; i++)
+        add_entry(p, choice.v[i], choice.has_projector && i + 1 == choice.n);
+    pull_choice_release(&choice);
+    pull_listing_release(&listing);
+    return rc;
+}
+
+/* One file, or all shards of which it is one. */
+static int plan_url(struct pull *p, hearth_error *error)
+{
+    struct buf first = {0};
+    struct pull_shard shard;
+    (void)error;
+    pull_url_put_file(&first, p->reference->place);
+    bool is_shard = pull_shard_read(first.v, &shard);
+    for (int i = 1; i <= (is_shard ? shard.count : 1); i++) {
+        char *name = is_shard ? pull_shard_name(first.v, &shard, i) : mem_strdup(first.v);
+        add_file(p, name, is_shard ? pull_url_with_file(p->reference->place, name) : mem_strdup(p->reference->place));
+        free(name);
+    }
+    buf_release(&first);
+    return HEARTH_OK;
+}
+
+static int plan_local(struct pull *p, hearth_error *error)
+{
+    const char *path = p->reference->place;
+    struct pull_shard shard;
+    (void)error;
+    bool is_shard = pull_shard_read(path, &shard);
+    for (int i = 1; i <= (is_shard ? shard.count : 1); i++) {
+        char *one = is_shard ? pull_shard_name(path, &shard, i) : mem_strdup(path);
+        add_file(p, base_of(one), one)->is_local = true;
+    }
+    return HEARTH_OK;
+}
+
+/* Names come from strangers. */
+static int check_names(const struct pull *p, hearth_error *error)
+{
+    int rc = pull_check_model_name(p->name, error);
+    for (size_t i = 0; i < p->n_files && rc == HEARTH_OK; i++) {
+        rc = pull_check_file_name(p->files[i].name, error);
+        for (size_t k = 0; k < i && rc == HEARTH_OK; k++)
+            if (strcmp(p->files[i].name, p->files[k].name) == 0)
+                rc = error_set(error, HEARTH_INVALID, "the model has two files of one name, %s", p->files[i].name);
+    }
+    return rc;
+}
+
+static char *name_of(const struct pull *p)
+{
+    char *name = p->options->name != NULL ? mem_strdup(p->options->name) : pull_model_name(p->files[0].name);
+    for (char *c = name; p->options->name == NULL && *c != '\0'; c++)
+        if (*c == ' ') *c = '-';
+    return name;
+}
+
+static int plan(struct pull *p, hearth_error *error)
+{
+    static int (*const plans[])(struct pull *, hearth_error *) = {
+        [PULL_REPOSITORY] = plan_repository, [PULL_URL] = plan_url, [PULL_FILE] = plan_local};
+    int rc = plans[p->reference->kind](p, error);
+    if (rc != HEARTH_OK) return rc;
+    p->name = name_of(p);
+    p->how.n_files = p->n_files;
+    return check_names(p, error);
+}
+
+/* ---- What is there ---- */
+
+/* Quantisations of one repository have names of their own: what has the same name is the same file. */
+static bool is_same_source(const char *a, const char *b)
+{
+    size_t repo = strncmp(a, "hf:", 3) == 0 ? 3 + strcspn(a + 3, ":") : 0;
+    return strcmp(a, b) == 0 || (repo > 0 && strncmp(a, b, repo) == 0 && (b[repo] == '\0' || b[repo] == ':'));
+}
+
+static int read_former(struct pull *p, hearth_error *error)
+{
+    int rc = pull_place_read(&p->place, p->name, &p->former, error);
+    if (rc != HEARTH_OK) return HEARTH_OK; /* there is none, or it is damaged and is written anew */
+    if (is_same_source(p->former.reference, p->reference->text)) return HEARTH_OK;
+    return error_set(error, HEARTH_INVALID,
+                     "there is a model %s already, pulled from %s: choose another name with --name", p->name,
+                     p->former.reference);
+}
+
+/* The same file as it was pulled before; NULL: there is none, or it may be another one. */
+static const struct pull_stored *find_current(const struct pull *p, const struct pull_file *file)
+{
+    char hex[2 * SHA256_BYTES + 1];
+    struct stat is;
+    if (file->has_sha) sha256_to_hex(file->sha, hex);
+    for (size_t i = 0; i < p->former.n_files; i++) {
+        const struct pull_stored *stored = &p->former.files[i];
+        bool is_there = strcmp(stored->name, file->name) == 0 && stored->size == file->size &&
+                        fstatat(p->place.fd, file->name, &is, AT_SYMLINK_NOFOLLOW) == 0 && is.st_size == file->size;
+        bool by_etag = file->etag != NULL && stored->etag != NULL && strcmp(file->etag, stored->etag) == 0;
+        if (is_there && (file->has_sha ? strcmp(stored->sha, hex) == 0 : by_etag)) return stored;
+    }
+    return NULL;
+}
+
+/* ---- Pulling ---- */
+
+static int probe_files(struct pull *p, hearth_error *error)
+{
+    int rc = HEARTH_OK;
+    int64_t needed = 0;
+    for (size_t i = 0; i < p->n_files && rc == HEARTH_OK; i++) {
+        struct pull_file *file = &p->files[i];
+        if (file->has_sha && find_current(p, file) != NULL) continue;
+        rc = pull_probe(file, &p->how, error);
+        int64_t missing = pull_missing(file, &p->place);
+        if (rc == HEARTH_OK && missing > 0 && find_current(p, file) == NULL) needed += missing;
+    }
+    return rc == HEARTH_OK && needed > 0 ? pull_check_space(p->place.fd, needed, error) : rc;
+}
+
+static int get_file(struct pull *p, size_t i, hearth_error *error)
+{
+    const struct pull_stored *current = find_current(p, &p->files[i]);
+    struct pull_stored stored = {0};
+    int rc = HEARTH_OK;
+    p->how.index = i;
+    if (current != NULL) {
+        stored = *current;
+        stored.name = mem_strdup(current->name);
+        stored.etag = mem_strdup(current->etag);
+    } else {
+        rc = pull_download(&p->files[i], &p->place, &p->how, &stored, error);
+    }
+    if (rc == HEARTH_OK) pull_model_add_file(&p->model, &stored);
+    return rc;
+}
+
+static bool is_kept(const struct pull_model *model, const char *name)
+{
+    for (size_t i = 0; i < model->n_files; i++)
+        if (strcmp(model->files[i].name, name) == 0) return true;
+    return false;
+}
+
+/* Files that the model had before, and has no more. */
+static void remove_former(const struct pull *p)
+{
+    for (size_t i = 0; i < p->former.n_files; i++)
+        if (!is_kept(&p->model, p->former.files[i].name)) unlinkat(p->place.fd, p->former.files[i].name, 0);
+}
+
+static int get_files(struct pull *p, hearth_error *error)
+{
+    int rc = probe_files(p, error);
+    p->model.name = mem_strdup(p->name);
+    p->model.reference = mem_strdup(p->reference->text);
+    p->model.pulled_ms = clock_unix_ms();
+    for (size_t i = 0; i < p->n_files && rc == HEARTH_OK; i++) rc = get_file(p, i, error);
+    if (rc == HEARTH_OK) rc = pull_place_write(&p->place, &p->model, error);
+    if (rc == HEARTH_OK) remove_former(p);
+    return rc;
+}
+
+/* ---- All of it ---- */
+
+/* What could end a header's line is no token. */
+static int read_endpoint(struct pull *p, hearth_error *error)
+{
+    const char *token = p->options->token;
+    size_t len = strlen(p->options->endpoint);
+    while (len > 0 && p->options->endpoint[len - 1] == '/') len--;
+    char *trimmed = mem_strndup(p->options->endpoint, len);
+    int rc = pull_url_read(trimmed, &p->endpoint, error);
+    free(trimmed);
+    if (rc != HEARTH_OK) {
+        error_prefix(error, "HF_ENDPOINT: ");
+        return rc;
+    }
+    for (const char *c = token == NULL ? "" : token; *c != '\0'; c++)
+        if (*c <= ' ' || *c > '~')
+            return error_set(error, HEARTH_INVALID, "HF_TOKEN is no token: it has blanks or other bytes that none has");
+    return HEARTH_OK;
+}
+
+static void release(struct pull *p)
+{
+    for (size_t i = 0; i < p->n_files; i++) pull_file_release(&p->files[i]);
+    free(p->files);
+    free(p->name);
+    pull_url_release(&p->endpoint);
+    pull_place_close(&p->place);
+    pull_model_release(&p->former);
+    pull_model_release(&p->model);
+}
+
+int pull_model(const struct pull_reference *reference, const struct pull_options *options, struct pull_model *model,
+               hearth_error *error)
+{
+    struct pull p = {.reference = reference, .options = options, .place = {.fd = -1, .lock = -1}};
+    int rc = read_endpoint(&p, error);
+    bool has_token = options->token != NULL && options->token[0] != '\0';
+    p.how = (struct pull_how){.web = {.token = has_token ? options->token : NULL,
+                                      .token_origin = p.endpoint.origin,
+                                      .allow_http = options->allow_http,
+                                      .stall_seconds = options->stall_seconds,
+                                      .retries = options->retries},
+                              .connections = options->connections,
+                              .report = options->report,
+                              .ud = options->ud};
+    if (rc == HEARTH_OK) rc = plan(&p, error);
+    if (rc == HEARTH_OK) rc = pull_place_open(options->folder, p.name, &p.place, error);
+    if (rc == HEARTH_OK) rc = read_former(&p, error);
+    if (rc == HEARTH_OK) rc = get_files(&p, error);
+    if (rc == HEARTH_OK) {
+        *model = p.model;
+        p.model = (struct pull_model){0};
+    } else {
+        pull_place_abandon(&p.place);
+    }
+    release(&p);
+    return rc;
+}

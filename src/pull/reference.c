@@ -1,0 +1,193 @@
+/* Parsing references: see reference.h. The file of short names has a line for each, NAME REFERENCE; a word that begins
+ * with # and all that follows it on its line is a comment. */
+#include "pull/reference.h"
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/utf8.h"
+#include "pull/url.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#define PART_MOST   96   /* bytes of an owner or a repository: what Hugging Face allows */
+#define QUANT_MOST  255  /* of a quantisation, or of a file's path */
+#define TEXT_MOST   4096 /* of a reference */
+#define REPO_SYNTAX "write hf:OWNER/REPO or hf:OWNER/REPO:QUANT, as in hf:Qwen/Qwen3-8B-GGUF:Q4_K_M"
+
+static bool begins_with(const char *text, const char *start)
+{
+    return strncasecmp(text, start, strlen(start)) == 0;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t len = strlen(text), tail = strlen(end);
+    return len > tail && strcasecmp(text + len - tail, end) == 0;
+}
+
+/* ---- Repositories ---- */
+
+/* Letters, digits, and in between . _ and - */
+static bool is_part(const char *text, size_t len)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    return len > 0 && len <= PART_MOST && text[0] != '.' && strspn(text, allowed) >= len;
+}
+
+static bool is_quant(const char *text)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+/ ";
+    size_t len = strlen(text);
+    return len > 0 && len <= QUANT_MOST && strspn(text, allowed) == len;
+}
+
+static int read_repository(const char *text, struct pull_reference *reference, hearth_error *error)
+{
+    const char *owner = text + strlen("hf:"), *slash = strchr(owner, '/');
+    const char *repo = slash == NULL ? NULL : slash + 1;
+    size_t repo_len = repo == NULL ? 0 : strcspn(repo, ":");
+    const char *quant = repo == NULL || repo[repo_len] == '\0' ? NULL : repo + repo_len + 1;
+    if (slash == NULL || !is_part(owner, (size_t)(slash - owner)) || !is_part(repo, repo_len))
+        return error_set(error, HEARTH_INVALID, "this names no repository: " REPO_SYNTAX);
+    if (quant != NULL && !is_quant(quant))
+        return error_set(error, HEARTH_INVALID, "what follows the repository is no quantisation: " REPO_SYNTAX);
+    reference->kind = PULL_REPOSITORY;
+    reference->owner = mem_strndup(owner, (size_t)(slash - owner));
+    reference->repo = mem_strndup(repo, repo_len);
+    reference->quant = mem_strdup(quant);
+    return HEARTH_OK;
+}
+
+/* ---- URLs and files ---- */
+
+static int read_url(const char *text, struct pull_reference *reference, hearth_error *error)
+{
+    struct pull_url url = {0};
+    struct buf file = {0};
+    int rc = pull_url_read(text, &url, error);
+    pull_url_release(&url);
+    if (rc != HEARTH_OK) return rc;
+    bool is_model = pull_url_put_file(&file, text) && ends_with(file.v, ".gguf");
+    buf_release(&file);
+    if (!is_model) return error_set(error, HEARTH_INVALID, "the URL names no GGUF file: its path has to end in .gguf");
+    reference->kind = PULL_URL;
+    reference->place = mem_strdup(text);
+    reference->text[strcspn(text, "?#")] = '\0'; /* the query may be signed: a secret, and another the next time */
+    return HEARTH_OK;
+}
+
+static int read_file_name(const char *text, struct pull_reference *reference, hearth_error *error)
+{
+    const char *path = begins_with(text, "file://") ? text + strlen("file://") : text;
+    if (!ends_with(path, ".gguf"))
+        return error_set(
+            error, HEARTH_INVALID,
+            "this is no GGUF file, whose name would end in .gguf; for a repository of Hugging Face " REPO_SYNTAX);
+    char *real = realpath(path, NULL); /* the same file has the same reference from every folder */
+    reference->kind = PULL_FILE;
+    reference->place = mem_strdup(real != NULL ? real : path);
+    free(reference->text);
+    reference->text = mem_strdup(reference->place);
+    free(real);
+    return HEARTH_OK;
+}
+
+/* ---- Short names ---- */
+
+char *pull_names_path(void)
+{
+    const char *own = getenv("HEARTH_NAMES"), *base = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    if (own != NULL && own[0] != '\0') return mem_strdup(own);
+    if (base != NULL && base[0] == '/') return mem_format("%s/hearth/names", base);
+    return home != NULL && home[0] == '/' ? mem_format("%s/.config/hearth/names", home) : NULL;
+}
+
+/* Whether the line gives the name a meaning, which the caller frees. */
+static bool is_line_of(char *line, const char *name, char **meaning)
+{
+    char *rest = NULL, *word = strtok_r(line, " \t\r\n", &rest);
+    char *reference = word == NULL || word[0] == '#' ? NULL : strtok_r(NULL, " \t\r\n", &rest);
+    if (reference == NULL || reference[0] == '#' || strcmp(word, name) != 0) return false;
+    *meaning = mem_strdup(reference);
+    return true;
+}
+
+static char *look_up_exactly(const char *name, const char *names)
+{
+    FILE *file = names == NULL ? NULL : fopen(names, "re");
+    char line[TEXT_MOST + 512], *meaning = NULL;
+    while (file != NULL && meaning == NULL && fgets(line, sizeof line, file) != NULL) is_line_of(line, name, &meaning);
+    if (file != NULL) fclose(file);
+    return meaning;
+}
+
+/* A tag ":latest" may be left out in the file. */
+static char *look_up(const char *name, const char *names)
+{
+    char *meaning = look_up_exactly(name, names);
+    if (meaning != NULL || !ends_with(name, ":latest")) return meaning;
+    char *untagged = mem_strndup(name, strlen(name) - strlen(":latest"));
+    meaning = look_up_exactly(untagged, names);
+    free(untagged);
+    return meaning;
+}
+
+static int refuse_name(const char *name, const char *names, hearth_error *error)
+{
+    struct buf shown = {0};
+    utf8_put_visible(&shown, name, strlen(name) > 80 ? 80 : strlen(name), false);
+    error_set(
+        error, HEARTH_NOT_FOUND,
+        "%s is not known: a line '%s REFERENCE' in %s would say what it means; or name hf:OWNER/REPO[:QUANT], a URL "
+        "or a GGUF file",
+        buf_text(&shown), buf_text(&shown), names == NULL ? "the file of short names (HEARTH_NAMES)" : names);
+    buf_release(&shown);
+    return HEARTH_NOT_FOUND;
+}
+
+/* ---- All of them ---- */
+
+/* A word that is none of these is a short name: *is_name. */
+static int read_plain(const char *text, struct pull_reference *reference, bool *is_name, hearth_error *error)
+{
+    *is_name = false;
+    reference->text = mem_strdup(text);
+    if (text[0] == '\0' || strlen(text) > TEXT_MOST)
+        return error_set(error, HEARTH_INVALID, "a reference has 1 to %d bytes", TEXT_MOST);
+    if (begins_with(text, "hf:")) return read_repository(text, reference, error);
+    if (begins_with(text, "http://") || begins_with(text, "https://")) return read_url(text, reference, error);
+    *is_name = strchr(text, '/') == NULL && (!ends_with(text, ".gguf") || access(text, F_OK) != 0);
+    return *is_name ? HEARTH_OK : read_file_name(text, reference, error);
+}
+
+int pull_reference_read(const char *text, const char *names, struct pull_reference *reference, hearth_error *error)
+{
+    bool is_name;
+    *reference = (struct pull_reference){0};
+    int rc = read_plain(text, reference, &is_name, error);
+    if (rc != HEARTH_OK || !is_name) return rc;
+    char *meaning = look_up(text, names);
+    if (meaning == NULL) return refuse_name(text, names, error);
+    pull_reference_release(reference);
+    rc = read_plain(meaning, reference, &is_name, error);
+    if (rc == HEARTH_OK && is_name) rc = error_set(error, HEARTH_INVALID, "a short name cannot stand for another one");
+    if (rc != HEARTH_OK) error_prefix(error, "%s in %s: ", text, names);
+    free(meaning);
+    return rc;
+}
+
+void pull_reference_release(struct pull_reference *reference)
+{
+    free(reference->text);
+    free(reference->owner);
+    free(reference->repo);
+    free(reference->quant);
+    free(reference->place);
+    *reference = (struct pull_reference){0};
+}

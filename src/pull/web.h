@@ -1,0 +1,75 @@
+/* One GET at a time of a source's server, by libcurl: redirects are followed one by one, since each may lead to another
+ * host, and the token goes to its own origin alone. Proxies come from the environment, as libcurl reads it; no cookies,
+ * no credentials of the user's files.
+ *
+ * A request belongs to one thread. pull_web_get() blocks; download.c runs several requests at once. */
+#ifndef PULL_WEB_H
+#define PULL_WEB_H
+
+#include "pull/url.h"
+
+#include <curl/curl.h>
+
+/* What holds for all requests of a pull. Strings are borrowed. */
+struct pull_web {
+    const char *token;        /* a bearer token; NULL: none */
+    const char *token_origin; /* the only origin that gets it, as in struct pull_url */
+    bool allow_http;
+    int stall_seconds; /* without a kilobyte: the connection is given up */
+    int retries;       /* of a request that fails without having brought anything */
+};
+
+/* What the head of an answer says; numbers are -1 where it says nothing. */
+struct pull_head {
+    long status;
+    int64_t length;                         /* Content-Length */
+    int64_t range_first, range_last, total; /* Content-Range */
+    bool has_end;                           /* without a length: it is sent in chunks, so that its end is marked */
+    bool is_encoded;                        /* Content-Encoding: not the bytes themselves */
+    char *etag;                             /* a strong one; NULL: none */
+    char *next;                             /* Link: rel="next" */
+};
+
+struct pull_request {
+    const struct pull_web *web;
+    const char *url;   /* where it begins; borrowed */
+    const char *range; /* "0-99"; NULL: all. Borrowed, as the next */
+    const char *etag;  /* the range is wanted only where this is still the entity's (If-Range); NULL: in any case */
+    /* Takes bytes of the body of a 200 or 206, whose head is whole. False ends the request, which then counts as
+     * ended well where `enough` is set, and otherwise has failed with `error`. */
+    bool (*take)(struct pull_request *request, const char *bytes, size_t len);
+    void *ud;
+    bool enough;
+    hearth_error error;
+
+    struct pull_head head;
+    CURL *curl;
+    struct curl_slist *fields;
+    struct pull_url at; /* where it has got to */
+    int redirects;
+    size_t ignored; /* bytes of a body that is not wanted */
+};
+
+/* How a request ended. */
+enum pull_end {
+    PULL_FINE,
+    PULL_REDIRECTED, /* perform it once more */
+    PULL_AGAIN,      /* failed in a way that may pass */
+    PULL_FAILED      /* for good */
+};
+
+/* Makes the request ready to be performed, for the first time or again. */
+int pull_request_begin(struct pull_request *request, hearth_error *error);
+
+/* What became of it, once libcurl is through. PULL_AGAIN and PULL_FAILED come with an error. */
+enum pull_end pull_request_end(struct pull_request *request, CURLcode code, hearth_error *error);
+
+/* Seconds to wait before the next attempt: what the answer's Retry-After says, else ever longer. */
+double pull_request_pause(const struct pull_request *request, int failures);
+
+void pull_request_release(struct pull_request *request);
+
+/* Performs a request with its redirects and retries, and blocks meanwhile. The answer's head stays in the request. */
+int pull_web_get(struct pull_request *request, hearth_error *error);
+
+#endif
