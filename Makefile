@@ -3,7 +3,7 @@
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: all run test bench bench-full bench-check agents asan tsan fuzz crash install format tidy clean help
+.PHONY: all run test bench bench-full bench-check agents asan tsan fuzz crash install deb dist format tidy clean help
 
 all: ## build build/bin/hearth, build/bin/hearth-mkmodel, build/lib/libhearth.a and .so
 	@scripts/build.sh release
@@ -42,6 +42,12 @@ fuzz: ## every fuzzer for FUZZ_SECONDS (120), and random configurations
 
 crash: ## kill a saving process at each of its system calls, fail each, lose power, damage files (in `make test`, too)
 	@scripts/test.sh crash
+
+deb: all ## a Debian package of the server, in build/dist
+	@scripts/deb.sh
+
+dist: all ## a release: sources, Debian package and their checksums, in build/dist
+	@scripts/dist.sh
 
 install: all ## install under $(DESTDIR)$(PREFIX): programs, library, header, man pages, systemd unit
 	@DESTDIR=$(DESTDIR) cmake --install build --prefix $(PREFIX)

@@ -16,7 +16,8 @@ libraries='build-essential ca-certificates libevent-dev libjansson-dev libyaml-d
 deps=${HEARTH_DEPS:-$HOME/.cache/hearth/deps}
 if [ "${1:-}" = test ]; then
     programs+=' nodejs:node npm:npm clang:clang clang-format:clang-format clang-tidy:clang-tidy valgrind:valgrind tmux:tmux
-        llvm:llvm-symbolizer poppler-utils:pdftotext chromium:chromium' # names of functions; what reads PDF; a browser
+        llvm:llvm-symbolizer poppler-utils:pdftotext chromium:chromium zsh:zsh fish:fish lintian:lintian' # names of functions; what
+        # reads PDF; a browser; shells that have completions; what looks at Debian packages
     libraries+=' libclang-rt-dev' # of the sanitizers and fuzzers; clang itself does not depend on it
 elif ! compgen -G "$deps/page-*/licences.txt" >/dev/null ||
     { [ -z "${LLAMA_CPP_DIR:-}" ] && ! compgen -G "$deps/llama.cpp-*/.complete" >/dev/null; }; then

@@ -202,6 +202,7 @@ case ${1:-all} in
         step "build with clang and $preset, no warnings" strict "$preset" all bench $part_tests
         step "unit tests ($preset, part $part of $parts)" sanitized unit "$preset" "$part_tests" "${part_options[@]}"
         step "install, and a program linked to the library" scripts/check-install.sh
+        step "Debian package" scripts/check-deb.sh
         step "end-to-end tests" e2e release
         ;;
     *) sed -n '2,8s/^# \?//p' "$0"; exit 2 ;;

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Makes what a release consists of, in build/dist: the sources of the commit that is checked out, the Debian package, and
+# SHA256SUMS of both.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+[ -z "$(git status --porcelain --untracked-files=no)" ] || {
+    echo "dist: files differ from the commit: commit them first, since the archive has the commit's" >&2
+    exit 1
+}
+version=$(sed -n 's/^project(hearth VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+rm -rf build/dist
+mkdir -p build/dist
+git archive --prefix="hearth-$version/" HEAD | gzip -9n >"build/dist/hearth-$version.tar.gz"
+scripts/deb.sh build/dist >/dev/null
+cd build/dist
+sha256sum -- * >SHA256SUMS
+cat SHA256SUMS
