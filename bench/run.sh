@@ -25,6 +25,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+export HEARTH_CONFIG= # no configuration of this machine counts
 build=${HEARTH_BUILD:-build}
 out=$build/bench
 results=${BENCH_OUT:-bench/out}

@@ -91,6 +91,10 @@ HEARTH_API const char *hearth_config_get(const hearth_config *config, const char
 /* The name of the index-th declared model; NULL past the last. */
 HEARTH_API const char *hearth_config_model(const hearth_config *config, size_t index);
 
+/* The path of the index-th key that there is, in the order of docs/config.md, with "models.*" for any model; NULL past
+ * the last. Static. */
+HEARTH_API const char *hearth_config_key(size_t index);
+
 /* Removes every model but those named; an unknown name is HEARTH_NOT_FOUND and changes nothing. */
 HEARTH_API int hearth_config_keep_models(hearth_config *config, const char *const *names, size_t n,
                                          hearth_error *error);
@@ -101,6 +105,9 @@ HEARTH_API char *hearth_config_dump(const hearth_config *config);
 
 /* docs/config.md: a Markdown table of all keys, generated from the table that parses them. The caller frees it. */
 HEARTH_API char *hearth_config_manual(void);
+
+/* hearth.yaml(5), a manual page of the same keys. The caller frees it. */
+HEARTH_API char *hearth_config_man(void);
 
 /* Frees the strings that functions of this header return to the caller. */
 HEARTH_API void hearth_free(char *string);
@@ -233,12 +240,55 @@ HEARTH_API int32_t hearth_tokenize(hearth *instance, const char *model, const ch
  * a split model is one. Whether llama.cpp runs such a model is not looked at. */
 HEARTH_API int hearth_model_check(const char *path, hearth_error *error);
 
-/* A report in text on a model file: `hearth model info`. The caller frees it. */
+/* A report on a model file, as text or as a JSON object: `hearth model info`. The caller frees it. */
 HEARTH_API char *hearth_model_report(const char *path, hearth_error *error);
+HEARTH_API char *hearth_model_report_json(const char *path, hearth_error *error);
 
 /* The memory estimate for a model of the configuration, step by step, and what llama.cpp allocates for its context:
  * `hearth model vram`. The caller frees it. */
 HEARTH_API char *hearth_memory_report(const hearth_config *config, const char *model, hearth_error *error);
+
+/* ---- What fits this machine ---- */
+
+/* A context window, a number of slots and types of KV cells, and the bytes that a model needs with them: computed from
+ * its file's header, nothing is loaded. */
+typedef struct hearth_fit_choice {
+    int32_t context_window, n_seq_max;
+    const char *cache_type_k, *cache_type_v; /* static, or the configuration's */
+    uint64_t cells_bytes;                    /* KV cells and recurrent states of all slots and spare conversations */
+    uint64_t compute_bytes;                  /* compute buffers */
+    uint64_t memory_bytes, gpu_bytes;        /* all that is needed in memory, and on GPUs, the weights included */
+    bool fits;
+} hearth_fit_choice;
+
+typedef struct hearth_fit_type {
+    const char *name;     /* of a type of KV cells */
+    uint64_t token_bytes; /* keys and values of one token, of the layers that attend to the whole window */
+} hearth_fit_type;
+
+#define HEARTH_FIT_CHOICES 12
+#define HEARTH_FIT_TYPES   3
+
+typedef struct hearth_fit {
+    char description[128]; /* llama.cpp's line of the model */
+    hearth_model_type type;
+    int32_t n_layer, n_ctx_train;
+    uint64_t weights_bytes, projector_bytes;
+    uint64_t memory_free, memory_budget; /* bytes that are free, and of them for the model; 0: unknown */
+    uint64_t gpu_free, gpu_budget;       /* the same of all GPUs together; 0: there is none */
+    int32_t n_gpu_layers;                /* with GPUs that are too small: layers for which there is room; -1: none */
+    hearth_fit_type types[HEARTH_FIT_TYPES];
+    hearth_fit_choice choices[HEARTH_FIT_CHOICES]; /* the best first; none for embedding and rerank models */
+    size_t n_choices;
+    int32_t recommended; /* index of the first that fits; -1: none */
+    char reason[512];    /* why that one, or what does not fit and what to do */
+} hearth_fit;
+
+/* Says which of the choices for a model of the configuration (NULL: the first) fit the memory that is free now: all of
+ * it that the system offers, within the limits of control groups, less a share for others. Keys that the configuration
+ * sets are kept. hearth_load() takes the recommended values for keys that are not set, of models with 256 MiB of
+ * weights or more. HEARTH_UNSUPPORTED for models with layers on other machines. `hearth fit`. */
+HEARTH_API int hearth_fit_model(const hearth_config *config, const char *model, hearth_fit *fit, hearth_error *error);
 
 /* ---- Requests ---- */
 

@@ -147,10 +147,27 @@ int args_fail(const char *command, const hearth_error *error, int status)
     return status;
 }
 
+static const struct args_observer *current_observer;
+
+void args_observe(const struct args_observer *observer)
+{
+    current_observer = observer;
+}
+
+const struct args_observer *args_observer(void)
+{
+    return current_observer;
+}
+
 bool args_read(const struct args_spec *spec, int argc, char **argv, int *status)
 {
     bool help;
     hearth_error error;
+    if (current_observer != NULL) {
+        current_observer->on_command(current_observer->ud, spec);
+        *status = EXIT_FINE;
+        return false;
+    }
     if (args_parse(spec, argc, argv, &help, &error) < 0) {
         *status = args_fail(spec->command, &error, EXIT_USAGE);
         return false;

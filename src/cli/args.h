@@ -27,6 +27,8 @@ struct args_option {
     const char **text;
     struct args_list *list;
     bool *flag;
+    const char
+        *choices; /* words that the value may be, separated by bars, commas or blanks, for completions; NULL: any */
 };
 
 struct args_spec {
@@ -39,7 +41,8 @@ struct args_spec {
     bool operand_is_optional;
     const char *second; /* the name of an operand that may follow it; NULL: none may */
     const char **second_value;
-    const char *examples; /* for the help, whole lines */
+    const char *operand_choices; /* as an option's choices */
+    const char *examples;        /* for the help, whole lines */
 };
 
 void args_append(struct args_list *list, const char *value);
@@ -51,6 +54,20 @@ int args_parse(const struct args_spec *spec, int argc, char **argv, bool *help, 
 
 /* The same, and prints help or the error. False: the command ends with *status. */
 bool args_read(const struct args_spec *spec, int argc, char **argv, int *status);
+
+/* While there is an observer, commands do not run: args_read() passes it the command's table, which lives for the call,
+ * and returns false; command_dispatch() passes it a group and then runs all of its commands. Shell completions are made
+ * so. */
+struct command_group;
+
+struct args_observer {
+    void (*on_command)(void *ud, const struct args_spec *spec);
+    void (*on_group)(void *ud, const struct command_group *group);
+    void *ud;
+};
+
+void args_observe(const struct args_observer *observer); /* NULL: commands run */
+const struct args_observer *args_observer(void);
 
 /* Prints one line to stderr, "hearth serve: message", and returns the status, for the command to end with. Control
  * characters are shown as escapes. */

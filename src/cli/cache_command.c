@@ -5,11 +5,11 @@
 #include "base/utf8.h"
 #include "cli/args.h"
 #include "cli/command.h"
+#include "cli/json_output.h"
 #include "cli/remote.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,15 +128,31 @@ static int refuse(const struct remote *remote, long status, const json_t *answer
                     message == NULL ? "is it a hearth server?" : message);
 }
 
-static int explain_body(const struct remote *remote, const char *as, const struct buf *body, hearth_error *error)
+/* What the command line asks for. */
+struct question {
+    const char *file, *url, *as;
+    bool as_json;
+};
+
+static void print_as_asked(const struct question *question, json_t *answer)
+{
+    if (question->as_json)
+        json_output_print(json_incref(answer));
+    else
+        print_answer(answer);
+}
+
+static int explain_body(const struct remote *remote, const struct question *question, const struct buf *body,
+                        hearth_error *error)
 {
     struct buf text_of_answer = {0};
+    const char *as = question->as;
     char *path = mem_format("/cache/lookup%s%s", as == NULL ? "" : "?as=", as == NULL ? "" : as);
     long status = remote_ask(remote, path, body, &text_of_answer);
     json_t *answer = json_loadb(buf_text(&text_of_answer), text_of_answer.len, 0, NULL);
     int rc = HEARTH_OK;
     if (status == 200 && text(answer, "model") != NULL && json_object_get(answer, "divergence") != NULL)
-        print_answer(answer);
+        print_as_asked(question, answer);
     else
         rc = refuse(remote, status, answer, error);
     json_decref(answer);
@@ -154,14 +170,14 @@ static int check_as(const char *as, hearth_error *error)
     return error_at(error, HEARTH_INVALID, "as", "--as %s: it is chat, completion, messages, responses or ollama", as);
 }
 
-static int run_explain(const char *file, const char *url, const char *as)
+static int run_explain(const struct question *question)
 {
     hearth_error error;
     struct buf body = {0};
-    if (check_as(as, &error) != HEARTH_OK) return args_fail(COMMAND, &error, EXIT_USAGE);
-    struct remote remote = remote_open(url);
-    int rc = read_file(file, &body, &error);
-    if (rc == HEARTH_OK) rc = explain_body(&remote, as, &body, &error);
+    if (check_as(question->as, &error) != HEARTH_OK) return args_fail(COMMAND, &error, EXIT_USAGE);
+    struct remote remote = remote_open(question->url);
+    int rc = read_file(question->file, &body, &error);
+    if (rc == HEARTH_OK) rc = explain_body(&remote, question, &body, &error);
     remote_close(&remote);
     buf_release(&body);
     return rc == HEARTH_OK ? EXIT_FINE : args_fail(COMMAND, &error, EXIT_FAILED);
@@ -169,11 +185,12 @@ static int run_explain(const char *file, const char *url, const char *as)
 
 static int explain(int argc, char **argv)
 {
-    const char *url = REMOTE_DEFAULT, *as = NULL, *file = NULL;
+    struct question question = {.url = REMOTE_DEFAULT};
     const struct args_option options[] = {
-        {"server", "URL", "the server (" REMOTE_DEFAULT ")", .text = &url},
+        {"server", "URL", "the server (" REMOTE_DEFAULT ")", .text = &question.url},
         {"as", "API", "chat, completion, messages, responses or ollama; without it the body's fields decide",
-         .text = &as},
+         .text = &question.as, .choices = "chat|completion|messages|responses|ollama"},
+        json_output_option(&question.as_json),
     };
     const struct args_spec spec = {
         .command = COMMAND,
@@ -185,12 +202,12 @@ static int explain(int argc, char **argv)
         .options = options,
         .n_options = sizeof options / sizeof *options,
         .operand = "FILE",
-        .operand_value = &file,
+        .operand_value = &question.file,
         .examples = "  hearth cache explain body.json\n"
                     "  hearth cache explain - --server http://10.0.0.5:8080 < body.json\n",
     };
     int status;
-    return args_read(&spec, argc, argv, &status) ? run_explain(file, url, as) : status;
+    return args_read(&spec, argc, argv, &status) ? run_explain(&question) : status;
 }
 
 int command_cache(int argc, char **argv)

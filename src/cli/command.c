@@ -11,7 +11,7 @@ static void print_usage(const struct command_group *group, FILE *out)
 {
     fprintf(out, "Usage: %s COMMAND [options]\n\n%s\n\nCommands:\n", group->program, group->about);
     for (size_t i = 0; i < group->n_commands; i++)
-        fprintf(out, "  %-10s %s\n", group->commands[i].name, group->commands[i].summary);
+        fprintf(out, "  %-11s %s\n", group->commands[i].name, group->commands[i].summary);
     fprintf(out, "\nExamples:\n%s\n%s COMMAND --help shows its options.\n", group->examples, group->program);
 }
 
@@ -28,8 +28,18 @@ static int refuse_command(const struct command_group *group, const char *word)
     return EXIT_USAGE;
 }
 
+static int observe_group(const struct command_group *group)
+{
+    const struct args_observer *observer = args_observer();
+    observer->on_group(observer->ud, group);
+    char *no_words[] = {NULL};
+    for (size_t i = 0; i < group->n_commands; i++) group->commands[i].run(0, no_words);
+    return EXIT_FINE;
+}
+
 int command_dispatch(const struct command_group *group, int argc, char **argv)
 {
+    if (args_observer() != NULL) return observe_group(group);
     if (argc < 1) {
         print_usage(group, stderr);
         return EXIT_USAGE;

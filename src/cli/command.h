@@ -21,6 +21,9 @@ struct command_group {
 /* Runs the command named by argv[0]. Without one, prints the list of commands to stderr and returns EXIT_USAGE. */
 int command_dispatch(const struct command_group *group, int argc, char **argv);
 
+/* The program itself: main.c. */
+extern const struct command_group command_program;
+
 int command_serve(int argc, char **argv);
 int command_chat(int argc, char **argv);
 int command_run(int argc, char **argv);
@@ -31,6 +34,8 @@ int command_launch(int argc, char **argv);
 int command_ps(int argc, char **argv);
 int command_stop(int argc, char **argv);
 int command_model(int argc, char **argv);
+int command_fit(int argc, char **argv);
+int command_completions(int argc, char **argv);
 int command_kv(int argc, char **argv);
 int command_cache(int argc, char **argv);
 int command_config(int argc, char **argv);

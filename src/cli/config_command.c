@@ -54,14 +54,21 @@ static int dump(int argc, char **argv)
 
 static int manual(int argc, char **argv)
 {
+    bool as_page = false;
+    const struct args_option options[] = {
+        {"man", NULL, "as the manual page hearth.yaml(5)", .flag = &as_page},
+    };
     const struct args_spec spec = {
         .command = "hearth config manual",
         .about = "Prints the table of all keys as Markdown: docs/config.md.",
-        .examples = "  hearth config manual > docs/config.md\n",
+        .options = options,
+        .n_options = sizeof options / sizeof *options,
+        .examples = "  hearth config manual > docs/config.md\n"
+                    "  hearth config manual --man | man -l -\n",
     };
     int status;
     if (!args_read(&spec, argc, argv, &status)) return status;
-    print_and_free(hearth_config_manual());
+    print_and_free(as_page ? hearth_config_man() : hearth_config_manual());
     return EXIT_FINE;
 }
 

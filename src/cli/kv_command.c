@@ -3,6 +3,7 @@
  */
 #include "cli/args.h"
 #include "cli/command.h"
+#include "cli/json_output.h"
 #include "cli/setup.h"
 
 #include <inttypes.h>
@@ -14,26 +15,34 @@
 #define MODEL_MOST 64 /* characters of a model's name that are printed */
 #define KEY_DIGITS 16 /* digits of a key that are printed; `show` accepts so many */
 
+/* What the words of a command line ask for, beside the configuration. */
+struct wanted {
+    const char *key; /* NULL: none */
+    bool as_json;
+};
+
 /* A command, and what runs it with a configuration of which only the section `cache` is used. */
 struct action {
     struct args_spec spec;
-    int (*run)(const char *command, const hearth_config *config, const char *key);
+    int (*run)(const char *command, const hearth_config *config, const struct wanted *wanted);
+    bool has_json; /* it has the option --json */
 };
 
 static int act(const struct action *action, int argc, char **argv)
 {
-    const char *key = NULL;
+    struct wanted wanted = {0};
     struct setup setup = {.keys_only = true};
-    const struct args_option options[] = {setup_option_config(&setup), setup_option_set(&setup)};
+    const struct args_option options[] = {setup_option_config(&setup), setup_option_set(&setup),
+                                          json_output_option(&wanted.as_json)};
     struct args_spec spec = action->spec;
     spec.options = options;
-    spec.n_options = sizeof options / sizeof *options;
-    spec.operand_value = &key;
+    spec.n_options = sizeof options / sizeof *options - (action->has_json ? 0 : 1); /* the last is --json */
+    spec.operand_value = &wanted.key;
     int status;
     if (args_read(&spec, argc, argv, &status)) {
         hearth_config *config = setup_open(spec.command, &setup, &status);
         hearth_log_open(NULL, "error", "text", NULL);
-        if (config) status = action->run(spec.command, config, key);
+        if (config) status = action->run(spec.command, config, &wanted);
         hearth_config_free(config);
     }
     setup_release(&setup);
@@ -81,9 +90,32 @@ static void print_entry(void *ud, const hearth_kv_entry *entry)
            entry->model_name[0] == '\0' ? entry->model : entry->model_name);
 }
 
-static int run_ls(const char *command, const hearth_config *config, const char *key)
+static void add_json(void *ud, const hearth_kv_entry *entry)
 {
-    (void)key;
+    json_t *json = json_pack(
+        "{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:I, s:I, s:s, s:s, s:s, s:s}", "tier", entry->tier, "key",
+        entry->key, "parent", entry->parent, "kind", entry->kind, "reason", entry->reason, "start", (int)entry->start,
+        "end", (int)entry->end, "bytes", (json_int_t)entry->bytes, "hits", (json_int_t)entry->hits, "created_ms",
+        (json_int_t)entry->created_ms, "used_ms", (json_int_t)entry->used_ms, "quant", entry->quant, "model",
+        entry->model_name, "model_digest", entry->model, "context", entry->context);
+    json_array_append_new(ud, json);
+}
+
+static int list_json(const char *command, const hearth_config *config)
+{
+    hearth_error error;
+    json_t *entries = json_array();
+    int rc = hearth_kv_list(config, add_json, entries, &error);
+    if (rc >= 0)
+        json_output_print(json_pack("{s:o}", "entries", entries));
+    else
+        json_decref(entries);
+    return rc < 0 ? args_fail(command, &error, EXIT_FAILED) : EXIT_FINE;
+}
+
+static int run_ls(const char *command, const hearth_config *config, const struct wanted *wanted)
+{
+    if (wanted->as_json) return list_json(command, config);
     struct sums sums = {0};
     hearth_error error;
     if (hearth_kv_list(config, print_entry, &sums, &error) < 0) return args_fail(command, &error, EXIT_FAILED);
@@ -101,18 +133,20 @@ static int ls(int argc, char **argv)
                      "(models under adapters have a digest of their own). A server may be running.",
                  .examples = "  hearth kv ls\n"
                              "  hearth kv ls --config hearth.yaml\n"
-                             "  hearth kv ls --set cache.tiers.disk.path=/srv/kv\n"},
+                             "  hearth kv ls --set cache.tiers.disk.path=/srv/kv\n"
+                             "  hearth kv ls --json\n"},
         .run = run_ls,
+        .has_json = true,
     };
     return act(&action, argc, argv);
 }
 
 /* ---- show ---- */
 
-static int run_show(const char *command, const hearth_config *config, const char *key)
+static int run_show(const char *command, const hearth_config *config, const struct wanted *wanted)
 {
     hearth_error error;
-    char *text = hearth_kv_show(config, key, &error);
+    char *text = hearth_kv_show(config, wanted->key, &error);
     if (!text) return args_fail(command, &error, error.code == HEARTH_INVALID ? EXIT_USAGE : EXIT_FAILED);
     fputs(text, stdout);
     hearth_free(text);
@@ -141,9 +175,9 @@ static void print_damage(void *ud, const hearth_kv_entry *entry)
         printf("%-8s  %.*s  %-5s  %s\n", entry->tier, KEY_DIGITS, entry->key, entry->kind, entry->damage);
 }
 
-static int run_verify(const char *command, const hearth_config *config, const char *key)
+static int run_verify(const char *command, const hearth_config *config, const struct wanted *wanted)
 {
-    (void)key;
+    (void)wanted;
     struct sums sums = {0};
     hearth_error error;
     if (hearth_kv_verify(config, print_damage, &sums, &error) < 0) return args_fail(command, &error, EXIT_FAILED);
@@ -183,9 +217,9 @@ static int print_removed(const char *command, int rc, const hearth_kv_removed *r
     return rc == HEARTH_OK ? EXIT_FINE : args_fail(command, error, EXIT_FAILED);
 }
 
-static int run_gc(const char *command, const hearth_config *config, const char *key)
+static int run_gc(const char *command, const hearth_config *config, const struct wanted *wanted)
 {
-    (void)key;
+    (void)wanted;
     hearth_kv_removed removed;
     hearth_error error;
     const int rc = hearth_kv_gc(config, &removed, &error);
@@ -208,9 +242,9 @@ static int gc(int argc, char **argv)
     return act(&action, argc, argv);
 }
 
-static int run_clear(const char *command, const hearth_config *config, const char *key)
+static int run_clear(const char *command, const hearth_config *config, const struct wanted *wanted)
 {
-    (void)key;
+    (void)wanted;
     hearth_kv_removed removed;
     hearth_error error;
     const int rc = hearth_kv_clear(config, &removed, &error);

@@ -352,6 +352,7 @@ static int run_launch(struct launch *launch)
 int command_launch(int argc, char **argv)
 {
     struct launch launch = {0};
+    struct buf names = {0};
     const char *url = REMOTE_DEFAULT;
     const struct args_option options[] = {
         {"url", "URL", "where the server is or will be (" REMOTE_DEFAULT ")", .text = &url},
@@ -360,6 +361,7 @@ int command_launch(int argc, char **argv)
         {"set", "KEY=VALUE", "a key of a server that is started", .list = &launch.sets},
         {"print", NULL, "print the settings as lines for a shell, and run nothing", .flag = &launch.prints},
     };
+    agents_put_names(&names);
     const struct args_spec spec = {
         .command = COMMAND,
         .about =
@@ -370,6 +372,7 @@ int command_launch(int argc, char **argv)
         .n_options = sizeof options / sizeof *options,
         .operand = "AGENT",
         .operand_value = &launch.agent,
+        .operand_choices = buf_text(&names),
         .examples =
             "  hearth launch claude\n"
             "  hearth launch qwen --model Qwen3-8B-Q8_0.gguf --set context_window=32768 -- -p \"List the files.\"\n"
@@ -383,6 +386,7 @@ int command_launch(int argc, char **argv)
         launch.remote = remote_open(url);
         status = run_launch(&launch);
     }
+    buf_release(&names);
     args_release(&launch.sets);
     return status;
 }

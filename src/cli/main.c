@@ -17,13 +17,15 @@ static const struct command commands[] = {
     {"rm", "remove a model from it", command_rm},
     {"launch", "run a coding agent on a server", command_launch},
     {"model", "describe a model file, estimate its memory", command_model},
+    {"fit", "say what of a model fits this machine", command_fit},
     {"kv", "list, check and remove what the cache has stored", command_kv},
     {"cache", "say why a prompt is not found in the cache", command_cache},
     {"config", "check a configuration, list its keys", command_config},
+    {"completions", "print completions for a shell", command_completions},
     {"version", "print versions and CPU features", command_version},
 };
 
-static const struct command_group program = {
+const struct command_group command_program = {
     .program = "hearth",
     .about = "Serves language models and never computes the same prompt token twice.\n"
              "hearth serve starts with the demo model; nothing needs to be set up for it.",
@@ -48,6 +50,6 @@ static int check_output(const char *name, int status)
 int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "--version") == 0) return check_output("version", command_version(0, NULL));
-    int status = command_dispatch(&program, argc - 1, argv + 1);
+    int status = command_dispatch(&command_program, argc - 1, argv + 1);
     return argc > 1 ? check_output(argv[1], status) : status;
 }

@@ -1,6 +1,7 @@
 /* hearth model: describes a model file, and reports the memory that a model takes. Main thread. */
 #include "cli/args.h"
 #include "cli/command.h"
+#include "cli/json_output.h"
 #include "cli/setup.h"
 
 #include <stdio.h>
@@ -17,18 +18,24 @@ static int print_report(const char *command, char *report, const hearth_error *e
 static int info(int argc, char **argv)
 {
     const char *path = NULL;
+    bool as_json = false;
+    const struct args_option options[] = {json_output_option(&as_json)};
     const struct args_spec spec = {
         .command = "hearth model info",
         .about = "Describes a model file: architecture, kind, type, context, template, size.",
+        .options = options,
+        .n_options = sizeof options / sizeof *options,
         .operand = "PATH",
         .operand_value = &path,
-        .examples = "  hearth model info models/demo.gguf\n",
+        .examples = "  hearth model info models/demo.gguf\n"
+                    "  hearth model info models/demo.gguf --json\n",
     };
     int status;
     if (!args_read(&spec, argc, argv, &status)) return status;
     hearth_error error;
     hearth_log_open(NULL, "error", "text", NULL);
-    return print_report(spec.command, hearth_model_report(path, &error), &error);
+    char *report = (as_json ? hearth_model_report_json : hearth_model_report)(path, &error);
+    return print_report(spec.command, report, &error);
 }
 
 static int print_memory(const char *command, const struct setup *setup)

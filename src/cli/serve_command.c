@@ -125,7 +125,7 @@ int command_serve(int argc, char **argv)
         {"host", "H", "address to listen on (127.0.0.1)", .text = &setup.host},
         {"port", "P", "port to listen on (8080); 0: any free one", .text = &setup.port},
         setup_option_set(&setup),
-        {"log-format", "F", "text or json", .text = &setup.log_format},
+        {"log-format", "F", "text or json", .text = &setup.log_format, .choices = "text|json"},
         setup_option_log_level(&setup),
     };
     const struct args_spec spec = {

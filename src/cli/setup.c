@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/utf8.h"
+#include "cli/environment.h"
 #include "cli/pulled.h"
 
 #include <errno.h>
@@ -74,8 +75,28 @@ static int set_path(hearth_config *config, const char *model, const char *path, 
     return status;
 }
 
-/* Declares a model for the file, named after it without folder and .gguf. */
-static int declare(hearth_config *config, const char *path, hearth_error *error)
+/* Whether the model of that name has this file. */
+static bool has_file(const hearth_config *config, const char *name, const char *path)
+{
+    char *key = mem_format("models.%s.path", name);
+    const char *its = hearth_config_get(config, key);
+    struct stat a, b;
+    bool same =
+        its != NULL && stat(its, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    free(key);
+    return same;
+}
+
+static bool is_among(const char *name, char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(names[i], name) == 0) return true;
+    return false;
+}
+
+/* Declares a model for the file, named after it without folder and .gguf; `chosen` are those of the words before. One
+ * that a configuration file declares for the same file is that one. */
+static int declare(hearth_config *config, const char *path, char *const *chosen, size_t n, hearth_error *error)
 {
     char *name = name_of_file(path);
     int status = 0;
@@ -84,9 +105,9 @@ static int declare(hearth_config *config, const char *path, hearth_error *error)
         status = error_at(error, HEARTH_NOT_FOUND, "model", "--model %s: %s", path, strerror(errno));
     else if (!S_ISREG(info.st_mode))
         status = error_at(error, HEARTH_NOT_FOUND, "model", "--model %s is not a file: name the GGUF file", path);
-    else if (is_declared(config, name))
+    else if (is_declared(config, name) && (is_among(name, chosen, n) || !has_file(config, name, path)))
         status = error_at(error, HEARTH_INVALID, "model", "--model %s: there is a model named %s already", path, name);
-    else
+    else if (!is_declared(config, name))
         status = set_path(config, name, path, error);
     free(name);
     return status;
@@ -113,12 +134,12 @@ static bool declare_pulled(hearth_config *config, const char *word, hearth_error
 
 /* A word is the name of a declared model, or else the path of a file, or the name of a pulled model. Returns the
  * model's name; the caller frees it. */
-static char *choose_model(hearth_config *config, const char *word, hearth_error *error)
+static char *choose_model(hearth_config *config, const char *word, char *const *chosen, size_t n, hearth_error *error)
 {
     if (is_declared(config, word)) return mem_strdup(word);
     if (!strchr(word, '/') && access(word, F_OK) != 0)
         return declare_pulled(config, word, error) ? mem_strdup(word) : NULL;
-    return declare(config, word, error) == 0 ? name_of_file(word) : NULL;
+    return declare(config, word, chosen, n, error) == 0 ? name_of_file(word) : NULL;
 }
 
 static int choose_models(hearth_config *config, const struct args_list *words, hearth_error *error)
@@ -126,7 +147,7 @@ static int choose_models(hearth_config *config, const struct args_list *words, h
     if (words->len == 0) return 0;
     char **names = mem_alloc(words->len * sizeof *names);
     size_t n = 0;
-    while (n < words->len && (names[n] = choose_model(config, words->v[n], error))) n++;
+    while (n < words->len && (names[n] = choose_model(config, words->v[n], names, n, error))) n++;
     const int status =
         n < words->len ? (int)error->code : hearth_config_keep_models(config, (const char *const *)names, n, error);
     while (n > 0) free(names[--n]);
@@ -150,7 +171,7 @@ static int declare_demo(hearth_config *config, hearth_error *error)
         status =
             error_at(error, HEARTH_NOT_FOUND, "model", "the demo model is missing (%s): use --model or --config", path);
     else
-        status = declare(config, path, error);
+        status = declare(config, path, NULL, 0, error);
     free(path);
     return status;
 }
@@ -243,14 +264,64 @@ static int set_text(hearth_config *config, const char *key, const char *value, h
     return value ? hearth_config_set(config, key, value, error) : 0;
 }
 
-static int apply(hearth_config *config, const struct setup *setup, hearth_error *error)
+/* ---- Files ---- */
+
+static char *user_file(void)
 {
-    int status = setup->config || setup->models.len > 0 || setup->keys_only ? 0 : declare_demo(config, error);
+    const char *base = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    if (base != NULL && base[0] == '/') return mem_format("%s/hearth/hearth.yaml", base);
+    return home == NULL || home[0] == '\0' ? NULL : mem_format("%s/.config/hearth/hearth.yaml", home);
+}
+
+/* Reads a file where there is one. One that may not be read is an error: it may have keys that protect the server. */
+static int load_if_there(hearth_config *config, const char *path, size_t *reported, hearth_error *error)
+{
+    if (path == NULL || (access(path, F_OK) != 0 && errno != EACCES)) return 0;
+    return hearth_config_load(config, path, setup_report, reported, error);
+}
+
+/* The file that the command line or the environment names; NULL: the default files. */
+static const char *named_file(const struct setup *setup)
+{
+    return setup->config ? setup->config : environment_config();
+}
+
+static int load_files(hearth_config *config, const struct setup *setup, size_t *reported, hearth_error *error)
+{
+    const char *named = named_file(setup);
+    if (named != NULL && named[0] == '\0') return 0;
+    if (named != NULL) return hearth_config_load(config, named, setup_report, reported, error);
+    char *of_user = user_file();
+    int status = load_if_there(config, SETUP_SYSTEM_FILE, reported, error);
+    if (status == 0) status = load_if_there(config, of_user, reported, error);
+    free(of_user);
+    return status;
+}
+
+/* ---- All ---- */
+
+/* Models by the command line, else by the environment; else all of the files, or where these name no file, the demo
+ * model. */
+static int set_models(hearth_config *config, const struct setup *setup, hearth_error *error)
+{
+    const char *of_environment = environment_model(), *named = named_file(setup);
+    const struct args_list one = {.v = &of_environment, .len = 1};
+    if (setup->models.len > 0 || setup->keys_only) return choose_models(config, &setup->models, error);
+    if (of_environment != NULL) return choose_models(config, &one, error);
+    bool names_file = named != NULL && named[0] != '\0';
+    return names_file || hearth_config_model(config, 0) != NULL ? 0 : declare_demo(config, error);
+}
+
+/* The command line comes after the environment. Keys of the server come first: they say where pulled models are. */
+static int apply(hearth_config *config, const char *command, const struct setup *setup, hearth_error *error)
+{
+    int status = environment_apply_server(config, command, error);
     if (status == 0) status = set_listen(config, setup, error);
     if (status == 0) status = set_text(config, "server.log_level", setup->log_level, error);
     if (status == 0) status = set_text(config, "server.log_format", setup->log_format, error);
     if (status == 0) status = set_words(config, setup, NULL, true, error);
-    if (status == 0) status = choose_models(config, &setup->models, error);
+    if (status == 0) status = set_models(config, setup, error);
+    if (status == 0) status = environment_apply_model(config, error);
     char *only = only_model(config);
     if (status == 0) status = set_mmproj(config, only, setup->mmproj, error);
     if (status == 0) status = add_pulled(config, setup, error);
@@ -264,10 +335,10 @@ hearth_config *setup_open(const char *command, const struct setup *setup, int *e
     hearth_config *config = hearth_config_new();
     hearth_error error = {0};
     size_t reported = 0;
-    int status = setup->config ? hearth_config_load(config, setup->config, setup_report, &reported, &error) : 0;
+    int status = load_files(config, setup, &reported, &error);
     *exit_status = EXIT_USAGE;
     if (status == 0) {
-        status = apply(config, setup, &error);
+        status = apply(config, command, setup, &error);
         if (status == HEARTH_NOT_FOUND) *exit_status = EXIT_FAILED;
     }
     if (status == 0 && !setup->keys_only) status = hearth_config_check(config, setup_report, &reported, &error);
@@ -275,7 +346,7 @@ hearth_config *setup_open(const char *command, const struct setup *setup, int *e
         status =
             error_at(&error, HEARTH_INVALID, "models",
                      "%s: no models are configured: add --model FILE, or put `models: {NAME: {path: FILE}}` into it",
-                     setup->config);
+                     named_file(setup));
     if (status == 0) return config;
     if (reported == 0) args_fail(command, &error, *exit_status);
     hearth_config_free(config);

@@ -1,13 +1,18 @@
-/* Builds the configuration of a command from its command line: a file, models by path or name, and single keys; without
- * any of them, the demo model. Main thread only. */
+/* Builds the configuration of a command: from files, the environment, and the command line, each over what came before.
+ * The files are the one that --config or HEARTH_CONFIG names, else the system's and the user's, where they are there;
+ * the command line names models by path or name, and single keys. Without any model it is the demo model. Main thread
+ * only.
+ */
 #ifndef CLI_SETUP_H
 #define CLI_SETUP_H
 
 #include "cli/args.h"
 #include "hearth.h"
 
+#define SETUP_SYSTEM_FILE "/etc/hearth/hearth.yaml"
+
 struct setup {
-    const char *config;      /* file; NULL: none */
+    const char *config;      /* file in place of the default ones; NULL: those */
     struct args_list models; /* paths, or names of models of the file or of pulled ones: only these are loaded */
     const char *mmproj;      /* projection file of the only model; NULL: none */
     const char *host, *port; /* replace those of server.listen's first address */
@@ -20,7 +25,8 @@ struct setup {
 /* The rows of the options that several commands share. */
 static inline struct args_option setup_option_config(struct setup *s)
 {
-    return (struct args_option){"config", "FILE", "configuration (YAML)", .text = &s->config};
+    return (struct args_option){"config", "FILE", "configuration (YAML), in place of the default files",
+                                .text = &s->config};
 }
 
 static inline struct args_option setup_option_set(struct setup *s)
@@ -31,7 +37,11 @@ static inline struct args_option setup_option_set(struct setup *s)
 
 static inline struct args_option setup_option_log_level(struct setup *s)
 {
-    return (struct args_option){"log-level", "L", "error, warn, info or debug", .text = &s->log_level};
+    return (struct args_option){.name = "log-level",
+                                .value = "L",
+                                .meaning = "error, warn, info or debug",
+                                .text = &s->log_level,
+                                .choices = "error|warn|info|debug"};
 }
 
 /* Builds and checks the configuration. On failure prints every error (those of a file with their line) to stderr and

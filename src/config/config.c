@@ -61,6 +61,28 @@ static void write_texts(void *owner, bool in_model, struct config_note *notes)
     }
 }
 
+static void replace_number(const struct config_model *model, const char *pattern, int64_t *field, int64_t value)
+{
+    if (!config_is_set(model->notes, pattern)) *field = value;
+}
+
+static void replace_text(const struct config_model *model, const char *pattern, char **field, const char *value)
+{
+    if (config_is_set(model->notes, pattern)) return;
+    char *copy = mem_strdup(value); /* the value may be the field's */
+    free(*field);
+    *field = copy;
+}
+
+void config_set_context(struct config_model *model, const struct config_context *defaults)
+{
+    replace_number(model, "models.*.context_window", &model->context_window, defaults->context_window);
+    replace_number(model, "models.*.n_seq_max", &model->n_seq_max, defaults->n_seq_max);
+    replace_text(model, "models.*.cache_type_k", &model->cache_type_k, defaults->cache_type_k);
+    replace_text(model, "models.*.cache_type_v", &model->cache_type_v, defaults->cache_type_v);
+    write_texts(model, true, model->notes);
+}
+
 static void derive_and_spell(struct hearth_config *config)
 {
     write_texts(config, false, config->notes);
@@ -218,6 +240,11 @@ const struct config_model *config_resolve_model(const struct hearth_config *conf
 const char *hearth_config_model(const hearth_config *config, size_t index)
 {
     return index < config->n_models ? config->models[index].name : NULL;
+}
+
+const char *hearth_config_key(size_t index)
+{
+    return index < config_n_rows ? config_rows[index].path : NULL;
 }
 
 static bool is_among(const char *name, const char *const *names, size_t n)

@@ -148,4 +148,13 @@ const struct config_model *config_resolve_model(const struct hearth_config *conf
 /* Whether a key ("models.*.n_batch", with the model's notes) was set, rather than left at its default. */
 bool config_is_set(const struct config_note *notes, const char *pattern);
 
+/* Other defaults for the size of a model's context than the table's. */
+struct config_context {
+    int64_t context_window, n_seq_max;
+    const char *cache_type_k, *cache_type_v;
+};
+
+/* Replaces the values that were not set; they count as defaults still. */
+void config_set_context(struct config_model *model, const struct config_context *defaults);
+
 #endif

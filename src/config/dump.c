@@ -1,5 +1,5 @@
-/* The table in two forms for people: a YAML file with every key, its value and meaning; and docs/config.md. Functions
- * without state. */
+/* The table in three forms for people: a YAML file with every key, its value and meaning; docs/config.md; and
+ * hearth.yaml(5). Functions without state. */
 #include "base/buf.h"
 #include "config/table.h"
 #include "config/text.h"
@@ -108,9 +108,7 @@ char *hearth_config_dump(const hearth_config *config)
 static const char manual_intro[] =
     "# Configuration\n"
     "\n"
-    "hearth reads one YAML file (`--config FILE`); `--set KEY=VALUE` on the command line sets one key by its path, "
-    "for\n"
-    "instance `--set models.demo.n_seq_max=4`. Every key has a default, only a model's `path` must be given:\n"
+    "hearth reads YAML files. Every key has a default, only a model's `path` must be given:\n"
     "\n"
     "```yaml\n"
     "models:\n"
@@ -118,10 +116,28 @@ static const char manual_intro[] =
     "    path: models/demo.gguf\n"
     "```\n"
     "\n"
+    "What comes later in this list is set over what comes before:\n"
+    "\n"
+    "1. the defaults in the tables below\n"
+    "2. `/etc/hearth/hearth.yaml`, then `~/.config/hearth/hearth.yaml` (`$XDG_CONFIG_HOME`), where they are there; in\n"
+    "   their place the one file that `--config FILE` or `HEARTH_CONFIG` names (`HEARTH_CONFIG=` alone: none)\n"
+    "3. the environment: `HEARTH_` and a key's path in capitals, dots as underscores (`HEARTH_SERVER_LISTEN`); a key "
+    "of\n"
+    "   the only model by its name alone (`HEARTH_N_SEQ_MAX`). `HEARTH_MODEL` is `--model`. Empty ones are not set;\n"
+    "   unknown ones are ignored with a line that names them. `HEARTH_API_KEY` is no key of the configuration: "
+    "clients\n"
+    "   (`hearth launch`, `hearth cache`) send it.\n"
+    "4. the command line: `--host`, `--port` and the like, then `--set KEY=VALUE`, which sets one key by its path, "
+    "for\n"
+    "   instance `--set models.demo.n_seq_max=4`, or one of the only model's by its name\n"
+    "\n"
     "- Keys are in snake_case; kebab-case (`n-seq-max`) is read too.\n"
     "- A list of one may be written without brackets.\n"
     "- In a path `~/` is the home folder; any other relative path starts at the folder that hearth runs in.\n"
     "- YAML aliases (`*name`) and tags (`!name`) are refused.\n"
+    "- `context_window`, `n_seq_max` and the types of KV cells that are not set are chosen so that they fit the "
+    "machine:\n"
+    "  [models.md](models.md#what-fits-a-machine).\n"
     "- `hearth config check FILE` reports every error with file, line and key; `hearth config dump` writes all keys "
     "with\n"
     "  their values, as a file to start from.\n";
@@ -147,5 +163,99 @@ char *hearth_config_manual(void)
             put_manual_row(&out, &config_rows[i], section->prefix);
         }
     }
+    return buf_take(&out);
+}
+
+/* ---- hearth.yaml(5) ---- */
+
+static const char man_intro[] =
+    ".SH NAME\n"
+    "hearth.yaml \\- configuration of hearth\n"
+    ".SH SYNOPSIS\n"
+    ".nf\n"
+    "models:\n"
+    "  qwen3:\n"
+    "    path: /srv/models/Qwen3\\-8B\\-Q8_0.gguf\n"
+    ".fi\n"
+    ".SH DESCRIPTION\n"
+    "A YAML file. Every key has a default; only the path of a model must be given. Keys are in snake_case; "
+    "kebab\\-case "
+    "is read too. A list of one may be written without brackets. In a path ~/ is the home folder; any other relative "
+    "path starts at the folder that hearth runs in. Aliases and tags of YAML are refused.\n"
+    ".PP\n"
+    ".B hearth config check\n"
+    "reports every error with file, line and key;\n"
+    ".B hearth config dump\n"
+    "writes all keys with their defaults, as a file to start from.\n"
+    ".SH FILES\n"
+    ".TP\n"
+    ".I /etc/hearth/hearth.yaml\n"
+    "is read first, where it is there,\n"
+    ".TP\n"
+    ".I ~/.config/hearth/hearth.yaml\n"
+    "next, over it. With\n"
+    ".B \\-\\-config\n"
+    "or\n"
+    ".B HEARTH_CONFIG\n"
+    "only the file that these name is read.\n"
+    ".SH ENVIRONMENT\n"
+    "Variables are set over files, and the command line over both.\n"
+    ".TP\n"
+    ".B HEARTH_CONFIG\n"
+    "The file to read in place of the others; empty: none.\n"
+    ".TP\n"
+    ".B HEARTH_MODEL\n"
+    "The model, by path or name, as with\n"
+    ".BR \\-\\-model .\n"
+    ".TP\n"
+    ".BI HEARTH_ KEY\n"
+    "Each key by its path in capitals, dots as underscores: HEARTH_SERVER_LISTEN. Those of models by their names "
+    "alone, "
+    "for the only one: HEARTH_N_SEQ_MAX. Empty variables are not set; unknown ones are ignored, with a warning.\n";
+
+/* A text within a line: no character of it is a command, and hyphens stay what they are. */
+static void put_roff(struct buf *out, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        if (*text == '\\')
+            buf_puts(out, "\\e");
+        else if (*text == '-')
+            buf_puts(out, "\\-");
+        else
+            buf_append(out, text, 1);
+    }
+}
+
+static void put_man_row(struct buf *out, const struct config_row *row)
+{
+    const char *star = strchr(row->path, '*');
+    struct buf expected = {0};
+    buf_puts(out, ".TP\n.B ");
+    if (star != NULL) buf_printf(out, "%.*sNAME%s", (int)(star - row->path), row->path, star + 1);
+    if (star == NULL) buf_puts(out, row->path);
+    buf_puts(out, "\n\\&"); /* a line that begins with a dot or a quote would be a command */
+    put_roff(out, row->meaning);
+    buf_puts(out, "\n.br\n(");
+    value_put_expected(row, &expected);
+    put_roff(out, buf_text(&expected));
+    buf_puts(out, "; default ");
+    put_roff(out, row->default_value);
+    buf_puts(out, ")\n");
+    buf_release(&expected);
+}
+
+char *hearth_config_man(void)
+{
+    struct buf out = {0};
+    buf_puts(&out, ".TH HEARTH.YAML 5 \"\" \"hearth " HEARTH_VERSION "\" \"File formats\"\n");
+    buf_puts(&out, man_intro);
+    for (size_t s = 0; s < CONFIG_SECTIONS; s++) {
+        const struct config_section *section = &config_sections[s];
+        buf_printf(&out, ".SH \"KEYS OF %s\"\n%s\n", section->name, section->meaning);
+        for (size_t i = 0; i < config_n_rows; i++)
+            if (!strncmp(config_rows[i].path, section->prefix, strlen(section->prefix)))
+                put_man_row(&out, &config_rows[i]);
+    }
+    buf_puts(&out, ".SH SEE ALSO\n.BR hearth (1)\n");
     return buf_take(&out);
 }

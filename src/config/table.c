@@ -201,11 +201,13 @@ const struct config_row config_rows[] = {
         RANGE(1, 1024)),
     KEY("models.*.context_window", CONFIG_INT, MODEL(context_window), "8192",
         "Tokens that one slot can hold, prompt and reply together. More than the model was trained for is lowered to "
-        "that, unless rope_scaling is on.",
+        "that, unless rope_scaling is on. Where it is not set, and the model has 256 MiB of weights or more: what fits "
+        "this machine, 65536 at most, as `hearth fit` says.",
         RANGE(1, INT_MAX), DERIVED),
     KEY("models.*.n_seq_max", CONFIG_INT, MODEL(n_seq_max), "1",
-        "Slots: requests computed at once. The context has context_window x n_seq_max KV cells. 0 is read as 1.",
-        RANGE(0, 256)),
+        "Slots: requests computed at once. The context has context_window x n_seq_max KV cells. 0 is read as 1. Where "
+        "it is not set: as with context_window, 4 at most.",
+        RANGE(0, 256), DERIVED),
     KEY("models.*.n_seq_spare", CONFIG_INT, MODEL(n_seq_spare), "-1",
         "Conversations that stay in the KV cache beside those of the slots, where incremental_cache has one pool of KV "
         "cells; others are evicted to the store and restored from there. They take no memory of their own, except that "
@@ -237,10 +239,14 @@ const struct config_row config_rows[] = {
         CHOICES("auto|true|false")),
     KEY("models.*.deterministic", CONFIG_BOOL, MODEL(deterministic), "false",
         "Fixed cuts and one sequence a decode call: replies are bit-identical whatever else runs, and slower.", ANY),
-    KEY("models.*.cache_type_k", CONFIG_NAME, MODEL(cache_type_k), "f16", "Data type of the keys in the KV cache.",
-        CHOICES(CACHE_TYPES)),
+    KEY("models.*.cache_type_k", CONFIG_NAME, MODEL(cache_type_k), "f16",
+        "Data type of the keys in the KV cache. Where it is not set: as with context_window, q8_0 where f16 does not "
+        "fit.",
+        CHOICES(CACHE_TYPES), DERIVED),
     KEY("models.*.cache_type_v", CONFIG_NAME, MODEL(cache_type_v), "f16",
-        "Data type of the values in the KV cache. A quantised one needs flash attention.", CHOICES(CACHE_TYPES)),
+        "Data type of the values in the KV cache; where it is not set, as with cache_type_k. A quantised one needs "
+        "flash attention.",
+        CHOICES(CACHE_TYPES), DERIVED),
     KEY("models.*.flash_attention", CONFIG_NAME, MODEL(flash_attention), "auto",
         "Flash attention; auto turns it on where the model and the device support it.", CHOICES("auto|on|off")),
     KEY("models.*.system_prompt_cache", CONFIG_BOOL, MODEL(system_prompt_cache), "false",

@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "base/thread.h"
 #include "engine/plan.h"
+#include "lib/models/fit.h"
 #include "lib/models/instance_store.h"
 #include "lib/models/model_manager.h"
 #include "lib/parameters/sampling.h"
@@ -129,10 +130,9 @@ static bool needs_scratch(const struct config_model *config, const struct llm_mo
     return info->kind != HEARTH_KIND_RECURRENT && (config->incremental_cache || config->system_prompt_cache);
 }
 
-int instance_context_params(const struct config_model *config, const struct llm_model *weights,
-                            struct llm_context_params *params, hearth_error *error)
+int instance_context_params_of(const struct config_model *config, const struct llm_model_info *info,
+                               struct llm_context_params *params, hearth_error *error)
 {
-    const struct llm_model_info *info = llm_model_info(weights);
     int32_t window = decide_window(config, info);
     if (config->deterministic && config->n_batch < PREFILL_CHUNK)
         return error_at(error, HEARTH_INVALID, "n_batch",
@@ -171,6 +171,12 @@ int instance_context_params(const struct config_model *config, const struct llm_
         .yarn_orig_ctx = (int32_t)config->yarn_orig_ctx,
     };
     return HEARTH_OK;
+}
+
+int instance_context_params(const struct config_model *config, const struct llm_model *weights,
+                            struct llm_context_params *params, hearth_error *error)
+{
+    return instance_context_params_of(config, llm_model_info(weights), params, error);
 }
 
 static enum engine_caching decide_caching(const struct config_model *config)
@@ -472,6 +478,7 @@ static void leave_out(struct hearth *instance, struct model_entry *entry, const 
 
 static int load_all(struct hearth *instance, hearth_progress progress, void *ud, hearth_error *error)
 {
+    fit_defaults(instance->config);
     for (size_t i = 0, n = 0; i < instance->config->n_models; i++) {
         struct model_entry *entry = &instance->entries[n];
         entry->config = &instance->config->models[i];

@@ -117,7 +117,9 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
 {
     const struct llm_model_info *info = llm_model_info(model);
     struct llama_context_params translated;
-    if (check_has_decoder(info, error) < 0 || llm_translate_params(&translated, params, info, error) < 0) return NULL;
+    if (check_has_decoder(info, error) < 0 || llm_translate_params(&translated, params, info, error) < 0 ||
+        llm_check_room(params, info, error) < 0)
+        return NULL;
     struct llm_log_capture captured;
     llm_log_capture_begin(&captured);
     struct llama_context *handle = llama_init_from_model(llm_model_handle(model), translated);

@@ -180,6 +180,10 @@ struct llm_cells {
 
 struct llm_cells llm_cells_of(const struct llm_context_params *params, const struct llm_model_info *info);
 
+/* The bytes of compute buffers that such a context would have, of a model that was opened without its weights: nothing
+ * of them, nor of the KV cells, is allocated; recurrent states are. False: there can be no such context. Any thread. */
+bool llm_plan_compute(const struct llm_model *model, const struct llm_context_params *params, uint64_t *bytes);
+
 /* CPUs that this process may run on. */
 int llm_usable_cpus(void);
 

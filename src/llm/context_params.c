@@ -79,7 +79,7 @@ static int check_sizes(const struct llm_context_params *params, hearth_error *er
 
 /* Linux overcommits memory, so malloc() would not refuse these cells, and the OOM killer would end the process when it
  * uses them. A GPU refuses. */
-static int check_room(const struct llm_context_params *params, const struct llm_model_info *info, hearth_error *error)
+int llm_check_room(const struct llm_context_params *params, const struct llm_model_info *info, hearth_error *error)
 {
     if (params->offload_kqv && llm_has_devices(info)) return HEARTH_OK;
     const double gib = 1024.0 * 1024 * 1024;
@@ -170,7 +170,6 @@ int llm_translate_params(struct llama_context_params *out, const struct llm_cont
     if (code == 0) code = llm_translate_cells(out, params, error);
     if (code == 0) code = llm_translate_rope(out, params, info, error);
     if (code == 0) code = check_blocks(out, info, error);
-    if (code == 0) code = check_room(params, info, error);
     if (code < 0) return code;
     out->n_ctx = (uint32_t)llm_total_cells(params);
     out->n_batch = (uint32_t)params->n_batch;

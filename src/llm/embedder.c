@@ -127,7 +127,7 @@ struct llm_embedder *llm_embedder_open(struct llm_model *model, const struct llm
     struct llm_context_params params = choose_sizes(wanted, info, pooling);
     struct llama_context_params translated;
     if (check_can_embed(model, &params, pooling, error) < 0 ||
-        llm_translate_params(&translated, &params, info, error) < 0)
+        llm_translate_params(&translated, &params, info, error) < 0 || llm_check_room(&params, info, error) < 0)
         return NULL;
     translated.embeddings = true;
     translated.pooling_type = (enum llama_pooling_type)pooling;

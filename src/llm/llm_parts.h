@@ -69,6 +69,9 @@ uint32_t llm_total_sequences(const struct llm_context_params *params);
 int llm_translate_params(struct llama_context_params *out, const struct llm_context_params *params,
                          const struct llm_model_info *info, hearth_error *error);
 
+/* Refuses cells for which there is no memory. */
+int llm_check_room(const struct llm_context_params *params, const struct llm_model_info *info, hearth_error *error);
+
 /* The parts of it for the type of cells and for RoPE. */
 int llm_translate_cells(struct llama_context_params *out, const struct llm_context_params *params, hearth_error *error);
 int llm_translate_rope(struct llama_context_params *out, const struct llm_context_params *params,

@@ -1,6 +1,7 @@
-/* Finds out how much memory a model needs for a token and for a sequence, by opening the smallest possible context.
- * Model files name these sizes differently in each architecture, or leave them to llama.cpp's code, and no function of
- * its C interface returns them. No state; any thread. */
+/* Finds out how much memory a model needs: for a token and for a sequence, by opening the smallest possible context,
+ * and for compute buffers, by having llama.cpp plan them. Model files name these sizes differently in each
+ * architecture, or leave them to llama.cpp's code, and no function of its C interface returns them. No state; any
+ * thread. */
 #include "base/memory.h"
 #include "llm/llm_parts.h"
 
@@ -47,5 +48,21 @@ bool llm_probe(struct llama_model *handle, struct llm_layer_memory *layers)
     bool recurrent = llama_model_is_recurrent(handle) || llama_model_is_hybrid(handle);
     if (recurrent) layers->state_bytes = sum_states(context, llama_model_n_swa(handle) > 0);
     llama_free(context);
+    return true;
+}
+
+/* Of a model without weights llama.cpp computes the sizes of buffers, and logs them, without allocating them. */
+bool llm_plan_compute(const struct llm_model *model, const struct llm_context_params *params, uint64_t *bytes)
+{
+    struct llama_context_params translated;
+    hearth_error error;
+    if (llm_translate_params(&translated, params, llm_model_info(model), &error) < 0) return false;
+    struct llm_log_capture captured;
+    llm_log_capture_begin(&captured);
+    struct llama_context *context = llama_init_from_model(llm_model_handle(model), translated);
+    llm_log_capture_end();
+    if (context == NULL) return false;
+    llama_free(context);
+    *bytes = captured.compute;
     return true;
 }

@@ -121,6 +121,8 @@ describe('hearth cache explain', () => {
     const file = join(temporaryFolder(), 'body.json');
     writeFileSync(file, JSON.stringify(body));
     assert.equal((await run(['cache', 'explain', file, '--server', `${server.url}/`])).stdout, stdout);
+    const json = JSON.parse((await explain(body, '--json')).stdout);
+    assert.deepEqual([json.computed, json.divergence.position], [found.computed, found.divergence.position], 'as the server answers');
   });
 
   test('what is all there, and what is like nothing', async () => {

@@ -3,7 +3,7 @@
 import { after, before, describe, test } from 'node:test';
 import assert from 'node:assert/strict';
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
-import { copyFileSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -40,7 +40,7 @@ test('version tells hearth\'s, llama.cpp\'s and the CPU\'s', async () => {
 });
 
 test('every command explains itself with examples', async () => {
-  for (const command of [[], ['serve'], ['chat'], ['ps'], ['stop'], ['launch'], ['model'], ['model', 'info'], ['model', 'vram'], ['config', 'check'],
+  for (const command of [[], ['serve'], ['chat'], ['ps'], ['stop'], ['launch'], ['fit'], ['model'], ['model', 'info'], ['model', 'vram'], ['config', 'check'],
     ['config', 'dump'], ['version'], ['cache'], ['cache', 'explain']]) {
     const { code, stdout, stderr } = await run([...command, '--help']);
     assert.equal(code, 0, `${command.join(' ')}: ${stderr}`);
@@ -164,6 +164,52 @@ models:
   });
 });
 
+describe('configuration without --config', () => {
+  // The file of a user, in the home folder.
+  const homeWith = (text) => {
+    const home = temporaryFolder();
+    mkdirSync(join(home, '.config', 'hearth'), { recursive: true });
+    writeFileSync(join(home, '.config', 'hearth', 'hearth.yaml'), text);
+    return { HOME: home, HEARTH_CONFIG: undefined, XDG_CONFIG_HOME: undefined };
+  };
+
+  test('the user\'s file, over it the environment, over that the command line', async (t) => {
+    const env = { ...homeWith(`models: {demo: {path: ${demo}, n_seq_max: 2, context_window: 512}}\n`),
+      HEARTH_CONTEXT_WINDOW: '768', HEARTH_CACHE_MIN_TOKENS: '7' };
+    for (const [args, slots] of [[[], 2], [['--set', 'n_seq_max=3'], 3]]) {
+      const server = await serve({ t, args: ['--model', 'demo', ...args], env });
+      assert.equal((await server.client.slots()).length, slots);
+      const [model] = (await server.client.get('/v1/models')).json.data;
+      assert.equal(model.meta.n_ctx, 768);
+      await server.stop();
+      assert.doesNotMatch(server.log, /is no key/);
+    }
+  });
+
+  test('an unknown variable is named, with the nearest; a wrong value ends with 2; that of the API key is nobody\'s', async () => {
+    const env = { HEARTH_CACHE_TIERS_DISK_PTH: '/tmp', HEARTH_API_KEY: 'secret', HEARTH_CACHE_TIERS_DISK_PATH: temporaryFolder() };
+    const { code, stderr } = await run(['kv', 'ls'], { env });
+    assert.equal(code, 0, stderr);
+    assert.equal(stderr, 'hearth kv ls: the environment\'s HEARTH_CACHE_TIERS_DISK_PTH is no key of the configuration; the nearest is '
+      + 'HEARTH_CACHE_TIERS_DISK_PATH: it is ignored\n');
+    complains(await run(['kv', 'ls'], { env: { HEARTH_SERVER_MAX_CONNECTIONS: 'many' } }), 2, /HEARTH_SERVER_MAX_CONNECTIONS/, /server\.max_connections/, /many/);
+  });
+
+  test('a fault of a default file is told with its line, and HEARTH_CONFIG takes its place', async () => {
+    const env = homeWith('server:\n  listn: 127.0.0.1:1\n');
+    complains(await run(['kv', 'ls'], { env }), 2, /hearth\.yaml:2/, /listn/);
+    const other = file('other.yaml', `cache: {tiers: {disk: {path: ${temporaryFolder()}}}}\n`);
+    assert.equal((await run(['kv', 'ls'], { env: { ...env, HEARTH_CONFIG: other } })).code, 0);
+    assert.equal((await run(['kv', 'ls', '--config', other], { env })).code, 0);
+  });
+});
+
+test('the manual page of all keys is one that man can show', async () => {
+  const { stdout } = await run(['config', 'manual', '--man']);
+  assert.match(stdout, /^\.TH HEARTH\.YAML 5 /);
+  assert.match(stdout, /^\.B models\.NAME\.context_window$/m);
+});
+
 test('config dump reads back and dumps the same again', async () => {
   const { code, stdout } = await run(['config', 'dump']);
   assert.equal(code, 0);
@@ -185,6 +231,17 @@ describe('model', () => {
     for (const pattern of [/llama/, /dense/, /2[,.]?048/, /Q8_0/i, /template/i, /\b2095872\b/]) {
       assert.match(stdout, pattern);
     }
+  });
+
+  test('info as JSON says the same', async () => {
+    const { code, stdout } = await run(['model', 'info', demo, '--json']);
+    assert.equal(code, 0);
+    const info = JSON.parse(stdout);
+    assert.deepEqual([info.file, info.architecture, info.kind, info.type, info.parameters > 1e6, info.context_length, info.chat_template],
+      [demo, 'llama', 'dense', 'chat', true, 2048, true]);
+    const text = (await run(['model', 'info', demo])).stdout;
+    assert.deepEqual(Object.keys(info), text.trim().split('\n').map((line) => line.split(' ')[0]));
+    assert.match((await run(['model', 'info', join(folder, 'none.gguf'), '--json'])).stderr, /none\.gguf/);
   });
 
   test('info tells the kinds apart', async () => {
@@ -224,8 +281,62 @@ describe('model', () => {
   });
 });
 
+describe('fit', () => {
+  const fit = async (path, ...args) => {
+    const { code, stdout, stderr } = await run(['fit', path, '--json', ...args]);
+    return { code, stderr, ...JSON.parse(stdout) };
+  };
+  // 300 MB: models of less than 256 MiB have the same defaults on every machine.
+  const large = () => smallModel('llama', { embd: 1024, heads: 8, 'kv-heads': 1, 'head-dim': 32, ff: 12288, layers: 2, ctx: 16384 });
+
+  test('says which choices fit, as text and as JSON', async () => {
+    const { stdout } = await run(['fit', demo]);
+    for (const pattern of [/trained for 2048 tokens/, /GiB free/, /a token +3072 bytes in f16 cells, 1632 bytes in q8_0/, /^\* +2048 +1 +f16\/f16/m,
+      /--set context_window=2048 --set n_seq_max=1 --set cache_type_k=f16/]) assert.match(stdout, pattern);
+    const { code, recommended, choices, weights_bytes: weights, token_bytes: token } = await fit(demo);
+    assert.equal(code, 0);
+    assert.deepEqual([recommended.context_window, recommended.n_seq_max, recommended.cells_bytes], [2048, 1, 2048 * 3072]);
+    assert.equal(choices.length, 1);
+    assert.ok(recommended.memory_bytes + recommended.gpu_bytes > weights + recommended.cells_bytes);
+    assert.deepEqual(token, { f16: 3072, q8_0: 1632, q4_0: 864 });
+  });
+
+  test('what is set is kept, and what cannot fit is said, with what to do', async () => {
+    const kept = await fit(demo, '--set', 'n_seq_max=3', '--set', 'context_window=1024');
+    assert.deepEqual([kept.recommended.context_window, kept.recommended.n_seq_max], [1024, 3]);
+    const sets = ['--set', 'rope_scaling=linear', '--set', 'context_window=8000000', '--set', 'n_seq_max=256'];
+    const { code, recommended, reason } = await fit(demo, ...sets);
+    assert.deepEqual([code, recommended], [1, null]);
+    assert.match(reason, /8000000 tokens in 256 slots need [\d.]+ GiB .* lower context_window or n_seq_max/);
+    const text = await run(['fit', demo, ...sets]);
+    assert.equal(text.code, 1);
+    assert.match(text.stdout, /does not fit/);
+    assert.match(text.stdout, /lower context_window/);
+  });
+
+  test('serve takes the recommended values where nothing is set, and the log says so', async (t) => {
+    const path = large();
+    const { recommended } = await fit(path);
+    assert.equal(recommended.context_window, 16384, 'as trained: the machine of the tests has room for it');
+    const server = await serve({ t, model: path });
+    await server.says(new RegExp(`defaults fit this machine .*context_window=${recommended.context_window} n_seq_max=${recommended.n_seq_max} `));
+    assert.equal((await server.client.slots()).length, recommended.n_seq_max);
+    const { data } = (await server.client.get('/v1/models')).json;
+    assert.equal(data[0].meta.n_ctx, recommended.context_window);
+    await server.stop();
+  });
+
+  test('what is set, for serve too, is as it was; and a small model has one slot', async (t) => {
+    for (const [path, models, slots] of [[large(), { n_seq_max: 2, context_window: 1024 }, 2], [demo, {}, 1]]) {
+      const server = await serve({ t, model: path, models });
+      assert.equal((await server.client.slots()).length, slots);
+      await server.stop();
+    }
+  });
+});
+
 describe('a file that is no model', () => {
-  const commands = [['serve', '--port', '0', '--model'], ['chat', '--model'], ['model', 'info'], ['model', 'vram']];
+  const commands = [['serve', '--port', '0', '--model'], ['chat', '--model'], ['fit'], ['model', 'info'], ['model', 'vram']];
   const cases = {
     'missing.gguf': () => join(folder, 'missing.gguf'),
     'empty.gguf': () => file('empty.gguf', ''),

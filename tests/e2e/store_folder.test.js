@@ -152,6 +152,21 @@ describe('hearth kv', () => {
     await server.stop();
   });
 
+  test('ls as JSON has the same entries, with whole keys', async () => {
+    const { code, stdout } = await kv(disk, 'ls', '--json');
+    assert.equal(code, 0);
+    const { entries } = JSON.parse(stdout);
+    assert.equal(entries.length, slabsIn(disk).length);
+    assert.equal(entries.reduce((sum, { bytes }) => sum + bytes, 0), bytesIn(disk));
+    for (const { key, tier, start, end, used_ms: used } of entries) {
+      assert.match(key, /^[0-9a-f]{64}$/);
+      assert.equal(tier, 'disk');
+      assert.ok(start >= 0 && end > start && used > 1.6e12, key);
+      assert.ok(listed.includes(key.slice(0, 16)));
+    }
+    assert.deepEqual(JSON.parse((await kv(temporaryFolder(), 'ls', '--json')).stdout), { entries: [] });
+  });
+
   test('show tells of one', async () => {
     const { name } = slabsIn(disk)[0];
     const { code, stdout } = await kv(disk, 'show', name.slice(0, 64));

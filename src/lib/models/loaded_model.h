@@ -85,6 +85,10 @@ double embedding_bytes(const struct config_model *config, const struct llm_model
 int instance_context_params(const struct config_model *config, const struct llm_model *weights,
                             struct llm_context_params *params, hearth_error *error);
 
+/* The same from facts of the model alone; a pure function. */
+int instance_context_params_of(const struct config_model *config, const struct llm_model_info *info,
+                               struct llm_context_params *params, hearth_error *error);
+
 /* estimate.c: the memory estimate of a chat model, in bytes. */
 struct estimate {
     double element_k, element_v; /* one element of K and of V in a cell */

@@ -3,34 +3,61 @@
 #include "lib/models/loaded_model.h"
 
 #include "base/error.h"
+#include "base/utf8.h"
+#include "lib/models/fit.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- hearth model info ---- */
 
-static void put_row(struct buf *out, const char *name, const char *value)
-{
-    buf_printf(out, "%-16s %s\n", name, value);
-}
+struct info_row {
+    const char *name;
+    enum { INFO_TEXT, INFO_NUMBER, INFO_COUNT, INFO_FLAG } type;
+    const char *text; /* of INFO_TEXT; NULL: there is no such row */
+    int64_t number;
+};
 
-static void put_number(struct buf *out, const char *name, int64_t value)
-{
-    buf_printf(out, "%-16s %lld\n", name, (long long)value);
-}
+#define INFO_ROWS_MAX 24
 
-static void put_count(struct buf *out, const char *name, uint64_t value)
-{
-    buf_printf(out, "%-16s %llu (%.2f M)\n", name, (unsigned long long)value, (double)value / 1e6);
-}
+struct info_rows {
+    struct info_row v[INFO_ROWS_MAX];
+    size_t n;
+};
 
-/* The type that the model's file decides, where the configuration says `auto`. */
-static void put_type(struct buf *out, const struct llm_model *model)
+/* The type and the pooling that the model's file decides, where the configuration says `auto`. */
+static const struct config_model automatic = {.embedding = CONFIG_AUTO, .pooling = "auto"};
+
+/* Texts are borrowed from the model. */
+static struct info_rows list_info(const char *path, const struct llm_model *model)
 {
-    static const struct config_model automatic = {.embedding = CONFIG_AUTO, .pooling = "auto"};
+    const struct llm_model_info *info = llm_model_info(model);
     hearth_model_type type = embedding_decide_type(&automatic, model);
-    put_row(out, "type", hearth_model_type_name(type));
-    if (type != HEARTH_MODEL_CHAT) put_row(out, "pooling", hearth_pooling_name(embedding_pooling(&automatic, model)));
+    bool pools = type != HEARTH_MODEL_CHAT;
+    const struct info_row rows[] = {
+        {"file", INFO_TEXT, path, 0},
+        {"name", INFO_TEXT, info->name, 0},
+        {"architecture", INFO_TEXT, info->architecture, 0},
+        {"description", INFO_TEXT, info->description, 0},
+        {"kind", INFO_TEXT, info->has_decoder ? hearth_model_kind_name(info->kind) : "encoder", 0},
+        {"type", INFO_TEXT, hearth_model_type_name(type), 0},
+        {"pooling", INFO_TEXT, pools ? hearth_pooling_name(embedding_pooling(&automatic, model)) : NULL, 0},
+        {"parameters", INFO_COUNT, NULL, (int64_t)info->n_params},
+        {"size_bytes", INFO_NUMBER, NULL, (int64_t)info->size_bytes},
+        {"layers", INFO_NUMBER, NULL, info->n_layer},
+        {"embedding", INFO_NUMBER, NULL, info->n_embd},
+        {"heads", INFO_NUMBER, NULL, info->n_head},
+        {"experts", INFO_NUMBER, NULL, info->n_expert},
+        {"vocabulary", INFO_NUMBER, NULL, info->n_vocab},
+        {"context_length", INFO_NUMBER, NULL, info->n_ctx_train},
+        {"sliding_window", INFO_NUMBER, NULL, info->n_swa},
+        {"chat_template", INFO_FLAG, NULL, info->chat_template != NULL},
+    };
+    struct info_rows list = {.n = 0};
+    _Static_assert(sizeof rows / sizeof *rows <= INFO_ROWS_MAX, "there is room for every row");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].type != INFO_TEXT || rows[i].text != NULL) list.v[list.n++] = rows[i];
+    return list;
 }
 
 int hearth_model_check(const char *path, hearth_error *error)
@@ -41,32 +68,61 @@ int hearth_model_check(const char *path, hearth_error *error)
     return llm_file_check(path, error);
 }
 
-char *hearth_model_report(const char *path, hearth_error *error)
+static void put_row(struct buf *out, const struct info_row *row)
+{
+    buf_printf(out, "%-16s ", row->name);
+    if (row->type == INFO_TEXT)
+        buf_puts(out, row->text);
+    else if (row->type == INFO_FLAG)
+        buf_puts(out, row->number != 0 ? "yes" : "no");
+    else
+        buf_printf(out, "%lld", (long long)row->number);
+    if (row->type == INFO_COUNT) buf_printf(out, " (%.2f M)", (double)row->number / 1e6);
+    buf_puts(out, "\n");
+}
+
+static void put_text(struct buf *out, const struct info_rows *rows)
+{
+    for (size_t i = 0; i < rows->n; i++) put_row(out, &rows->v[i]);
+}
+
+static void put_json(struct buf *out, const struct info_rows *rows)
+{
+    for (size_t i = 0; i < rows->n; i++) {
+        const struct info_row *row = &rows->v[i];
+        buf_printf(out, "%s\n  \"%s\": ", i == 0 ? "{" : ",", row->name);
+        if (row->type == INFO_TEXT)
+            utf8_put_json_string(out, row->text, strlen(row->text));
+        else if (row->type == INFO_FLAG)
+            buf_puts(out, row->number != 0 ? "true" : "false");
+        else
+            buf_printf(out, "%lld", (long long)row->number);
+    }
+    buf_puts(out, "\n}\n");
+}
+
+static char *report_file(const char *path, void (*put)(struct buf *out, const struct info_rows *rows),
+                         hearth_error *error)
 {
     llm_init();
     struct llm_model_params params = {.path = path, .split_mode = "layer"};
     struct llm_model *model = llm_model_open(&params, error);
     if (model == NULL) return NULL;
-    const struct llm_model_info *info = llm_model_info(model);
+    struct info_rows rows = list_info(path, model);
     struct buf out = {0};
-    put_row(&out, "file", path);
-    put_row(&out, "name", info->name);
-    put_row(&out, "architecture", info->architecture);
-    put_row(&out, "description", info->description);
-    put_row(&out, "kind", info->has_decoder ? hearth_model_kind_name(info->kind) : "encoder");
-    put_type(&out, model);
-    put_count(&out, "parameters", info->n_params);
-    put_number(&out, "size_bytes", (int64_t)info->size_bytes);
-    put_number(&out, "layers", info->n_layer);
-    put_number(&out, "embedding", info->n_embd);
-    put_number(&out, "heads", info->n_head);
-    put_number(&out, "experts", info->n_expert);
-    put_number(&out, "vocabulary", info->n_vocab);
-    put_number(&out, "context_length", info->n_ctx_train);
-    put_number(&out, "sliding_window", info->n_swa);
-    put_row(&out, "chat_template", info->chat_template != NULL ? "yes" : "no");
+    put(&out, &rows);
     llm_model_close(model);
     return buf_take(&out);
+}
+
+char *hearth_model_report(const char *path, hearth_error *error)
+{
+    return report_file(path, put_text, error);
+}
+
+char *hearth_model_report_json(const char *path, hearth_error *error)
+{
+    return report_file(path, put_json, error);
 }
 
 /* ---- hearth model vram ---- */
@@ -162,16 +218,8 @@ static int report_pool(struct buf *out, const struct config_model *config, struc
     return HEARTH_OK;
 }
 
-char *hearth_memory_report(const hearth_config *config, const char *name, hearth_error *error)
+static char *report_memory(const struct config_model *model_config, hearth_error *error)
 {
-    hearth_error own;
-    if (error == NULL) error = &own;
-    const struct config_model *model_config = config_find_model(config, name);
-    if (model_config == NULL) {
-        error_at(error, HEARTH_NOT_FOUND, "model", "model '%s' is not in the configuration", name);
-        return NULL;
-    }
-    llm_init();
     struct llm_model_params params = {.path = model_config->path,
                                       .weights = true,
                                       .n_gpu_layers = (int)model_config->n_gpu_layers,
@@ -188,4 +236,24 @@ char *hearth_memory_report(const hearth_config *config, const char *name, hearth
     if (rc == HEARTH_OK) return text;
     free(text);
     return NULL;
+}
+
+/* As hearth_load() would have it: with the same defaults. */
+char *hearth_memory_report(const hearth_config *config, const char *name, hearth_error *error)
+{
+    hearth_error own;
+    if (error == NULL) error = &own;
+    struct hearth_config *copy = config_copy(config);
+    const struct config_model *model = config_find_model(copy, name);
+    char *report = NULL;
+    llm_init();
+    if (model == NULL) {
+        error_at(error, HEARTH_NOT_FOUND, "model", "model '%s' is not in the configuration", name);
+    } else {
+        hearth_config_keep_models(copy, (const char *const[]){model->name}, 1, NULL);
+        fit_defaults(copy);
+        report = report_memory(copy->models, error);
+    }
+    hearth_config_free(copy);
+    return report;
 }

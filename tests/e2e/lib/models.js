@@ -15,6 +15,8 @@ export const hearth = join(build, 'bin', 'hearth');
 export const mkmodel = join(build, 'bin', 'hearth-mkmodel');
 export const demo = join(source, 'models', 'demo.gguf');
 
+process.env.HEARTH_CONFIG = ''; // no configuration of this machine counts; a test may name one
+
 const small = {
   layers: 4, embd: 128, heads: 4, 'kv-heads': 2, 'head-dim': 32, ff: 256, ctx: 8192, seed: 7, type: 'f32',
 };

@@ -27,6 +27,7 @@ static int make_folder(void **state)
     (void)state;
     snprintf(folder, sizeof folder, "/tmp/hearth-setup-XXXXXX");
     if (!mkdtemp(folder)) return -1;
+    setenv("HEARTH_CONFIG", "", 1); /* no file of this machine counts */
     snprintf(model, sizeof model, "%s/Tiny-0.5B.Q8_0.gguf", folder);
     snprintf(config_file, sizeof config_file, "%s/hearth.yaml", folder);
     write_file(model, "GGUF");

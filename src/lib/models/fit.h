@@ -1,0 +1,37 @@
+/* Which context window, slots and types of KV cells a model can have on a machine: what `hearth fit` says, and what
+ * hearth_load() takes where the configuration sets nothing. */
+#ifndef LIB_MODELS_FIT_H
+#define LIB_MODELS_FIT_H
+
+#include "lib/models/loaded_model.h"
+
+/* Free bytes. */
+struct fit_machine {
+    double memory; /* 0: not known */
+    double gpu;    /* of all GPUs together */
+    bool has_gpu;
+};
+
+struct fit_machine fit_this_machine(void); /* after llm_init() */
+
+/* A chat model, as its file's header describes it. */
+struct fit_model {
+    const struct config_model *config; /* keys that it sets are kept */
+    const struct llm_model_info *info;
+    double weights, projector;          /* bytes */
+    double compute_fixed, compute_cell; /* bytes of compute buffers: of any context, and more for each KV cell */
+};
+
+/* Fills in budgets, types, choices, recommendation and reason. A pure function. */
+void fit_choose(const struct fit_model *model, const struct fit_machine *machine, hearth_fit *fit);
+
+/* Reads the header of the model's file, and chooses. Blocks on the disk, for up to a second with a large vocabulary. */
+int fit_read(const struct config_model *config, const struct fit_machine *machine, hearth_fit *fit,
+             hearth_error *error);
+
+/* Gives all models of the configuration the values that fit, where they set none, and logs them. Several models share
+ * the free memory. Models of less than 256 MiB, and those with layers on other machines, are left as they are; so are
+ * those whose files cannot be read, which their load reports. Blocks on the disk. */
+void fit_defaults(struct hearth_config *config);
+
+#endif

@@ -1,0 +1,350 @@
+/* What fits a machine: the choice as a pure function of fake machines and models, the figures against those that
+ * llama.cpp reports for real files, and the defaults that are taken. */
+#include "support.h"
+
+#include "lib/models/fit.h"
+
+#include <unistd.h>
+
+#define GIB (1024.0 * 1024 * 1024)
+#define MIB (1024.0 * 1024)
+
+/* ---- Fake models ---- */
+
+#define MOST_LAYERS 48
+
+struct shape {
+    const char *name;
+    hearth_model_kind kind;
+    double weights_gib;
+    int32_t layers, every; /* each so-many-th layer has KV cells */
+    int32_t kv_heads, head, trained;
+    double state_mib;
+};
+
+/* Compute buffers of all: 0.3 GiB, and 1 KiB a cell. */
+static const struct shape dense = {"dense 8B", HEARTH_KIND_DENSE, 8, 36, 1, 8, 128, 40960, 0};
+static const struct shape brief = {"dense 8B, 8192 tokens", HEARTH_KIND_DENSE, 8, 36, 1, 8, 128, 8192, 0};
+static const struct shape hybrid = {"hybrid 35B", HEARTH_KIND_HYBRID, 20, 40, 4, 2, 256, 262144, 64};
+static const struct shape tiny = {"tiny", HEARTH_KIND_DENSE, 0.01, 4, 1, 6, 32, 2048, 0};
+static const struct shape odd = {"heads of 80", HEARTH_KIND_DENSE, 8, 36, 1, 8, 80, 40960, 0};
+
+static void choose(const struct shape *shape, const struct config_model *config, const struct fit_machine *machine,
+                   hearth_fit *fit)
+{
+    int32_t heads[MOST_LAYERS] = {0};
+    for (int32_t i = 0; i < shape->layers; i += shape->every) heads[i] = shape->kv_heads;
+    struct llm_model_info info = {.kind = shape->kind,
+                                  .has_decoder = true,
+                                  .n_layer = shape->layers,
+                                  .n_head_kv = heads,
+                                  .n_embd_head_k = shape->head,
+                                  .n_embd_head_v = shape->head,
+                                  .n_ctx_train = shape->trained,
+                                  .state_bytes = (uint64_t)(shape->state_mib * MIB)};
+    struct fit_model model = {.config = config,
+                              .info = &info,
+                              .weights = shape->weights_gib * GIB,
+                              .compute_fixed = 0.3 * GIB,
+                              .compute_cell = 1024};
+    fit_choose(&model, machine, fit);
+}
+
+static hearth_config *config_with(const char *const *sets)
+{
+    hearth_config *config = hearth_config_new();
+    set(config, "models.m.path", "m.gguf");
+    for (; *sets != NULL; sets += 2) {
+        char *key = mem_format("models.m.%s", sets[0]);
+        set(config, key, sets[1]);
+        free(key);
+    }
+    return config;
+}
+
+/* ---- The choice ---- */
+
+static const struct {
+    const struct shape *shape;
+    double memory, gpu;  /* GiB that are free; gpu 0: there is none */
+    const char *sets[7]; /* key, value, … */
+    int32_t window, slots;
+    const char *type_k, *type_v, *reason; /* type NULL: nothing fits */
+} cases[] = {
+    /* One after the other, as memory becomes less: a quarter is left to others. */
+    {&dense, 64, 0, {NULL}, 40960, 4, "f16", "f16", "the best of the list fits"},
+    {&dense, 40, 0, {NULL}, 32768, 4, "f16", "f16", "needs 30.96 GiB of memory, 30.00 GiB are for it"},
+    {&dense, 24, 0, {NULL}, 32768, 2, "f16", "f16", "of memory"},
+    {&dense, 18, 0, {NULL}, 32768, 1, "f16", "f16", "of memory"},
+    {&dense, 15, 0, {NULL}, 16384, 1, "f16", "f16", "of memory"},
+    {&dense, 13, 0, {NULL}, 16384, 1, "q8_0", "q8_0", "of memory"},
+    {&dense, 12.65, 0, {NULL}, 8192, 1, "f16", "f16", "of memory"},
+    {&dense, 12, 0, {NULL}, 8192, 1, "q8_0", "q8_0", "of memory"},
+    {&dense, 11.85, 0, {NULL}, 4096, 1, "f16", "f16", "of memory"},
+    {&dense, 11.6, 0, {NULL}, 4096, 1, "q8_0", "q8_0", "of memory"},
+    {&dense, 11.3, 0, {NULL}, 2048, 1, "q8_0", "q8_0", "of memory"},
+    {&dense, 11, 0, {NULL}, 0, 0, NULL, NULL, "the weights fit, KV cells do not: 2048 tokens in 1 slots"},
+    {&dense, 10, 0, {NULL}, 0, 0, NULL, NULL, "the weights do not fit: they are 8.00 GiB, and 7.50 GiB"},
+    /* Windows are no longer than trained; where memory is not known, nothing is assumed. */
+    {&brief, 64, 0, {NULL}, 8192, 4, "f16", "f16", "the best of the list fits"},
+    {&dense, 0, 0, {NULL}, 8192, 1, "f16", "f16", "not known how much memory is free"},
+    /* Small models are the same everywhere. */
+    {&tiny, 512, 0, {NULL}, 2048, 1, "f16", "f16", "a small model"},
+    {&tiny, 1, 0, {NULL}, 2048, 1, "f16", "f16", "a small model"},
+    {&tiny, 512, 80, {"n_seq_max", "4", NULL}, 2048, 4, "f16", "f16", "a small model"},
+    /* States take memory for each sequence, and are never quantised; nor are heads that are no whole blocks. */
+    {&hybrid, 36, 0, {NULL}, 65536, 4, "f16", "f16", "the best of the list fits"},
+    {&hybrid, 28, 0, {NULL}, 16384, 1, "f16", "f16", "of memory"},
+    {&hybrid, 27.6, 0, {NULL}, 4096, 1, "f16", "f16", "of memory"},
+    {&odd, 12.2, 0, {NULL}, 8192, 1, "f16", "f16", "of memory"},
+    {&dense, 13, 0, {"flash_attention", "off", NULL}, 8192, 1, "f16", "f16", "of memory"},
+    /* On a GPU that is what counts; a sixteenth is left. */
+    {&dense, 16, 24, {NULL}, 32768, 2, "f16", "f16", "on the GPU"},
+    {&dense, 16, 12, {NULL}, 16384, 1, "f16", "f16", "on the GPU"},
+    {&dense, 16, 8, {NULL}, 0, 0, NULL, NULL, "nothing fits the GPU: 2048 tokens in 1 slots"},
+    {&dense, 16, 8, {NULL}, 0, 0, NULL, NULL, "keep fewer layers there with n_gpu_layers=32"},
+    {&dense, 16, 0.5, {NULL}, 0, 0, NULL, NULL, "keep no layers there with n_gpu_layers=-1"},
+    {&dense, 16, 8, {"n_gpu_layers", "24", NULL}, 16384, 1, "f16", "f16", "on the GPU"},
+    {&dense, 64, 8, {"n_gpu_layers", "-1", NULL}, 40960, 4, "f16", "f16", "the best of the list fits"},
+    {&dense, 64, 12, {"offload_kqv", "false", NULL}, 40960, 4, "f16", "f16", "the best of the list fits"},
+    {&dense, 18, 12, {"offload_kqv", "false", NULL}, 32768, 2, "f16", "f16", "of memory"},
+    /* What is set is kept, and the rest is chosen for it. */
+    {&dense, 40, 0, {"n_seq_max", "3", NULL}, 40960, 3, "f16", "f16", "the best of the list fits"},
+    {&dense, 40, 0, {"context_window", "16384", NULL}, 16384, 4, "f16", "f16", "the best of the list fits"},
+    {&dense, 24, 0, {"cache_type_k", "q8_0", "cache_type_v", "q8_0", NULL}, 32768, 4, "q8_0", "q8_0", "of memory"},
+    {&dense, 13, 0, {"cache_type_k", "f16", NULL}, 8192, 1, "f16", "f16", "of memory"},
+    {&dense, 12, 0, {"context_window", "32768", "n_seq_max", "4", NULL}, 0, 0, NULL, NULL, "leave them unset"},
+    {&dense, 64, 0, {"context_window", "100000", NULL}, 40960, 4, "f16", "f16", "the best of the list fits"},
+    {&dense, 64, 0, {"n_batch", "2", NULL}, 32768, 2, "f16", "f16", "the best of the list fits"},
+    {&dense, 64, 0, {"n_batch", "2", "deterministic", "true", NULL}, 0, 0, NULL, NULL, "no context is possible"},
+};
+
+static void the_choice_is_the_best_that_fits_the_machine(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fit_machine machine = {cases[i].memory * GIB, cases[i].gpu * GIB, cases[i].gpu > 0};
+        hearth_config *config = config_with(cases[i].sets);
+        hearth_fit fit = {0};
+        choose(cases[i].shape, config_find_model(config, NULL), &machine, &fit);
+        bool fits = cases[i].type_k != NULL;
+        if ((fit.recommended >= 0) != fits)
+            fail_msg("case %zu, %s in %g GiB: %s", i, cases[i].shape->name, cases[i].memory, fit.reason);
+        const hearth_fit_choice *choice = &fit.choices[fits ? fit.recommended : 0];
+        if (fits &&
+            (choice->context_window != cases[i].window || choice->n_seq_max != cases[i].slots ||
+             strcmp(choice->cache_type_k, cases[i].type_k) != 0 || strcmp(choice->cache_type_v, cases[i].type_v) != 0))
+            fail_msg("case %zu, %s in %g GiB: %d x %d, %s/%s", i, cases[i].shape->name, cases[i].memory,
+                     choice->context_window, choice->n_seq_max, choice->cache_type_k, choice->cache_type_v);
+        if (strstr(fit.reason, cases[i].reason) == NULL)
+            fail_msg("case %zu: '%s' is not in '%s'", i, cases[i].reason, fit.reason);
+        hearth_config_free(config);
+    }
+}
+
+/* More memory never gives a worse choice, what is recommended has room, and nothing better would have. */
+static void more_memory_never_gives_less(void **state)
+{
+    (void)state;
+    hearth_config *config = config_with((const char *const[]){NULL});
+    int32_t before = HEARTH_FIT_CHOICES;
+    for (double gib = 9; gib < 80; gib += 0.25) {
+        struct fit_machine machine = {.memory = gib * GIB};
+        hearth_fit fit = {0};
+        choose(&dense, config_find_model(config, NULL), &machine, &fit);
+        for (int32_t i = 0; i < (int32_t)fit.n_choices; i++)
+            assert_true(fit.choices[i].fits == (fit.choices[i].memory_bytes <= fit.memory_budget));
+        int32_t place = fit.recommended >= 0 ? fit.recommended : HEARTH_FIT_CHOICES;
+        assert_true(place <= before);
+        for (int32_t i = 0; i < fit.recommended; i++) assert_false(fit.choices[i].fits);
+        assert_true(fit.memory_budget < gib * GIB);
+        before = place;
+    }
+    assert_int_equal(before, 0);
+    hearth_config_free(config);
+}
+
+static void a_token_has_its_bytes_in_each_type(void **state)
+{
+    (void)state;
+    hearth_config *config = config_with((const char *const[]){NULL});
+    struct fit_machine machine = {.memory = 64 * GIB};
+    hearth_fit fit = {0};
+    choose(&dense, config_find_model(config, NULL), &machine, &fit);
+    assert_string_equal(fit.types[0].name, "f16");
+    assert_int_equal(fit.types[0].token_bytes, 36 * 8 * 256 * 2);
+    assert_int_equal(fit.types[1].token_bytes, 36 * 8 * 256 * 34 / 32);
+    assert_int_equal(fit.types[2].token_bytes, 36 * 8 * 256 * 18 / 32);
+    assert_int_equal(fit.choices[0].cells_bytes, 40960.0 * 4 * 36 * 8 * 256 * 2);
+    hearth_config_free(config);
+}
+
+/* ---- Real files ---- */
+
+static char *make_model(const char *arguments)
+{
+    char *demo = source_path("models/demo.gguf"),
+         *path = mem_format("%s/unit-lib-fit-%d.gguf", getenv("HEARTH_BUILD"), (int)getpid());
+    char *command = mem_format("'%s/bin/hearth-mkmodel' --vocab '%s' %s -o '%s' >/dev/null", getenv("HEARTH_BUILD"),
+                               demo, arguments, path);
+    assert_int_equal(system(command), 0);
+    free(command);
+    free(demo);
+    return path;
+}
+
+static void remove_model(char *path)
+{
+    assert_int_equal(unlink(path), 0);
+    free(path);
+}
+
+/* The number in the last line after the heading that begins with this name. */
+static double figure(const char *report, const char *heading, const char *name)
+{
+    const char *at = strstr(report, heading);
+    assert_non_null(at);
+    for (at = strchr(at, '\n'); at != NULL; at = strchr(at + 1, '\n')) {
+        const char *line = at + 1 + strspn(at + 1, " ");
+        if (strncmp(line, name, strlen(name)) == 0) return strtod(line + strlen(name), NULL);
+    }
+    fail_msg("no '%s' in %s", name, report);
+    return 0;
+}
+
+static void assert_near(double a, double b, double share)
+{
+    if (a < b * (1 - share) || a > b * (1 + share)) fail_msg("%.0f is not near %.0f", a, b);
+}
+
+static void the_demo_model_keeps_its_defaults(void **state)
+{
+    (void)state;
+    hearth_error error;
+    hearth_fit fit;
+    hearth_config *config = DEMO(NULL);
+    assert_int_equal(hearth_fit_model(config, "demo", &fit, &error), HEARTH_OK);
+    const hearth_fit_choice *choice = &fit.choices[fit.recommended];
+    assert_int_equal(choice->context_window, 2048);
+    assert_int_equal(choice->n_seq_max, 1);
+    assert_string_equal(choice->cache_type_k, "f16");
+    assert_int_equal(fit.n_ctx_train, 2048);
+    char *report = hearth_memory_report(config, "demo", &error);
+    assert_true((double)choice->cells_bytes == figure(report, "estimate", "3 all slots"));
+    assert_true((double)fit.weights_bytes == figure(report, "estimate", "weights"));
+    hearth_free(report);
+    hearth_config_free(config);
+}
+
+/* Compute buffers are planned at two sizes without being allocated; between these they follow a line. */
+static void what_is_planned_agrees_with_what_is_allocated(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"--arch qwen3 --ctx 131072", "--arch gemma3 --ctx 131072",
+                                         "--arch qwen35 --ctx 131072", "--arch llama --ctx 131072 --type f32"};
+    static const char *const sizes[][2] = {{"8192", "1"}, {"32768", "2"}, {"65536", "4"}};
+    for (size_t i = 0; i < sizeof models / sizeof *models * 3; i++) {
+        char *path = make_model(models[i / 3]);
+        hearth_config *config = DEMO("path", path, "context_window", sizes[i % 3][0], "n_seq_max", sizes[i % 3][1]);
+        hearth_error error;
+        hearth_fit fit;
+        assert_int_equal(hearth_fit_model(config, NULL, &fit, &error), HEARTH_OK);
+        assert_int_equal(fit.n_choices, 1);
+        char *report = hearth_memory_report(config, NULL, &error);
+        assert_non_null(report);
+        assert_near((double)fit.choices[0].cells_bytes, figure(report, "allocated", "cells"), 0.02);
+        assert_near((double)fit.choices[0].compute_bytes, figure(report, "allocated", "compute buffers"), 0.15);
+        hearth_free(report);
+        hearth_config_free(config);
+        remove_model(path);
+    }
+}
+
+static void what_cannot_be_said_is_an_error_that_names_why(void **state)
+{
+    (void)state;
+    hearth_error error;
+    hearth_fit fit;
+    hearth_config *config = DEMO("path", "/nowhere/a.gguf");
+    assert_int_equal(hearth_fit_model(config, NULL, &fit, &error), HEARTH_NOT_FOUND);
+    assert_says(error.message, "/nowhere/a.gguf");
+    assert_int_equal(hearth_fit_model(config, "other", &fit, &error), HEARTH_NOT_FOUND);
+    assert_says(error.message, "other");
+    hearth_config_free(config);
+    config = DEMO("rpc", "[127.0.0.1:1]");
+    assert_int_equal(hearth_fit_model(config, NULL, &fit, &error), HEARTH_UNSUPPORTED);
+    assert_string_equal(error.param, "rpc");
+    hearth_config_free(config);
+}
+
+static void a_model_for_vectors_has_nothing_to_choose(void **state)
+{
+    (void)state;
+    hearth_error error;
+    hearth_fit fit;
+    hearth_config *config = DEMO("embedding", "true");
+    assert_int_equal(hearth_fit_model(config, NULL, &fit, &error), HEARTH_OK);
+    assert_int_equal(fit.type, HEARTH_MODEL_EMBEDDING);
+    assert_int_equal(fit.n_choices, 0);
+    assert_int_equal(fit.recommended, -1);
+    assert_says(fit.reason, "keeps no KV cells");
+    hearth_config_free(config);
+}
+
+/* ---- Defaults ---- */
+
+static void only_what_is_not_set_gets_another_default(void **state)
+{
+    (void)state;
+    hearth_config *config = config_with((const char *const[]){"n_seq_max", "2", "cache_type_v", "q4_0", NULL});
+    struct config_model *model = config->models;
+    config_set_context(model, &(struct config_context){32768, 4, "q8_0", "q8_0"});
+    assert_int_equal(model->context_window, 32768);
+    assert_int_equal(model->n_seq_max, 2);
+    assert_string_equal(model->cache_type_k, "q8_0");
+    assert_string_equal(model->cache_type_v, "q4_0");
+    assert_string_equal(hearth_config_get(config, "models.m.context_window"), "32768");
+    assert_false(config_is_set(model->notes, "models.*.context_window"));
+    hearth_config_free(config);
+}
+
+/* Of 300 MB: models smaller than 256 MiB keep the same defaults everywhere. */
+static void a_larger_model_gets_what_fits(void **state)
+{
+    (void)state;
+    char *path = make_model("--arch llama --layers 2 --embd 1024 --heads 8 --kv-heads 1 --head-dim 32 --ff 12288 "
+                            "--ctx 16384 --type f32");
+    hearth_config *config = DEMO("path", path, "n_seq_max", "2");
+    hearth_error error;
+    hearth_fit fit;
+    assert_int_equal(hearth_fit_model(config, NULL, &fit, &error), HEARTH_OK);
+    assert_true(fit.weights_bytes > 256 * MIB);
+    fit_defaults(config);
+    const struct config_model *model = config_find_model(config, NULL);
+    if (fit.recommended >= 0) {
+        assert_int_equal(model->context_window, fit.choices[fit.recommended].context_window);
+        assert_string_equal(model->cache_type_k, fit.choices[fit.recommended].cache_type_k);
+    }
+    assert_int_equal(model->n_seq_max, 2);
+    assert_int_not_equal(model->context_window, 8192);
+    hearth_config_free(config);
+    remove_model(path);
+}
+
+int main(void)
+{
+    hearth_error error;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_choice_is_the_best_that_fits_the_machine),
+        cmocka_unit_test(more_memory_never_gives_less),
+        cmocka_unit_test(a_token_has_its_bytes_in_each_type),
+        cmocka_unit_test(the_demo_model_keeps_its_defaults),
+        cmocka_unit_test(what_is_planned_agrees_with_what_is_allocated),
+        cmocka_unit_test(what_cannot_be_said_is_an_error_that_names_why),
+        cmocka_unit_test(a_model_for_vectors_has_nothing_to_choose),
+        cmocka_unit_test(only_what_is_not_set_gets_another_default),
+        cmocka_unit_test(a_larger_model_gets_what_fits),
+    };
+    hearth_log_open(NULL, "error", "text", &error);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
