@@ -102,7 +102,7 @@ static bool read_model(const json_t *root, struct pull_model *model)
     const char *reference = json_string_value(json_object_get(root, "reference"));
     json_t *files = json_object_get(root, "files"), *value;
     size_t i;
-    if (reference == NULL || json_array_size(files) == 0) return false;
+    if (reference == NULL) return false;
     model->reference = mem_strdup(reference);
     model->pulled_ms = json_integer_value(json_object_get(root, "pulled_ms"));
     json_array_foreach(files, i, value)
@@ -111,7 +111,7 @@ static bool read_model(const json_t *root, struct pull_model *model)
         if (!read_stored(value, &file)) return false;
         pull_model_add_file(model, &file);
     }
-    return !model->files[0].is_projector;
+    return model->n_files > 0 && !model->files[0].is_projector;
 }
 
 /* The whole text of a small file; false with errno. */
@@ -135,10 +135,13 @@ static int read_manifest(int folder, const char *name, struct pull_model *model,
     if (!read_text(folder, PULL_MANIFEST, &text)) {
         int fault = errno;
         buf_release(&text);
-        if (fault == ENOENT) return error_set(error, HEARTH_NOT_FOUND, "model '%s' was not pulled", name);
-        return error_set(error, HEARTH_IO, "cannot read the manifest of %s: %s", name, strerror(fault));
+        if (fault == ENOENT)
+            error_set(error, HEARTH_NOT_FOUND, "model '%s' was not pulled", name);
+        else
+            error_set(error, HEARTH_IO, "cannot read the manifest of %s: %s", name, strerror(fault));
+        return fault == ENOENT ? HEARTH_NOT_FOUND : HEARTH_IO;
     }
-    json_t *root = json_loadb(text.v, text.len, 0, NULL);
+    json_t *root = json_loadb(buf_text(&text), text.len, 0, NULL);
     bool good = read_model(root, model);
     json_decref(root);
     buf_release(&text);
@@ -147,7 +150,8 @@ static int read_manifest(int folder, const char *name, struct pull_model *model,
         return HEARTH_OK;
     }
     pull_model_release(model);
-    return error_set(error, HEARTH_IO, "the manifest of %s is damaged: pull it again", name);
+    error_set(error, HEARTH_IO, "the manifest of %s is damaged: pull it again", name);
+    return HEARTH_IO;
 }
 
 static json_t *manifest_of(const struct pull_model *model)

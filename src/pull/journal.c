@@ -73,10 +73,10 @@ static bool take_up(struct pull_journal *journal, const struct buf *binding, int
 {
     struct buf text = {0};
     bool same = read_text(journal->fd, &text) && part_size == journal->size && text.len >= binding->len &&
-                memcmp(text.v, binding->v, binding->len) == 0;
-    if (same) read_entries(journal, text.v + binding->len);
+                memcmp(buf_text(&text), binding->v, binding->len) == 0;
+    if (same) read_entries(journal, buf_text(&text) + binding->len);
     /* Half a line at the end, `done 1` of `done 12`, must not become a whole one. */
-    bool whole = same && text.v[text.len - 1] == '\n';
+    bool whole = same && buf_text(&text)[text.len - 1] == '\n';
     if (same && !whole) whole = write_whole(journal->fd, "-\n", 2);
     buf_release(&text);
     return whole;

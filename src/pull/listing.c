@@ -258,7 +258,7 @@ static const struct pull_entry *find_path(const struct pull_listing *listing, co
 static void add_choice(struct pull_choice *choice, const struct pull_entry *entry)
 {
     choice->v = mem_grow(choice->v, choice->n + 1, sizeof *choice->v);
-    choice->v[choice->n++] = entry;
+    choice->v[choice->n++] = *entry;
 }
 
 static int add_shards(const struct pull_listing *listing, const struct pull_entry *first, struct pull_choice *choice,
@@ -299,7 +299,7 @@ static void add_projector(const struct pull_listing *listing, struct pull_choice
     for (size_t i = 0; i < listing->n; i++) {
         const struct pull_entry *entry = &listing->v[i];
         if (!is_projector(entry)) continue;
-        if (best == NULL || score_projector(entry, choice->v[0]) > score_projector(best, choice->v[0])) best = entry;
+        if (best == NULL || score_projector(entry, &choice->v[0]) > score_projector(best, &choice->v[0])) best = entry;
     }
     if (best != NULL) add_choice(choice, best);
     choice->has_projector = best != NULL;

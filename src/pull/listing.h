@@ -25,9 +25,9 @@ struct pull_listing {
 int pull_listing_add(struct pull_listing *listing, const char *json, size_t len, hearth_error *error);
 void pull_listing_release(struct pull_listing *listing);
 
-/* Entries of a listing: the weights' shards in order, then the projector. */
+/* Entries of a listing, whose strings they share: the weights' shards in order, then the projector. */
 struct pull_choice {
-    const struct pull_entry **v;
+    struct pull_entry *v;
     size_t n;
     bool has_projector; /* it is the last */
 };

@@ -110,7 +110,7 @@ static int plan_repository(struct pull *p, hearth_error *error)
     if (rc == HEARTH_OK) rc = pull_choose(&listing, p->reference->quant, &choice, error);
     if (rc != HEARTH_OK) error_prefix(error, "%s/%s: ", p->reference->owner, p->reference->repo);
     for (size_t i = 0; i < choice.n && rc == HEARTH_OK; i++)
-        add_entry(p, choice.v[i], choice.has_projector && i + 1 == choice.n);
+        add_entry(p, &choice.v[i], choice.has_projector && i + 1 == choice.n);
     pull_choice_release(&choice);
     pull_listing_release(&listing);
     return rc;

@@ -26,10 +26,10 @@ static void check_choice(const struct pull_choice *choice)
     struct pull_shard shard;
     size_t weights = choice->n - choice->has_projector;
     require(weights > 0);
-    bool in_parts = pull_shard_read(choice->v[0]->path, &shard);
+    bool in_parts = pull_shard_read(choice->v[0].path, &shard);
     require(weights == (in_parts ? (size_t)shard.count : 1));
     for (size_t i = 0; in_parts && i < weights; i++)
-        require(pull_shard_read(choice->v[i]->path, &shard) && shard.number == (int)i + 1);
+        require(pull_shard_read(choice->v[i].path, &shard) && shard.number == (int)i + 1);
 }
 
 static void try_listing(const char *json, size_t len)

@@ -222,16 +222,19 @@ static void a_locked_model_is_neither_pulled_nor_removed(void **state)
     expect_removed("m", HEARTH_OK, NULL);
 }
 
-/* Somebody removes the model, with its lock, between the opening of the lock and the locking of it. */
-static bool removes;
+/* What another process does between the opening of the lock and the locking of it: it removes the model with its lock,
+ * or that and begins to pull it anew. */
+static enum { NOTHING, REMOVES, REPLACES } other;
 
 int __real_flock(int fd, int operation);
 int __wrap_flock(int fd, int operation);
 int __wrap_flock(int fd, int operation)
 {
     char *lock = pull_file_path(folder, "m", PULL_LOCK), *own = mem_format("%s/m", folder);
-    if (removes) assert_int_equal(unlink(lock) + rmdir(own), 0);
-    removes = false;
+    if (other != NOTHING) assert_int_equal(unlink(lock), 0);
+    if (other == REMOVES) assert_int_equal(rmdir(own), 0);
+    if (other == REPLACES) write_file("m", PULL_LOCK, "");
+    other = NOTHING;
     free(lock);
     free(own);
     return __real_flock(fd, operation);
@@ -241,15 +244,17 @@ int __wrap_flock(int fd, int operation)
 static void a_lock_that_was_removed_is_none(void **state)
 {
     (void)state;
-    struct pull_place place, second;
-    hearth_error error;
-    removes = true;
-    assert_int_equal(pull_place_open(folder, "m", &place, &error), HEARTH_OK);
-    assert_false(removes);
-    assert_true(is_there("m", PULL_LOCK));
-    assert_int_equal(pull_place_open(folder, "m", &second, &error), HEARTH_BUSY);
-    pull_place_abandon(&place);
-    assert_false(is_there("m", ""));
+    for (int i = REMOVES; i <= REPLACES; i++) {
+        struct pull_place place, second;
+        hearth_error error;
+        other = i;
+        assert_int_equal(pull_place_open(folder, "m", &place, &error), HEARTH_OK);
+        assert_int_equal(other, NOTHING);
+        assert_true(is_there("m", PULL_LOCK));
+        assert_int_equal(pull_place_open(folder, "m", &second, &error), HEARTH_BUSY);
+        pull_place_abandon(&place);
+        assert_false(is_there("m", ""));
+    }
 }
 
 static void links_are_not_followed(void **state)

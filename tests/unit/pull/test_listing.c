@@ -64,10 +64,10 @@ static void the_right_files_are_chosen(void **state)
             fail_msg("%s: %s", rows[i].paths, error.message);
         for (size_t k = 0; k < choice.n; k++)
             buf_printf(&chosen, "%s%s%s", k == 0 ? "" : " ", choice.has_projector && k + 1 == choice.n ? "+" : "",
-                       choice.v[k]->path);
+                       choice.v[k].path);
         assert_string_equal(buf_text(&chosen), rows[i].chosen);
-        assert_int_equal(choice.v[0]->size, 7);
-        assert_true(choice.v[0]->has_sha);
+        assert_int_equal(choice.v[0].size, 7);
+        assert_true(choice.v[0].has_sha);
         buf_release(&chosen);
         pull_choice_release(&choice);
         pull_listing_release(&listing);
