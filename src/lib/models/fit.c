@@ -346,7 +346,7 @@ static bool is_open(const struct config_model *config)
 
 static void take_defaults(struct config_model *config, const hearth_fit *fit)
 {
-    if (fit->weights_bytes < SMALL_WEIGHTS || fit->type != HEARTH_MODEL_CHAT) return;
+    if ((double)fit->weights_bytes < SMALL_WEIGHTS || fit->type != HEARTH_MODEL_CHAT) return;
     if (fit->recommended < 0) {
         log_event(LOG_WARN, "model", "does not fit this machine", log_str("model", config->name),
                   log_str("reason", fit->reason));
@@ -369,8 +369,8 @@ static double share_of_bytes(double bytes, double own, double all, size_t n_mode
     return bytes > all ? own + (bytes - all) / (double)n_models : bytes * own / all;
 }
 
-/* What one of the models may have. With a budget models are unloaded for each other. */
-static struct fit_machine share_of(const struct hearth_config *config, const struct fit_machine *machine, size_t which)
+/* With a budget models are unloaded for each other. */
+struct fit_machine fit_share(const struct hearth_config *config, const struct fit_machine *machine, size_t which)
 {
     struct fit_machine share = *machine;
     double budget = (double)config->server.memory_budget_mb * MIB, own = 0, all = 0;
@@ -394,8 +394,8 @@ void fit_defaults(struct hearth_config *config)
     struct fit_machine machine = fit_this_machine();
     for (size_t i = 0; i < config->n_models; i++) {
         struct config_model *model = &config->models[i];
-        struct fit_machine share = share_of(config, &machine, i);
-        hearth_fit fit;
+        struct fit_machine share = fit_share(config, &machine, i);
+        hearth_fit fit = {0};
         hearth_error error;
         if (is_open(model) && fit_read(model, &share, &fit, &error) == HEARTH_OK) take_defaults(model, &fit);
     }

@@ -29,6 +29,10 @@ void fit_choose(const struct fit_model *model, const struct fit_machine *machine
 int fit_read(const struct config_model *config, const struct fit_machine *machine, hearth_fit *fit,
              hearth_error *error);
 
+/* What one of the models may have of a machine, by the sizes of all their files: its own, and an equal share of what all
+ * leave; with server.memory_budget_mb all of that. */
+struct fit_machine fit_share(const struct hearth_config *config, const struct fit_machine *machine, size_t which);
+
 /* Gives all models of the configuration the values that fit, where they set none, and logs them. Several models share
  * the free memory. Models of less than 256 MiB, and those with layers on other machines, are left as they are; so are
  * those whose files cannot be read, which their load reports. Blocks on the disk. */

@@ -202,10 +202,10 @@ static void a_models_variable_is_for_the_only_one(void **state)
     expect_status(&(struct setup){0}, EXIT_USAGE);
     hearth_config *config = hearth_config_new();
     hearth_error error;
-    assert_int_equal(environment_apply(config, "hearth try", &error), HEARTH_OK); /* there is none */
+    assert_int_equal(environment_apply_model(config, &error), HEARTH_OK); /* there is none */
     assert_int_equal(hearth_config_set(config, "models.a.path", "a", &error), HEARTH_OK);
     assert_int_equal(hearth_config_set(config, "models.b.path", "b", &error), HEARTH_OK);
-    assert_int_equal(environment_apply(config, "hearth try", &error), HEARTH_INVALID);
+    assert_int_equal(environment_apply_model(config, &error), HEARTH_INVALID);
     assert_non_null(strstr(error.message, "HEARTH_N_SEQ_MAX: for one model"));
     hearth_config_free(config);
 }
@@ -216,7 +216,7 @@ static void a_wrong_value_names_the_variable_and_the_key(void **state)
     setenv("HEARTH_SERVER_LOG_LEVEL", "loud", 1);
     hearth_config *config = hearth_config_new();
     hearth_error error;
-    assert_int_equal(environment_apply(config, "hearth try", &error), HEARTH_INVALID);
+    assert_int_equal(environment_apply_model(config, &error), HEARTH_INVALID);
     assert_non_null(strstr(error.message, "HEARTH_SERVER_LOG_LEVEL: "));
     assert_non_null(strstr(error.message, "one of error, warn, info, debug; got \"loud\""));
     hearth_config_free(config);

@@ -293,6 +293,41 @@ static void a_model_for_vectors_has_nothing_to_choose(void **state)
 
 /* ---- Defaults ---- */
 
+static char *file_of(const char *name, off_t bytes)
+{
+    char *path = mem_format("%s/unit-lib-fit-%d-%s.gguf", getenv("HEARTH_BUILD"), (int)getpid(), name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(ftruncate(fileno(file), bytes), 0); /* without blocks on the disk */
+    assert_int_equal(fclose(file), 0);
+    return path;
+}
+
+static void several_models_share_what_their_files_leave(void **state)
+{
+    (void)state;
+    const struct {
+        double memory, gpu;
+        const char *budget_mb;
+        double a, b, b_on_gpu;
+    } shares[] = {{10, 0, "0", 4, 6, 0},    {10, 20, "0", 4, 6, 11},     {2, 0, "0", 0.5, 1.5, 0},
+                  {10, 0, "5120", 5, 5, 0}, {10, 0, "51200", 10, 10, 0}, {0, 0, "0", 0, 0, 0}};
+    char *a = file_of("a", (off_t)GIB), *b = file_of("b", (off_t)(3 * GIB));
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+        struct fit_machine machine = {shares[i].memory * GIB, shares[i].gpu * GIB, shares[i].gpu > 0};
+        hearth_config *config = hearth_config_new();
+        set(config, "models.a.path", a);
+        set(config, "models.b.path", b);
+        set(config, "server.memory_budget_mb", shares[i].budget_mb);
+        assert_true(fit_share(config, &machine, 0).memory == shares[i].a * GIB);
+        assert_true(fit_share(config, &machine, 1).memory == shares[i].b * GIB);
+        assert_true(fit_share(config, &machine, 1).gpu == shares[i].b_on_gpu * GIB);
+        hearth_config_free(config);
+    }
+    remove_model(a);
+    remove_model(b);
+}
+
 static void only_what_is_not_set_gets_another_default(void **state)
 {
     (void)state;
@@ -342,6 +377,7 @@ int main(void)
         cmocka_unit_test(what_is_planned_agrees_with_what_is_allocated),
         cmocka_unit_test(what_cannot_be_said_is_an_error_that_names_why),
         cmocka_unit_test(a_model_for_vectors_has_nothing_to_choose),
+        cmocka_unit_test(several_models_share_what_their_files_leave),
         cmocka_unit_test(only_what_is_not_set_gets_another_default),
         cmocka_unit_test(a_larger_model_gets_what_fits),
     };
