@@ -3,7 +3,7 @@
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: all run test bench bench-full bench-check agents asan tsan fuzz crash install deb dist format tidy clean help
+.PHONY: all run demo-model test bench bench-full bench-check agents asan tsan fuzz crash install deb dist format tidy clean help
 
 all: ## build build/bin/hearth, build/bin/hearth-mkmodel, build/lib/libhearth.a and .so
 	@scripts/build.sh release
@@ -11,6 +11,12 @@ all: ## build build/bin/hearth, build/bin/hearth-mkmodel, build/lib/libhearth.a 
 # Two terminals are answered at once, and the second turn, short as it is, shows what was there already.
 run: all ## build, then serve the demo model on 127.0.0.1:8080
 	build/bin/hearth serve --set n_seq_max=4 --set cache_min_tokens=0
+
+# Not part of anything else: the model it makes is a committed file. tools/demo-model/README.md
+demo-model: all ## train models/demo.gguf anew, an hour on two cores, into build/demo-model; an interrupted training is resumed
+	@scripts/build.sh release hearth-demo-model hearth-demo-evaluate
+	build/bin/hearth-demo-model --folder build/demo-model
+	build/bin/hearth-demo-evaluate build/demo-model/demo.gguf
 
 test: ## build and run every test; ends with `N passed, N failed`
 	@scripts/test.sh

@@ -233,7 +233,7 @@ static char *said(void)
     dup2(fileno(caught), STDERR_FILENO);
     hearth_config *config = hearth_config_new();
     hearth_error error;
-    int rc = environment_apply(config, "hearth try", &error);
+    int rc = environment_apply_server(config, "hearth try", &error);
     fflush(stderr);
     dup2(kept, STDERR_FILENO);
     close(kept);
