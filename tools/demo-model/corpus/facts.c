@@ -340,12 +340,13 @@ static bool excluded(const struct scene *scene, const struct fact_kind *kind)
 static const struct fact *put_fact(struct scene *scene, const struct fact_kind *kind, char *thing, char *value)
 {
     struct fact *fact = find(scene, kind, thing);
-    if (fact == NULL) {
-        fact = &scene->facts[scene->n_facts++];
-    } else {
-        free(fact->thing);
+    if (fact != NULL) {
+        free(thing);
         free(fact->value);
+        fact->value = value;
+        return fact;
     }
+    fact = &scene->facts[scene->n_facts++];
     *fact = (struct fact){kind, thing, value};
     return fact;
 }

@@ -7,16 +7,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { PARAMETERS_MAX = 2, CHOICES = 3, OWNED_MAX = 12 };
+
 struct parameter {
     const char *name, *description;
     enum value value;
-    bool integer; /* written without quotation marks */
+    bool integer;                 /* written without quotation marks */
+    const char *choices[CHOICES]; /* the values that it may have; none: any */
 };
 
 /* {a}, {b}: the parameters' values; {r}: the result. */
 struct known_tool {
     const char *name, *description;
-    struct parameter parameters[2];
+    struct parameter parameters[PARAMETERS_MAX];
     int n_parameters;
     const char *asks[6];
     const char *said;    /* of the result */
@@ -27,7 +30,7 @@ struct known_tool {
 static const struct known_tool known[] = {
     {"get_weather",
      "Weather of a city",
-     {{"city", "Name of the city", VALUE_CITY, false}},
+     {{"city", "Name of the city", VALUE_CITY, false, {NULL}}},
      1,
      {"What is the weather in {a}?", "How is the weather in {a}?", "Tell me the weather in {a}.", "Weather in {a}?",
       "What's the weather like in {a}?", "Is it nice in {a}?"},
@@ -36,7 +39,7 @@ static const struct known_tool known[] = {
      VALUE_WEATHER},
     {"get_time",
      "Time in a city",
-     {{"city", "Name of the city", VALUE_CITY, false}},
+     {{"city", "Name of the city", VALUE_CITY, false, {NULL}}},
      1,
      {"What time is it in {a}?", "Tell me the time in {a}.", "What is the time in {a}?"},
      "The time in {a} is {r}.",
@@ -44,7 +47,7 @@ static const struct known_tool known[] = {
      VALUE_TIME},
     {"search",
      "Search the web",
-     {{"query", "What to search for", VALUE_PHRASE, false}},
+     {{"query", "What to search for", VALUE_PHRASE, false, {NULL}}},
      1,
      {"Search for {a}.", "Search the web for {a}.", "Look up {a}.", "Find {a}."},
      "I found: {r}.",
@@ -52,7 +55,7 @@ static const struct known_tool known[] = {
      VALUE_PHRASE},
     {"read_file",
      "Read a file",
-     {{"path", "Path of the file", VALUE_WORD, false}},
+     {{"path", "Path of the file", VALUE_WORD, false, {NULL}}},
      1,
      {"Read the file {a}.", "Open the file {a}.", "What is in the file {a}?", "Show me the file {a}."},
      "The file {a} says: {r}.",
@@ -60,7 +63,7 @@ static const struct known_tool known[] = {
      VALUE_PHRASE},
     {"play_song",
      "Play a song",
-     {{"title", "Title of the song", VALUE_PHRASE, false}},
+     {{"title", "Title of the song", VALUE_PHRASE, false, {NULL}}},
      1,
      {"Play {a}.", "Play the song {a}.", "I want to hear {a}."},
      "Done: {r}.",
@@ -68,7 +71,7 @@ static const struct known_tool known[] = {
      VALUE_WORD},
     {"get_price",
      "Price of an item",
-     {{"item", "The item", VALUE_WORD, false}},
+     {{"item", "The item", VALUE_WORD, false, {NULL}}},
      1,
      {"What is the price of {a}?", "How much does {a} cost?", "Get the price of {a}."},
      "The price of {a} is {r}.",
@@ -76,7 +79,7 @@ static const struct known_tool known[] = {
      VALUE_NUMBER},
     {"send_mail",
      "Send a mail",
-     {{"to", "Who gets it", VALUE_NAME, false}, {"text", "The text", VALUE_PHRASE, false}},
+     {{"to", "Who gets it", VALUE_NAME, false, {NULL}}, {"text", "The text", VALUE_PHRASE, false, {NULL}}},
      2,
      {"Send a mail to {a}: {b}", "Mail {a} the text {b}.", "Write to {a}: {b}"},
      "Done: {r}.",
@@ -84,7 +87,8 @@ static const struct known_tool known[] = {
      VALUE_WORD},
     {"set_timer",
      "Set a timer",
-     {{"minutes", "Minutes until it rings", VALUE_AGE, true}, {"label", "What it is for", VALUE_WORD, false}},
+     {{"minutes", "Minutes until it rings", VALUE_AGE, true, {NULL}},
+      {"label", "What it is for", VALUE_WORD, false, {NULL}}},
      2,
      {"Set a timer of {a} minutes for {b}.", "Wake me in {a} minutes for {b}.", "Timer: {a} minutes, {b}."},
      "Done: {r}.",
@@ -92,7 +96,7 @@ static const struct known_tool known[] = {
      VALUE_WORD},
     {"add_item",
      "Put an item on a list",
-     {{"item", "The item", VALUE_WORD, false}, {"count", "How many", VALUE_AGE, true}},
+     {{"item", "The item", VALUE_WORD, false, {NULL}}, {"count", "How many", VALUE_AGE, true, {NULL}}},
      2,
      {"Add {a} to the list, {b} of them.", "Put {a} on the list, {b} times.", "Add the item {a}, {b} times."},
      "Done: {r}.",
@@ -100,7 +104,7 @@ static const struct known_tool known[] = {
      VALUE_WORD},
     {"book_train",
      "Book a train",
-     {{"from", "Where it starts", VALUE_CITY, false}, {"to", "Where it goes", VALUE_CITY, false}},
+     {{"from", "Where it starts", VALUE_CITY, false, {NULL}}, {"to", "Where it goes", VALUE_CITY, false, {NULL}}},
      2,
      {"Book a train from {a} to {b}.", "I want to go from {a} to {b} by train.", "A train from {a} to {b}, please."},
      "Done: {r}.",
@@ -113,7 +117,7 @@ enum { KNOWN = sizeof known / sizeof *known };
 /* A tool of the scene. A made-up one owns the names of its row. */
 struct tool_form {
     struct known_tool row;
-    char *owned[8];
+    char *owned[OWNED_MAX];
     int n_owned;
 };
 
@@ -127,18 +131,28 @@ void tool_form_free(struct tool_form *form)
 
 /* Schemas differ in what they say beside names and types. */
 struct dress {
-    bool descriptions, required, closed, draft;
+    bool descriptions, silent, required, closed, draft, draft_first;
 };
 
 static struct dress pick_dress(struct random *random)
 {
-    return (struct dress){random_chance(random, 40), random_chance(random, 85), random_chance(random, 25),
-                          random_chance(random, 15)};
+    return (struct dress){.descriptions = random_chance(random, 40),
+                          .silent = random_chance(random, 10),
+                          .required = random_chance(random, 85),
+                          .closed = random_chance(random, 25),
+                          .draft = random_chance(random, 10),
+                          .draft_first = random_chance(random, 10)};
 }
 
 static void put_parameter(const struct parameter *p, const struct dress *dress, struct buf *out)
 {
-    buf_printf(out, "\"%s\": {\"type\": \"%s\"", p->name, p->integer ? "integer" : "string");
+    buf_printf(out, "\"%s\": {", p->name);
+    if (p->choices[0] == NULL) {
+        buf_printf(out, "\"type\": \"%s\"", p->integer ? "integer" : "string");
+    } else {
+        for (int i = 0; i < CHOICES; i++) buf_printf(out, "%s\"%s\"", i > 0 ? ", " : "\"enum\": [", p->choices[i]);
+        buf_puts(out, "]");
+    }
     if (dress->descriptions) buf_printf(out, ", \"description\": \"%s\"", p->description);
     buf_puts(out, "}");
 }
@@ -146,10 +160,11 @@ static void put_parameter(const struct parameter *p, const struct dress *dress, 
 static char *signature_of(const struct known_tool *row, const struct dress *dress)
 {
     struct buf out = {0};
-    buf_printf(&out,
-               "{\"type\": \"function\", \"function\": {\"name\": \"%s\", \"description\": \"%s\", "
-               "\"parameters\": {\"type\": \"object\", \"properties\": {",
-               row->name, row->description);
+    buf_printf(&out, "{\"type\": \"function\", \"function\": {\"name\": \"%s\", ", row->name);
+    buf_printf(&out, "\"description\": \"%s\", ", dress->silent ? "" : row->description);
+    buf_puts(&out, "\"parameters\": {");
+    if (dress->draft_first) buf_puts(&out, "\"$schema\": \"https://json-schema.org/draft/2020-12/schema\", ");
+    buf_puts(&out, "\"type\": \"object\", \"properties\": {");
     for (int i = 0; i < row->n_parameters; i++) {
         if (i > 0) buf_puts(&out, ", ");
         put_parameter(&row->parameters[i], dress, &out);
@@ -205,14 +220,26 @@ static const char *make_name(struct scene *scene, struct tool_form *form)
     return own(form, &name);
 }
 
+static void make_choices(struct scene *scene, struct tool_form *form, struct parameter *parameter)
+{
+    for (int i = 0; i < CHOICES; i++) {
+        struct buf choice = {0};
+        words_value(scene->random, i == 0 ? VALUE_CODE : parameter->value, &choice);
+        parameter->choices[i] = own(form, &choice);
+    }
+}
+
 static struct parameter make_parameter(struct scene *scene, struct tool_form *form)
 {
     static const char *const common[] = {"name", "key", "id", "text", "value", "title", "path", "user", "date", "code"};
     static const enum value values[] = {VALUE_WORD, VALUE_NAME, VALUE_CODE, VALUE_CITY, VALUE_WORD};
     struct parameter parameter = {.description = "What it takes", .value = PICK(scene->random, values)};
-    if (random_chance(scene->random, 20)) {
+    int form_of_value = random_below(scene->random, 100);
+    if (form_of_value < 20) {
         parameter.value = VALUE_NUMBER;
         parameter.integer = true;
+    } else if (form_of_value < 30 && form->n_owned + CHOICES + 2 < OWNED_MAX) {
+        make_choices(scene, form, &parameter);
     }
     if (random_chance(scene->random, 50)) {
         parameter.name = PICK(scene->random, common);
@@ -247,12 +274,7 @@ static struct tool_form *make_form(struct scene *scene, int n_parameters)
     form->row.description = own(form, &description);
     for (int i = 0; i < n_parameters; i++) {
         struct parameter parameter = make_parameter(scene, form);
-        while (i > 0 && strcmp(parameter.name, form->row.parameters[0].name) == 0) {
-            if (form->n_owned == 8)
-                parameter.name = "other"; /* a word that came up too often */
-            else
-                parameter = make_parameter(scene, form);
-        }
+        if (i > 0 && strcmp(parameter.name, form->row.parameters[0].name) == 0) parameter.name = "other";
         form->row.parameters[i] = parameter;
     }
     form->row.n_parameters = n_parameters;
@@ -331,10 +353,16 @@ static char *make_text(struct random *random, enum value kind)
     return buf_take(&text);
 }
 
+static char *make_argument(struct random *random, const struct parameter *parameter)
+{
+    return parameter->choices[0] != NULL ? mem_strdup(PICK(random, parameter->choices))
+                                         : make_text(random, parameter->value);
+}
+
 static struct call make_call(struct scene *scene, const struct known_tool *row)
 {
-    struct call call = {.row = row, .a = make_text(scene->random, row->parameters[0].value)};
-    if (row->n_parameters > 1) call.b = make_text(scene->random, row->parameters[1].value);
+    struct call call = {.row = row, .a = make_argument(scene->random, &row->parameters[0])};
+    if (row->n_parameters > 1) call.b = make_argument(scene->random, &row->parameters[1]);
     return call;
 }
 
@@ -347,9 +375,9 @@ static void release_call(struct call *call)
 
 static char *arguments_of(const struct call *call)
 {
-    const char *values[] = {call->a, call->b};
+    const char *values[PARAMETERS_MAX] = {call->a, call->b};
     struct buf out = {0};
-    for (int i = 0; i < call->row->n_parameters; i++) {
+    for (int i = 0; i < PARAMETERS_MAX && i < call->row->n_parameters; i++) {
         const struct parameter *parameter = &call->row->parameters[i];
         const char *quote = parameter->integer ? "" : "\"";
         buf_printf(&out, "%s\"%s\": %s%s%s", i > 0 ? ", " : "{", parameter->name, quote, values[i], quote);
@@ -360,7 +388,7 @@ static char *arguments_of(const struct call *call)
 
 static void put_request(struct scene *scene, const struct call *call, bool plainly, struct buf *said)
 {
-    int n = 0;
+    int n = 1;
     while (n < 6 && call->row->asks[n] != NULL) n++;
     put_template(call, call->row->asks[plainly ? 0 : random_below(scene->random, n)], said);
 }
