@@ -29,7 +29,7 @@ void fit_choose(const struct fit_model *model, const struct fit_machine *machine
 int fit_read(const struct config_model *config, const struct fit_machine *machine, hearth_fit *fit,
              hearth_error *error);
 
-/* What one of the models may have of a machine, by the sizes of all their files: its own, and an equal share of what all
+/* What one of the models may have of a machine, by the sizes of their files: its own, and an equal share of what all
  * leave; with server.memory_budget_mb all of that. */
 struct fit_machine fit_share(const struct hearth_config *config, const struct fit_machine *machine, size_t which);
 

@@ -148,7 +148,8 @@ static void more_memory_never_gives_less(void **state)
     (void)state;
     hearth_config *config = config_with((const char *const[]){NULL});
     int32_t before = HEARTH_FIT_CHOICES;
-    for (double gib = 9; gib < 80; gib += 0.25) {
+    for (int quarters = 4 * 9; quarters < 4 * 80; quarters++) {
+        double gib = quarters / 4.0;
         struct fit_machine machine = {.memory = gib * GIB};
         hearth_fit fit = {0};
         choose(&dense, config_find_model(config, NULL), &machine, &fit);
@@ -157,7 +158,7 @@ static void more_memory_never_gives_less(void **state)
         int32_t place = fit.recommended >= 0 ? fit.recommended : HEARTH_FIT_CHOICES;
         assert_true(place <= before);
         for (int32_t i = 0; i < fit.recommended; i++) assert_false(fit.choices[i].fits);
-        assert_true(fit.memory_budget < gib * GIB);
+        assert_true((double)fit.memory_budget < gib * GIB);
         before = place;
     }
     assert_int_equal(before, 0);
@@ -353,7 +354,7 @@ static void a_larger_model_gets_what_fits(void **state)
     hearth_error error;
     hearth_fit fit;
     assert_int_equal(hearth_fit_model(config, NULL, &fit, &error), HEARTH_OK);
-    assert_true(fit.weights_bytes > 256 * MIB);
+    assert_true((double)fit.weights_bytes > 256 * MIB);
     fit_defaults(config);
     const struct config_model *model = config_find_model(config, NULL);
     if (fit.recommended >= 0) {
