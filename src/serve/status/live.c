@@ -138,7 +138,16 @@ void live_stream(struct call *call)
 
 void live_end_all(struct live *live)
 {
-    while (live->watchers != NULL) call_end(remove_watcher(live->watchers));
+    struct watcher *ended = live->watchers, *next;
+    live->watchers = NULL;
+    live->n_watchers = 0;
+    event_del(live->timer);
+    for (; ended != NULL; ended = next) {
+        struct call *call = ended->call;
+        next = ended->next;
+        free(ended);
+        call_end(call);
+    }
 }
 
 struct live *live_open(const hearth *instance, struct http_server *http)
