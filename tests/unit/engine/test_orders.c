@@ -1,6 +1,6 @@
 /* Orders about resident conversations: what is kept stays as long as anything else can go, what is to leave is stored
  * first, and no order meets another conversation than the one that was shown. */
-#include "stored.h"
+#include "disk.h"
 
 #include "chats.h"
 
@@ -242,6 +242,49 @@ static void what_cannot_be_stored_stays(void **state)
     client_release(&first);
 }
 
+/* The disk takes its time: nobody needs the room, and it leaves all the same, but not before. */
+static void what_is_to_leave_leaves_once_a_slow_disk_has_it(void **state)
+{
+    struct stored s = {.store = open_store_on_disk()};
+    struct client first;
+    hearth_resident leaving[8];
+    start(&s, *state, (struct shape){.slots = 1, .seqs = 8, .window = 4000});
+    assert_true(store_wait_ready(s.store, CLOCK_NEVER));
+    gate_close(&gated);
+    client_init(&first, 0, PROMPT, REPLY);
+    run(&s, &first);
+    hearth_resident shown = await_resident(s.rig, CELLS);
+    gate_await(&gated);
+    assert_int_equal(give(s.rig, &shown, HEARTH_ORDER_EVICT), HEARTH_OK);
+    assert_int_equal(engine_residents(s.rig->engine, leaving, 8), 1);
+    assert_int_equal(leaving[0].state, HEARTH_RESIDENT_LEAVING);
+    gate_open(&gated);
+    await_none(s.rig);
+    assert_int_equal(stored_of(&s, &first), CELLS);
+    stop(&s);
+    client_release(&first);
+}
+
+/* The store's folder cannot be made. */
+static void what_a_store_that_is_off_cannot_take_stays(void **state)
+{
+    struct stored s = {0};
+    struct client first;
+    struct store_params params = {
+        .stride = STRIDE, .save_tier = STORE_DISK, .backlog = 64 << 20, LONG_TIMEOUTS, .files = files_machine()};
+    params.tiers[STORE_DISK].quota = 1 << 30;
+    params.tiers[STORE_DISK].path = "/dev/null/folder";
+    s.store = store_open(&params, NULL);
+    start(&s, *state, (struct shape){.slots = 1, .seqs = 8, .window = 4000});
+    client_init(&first, 0, PROMPT, REPLY);
+    run_alone(s.rig, &first);
+    hearth_resident shown = await_resident(s.rig, CELLS);
+    assert_int_equal(give(s.rig, &shown, HEARTH_ORDER_EVICT), HEARTH_UNAVAILABLE);
+    assert_string_equal(await_resident(s.rig, CELLS).hash, shown.hash);
+    stop(&s);
+    client_release(&first);
+}
+
 static void without_a_store_it_leaves_at_once(void **state)
 {
     struct rig *rig = *state;
@@ -319,6 +362,8 @@ int main(void)
         engine_test(another_prompt_does_not_take_its_cells_over),
         engine_test(what_is_to_leave_is_stored_and_comes_back_from_there),
         engine_test(what_cannot_be_stored_stays),
+        disk_test(what_is_to_leave_leaves_once_a_slow_disk_has_it),
+        engine_test(what_a_store_that_is_off_cannot_take_stays),
         engine_test(without_a_store_it_leaves_at_once),
         engine_test(an_order_meets_no_other_conversation),
         engine_test(a_running_conversation_takes_no_orders),
