@@ -216,7 +216,7 @@ static void a_wrong_value_names_the_variable_and_the_key(void **state)
     setenv("HEARTH_SERVER_LOG_LEVEL", "loud", 1);
     hearth_config *config = hearth_config_new();
     hearth_error error;
-    assert_int_equal(environment_apply_model(config, &error), HEARTH_INVALID);
+    assert_int_equal(environment_apply_server(config, "hearth try", &error), HEARTH_INVALID);
     assert_non_null(strstr(error.message, "HEARTH_SERVER_LOG_LEVEL: "));
     assert_non_null(strstr(error.message, "one of error, warn, info, debug; got \"loud\""));
     hearth_config_free(config);

@@ -57,7 +57,7 @@ static void slices_of_one_layout_load_in_the_other(struct rig *rig)
  * a multiple of. */
 static void interleave(struct rig *rig, const struct tokens *even, const struct tokens *odd)
 {
-    enum { STEP = 8 };
+    enum { STEP = 7 };
     for (int32_t at = 0; at < PROMPT; at += STEP) {
         int32_t end = at + STEP < PROMPT ? at + STEP : PROMPT;
         assert_int_equal(decode_range(rig->context, even, 0, at, end, STEP), LLM_DECODED);
