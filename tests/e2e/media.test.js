@@ -212,7 +212,7 @@ test('hearth chat attaches files: /image, and a pasted path', async () => {
   assert.match(stderr, /b\.png: No such file/);
   const plain = await chat(`/image ${path}\n`);
   assert.equal(plain.code, 1);
-  assert.match(plain.stderr, /text only: start hearth chat with its projector, --mmproj FILE/);
+  assert.match(plain.stderr, /text only: images and sounds need its projector, --mmproj FILE/);
 });
 
 test('a PDF document is its text, for a model that takes text only as well', async (t) => {
