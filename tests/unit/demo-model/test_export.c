@@ -87,6 +87,36 @@ static void names_are_cut_the_same_behind_a_space_and_a_quotation_mark(void **st
     tokenizer_close(&tokenizer);
 }
 
+static bool has_token(const struct vocabulary *vocabulary, const char *part, bool whole)
+{
+    for (int i = 256; i < vocabulary->n_tokens; i++) {
+        const char *token = vocabulary->tokens[i];
+        if (whole ? strcmp(token, part) == 0 : strstr(token, part) != NULL) return true;
+    }
+    return false;
+}
+
+/* However frequent it would be. Bytes are spelled with letters: a space is \u0120, the first byte of \u00eb \u00c3. */
+static void no_merge_begins_a_name_or_breaks_a_character(void **state)
+{
+    (void)state;
+    static const char text[] = "Say Anna, \"Anna\" or Anna. Say Zoë, \"Zoë\" or Zoë.";
+    struct sample *sample = sample_open();
+    struct vocabulary vocabulary;
+    for (int i = 0; i < 100; i++) sample_add(sample, text, strlen(text));
+    vocabulary_make(&vocabulary, sample, 300, 50);
+    assert_true(has_token(&vocabulary, "Anna", true));
+    assert_true(has_token(&vocabulary, "\xc4\xa0or", true));
+    assert_false(has_token(&vocabulary,
+                           "\xc4\xa0"
+                           "A",
+                           false));
+    assert_false(has_token(&vocabulary, "\"A", false));
+    assert_false(has_token(&vocabulary, "\xc3\x83", false));
+    vocabulary_release(&vocabulary);
+    sample_close(sample);
+}
+
 /* ---- Logits ---- */
 
 static void random_batch(struct batch *batch, int n)
@@ -238,6 +268,7 @@ int main(void)
         cmocka_unit_test(texts_come_back_from_their_tokens),
         cmocka_unit_test(a_document_has_the_tokens_of_its_whole_text),
         cmocka_unit_test(names_are_cut_the_same_behind_a_space_and_a_quotation_mark),
+        cmocka_unit_test(no_merge_begins_a_name_or_breaks_a_character),
         cmocka_unit_test(llama_cpp_computes_the_trainers_logits),
         cmocka_unit_test(hearths_chat_template_writes_what_the_corpus_does),
     };

@@ -256,6 +256,7 @@ static int print_rows(struct lab *lab, const struct prompt *prompts, int n, hear
         }
         printf("| %s | %d | %d | %d |\n", damages[d].name, counts.right, counts.unknown,
                n - counts.right - counts.unknown);
+        fflush(stdout);
     }
     return 0;
 }
@@ -271,6 +272,7 @@ static int open_lab(struct lab *lab, const char *path, hearth_error *error)
     params.n_batch = CONTEXT;
     params.n_seq_max = 2;
     params.kv_unified = true;
+    params.n_threads = params.n_threads_batch = 1; /* more would wait for each other longer than they compute */
     lab->context = llama_init_from_model(lab->model, params);
     return lab->context != NULL ? 0 : error_set(error, HEARTH_NO_MEMORY, "llama.cpp makes no context for %s", path);
 }
