@@ -95,11 +95,13 @@ static void declare_on_demand(void *ud, const struct pull_model *model)
     if (rc != HEARTH_OK) leave_out(NULL, model->name, error.message);
 }
 
-int pulled_declare_all(hearth_config *config, hearth_error *error)
+void pulled_declare_all(hearth_config *config)
 {
+    hearth_error error;
     char *folder = pull_folder_path(hearth_config_get(config, "server.models_path"));
     const struct pull_visitor visitor = {.each = declare_on_demand, .fault = leave_out, .ud = config};
-    int rc = folder == NULL ? HEARTH_OK : pull_folder_list(folder, &visitor, error);
+    if (folder != NULL && pull_folder_list(folder, &visitor, &error) != HEARTH_OK)
+        log_event(LOG_WARN, "model", "pulled models are left out: the folder cannot be read",
+                  log_str("reason", error.message));
     free(folder);
-    return rc;
 }

@@ -15,7 +15,8 @@ bool pulled_find(const hearth_config *config, const char *name, struct pull_mode
 int pulled_declare(hearth_config *config, const struct pull_model *model, hearth_error *error);
 
 /* Declares all of them, each to be loaded on demand. One that is configured stays as it is; of one that has a section
- * without a path, that is used. One that is not whole is left out, with a line in the log. */
-int pulled_declare_all(hearth_config *config, hearth_error *error);
+ * without a path, that is used. One that is not whole is left out, with a line in the log, and so are all of a folder
+ * that cannot be read: what is configured is served all the same. */
+void pulled_declare_all(hearth_config *config);
 
 #endif

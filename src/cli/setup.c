@@ -253,10 +253,10 @@ static int set_words(hearth_config *config, const struct setup *setup, const cha
 }
 
 /* Pulled models come last: what is meant for the only model is not meant for them. */
-static int add_pulled(hearth_config *config, const struct setup *setup, hearth_error *error)
+static void add_pulled(hearth_config *config, const struct setup *setup)
 {
     const bool wanted = strcmp(hearth_config_get(config, "server.serve_pulled"), "true") == 0;
-    return setup->adds_pulled && wanted && setup->models.len == 0 ? pulled_declare_all(config, error) : 0;
+    if (setup->adds_pulled && wanted && setup->models.len == 0) pulled_declare_all(config);
 }
 
 static int set_text(hearth_config *config, const char *key, const char *value, hearth_error *error)
@@ -324,7 +324,7 @@ static int apply(hearth_config *config, const char *command, const struct setup 
     if (status == 0) status = environment_apply_model(config, error);
     char *only = only_model(config);
     if (status == 0) status = set_mmproj(config, only, setup->mmproj, error);
-    if (status == 0) status = add_pulled(config, setup, error);
+    if (status == 0) add_pulled(config, setup);
     if (status == 0) status = set_words(config, setup, only, false, error);
     free(only);
     return status;

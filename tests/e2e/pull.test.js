@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import { Mirror, plainEnvironment, sha256 } from './lib/mirror.js';
 import { demo, hearth, projectorFor, smallModel } from './lib/models.js';
 import { run, serve, temporaryFolder } from './lib/server.js';
+import { Terminal } from './lib/terminal.js';
 import { until, within } from './lib/wait.js';
 
 const MIB = 1 << 20;
@@ -140,6 +141,33 @@ describe('what is pulled', () => {
     assert.ok(content(into, 'm', 'm.gguf').equals(mirror.files['a/b/m.gguf']));
     assert.match(stderr, /^m\.gguf: \d+ % of 67\.1 MB/m);
     assert.ok(!stderr.includes('\r') && !stderr.includes('\u001b'), stderr);
+  });
+
+  test('on a terminal progress is one line that changes, and goes', async (t) => {
+    const mirror = await Mirror.open(t, { 'a/b/m.gguf': modelOf(20 * MIB) });
+    let release;
+    const free = new Promise((resolve) => { release = resolve; });
+    mirror.faults.answer = (request, response, file) => {
+      if (!/=0-\d{3,}/.test(request.headers.range)) return false;
+      response.writeHead(206, { ETag: file.etag, 'Content-Range': `bytes 0-${PIECE - 1}/${file.bytes.length}`, 'Content-Length': PIECE });
+      response.write(file.bytes.subarray(0, MIB));
+      free.then(() => response.end(file.bytes.subarray(MIB, PIECE)));
+      return true;
+    };
+    const into = folder();
+    const terminal = await Terminal.open(t, ['pull', 'hf:a/b'], { env: mirror.environment(into) });
+    await terminal.shows(/^m\.gguf: 65 % of 21\.0 MB(, .* left)?$/m); // 12 MiB of the other ranges, and one
+    release();
+    await terminal.shows(/^m: 1 file, 21\.0 MB\n  hearth chat --model m\n  hearth serve\nexit 0/m);
+    assert.ok(!/%/.test(terminal.shown()), terminal.shown());
+  });
+
+  test('through a proxy, where the environment names one', async (t) => {
+    const proxy = await Mirror.open(t, { 'm.gguf': modelOf(3 * MIB) });
+    const into = folder();
+    await pulled(proxy, into, 'http://127.0.0.2:9/files/m.gguf', [], { http_proxy: proxy.url, no_proxy: '', NO_PROXY: '' });
+    assert.ok(content(into, 'm', 'm.gguf').equals(proxy.files['m.gguf']));
+    assert.ok(proxy.requests.every(({ path }) => path === 'http://127.0.0.2:9/files/m.gguf'));
   });
 });
 
@@ -356,6 +384,23 @@ describe('a server that lies', () => {
     assert.ok(content(into, 'm', 'm.gguf').equals(mirror.files['m.gguf']));
   });
 
+  test('so is one of which ranges are sent whatever it is by then', async (t) => {
+    for (const size of [20 * MIB, 24 * MIB]) {
+      const mirror = await Mirror.open(t, { 'm.gguf': modelOf(20 * MIB, 1) });
+      let n = 0;
+      mirror.faults.answer = (request, response) => {
+        if (!ranged(request)) return false;
+        if (++n === 2) mirror.files['m.gguf'] = modelOf(size, 2);
+        delete request.headers['if-range'];
+        mirror.send(request, response, mirror.file('m.gguf'));
+        return true;
+      };
+      const into = folder();
+      await pulled(mirror, into, `${mirror.url}/files/m.gguf`, ['--connections', '1']);
+      assert.ok(content(into, 'm', 'm.gguf').equals(mirror.files['m.gguf']), `${size}`);
+    }
+  });
+
   test('one that changes all the time is given up', async (t) => {
     let n = 0;
     await lying(t, /changes at its source while it is pulled/, (mirror, request, response, file) => {
@@ -475,6 +520,15 @@ describe('pulled models', () => {
     assert.match(server.log, /left out: it was pulled, and is not whole model=gone/);
     const { status } = await server.client.post('/v1/chat/completions', { model: 'good', max_tokens: 2, messages: [{ role: 'user', content: 'Hi' }] });
     assert.equal(status, 200);
+    await server.stop();
+  });
+
+  test('of a folder that cannot be read are left out', async (t) => {
+    const file = join(temporaryFolder(), 'models');
+    writeFileSync(file, '');
+    const server = await serve({ t, env: env(file) });
+    assert.deepEqual((await names(server)).map(([id]) => id), ['demo']);
+    assert.match(server.log, /pulled models are left out: the folder cannot be read/);
     await server.stop();
   });
 

@@ -296,7 +296,8 @@ void ollama_refuse(struct call *call)
     hearth_error error;
     error_set(
         &error, HEARTH_INVALID,
-        "models are not pulled, made, copied, pushed or deleted here: put a GGUF file on this machine, name it in "
-        "the configuration as models.NAME.path (models.NAME.aliases gives it more names) and start hearth anew");
+        "models are not pulled, made, copied, pushed or deleted by requests: run `hearth pull` or `hearth rm` on this "
+        "machine, or name a GGUF file in the configuration as models.NAME.path (models.NAME.aliases gives it more "
+        "names), and start hearth anew");
     call_fail(call, &error, ollama_put_error);
 }

@@ -14,12 +14,12 @@ export const plainEnvironment = {
 };
 
 // `files` is what it has: {'owner/repo/path': Buffer}, in whose URLs /resolve/main/ comes after the repository; below
-// /files/ they are plain. `etags` are theirs by the same names, else made from their content.
+// /files/ they are plain.
 // `faults.answer(request, response, file)` may answer in place of it, and then gives true; file: {name, bytes, etag}.
 export class Mirror {
   static async open(t, files = {}, { host = '127.0.0.1' } = {}) {
     const mirror = new Mirror();
-    Object.assign(mirror, { files, etags: {}, faults: {}, requests: [], sent: 0, pages: Infinity, listed: {} });
+    Object.assign(mirror, { files, faults: {}, requests: [], sent: 0, pages: Infinity, listed: {} });
     mirror.server = createServer((request, response) => mirror.answer(request, response));
     mirror.server.listen(0, host);
     await once(mirror.server, 'listening');
@@ -57,9 +57,14 @@ export class Mirror {
     const name = path.replace(/^\/(files\/)?/, '').replace('/resolve/main/', '/');
     if (list) return this.list(response, list[1], Number(searchParams.get('cursor') ?? 0));
     if (!(name in this.files)) return response.writeHead(404).end();
-    const bytes = this.files[name];
-    const file = { name, bytes, etag: this.etags[name] ?? `"${sha256(bytes).slice(0, 16)}"` };
+    const file = this.file(name);
     if (!this.faults.answer?.(request, response, file)) this.send(request, response, file);
+  }
+
+  // A file as it is now.
+  file(name) {
+    const bytes = this.files[name];
+    return { name, bytes, etag: `"${sha256(bytes).slice(0, 16)}"` };
   }
 
   // A page of Hugging Face's list of a repository; `listed` changes what it says of a file.

@@ -246,6 +246,25 @@ static void the_report_on_a_file_has_its_figures(void **state)
     assert_null(hearth_model_report("/nowhere/a.gguf", NULL));
 }
 
+static void a_file_is_checked_to_be_whole(void **state)
+{
+    (void)state;
+    hearth_error error;
+    char *demo = source_path("models/demo.gguf");
+    char *path = mem_format("%s/unit-lib-check-%d.gguf", getenv("HEARTH_BUILD"), (int)getpid());
+    char *command = mem_format("cp %s %s && truncate -s -1000 %s", demo, path, path);
+    assert_int_equal(hearth_model_check(demo, &error), HEARTH_OK);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(hearth_model_check(path, &error), HEARTH_IO);
+    assert_says(error.message, "is truncated");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(hearth_model_check(path, &error), HEARTH_NOT_FOUND);
+    assert_int_equal(hearth_model_check(path, NULL), HEARTH_NOT_FOUND);
+    free(command);
+    free(path);
+    free(demo);
+}
+
 /* ---- */
 
 int main(void)
@@ -258,6 +277,7 @@ int main(void)
         cmocka_unit_test(what_is_allocated_agrees_with_the_estimate),
         cmocka_unit_test(spare_sequences_are_counted_as_they_are_allocated),
         cmocka_unit_test(only_conversations_have_spare_sequences),
+        cmocka_unit_test(a_file_is_checked_to_be_whole),
         cmocka_unit_test(the_report_tells_how_positions_are_stretched),
         cmocka_unit_test(what_cannot_be_allocated_is_estimated_all_the_same),
         cmocka_unit_test(the_report_on_a_file_has_its_figures),
