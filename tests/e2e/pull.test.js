@@ -396,7 +396,8 @@ describe('a server that lies', () => {
         return true;
       };
       const into = folder();
-      await pulled(mirror, into, `${mirror.url}/files/m.gguf`, ['--connections', '1']);
+      await pulled(mirror, into, `${mirror.url}/files/m.gguf`);
+      assert.ok(n > 2, 'it has changed between two ranges');
       assert.ok(content(into, 'm', 'm.gguf').equals(mirror.files['m.gguf']), `${size}`);
     }
   });
