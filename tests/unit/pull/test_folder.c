@@ -224,7 +224,7 @@ static void a_locked_model_is_neither_pulled_nor_removed(void **state)
 
 /* What another process does between the opening of the lock and the locking of it: it removes the model with its lock,
  * or that and begins to pull it anew. */
-static enum { NOTHING, REMOVES, REPLACES } other;
+static enum other { NOTHING, REMOVES, REPLACES } other;
 
 int __real_flock(int fd, int operation);
 int __wrap_flock(int fd, int operation);
@@ -247,7 +247,7 @@ static void a_lock_that_was_removed_is_none(void **state)
     for (int i = REMOVES; i <= REPLACES; i++) {
         struct pull_place place, second;
         hearth_error error;
-        other = i;
+        other = (enum other)i;
         assert_int_equal(pull_place_open(folder, "m", &place, &error), HEARTH_OK);
         assert_int_equal(other, NOTHING);
         assert_true(is_there("m", PULL_LOCK));
