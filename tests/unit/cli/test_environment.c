@@ -1,8 +1,8 @@
 /* Keys in the environment: which variable a key has, what is set over what, and variables that no key has. */
 #include "cli/environment.h"
-#include "cli/setup.h"
 
 #include "base/memory.h"
+#include "support.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,26 +59,6 @@ static int clear(void **state)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) unsetenv(names[i]);
     unlink(user_file);
     return 0;
-}
-
-static hearth_config *open_setup(const struct setup *setup)
-{
-    int status = -1;
-    hearth_config *config = setup_open("hearth try", setup, &status);
-    assert_non_null(config);
-    return config;
-}
-
-static void expect_status(const struct setup *setup, int expected)
-{
-    int status = -1;
-    assert_null(setup_open("hearth try", setup, &status));
-    assert_int_equal(status, expected);
-}
-
-static void expect_key(const hearth_config *config, const char *key, const char *value)
-{
-    assert_string_equal(hearth_config_get(config, key), value);
 }
 
 static void every_key_has_a_variable_of_its_own(void **state)

@@ -1,5 +1,5 @@
 /* Building a configuration from options: models, addresses, single keys, and the exit status of mistakes. */
-#include "cli/setup.h"
+#include "support.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -41,30 +41,6 @@ static int remove_folder(void **state)
 {
     (void)state;
     return unlink(model) || unlink(config_file) || rmdir(folder);
-}
-
-/* Opens and expects success. */
-static hearth_config *open_setup(const struct setup *setup)
-{
-    int status = -1;
-    hearth_config *config = setup_open("hearth try", setup, &status);
-    assert_non_null(config);
-    return config;
-}
-
-/* Opens and expects to end with this status. */
-static void expect_status(const struct setup *setup, int expected)
-{
-    int status = -1;
-    assert_null(setup_open("hearth try", setup, &status));
-    assert_int_equal(status, expected);
-}
-
-static void expect_key(const hearth_config *config, const char *key, const char *value)
-{
-    const char *got = hearth_config_get(config, key);
-    assert_non_null(got);
-    assert_string_equal(got, value);
 }
 
 static void a_model_given_by_path_is_named_after_its_file(void **state)
