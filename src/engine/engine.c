@@ -369,9 +369,9 @@ static void describe_machine(const struct engine_params *params, struct buf *out
 }
 
 /* What snapshots and stored cells depend on, beside weights and tokens. */
-static struct identity identity_of(const struct engine *engine, const struct engine_params *params)
+static struct identity identity_of(const struct engine *engine, const struct engine_params *params,
+                                   struct identity identity)
 {
-    struct identity identity = params->identity;
     struct buf text = {0};
     buf_append(&text, identity.context, sizeof identity.context);
     llm_context_describe(engine->context, &text);
@@ -388,6 +388,8 @@ static void join_store(struct engine *engine, const struct engine_params *params
 {
     if (params->store == NULL || !cache_policy_keeps(&engine->policy) || !engine->policy.loads_states) return;
     hearth_error error;
+    struct identity identity = {0};
+    if (params->identify != NULL && !params->identify(params->identify_ud, &identity)) return;
     engine->format = llm_state_format_open(engine->context, &error);
     if (engine->format == NULL) {
         log_event(LOG_WARN, "store", "off for this model", log_str("model", engine->name),
@@ -401,7 +403,7 @@ static void join_store(struct engine *engine, const struct engine_params *params
     engine->evict_timeout_ns = params->evict_timeout_ns;
     engine->user = mem_alloc(sizeof *engine->user);
     *engine->user = (struct store_user){
-        .identity = identity_of(engine, params), .codec = codec_of(engine->format), .wake = wake, .ud = engine};
+        .identity = identity_of(engine, params, identity), .codec = codec_of(engine->format), .wake = wake, .ud = engine};
     store_expect(engine->store, llm_state_format_row_bytes(engine->format) * (uint64_t)engine->stride);
 }
 

@@ -36,7 +36,10 @@ struct engine_params {
     uint64_t snapshot_budget;           /* bytes of snapshots and checkpoints kept in host memory */
     struct store *store;                /* where cells are saved, also on eviction; NULL: nowhere. Borrowed */
     int store_sharers;                  /* models that share the store; 0: this one alone */
-    struct identity identity;           /* under which cells are stored; the engine adds what depends on its context */
+    /* Sets the identity under which cells are stored, to which the engine adds what depends on its context; false: they
+     * are not stored. Asked when the context is open, since it may wait for the digest of the weights; NULL: all zeros. */
+    bool (*identify)(void *ud, struct identity *identity);
+    void *identify_ud;
     int32_t stride, continued_interval; /* tokens: the store's block; between two saves of a growing sequence */
     int64_t evict_timeout_ns; /* how long saving may delay an eviction that a slot waits for, and the engine's end */
     bool logs_words;          /* the log may hold words of prompts */

@@ -193,12 +193,10 @@ static enum engine_idle decide_idle(enum config_idle idle)
     return kinds[idle];
 }
 
-/* Gives the engine the store and the identity of the model's states in it. Where the fingerprint of the model or an
- * adapter is missing, the model's states are not stored. */
-static void set_store(struct hearth *instance, struct model *model, struct engine_params *params)
+/* The identity of the model's states. Where the fingerprint of the model or an adapter is missing, they are not stored. */
+static bool identify_states(void *ud, struct identity *identity)
 {
-    const struct config_cache *cache = &instance->config->cache;
-    if (instance->store == NULL) return;
+    struct model *model = ud;
     struct fingerprint *fingerprint = &model->entry->fingerprint;
     hearth_error error = fingerprint->error;
     bool known = fingerprint_finish(fingerprint);
@@ -206,12 +204,20 @@ static void set_store(struct hearth *instance, struct model *model, struct engin
     if (!known || !adapters_finish(model->adapters, &error)) {
         log_event(LOG_WARN, "store", "off for this model", log_str("model", model->config->name),
                   log_str("reason", error.message));
-        return;
+        return false;
     }
+    *identity = instance_store_identity(model->config, fingerprint->digest);
+    store_name_model(model->store, fingerprint->digest, model->config->name);
+    return true;
+}
+
+static void set_store(const struct hearth *instance, struct model *model, struct engine_params *params)
+{
+    const struct config_cache *cache = &instance->config->cache;
     params->store = instance->store;
     params->store_sharers = (int)instance->config->n_models;
-    params->identity = instance_store_identity(model->config, fingerprint->digest);
-    store_name_model(instance->store, fingerprint->digest, model->config->name);
+    params->identify = identify_states;
+    params->identify_ud = model;
     params->stride = (int32_t)cache->boundary_align_tokens;
     params->continued_interval = (int32_t)cache->continued_interval;
     params->evict_timeout_ns = clock_from_ms(cache->evict_save_timeout_ms);

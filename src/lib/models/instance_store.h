@@ -12,7 +12,7 @@
 int instance_store_open(const struct hearth_config *config, struct store **store, hearth_error *error);
 
 /* The identity of a model's states in the store: what they depend on beside the tokens. The engine adds its context's
- * parameters (engine_params.identity), adapters_identity() a request's salt and adapters. */
+ * parameters (engine_params.identify), adapters_identity() a request's salt and adapters. */
 struct identity instance_store_identity(const struct config_model *config, const uint8_t digest[SHA256_BYTES]);
 
 /* Bytes of snapshots and checkpoints that each model may keep in memory beside its cells: its part of the tier `ram`'s
