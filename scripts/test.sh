@@ -156,6 +156,7 @@ configurations() { # seconds
 
 sanitized() { # command...
     export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
+    export LSAN_OPTIONS=suppressions=$PWD/scripts/lsan.supp:print_suppressions=0
     export TSAN_OPTIONS=halt_on_error=1:suppressions=$PWD/scripts/tsan.supp
     "$@"
 }
