@@ -12,7 +12,6 @@
 #include "media/media.h"
 
 #include <stdbool.h>
-#include <sys/socket.h>
 
 struct media_sources {
     bool urls;                /* http and https ones may be fetched */
@@ -27,9 +26,5 @@ struct media_sources {
 /* Appends what the URL names. HEARTH_UNSUPPORTED: the configuration, which the message names, does not allow it;
  * HEARTH_TOO_LONG: too large, or too slow; HEARTH_INVALID: it cannot be had. Messages go on behind the field's name. */
 int media_fetch(const char *url, const struct media_sources *sources, struct buf *bytes, hearth_error *error);
-
-/* Whether anybody in the Internet may have this address: not loopback, private, link-local, shared by a carrier,
- * multicast, reserved or for documentation, nor IPv6 in which such an IPv4 address is written. */
-bool media_address_is_public(const struct sockaddr *address);
 
 #endif
