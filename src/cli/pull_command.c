@@ -5,9 +5,9 @@
 #include "cli/args.h"
 #include "cli/chat_command.h"
 #include "cli/command.h"
-#include "cli/pulled.h"
 #include "cli/pulling.h"
 #include "cli/setup.h"
+#include "pull/declare.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -115,7 +115,7 @@ static int act(const struct folder_action *action, int argc, char **argv)
     if (args_read(&spec, argc, argv, &status)) {
         hearth_error error;
         hearth_config *config = setup_open(spec.command, &setup, &status);
-        char *folder = config ? pulled_folder(config, &error) : NULL;
+        char *folder = config ? pull_folder_of(config, &error) : NULL;
         if (folder)
             status = action->run(spec.command, folder, name, as_json);
         else if (config)
@@ -250,7 +250,7 @@ static int find_or_pull(const struct run_options *run, const hearth_config *conf
     struct pull_reference reference = {0};
     struct pull_model found = {0};
     hearth_error none;
-    char *folder = pulled_folder(config, error);
+    char *folder = pull_folder_of(config, error);
     if (folder == NULL) return (int)error->code;
     int rc = pull_folder_find(folder, run->text, NULL, &found, &none) == HEARTH_OK
                  ? HEARTH_OK

@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "cli/pulled.h"
 #include "cli/terminal.h"
+#include "pull/declare.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -13,10 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define STALL_SECONDS 30
-#define RETRIES       5
-#define LINES         10        /* of a file's progress, where there is no terminal */
-#define LINE_BYTES    100000000 /* between two of them, where its size is not known */
+#define LINES      10        /* of a file's progress, where there is no terminal */
+#define LINE_BYTES 100000000 /* between two of them, where its size is not known */
 
 /* ---- Progress ---- */
 
@@ -62,7 +60,7 @@ static void put_progress(struct buf *out, const struct pull_progress *p)
     buf_puts(out, " left");
 }
 
-static bool report(void *ud, const struct pull_progress *p)
+static void report(void *ud, const struct pull_progress *p)
 {
     struct meter *meter = ud;
     struct buf text = {0};
@@ -79,7 +77,6 @@ static bool report(void *ud, const struct pull_progress *p)
     meter->index = p->index;
     meter->checking = p->checking;
     buf_release(&text);
-    return true;
 }
 
 /* ---- Options ---- */
@@ -96,12 +93,6 @@ static int read_number(const char *name, const char *text, int least, int most, 
     return HEARTH_OK;
 }
 
-static const char *from_environment(const char *name)
-{
-    const char *value = getenv(name);
-    return value == NULL || value[0] == '\0' ? NULL : value;
-}
-
 int pulling_read(const char *text, struct pull_reference *reference, hearth_error *error)
 {
     char *names = pull_names_path();
@@ -114,20 +105,15 @@ int pulling_get(const struct pulling *pulling, const hearth_config *config, cons
                 struct pull_model *model, hearth_error *error)
 {
     struct meter meter = {.is_terminal = isatty(STDERR_FILENO), .index = SIZE_MAX};
-    const char *endpoint = from_environment("HF_ENDPOINT");
-    struct pull_options options = {.name = pulling->name,
-                                   .endpoint = endpoint != NULL ? endpoint : PULL_ENDPOINT,
-                                   .token = from_environment("HF_TOKEN"),
-                                   .allow_http = pulling->http,
-                                   .connections = PULL_CONNECTIONS,
-                                   .stall_seconds = STALL_SECONDS,
-                                   .retries = RETRIES,
-                                   .report = report,
-                                   .ud = &meter};
+    struct pull_options options = pull_options_default();
+    options.name = pulling->name;
+    options.allow_http = pulling->http;
+    options.report = report;
+    options.ud = &meter;
     int rc = read_number("connections", pulling->connections, 1, PULL_CONNECTIONS_MAX, &options.connections, error);
     if (rc == HEARTH_OK) rc = read_number("stall", pulling->stall, 1, 3600, &options.stall_seconds, error);
     if (rc == HEARTH_OK) rc = read_number("retries", pulling->retries, 0, 1000, &options.retries, error);
-    char *folder = rc == HEARTH_OK ? pulled_folder(config, error) : NULL;
+    char *folder = rc == HEARTH_OK ? pull_folder_of(config, error) : NULL;
     if (folder == NULL) return (int)error->code;
     options.folder = folder;
     signal(SIGPIPE, SIG_IGN); /* a connection that breaks off while it is written to is tried again */

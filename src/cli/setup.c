@@ -5,7 +5,7 @@
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "cli/environment.h"
-#include "cli/pulled.h"
+#include "pull/declare.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -126,8 +126,10 @@ static int refuse_model(const hearth_config *config, const char *word, hearth_er
 static bool declare_pulled(hearth_config *config, const char *word, hearth_error *error)
 {
     struct pull_model model;
-    if (!pulled_find(config, word, &model)) return refuse_model(config, word, error) == 0;
-    const int status = pulled_declare(config, &model, error);
+    if (!pull_find_named(config, word, &model)) return refuse_model(config, word, error) == 0;
+    char *folder = pull_folder_of(config, error);
+    const int status = pull_declare(config, folder, &model, error);
+    free(folder);
     pull_model_release(&model);
     return status == 0;
 }
@@ -252,11 +254,17 @@ static int set_words(hearth_config *config, const struct setup *setup, const cha
     return status;
 }
 
+static void note_pulled(void *ud, const char *name)
+{
+    struct buf *pulled = ud;
+    if (pulled) buf_printf(pulled, "\n%s\n", name);
+}
+
 /* Pulled models come last: what is meant for the only model is not meant for them. */
 static void add_pulled(hearth_config *config, const struct setup *setup)
 {
     const bool wanted = strcmp(hearth_config_get(config, "server.serve_pulled"), "true") == 0;
-    if (setup->adds_pulled && wanted && setup->models.len == 0) pulled_declare_all(config);
+    if (setup->adds_pulled && wanted && setup->models.len == 0) pull_declare_all(config, note_pulled, setup->pulled);
 }
 
 static int set_text(hearth_config *config, const char *key, const char *value, hearth_error *error)

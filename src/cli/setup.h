@@ -6,6 +6,7 @@
 #ifndef CLI_SETUP_H
 #define CLI_SETUP_H
 
+#include "base/buf.h"
 #include "cli/args.h"
 #include "hearth.h"
 
@@ -20,6 +21,7 @@ struct setup {
     struct args_list sets; /* KEY=VALUE, applied last */
     bool keys_only;        /* the command needs no model: none is declared or checked */
     bool adds_pulled;      /* without `models`, those of the models folder are declared as well */
+    struct buf *pulled;    /* gets the name of each of these, between line feeds; NULL: nobody wants them */
 };
 
 /* The rows of the options that several commands share. */

@@ -89,22 +89,26 @@ static void measure(struct meter *meter, int64_t done, int64_t now)
     }
 }
 
+/* HEARTH_CANCELLED where the pull is not to go on. */
 static int report(struct download *d, int64_t done, bool checking, hearth_error *error)
 {
     int64_t now = now_ns();
     measure(&d->meter, done, now);
     bool is_end = done == d->file->size;
-    if (d->how->report == NULL || (!is_end && now - d->meter.reported < clock_from_ms(REPORT_MS))) return HEARTH_OK;
+    int rc = pull_web_check(&d->how->web, error);
+    bool is_due = is_end || now - d->meter.reported >= clock_from_ms(REPORT_MS);
+    if (rc != HEARTH_OK || d->how->report == NULL || !is_due) return rc;
     d->meter.reported = now;
     struct pull_progress progress = {.file = d->file->name,
                                      .index = d->how->index,
                                      .n_files = d->how->n_files,
+                                     .sha = d->file->has_sha ? d->file->sha : NULL,
                                      .checking = checking,
                                      .done = done,
                                      .total = d->file->size,
                                      .rate = d->meter.rate};
-    return d->how->report(d->how->ud, &progress) ? HEARTH_OK
-                                                 : error_set(error, HEARTH_CANCELLED, "the pull was cancelled");
+    d->how->report(d->how->ud, &progress);
+    return HEARTH_OK;
 }
 
 /* ---- Probing ---- */

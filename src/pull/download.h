@@ -27,16 +27,17 @@ void pull_file_release(struct pull_file *file);
 struct pull_progress {
     const char *file;
     size_t index, n_files;
+    const uint8_t *sha;  /* as its source says; NULL: it does not */
     bool checking;       /* the bytes are here and are read once more for their SHA-256 */
     int64_t done, total; /* bytes of this file; total -1: not known */
     double rate;         /* bytes a second, of late; 0: not known yet */
 };
 
-/* Where and how. `report` may be NULL; false ends the pull with HEARTH_CANCELLED. */
+/* Where and how. `report` may be NULL. */
 struct pull_how {
     struct pull_web web;
     int connections;
-    bool (*report)(void *ud, const struct pull_progress *progress);
+    void (*report)(void *ud, const struct pull_progress *progress);
     void *ud;
     size_t index, n_files; /* for reports */
 };

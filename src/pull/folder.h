@@ -25,10 +25,11 @@ struct pull_stored {
 
 struct pull_model {
     char *name;
-    char *reference; /* as struct pull_reference has it */
-    int64_t pulled_ms;
+    char *reference;           /* as struct pull_reference has it */
+    int64_t pulled_ms;         /* when its files came, the last of them */
     struct pull_stored *files; /* the weights' first, or only, file is the first */
     size_t n_files;
+    bool changed; /* by the pull that it comes from: not all of it was there */
 };
 
 void pull_model_release(struct pull_model *model);

@@ -193,8 +193,8 @@ static int read_former(struct pull *p, hearth_error *error)
     if (rc != HEARTH_OK) return HEARTH_OK; /* there is none, or it is damaged and is written anew */
     if (is_same_source(p->former.reference, p->reference->text)) return HEARTH_OK;
     return error_set(error, HEARTH_INVALID,
-                     "there is a model %s already, pulled from %s: choose another name with --name", p->name,
-                     p->former.reference);
+                     "there is a model %s already, pulled from %s: choose another name with --name, or remove it",
+                     p->name, p->former.reference);
 }
 
 /* The same file as it was pulled before; NULL: there is none, or it may be another one. */
@@ -242,6 +242,7 @@ static int get_file(struct pull *p, size_t i, hearth_error *error)
     } else {
         rc = pull_download(&p->files[i], &p->place, &p->how, &stored, error);
     }
+    p->model.changed = p->model.changed || current == NULL;
     if (rc == HEARTH_OK) pull_model_add_file(&p->model, &stored);
     return rc;
 }
@@ -265,14 +266,30 @@ static int get_files(struct pull *p, hearth_error *error)
     int rc = probe_files(p, error);
     p->model.name = mem_strdup(p->name);
     p->model.reference = mem_strdup(p->reference->text);
-    p->model.pulled_ms = clock_unix_ms();
     for (size_t i = 0; i < p->n_files && rc == HEARTH_OK; i++) rc = get_file(p, i, error);
+    p->model.pulled_ms = p->model.changed ? clock_unix_ms() : p->former.pulled_ms;
     if (rc == HEARTH_OK) rc = pull_place_write(&p->place, &p->model, error);
     if (rc == HEARTH_OK) remove_former(p);
     return rc;
 }
 
 /* ---- All of it ---- */
+
+static const char *from_environment(const char *name)
+{
+    const char *value = getenv(name);
+    return value == NULL || value[0] == '\0' ? NULL : value;
+}
+
+struct pull_options pull_options_default(void)
+{
+    const char *endpoint = from_environment("HF_ENDPOINT");
+    return (struct pull_options){.endpoint = endpoint != NULL ? endpoint : PULL_ENDPOINT,
+                                 .token = from_environment("HF_TOKEN"),
+                                 .connections = PULL_CONNECTIONS,
+                                 .stall_seconds = PULL_STALL_SECONDS,
+                                 .retries = PULL_RETRIES};
+}
 
 /* What could end a header's line is no token. */
 static int read_endpoint(struct pull *p, hearth_error *error)
@@ -313,12 +330,16 @@ int pull_model(const struct pull_reference *reference, const struct pull_options
     p.how = (struct pull_how){.web = {.token = has_token ? options->token : NULL,
                                       .token_origin = p.endpoint.origin,
                                       .allow_http = options->allow_http,
+                                      .public_only = options->public_only,
                                       .stall_seconds = options->stall_seconds,
-                                      .retries = options->retries},
+                                      .retries = options->retries,
+                                      .is_cancelled = options->is_cancelled,
+                                      .ud = options->ud},
                               .connections = options->connections,
                               .report = options->report,
                               .ud = options->ud};
     if (rc == HEARTH_OK) rc = plan(&p, error);
+    if (rc == HEARTH_OK && options->accept != NULL) rc = options->accept(options->ud, p.name, error);
     if (rc == HEARTH_OK) rc = pull_place_open(options->folder, p.name, &p.place, error);
     if (rc == HEARTH_OK) rc = read_former(&p, error);
     if (rc == HEARTH_OK) rc = get_files(&p, error);

@@ -10,6 +10,8 @@
 #define PULL_ENDPOINT        "https://huggingface.co"
 #define PULL_CONNECTIONS     4
 #define PULL_CONNECTIONS_MAX 16
+#define PULL_STALL_SECONDS   30
+#define PULL_RETRIES         5
 
 /* All strings are borrowed. */
 struct pull_options {
@@ -18,12 +20,20 @@ struct pull_options {
     const char *endpoint; /* of repositories */
     const char *token;    /* for that alone; NULL or "": none */
     bool allow_http;
-    int connections;                                                /* for one file */
-    int stall_seconds;                                              /* without a kilobyte a connection is given up */
-    int retries;                                                    /* in a row, of a request that fails */
-    bool (*report)(void *ud, const struct pull_progress *progress); /* may be NULL */
+    bool public_only;  /* as struct pull_web has it */
+    int connections;   /* for one file */
+    int stall_seconds; /* without a kilobyte a connection is given up */
+    int retries;       /* in a row, of a request that fails */
+    /* All of these may be NULL. `accept` is called once the model's name is known, before anything is fetched; what it
+     * returns in place of HEARTH_OK ends the pull. */
+    int (*accept)(void *ud, const char *name, hearth_error *error);
+    void (*report)(void *ud, const struct pull_progress *progress);
+    bool (*is_cancelled)(void *ud); /* as struct pull_web has it */
     void *ud;
 };
+
+/* What holds where nobody says otherwise: endpoint and token are the environment's, HF_ENDPOINT and HF_TOKEN. */
+struct pull_options pull_options_default(void);
 
 /* Pulls a model, or finds that it is there already. `model` is what its manifest says; release it after HEARTH_OK. */
 int pull_model(const struct pull_reference *reference, const struct pull_options *options, struct pull_model *model,

@@ -127,14 +127,18 @@ static char *look_up_exactly(const char *name, const char *names)
     return meaning;
 }
 
+/* The name without a tag ":latest". */
+static char *untagged(const char *name)
+{
+    return mem_strndup(name, strlen(name) - (ends_with(name, ":latest") ? strlen(":latest") : 0));
+}
+
 /* A tag ":latest" may be left out in the file. */
 static char *look_up(const char *name, const char *names)
 {
-    char *meaning = look_up_exactly(name, names);
-    if (meaning != NULL || !ends_with(name, ":latest")) return meaning;
-    char *untagged = mem_strndup(name, strlen(name) - strlen(":latest"));
-    meaning = look_up_exactly(untagged, names);
-    free(untagged);
+    char *meaning = look_up_exactly(name, names), *short_name = untagged(name);
+    if (meaning == NULL) meaning = look_up_exactly(short_name, names);
+    free(short_name);
     return meaning;
 }
 
@@ -153,15 +157,37 @@ static int refuse_name(const char *name, const char *names, hearth_error *error)
 
 /* ---- All of them ---- */
 
+/* The reference with hf: in front of a repository. */
+static char *spell(const char *text)
+{
+    static const char *const sites[] = {"hf.co/", "huggingface.co/"};
+    for (size_t i = 0; i < sizeof sites / sizeof *sites; i++)
+        if (begins_with(text, sites[i])) return mem_format("hf:%s", text + strlen(sites[i]));
+    return mem_strdup(text);
+}
+
+static bool is_url(const char *text)
+{
+    return begins_with(text, "http://") || begins_with(text, "https://");
+}
+
+bool pull_reference_is_path(const char *text)
+{
+    char *spelt = spell(text);
+    bool is_elsewhere = begins_with(spelt, "hf:") || is_url(spelt);
+    free(spelt);
+    return !is_elsewhere && (strchr(text, '/') != NULL || ends_with(text, ".gguf"));
+}
+
 /* A word that is none of these is a short name: *is_name. */
 static int read_plain(const char *text, struct pull_reference *reference, bool *is_name, hearth_error *error)
 {
     *is_name = false;
-    reference->text = mem_strdup(text);
+    reference->text = spell(text);
     if (text[0] == '\0' || strlen(text) > TEXT_MOST)
         return error_set(error, HEARTH_INVALID, "a reference has 1 to %d bytes", TEXT_MOST);
-    if (begins_with(text, "hf:")) return read_repository(text, reference, error);
-    if (begins_with(text, "http://") || begins_with(text, "https://")) return read_url(text, reference, error);
+    if (begins_with(reference->text, "hf:")) return read_repository(reference->text, reference, error);
+    if (is_url(text)) return read_url(text, reference, error);
     *is_name = strchr(text, '/') == NULL && (!ends_with(text, ".gguf") || access(text, F_OK) != 0);
     return *is_name ? HEARTH_OK : read_file_name(text, reference, error);
 }
@@ -176,6 +202,7 @@ int pull_reference_read(const char *text, const char *names, struct pull_referen
     if (meaning == NULL) return refuse_name(text, names, error);
     pull_reference_release(reference);
     rc = read_plain(meaning, reference, &is_name, error);
+    reference->short_name = untagged(text);
     if (rc == HEARTH_OK && is_name) rc = error_set(error, HEARTH_INVALID, "a short name cannot stand for another one");
     if (rc != HEARTH_OK) error_prefix(error, "%s in %s: ", text, names);
     free(meaning);
@@ -189,5 +216,6 @@ void pull_reference_release(struct pull_reference *reference)
     free(reference->repo);
     free(reference->quant);
     free(reference->place);
+    free(reference->short_name);
     *reference = (struct pull_reference){0};
 }

@@ -85,7 +85,9 @@ int pull_url_allow(const struct pull_url *url, bool allow_http, hearth_error *er
 {
     if (url->secure || url->loopback || allow_http) return HEARTH_OK;
     return error_set(error, HEARTH_UNSUPPORTED,
-                     "%s is not encrypted: use https, or --http where the network in between is trusted", url->origin);
+                     "%s is not encrypted: use https, or --http (over the API \"insecure\": true) where the network in "
+                     "between is trusted",
+                     url->origin);
 }
 
 int pull_url_allow_redirect(const struct pull_url *from, const struct pull_url *to, bool allow_http,

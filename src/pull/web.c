@@ -1,6 +1,7 @@
 /* Requests to a source's server: see web.h. */
 #include "pull/web.h"
 
+#include "base/address.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/utf8.h"
@@ -9,11 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
 #include <time.h>
 
 #define REDIRECTS_MOST  5
 #define STALL_BYTES     1024L /* a second: less is a connection that has stalled */
 #define PAUSE_MOST      60.0  /* seconds between two attempts */
+#define PAUSE_STEP      0.1   /* seconds between two looks whether the pull is to go on */
 #define HEAD_LINES_MOST 8192  /* bytes of one header line that are looked at */
 #define IGNORED_MOST    65536 /* bytes of a redirect's body */
 
@@ -136,6 +139,34 @@ static size_t take_bytes(char *bytes, size_t size, size_t n, void *ud)
     return is_redirect && request->ignored <= IGNORED_MOST ? size * n : 0;
 }
 
+/* The address is looked at when the connection is made: what a name meant before is no matter. */
+static curl_socket_t open_public_socket(void *ud, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    struct pull_request *request = ud;
+    if (purpose == CURLSOCKTYPE_IPCXN && address_is_public(&address->addr))
+        return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    error_set(&request->error, HEARTH_UNSUPPORTED,
+              "%s has an address that is not public: a URL that a request names is fetched from public ones alone",
+              request->at.origin);
+    return CURL_SOCKET_BAD;
+}
+
+static bool is_cancelled(const struct pull_web *web)
+{
+    return web->is_cancelled != NULL && web->is_cancelled(web->ud);
+}
+
+int pull_web_check(const struct pull_web *web, hearth_error *error)
+{
+    return is_cancelled(web) ? error_set(error, HEARTH_CANCELLED, "the pull was cancelled") : HEARTH_OK;
+}
+
+static int look_at_cancel(void *ud, curl_off_t total, curl_off_t now, curl_off_t up_total, curl_off_t up)
+{
+    (void)total, (void)now, (void)up_total, (void)up;
+    return is_cancelled(ud);
+}
+
 static void open_curl(void)
 {
     curl_global_init(CURL_GLOBAL_DEFAULT);
@@ -177,6 +208,14 @@ static void prepare(struct pull_request *request)
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_bytes);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, request);
     curl_easy_setopt(curl, CURLOPT_PRIVATE, request);
+    curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, look_at_cancel);
+    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, request->web);
+    if (request->web->public_only) {
+        curl_easy_setopt(curl, CURLOPT_PROXY, "");
+        curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, open_public_socket);
+        curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, request);
+    }
     set_fields(request);
 }
 
@@ -262,6 +301,7 @@ static enum pull_end refuse_failure(const struct pull_request *request, CURLcode
         CURLE_SSL_CONNECT_ERROR,    CURLE_HTTP2,
         CURLE_HTTP2_STREAM,
     };
+    if (pull_web_check(request->web, error) != HEARTH_OK) return PULL_FAILED;
     if (code == CURLE_OPERATION_TIMEDOUT)
         error_set(error, HEARTH_IO, "%s sends nothing for %d s", request->at.origin, request->web->stall_seconds);
     else
@@ -297,18 +337,19 @@ double pull_request_pause(const struct pull_request *request, int failures)
 
 /* ---- One at a time ---- */
 
-static void wait_for(double seconds)
+static void wait_for(double seconds, const struct pull_web *web)
 {
-    struct timespec left = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
-    nanosleep(&left, NULL);
+    const struct timespec step = {.tv_nsec = (long)(PAUSE_STEP * 1e9)};
+    for (; seconds > 0 && !is_cancelled(web); seconds -= PAUSE_STEP) nanosleep(&step, NULL);
 }
 
 int pull_web_get(struct pull_request *request, hearth_error *error)
 {
     enum pull_end end = PULL_AGAIN;
     for (int failures = 0; end == PULL_AGAIN && failures <= request->web->retries; failures++) {
-        if (failures > 0) wait_for(pull_request_pause(request, failures));
-        int rc = pull_request_begin(request, error);
+        if (failures > 0) wait_for(pull_request_pause(request, failures), request->web);
+        int rc = pull_web_check(request->web, error);
+        if (rc == HEARTH_OK) rc = pull_request_begin(request, error);
         if (rc != HEARTH_OK) return rc;
         do end = pull_request_end(request, curl_easy_perform(request->curl), error);
         while (end == PULL_REDIRECTED);

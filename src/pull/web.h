@@ -15,8 +15,14 @@ struct pull_web {
     const char *token;        /* a bearer token; NULL: none */
     const char *token_origin; /* the only origin that gets it, as in struct pull_url */
     bool allow_http;
+    bool public_only;  /* connects to public addresses alone, redirects included, and through no proxy, which would not
+                          look at them */
     int stall_seconds; /* without a kilobyte: the connection is given up */
     int retries;       /* of a request that fails without having brought anything */
+    /* Asked several times a second, and once a second while nothing comes; true ends what is under way with
+     * HEARTH_CANCELLED. NULL: never. */
+    bool (*is_cancelled)(void *ud);
+    void *ud;
 };
 
 /* What the head of an answer says; numbers are -1 where it says nothing. */
@@ -57,6 +63,9 @@ enum pull_end {
     PULL_AGAIN,      /* failed in a way that may pass */
     PULL_FAILED      /* for good */
 };
+
+/* HEARTH_CANCELLED where the pull is not to go on. */
+int pull_web_check(const struct pull_web *web, hearth_error *error);
 
 /* Makes the request ready to be performed, for the first time or again. */
 int pull_request_begin(struct pull_request *request, hearth_error *error);

@@ -29,6 +29,8 @@ static void each_form_is_read(void **state)
          "http://127.0.0.1:1/m%20x.gguf"},
         {"/none/m.gguf", PULL_FILE, NULL, NULL, NULL, "/none/m.gguf", "/none/m.gguf"},
         {"file:///none/m.gguf", PULL_FILE, NULL, NULL, NULL, "/none/m.gguf", "/none/m.gguf"},
+        {"hf.co/a/b:Q8_0", PULL_REPOSITORY, "a", "b", "Q8_0", NULL, "hf:a/b:Q8_0"},
+        {"huggingface.co/a/b", PULL_REPOSITORY, "a", "b", NULL, NULL, "hf:a/b"},
         {"tiny", PULL_REPOSITORY, "some", "tiny-GGUF", NULL, NULL, "hf:some/tiny-GGUF"},
         {"tiny:latest", PULL_REPOSITORY, "some", "tiny-GGUF", NULL, NULL, "hf:some/tiny-GGUF"},
         {"tiny:8b", PULL_REPOSITORY, "some", "tiny-GGUF", "Q8_0", NULL, "hf:some/tiny-GGUF:Q8_0"},
@@ -85,6 +87,34 @@ static void what_is_none_is_refused_with_advice(void **state)
         int rc = pull_reference_read(rows[i].text, names, &r, &error);
         if (rc != rows[i].code || strstr(error.message, rows[i].says) == NULL)
             fail_msg("'%s': %d %s", rows[i].text, rc, error.message);
+        pull_reference_release(&r);
+    }
+}
+
+static void what_can_only_be_a_file_is_known_by_its_text(void **state)
+{
+    (void)state;
+    static const char *const paths[] = {"/m.gguf", "m.gguf",         "M.GGUF",        "./m",
+                                        "a/b",     "file:///m.gguf", "ftp://h/m.gguf"};
+    static const char *const others[] = {"hf:a/b",           "hf:a/b:m.gguf", "hf.co/a/b", "http://h/m.gguf",
+                                         "HTTPS://h/m.gguf", "tiny",          "tiny:8b",   ""};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        if (!pull_reference_is_path(paths[i])) fail_msg("%s is not taken for a path", paths[i]);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (pull_reference_is_path(others[i])) fail_msg("%s is taken for a path", others[i]);
+}
+
+static void a_short_name_is_kept_without_its_tag(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {
+        {"tiny", "tiny"}, {"tiny:latest", "tiny"}, {"tiny:8b", "tiny:8b"}, {"hf:some/tiny-GGUF", NULL}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct pull_reference r;
+        hearth_error error;
+        assert_int_equal(pull_reference_read(rows[i][0], names, &r, &error), HEARTH_OK);
+        assert_int_equal(r.short_name == NULL, rows[i][1] == NULL);
+        if (rows[i][1] != NULL) assert_string_equal(r.short_name, rows[i][1]);
         pull_reference_release(&r);
     }
 }
@@ -153,6 +183,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_form_is_read),
         cmocka_unit_test(what_is_none_is_refused_with_advice),
+        cmocka_unit_test(what_can_only_be_a_file_is_known_by_its_text),
+        cmocka_unit_test(a_short_name_is_kept_without_its_tag),
         cmocka_unit_test(without_a_file_of_names_none_is_known),
         cmocka_unit_test(a_secret_of_a_url_is_not_in_a_message),
         cmocka_unit_test(the_file_of_names_is_found_by_the_environment),
