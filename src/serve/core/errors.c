@@ -68,12 +68,24 @@ static bool follows_method(const char *message, const char *word)
     return false;
 }
 
+/* Whether the two slashes of a URL of the web begin at `at`. */
+static bool is_url(const char *message, const char *at)
+{
+    static const char *const schemes[] = {"http:", "https:"};
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
+        size_t len = strlen(schemes[i]);
+        if ((size_t)(at - message) >= len && memcmp(at - len, schemes[i], len) == 0) return at[1] == '/';
+    }
+    return false;
+}
+
 /* Whether a file system path begins at `at`: at the beginning of a word, a slash followed by more than a blank. */
 static bool is_path(const char *message, const char *at)
 {
     bool begins_word = at == message || strchr(" \t'\"(:=", at[-1]) != NULL;
     bool is_rooted = at[0] == '/' || (at[0] == '~' && at[1] == '/');
-    return begins_word && is_rooted && at[1] != ' ' && at[1] != '\0' && !follows_method(message, at);
+    return begins_word && is_rooted && at[1] != ' ' && at[1] != '\0' && !follows_method(message, at) &&
+           !is_url(message, at);
 }
 
 void errors_put_message(struct buf *out, const char *message)

@@ -364,6 +364,7 @@ static void no_answer_holds_a_path_of_this_machine(void **state)
     } rows[] = {
         {"cannot read /home/u/model.gguf: no such file", "cannot read [path]: no such file"},
         {"/srv/kv/ab.rows is damaged", "[path] is damaged"},
+        {"http://a.b/c and https://a.b:1/c, not file:///d", "http://a.b/c and https://a.b:1/c, not file:[path]"},
         {"tried '/a/b' and (~/c) and x=/d/e, in vain", "tried '[path]' and ([path]) and x=[path], in vain"},
         {"there is no model: GET /v1/models lists them", "there is no model: GET /v1/models lists them"},
         {"1/2 and and/or and a / b", "1/2 and and/or and a / b"},
