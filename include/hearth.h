@@ -166,7 +166,8 @@ typedef enum hearth_model_state {
     HEARTH_MODEL_LOADING,
     HEARTH_MODEL_LOADED,
     HEARTH_MODEL_UNLOADING,
-    HEARTH_MODEL_FAILED /* its last load */
+    HEARTH_MODEL_FAILED, /* its last load */
+    HEARTH_MODEL_REMOVED /* by hearth_remove_model(): no name leads to it any more */
 } hearth_model_state;
 
 /* As configuration and JSON write them: "chat", "dense", "mean" ("": unspecified), "loaded". Static. */
@@ -202,13 +203,15 @@ typedef struct hearth_model_info {
     const char *weights_type;         /* llama.cpp's name of the type of most weights: "Q8_0" */
     int32_t vocab_type;               /* llama.cpp's number of the vocabulary's type */
     int64_t created;                  /* unix time in seconds of its last load; before the first, of reading its file */
+    int64_t created_ms;               /* the same in milliseconds */
     bool images, sounds;              /* its messages may have: models.*.mmproj */
     bool videos;                      /* and these: it takes images, and ffmpeg is installed */
     hearth_model_state state;
 } hearth_model_info;
 
 /* Describes the index-th model, in the order of the configuration, in memory or not; false past the last that
- * hearth_load() has reached. The strings live as long as the instance. */
+ * hearth_load() has reached or hearth_add_model() has added. The strings live as long as the instance. A model keeps
+ * its index for good: the state of one that was removed is HEARTH_MODEL_REMOVED. */
 HEARTH_API bool hearth_model(const hearth *instance, size_t index, hearth_model_info *info);
 
 /* The index of the model that a request with this name (NULL: none) goes to, or a negative code. The name may be an
@@ -228,6 +231,20 @@ HEARTH_API int hearth_unload_model(hearth *instance, const char *model, hearth_e
 
 /* Waits while the model is being loaded or unloaded. Returns the error of its last load, or HEARTH_OK. */
 HEARTH_API int hearth_await_model(hearth *instance, const char *model, hearth_error *error);
+
+/* Most models that hearth_add_model() adds to one instance, those that were removed again included. */
+#define HEARTH_ADDED_MODELS 256
+
+/* Adds a model to an instance whose models are loaded: the one of that name in another configuration, which is checked
+ * as by hearth_config_check(), and copied; its server and its cache do not count. It has to have load: demand; keys
+ * that are not set get the values that fit the machine now. Blocks on the disk while the file's metadata is read;
+ * HEARTH_INVALID where the name is taken. */
+HEARTH_API int hearth_add_model(hearth *instance, const hearth_config *config, const char *model, hearth_error *error);
+
+/* Takes a model out of the instance, unloads it if need be and returns once its memory is free. Its files stay. A model
+ * of that name may be added afterwards. HEARTH_BUSY, and nothing has changed, while it has requests or is being loaded.
+ */
+HEARTH_API int hearth_remove_model(hearth *instance, const char *model, hearth_error *error);
 
 /* Tokenises text. The caller frees `*tokens` with free(). Returns the number of tokens or a negative code:
  * HEARTH_UNAVAILABLE where the model is not in memory, and loads it.

@@ -21,7 +21,7 @@ const char *hearth_pooling_name(hearth_pooling pooling)
 
 const char *hearth_model_state_name(hearth_model_state state)
 {
-    static const char *const names[] = {"unloaded", "loading", "loaded", "unloading", "failed"};
+    static const char *const names[] = {"unloaded", "loading", "loaded", "unloading", "failed", "removed"};
     return names[state];
 }
 

@@ -1,7 +1,8 @@
 /* An instance from hearth_open() to hearth_close(): how one model is loaded and unloaded, and draining.
  *
- * The thread that calls hearth_load() fills the model entries; it raises n_entries only when the facts of the next
- * entry are complete, so that other threads read the entries below it without a lock. The model manager
+ * The thread that calls hearth_load() fills the model entries, and later those that call hearth_add_model(), one at a
+ * time; they raise n_entries only when the facts of the next entry are complete, so that other threads read the entries
+ * below it without a lock. The model manager
  * (model_manager.h) decides which models are in memory; it calls model_open() and model_close(), on the thread that
  * loads. */
 #include "lib/models/loaded_model.h"
@@ -24,7 +25,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* llama.cpp's limit of sequences in one context, less the scratch sequence through which KV most_tokens are read and
  * written.
@@ -193,6 +193,15 @@ static enum engine_idle decide_idle(enum config_idle idle)
     return kinds[idle];
 }
 
+/* Models among which what an instance has is divided: those of the configuration, and those that were added. */
+static size_t count_models(const struct hearth *instance)
+{
+    size_t n = instance->config->n_models, n_entries = atomic_load(&instance->n_entries);
+    for (size_t i = 0; i < n_entries; i++)
+        n += instance->entries[i].own != NULL && entry_is_listed(&instance->entries[i]);
+    return n;
+}
+
 /* The identity of the model's states. Where the fingerprint of the model or an adapter is missing, they are not stored. */
 static bool identify_states(void *ud, struct identity *identity)
 {
@@ -215,7 +224,7 @@ static void set_store(const struct hearth *instance, struct model *model, struct
 {
     const struct config_cache *cache = &instance->config->cache;
     params->store = instance->store;
-    params->store_sharers = (int)instance->config->n_models;
+    params->store_sharers = (int)count_models(instance);
     params->identify = identify_states;
     params->identify_ud = model;
     params->stride = (int32_t)cache->boundary_align_tokens;
@@ -239,7 +248,8 @@ static int open_engine(struct hearth *instance, struct model *model, hearth_erro
                                    .idle = decide_idle(config->idle_conversations),
                                    .slot_timeout_ns = clock_from_ms((int64_t)(config->cache_slot_timeout * 1e3)),
                                    .preempt_fails = config->preempt == CONFIG_PREEMPT_FAIL,
-                                   .snapshot_budget = instance_store_state_budget(instance->config),
+                                   .snapshot_budget =
+                                       instance_store_state_budget(instance->config, count_models(instance)),
                                    .logs_words = model->logs_words,
                                    .clock = instance->clock,
                                    .stats = &model->entry->engine_stats};
@@ -416,7 +426,7 @@ static int load_parts(struct hearth *instance, struct model *model, struct model
                                                        : embedding_open_pool(model, instance->clock, error);
     if (rc != HEARTH_OK) return rc;
     warn_about_settings(model->config, info);
-    atomic_store(&model->entry->created, (int64_t)time(NULL));
+    atomic_store(&model->entry->created_ms, clock_unix_ms());
     log_event(LOG_INFO, "model", "loaded", log_str("model", model->config->name), log_str("arch", info->architecture),
               log_str("type", hearth_model_type_name(model->entry->facts.type)),
               log_str("kind", hearth_model_kind_name(info->kind)), log_int("size_bytes", (int64_t)info->size_bytes),
@@ -448,7 +458,7 @@ static int read_metadata(struct model_entry *entry, hearth_error *error)
     struct llm_model_params params = {.path = entry->config->path, .split_mode = entry->config->split_mode};
     struct llm_model *model = llm_model_open(&params, error);
     if (model == NULL) return (int)error->code;
-    atomic_store(&entry->created, (int64_t)time(NULL));
+    atomic_store(&entry->created_ms, clock_unix_ms());
     int rc = entry_learn(entry, model, error);
     llm_model_close(model);
     return rc;
@@ -514,6 +524,79 @@ int hearth_load(hearth *instance, hearth_progress progress, void *ud, hearth_err
     return rc;
 }
 
+/* ---- Adding ---- */
+
+/* The models that are served, and the one of `own`, as one configuration; what it points to is borrowed. */
+static struct hearth_config models_with(const struct hearth *instance, const struct hearth_config *own)
+{
+    struct hearth_config all = *instance->config;
+    size_t n = atomic_load(&instance->n_entries);
+    all.models = mem_alloc((n + 1) * sizeof *all.models);
+    all.n_models = 0;
+    for (size_t i = 0; i < n; i++)
+        if (entry_is_listed(&instance->entries[i])) all.models[all.n_models++] = *instance->entries[i].config;
+    all.models[all.n_models++] = own->models[0];
+    return all;
+}
+
+static void fit_to_others(const struct hearth *instance, struct hearth_config *own)
+{
+    struct hearth_config all = models_with(instance, own);
+    fit_added(&own->models[0], &all, all.n_models - 1);
+    free(all.models);
+}
+
+/* A configuration of that model alone; NULL: it has none, or not one that can be added. */
+static struct hearth_config *copy_section(const struct hearth *instance, const hearth_config *config, const char *model,
+                                          hearth_error *error)
+{
+    struct hearth_config *own = config_copy(config);
+    int rc = hearth_config_keep_models(own, &model, 1, error);
+    if (rc == HEARTH_OK) rc = hearth_config_check(own, NULL, NULL, error);
+    if (rc == HEARTH_OK && own->models[0].load != CONFIG_LOAD_DEMAND)
+        rc = error_at(error, HEARTH_INVALID, "load", "models.%s.load: only models with load: demand can be added",
+                      model);
+    if (rc == HEARTH_OK && instance_knows_model(instance, model))
+        rc = error_at(error, HEARTH_INVALID, "model", "there is a model '%s' already", model);
+    if (rc == HEARTH_OK) return own;
+    hearth_config_free(own);
+    return NULL;
+}
+
+/* Takes `own`. With the lock of those that add. */
+static int add_entry(hearth *instance, struct hearth_config *own, hearth_error *error)
+{
+    size_t n = atomic_load(&instance->n_entries);
+    struct model_entry *entry = &instance->entries[n];
+    entry->own = own;
+    entry->config = &own->models[0];
+    entry->manager = instance->manager;
+    int rc = n >= instance->config->n_models + HEARTH_ADDED_MODELS
+                 ? error_set(error, HEARTH_NO_MEMORY, "%d models were added already: start hearth anew to add more",
+                             HEARTH_ADDED_MODELS)
+                 : open_entry(instance, entry, error);
+    if (rc == HEARTH_OK) {
+        atomic_store(&instance->n_entries, n + 1);
+        log_event(LOG_INFO, "model", "added", log_str("model", entry->config->name));
+        return HEARTH_OK;
+    }
+    entry_release(entry);
+    memset(entry, 0, sizeof *entry);
+    return rc;
+}
+
+int hearth_add_model(hearth *instance, const hearth_config *config, const char *model, hearth_error *error)
+{
+    hearth_error unread;
+    if (error == NULL) error = &unread;
+    pthread_mutex_lock(&instance->adding);
+    struct hearth_config *own = copy_section(instance, config, model, error);
+    if (own != NULL) fit_to_others(instance, own);
+    int rc = own == NULL ? (int)error->code : add_entry(instance, own, error);
+    pthread_mutex_unlock(&instance->adding);
+    return rc;
+}
+
 /* ---- Life ---- */
 
 hearth *hearth_open(const hearth_config *config, hearth_error *error)
@@ -523,7 +606,8 @@ hearth *hearth_open(const hearth_config *config, hearth_error *error)
     struct hearth *instance = mem_alloc(sizeof *instance);
     instance->config = config_copy(config);
     instance->clock = clock_monotonic();
-    instance->entries = mem_alloc((config->n_models + 1) * sizeof *instance->entries);
+    instance->entries = mem_alloc((config->n_models + HEARTH_ADDED_MODELS + 1) * sizeof *instance->entries);
+    pthread_mutex_init(&instance->adding, NULL);
     instance->manager = manager_open(instance, &(struct model_loader){.open = model_open, .close = model_close});
     if (instance_store_open(instance->config, &instance->store, error) == HEARTH_OK) return instance;
     hearth_close(instance);
@@ -563,12 +647,14 @@ void hearth_close(hearth *instance)
     hearth_drain(instance, 0);
     each_model(instance, model_close);
     manager_close(instance->manager);
-    for (size_t i = 0; i < instance->config->n_models; i++) entry_release(&instance->entries[i]);
+    /* One beyond the complete ones may be half open, where the load failed. */
+    for (size_t i = 0; i <= atomic_load(&instance->n_entries); i++) entry_release(&instance->entries[i]);
     if (instance->store != NULL) {
         /* Where the store is off the disk hangs, and the engines have waited for it already. */
         int64_t patience_ms = store_is_on(instance->store) ? instance->config->cache.evict_save_timeout_ms : 1000;
         store_close(instance->store, clock_now(clock_monotonic()) + clock_from_ms(patience_ms));
     }
+    pthread_mutex_destroy(&instance->adding);
     free(instance->entries);
     hearth_config_free(instance->config);
     free(instance);

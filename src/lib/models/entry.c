@@ -16,19 +16,77 @@
 
 /* ---- Finding ---- */
 
+bool entry_is_listed(const struct model_entry *entry)
+{
+    return !atomic_load(&entry->removed);
+}
+
+/* The entry of a section of the configuration; NULL: not read yet, or left out. */
+static struct model_entry *entry_of(const struct hearth *instance, const struct config_model *section)
+{
+    size_t n = atomic_load(&instance->n_entries);
+    for (size_t i = 0; i < n; i++)
+        if (instance->entries[i].config == section) return &instance->entries[i];
+    return NULL;
+}
+
+static bool is_removed(const struct hearth *instance, const struct config_model *section)
+{
+    const struct model_entry *entry = entry_of(instance, section);
+    return entry != NULL && !entry_is_listed(entry);
+}
+
+/* The section that the name leads to, of the configuration or of an added model; NULL: none. */
+static const struct config_model *resolve(const struct hearth *instance, const char *name)
+{
+    const struct config_model *section = config_resolve_model(instance->config, name);
+    if (section != NULL && !is_removed(instance, section)) return section;
+    size_t n = atomic_load(&instance->n_entries);
+    for (size_t i = 0; i < n; i++) {
+        const struct model_entry *entry = &instance->entries[i];
+        section = entry->own != NULL && entry_is_listed(entry) ? config_resolve_model(entry->own, name) : NULL;
+        if (section != NULL) return section;
+    }
+    return NULL;
+}
+
+bool instance_knows_model(const struct hearth *instance, const char *name)
+{
+    return resolve(instance, name) != NULL;
+}
+
+static struct model_entry *first_listed(const struct hearth *instance)
+{
+    size_t n = atomic_load(&instance->n_entries);
+    for (size_t i = 0; i < n; i++)
+        if (entry_is_listed(&instance->entries[i])) return &instance->entries[i];
+    return NULL;
+}
+
+static void put_name(struct buf *out, const char *name)
+{
+    buf_printf(out, "%s%s", out->len == 0 ? "" : ", ", name);
+}
+
 static void list_names(const struct hearth *instance, struct buf *out)
 {
+    size_t n = atomic_load(&instance->n_entries);
     for (size_t i = 0; i < instance->config->n_models; i++)
-        buf_printf(out, "%s%s", i == 0 ? "" : ", ", instance->config->models[i].name);
+        if (!is_removed(instance, &instance->config->models[i])) put_name(out, instance->config->models[i].name);
+    for (size_t i = 0; i < n; i++)
+        if (instance->entries[i].own != NULL && entry_is_listed(&instance->entries[i]))
+            put_name(out, instance->entries[i].config->name);
 }
 
 struct model_entry *instance_find_model(const struct hearth *instance, const char *name, hearth_error *error)
 {
-    size_t n = atomic_load(&instance->n_entries);
-    const struct config_model *meant = name == NULL ? NULL : config_resolve_model(instance->config, name);
-    for (size_t i = 0; i < n; i++)
-        if (name == NULL || instance->entries[i].config == meant) return &instance->entries[i];
+    const struct config_model *meant = name == NULL ? NULL : resolve(instance, name);
+    struct model_entry *found = name == NULL    ? first_listed(instance)
+                                : meant != NULL ? entry_of(instance, meant)
+                                                : NULL;
+    if (found != NULL) return found;
     if (name == NULL || meant != NULL) {
+        size_t n = atomic_load(&instance->n_entries);
         bool all_read = n + atomic_load(&instance->n_left_out) >= instance->config->n_models;
         error_set(error, HEARTH_UNAVAILABLE,
                   atomic_load(&instance->load_failed) || all_read ? "the model could not be loaded"
@@ -37,7 +95,8 @@ struct model_entry *instance_find_model(const struct hearth *instance, const cha
     }
     struct buf names = {0};
     list_names(instance, &names);
-    error_at(error, HEARTH_NOT_FOUND, "model", "model '%s' does not exist; there is: %s", name, names.v);
+    error_at(error, HEARTH_NOT_FOUND, "model", "model '%s' does not exist; there is: %s", name,
+             names.len > 0 ? names.v : "none");
     buf_release(&names);
     return NULL;
 }
@@ -53,7 +112,7 @@ static struct model_entry *default_model(const struct hearth *instance, bool is_
     size_t n = atomic_load(&instance->n_entries), n_fit = 0;
     for (size_t i = 0; i < n; i++) {
         struct model_entry *entry = &instance->entries[i];
-        if (entry->facts.type != type) continue;
+        if (entry->facts.type != type || !entry_is_listed(entry)) continue;
         if (entry->config == chosen) return entry;
         if (n_fit++ == 0) first = entry;
     }
@@ -66,7 +125,7 @@ struct model_entry *instance_pick_model(const struct hearth *instance, const cha
                                         hearth_error *error)
 {
     static const char *const uses[] = {"writes text", "turns inputs into vectors", "judges documents by a query"};
-    bool is_there = name != NULL && config_resolve_model(instance->config, name) != NULL;
+    bool is_there = name != NULL && instance_knows_model(instance, name);
     /* server.any_model_name holds for chat models alone: vectors of another model than the named one are useless. */
     bool any = !is_there && type == HEARTH_MODEL_CHAT && instance->config->server.any_model_name;
     struct model_entry *other = name == NULL || any ? default_model(instance, name != NULL, type) : NULL;
@@ -194,6 +253,7 @@ void entry_release(struct model_entry *entry)
     free(entry->facts.bos_text);
     free(entry->facts.eos_text);
     params_free(entry->facts.defaults);
+    hearth_config_free(entry->own);
 }
 
 /* ---- hearth.h ---- */
@@ -209,7 +269,7 @@ int32_t hearth_find_model(const hearth *instance, const char *name, hearth_error
 {
     hearth_error own;
     if (error == NULL) error = &own;
-    bool is_there = name != NULL && config_resolve_model(instance->config, name) != NULL;
+    bool is_there = name != NULL && instance_knows_model(instance, name);
     const struct model_entry *entry = is_there ? instance_find_model(instance, name, error)
                                                : instance_pick_model(instance, name, HEARTH_MODEL_CHAT, error);
     return entry == NULL ? (int32_t)error->code : (int32_t)(entry - instance->entries);
@@ -220,7 +280,8 @@ bool hearth_model(const hearth *instance, size_t index, hearth_model_info *out)
     if (index >= atomic_load(&instance->n_entries)) return false;
     struct model_entry *entry = &instance->entries[index];
     *out = entry->facts.info;
-    out->created = atomic_load(&entry->created);
+    out->created_ms = atomic_load(&entry->created_ms);
+    out->created = out->created_ms / 1000;
     out->state = manager_state(entry);
     return true;
 }

@@ -1,5 +1,6 @@
-/* The entry of a configured model, loaded or not: its model_facts, its adapters, its metrics, and its state in the
- * model manager. It lives as long as the instance, at a fixed address.
+/* The entry of a model, configured or added, loaded or not: its model_facts, its adapters, its metrics, and its state
+ * in the model manager. It lives as long as the instance, at a fixed address, also when its model is removed: requests
+ * and lists that have found it before may still look at it.
  *
  * The model_facts are read once, from the file's metadata or from the loaded weights, before other threads see the
  * entry (n_entries), and never change again. Fields marked as guarded are under the model manager's mutex
@@ -35,6 +36,7 @@ struct load_metrics {
 
 struct model_entry {
     const struct config_model *config;
+    struct hearth_config *own; /* of an added model, with its section alone; NULL: the section is the instance's */
     struct model_manager *manager;
     struct model_facts facts;
     struct adapters *adapters;
@@ -44,7 +46,8 @@ struct model_entry {
     struct encoder_stats encoder_stats;
     struct embed_stats pool_stats;
     struct load_metrics load_metrics;
-    _Atomic int64_t created;
+    _Atomic int64_t created_ms;
+    _Atomic bool removed; /* set under the mutex, for good: no name leads to it, and it gets no lease any more */
 
     /* Guarded: */
     hearth_model_state presence;
@@ -63,6 +66,12 @@ struct model_entry {
 int entry_learn(struct model_entry *entry, const struct llm_model *weights, hearth_error *error);
 
 void entry_release(struct model_entry *entry);
+
+/* Whether it is in lists and in metrics: it was not removed. */
+bool entry_is_listed(const struct model_entry *entry);
+
+/* Whether a model that was not removed has that name or alias, loaded, loading or left out. */
+bool instance_knows_model(const struct hearth *instance, const char *name);
 
 /* The model of that name or alias (NULL: the first). NULL: there is none, and the error lists the names. */
 struct model_entry *instance_find_model(const struct hearth *instance, const char *name, hearth_error *error);

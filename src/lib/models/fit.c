@@ -389,14 +389,24 @@ struct fit_machine fit_share(const struct hearth_config *config, const struct fi
     return share;
 }
 
+static void fit_one(struct config_model *model, const struct fit_machine *share)
+{
+    hearth_fit fit = {0};
+    hearth_error error;
+    if (is_open(model) && fit_read(model, share, &fit, &error) == HEARTH_OK) take_defaults(model, &fit);
+}
+
 void fit_defaults(struct hearth_config *config)
 {
     struct fit_machine machine = fit_this_machine();
     for (size_t i = 0; i < config->n_models; i++) {
-        struct config_model *model = &config->models[i];
         struct fit_machine share = fit_share(config, &machine, i);
-        hearth_fit fit = {0};
-        hearth_error error;
-        if (is_open(model) && fit_read(model, &share, &fit, &error) == HEARTH_OK) take_defaults(model, &fit);
+        fit_one(&config->models[i], &share);
     }
+}
+
+void fit_added(struct config_model *model, const struct hearth_config *config, size_t which)
+{
+    struct fit_machine machine = fit_this_machine(), share = fit_share(config, &machine, which);
+    fit_one(model, &share);
 }

@@ -38,4 +38,8 @@ struct fit_machine fit_share(const struct hearth_config *config, const struct fi
  * those whose files cannot be read, which their load reports. Blocks on the disk. */
 void fit_defaults(struct hearth_config *config);
 
+/* The same for one model that comes to others while these run; the configuration has all of them, and this as
+ * `which`. */
+void fit_added(struct config_model *model, const struct hearth_config *config, size_t which);
+
 #endif

@@ -40,12 +40,12 @@ static uint64_t slab_quota(const struct config_cache *cache, enum store_tier tie
     return tier == tier_named(cache->save_tier) ? quota_of(cache, tier) / 2 : 0;
 }
 
-uint64_t instance_store_state_budget(const struct hearth_config *config)
+uint64_t instance_store_state_budget(const struct hearth_config *config, size_t n_models)
 {
     uint64_t states = 0;
     for (enum store_tier i = 0; i < STORE_TIERS; i++)
         if (!store_tier_has_folder(i)) states += quota_of(&config->cache, i) - slab_quota(&config->cache, i);
-    return states / (config->n_models > 0 ? config->n_models : 1);
+    return states / (n_models > 0 ? n_models : 1);
 }
 
 int instance_store_open(const struct hearth_config *config, struct store **store, hearth_error *error)

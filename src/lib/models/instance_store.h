@@ -17,6 +17,6 @@ struct identity instance_store_identity(const struct config_model *config, const
 
 /* Bytes of snapshots and checkpoints that each model may keep in memory beside its cells: its part of the tier `ram`'s
  * quota, of which the store has half where cache.save_tier is `ram`. */
-uint64_t instance_store_state_budget(const struct hearth_config *config);
+uint64_t instance_store_state_budget(const struct hearth_config *config, size_t n_models);
 
 #endif

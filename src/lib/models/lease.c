@@ -144,6 +144,9 @@ enum lease_taken lease_take(struct lease *lease, hearth_error *error)
     if (manager->stopping) {
         error_set(error, HEARTH_UNAVAILABLE, "submit: engine shutting down");
         taken = LEASE_REFUSED;
+    } else if (!entry_is_listed(entry)) {
+        manager_refuse_removed(entry, error);
+        taken = LEASE_REFUSED;
     } else if (entry->presence == HEARTH_MODEL_LOADED && entry->n_waiting == 0) {
         grant(lease);
         taken = LEASE_READY;

@@ -50,7 +50,8 @@ struct hearth {
     struct clock *clock;
     struct store *store; /* of all models; NULL: no tier is on, KV states live in cells only */
     struct model_manager *manager;
-    struct model_entry *entries; /* as many as the configuration has models */
+    struct model_entry *entries; /* room for the configuration's models and HEARTH_ADDED_MODELS */
+    pthread_mutex_t adding;      /* of those that add models, and read their files meanwhile; nobody else takes it */
     _Atomic size_t n_entries;    /* the entries below it are complete and may be read */
     _Atomic size_t n_left_out;   /* models of the configuration that have no entry: models.*.optional */
     _Atomic bool load_failed;

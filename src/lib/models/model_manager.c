@@ -286,7 +286,9 @@ void manager_close(struct model_manager *manager)
 hearth_model_state manager_state(struct model_entry *entry)
 {
     pthread_mutex_lock(&entry->manager->mutex);
-    hearth_model_state state = is_wanted(entry) ? HEARTH_MODEL_LOADING : entry->presence;
+    hearth_model_state state = !entry_is_listed(entry) ? HEARTH_MODEL_REMOVED
+                               : is_wanted(entry)      ? HEARTH_MODEL_LOADING
+                                                       : entry->presence;
     pthread_mutex_unlock(&entry->manager->mutex);
     return state;
 }
@@ -313,6 +315,7 @@ static int request_load(struct model_entry *entry, hearth_error *error)
 {
     struct model_manager *manager = entry->manager;
     if (manager->stopping) return error_set(error, HEARTH_UNAVAILABLE, "load: engine shutting down");
+    if (!entry_is_listed(entry)) return manager_refuse_removed(entry, error);
     if (entry->presence == HEARTH_MODEL_LOADED) return error_at(error, HEARTH_INVALID, "model", "load: already loaded");
     manager_want(entry);
     entry->asked = entry->presence != HEARTH_MODEL_LOADING;
@@ -333,6 +336,29 @@ static int request_unload(struct model_entry *entry, hearth_error *error)
         begin_unload(entry, "unload");
     else if (!asked)
         return error_at(error, HEARTH_INVALID, "model", "unload: already unloaded");
+    return HEARTH_OK;
+}
+
+int manager_refuse_removed(const struct model_entry *entry, hearth_error *error)
+{
+    return error_at(error, HEARTH_NOT_FOUND, "model", "model '%s' was removed", entry->config->name);
+}
+
+/* From here on nobody gets a lease. */
+static int request_removal(struct model_entry *entry, hearth_error *error)
+{
+    size_t n = entry->n_active + entry->n_waiting;
+    if (entry->manager->stopping) return error_set(error, HEARTH_UNAVAILABLE, "remove: engine shutting down");
+    if (!entry_is_listed(entry)) return manager_refuse_removed(entry, error);
+    if (n > 0)
+        return error_set(error, HEARTH_BUSY, "model '%s' is in use by %zu %s: remove it once they have ended",
+                         entry->config->name, n, n == 1 ? "request" : "requests");
+    if (entry->presence == HEARTH_MODEL_LOADING)
+        return error_set(error, HEARTH_BUSY, "model '%s' is being loaded: remove it once it is there",
+                         entry->config->name);
+    entry->asked = false;
+    atomic_store(&entry->removed, true);
+    if (entry->presence == HEARTH_MODEL_LOADED) begin_unload(entry, "removed");
     return HEARTH_OK;
 }
 
@@ -369,6 +395,22 @@ int hearth_load_model(hearth *instance, const char *model, hearth_error *error)
 int hearth_unload_model(hearth *instance, const char *model, hearth_error *error)
 {
     return with_model(instance, model, request_unload, error);
+}
+
+int hearth_remove_model(hearth *instance, const char *model, hearth_error *error)
+{
+    hearth_error own;
+    if (error == NULL) error = &own;
+    struct model_entry *entry = instance_find_model(instance, model, error);
+    if (entry == NULL) return (int)error->code;
+    struct model_manager *manager = entry->manager;
+    pthread_mutex_lock(&manager->mutex);
+    int rc = request_removal(entry, error);
+    while (rc == HEARTH_OK && is_leaving(entry) && !manager->stopping)
+        instance->clock->wait(instance->clock, &manager->changed, &manager->mutex, CLOCK_NEVER);
+    pthread_mutex_unlock(&manager->mutex);
+    if (rc == HEARTH_OK) log_event(LOG_INFO, "model", "removed", log_str("model", entry->config->name));
+    return rc;
 }
 
 int hearth_await_model(hearth *instance, const char *model, hearth_error *error)

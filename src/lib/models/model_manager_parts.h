@@ -38,6 +38,9 @@ void manager_want(struct model_entry *entry);
 /* Marks the leases that wait for the model as failed, with the entry's error. */
 void leases_fail(struct model_entry *entry);
 
+/* HEARTH_NOT_FOUND, of an entry that was found before its model was removed. */
+int manager_refuse_removed(const struct model_entry *entry, hearth_error *error);
+
 /* The notifier thread; `ud` is the manager. Returns once the manager is stopping and no lease waits. */
 void *leases_notify_loop(void *ud);
 

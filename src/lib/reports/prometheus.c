@@ -204,6 +204,7 @@ static void put_waiting(const struct hearth *instance, size_t n, struct buf *out
     struct buf labels = {0};
     metrics_put_head(out, "hearth_admission_waiting", "gauge", "Requests that wait for admission.");
     for (size_t m = 0; m < n; m++) {
+        if (!entry_is_listed(&instance->entries[m])) continue;
         labels_of(&instance->entries[m], &labels);
         metrics_put_value(out, "hearth_admission_waiting", labels.v, (double)waiting_for(&instance->entries[m]));
     }
@@ -253,7 +254,7 @@ static void put_values(const struct hearth *instance, const struct value_row *ro
         metrics_put_head(out, row->name, row->type, row->help);
         for (size_t m = 0; m < n; m++) {
             const char *stats = of(&instance->entries[m]);
-            if (stats == NULL) continue;
+            if (stats == NULL || !entry_is_listed(&instance->entries[m])) continue;
             labels_of(&instance->entries[m], &labels);
             metrics_put_value(out, row->name, labels.v,
                               (double)metric_get((const metric_value *)(const void *)(stats + row->offset)));
@@ -271,7 +272,7 @@ static void put_histograms(const struct hearth *instance, const struct histogram
         metrics_put_head(out, row->name, "histogram", row->help);
         for (size_t m = 0; m < n; m++) {
             const char *stats = of(&instance->entries[m]);
-            if (stats == NULL) continue;
+            if (stats == NULL || !entry_is_listed(&instance->entries[m])) continue;
             labels_of(&instance->entries[m], &labels);
             metrics_put_histogram(out, row->name, labels.v,
                                   (const struct histogram *)(const void *)(stats + row->offset), row->bounds);

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "serve/core/access.h"
 #include "serve/core/errors.h"
+#include "serve/core/models.h"
 #include "serve/core/server.h"
 
 #include <stdio.h>
@@ -85,7 +86,7 @@ const char *call_model(const struct call *call, const char *named)
 {
     hearth_model_info info;
     if (named != NULL) return named;
-    for (size_t i = 0; hearth_model(call->server->instance, i, &info); i++)
+    for (size_t i = 0; models_next(call->server->instance, &i, &info); i++)
         if (info.type == HEARTH_MODEL_CHAT) return info.name;
     return "";
 }

@@ -8,6 +8,7 @@
 #include "base/utf8.h"
 #include "serve/core/errors.h"
 #include "serve/core/json_size.h"
+#include "serve/core/models.h"
 #include "serve/core/reading.h"
 #include "serve/core/server.h"
 #include "serve/fields/body.h"
@@ -199,7 +200,7 @@ static const struct embed_form form = {.put = put, .rename = rename_error, .put_
 int embeddings_refuse_unpooled(struct call *call, const struct embeddings *e, hearth_error *error)
 {
     hearth_model_info info;
-    for (size_t i = 0; !e->native && hearth_model(call->server->instance, i, &info); i++) {
+    for (size_t i = 0; !e->native && models_next(call->server->instance, &i, &info); i++) {
         bool meant =
             e->params.model != NULL ? !strcmp(info.name, e->params.model) : info.type == HEARTH_MODEL_EMBEDDING;
         if (!meant) continue;

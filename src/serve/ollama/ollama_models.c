@@ -1,5 +1,5 @@
-/* Ollama's routes about models and the server's version. Models come from the configuration: routes that would
- * change them are refused with advice. HTTP thread only; no state. */
+/* Ollama's routes that tell of models and of the server's version. Models are files as they are: routes that would make
+ * others of them are refused with advice. HTTP thread only; no state. */
 #include "serve/ollama/ollama.h"
 
 #include "base/error.h"
@@ -8,6 +8,7 @@
 #include "base/utf8.h"
 #include "serve/core/errors.h"
 #include "serve/core/member.h"
+#include "serve/core/models.h"
 #include "serve/core/reading.h"
 #include "serve/core/server.h"
 #include "serve/fields/body.h"
@@ -133,7 +134,7 @@ static void list(struct call *call, model_filter *is_wanted,
     hearth_model_info info;
     bool first = true;
     buf_puts(&body, "{\"models\":[");
-    for (size_t i = 0; hearth_model(call->server->instance, i, &info); i++) {
+    for (size_t i = 0; models_next(call->server->instance, &i, &info); i++) {
         if (!is_wanted(&info)) continue;
         if (!first) buf_puts(&body, ",");
         first = false;
@@ -296,8 +297,7 @@ void ollama_refuse(struct call *call)
     hearth_error error;
     error_set(
         &error, HEARTH_INVALID,
-        "models are not pulled, made, copied, pushed or deleted by requests: run `hearth pull` or `hearth rm` on this "
-        "machine, or name a GGUF file in the configuration as models.NAME.path (models.NAME.aliases gives it more "
-        "names), and start hearth anew");
+        "models are not made, copied or pushed by requests: POST /api/pull fetches one, or name a GGUF file in the "
+        "configuration as models.NAME.path (models.NAME.aliases gives it more names), and start hearth anew");
     call_fail(call, &error, ollama_put_error);
 }

@@ -6,6 +6,7 @@
 #include "base/metrics.h"
 #include "base/utf8.h"
 #include "serve/core/errors.h"
+#include "serve/core/models.h"
 #include "serve/core/path.h"
 #include "serve/core/server.h"
 
@@ -138,7 +139,7 @@ static void list_for_anthropics(struct call *call)
 {
     json_t *data = json_array();
     hearth_model_info info;
-    for (size_t i = 0; hearth_model(call->server->instance, i, &info); i++)
+    for (size_t i = 0; models_next(call->server->instance, &i, &info); i++)
         json_array_append_new(data, describe_for_anthropics(&info));
     size_t n = json_array_size(data);
     json_t *first = json_object_get(json_array_get(data, 0), "id"),
@@ -156,7 +157,7 @@ void status_models(struct call *call)
     }
     json_t *data = json_array(), *models = json_array();
     hearth_model_info info;
-    for (size_t i = 0; hearth_model(call->server->instance, i, &info); i++) {
+    for (size_t i = 0; models_next(call->server->instance, &i, &info); i++) {
         json_array_append_new(data, describe(&info));
         json_array_append_new(models, describe_briefly(&info));
     }
@@ -165,7 +166,7 @@ void status_models(struct call *call)
 
 bool status_find_model(struct call *call, const char *name, size_t *index, hearth_model_info *info)
 {
-    for (*index = 0; hearth_model(call->server->instance, *index, info); ++*index)
+    for (*index = 0; models_next(call->server->instance, index, info); ++*index)
         if (name == NULL || strcmp(info->name, name) == 0) return true;
     hearth_error error;
     error_at(&error, HEARTH_NOT_FOUND, "model", "there is no model '%s': GET /v1/models lists them",
@@ -187,7 +188,7 @@ void status_model(struct call *call)
 static int32_t window_of(const hearth *instance, const char *model)
 {
     hearth_model_info info;
-    for (size_t i = 0; hearth_model(instance, i, &info); i++)
+    for (size_t i = 0; models_next(instance, &i, &info); i++)
         if (strcmp(info.name, model) == 0) return info.context_window;
     return 0;
 }

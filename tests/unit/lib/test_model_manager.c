@@ -738,6 +738,180 @@ static void the_end_may_come_in_the_middle_of_a_load(void **state)
     }
 }
 
+/* ---- Adding and removing ---- */
+
+static hearth_config *demo_on_demand(const char *name)
+{
+    hearth_config *config = hearth_config_new();
+    add_demo(config, name);
+    char *key = mem_format("models.%s.load", name);
+    set(config, key, "demand");
+    free(key);
+    return config;
+}
+
+static int add(struct scene *s, const char *name, hearth_error *error)
+{
+    hearth_config *config = demo_on_demand(name);
+    int rc = hearth_add_model(s->instance, config, name, error);
+    hearth_config_free(config);
+    return rc;
+}
+
+static void added(struct scene *s, const char *name)
+{
+    hearth_error error;
+    if (add(s, name, &error) != HEARTH_OK) fail_msg("%s", error.message);
+}
+
+static void removed(struct scene *s, const char *name)
+{
+    hearth_error error;
+    if (hearth_remove_model(s->instance, name, &error) != HEARTH_OK) fail_msg("%s", error.message);
+}
+
+static void a_model_is_added_used_removed_and_added_again(void **state)
+{
+    (void)state;
+    struct scene s;
+    struct caller callers[2];
+    hearth_error error;
+    begin(&s, DEMO(NULL));
+    added(&s, "new");
+    assert_state(&s, 1, "unloaded");
+    assert_int_equal(hearth_find_model(s.instance, "new:latest", &error), 1);
+    use(&s, &callers[0], 1);
+    assert_metric(&s, "hearth_model_loads_total{model=\"new\"} 1\n");
+    removed(&s, "new");
+    assert_int_equal(n_weights, 0);
+    assert_state(&s, 1, "removed");
+    char *metrics = hearth_metrics(s.instance);
+    assert_null(strstr(metrics, "\"new\""));
+    hearth_free(metrics);
+    assert_int_equal(hearth_remove_model(s.instance, "new", &error), HEARTH_NOT_FOUND);
+    assert_string_equal(error.message, "model 'new' does not exist; there is: demo");
+    added(&s, "new");
+    assert_int_equal(hearth_find_model(s.instance, "new", &error), 2);
+    assert_state(&s, 1, "removed");
+    use(&s, &callers[1], 2);
+    finish(&s, callers, 2);
+}
+
+static void one_of_the_configuration_can_be_removed_and_another_have_its_name(void **state)
+{
+    (void)state;
+    struct scene s;
+    struct caller caller;
+    hearth_error error;
+    begin(&s, three_models(NULL));
+    removed(&s, "a");
+    assert_int_equal(hearth_find_model(s.instance, "a", &error), HEARTH_NOT_FOUND);
+    assert_string_equal(error.message, "model 'a' does not exist; there is: b, c");
+    hearth_params params = greedy(1);
+    params.model = "a";
+    assert_null(hearth_submit(s.instance, &params, caller_event, NULL, &error));
+    assert_int_equal(error.code, HEARTH_NOT_FOUND);
+    assert_int_equal(hearth_find_model(s.instance, NULL, &error), 1); /* the first that is left */
+    added(&s, "a");
+    assert_int_equal(hearth_find_model(s.instance, "a", &error), 3);
+    use(&s, &caller, 3);
+    finish(&s, &caller, 1);
+}
+
+static void a_model_in_use_is_not_removed(void **state)
+{
+    (void)state;
+    struct scene s;
+    struct caller caller;
+    hearth_error error;
+    begin(&s, DEMO(NULL));
+    added(&s, "new");
+    hold(&s, &caller, 1);
+    assert_int_equal(hearth_remove_model(s.instance, "new", &error), HEARTH_BUSY);
+    assert_string_equal(error.message, "model 'new' is in use by 1 request: remove it once they have ended");
+    assert_state(&s, 1, "loaded");
+    end_held(&s, &caller, 1);
+    removed(&s, "new");
+    assert_int_equal(n_weights, 0);
+    finish(&s, &caller, 1);
+}
+
+/* Between finding a model and asking for a lease it may be removed. */
+static void who_has_found_a_model_before_it_was_removed_gets_none(void **state)
+{
+    (void)state;
+    struct scene s;
+    hearth_error error;
+    begin(&s, three_models(NULL));
+    struct lease lease = {.entry = &s.instance->entries[1]};
+    removed(&s, "b");
+    assert_int_equal(lease_take(&lease, &error), LEASE_REFUSED);
+    assert_int_equal(error.code, HEARTH_NOT_FOUND);
+    assert_string_equal(error.message, "model 'b' was removed");
+    assert_null(brief_lease_take(&s.instance->entries[1]));
+    finish(&s, NULL, 0);
+}
+
+static void what_cannot_be_added_leaves_no_trace(void **state)
+{
+    (void)state;
+    struct scene s;
+    hearth_error error;
+    char *path = copy_of_demo();
+    begin(&s, DEMO("aliases", "[nick]"));
+    assert_int_equal(add(&s, "demo", &error), HEARTH_INVALID);
+    assert_string_equal(error.message, "there is a model 'demo' already");
+    assert_int_equal(add(&s, "nick", &error), HEARTH_INVALID);
+    hearth_config *config = demo_on_demand("new");
+    assert_int_equal(hearth_add_model(s.instance, config, "other", &error), HEARTH_NOT_FOUND);
+    set(config, "models.new.load", "start");
+    assert_int_equal(hearth_add_model(s.instance, config, "new", &error), HEARTH_INVALID);
+    assert_says(error.message, "models.new.load");
+    set(config, "models.new.load", "demand");
+    set(config, "models.new.path", path);
+    spoil(path);
+    assert_int_equal(hearth_add_model(s.instance, config, "new", &error), HEARTH_INVALID);
+    assert_says(error.message, "is not a GGUF file");
+    assert_int_equal(unlink(path), 0);
+    assert_true(hearth_add_model(s.instance, config, "new", &error) < 0);
+    hearth_config_free(config);
+    free(path);
+    assert_int_equal(atomic_load(&s.instance->n_entries), 1);
+    added(&s, "new");
+    finish(&s, NULL, 0);
+}
+
+static void one_that_cannot_fit_the_budget_is_not_added(void **state)
+{
+    (void)state;
+    struct scene s;
+    hearth_error error;
+    hearth_config *config = three_models(NULL), *large = demo_on_demand("large");
+    set(config, "server.memory_budget_mb", "100");
+    set(large, "models.large.n_seq_max", "200");
+    set(large, "models.large.n_batch", "256");
+    begin(&s, config);
+    assert_int_equal(hearth_add_model(s.instance, large, "large", &error), HEARTH_NO_MEMORY);
+    assert_says(error.message, "server.memory_budget_mb");
+    hearth_config_free(large);
+    finish(&s, NULL, 0);
+}
+
+static void as_many_are_added_as_there_is_room_for(void **state)
+{
+    (void)state;
+    struct scene s;
+    hearth_error error;
+    begin(&s, DEMO(NULL));
+    for (int i = 0; i < HEARTH_ADDED_MODELS; i++) {
+        added(&s, "new");
+        removed(&s, "new");
+    }
+    assert_int_equal(add(&s, "new", &error), HEARTH_NO_MEMORY);
+    assert_string_equal(error.message, "256 models were added already: start hearth anew to add more");
+    finish(&s, NULL, 0);
+}
+
 /* ---- Status and brief leases ---- */
 
 struct onlooker {
@@ -782,11 +956,39 @@ static void models_are_looked_at_while_they_are_loaded_and_unloaded(void **state
     free(budget);
 }
 
+static void models_are_looked_at_while_others_come_and_go(void **state)
+{
+    (void)state;
+    struct scene s;
+    struct caller callers[4];
+    hearth_error error;
+    pthread_t threads[2];
+    begin(&s, three_models(NULL));
+    struct onlooker onlooker = {.instance = s.instance};
+    for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, look, &onlooker);
+    for (size_t i = 0; i < 4; i++) {
+        added(&s, "d");
+        use(&s, &callers[i], (size_t)hearth_find_model(s.instance, "d", &error));
+        removed(&s, "d");
+    }
+    atomic_store(&onlooker.enough, true);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    finish(&s, callers, 4);
+}
+
 int main(void)
 {
     hearth_log_open("/dev/null", "error", "text", NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_on_demand_is_known_at_once_and_loaded_with_the_first_request),
+        cmocka_unit_test(a_model_is_added_used_removed_and_added_again),
+        cmocka_unit_test(one_of_the_configuration_can_be_removed_and_another_have_its_name),
+        cmocka_unit_test(a_model_in_use_is_not_removed),
+        cmocka_unit_test(who_has_found_a_model_before_it_was_removed_gets_none),
+        cmocka_unit_test(what_cannot_be_added_leaves_no_trace),
+        cmocka_unit_test(one_that_cannot_fit_the_budget_is_not_added),
+        cmocka_unit_test(as_many_are_added_as_there_is_room_for),
+        cmocka_unit_test(models_are_looked_at_while_others_come_and_go),
         cmocka_unit_test(requests_that_come_together_load_a_model_once),
         cmocka_unit_test(what_a_request_asks_wrongly_is_told_without_loading),
         cmocka_unit_test(an_embedding_model_is_loaded_and_unloaded_as_well),

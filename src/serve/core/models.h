@@ -1,0 +1,11 @@
+/* The models of an instance in lists: models that were removed while the server runs keep their index, and are passed
+ * over here. No state; any thread. */
+#ifndef SERVE_CORE_MODELS_H
+#define SERVE_CORE_MODELS_H
+
+#include "hearth.h"
+
+/* Describes the first model from index *i on that is there, and sets *i to its index; false: there is none. */
+bool models_next(const hearth *instance, size_t *i, hearth_model_info *info);
+
+#endif
