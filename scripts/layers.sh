@@ -15,7 +15,7 @@ allowed() {
         engine) echo base llm store ;;
         embed) echo base llm ;;
         lib) echo base config llm chat media store engine embed ;;
-        serve) echo base http ;;
+        serve) echo base http pull ;;
         pull) echo base ;;
         cli) echo base serve pull ;;
         *) return 1 ;;
@@ -31,9 +31,10 @@ room_allowed() {
         lib/reports) echo lib/models ;;
         cli/chat) echo cli ;; # what commands share
         serve/core) echo '' ;;
+        serve/pulls) echo serve/core ;;
         serve/fields) echo serve/core ;;
         serve/embeddings | serve/anthropic | serve/responses) echo serve/core serve/fields ;;
-        serve/ollama) echo serve/core serve/fields serve/embeddings ;;
+        serve/ollama) echo serve/core serve/fields serve/embeddings serve/pulls ;;
         serve/status) echo serve/core serve/fields serve/anthropic serve/responses serve/ollama ;; # lookups have any body
         serve/page) echo serve/core serve/status ;;
         serve/native) echo serve/core serve/fields serve/responses serve/status ;;

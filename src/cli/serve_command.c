@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "cli/args.h"
 #include "cli/command.h"
 #include "cli/setup.h"
@@ -11,10 +12,12 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct announcement {
     const hearth_config *config;
+    const struct buf *pulled; /* names of models that are declared because they were pulled, as struct setup has them */
     pthread_mutex_t lock;
     struct buf curl; /* curl's arguments for the first address */
 };
@@ -96,13 +99,23 @@ static void announce(void *ud, const hearth *instance)
     buf_release(&example);
 }
 
-static int serve(const char *command, const hearth_config *config)
+static bool is_pulled(void *ud, const char *name)
 {
-    struct announcement a = {.config = config, .lock = PTHREAD_MUTEX_INITIALIZER};
+    const struct announcement *a = ud;
+    char *line = mem_format("\n%s\n", name);
+    const bool found = strstr(buf_text(a->pulled), line) != NULL;
+    free(line);
+    return found;
+}
+
+static int serve(const char *command, const hearth_config *config, const struct buf *pulled)
+{
+    struct announcement a = {.config = config, .pulled = pulled, .lock = PTHREAD_MUTEX_INITIALIZER};
     const struct serve_options options = {
         .on_listening = print_address,
         .on_progress = terminal_progress,
         .on_ready = announce,
+        .is_pulled = is_pulled,
         .ud = &a,
     };
     hearth_error error = {0};
@@ -117,7 +130,8 @@ static int serve(const char *command, const hearth_config *config)
 
 int command_serve(int argc, char **argv)
 {
-    struct setup setup = {.adds_pulled = true};
+    struct buf pulled = {0};
+    struct setup setup = {.adds_pulled = true, .pulled = &pulled};
     const struct args_option options[] = {
         setup_option_config(&setup),
         {"model", "PATH|NAME", "a file, a configured or a pulled model; only these load", .list = &setup.models},
@@ -142,9 +156,10 @@ int command_serve(int argc, char **argv)
     int status;
     if (args_read(&spec, argc, argv, &status)) {
         hearth_config *config = setup_open(spec.command, &setup, &status);
-        if (config) status = serve(spec.command, config);
+        if (config) status = serve(spec.command, config, &pulled);
         hearth_config_free(config);
     }
+    buf_release(&pulled);
     setup_release(&setup);
     return status;
 }

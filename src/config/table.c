@@ -120,7 +120,8 @@ const struct config_row config_rows[] = {
         OR_NULL),
     KEY("server.serve_pulled", CONFIG_BOOL, SERVER(serve_pulled), "true",
         "Whether `hearth serve` without --model also serves the models of models_path, under their names and loaded on "
-        "demand; one that is configured under the same name comes first.",
+        "demand; one that is configured under the same name comes first. false also refuses POST /api/pull and DELETE "
+        "/api/delete.",
         ANY),
     KEY("server.log_file", CONFIG_PATH, SERVER(log_file), "null",
         "File that the log is appended to; without it the log goes to stderr. SIGHUP reopens it.", OR_NULL),

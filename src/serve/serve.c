@@ -1,9 +1,9 @@
 /* The server from start to end: open, listen, load the models, serve, drain, close.
  *
- * Three threads: the calling thread becomes the HTTP thread; the reading thread parses bodies (reading.h); the
- * loading thread loads the models and, at the end, drains, while the HTTP thread still sends the last responses.
- * Both are started first, since a shutdown must not fail because no thread can be created. struct run belongs to the
- * calling thread, which outlives the others. */
+ * Three threads, beside those of pulls (pulls/pulls.h): the calling thread becomes the HTTP thread; the reading thread
+ * parses bodies (reading.h); the loading thread loads the models and, at the end, drains, while the HTTP thread still
+ * sends the last responses. Both are started first, since a shutdown must not fail because no thread can be created.
+ * struct run belongs to the calling thread, which outlives the others. */
 #include "serve/serve.h"
 
 #include "base/clock.h"
@@ -15,6 +15,7 @@
 #include "serve/core/access.h"
 #include "serve/core/server.h"
 #include "serve/fields/unknown.h"
+#include "serve/pulls/pulls.h"
 #include "serve/responses/stored.h"
 #include "serve/routes.h"
 #include "serve/status/live.h"
@@ -248,6 +249,7 @@ static void on_stop_signal(evutil_socket_t number, short what, void *ud)
     pthread_cond_signal(&run->changed);
     pthread_mutex_unlock(&server->mutex);
     http_stop_listening(server->http);
+    pulls_stop(server->pulls);
 }
 
 static void reload(struct run *run, const char *key, int (*open)(struct run *run, hearth_error *error))
@@ -293,6 +295,15 @@ static int limit_connections(int wanted)
     return fewer;
 }
 
+static struct pulls *open_pulls(const struct run *run)
+{
+    const struct pulls_place place = {.instance = run->server.instance,
+                                      .config = run->config,
+                                      .is_pulled = run->options->is_pulled,
+                                      .ud = run->options->ud};
+    return pulls_open(&place, run->server.http);
+}
+
 static int open_http(struct run *run, hearth_error *error)
 {
     struct http_limits limits = http_limits_default();
@@ -315,6 +326,7 @@ static int open_http(struct run *run, hearth_error *error)
     if (run->server.http == NULL) return (int)error->code;
     http_set_socket_access(run->server.http, access);
     run->server.live = live_open(run->server.instance, run->server.http);
+    run->server.pulls = open_pulls(run);
     run->server.reading = reading_open(run->server.http, error);
     return run->server.reading == NULL ? (int)error->code : HEARTH_OK;
 }
@@ -477,8 +489,10 @@ int serve_run(const hearth_config *config, const struct serve_options *options, 
         *error = run.load_error;
     }
     reading_close(server->reading);
+    pulls_join(server->pulls);
     live_close(server->live);
     if (server->http != NULL) http_close(server->http);
+    pulls_close(server->pulls);
     hearth_close(server->instance);
     keys_close(server->keys);
     ratelimits_close(server->ratelimits);

@@ -13,6 +13,9 @@ struct serve_options {
     hearth_progress on_progress; /* progress of loading, for a terminal; may be NULL. Called on the loading thread */
     /* All models are loaded. Called on the loading thread; may be NULL. */
     void (*on_ready)(void *ud, const hearth *instance);
+    /* Whether the configuration has this model because it was pulled, and nobody has configured it: only such a one may
+     * be removed over HTTP. Any thread; NULL: none is. */
+    bool (*is_pulled)(void *ud, const char *name);
     void *ud;
     const struct exchange_limits *limits; /* bounds of streams; NULL: exchange_limits_default */
 };

