@@ -819,6 +819,47 @@ typedef struct hearth_cache {
 
 HEARTH_API void hearth_cache_status(const hearth *instance, hearth_cache *out);
 
+/* A stored conversation, or a branch of one: a list of tokens in a tier that no other goes on from. Of its text nothing
+ * is told: the store knows neither whose it is nor under which cache_salt. */
+typedef struct hearth_stored {
+    const char *tier;   /* name; static */
+    char key[65];       /* of its last slab, 64 digits: its name in the tier */
+    char model[128];    /* name; "": of none that was loaded here, or with adapters */
+    int32_t tokens;     /* that are stored */
+    int32_t own_tokens; /* the last of them, in slabs that no other conversation has */
+    uint64_t own_bytes; /* of those slabs: what HEARTH_STORED_DROP frees */
+    int32_t resident;   /* leading tokens that an idle conversation has in the KV cells, too; 0: none has */
+    bool kept;          /* by order: HEARTH_STORED_KEEP */
+    int64_t last_used;  /* unix time, milliseconds */
+    int64_t used;       /* orders uses, newest last: for hearth_stored_list() */
+} hearth_stored;
+
+/* Fills up to `max` conversations of all tiers, newest first; returns how many. `after`: only those behind the one with
+ * its tier, key and `used`, as this function filled them; NULL: from the newest on. `total` (may be NULL): how many
+ * there are in all. It looks through what is indexed, some milliseconds for 100,000 slabs, and waits for no disk. */
+HEARTH_API size_t hearth_stored_list(const hearth *instance, const hearth_stored *after, hearth_stored *list,
+                                     size_t max, size_t *total);
+
+typedef enum hearth_stored_act {
+    HEARTH_STORED_KEEP,    /* it is not evicted from its tier, nor what goes on from it, until it is released or the
+                              instance closed. At most a quarter of a tier can be kept */
+    HEARTH_STORED_RELEASE, /* it may be evicted, like others */
+    HEARTH_STORED_DROP     /* its slabs are removed, but for those that another conversation has, too. What of it is in
+                              KV cells stays there, and is stored again when it leaves them */
+} hearth_stored_act;
+
+typedef struct hearth_stored_order {
+    const char *tier, *key; /* as hearth_stored_list() said; borrowed for the call */
+    hearth_stored_act act;
+} hearth_stored_order;
+
+/* Gives an order, and returns at once; `on_end` is called once, before or after that. Its error is NULL, or says why
+ * nothing was done: HEARTH_NOT_FOUND (`param` "key") where the tier has no conversation that ends there, HEARTH_BUSY
+ * where a request is reading it or too much would be kept, HEARTH_UNAVAILABLE where the tier is out of service.
+ * HEARTH_INVALID: there is no such tier, or the key is none; then `on_end` is not called. Any thread. */
+HEARTH_API int hearth_order_stored(hearth *instance, const hearth_stored_order *order, hearth_ordered_fn on_end,
+                                   void *ud, hearth_error *error);
+
 /* A stored entry (slab) of the tiers ram_file and disk, as its file describes it. Strings are valid during the call. */
 typedef struct hearth_kv_entry {
     const char *tier, *key, *parent;     /* keys as 64 digits; parent "": it begins at 0 */

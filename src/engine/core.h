@@ -54,6 +54,14 @@ struct saving {
     struct identity identity; /* of the request that computed the sequence */
 };
 
+/* Where an idle sequence ends in the store, as it was when the store was asked last: status.c. */
+struct stored_end {
+    bool known;
+    uint64_t uses, ticket; /* of the sequence then, and of its saves */
+    int32_t n_cells;
+    struct stored_mark mark;
+};
+
 /* The eviction of a resident sequence, which waits until its cells are stored or until its deadline. */
 struct pending_eviction {
     bool on;
@@ -120,6 +128,7 @@ struct seq {
     struct run *suspended; /* a suspended request, which resumes on these cells; NULL: none */
     struct idle_account idle;
     struct saving saving;
+    struct stored_end stored;
     struct pending_eviction eviction;
 };
 
@@ -269,6 +278,8 @@ struct engine {
     hearth_slot *status;
     hearth_resident *residents; /* n_residents of them; room for n_seqs */
     size_t n_residents;
+    struct stored_mark *stored; /* likewise: n_stored of them */
+    size_t n_stored;
 };
 
 /* Takes another measurement into account. */

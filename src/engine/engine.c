@@ -301,6 +301,7 @@ static void init_slots(struct engine *engine, size_t n_slots, size_t n_seqs)
     engine->needs = mem_alloc(n_slots * sizeof *engine->needs);
     engine->status = mem_alloc(n_slots * sizeof *engine->status);
     engine->residents = mem_alloc(n_seqs * sizeof *engine->residents);
+    engine->stored = mem_alloc(n_seqs * sizeof *engine->stored);
     for (size_t i = 0; i < n_slots; i++) engine->slots[i].id = (int32_t)i;
     for (size_t i = 0; i < n_seqs; i++) {
         engine->seqs[i].id = (int32_t)i;
@@ -346,6 +347,7 @@ static void free_engine(struct engine *engine)
     free(engine->needs);
     free(engine->status);
     free(engine->residents);
+    free(engine->stored);
     free(engine->batch);
     buf_release(&engine->token_bytes);
     llm_logprobs_close(engine->logprobs);

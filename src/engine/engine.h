@@ -86,6 +86,9 @@ size_t engine_slots(struct engine *engine, hearth_slot *slots, size_t max);
 /* The same of the sequences that have cells; at most as many as the engine has sequences. */
 size_t engine_residents(struct engine *engine, hearth_resident *residents, size_t max);
 
+/* Where the idle ones of them end in the store; at most as many again. */
+size_t engine_stored(struct engine *engine, struct stored_mark *marks, size_t max);
+
 /* Tokens that one request may have, prompt and reply together. */
 int32_t engine_window(const struct engine *engine);
 

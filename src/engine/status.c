@@ -81,17 +81,41 @@ static hearth_resident resident_of(const struct engine *engine, const struct seq
     return r;
 }
 
+/* ---- What of them is stored ---- */
+
+static bool is_known(const struct seq *seq)
+{
+    const struct stored_end *end = &seq->stored;
+    return end->known && end->uses == seq->uses && end->ticket == seq->saving.ticket && end->n_cells == seq->n_cells;
+}
+
+/* Asks the store once its saves have ended, and again after others. */
+static void find_stored_end(const struct engine *engine, struct seq *seq)
+{
+    if (seq->slot != NULL || seq->n_cells == 0 || is_known(seq) || save_status(engine, seq) == SAVE_PENDING) return;
+    struct store_query query = {
+        .user = engine->user, .identity = &seq->saving.identity, .tokens = seq->tokens.v, .n = seq->n_cells};
+    seq->stored =
+        (struct stored_end){.known = true, .uses = seq->uses, .ticket = seq->saving.ticket, .n_cells = seq->n_cells};
+    seq->stored.mark.n = store_covered_key(engine->store, &query, &seq->stored.mark.key);
+}
+
 /* ---- The copy ---- */
 
 void status_publish(struct engine *engine)
 {
     idle_count_cells(engine);
+    for (size_t i = 0; i < engine->n_seqs && engine->store != NULL; i++) find_stored_end(engine, &engine->seqs[i]);
     pthread_mutex_lock(&engine->status_mutex);
     for (size_t i = 0; i < engine->n_slots; i++) engine->status[i] = status_of(engine, &engine->slots[i]);
     engine->n_residents = 0;
     for (size_t i = 0; i < engine->n_seqs; i++)
         if (engine->seqs[i].n_cells > 0)
             engine->residents[engine->n_residents++] = resident_of(engine, &engine->seqs[i]);
+    engine->n_stored = 0;
+    for (size_t i = 0; i < engine->n_seqs; i++)
+        if (engine->seqs[i].slot == NULL && is_known(&engine->seqs[i]) && engine->seqs[i].stored.mark.n > 0)
+            engine->stored[engine->n_stored++] = engine->seqs[i].stored.mark;
     pthread_mutex_unlock(&engine->status_mutex);
 }
 
@@ -108,6 +132,15 @@ size_t engine_residents(struct engine *engine, hearth_resident *residents, size_
     pthread_mutex_lock(&engine->status_mutex);
     size_t n = engine->n_residents;
     for (size_t i = 0; i < n && i < max; i++) residents[i] = engine->residents[i];
+    pthread_mutex_unlock(&engine->status_mutex);
+    return n;
+}
+
+size_t engine_stored(struct engine *engine, struct stored_mark *marks, size_t max)
+{
+    pthread_mutex_lock(&engine->status_mutex);
+    size_t n = engine->n_stored;
+    for (size_t i = 0; i < n && i < max; i++) marks[i] = engine->stored[i];
     pthread_mutex_unlock(&engine->status_mutex);
     return n;
 }

@@ -634,6 +634,7 @@ void hearth_drain(hearth *instance, int64_t timeout_ms)
 {
     int64_t deadline = clock_now(instance->clock) + clock_from_ms(timeout_ms);
     size_t n = atomic_load(&instance->n_entries);
+    if (instance->store != NULL) store_end_orders(instance->store);
     manager_stop(instance->manager);
     each_model(instance, stop_admission);
     each_model(instance, join_preparers);
@@ -714,6 +715,24 @@ static size_t list_residents(void *ud, struct engine *engine, const char *model,
 size_t hearth_residents(const hearth *instance, hearth_resident *residents, size_t max)
 {
     return over_engines(instance, list_residents, &(struct resident_list){residents, max});
+}
+
+struct mark_list {
+    struct stored_mark *v;
+    size_t max;
+};
+
+static size_t list_marks(void *ud, struct engine *engine, const char *model, size_t from)
+{
+    (void)model;
+    const struct mark_list *list = ud;
+    size_t room = from < list->max ? list->max - from : 0;
+    return engine_stored(engine, room == 0 ? NULL : list->v + from, room);
+}
+
+size_t instance_stored_marks(const hearth *instance, struct stored_mark *marks, size_t max)
+{
+    return over_engines(instance, list_marks, &(struct mark_list){marks, max});
 }
 
 int32_t hearth_tokenize(hearth *instance, const char *model, const char *text, size_t len, bool add_special,

@@ -25,6 +25,7 @@
 #include "serve/status/live.h"
 #include "serve/status/resident_orders.h"
 #include "serve/status/status.h"
+#include "serve/status/stored_routes.h"
 
 #include <string.h>
 
@@ -120,6 +121,8 @@ static const struct route {
     {"POST", "/lora-adapters", adapters_set, true, KEYS_ADMIN, errors_put},
     {"GET", "/cache", cache_status, false, KEYS_CACHE, errors_put},
     {"POST", "/cache/lookup", cache_lookup, true, KEYS_CACHE, errors_put},
+    {"GET", "/cache/stored", stored_list, false, KEYS_CACHE, errors_put},
+    {"POST", "/cache/stored", stored_order, true, KEYS_ADMIN, errors_put},
     {"POST", "/cache/resident", resident_orders_give, true, KEYS_ADMIN, errors_put},
     {"GET", "/metrics", status_metrics, false, KEYS_STATUS, errors_put},
 };

@@ -245,6 +245,18 @@ int32_t store_covered(struct store *store, const struct store_query *query)
     return rows ? match.n_rows : match.n_state;
 }
 
+int32_t store_covered_key(struct store *store, const struct store_query *query, struct slab_key *key)
+{
+    bool rows = query->user->codec.rows;
+    struct match match;
+    if (!find_covered(store, query, !rows, &match)) return 0;
+    const struct entry *entry = rows ? match.rows : match.state;
+    int32_t n = rows ? match.n_rows : match.n_state;
+    if (entry != NULL) *key = entry->key;
+    index_release(save_tier(store)->index, &match);
+    return n;
+}
+
 bool store_has_state(struct store *store, const struct store_query *query)
 {
     return covered_prefix(store, query, true).n_state == query->n;

@@ -170,6 +170,57 @@ int64_t index_retry_unreadable(struct index *index, int64_t now);
  */
 struct victim *index_drop_detached(struct index *index);
 
+/* ---- Conversations ----
+ * A tip is an entry that no other goes on from: with its ancestors it is a stored conversation, or a branch of one. A
+ * STATE entry that completes the rows of another one belongs to that, and is none. Detached entries are not found. */
+
+/* The order of tips, newest first: that of their last use, then of their keys. */
+struct tip_place {
+    int64_t used;
+    struct slab_key key;
+};
+
+bool tip_comes_before(const struct tip_place *a, const struct tip_place *b);
+
+struct tip {
+    struct tip_place place;
+    uint8_t model[SHA256_BYTES];
+    int32_t end;        /* its tokens */
+    int32_t own_tokens; /* the last of them, in slabs that no other tip has */
+    uint64_t own_bytes; /* of those slabs */
+    int32_t marked;     /* the largest `n` of the marks that are its ancestors, or itself */
+    int64_t used_ms;    /* since 1970 */
+    bool kept;
+};
+
+struct tip_query {
+    const struct tip_place *after; /* only those behind it; NULL: from the newest on */
+    bool inclusive;                /* and the one at that place */
+    const struct stored_mark *marks;
+    size_t n_marks;
+};
+
+/* Fills up to `max` tips, newest first; returns how many. `total`: of all tips. The mutex is released in between: what
+ * changes meanwhile may be missing. */
+size_t index_tips(struct index *index, const struct tip_query *query, struct tip *tips, size_t max, size_t *total);
+
+enum tip_order {
+    TIP_ORDERED,
+    TIP_GONE,   /* there is no tip of that key, or another entry goes on from it by now */
+    TIP_IN_USE, /* something of what is to be dropped is pinned */
+    TIP_NO_ROOM /* what is kept would have more than its part of the budget */
+};
+
+/* A kept tip is not evicted, with its ancestors, until it is released: by index_release_tip(), when it is dropped or
+ * damaged, or at the process's end. The entry that goes on from it is the kept one then. All that is kept together has
+ * at most a quarter of the budget; the identities share the rest as if there were no more. */
+enum tip_order index_keep_tip(struct index *index, const struct slab_key *key);
+enum tip_order index_release_tip(struct index *index, const struct slab_key *key);
+
+/* Removes the tip, and those of its ancestors that no other tip has. The caller deletes the victims' slabs, as those of
+ * index_reserve(). */
+enum tip_order index_drop_tip(struct index *index, const struct slab_key *key, struct victim **victims);
+
 /* ---- Numbers ---- */
 
 struct index_usage {

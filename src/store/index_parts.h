@@ -1,12 +1,13 @@
 /* The inside of an index: the structs that index.c (its operations), indexed.c (tree, tables, mutex), detached.c
- * (records), lru.c (eviction order) and walk.c (lookup) share. Nobody else includes this, but for tests.
+ * (records), lru.c (eviction order), walk.c (lookup), tips.c (conversations) and kept.c (those kept by order) share.
+ * Nobody else includes this, but for tests.
  *
  * An indexed entry is one that lookups find: it lies in the radix tree, which has its tokens. A record is an entry that
  * lookups do not find: it is being written, is detached, cannot be read for now, or is a victim whose slab is still to
  * be deleted; it has its tokens itself. An entry that changes from one to the other gets new memory, so that whoever
  * pins an indexed entry sees it unchanged. References to an indexed entry: one of the index while the entry is in the
- * tree, and one of every pin, every child and every reservation for a child. One with a single reference is a leaf
- * that nobody uses, and may be evicted.
+ * tree, and one of every pin, every child, every reservation for a child and every order that keeps it. One with a
+ * single reference is a leaf that nobody uses, and may be evicted.
  *
  * All of it belongs to whoever holds the mutex, between index_lock() and index_unlock(). indexed.c and lru.c call each
  * other, and so share this header: every change of a reference count changes what may be evicted, and an eviction
@@ -42,7 +43,8 @@ struct candidate {
     bool reused;      /* it, or a descendant, was used since it was stored */
     uint8_t failures; /* reads of its slab that failed since the last one that did not */
     uint32_t hits;
-    int64_t used; /* lru_stamp() of its last use, or that of a former descendant if later */
+    uint32_t n_kept; /* orders that keep it or a descendant: above 0 its bytes count for no identity */
+    int64_t used;    /* lru_stamp() of its last use, or that of a former descendant if later */
 };
 
 struct indexed {
@@ -56,6 +58,10 @@ struct indexed {
     struct radix_node *node;
     struct indexed *first_child, *prev, *next; /* children; siblings */
     struct record *record; /* of one that left the tree and is pinned: its record now, NULL: it has none any more */
+
+    /* kept.c */
+    bool kept;                  /* by order; then it is referenced */
+    struct indexed *kept_state; /* of a kept one: the STATE entry that is kept with it, referenced; NULL: none */
 };
 
 enum record_state { RECORD_WRITING, RECORD_DETACHED, RECORD_UNREADABLE, RECORD_VICTIM };
@@ -117,6 +123,7 @@ struct index {
     struct spaces active, inactive;
     size_t n_active;
     uint64_t written, fresh_bytes; /* bytes published, ever; fresh bytes of all identities */
+    uint64_t kept_bytes;           /* of entries that are kept by order, or have descendants that are */
 
     /* Bytes of indexed entries and records; of reservations only what their victims do not take any more, so that the
      * tier never holds more than this. */
@@ -164,6 +171,12 @@ bool indexed_accepts_child(const struct indexed *parent, const struct space *spa
 /* Turns the record into an indexed entry, and frees it. `parent`: one that accepts it; NULL where it starts at 0. */
 struct indexed *indexed_add(struct index *index, struct record *record, struct indexed *parent);
 
+/* Whether it only completes the rows of its parent: a recurrent/SWA state at some position of them. */
+static inline bool indexed_is_completion(const struct indexed *indexed)
+{
+    return indexed->entry.kind == SLAB_STATE && indexed->entry.start == indexed->entry.end;
+}
+
 /* Removes a leaf from the tree. Returns its record, in no state yet. */
 struct record *indexed_remove(struct index *index, struct indexed *indexed);
 
@@ -202,7 +215,34 @@ void detached_mark_needed(struct index *index);
 void attach_below(struct index *index, struct indexed *top);
 void detach_below(struct index *index, struct indexed *indexed);
 
+/* ---- walk.c ---- */
+
+/* The last STATE entry that is a prefix of the entry, itself included. NULL: there is none. */
+struct indexed *indexed_last_state(const struct indexed *indexed);
+
+/* ---- kept.c ---- */
+
+/* Keeps an entry with its ancestors, and the last state on the way to it. False: together they would have more than
+ * their part of the budget. */
+bool kept_begin(struct index *index, struct indexed *indexed);
+
+/* Ends every order that keeps the entry or one of its ancestors. */
+void kept_end(struct index *index, struct indexed *indexed);
+
+/* The entry was added below a parent: where the parent was kept, the entry is now. */
+void kept_follow(struct index *index, struct indexed *indexed);
+
+/* The entry, which has no children, is about to leave the tree: nothing is kept for its sake any more. */
+void kept_forget(struct index *index, struct indexed *indexed);
+
 /* ---- lru.c ---- */
+
+/* Takes the bytes of an entry out of what its identity is counted for, n orders long, and back. */
+void lru_keep(struct index *index, struct indexed *indexed);
+void lru_unkeep(struct index *index, struct indexed *indexed, uint32_t n);
+
+/* A stamp's time, in milliseconds. */
+int64_t lru_stamp_ms(int64_t stamp);
 
 /* The time of a use now, later than every one before it; and of a use that an earlier process noted. */
 int64_t lru_stamp(struct index *index, int64_t now_ms);

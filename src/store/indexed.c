@@ -1,5 +1,6 @@
 /* Indexed entries: adding them to the radix tree and removing them, references and pins, the hash tables by key and
- * by identity, and the mutex of the index. Calls lru.c after each change of what may be evicted (see index_parts.h). */
+ * by identity, and the mutex of the index. Calls lru.c after each change of what may be evicted (see index_parts.h),
+ * and kept.c when an entry comes or goes. */
 #include "store/index_parts.h"
 
 #include "base/memory.h"
@@ -217,6 +218,7 @@ struct indexed *indexed_add(struct index *index, struct record *record, struct i
     if (parent != NULL) indexed_ref(index, parent);
     if (parent != NULL && indexed->candidate.reused) lru_mark_reused(index, parent);
     indexed_ref(index, indexed);
+    kept_follow(index, indexed);
     return indexed;
 }
 
@@ -258,6 +260,7 @@ static void unlink_indexed(struct index *index, struct indexed *indexed)
 struct record *indexed_remove(struct index *index, struct indexed *indexed)
 {
     index_require_held(index);
+    kept_forget(index, indexed);
     struct record *record = record_of_indexed(index, indexed);
     if (indexed->refs > 1) {
         indexed->record = record;
@@ -275,6 +278,7 @@ void indexed_discard_all(struct index *index)
         while (indexed->first_child != NULL) indexed = indexed->first_child;
         for (struct indexed *parent; indexed != NULL && indexed->first_child == NULL; indexed = parent) {
             parent = indexed_of(indexed->entry.parent);
+            kept_forget(index, indexed);
             unlink_indexed(index, indexed);
         }
     }

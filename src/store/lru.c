@@ -14,6 +14,9 @@
  * that is most above its share, then from the identity that asks for room: an active one loses to others only what it
  * holds above its share.
  *
+ * What is kept by order (kept.c) has references, so it is never chosen; and it counts for no identity, as if the budget
+ * were smaller by that.
+ *
  * Runs under the index's mutex. Calls indexed.c to remove what it evicts (see index_parts.h). */
 #include "base/memory.h"
 #include "store/index_parts.h"
@@ -149,6 +152,7 @@ void lru_space_close(struct index *index, struct space *space)
 
 static void count_bytes(struct index *index, struct candidate *candidate)
 {
+    if (candidate->n_kept > 0) return;
     struct space *space = candidate_space(candidate);
     uint64_t size = candidate_size(candidate);
     space->bytes += size;
@@ -159,6 +163,7 @@ static void count_bytes(struct index *index, struct candidate *candidate)
 
 static void uncount_bytes(struct index *index, struct candidate *candidate)
 {
+    if (candidate->n_kept > 0) return;
     struct space *space = candidate_space(candidate);
     uint64_t size = candidate_size(candidate);
     space->bytes -= size;
@@ -179,6 +184,22 @@ void lru_uncount(struct index *index, struct record *record)
     uncount_bytes(index, &record->candidate);
 }
 
+void lru_keep(struct index *index, struct indexed *indexed)
+{
+    index_require_held(index);
+    uncount_bytes(index, &indexed->candidate);
+    if (indexed->candidate.n_kept++ == 0) index->kept_bytes += indexed->entry.size;
+}
+
+void lru_unkeep(struct index *index, struct indexed *indexed, uint32_t n)
+{
+    index_require_held(index);
+    indexed->candidate.n_kept -= n;
+    if (indexed->candidate.n_kept > 0) return;
+    index->kept_bytes -= indexed->entry.size;
+    count_bytes(index, &indexed->candidate);
+}
+
 /* ---- Uses ---- */
 
 /* A stamp is a time in milliseconds times this: uses within one millisecond, or after the clock was set back, get the
@@ -190,6 +211,11 @@ int64_t lru_stamp(struct index *index, int64_t now_ms)
     int64_t stamp = now_ms * STAMPS_PER_MS;
     if (stamp <= index->last_stamp) stamp = index->last_stamp + 1;
     return index->last_stamp = stamp;
+}
+
+int64_t lru_stamp_ms(int64_t stamp)
+{
+    return stamp / STAMPS_PER_MS;
 }
 
 int64_t lru_stamp_of_adopted(int64_t used_ms, int64_t now_ms)
@@ -260,9 +286,15 @@ void index_mark_readable(struct index *index, struct entry *entry)
 
 /* ---- The next victim ---- */
 
+/* The budget of what is not kept by order. */
+static uint64_t shared_budget(const struct index *index)
+{
+    return index->budget > index->kept_bytes ? index->budget - index->kept_bytes : 0;
+}
+
 static uint64_t share_of_active(const struct index *index)
 {
-    return index->n_active == 0 ? 0 : index->budget / index->n_active;
+    return index->n_active == 0 ? 0 : shared_budget(index) / index->n_active;
 }
 
 static uint64_t share(const struct index *index, const struct space *space)
@@ -282,7 +314,7 @@ static bool may_evict_reused(const struct index *index, const struct space *spac
 {
     if (requester.for_any) return true;
     if (space == requester.space) return space->fresh_bytes <= share(index, space) / 2;
-    return index->fresh_bytes <= index->budget / 2;
+    return index->fresh_bytes <= shared_budget(index) / 2;
 }
 
 static struct candidate *next_victim_of(const struct index *index, const struct space *space,
@@ -323,7 +355,7 @@ static struct candidate *next_fair_victim(const struct index *index, struct requ
     if (next != NULL || requester.space == NULL) return next;
     next = next_victim_of(index, requester.space, requester);
     if (next != NULL || requester.space->bytes > fair) return next;
-    return index->fresh_bytes > index->budget / 2 ? next_victim_of_largest(index, requester, 0) : NULL;
+    return index->fresh_bytes > shared_budget(index) / 2 ? next_victim_of_largest(index, requester, 0) : NULL;
 }
 
 /* What exceeds the budget is evicted even where every entry is protected. */

@@ -215,13 +215,17 @@ static bool run_one(struct tier *tier)
     struct store *store = tier->store;
     bool buffer_wanted = tier == save_tier(store) && store->buffers.wanted > 0 && !store->closing;
     bool chores = has_chores(tier);
-    struct save_job *job = !buffer_wanted && !chores && may_begin(tier) ? next_job(&tier->saver) : NULL;
-    if (!buffer_wanted && !chores && job == NULL) return false;
+    struct drop_order *drop = !buffer_wanted && !chores ? tier_next_drop(tier) : NULL;
+    bool other = buffer_wanted || chores || drop != NULL;
+    struct save_job *job = !other && may_begin(tier) ? next_job(&tier->saver) : NULL;
+    if (!other && job == NULL) return false;
     store_unlock(store);
     if (buffer_wanted) {
         buffers_make_wanted(store);
     } else if (chores) {
         do_chores(tier);
+    } else if (drop != NULL) {
+        tier_carry_out(tier, drop);
     } else if (save_job_write(store, tier, job) || job->retried) {
         finish_job(tier, job);
         job = NULL;

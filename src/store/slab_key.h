@@ -28,6 +28,12 @@ struct slab_key slab_key_of(const struct identity *identity, const int32_t *toke
 void slab_keys_at_strides(const struct identity *identity, const int32_t *tokens, size_t n, size_t stride,
                           struct slab_key *out);
 
+/* Somebody has the first n tokens of whatever prefix goes on from the one with that key, or is it. */
+struct stored_mark {
+    struct slab_key key;
+    int32_t n;
+};
+
 bool slab_key_equal(const struct slab_key *a, const struct slab_key *b);
 bool identity_equal(const struct identity *a, const struct identity *b);
 

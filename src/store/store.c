@@ -140,7 +140,7 @@ bool store_wait_ready(struct store *store, int64_t deadline)
 
 /* ---- Names ---- */
 
-static struct model_name *find_name(struct store *store, const uint8_t model[SHA256_BYTES])
+static struct model_name *find_name(const struct store *store, const uint8_t model[SHA256_BYTES])
 {
     struct model_name *name = store->names;
     while (name != NULL && memcmp(name->model, model, SHA256_BYTES) != 0) name = name->next;
@@ -158,6 +158,12 @@ void store_name_model(struct store *store, const uint8_t model[SHA256_BYTES], co
         store->names = entry;
     }
     store_unlock(store);
+}
+
+const char *store_model_name(const struct store *store, const uint8_t model[SHA256_BYTES])
+{
+    const struct model_name *name = find_name(store, model);
+    return name == NULL ? NULL : name->name;
 }
 
 const char *store_unwritten_name(struct store *store, const uint8_t model[SHA256_BYTES], enum store_tier tier)

@@ -237,6 +237,59 @@ uint64_t store_save_quota(const struct store *store);
 /* Counts a save that its user dropped before it was queued. */
 void store_count_dropped(struct store *store);
 
+/* How many leading tokens of the query the tier of saves has now, and the key of the slab with the last of them. As
+ * cheap. */
+int32_t store_covered_key(struct store *store, const struct store_query *query, struct slab_key *key);
+
+/* ---- Stored conversations ---- */
+
+/* A conversation that is stored in a tier, or a branch of one: a list of tokens which no other goes on from. */
+struct store_conversation {
+    enum store_tier tier;
+    struct slab_key key;          /* of its last slab: a name that no other in the tier has */
+    char model[STORE_MODEL_NAME]; /* "": of no model that store_name_model() was called for */
+    int32_t tokens;
+    int32_t own_tokens; /* the last of them, in slabs that no other conversation has */
+    uint64_t own_bytes; /* of those slabs */
+    int32_t marked;     /* leading tokens that the marks say somebody has; 0: none */
+    bool kept;
+    int64_t used;    /* orders uses, newest last */
+    int64_t used_ms; /* since 1970 */
+};
+
+struct store_page {
+    const struct store_conversation *after; /* only those behind it (tier, key, used); NULL: from the newest on */
+    const struct stored_mark *marks;        /* from store_covered_key() */
+    size_t n_marks;
+};
+
+/* Fills up to `max` conversations of all tiers, newest first; returns how many. `total`: of all. It looks at every
+ * entry of the indexes, at some hundreds at a time, and reads nothing. */
+size_t store_conversations(struct store *store, const struct store_page *page, struct store_conversation *out,
+                           size_t max, size_t *total);
+
+enum store_order {
+    STORE_KEEP,    /* it is not evicted, nor what goes on from it; at most a quarter of the quota can be kept */
+    STORE_RELEASE, /* it may be evicted again */
+    STORE_DROP     /* those of its slabs that no other conversation has are removed */
+};
+
+struct store_ordered {
+    enum store_tier tier;
+    struct slab_key key;
+    enum store_order order;
+    /* Called once, on any thread, before store_order() returns or later: `error` is NULL, or says why nothing was done.
+     */
+    void (*done)(void *ud, const hearth_error *error);
+    void *ud;
+};
+
+/* The tier's saver removes what is dropped; the rest happens at once. */
+void store_order(struct store *store, const struct store_ordered *ordered);
+
+/* Ends all orders that wait, and refuses those that come: none calls done() any more. */
+void store_end_orders(struct store *store);
+
 /* ---- Numbers ---- */
 
 struct store_stats {

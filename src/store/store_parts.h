@@ -1,7 +1,8 @@
 /* The inside of the store: the structs that its files share. store.c opens and closes it and counts users' calls;
  * tier.c reserves, removes and quarantines in one tier; supervisor.c is the thread that opens a tier, scans it and
  * retries; watchdog.c is the thread that notices calls that hang; saver.c is the queue of saves and its thread, write.c
- * one save; buffers.c pools memory for saves; hit.c looks up; fetcher.c and loaded_slab.c read.
+ * one save; buffers.c pools memory for saves; hit.c looks up; fetcher.c and loaded_slab.c read; conversations.c lists
+ * what is stored, and takes orders about it.
  *
  * One mutex guards everything here that changes. It is never held during I/O, hashing, or a user's functions. Lock
  * order: this mutex, then an index's own. The index guards its entries, but for their `user`, which this mutex guards.
@@ -86,6 +87,12 @@ struct saver {
     size_t n_waiters, waiters_cap;
 };
 
+/* An order to drop a conversation, on its way through the saver. */
+struct drop_order {
+    struct drop_order *next;
+    struct store_ordered ordered;
+};
+
 /* A use of a slab, to be written to the backend. Notes are written in the order of the uses. */
 struct use_note {
     struct slab_name name; /* no pin: where the slab is evicted meanwhile, the note is dropped */
@@ -146,6 +153,8 @@ struct tier {
     struct damaged_slab *scan_damaged; /* damaged slabs that a scan found, to be quarantined as well */
     struct buf digests;                /* as in the backend, or as the saver is to write them */
     bool digests_changed;
+    struct drop_order *drops, **drops_end; /* that wait */
+    struct drop_order *dropping;           /* that the saver carries out; NULL: none, or it was ended meanwhile */
 };
 
 int tier_open(struct store *store, enum store_tier id,
@@ -179,6 +188,14 @@ void tier_read_digests(struct tier *tier, struct buf *digests);
 
 /* Writes them. On the saver's thread. */
 void tier_write_digests(struct tier *tier);
+
+/* Removes the tip with that key from the index, and the slabs that were only its own. On the saver's thread. */
+int tier_drop_conversation(struct tier *tier, const struct slab_key *key, hearth_error *error);
+
+/* With the mutex: takes the next order to drop one; NULL: there is none. tier_carry_out(), without the mutex, on the
+ * saver's thread, carries it out and frees it. */
+struct drop_order *tier_next_drop(struct tier *tier);
+void tier_carry_out(struct tier *tier, struct drop_order *drop);
 
 /* Evicts what exceeds the quota. On the saver's thread. */
 void tier_trim(struct tier *tier);
@@ -285,9 +302,14 @@ struct store {
     bool abandoned;                 /* store_close() has returned: the last thread frees the store */
     const struct store_user **busy; /* users whose functions are running */
     size_t n_busy, busy_cap;
+    size_t n_answering; /* orders whose done() is being called */
+    bool orders_ended;
     struct model_name *names;
     struct store_stats stats;
 };
+
+/* With the mutex: the model's name; NULL: not known. Valid as long as the store. */
+const char *store_model_name(const struct store *store, const uint8_t model[SHA256_BYTES]);
 
 /* The model's name, if it is still to be written to the tier; NULL: not. Marks it as written. */
 const char *store_unwritten_name(struct store *store, const uint8_t model[SHA256_BYTES], enum store_tier tier);

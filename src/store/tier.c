@@ -61,6 +61,7 @@ int tier_open(struct store *store, enum store_tier id, hearth_error *error)
     tier->settled = false;
     tier->began = clock_now(clock_monotonic());
     tier->scan_at = tier->retry_at = CLOCK_NEVER;
+    tier->drops_end = &tier->drops;
     clock_cond_init(&tier->supervisor_work);
     read_cost_init(&tier->read_cost);
     saver_init(&tier->saver);
@@ -218,6 +219,18 @@ void tier_trim(struct tier *tier)
 {
     hearth_error error = {0};
     if (remove_all(tier, index_trim(tier->index), &error) != 0) tier_report_trouble(tier, error.message);
+}
+
+int tier_drop_conversation(struct tier *tier, const struct slab_key *key, hearth_error *error)
+{
+    struct victim *victims;
+    enum tip_order result = index_drop_tip(tier->index, key, &victims);
+    if (result == TIP_IN_USE)
+        return error_at(error, HEARTH_BUSY, "key", "a request is reading of it: give the order again in a moment");
+    if (result != TIP_ORDERED)
+        return error_at(error, HEARTH_NOT_FOUND, "key",
+                        "no stored conversation has that key any more: it went on, or was evicted");
+    return remove_all(tier, victims, error);
 }
 
 void tier_drop(struct tier *tier, struct entry *entry, bool damaged)

@@ -33,6 +33,11 @@ static struct indexed *last_state(struct radix_position position)
     return state;
 }
 
+struct indexed *indexed_last_state(const struct indexed *indexed)
+{
+    return last_state((struct radix_position){indexed->node, indexed->entry.end});
+}
+
 /* ---- The start of the walk ---- */
 
 /* A key is a hash, so the tokens are compared as well. */

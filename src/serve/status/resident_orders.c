@@ -1,5 +1,4 @@
-/* Orders about resident conversations: see resident_orders.h. An order that was given is carried out, whether or not
- * its client is still there: `struct pending` lives until its end has come back. */
+/* Orders about resident conversations: see resident_orders.h. */
 #include "serve/status/resident_orders.h"
 
 #include "base/error.h"
@@ -9,6 +8,7 @@
 #include "serve/core/server.h"
 #include "serve/fields/body.h"
 #include "serve/fields/fields.h"
+#include "serve/status/order_end.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -72,69 +72,17 @@ static size_t wanted_size(const void *ud)
 
 /* ---- The order ---- */
 
-struct pending {
-    struct call *call; /* NULL: the client is gone */
-    struct http_server *http;
-    hearth_error error; /* its code is HEARTH_OK: it was carried out */
-};
-
-/* What the library cannot tell apart from other errors of its codes. */
-static void fail(struct call *call, hearth_error *error)
-{
-    int code = (int)error->code;
-    if (code == HEARTH_BUSY) code = ERRORS_IN_USE;
-    if (code == HEARTH_NOT_FOUND && strcmp(error->param, "hash") == 0) code = ERRORS_NO_ENTRY;
-    error->code = (hearth_code)code;
-    call_fail(call, error, errors_put);
-}
-
-static void succeed(struct call *call)
-{
-    struct buf body = {0};
-    buf_puts(&body, "{\"success\":true}");
-    call_reply(call, 200, "application/json", &body);
-}
-
-static void answer_end(void *ud)
-{
-    struct pending *pending = ud;
-    if (pending->call != NULL && pending->error.code == HEARTH_OK) succeed(pending->call);
-    if (pending->call != NULL && pending->error.code != HEARTH_OK) fail(pending->call, &pending->error);
-    free(pending);
-}
-
-/* On a thread of the library. */
-static void on_end(void *ud, const hearth_error *error)
-{
-    struct pending *pending = ud;
-    if (error != NULL) pending->error = *error;
-    http_post(pending->http, answer_end, pending);
-}
-
-static void on_gone(void *ud)
-{
-    struct pending *pending = ud;
-    call_gone(pending->call);
-    pending->call = NULL;
-}
-
 static void give(struct call *call, void *ud)
 {
     struct wanted *wanted = ud;
-    struct pending *pending = mem_alloc(sizeof *pending);
-    *pending = (struct pending){.call = call, .http = call->server->http};
+    struct order_end *end = order_end_open(call);
     hearth_resident_order order = {.model = call_model(call, wanted->model),
                                    .seq_id = wanted->seq_id,
                                    .hash = wanted->hash,
                                    .order = wanted->order};
     hearth_error error;
-    int rc = hearth_order_resident(call->server->instance, &order, on_end, pending, &error);
-    if (rc == HEARTH_OK) {
-        http_watch(call->http, on_gone, pending);
-    } else {
-        free(pending);
-        fail(call, &error);
-    }
+    int rc = hearth_order_resident(call->server->instance, &order, order_end_note, end, &error);
+    order_end_watch(end, rc == HEARTH_OK ? NULL : &error);
     release_wanted(wanted);
 }
 

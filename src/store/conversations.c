@@ -1,0 +1,217 @@
+/* What is stored, as conversations: listing those of all tiers, and orders about one.
+ *
+ * The index says what there is; nothing is read. To keep one is a matter of the index alone. What is dropped is removed
+ * by the tier's saver, which alone changes what the backend holds; whoever gave the order hears of its end from that
+ * thread, or from store_end_orders(). Any thread. */
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "store/store_parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Listing ---- */
+
+static struct tip_place place_of(const struct store_conversation *c)
+{
+    return (struct tip_place){.used = c->used, .key = c->key};
+}
+
+/* The same conversation may be in two tiers, used at the same time. */
+static bool comes_before(const struct store_conversation *a, const struct store_conversation *b)
+{
+    struct tip_place one = place_of(a), other = place_of(b);
+    if (tip_comes_before(&one, &other)) return true;
+    return !tip_comes_before(&other, &one) && a->tier < b->tier;
+}
+
+static struct store_conversation conversation_of(struct store *store, enum store_tier tier, const struct tip *tip)
+{
+    struct store_conversation c = {.tier = tier,
+                                   .key = tip->place.key,
+                                   .tokens = tip->end,
+                                   .own_tokens = tip->own_tokens,
+                                   .own_bytes = tip->own_bytes,
+                                   .marked = tip->marked,
+                                   .kept = tip->kept,
+                                   .used = tip->place.used,
+                                   .used_ms = tip->used_ms};
+    store_lock(store);
+    const char *name = store_model_name(store, tip->model);
+    store_unlock(store);
+    if (name != NULL) snprintf(c.model, sizeof c.model, "%s", name);
+    return c;
+}
+
+/* Merges the next one into the list of those before, all in order. Returns how many these are then. */
+static size_t insert(struct store_conversation *list, size_t n, size_t max, const struct store_conversation *c)
+{
+    size_t at = n;
+    while (at > 0 && comes_before(c, &list[at - 1])) at--;
+    if (at == max) return n;
+    if (n < max) n++;
+    memmove(list + at + 1, list + at, (n - 1 - at) * sizeof *list);
+    list[at] = *c;
+    return n;
+}
+
+static size_t list_tier(struct tier *tier, const struct store_page *page, struct tip *tips, size_t max, size_t *total)
+{
+    struct tip_query query = {.marks = page->marks, .n_marks = page->n_marks};
+    struct tip_place after;
+    if (page->after != NULL) {
+        after = place_of(page->after);
+        query.after = &after;
+        query.inclusive = tier->id > page->after->tier;
+    }
+    return index_tips(tier->index, &query, tips, max, total);
+}
+
+size_t store_conversations(struct store *store, const struct store_page *page, struct store_conversation *out,
+                           size_t max, size_t *total)
+{
+    struct tip *tips = mem_alloc((max + 1) * sizeof *tips);
+    size_t n = 0;
+    *total = 0;
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) {
+        struct tier *tier = &store->tiers[i];
+        size_t n_all = 0, n_tips = tier->index == NULL ? 0 : list_tier(tier, page, tips, max, &n_all);
+        *total += n_all;
+        for (size_t k = 0; k < n_tips; k++) {
+            struct store_conversation c = conversation_of(store, i, &tips[k]);
+            n = insert(out, n, max, &c);
+        }
+    }
+    free(tips);
+    return n;
+}
+
+/* ---- Orders ---- */
+
+static void order_kept(struct tier *tier, const struct store_ordered *ordered, hearth_error *error)
+{
+    enum tip_order result = ordered->order == STORE_KEEP ? index_keep_tip(tier->index, &ordered->key)
+                                                         : index_release_tip(tier->index, &ordered->key);
+    if (result == TIP_GONE)
+        error_at(error, HEARTH_NOT_FOUND, "key",
+                 "no stored conversation has that key any more: it went on, or was evicted");
+    if (result == TIP_NO_ROOM)
+        error_at(error, HEARTH_BUSY, "key",
+                 "what is kept would have more than a quarter of the quota of tier %s: release another one first",
+                 store_tier_names[tier->id]);
+}
+
+/* With the mutex. */
+static void queue_drop(struct tier *tier, const struct store_ordered *ordered)
+{
+    struct drop_order *drop = mem_alloc(sizeof *drop);
+    drop->ordered = *ordered;
+    *tier->drops_end = drop;
+    tier->drops_end = &drop->next;
+    pthread_cond_signal(&tier->saver.work);
+}
+
+/* What a tier that hangs is told would wait as long as it does. */
+static bool takes_orders(const struct tier *tier)
+{
+    return tier->state == TIER_OPEN && !tier->stalled && !tier->store->closing && !tier->store->orders_ended;
+}
+
+static int refuse(const struct tier *tier, hearth_error *error)
+{
+    return error_set(error, HEARTH_UNAVAILABLE, "tier %s takes no orders now: GET /cache says what it lacks",
+                     store_tier_names[tier->id]);
+}
+
+void store_order(struct store *store, const struct store_ordered *ordered)
+{
+    struct tier *tier = &store->tiers[ordered->tier];
+    hearth_error error = {0};
+    store_lock(store);
+    bool taken = takes_orders(tier), is_drop = ordered->order == STORE_DROP;
+    if (taken && is_drop) queue_drop(tier, ordered);
+    store_unlock(store);
+    if (taken && is_drop) return;
+    if (taken)
+        order_kept(tier, ordered, &error);
+    else
+        refuse(tier, &error);
+    ordered->done(ordered->ud, error.code == HEARTH_OK ? NULL : &error);
+}
+
+/* ---- On the saver's thread ---- */
+
+struct drop_order *tier_next_drop(struct tier *tier)
+{
+    struct drop_order *drop = tier->drops;
+    if (drop == NULL) return NULL;
+    tier->drops = drop->next;
+    if (tier->drops == NULL) tier->drops_end = &tier->drops;
+    return tier->dropping = drop;
+}
+
+/* Unless store_end_orders() has answered meanwhile. */
+static void answer(struct tier *tier, const struct drop_order *drop, const hearth_error *error)
+{
+    struct store *store = tier->store;
+    store_lock(store);
+    bool waits = tier->dropping == drop;
+    tier->dropping = NULL;
+    store->n_answering += waits;
+    store_unlock(store);
+    if (!waits) return;
+    drop->ordered.done(drop->ordered.ud, error->code == HEARTH_OK ? NULL : error);
+    store_lock(store);
+    store->n_answering--;
+    pthread_cond_broadcast(&store->changed);
+    store_unlock(store);
+}
+
+void tier_carry_out(struct tier *tier, struct drop_order *drop)
+{
+    hearth_error error = {0};
+    int result =
+        tier->state == TIER_OPEN ? tier_drop_conversation(tier, &drop->ordered.key, &error) : refuse(tier, &error);
+    if (result == 0)
+        log_event(LOG_INFO, LOG_GROUP, "a conversation was dropped by order",
+                  log_str("tier", store_tier_names[tier->id]));
+    answer(tier, drop, &error);
+    free(drop);
+}
+
+/* ---- The end ---- */
+
+/* With the mutex: takes all that wait out of the tier's list, and adds a copy of the one that is being carried out. */
+static struct drop_order *take_all(struct tier *tier, struct drop_order *rest)
+{
+    struct drop_order *all = tier->drops;
+    if (tier->quota == 0) return rest;
+    *tier->drops_end = rest;
+    if (all == NULL) all = rest;
+    tier->drops = NULL;
+    tier->drops_end = &tier->drops;
+    if (tier->dropping == NULL) return all;
+    struct drop_order *copy = mem_alloc(sizeof *copy);
+    *copy = (struct drop_order){.next = all, .ordered = tier->dropping->ordered};
+    tier->dropping = NULL;
+    return copy;
+}
+
+void store_end_orders(struct store *store)
+{
+    struct drop_order *all = NULL;
+    hearth_error error;
+    error_set(&error, HEARTH_UNAVAILABLE, "the server is stopping");
+    store_lock(store);
+    store->orders_ended = true;
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) all = take_all(&store->tiers[i], all);
+    while (store->n_answering > 0) store_wait_changed(store, CLOCK_NEVER);
+    store_unlock(store);
+    for (struct drop_order *drop = all, *next; drop != NULL; drop = next) {
+        next = drop->next;
+        drop->ordered.done(drop->ordered.ud, &error);
+        free(drop);
+    }
+}
