@@ -62,7 +62,7 @@ static struct {
     size_t submit_error_nth;
     size_t n_settings;
     const char *keys[MAX_SETTINGS], *values[MAX_SETTINGS];
-    size_t n_reports, n_residents;
+    size_t n_reports, n_residents, n_stored;
     int32_t resident_tokens, n_predicted;
     bool restless, hold_orders;
     struct {
@@ -341,6 +341,7 @@ void fake_reset(void)
     fake.hold_embeddings = false;
     fake.n = fake.n_played = fake.n_settings = fake.n_unloads = fake.n_reports = 0;
     fake.n_residents = 1;
+    fake.n_stored = 0;
     fake.resident_tokens = 40;
     fake.n_predicted = 3;
     fake.restless = fake.hold_orders = false;
@@ -936,6 +937,61 @@ int hearth_order_resident(hearth *instance, const hearth_resident_order *order, 
     change();
     if (!held) on_end(ud, rc == HEARTH_OK ? NULL : &refused);
     return HEARTH_OK;
+}
+
+/* Conversation i of `n_stored`, newest first, was used at 1000 - i. */
+size_t hearth_stored_list(const hearth *instance, const hearth_stored *after, hearth_stored *list, size_t max,
+                          size_t *total)
+{
+    (void)instance;
+    lock();
+    *total = fake.n_stored;
+    unlock();
+    size_t n = 0, from = after == NULL ? 0 : (size_t)(1000 - after->used + 1);
+    for (size_t i = from; i < *total && n < max; i++, n++) {
+        list[n] = (hearth_stored){.tier = hearth_tier_name(2),
+                                  .model = "de\"mo",
+                                  .tokens = 500,
+                                  .own_tokens = 200,
+                                  .own_bytes = 1u << 20,
+                                  .resident = 300,
+                                  .kept = i == 0,
+                                  .last_used = 1700000000000,
+                                  .used = 1000 - (int64_t)i};
+        snprintf(list[n].key, sizeof list[n].key, "%064zx", i);
+    }
+    return n;
+}
+
+/* The key of sixty-four digits 3 is there, and 4 is being read. */
+static int refuse_stored(const hearth_stored_order *order, hearth_error *error)
+{
+    if (order->key[0] == '4') return error_at(error, HEARTH_BUSY, "key", "a request is reading of it");
+    if (order->key[0] == '5') return error_set(error, HEARTH_UNAVAILABLE, "the tier takes no orders now");
+    if (order->key[0] == '3') return HEARTH_OK;
+    return error_at(error, HEARTH_NOT_FOUND, "key", "no stored conversation has that key any more");
+}
+
+int hearth_order_stored(hearth *instance, const hearth_stored_order *order, hearth_ordered_fn on_end, void *ud,
+                        hearth_error *error)
+{
+    (void)instance;
+    hearth_error refused;
+    if (strcmp(order->tier, hearth_tier_name(2)) != 0)
+        return error_at(error, HEARTH_INVALID, "tier", "there is no tier '%s'", order->tier);
+    int rc = refuse_stored(order, &refused);
+    lock();
+    snprintf(fake.last_order, sizeof fake.last_order, "%d %s %.4s", (int)order->act, order->tier, order->key);
+    change();
+    on_end(ud, rc == HEARTH_OK ? NULL : &refused);
+    return HEARTH_OK;
+}
+
+void fake_set_stored(size_t n)
+{
+    lock();
+    fake.n_stored = n;
+    unlock();
 }
 
 void fake_hold_orders(void)

@@ -32,8 +32,9 @@ void fake_wait_reports(size_t n);                  /* waits until there were so 
 
 /* ---- Orders: carried out at once, unless they are held ---- */
 
+void fake_set_stored(size_t n); /* conversations that hearth_stored_list() has */
 void fake_hold_orders(void);
-const char *fake_wait_order(void); /* waits for one; the last one: "ORDER SEQ_ID HASH" */
+const char *fake_wait_order(void); /* waits for one; the last one: "ORDER SEQ_ID HASH", "ORDER TIER KEY" */
 void fake_end_order(void);         /* the one that is held was carried out */
 
 /* ---- Scripts: the events of every request from now on ---- */

@@ -518,6 +518,36 @@ static void a_lookup_says_what_is_where_and_computes_nothing(void **state)
     client_release(&c);
 }
 
+/* Where the list of stored conversations finds what of them is resident. */
+static void an_idle_sequence_tells_where_it_ends_in_the_store(void **state)
+{
+    struct stored s = {0};
+    struct client c, turn;
+    struct stored_mark mark;
+    struct store_conversation found;
+    size_t total;
+    start(&s, *state, one_pool);
+    assert_int_equal(engine_stored(s.rig->engine, NULL, 0), 0);
+    client_init(&c, 3, 300, 20);
+    run(&s, &c);
+    for (int32_t cells = 319;; cells = 333) {
+        while (engine_stored(s.rig->engine, &mark, 1) != 1 || mark.n != cells) sched_yield();
+        struct store_page page = {.marks = &mark, .n_marks = 1};
+        assert_int_equal(store_conversations(s.store, &page, &found, 1, &total), 1);
+        assert_int_equal(total, 1);
+        assert_int_equal(found.tokens, cells);
+        assert_int_equal(found.marked, cells);
+        if (cells == 333) break;
+        next_turn(&turn, &c, 9, 5);
+        run(&s, &turn);
+    }
+    restart(&s, one_pool);
+    assert_int_equal(engine_stored(s.rig->engine, &mark, 1), 0);
+    stop(&s);
+    client_release(&c);
+    client_release(&turn);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -547,6 +577,7 @@ int main(void)
         engine_test(what_is_fetched_shares_what_is_resident),
         engine_test(whoever_is_answered_may_cancel),
         engine_test(a_lookup_says_what_is_where_and_computes_nothing),
+        engine_test(an_idle_sequence_tells_where_it_ends_in_the_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
