@@ -84,6 +84,12 @@ export async function* watch(signal) {
 // {model, seq_id, hash, order} of a conversation in the cells, as /cache shows it. Needs the grant admin.
 export const orderResident = (order) => getJson('/cache/resident', { body: order });
 
+// A page of the stored conversations: {total, conversations, next}; `after` is the `next` of the page before, or null.
+export const listStored = (limit, after) => getJson(`/cache/stored?limit=${limit}${after ? `&after=${encodeURIComponent(after)}` : ''}`);
+
+// {tier, key, order} of a stored conversation. Needs the grant admin.
+export const orderStored = (order) => getJson('/cache/stored', { body: order });
+
 // Where a prompt's prefix is. Not every API key may ask: then null.
 export async function lookUp(body, signal) {
   try {

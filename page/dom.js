@@ -12,11 +12,20 @@ export function el(tag, properties = {}, ...children) {
   return element;
 }
 
+// A row of a table; `tag` is that of its cells.
+export const row = (tag, ...cells) => el('tr', {}, ...cells.map((cell) => el(tag, {}, cell instanceof Node ? cell : String(cell))));
+
 export const find = (id) => document.getElementById(id);
 
 const numbers = new Intl.NumberFormat('en');
 export const number = (n) => numbers.format(n);
 export const seconds = (ms) => `${(ms / 1000).toFixed(ms < 9950 ? 2 : 0)} s`;
+
+// Of something since so many seconds after 1970.
+export function age(since) {
+  const s = Math.max(0, Date.now() / 1000 - since);
+  return s < 90 ? `${Math.round(s)} s` : s < 5400 ? `${Math.round(s / 60)} min` : s < 129_600 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86_400)} d`;
+}
 
 export function bytes(n) {
   const units = ['bytes', 'KiB', 'MiB', 'GiB', 'TiB'];

@@ -1,18 +1,14 @@
-// The view of the cache: cells, slots, tiers and counters, as /live reports them while the view is shown.
+// The view of the cache: cells, slots, tiers and counters, as /live reports them while the view is shown, and what is
+// stored.
 
-import { adviceFor, ApiError, orderResident, watch } from './api.js';
-import { bytes, el, find, number } from './dom.js';
+import { adviceFor, ApiError, orderResident, orderStored, watch } from './api.js';
+import { age, bytes, el, find, number, row } from './dom.js';
 import { morph } from './morph.js';
+import { Stored, tierNames } from './stored.js';
 
 const FIRST_PAUSE_MS = 500; // before it asks again where the stream broke off; twice as long each time
 const LONGEST_PAUSE_MS = 15_000;
 const MINUTES = 3;
-
-const tierNames = { ram: 'Memory', ram_file: 'Shared memory', disk: 'Disk' };
-// `since`: seconds since 1970.
-const age = (since) => { const s = Math.max(0, Date.now() / 1000 - since); return s < 90 ? `${Math.round(s)} s` : s < 5400 ? `${Math.round(s / 60)} min` : `${Math.round(s / 3600)} h`; };
-
-const row = (tag, ...cells) => el('tr', {}, ...cells.map((cell) => el(tag, {}, cell instanceof Node ? cell : String(cell))));
 
 const orderNames = { keep: 'Keep', release: 'Release', evict: 'Evict' };
 const orderMeanings = {
@@ -135,11 +131,16 @@ export class Live {
   constructor(denied) {
     this.denied = denied;
     this.rate = new Rate();
+    this.stored = new Stored();
     this.wanted = false;
     this.reading = null; // the AbortController of the stream
     this.notice = ''; // how the last order ended, where it failed
     this.refusal = ''; // why the API key may give no orders
-    find('live').addEventListener('click', ({ target }) => { if (target.dataset.order && !target.hasAttribute('aria-disabled')) this.give(target.dataset); });
+    find('live').addEventListener('click', ({ target }) => {
+      if (target.hasAttribute('aria-disabled')) return;
+      if (target.dataset.order) this.give(target);
+      if (target.dataset.turn) this.turn(target.dataset.turn);
+    });
     document.addEventListener('visibilitychange', () => this.update());
   }
 
@@ -160,6 +161,7 @@ export class Live {
   // Asks again at once: with another API key, perhaps.
   again() {
     this.notice = this.refusal = '';
+    this.stored.forget();
     this.reading?.abort();
     this.reading = null;
     this.update();
@@ -187,14 +189,33 @@ export class Live {
     morph(find('live'), [el('p', { class: 'error', role: 'alert' }, error.message, ' ', el('span', {}, advice))]);
   }
 
-  async give({ order, model, seq, hash }) {
+  async give(button) {
+    const { order, model, seq, hash, tier, stored: key } = button.dataset;
+    const at = [...find('live').querySelectorAll('[data-stored]')].indexOf(button);
     this.notice = '';
     try {
-      await orderResident({ model, seq_id: Number(seq), hash, order });
+      await (key ? orderStored({ tier, key, order }) : orderResident({ model, seq_id: Number(seq), hash, order }));
     } catch (error) {
       this.notice = error.message;
       if (error.status === 403) this.refusal = error.message;
     }
+    if (key) await this.stored.load();
+    this.redraw();
+    if (key && !button.isConnected) this.focusStored(at);
+  }
+
+  // Its row has gone: the button in its place has the focus, or what is there of the list.
+  focusStored(at) {
+    const buttons = [...find('live').querySelectorAll('[data-stored]')];
+    (buttons[at] ?? buttons.at(-1) ?? find('show-live')).focus();
+  }
+
+  async turn(way) {
+    await this.stored.turn(way);
+    this.redraw();
+  }
+
+  redraw() {
     if (this.last && this.reading) this.draw(this.last);
   }
 
@@ -202,6 +223,7 @@ export class Live {
     this.rate.add(report.slots, performance.now());
     this.last = report;
     this.draw(report);
+    if (this.stored.isStale(report.cache, performance.now())) this.stored.load().then(() => this.redraw());
   }
 
   draw({ slots, cache }) {
@@ -209,6 +231,6 @@ export class Live {
     morph(find('live'), [el('p', { class: 'error', role: 'status' }, this.notice), ...names.map((name) => {
       const own = slots.filter((s) => s.model === name);
       return cells(name, cache.resident.filter((r) => r.model === name), own.reduce((sum, s) => sum + s.n_ctx, 0), this.refusal);
-    }), slotCards(slots), this.rate.draw(), tierBars(cache.tiers), counters(cache)]);
+    }), this.stored.section(this.refusal), slotCards(slots), this.rate.draw(), tierBars(cache.tiers), counters(cache)]);
   }
 }

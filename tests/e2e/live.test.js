@@ -69,10 +69,10 @@ test('the page watches while its view is seen, and asks again when the server is
   await page.click('#show-live');
   await page.locator('#live .cards').waitFor();
   await server.client.chat({ messages: [{ role: 'user', content: 'Hello.' }], max_tokens: 50 });
-  await page.locator('#live tbody tr').waitFor();
-  await page.locator('#live .scrolls').focus();
+  await page.locator('#live [aria-label="Conversations in the cells"] tbody tr').waitFor();
+  await page.locator('#live [aria-label="Conversations in the cells"]').focus();
   await server.client.chat({ messages: [{ role: 'user', content: 'Who are you?' }], max_tokens: 50 });
-  await page.waitForFunction(() => document.querySelectorAll('#live tbody tr').length === 2);
+  await page.waitForFunction(() => document.querySelectorAll('#live [aria-label="Conversations in the cells"] tbody tr').length === 2);
   assert.equal(await page.evaluate(() => document.activeElement.className), 'scrolls', 'what has the focus keeps it');
   await page.click('#show-chat');
   await until('it has stopped', async () => await watched(server) === 1);
@@ -80,9 +80,9 @@ test('the page watches while its view is seen, and asks again when the server is
   await until('it watches again', async () => (await server.client.metric('hearth_http_active_requests')) >= 2);
   server.signal('SIGHUP');
   await server.says(/reloaded/);
-  const rows = await page.locator('#live tbody tr').count();
+  const rows = await page.locator('#live [aria-label="Conversations in the cells"] tbody tr').count();
   await server.client.chat({ messages: [{ role: 'user', content: 'What can you do for me?' }], max_tokens: 50 });
-  await page.waitForFunction((n) => document.querySelectorAll('#live tbody tr').length === n + 1, rows);
+  await page.waitForFunction((n) => document.querySelectorAll('#live [aria-label="Conversations in the cells"] tbody tr').length === n + 1, rows);
   assert.deepEqual(page.faults, []);
   await server.stop();
   await page.getByText('The server does not answer.').waitFor();
@@ -143,12 +143,12 @@ test('the page gives orders, and says why it may not', async (t) => {
     await page.keyboard.press('Enter');
     await page.waitForFunction(() => document.querySelector('#model option') !== null);
     await page.click('#show-live');
-    await page.waitForFunction(() => document.querySelectorAll('#live tbody tr').length === 2);
+    await page.waitForFunction(() => document.querySelectorAll('#live [aria-label="Conversations in the cells"] tbody tr').length === 2);
     return page;
   };
   const refused = await open(narrow);
   await refused.getByRole('button', { name: /^Evict sequence/ }).first().click();
-  await refused.locator('#live [role=status]').getByText("lacks the grant 'admin'").waitFor();
+  await refused.locator('#live > [role=status]').getByText("lacks the grant 'admin'").waitFor();
   assert.equal(await refused.locator('#live .orders button:not([aria-disabled])').count(), 0);
   assert.equal((await resident(server.client)).length, 2);
 
@@ -161,7 +161,7 @@ test('the page gives orders, and says why it may not', async (t) => {
   await page.keyboard.press('Enter');
   await page.waitForFunction(() => document.querySelector('#live .cell.kept') === null);
   await page.getByRole('button', { name: /^Evict sequence/ }).last().click();
-  await page.waitForFunction(() => document.querySelectorAll('#live tbody tr').length === 1);
+  await page.waitForFunction(() => document.querySelectorAll('#live [aria-label="Conversations in the cells"] tbody tr').length === 1);
   assert.deepEqual(page.faults, []);
   await server.stop();
 });
