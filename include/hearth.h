@@ -836,7 +836,8 @@ typedef struct hearth_stored {
 
 /* Fills up to `max` conversations of all tiers, newest first; returns how many. `after`: only those behind the one with
  * its tier, key and `used`, as this function filled them; NULL: from the newest on. `total` (may be NULL): how many
- * there are in all. It looks through what is indexed, some milliseconds for 100,000 slabs, and waits for no disk. */
+ * there are in all. It looks through what is indexed, some ten milliseconds for 100,000 slabs, and waits for no disk.
+ */
 HEARTH_API size_t hearth_stored_list(const hearth *instance, const hearth_stored *after, hearth_stored *list,
                                      size_t max, size_t *total);
 

@@ -57,8 +57,8 @@ struct hearth {
     _Atomic bool load_failed;
 };
 
-/* Where the idle conversations in the KV cells of all models end in the store: fills up to `max`, returns how many there
- * are. Any thread. */
+/* Where the idle conversations in the KV cells of all models end in the store: fills up to `max`, returns how many
+ * there are. Any thread. */
 size_t instance_stored_marks(const struct hearth *instance, struct stored_mark *marks, size_t max);
 
 /* Passes the progress of a load to the caller of hearth_load(). */
