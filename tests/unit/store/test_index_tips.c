@@ -273,22 +273,27 @@ static void what_is_kept_has_a_quarter_of_the_budget_at_most(void **state)
     close_quiet(index);
 }
 
-/* Its identity has its whole share in what is kept, and saves nonetheless. */
+/* It is fresh, and its identity would have more than its share with it: then the other one's, which is above the share
+ * of what is left, would be protected, and the new one be refused or evict its own identity's. */
 static void what_is_kept_counts_for_no_identity(void **state)
 {
     (void)state;
+    static const char *const others[] = {"a", "b", "c", "d", "e"};
     struct index *index = open_index(1000);
+    struct identity own = mine;
     put(index, 0, "kept", 250);
     assert_int_equal(keep(index, "kept"), TIP_ORDERED);
-    struct identity own = mine;
-    for (int i = 1; i <= 3; i++) {
-        mine = some_identity(i);
-        put(index, 0, "a", 125);
-        put(index, 0, "b", 125);
+    put(index, 0, "used", 250);
+    touch(index, "used", 2000);
+    mine = some_identity(1);
+    for (size_t i = 0; i < 5; i++) {
+        put(index, 0, others[i], 100);
+        touch(index, others[i], 3000);
     }
     mine = own;
-    assert_int_equal(put(index, 0, "new", 100), RESERVED);
+    assert_int_equal(put(index, 0, "new", 150), RESERVED);
     expect_rows(index, "new", 3);
+    expect_rows(index, "used", 4);
     expect_rows(index, "kept", 4);
     close_quiet(index);
 }
