@@ -12,13 +12,12 @@
 #include "serve/status/order_end.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- GET /cache/stored ---- */
 
-enum { LIMIT_DEFAULT = 50, LIMIT_MAX = 100 };
+enum { LIMIT_DEFAULT = 50, LIMIT_MAX = 100, KEY_DIGITS = 64 };
 
 static int read_limit(const char *text, size_t *limit, hearth_error *error)
 {
@@ -46,15 +45,21 @@ static void put_place(struct buf *out, const hearth_stored *s)
     buf_printf(out, "\"%" PRId64 ".%s.%s\"", s->used, s->key, s->tier);
 }
 
+static bool parse_place(const char *text, hearth_stored *place)
+{
+    char *end;
+    *place = (hearth_stored){.used = strtoll(text, &end, 10)};
+    if (end == text || *end != '.') return false;
+    const char *key = end + 1;
+    if (strspn(key, "0123456789abcdef") != KEY_DIGITS || key[KEY_DIGITS] != '.') return false;
+    memcpy(place->key, key, KEY_DIGITS);
+    return is_tier(key + KEY_DIGITS + 1, &place->tier);
+}
+
 static int read_place(const char *text, hearth_stored *place, hearth_error *error)
 {
-    char tier[16];
-    int end = 0;
-    *place = (hearth_stored){0};
-    bool read = sscanf(text, "%" SCNd64 ".%64[0-9a-f].%15[a-z_]%n", &place->used, place->key, tier, &end) == 3;
-    if (!read || text[end] != '\0' || strlen(place->key) != 64 || !is_tier(tier, &place->tier))
-        return error_at(error, HEARTH_INVALID, "after", "'after' must be the 'next' of another page");
-    return HEARTH_OK;
+    if (parse_place(text, place)) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, "after", "'after' must be the 'next' of another page");
 }
 
 static void put_stored(struct buf *out, const hearth_stored *s)
