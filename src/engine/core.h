@@ -541,6 +541,9 @@ enum save_status {
 };
 enum save_status save_status(const struct engine *engine, const struct seq *seq);
 
+/* Whether saves of it are copied out or written: the store wakes the engine afterwards. Compares no tokens. */
+bool save_is_under_way(const struct engine *engine, const struct seq *seq);
+
 /* The sequence is to be evicted: queues what the store lacks to be copied out. */
 void save_before_eviction(struct engine *engine, struct seq *seq);
 

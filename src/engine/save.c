@@ -404,6 +404,11 @@ bool save_flush(struct engine *engine, struct seq *seq)
     return seq->saving.n_events == 0;
 }
 
+bool save_is_under_way(const struct engine *engine, const struct seq *seq)
+{
+    return seq->saving.n_events > 0 || !saves_are_done(engine, seq);
+}
+
 /* ---- The end ---- */
 
 /* Real time: the store's disks know no test clock. */

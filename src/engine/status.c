@@ -92,7 +92,7 @@ static bool is_known(const struct seq *seq)
 /* Asks the store once its saves have ended, and again after others. */
 static void find_stored_end(const struct engine *engine, struct seq *seq)
 {
-    if (seq->slot != NULL || seq->n_cells == 0 || is_known(seq) || save_status(engine, seq) == SAVE_PENDING) return;
+    if (seq->slot != NULL || seq->n_cells == 0 || is_known(seq) || save_is_under_way(engine, seq)) return;
     struct store_query query = {
         .user = engine->user, .identity = &seq->saving.identity, .tokens = seq->tokens.v, .n = seq->n_cells};
     seq->stored =
