@@ -10,14 +10,15 @@ set -euo pipefail
 programs='cmake:cmake ninja-build:ninja pkg-config:pkg-config git:git curl:curl openssl:openssl'
 libraries='build-essential ca-certificates libevent-dev libjansson-dev libyaml-dev libssl-dev libisal-dev
     libpcre2-dev libcurl4-openssl-dev libedit-dev libcmocka-dev node-llhttp libpng-dev libturbojpeg0-dev libwebp-dev
-    libgif-dev libsndfile1-dev libsamplerate0-dev libmp3lame-dev' # the last: libsndfile1-dev lacks it as dependency
+    libgif-dev libsndfile1-dev libsamplerate0-dev libhiredis-dev libmp3lame-dev' # the last: libsndfile1-dev lacks it as dependency
 
 # llama.cpp's source and what the web page is made with come through npm, once.
 deps=${HEARTH_DEPS:-$HOME/.cache/hearth/deps}
 if [ "${1:-}" = test ]; then
     programs+=' nodejs:node npm:npm clang:clang clang-format:clang-format clang-tidy:clang-tidy valgrind:valgrind tmux:tmux
-        llvm:llvm-symbolizer poppler-utils:pdftotext chromium:chromium zsh:zsh fish:fish lintian:lintian' # names of functions; what
-        # reads PDF; a browser; shells that have completions; what looks at Debian packages
+        llvm:llvm-symbolizer poppler-utils:pdftotext chromium:chromium zsh:zsh fish:fish lintian:lintian
+        redis-server:redis-server' # names of functions; what reads PDF; a browser; shells that have completions; what looks
+        # at Debian packages; the server of the tier `remote`
     libraries+=' libclang-rt-dev' # of the sanitizers and fuzzers; clang itself does not depend on it
 elif ! compgen -G "$deps/page-*/licences.txt" >/dev/null ||
     { [ -z "${LLAMA_CPP_DIR:-}" ] && ! compgen -G "$deps/llama.cpp-*/.complete" >/dev/null; }; then

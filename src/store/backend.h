@@ -1,4 +1,4 @@
-/* A backend: where a tier keeps its slabs: memory, a folder, one day a server. The tier (store_parts.h) decides by its
+/* A backend: where a tier keeps its slabs: memory, a folder, a server. The tier (store_parts.h) decides by its
  * index what is stored and what is evicted; the backend only holds the bytes.
  *
  *     open ─▶ scan ─▶ put, get, remove, has, note_use … ─▶ close
@@ -13,13 +13,14 @@
  *     HEARTH_NO_MEMORY, HEARTH_IO  the call failed now, which says nothing of the slab
  *
  * Threads: a tier's saver calls put(), remove(), quarantine(), name_model(), write_digests(); its fetchers get() and
- * note_use(); its supervisor open(), scan(), has() and read_digests(). All of these may run at once, for different
- * slabs. Each may take as long as a disk or a network does, and may hang: no thread that serves requests waits for one.
- */
+ * note_use(); its supervisor open(), scan(), has() and read_digests(); threads that prepare requests, and its saver,
+ * probe(). All of these may run at once, for different slabs. Each may take as long as a disk or a network does, and
+ * may hang, but for probe(), which has a deadline: no other thread that serves requests waits for one. */
 #ifndef STORE_BACKEND_H
 #define STORE_BACKEND_H
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/files.h"
 #include "store/slab.h"
 
@@ -33,6 +34,12 @@ struct backend_scan {
     size_t n_slabs, n_damaged;  /* out: slabs that `each` was called for; damaged ones */
     size_t n_foreign, n_unread; /* out: files of others or of a newer version; slabs that could not be read now */
     uint64_t foreign_bytes;     /* out: of slabs of a newer version; they count towards the quota */
+};
+
+/* What a probe found of one slab. */
+struct backend_probed {
+    bool there;
+    uint64_t size;
 };
 
 struct backend {
@@ -56,6 +63,12 @@ struct backend {
 
     /* Which of the slabs exist. Where that cannot be found out, they count as existing. */
     int (*has)(struct backend *backend, const struct slab_name *names, size_t n, bool *there, hearth_error *error);
+
+    /* The same of a backend that others put slabs into as well, whose index therefore never knows all of them; with
+     * their sizes, and not later than the deadline (CLOCK_MONOTONIC, ns). Failures say nothing of the slabs. NULL:
+     * nobody else does. */
+    int (*probe)(struct backend *backend, const struct slab_name *names, size_t n, struct backend_probed *probed,
+                 int64_t deadline, hearth_error *error);
 
     /* Stores the name of a model that has slabs, for listings. Failures are ignored. NULL: the backend has no listings.
      */

@@ -1,0 +1,500 @@
+/* The client of redis.h. Connections that no call uses wait in a list; a call takes one or makes one. A connection on
+ * which anything went wrong is closed, since a late answer would be taken for that of the next command. */
+#include "store/redis.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <hiredis/read.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { MOST_IDLE = 8, READ_BYTES = 256 << 10 };
+
+/* Bytes of one reply: a part and its ends. A server that sends more is not what it says. */
+#define MOST_REPLY_BYTES ((size_t)8 << 20)
+
+struct connection {
+    int fd;
+    uint32_t epoch; /* of the client, when it was made */
+    redisReader *reader;
+    struct connection *next;
+};
+
+struct redis {
+    struct redis_params params;
+    char *user, *password_file;
+    pthread_mutex_t mutex; /* guards what follows */
+    struct sockaddr_storage socket;
+    socklen_t socket_size; /* 0: it was never connected */
+    char *password;
+    uint32_t epoch; /* connections of earlier ones are closed */
+    struct connection *idle;
+    size_t n_idle;
+};
+
+/* ---- Replies, as hiredis makes them ---- */
+
+static void *make_reply(enum redis_kind kind, int64_t integer, const char *bytes, size_t size)
+{
+    struct redis_reply *reply = mem_alloc(sizeof *reply);
+    *reply = (struct redis_reply){.kind = kind, .integer = integer, .size = size};
+    if (bytes == NULL) return reply;
+    reply->bytes = malloc(size + 1);
+    if (reply->bytes == NULL) {
+        free(reply);
+        return NULL;
+    }
+    memcpy(reply->bytes, bytes, size);
+    reply->bytes[size] = '\0';
+    return reply;
+}
+
+static void *make_string(const redisReadTask *task, char *bytes, size_t size)
+{
+    return make_reply(task->type == REDIS_REPLY_ERROR ? REDIS_REFUSED : REDIS_BYTES, 0, bytes, size);
+}
+
+/* No command that is sent here is answered by a list, and hiredis 0.14 would allocate whatever number of elements a
+ * server names. */
+static void *refuse_list(const redisReadTask *task, int elements)
+{
+    (void)task;
+    (void)elements;
+    return NULL;
+}
+
+static void *make_integer(const redisReadTask *task, long long value)
+{
+    (void)task;
+    return make_reply(REDIS_INTEGER, value, NULL, 0);
+}
+
+static void *make_nil(const redisReadTask *task)
+{
+    (void)task;
+    return make_reply(REDIS_NIL, 0, NULL, 0);
+}
+
+static void free_reply(void *object)
+{
+    struct redis_reply *reply = object;
+    if (reply == NULL) return;
+    free(reply->bytes);
+    free(reply);
+}
+
+static redisReplyObjectFunctions functions = {make_string, refuse_list, make_integer, make_nil, free_reply};
+
+/* ---- Batches ---- */
+
+void redis_add(struct redis_batch *batch, const struct redis_argument *arguments, size_t n)
+{
+    buf_printf(&batch->commands, "*%zu\r\n", n);
+    for (size_t i = 0; i < n; i++) {
+        buf_printf(&batch->commands, "$%zu\r\n", arguments[i].size);
+        if (arguments[i].size > 0) buf_append(&batch->commands, arguments[i].bytes, arguments[i].size);
+        buf_puts(&batch->commands, "\r\n");
+    }
+    batch->n_commands++;
+}
+
+void redis_batch_release(struct redis_batch *batch)
+{
+    for (size_t i = 0; i < batch->n_replies; i++) free(batch->replies[i].bytes);
+    free(batch->replies);
+    buf_release(&batch->commands);
+    *batch = (struct redis_batch){0};
+}
+
+char *redis_take(struct redis_reply *reply)
+{
+    char *bytes = reply->bytes;
+    reply->bytes = NULL;
+    return bytes;
+}
+
+const char *redis_refusal(const struct redis_batch *batch)
+{
+    for (size_t i = 0; i < batch->n_replies; i++)
+        if (batch->replies[i].kind == REDIS_REFUSED) return batch->replies[i].bytes;
+    return NULL;
+}
+
+/* ---- One exchange ---- */
+
+struct exchange {
+    struct connection *connection;
+    struct redis_batch *batch;
+    size_t sent;
+    int64_t timeout, progress_at, deadline;
+};
+
+static int fail_io(hearth_error *error, const char *what)
+{
+    return error_set(error, HEARTH_UNAVAILABLE, "the server is away: %s", what);
+}
+
+static bool is_over(const struct exchange *x)
+{
+    return x->sent == x->batch->commands.len && x->batch->n_replies == x->batch->n_commands;
+}
+
+static int send_some(struct exchange *x, hearth_error *error)
+{
+    const struct buf *commands = &x->batch->commands;
+    ssize_t n = send(x->connection->fd, commands->v + x->sent, commands->len - x->sent, MSG_NOSIGNAL);
+    if (n < 0 && errno != EAGAIN && errno != EINTR) return fail_io(error, strerror(errno));
+    if (n > 0) {
+        x->sent += (size_t)n;
+        x->progress_at = clock_now(clock_monotonic());
+    }
+    return 0;
+}
+
+static int take_replies(struct exchange *x, hearth_error *error)
+{
+    redisReader *reader = x->connection->reader;
+    for (;;) {
+        void *object = NULL;
+        if (redisReaderGetReply(reader, &object) != REDIS_OK) return fail_io(error, reader->errstr);
+        if (object == NULL) break;
+        struct redis_reply *reply = object;
+        if (x->batch->n_replies == x->batch->n_commands) {
+            free_reply(reply);
+            return fail_io(error, "it answers what it was not asked");
+        }
+        x->batch->replies[x->batch->n_replies++] = *reply;
+        free(reply);
+    }
+    return reader->len - reader->pos > MOST_REPLY_BYTES ? fail_io(error, "an answer is too long") : 0;
+}
+
+static int receive_some(struct exchange *x, char *room, hearth_error *error)
+{
+    ssize_t n = recv(x->connection->fd, room, READ_BYTES, 0);
+    if (n == 0) return fail_io(error, "it closed the connection");
+    if (n < 0) return errno == EAGAIN || errno == EINTR ? 0 : fail_io(error, strerror(errno));
+    x->progress_at = clock_now(clock_monotonic());
+    if (redisReaderFeed(x->connection->reader, room, (size_t)n) != REDIS_OK)
+        return fail_io(error, x->connection->reader->errstr);
+    return take_replies(x, error);
+}
+
+/* Waits for one of the events. Milliseconds are rounded up, so that no wait ends just before its time. */
+static int wait_for(int fd, short events, int64_t until, short *happened, hearth_error *error)
+{
+    int64_t left = until - clock_now(clock_monotonic());
+    if (left <= 0) return fail_io(error, "it does not answer");
+    struct pollfd polled = {.fd = fd, .events = events};
+    int n = poll(&polled, 1, left > 3600000000000 ? 3600000 : (int)((left + 999999) / 1000000));
+    if (n < 0 && errno != EINTR) return fail_io(error, strerror(errno));
+    *happened = n > 0 ? polled.revents : 0;
+    return 0;
+}
+
+static int exchange_within(struct exchange *x, char *room, hearth_error *error)
+{
+    int result = 0;
+    while (result == 0 && !is_over(x)) {
+        bool sends = x->sent < x->batch->commands.len;
+        int64_t stalls_at = x->progress_at + x->timeout;
+        short happened = 0;
+        result = wait_for(x->connection->fd, (short)(POLLIN | (sends ? POLLOUT : 0)),
+                          stalls_at < x->deadline ? stalls_at : x->deadline, &happened, error);
+        if (result == 0 && (happened & POLLOUT)) result = send_some(x, error);
+        if (result == 0 && (happened & ~POLLOUT)) result = receive_some(x, room, error);
+    }
+    return result;
+}
+
+static int run_on(struct connection *connection, struct redis_batch *batch, int64_t timeout, int64_t deadline,
+                  hearth_error *error)
+{
+    char *room = malloc(READ_BYTES);
+    if (room == NULL) return error_set(error, HEARTH_NO_MEMORY, "no memory for an answer");
+    struct exchange x = {.connection = connection,
+                         .batch = batch,
+                         .timeout = timeout,
+                         .progress_at = clock_now(clock_monotonic()),
+                         .deadline = deadline};
+    batch->replies = mem_alloc((batch->n_commands + 1) * sizeof *batch->replies);
+    int result = exchange_within(&x, room, error);
+    free(room);
+    return result;
+}
+
+/* ---- Connections ---- */
+
+static void connection_close(struct connection *connection)
+{
+    if (connection == NULL) return;
+    close(connection->fd);
+    redisReaderFree(connection->reader);
+    free(connection);
+}
+
+static void close_list(struct connection *first)
+{
+    for (struct connection *next; first != NULL; first = next) {
+        next = first->next;
+        connection_close(first);
+    }
+}
+
+static int await_connected(int fd, int64_t until, hearth_error *error)
+{
+    short happened = 0;
+    int fault = 0, result = 0;
+    socklen_t size = sizeof fault;
+    while (result == 0 && happened == 0) result = wait_for(fd, POLLOUT, until, &happened, error);
+    if (result != 0) return result;
+    getsockopt(fd, SOL_SOCKET, SO_ERROR, &fault, &size);
+    return fault == 0 ? 0 : fail_io(error, strerror(fault));
+}
+
+static int open_socket(const struct sockaddr_storage *address, socklen_t size, int64_t until, int *fd,
+                       hearth_error *error)
+{
+    int on = 1, result = 0;
+    *fd = socket(address->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (*fd < 0) return fail_io(error, strerror(errno));
+    if (address->ss_family != AF_UNIX) setsockopt(*fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (connect(*fd, (const struct sockaddr *)address, size) != 0)
+        result = errno == EINPROGRESS ? await_connected(*fd, until, error) : fail_io(error, strerror(errno));
+    if (result != 0) close(*fd);
+    return result;
+}
+
+static void add_words(struct redis_batch *batch, const char *const *words, size_t n)
+{
+    struct redis_argument arguments[3];
+    for (size_t i = 0; i < n; i++) arguments[i] = (struct redis_argument){words[i], strlen(words[i])};
+    redis_add(batch, arguments, n);
+}
+
+/* AUTH, SELECT and PING, as far as they are needed. A refusal says why: a wrong password, a server that loads. */
+static int greet(const struct redis *redis, const char *password, struct connection *connection, int64_t until,
+                 hearth_error *error)
+{
+    struct redis_batch batch = {0};
+    char database[16];
+    snprintf(database, sizeof database, "%d", redis->params.address.database);
+    if (password != NULL && redis->user != NULL)
+        add_words(&batch, (const char *const[]){"AUTH", redis->user, password}, 3);
+    else if (password != NULL)
+        add_words(&batch, (const char *const[]){"AUTH", password}, 2);
+    if (redis->params.address.database > 0) add_words(&batch, (const char *const[]){"SELECT", database}, 2);
+    add_words(&batch, (const char *const[]){"PING"}, 1);
+    int result = run_on(connection, &batch, redis->params.timeout_ns, until, error);
+    const char *refusal = result == 0 ? redis_refusal(&batch) : NULL;
+    if (refusal != NULL) result = error_set(error, HEARTH_UNAVAILABLE, "the server refuses to serve: %s", refusal);
+    redis_batch_release(&batch);
+    return result;
+}
+
+struct endpoint {
+    struct sockaddr_storage socket;
+    socklen_t size;
+    char *password;
+    uint32_t epoch;
+};
+
+static int connection_open(const struct redis *redis, const struct endpoint *to, int64_t deadline,
+                           struct connection **connection, hearth_error *error)
+{
+    int fd;
+    int64_t stalls_at = clock_now(clock_monotonic()) + redis->params.timeout_ns,
+            until = stalls_at < deadline ? stalls_at : deadline;
+    int result = open_socket(&to->socket, to->size, until, &fd, error);
+    if (result != 0) return result;
+    struct connection *opened = mem_alloc(sizeof *opened);
+    *opened = (struct connection){.fd = fd, .epoch = to->epoch, .reader = redisReaderCreateWithFunctions(&functions)};
+    result = opened->reader == NULL ? error_set(error, HEARTH_NO_MEMORY, "no memory for a connection")
+                                    : greet(redis, to->password, opened, deadline, error);
+    if (result != 0) {
+        connection_close(opened);
+        return result;
+    }
+    *connection = opened;
+    return 0;
+}
+
+/* A connection that the server has closed meanwhile can be read: nothing was asked on it. */
+static bool is_usable(const struct connection *connection, uint32_t epoch)
+{
+    struct pollfd polled = {.fd = connection->fd, .events = POLLIN};
+    return connection->epoch == epoch && poll(&polled, 1, 0) == 0;
+}
+
+/* An idle connection; NULL: there is none, and `to` says where a new one leads. */
+static struct connection *take_idle(struct redis *redis, struct endpoint *to)
+{
+    struct connection *closed = NULL, *found = NULL;
+    pthread_mutex_lock(&redis->mutex);
+    while (found == NULL && redis->idle != NULL) {
+        struct connection *first = redis->idle;
+        redis->idle = first->next;
+        redis->n_idle--;
+        if (is_usable(first, redis->epoch)) {
+            found = first;
+        } else {
+            first->next = closed;
+            closed = first;
+        }
+    }
+    *to = (struct endpoint){redis->socket, redis->socket_size, NULL, redis->epoch};
+    if (found == NULL) to->password = mem_strdup(redis->password);
+    pthread_mutex_unlock(&redis->mutex);
+    close_list(closed);
+    return found;
+}
+
+static void give_back(struct redis *redis, struct connection *connection)
+{
+    pthread_mutex_lock(&redis->mutex);
+    bool keep = connection->epoch == redis->epoch && redis->n_idle < MOST_IDLE;
+    if (keep) {
+        connection->next = redis->idle;
+        redis->idle = connection;
+        redis->n_idle++;
+    }
+    pthread_mutex_unlock(&redis->mutex);
+    if (!keep) connection_close(connection);
+}
+
+int redis_run(struct redis *redis, struct redis_batch *batch, int64_t deadline, hearth_error *error)
+{
+    struct endpoint to;
+    int result = 0;
+    struct connection *connection = take_idle(redis, &to);
+    if (connection == NULL && to.size == 0) result = fail_io(error, "it was not reached yet");
+    if (connection == NULL && result == 0) result = connection_open(redis, &to, deadline, &connection, error);
+    free(to.password);
+    if (result != 0) return result;
+    result = run_on(connection, batch, redis->params.timeout_ns, deadline, error);
+    if (result == 0)
+        give_back(redis, connection);
+    else
+        connection_close(connection);
+    return result;
+}
+
+/* ---- Connecting ---- */
+
+/* The first line of the file, without its end. */
+static int read_password(const char *path, char **password, hearth_error *error)
+{
+    char line[1024];
+    FILE *file = fopen(path, "re");
+    if (file == NULL) return error_set(error, HEARTH_IO, "cannot read %s: %s", path, strerror(errno));
+    bool any = fgets(line, sizeof line, file) != NULL;
+    fclose(file);
+    line[any ? strcspn(line, "\r\n") : 0] = '\0';
+    if (line[0] == '\0') return error_set(error, HEARTH_IO, "%s has no password in its first line", path);
+    *password = mem_strdup(line);
+    return 0;
+}
+
+static void unix_endpoint(const char *path, struct endpoint *to)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    memcpy(&to->socket, &address, sizeof address);
+    to->size = sizeof address;
+}
+
+static bool is_local_socket(const struct sockaddr *address)
+{
+    struct host host;
+    return host_of_socket(address, &host) && !host_is_unspecified(&host) && host_is_loopback(&host);
+}
+
+/* Tries the addresses of the name in turn. */
+static int connect_to_name(const struct redis *redis, struct endpoint *to, struct connection **connection,
+                           hearth_error *error)
+{
+    const struct redis_address *address = &redis->params.address;
+    char port[8];
+    struct addrinfo *found, hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG};
+    snprintf(port, sizeof port, "%u", address->port);
+    int fault = getaddrinfo(address->name, port, &hints, &found);
+    if (fault != 0) return error_set(error, HEARTH_IO, "cannot resolve %s: %s", address->name, gai_strerror(fault));
+    int result = error_set(error, HEARTH_IO, "%s is no address of this machine", address->name);
+    for (const struct addrinfo *at = found; at != NULL && result != 0; at = at->ai_next) {
+        if (redis->params.only_local && !is_local_socket(at->ai_addr)) continue;
+        memcpy(&to->socket, at->ai_addr, at->ai_addrlen);
+        to->size = at->ai_addrlen;
+        result = connection_open(redis, to, CLOCK_NEVER, connection, error);
+    }
+    freeaddrinfo(found);
+    return result;
+}
+
+static int connect_anew(struct redis *redis, struct endpoint *to, struct connection **connection, hearth_error *error)
+{
+    const struct redis_address *address = &redis->params.address;
+    int result = redis->password_file == NULL ? 0 : read_password(redis->password_file, &to->password, error);
+    if (result != 0) return result;
+    if (address->path[0] == '\0') return connect_to_name(redis, to, connection, error);
+    unix_endpoint(address->path, to);
+    return connection_open(redis, to, CLOCK_NEVER, connection, error);
+}
+
+int redis_connect(struct redis *redis, hearth_error *error)
+{
+    struct endpoint to = {0};
+    struct connection *connection = NULL;
+    pthread_mutex_lock(&redis->mutex);
+    to.epoch = redis->epoch + 1;
+    pthread_mutex_unlock(&redis->mutex);
+    if (connect_anew(redis, &to, &connection, error) != 0) {
+        free(to.password);
+        return HEARTH_IO;
+    }
+    pthread_mutex_lock(&redis->mutex);
+    struct connection *former = redis->idle;
+    char *password = redis->password;
+    redis->socket = to.socket;
+    redis->socket_size = to.size;
+    redis->password = to.password;
+    redis->epoch = to.epoch;
+    redis->idle = connection;
+    redis->n_idle = 1;
+    pthread_mutex_unlock(&redis->mutex);
+    close_list(former);
+    free(password);
+    return 0;
+}
+
+/* ---- Life ---- */
+
+struct redis *redis_open(const struct redis_params *params)
+{
+    struct redis *redis = mem_alloc(sizeof *redis);
+    redis->params = *params;
+    redis->user = mem_strdup(params->user);
+    redis->password_file = mem_strdup(params->password_file);
+    pthread_mutex_init(&redis->mutex, NULL);
+    return redis;
+}
+
+void redis_close(struct redis *redis)
+{
+    close_list(redis->idle);
+    pthread_mutex_destroy(&redis->mutex);
+    free(redis->password);
+    free(redis->password_file);
+    free(redis->user);
+    free(redis);
+}

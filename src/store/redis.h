@@ -1,0 +1,67 @@
+/* A client of Redis or Valkey: batches of commands over a few connections, each with a deadline. The protocol is read
+ * by hiredis; sockets, waiting and limits are this file's, so that no call takes longer than it was told.
+ *
+ *     open ─▶ connect ─▶ run, run … ─▶ connect again after a loss ─▶ close
+ *
+ * run() may be called from any threads at once; each call has a connection to itself meanwhile. Only connect() may
+ * wait for more than the time-outs: for the resolver. */
+#ifndef STORE_REDIS_H
+#define STORE_REDIS_H
+
+#include "base/buf.h"
+#include "base/redis_address.h"
+#include "hearth.h"
+
+struct redis_params {
+    struct redis_address address;
+    const char *user;          /* NULL: the default user */
+    const char *password_file; /* its first line; read again by each connect(). NULL: no password */
+    int64_t timeout_ns;        /* without a byte from the server, after which it counts as away */
+    bool only_local;           /* a name that leads to another machine is refused */
+};
+
+struct redis;
+
+struct redis *redis_open(const struct redis_params *params); /* the strings are copied */
+void redis_close(struct redis *redis);
+
+/* Resolves the address, connects, authenticates. 0, or HEARTH_IO with what is wrong. Closes earlier connections. */
+int redis_connect(struct redis *redis, hearth_error *error);
+
+enum redis_kind { REDIS_NIL, REDIS_BYTES, REDIS_INTEGER, REDIS_REFUSED };
+
+struct redis_reply {
+    enum redis_kind kind;
+    int64_t integer;
+    char *bytes; /* of BYTES, and the message of REFUSED: with a zero behind them */
+    size_t size;
+};
+
+/* Commands that are sent together, and their replies in the same order. Zeroed: none. */
+struct redis_batch {
+    struct buf commands;
+    size_t n_commands;
+    struct redis_reply *replies;
+    size_t n_replies;
+};
+
+struct redis_argument {
+    const void *bytes;
+    size_t size;
+};
+
+void redis_add(struct redis_batch *batch, const struct redis_argument *arguments, size_t n);
+void redis_batch_release(struct redis_batch *batch); /* leaves an empty one */
+
+/* The reply's bytes, which the caller frees. */
+char *redis_take(struct redis_reply *reply);
+
+/* Sends the batch and waits for all replies, until the deadline (CLOCK_MONOTONIC, ns; CLOCK_NEVER: only the time-out
+ * counts). 0: all replies are there, refusals among them. HEARTH_UNAVAILABLE: the server is away, or was never
+ * connected; some commands may have been carried out. */
+int redis_run(struct redis *redis, struct redis_batch *batch, int64_t deadline, hearth_error *error);
+
+/* The first refusal among the replies; NULL: there is none. */
+const char *redis_refusal(const struct redis_batch *batch);
+
+#endif

@@ -1,0 +1,478 @@
+/* Slabs on a server, each sealed (sealed_slab.h) and cut into parts. The first part is written last, if there is none
+ * yet, and names the others: so a slab whose first part is there was whole, and of two processes that store the same
+ * one at the same time the second one's parts are removed again. A part may be evicted alone: the slab counts as gone
+ * then, and its first part is removed, so that the next process which has the slab stores it anew.
+ *
+ * Nothing that the server answers is trusted: sizes are bounded, and bytes are used once the MAC, the CRCs and the name
+ * were checked. */
+#include "store/remote_backend.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "store/redis.h"
+#include "store/sealed_slab.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PARTS_AT_ONCE = 4, SECRET_LEAST_BYTES = 16, SECRET_MOST_BYTES = 4096 };
+
+struct remote {
+    struct backend backend; /* first */
+    struct redis *redis;
+    char *prefix, *key_file;
+    bool encrypts, has_keys;
+    struct sealed_keys keys; /* written once, before open() returns for the first time */
+    char ttl[24];            /* seconds, in digits; "": for ever */
+    int32_t stride;
+};
+
+static struct remote *remote_of(struct backend *backend)
+{
+    return (struct remote *)(void *)backend;
+}
+
+/* ---- Names on the server ---- */
+
+static struct sealed_name sealed_name(const struct remote *remote, const struct slab_name *name)
+{
+    return sealed_name_of(&remote->keys, name, remote->stride);
+}
+
+static void first_key(const struct remote *remote, const struct sealed_name *name, struct buf *key)
+{
+    char digits[2 * SHA256_BYTES + 1];
+    sha256_to_hex(name->v, digits);
+    buf_clear(key);
+    buf_puts(key, remote->prefix);
+    buf_puts(key, digits);
+}
+
+static void part_key(const struct remote *remote, const struct sealed_name *name, const struct sealed_head *head,
+                     uint32_t part, struct buf *key)
+{
+    first_key(remote, name, key);
+    if (part == 0) return;
+    buf_puts(key, ":");
+    for (size_t i = 0; i < sizeof head->nonce; i++) buf_printf(key, "%02x", head->nonce[i]);
+    buf_printf(key, ":%u", part);
+}
+
+/* ---- Commands ---- */
+
+#define WORD(text)                                                                                                     \
+    (struct redis_argument)                                                                                            \
+    {                                                                                                                  \
+        (text), strlen(text)                                                                                           \
+    }
+
+static struct redis_argument bytes_of(const struct buf *buf)
+{
+    return (struct redis_argument){buf->v, buf->len};
+}
+
+static void add_delete(struct redis_batch *batch, const struct buf *key)
+{
+    redis_add(batch, (const struct redis_argument[]){WORD("DEL"), bytes_of(key)}, 2);
+}
+
+/* A read, and with it a longer life. */
+static void add_get(const struct remote *remote, struct redis_batch *batch, const struct buf *key)
+{
+    redis_add(batch, (const struct redis_argument[]){WORD("GET"), bytes_of(key)}, 2);
+    if (remote->ttl[0] != '\0')
+        redis_add(batch, (const struct redis_argument[]){WORD("EXPIRE"), bytes_of(key), WORD(remote->ttl)}, 3);
+}
+
+static void add_set(const struct remote *remote, struct redis_batch *batch, const struct buf *key,
+                    struct redis_argument value, bool if_absent)
+{
+    struct redis_argument words[6] = {WORD("SET"), bytes_of(key), value};
+    size_t n = 3;
+    if (if_absent) words[n++] = WORD("NX");
+    if (remote->ttl[0] != '\0') {
+        words[n++] = WORD("EX");
+        words[n++] = WORD(remote->ttl);
+    }
+    redis_add(batch, words, n);
+}
+
+/* Runs the batch. A refusal of any of its commands is an error as well. */
+static int run(const struct remote *remote, struct redis_batch *batch, int64_t deadline, hearth_error *error)
+{
+    int result = redis_run(remote->redis, batch, deadline, error);
+    const char *refusal = result == 0 ? redis_refusal(batch) : NULL;
+    return refusal == NULL ? result : error_set(error, HEARTH_IO, "the server refuses: %s", refusal);
+}
+
+static void delete_first(const struct remote *remote, const struct sealed_name *name)
+{
+    struct redis_batch batch = {0};
+    struct buf key = {0};
+    first_key(remote, name, &key);
+    add_delete(&batch, &key);
+    run(remote, &batch, CLOCK_NEVER, NULL);
+    redis_batch_release(&batch);
+    buf_release(&key);
+}
+
+/* ---- Reading ---- */
+
+struct reading {
+    const struct remote *remote;
+    struct sealed_name name;
+    struct sealed_head head;
+    uint8_t *slab; /* so far */
+};
+
+static int fail_damaged(hearth_error *error, const char *what)
+{
+    return error_set(error, HEARTH_INVALID, "the server has %s under the name of a slab", what);
+}
+
+/* Appends the part's bytes. Memory grows with what has come, whatever the head promises. */
+static int append_part(struct reading *r, uint32_t part, const char *bytes, size_t size, hearth_error *error)
+{
+    uint64_t at = sealed_part_offset(part);
+    if (size != sealed_part_size(r->head.size, part)) return fail_damaged(error, "a part of another size");
+    uint8_t *grown = realloc(r->slab, at + size);
+    if (grown == NULL) return error_set(error, HEARTH_NO_MEMORY, "no memory for a slab of the server");
+    r->slab = grown;
+    memcpy(r->slab + at, bytes, size);
+    return 0;
+}
+
+static int take_first(struct reading *r, const struct redis_reply *reply, hearth_error *error)
+{
+    if (reply->kind == REDIS_NIL) return error_set(error, HEARTH_NOT_FOUND, "the server has it no more");
+    if (reply->kind != REDIS_BYTES || reply->size < SEALED_HEAD_BYTES ||
+        !sealed_head_decode((const uint8_t *)reply->bytes, &r->head))
+        return fail_damaged(error, "something else");
+    return append_part(r, 0, reply->bytes + SEALED_HEAD_BYTES, reply->size - SEALED_HEAD_BYTES, error);
+}
+
+static int read_first(struct reading *r, hearth_error *error)
+{
+    struct redis_batch batch = {0};
+    struct buf key = {0};
+    first_key(r->remote, &r->name, &key);
+    add_get(r->remote, &batch, &key);
+    int result = run(r->remote, &batch, CLOCK_NEVER, error);
+    if (result == 0) result = take_first(r, &batch.replies[0], error);
+    redis_batch_release(&batch);
+    buf_release(&key);
+    return result;
+}
+
+static int take_part(struct reading *r, uint32_t part, const struct redis_reply *reply, hearth_error *error)
+{
+    if (reply->kind == REDIS_BYTES) return append_part(r, part, reply->bytes, reply->size, error);
+    return error_set(error, HEARTH_NOT_FOUND, "the server has lost a part of it");
+}
+
+static int read_parts(struct reading *r, uint32_t from, uint32_t to, hearth_error *error)
+{
+    struct redis_batch batch = {0};
+    struct buf key = {0};
+    for (uint32_t part = from; part < to; part++) {
+        part_key(r->remote, &r->name, &r->head, part, &key);
+        add_get(r->remote, &batch, &key);
+    }
+    int result = run(r->remote, &batch, CLOCK_NEVER, error);
+    size_t replies = batch.n_commands / (to - from);
+    for (uint32_t part = from; result == 0 && part < to; part++)
+        result = take_part(r, part, &batch.replies[(part - from) * replies], error);
+    redis_batch_release(&batch);
+    buf_release(&key);
+    return result;
+}
+
+static int read_rest(struct reading *r, hearth_error *error)
+{
+    int result = 0;
+    for (uint32_t part = 1; result == 0 && part < r->head.n_parts; part += PARTS_AT_ONCE) {
+        uint32_t end = r->head.n_parts - part < PARTS_AT_ONCE ? r->head.n_parts : part + PARTS_AT_ONCE;
+        result = read_parts(r, part, end, error);
+    }
+    if (result == HEARTH_NOT_FOUND) delete_first(r->remote, &r->name);
+    return result;
+}
+
+/* Whole blocks alone are canonical: what two processes store under one key is then the same. */
+static bool is_block(const struct slab_head *head, int32_t stride)
+{
+    return head->kind == SLAB_ROWS && head->start % stride == 0 && head->end - head->start == stride;
+}
+
+static int decode(struct reading *r, const struct slab_name *name, struct slab *slab, hearth_error *error)
+{
+    uint64_t size = r->head.size;
+    if (!sealed_open(&r->remote->keys, &r->name, &r->head, r->slab)) return fail_damaged(error, "bytes of another MAC");
+    size_t front = size < SLAB_HEADER_BYTES + SLAB_TRAILER_BYTES ? 0 : slab_front_size(r->slab);
+    if (front == 0 || front > size - SLAB_TRAILER_BYTES) return fail_damaged(error, "no slab");
+    int result = slab_decode(r->slab, front, size, &slab->head, error);
+    if (result != 0) return result;
+    const uint8_t *payload = r->slab + front;
+    result = slab_check(&slab->head, r->slab, front, payload, payload + slab->head.payload_size, error);
+    bool same = slab->head.kind == name->kind && slab_key_equal(&slab->head.key, &name->key);
+    if (result == 0 && !(same && is_block(&slab->head, r->remote->stride)))
+        result = fail_damaged(error, "another slab");
+    if (result != 0) {
+        slab_head_release(&slab->head);
+        return result;
+    }
+    slab->payload = payload;
+    slab->bytes = slab_bytes_open(r->slab, size);
+    r->slab = NULL;
+    return 0;
+}
+
+static int remote_get(struct backend *backend, const struct slab_name *name, struct slab *slab, hearth_error *error)
+{
+    struct remote *remote = remote_of(backend);
+    struct reading r = {.remote = remote, .name = sealed_name(remote, name)};
+    int result = read_first(&r, error);
+    if (result == 0) result = read_rest(&r, error);
+    if (result == 0) result = decode(&r, name, slab, error);
+    free(r.slab);
+    return result;
+}
+
+/* ---- Writing ---- */
+
+struct sealing {
+    const struct remote *remote;
+    struct sealed_name name;
+    struct sealed_head head;
+    const uint8_t *slab;
+};
+
+static void delete_parts(const struct sealing *s)
+{
+    struct redis_batch batch = {0};
+    struct buf key = {0};
+    for (uint32_t part = 1; part < s->head.n_parts; part++) {
+        part_key(s->remote, &s->name, &s->head, part, &key);
+        add_delete(&batch, &key);
+    }
+    if (batch.n_commands > 0) run(s->remote, &batch, CLOCK_NEVER, NULL);
+    redis_batch_release(&batch);
+    buf_release(&key);
+}
+
+/* One at a time: a batch of them would take as much memory again. */
+static int write_part(const struct sealing *s, uint32_t part, hearth_error *error)
+{
+    struct redis_batch batch = {0};
+    struct buf key = {0};
+    struct redis_argument value = {s->slab + sealed_part_offset(part), sealed_part_size(s->head.size, part)};
+    part_key(s->remote, &s->name, &s->head, part, &key);
+    add_set(s->remote, &batch, &key, value, false);
+    int result = run(s->remote, &batch, CLOCK_NEVER, error);
+    redis_batch_release(&batch);
+    buf_release(&key);
+    return result;
+}
+
+/* `first`: this one was; false: another process stored the slab meanwhile. */
+static int write_first(const struct sealing *s, bool *first, hearth_error *error)
+{
+    struct redis_batch batch = {0};
+    struct buf key = {0}, value = {0};
+    uint8_t head[SEALED_HEAD_BYTES];
+    sealed_head_encode(&s->head, head);
+    buf_append(&value, head, sizeof head);
+    buf_append(&value, s->slab, sealed_part_size(s->head.size, 0));
+    first_key(s->remote, &s->name, &key);
+    add_set(s->remote, &batch, &key, bytes_of(&value), true);
+    int result = run(s->remote, &batch, CLOCK_NEVER, error);
+    *first = result == 0 && batch.replies[0].kind != REDIS_NIL;
+    redis_batch_release(&batch);
+    buf_release(&key);
+    buf_release(&value);
+    return result;
+}
+
+static int write_all(const struct sealing *s, hearth_error *error)
+{
+    bool first = false;
+    int result = 0;
+    for (uint32_t part = 1; result == 0 && part < s->head.n_parts; part++) result = write_part(s, part, error);
+    if (result == 0) result = write_first(s, &first, error);
+    if (!first && result != HEARTH_UNAVAILABLE) delete_parts(s);
+    return result;
+}
+
+static uint8_t *encode(struct slab_head *head, const struct buf *payload)
+{
+    struct buf front = {0};
+    uint8_t trailer[SLAB_TRAILER_BYTES], *slab = malloc(slab_size(head));
+    if (slab != NULL) {
+        slab_encode(head, payload->v, &front, trailer);
+        memcpy(slab, front.v, front.len);
+        memcpy(slab + front.len, payload->v, payload->len);
+        memcpy(slab + front.len + payload->len, trailer, sizeof trailer);
+    }
+    buf_release(&front);
+    return slab;
+}
+
+static int remote_put(struct backend *backend, struct slab_head *head, struct buf *payload, hearth_error *error)
+{
+    struct remote *remote = remote_of(backend);
+    const struct slab_name name = {head->key, head->kind};
+    uint8_t *slab = encode(head, payload);
+    if (slab == NULL) return error_set(error, HEARTH_NO_MEMORY, "no memory to seal a slab");
+    struct sealing s = {.remote = remote, .name = sealed_name(remote, &name), .slab = slab};
+    int result = sealed_seal(&remote->keys, &s.name, slab, slab_size(head), &s.head)
+                     ? write_all(&s, error)
+                     : error_set(error, HEARTH_IO, "a slab is too large for the server");
+    free(slab);
+    return result;
+}
+
+static int remote_remove(struct backend *backend, const struct slab_name *name, hearth_error *error)
+{
+    (void)backend;
+    (void)name;
+    (void)error;
+    return 0;
+}
+
+static void remote_quarantine(struct backend *backend, const struct slab_name *name)
+{
+    struct remote *remote = remote_of(backend);
+    struct sealed_name sealed = sealed_name(remote, name);
+    delete_first(remote, &sealed);
+}
+
+/* ---- Probing ---- */
+
+static void take_probed(const struct redis_reply *reply, struct backend_probed *probed)
+{
+    struct sealed_head head;
+    probed->there = reply->kind == REDIS_BYTES && reply->size == SEALED_HEAD_BYTES &&
+                    sealed_head_decode((const uint8_t *)reply->bytes, &head);
+    probed->size = probed->there ? head.size : 0;
+}
+
+static int remote_probe(struct backend *backend, const struct slab_name *names, size_t n, struct backend_probed *probed,
+                        int64_t deadline, hearth_error *error)
+{
+    struct remote *remote = remote_of(backend);
+    struct redis_batch batch = {0};
+    struct buf key = {0};
+    char last[8];
+    snprintf(last, sizeof last, "%d", SEALED_HEAD_BYTES - 1);
+    for (size_t i = 0; i < n; i++) {
+        struct sealed_name name = sealed_name(remote, &names[i]);
+        first_key(remote, &name, &key);
+        redis_add(&batch, (const struct redis_argument[]){WORD("GETRANGE"), bytes_of(&key), WORD("0"), WORD(last)}, 4);
+    }
+    int result = run(remote, &batch, deadline, error);
+    for (size_t i = 0; result == 0 && i < n; i++) take_probed(&batch.replies[i], &probed[i]);
+    redis_batch_release(&batch);
+    buf_release(&key);
+    return result;
+}
+
+static int remote_has(struct backend *backend, const struct slab_name *names, size_t n, bool *there,
+                      hearth_error *error)
+{
+    struct backend_probed *probed = mem_alloc((n + 1) * sizeof *probed);
+    int result = remote_probe(backend, names, n, probed, CLOCK_NEVER, error);
+    for (size_t i = 0; i < n; i++) there[i] = result != 0 || probed[i].there;
+    free(probed);
+    return result;
+}
+
+/* get() has made the server keep it longer. */
+static void remote_note_use(struct backend *backend, const struct slab_name *name, uint32_t hits, int64_t used_ms)
+{
+    (void)backend;
+    (void)name;
+    (void)hits;
+    (void)used_ms;
+}
+
+static int remote_scan(struct backend *backend, struct backend_scan *scan, hearth_error *error)
+{
+    (void)backend;
+    (void)error;
+    scan->n_slabs = scan->n_damaged = scan->n_foreign = scan->n_unread = 0;
+    scan->foreign_bytes = 0;
+    return 0;
+}
+
+/* ---- Life ---- */
+
+/* The secret is all of the file but the end of its last line. */
+static int read_secret(const char *path, struct buf *secret, hearth_error *error)
+{
+    char bytes[SECRET_MOST_BYTES + 1];
+    FILE *file = fopen(path, "re");
+    if (file == NULL) return error_set(error, HEARTH_IO, "cannot read %s: %s", path, strerror(errno));
+    size_t n = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    if (n > SECRET_MOST_BYTES) return error_set(error, HEARTH_IO, "%s is too long for a key", path);
+    while (n > 0 && (bytes[n - 1] == '\n' || bytes[n - 1] == '\r')) n--;
+    if (n < SECRET_LEAST_BYTES)
+        return error_set(error, HEARTH_IO, "%s is too short for a key: openssl rand -hex 32 makes one", path);
+    buf_append(secret, bytes, n);
+    return 0;
+}
+
+static int make_keys(struct remote *remote, hearth_error *error)
+{
+    struct buf secret = {0};
+    int result = remote->key_file == NULL ? 0 : read_secret(remote->key_file, &secret, error);
+    if (result == 0) sealed_keys_init(&remote->keys, secret.v, secret.len, remote->encrypts);
+    remote->has_keys = result == 0;
+    buf_release(&secret);
+    return result;
+}
+
+static int remote_open(struct backend *backend, hearth_error *error)
+{
+    struct remote *remote = remote_of(backend);
+    int result = remote->has_keys ? 0 : make_keys(remote, error);
+    return result == 0 ? redis_connect(remote->redis, error) : result;
+}
+
+static void remote_close(struct backend *backend)
+{
+    struct remote *remote = remote_of(backend);
+    redis_close(remote->redis);
+    free(remote->prefix);
+    free(remote->key_file);
+    free(remote);
+}
+
+struct backend *remote_backend_open(const struct remote_params *params)
+{
+    struct remote *remote = mem_alloc(sizeof *remote);
+    struct redis_params redis = {.user = params->user,
+                                 .password_file = params->password_file,
+                                 .timeout_ns = params->timeout_ns,
+                                 .only_local = params->key_file == NULL};
+    redis_address_parse(params->url, &redis.address);
+    remote->redis = redis_open(&redis);
+    remote->prefix = mem_strdup(params->prefix);
+    remote->key_file = mem_strdup(params->key_file);
+    remote->encrypts = params->encrypts;
+    remote->stride = params->stride;
+    if (params->ttl_s > 0) snprintf(remote->ttl, sizeof remote->ttl, "%lld", (long long)params->ttl_s);
+    remote->backend = (struct backend){.open = remote_open,
+                                       .put = remote_put,
+                                       .get = remote_get,
+                                       .remove = remote_remove,
+                                       .quarantine = remote_quarantine,
+                                       .has = remote_has,
+                                       .probe = remote_probe,
+                                       .note_use = remote_note_use,
+                                       .scan = remote_scan,
+                                       .close = remote_close};
+    return &remote->backend;
+}

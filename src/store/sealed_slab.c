@@ -1,0 +1,169 @@
+/* The bytes of sealed slabs, as docs/format.md lists them; little endian whatever the machine is. */
+#include "store/sealed_slab.h"
+
+#include "base/little.h"
+
+#include <string.h>
+
+enum { VERSION = 1, ENCRYPTED = 1 };
+
+static const char MAGIC[4] = {'H', 'K', 'V', 'R'};
+
+/* Offsets in the head. What comes before the MAC is authenticated by it. */
+enum {
+    AT_MAGIC = 0,
+    AT_VERSION = 4,
+    AT_FLAGS = 5,
+    AT_ZERO = 6,
+    AT_PARTS = 8,
+    AT_ZERO2 = 12,
+    AT_SIZE = 16,
+    AT_NONCE = 24,
+    AT_MAC = 40
+};
+
+/* ---- Keys and names ---- */
+
+static void derive(const void *secret, size_t size, const char *purpose, uint8_t key[SHA256_BYTES])
+{
+    hmac_of(secret, size, purpose, strlen(purpose), key);
+}
+
+void sealed_keys_init(struct sealed_keys *keys, const void *secret, size_t size, bool encrypts)
+{
+    const void *bytes = size > 0 ? secret : "";
+    derive(bytes, size, "hearth sealed slab 1: name", keys->name);
+    derive(bytes, size, "hearth sealed slab 1: mac", keys->mac);
+    derive(bytes, size, "hearth sealed slab 1: encrypt", keys->encrypt);
+    keys->encrypts = encrypts;
+}
+
+struct sealed_name sealed_name_of(const struct sealed_keys *keys, const struct slab_name *name, int32_t stride)
+{
+    struct sealed_name sealed;
+    uint8_t bytes[1 + 4 + SHA256_BYTES] = {(uint8_t)name->kind};
+    little_put(bytes + 1, (uint32_t)stride, 4);
+    memcpy(bytes + 5, name->key.v, SHA256_BYTES);
+    hmac_of(keys->name, sizeof keys->name, bytes, sizeof bytes, sealed.v);
+    return sealed;
+}
+
+/* ---- Parts ---- */
+
+#define FIRST_BYTES (SEALED_PART_BYTES - SEALED_HEAD_BYTES)
+
+uint32_t sealed_parts(uint64_t size)
+{
+    return size <= FIRST_BYTES ? 1 : (uint32_t)(1 + (size - FIRST_BYTES + SEALED_PART_BYTES - 1) / SEALED_PART_BYTES);
+}
+
+uint64_t sealed_part_offset(uint32_t part)
+{
+    return part == 0 ? 0 : FIRST_BYTES + (part - 1) * SEALED_PART_BYTES;
+}
+
+uint64_t sealed_part_size(uint64_t size, uint32_t part)
+{
+    uint64_t left = size - sealed_part_offset(part), most = part == 0 ? FIRST_BYTES : SEALED_PART_BYTES;
+    return left < most ? left : most;
+}
+
+/* ---- The head ---- */
+
+void sealed_head_encode(const struct sealed_head *head, uint8_t bytes[SEALED_HEAD_BYTES])
+{
+    memset(bytes, 0, SEALED_HEAD_BYTES);
+    memcpy(bytes + AT_MAGIC, MAGIC, sizeof MAGIC);
+    bytes[AT_VERSION] = VERSION;
+    bytes[AT_FLAGS] = head->encrypted ? ENCRYPTED : 0;
+    little_put(bytes + AT_PARTS, head->n_parts, 4);
+    little_put(bytes + AT_SIZE, head->size, 8);
+    memcpy(bytes + AT_NONCE, head->nonce, sizeof head->nonce);
+    memcpy(bytes + AT_MAC, head->mac, sizeof head->mac);
+}
+
+bool sealed_head_decode(const uint8_t bytes[SEALED_HEAD_BYTES], struct sealed_head *head)
+{
+    *head = (struct sealed_head){.size = little_get(bytes + AT_SIZE, 8),
+                                 .n_parts = (uint32_t)little_get(bytes + AT_PARTS, 4),
+                                 .encrypted = bytes[AT_FLAGS] == ENCRYPTED};
+    memcpy(head->nonce, bytes + AT_NONCE, sizeof head->nonce);
+    memcpy(head->mac, bytes + AT_MAC, sizeof head->mac);
+    bool known =
+        memcmp(bytes, MAGIC, sizeof MAGIC) == 0 && bytes[AT_VERSION] == VERSION && bytes[AT_FLAGS] <= ENCRYPTED;
+    bool zero = little_get(bytes + AT_ZERO, 2) == 0 && little_get(bytes + AT_ZERO2, 4) == 0;
+    return known && zero && head->size > 0 && head->size <= SEALED_MOST_BYTES &&
+           head->n_parts == sealed_parts(head->size);
+}
+
+/* ---- Sealing ---- */
+
+/* What is authenticated besides the slab: the head up to its MAC, and the name under which it is found, so that no
+ * sealed slab passes for another. */
+struct context {
+    uint8_t v[AT_MAC + SHA256_BYTES];
+};
+
+static struct context context_of(const struct sealed_name *name, const struct sealed_head *head)
+{
+    struct context context;
+    uint8_t bytes[SEALED_HEAD_BYTES];
+    sealed_head_encode(head, bytes);
+    memcpy(context.v, bytes, AT_MAC);
+    memcpy(context.v + AT_MAC, name->v, sizeof name->v);
+    return context;
+}
+
+/* A key for this slab alone, so that no nonce of AES-GCM is ever used twice with one. */
+static void slab_key_for(const struct sealed_keys *keys, const struct sealed_head *head, uint8_t key[SHA256_BYTES])
+{
+    hmac_of(keys->encrypt, sizeof keys->encrypt, head->nonce, sizeof head->nonce, key);
+}
+
+static void mac_of(const struct sealed_keys *keys, const struct context *context, const uint8_t *slab, uint64_t size,
+                   uint8_t mac[SHA256_BYTES])
+{
+    struct hmac *hmac = hmac_open(keys->mac, sizeof keys->mac);
+    hmac_feed(hmac, context->v, sizeof context->v);
+    hmac_feed(hmac, slab, size);
+    hmac_close(hmac, mac);
+}
+
+bool sealed_seal(const struct sealed_keys *keys, const struct sealed_name *name, uint8_t *slab, uint64_t size,
+                 struct sealed_head *head)
+{
+    *head = (struct sealed_head){.size = size, .n_parts = sealed_parts(size), .encrypted = keys->encrypts};
+    if (size == 0 || size > SEALED_MOST_BYTES) return false;
+    seal_random(head->nonce, sizeof head->nonce);
+    const struct context context = context_of(name, head);
+    if (!keys->encrypts) {
+        mac_of(keys, &context, slab, size, head->mac);
+        return true;
+    }
+    uint8_t key[SHA256_BYTES];
+    slab_key_for(keys, head, key);
+    seal_encrypt(key, context.v, sizeof context.v, slab, size, head->mac); /* the tag; the rest of the MAC is zero */
+    return true;
+}
+
+static bool decrypt(const struct sealed_keys *keys, const struct context *context, const struct sealed_head *head,
+                    uint8_t *slab)
+{
+    static const uint8_t rest[SHA256_BYTES - SEAL_TAG_BYTES];
+    uint8_t key[SHA256_BYTES];
+    slab_key_for(keys, head, key);
+    return memcmp(head->mac + SEAL_TAG_BYTES, rest, sizeof rest) == 0 &&
+           seal_decrypt(key, context->v, sizeof context->v, slab, head->size, head->mac);
+}
+
+/* Whoever encrypts takes nothing that is not encrypted: a server could have made it, had it the MAC's key alone. */
+bool sealed_open(const struct sealed_keys *keys, const struct sealed_name *name, const struct sealed_head *head,
+                 uint8_t *slab)
+{
+    uint8_t mac[SHA256_BYTES];
+    const struct context context = context_of(name, head);
+    if (head->encrypted != keys->encrypts) return false;
+    if (head->encrypted) return decrypt(keys, &context, head, slab);
+    mac_of(keys, &context, slab, head->size, mac);
+    return sha256_equal(mac, head->mac);
+}

@@ -1,0 +1,309 @@
+/* The client of redis.h against a real redis-server: batches, limits, what a server refuses, and one that goes away. */
+#include "fakes/cmocka_all.h"
+#include "fakes/redis_server.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "store/redis.h"
+
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define TIMEOUT_MS 300
+
+static struct redis *client_of(const char *url, const char *user, const char *password_file)
+{
+    struct redis_params params = {
+        .user = user, .password_file = password_file, .timeout_ns = clock_from_ms(TIMEOUT_MS)};
+    const char *fault = redis_address_parse(url, &params.address);
+    if (fault != NULL) fail_msg("%s", fault);
+    return redis_open(&params);
+}
+
+static void connect_to(struct redis *redis)
+{
+    hearth_error error = {0};
+    if (redis_connect(redis, &error) != 0) fail_msg("%s", error.message);
+}
+
+static void add(struct redis_batch *batch, const char *const *words)
+{
+    struct redis_argument arguments[8];
+    size_t n = 0;
+    for (; words[n] != NULL; n++) arguments[n] = (struct redis_argument){words[n], strlen(words[n])};
+    redis_add(batch, arguments, n);
+}
+
+#define ADD(batch, ...) add(batch, (const char *const[]){__VA_ARGS__, NULL})
+
+static int ping(struct redis *redis, hearth_error *error)
+{
+    struct redis_batch batch = {0};
+    ADD(&batch, "PING");
+    int result = redis_run(redis, &batch, CLOCK_NEVER, error);
+    redis_batch_release(&batch);
+    return result;
+}
+
+/* ---- Tests ---- */
+
+static void replies_come_in_order(void **state)
+{
+    struct redis_server server;
+    (void)state;
+    redis_server_start(&server, NULL);
+    struct redis *redis = client_of(server.url, NULL, NULL);
+    connect_to(redis);
+    struct redis_batch batch = {0};
+    ADD(&batch, "SET", "a", "one");
+    ADD(&batch, "GET", "a");
+    ADD(&batch, "GET", "b");
+    ADD(&batch, "EXISTS", "a", "b");
+    ADD(&batch, "SET", "a", "two", "NX");
+    ADD(&batch, "INCR", "a");
+    ADD(&batch, "GET", "a");
+    assert_int_equal(redis_run(redis, &batch, CLOCK_NEVER, NULL), 0);
+    assert_int_equal(batch.n_replies, 7);
+    assert_int_equal(batch.replies[1].kind, REDIS_BYTES);
+    assert_string_equal(batch.replies[1].bytes, "one");
+    assert_int_equal(batch.replies[2].kind, REDIS_NIL);
+    assert_int_equal(batch.replies[3].kind, REDIS_INTEGER);
+    assert_int_equal(batch.replies[3].integer, 1);
+    assert_int_equal(batch.replies[4].kind, REDIS_NIL);
+    assert_int_equal(batch.replies[5].kind, REDIS_REFUSED);
+    assert_string_equal(redis_refusal(&batch), "ERR value is not an integer or out of range");
+    assert_string_equal(batch.replies[6].bytes, "one");
+    redis_batch_release(&batch);
+    redis_close(redis);
+    redis_server_stop(&server);
+}
+
+/* More than both sockets hold in each direction: whoever only sent would wait for ever. */
+static void large_values_go_both_ways_at_once(void **state)
+{
+    enum { SIZE = 4 << 20, N = 6 };
+    struct redis_server server;
+    (void)state;
+    redis_server_start(&server, NULL);
+    struct redis *redis = client_of(server.url, NULL, NULL);
+    connect_to(redis);
+    char *value = malloc(SIZE);
+    for (size_t i = 0; i < SIZE; i++) value[i] = (char)(i * 2654435761u >> 24);
+    struct redis_batch batch = {0};
+    for (int i = 0; i < N; i++) {
+        redis_add(&batch, (const struct redis_argument[]){{"SET", 3}, {"large", 5}, {value, SIZE}}, 3);
+        ADD(&batch, "GET", "large");
+    }
+    assert_int_equal(redis_run(redis, &batch, CLOCK_NEVER, NULL), 0);
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(batch.replies[2 * i + 1].size, SIZE);
+        assert_memory_equal(batch.replies[2 * i + 1].bytes, value, SIZE);
+    }
+    redis_batch_release(&batch);
+    free(value);
+    redis_close(redis);
+    redis_server_stop(&server);
+}
+
+static void a_server_that_stalls_costs_the_time_out(void **state)
+{
+    struct redis_server server;
+    hearth_error error = {0};
+    (void)state;
+    redis_server_start(&server, NULL);
+    struct redis *redis = client_of(server.url, NULL, NULL);
+    connect_to(redis);
+    redis_server_stall(&server, true);
+    int64_t began = clock_now(clock_monotonic());
+    assert_int_equal(ping(redis, &error), HEARTH_UNAVAILABLE);
+    assert_non_null(strstr(error.message, "does not answer"));
+    assert_true(clock_now(clock_monotonic()) - began >= clock_from_ms(TIMEOUT_MS));
+    struct redis_batch batch = {0};
+    ADD(&batch, "PING");
+    began = clock_now(clock_monotonic());
+    assert_int_equal(redis_run(redis, &batch, began + clock_from_ms(10), NULL), HEARTH_UNAVAILABLE);
+    assert_true(clock_now(clock_monotonic()) - began < clock_from_ms(TIMEOUT_MS)); /* the deadline came first */
+    redis_batch_release(&batch);
+    redis_server_stall(&server, false);
+    assert_int_equal(ping(redis, &error), 0); /* on a new connection: the late answers of the old ones are nobody's */
+    redis_close(redis);
+    redis_server_stop(&server);
+}
+
+static void a_server_that_was_killed_is_connected_again(void **state)
+{
+    struct redis_server server;
+    hearth_error error = {0};
+    (void)state;
+    redis_server_start(&server, NULL);
+    struct redis *redis = client_of(server.url, NULL, NULL);
+    assert_int_equal(ping(redis, &error), HEARTH_UNAVAILABLE); /* never connected */
+    connect_to(redis);
+    assert_int_equal(ping(redis, &error), 0);
+    redis_server_kill(&server);
+    assert_int_equal(ping(redis, &error), HEARTH_UNAVAILABLE);
+    assert_int_not_equal(redis_connect(redis, &error), 0);
+    redis_server_restart(&server);
+    assert_int_equal(ping(redis, &error), 0); /* the idle connection was found closed, and replaced */
+    connect_to(redis);
+    assert_int_equal(ping(redis, &error), 0);
+    redis_close(redis);
+    redis_server_stop(&server);
+}
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void users_and_passwords_come_from_a_file(void **state)
+{
+    struct redis_server server;
+    hearth_error error = {0};
+    static const char *const options[] = {"--user", "default", "off", "--user", "cook", "on", ">secret", "~*", "&*", "+@all", NULL};
+    static const char password[] = "/tmp/hearth-test-redis-password";
+    (void)state;
+    redis_server_start(&server, options);
+    write_text(password, "wrong\n");
+    struct redis *redis = client_of(server.url, "cook", password);
+    assert_int_equal(redis_connect(redis, &error), HEARTH_IO);
+    assert_non_null(strstr(error.message, "WRONGPASS"));
+    write_text(password, "secret\n");
+    connect_to(redis);
+    assert_int_equal(ping(redis, &error), 0);
+    unlink(password);
+    assert_int_equal(redis_connect(redis, &error), HEARTH_IO);
+    assert_non_null(strstr(error.message, password));
+    redis_close(redis);
+    redis_server_stop(&server);
+}
+
+static void databases_are_kept_apart(void **state)
+{
+    struct redis_server server;
+    char url[64], port[8];
+    (void)state;
+    int probe = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof any;
+    assert_int_equal(bind(probe, (struct sockaddr *)&any, size), 0);
+    assert_int_equal(getsockname(probe, (struct sockaddr *)&any, &size), 0);
+    close(probe);
+    snprintf(port, sizeof port, "%u", ntohs(any.sin_port));
+    const char *const options[] = {"--port", port, "--bind", "127.0.0.1", NULL};
+    redis_server_start(&server, options);
+    snprintf(url, sizeof url, "redis://127.0.0.1:%s/3", port);
+    struct redis *redis = client_of(url, NULL, NULL);
+    connect_to(redis);
+    struct redis_batch batch = {0};
+    ADD(&batch, "SET", "a", "1");
+    assert_int_equal(redis_run(redis, &batch, CLOCK_NEVER, NULL), 0);
+    redis_batch_release(&batch);
+    char *third = redis_server_ask(&server, (const char *const[]){"-n", "3", "GET", "a", NULL});
+    char *none = redis_server_ask(&server, (const char *const[]){"GET", "a", NULL});
+    assert_string_equal(third, "1");
+    assert_string_equal(none, "");
+    free(third);
+    free(none);
+    redis_close(redis);
+    redis_server_stop(&server);
+}
+
+/* ---- Servers that are none ---- */
+
+struct liar {
+    int listener;
+    const char *answer; /* to the second batch; the first is a greeting */
+    size_t times;
+};
+
+static void *lie(void *ud)
+{
+    const struct liar *liar = ud;
+    char some[4096];
+    int fd = accept(liar->listener, NULL, NULL);
+    ssize_t n = recv(fd, some, sizeof some, 0);
+    n = send(fd, "+PONG\r\n", 7, MSG_NOSIGNAL);
+    n = recv(fd, some, sizeof some, 0);
+    for (size_t i = 0; i < liar->times && n >= 0; i++) n = send(fd, liar->answer, strlen(liar->answer), MSG_NOSIGNAL);
+    while (recv(fd, some, sizeof some, 0) > 0) {
+    }
+    close(fd);
+    return NULL;
+}
+
+static void answers_that_make_no_sense_end_the_connection(void **state)
+{
+    static const struct {
+        const char *answer, *says;
+        size_t times;
+    } cases[] = {{"*2000000000\r\n", "Out of memory", 1},
+                 {"junk\r\n", "Protocol error", 1},
+                 {"+PONG\r\n+PONG\r\n", "what it was not asked", 1},
+                 {"$99999999999999999999\r\n", "Bad bulk string length", 1},
+                 {"$400000000\r\n", "too long", 0}};
+    char *huge = mem_alloc((12 << 20) + 1);
+    (void)state;
+    memcpy(huge, "$400000000\r\n", 12);
+    memset(huge + 12, 'x', (12 << 20) - 12);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[] = "/tmp/hearth-test-liar-XXXXXX", url[64];
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        struct liar liar = {.answer = cases[i].times == 0 ? huge : cases[i].answer, .times = 1};
+        assert_non_null(mkdtemp(path));
+        snprintf(address.sun_path, sizeof address.sun_path, "%s/s", path);
+        snprintf(url, sizeof url, "unix:%s/s", path);
+        liar.listener = socket(AF_UNIX, SOCK_STREAM, 0);
+        assert_int_equal(bind(liar.listener, (struct sockaddr *)&address, sizeof address), 0);
+        assert_int_equal(listen(liar.listener, 1), 0);
+        pthread_t thread;
+        pthread_create(&thread, NULL, lie, &liar);
+        struct redis *redis = client_of(url, NULL, NULL);
+        hearth_error error = {0};
+        connect_to(redis);
+        assert_int_equal(ping(redis, &error), HEARTH_UNAVAILABLE);
+        if (strstr(error.message, cases[i].says) == NULL) fail_msg("%zu: %s", i, error.message);
+        redis_close(redis);
+        pthread_join(thread, NULL);
+        close(liar.listener);
+        unlink(address.sun_path);
+        rmdir(path);
+    }
+    free(huge);
+}
+
+static void a_name_of_this_machine_must_lead_to_it(void **state)
+{
+    struct redis_params params = {.timeout_ns = clock_from_ms(TIMEOUT_MS), .only_local = true};
+    hearth_error error = {0};
+    (void)state;
+    assert_null(redis_address_parse("redis://192.0.2.1", &params.address));
+    struct redis *redis = redis_open(&params);
+    assert_int_equal(redis_connect(redis, &error), HEARTH_IO);
+    assert_non_null(strstr(error.message, "192.0.2.1 is no address of this machine"));
+    redis_close(redis);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(replies_come_in_order),
+        cmocka_unit_test(large_values_go_both_ways_at_once),
+        cmocka_unit_test(a_server_that_stalls_costs_the_time_out),
+        cmocka_unit_test(a_server_that_was_killed_is_connected_again),
+        cmocka_unit_test(users_and_passwords_come_from_a_file),
+        cmocka_unit_test(databases_are_kept_apart),
+        cmocka_unit_test(answers_that_make_no_sense_end_the_connection),
+        cmocka_unit_test(a_name_of_this_machine_must_lead_to_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
