@@ -462,7 +462,7 @@ typedef enum hearth_finish {
     HEARTH_FINISH_LENGTH = 1 /* max_tokens or the end of the context window */
 } hearth_finish;
 
-#define HEARTH_TIERS 3 /* of the store */
+#define HEARTH_TIERS 4 /* of the store */
 
 /* The name of the i-th tier, as in the configuration; NULL past the last. Static. */
 HEARTH_API const char *hearth_tier_name(size_t i);
@@ -815,6 +815,9 @@ typedef struct hearth_cache {
     int64_t pack_ns, load_ns; /* nanoseconds of the store's threads: packing states into slabs; reading and checking */
     int64_t written_bytes, read_bytes;
     int64_t backlog_bytes; /* of saves in progress */
+    /* Of a tier on a server: how often it was asked for all blocks of a prompt, and did not answer; bytes that it was
+     * given, and saves of which it did not get all blocks. */
+    int64_t probes, probes_failed, uploaded_bytes, uploads_dropped;
 } hearth_cache;
 
 HEARTH_API void hearth_cache_status(const hearth *instance, hearth_cache *out);

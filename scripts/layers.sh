@@ -77,6 +77,6 @@ done
 # Which tiers there are is the store's business.
 while IFS=: read -r file line _; do
     complain "$file:$line: a tier is named outside src/store; loop over STORE_TIERS"
-done < <(grep -nHEr 'STORE_(RAM|RAM_FILE|DISK)\b|"(ram|ram_file|disk)"' src include --include='*.[ch]' --include='*.cpp' |
+done < <(grep -nHEr 'STORE_(RAM|RAM_FILE|DISK|REMOTE)\b|"(ram|ram_file|disk|remote)"' src include --include='*.[ch]' --include='*.cpp' |
     grep -v '^src/store/' || true)
 exit $bad

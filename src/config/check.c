@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/host.h"
 #include "base/memory.h"
+#include "base/redis_address.h"
 #include "config/edit.h"
 
 #include <errno.h>
@@ -161,6 +162,9 @@ static void check_server(struct check *c)
 
 /* ---- The store ---- */
 
+/* Bytes of what all names on a server begin with. */
+#define SERVER_PREFIX_MOST 256
+
 /* Bytes of the file system that the folder is on, or will be once it is created; 0 if unknown. */
 static uint64_t disk_bytes(const char *folder)
 {
@@ -193,9 +197,49 @@ static void check_quota(struct check *c, const char *pattern, const struct confi
 
 static void check_quotas(struct check *c)
 {
-    static const char *const keys[STORE_TIERS] = {STORE_TIER_TABLE(QUOTA_KEY, QUOTA_KEY)};
+    static const char *const keys[STORE_TIERS] = {STORE_TIER_TABLE(QUOTA_KEY, QUOTA_KEY, QUOTA_KEY)};
     for (size_t i = 0; i < STORE_TIERS; i++)
         if (c->config->cache.tiers[i].path != NULL) check_quota(c, keys[i], &c->config->cache.tiers[i]);
+}
+
+/* The keys of a tier on a server. */
+struct server_keys {
+    const char *url, *prefix, *password_file, *key_file, *encrypt;
+};
+
+static void check_server_tier(struct check *c, const struct server_keys *keys, const struct config_server_tier *server)
+{
+    struct redis_address address;
+    if (server->url == NULL) return;
+    const char *fault = redis_address_parse(server->url, &address);
+    if (fault != NULL) FAULT(c, keys->url, "%s %s", server->url, fault);
+    check_file(c, keys->password_file, server->password_file);
+    check_file(c, keys->key_file, server->key_file);
+    if (fault == NULL && server->key_file == NULL && !redis_address_is_local(&address))
+        FAULT(c, keys->key_file,
+              "is missing: %s is on another machine, and whoever can write there could make up what is reused; openssl "
+              "rand -hex 32 makes a key",
+              server->url);
+    if (server->encrypt && server->key_file == NULL)
+        FAULT(c, keys->encrypt, "needs key_file, the secret that entries are encrypted with");
+    if (strlen(server->prefix) > SERVER_PREFIX_MOST)
+        FAULT(c, keys->prefix, "is longer than %d bytes", SERVER_PREFIX_MOST);
+}
+
+#define NO_SERVER(...)
+#define SERVER_KEYS(ID, name, ...)                                                                                     \
+    {STORE_##ID,                                                                                                       \
+     {"cache.tiers." #name ".url", "cache.tiers." #name ".prefix", "cache.tiers." #name ".password_file",              \
+      "cache.tiers." #name ".key_file", "cache.tiers." #name ".encrypt"}},
+
+static void check_server_tiers(struct check *c)
+{
+    static const struct {
+        enum store_tier tier;
+        struct server_keys keys;
+    } servers[] = {STORE_TIER_TABLE(NO_SERVER, NO_SERVER, SERVER_KEYS)};
+    for (size_t i = 0; i < sizeof servers / sizeof *servers; i++)
+        check_server_tier(c, &servers[i].keys, &c->config->cache.tiers[servers[i].tier].server);
 }
 
 /* ---- A model ---- */
@@ -268,6 +312,7 @@ void config_check_all(const struct hearth_config *config, struct config_faults *
     struct check c = {.config = config, .faults = faults, .read_cleanly = faults->code == 0};
     check_server(&c);
     check_quotas(&c);
+    check_server_tiers(&c);
     for (size_t i = 0; i < config->n_models; i++) {
         c.model = &config->models[i];
         check_model(&c);

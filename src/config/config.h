@@ -63,9 +63,20 @@ struct config_server {
     int64_t memory_budget_mb;
 };
 
+/* Of a tier on a server. */
+struct config_server_tier {
+    char *url; /* NULL: the tier is off */
+    char *prefix;
+    double ttl; /* seconds; 0: none */
+    int64_t timeout_ms;
+    char *user, *password_file, *key_file; /* NULL: none */
+    bool encrypt;
+};
+
 struct config_tier {
     int64_t quota_mb;
     char *path; /* NULL: the tier has no folder */
+    struct config_server_tier server;
 };
 
 struct config_cache {

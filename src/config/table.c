@@ -34,8 +34,40 @@
     KEY("cache.tiers." #name ".quota_mb", CONFIG_INT, CACHE(tiers[STORE_##ID].quota_mb), quota, meaning,               \
         RANGE(0, MEBIBYTES_MAX), DERIVED),                                                                             \
         KEY("cache.tiers." #name ".path", CONFIG_PATH, CACHE(tiers[STORE_##ID].path), folder, folder_meaning, ANY),
+#define SERVER_KEY(ID, name, key, type, field, ...)                                                                    \
+    KEY("cache.tiers." #name "." key, type, CACHE(tiers[STORE_##ID].server.field), __VA_ARGS__),
+#define SERVER_TIER(ID, name, quota, meaning)                                                                          \
+    SERVER_KEY(ID, name, "url", CONFIG_TEXT, url, "null",                                                              \
+               "A Redis or Valkey server that several hearths store blocks of KV rows on and find each other's: "      \
+               "redis://HOST[:PORT][/DATABASE] or unix:PATH. null: none.",                                             \
+               OR_NULL)                                                                                                \
+    MEMORY_TIER(ID, name, quota, meaning)                                                                              \
+    SERVER_KEY(ID, name, "prefix", CONFIG_TEXT, prefix, "hearth",                                                      \
+               "What the names of all its entries begin with on that server, before a colon.", ANY)                    \
+    SERVER_KEY(ID, name, "ttl", CONFIG_SECONDS, ttl, "604800",                                                         \
+               "How long the server keeps an entry that nobody reads; 0: until it needs the memory.",                  \
+               RANGE(0, 3650.0 * DAY))                                                                                 \
+    SERVER_KEY(ID, name, "timeout_ms", CONFIG_INT, timeout_ms, "500",                                                  \
+               "Milliseconds without a byte from that server after which it counts as away. A request waits no "       \
+               "longer for what it is asked.",                                                                         \
+               RANGE(1, 60000))                                                                                        \
+    SERVER_KEY(ID, name, "user", CONFIG_TEXT, user, "null", "User (ACL) on that server; null: its default user.",      \
+               OR_NULL)                                                                                                \
+    SERVER_KEY(ID, name, "password_file", CONFIG_PATH, password_file, "null",                                          \
+               "File with the password for that server in its first line; read again when hearth connects anew.",      \
+               OR_NULL)                                                                                                \
+    SERVER_KEY(ID, name, "key_file", CONFIG_PATH, key_file, "null",                                                    \
+               "File with a secret (openssl rand -hex 32) that all hearths have which share entries: what was "        \
+               "changed on the server or stored without it is not used. Needed where the server is on another "        \
+               "machine.",                                                                                             \
+               OR_NULL)                                                                                                \
+    SERVER_KEY(ID, name, "encrypt", CONFIG_BOOL, encrypt, "false",                                                     \
+               "Whether entries are encrypted with key_file (AES-256-GCM), so that the server sees no tokens. All "    \
+               "hearths that share entries need the same.",                                                            \
+               ANY)
 #define TIER_CHOICE(ID, name, ...) "|" #name
-#define TIER_NAMES                 (&STORE_TIER_TABLE(TIER_CHOICE, TIER_CHOICE)[1])
+#define NO_CHOICE(...)
+#define TIER_NAMES (&STORE_TIER_TABLE(TIER_CHOICE, TIER_CHOICE, NO_CHOICE)[1])
 
 /* The keys of sampling. Where the model's GGUF file may have a value, that is used unless the key is set. */
 #define SAMPLING_KEY(type, name, default_, low, top, in_file, meaning)                                                 \
@@ -146,8 +178,9 @@ const struct config_row config_rows[] = {
         "takes longer to read an entry is out of service until it answers.",
         RANGE(1, INT_MAX)),
     KEY("cache.save_tier", CONFIG_NAME, CACHE(save_tier), STORE_DEFAULT_TIER,
-        "The tier that saves go to; a save never moves.", CHOICES(TIER_NAMES)),
-    STORE_TIER_TABLE(MEMORY_TIER, FOLDER_TIER)
+        "The tier that saves go to; a save never moves. Whole blocks of it also go to the tier on a server.",
+        CHOICES(TIER_NAMES)),
+    STORE_TIER_TABLE(MEMORY_TIER, FOLDER_TIER, SERVER_TIER)
 
         KEY("models.*.path", CONFIG_PATH, MODEL(path), "null",
             "The weights: a GGUF file, or the first part of a split one. Every model needs it.", OR_NULL),

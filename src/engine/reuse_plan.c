@@ -238,7 +238,10 @@ static int32_t fetchable(const struct engine *engine, const struct job *job)
 static void consider_fetch(const struct engine *engine, const struct job *job, struct placement *best)
 {
     if (job->hit == NULL || !can_have_seq(engine, NULL)) return;
-    if (!store_is_fetching(job->hit)) store_find_again(job->hit, job->wanted->v, reusable(engine, job));
+    if (!store_is_fetching(job->hit)) {
+        store_find_again(job->hit, job->wanted->v, reusable(engine, job));
+        store_choose_tier(job->hit, tick_budget_token_ns(&engine->tick_budget));
+    }
     int32_t n = fetchable(engine, job);
     if (n == 0) return;
     struct placement fetch = {.how = PLACE_FETCH, .n = n};

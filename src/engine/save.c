@@ -155,6 +155,11 @@ static void begin_save(struct engine *engine, struct seq *seq, enum slab_reason 
     }
     if (lacks && !copy_checkpoint(engine, seq, &event)) return;
     if (event.checkpoint != NULL) saving->n_checkpoint = to;
+    if (saving->n_events == 0 && llm_state_format_has_rows(engine->format)) {
+        struct store_query query = query_for(engine, seq);
+        query.n = to;
+        saving->n = store_block_start(engine->store, &query, saving->n);
+    }
     saving->events[saving->n_events++] = event;
 }
 
@@ -449,4 +454,5 @@ void save_all(struct engine *engine)
     bool all = false;
     for (int i = 0; i < SAVE_ATTEMPTS && !all; i++) all = store_all(engine, deadline);
     if (!all) log_event(LOG_WARN, "store", "shut down before all was stored", log_str("model", engine->name));
+    store_wait_for_uploads(engine->store, deadline);
 }

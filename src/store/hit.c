@@ -218,10 +218,8 @@ bool store_hit_key(const struct store_hit *hit, enum store_tier tier, struct sla
 static bool find_covered(struct store *store, const struct store_query *query, bool states, struct match *match)
 {
     struct tier *tier = save_tier(store);
-    struct index_lookup lookup = {.identity = query->identity != NULL ? query->identity : &query->user->identity,
-                                  .tokens = query->tokens,
-                                  .n = query->n,
-                                  .states = states};
+    struct index_lookup lookup = {
+        .identity = identity_of(query), .tokens = query->tokens, .n = query->n, .states = states};
     *match = (struct match){0};
     if (tier->index == NULL) return false;
     index_find(tier->index, &lookup, match);
@@ -236,6 +234,19 @@ static struct match covered_prefix(struct store *store, const struct store_query
     struct match found = {.n_rows = match.n_rows, .n_state = match.n_state};
     index_release(save_tier(store)->index, &match);
     return found;
+}
+
+int32_t store_block_start(struct store *store, const struct store_query *query, int32_t from)
+{
+    struct tier *tier = shared_tier(store);
+    int32_t stride = store->params.stride, start = from - from % stride;
+    if (tier == NULL || start == from || query->n - start < stride) return from;
+    struct match match;
+    struct index_lookup lookup = {.identity = identity_of(query), .tokens = query->tokens, .n = start + stride};
+    index_find(tier->index, &lookup, &match);
+    int32_t uploaded = match.n_rows;
+    index_release(tier->index, &match);
+    return uploaded == start + stride ? from : start;
 }
 
 int32_t store_covered(struct store *store, const struct store_query *query)
@@ -288,6 +299,24 @@ static double read_ns(struct store *store, struct tier *tier, const struct store
 double store_hit_read_ns(const struct store_hit *hit, int32_t from, int32_t to)
 {
     return read_ns(hit->store, &hit->store->tiers[hit->tier], &hit->user->codec, &hit->matches[hit->tier], from, to);
+}
+
+void store_choose_tier(struct store_hit *hit, double token_ns)
+{
+    double least = 0;
+    int32_t most = 0;
+    for (enum store_tier i = 0; i < STORE_TIERS; i++)
+        most = store_hit_tokens_in(hit, i) > most ? store_hit_tokens_in(hit, i) : most;
+    for (enum store_tier i = 0; i < STORE_TIERS && token_ns > 0; i++) {
+        int32_t n = store_hit_tokens_in(hit, i);
+        if (n == 0) continue;
+        double ns = read_ns(hit->store, &hit->store->tiers[i], &hit->user->codec, &hit->matches[i], 0, n) +
+                    (most - n) * token_ns;
+        if (least > 0 && ns >= least) continue;
+        least = ns;
+        hit->tier = i;
+        hit->n = n;
+    }
 }
 
 double store_read_back_ns(struct store *store, const struct store_query *query, int32_t n_tokens)

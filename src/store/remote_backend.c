@@ -46,8 +46,7 @@ static void first_key(const struct remote *remote, const struct sealed_name *nam
     char digits[2 * SHA256_BYTES + 1];
     sha256_to_hex(name->v, digits);
     buf_clear(key);
-    buf_puts(key, remote->prefix);
-    buf_puts(key, digits);
+    buf_printf(key, "%s:%s", remote->prefix, digits);
 }
 
 static void part_key(const struct remote *remote, const struct sealed_name *name, const struct sealed_head *head,
@@ -434,11 +433,15 @@ static int make_keys(struct remote *remote, hearth_error *error)
     return result;
 }
 
+/* A user who may not read is noticed here, once, and not by each probe. */
 static int remote_open(struct backend *backend, hearth_error *error)
 {
     struct remote *remote = remote_of(backend);
+    struct slab_name nothing = {.kind = SLAB_ROWS};
+    struct backend_probed probed;
     int result = remote->has_keys ? 0 : make_keys(remote, error);
-    return result == 0 ? redis_connect(remote->redis, error) : result;
+    if (result == 0) result = redis_connect(remote->redis, error);
+    return result == 0 ? remote_probe(backend, &nothing, 1, &probed, CLOCK_NEVER, error) : result;
 }
 
 static void remote_close(struct backend *backend)

@@ -1,7 +1,7 @@
 /* The savers: each tier has a queue of save jobs and one thread that writes them in order (write.c). The queue is
  * bounded by the backlog, in bytes: beyond it saves are refused, and their users are woken when there is room
- * (backpressure). The thread alone changes what the tier's backend holds. hit.c reads the queue, for prompts whose
- * parent is still in it. */
+ * (backpressure). A tier on a server has a queue of its own, of what the tier of saves has taken. The thread alone
+ * changes what the tier's backend holds. hit.c reads the queue, for prompts whose parent is still in it. */
 #include "base/memory.h"
 #include "base/thread.h"
 #include "store/store_parts.h"
@@ -11,7 +11,7 @@
 
 /* ---- The queue ---- */
 
-static struct save_job *save_job_of(const struct store_save *save)
+static struct save_job *save_job_of(const struct store_save *save, struct raw_bytes *raw)
 {
     struct save_job *job = mem_alloc(sizeof *job);
     *job = (struct save_job){.user = save->user,
@@ -21,8 +21,7 @@ static struct save_job *save_job_of(const struct store_save *save)
                              .reason = save->reason,
                              .from = save->from,
                              .to = save->to,
-                             .raw = save->raw,
-                             .size = save->size,
+                             .raw = raw,
                              .last = save->last};
     tokens_append(&job->tokens, save->tokens, (size_t)save->to);
     return job;
@@ -32,6 +31,16 @@ static void save_job_free(struct save_job *job)
 {
     tokens_release(&job->tokens);
     free(job);
+}
+
+void raw_bytes_unref(struct store *store, struct raw_bytes *raw)
+{
+    store_lock(store);
+    bool last = --raw->refs == 0;
+    store_unlock(store);
+    if (!last) return;
+    buffers_give_back(store, raw->v);
+    free(raw);
 }
 
 void saver_add_waiter(struct saver *saver, const struct store_user *user)
@@ -66,18 +75,36 @@ static bool has_room(const struct store *store, const struct saver *saver, size_
 static uint64_t enqueue(struct store *store, struct saver *saver, struct save_job *job)
 {
     job->ticket = ++saver->last_ticket;
-    saver->backlog += job->size;
-    metric_add(&store->stats.backlog_bytes, (int64_t)job->size);
+    saver->backlog += job->raw->size;
+    metric_add(&store->stats.backlog_bytes, (int64_t)job->raw->size);
+    job->raw->refs++;
     *saver->end = job;
     saver->end = &job->next;
     pthread_cond_signal(&saver->work);
     return job->ticket;
 }
 
+/* With the mutex: queues the save for the server as well, if the tier of saves has taken it. Nobody waits for that: a
+ * server that is slower than saves come gets what it can. Returns whether it was queued. */
+static bool enqueue_upload(struct store *store, struct save_job *job)
+{
+    struct tier *tier = shared_tier(store);
+    if (tier == NULL || store->closing) return false;
+    bool room = has_room(store, &tier->saver, job->raw->size);
+    if (room)
+        enqueue(store, &tier->saver, job);
+    else
+        metric_add(&store->stats.uploads_dropped, 1);
+    return room;
+}
+
 uint64_t store_save(struct store *store, const struct store_save *save)
 {
     struct tier *tier = save_tier(store);
-    struct save_job *job = save_job_of(save);
+    struct raw_bytes *raw = mem_alloc(sizeof *raw);
+    *raw = (struct raw_bytes){.v = save->raw, .size = save->size, .refs = 1};
+    struct save_job *job = save_job_of(save, raw), *upload = NULL;
+    if (shared_tier(store) != NULL) upload = save_job_of(save, raw);
     uint64_t ticket = 0;
     store_lock(store);
     if (tier_takes_saves(tier)) {
@@ -86,12 +113,13 @@ uint64_t store_save(struct store *store, const struct store_save *save)
         else
             saver_add_waiter(&tier->saver, save->user);
     }
+    if (ticket != 0 && upload != NULL && enqueue_upload(store, upload)) upload = NULL;
     store_unlock(store);
-    if (ticket != 0) return ticket;
-    metric_add(&store->stats.saves_dropped, 1);
-    buffers_give_back(store, save->raw);
-    save_job_free(job);
-    return 0;
+    if (ticket == 0) metric_add(&store->stats.saves_dropped, 1);
+    if (ticket == 0) save_job_free(job);
+    if (upload != NULL) save_job_free(upload);
+    raw_bytes_unref(store, raw);
+    return ticket;
 }
 
 bool store_is_on(struct store *store)
@@ -135,6 +163,21 @@ bool store_wait(struct store *store, uint64_t ticket, int64_t deadline)
     return done;
 }
 
+/* How long a server is waited for, at most: it may be slow, and the tier of saves has all of it. */
+#define UPLOAD_WAIT_NS ((int64_t)5000000000)
+
+void store_wait_for_uploads(struct store *store, int64_t deadline)
+{
+    struct tier *tier = shared_tier(store);
+    int64_t until = clock_now(clock_monotonic()) + UPLOAD_WAIT_NS;
+    if (tier == NULL) return;
+    store_lock(store);
+    uint64_t ticket = tier->saver.last_ticket;
+    while (tier->saver.done < ticket && store_wait_changed(store, until < deadline ? until : deadline)) {
+    }
+    store_unlock(store);
+}
+
 /* ---- The thread ---- */
 
 static struct save_job *next_job(struct saver *saver)
@@ -153,12 +196,13 @@ static void finish_job(struct tier *tier, struct save_job *job)
     struct saver *saver = &tier->saver;
     const struct store_user **users;
     bool scan = tier->backend->wants_scan != NULL && tier->backend->wants_scan(tier->backend);
-    buffers_give_back(store, job->raw);
+    size_t size = job->raw->size;
+    raw_bytes_unref(store, job->raw);
     store_lock(store);
     saver->current = NULL;
     saver->done = job->ticket;
-    saver->backlog -= job->size;
-    metric_add(&store->stats.backlog_bytes, -(int64_t)job->size);
+    saver->backlog -= size;
+    metric_add(&store->stats.backlog_bytes, -(int64_t)size);
     if (scan && tier->scan_at == CLOCK_NEVER) {
         tier->scan_at = 0;
         pthread_cond_signal(&tier->supervisor_work);

@@ -32,7 +32,7 @@ static void derive(const void *secret, size_t size, const char *purpose, uint8_t
 void sealed_keys_init(struct sealed_keys *keys, const void *secret, size_t size, bool encrypts)
 {
     const void *bytes = size > 0 ? secret : "";
-    derive(bytes, size, "hearth sealed slab 1: name", keys->name);
+    derive(bytes, size, encrypts ? "hearth sealed slab 1: name, encrypted" : "hearth sealed slab 1: name", keys->name);
     derive(bytes, size, "hearth sealed slab 1: mac", keys->mac);
     derive(bytes, size, "hearth sealed slab 1: encrypt", keys->encrypt);
     keys->encrypts = encrypts;

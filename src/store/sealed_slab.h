@@ -13,7 +13,8 @@
 #define SEALED_NONCE_BYTES 16
 #define SEALED_MOST_BYTES  ((uint64_t)4 << 30) /* of a slab */
 
-/* Keys derived from one secret. Processes with different secrets never find each other's slabs. */
+/* Keys derived from one secret. Processes with different secrets never find each other's slabs, and neither do one that
+ * encrypts and one that does not. */
 struct sealed_keys {
     uint8_t name[SHA256_BYTES], mac[SHA256_BYTES], encrypt[SHA256_BYTES];
     bool encrypts;

@@ -2,8 +2,8 @@
  * tiers, which outlive any crash. It knows tokens and bytes; not models, slots, sessions or requests.
  *
  * Tiers are independent: each has its own budget, LRU order, threads and failures. A save goes to the one configured
- * tier and never moves. A lookup finds the longest prefix of all tiers. A tier that fails or hangs goes out of service
- * alone, and returns by itself.
+ * tier and never moves; whole blocks of it also go to a tier on a server, when there is time. A lookup finds the
+ * longest prefix of all tiers. A tier that fails or hangs goes out of service alone, and returns by itself.
  *
  * The functions here may be called from any thread and never wait for I/O, unless they say so. A saved prefix is found
  * from the moment it is published. */
@@ -22,15 +22,18 @@ struct store;
 
 extern const char *const store_tier_names[STORE_TIERS];
 
-/* Whether its slabs are files, which outlive the process. */
-bool store_tier_has_folder(enum store_tier tier);
+/* In a folder slabs are files, which outlive the process. */
+enum store_tier_kind store_tier_kind(enum store_tier tier);
 
 struct backend;
+struct remote_params;
 
 struct store_tier_params {
-    uint64_t quota;          /* bytes; 0: off */
-    const char *path;        /* of a tier in a folder */
-    struct backend *backend; /* used in place of the tier's own, and closed by the store; NULL: its own */
+    uint64_t quota;                     /* bytes; 0: off */
+    const char *path;                   /* of a tier in a folder */
+    const struct remote_params *server; /* of a tier on a server (remote_backend.h) */
+    int64_t probe_timeout_ns;           /* and how long store_probe() waits for it */
+    struct backend *backend;            /* used in place of the tier's own, and closed by the store; NULL: its own */
 };
 
 struct store_params {
@@ -131,6 +134,11 @@ bool store_parent_is_coming(struct store *store, const struct store_query *query
 /* Looks up the query in every tier. Never NULL: a hit may have found nothing. Counts nothing yet. */
 struct store_hit *store_find(struct store *store, const struct store_query *query);
 
+/* Asks the tier on a server what it has of the query, where the other tiers lack a block of it: store_find() finds that
+ * afterwards. Waits for the answer, for the server's time-out at most; a server that did not answer is not asked until
+ * it does again. Not for threads that requests wait for. */
+void store_probe(struct store *store, const struct store_query *query);
+
 /* Looks up these tokens (the same, or more of them) again, to find what was saved meanwhile. Cheap if nothing was. Not
  * once it fetches. */
 void store_find_again(struct store_hit *hit, const int32_t *tokens, int32_t n);
@@ -139,6 +147,11 @@ void store_hit_close(struct store_hit *hit); /* NULL is fine; ends its fetch */
 int32_t store_hit_tokens(const struct store_hit *hit);  /* leading tokens that can be reused */
 int32_t store_hit_covered(const struct store_hit *hit); /* leading tokens whose rows are in the tier of saves already */
 enum store_tier store_hit_tier(const struct store_hit *hit);
+
+/* Chooses the tier from which the hit is fetched where several have some of the query: the one that costs least to
+ * read, together with computing what it lacks, at token_ns each. 0: unknown, and the longest prefix is taken. Not once
+ * it fetches. */
+void store_choose_tier(struct store_hit *hit, double token_ns);
 
 /* The reusable tokens of one tier; and the key of what was found there (false: nothing), for reports. */
 int32_t store_hit_tokens_in(const struct store_hit *hit, enum store_tier tier);
@@ -220,9 +233,16 @@ bool store_is_done(struct store *store, const struct store_user *user, uint64_t 
  * deadline. */
 bool store_wait(struct store *store, uint64_t ticket, int64_t deadline);
 
+/* Waits until a server has got what it was to get of the saves so far, but not for long. */
+void store_wait_for_uploads(struct store *store, int64_t deadline);
+
 /* Leading tokens whose rows are in the tier of saves now, as store_hit_covered(): compares tokens with the index and
  * hashes none, in some microseconds. */
 int32_t store_covered(struct store *store, const struct store_query *query);
+
+/* From where on the rows of the query should be saved that lie behind `from`: a server gets whole blocks alone, so
+ * where it lacks the block in whose middle `from` is, and the query has all of it, from its beginning. As cheap. */
+int32_t store_block_start(struct store *store, const struct store_query *query, int32_t from);
 
 /* Whether the recurrent/SWA state after exactly query->n tokens is stored, with its rows. As cheap. */
 bool store_has_state(struct store *store, const struct store_query *query);
@@ -298,6 +318,8 @@ struct store_stats {
     metric_value saves_dropped, duplicate_dropped, corrupt_files, longest_prefix_probes;
     metric_value pack_ns, load_ns; /* time of the store's threads: cutting and encoding; reading and checking */
     metric_value written_bytes, read_bytes, backlog_bytes;
+    metric_value probes, probes_failed;           /* of servers, with all keys of a prompt at once */
+    metric_value uploaded_bytes, uploads_dropped; /* to servers; saves of which they did not get all blocks */
 };
 
 const struct store_stats *store_stats(const struct store *store);

@@ -1,8 +1,8 @@
 /* The inside of the store: the structs that its files share. store.c opens and closes it and counts users' calls;
  * tier.c reserves, removes and quarantines in one tier; supervisor.c is the thread that opens a tier, scans it and
  * retries; watchdog.c is the thread that notices calls that hang; saver.c is the queue of saves and its thread, write.c
- * one save; buffers.c pools memory for saves; hit.c looks up; fetcher.c and loaded_slab.c read; conversations.c lists
- * what is stored, and takes orders about it.
+ * one save; buffers.c pools memory for saves; probe.c asks servers what they have; hit.c looks up; fetcher.c and
+ * loaded_slab.c read; conversations.c lists what is stored, and takes orders about it.
  *
  * One mutex guards everything here that changes. It is never held during I/O, hashing, or a user's functions. Lock
  * order: this mutex, then an index's own. The index guards its entries, but for their `user`, which this mutex guards.
@@ -25,6 +25,9 @@
 
 enum { FETCHERS = 2, POOLED_BUFFERS = 16 };
 
+/* How long a server that refused a slab gets no other; doubled each time. */
+#define UPLOAD_BACK_OFF_FIRST_NS ((int64_t)1000000000)
+
 /* ---- Slabs in memory ---- */
 
 /* The slab of an entry that hits use, once for all of them: the entry's `user`. Guarded by the mutex, but for the
@@ -46,6 +49,13 @@ void loaded_slab_free(void *loaded); /* free_user of an index */
 
 /* ---- Saves ---- */
 
+/* What a user copied out, for all tiers that it is saved to. */
+struct raw_bytes {
+    void *v;
+    size_t size;
+    int refs; /* jobs; guarded */
+};
+
 struct save_job {
     struct save_job *next;
     uint64_t ticket;
@@ -56,8 +66,7 @@ struct save_job {
     enum slab_reason reason;
     struct tokens tokens; /* [0, to) */
     int32_t from, to;
-    void *raw;
-    size_t size;
+    struct raw_bytes *raw;
     bool last;
     bool retried;
 };
@@ -147,7 +156,9 @@ struct tier {
         retry_at;     /* when the supervisor opens, scans, retries unreadable entries; CLOCK_NEVER: not at all */
     int64_t back_off; /* ns until the next attempt */
     bool puts_fail;   /* the last put() failed; the saver's own */
-    bool to_trim;     /* it may hold more than its quota */
+    int64_t uploads_at,
+        upload_back_off; /* of a server: nothing is put before; ns until the next attempt. The saver's */
+    bool to_trim;        /* it may hold more than its quota */
     char trouble[160];
     struct victim *damaged;            /* dropped entries whose damaged slabs the saver is to quarantine */
     struct damaged_slab *scan_damaged; /* damaged slabs that a scan found, to be quarantined as well */
@@ -166,12 +177,18 @@ void tier_close(struct tier *tier);
 bool tier_serves(const struct tier *tier);
 bool tier_takes_saves(const struct tier *tier);
 
+/* Whether others put slabs there as well (backend.h). False where it is off. */
+bool tier_is_shared(const struct tier *tier);
+
 /* Around every call of the backend: the watchdog notices one that takes longer than the limit. */
 void tier_begin_call(struct tier *tier, struct worker *worker, int64_t limit_ns);
 void tier_end_call(struct tier *tier, struct worker *worker);
 
 /* The backend is gone: has the supervisor open it again. With the mutex. */
 void tier_mark_lost(struct tier *tier, const char *why);
+
+/* The same without the mutex, with a line in the log. */
+void tier_lose(struct tier *tier, const char *why);
 
 /* Reserves bytes for a slab, and removes the victims. 0, HEARTH_BUSY (`reserved` says why), or the backend's error. */
 int tier_reserve(struct tier *tier, struct reserve *what, struct reservation **reservation, enum reserved *reserved,
@@ -209,6 +226,21 @@ void tier_drop(struct tier *tier, struct entry *entry, bool damaged);
 
 /* Keeps the message of a save that failed; NULL: one succeeded. Logs each change between the two. */
 void tier_report_trouble(struct tier *tier, const char *message);
+
+/* A range of blocks of some tokens: [first, last), in strides. */
+struct block_range {
+    const struct identity *identity;
+    const int32_t *tokens;
+    const struct slab_key *keys; /* of the prefixes at multiples of the stride, up to `last` */
+    int32_t first, last;
+};
+
+/* Asks a shared tier which of the blocks it has: fills in `probed`, indexes those that it has and drops the others from
+ * the index. Does not wait longer than the server's time-out. 0, or the backend's error; then the tier may be lost. */
+int tier_probe(struct tier *tier, const struct block_range *range, struct backend_probed *probed);
+
+/* Indexes a slab that the server has. */
+void tier_adopt(struct tier *tier, const struct slab_head *head, uint64_t size);
 
 void *supervisor_main(void *tier);
 void *saver_main(void *tier);
@@ -325,6 +357,12 @@ static inline void store_unlock(struct store *store)
 {
     pthread_mutex_unlock(&store->mutex);
 }
+
+/* With the mutex: frees what the last job of it has left. */
+void raw_bytes_unref(struct store *store, struct raw_bytes *raw);
+
+/* The tier on a server that is reached; NULL: there is none now. */
+struct tier *shared_tier(struct store *store);
 
 static inline struct tier *save_tier(struct store *store)
 {

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "store/remote_backend.h"
 #include "store/store_parts.h"
 
 #include <stdio.h>
@@ -17,21 +18,30 @@
 
 #define NAME(ID, name, ...) [STORE_##ID] = #name,
 
-const char *const store_tier_names[STORE_TIERS] = {STORE_TIER_TABLE(NAME, NAME)};
+const char *const store_tier_names[STORE_TIERS] = {STORE_TIER_TABLE(NAME, NAME, NAME)};
 
-bool store_tier_has_folder(enum store_tier tier)
+enum store_tier_kind store_tier_kind(enum store_tier tier)
 {
-#define NO(ID, ...)  [STORE_##ID] = false,
-#define YES(ID, ...) [STORE_##ID] = true,
-    static const bool has[STORE_TIERS] = {STORE_TIER_TABLE(NO, YES)};
-    return has[tier];
+#define IN_MEMORY(ID, ...) [STORE_##ID] = STORE_MEMORY,
+#define IN_FOLDER(ID, ...) [STORE_##ID] = STORE_FOLDER,
+#define ON_SERVER(ID, ...) [STORE_##ID] = STORE_SERVER,
+    static const enum store_tier_kind kinds[STORE_TIERS] = {STORE_TIER_TABLE(IN_MEMORY, IN_FOLDER, ON_SERVER)};
+    return kinds[tier];
 }
 
 static struct backend *backend_for(const struct store *store, enum store_tier id)
 {
     const struct store_tier_params *params = &store->params.tiers[id];
     if (params->backend != NULL) return params->backend;
-    return store_tier_has_folder(id) ? folder_backend_open(store->params.files, params->path) : ram_backend_open();
+    switch (store_tier_kind(id)) {
+    case STORE_FOLDER:
+        return folder_backend_open(store->params.files, params->path);
+    case STORE_SERVER:
+        return remote_backend_open(params->server);
+    case STORE_MEMORY:
+        break;
+    }
+    return ram_backend_open();
 }
 
 /* ---- Life ---- */
@@ -54,6 +64,8 @@ int tier_open(struct store *store, enum store_tier id, hearth_error *error)
     tier->id = id;
     tier->quota = store->params.tiers[id].quota;
     tier->settled = true;
+    read_cost_init(&tier->read_cost,
+                   store_tier_kind(id) == STORE_SERVER ? &read_cost_of_networks : &read_cost_of_disks);
     if (tier->quota == 0) return HEARTH_OK;
     tier->backend = backend_for(store, id);
     tier->index = index_open(store->params.stride, tier->quota, loaded_slab_free);
@@ -62,8 +74,8 @@ int tier_open(struct store *store, enum store_tier id, hearth_error *error)
     tier->began = clock_now(clock_monotonic());
     tier->scan_at = tier->retry_at = CLOCK_NEVER;
     tier->drops_end = &tier->drops;
+    tier->upload_back_off = UPLOAD_BACK_OFF_FIRST_NS;
     clock_cond_init(&tier->supervisor_work);
-    read_cost_init(&tier->read_cost);
     saver_init(&tier->saver);
     fetcher_init(&tier->fetcher);
     return begin_threads(tier, error);
@@ -99,6 +111,20 @@ bool tier_takes_saves(const struct tier *tier)
     return tier_serves(tier) && tier->state != TIER_SHARED && !tier->store->closing;
 }
 
+bool tier_is_shared(const struct tier *tier)
+{
+    return tier->backend != NULL && tier->backend->probe != NULL;
+}
+
+struct tier *shared_tier(struct store *store)
+{
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) {
+        struct tier *tier = &store->tiers[i];
+        if (tier_is_shared(tier) && tier->state == TIER_OPEN && !tier->stalled) return tier;
+    }
+    return NULL;
+}
+
 /* ---- Calls of the backend ---- */
 
 void tier_begin_call(struct tier *tier, struct worker *worker, int64_t limit_ns)
@@ -128,6 +154,17 @@ void tier_mark_lost(struct tier *tier, const char *why)
     tier->open_at = 0;
     snprintf(tier->trouble, sizeof tier->trouble, "%.159s", why);
     pthread_cond_signal(&tier->supervisor_work);
+}
+
+void tier_lose(struct tier *tier, const char *why)
+{
+    store_lock(tier->store);
+    bool was = tier->state == TIER_LOST;
+    tier_mark_lost(tier, why);
+    store_unlock(tier->store);
+    if (!was)
+        log_event(LOG_WARN, LOG_GROUP, "a tier was lost", log_str("tier", store_tier_names[tier->id]),
+                  log_str("reason", why));
 }
 
 /* ---- Removing ---- */
@@ -263,7 +300,7 @@ void tier_write_model_name(struct tier *tier, const uint8_t model[SHA256_BYTES])
 static bool keeps_digests(const struct store_tier_params *params, enum store_tier id)
 {
     if (params->quota == 0) return false;
-    return params->backend != NULL ? params->backend->read_digests != NULL : store_tier_has_folder(id);
+    return params->backend != NULL ? params->backend->read_digests != NULL : store_tier_kind(id) == STORE_FOLDER;
 }
 
 /* By the parameters alone: the supervisor of one tier asks while the next ones are being opened. */

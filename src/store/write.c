@@ -3,7 +3,10 @@
  *
  * Slabs end at absolute multiples of the stride, whoever saves them and wherever they start, so that conversations with
  * a common prefix have common slabs; the last slab of a save ends where the save ends. An event counts as saved when
- * its last job is stored, or was already: every slab is a descendant of those before it, so all of them are then. */
+ * its last job is stored, or was already: every slab is a descendant of those before it, so all of them are then.
+ *
+ * A server that others use gets whole blocks alone, [k x stride, (k + 1) x stride): their bytes do not depend on where
+ * a save began, so that it does not matter who stores one. */
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -68,8 +71,8 @@ static bool cut_payload(struct writing *writing, struct slab_head *head)
     int64_t started = clock_now(clock_monotonic());
     int32_t from = head->kind == SLAB_ROWS ? head->start : job->to;
     buf_clear(&writing->payload);
-    bool done = job->codec.cut(job->codec.ud, head->kind, job->raw, job->size, from, head->end, &writing->payload,
-                               &head->regions, &head->n_regions);
+    bool done = job->codec.cut(job->codec.ud, head->kind, job->raw->v, job->raw->size, from, head->end,
+                               &writing->payload, &head->regions, &head->n_regions);
     metric_add(&store->stats.pack_ns, clock_now(clock_monotonic()) - started);
     head->payload_size = writing->payload.len;
     store_lock(store);
@@ -170,11 +173,7 @@ static void report_result(struct writing *writing, int result, const hearth_erro
     struct tier *tier = writing->tier;
     if (result == HEARTH_UNAVAILABLE) {
         writing->lost = true;
-        store_lock(writing->store);
-        tier_mark_lost(tier, error->message);
-        store_unlock(writing->store);
-        log_event(LOG_WARN, LOG_GROUP, "a tier was lost", log_str("tier", store_tier_names[tier->id]),
-                  log_str("reason", error->message));
+        tier_lose(tier, error->message);
     } else if (result != HEARTH_BUSY || error->code != HEARTH_BUSY) {
         tier_report_trouble(tier, result == 0 ? NULL : error->message);
     }
@@ -238,6 +237,88 @@ static enum outcome write_state(struct writing *writing)
     return write_slab(writing, job->codec.rows ? job->to : writing->match.n_state, job->to);
 }
 
+/* ---- To a server that others use ---- */
+
+#define UPLOAD_BACK_OFF_MOST_NS (60 * UPLOAD_BACK_OFF_FIRST_NS)
+
+/* A server that refuses what it is given, since it is full, is left alone for a while. */
+static void note_upload(struct tier *tier, bool done)
+{
+    int64_t after = tier->upload_back_off;
+    tier->uploads_at = done ? 0 : clock_now(clock_monotonic()) + after;
+    if (done)
+        tier->upload_back_off = UPLOAD_BACK_OFF_FIRST_NS;
+    else
+        tier->upload_back_off = 2 * after < UPLOAD_BACK_OFF_MOST_NS ? 2 * after : UPLOAD_BACK_OFF_MOST_NS;
+}
+
+static enum outcome upload_block(struct writing *writing, int32_t block)
+{
+    struct tier *tier = writing->tier;
+    int32_t stride = writing->store->params.stride;
+    hearth_error error = {0};
+    struct slab_head head = head_of(writing, block * stride, (block + 1) * stride);
+    if (block > 0) head.parent = writing->keys[block - 1];
+    bool cut = cut_payload(writing, &head);
+    if (cut) {
+        tier_begin_call(tier, &tier->saver.worker, writing->store->params.save_timeout_ns);
+        int result = tier->backend->put(tier->backend, &head, &writing->payload, &error);
+        tier_end_call(tier, &tier->saver.worker);
+        report_result(writing, result, &error);
+        note_upload(tier, result == 0);
+        if (result == 0) tier_adopt(tier, &head, slab_size(&head));
+        if (result == 0) metric_add(&writing->store->stats.uploaded_bytes, (int64_t)slab_size(&head));
+        cut = result == 0;
+    }
+    slab_head_release(&head);
+    return cut ? STORED : FAILED;
+}
+
+/* Puts the blocks [first, last) that the server lacks. A block whose predecessor it lacks as well would not be found:
+ * the save has come too late. `probed` begins with the block before `first`, if there is one. */
+static enum outcome upload_missing(struct writing *writing, const struct block_range *range,
+                                   struct backend_probed *probed, int32_t first)
+{
+    enum outcome outcome = STORED;
+    for (int32_t block = first; outcome == STORED && block < range->last; block++) {
+        struct backend_probed *is = &probed[block - range->first];
+        if (is->there) continue;
+        outcome = block > 0 && !is[-1].there ? FAILED : upload_block(writing, block);
+        is->there = outcome == STORED;
+    }
+    return outcome;
+}
+
+/* The whole blocks of the job. */
+static enum outcome upload(struct writing *writing)
+{
+    const struct save_job *job = writing->job;
+    int32_t stride = writing->store->params.stride, first = (job->from + stride - 1) / stride;
+    struct block_range range = {.identity = &job->identity,
+                                .tokens = job->tokens.v,
+                                .first = first > 0 ? first - 1 : 0,
+                                .last = job->to / stride};
+    if (job->kind != SLAB_ROWS || first >= range.last) return STORED;
+    if (clock_now(clock_monotonic()) < writing->tier->uploads_at) return FAILED;
+    writing->keys = mem_alloc((n_keys(writing) + 1) * sizeof *writing->keys);
+    slab_keys_at_strides(&job->identity, job->tokens.v, job->tokens.len, (size_t)stride, writing->keys);
+    range.keys = writing->keys;
+    struct backend_probed *probed = mem_alloc((size_t)(range.last - range.first) * sizeof *probed);
+    enum outcome outcome = FAILED;
+    if (tier_probe(writing->tier, &range, probed) == 0) outcome = upload_missing(writing, &range, probed, first);
+    free(probed);
+    return outcome;
+}
+
+static void upload_job(struct writing *writing)
+{
+    if (upload(writing) == FAILED) metric_add(&writing->store->stats.uploads_dropped, 1);
+    buf_release(&writing->payload);
+    free(writing->keys);
+}
+
+/* ---- Any job ---- */
+
 static void count_outcome(struct store *store, const struct save_job *job, enum outcome outcome)
 {
     struct store_stats *stats = &store->stats;
@@ -261,6 +342,10 @@ bool save_job_write(struct store *store, struct tier *tier, const struct save_jo
 {
     struct writing writing = {.store = store, .tier = tier, .job = job};
     enum outcome outcome = FAILED;
+    if (tier_is_shared(tier)) {
+        if (can_write(store, tier)) upload_job(&writing);
+        return true;
+    }
     if (can_write(store, tier)) {
         look_up(&writing);
         outcome = job->kind == SLAB_ROWS ? write_rows(&writing) : write_state(&writing);

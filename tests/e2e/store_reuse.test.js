@@ -215,7 +215,7 @@ describe('hints, numbers, lookups', () => {
     const prompt = [...talks[0].tokens, ...tokens(50, 3)];
     const there = talks[0].tokens.length - 1;
     const expected = { model: modelName(model), prompt_tokens: prompt.length, tokens: there, resident: 0, ram: 0,
-      ram_file: 0, disk: there, computed: prompt.length - there };
+      ram_file: 0, disk: there, remote: 0, computed: prompt.length - there };
     const { key, divergence, ...found } = await lookup(server, { prompt });
     assert.deepEqual(found, expected);
     assert.deepEqual([divergence.where, divergence.position, divergence.nearest], ['disk', there, '']);

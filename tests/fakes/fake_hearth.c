@@ -1069,7 +1069,7 @@ int hearth_lora_set(hearth *instance, const char *model, const hearth_lora *lora
 
 const char *hearth_tier_name(size_t i)
 {
-    static const char *const names[HEARTH_TIERS] = {"ram", "ram_file", "disk"};
+    static const char *const names[HEARTH_TIERS] = {"ram", "ram_file", "disk", "remote"};
     return i < HEARTH_TIERS ? names[i] : NULL;
 }
 
@@ -1082,7 +1082,8 @@ void hearth_cache_status(const hearth *instance, hearth_cache *out)
     *out = (hearth_cache){
         .tiers = {{.name = "ram", .on = true, .entries = 1, .bytes = 2, .quota_bytes = 3, .evictions = 4},
                   {.name = "ram_file", .trouble = "no \"folder\""},
-                  {.name = "disk", .on = true, .entries = 5, .bytes = 1234567890123, .quota_bytes = 1 << 30}},
+                  {.name = "disk", .on = true, .entries = 5, .bytes = 1234567890123, .quota_bytes = 1 << 30},
+                  {.name = "remote", .on = true, .entries = 6, .bytes = 7, .quota_bytes = 8}},
         .hits_exact = 1,
         .hits_resume = 2,
         .hits_longest_prefix = 3,
@@ -1099,7 +1100,11 @@ void hearth_cache_status(const hearth *instance, hearth_cache *out)
         .pack_ns = 14,
         .load_ns = 9876543210123,
         .written_bytes = 15,
-        .read_bytes = 16};
+        .read_bytes = 16,
+        .probes = 17,
+        .probes_failed = 18,
+        .uploaded_bytes = 19,
+        .uploads_dropped = 20};
 }
 
 char *hearth_metrics(const hearth *instance)

@@ -80,6 +80,7 @@ void stored_encodings_close(struct stored_encodings *stored, int64_t deadline)
 {
     if (stored == NULL) return;
     store_wait(stored->store, stored->last_save, deadline);
+    store_wait_for_uploads(stored->store, deadline);
     store_remove_user(stored->store, &stored->user);
     pthread_mutex_destroy(&stored->mutex);
     pthread_cond_destroy(&stored->woken_now);

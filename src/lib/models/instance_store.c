@@ -4,7 +4,9 @@
 
 #include "lib/models/loaded_model.h"
 #include "llm/model_identity.h"
+#include "store/remote_backend.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Bytes of memory that saves in the queue may take; further saves wait or are dropped. */
@@ -36,7 +38,9 @@ static uint64_t quota_of(const struct config_cache *cache, enum store_tier tier)
  * half where saves go to that tier, else states have all of it. */
 static uint64_t slab_quota(const struct config_cache *cache, enum store_tier tier)
 {
-    if (store_tier_has_folder(tier)) return quota_of(cache, tier);
+    enum store_tier_kind kind = store_tier_kind(tier);
+    if (kind == STORE_SERVER && cache->tiers[tier].server.url == NULL) return 0;
+    if (kind != STORE_MEMORY) return quota_of(cache, tier);
     return tier == tier_named(cache->save_tier) ? quota_of(cache, tier) / 2 : 0;
 }
 
@@ -44,8 +48,22 @@ uint64_t instance_store_state_budget(const struct hearth_config *config, size_t 
 {
     uint64_t states = 0;
     for (enum store_tier i = 0; i < STORE_TIERS; i++)
-        if (!store_tier_has_folder(i)) states += quota_of(&config->cache, i) - slab_quota(&config->cache, i);
+        if (store_tier_kind(i) == STORE_MEMORY) states += quota_of(&config->cache, i) - slab_quota(&config->cache, i);
     return states / (n_models > 0 ? n_models : 1);
+}
+
+static struct remote_params server_of(const struct config_cache *cache, enum store_tier tier)
+{
+    const struct config_server_tier *server = &cache->tiers[tier].server;
+    return (struct remote_params){.url = server->url,
+                                  .prefix = server->prefix,
+                                  .user = server->user,
+                                  .password_file = server->password_file,
+                                  .key_file = server->key_file,
+                                  .encrypts = server->encrypt,
+                                  .ttl_s = (int64_t)ceil(server->ttl),
+                                  .timeout_ns = clock_from_ms(server->timeout_ms),
+                                  .stride = (int32_t)cache->boundary_align_tokens};
 }
 
 int instance_store_open(const struct hearth_config *config, struct store **store, hearth_error *error)
@@ -61,8 +79,13 @@ int instance_store_open(const struct hearth_config *config, struct store **store
                                   .fetch_timeout_ns = clock_from_ms(cache->fetch_timeout_ms),
                                   .scan_grace_ns = clock_from_ms(cache->session_resume_wait_ms),
                                   .files = files_machine()};
+    struct remote_params servers[STORE_TIERS];
     for (enum store_tier i = 0; i < STORE_TIERS; i++) {
-        params.tiers[i] = (struct store_tier_params){.quota = slab_quota(cache, i), .path = cache->tiers[i].path};
+        servers[i] = server_of(cache, i);
+        params.tiers[i] = (struct store_tier_params){.quota = slab_quota(cache, i),
+                                                     .path = cache->tiers[i].path,
+                                                     .server = &servers[i],
+                                                     .probe_timeout_ns = servers[i].timeout_ns};
         any_tier = any_tier || params.tiers[i].quota > 0;
     }
     *store = NULL;
@@ -135,6 +158,10 @@ void hearth_cache_status(const hearth *instance, hearth_cache *out)
                   {&out->load_ns, &stats->load_ns},
                   {&out->written_bytes, &stats->written_bytes},
                   {&out->read_bytes, &stats->read_bytes},
-                  {&out->backlog_bytes, &stats->backlog_bytes}};
+                  {&out->backlog_bytes, &stats->backlog_bytes},
+                  {&out->probes, &stats->probes},
+                  {&out->probes_failed, &stats->probes_failed},
+                  {&out->uploaded_bytes, &stats->uploaded_bytes},
+                  {&out->uploads_dropped, &stats->uploads_dropped}};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) *values[i].to = metric_get(values[i].from);
 }

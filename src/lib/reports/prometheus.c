@@ -144,6 +144,14 @@ static const struct cache_row {
     {"hearth_cache_written_bytes_total", "counter", "Bytes stored.", offsetof(hearth_cache, written_bytes)},
     {"hearth_cache_read_bytes_total", "counter", "Bytes read back.", offsetof(hearth_cache, read_bytes)},
     {"hearth_cache_backlog_bytes", "gauge", "Bytes of saves in progress.", offsetof(hearth_cache, backlog_bytes)},
+    {"hearth_cache_probes_total", "counter", "Questions to the server of a tier, each for all blocks of a prompt.",
+     offsetof(hearth_cache, probes)},
+    {"hearth_cache_probes_failed_total", "counter", "Those that it did not answer in time.",
+     offsetof(hearth_cache, probes_failed)},
+    {"hearth_cache_uploaded_bytes_total", "counter", "Bytes stored on the server of a tier.",
+     offsetof(hearth_cache, uploaded_bytes)},
+    {"hearth_cache_uploads_dropped_total", "counter", "Saves of which that server did not get all blocks.",
+     offsetof(hearth_cache, uploads_dropped)},
 };
 
 /* Of each of its tiers. */

@@ -442,6 +442,7 @@ static void submit_job(hearth_request *request)
     struct store_query query = query_of(request, &parent);
     bool asks = query.user != NULL && job->cache_prompt;
     if (asks && waits_for_parent(request, &query)) return;
+    if (asks) store_probe(request->model->store, &query);
     if (asks) job->hit = store_find(request->model->store, &query);
     bool wants_divergence = job->only_lookup || request->model->logs_words;
     if (query.user != NULL && wants_divergence) note_nearest(request, query);

@@ -42,6 +42,10 @@ static const struct {
     {"load_ns", AT(load_ns)},
     {"written_bytes", AT(written_bytes)},
     {"read_bytes", AT(read_bytes)},
+    {"probes", AT(probes)},
+    {"probes_failed", AT(probes_failed)},
+    {"uploaded_bytes", AT(uploaded_bytes)},
+    {"uploads_dropped", AT(uploads_dropped)},
 };
 
 static void put_tier(struct buf *out, const hearth_tier *tier)

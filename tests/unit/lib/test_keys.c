@@ -9,6 +9,7 @@
 #include "lib/models/loaded_model.h"
 #include "llm/llm_parts.h"
 #include "llm/sampler.h"
+#include "store/remote_backend.h"
 
 #include <unistd.h>
 
@@ -28,6 +29,10 @@ static struct seen {
     int64_t resume_wait_ns;
     bool assumes;
     bool right_folder; /* the one that the case named */
+    struct {
+        bool url, prefix, user, password_file, key_file;
+        int64_t ttl_s, timeout_ns;
+    } server; /* whether its strings are those of the cases */
 } seen;
 
 static const char *wanted_folder;
@@ -96,6 +101,25 @@ struct store *__wrap_store_open(const struct store_params *params)
     return __real_store_open(params);
 }
 
+static bool says(const char *text, const char *what)
+{
+    return text != NULL && strcmp(text, what) == 0;
+}
+
+struct backend *__real_remote_backend_open(const struct remote_params *params);
+struct backend *__wrap_remote_backend_open(const struct remote_params *params);
+struct backend *__wrap_remote_backend_open(const struct remote_params *params)
+{
+    seen.server.url = says(params->url, "unix:/nowhere");
+    seen.server.prefix = says(params->prefix, "words");
+    seen.server.user = says(params->user, "words");
+    seen.server.password_file = says(params->password_file, "/etc/passwd");
+    seen.server.key_file = says(params->key_file, "/etc/passwd");
+    seen.server.ttl_s = params->ttl_s;
+    seen.server.timeout_ns = params->timeout_ns;
+    return __real_remote_backend_open(params);
+}
+
 struct llm_sampler *__real_llm_sampler_open(const struct llm_model *model, const struct llm_sampling *sampling,
                                             const struct tokens *prompt, hearth_error *error);
 struct llm_sampler *__wrap_llm_sampler_open(const struct llm_model *model, const struct llm_sampling *sampling,
@@ -128,6 +152,7 @@ enum {
 #define CACHE(c) "cache." #c
 #define PICK(p)  "models.*.sampling." #p
 #define TIER(t)  "cache.tiers." #t
+#define SERVER   "cache.tiers.remote.url=unix:/nowhere"
 
 /* clang-format off */
 #define KEYS(KEY)                                                                                                      \
@@ -224,7 +249,16 @@ enum {
         "cache.tiers.ram_file.quota_mb=6")                                                                             \
     KEY(disk,           TIER(disk.quota_mb),          "12",      12 * MIB, seen.store.tiers[STORE_DISK].quota, STORE,  \
         NULL)                                                                                                          \
-    KEY(disk_path,      TIER(disk.path),              "@",       1,    seen.right_folder, STORE, NULL)
+    KEY(disk_path,      TIER(disk.path),              "@",       1,    seen.right_folder, STORE, NULL)                   \
+    KEY(remote,         TIER(remote.quota_mb),        "12",      12 * MIB, seen.store.tiers[STORE_REMOTE].quota, STORE, \
+        SERVER)                                                                                                        \
+    KEY(remote_url,     TIER(remote.url),             "unix:/nowhere", 1, seen.server.url, STORE, NULL)                  \
+    KEY(remote_prefix,  TIER(remote.prefix),          "words",   1,    seen.server.prefix, STORE, SERVER)                \
+    KEY(remote_user,    TIER(remote.user),            "words",   1,    seen.server.user, STORE, SERVER)                  \
+    KEY(remote_word,    TIER(remote.password_file),   "/etc/passwd", 1,    seen.server.password_file, STORE, SERVER)         \
+    KEY(remote_key,     TIER(remote.key_file),        "/etc/passwd", 1,    seen.server.key_file, STORE, SERVER)              \
+    KEY(remote_ttl,     TIER(remote.ttl),             "90",      90,   seen.server.ttl_s, STORE, SERVER)                 \
+    KEY(remote_timeout, TIER(remote.timeout_ms),      "70",      70 * MS, seen.server.timeout_ns, STORE, SERVER)
 /* clang-format on */
 
 #define GETTER(name, path, value, number, where, use, more)                                                            \
@@ -267,11 +301,12 @@ static const char *const elsewhere[] = {
     "models.*.media_path",
     "models.*.jinja_file", /* test_instance.c, the_template_is_read_and_compiled_once */
     "models.*.chat_template_kwargs",
-    "models.*.lora",             /* test_adapters.c */
-    "models.*.max_prompt_bytes", /* test_prompts.c */
-    "models.*.aliases",          /* test_instance.c */
-    "models.*.rpc",              /* rpc.test.js */
-    "models.*.media",            /* openai_client.test.js, ollama.test.js */
+    "models.*.lora",              /* test_adapters.c */
+    "models.*.max_prompt_bytes",  /* test_prompts.c */
+    "models.*.aliases",           /* test_instance.c */
+    "models.*.rpc",               /* rpc.test.js */
+    "models.*.media",             /* openai_client.test.js, ollama.test.js */
+    "cache.tiers.remote.encrypt", /* remote.test.js */
 };
 
 /* ---- Configurations ---- */

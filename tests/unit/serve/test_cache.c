@@ -16,7 +16,8 @@ static void the_cache_route_has_tiers_residents_and_counters(void **state)
         "\"ram\":{\"on\":true,\"entries\":1,\"bytes\":2,\"quota_bytes\":3,\"evictions\":4},"
         "\"ram_file\":{\"on\":false,\"entries\":0,\"bytes\":0,\"quota_bytes\":0,\"evictions\":0,"
         "\"trouble\":\"no \\\"folder\\\"\"},"
-        "\"disk\":{\"on\":true,\"entries\":5,\"bytes\":1234567890123,\"quota_bytes\":1073741824,\"evictions\":0}},"
+        "\"disk\":{\"on\":true,\"entries\":5,\"bytes\":1234567890123,\"quota_bytes\":1073741824,\"evictions\":0},"
+        "\"remote\":{\"on\":true,\"entries\":6,\"bytes\":7,\"quota_bytes\":8,\"evictions\":0}},"
         "\"resident\":[{\"model\":\"demo\",\"seq_id\":3,\"slot_id\":-1,\"state\":\"idle\",\"tokens\":40,"
         "\"own_tokens\":30,\"messages\":2,\"kept\":false,\"media\":0,\"media_tokens\":0,\"cost_ms\":1.500,"
         "\"return_ms\":20.000,"
@@ -25,7 +26,8 @@ static void the_cache_route_has_tiers_residents_and_counters(void **state)
         "\"hits_exact\":1,\"hits_resume\":2,\"hits_longest_prefix\":3,\"misses\":4,\"saves_cold\":5,"
         "\"saves_continued\":6,\"saves_finish\":7,\"saves_evict\":8,\"saves_shutdown\":9,\"saves_dropped\":10,"
         "\"duplicate_dropped\":11,\"corrupt_files\":12,\"longest_prefix_probes\":13,\"pack_ns\":14,"
-        "\"load_ns\":9876543210123,\"written_bytes\":15,\"read_bytes\":16}");
+        "\"load_ns\":9876543210123,\"written_bytes\":15,\"read_bytes\":16,\"probes\":17,\"probes_failed\":18,"
+        "\"uploaded_bytes\":19,\"uploads_dropped\":20}");
     response_release(&response);
     client_close(&client);
 }
@@ -43,7 +45,7 @@ static struct response look_up(struct client *client, const char *body, const he
 static void a_lookup_has_the_cached_tokens_of_each_tier(void **state)
 {
     static const hearth_cache_lookup lookup = {
-        .prompt = 3000, .resident = 100, .tiers = {200, 0, 2560}, .reusable = 2560, .key = KEY};
+        .prompt = 3000, .resident = 100, .tiers = {200, 0, 2560, 70}, .reusable = 2560, .key = KEY};
     struct client client = harness_start(*state);
     struct response response =
         look_up(&client, "{\"prompt\":\"Once\",\"cache_salt\":\"s\",\"stream\":true,\"n\":3}", &lookup);
@@ -51,7 +53,7 @@ static void a_lookup_has_the_cached_tokens_of_each_tier(void **state)
     assert_string_equal(response_header(&response, "Content-Type"), "application/json");
     assert_string_equal(response.body.v,
                         "{\"model\":\"demo\",\"prompt_tokens\":3000,\"tokens\":2560,\"resident\":100,\"ram\":200,"
-                        "\"ram_file\":0,\"disk\":2560,\"computed\":440,\"key\":\"" KEY "\",\"divergence\":null}");
+                        "\"ram_file\":0,\"disk\":2560,\"remote\":70,\"computed\":440,\"key\":\"" KEY "\",\"divergence\":null}");
     assert_int_equal(fake_submitted(), 1);
     assert_string_equal(fake_wait(0)->text, "Once");
     assert_string_equal(fake_wait(0)->cache_salt, "s");
@@ -67,7 +69,7 @@ static void a_lookup_may_be_of_messages_and_find_nothing(void **state)
         look_up(&client, "{\"model\":\"demo\",\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}", &lookup);
     assert_string_equal(response.body.v,
                         "{\"model\":\"demo\",\"prompt_tokens\":12,\"tokens\":0,\"resident\":0,\"ram\":0,"
-                        "\"ram_file\":0,\"disk\":0,\"computed\":12,\"key\":null,\"divergence\":null}");
+                        "\"ram_file\":0,\"disk\":0,\"remote\":0,\"computed\":12,\"key\":null,\"divergence\":null}");
     assert_string_equal(fake_wait(0)->messages_json, "[{\"role\":\"user\",\"content\":\"Hi\"}]");
     response_release(&response);
     client_close(&client);

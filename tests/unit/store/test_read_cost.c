@@ -11,7 +11,7 @@ static void what_was_measured_replaces_what_was_assumed(void **state)
 {
     (void)state;
     struct read_cost cost;
-    read_cost_init(&cost);
+    read_cost_init(&cost, &read_cost_of_disks);
     assert_about(read_cost_ns(&cost, 1, 16e6, 0), 16100e3);
     for (int i = 0; i < 500; i++) { /* 2 ms a request, 4 ns a byte: a slow disk */
         uint64_t bytes = (uint64_t)(i % 8 + 1) * 1000000;
@@ -26,7 +26,7 @@ static void it_follows_a_disk_that_becomes_slower(void **state)
 {
     (void)state;
     struct read_cost cost;
-    read_cost_init(&cost);
+    read_cost_init(&cost, &read_cost_of_disks);
     for (int i = 0; i < 500; i++) read_cost_note(&cost, 1000000 + (uint64_t)(i % 3) * 500000, 1000000, 0);
     double before = read_cost_ns(&cost, 1, 1e6, 0);
     for (int i = 0; i < 500; i++) read_cost_note(&cost, 1000000 + (uint64_t)(i % 3) * 500000, 10000000, 0);
@@ -37,7 +37,7 @@ static void reads_of_one_size_have_a_cost_as_well(void **state)
 {
     (void)state;
     struct read_cost cost;
-    read_cost_init(&cost);
+    read_cost_init(&cost, &read_cost_of_disks);
     for (int i = 0; i < 5000; i++) read_cost_note(&cost, 1000000, 3000000, 0);
     assert_about(read_cost_ns(&cost, 1, 1e6, 0), 3e6);
     assert_about(read_cost_ns(&cost, 4, 4e6, 0), 12e6);
@@ -47,7 +47,7 @@ static void one_slow_read_costs_little_and_is_forgotten(void **state)
 {
     (void)state;
     struct read_cost cost;
-    read_cost_init(&cost);
+    read_cost_init(&cost, &read_cost_of_disks);
     for (int i = 0; i < 100; i++)
         read_cost_note(&cost, 1000000 + (uint64_t)(i % 5) * 1000000, 1000000 + i % 5 * 1000000, 0);
     double before = read_cost_ns(&cost, 10, 10e6, 0);

@@ -169,7 +169,8 @@ static void users_and_passwords_come_from_a_file(void **state)
 {
     struct redis_server server;
     hearth_error error = {0};
-    static const char *const options[] = {"--user", "default", "off", "--user", "cook", "on", ">secret", "~*", "&*", "+@all", NULL};
+    static const char *const options[] = {"--user",  "default", "off", "--user", "cook", "on",
+                                          ">secret", "~*",      "&*",  "+@all",  NULL};
     static const char password[] = "/tmp/hearth-test-redis-password";
     (void)state;
     redis_server_start(&server, options);

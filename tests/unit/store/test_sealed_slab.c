@@ -112,7 +112,8 @@ static void another_name_secret_or_kind_is_noticed(void **state)
     next.key.v[31] ^= 1;
     const struct sealed_name sealed = sealed_name_of(&keys, &name, 256),
                              wrong[] = {sealed_name_of(&keys, &name, 128), sealed_name_of(&keys, &state_name, 256),
-                                        sealed_name_of(&keys, &next, 256), sealed_name_of(&others, &name, 256)};
+                                        sealed_name_of(&keys, &next, 256), sealed_name_of(&others, &name, 256),
+                                        sealed_name_of(&encrypting, &name, 256)};
     uint8_t slab[32] = {0};
     struct sealed_head head;
     (void)state;

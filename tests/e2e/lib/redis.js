@@ -1,0 +1,56 @@
+// A redis-server of a test's own, on a unix socket in a folder of its own.
+
+import assert from 'node:assert/strict';
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import { temporaryFolder } from './server.js';
+import { until } from './wait.js';
+
+const started = new Set();
+process.on('exit', () => started.forEach((child) => child.kill('SIGKILL')));
+
+export class Redis {
+  constructor(options) {
+    this.folder = temporaryFolder();
+    this.socket = join(this.folder, 'redis');
+    this.url = `unix:${this.socket}`;
+    this.options = options;
+  }
+
+  async start() {
+    const options = ['--port', '0', '--unixsocket', this.socket, '--save', '', '--dir', this.folder, ...this.options];
+    this.child = spawn('redis-server', options, { stdio: ['ignore', 'pipe', 'inherit'] });
+    started.add(this.child);
+    let log = '';
+    this.child.stdout.setEncoding('utf8').on('data', (text) => { log += text; });
+    await until('redis-server serves', async () => /ready to accept connections/i.test(log));
+  }
+
+  // What redis-cli prints.
+  ask(...words) {
+    return execFileSync('redis-cli', ['--raw', '-s', this.socket, ...words], { encoding: 'utf8' }).trimEnd();
+  }
+
+  keys() {
+    return this.ask('KEYS', '*').split('\n').filter((key) => key !== '').sort();
+  }
+
+  async kill() {
+    const ended = once(this.child, 'exit');
+    this.child.kill('SIGKILL');
+    await ended;
+    started.delete(this.child);
+  }
+
+  stall(on) {
+    assert.ok(this.child.kill(on ? 'SIGSTOP' : 'SIGCONT'));
+  }
+}
+
+export async function startRedis(t, ...options) {
+  const redis = new Redis(options);
+  t.after(() => redis.child.kill('SIGKILL'));
+  await redis.start();
+  return redis;
+}

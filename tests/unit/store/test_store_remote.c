@@ -1,0 +1,528 @@
+/* Two stores with one real redis-server between them: what one computes the other finds, whole blocks alone; parts and
+ * blocks that the server evicts; bytes that somebody changed; a server that stalls, is killed or is full. */
+#include "fakes/cmocka_all.h"
+#include "fakes/redis_server.h"
+#include "fakes/store_rig.h"
+#include "store/remote_backend.h"
+
+#include "base/clock.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STRIDE = 16, TIMEOUT_MS = 300 };
+
+static struct redis_server server;
+static struct remote_params remote; /* that the rigs are started with */
+
+static int start_server(void **state)
+{
+    (void)state;
+    redis_server_start(&server, NULL);
+    return 0;
+}
+
+static int stop_server(void **state)
+{
+    (void)state;
+    redis_server_stop(&server);
+    return 0;
+}
+
+static int reset(void **state)
+{
+    (void)state;
+    remote = (struct remote_params){
+        .url = server.url, .prefix = "test", .timeout_ns = clock_from_ms(TIMEOUT_MS), .stride = STRIDE};
+    redis_server_kill(&server);
+    redis_server_restart(&server);
+    return 0;
+}
+
+/* ---- Stores ---- */
+
+static int64_t soon(void)
+{
+    return clock_now(clock_monotonic()) + A_MINUTE_NS;
+}
+
+static void begin(struct rig *rig)
+{
+    rig_init(rig, STORE_DISK);
+    rig->params.tiers[STORE_REMOTE] = (struct store_tier_params){
+        .quota = 256 << 20, .server = &remote, .probe_timeout_ns = clock_from_ms(TIMEOUT_MS)};
+}
+
+static struct rig *started(struct rig *rig)
+{
+    begin(rig);
+    rig_start(rig);
+    return rig;
+}
+
+static struct store_query query_of(struct rig *rig, const struct tokens *tokens, int32_t n)
+{
+    return (struct store_query){.user = &rig->user.user, .tokens = tokens->v, .n = n};
+}
+
+/* As an engine saves: what is not stored yet, from the beginning of the block that a server lacks. */
+static void keep(struct rig *rig, const struct tokens *tokens, int32_t n)
+{
+    struct store_query query = query_of(rig, tokens, n);
+    int32_t from = store_block_start(rig->store, &query, store_covered(rig->store, &query));
+    rig_wait(rig, rig_save_from(rig, tokens->v, from, n));
+    store_wait_for_uploads(rig->store, soon());
+}
+
+/* As a request looks up: how much the tier on the server has of the tokens. */
+static int32_t finds(struct rig *rig, const struct tokens *tokens, int32_t n)
+{
+    struct store_query query = query_of(rig, tokens, n);
+    store_probe(rig->store, &query);
+    struct store_hit *hit = store_find(rig->store, &query);
+    int32_t found = store_hit_tokens_in(hit, STORE_REMOTE);
+    store_hit_close(hit);
+    return found;
+}
+
+static int64_t count(const metric_value *value)
+{
+    return metric_get(value);
+}
+
+static struct store_tier_status status_of(struct rig *rig)
+{
+    struct store_tier_status status;
+    store_tier_status(rig->store, STORE_REMOTE, &status);
+    return status;
+}
+
+static void await_on(struct rig *rig, bool on)
+{
+    int64_t until = soon();
+    while (status_of(rig).on != on && clock_now(clock_monotonic()) < until) sched_yield();
+    assert_int_equal(status_of(rig).on, on);
+}
+
+#define ASK(...) redis_server_ask(&server, (const char *const[]){__VA_ARGS__, NULL})
+
+static size_t n_keys(void)
+{
+    char *text = ASK("DBSIZE");
+    size_t n = strtoul(text, NULL, 10);
+    free(text);
+    return n;
+}
+
+/* Names of all keys, line by line, the latest last: those that were there before are left out. */
+static char *key_besides(const char *before)
+{
+    char *all = ASK("KEYS", "*"), *save = NULL;
+    char *found = NULL;
+    for (char *key = strtok_r(all, "\n", &save); key != NULL && found == NULL; key = strtok_r(NULL, "\n", &save))
+        if (strstr(before, key) == NULL) found = strdup(key);
+    free(all);
+    assert_non_null(found);
+    return found;
+}
+
+/* ---- Tests ---- */
+
+static void what_one_computed_another_finds(void **state)
+{
+    struct rig one, other;
+    struct tokens tokens = some_tokens(1, 200);
+    (void)state;
+    started(&one);
+    started(&other);
+    assert_int_equal(finds(&other, &tokens, 200), 0);
+    keep(&one, &tokens, 100);
+    assert_int_equal(n_keys(), 6); /* whole blocks: 96 tokens */
+    assert_int_equal(finds(&other, &tokens, 200), 96);
+    assert_int_equal(rig_restore(&other, tokens.v, 200), 96);
+    assert_int_equal(count(&store_stats(other.store)->hits_longest_prefix), 1);
+    assert_int_equal(status_of(&other).entries, 6);
+    /* What it computes behind them is stored, and goes back. */
+    keep(&other, &tokens, 150);
+    assert_int_equal(n_keys(), 9);
+    assert_int_equal(finds(&one, &tokens, 200), 144);
+    assert_int_equal(rig_restore(&one, tokens.v, 200), 144);
+    tokens_release(&tokens);
+    rig_release(&one);
+    rig_release(&other);
+}
+
+/* A turn begins in the middle of a block, whose first rows are in the cells and on the disk: all of it goes up. */
+static void turns_that_end_within_blocks_leave_no_holes(void **state)
+{
+    struct rig one, other;
+    struct tokens tokens = some_tokens(2, 200);
+    (void)state;
+    started(&one);
+    started(&other);
+    static const int32_t turns[] = {5, 15, 16, 17, 40, 41, 79, 80, 100, 131};
+    for (size_t i = 0; i < sizeof turns / sizeof *turns; i++) keep(&one, &tokens, turns[i]);
+    assert_int_equal(count(&store_stats(one.store)->uploads_dropped), 0);
+    assert_int_equal(finds(&other, &tokens, 200), 128);
+    assert_int_equal(rig_restore(&other, tokens.v, 200), 128);
+    tokens_release(&tokens);
+    rig_release(&one);
+    rig_release(&other);
+}
+
+static void what_is_there_is_not_sent_again(void **state)
+{
+    struct rig one, other;
+    struct tokens tokens = some_tokens(3, 200);
+    (void)state;
+    started(&one);
+    started(&other);
+    keep(&one, &tokens, 160);
+    int64_t sent = count(&store_stats(one.store)->uploaded_bytes);
+    assert_true(sent > 0);
+    keep(&other, &tokens, 160);
+    assert_int_equal(count(&store_stats(other.store)->uploaded_bytes), 0);
+    assert_int_equal(count(&store_stats(other.store)->uploads_dropped), 0);
+    assert_int_equal(n_keys(), 10);
+    tokens_release(&tokens);
+    rig_release(&one);
+    rig_release(&other);
+}
+
+static void a_tier_that_has_it_all_is_asked_alone(void **state)
+{
+    struct rig rig;
+    struct tokens tokens = some_tokens(4, 200);
+    (void)state;
+    started(&rig);
+    keep(&rig, &tokens, 100);
+    int64_t probes = count(&store_stats(rig.store)->probes);
+    finds(&rig, &tokens, 111); /* the block from 96 on is not whole in the query */
+    assert_int_equal(count(&store_stats(rig.store)->probes), probes);
+    finds(&rig, &tokens, 112);
+    assert_int_equal(count(&store_stats(rig.store)->probes), probes + 1);
+    tokens_release(&tokens);
+    rig_release(&rig);
+}
+
+static void users_salts_and_strides_share_nothing(void **state)
+{
+    struct rig one, model, salt, stride;
+    struct tokens tokens = some_tokens(5, 200);
+    (void)state;
+    started(&one);
+    keep(&one, &tokens, 100);
+    begin(&model);
+    fake_user_release(&model.user);
+    fake_user_init(&model.user, 8, (struct store_codec){.rows = true, .appends = true});
+    rig_start(&model);
+    assert_int_equal(finds(&model, &tokens, 200), 0);
+    started(&salt);
+    struct identity salted = identity_salted(&salt.user.user.identity, "mine");
+    struct store_query query = query_of(&salt, &tokens, 200);
+    query.identity = &salted;
+    store_probe(salt.store, &query);
+    struct store_hit *hit = store_find(salt.store, &query);
+    assert_int_equal(store_hit_tokens(hit), 0);
+    store_hit_close(hit);
+    begin(&stride);
+    stride.params.stride = 2 * STRIDE;
+    remote.stride = 2 * STRIDE;
+    rig_start(&stride);
+    assert_int_equal(finds(&stride, &tokens, 200), 0);
+    tokens_release(&tokens);
+    rig_release(&one);
+    rig_release(&model);
+    rig_release(&salt);
+    rig_release(&stride);
+}
+
+/* Evicted before the lookup: the prefix is shorter, and what follows is found again once the hole was filled. */
+static void a_hole_shortens_the_prefix_until_it_is_filled(void **state)
+{
+    struct rig one, other, third;
+    struct tokens tokens = some_tokens(6, 200);
+    (void)state;
+    started(&one);
+    started(&other);
+    keep(&one, &tokens, 48);
+    char *before = ASK("KEYS", "*");
+    keep(&one, &tokens, 64);
+    char *fourth = key_besides(before);
+    keep(&one, &tokens, 128);
+    assert_int_equal(finds(&other, &tokens, 200), 128);
+    free(ASK("DEL", fourth));
+    assert_int_equal(finds(&other, &tokens, 200), 48);
+    assert_int_equal(rig_restore(&other, tokens.v, 200), 48);
+    started(&third); /* computes it all */
+    keep(&third, &tokens, 64);
+    assert_int_equal(finds(&other, &tokens, 200), 128);
+    assert_int_equal(rig_restore(&other, tokens.v, 200), 128);
+    free(before);
+    free(fourth);
+    tokens_release(&tokens);
+    rig_release(&one);
+    rig_release(&other);
+    rig_release(&third);
+}
+
+/* Takes what comes of all that was found; `lost`: not all of it did. */
+static int32_t take(struct rig *rig, const struct tokens *tokens, const char *deleted, const char *changed, bool *lost)
+{
+    struct store_query query = query_of(rig, tokens, (int32_t)tokens->len);
+    store_probe(rig->store, &query);
+    struct store_hit *hit = store_find(rig->store, &query);
+    if (deleted != NULL) free(ASK("DEL", deleted));
+    if (changed != NULL) free(ASK("SETRANGE", changed, "200", "~~~~~~"));
+    store_fetch(hit, store_hit_tokens(hit));
+    int32_t taken = rig_take_all(rig, hit, tokens->v, lost);
+    store_hit_close(hit);
+    return taken;
+}
+
+/* Evicted, or changed, between lookup and fetch: the tokens before it are good, the rest is computed. */
+static void what_is_lost_on_the_way_costs_itself_alone(void **state)
+{
+    (void)state;
+    for (int changes = 0; changes < 2; changes++) {
+        struct rig one, other;
+        struct tokens tokens = some_tokens(7 + (uint64_t)changes, 160);
+        bool lost = false;
+        started(&one);
+        started(&other);
+        keep(&one, &tokens, 48);
+        char *before = ASK("KEYS", "*");
+        keep(&one, &tokens, 64);
+        char *fourth = key_besides(before);
+        keep(&one, &tokens, 160);
+        assert_int_equal(take(&other, &tokens, changes ? NULL : fourth, changes ? fourth : NULL, &lost), 48);
+        assert_true(lost);
+        assert_int_equal(count(&store_stats(other.store)->corrupt_files), changes);
+        store_wait_for_uploads(other.store, soon());
+        int64_t until = soon();
+        while (finds(&other, &tokens, 160) != 48 && clock_now(clock_monotonic()) < until) sched_yield();
+        assert_int_equal(finds(&other, &tokens, 160), 48); /* what was changed is gone from the server, too */
+        keep(&other, &tokens, 160);
+        assert_int_equal(finds(&one, &tokens, 160), 160);
+        free(before);
+        free(fourth);
+        tokens_release(&tokens);
+        rig_release(&one);
+        rig_release(&other);
+    }
+}
+
+static void a_server_that_stalls_costs_one_time_out(void **state)
+{
+    struct rig one, other;
+    struct tokens tokens = some_tokens(9, 200);
+    (void)state;
+    started(&one);
+    started(&other);
+    keep(&one, &tokens, 100);
+    redis_server_stall(&server, true);
+    int64_t began = clock_now(clock_monotonic());
+    assert_int_equal(finds(&other, &tokens, 200), 0);
+    assert_true(clock_now(clock_monotonic()) - began >= clock_from_ms(TIMEOUT_MS));
+    assert_false(status_of(&other).on);
+    assert_non_null(strstr(status_of(&other).trouble, "does not answer"));
+    int64_t probes = count(&store_stats(other.store)->probes);
+    for (int i = 0; i < 100; i++) assert_int_equal(finds(&other, &tokens, 200), 0);
+    assert_int_equal(count(&store_stats(other.store)->probes), probes); /* nobody waited again */
+    assert_int_equal(count(&store_stats(other.store)->probes_failed), 1);
+    keep(&other, &tokens, 200); /* saves go to the disk as ever */
+    assert_int_equal(rig_found(&other, tokens.v, 200), 200);
+    redis_server_stall(&server, false);
+    await_on(&other, true);
+    assert_int_equal(finds(&other, &(struct tokens){.v = tokens.v, .len = 100}, 100), 0); /* the disk has it */
+    tokens_release(&tokens);
+    rig_release(&one);
+    rig_release(&other);
+}
+
+static void a_server_that_stalls_in_a_fetch_costs_its_rest(void **state)
+{
+    struct rig one, other;
+    struct tokens tokens = some_tokens(10, 160);
+    bool lost = false;
+    (void)state;
+    started(&one);
+    started(&other);
+    keep(&one, &tokens, 160);
+    struct store_query query = query_of(&other, &tokens, 160);
+    store_probe(other.store, &query);
+    struct store_hit *hit = store_find(other.store, &query);
+    assert_int_equal(store_hit_tokens(hit), 160);
+    redis_server_stall(&server, true);
+    store_fetch(hit, 160);
+    assert_int_equal(rig_take_all(&other, hit, tokens.v, &lost), 0);
+    assert_true(lost);
+    store_hit_close(hit);
+    redis_server_stall(&server, false);
+    await_on(&other, true);
+    tokens_release(&tokens);
+    rig_release(&one);
+    rig_release(&other);
+}
+
+static void a_server_that_was_killed_comes_back_empty(void **state)
+{
+    struct rig one, other;
+    struct tokens tokens = some_tokens(11, 200);
+    (void)state;
+    started(&one);
+    started(&other);
+    keep(&one, &tokens, 96);
+    assert_int_equal(finds(&other, &tokens, 200), 96);
+    redis_server_kill(&server);
+    keep(&one, &tokens, 128); /* which notices that the server is gone */
+    assert_int_equal(finds(&one, &tokens, 200), 0);
+    assert_int_equal(rig_found(&one, tokens.v, 200), 128); /* on its disk */
+    redis_server_restart(&server);
+    await_on(&one, true);
+    assert_int_equal(status_of(&one).entries, 0); /* it was asked what of them is there */
+    finds(&other, &tokens, 200);
+    await_on(&other, true);
+    assert_int_equal(finds(&other, &tokens, 200), 0);
+    keep(&other, &tokens, 96);
+    assert_int_equal(n_keys(), 6);
+    tokens_release(&tokens);
+    rig_release(&one);
+    rig_release(&other);
+}
+
+static void without_a_server_a_store_starts_and_finds_it_later(void **state)
+{
+    struct rig rig;
+    struct tokens tokens = some_tokens(12, 100);
+    (void)state;
+    redis_server_kill(&server);
+    started(&rig);
+    assert_false(status_of(&rig).on);
+    keep(&rig, &tokens, 48);
+    assert_int_equal(rig_found(&rig, tokens.v, 100), 48);
+    redis_server_restart(&server);
+    await_on(&rig, true);
+    keep(&rig, &tokens, 100);
+    /* The blocks before were saved while it was away, and a block without them would not be found. */
+    assert_int_equal(n_keys(), 0);
+    assert_int_equal(count(&store_stats(rig.store)->uploads_dropped), 1);
+    tokens_release(&tokens);
+    rig_release(&rig);
+}
+
+static void a_full_server_is_left_alone_for_a_while(void **state)
+{
+    struct rig rig;
+    (void)state;
+    started(&rig);
+    free(ASK("CONFIG", "SET", "maxmemory", "1"));
+    for (uint64_t i = 0; i < 5; i++) {
+        struct tokens tokens = some_tokens(20 + i, 100);
+        keep(&rig, &tokens, 100);
+        tokens_release(&tokens);
+    }
+    assert_int_equal(count(&store_stats(rig.store)->uploads_dropped), 5);
+    assert_true(status_of(&rig).on);
+    assert_non_null(strstr(status_of(&rig).trouble, "OOM"));
+    char *refused = ASK("INFO", "errorstats");
+    if (strstr(refused, "errorstat_OOM:count=1") == NULL) fail_msg("%s", refused); /* it was offered one block */
+    free(refused);
+    rig_release(&rig);
+}
+
+/* A queue that is full: saves go on, and what does not fit is not sent. */
+static void a_slow_server_holds_up_no_save(void **state)
+{
+    struct rig rig;
+    (void)state;
+    begin(&rig);
+    rig.params.backlog = 20000;
+    rig_start(&rig);
+    await_on(&rig, true);
+    redis_server_stall(&server, true);
+    for (uint64_t i = 0; i < 8; i++) {
+        struct tokens tokens = some_tokens(30 + i, 100);
+        rig_wait(&rig, rig_save_from(&rig, tokens.v, 0, 100));
+        assert_int_equal(rig_found(&rig, tokens.v, 100), 100);
+        tokens_release(&tokens);
+    }
+    assert_int_equal(count(&store_stats(rig.store)->saves_dropped), 0);
+    redis_server_stall(&server, false);
+    store_wait_for_uploads(rig.store, soon());
+    rig_release(&rig);
+}
+
+/* The disk's shorter prefix costs less than the server's longer one where computing the difference does. */
+static void the_cheaper_of_two_tiers_is_fetched_from(void **state)
+{
+    struct rig one, other;
+    struct tokens tokens = some_tokens(40, 160);
+    (void)state;
+    started(&one);
+    started(&other);
+    keep(&one, &tokens, 160);
+    rig_wait(&other, rig_save_from(&other, tokens.v, 0, 150));
+    struct store_query query = query_of(&other, &tokens, 160);
+    store_probe(other.store, &query);
+    struct store_hit *hit = store_find(other.store, &query);
+    assert_int_equal(store_hit_tier(hit), STORE_REMOTE);
+    store_choose_tier(hit, 0);
+    assert_int_equal(store_hit_tier(hit), STORE_REMOTE);
+    assert_int_equal(store_hit_tokens(hit), 160);
+    store_choose_tier(hit, 1000); /* 1 us a token: 10 of them cost less than a request over a network */
+    assert_int_equal(store_hit_tier(hit), STORE_DISK);
+    assert_int_equal(store_hit_tokens(hit), 150);
+    store_choose_tier(hit, 1e9);
+    assert_int_equal(store_hit_tier(hit), STORE_REMOTE);
+    store_hit_close(hit);
+    tokens_release(&tokens);
+    rig_release(&one);
+    rig_release(&other);
+}
+
+/* The index forgets what is beyond its quota; the server keeps it for others. */
+static void the_quota_bounds_what_is_remembered(void **state)
+{
+    struct rig one, other;
+    struct tokens tokens = some_tokens(41, 160);
+    (void)state;
+    begin(&one);
+    one.params.tiers[STORE_REMOTE].quota = 3000;
+    rig_start(&one);
+    started(&other);
+    keep(&one, &tokens, 160);
+    int64_t until = soon();
+    while (status_of(&one).bytes > 3000 && clock_now(clock_monotonic()) < until) sched_yield();
+    assert_true(status_of(&one).bytes <= 3000 && status_of(&one).entries < 10);
+    assert_int_equal(n_keys(), 10);
+    assert_int_equal(finds(&other, &tokens, 160), 160);
+    tokens_release(&tokens);
+    rig_release(&one);
+    rig_release(&other);
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup(f, reset)
+    const struct CMUnitTest tests[] = {
+        TEST(what_one_computed_another_finds),
+        TEST(turns_that_end_within_blocks_leave_no_holes),
+        TEST(what_is_there_is_not_sent_again),
+        TEST(a_tier_that_has_it_all_is_asked_alone),
+        TEST(users_salts_and_strides_share_nothing),
+        TEST(a_hole_shortens_the_prefix_until_it_is_filled),
+        TEST(what_is_lost_on_the_way_costs_itself_alone),
+        TEST(a_server_that_stalls_costs_one_time_out),
+        TEST(a_server_that_stalls_in_a_fetch_costs_its_rest),
+        TEST(a_server_that_was_killed_comes_back_empty),
+        TEST(without_a_server_a_store_starts_and_finds_it_later),
+        TEST(a_full_server_is_left_alone_for_a_while),
+        TEST(a_slow_server_holds_up_no_save),
+        TEST(the_cheaper_of_two_tiers_is_fetched_from),
+        TEST(the_quota_bounds_what_is_remembered),
+    };
+    return cmocka_run_group_tests(tests, start_server, stop_server);
+}
