@@ -38,7 +38,7 @@
     KEY("cache.tiers." #name "." key, type, CACHE(tiers[STORE_##ID].server.field), __VA_ARGS__),
 #define SERVER_TIER(ID, name, quota, meaning)                                                                          \
     SERVER_KEY(ID, name, "url", CONFIG_TEXT, url, "null",                                                              \
-               "A Redis or Valkey server that several hearths store blocks of KV rows on and find each other's: "      \
+               "A Redis or Valkey server where several hearths store what they computed and find each other's: "       \
                "redis://HOST[:PORT][/DATABASE] or unix:PATH. null: none.",                                             \
                OR_NULL)                                                                                                \
     MEMORY_TIER(ID, name, quota, meaning)                                                                              \

@@ -42,6 +42,16 @@ struct backend_probed {
     uint64_t size;
 };
 
+/* A state can be at any position, and a server has to be asked for it by its name. So beside the states of a block it
+ * has hints, which say at which positions, from the block's beginning, states were put there. What they say is true or
+ * not: only what is found there counts. */
+#define BACKEND_HINTS 64 /* most of a block */
+
+struct backend_hints {
+    size_t n;
+    uint32_t offsets[BACKEND_HINTS]; /* any numbers */
+};
+
 struct backend {
     /* Opens the memory, folder or server, and creates it if need be; again after it was lost. HEARTH_BUSY, with a
      * message: another process owns it, and it can be read: until a later open() returns 0, only get(), has(),
@@ -69,6 +79,12 @@ struct backend {
      * nobody else does. */
     int (*probe)(struct backend *backend, const struct slab_name *names, size_t n, struct backend_probed *probed,
                  int64_t deadline, hearth_error *error);
+
+    /* The hints of the blocks that follow the n prefixes with these keys; and adds one, if it is not there. As probe().
+     */
+    int (*read_hints)(struct backend *backend, const struct slab_key *before, size_t n, struct backend_hints *hints,
+                      int64_t deadline, hearth_error *error);
+    int (*add_hint)(struct backend *backend, const struct slab_key *before, uint32_t offset, hearth_error *error);
 
     /* Stores the name of a model that has slabs, for listings. Failures are ignored. NULL: the backend has no listings.
      */

@@ -240,13 +240,15 @@ int32_t store_block_start(struct store *store, const struct store_query *query, 
 {
     struct tier *tier = shared_tier(store);
     int32_t stride = store->params.stride, start = from - from % stride;
-    if (tier == NULL || start == from || query->n - start < stride) return from;
+    bool whole = query->n - start >= stride, tail = query->user->codec.has_state && query->n % stride > 0;
+    if (tier == NULL || start == from || (!whole && !tail)) return from;
+    int32_t end = whole ? start + stride : query->n;
     struct match match;
-    struct index_lookup lookup = {.identity = identity_of(query), .tokens = query->tokens, .n = start + stride};
+    struct index_lookup lookup = {.identity = identity_of(query), .tokens = query->tokens, .n = end};
     index_find(tier->index, &lookup, &match);
     int32_t uploaded = match.n_rows;
     index_release(tier->index, &match);
-    return uploaded == start + stride ? from : start;
+    return uploaded == end ? from : start;
 }
 
 int32_t store_covered(struct store *store, const struct store_query *query)

@@ -1,7 +1,8 @@
 /* Probes: what a server that others put slabs into as well (backend.h) has of some tokens. Its index knows what this
- * process has put there or found there, so before a lookup the server is asked for all blocks of the prompt in one
- * batch: blocks that it has are indexed, and blocks that it has evicted leave the index. Runs on threads that prepare
- * requests and, for what is about to be uploaded, on the tier's saver; never on an engine's thread. */
+ * process has put there or found there, so before a lookup the server is asked: for all blocks of the prompt in one
+ * batch, then, where a model needs states, for hints at these, and for the longest that are named. What it has is
+ * indexed, and what it has evicted leaves the index. Runs on threads that prepare requests or encode media and, for
+ * what is about to be uploaded, on the tier's saver; never on an engine's thread. */
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -9,6 +10,11 @@
 #include "store/store_parts.h"
 
 #include <stdlib.h>
+
+/* States that are asked for, the longest first. */
+enum { MOST_CANDIDATES = 16 };
+
+/* ---- The index ---- */
 
 void tier_adopt(struct tier *tier, const struct slab_head *head, uint64_t size)
 {
@@ -22,83 +28,224 @@ void tier_adopt(struct tier *tier, const struct slab_head *head, uint64_t size)
     store_unlock(store);
 }
 
+static void note_probed(struct tier *tier, const struct slab_head *head, const struct backend_probed *probed)
+{
+    if (probed->there) {
+        tier_adopt(tier, head, probed->size);
+        return;
+    }
+    struct victim *victim = index_drop_named(tier->index, &head->key, head->kind);
+    if (victim != NULL) index_deleted(tier->index, victim);
+}
+
+/* ---- Asking ---- */
+
+static int64_t answer_until(const struct tier *tier)
+{
+    return clock_now(clock_monotonic()) + tier->store->params.tiers[tier->id].probe_timeout_ns;
+}
+
+static int count_probe(struct tier *tier, int result, const hearth_error *error)
+{
+    metric_add(&tier->store->stats.probes, 1);
+    metric_add(&tier->store->stats.probes_failed, result != 0);
+    if (result != 0) tier_lose(tier, error->message);
+    return result;
+}
+
+int tier_ask(struct tier *tier, const struct slab_name *names, size_t n, struct backend_probed *probed)
+{
+    hearth_error error = {0};
+    int result = tier->backend->probe(tier->backend, names, n, probed, answer_until(tier), &error);
+    return count_probe(tier, result, &error);
+}
+
+/* ---- Blocks ---- */
+
+struct slab_key key_before_block(const struct block_range *range, int32_t block)
+{
+    return block > 0 ? range->keys[block - 1] : slab_key_of(range->identity, range->tokens, 0);
+}
+
 /* The tokens stay the caller's. */
+static struct slab_head head_of_slab(const struct block_range *range, enum slab_kind kind, int32_t start, int32_t end)
+{
+    struct slab_head head = {.kind = kind,
+                             .reason = SLAB_COLD,
+                             .identity = *range->identity,
+                             .start = start,
+                             .end = end,
+                             .used_ms = clock_unix_ms()};
+    head.tokens.v = (int32_t *)(uintptr_t)(range->tokens + start);
+    head.tokens.len = (size_t)(end - start);
+    return head;
+}
+
 static struct slab_head head_of_block(const struct tier *tier, const struct block_range *range, int32_t block)
 {
     int32_t stride = tier->store->params.stride;
-    struct slab_head head = {.kind = SLAB_ROWS,
-                             .reason = SLAB_COLD,
-                             .identity = *range->identity,
-                             .key = range->keys[block],
-                             .start = block * stride,
-                             .end = (block + 1) * stride,
-                             .used_ms = clock_unix_ms()};
-    head.tokens.v = (int32_t *)(uintptr_t)(range->tokens + head.start);
-    head.tokens.len = (size_t)stride;
+    struct slab_head head = head_of_slab(range, SLAB_ROWS, block * stride, (block + 1) * stride);
+    head.key = range->keys[block];
     if (block > 0) head.parent = range->keys[block - 1];
     return head;
 }
 
-static void note_block(struct tier *tier, const struct block_range *range, int32_t block,
-                       const struct backend_probed *probed)
-{
-    if (probed->there) {
-        struct slab_head head = head_of_block(tier, range, block);
-        tier_adopt(tier, &head, probed->size);
-        return;
-    }
-    struct victim *victim = index_drop_named(tier->index, &range->keys[block], SLAB_ROWS);
-    if (victim != NULL) index_deleted(tier->index, victim);
-}
-
 int tier_probe(struct tier *tier, const struct block_range *range, struct backend_probed *probed)
 {
-    struct store *store = tier->store;
     size_t n = (size_t)(range->last - range->first);
-    hearth_error error = {0};
     struct slab_name *names = mem_alloc((n + 1) * sizeof *names);
     for (size_t i = 0; i < n; i++) names[i] = (struct slab_name){range->keys[(size_t)range->first + i], SLAB_ROWS};
-    int64_t deadline = clock_now(clock_monotonic()) + store->params.tiers[tier->id].probe_timeout_ns;
-    int result = tier->backend->probe(tier->backend, names, n, probed, deadline, &error);
+    int result = n == 0 ? 0 : tier_ask(tier, names, n, probed);
     free(names);
-    metric_add(&store->stats.probes, 1);
-    metric_add(&store->stats.probes_failed, result != 0);
-    if (result != 0) tier_lose(tier, error.message);
-    for (size_t i = 0; result == 0 && i < n; i++) note_block(tier, range, range->first + (int32_t)i, &probed[i]);
+    for (size_t i = 0; result == 0 && i < n; i++) {
+        struct slab_head head = head_of_block(tier, range, range->first + (int32_t)i);
+        note_probed(tier, &head, &probed[i]);
+    }
     return result;
 }
 
+/* ---- States ---- */
+
+/* A prefix at whose end there may be a state. */
+struct candidate {
+    int32_t end;
+    struct slab_key key;
+};
+
+struct candidates {
+    struct candidate v[MOST_CANDIDATES];
+    size_t n;
+};
+
+static int by_offset_down(const void *a, const void *b)
+{
+    uint32_t one = *(const uint32_t *)a, other = *(const uint32_t *)b;
+    return (one < other) - (one > other);
+}
+
+/* Adds the positions of a block that are named, the longest first. */
+static void add_candidates(const struct block_range *range, struct backend_hints *hints, int32_t at, int32_t n,
+                           int32_t stride, struct candidates *found)
+{
+    qsort(hints->offsets, hints->n, sizeof *hints->offsets, by_offset_down);
+    for (size_t i = 0; i < hints->n && found->n < MOST_CANDIDATES; i++) {
+        uint32_t offset = hints->offsets[i];
+        bool again = i > 0 && hints->offsets[i - 1] == offset;
+        if (offset == 0 || offset > (uint32_t)stride || again || (int32_t)offset > n - at) continue;
+        int32_t end = at + (int32_t)offset;
+        found->v[found->n++] = (struct candidate){end, slab_key_of(range->identity, range->tokens, (size_t)end)};
+    }
+}
+
+/* Of the blocks [0, reach] of n tokens. */
+static int find_candidates(struct tier *tier, const struct block_range *range, int32_t reach, int32_t n,
+                           struct candidates *found)
+{
+    int32_t stride = tier->store->params.stride, blocks = (n + stride - 1) / stride;
+    if (blocks > reach + 1) blocks = reach + 1;
+    hearth_error error = {0};
+    struct backend_hints *hints = mem_alloc((size_t)(blocks + 1) * sizeof *hints);
+    struct slab_key *before = mem_alloc((size_t)(blocks + 1) * sizeof *before);
+    for (int32_t i = 0; i < blocks; i++) before[i] = key_before_block(range, i);
+    int result = tier->backend->read_hints(tier->backend, before, (size_t)blocks, hints, answer_until(tier), &error);
+    if (count_probe(tier, result, &error) == 0)
+        for (int32_t i = blocks; i-- > 0;) add_candidates(range, &hints[i], i * stride, n, stride, found);
+    free(before);
+    free(hints);
+    return result;
+}
+
+/* The rows between the last block before the state and the state. */
+static struct slab_head head_of_tail(const struct tier *tier, const struct block_range *range,
+                                     const struct candidate *candidate)
+{
+    int32_t stride = tier->store->params.stride, block = (candidate->end - 1) / stride;
+    struct slab_head head = head_of_slab(range, SLAB_ROWS, block * stride, candidate->end);
+    head.key = candidate->key;
+    if (block > 0) head.parent = range->keys[block - 1];
+    return head;
+}
+
+static struct slab_head head_of_state(const struct block_range *range, const struct candidate *candidate, bool rows)
+{
+    struct slab_head head = head_of_slab(range, SLAB_STATE, rows ? candidate->end : 0, candidate->end);
+    head.key = candidate->key;
+    if (rows) head.parent = candidate->key;
+    return head;
+}
+
+/* Asks for the candidates' states and, of a model with rows, for the rows that lead to them. */
+static void probe_candidates(struct tier *tier, const struct block_range *range, const struct candidates *found,
+                             bool rows)
+{
+    struct slab_name names[2 * MOST_CANDIDATES];
+    struct backend_probed probed[2 * MOST_CANDIDATES];
+    size_t each = rows ? 2 : 1;
+    for (size_t i = 0; i < found->n; i++) {
+        names[each * i] = (struct slab_name){found->v[i].key, SLAB_STATE};
+        if (rows) names[each * i + 1] = (struct slab_name){found->v[i].key, SLAB_ROWS};
+    }
+    if (found->n == 0 || tier_ask(tier, names, each * found->n, probed) != 0) return;
+    for (size_t i = 0; i < found->n; i++) {
+        struct slab_head state = head_of_state(range, &found->v[i], rows);
+        struct slab_head tail = head_of_tail(tier, range, &found->v[i]);
+        if (rows) note_probed(tier, &tail, &probed[each * i + 1]);
+        note_probed(tier, &state, &probed[each * i]);
+    }
+}
+
+/* ---- A lookup ---- */
+
 /* How much of the query the other tiers have. */
-static int32_t held_elsewhere(struct store *store, const struct block_range *range, int32_t n)
+static int32_t held_elsewhere(struct store *store, const struct block_range *range, int32_t n, bool states)
 {
     int32_t most = 0;
-    const struct index_lookup lookup = {.identity = range->identity, .tokens = range->tokens, .n = n};
+    const struct index_lookup lookup = {.identity = range->identity, .tokens = range->tokens, .n = n, .states = states};
     for (enum store_tier i = 0; i < STORE_TIERS; i++) {
         struct tier *tier = &store->tiers[i];
         struct match match;
         if (tier->index == NULL || tier_is_shared(tier) || !tier_serves(tier)) continue;
         index_find(tier->index, &lookup, &match);
-        if (match.n_rows > most) most = match.n_rows;
+        int32_t held = states ? match.n_state : match.n_rows;
+        if (held > most) most = held;
         index_release(tier->index, &match);
     }
     return most;
+}
+
+/* Less than a block is not worth a question; but a state may be all that there is. */
+static bool pays(int32_t n, int32_t held, int32_t stride, bool states)
+{
+    return states ? held == 0 || n - held >= stride : n / stride > held / stride;
+}
+
+static void probe_all(struct tier *tier, struct block_range *range, int32_t n, const struct store_codec *codec)
+{
+    struct backend_probed *probed = mem_alloc((size_t)(range->last + 1) * sizeof *probed);
+    struct candidates found = {.n = 0};
+    int32_t reach = range->last;
+    int result = codec->rows ? tier_probe(tier, range, probed) : 0;
+    if (codec->rows)
+        for (reach = 0; reach < range->last && probed[reach].there;) reach++;
+    free(probed);
+    if (result != 0 || (codec->rows && !codec->has_state)) return;
+    if (find_candidates(tier, range, reach, n, &found) == 0) probe_candidates(tier, range, &found, codec->rows);
 }
 
 void store_probe(struct store *store, const struct store_query *query)
 {
     struct tier *tier = shared_tier(store);
     const struct store_codec *codec = &query->user->codec;
-    if (tier == NULL || !codec->rows || codec->has_state) return;
     int32_t stride = store->params.stride;
+    bool states = codec->has_state || !codec->rows;
+    if (tier == NULL || query->n <= 0) return;
     struct block_range range = {.identity = query->identity != NULL ? query->identity : &query->user->identity,
                                 .tokens = query->tokens,
                                 .last = query->n / stride};
-    if (held_elsewhere(store, &range, query->n) / stride >= range.last) return;
+    if (!pays(query->n, held_elsewhere(store, &range, query->n, states), stride, states)) return;
     struct slab_key *keys = mem_alloc((size_t)(range.last + 1) * sizeof *keys);
-    struct backend_probed *probed = mem_alloc((size_t)(range.last + 1) * sizeof *probed);
     slab_keys_at_strides(range.identity, range.tokens, (size_t)query->n, (size_t)stride, keys);
     range.keys = keys;
-    tier_probe(tier, &range, probed);
+    probe_all(tier, &range, query->n, codec);
     free(keys);
-    free(probed);
 }

@@ -8,6 +8,7 @@
 #include "store/remote_backend.h"
 
 #include "base/error.h"
+#include "base/little.h"
 #include "base/memory.h"
 #include "store/redis.h"
 #include "store/sealed_slab.h"
@@ -77,12 +78,17 @@ static void add_delete(struct redis_batch *batch, const struct buf *key)
     redis_add(batch, (const struct redis_argument[]){WORD("DEL"), bytes_of(key)}, 2);
 }
 
+static void add_expire(const struct remote *remote, struct redis_batch *batch, const struct buf *key)
+{
+    if (remote->ttl[0] != '\0')
+        redis_add(batch, (const struct redis_argument[]){WORD("EXPIRE"), bytes_of(key), WORD(remote->ttl)}, 3);
+}
+
 /* A read, and with it a longer life. */
 static void add_get(const struct remote *remote, struct redis_batch *batch, const struct buf *key)
 {
     redis_add(batch, (const struct redis_argument[]){WORD("GET"), bytes_of(key)}, 2);
-    if (remote->ttl[0] != '\0')
-        redis_add(batch, (const struct redis_argument[]){WORD("EXPIRE"), bytes_of(key), WORD(remote->ttl)}, 3);
+    add_expire(remote, batch, key);
 }
 
 static void add_set(const struct remote *remote, struct redis_batch *batch, const struct buf *key,
@@ -199,10 +205,12 @@ static int read_rest(struct reading *r, hearth_error *error)
     return result;
 }
 
-/* Whole blocks alone are canonical: what two processes store under one key is then the same. */
-static bool is_block(const struct slab_head *head, int32_t stride)
+/* Whether its bytes depend on its key alone, so that what two processes store under one key is the same: rows begin
+ * with a block and end with it, or where a state is; a state without rows has all of its tokens. */
+static bool is_canonical(const struct slab_head *head, int32_t stride)
 {
-    return head->kind == SLAB_ROWS && head->start % stride == 0 && head->end - head->start == stride;
+    if (head->kind == SLAB_STATE) return head->start == head->end || head->start == 0;
+    return head->start % stride == 0 && head->end - head->start <= stride;
 }
 
 static int decode(struct reading *r, const struct slab_name *name, struct slab *slab, hearth_error *error)
@@ -216,7 +224,7 @@ static int decode(struct reading *r, const struct slab_name *name, struct slab *
     const uint8_t *payload = r->slab + front;
     result = slab_check(&slab->head, r->slab, front, payload, payload + slab->head.payload_size, error);
     bool same = slab->head.kind == name->kind && slab_key_equal(&slab->head.key, &name->key);
-    if (result == 0 && !(same && is_block(&slab->head, r->remote->stride)))
+    if (result == 0 && !(same && is_canonical(&slab->head, r->remote->stride)))
         result = fail_damaged(error, "another slab");
     if (result != 0) {
         slab_head_release(&slab->head);
@@ -377,6 +385,73 @@ static int remote_probe(struct backend *backend, const struct slab_name *names, 
     return result;
 }
 
+/* ---- Hints: numbers of 4 bytes, one after the other ---- */
+
+enum { HINT_BYTES = 4 };
+
+static void hints_key(const struct remote *remote, const struct slab_key *before, struct buf *key)
+{
+    struct sealed_name name = sealed_hints_name(&remote->keys, before, remote->stride);
+    first_key(remote, &name, key);
+}
+
+static void take_hints(const struct redis_reply *reply, struct backend_hints *hints)
+{
+    hints->n = reply->kind != REDIS_BYTES ? 0 : reply->size / HINT_BYTES;
+    if (hints->n > BACKEND_HINTS) hints->n = BACKEND_HINTS;
+    for (size_t i = 0; i < hints->n; i++)
+        hints->offsets[i] = (uint32_t)little_get((const uint8_t *)reply->bytes + i * HINT_BYTES, HINT_BYTES);
+}
+
+static int remote_read_hints(struct backend *backend, const struct slab_key *before, size_t n,
+                             struct backend_hints *hints, int64_t deadline, hearth_error *error)
+{
+    struct remote *remote = remote_of(backend);
+    struct redis_batch batch = {0};
+    struct buf key = {0};
+    char last[8];
+    snprintf(last, sizeof last, "%d", BACKEND_HINTS * HINT_BYTES - 1);
+    for (size_t i = 0; i < n; i++) {
+        hints_key(remote, &before[i], &key);
+        redis_add(&batch, (const struct redis_argument[]){WORD("GETRANGE"), bytes_of(&key), WORD("0"), WORD(last)}, 4);
+        add_expire(remote, &batch, &key);
+    }
+    int result = run(remote, &batch, deadline, error);
+    size_t replies = n > 0 ? batch.n_commands / n : 0;
+    for (size_t i = 0; result == 0 && i < n; i++) take_hints(&batch.replies[i * replies], &hints[i]);
+    redis_batch_release(&batch);
+    buf_release(&key);
+    return result;
+}
+
+static bool is_hinted(const struct backend_hints *hints, uint32_t offset)
+{
+    size_t i = 0;
+    while (i < hints->n && hints->offsets[i] != offset) i++;
+    return i < hints->n;
+}
+
+/* A list that is full begins anew: what it named may long be evicted. */
+static int remote_add_hint(struct backend *backend, const struct slab_key *before, uint32_t offset, hearth_error *error)
+{
+    struct remote *remote = remote_of(backend);
+    struct backend_hints hints;
+    struct redis_batch batch = {0};
+    struct buf key = {0};
+    uint8_t bytes[HINT_BYTES];
+    int result = remote_read_hints(backend, before, 1, &hints, CLOCK_NEVER, error);
+    if (result != 0 || is_hinted(&hints, offset)) return result;
+    little_put(bytes, offset, sizeof bytes);
+    hints_key(remote, before, &key);
+    const char *command = hints.n < BACKEND_HINTS ? "APPEND" : "SET";
+    redis_add(&batch, (const struct redis_argument[]){WORD(command), bytes_of(&key), {bytes, sizeof bytes}}, 3);
+    add_expire(remote, &batch, &key);
+    result = run(remote, &batch, CLOCK_NEVER, error);
+    redis_batch_release(&batch);
+    buf_release(&key);
+    return result;
+}
+
 static int remote_has(struct backend *backend, const struct slab_name *names, size_t n, bool *there,
                       hearth_error *error)
 {
@@ -474,6 +549,8 @@ struct backend *remote_backend_open(const struct remote_params *params)
                                        .quarantine = remote_quarantine,
                                        .has = remote_has,
                                        .probe = remote_probe,
+                                       .read_hints = remote_read_hints,
+                                       .add_hint = remote_add_hint,
                                        .note_use = remote_note_use,
                                        .scan = remote_scan,
                                        .close = remote_close};

@@ -7,6 +7,9 @@
 
 enum { VERSION = 1, ENCRYPTED = 1 };
 
+/* Beside the kinds of slabs. */
+enum { HINTS = 3 };
+
 static const char MAGIC[4] = {'H', 'K', 'V', 'R'};
 
 /* Offsets in the head. What comes before the MAC is authenticated by it. */
@@ -38,14 +41,25 @@ void sealed_keys_init(struct sealed_keys *keys, const void *secret, size_t size,
     keys->encrypts = encrypts;
 }
 
-struct sealed_name sealed_name_of(const struct sealed_keys *keys, const struct slab_name *name, int32_t stride)
+static struct sealed_name make_name(const struct sealed_keys *keys, uint8_t kind, const struct slab_key *key,
+                                    int32_t stride)
 {
     struct sealed_name sealed;
-    uint8_t bytes[1 + 4 + SHA256_BYTES] = {(uint8_t)name->kind};
+    uint8_t bytes[1 + 4 + SHA256_BYTES] = {kind};
     little_put(bytes + 1, (uint32_t)stride, 4);
-    memcpy(bytes + 5, name->key.v, SHA256_BYTES);
+    memcpy(bytes + 5, key->v, SHA256_BYTES);
     hmac_of(keys->name, sizeof keys->name, bytes, sizeof bytes, sealed.v);
     return sealed;
+}
+
+struct sealed_name sealed_name_of(const struct sealed_keys *keys, const struct slab_name *name, int32_t stride)
+{
+    return make_name(keys, (uint8_t)name->kind, &name->key, stride);
+}
+
+struct sealed_name sealed_hints_name(const struct sealed_keys *keys, const struct slab_key *before, int32_t stride)
+{
+    return make_name(keys, HINTS, before, stride);
 }
 
 /* ---- Parts ---- */

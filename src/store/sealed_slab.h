@@ -30,6 +30,9 @@ struct sealed_name {
 
 struct sealed_name sealed_name_of(const struct sealed_keys *keys, const struct slab_name *name, int32_t stride);
 
+/* The name of the hints (backend.h) at states in the block that follows the prefix with that key. */
+struct sealed_name sealed_hints_name(const struct sealed_keys *keys, const struct slab_key *before, int32_t stride);
+
 struct sealed_head {
     uint64_t size; /* of the slab */
     uint32_t n_parts;

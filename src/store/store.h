@@ -135,8 +135,8 @@ bool store_parent_is_coming(struct store *store, const struct store_query *query
 struct store_hit *store_find(struct store *store, const struct store_query *query);
 
 /* Asks the tier on a server what it has of the query, where the other tiers lack a block of it: store_find() finds that
- * afterwards. Waits for the answer, for the server's time-out at most; a server that did not answer is not asked until
- * it does again. Not for threads that requests wait for. */
+ * afterwards. Waits for the answers, up to three, for the server's time-out each; a server that did not answer is not
+ * asked until it does again. Not for the threads of engines and HTTP. */
 void store_probe(struct store *store, const struct store_query *query);
 
 /* Looks up these tokens (the same, or more of them) again, to find what was saved meanwhile. Cheap if nothing was. Not
@@ -241,7 +241,8 @@ void store_wait_for_uploads(struct store *store, int64_t deadline);
 int32_t store_covered(struct store *store, const struct store_query *query);
 
 /* From where on the rows of the query should be saved that lie behind `from`: a server gets whole blocks alone, so
- * where it lacks the block in whose middle `from` is, and the query has all of it, from its beginning. As cheap. */
+ * where it lacks the block in whose middle `from` is, and the query has all of it or ends with a state, from its
+ * beginning. As cheap. */
 int32_t store_block_start(struct store *store, const struct store_query *query, int32_t from);
 
 /* Whether the recurrent/SWA state after exactly query->n tokens is stored, with its rows. As cheap. */

@@ -235,12 +235,18 @@ struct block_range {
     int32_t first, last;
 };
 
-/* Asks a shared tier which of the blocks it has: fills in `probed`, indexes those that it has and drops the others from
- * the index. Does not wait longer than the server's time-out. 0, or the backend's error; then the tier may be lost. */
+/* Asks a shared tier which of the slabs it has. Does not wait longer than the server's time-out. 0, or the backend's
+ * error; then the tier is lost. */
+int tier_ask(struct tier *tier, const struct slab_name *names, size_t n, struct backend_probed *probed);
+
+/* The same of blocks: fills in `probed`, indexes those that it has and drops the others from the index. */
 int tier_probe(struct tier *tier, const struct block_range *range, struct backend_probed *probed);
 
 /* Indexes a slab that the server has. */
 void tier_adopt(struct tier *tier, const struct slab_head *head, uint64_t size);
+
+/* The key of the prefix before the block: of no tokens before the first. `keys`: of the prefixes at strides. */
+struct slab_key key_before_block(const struct block_range *range, int32_t block);
 
 void *supervisor_main(void *tier);
 void *saver_main(void *tier);

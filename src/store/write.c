@@ -252,62 +252,108 @@ static void note_upload(struct tier *tier, bool done)
         tier->upload_back_off = 2 * after < UPLOAD_BACK_OFF_MOST_NS ? 2 * after : UPLOAD_BACK_OFF_MOST_NS;
 }
 
-static enum outcome upload_block(struct writing *writing, int32_t block)
+/* Cuts the slab with that head out of the job and puts it, whether or not it is there. */
+static enum outcome upload_slab(struct writing *writing, struct slab_head *head)
 {
     struct tier *tier = writing->tier;
-    int32_t stride = writing->store->params.stride;
     hearth_error error = {0};
-    struct slab_head head = head_of(writing, block * stride, (block + 1) * stride);
+    if (!cut_payload(writing, head)) return FAILED;
+    tier_begin_call(tier, &tier->saver.worker, writing->store->params.save_timeout_ns);
+    int result = tier->backend->put(tier->backend, head, &writing->payload, &error);
+    tier_end_call(tier, &tier->saver.worker);
+    report_result(writing, result, &error);
+    note_upload(tier, result == 0);
+    if (result != 0) return FAILED;
+    tier_adopt(tier, head, slab_size(head));
+    metric_add(&writing->store->stats.uploaded_bytes, (int64_t)slab_size(head));
+    return STORED;
+}
+
+/* Rows that begin with a block. */
+static enum outcome upload_from_block(struct writing *writing, int32_t block, int32_t end)
+{
+    struct slab_head head = head_of(writing, block * writing->store->params.stride, end);
     if (block > 0) head.parent = writing->keys[block - 1];
-    bool cut = cut_payload(writing, &head);
-    if (cut) {
-        tier_begin_call(tier, &tier->saver.worker, writing->store->params.save_timeout_ns);
-        int result = tier->backend->put(tier->backend, &head, &writing->payload, &error);
-        tier_end_call(tier, &tier->saver.worker);
-        report_result(writing, result, &error);
-        note_upload(tier, result == 0);
-        if (result == 0) tier_adopt(tier, &head, slab_size(&head));
-        if (result == 0) metric_add(&writing->store->stats.uploaded_bytes, (int64_t)slab_size(&head));
-        cut = result == 0;
-    }
+    enum outcome outcome = upload_slab(writing, &head);
     slab_head_release(&head);
-    return cut ? STORED : FAILED;
+    return outcome;
 }
 
 /* Puts the blocks [first, last) that the server lacks. A block whose predecessor it lacks as well would not be found:
  * the save has come too late. `probed` begins with the block before `first`, if there is one. */
-static enum outcome upload_missing(struct writing *writing, const struct block_range *range,
-                                   struct backend_probed *probed, int32_t first)
+static enum outcome upload_blocks(struct writing *writing, const struct block_range *range,
+                                  struct backend_probed *probed, int32_t first)
 {
     enum outcome outcome = STORED;
+    int32_t stride = writing->store->params.stride;
     for (int32_t block = first; outcome == STORED && block < range->last; block++) {
         struct backend_probed *is = &probed[block - range->first];
         if (is->there) continue;
-        outcome = block > 0 && !is[-1].there ? FAILED : upload_block(writing, block);
+        outcome = block > 0 && !is[-1].there ? FAILED : upload_from_block(writing, block, (block + 1) * stride);
         is->there = outcome == STORED;
     }
     return outcome;
 }
 
-/* The whole blocks of the job. */
-static enum outcome upload(struct writing *writing)
+/* The rows after the last whole block, up to a state. */
+static enum outcome upload_tail(struct writing *writing)
+{
+    const struct save_job *job = writing->job;
+    const struct slab_name name = {key_at(writing, job->to), SLAB_ROWS};
+    struct backend_probed probed;
+    if (tier_ask(writing->tier, &name, 1, &probed) != 0) return FAILED;
+    return probed.there ? STORED : upload_from_block(writing, job->to / writing->store->params.stride, job->to);
+}
+
+static enum outcome upload_rows(struct writing *writing, struct block_range *range)
 {
     const struct save_job *job = writing->job;
     int32_t stride = writing->store->params.stride, first = (job->from + stride - 1) / stride;
-    struct block_range range = {.identity = &job->identity,
-                                .tokens = job->tokens.v,
-                                .first = first > 0 ? first - 1 : 0,
-                                .last = job->to / stride};
-    if (job->kind != SLAB_ROWS || first >= range.last) return STORED;
+    bool tail = job->codec.has_state && job->to % stride > 0 && first <= range->last;
+    if (first >= range->last && !tail) return STORED;
+    range->first = first > 0 ? first - 1 : 0;
+    struct backend_probed *probed = mem_alloc((size_t)(range->last - range->first + 1) * sizeof *probed);
+    enum outcome outcome = FAILED;
+    if (tier_probe(writing->tier, range, probed) == 0) outcome = upload_blocks(writing, range, probed, first);
+    bool leads = range->last == 0 || probed[range->last - 1 - range->first].there;
+    free(probed);
+    if (outcome == STORED && tail) outcome = leads ? upload_tail(writing) : FAILED;
+    return outcome;
+}
+
+/* A state with all of its tokens, or one whose rows the server has; and the hint at it. */
+static enum outcome upload_state(struct writing *writing, const struct block_range *range)
+{
+    const struct save_job *job = writing->job;
+    struct tier *tier = writing->tier;
+    int32_t stride = writing->store->params.stride, block = (job->to - 1) / stride;
+    struct slab_key before = key_before_block(range, block);
+    struct slab_head head = head_of(writing, job->codec.rows ? job->to : 0, job->to);
+    if (job->codec.rows) head.parent = head.key;
+    const struct slab_name names[] = {{head.key, SLAB_STATE}, {head.key, SLAB_ROWS}};
+    struct backend_probed probed[2];
+    enum outcome outcome = FAILED;
+    hearth_error error = {0};
+    bool known = tier_ask(tier, names, 2, probed) == 0, follows = !job->codec.rows || probed[1].there;
+    if (known && follows) outcome = probed[0].there ? STORED : upload_slab(writing, &head);
+    if (outcome == STORED)
+        report_result(writing,
+                      tier->backend->add_hint(tier->backend, &before, (uint32_t)(job->to - block * stride), &error),
+                      &error);
+    slab_head_release(&head);
+    return outcome;
+}
+
+static enum outcome upload(struct writing *writing)
+{
+    const struct save_job *job = writing->job;
+    int32_t stride = writing->store->params.stride;
     if (clock_now(clock_monotonic()) < writing->tier->uploads_at) return FAILED;
     writing->keys = mem_alloc((n_keys(writing) + 1) * sizeof *writing->keys);
     slab_keys_at_strides(&job->identity, job->tokens.v, job->tokens.len, (size_t)stride, writing->keys);
-    range.keys = writing->keys;
-    struct backend_probed *probed = mem_alloc((size_t)(range.last - range.first) * sizeof *probed);
-    enum outcome outcome = FAILED;
-    if (tier_probe(writing->tier, &range, probed) == 0) outcome = upload_missing(writing, &range, probed, first);
-    free(probed);
-    return outcome;
+    struct block_range range = {
+        .identity = &job->identity, .tokens = job->tokens.v, .keys = writing->keys, .last = job->to / stride};
+    return job->kind == SLAB_ROWS ? upload_rows(writing, &range) : upload_state(writing, &range);
 }
 
 static void upload_job(struct writing *writing)

@@ -267,18 +267,25 @@ static void another_slab_under_the_name_is_noticed(void **state)
     TELL("FLUSHALL");
 }
 
-static void slabs_that_are_no_whole_blocks_are_refused(void **state)
+/* Rows that begin or end elsewhere than blocks and states do, and states of a part of their tokens. */
+static void slabs_that_depend_on_a_save_are_refused(void **state)
 {
     struct backend *backend = open_default();
-    struct made odd = make_slab(1, SLAB_ROWS, STRIDE + 1, STRIDE), half = make_slab(2, SLAB_ROWS, STRIDE, STRIDE / 2);
+    struct made made[] = {make_slab(1, SLAB_ROWS, STRIDE + 1, STRIDE - 1),
+                          make_slab(2, SLAB_ROWS, STRIDE, STRIDE + 1),
+                          make_slab(3, SLAB_STATE, STRIDE, 4),
+                          make_slab(4, SLAB_ROWS, STRIDE, STRIDE - 1),
+                          make_slab(5, SLAB_STATE, STRIDE, 0),
+                          make_slab(6, SLAB_STATE, 0, 5)};
     (void)state;
-    put_well(backend, &odd);
-    put_well(backend, &half);
-    struct slab slab;
-    struct slab_name names[] = {name_of(&odd), name_of(&half)};
-    for (size_t i = 0; i < 2; i++) assert_int_equal(backend->get(backend, &names[i], &slab, NULL), HEARTH_INVALID);
-    release(&odd);
-    release(&half);
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++) {
+        struct slab slab = {0};
+        struct slab_name name = name_of(&made[i]);
+        put_well(backend, &made[i]);
+        assert_int_equal(backend->get(backend, &name, &slab, NULL), i < 3 ? HEARTH_INVALID : 0);
+        slab_release(&slab);
+        release(&made[i]);
+    }
     backend->close(backend);
     TELL("FLUSHALL");
 }
@@ -372,8 +379,8 @@ static void a_user_needs_the_documented_rights(void **state)
     assert_non_null(file);
     fputs("secret\n", file);
     fclose(file);
-    TELL("ACL", "SETUSER", "hearth", "on", ">secret", "~test:*", "+get", "+getrange", "+set", "+del", "+expire", "+ping",
-         "+select");
+    TELL("ACL", "SETUSER", "hearth", "on", ">secret", "~test:*", "+get", "+getrange", "+set", "+del", "+expire",
+         "+append", "+ping", "+select");
     params.user = "hearth";
     params.password_file = password;
     struct backend *backend = open_with(&params);
@@ -381,6 +388,8 @@ static void a_user_needs_the_documented_rights(void **state)
     put_well(backend, &made);
     assert_int_equal(get(backend, &made, NULL), 0);
     struct slab_name name = name_of(&made);
+    assert_int_equal(backend->add_hint(backend, &name.key, 1, NULL), 0);
+    assert_int_equal(backend->add_hint(backend, &name.key, 2, NULL), 0);
     backend->quarantine(backend, &name);
     assert_false(probe(backend, &made).there);
     TELL("ACL", "SETUSER", "hearth", "-getrange");
@@ -420,7 +429,7 @@ int main(void)
         cmocka_unit_test(an_evicted_part_costs_its_slab_and_is_stored_again),
         cmocka_unit_test(changed_bytes_are_noticed),
         cmocka_unit_test(another_slab_under_the_name_is_noticed),
-        cmocka_unit_test(slabs_that_are_no_whole_blocks_are_refused),
+        cmocka_unit_test(slabs_that_depend_on_a_save_are_refused),
         cmocka_unit_test(other_secrets_strides_and_prefixes_share_nothing),
         cmocka_unit_test(a_read_makes_all_parts_live_longer),
         cmocka_unit_test(a_full_server_refuses_and_keeps_no_parts),

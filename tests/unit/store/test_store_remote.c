@@ -71,7 +71,8 @@ static struct store_query query_of(struct rig *rig, const struct tokens *tokens,
 static void keep(struct rig *rig, const struct tokens *tokens, int32_t n)
 {
     struct store_query query = query_of(rig, tokens, n);
-    int32_t from = store_block_start(rig->store, &query, store_covered(rig->store, &query));
+    int32_t from = store_covered(rig->store, &query);
+    if (rig->user.user.codec.rows) from = store_block_start(rig->store, &query, from);
     rig_wait(rig, rig_save_from(rig, tokens->v, from, n));
     store_wait_for_uploads(rig->store, soon());
 }
@@ -126,6 +127,15 @@ static char *key_besides(const char *before)
     free(all);
     assert_non_null(found);
     return found;
+}
+
+static struct rig *started_with(struct rig *rig, struct store_codec codec)
+{
+    begin(rig);
+    fake_user_release(&rig->user);
+    fake_user_init(&rig->user, 7, codec);
+    rig_start(rig);
+    return rig;
 }
 
 /* ---- Tests ---- */
@@ -395,22 +405,24 @@ static void a_server_that_was_killed_comes_back_empty(void **state)
 
 static void without_a_server_a_store_starts_and_finds_it_later(void **state)
 {
-    struct rig rig;
-    struct tokens tokens = some_tokens(12, 100);
     (void)state;
-    redis_server_kill(&server);
-    started(&rig);
-    assert_false(status_of(&rig).on);
-    keep(&rig, &tokens, 48);
-    assert_int_equal(rig_found(&rig, tokens.v, 100), 48);
-    redis_server_restart(&server);
-    await_on(&rig, true);
-    keep(&rig, &tokens, 100);
-    /* The blocks before were saved while it was away, and a block without them would not be found. */
-    assert_int_equal(n_keys(), 0);
-    assert_int_equal(count(&store_stats(rig.store)->uploads_dropped), 1);
-    tokens_release(&tokens);
-    rig_release(&rig);
+    for (int states = 0; states < 2; states++) {
+        struct rig rig;
+        struct tokens tokens = some_tokens(12, 100);
+        redis_server_kill(&server);
+        started_with(&rig, (struct store_codec){.rows = true, .has_state = states, .appends = true});
+        assert_false(status_of(&rig).on);
+        keep(&rig, &tokens, 48);
+        assert_int_equal(rig_found(&rig, tokens.v, 100), 48);
+        redis_server_restart(&server);
+        await_on(&rig, true);
+        keep(&rig, &tokens, 100);
+        /* The blocks before were saved while it was away, and blocks and states without them would not be found. */
+        assert_int_equal(n_keys(), 0);
+        assert_int_equal(count(&store_stats(rig.store)->uploads_dropped), 1 + states);
+        tokens_release(&tokens);
+        rig_release(&rig);
+    }
 }
 
 static void a_full_server_is_left_alone_for_a_while(void **state)
@@ -438,8 +450,10 @@ static void a_slow_server_holds_up_no_save(void **state)
 {
     struct rig rig;
     (void)state;
+    remote.timeout_ns = A_MINUTE_NS; /* the server counts as slow, not as away */
     begin(&rig);
-    rig.params.backlog = 20000;
+    rig.params.tiers[STORE_REMOTE].probe_timeout_ns = A_MINUTE_NS;
+    rig.params.backlog = 10000;
     rig_start(&rig);
     await_on(&rig, true);
     redis_server_stall(&server, true);
@@ -450,8 +464,11 @@ static void a_slow_server_holds_up_no_save(void **state)
         tokens_release(&tokens);
     }
     assert_int_equal(count(&store_stats(rig.store)->saves_dropped), 0);
+    int64_t dropped = count(&store_stats(rig.store)->uploads_dropped);
+    assert_true(dropped > 0 && dropped < 8);
     redis_server_stall(&server, false);
     store_wait_for_uploads(rig.store, soon());
+    assert_int_equal(n_keys(), 6 * (8 - (size_t)dropped)); /* what was queued has arrived */
     rig_release(&rig);
 }
 
@@ -504,6 +521,162 @@ static void the_quota_bounds_what_is_remembered(void **state)
     rig_release(&other);
 }
 
+/* Users whose prefixes can only be reused where there is a state: with rows beside it, or without. */
+static const struct store_codec with_states[] = {
+    {.rows = true, .has_state = true, .appends = true}, {.rows = true, .has_state = true}, {.has_state = true}};
+
+static void states_are_found_wherever_they_are(void **state)
+{
+    static const int32_t ends[] = {5, 16, 23, 64, 71, 90};
+    (void)state;
+    for (size_t i = 0; i < sizeof with_states / sizeof *with_states; i++) {
+        struct rig one, other;
+        struct tokens tokens = some_tokens(50 + i, 200);
+        started_with(&one, with_states[i]);
+        started_with(&other, with_states[i]);
+        for (size_t k = 0; k < sizeof ends / sizeof *ends; k++) {
+            keep(&one, &tokens, ends[k]);
+            assert_int_equal(finds(&other, &tokens, 200), ends[k]);
+            assert_int_equal(finds(&other, &tokens, ends[k]), ends[k]);
+        }
+        assert_int_equal(count(&store_stats(one.store)->uploads_dropped), 0);
+        assert_int_equal(rig_restore(&other, tokens.v, 200), 90);
+        assert_int_equal(finds(&other, &tokens, 89), 71);
+        assert_int_equal(finds(&other, &tokens, 4), 0);
+        /* The other one goes on, and the first finds that. */
+        keep(&other, &tokens, 90);
+        keep(&other, &tokens, 117);
+        assert_int_equal(finds(&one, &tokens, 200), 117);
+        assert_int_equal(rig_restore(&one, tokens.v, 200), 117);
+        tokens_release(&tokens);
+        rig_release(&one);
+        rig_release(&other);
+        free(ASK("FLUSHALL"));
+    }
+}
+
+/* Other tokens in the same block: the hints name positions of both, and only what is there counts. */
+static void hints_of_another_branch_mislead_nobody(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof with_states / sizeof *with_states; i++) {
+        struct rig one, other;
+        struct tokens tokens = some_tokens(60 + i, 100), branch = some_tokens(60 + i, 100);
+        branch.v[40]++;
+        started_with(&one, with_states[i]);
+        started_with(&other, with_states[i]);
+        keep(&one, &tokens, 38);
+        keep(&one, &tokens, 45);
+        assert_int_equal(finds(&other, &branch, 100), 38);
+        assert_int_equal(rig_restore(&other, branch.v, 100), 38);
+        assert_int_equal(finds(&other, &tokens, 100), 45);
+        tokens_release(&tokens);
+        tokens_release(&branch);
+        rig_release(&one);
+        rig_release(&other);
+        free(ASK("FLUSHALL"));
+    }
+}
+
+/* As an encoding of media: a few tokens, found at their end alone. */
+static void what_is_smaller_than_a_block_is_found(void **state)
+{
+    struct rig one, other;
+    (void)state;
+    started_with(&one, with_states[2]);
+    started_with(&other, with_states[2]);
+    for (uint64_t i = 0; i < 5; i++) {
+        struct tokens tokens = some_tokens(70 + i, 8);
+        keep(&one, &tokens, 8);
+        assert_int_equal(finds(&other, &tokens, 8), 8);
+        assert_int_equal(rig_restore(&other, tokens.v, 8), 8);
+        tokens_release(&tokens);
+    }
+    assert_int_equal(n_keys(), 6); /* their hint is the same */
+    rig_release(&one);
+    rig_release(&other);
+}
+
+static void an_evicted_state_or_tail_costs_its_prefix_alone(void **state)
+{
+    (void)state;
+    for (int which = 0; which < 2; which++) {
+        struct rig one, other, third;
+        struct tokens tokens = some_tokens(80, 100);
+        started_with(&one, with_states[0]);
+        started_with(&other, with_states[0]);
+        keep(&one, &tokens, 20);
+        char *before = ASK("KEYS", "*");
+        keep(&one, &tokens, 30); /* its tail and its state: their hints are in the list that is there */
+        char *added[2] = {key_besides(before), NULL};
+        char *both = malloc(strlen(before) + strlen(added[0]) + 2);
+        sprintf(both, "%s %s", before, added[0]);
+        added[1] = key_besides(both);
+        assert_int_equal(finds(&other, &tokens, 100), 30);
+        free(ASK("DEL", added[which]));
+        assert_int_equal(finds(&other, &tokens, 100), 20);
+        assert_int_equal(rig_restore(&other, tokens.v, 100), 20);
+        started_with(&third, with_states[0]);
+        keep(&third, &tokens, 30);
+        assert_int_equal(finds(&other, &tokens, 100), 30);
+        free(both);
+        free(before);
+        free(added[0]);
+        free(added[1]);
+        tokens_release(&tokens);
+        rig_release(&one);
+        rig_release(&other);
+        rig_release(&third);
+        free(ASK("FLUSHALL"));
+    }
+}
+
+/* A block with more states than a list has room for: the latest are found. */
+static void a_list_of_hints_that_is_full_begins_anew(void **state)
+{
+    struct remote_params params = remote;
+    params.stride = 1000;
+    struct slab_key before = {{9}};
+    struct backend_hints hints;
+    (void)state;
+    struct backend *backend = remote_backend_open(&params);
+    assert_int_equal(backend->open(backend, NULL), 0);
+    for (uint32_t i = 1; i <= BACKEND_HINTS; i++) {
+        assert_int_equal(backend->add_hint(backend, &before, i, NULL), 0);
+        assert_int_equal(backend->add_hint(backend, &before, i, NULL), 0);
+    }
+    assert_int_equal(backend->read_hints(backend, &before, 1, &hints, CLOCK_NEVER, NULL), 0);
+    assert_int_equal(hints.n, BACKEND_HINTS);
+    assert_int_equal(backend->add_hint(backend, &before, 500, NULL), 0);
+    assert_int_equal(backend->read_hints(backend, &before, 1, &hints, CLOCK_NEVER, NULL), 0);
+    assert_int_equal(hints.n, 1);
+    assert_int_equal(hints.offsets[0], 500);
+    backend->close(backend);
+}
+
+/* Whatever is in the list. */
+static void hints_that_are_nonsense_are_left_out(void **state)
+{
+    struct rig one, other;
+    struct tokens tokens = some_tokens(90, 40);
+    (void)state;
+    started_with(&one, with_states[2]);
+    started_with(&other, with_states[2]);
+    keep(&one, &tokens, 8);
+    char *keys = ASK("KEYS", "*"), *save = NULL;
+    for (char *key = strtok_r(keys, "\n", &save); key != NULL; key = strtok_r(NULL, "\n", &save)) {
+        char *size = ASK("STRLEN", key);
+        if (strcmp(size, "4") == 0) free(ASK("APPEND", key, "~~~~~~~~and so on, and so forth, and more of that"));
+        free(size);
+    }
+    assert_int_equal(finds(&other, &tokens, 40), 8);
+    assert_int_equal(rig_restore(&other, tokens.v, 40), 8);
+    free(keys);
+    tokens_release(&tokens);
+    rig_release(&one);
+    rig_release(&other);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup(f, reset)
@@ -523,6 +696,12 @@ int main(void)
         TEST(a_slow_server_holds_up_no_save),
         TEST(the_cheaper_of_two_tiers_is_fetched_from),
         TEST(the_quota_bounds_what_is_remembered),
+        TEST(states_are_found_wherever_they_are),
+        TEST(hints_of_another_branch_mislead_nobody),
+        TEST(what_is_smaller_than_a_block_is_found),
+        TEST(an_evicted_state_or_tail_costs_its_prefix_alone),
+        TEST(a_list_of_hints_that_is_full_begins_anew),
+        TEST(hints_that_are_nonsense_are_left_out),
     };
     return cmocka_run_group_tests(tests, start_server, stop_server);
 }
