@@ -50,13 +50,14 @@ static const char *parse_authority(const char *text, size_t len, struct redis_ad
 
 const char *redis_address_parse(const char *text, struct redis_address *address)
 {
-    static const char scheme[] = "redis://";
+    static const char schemes[][10] = {"redis://", "rediss://"};
     *address = (struct redis_address){0};
     if (strncmp(text, "unix:", 5) == 0) return parse_socket(text + 5, address);
-    if (strncmp(text, "rediss://", 9) == 0)
-        return "asks for TLS, which this version does not speak to Redis: use a tunnel";
-    if (strncmp(text, scheme, sizeof scheme - 1) != 0) return "begins with neither redis:// nor unix:";
-    const char *host = text + sizeof scheme - 1, *slash = strchr(host, '/');
+    bool tls = strncmp(text, schemes[1], strlen(schemes[1])) == 0;
+    size_t scheme = strlen(schemes[tls]);
+    if (strncmp(text, schemes[tls], scheme) != 0) return "begins with none of redis://, rediss:// and unix:";
+    address->tls = tls;
+    const char *host = text + scheme, *slash = strchr(host, '/');
     size_t len = slash == NULL ? strlen(host) : (size_t)(slash - host);
     const char *fault = parse_authority(host, len, address);
     if (fault != NULL || slash == NULL || slash[1] == '\0') return fault;

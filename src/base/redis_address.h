@@ -13,9 +13,10 @@ struct redis_address {
     char path[REDIS_PATH_BYTES];        /* of the socket */
     uint16_t port;
     int32_t database;
+    bool tls;
 };
 
-/* Parses redis://HOST[:PORT][/DATABASE] or unix:PATH. Returns what is wrong with the text, to follow it in a message;
+/* Parses redis://HOST[:PORT][/DATABASE], rediss:// likewise, with TLS, or unix:PATH. Returns what is wrong with the text, to follow it in a message;
  * NULL: nothing. */
 const char *redis_address_parse(const char *text, struct redis_address *address);
 

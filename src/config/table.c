@@ -39,7 +39,7 @@
 #define SERVER_TIER(ID, name, quota, meaning)                                                                          \
     SERVER_KEY(ID, name, "url", CONFIG_TEXT, url, "null",                                                              \
                "A Redis or Valkey server where several hearths store what they computed and find each other's: "       \
-               "redis://HOST[:PORT][/DATABASE] or unix:PATH. null: none.",                                             \
+               "redis://HOST[:PORT][/DATABASE], with TLS rediss://…, or unix:PATH. null: none.",                       \
                OR_NULL)                                                                                                \
     MEMORY_TIER(ID, name, quota, meaning)                                                                              \
     SERVER_KEY(ID, name, "prefix", CONFIG_TEXT, prefix, "hearth",                                                      \
@@ -55,6 +55,10 @@
                OR_NULL)                                                                                                \
     SERVER_KEY(ID, name, "password_file", CONFIG_PATH, password_file, "null",                                          \
                "File with the password for that server in its first line; read again when hearth connects anew.",      \
+               OR_NULL)                                                                                                \
+    SERVER_KEY(ID, name, "ca_file", CONFIG_PATH, ca_file, "null",                                                      \
+               "Certificates (PEM) of which one must have signed that server's, with rediss://; null: those that the " \
+               "system trusts.",                                                                                       \
                OR_NULL)                                                                                                \
     SERVER_KEY(ID, name, "key_file", CONFIG_PATH, key_file, "null",                                                    \
                "File with a secret (openssl rand -hex 32) that all hearths have which share entries: what was "        \

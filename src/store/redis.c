@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "store/redis_tls.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -28,17 +29,19 @@ struct connection {
     int fd;
     uint32_t epoch; /* of the client, when it was made */
     redisReader *reader;
+    struct redis_tls *tls; /* NULL: without */
     struct connection *next;
 };
 
 struct redis {
     struct redis_params params;
-    char *user, *password_file;
+    char *user, *password_file, *ca_file;
     pthread_mutex_t mutex; /* guards what follows */
     struct sockaddr_storage socket;
     socklen_t socket_size; /* 0: it was never connected */
     char *password;
-    uint32_t epoch; /* connections of earlier ones are closed */
+    struct redis_tls_context *tls; /* NULL: without */
+    uint32_t epoch;                /* connections of earlier ones are closed */
     struct connection *idle;
     size_t n_idle;
 };
@@ -153,7 +156,10 @@ static bool is_over(const struct exchange *x)
 static int send_some(struct exchange *x, hearth_error *error)
 {
     const struct buf *commands = &x->batch->commands;
-    ssize_t n = send(x->connection->fd, commands->v + x->sent, commands->len - x->sent, MSG_NOSIGNAL);
+    const char *bytes = commands->v + x->sent;
+    size_t size = commands->len - x->sent;
+    ssize_t n = x->connection->tls != NULL ? redis_tls_send(x->connection->tls, bytes, size)
+                                           : send(x->connection->fd, bytes, size, MSG_NOSIGNAL);
     if (n < 0 && errno != EAGAIN && errno != EINTR) return fail_io(error, strerror(errno));
     if (n > 0) {
         x->sent += (size_t)n;
@@ -182,7 +188,8 @@ static int take_replies(struct exchange *x, hearth_error *error)
 
 static int receive_some(struct exchange *x, char *room, hearth_error *error)
 {
-    ssize_t n = recv(x->connection->fd, room, READ_BYTES, 0);
+    ssize_t n = x->connection->tls != NULL ? redis_tls_receive(x->connection->tls, room, READ_BYTES)
+                                           : recv(x->connection->fd, room, READ_BYTES, 0);
     if (n == 0) return fail_io(error, "it closed the connection");
     if (n < 0) return errno == EAGAIN || errno == EINTR ? 0 : fail_io(error, strerror(errno));
     x->progress_at = clock_now(clock_monotonic());
@@ -239,6 +246,7 @@ static int run_on(struct connection *connection, struct redis_batch *batch, int6
 static void connection_close(struct connection *connection)
 {
     if (connection == NULL) return;
+    redis_tls_close(connection->tls);
     close(connection->fd);
     redisReaderFree(connection->reader);
     free(connection);
@@ -303,12 +311,33 @@ static int greet(const struct redis *redis, const char *password, struct connect
     return result;
 }
 
+/* Where connections lead, and how. */
 struct endpoint {
     struct sockaddr_storage socket;
     socklen_t size;
     char *password;
+    struct redis_tls_context *tls;
     uint32_t epoch;
 };
+
+static void endpoint_release(struct endpoint *endpoint)
+{
+    free(endpoint->password);
+    redis_tls_context_unref(endpoint->tls);
+}
+
+static int begin_tls(struct connection *connection, const struct endpoint *to, const char *name, int64_t until,
+                     hearth_error *error)
+{
+    short events = 0, happened;
+    connection->tls = redis_tls_open(to->tls, connection->fd, name);
+    int result;
+    while ((result = redis_tls_shake_hands(connection->tls, &events, error)) == HEARTH_BUSY) {
+        result = wait_for(connection->fd, events, until, &happened, error);
+        if (result != 0) break;
+    }
+    return result;
+}
 
 static int connection_open(const struct redis *redis, const struct endpoint *to, int64_t deadline,
                            struct connection **connection, hearth_error *error)
@@ -320,8 +349,9 @@ static int connection_open(const struct redis *redis, const struct endpoint *to,
     if (result != 0) return result;
     struct connection *opened = mem_alloc(sizeof *opened);
     *opened = (struct connection){.fd = fd, .epoch = to->epoch, .reader = redisReaderCreateWithFunctions(&functions)};
-    result = opened->reader == NULL ? error_set(error, HEARTH_NO_MEMORY, "no memory for a connection")
-                                    : greet(redis, to->password, opened, deadline, error);
+    if (opened->reader == NULL) result = error_set(error, HEARTH_NO_MEMORY, "no memory for a connection");
+    if (result == 0 && to->tls != NULL) result = begin_tls(opened, to, redis->params.address.name, until, error);
+    if (result == 0) result = greet(redis, to->password, opened, deadline, error);
     if (result != 0) {
         connection_close(opened);
         return result;
@@ -353,8 +383,9 @@ static struct connection *take_idle(struct redis *redis, struct endpoint *to)
             closed = first;
         }
     }
-    *to = (struct endpoint){redis->socket, redis->socket_size, NULL, redis->epoch};
+    *to = (struct endpoint){.socket = redis->socket, .size = redis->socket_size, .epoch = redis->epoch};
     if (found == NULL) to->password = mem_strdup(redis->password);
+    if (found == NULL) to->tls = redis_tls_context_ref(redis->tls);
     pthread_mutex_unlock(&redis->mutex);
     close_list(closed);
     return found;
@@ -380,7 +411,7 @@ int redis_run(struct redis *redis, struct redis_batch *batch, int64_t deadline, 
     struct connection *connection = take_idle(redis, &to);
     if (connection == NULL && to.size == 0) result = fail_io(error, "it was not reached yet");
     if (connection == NULL && result == 0) result = connection_open(redis, &to, deadline, &connection, error);
-    free(to.password);
+    endpoint_release(&to);
     if (result != 0) return result;
     result = run_on(connection, batch, redis->params.timeout_ns, deadline, error);
     if (result == 0)
@@ -446,6 +477,7 @@ static int connect_anew(struct redis *redis, struct endpoint *to, struct connect
     const struct redis_address *address = &redis->params.address;
     int result = redis->password_file == NULL ? 0 : read_password(redis->password_file, &to->password, error);
     if (result != 0) return result;
+    if (address->tls && (to->tls = redis_tls_context_open(redis->ca_file, error)) == NULL) return HEARTH_IO;
     if (address->path[0] == '\0') return connect_to_name(redis, to, connection, error);
     unix_endpoint(address->path, to);
     return connection_open(redis, to, CLOCK_NEVER, connection, error);
@@ -459,21 +491,22 @@ int redis_connect(struct redis *redis, hearth_error *error)
     to.epoch = redis->epoch + 1;
     pthread_mutex_unlock(&redis->mutex);
     if (connect_anew(redis, &to, &connection, error) != 0) {
-        free(to.password);
+        endpoint_release(&to);
         return HEARTH_IO;
     }
     pthread_mutex_lock(&redis->mutex);
     struct connection *former = redis->idle;
-    char *password = redis->password;
+    struct endpoint was = {.password = redis->password, .tls = redis->tls};
     redis->socket = to.socket;
     redis->socket_size = to.size;
     redis->password = to.password;
+    redis->tls = to.tls;
     redis->epoch = to.epoch;
     redis->idle = connection;
     redis->n_idle = 1;
     pthread_mutex_unlock(&redis->mutex);
     close_list(former);
-    free(password);
+    endpoint_release(&was);
     return 0;
 }
 
@@ -485,6 +518,7 @@ struct redis *redis_open(const struct redis_params *params)
     redis->params = *params;
     redis->user = mem_strdup(params->user);
     redis->password_file = mem_strdup(params->password_file);
+    redis->ca_file = mem_strdup(params->ca_file);
     pthread_mutex_init(&redis->mutex, NULL);
     return redis;
 }
@@ -493,8 +527,10 @@ void redis_close(struct redis *redis)
 {
     close_list(redis->idle);
     pthread_mutex_destroy(&redis->mutex);
+    redis_tls_context_unref(redis->tls);
     free(redis->password);
     free(redis->password_file);
+    free(redis->ca_file);
     free(redis->user);
     free(redis);
 }

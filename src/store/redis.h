@@ -1,5 +1,5 @@
 /* A client of Redis or Valkey: batches of commands over a few connections, each with a deadline. The protocol is read
- * by hiredis; sockets, waiting and limits are this file's, so that no call takes longer than it was told.
+ * by hiredis; sockets, TLS (redis_tls.h), waiting and limits are not, so that no call takes longer than it was told.
  *
  *     open ─▶ connect ─▶ run, run … ─▶ connect again after a loss ─▶ close
  *
@@ -17,6 +17,7 @@ struct redis_params {
     const char *user;          /* NULL: the default user */
     const char *password_file; /* its first line; read again by each connect(). NULL: no password */
     int64_t timeout_ns;        /* without a byte from the server, after which it counts as away */
+    const char *ca_file;       /* certificates that are trusted with TLS; NULL: the system's */
     bool only_local;           /* a name that leads to another machine is refused */
 };
 

@@ -533,6 +533,7 @@ struct backend *remote_backend_open(const struct remote_params *params)
     struct remote *remote = mem_alloc(sizeof *remote);
     struct redis_params redis = {.user = params->user,
                                  .password_file = params->password_file,
+                                 .ca_file = params->ca_file,
                                  .timeout_ns = params->timeout_ns,
                                  .only_local = params->key_file == NULL};
     redis_address_parse(params->url, &redis.address);

@@ -13,6 +13,7 @@ struct remote_params {
     const char *url; /* redis_address_parse() has no fault to find */
     const char *prefix;
     const char *user, *password_file; /* NULL: none */
+    const char *ca_file;              /* with rediss://; NULL: what the system trusts */
     const char *key_file;             /* NULL: no secret, and the server must be on this machine */
     bool encrypts;
     int64_t ttl_s; /* after the last read; 0: for ever */

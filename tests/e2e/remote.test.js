@@ -307,8 +307,8 @@ describe('what a server sees, and who may be one', () => {
   test('configurations that would not do are refused', async () => {
     const cases = [
       [['cache.tiers.remote.url=redis://cache.example:6379'], /cache\.tiers\.remote\.key_file: is missing: .*openssl rand/],
-      [['cache.tiers.remote.url=rediss://localhost'], /cache\.tiers\.remote\.url: .*TLS/],
-      [['cache.tiers.remote.url=localhost:6379'], /begins with neither redis:\/\/ nor unix:/],
+      [['cache.tiers.remote.url=redis://localhost', 'cache.tiers.remote.ca_file=/etc/passwd'], /ca_file: is for rediss/],
+      [['cache.tiers.remote.url=localhost:6379'], /begins with none of redis:\/\/, rediss:\/\/ and unix:/],
       [['cache.tiers.remote.url=redis://localhost', 'cache.tiers.remote.encrypt=true'], /encrypt: needs key_file/],
       [['cache.tiers.remote.url=redis://localhost', 'cache.tiers.remote.password_file=/nowhere'], /password_file: cannot read/],
       [['cache.save_tier=remote'], /cache\.save_tier/],

@@ -59,6 +59,7 @@ static struct remote_params server_of(const struct config_cache *cache, enum sto
                                   .prefix = server->prefix,
                                   .user = server->user,
                                   .password_file = server->password_file,
+                                  .ca_file = server->ca_file,
                                   .key_file = server->key_file,
                                   .encrypts = server->encrypt,
                                   .ttl_s = (int64_t)ceil(server->ttl),

@@ -11,15 +11,17 @@ static void addresses_are_parsed(void **state)
         const char *text, *name, *path;
         uint16_t port;
         int32_t database;
-        bool local;
-    } cases[] = {{"redis://localhost", "localhost", "", 6379, 0, true},
-                 {"redis://127.0.0.1:7000/15", "127.0.0.1", "", 7000, 15, true},
-                 {"redis://[::1]:7000", "::1", "", 7000, 0, true},
-                 {"redis://[2001:db8::1]/2", "2001:db8::1", "", 6379, 2, false},
-                 {"redis://Cache.example:1/", "Cache.example", "", 1, 0, false},
-                 {"redis://10.0.0.7:65535", "10.0.0.7", "", 65535, 0, false},
-                 {"redis://0.0.0.0", "0.0.0.0", "", 6379, 0, false},
-                 {"unix:/run/redis/redis.sock", "", "/run/redis/redis.sock", 0, 0, true}};
+        bool local, tls;
+    } cases[] = {{"redis://localhost", "localhost", "", 6379, 0, true, false},
+                 {"redis://127.0.0.1:7000/15", "127.0.0.1", "", 7000, 15, true, false},
+                 {"redis://[::1]:7000", "::1", "", 7000, 0, true, false},
+                 {"redis://[2001:db8::1]/2", "2001:db8::1", "", 6379, 2, false, false},
+                 {"redis://Cache.example:1/", "Cache.example", "", 1, 0, false, false},
+                 {"rediss://cache.example:6380/1", "cache.example", "", 6380, 1, false, true},
+                 {"rediss://127.0.0.1", "127.0.0.1", "", 6379, 0, true, true},
+                 {"redis://10.0.0.7:65535", "10.0.0.7", "", 65535, 0, false, false},
+                 {"redis://0.0.0.0", "0.0.0.0", "", 6379, 0, false, false},
+                 {"unix:/run/redis/redis.sock", "", "/run/redis/redis.sock", 0, 0, true, false}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct redis_address address;
@@ -30,6 +32,7 @@ static void addresses_are_parsed(void **state)
         assert_int_equal(address.port, cases[i].port);
         assert_int_equal(address.database, cases[i].database);
         assert_int_equal(redis_address_is_local(&address), cases[i].local);
+        assert_int_equal(address.tls, cases[i].tls);
     }
 }
 
@@ -37,10 +40,9 @@ static void what_is_none_is_told_why(void **state)
 {
     static const struct {
         const char *text, *fault;
-    } cases[] = {{"", "neither redis:// nor unix:"},
-                 {"localhost:6379", "neither redis:// nor unix:"},
-                 {"http://localhost", "neither redis:// nor unix:"},
-                 {"rediss://cache.example", "TLS"},
+    } cases[] = {{"", "none of redis://"},
+                 {"localhost:6379", "none of redis://"},
+                 {"http://localhost", "none of redis://"},
                  {"redis://", "names no host"},
                  {"redis:///3", "names no host"},
                  {"redis://a b", "names no host"},

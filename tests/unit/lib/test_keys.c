@@ -30,7 +30,7 @@ static struct seen {
     bool assumes;
     bool right_folder; /* the one that the case named */
     struct {
-        bool url, prefix, user, password_file, key_file;
+        bool url, prefix, user, password_file, ca_file, key_file;
         int64_t ttl_s, timeout_ns;
     } server; /* whether its strings are those of the cases */
 } seen;
@@ -114,6 +114,7 @@ struct backend *__wrap_remote_backend_open(const struct remote_params *params)
     seen.server.prefix = says(params->prefix, "words");
     seen.server.user = says(params->user, "words");
     seen.server.password_file = says(params->password_file, "/etc/passwd");
+    seen.server.ca_file = says(params->ca_file, "/etc/passwd");
     seen.server.key_file = says(params->key_file, "/etc/passwd");
     seen.server.ttl_s = params->ttl_s;
     seen.server.timeout_ns = params->timeout_ns;
@@ -256,6 +257,7 @@ enum {
     KEY(remote_prefix,  TIER(remote.prefix),          "words",   1,    seen.server.prefix, STORE, SERVER)                \
     KEY(remote_user,    TIER(remote.user),            "words",   1,    seen.server.user, STORE, SERVER)                  \
     KEY(remote_word,    TIER(remote.password_file),   "/etc/passwd", 1,    seen.server.password_file, STORE, SERVER)         \
+    KEY(remote_ca, TIER(remote.ca_file), "/etc/passwd", 1, seen.server.ca_file, STORE, "cache.tiers.remote.url=rediss://localhost:1") \
     KEY(remote_key,     TIER(remote.key_file),        "/etc/passwd", 1,    seen.server.key_file, STORE, SERVER)              \
     KEY(remote_ttl,     TIER(remote.ttl),             "90",      90,   seen.server.ttl_s, STORE, SERVER)                 \
     KEY(remote_timeout, TIER(remote.timeout_ms),      "70",      70 * MS, seen.server.timeout_ns, STORE, SERVER)

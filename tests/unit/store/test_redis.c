@@ -1,4 +1,5 @@
 /* The client of redis.h against a real redis-server: batches, limits, what a server refuses, and one that goes away. */
+#include "fakes/certificate.h"
 #include "fakes/cmocka_all.h"
 #include "fakes/redis_server.h"
 
@@ -85,14 +86,9 @@ static void replies_come_in_order(void **state)
 }
 
 /* More than both sockets hold in each direction: whoever only sent would wait for ever. */
-static void large_values_go_both_ways_at_once(void **state)
+static void move_large_values(struct redis *redis)
 {
     enum { SIZE = 4 << 20, N = 6 };
-    struct redis_server server;
-    (void)state;
-    redis_server_start(&server, NULL);
-    struct redis *redis = client_of(server.url, NULL, NULL);
-    connect_to(redis);
     char *value = malloc(SIZE);
     for (size_t i = 0; i < SIZE; i++) value[i] = (char)(i * 2654435761u >> 24);
     struct redis_batch batch = {0};
@@ -107,6 +103,16 @@ static void large_values_go_both_ways_at_once(void **state)
     }
     redis_batch_release(&batch);
     free(value);
+}
+
+static void large_values_go_both_ways_at_once(void **state)
+{
+    struct redis_server server;
+    (void)state;
+    redis_server_start(&server, NULL);
+    struct redis *redis = client_of(server.url, NULL, NULL);
+    connect_to(redis);
+    move_large_values(redis);
     redis_close(redis);
     redis_server_stop(&server);
 }
@@ -191,18 +197,94 @@ static void users_and_passwords_come_from_a_file(void **state)
     redis_server_stop(&server);
 }
 
-static void databases_are_kept_apart(void **state)
+static void find_port(char port[8])
 {
-    struct redis_server server;
-    char url[64], port[8];
-    (void)state;
     int probe = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof any;
     assert_int_equal(bind(probe, (struct sockaddr *)&any, size), 0);
     assert_int_equal(getsockname(probe, (struct sockaddr *)&any, &size), 0);
     close(probe);
-    snprintf(port, sizeof port, "%u", ntohs(any.sin_port));
+    snprintf(port, 8, "%u", ntohs(any.sin_port));
+}
+
+/* With TLS the server must be the one of the name, and somebody who is trusted must say so. */
+static void tls_is_with_the_right_server_or_nobody(void **state)
+{
+    static const struct {
+        const char *of, *trusts, *says; /* whose certificate it has, which is trusted; NULL: it is served */
+    } cases[] = {{"localhost", "localhost", NULL},
+                 {"localhost", "elsewhere", "TLS with the server failed: self-signed certificate"},
+                 {"localhost", NULL, "TLS with the server failed: self-signed certificate"},
+                 {"elsewhere", "elsewhere", "TLS with the server failed: hostname mismatch"},
+                 {"localhost", "nobody", "no certificates that can be read"}};
+    char folder[] = "/tmp/hearth-test-tls-XXXXXX";
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    certificate_make(folder, "localhost");
+    certificate_make(folder, "elsewhere");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct redis_server server;
+        char port[8], url[64], ca[96], cert[96], key[96];
+        hearth_error error = {0};
+        find_port(port);
+        snprintf(cert, sizeof cert, "%s/%s.crt", folder, cases[i].of);
+        snprintf(key, sizeof key, "%s/%s.key", folder, cases[i].of);
+        snprintf(ca, sizeof ca, "%s/%s.crt", folder, cases[i].trusts != NULL ? cases[i].trusts : "");
+        const char *const options[] = {"--bind",
+                                       "127.0.0.1",
+                                       "--tls-port",
+                                       port,
+                                       "--tls-cert-file",
+                                       cert,
+                                       "--tls-key-file",
+                                       key,
+                                       "--tls-auth-clients",
+                                       "no",
+                                       "--tls-ca-cert-file",
+                                       cert,
+                                       NULL};
+        redis_server_start(&server, options);
+        snprintf(url, sizeof url, "rediss://localhost:%s", port);
+        struct redis_params params = {.timeout_ns = clock_from_ms(10 * TIMEOUT_MS),
+                                      .ca_file = cases[i].trusts != NULL ? ca : NULL};
+        assert_null(redis_address_parse(url, &params.address));
+        struct redis *redis = redis_open(&params);
+        int result = redis_connect(redis, &error);
+        if (cases[i].says == NULL) {
+            if (result != 0) fail_msg("%s", error.message);
+            move_large_values(redis);
+            redis_server_kill(&server);
+            assert_int_equal(ping(redis, &error), HEARTH_UNAVAILABLE);
+            redis_server_restart(&server);
+            assert_int_equal(ping(redis, &error), 0);
+            redis_server_stall(&server, true);
+            assert_int_equal(ping(redis, &error), HEARTH_UNAVAILABLE);
+            assert_int_equal(ping(redis, &error), HEARTH_UNAVAILABLE); /* in its handshake */
+            redis_server_stall(&server, false);
+        } else {
+            assert_int_equal(result, HEARTH_IO);
+            if (strstr(error.message, cases[i].says) == NULL) fail_msg("%zu: %s", i, error.message);
+        }
+        redis_close(redis);
+        redis_server_stop(&server);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        char path[96];
+        for (size_t k = 0; k < 2; k++) {
+            snprintf(path, sizeof path, "%s/%s.%s", folder, i == 0 ? "localhost" : "elsewhere", k == 0 ? "crt" : "key");
+            unlink(path);
+        }
+    }
+    rmdir(folder);
+}
+
+static void databases_are_kept_apart(void **state)
+{
+    struct redis_server server;
+    char url[64], port[8];
+    (void)state;
+    find_port(port);
     const char *const options[] = {"--port", port, "--bind", "127.0.0.1", NULL};
     redis_server_start(&server, options);
     snprintf(url, sizeof url, "redis://127.0.0.1:%s/3", port);
@@ -306,6 +388,7 @@ int main(void)
         cmocka_unit_test(a_server_that_was_killed_is_connected_again),
         cmocka_unit_test(users_and_passwords_come_from_a_file),
         cmocka_unit_test(databases_are_kept_apart),
+        cmocka_unit_test(tls_is_with_the_right_server_or_nobody),
         cmocka_unit_test(answers_that_make_no_sense_end_the_connection),
         cmocka_unit_test(a_name_of_this_machine_must_lead_to_it),
     };
