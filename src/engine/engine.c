@@ -368,6 +368,7 @@ static void describe_machine(const struct engine_params *params, struct buf *out
     buf_printf(out, "rows %d\nthreads %d\noffload %d %d\nlayers %d\ncpu %s\nbuild %s\n",
                c->n_ubatch < PREFILL_CHUNK ? c->n_ubatch : PREFILL_CHUNK, c->threads, c->offload_kqv, c->op_offload,
                params->n_gpu_layers, llm_cpu_features(), llm_build());
+    llm_describe_gpus(out);
 }
 
 /* What snapshots and stored cells depend on, beside weights and tokens. */

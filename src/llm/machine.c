@@ -165,6 +165,14 @@ bool llm_has_gpu(void)
     return false;
 }
 
+void llm_describe_gpus(struct buf *out)
+{
+    for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
+        ggml_backend_dev_t device = ggml_backend_dev_get(i);
+        if (is_gpu(device)) buf_printf(out, "gpu %s\n", ggml_backend_dev_description(device));
+    }
+}
+
 uint64_t llm_free_memory(bool on_gpu)
 {
     return on_gpu ? free_on_gpus() : free_on_machine();

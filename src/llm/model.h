@@ -123,6 +123,9 @@ const char *llm_version(void);
 const char *llm_cpu_features(void);
 const char *llm_build(void);
 
+/* Appends a line "gpu NAME" for each GPU, in llama.cpp's order: others round otherwise. */
+void llm_describe_gpus(struct buf *out);
+
 /* Starts llama.cpp's backends and routes its log lines into hearth's log (debug level; its warnings and errors as
  * such). Call once a process, before anything else here; further calls do nothing. */
 void llm_init(void);

@@ -725,6 +725,11 @@ const char *llm_cpu_features(void)
     return "none";
 }
 
+void llm_describe_gpus(struct buf *out)
+{
+    (void)out;
+}
+
 void llm_token_bytes(const struct llm_model *model, int32_t token, bool special, struct buf *out)
 {
     (void)model;
