@@ -70,6 +70,8 @@ static const struct route {
     {"POST", "/rerank", rerank_answer, true, KEYS_RERANK, errors_put},
     {"POST", "/reranking", rerank_answer, true, KEYS_RERANK, errors_put},
     {"POST", "/v1/chat/completions/input_tokens", prompt_count, true, KEYS_CHAT, errors_put},
+    {"POST", "/v1/chat/completions/render", prompt_render_chat, true, KEYS_CHAT, errors_put},
+    {"POST", "/v1/completions/render", prompt_render_completion, true, KEYS_COMPLETIONS, errors_put},
     {"POST", "/v1/responses/input_tokens", prompt_count_response, true, KEYS_CHAT, responses_put_error},
     {"POST", "/responses/input_tokens", prompt_count_response, true, KEYS_CHAT, responses_put_error},
     {"POST", "/v1/tokenize", prompt_tokenize, true, KEYS_ALL, errors_put},

@@ -20,6 +20,8 @@ const routes = {
   '/v1/embeddings': { good: { input: 'Once' }, wrong: { input: 'Once', encoding_format: 'words' }, param: 'encoding_format' },
   '/v1/rerank': { good: { query: 'a', documents: ['b'] }, wrong: { query: 'a', documents: ['b'], top_n: 'x' }, param: 'top_n' },
   '/v1/messages/count_tokens': { good: { messages: hello }, wrong: { messages: 'x' }, param: 'messages' },
+  '/v1/chat/completions/render': { good: { messages: hello }, wrong: { messages: 'x' }, param: 'messages' },
+  '/v1/completions/render': { good: { prompt: 'Once' }, wrong: { prompt: 7 }, param: 'prompt' },
   '/tokenize': { good: { content: 'a' }, wrong: { content: 7 }, param: 'content' },
   '/apply-template': { good: { messages: hello }, wrong: { messages: 7 }, param: 'messages' },
 };

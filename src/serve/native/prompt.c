@@ -95,6 +95,33 @@ static void put_prompt(void *state, const struct answer *answers, size_t n, stru
     put_text(out, "prompt", &answers[0]);
 }
 
+/* Routers take tokens without a sign. That of a medium's row, which is negative here, is the same number of 32 bits in
+ * cache events. */
+static void put_token_ids(struct buf *out, const hearth_prompt *prompt)
+{
+    buf_puts(out, "{\"token_ids\":[");
+    for (size_t i = 0; i < prompt->n_tokens; i++)
+        buf_printf(out, "%s%u", i == 0 ? "" : ",", (unsigned)(uint32_t)prompt->tokens[i]);
+    buf_puts(out, "]}");
+}
+
+static void put_rendered(void *state, const struct answer *answers, size_t n, struct buf *out)
+{
+    (void)state, (void)n;
+    put_token_ids(out, &answers[0].prompt);
+}
+
+/* vLLM's form of completions: a list, also for one prompt. */
+static void put_rendered_list(void *state, const struct answer *answers, size_t n, struct buf *out)
+{
+    (void)state;
+    for (size_t i = 0; i < n; i++) {
+        buf_puts(out, i == 0 ? "[" : ",");
+        put_token_ids(out, &answers[i].prompt);
+    }
+    buf_puts(out, "]");
+}
+
 static void put_count(void *state, const struct answer *answers, size_t n, struct buf *out)
 {
     (void)state, (void)n;
@@ -136,6 +163,8 @@ static const struct dialect tokens_dialect = DIALECT(put_tokenized, put_content_
                             content_dialect = DIALECT(put_content, put_tokens_error),
                             prompt_dialect = DIALECT(put_prompt, errors_put),
                             count_dialect = DIALECT(put_count, errors_put),
+                            render_dialect = DIALECT(put_rendered, errors_put),
+                            render_list_dialect = DIALECT(put_rendered_list, errors_put),
                             response_dialect = DIALECT(put_count, responses_put_error);
 
 /* What an exchange of a route needs. */
@@ -305,6 +334,13 @@ static void answer_count_response(struct call *call, void *fields)
     answer_chat(call, &response_dialect, fields);
 }
 
+static void answer_render(struct call *call, void *ud)
+{
+    struct fields *fields = ud;
+    fields->params.keep_prompt = true;
+    answer_chat(call, &render_dialect, fields);
+}
+
 void prompt_apply_template(struct call *call)
 {
     static const struct reading_form form = {.read = fields_open_chat,
@@ -320,6 +356,16 @@ void prompt_count(struct call *call)
     static const struct reading_form form = {.read = fields_open_chat,
                                              .size = fields_size,
                                              .answer = answer_count,
+                                             .release = fields_close,
+                                             .put_error = errors_put};
+    reading_start(call, &form);
+}
+
+void prompt_render_chat(struct call *call)
+{
+    static const struct reading_form form = {.read = fields_open_chat,
+                                             .size = fields_size,
+                                             .answer = answer_render,
                                              .release = fields_close,
                                              .put_error = errors_put};
     reading_start(call, &form);
@@ -342,5 +388,34 @@ void prompt_count_response(struct call *call)
                                              .answer = answer_count_response,
                                              .release = fields_close,
                                              .put_error = responses_put_error};
+    reading_start(call, &form);
+}
+
+/* ---- Completions ---- */
+
+/* One choice for each prompt, however many answers a completion would have. */
+static void answer_render_completion(struct call *call, void *ud)
+{
+    struct fields *fields = ud;
+    size_t n;
+    unknown_report(call, fields);
+    fields->n = 1;
+    fields->params.only_prompt = fields->params.keep_prompt = true;
+    hearth_params *choices = fields_choices(fields, &n);
+    exchange_start(call, &(struct exchange_plan){.dialect = &render_list_dialect,
+                                                 .choices = choices,
+                                                 .n_choices = n,
+                                                 .owner = fields,
+                                                 .release_owner = fields_close});
+    free(choices);
+}
+
+void prompt_render_completion(struct call *call)
+{
+    static const struct reading_form form = {.read = fields_open_completion,
+                                             .size = fields_size,
+                                             .answer = answer_render_completion,
+                                             .release = fields_close,
+                                             .put_error = errors_put};
     reading_start(call, &form);
 }

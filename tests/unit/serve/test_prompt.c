@@ -25,6 +25,8 @@ static void each_route_answers_with_its_object(void **state)
         {"/responses/input_tokens", "{\"input\":\"Hi\"}", "{\"input_tokens\":3,\"object\":\"response.input_tokens\"}"},
         {"/v1/chat/completions/input_tokens", "{" MESSAGES "}",
          "{\"input_tokens\":3,\"object\":\"response.input_tokens\"}"},
+        {"/v1/chat/completions/render", "{" MESSAGES ",\"stream\":true,\"n\":3}", "{\"token_ids\":[1,2,3]}"},
+        {"/v1/completions/render", "{\"prompt\":\"Hi\",\"stream\":true,\"n\":3}", "[{\"token_ids\":[1,2,3]}]"},
     };
     struct client client = harness_start(*state);
     fake_play(&script);
@@ -35,6 +37,21 @@ static void each_route_answers_with_its_object(void **state)
         assert_true(fake_wait(i)->only_prompt);
         response_release(&response);
     }
+    client_close(&client);
+}
+
+static void each_prompt_of_a_completion_is_rendered(void **state)
+{
+    struct client client = harness_start(*state);
+    fake_play(&script);
+    struct response response = ask(&client, "POST", "/v1/completions/render", "{\"prompt\":[[4,5,6],[4,5]],\"n\":2}");
+    assert_int_equal(response.status, 200);
+    assert_string_equal(response.body.v, "[{\"token_ids\":[1,2,3]},{\"token_ids\":[1,2,3]}]");
+    assert_int_equal(fake_wait(0)->n_tokens, 3);
+    assert_int_equal(fake_wait(1)->n_tokens, 2);
+    assert_true(fake_wait(1)->only_prompt && fake_wait(1)->keep_prompt);
+    assert_int_equal(fake_submitted(), 2);
+    response_release(&response);
     client_close(&client);
 }
 
@@ -97,6 +114,8 @@ static void faults_name_the_field(void **state)
         {"/apply-template", "{}", "\"messages\"", 400},
         {"/v1/responses/input_tokens", "{\"input\":5}", "\"input\"", 400},
         {"/chat/completions/input_tokens", "{\"messages\":5}", "\"messages\"", 400},
+        {"/v1/chat/completions/render", "{}", "\"messages\"", 400},
+        {"/v1/completions/render", "{\"prompt\":5}", "\"prompt\"", 400},
     };
     struct client client = harness_start(*state);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -117,6 +136,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         ROW(each_route_answers_with_its_object),
+        ROW(each_prompt_of_a_completion_is_rendered),
         ROW(nothing_has_no_tokens_and_no_text),
         ROW(bos_eos_and_special_tokens_are_as_requested),
         ROW(faults_name_the_field),
