@@ -62,7 +62,8 @@ metrics() {
 
 `GET /metrics` has these in Prometheus' text format; those of engines and pools have the label `model`, those of tiers
 `tier`. A histogram has `_bucket`, `_sum` and `_count`. Rates and quantiles are a query's business:
-`histogram_quantile(0.99, rate(hearth_time_to_first_token_seconds_bucket[5m]))`.
+`histogram_quantile(0.99, rate(hearth_time_to_first_token_seconds_bucket[5m]))`. With `server.metrics_names: vllm` there
+are [a few more](fleet.md#gauges-under-vllms-names), for routers.
 
 This page is made from the sources: `scripts/reference.sh metrics > docs/metrics.md`.
 

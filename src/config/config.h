@@ -18,6 +18,7 @@ enum config_switch { CONFIG_AUTO, CONFIG_TRUE, CONFIG_FALSE };
 enum config_load { CONFIG_LOAD_START, CONFIG_LOAD_DEMAND };
 enum config_idle { CONFIG_IDLE_AUTO, CONFIG_IDLE_STAY, CONFIG_IDLE_LEAVE };
 enum config_preempt { CONFIG_PREEMPT_PARK, CONFIG_PREEMPT_FAIL };
+enum config_metrics { CONFIG_METRICS_HEARTH, CONFIG_METRICS_VLLM };
 enum config_media { CONFIG_MEDIA_NOTE, CONFIG_MEDIA_REFUSE };
 
 struct config_strings {
@@ -61,6 +62,7 @@ struct config_server {
     int64_t responses_max, responses_max_mb;
     double drain_timeout, first_request_timeout; /* seconds */
     int64_t memory_budget_mb;
+    enum config_metrics metrics_names;
 };
 
 /* Of a tier on a server. */

@@ -159,6 +159,9 @@ const struct config_row config_rows[] = {
         "demand; one that is configured under the same name comes first. false also refuses POST /api/pull and DELETE "
         "/api/delete.",
         ANY),
+    KEY("server.metrics_names", CONFIG_ENUM, SERVER(metrics_names), "hearth",
+        "vllm: GET /metrics has a few gauges under vLLM's names as well, which routers ask for: docs/fleet.md.",
+        CHOICES("hearth|vllm")),
     KEY("server.log_file", CONFIG_PATH, SERVER(log_file), "null",
         "File that the log is appended to; without it the log goes to stderr. SIGHUP reopens it.", OR_NULL),
     KEY("server.log_level", CONFIG_NAME, SERVER(log_level), "info", "The least important events that are logged.",

@@ -4,10 +4,12 @@
 #include "lib/models/model_manager.h"
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/metrics.h"
 
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static const struct value_row {
     const char *name, *type, *help;
@@ -187,13 +189,18 @@ static void put_cache(const struct hearth *instance, struct buf *out)
 }
 
 /* Prometheus' format wants quotes and backslashes of a label's value escaped. */
-static void labels_of(const struct model_entry *entry, struct buf *labels)
+static void put_label(struct buf *labels, const char *label, const struct model_entry *entry)
 {
-    buf_clear(labels);
-    buf_puts(labels, "model=\"");
+    buf_printf(labels, "%s=\"", label);
     for (const char *c = entry->config->name; *c != '\0'; c++)
         buf_printf(labels, *c == '"' || *c == '\\' ? "\\%c" : "%c", *c);
     buf_puts(labels, "\"");
+}
+
+static void labels_of(const struct model_entry *entry, struct buf *labels)
+{
+    buf_clear(labels);
+    put_label(labels, "model", entry);
 }
 
 /* Requests in the admission queue of a model, and those that wait for the model to be loaded. */
@@ -296,6 +303,87 @@ static void put_log(struct buf *out)
     metrics_put_value(out, "hearth_log_lines_dropped_total", "", (double)log_lines_dropped());
 }
 
+/* ---- Under vLLM's names ---- */
+
+enum { EVENT_BLOCK = 16 }; /* tokens of a block, in which routers count */
+
+/* What routers for vLLM's servers ask of one about a chat model (server.metrics_names). */
+struct vllm_values {
+    double waiting, running;
+    double usage;   /* of the cells, by running requests: those of idle conversations are there for the next one */
+    int64_t blocks; /* that all cells would make */
+};
+
+/* Part of the cells that busy slots use. A model that is not loaded uses none. */
+static double cells_in_use(struct model_entry *entry, int64_t cells)
+{
+    double used = 0;
+    struct model *model = brief_lease_take(entry);
+    if (model == NULL) return 0;
+    size_t n = engine_slots(model->engine, NULL, 0);
+    hearth_slot *slots = mem_alloc((n + 1) * sizeof *slots);
+    engine_slots(model->engine, slots, n);
+    brief_lease_end(entry);
+    for (size_t i = 0; i < n; i++) used += slots[i].state == HEARTH_SLOT_IDLE ? 0 : slots[i].n_past;
+    free(slots);
+    return cells > 0 ? used / (double)cells : 0;
+}
+
+static struct vllm_values vllm_values_of(struct model_entry *entry)
+{
+    const hearth_model_info *info = &entry->facts.info;
+    int64_t cells = (int64_t)info->context_window * info->n_slots;
+    return (struct vllm_values){.waiting =
+                                    (double)waiting_for(entry) + (double)metric_get(&entry->engine_stats.jobs_waiting),
+                                .running = (double)metric_get(&entry->engine_stats.slots_busy),
+                                .usage = cells_in_use(entry, cells),
+                                .blocks = cells / EVENT_BLOCK};
+}
+
+static const struct vllm_row {
+    const char *name, *help;
+    size_t offset; /* of a double in struct vllm_values */
+} vllm_rows[] = {
+    {"vllm:num_requests_waiting", "Requests that wait for admission or a slot.", offsetof(struct vllm_values, waiting)},
+    {"vllm:num_requests_running", "Slots with a request.", offsetof(struct vllm_values, running)},
+    {"vllm:kv_cache_usage_perc", "Part of the KV cells that running requests use, 0 to 1.",
+     offsetof(struct vllm_values, usage)},
+};
+
+static void put_vllm_row(const struct hearth *instance, const struct vllm_row *row, struct buf *out)
+{
+    struct buf labels = {0};
+    metrics_put_head(out, row->name, "gauge", row->help);
+    for (size_t m = 0, n = atomic_load(&instance->n_entries); m < n; m++) {
+        struct model_entry *entry = &instance->entries[m];
+        if (entry->facts.type != HEARTH_MODEL_CHAT) continue;
+        struct vllm_values values = vllm_values_of(entry);
+        buf_clear(&labels);
+        put_label(&labels, "model_name", entry);
+        metrics_put_value(out, row->name, labels.v,
+                          *(const double *)(const void *)((const char *)&values + row->offset));
+    }
+    buf_release(&labels);
+}
+
+static void put_vllm(const struct hearth *instance, struct buf *out)
+{
+    static const char info[] = "vllm:cache_config_info";
+    struct buf labels = {0};
+    for (size_t i = 0; i < sizeof vllm_rows / sizeof *vllm_rows; i++) put_vllm_row(instance, &vllm_rows[i], out);
+    metrics_put_head(out, info, "gauge", "Tokens of a block of cache events, and how many blocks the KV cells make.");
+    for (size_t m = 0, n = atomic_load(&instance->n_entries); m < n; m++) {
+        struct model_entry *entry = &instance->entries[m];
+        if (entry->facts.type != HEARTH_MODEL_CHAT) continue;
+        buf_clear(&labels);
+        buf_printf(&labels, "block_size=\"%d\",num_gpu_blocks=\"%lld\",", EVENT_BLOCK,
+                   (long long)vllm_values_of(entry).blocks);
+        put_label(&labels, "model_name", entry);
+        metrics_put_value(out, info, labels.v, 1);
+    }
+    buf_release(&labels);
+}
+
 #define ROWS(table) (table), sizeof(table) / sizeof *(table)
 
 char *hearth_metrics(const hearth *instance)
@@ -312,5 +400,6 @@ char *hearth_metrics(const hearth *instance)
     put_loaded(instance, atomic_load(&instance->n_entries), &out);
     put_cache(instance, &out);
     put_log(&out);
+    if (instance->config->server.metrics_names == CONFIG_METRICS_VLLM) put_vllm(instance, &out);
     return buf_take(&out);
 }

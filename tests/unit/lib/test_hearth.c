@@ -342,6 +342,50 @@ static void waiting_time_and_first_token_are_measured(void **state)
     fake_clock_release(&clock);
 }
 
+/* Until the event of a token after the next tick: the status of the slots is that of the last tick. */
+static void hold_later(struct caller *caller)
+{
+    caller_let_go(caller);
+    caller_await_tokens(caller, 2);
+    pthread_mutex_lock(&caller->mutex);
+    caller->hold = true;
+    int next = caller->n_tokens + 1;
+    pthread_mutex_unlock(&caller->mutex);
+    caller_await_tokens(caller, next);
+}
+
+/* One request holds the only slot, a second one waits for admission. */
+static void routers_find_gauges_under_vllms_names(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {
+        "# TYPE vllm:num_requests_waiting gauge\n", "vllm:num_requests_waiting{model_name=\"demo\"} 1\n",
+        "vllm:num_requests_running{model_name=\"demo\"} 1\n", "vllm:kv_cache_usage_perc{model_name=\"demo\"} 0.0",
+        "vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"32\",model_name=\"demo\"} 1\n"};
+    hearth_config *config = DEMO("n_seq_max", "1", "queue_depth", "1", "context_window", "512");
+    set(config, "server.metrics_names", "vllm");
+    hearth *instance = start(config);
+    struct caller callers[2];
+    hearth_params params = text_params("Once", 3);
+    submit_holding(&callers[0], instance);
+    hold_later(&callers[0]);
+    caller_init(&callers[1]);
+    caller_submit(&callers[1], instance, &params);
+    char *metrics = hearth_metrics(instance);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) assert_says(strstr(metrics, "# HELP vllm:"), lines[i]);
+    hearth_free(metrics);
+    hearth_cancel(callers[0].request);
+    caller_let_go(&callers[0]);
+    for (int i = 0; i < 2; i++) caller_await_end(&callers[i]);
+    end(instance, callers, 2);
+
+    instance = start(DEMO("n_seq_max", "1"));
+    metrics = hearth_metrics(instance);
+    assert_null(strstr(metrics, "vllm"));
+    hearth_free(metrics);
+    end(instance, NULL, 0);
+}
+
 /* ---- Wake-ups ---- */
 
 enum { ASKERS = 2, TIMES = 300 };
@@ -465,6 +509,7 @@ int main(void)
         cmocka_unit_test(what_is_submitted_is_copied_and_left_as_it_was),
         cmocka_unit_test(as_many_requests_as_slots_times_depth_are_in_flight),
         cmocka_unit_test(waiting_time_and_first_token_are_measured),
+        cmocka_unit_test(routers_find_gauges_under_vllms_names),
         cmocka_unit_test(no_wakeup_is_lost),
         cmocka_unit_test(contradictory_parameters_are_refused_by_name),
         cmocka_unit_test(what_only_shows_when_prepared_fails_with_an_event),
