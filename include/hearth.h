@@ -863,6 +863,48 @@ typedef struct hearth_stored_order {
  * HEARTH_INVALID: there is no such tier, or the key is none; then `on_end` is not called. Any thread. */
 HEARTH_API int hearth_order_stored(hearth *instance, const hearth_stored_order *order, hearth_ordered_fn on_end,
                                    void *ud, hearth_error *error);
+/* ---- Cache events ----
+ * What the store can give back, in blocks of tokens, for programs that send requests to the instance whose cache has
+ * their prefix: docs/fleet.md. A block is named by a number that depends on its tokens, on all before them, and on the
+ * model, its adapters and the salt; the same on every machine. Of a model whose state cannot be cut a block is stored
+ * once a state behind it is. */
+
+#define HEARTH_BLOCK 16 /* tokens */
+
+typedef enum hearth_block_event_type {
+    HEARTH_BLOCKS_STORED,
+    HEARTH_BLOCKS_REMOVED,
+    HEARTH_BLOCKS_CLEARED /* none of the model is known to be stored: those that are, follow */
+} hearth_block_event_type;
+
+/* Valid until the next call. */
+typedef struct hearth_block_event {
+    hearth_block_event_type type;
+    const char *model;      /* its name in the configuration */
+    const char *medium;     /* CPU | DISK | REMOTE: where they are stored */
+    const uint64_t *blocks; /* not 0, and parents before their children; STORED: each is the parent of the next one */
+    size_t n_blocks;
+    /* STORED: */
+    uint64_t parent;       /* of the first block; 0: it has none */
+    const int32_t *tokens; /* n_blocks x HEARTH_BLOCK */
+    const char *adapters;  /* those that the request named, "name" or "name:0.5+name"; NULL: the model's own */
+    const char *salt;      /* NULL: none */
+} hearth_block_event;
+
+/* Follows the store, from all that is there now: one follower at a time, begun before hearth_load(). `changed` is
+ * called on any thread once there is an event after hearth_next_block_event() has returned false: it must not wait, nor
+ * call hearth. HEARTH_UNAVAILABLE: nothing is stored, since no tier is on or no model caches. */
+HEARTH_API int hearth_follow_blocks(hearth *instance, void (*changed)(void *ud), void *ud, hearth_error *error);
+
+/* The next event; false: there is none now. One thread at a time. However slow it is, nothing is lost and nobody waits
+ * for it. */
+HEARTH_API bool hearth_next_block_event(hearth *instance, hearth_block_event *event);
+
+/* The follower has forgotten everything: what is stored comes again, CLEARED first. Same thread. */
+HEARTH_API void hearth_resend_blocks(hearth *instance);
+
+/* Before hearth_close(); from then on `changed` is not called. Same thread, or after it has ended. */
+HEARTH_API void hearth_unfollow_blocks(hearth *instance);
 
 /* A stored entry (slab) of the tiers ram_file and disk, as its file describes it. Strings are valid during the call. */
 typedef struct hearth_kv_entry {

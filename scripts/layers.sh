@@ -25,14 +25,13 @@ allowed() {
 # Rooms of one folder, in the order of what they build on.
 room_allowed() {
     case $1 in
-        lib/parameters | lib/media) echo '' ;;
-        lib/models) echo lib/parameters lib/media ;;
-        lib/requests) echo lib/parameters lib/media lib/models ;;
+        lib/parameters | lib/media | lib/events) echo '' ;;
+        lib/models) echo lib/parameters lib/media lib/events ;;
+        lib/requests) echo lib/parameters lib/media lib/events lib/models ;;
         lib/reports) echo lib/models ;;
         cli/chat) echo cli ;; # what commands share
         serve/core) echo '' ;;
-        serve/pulls) echo serve/core ;;
-        serve/fields) echo serve/core ;;
+        serve/fields | serve/events | serve/pulls) echo serve/core ;;
         serve/embeddings | serve/anthropic | serve/responses) echo serve/core serve/fields ;;
         serve/ollama) echo serve/core serve/fields serve/embeddings serve/pulls ;;
         serve/status) echo serve/core serve/fields serve/anthropic serve/responses serve/ollama ;; # lookups have any body

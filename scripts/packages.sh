@@ -10,7 +10,8 @@ set -euo pipefail
 programs='cmake:cmake ninja-build:ninja pkg-config:pkg-config git:git curl:curl openssl:openssl'
 libraries='build-essential ca-certificates libevent-dev libjansson-dev libyaml-dev libssl-dev libisal-dev
     libpcre2-dev libcurl4-openssl-dev libedit-dev libcmocka-dev node-llhttp libpng-dev libturbojpeg0-dev libwebp-dev
-    libgif-dev libsndfile1-dev libsamplerate0-dev libhiredis-dev libmp3lame-dev' # the last: libsndfile1-dev lacks it as dependency
+    libgif-dev libsndfile1-dev libsamplerate0-dev libhiredis-dev libzmq3-dev libmp3lame-dev' # the last: libsndfile1-dev
+    # lacks it as dependency
 
 # llama.cpp's source and what the web page is made with come through npm, once.
 deps=${HEARTH_DEPS:-$HOME/.cache/hearth/deps}

@@ -2,7 +2,9 @@
 #include "base/thread.h"
 
 #include "base/error.h"
+#include "base/memory.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -20,6 +22,27 @@ int thread_start(pthread_t *thread, void *(*main)(void *ud), void *ud, const cha
 {
     int number = pthread_create(thread, NULL, main, ud);
     return number == 0 ? HEARTH_OK : thread_refuse(number, task, error);
+}
+
+static void *wait_at(void *gate)
+{
+    pthread_mutex_lock(gate);
+    pthread_mutex_unlock(gate);
+    return NULL;
+}
+
+int thread_try(int n, const char *task, hearth_error *error)
+{
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t *threads = mem_alloc((size_t)n * sizeof *threads);
+    int rc = HEARTH_OK, started = 0;
+    pthread_mutex_lock(&gate);
+    for (; started < n && rc == HEARTH_OK; started += rc == HEARTH_OK)
+        rc = thread_start(&threads[started], wait_at, &gate, task, error);
+    pthread_mutex_unlock(&gate);
+    while (started > 0) pthread_join(threads[--started], NULL);
+    free(threads);
+    return rc;
 }
 
 void thread_give_way(int steps)

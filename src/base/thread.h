@@ -10,6 +10,9 @@
  * HEARTH_NO_MEMORY: none could be started, and `thread` is undefined. */
 int thread_start(pthread_t *thread, void *(*main)(void *ud), void *ud, const char *task, hearth_error *error);
 
+/* Whether so many threads can be started at once, for libraries that end the process where they get none. */
+int thread_try(int n, const char *task, hearth_error *error);
+
 /* The same error, for a number that pthread_create() returned to a caller that starts threads with attributes. */
 int thread_refuse(int number, const char *task, hearth_error *error);
 

@@ -114,6 +114,46 @@ static void check_listen(struct check *c)
     }
 }
 
+/* What is wrong with an endpoint of ZeroMQ to listen on, or NULL. */
+static const char *endpoint_fault(const char *endpoint)
+{
+    static const char scheme[] = "tcp://";
+    if (strncmp(endpoint, scheme, strlen(scheme)) != 0) return "does not begin with tcp://";
+    return strncmp(endpoint + strlen(scheme), "unix:", 5) != 0 ? address_fault(endpoint + strlen(scheme))
+                                                               : "names a socket of another kind";
+}
+
+static void check_endpoint(struct check *c, const char *pattern, const char *endpoint)
+{
+    const char *fault = endpoint == NULL ? NULL : endpoint_fault(endpoint);
+    if (fault != NULL) FAULT(c, pattern, "%s %s: write it as tcp://HOST:PORT, or tcp://*:PORT", endpoint, fault);
+}
+
+/* Whether another machine may use it as it is written. */
+static bool is_an_address(const char *address)
+{
+    struct host host;
+    return host_parse(address, strlen(address), &host) && !host_is_unspecified(&host);
+}
+
+/* A topic is "kv@ADDRESS@MODEL". */
+static void check_events(struct check *c)
+{
+    const struct config_server *server = &c->config->server;
+    const char *address = server->kv_events_address;
+    check_endpoint(c, "server.kv_events", server->kv_events);
+    check_endpoint(c, "server.kv_events_replay", server->kv_events_replay);
+    if (server->kv_events_replay != NULL && server->kv_events == NULL)
+        FAULT(c, "server.kv_events_replay", "needs server.kv_events, the events that are to be had again");
+    if (address != NULL && (address_fault(address) != NULL || !is_an_address(address)))
+        FAULT(c, "server.kv_events_address", "%s is no HOST:PORT that another machine could use", address);
+    bool listens = server->listen.len > 0 && is_an_address(server->listen.v[0]);
+    if (server->kv_events != NULL && address == NULL && !listens)
+        FAULT(c, "server.kv_events",
+              "needs server.kv_events_address, the HOST:PORT by which routers know this server: the first address of "
+              "server.listen is none that they could use");
+}
+
 /* What is wrong with the origin of a web page, or NULL. */
 static const char *origin_fault(const char *origin)
 {
@@ -144,6 +184,7 @@ static void check_server(struct check *c)
 {
     const struct config_server *server = &c->config->server;
     check_listen(c);
+    check_events(c);
     if (server->default_model != NULL && config_resolve_model(c->config, server->default_model) == NULL)
         FAULT(c, "server.default_model", "there is no model '%s'", server->default_model);
     check_file(c, "server.api_keys_file", server->api_keys_file);

@@ -63,6 +63,8 @@ struct config_server {
     double drain_timeout, first_request_timeout; /* seconds */
     int64_t memory_budget_mb;
     enum config_metrics metrics_names;
+    char *kv_events, *kv_events_replay; /* tcp://HOST:PORT; NULL: off */
+    char *kv_events_address;            /* NULL: the first of `listen` */
 };
 
 /* Of a tier on a server. */

@@ -27,16 +27,16 @@
     }
 
 /* The keys of a tier. */
-#define MEMORY_TIER(ID, name, quota, meaning)                                                                          \
+#define MEMORY_TIER(ID, name, medium, quota, meaning)                                                                  \
     KEY("cache.tiers." #name ".quota_mb", CONFIG_INT, CACHE(tiers[STORE_##ID].quota_mb), quota, meaning,               \
         RANGE(0, MEBIBYTES_MAX)),
-#define FOLDER_TIER(ID, name, quota, meaning, folder, folder_meaning)                                                  \
+#define FOLDER_TIER(ID, name, medium, quota, meaning, folder, folder_meaning)                                          \
     KEY("cache.tiers." #name ".quota_mb", CONFIG_INT, CACHE(tiers[STORE_##ID].quota_mb), quota, meaning,               \
         RANGE(0, MEBIBYTES_MAX), DERIVED),                                                                             \
         KEY("cache.tiers." #name ".path", CONFIG_PATH, CACHE(tiers[STORE_##ID].path), folder, folder_meaning, ANY),
 #define SERVER_KEY(ID, name, key, type, field, ...)                                                                    \
     KEY("cache.tiers." #name "." key, type, CACHE(tiers[STORE_##ID].server.field), __VA_ARGS__),
-#define SERVER_TIER(ID, name, quota, meaning)                                                                          \
+#define SERVER_TIER(ID, name, medium, quota, meaning)                                                                  \
     SERVER_KEY(ID, name, "url", CONFIG_TEXT, url, "null",                                                              \
                "A Redis or Valkey server where several hearths store what they computed and find each other's: "       \
                "redis://HOST[:PORT][/DATABASE], with TLS rediss://…, or unix:PATH. null: none.",                       \
@@ -162,6 +162,14 @@ const struct config_row config_rows[] = {
     KEY("server.metrics_names", CONFIG_ENUM, SERVER(metrics_names), "hearth",
         "vllm: GET /metrics has a few gauges under vLLM's names as well, which routers ask for: docs/fleet.md.",
         CHOICES("hearth|vllm")),
+    KEY("server.kv_events", CONFIG_TEXT, SERVER(kv_events), "null",
+        "Where routers (llm-d, NVIDIA Dynamo) subscribe to cache events: tcp://HOST:PORT, as tcp://*:5557, a ZeroMQ "
+        "PUB socket. Whoever reaches it reads the tokens of all prompts: docs/fleet.md. null: nothing is published.",
+        OR_NULL),
+    KEY("server.kv_events_replay", CONFIG_TEXT, SERVER(kv_events_replay), "null",
+        "Where routers ask for cache events that they have missed: a ZeroMQ ROUTER socket, as tcp://*:5558.", OR_NULL),
+    KEY("server.kv_events_address", CONFIG_TEXT, SERVER(kv_events_address), "null",
+        "The HOST:PORT by which routers know this server. null: the first address of listen.", OR_NULL),
     KEY("server.log_file", CONFIG_PATH, SERVER(log_file), "null",
         "File that the log is appended to; without it the log goes to stderr. SIGHUP reopens it.", OR_NULL),
     KEY("server.log_level", CONFIG_NAME, SERVER(log_level), "info", "The least important events that are logged.",

@@ -232,6 +232,18 @@ static void set_store(const struct hearth *instance, struct model *model, struct
     params->evict_timeout_ns = clock_from_ms(cache->evict_save_timeout_ms);
 }
 
+/* What is stored under the identity of requests that bring neither salt nor adapters is announced from now on. */
+static void name_default_identity(struct model *model)
+{
+    const struct store_user *user = engine_store_user(model->engine);
+    double *scales = NULL;
+    if (user == NULL || adapters_choose(model->adapters, NULL, 0, &scales, NULL) != HEARTH_OK) return;
+    struct identity identity = adapters_identity(model->adapters, &user->identity, NULL, scales);
+    struct identity_name name = {.model = model->config->name, .by_state = user->codec.has_state};
+    cache_events_name(model->events, &identity, &name);
+    free(scales);
+}
+
 static int open_engine(struct hearth *instance, struct model *model, hearth_error *error)
 {
     const struct config_model *config = model->config;
@@ -259,7 +271,9 @@ static int open_engine(struct hearth *instance, struct model *model, hearth_erro
     if (rc != HEARTH_OK) return rc;
     set_store(instance, model, &params);
     model->engine = engine_open(&params, error);
-    return model->engine == NULL ? (int)error->code : HEARTH_OK;
+    if (model->engine == NULL) return (int)error->code;
+    name_default_identity(model);
+    return HEARTH_OK;
 }
 
 /* Called on a thread of the store: a save has ended that suspended requests may be waiting for. */
@@ -382,6 +396,7 @@ static int open_chat_model(struct hearth *instance, struct model *model, hearth_
                         "%s is an encoder (%s), which writes no text: leave models.%s.embedding at auto",
                         model->config->path, info->architecture, model->config->name);
     model->store = instance->store;
+    model->events = instance->events;
     model->logs_words = instance->config->server.insecure_logging;
     model->resume_wait_ns = clock_from_ms(instance->config->cache.session_resume_wait_ms);
     int rc = adapters_load(model->adapters, model->weights, instance->store, error);
@@ -655,6 +670,7 @@ void hearth_close(hearth *instance)
         int64_t patience_ms = store_is_on(instance->store) ? instance->config->cache.evict_save_timeout_ms : 1000;
         store_close(instance->store, clock_now(clock_monotonic()) + clock_from_ms(patience_ms));
     }
+    cache_events_close(instance->events);
     pthread_mutex_destroy(&instance->adding);
     free(instance->entries);
     hearth_config_free(instance->config);

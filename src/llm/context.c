@@ -73,25 +73,10 @@ int llm_check_buffers(const struct llm_log_capture *captured, bool has_devices, 
                      (double)captured->compute / gib, (double)available / gib);
 }
 
-static void *wait_at(void *gate)
-{
-    pthread_mutex_lock(gate);
-    pthread_mutex_unlock(gate);
-    return NULL;
-}
-
-/* ggml ends the process where it cannot start a thread. So this starts as many first, all at once, and ends them. */
+/* ggml ends the process where it cannot start a thread. */
 static int try_threads(int n, hearth_error *error)
 {
-    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
-    pthread_t *threads = mem_alloc((size_t)n * sizeof *threads);
-    int rc = HEARTH_OK, started = 0;
-    pthread_mutex_lock(&gate);
-    for (; started < n && rc == HEARTH_OK; started += rc == HEARTH_OK)
-        rc = thread_start(&threads[started], wait_at, &gate, "computes", error);
-    pthread_mutex_unlock(&gate);
-    while (started > 0) pthread_join(threads[--started], NULL);
-    free(threads);
+    int rc = thread_try(n, "computes", error);
     if (rc != HEARTH_OK) error_prefix(error, "%d threads to compute with (models.*.threads): ", n);
     return rc;
 }

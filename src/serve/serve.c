@@ -14,6 +14,7 @@
 #include "base/thread.h"
 #include "serve/core/access.h"
 #include "serve/core/server.h"
+#include "serve/events/publisher.h"
 #include "serve/fields/unknown.h"
 #include "serve/pulls/pulls.h"
 #include "serve/responses/stored.h"
@@ -47,9 +48,11 @@ struct run {
     struct event *signals[N_SIGNALS];
     struct event *flush_timer;
     int64_t flush_deadline, quiet_deadline;
-    pthread_cond_t changed; /* the server's stage, or `http_ended`; with the server's mutex */
-    bool http_ended;        /* http_run() has returned */
-    int load_rc;            /* written by the loading thread before it posts note_load_failed() */
+    pthread_cond_t changed;      /* the server's stage, or `http_ended`; with the server's mutex */
+    bool http_ended;             /* http_run() has returned */
+    char *address;               /* the first that is listened on */
+    struct publisher *publisher; /* of cache events; NULL: off */
+    int load_rc;                 /* written by the loading thread before it posts note_load_failed() */
     hearth_error load_error;
     bool load_failed;
 };
@@ -340,6 +343,7 @@ static int listen_one(struct run *run, const char *address, int *port, hearth_er
     if (run->server.hosts != NULL) hosts_add(run->server.hosts, bound);
     log_event(LOG_INFO, "http", "listening", log_str("address", bound));
     if (run->options->on_listening != NULL) run->options->on_listening(run->options->ud, bound);
+    if (run->address == NULL) run->address = mem_strdup(bound);
     if (port != NULL) *port = strncmp(bound, "unix:", 5) == 0 ? 0 : (int)strtol(strrchr(bound, ':') + 1, NULL, 10);
     free(bound);
     return HEARTH_OK;
@@ -385,6 +389,21 @@ static bool is_reachable(const char *address)
     struct host host;
     if (strncmp(address, "unix:", 5) == 0) return false;
     return !host_parse(address, strlen(address), &host) || !host_is_loopback(&host) || host_is_unspecified(&host);
+}
+
+/* Cache events go to whoever asks for them. */
+static int open_publisher(struct run *run, hearth_error *error)
+{
+    const char *named = setting(run, "server.kv_events_address");
+    struct publisher_params params = {.events = setting(run, "server.kv_events"),
+                                      .replay = setting(run, "server.kv_events_replay"),
+                                      .address = named != NULL ? named : run->address};
+    if (params.events == NULL) return HEARTH_OK;
+    if (is_reachable(params.events + strlen("tcp://")))
+        log_event(LOG_WARN, "events", "whoever reaches this address reads the tokens of all prompts",
+                  log_str("address", params.events));
+    run->publisher = publisher_open(run->server.instance, &params, error);
+    return run->publisher == NULL ? (int)error->code : HEARTH_OK;
 }
 
 static void warn_if_reachable(const char *listen)
@@ -453,6 +472,7 @@ static int listen_and_serve(struct run *run, hearth_error *error)
 {
     add_signals(run);
     int rc = run->server.keys != NULL ? listen_all(run, error) : listen_without_keys(run, error);
+    if (rc == HEARTH_OK) rc = open_publisher(run, error);
     if (rc == HEARTH_OK) rc = serve(run, error);
     remove_signals(run);
     return rc;
@@ -493,6 +513,8 @@ int serve_run(const hearth_config *config, const struct serve_options *options, 
     live_close(server->live);
     if (server->http != NULL) http_close(server->http);
     pulls_close(server->pulls);
+    publisher_close(run.publisher);
+    free(run.address);
     hearth_close(server->instance);
     keys_close(server->keys);
     ratelimits_close(server->ratelimits);

@@ -220,6 +220,60 @@ enum tip_order index_release_tip(struct index *index, const struct slab_key *key
 /* Removes the tip, and those of its ancestors that no other tip has. The caller deletes the victims' slabs, as those of
  * index_reserve(). */
 enum tip_order index_drop_tip(struct index *index, const struct slab_key *key, struct victim **victims);
+/* ---- Following ----
+ * One thread may follow what lookups find: it is told of every entry that comes, after its parent, and of every one
+ * that goes. Nothing is queued for it: entries are in a list in the order in which they were indexed, of which it has
+ * read a part, so that it may be as slow as it likes, and misses nothing. */
+
+/* What a follower keeps of an entry that it knows: the beginning of a larger struct of its own, in one block of memory
+ * from malloc. */
+struct index_followed {
+    struct index_followed *next;
+    uint32_t round; /* in which the follower was told of the entry */
+};
+
+struct index_follower {
+    /* Called with the mutex, when something is there to be read and the follower has seen that there was nothing: must
+     * neither wait nor call the index. */
+    void (*changed)(void *ud);
+    /* What the follower calls the identity. NULL: it does not know it, and is not told of its entries before
+     * index_follow_again(). Called with the mutex, on the follower's thread. */
+    void *(*name)(void *ud, const struct identity *identity);
+    void *ud;
+    size_t size;                                      /* bytes of the struct in which it keeps an entry */
+    void (*release)(struct index_followed *followed); /* frees one */
+    int32_t block; /* tokens: those of an entry are copied from a multiple of it on */
+};
+
+enum index_news_type { INDEX_NO_NEWS, INDEX_ENTERED, INDEX_LEFT };
+
+struct index_news {
+    enum index_news_type type;
+    /* Belongs to the follower, zeroed at first, and stays valid until it was told that the entry left and releases it.
+     */
+    struct index_followed *followed;
+    bool was_told; /* LEFT: of its coming, in this round. ENTERED: in an earlier one, so `followed` is that of then */
+    /* ENTERED: */
+    struct index_followed *parent; /* NULL: there is none */
+    void *name;
+    enum slab_kind kind;
+    int32_t start, end, from;
+    struct tokens tokens; /* [from, end); of a STATE entry all of them. The follower's to release, used again */
+};
+
+/* The follower is copied; it begins with all that is there. */
+void index_follow(struct index *index, const struct index_follower *follower);
+void index_unfollow(struct index *index); /* frees all that the follower keeps of entries */
+
+void index_next_news(struct index *index, struct index_news *news);
+
+/* The follower has forgotten everything: it is told of all entries once more, a new round. Or just of those whose
+ * identity it did not know. */
+void index_follow_anew(struct index *index);
+void index_follow_again(struct index *index);
+
+/* Whether any entry has that identity. */
+bool index_has_identity(struct index *index, const struct identity *identity);
 
 /* ---- Numbers ---- */
 

@@ -1,6 +1,6 @@
 /* The inside of an index: the structs that index.c (its operations), indexed.c (tree, tables, mutex), detached.c
- * (records), lru.c (eviction order), walk.c (lookup), tips.c (conversations) and kept.c (those kept by order) share.
- * Nobody else includes this, but for tests.
+ * (records), lru.c (eviction order), walk.c (lookup), tips.c (conversations), kept.c (those kept by order) and follow.c
+ * (a follower) share. Nobody else includes this, but for tests.
  *
  * An indexed entry is one that lookups find: it lies in the radix tree, which has its tokens. A record is an entry that
  * lookups do not find: it is being written, is detached, cannot be read for now, or is a victim whose slab is still to
@@ -58,6 +58,8 @@ struct indexed {
     struct radix_node *node;
     struct indexed *first_child, *prev, *next; /* children; siblings */
     struct record *record; /* of one that left the tree and is pinned: its record now, NULL: it has none any more */
+    struct indexed *older, *newer;   /* in the order in which they were indexed */
+    struct index_followed *followed; /* NULL: the follower does not know it */
 
     /* kept.c */
     bool kept;                  /* by order; then it is referenced */
@@ -131,6 +133,15 @@ struct index {
     uint64_t victim_bytes; /* of `bytes`: those that the deletion of all victims frees */
     uint64_t evictions;
     size_t n_detached, n_reservations, n_pins;
+
+    /* follow.c */
+    struct indexed *oldest, *newest;
+    struct index_follower follower; /* changed NULL: there is none */
+    struct indexed *unread;         /* the first that the follower has not read */
+    struct index_followed *left, **left_end;
+    uint32_t round;
+    bool follower_waits;
+
     struct indexed *dead;  /* to be freed once the mutex is released */
     struct tokens scratch; /* tokens of one entry, on their way from one form of it to the other */
 };
@@ -234,6 +245,12 @@ void kept_follow(struct index *index, struct indexed *indexed);
 
 /* The entry, which has no children, is about to leave the tree: nothing is kept for its sake any more. */
 void kept_forget(struct index *index, struct indexed *indexed);
+
+/* ---- follow.c ---- */
+
+/* After an entry was added to the tree; before one is removed. */
+void follow_added(struct index *index, struct indexed *indexed);
+void follow_removed(struct index *index, struct indexed *indexed);
 
 /* ---- lru.c ---- */
 

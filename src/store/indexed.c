@@ -219,6 +219,7 @@ struct indexed *indexed_add(struct index *index, struct record *record, struct i
     if (parent != NULL && indexed->candidate.reused) lru_mark_reused(index, parent);
     indexed_ref(index, indexed);
     kept_follow(index, indexed);
+    follow_added(index, indexed);
     return indexed;
 }
 
@@ -247,6 +248,7 @@ static void unlink_indexed(struct index *index, struct indexed *indexed)
     struct indexed *parent = indexed_of(indexed->entry.parent);
     if (parent != NULL && parent->candidate.used < indexed->candidate.used)
         parent->candidate.used = indexed->candidate.used;
+    follow_removed(index, indexed);
     unlink_child(indexed);
     radix_remove(&index->radix, indexed->node, &indexed->radix_entry);
     hash_remove(&index->indexed, &indexed->link);

@@ -259,6 +259,13 @@ void store_remove_user(struct store *store, const struct store_user *user)
     store_unlock(store);
 }
 
+/* ---- Following ---- */
+
+struct index *store_tier_index(struct store *store, enum store_tier tier)
+{
+    return store->tiers[tier].index;
+}
+
 /* ---- Numbers ---- */
 
 void store_count_dropped(struct store *store)

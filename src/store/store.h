@@ -21,6 +21,7 @@
 struct store;
 
 extern const char *const store_tier_names[STORE_TIERS];
+extern const char *const store_tier_media[STORE_TIERS]; /* what routers call them */
 
 /* In a folder slabs are files, which outlive the process. */
 enum store_tier_kind store_tier_kind(enum store_tier tier);
@@ -310,6 +311,12 @@ void store_order(struct store *store, const struct store_ordered *ordered);
 
 /* Ends all orders that wait, and refuses those that come: none calls done() any more. */
 void store_end_orders(struct store *store);
+/* ---- Following ---- */
+
+/* The index of a tier, for one who follows what it holds (store/index.h, Following) until the store is closed; NULL:
+ * the tier is off. */
+struct index;
+struct index *store_tier_index(struct store *store, enum store_tier tier);
 
 /* ---- Numbers ---- */
 

@@ -20,6 +20,10 @@
 
 const char *const store_tier_names[STORE_TIERS] = {STORE_TIER_TABLE(NAME, NAME, NAME)};
 
+#define MEDIUM(ID, name, medium, ...) [STORE_##ID] = medium,
+
+const char *const store_tier_media[STORE_TIERS] = {STORE_TIER_TABLE(MEDIUM, MEDIUM, MEDIUM)};
+
 enum store_tier_kind store_tier_kind(enum store_tier tier)
 {
 #define IN_MEMORY(ID, ...) [STORE_##ID] = STORE_MEMORY,

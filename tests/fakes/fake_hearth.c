@@ -70,6 +70,13 @@ static struct {
         void *ud;
     } held_order;
     char last_order[64];
+    struct {
+        const hearth_block_event *v;
+        size_t n, taken, resends;
+        bool fails;
+        void (*changed)(void *ud);
+        void *ud;
+    } blocks;
 } fake = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static void lock(void)
@@ -345,6 +352,7 @@ void fake_reset(void)
     fake.resident_tokens = 40;
     fake.n_predicted = 3;
     fake.restless = fake.hold_orders = false;
+    memset(&fake.blocks, 0, sizeof fake.blocks);
     fake.last_order[0] = '\0';
     fake.script = NULL;
     fake.hold_load = fake.drained = fake.log_reopened = fake.stop = fake.sounds = false;
@@ -1129,4 +1137,68 @@ void hearth_log_reopen(void)
     lock();
     fake.log_reopened = true;
     change();
+}
+
+/* ---- Cache events ---- */
+
+int hearth_follow_blocks(hearth *instance, void (*changed)(void *ud), void *ud, hearth_error *error)
+{
+    (void)instance;
+    if (fake.blocks.fails) return error_at(error, HEARTH_UNAVAILABLE, "cache", "nothing is stored");
+    lock();
+    fake.blocks.changed = changed;
+    fake.blocks.ud = ud;
+    unlock();
+    return HEARTH_OK;
+}
+
+bool hearth_next_block_event(hearth *instance, hearth_block_event *event)
+{
+    (void)instance;
+    lock();
+    bool any = fake.blocks.taken < fake.blocks.n;
+    if (any) *event = fake.blocks.v[fake.blocks.taken++];
+    pthread_cond_broadcast(&fake.changed);
+    unlock();
+    return any;
+}
+
+void hearth_resend_blocks(hearth *instance)
+{
+    (void)instance;
+    lock();
+    fake.blocks.resends++;
+    fake.blocks.taken = 0;
+    unlock();
+}
+
+void hearth_unfollow_blocks(hearth *instance)
+{
+    (void)instance;
+    lock();
+    fake.blocks.changed = NULL;
+    unlock();
+}
+
+void fake_give_block_events(const hearth_block_event *events, size_t n)
+{
+    lock();
+    fake.blocks.v = events;
+    fake.blocks.n = n;
+    fake.blocks.taken = 0;
+    if (fake.blocks.changed != NULL) fake.blocks.changed(fake.blocks.ud);
+    unlock();
+}
+
+size_t fake_resends(void)
+{
+    lock();
+    size_t n = fake.blocks.resends;
+    unlock();
+    return n;
+}
+
+void fake_fail_follow(void)
+{
+    fake.blocks.fails = true;
 }

@@ -30,6 +30,12 @@ void fake_set_restless(bool restless);             /* the slot has generated mor
 size_t fake_reports(void);                         /* calls of hearth_cache_status() */
 void fake_wait_reports(size_t n);                  /* waits until there were so many */
 
+/* ---- Cache events: those that the test gives ---- */
+
+void fake_give_block_events(const hearth_block_event *events, size_t n); /* borrowed; the follower is woken */
+size_t fake_resends(void);   /* calls of hearth_resend_blocks(): each gives the events once more */
+void fake_fail_follow(void); /* hearth_follow_blocks() fails: nothing is stored */
+
 /* ---- Orders: carried out at once, unless they are held ---- */
 
 void fake_set_stored(size_t n); /* conversations that hearth_stored_list() has */

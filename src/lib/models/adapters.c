@@ -128,6 +128,20 @@ struct identity adapters_identity(const struct adapters *adapters, const struct 
     return identity;
 }
 
+char *adapters_label(const struct adapters *adapters, const double *scales)
+{
+    struct buf label = {0};
+    for (size_t i = 0; scales != NULL && i < adapters->n; i++) {
+        if (scales[i] == 0) continue;
+        const char *path = adapters->config->v[i].path, *slash = strrchr(path, '/');
+        const char *name = slash == NULL ? path : slash + 1, *suffix = strstr(name, ".gguf");
+        buf_printf(&label, "%s%.*s", label.len == 0 ? "" : "+",
+                   suffix == NULL ? (int)strlen(name) : (int)(suffix - name), name);
+        if (scales[i] != 1) buf_printf(&label, ":%g", scales[i]);
+    }
+    return label.len == 0 ? NULL : buf_take(&label);
+}
+
 /* ---- Life ---- */
 
 static int set_default_scales(struct adapters *adapters, const struct config_model *config, hearth_error *error)

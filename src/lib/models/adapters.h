@@ -41,4 +41,8 @@ uint64_t adapters_scope(const struct adapters *adapters, const char *salt, const
 struct identity adapters_identity(const struct adapters *adapters, const struct identity *base, const char *salt,
                                   const double *scales);
 
+/* The adapters of a request for routers: their files' names without folder and .gguf, "a+b:0.5"; free() it. NULL: none.
+ */
+char *adapters_label(const struct adapters *adapters, const double *scales);
+
 #endif

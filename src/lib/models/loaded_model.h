@@ -12,6 +12,7 @@
 #include "engine/admission.h"
 #include "engine/engine.h"
 #include "hearth.h"
+#include "lib/events/cache_events.h"
 #include "lib/media/model_media.h"
 #include "lib/models/adapters.h"
 #include "lib/models/entry.h"
@@ -35,6 +36,7 @@ struct model {
     struct embed_pool *pool;             /* NULL: a chat model */
     struct model_media *media;           /* NULL: it takes text only */
     struct store *store;                 /* the instance's */
+    struct cache_events *events;         /* the instance's */
     int64_t resume_wait_ns;              /* how long a request waits for its parent_key to be saved */
     struct store_user waiter;            /* the store calls it when a save has ended; it wakes the preparing threads */
     bool logs_words;                     /* the log may contain words of prompts */
@@ -48,7 +50,8 @@ struct model {
 struct hearth {
     struct hearth_config *config; /* own copy */
     struct clock *clock;
-    struct store *store; /* of all models; NULL: no tier is on, KV states live in cells only */
+    struct store *store;         /* of all models; NULL: no tier is on, KV states live in cells only */
+    struct cache_events *events; /* of the store; NULL: nobody follows it */
     struct model_manager *manager;
     struct model_entry *entries; /* room for the configuration's models and HEARTH_ADDED_MODELS */
     pthread_mutex_t adding;      /* of those that add models, and read their files meanwhile; nobody else takes it */

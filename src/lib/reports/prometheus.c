@@ -305,8 +305,6 @@ static void put_log(struct buf *out)
 
 /* ---- Under vLLM's names ---- */
 
-enum { EVENT_BLOCK = 16 }; /* tokens of a block, in which routers count */
-
 /* What routers for vLLM's servers ask of one about a chat model (server.metrics_names). */
 struct vllm_values {
     double waiting, running;
@@ -337,7 +335,7 @@ static struct vllm_values vllm_values_of(struct model_entry *entry)
                                     (double)waiting_for(entry) + (double)metric_get(&entry->engine_stats.jobs_waiting),
                                 .running = (double)metric_get(&entry->engine_stats.slots_busy),
                                 .usage = cells_in_use(entry, cells),
-                                .blocks = cells / EVENT_BLOCK};
+                                .blocks = cells / HEARTH_BLOCK};
 }
 
 static const struct vllm_row {
@@ -376,7 +374,7 @@ static void put_vllm(const struct hearth *instance, struct buf *out)
         struct model_entry *entry = &instance->entries[m];
         if (entry->facts.type != HEARTH_MODEL_CHAT) continue;
         buf_clear(&labels);
-        buf_printf(&labels, "block_size=\"%d\",num_gpu_blocks=\"%lld\",", EVENT_BLOCK,
+        buf_printf(&labels, "block_size=\"%d\",num_gpu_blocks=\"%lld\",", HEARTH_BLOCK,
                    (long long)vllm_values_of(entry).blocks);
         put_label(&labels, "model_name", entry);
         metrics_put_value(out, info, labels.v, 1);

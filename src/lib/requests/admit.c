@@ -433,6 +433,20 @@ static void note_nearest(hearth_request *request, struct store_query query)
         job->nearest.where = store_tier_names[tier];
 }
 
+/* Routers learn what is stored under the request's salt and adapters. */
+static void name_request_identity(const hearth_request *request, const struct store_user *user)
+{
+    const struct model *model = request->model;
+    if (model->events == NULL) return;
+    char *adapters = request->params->lora == NULL ? NULL : adapters_label(model->adapters, request->scales);
+    struct identity_name name = {.model = model->config->name,
+                                 .adapters = adapters,
+                                 .salt = request->params->cache_salt,
+                                 .by_state = user->codec.has_state};
+    cache_events_name(model->events, &request->job.identity, &name);
+    free(adapters);
+}
+
 /* Looks the prompt up in the store, unless the request waits for its parent, and submits the job to the engine. Hashing
  * a whole prompt would hold up the engine thread. */
 static void submit_job(hearth_request *request)
@@ -441,6 +455,7 @@ static void submit_job(hearth_request *request)
     struct job *job = &request->job;
     struct store_query query = query_of(request, &parent);
     bool asks = query.user != NULL && job->cache_prompt;
+    if (asks) name_request_identity(request, query.user);
     if (asks && waits_for_parent(request, &query)) return;
     if (asks) store_probe(request->model->store, &query);
     if (asks) job->hit = store_find(request->model->store, &query);

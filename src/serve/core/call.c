@@ -82,6 +82,12 @@ char *call_salt(const struct call *call, const char *own)
     return mem_format("%s\n%s", call->owner, own == NULL ? "" : own);
 }
 
+const char *call_own_salt(const char *salt)
+{
+    const char *owner_end = salt == NULL ? NULL : strchr(salt, '\n'), *own = owner_end == NULL ? salt : owner_end + 1;
+    return own == NULL || own[0] == '\0' ? NULL : own;
+}
+
 const char *call_model(const struct call *call, const char *named)
 {
     hearth_model_info info;

@@ -52,6 +52,9 @@ bool call_may(const struct call *call, int grant);
  * server.isolate_keys also the owner of its API key. NULL: none. free() it. */
 char *call_salt(const struct call *call, const char *own);
 
+/* What of such a salt is the request's own field; NULL: nothing. */
+const char *call_own_salt(const char *salt);
+
 /* The name of the model that answers: `named`, or if that is NULL the first chat model's. */
 const char *call_model(const struct call *call, const char *named);
 

@@ -199,6 +199,32 @@ static void what_was_set_by_path_is_checked_too_and_has_no_line(void **state)
     hearth_config_free(config);
 }
 
+static void endpoints_of_cache_events(void **state)
+{
+    (void)state;
+#define EVENTS(keys) with_model("server:\n" keys)
+    assert_check(EVENTS(" kv_events: 'tcp://*:5557'\n kv_events_replay: tcp://[::1]:5558\n"), "");
+    assert_check(EVENTS(" kv_events: ipc:///tmp/x\n"),
+                 "5|server.kv_events|ipc:///tmp/x does not begin with tcp://: write it as tcp://HOST:PORT, or "
+                 "tcp://*:PORT\n");
+    assert_check(EVENTS(" kv_events: tcp://a\n"),
+                 "5|server.kv_events|tcp://a does not end in :PORT, from 0 to 65535: write it as tcp://HOST:PORT, or "
+                 "tcp://*:PORT\n");
+    assert_check(EVENTS(" kv_events: tcp://unix:/x:1\n"),
+                 "5|server.kv_events|tcp://unix:/x:1 names a socket of another kind: write it as tcp://HOST:PORT, or "
+                 "tcp://*:PORT\n");
+    assert_check(EVENTS(" kv_events_replay: tcp://127.0.0.1:5558\n"),
+                 "5|server.kv_events_replay|needs server.kv_events, the events that are to be had again\n");
+    assert_check(EVENTS(" kv_events: tcp://127.0.0.1:1\n listen: 0.0.0.0:8080\n"),
+                 "5|server.kv_events|needs server.kv_events_address, the HOST:PORT by which routers know this server: "
+                 "the first address of server.listen is none that they could use\n");
+    assert_check(EVENTS(" kv_events: tcp://127.0.0.1:1\n listen: ['unix:/x']\n kv_events_address: 10.0.0.1:80\n"), "");
+    assert_check(EVENTS(" kv_events: tcp://127.0.0.1:1\n kv_events_address: 10.0.0.1\n"),
+                 "6|server.kv_events_address|10.0.0.1 is no HOST:PORT that another machine could use\n");
+    assert_check(EVENTS(" kv_events: tcp://127.0.0.1:1\n kv_events_address: 0.0.0.0:80\n"),
+                 "6|server.kv_events_address|0.0.0.0:80 is no HOST:PORT that another machine could use\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -215,6 +241,7 @@ int main(void)
         cmocka_unit_test(isolation_that_is_asked_for_needs_keys),
         cmocka_unit_test(a_quota_larger_than_the_disk_is_refused),
         cmocka_unit_test(what_was_set_by_path_is_checked_too_and_has_no_line),
+        cmocka_unit_test(endpoints_of_cache_events),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* The index against an oracle that has only lists and searches all of them: what is found, what is detached, what is
- * evicted and in which order, how many bytes are used, over random saves, branches, pins, drops, failed reads, failed
- * deletions and restarts. */
+ * evicted and in which order, how many bytes are used, what a follower is told, over random saves, branches, pins,
+ * drops, failed reads, failed deletions and restarts. */
 #include "base/clock.h"
 #include "index_helpers.h"
 
@@ -34,8 +34,27 @@ struct pin {
     int objects[LONGEST], n;
 };
 
+/* An entry that the follower was told of. */
+struct told {
+    struct index_followed followed;
+    struct told *next;
+    const struct told *parent;
+    enum family family;
+    enum slab_kind kind;
+    int32_t tokens[LONGEST], start, end;
+};
+
+struct reader {
+    uint32_t random, round;
+    struct told *told;
+    struct index_news news;
+    bool named[FAMILIES], waits, woken;
+    uint64_t n_entered, n_left, n_again;
+};
+
 struct world {
     uint32_t random;
+    struct reader reader;
     struct index *index;
     struct identity identities[FAMILIES];
     struct item items[MOST];
@@ -628,12 +647,164 @@ static bool adopt(struct world *w, const struct item *item)
     return adopted;
 }
 
+/* ---- The follower ---- */
+
+static void wake_reader(void *ud)
+{
+    struct world *w = ud;
+    assert_true(w->reader.waits && !w->reader.woken);
+    w->reader.woken = true;
+}
+
+static void *family_named(void *ud, const struct identity *identity)
+{
+    struct world *w = ud;
+    for (int f = 0; f < FAMILIES; f++)
+        if (identity_equal(identity, &w->identities[f])) return w->reader.named[f] ? &w->identities[f] : NULL;
+    fail_msg("nobody has that identity");
+    return NULL;
+}
+
+static void free_told(struct index_followed *followed)
+{
+    free(followed);
+}
+
+static void follow(struct world *w)
+{
+    struct index_follower follower = {.changed = wake_reader,
+                                      .name = family_named,
+                                      .ud = w,
+                                      .size = sizeof(struct told),
+                                      .release = free_told,
+                                      .block = STRIDE};
+    w->reader.round = 0;
+    w->reader.waits = w->reader.woken = false;
+    index_follow(w->index, &follower);
+}
+
+static void unfollow(struct world *w)
+{
+    index_unfollow(w->index);
+    w->reader.told = NULL;
+}
+
+static bool is_known(const struct reader *r, const struct told *told)
+{
+    for (const struct told *t = r->told; t != NULL; t = t->next)
+        if (t == told) return true;
+    return false;
+}
+
+/* Its parent is known, and has the tokens before it. */
+static void note_entered(struct world *w, struct told *told)
+{
+    struct reader *r = &w->reader;
+    const struct index_news *news = &r->news;
+    assert_int_equal(is_known(r, told), news->was_told);
+    if (!news->was_told) {
+        told->next = r->told;
+        r->told = told;
+    }
+    r->n_entered++;
+    r->n_again += news->was_told;
+    told->family = (enum family)((struct identity *)news->name - w->identities);
+    told->kind = news->kind;
+    told->start = news->start;
+    told->end = news->end;
+    told->parent = (const struct told *)(const void *)news->parent;
+    assert_int_equal(told->parent != NULL, told->start > 0);
+    if (told->parent != NULL) {
+        assert_true(is_known(r, told->parent) && told->parent->followed.round == r->round);
+        assert_true(told->parent->family == told->family && told->parent->end >= told->start);
+        memcpy(told->tokens, told->parent->tokens, (size_t)news->from * sizeof(int32_t));
+        assert_memory_equal(told->parent->tokens + news->from, news->tokens.v,
+                            (size_t)(told->start - news->from) * sizeof(int32_t));
+    }
+    assert_int_equal(news->from, told->kind == SLAB_STATE ? 0 : told->start - told->start % STRIDE);
+    assert_int_equal(news->tokens.len, told->end - news->from);
+    memcpy(told->tokens + news->from, news->tokens.v, news->tokens.len * sizeof(int32_t));
+}
+
+/* Its children have left before. */
+static void note_left(struct reader *r, struct told *told)
+{
+    assert_int_equal(r->news.was_told, told->followed.round == r->round);
+    struct told **at = &r->told;
+    while (*at != NULL && *at != told) at = &(*at)->next;
+    assert_non_null(*at);
+    *at = told->next;
+    for (const struct told *t = r->told; t != NULL; t = t->next) assert_ptr_not_equal(t->parent, told);
+    r->n_left++;
+    free(told);
+}
+
+static bool read_one(struct world *w)
+{
+    struct reader *r = &w->reader;
+    index_next_news(w->index, &r->news);
+    bool any = r->news.type != INDEX_NO_NEWS;
+    assert_true(!any || !r->waits || r->woken);
+    r->waits = !any;
+    r->woken = false;
+    struct told *told = any ? (struct told *)(void *)r->news.followed : NULL;
+    if (r->news.type == INDEX_ENTERED) note_entered(w, told);
+    if (r->news.type == INDEX_LEFT) note_left(r, told);
+    return any;
+}
+
+/* It knows exactly what is there of the identities that it knows. */
+static void read_all(struct world *w)
+{
+    size_t n = 0, n_there = 0;
+    while (read_one(w)) continue;
+    for (const struct told *t = w->reader.told; t != NULL; t = t->next, n++)
+        assert_int_equal(t->followed.round, w->reader.round);
+    for (int i = 0; i < w->n; i++) {
+        const struct item *item = &w->items[i];
+        if (item->where != THERE || !w->reader.named[item->family]) continue;
+        size_t same = 0;
+        for (const struct told *t = w->reader.told; t != NULL; t = t->next)
+            same += t->family == item->family && t->kind == item->kind && t->start == item->start &&
+                    t->end == item->end && memcmp(t->tokens, item->tokens, (size_t)t->end * sizeof(int32_t)) == 0;
+        assert_int_equal(same, 1);
+        n_there++;
+    }
+    assert_int_equal(n, n_there);
+}
+
+static void forget_all(struct world *w)
+{
+    w->reader.round++;
+    index_follow_anew(w->index);
+}
+
+/* It reads some of the news, or all, or forgets everything; and learns of one identity after the other. */
+static void read_some(struct world *w)
+{
+    struct reader *r = &w->reader;
+    uint32_t dice = random_below(&r->random, 40);
+    for (uint32_t n = dice < 20 ? random_below(&r->random, 4) : 0; n > 0 && read_one(w); n--) continue;
+    if (dice == 20) forget_all(w);
+    if (w->step % (STEPS / FAMILIES) == 1) {
+        int f = (int)(w->step / (STEPS / FAMILIES)) % FAMILIES;
+        bool any = false;
+        for (int i = 0; i < w->n; i++) any = any || (w->items[i].where != NOWHERE && (int)w->items[i].family == f);
+        r->named[f] = true;
+        assert_int_equal(index_has_identity(w->index, &w->identities[f]), any);
+        index_follow_again(w->index);
+    }
+    if (dice > 34) read_all(w);
+}
+
 /* Adopts in random order. The oracle changes nothing, but that unreadable entries may be readable now. */
 static void start_again(struct world *w)
 {
     for (int i = 0; i < MOST; i++) give_back(w, i);
+    unfollow(w);
     index_close(w->index);
     w->index = index_open(STRIDE, BUDGET, no_user);
+    follow(w);
     bool done[MOST] = {0}, seen[FAMILIES] = {0};
     w->total = 0;
     for (bool all = false; !all;) {
@@ -725,12 +896,18 @@ static void run_world(struct world *w, uint32_t seed)
     for (int i = 0; i < FAMILIES; i++) w->identities[i] = some_identity(0x10); /* they differ in nothing but a salt */
     w->identities[1] = identity_salted(&w->identities[0], "1");
     w->identities[2] = identity_salted(&w->identities[0], "2");
+    w->reader.random = seed;
+    follow(w);
     for (w->step = 1; w->step <= STEPS; w->step++) {
         change(w);
         expect_usage(w);
+        read_some(w);
         for (int i = 0; i < LOOKUPS; i++) look(w);
     }
+    read_all(w);
     for (int i = 0; i < MOST; i++) give_back(w, i);
+    unfollow(w);
+    tokens_release(&w->reader.news.tokens);
     index_close(w->index);
 }
 
@@ -739,17 +916,22 @@ static void lookups_and_evictions_are_those_of_an_oracle(void **state)
 {
     (void)state;
     static struct world w;
-    uint64_t written = 0, evicted = 0, detached = 0, attached = 0;
+    uint64_t written = 0, evicted = 0, detached = 0, attached = 0, entered = 0, left = 0, again = 0;
     for (uint32_t seed = 1; seed <= SEEDS; seed++) {
         run_world(&w, seed * 2654435761u);
         written += w.written;
         evicted += w.n_evicted;
         detached += w.n_detached;
         attached += w.n_attached;
+        entered += w.reader.n_entered;
+        left += w.reader.n_left;
+        again += w.reader.n_again;
     }
     printf("    %d budgets written, %d evicted, %d detached, %d attached\n", (int)(written / BUDGET), (int)evicted,
            (int)detached, (int)attached);
+    printf("    %d were told, %d of them again, %d left\n", (int)entered, (int)again, (int)left);
     assert_true(written > 10 * BUDGET && evicted > 100 && detached > 100);
+    assert_true(entered > 1000 && left > 300 && again > 100);
 }
 
 /* ---- The budget, measured by the files ---- */

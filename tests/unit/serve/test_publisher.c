@@ -1,0 +1,331 @@
+/* The sockets of cache events, with routers of ZeroMQ's own: what they are sent, what they get again, what happens to
+ * one that does not read. */
+#include "base/buf.h"
+#include "base/memory.h"
+#include "fakes/cmocka_all.h"
+#include "fakes/fake_hearth.h"
+#include "serve/events/publisher.h"
+
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#define ADDRESS "10.0.0.1:8080"
+#define END     UINT64_MAX
+
+enum { WAIT_MS = 20000 };
+
+struct rig {
+    void *zmq;
+    hearth *instance;
+    struct publisher *publisher;
+    char events[64], replay[64];
+};
+
+/* A port that was free a moment ago. */
+static void free_endpoint(char endpoint[64])
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, size), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
+    close(fd);
+    snprintf(endpoint, 64, "tcp://127.0.0.1:%d", ntohs(address.sin_port));
+}
+
+static int open_publisher(struct rig *rig, const char *events, const char *replay, hearth_error *error)
+{
+    struct publisher_params params = {.events = events, .replay = replay, .address = ADDRESS};
+    rig->publisher = publisher_open(rig->instance, &params, error);
+    return rig->publisher == NULL ? (int)error->code : HEARTH_OK;
+}
+
+static int begin(void **state)
+{
+    struct rig *rig = mem_alloc(sizeof *rig);
+    hearth_error error;
+    fake_reset();
+    rig->zmq = zmq_ctx_new();
+    rig->instance = hearth_open(NULL, &error);
+    free_endpoint(rig->events);
+    free_endpoint(rig->replay);
+    if (open_publisher(rig, rig->events, rig->replay, &error) != HEARTH_OK) fail_msg("%s", error.message);
+    *state = rig;
+    return 0;
+}
+
+static int end(void **state)
+{
+    struct rig *rig = *state;
+    publisher_close(rig->publisher);
+    hearth_close(rig->instance);
+    zmq_ctx_term(rig->zmq);
+    free(rig);
+    return 0;
+}
+
+/* ---- A router ---- */
+
+static void *connect_to(const struct rig *rig, int type, const char *endpoint, int queue)
+{
+    void *socket = zmq_socket(rig->zmq, type);
+    int none = 0, wait = WAIT_MS;
+    zmq_setsockopt(socket, ZMQ_LINGER, &none, sizeof none);
+    zmq_setsockopt(socket, ZMQ_RCVTIMEO, &wait, sizeof wait);
+    zmq_setsockopt(socket, ZMQ_RCVHWM, &queue, sizeof queue);
+    if (type == ZMQ_SUB) zmq_setsockopt(socket, ZMQ_SUBSCRIBE, "kv@", 3);
+    assert_int_equal(zmq_connect(socket, endpoint), 0);
+    return socket;
+}
+
+struct message {
+    struct buf frames[4];
+    int n;
+};
+
+static void receive(void *socket, struct message *message)
+{
+    int more = 1;
+    for (message->n = 0; more != 0; message->n++) {
+        zmq_msg_t frame;
+        zmq_msg_init(&frame);
+        if (zmq_msg_recv(&frame, socket, 0) < 0) fail_msg("nothing came: %s", zmq_strerror(zmq_errno()));
+        assert_true(message->n < 4);
+        buf_clear(&message->frames[message->n]);
+        buf_append(&message->frames[message->n], zmq_msg_data(&frame), zmq_msg_size(&frame));
+        more = zmq_msg_more(&frame);
+        zmq_msg_close(&frame);
+    }
+}
+
+static void release(struct message *message)
+{
+    for (int i = 0; i < 4; i++) buf_release(&message->frames[i]);
+}
+
+static uint64_t number_of(const struct buf *frame)
+{
+    uint64_t number = 0;
+    assert_int_equal(frame->len, sizeof number);
+    for (size_t i = 0; i < sizeof number; i++) number = number << 8 | (unsigned char)frame->v[i];
+    return number;
+}
+
+/* The next message of events; returns its number. */
+static uint64_t next_events(void *socket, struct message *message)
+{
+    receive(socket, message);
+    assert_int_equal(message->n, 3);
+    return number_of(&message->frames[1]);
+}
+
+static void ask_again(void *socket, uint64_t from)
+{
+    unsigned char bytes[sizeof from];
+    for (size_t i = 0; i < sizeof from; i++) bytes[i] = (unsigned char)(from >> 8 * (7 - i));
+    zmq_send(socket, "", 0, ZMQ_SNDMORE);
+    zmq_send(socket, bytes, sizeof bytes, 0);
+}
+
+/* The next message of an answer; END after the last one. */
+static uint64_t next_replayed(void *socket, struct message *message)
+{
+    receive(socket, message);
+    assert_int_equal(message->n, 4);
+    assert_int_equal(message->frames[0].len, 0);
+    uint64_t number = number_of(&message->frames[2]);
+    assert_int_equal(number == END, message->frames[3].len == 0);
+    assert_int_equal(number == END, message->frames[1].len == 0);
+    return number;
+}
+
+static bool has(const struct buf *frame, const char *text)
+{
+    return memmem(frame->v, frame->len, text, strlen(text)) != NULL;
+}
+
+/* ---- The tests ---- */
+
+static const uint64_t blocks[512] = {1, 2, 3};
+static const int32_t tokens[512 * HEARTH_BLOCK] = {0};
+
+#define STORED(model_, n)                                                                                              \
+    {                                                                                                                  \
+        .type = HEARTH_BLOCKS_STORED, .model = (model_), .medium = "CPU", .blocks = blocks, .n_blocks = (n),           \
+        .tokens = tokens                                                                                               \
+    }
+
+static const hearth_block_event some[] = {
+    {.type = HEARTH_BLOCKS_CLEARED, .model = "a"},
+    STORED("a", 1),
+    STORED("b", 1),
+    {.type = HEARTH_BLOCKS_REMOVED, .model = "b", .medium = "CPU", .blocks = blocks, .n_blocks = 1},
+    STORED("a", 1)};
+
+static void a_router_that_subscribes_is_sent_everything(void **state)
+{
+    const struct rig *rig = *state;
+    struct message message = {.n = 0};
+    fake_give_block_events(some, 5);
+    void *router = connect_to(rig, ZMQ_SUB, rig->events, 1000);
+    assert_int_equal(next_events(router, &message), 0);
+    assert_int_equal(message.frames[0].len, strlen("kv@" ADDRESS "@a"));
+    assert_memory_equal(message.frames[0].v, "kv@" ADDRESS "@a", message.frames[0].len);
+    assert_true(has(&message.frames[2], "AllBlocksCleared") && has(&message.frames[2], "BlockStored"));
+    assert_int_equal(next_events(router, &message), 1);
+    assert_memory_equal(message.frames[0].v, "kv@" ADDRESS "@b", message.frames[0].len);
+    assert_true(has(&message.frames[2], "BlockStored") && has(&message.frames[2], "BlockRemoved"));
+    assert_int_equal(next_events(router, &message), 2);
+    assert_int_equal(fake_resends(), 1);
+    fake_give_block_events(some, 1); /* it goes on */
+    assert_int_equal(next_events(router, &message), 3);
+    assert_false(has(&message.frames[2], "BlockStored"));
+
+    void *other = connect_to(rig, ZMQ_SUB, rig->events, 1000);
+    assert_int_equal(next_events(other, &message), 4);
+    assert_int_equal(next_events(router, &message), 4);
+    assert_int_equal(fake_resends(), 2);
+    zmq_close(router);
+    zmq_close(other);
+    release(&message);
+}
+
+static void what_was_missed_is_to_be_had_again(void **state)
+{
+    const struct rig *rig = *state;
+    struct message first = {.n = 0}, message = {.n = 0};
+    fake_give_block_events(some, 5);
+    void *router = connect_to(rig, ZMQ_SUB, rig->events, 1000);
+    for (uint64_t i = 0; i < 2; i++) assert_int_equal(next_events(router, &first), i);
+    void *replay = connect_to(rig, ZMQ_DEALER, rig->replay, 1000);
+    zmq_send(replay, "hello", 5, 0); /* is ignored, as are the next two */
+    zmq_send(replay, "", 0, ZMQ_SNDMORE);
+    zmq_send(replay, "1234567", 7, 0);
+    zmq_send(replay, "1", 1, ZMQ_SNDMORE);
+    zmq_send(replay, "12345678", 8, 0);
+    ask_again(replay, 1);
+    assert_int_equal(next_replayed(replay, &message), 1);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(message.frames[i + 1].len, first.frames[i].len);
+        assert_memory_equal(message.frames[i + 1].v, first.frames[i].v, first.frames[i].len);
+    }
+    assert_int_equal(next_replayed(replay, &message), 2);
+    assert_int_equal(next_replayed(replay, &message), END);
+    ask_again(replay, 99);
+    assert_int_equal(next_replayed(replay, &message), END);
+    assert_int_equal(fake_resends(), 1);
+    zmq_close(router);
+    zmq_close(replay);
+    release(&first);
+    release(&message);
+}
+
+enum { MANY = 11000, KEPT = 10000 };
+
+/* Every event is a message, since each is of another model than the one before. */
+static hearth_block_event *many(size_t n, size_t n_blocks)
+{
+    hearth_block_event *events = mem_alloc(n * sizeof *events);
+    for (size_t i = 0; i < n; i++) events[i] = (hearth_block_event)STORED(i % 2 == 0 ? "a" : "b", n_blocks);
+    return events;
+}
+
+static void what_is_not_kept_any_more_is_sent_to_all(void **state)
+{
+    const struct rig *rig = *state;
+    struct message message = {.n = 0};
+    hearth_block_event *events = many(MANY, 1);
+    fake_give_block_events(events, MANY);
+    void *router = connect_to(rig, ZMQ_SUB, rig->events, 0);
+    for (uint64_t i = 0; i < MANY; i++) assert_int_equal(next_events(router, &message), i);
+    void *replay = connect_to(rig, ZMQ_DEALER, rig->replay, 0);
+    ask_again(replay, 3);
+    uint64_t from = next_replayed(replay, &message);
+    assert_int_equal(from, MANY - KEPT);
+    for (uint64_t i = from + 1; i < MANY; i++) assert_int_equal(next_replayed(replay, &message), i);
+    assert_int_equal(next_replayed(replay, &message), END);
+    assert_int_equal(next_events(router, &message), MANY); /* everything, from the first on */
+    assert_int_equal(fake_resends(), 2);
+    zmq_close(router);
+    zmq_close(replay);
+    release(&message);
+    fake_give_block_events(NULL, 0);
+    free(events);
+}
+
+/* It has a queue of one message and reads none, until the other one has been sent everything once more. */
+static void a_router_that_does_not_read_holds_up_nobody_for_long(void **state)
+{
+    const struct rig *rig = *state;
+    enum { N = 4000 };
+    struct message message = {.n = 0};
+    hearth_block_event *events = many(N, 512);
+    fake_give_block_events(events, N);
+    void *slow = connect_to(rig, ZMQ_SUB, rig->events, 1), *quick = connect_to(rig, ZMQ_SUB, rig->events, 0);
+    uint64_t last = next_events(quick, &message);
+    while (last + 1 < N) {
+        uint64_t number = next_events(quick, &message);
+        assert_true(number > last);
+        last = number;
+    }
+    for (size_t resends = fake_resends(); fake_resends() == resends;)
+        next_events(quick, &message); /* for the slow one */
+    bool gap = false;
+    for (uint64_t before = next_events(slow, &message), next; !gap; before = next) {
+        fake_give_block_events(events, 2); /* what comes once there is room again shows what is missing */
+        next = next_events(slow, &message);
+        gap = next > before + 1;
+    }
+    zmq_close(slow);
+    zmq_close(quick);
+    release(&message);
+    fake_give_block_events(NULL, 0);
+    free(events);
+}
+
+static void an_address_that_cannot_be_had_is_an_error_with_its_key(void **state)
+{
+    struct rig *rig = *state;
+    hearth_error error;
+    struct publisher *first = rig->publisher;
+    char other[64];
+    free_endpoint(other);
+    assert_int_equal(open_publisher(rig, rig->events, NULL, &error), HEARTH_IO);
+    assert_string_equal(error.param, "server.kv_events");
+    assert_non_null(strstr(error.message, rig->events));
+    assert_int_equal(open_publisher(rig, other, rig->replay, &error), HEARTH_IO);
+    assert_string_equal(error.param, "server.kv_events_replay");
+    assert_int_equal(open_publisher(rig, "tcp://127.0.0.1:none", NULL, &error), HEARTH_IO);
+    rig->publisher = first;
+}
+
+static void without_a_store_there_are_no_events(void **state)
+{
+    struct rig *rig = *state;
+    hearth_error error;
+    char other[64];
+    free_endpoint(other);
+    struct publisher *first = rig->publisher;
+    fake_fail_follow();
+    assert_int_equal(open_publisher(rig, other, NULL, &error), HEARTH_UNAVAILABLE);
+    rig->publisher = first;
+}
+
+#define ROW(test) cmocka_unit_test_setup_teardown(test, begin, end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        ROW(a_router_that_subscribes_is_sent_everything),
+        ROW(what_was_missed_is_to_be_had_again),
+        ROW(what_is_not_kept_any_more_is_sent_to_all),
+        ROW(a_router_that_does_not_read_holds_up_nobody_for_long),
+        ROW(an_address_that_cannot_be_had_is_an_error_with_its_key),
+        ROW(without_a_store_there_are_no_events),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
