@@ -903,7 +903,7 @@ HEARTH_API bool hearth_next_block_event(hearth *instance, hearth_block_event *ev
 /* The follower has forgotten everything: what is stored comes again, CLEARED first. Same thread. */
 HEARTH_API void hearth_resend_blocks(hearth *instance);
 
-/* Before hearth_close(); from then on `changed` is not called. Same thread, or after it has ended. */
+/* From then on `changed` is not called. Same thread, or after it has ended; hearth_close() does it as well. */
 HEARTH_API void hearth_unfollow_blocks(hearth *instance);
 
 /* A stored entry (slab) of the tiers ram_file and disk, as its file describes it. Strings are valid during the call. */

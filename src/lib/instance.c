@@ -665,6 +665,7 @@ void hearth_close(hearth *instance)
     manager_close(instance->manager);
     /* One beyond the complete ones may be half open, where the load failed. */
     for (size_t i = 0; i <= atomic_load(&instance->n_entries); i++) entry_release(&instance->entries[i]);
+    hearth_unfollow_blocks(instance);
     if (instance->store != NULL) {
         /* Where the store is off the disk hangs, and the engines have waited for it already. */
         int64_t patience_ms = store_is_on(instance->store) ? instance->config->cache.evict_save_timeout_ms : 1000;
