@@ -48,7 +48,7 @@ struct reader {
     uint32_t random, round;
     struct told *told;
     struct index_news news;
-    bool named[FAMILIES], waits, woken;
+    bool named[FAMILIES], naming, waits, woken;
     uint64_t n_entered, n_left, n_again;
 };
 
@@ -779,22 +779,33 @@ static void forget_all(struct world *w)
     index_follow_anew(w->index);
 }
 
-/* It reads some of the news, or all, or forgets everything; and learns of one identity after the other. */
+/* Somebody names the next identity, and says so a few steps later: entries may come in between. */
+static void name_next(struct world *w)
+{
+    enum { EACH = STEPS / FAMILIES, LATER = 9 };
+    struct reader *r = &w->reader;
+    int f = (int)(w->step / EACH) % FAMILIES;
+    if (w->step % EACH == 1) {
+        bool any = false;
+        for (int i = 0; i < w->n; i++) any = any || (w->items[i].where != NOWHERE && (int)w->items[i].family == f);
+        assert_int_equal(index_has_identity(w->index, &w->identities[f]), any);
+        r->named[f] = r->naming = true;
+    }
+    if (w->step % EACH == LATER) {
+        r->naming = false;
+        index_follow_again(w->index);
+    }
+}
+
+/* It reads some of the news, or all, or forgets everything. */
 static void read_some(struct world *w)
 {
     struct reader *r = &w->reader;
     uint32_t dice = random_below(&r->random, 40);
+    name_next(w);
     for (uint32_t n = dice < 20 ? random_below(&r->random, 4) : 0; n > 0 && read_one(w); n--) continue;
     if (dice == 20) forget_all(w);
-    if (w->step % (STEPS / FAMILIES) == 1) {
-        int f = (int)(w->step / (STEPS / FAMILIES)) % FAMILIES;
-        bool any = false;
-        for (int i = 0; i < w->n; i++) any = any || (w->items[i].where != NOWHERE && (int)w->items[i].family == f);
-        r->named[f] = true;
-        assert_int_equal(index_has_identity(w->index, &w->identities[f]), any);
-        index_follow_again(w->index);
-    }
-    if (dice > 34) read_all(w);
+    if (dice > 34 && !r->naming) read_all(w);
 }
 
 /* Adopts in random order. The oracle changes nothing, but that unreadable entries may be readable now. */
