@@ -26,9 +26,9 @@ struct cache_events {
     /* The follower's thread: */
     struct blocks blocks[STORE_TIERS];
     struct index_news news;
-    size_t tier;   /* of the news */
-    int32_t at;    /* the first block of them that was not looked at */
-    bool clearing; /* CLEARED is still to be emitted for the models from n_cleared on */
+    enum store_tier tier; /* of the news */
+    int32_t at;           /* the first block of them that was not looked at */
+    bool clearing;        /* CLEARED is still to be emitted for the models from n_cleared on */
     size_t n_cleared;
 };
 
