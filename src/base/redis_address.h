@@ -16,8 +16,8 @@ struct redis_address {
     bool tls;
 };
 
-/* Parses redis://HOST[:PORT][/DATABASE], rediss:// likewise, with TLS, or unix:PATH. Returns what is wrong with the text, to follow it in a message;
- * NULL: nothing. */
+/* Parses redis://HOST[:PORT][/DATABASE], rediss:// likewise, with TLS, or unix:PATH. Returns what is wrong with the
+ * text, to follow it in a message; NULL: nothing. */
 const char *redis_address_parse(const char *text, struct redis_address *address);
 
 /* Whether it is on this machine: a unix socket, localhost, or a loopback address. */

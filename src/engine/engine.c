@@ -405,8 +405,10 @@ static void join_store(struct engine *engine, const struct engine_params *params
     engine->continued_interval = params->continued_interval;
     engine->evict_timeout_ns = params->evict_timeout_ns;
     engine->user = mem_alloc(sizeof *engine->user);
-    *engine->user = (struct store_user){
-        .identity = identity_of(engine, params, identity), .codec = codec_of(engine->format), .wake = wake, .ud = engine};
+    *engine->user = (struct store_user){.identity = identity_of(engine, params, identity),
+                                        .codec = codec_of(engine->format),
+                                        .wake = wake,
+                                        .ud = engine};
     store_expect(engine->store, llm_state_format_row_bytes(engine->format) * (uint64_t)engine->stride);
 }
 

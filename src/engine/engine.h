@@ -30,14 +30,15 @@ struct engine_params {
     int32_t n_gpu_layers;     /* as the model was opened with: part of the identity of deterministic runs */
     enum engine_caching caching;
     enum engine_idle idle;
-    int32_t cache_min_tokens;           /* a shorter common prefix is not reused */
-    int64_t slot_timeout_ns;            /* a job that waited so long preempts another */
-    bool preempt_fails;                 /* the preempted request fails; else it is suspended and resumes later */
-    uint64_t snapshot_budget;           /* bytes of snapshots and checkpoints kept in host memory */
-    struct store *store;                /* where cells are saved, also on eviction; NULL: nowhere. Borrowed */
-    int store_sharers;                  /* models that share the store; 0: this one alone */
+    int32_t cache_min_tokens; /* a shorter common prefix is not reused */
+    int64_t slot_timeout_ns;  /* a job that waited so long preempts another */
+    bool preempt_fails;       /* the preempted request fails; else it is suspended and resumes later */
+    uint64_t snapshot_budget; /* bytes of snapshots and checkpoints kept in host memory */
+    struct store *store;      /* where cells are saved, also on eviction; NULL: nowhere. Borrowed */
+    int store_sharers;        /* models that share the store; 0: this one alone */
     /* Sets the identity under which cells are stored, to which the engine adds what depends on its context; false: they
-     * are not stored. Asked when the context is open, since it may wait for the digest of the weights; NULL: all zeros. */
+     * are not stored. Asked when the context is open, since it may wait for the digest of the weights; NULL: all zeros.
+     */
     bool (*identify)(void *ud, struct identity *identity);
     void *identify_ud;
     int32_t stride, continued_interval; /* tokens: the store's block; between two saves of a growing sequence */

@@ -202,7 +202,8 @@ static size_t count_models(const struct hearth *instance)
     return n;
 }
 
-/* The identity of the model's states. Where the fingerprint of the model or an adapter is missing, they are not stored. */
+/* The identity of the model's states. Where the fingerprint of the model or an adapter is missing, they are not stored.
+ */
 static bool identify_states(void *ud, struct identity *identity)
 {
     struct model *model = ud;

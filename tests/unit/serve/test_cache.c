@@ -53,7 +53,8 @@ static void a_lookup_has_the_cached_tokens_of_each_tier(void **state)
     assert_string_equal(response_header(&response, "Content-Type"), "application/json");
     assert_string_equal(response.body.v,
                         "{\"model\":\"demo\",\"prompt_tokens\":3000,\"tokens\":2560,\"resident\":100,\"ram\":200,"
-                        "\"ram_file\":0,\"disk\":2560,\"remote\":70,\"computed\":440,\"key\":\"" KEY "\",\"divergence\":null}");
+                        "\"ram_file\":0,\"disk\":2560,\"remote\":70,\"computed\":440,\"key\":\"" KEY
+                        "\",\"divergence\":null}");
     assert_int_equal(fake_submitted(), 1);
     assert_string_equal(fake_wait(0)->text, "Once");
     assert_string_equal(fake_wait(0)->cache_salt, "s");
