@@ -41,7 +41,7 @@
                "A Redis or Valkey server where several hearths store what they computed and find each other's: "       \
                "redis://HOST[:PORT][/DATABASE], with TLS rediss://…, or unix:PATH. null: none.",                       \
                OR_NULL)                                                                                                \
-    MEMORY_TIER(ID, name, quota, meaning)                                                                              \
+    MEMORY_TIER(ID, name, medium, quota, meaning)                                                                      \
     SERVER_KEY(ID, name, "prefix", CONFIG_TEXT, prefix, "hearth",                                                      \
                "What the names of all its entries begin with on that server, before a colon.", ANY)                    \
     SERVER_KEY(ID, name, "ttl", CONFIG_SECONDS, ttl, "604800",                                                         \
