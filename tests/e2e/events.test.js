@@ -24,6 +24,13 @@ async function publishing({ t, set, models, ...more }) {
   return { server: await serve(options), options, events, replay };
 }
 
+// A router that reads the events of an endpoint until the test ends, well or not.
+function follow(t, events, replay) {
+  const router = new Router(events, replay);
+  t.after(() => router.close());
+  return router;
+}
+
 // Prompts that have much in common, drawn at random; some salted.
 class Prompts {
   constructor(seed, longest) {
@@ -71,7 +78,7 @@ async function agree(server, router, asked) {
 
 test('thousands of requests, of which the store keeps some: the router knows which', async (t) => {
   const { server, events, replay } = await publishing({ t, set: { 'cache.tiers.disk.quota_mb': 8 } });
-  const router = new Router(events, replay);
+  const router = follow(t, events, replay);
   const prompts = new Prompts(1, 600);
   let asked = 0;
   for (let round = 0; round < 10; round++) {
@@ -84,12 +91,11 @@ test('thousands of requests, of which the store keeps some: the router knows whi
   assert.equal(router.forgotten, 0);
   assert.deepEqual([...router.topics], [`kv@127.0.0.1:${server.port}@${server.model}`]);
   await server.stop();
-  await router.close();
 });
 
 test('messages that are lost: the router gets them again, or everything', async (t) => {
   const { server, events, replay } = await publishing({ t });
-  const router = new Router(events, replay), forgetful = new Router(events);
+  const router = follow(t, events, replay), forgetful = follow(t, events);
   const prompts = new Prompts(2, 400);
   let lost = 0;
   router.lose = (seq) => seq % 7n === 3n && ++lost > 0;
@@ -116,12 +122,11 @@ test('messages that are lost: the router gets them again, or everything', async 
   await agree(server, forgetful, prompts.known);
   await agree(server, router, prompts.known);
   await server.stop();
-  await Promise.all([router.close(), forgetful.close()]);
 });
 
 test('the server is killed and started again: what is on its disk is told, salts once a request brings them', async (t) => {
   const { server, options, events } = await publishing({ t });
-  const router = new Router(events);
+  const router = follow(t, events);
   const prompts = new Prompts(3, 400);
   for (let i = 0; i < 100; i++) await server.client.complete(say(prompts.draw()));
   await agree(server, router, prompts.known);
@@ -129,16 +134,16 @@ test('the server is killed and started again: what is on its disk is told, salts
   await killed(server);
   const again = await serve({ ...options, args: ['--port', String(server.port)] });
   const plain = prompts.known.filter(({ salt }) => !salt);
+  await until('the router has begun anew', () => router.forgotten > 0); // until then it knows what was there before
   await agree(again, router, plain);
   assert.equal(router.forgotten, 1);
   assert.ok(router.blocks.size > 0 && router.blocks.size < stored);
   await agree(again, router, prompts.known); // a lookup brings a salt as well
   assert.equal(router.blocks.size, stored);
 
-  const late = new Router(events);
+  const late = follow(t, events);
   await agree(again, late, prompts.known);
   await again.stop();
-  await Promise.all([router.close(), late.close()]);
 });
 
 test('adapters: each set has a name of its own', async (t) => {
@@ -151,7 +156,7 @@ test('adapters: each set has a name of its own', async (t) => {
   });
   const lora = `[{path: ${adapters[0]}, scale: 1}, {path: ${adapters[1]}, scale: 0}]`;
   const { server, events } = await publishing({ t, model, models: { lora } });
-  const router = new Router(events);
+  const router = follow(t, events);
   const prompt = tokens(100, 5);
   const sets = [[undefined, undefined], [[], undefined], [[{ id: 1, scale: 1 }], 'two'],
     [[{ id: 0, scale: 0.5 }, { id: 1, scale: 1 }], 'one:0.5+two']];
@@ -162,13 +167,12 @@ test('adapters: each set has a name of its own', async (t) => {
   await until('all are known', () => sets.every(([, name], i) => known(i, name) === 112));
   assert.equal(known(2, undefined), 96, 'the others share the prompt alone');
   await server.stop();
-  await router.close();
 });
 
 test('a model whose state cannot be cut: what is stored up to a state is known', async (t) => {
   const model = smallModel('qwen35');
   const { server, events } = await publishing({ t, model });
-  const router = new Router(events);
+  const router = follow(t, events);
   const prompt = tokens(300, 9);
   await server.client.complete({ prompt, max_tokens: 4, ignore_eos: true });
   await saved(server);
@@ -176,12 +180,11 @@ test('a model whose state cannot be cut: what is stored up to a state is known',
   const { disk } = await server.client.ask('/cache/lookup', { prompt: [...prompt, ...tokens(40, 3)] });
   assert.ok(disk > 0 && disk <= 304, `${disk} are stored`);
   await server.stop();
-  await router.close();
 });
 
 test('a chat: its rendered tokens lead to the server that has it', async (t) => {
   const { server, events } = await publishing({ t, model: undefined });
-  const router = new Router(events);
+  const router = follow(t, events);
   const chat = { messages: [{ role: 'user', content: 'Who are you? '.repeat(20) }] };
   const { token_ids: prompt } = await server.client.ask('/v1/chat/completions/render', chat);
   const { prompt: text } = await server.client.ask('/apply-template', chat);
@@ -195,7 +198,6 @@ test('a chat: its rendered tokens lead to the server that has it', async (t) => 
   await saved(server);
   await until('it is known', () => router.tokens(prompt, { model: 'demo' }) === prompt.length - prompt.length % 16);
   await server.stop();
-  await router.close();
 });
 
 test('an address that is taken, and one that nobody may use', async (t) => {
