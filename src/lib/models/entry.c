@@ -3,8 +3,10 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "lib/models/context_params.h"
 #include "lib/models/loaded_model.h"
 #include "lib/models/model_manager.h"
+#include "lib/models/template_text.h"
 #include "lib/parameters/request_params.h"
 #include "lib/parameters/sampling.h"
 #include "llm/projector.h"
@@ -156,7 +158,7 @@ static int read_facts(struct model_facts *facts, const struct config_model *conf
     const struct llm_model_info *info = llm_model_info(weights);
     struct llm_context_params context;
     struct llm_projector_kinds kinds = {0};
-    int rc = instance_context_params(config, weights, &context, error);
+    int rc = model_context_params(config, info, &context, error);
     if (rc == HEARTH_OK && config->mmproj != NULL) rc = llm_projector_inspect(config->mmproj, &kinds, error);
     if (rc != HEARTH_OK) return rc;
     bool templated = config->jinja_file != NULL || info->chat_template != NULL;
@@ -207,7 +209,7 @@ static void read_texts(struct model_facts *facts, const struct config_model *con
     const struct llm_model_info *info = llm_model_info(weights);
     hearth_params nothing = hearth_params_default();
     hearth_error unread;
-    char *template_ = facts->type == HEARTH_MODEL_CHAT ? instance_template_text(config, weights, &unread) : NULL;
+    char *template_ = facts->type == HEARTH_MODEL_CHAT ? model_template_text(config, weights, &unread) : NULL;
     nothing.sampling = sampling_complete(&nothing.sampling, config, weights);
     nothing.sampling.seed = -1;
     facts->defaults = params_copy(&nothing);

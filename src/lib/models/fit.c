@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "lib/models/context_params.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -93,7 +94,7 @@ static bool fill_choice(const struct fit_model *model, const struct fit_machine 
     if (config.context_window * config.n_seq_max > INT32_MAX) return false;
     struct llm_context_params params;
     hearth_error error;
-    if (instance_context_params_of(&config, model->info, &params, &error) != HEARTH_OK) return false;
+    if (model_context_params(&config, model->info, &params, &error) != HEARTH_OK) return false;
     *choice = (hearth_fit_choice){.context_window = params.window,
                                   .n_seq_max = (int32_t)config.n_seq_max,
                                   .cache_type_k = sets_k ? config.cache_type_k : goal->type,
@@ -269,7 +270,7 @@ static double plan_compute(const struct fit_model *model, const struct llm_model
     struct llm_context_params params;
     hearth_error error;
     uint64_t bytes = 0;
-    if (instance_context_params_of(model->config, model->info, &params, &error) != HEARTH_OK) return 0;
+    if (model_context_params(model->config, model->info, &params, &error) != HEARTH_OK) return 0;
     params.n_seq = 1;
     params.window = params.n_cells = n_cells;
     return llm_plan_compute(weights, &params, &bytes) ? (double)bytes : 0;

@@ -1,5 +1,5 @@
-/* The structs of a loaded model and of the instance that it belongs to, shared by all of src/lib; and what an instance
- * decides before it loads a model: context parameters and the memory estimate.
+/* The structs of a loaded model and of the instance that it belongs to, shared by all of src/lib; and the memory
+ * estimate that decides whether it is loaded.
  *
  * A model's fields are set while it is loaded (model_manager.h) and constant until it is unloaded; whoever reads them
  * holds a lease. */
@@ -60,8 +60,8 @@ struct hearth {
     _Atomic bool load_failed;
 };
 
-/* Where the idle conversations in the KV cells of all models end in the store: fills up to `max`, returns how many
- * there are. Any thread. */
+/* reports/residents.c: where the idle conversations in the KV cells of all models end in the store: fills up to `max`,
+ * returns how many there are. Any thread. */
 size_t instance_stored_marks(const struct hearth *instance, struct stored_mark *marks, size_t max);
 
 /* Passes the progress of a load to the caller of hearth_load(). */
@@ -75,27 +75,14 @@ struct model_progress {
 hearth_model_type embedding_decide_type(const struct config_model *config, const struct llm_model *weights);
 int embedding_open_pool(struct model *model, struct clock *clock, hearth_error *error);
 
-/* The text of a model's chat template: of jinja_file, else its own, else ChatML. The caller frees it. NULL: jinja_file
- * cannot be read. */
-char *instance_template_text(const struct config_model *config, const struct llm_model *weights, hearth_error *error);
-
 /* The pooling type, from the configuration or else the model's file; and one context of the pool, for reports. */
 hearth_pooling embedding_pooling(const struct config_model *config, const struct llm_model *weights);
 struct llm_embedder *embedding_open_context(const struct config_model *config, struct llm_model *weights,
                                             hearth_error *error);
 
-/* Bytes of the weights and the cells of such a pool; `context` as instance_context_params() fills it. */
+/* Bytes of the weights and the cells of such a pool; `context` as model_context_params() fills it. */
 double embedding_bytes(const struct config_model *config, const struct llm_model *weights,
                        const struct llm_context_params *context);
-
-/* The parameters of a model's llama.cpp context, from its configuration and its weights. Fails where they contradict.
- */
-int instance_context_params(const struct config_model *config, const struct llm_model *weights,
-                            struct llm_context_params *params, hearth_error *error);
-
-/* The same from facts of the model alone; a pure function. */
-int instance_context_params_of(const struct config_model *config, const struct llm_model_info *info,
-                               struct llm_context_params *params, hearth_error *error);
 
 /* estimate.c: the memory estimate of a chat model, in bytes. */
 struct estimate {

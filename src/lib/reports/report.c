@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "lib/models/context_params.h"
 #include "lib/models/fit.h"
 
 #include <stdlib.h>
@@ -190,7 +191,7 @@ static int report_chat(struct buf *out, const struct config_model *config, struc
 {
     const struct llm_model_info *info = llm_model_info(model);
     struct llm_context_params context;
-    int rc = instance_context_params(config, model, &context, error);
+    int rc = model_context_params(config, info, &context, error);
     if (rc != HEARTH_OK) return rc;
     put_estimate(out, config, &context, info);
     rc = estimate_check(config, &context, info, error);

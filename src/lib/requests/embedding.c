@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "lib/models/context_params.h"
 #include "lib/requests/vectors.h"
 #include "llm/embedder_input.h"
 
@@ -59,7 +60,7 @@ static void set_call_limits(const struct config_model *config, struct llm_contex
 static int context_params(const struct config_model *config, struct llm_model *weights,
                           struct llm_context_params *params, hearth_error *error)
 {
-    int rc = instance_context_params(config, weights, params, error);
+    int rc = model_context_params(config, llm_model_info(weights), params, error);
     set_call_limits(config, params);
     return rc;
 }
