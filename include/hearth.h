@@ -177,7 +177,9 @@ HEARTH_API const char *hearth_pooling_name(hearth_pooling pooling);
 HEARTH_API const char *hearth_model_state_name(hearth_model_state state);
 
 typedef struct hearth_model_info {
-    const char *name;         /* the name in the configuration */
+    const char *name;           /* the name in the configuration */
+    const char *const *aliases; /* n_aliases further names that requests may call it by */
+    size_t n_aliases;
     const char *path;         /* the weights file */
     const char *architecture; /* e.g. "qwen3" */
     hearth_model_type type;

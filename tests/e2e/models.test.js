@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { copyFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { demo, smallModel } from './lib/models.js';
-import { serve, temporaryFolder } from './lib/server.js';
+import { run, serve, temporaryFolder } from './lib/server.js';
 import { tokens, until, within } from './lib/wait.js';
 
 const encoder = { vocab: 'bert-bge', layers: 2, embd: 64, heads: 2, 'kv-heads': 2, ctx: 512, ff: 128 };
@@ -87,6 +87,11 @@ describe('models on demand', () => {
     const two = await open(t, { aliases: ['gpt-4o-mini'] });
     const twos = await post(two, '/v1/chat/completions', chat('two'));
     assert.deepEqual((await post(two, '/v1/chat/completions', chat('gpt-4o-mini'))).choices, twos.choices);
+    const { json: { data } } = await two.client.get('/v1/models');
+    assert.deepEqual(data.map(({ id, aliases }) => [id, aliases]), [['one', []], ['two', ['gpt-4o-mini']], ['vectors', []]]);
+    assert.equal((await two.client.get('/v1/models/gpt-4o-mini')).json.id, 'two');
+    const terminal = await run(['chat', '--server', two.url, '--model', 'gpt-4o-mini', 'Hello'], {});
+    assert.equal(terminal.code, 0, terminal.stderr);
     await two.stop();
   });
 

@@ -94,6 +94,18 @@ static int refuse_name(const struct server_backend *server, const char *name, he
     return HEARTH_NOT_FOUND;
 }
 
+static bool is_called(const json_t *model, const char *name)
+{
+    bool called = strcmp(name_of(model), name) == 0;
+    size_t i;
+    const json_t *alias;
+    json_array_foreach(json_object_get(model, "aliases"), i, alias)
+    {
+        called = called || (json_is_string(alias) && strcmp(json_string_value(alias), name) == 0);
+    }
+    return called;
+}
+
 static int server_find(struct backend *backend, const char *name, hearth_error *error)
 {
     const struct server_backend *server = server_of(backend);
@@ -102,7 +114,7 @@ static int server_find(struct backend *backend, const char *name, hearth_error *
     if (name == NULL) return 0;
     json_array_foreach(server->models, i, model)
     {
-        if (strcmp(name_of(model), name) == 0) return (int)i;
+        if (is_called(model, name)) return (int)i;
     }
     return refuse_name(server, name, error);
 }

@@ -168,6 +168,8 @@ static int read_facts(struct model_facts *facts, const struct config_model *conf
     memcpy(facts->description, info->description, sizeof facts->description);
     facts->info = (hearth_model_info){
         .name = config->name,
+        .aliases = (const char *const *)config->aliases.v,
+        .n_aliases = config->aliases.len,
         .path = config->path,
         .type = facts->type,
         .kind = info->kind,

@@ -89,6 +89,13 @@ static json_t *modalities(const hearth_model_info *m)
     return json_pack("{s:o, s:[s]}", "input", inputs, "output", outputs[m->type]);
 }
 
+static json_t *aliases(const hearth_model_info *m)
+{
+    json_t *names = json_array();
+    for (size_t i = 0; i < m->n_aliases; i++) json_array_append_new(names, clean(m->aliases[i]));
+    return names;
+}
+
 static json_t *describe(const hearth_model_info *m)
 {
     json_t *meta =
@@ -98,10 +105,10 @@ static json_t *describe(const hearth_model_info *m)
                   "vocab_type", m->vocab_type, "n_ctx", m->context_window, "n_ctx_train", m->n_ctx_train, "n_params",
                   (json_int_t)m->n_params, "size", (json_int_t)m->size_bytes, "n_vocab", m->n_vocab, "n_embd",
                   m->n_embd, "n_embd_out", m->n_embd_out, "n_swa", m->n_swa, "slots", m->n_slots);
-    return json_pack("{s:o, s:s, s:I, s:s, s:{s:s}, s:s, s:i, s:o, s:o}", "id", clean(m->name), "object", "model",
-                     "created", (json_int_t)m->created, "owned_by", "hearth", "status", "value",
-                     hearth_model_state_name(m->state), "type", hearth_model_type_name(m->type), "context_window",
-                     m->context_window, "modalities", modalities(m), "meta", meta);
+    return json_pack("{s:o, s:o, s:s, s:I, s:s, s:{s:s}, s:s, s:i, s:o, s:o}", "id", clean(m->name), "aliases",
+                     aliases(m), "object", "model", "created", (json_int_t)m->created, "owned_by", "hearth", "status",
+                     "value", hearth_model_state_name(m->state), "type", hearth_model_type_name(m->type),
+                     "context_window", m->context_window, "modalities", modalities(m), "meta", meta);
 }
 
 /* The list "models" in Ollama's form, which llama-server has too, with the members that llama-server leaves empty. */
@@ -164,10 +171,17 @@ void status_models(struct call *call)
     reply_json(call, 200, json_pack("{s:s, s:o, s:o}", "object", "list", "data", data, "models", models));
 }
 
+static bool is_called(const hearth_model_info *m, const char *name)
+{
+    bool called = strcmp(m->name, name) == 0;
+    for (size_t i = 0; !called && i < m->n_aliases; i++) called = strcmp(m->aliases[i], name) == 0;
+    return called;
+}
+
 bool status_find_model(struct call *call, const char *name, size_t *index, hearth_model_info *info)
 {
     for (*index = 0; models_next(call->server->instance, index, info); ++*index)
-        if (name == NULL || strcmp(info->name, name) == 0) return true;
+        if (name == NULL || is_called(info, name)) return true;
     hearth_error error;
     error_at(&error, HEARTH_NOT_FOUND, "model", "there is no model '%s': GET /v1/models lists them",
              name == NULL ? "" : name);
