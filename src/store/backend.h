@@ -13,15 +13,16 @@
  *     HEARTH_NO_MEMORY, HEARTH_IO  the call failed now, which says nothing of the slab
  *
  * Threads: a tier's saver calls put(), remove(), quarantine(), name_model(), write_digests(); its fetchers get() and
- * note_use(); its supervisor open(), scan(), has() and read_digests(); threads that prepare requests, and its saver,
- * probe(). All of these may run at once, for different slabs. Each may take as long as a disk or a network does, and
- * may hang, but for probe(), which has a deadline: no other thread that serves requests waits for one. */
+ * note_use(); its supervisor open(), measure(), scan(), has() and read_digests(); threads that prepare requests, and
+ * its saver, probe(). All of these may run at once, for different slabs. Each may take as long as a disk or a network
+ * does, and may hang, but for probe(), which has a deadline: no other thread that serves requests waits for one. */
 #ifndef STORE_BACKEND_H
 #define STORE_BACKEND_H
 
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/files.h"
+#include "store/read_cost.h"
 #include "store/slab.h"
 
 /* A scan. `head` may be taken over by zeroing it; its regions may be missing. */
@@ -101,6 +102,10 @@ struct backend {
     /* Calls scan->each for all slabs of earlier processes. Those that could not be read (n_unread) are tried again by
      * the next scan, which reports all others again as well. */
     int (*scan)(struct backend *backend, struct backend_scan *scan, hearth_error *error);
+
+    /* Measures what a read costs, by reading what it has put there itself: where no slab is read since that is thought
+     * to be dear, nothing else shows. May fail, and then says nothing. NULL: the assumptions will do. */
+    int (*measure)(struct backend *backend, struct read_assumed *measured, hearth_error *error);
 
     /* Whether a scan now would speed up later ones. NULL: never. */
     bool (*wants_scan)(struct backend *backend);

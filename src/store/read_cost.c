@@ -23,11 +23,11 @@ static void add(struct read_cost *cost, double bytes, double ns)
 }
 
 const struct read_assumed read_cost_of_disks = {.request_ns = 100e3, .byte_ns = 1};
-const struct read_assumed read_cost_of_networks = {.request_ns = 1e6, .byte_ns = 10};
+const struct read_assumed read_cost_of_networks = {.request_ns = 1e6, .byte_ns = 1};
 
 void read_cost_init(struct read_cost *cost, const struct read_assumed *assumed)
 {
-    *cost = (struct read_cost){.assumed = assumed};
+    *cost = (struct read_cost){.assumed = *assumed};
     add(cost, 0, assumed->request_ns);
     add(cost, 16e6, assumed->request_ns + 16e6 * assumed->byte_ns);
 }
@@ -47,7 +47,7 @@ static struct read_cost weighted_at(const struct read_cost *cost, int64_t now)
     struct read_cost is = *cost, assumed;
     double kept = 1;
     for (int64_t age = now - cost->noted_at; age > HALVED_AFTER_NS && kept > 1e-9; age -= HALVED_AFTER_NS) kept /= 2;
-    read_cost_init(&assumed, cost->assumed);
+    read_cost_init(&assumed, &cost->assumed);
     scale(&is, kept);
     scale(&assumed, ASSUMED);
     is.n += assumed.n;

@@ -13,18 +13,18 @@ struct read_assumed {
 };
 
 extern const struct read_assumed read_cost_of_disks;    /* 0.1 ms a request, 1 GB/s */
-extern const struct read_assumed read_cost_of_networks; /* 1 ms a request, 100 MB/s */
+extern const struct read_assumed read_cost_of_networks; /* 1 ms a request, 1 GB/s: so that it is tried */
 
 /* Sums over the reads. The last fifty or so count, and less and less with time, so that a tier that was slow once is
  * tried again. Whoever owns the struct guards it. */
 struct read_cost {
     double n, bytes, ns, bytes2, bytes_ns;
-    const struct read_assumed *assumed;
+    struct read_assumed assumed;
     int64_t noted_at;
     bool was_slow; /* the last read took much longer than predicted */
 };
 
-/* Begins with assumptions. */
+/* Begins with assumptions, or with what was measured otherwise. */
 void read_cost_init(struct read_cost *cost, const struct read_assumed *assumed);
 
 /* Adds a read that took `ns`. `now`: CLOCK_MONOTONIC, ns. */

@@ -153,9 +153,10 @@ struct tier {
     /* Guarded by the mutex: */
     int64_t began; /* when it was opened for the first time */
     int64_t open_at, scan_at,
-        retry_at;     /* when the supervisor opens, scans, retries unreadable entries; CLOCK_NEVER: not at all */
-    int64_t back_off; /* ns until the next attempt */
-    bool puts_fail;   /* the last put() failed; the saver's own */
+        retry_at;       /* when the supervisor opens, scans, retries unreadable entries; CLOCK_NEVER: not at all */
+    int64_t measure_at; /* when it measures what a read costs again; 0: it does not */
+    int64_t back_off;   /* ns until the next attempt */
+    bool puts_fail;     /* the last put() failed; the saver's own */
     int64_t uploads_at,
         upload_back_off; /* of a server: nothing is put before; ns until the next attempt. The saver's */
     bool to_trim;        /* it may hold more than its quota */

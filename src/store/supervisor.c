@@ -33,6 +33,36 @@ static void mark_settled(struct tier *tier)
     pthread_cond_broadcast(&tier->store->changed);
 }
 
+/* ---- Costs ---- */
+
+/* So long after the last read a server's cost is measured anew: by then what reads have shown has lost half its weight,
+ * and where it was slow once it may be so dear that it is never read. */
+#define MEASURE_EVERY_NS ((int64_t)600 * 1000000000)
+
+static void measure_backend(struct tier *tier)
+{
+    struct store *store = tier->store;
+    struct read_assumed measured;
+    if (tier->backend->measure == NULL) return;
+    tier_begin_call(tier, &tier->supervisor, store->params.save_timeout_ns);
+    int result = tier->backend->measure(tier->backend, &measured, NULL);
+    tier_end_call(tier, &tier->supervisor);
+    store_lock(store);
+    if (result == 0) read_cost_init(&tier->read_cost, &measured);
+    tier->measure_at = clock_now(clock_monotonic()) + MEASURE_EVERY_NS;
+    store_unlock(store);
+}
+
+static void measure_again(struct tier *tier)
+{
+    store_lock(tier->store);
+    int64_t due = tier->read_cost.noted_at + MEASURE_EVERY_NS;
+    bool read_lately = due > clock_now(clock_monotonic());
+    if (read_lately) tier->measure_at = due;
+    store_unlock(tier->store);
+    if (!read_lately) measure_backend(tier);
+}
+
 /* ---- After a loss ---- */
 
 struct slab_names {
@@ -129,6 +159,7 @@ static void open_backend(struct tier *tier)
     tier_begin_call(tier, &tier->supervisor, store->params.save_timeout_ns);
     int result = tier->backend->open(tier->backend, &error);
     tier_end_call(tier, &tier->supervisor);
+    if (result == 0) measure_backend(tier);
     enum tier_state was = tier->state, is = result == 0 ? TIER_OPEN : result == HEARTH_BUSY ? TIER_SHARED : TIER_LOST;
     bool again = was == TIER_LOST || was == TIER_SHARED;
     struct buf digests = {0};
@@ -187,7 +218,8 @@ static void (*next_step(const struct tier *tier, int64_t *when))(struct tier *)
         void (*step)(struct tier *tier);
     } steps[] = {{open ? CLOCK_NEVER : tier->open_at, open_backend},
                  {known ? tier->scan_at : CLOCK_NEVER, scan_backend},
-                 {tier->retry_at, retry_unreadable}};
+                 {tier->retry_at, retry_unreadable},
+                 {open && tier->measure_at != 0 ? tier->measure_at : CLOCK_NEVER, measure_again}};
     *when = CLOCK_NEVER;
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         if (steps[i].at <= now) return steps[i].step;

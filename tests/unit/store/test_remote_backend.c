@@ -345,6 +345,24 @@ static void a_full_server_refuses_and_keeps_no_parts(void **state)
     TELL("FLUSHALL");
 }
 
+static void what_a_read_costs_is_measured_and_nothing_is_left(void **state)
+{
+    (void)state;
+    for (int encrypts = 0; encrypts < 2; encrypts++) {
+        struct remote_params params = params_of_test();
+        struct read_assumed measured = {0};
+        params.encrypts = encrypts;
+        struct backend *backend = open_with(&params);
+        assert_int_equal(backend->measure(backend, &measured, NULL), 0);
+        assert_true(measured.request_ns > 0 && measured.byte_ns >= 0);
+        assert_int_equal(number(ASK("DBSIZE")), 0);
+        TELL("CONFIG", "SET", "maxmemory", "1");
+        assert_int_equal(backend->measure(backend, &measured, NULL), HEARTH_IO);
+        TELL("CONFIG", "SET", "maxmemory", "0");
+        backend->close(backend);
+    }
+}
+
 static void a_server_that_is_away_is_said_to_be(void **state)
 {
     struct backend *backend = open_default();
@@ -385,6 +403,8 @@ static void a_user_needs_the_documented_rights(void **state)
     params.password_file = password;
     struct backend *backend = open_with(&params);
     struct made made = make_block(1, 5 << 20);
+    struct read_assumed measured;
+    assert_int_equal(backend->measure(backend, &measured, NULL), 0);
     put_well(backend, &made);
     assert_int_equal(get(backend, &made, NULL), 0);
     struct slab_name name = name_of(&made);
@@ -433,6 +453,7 @@ int main(void)
         cmocka_unit_test(other_secrets_strides_and_prefixes_share_nothing),
         cmocka_unit_test(a_read_makes_all_parts_live_longer),
         cmocka_unit_test(a_full_server_refuses_and_keeps_no_parts),
+        cmocka_unit_test(what_a_read_costs_is_measured_and_nothing_is_left),
         cmocka_unit_test(a_server_that_is_away_is_said_to_be),
         cmocka_unit_test(a_user_needs_the_documented_rights),
         cmocka_unit_test(a_key_file_must_have_a_key),

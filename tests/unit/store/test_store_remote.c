@@ -182,6 +182,31 @@ static void turns_that_end_within_blocks_leave_no_holes(void **state)
     rig_release(&other);
 }
 
+/* Else a machine that computes faster than a network is assumed to be would never read, and never find out. */
+static void what_a_read_costs_is_known_before_one(void **state)
+{
+    struct rig one, other;
+    struct tokens tokens = some_tokens(31, 200);
+    struct read_cost assumed;
+    (void)state;
+    started(&one);
+    started(&other);
+    keep(&one, &tokens, 192);
+    int64_t bytes = count(&store_stats(one.store)->uploaded_bytes);
+    struct store_query query = query_of(&other, &tokens, 192);
+    store_probe(other.store, &query);
+    struct store_hit *hit = store_find(other.store, &query);
+    assert_int_equal(store_hit_tokens(hit), 192);
+    read_cost_init(&assumed, &read_cost_of_networks);
+    double by_assumption = read_cost_ns(&assumed, 192 / STRIDE, (double)bytes, 0);
+    double known = store_hit_read_ns(hit, 0, 192);
+    assert_true(known < 0.99 * by_assumption || known > 1.01 * by_assumption);
+    store_hit_close(hit);
+    tokens_release(&tokens);
+    rig_release(&one);
+    rig_release(&other);
+}
+
 static void what_is_there_is_not_sent_again(void **state)
 {
     struct rig one, other;
@@ -479,7 +504,9 @@ static void the_cheaper_of_two_tiers_is_fetched_from(void **state)
     struct tokens tokens = some_tokens(40, 160);
     (void)state;
     started(&one);
-    started(&other);
+    free(ASK("CONFIG", "SET", "maxmemory", "1"));
+    started(&other); /* which cannot measure, and takes the server to be far away */
+    free(ASK("CONFIG", "SET", "maxmemory", "0"));
     keep(&one, &tokens, 160);
     rig_wait(&other, rig_save_from(&other, tokens.v, 0, 150));
     struct store_query query = query_of(&other, &tokens, 160);
@@ -683,6 +710,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(what_one_computed_another_finds),
         TEST(turns_that_end_within_blocks_leave_no_holes),
+        TEST(what_a_read_costs_is_known_before_one),
         TEST(what_is_there_is_not_sent_again),
         TEST(a_tier_that_has_it_all_is_asked_alone),
         TEST(users_salts_and_strides_share_nothing),
