@@ -28,6 +28,10 @@ enum { FETCHERS = 2, POOLED_BUFFERS = 16 };
 /* How long a server that refused a slab gets no other; doubled each time. */
 #define UPLOAD_BACK_OFF_FIRST_NS ((int64_t)1000000000)
 
+/* After what time a tier that cannot be opened is tried again, at first and at most. */
+#define BACK_OFF_FIRST_NS  ((int64_t)1000000000)
+#define OPEN_RETRY_MOST_NS (60 * BACK_OFF_FIRST_NS)
+
 /* ---- Slabs in memory ---- */
 
 /* The slab of an entry that hits use, once for all of them: the entry's `user`. Guarded by the mutex, but for the
@@ -156,7 +160,9 @@ struct tier {
         retry_at;       /* when the supervisor opens, scans, retries unreadable entries; CLOCK_NEVER: not at all */
     int64_t measure_at; /* when it measures what a read costs again; 0: it does not */
     int64_t back_off;   /* ns until the next attempt */
-    bool puts_fail;     /* the last put() failed; the saver's own */
+    int64_t opened_at,
+        reopen_after; /* when it last opened; ns until it is opened again after the next loss; 0: at once */
+    bool puts_fail;   /* the last put() failed; the saver's own */
     int64_t uploads_at,
         upload_back_off; /* of a server: nothing is put before; ns until the next attempt. The saver's */
     bool to_trim;        /* it may hold more than its quota */

@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BACK_OFF_FIRST_NS  ((int64_t)1000000000)
-#define OPEN_RETRY_MOST_NS (60 * BACK_OFF_FIRST_NS)
 #define SCAN_RETRY_MOST_NS (3600 * BACK_OFF_FIRST_NS) /* a scan lists the whole folder, for the sake of a few slabs */
 
 /* Slabs in one has() call. */
@@ -87,22 +85,24 @@ static void collect_entry(void *ud, const struct entry *entry, const struct iden
 }
 
 /* The backend was lost and is open again: drops the entries whose slabs it does not hold any more. */
-static void drop_missing(struct tier *tier)
+static int drop_missing(struct tier *tier, hearth_error *error)
 {
     struct slab_names names = {0};
     bool there[BATCH];
+    int result = 0;
     index_each(tier->index, collect_entry, &names);
     index_each_detached(tier->index, collect_slab_name, &names);
-    for (size_t i = 0; i < names.n; i += BATCH) {
+    for (size_t i = 0; i < names.n && result == 0; i += BATCH) {
         size_t n = names.n - i < BATCH ? names.n - i : BATCH;
-        if (tier->backend->has(tier->backend, names.v + i, n, there, NULL) != 0) break;
-        for (size_t k = 0; k < n; k++) {
+        result = tier->backend->has(tier->backend, names.v + i, n, there, error);
+        for (size_t k = 0; k < n && result == 0; k++) {
             if (there[k]) continue;
             struct victim *victim = index_drop_named(tier->index, &names.v[i + k].key, names.v[i + k].kind);
             if (victim != NULL) index_deleted(tier->index, victim);
         }
     }
     free(names.v);
+    return result;
 }
 
 /* ---- Steps, without the mutex ---- */
@@ -160,11 +160,12 @@ static void open_backend(struct tier *tier)
     int result = tier->backend->open(tier->backend, &error);
     tier_end_call(tier, &tier->supervisor);
     if (result == 0) measure_backend(tier);
-    enum tier_state was = tier->state, is = result == 0 ? TIER_OPEN : result == HEARTH_BUSY ? TIER_SHARED : TIER_LOST;
+    enum tier_state was = tier->state;
     bool again = was == TIER_LOST || was == TIER_SHARED;
+    if (result == 0 && again) result = drop_missing(tier, &error);
+    enum tier_state is = result == 0 ? TIER_OPEN : result == HEARTH_BUSY ? TIER_SHARED : TIER_LOST;
     struct buf digests = {0};
     if (is != TIER_LOST) tier_read_digests(tier, &digests);
-    if (result == 0 && again) drop_missing(tier);
     store_lock(store);
     buf_release(&tier->digests);
     tier->digests = digests;
@@ -173,6 +174,7 @@ static void open_backend(struct tier *tier)
     snprintf(tier->trouble, sizeof tier->trouble, "%.159s", error.message);
     tier->state = is;
     if (is == TIER_OPEN) tier->back_off = BACK_OFF_FIRST_NS;
+    if (is == TIER_OPEN) tier->opened_at = clock_now(clock_monotonic());
     tier->open_at = is == TIER_OPEN ? CLOCK_NEVER : next_attempt(tier, OPEN_RETRY_MOST_NS);
     if (is == TIER_LOST)
         mark_settled(tier);

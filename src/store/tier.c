@@ -151,11 +151,26 @@ void tier_end_call(struct tier *tier, struct worker *worker)
     store_unlock(store);
 }
 
+/* A server that serves so long before it is lost is opened again at once. */
+#define STEADY_NS ((int64_t)60000000000)
+
+/* When to open it again; 0: at once. A server that greets well and fails what it is asked then would cost every request
+ * a time-out: from the second loss on it is left alone for a second, then twice as long each time. */
+static int64_t reopen_at(struct tier *tier)
+{
+    int64_t now = clock_now(clock_monotonic()), after = now - tier->opened_at < STEADY_NS ? tier->reopen_after : 0;
+    if (!tier_is_shared(tier)) return 0;
+    tier->reopen_after = after == 0                       ? BACK_OFF_FIRST_NS
+                         : 2 * after < OPEN_RETRY_MOST_NS ? 2 * after
+                                                          : OPEN_RETRY_MOST_NS;
+    return after == 0 ? 0 : now + after;
+}
+
 void tier_mark_lost(struct tier *tier, const char *why)
 {
     if (tier->state != TIER_OPEN && tier->state != TIER_SHARED) return;
     tier->state = TIER_LOST;
-    tier->open_at = 0;
+    tier->open_at = reopen_at(tier);
     snprintf(tier->trouble, sizeof tier->trouble, "%.159s", why);
     pthread_cond_signal(&tier->supervisor_work);
 }

@@ -402,6 +402,27 @@ static void a_server_that_stalls_in_a_fetch_costs_its_rest(void **state)
     rig_release(&other);
 }
 
+/* It greets, and refuses what is asked then. */
+static void a_server_that_is_lost_again_is_left_alone_for_longer(void **state)
+{
+    struct rig rig;
+    struct tokens tokens = some_tokens(33, 100);
+    const int64_t second = 1000000000;
+    (void)state;
+    remote.ttl_s = 3600;
+    started_with(&rig, (struct store_codec){.rows = true, .has_state = true, .appends = true});
+    free(ASK("ACL", "SETUSER", "default", "-expire")); /* which reading hints needs */
+    for (int64_t loss = 0, least = 0; loss < 3; loss++, least = 2 * least + (loss == 1) * second) {
+        int64_t began = clock_now(clock_monotonic());
+        assert_int_equal(finds(&rig, &tokens, 100), 0);
+        await_on(&rig, true);
+        assert_int_equal(count(&store_stats(rig.store)->probes_failed), loss + 1);
+        assert_true(clock_now(clock_monotonic()) - began >= least);
+    }
+    tokens_release(&tokens);
+    rig_release(&rig);
+}
+
 static void a_server_that_was_killed_comes_back_empty(void **state)
 {
     struct rig one, other;
@@ -718,6 +739,7 @@ int main(void)
         TEST(what_is_lost_on_the_way_costs_itself_alone),
         TEST(a_server_that_stalls_costs_one_time_out),
         TEST(a_server_that_stalls_in_a_fetch_costs_its_rest),
+        TEST(a_server_that_is_lost_again_is_left_alone_for_longer),
         TEST(a_server_that_was_killed_comes_back_empty),
         TEST(without_a_server_a_store_starts_and_finds_it_later),
         TEST(a_full_server_is_left_alone_for_a_while),
