@@ -2,7 +2,7 @@
 
 import { el, number, seconds } from './dom.js';
 
-const tierNames = { ram: 'memory', ram_file: 'shared memory', disk: 'the disk' };
+const tierNames = { ram: 'memory', ram_file: 'shared memory', disk: 'the disk', remote: 'the shared server' };
 
 // {shared, restored, tier, computed, generated, firstMs, rate}: of timings, and of the lookup before, if there was one.
 export function figuresOf(timings, lookup, firstMs) {

@@ -7,7 +7,7 @@ const SIZE = 50; // of a page
 const PAUSE_MS = 2000; // between two lists, at least
 const LONGEST_MS = 30_000; // and at most: what is kept shows in no report
 
-export const tierNames = { ram: 'Memory', ram_file: 'Shared memory', disk: 'Disk' };
+export const tierNames = { ram: 'Memory', ram_file: 'Shared memory', disk: 'Disk', remote: 'Shared server' };
 
 const orderNames = { keep: 'Keep', release: 'Release', drop: 'Drop' };
 const orderMeanings = {
@@ -16,7 +16,9 @@ const orderMeanings = {
   drop: 'Remove what no other conversation has of it',
 };
 
+// What is on a server is others' as well: it takes no orders.
 function orderButtons({ tier, key, kept }, refusal) {
+  if (tier === 'remote') return '';
   return el('span', { class: 'orders' }, ...[kept ? 'release' : 'keep', 'drop'].map((order) => el('button', {
     class: 'quiet', type: 'button', 'data-order': order, 'data-tier': tier, 'data-stored': key, 'aria-disabled': refusal ? 'true' : null,
     title: refusal || orderMeanings[order], 'aria-label': `${orderNames[order]} stored conversation ${key.slice(0, 8)}${refusal ? `: ${refusal}` : ''}`,

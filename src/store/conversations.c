@@ -125,17 +125,27 @@ static int refuse(const struct tier *tier, hearth_error *error)
                      store_tier_names[tier->id]);
 }
 
+/* What is there is others' as well, and leaves when the server says so: nothing that is done to this index matters. */
+static void refuse_shared(const struct tier *tier, hearth_error *error)
+{
+    error_at(error, HEARTH_INVALID, "tier",
+             "tier %s takes no orders: others use what is there, and its server alone keeps and evicts it",
+             store_tier_names[tier->id]);
+}
+
 void store_order(struct store *store, const struct store_ordered *ordered)
 {
     struct tier *tier = &store->tiers[ordered->tier];
     hearth_error error = {0};
     store_lock(store);
-    bool taken = takes_orders(tier), is_drop = ordered->order == STORE_DROP;
+    bool shared = tier_is_shared(tier), taken = !shared && takes_orders(tier), is_drop = ordered->order == STORE_DROP;
     if (taken && is_drop) queue_drop(tier, ordered);
     store_unlock(store);
     if (taken && is_drop) return;
     if (taken)
         order_kept(tier, ordered, &error);
+    else if (shared)
+        refuse_shared(tier, &error);
     else
         refuse(tier, &error);
     ordered->done(ordered->ud, error.code == HEARTH_OK ? NULL : &error);

@@ -306,7 +306,7 @@ struct store_ordered {
     void *ud;
 };
 
-/* The tier's saver removes what is dropped; the rest happens at once. */
+/* The tier's saver removes what is dropped; the rest happens at once. A tier on a server refuses all orders. */
 void store_order(struct store *store, const struct store_ordered *ordered);
 
 /* Ends all orders that wait, and refuses those that come: none calls done() any more. */

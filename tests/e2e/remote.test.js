@@ -66,6 +66,10 @@ describe('two hearths with one Redis', () => {
     const metrics = await other.client.metrics();
     assert.equal(metrics.get('hearth_cache_entries{tier="remote"}'), tiers.remote.entries);
     assert.equal(metrics.get('hearth_cache_uploaded_bytes_total'), counters.uploaded_bytes);
+    const { conversations } = (await other.client.get('/cache/stored')).json;
+    const { key } = conversations.find(({ tier }) => tier === 'remote');
+    const order = await other.client.post('/cache/stored', { tier: 'remote', key, order: 'drop' });
+    assert.deepEqual([order.status, order.json.error?.param], [400, 'tier'], order.text);
   });
 
   test('kill -9 of a hearth: the other goes on where it was', async (t) => {

@@ -196,7 +196,7 @@ test('the page lists what is stored and gives orders, by keyboard, and says why 
 test('ten thousand are shown a page at a time, on a phone and in the dark, too', async (t) => {
   const server = await start(t, temporaryFolder());
   const all = 10_000;
-  const conversation = (i) => ({ model: i % 7 ? 'demo' : '', tier: ['ram', 'ram_file', 'disk'][i % 3], key: String(i).padStart(64, '0'), tokens: 5000 + i, own_tokens: 500, own_bytes: 1e6 * i,
+  const conversation = (i) => ({ model: i % 7 ? 'demo' : '', tier: ['ram', 'ram_file', 'disk', 'remote'][i % 4], key: String(i).padStart(64, '0'), tokens: 5000 + i, own_tokens: 500, own_bytes: 1e6 * i,
     resident: i % 5 ? 0 : 4000, kept: i % 11 === 0, last_used: Date.now() - i * 60_000 });
   const answer = (route) => {
     const query = new URL(route.request().url()).searchParams;
@@ -215,6 +215,8 @@ test('ten thousand are shown a page at a time, on a phone and in the dark, too',
     await page.click('#show-live');
     await page.getByText('1 to 50 of 10,000 conversations').waitFor();
     assert.equal(await page.locator(stored).count(), 50);
+    assert.equal(await page.locator(`${stored} button[data-tier=disk]`).count(), 2 * 12);
+    assert.equal(await page.locator(`${stored} button[data-tier=remote]`).count(), 0, 'a server takes no orders');
     assert.deepEqual(await accessibilityFaults(page), [], `${colorScheme}, ${viewport.width} wide`);
     assert.equal(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth), true, 'nothing sticks out');
     await page.getByRole('button', { name: 'Newer' }).click({ force: true });

@@ -207,6 +207,38 @@ static void what_a_read_costs_is_known_before_one(void **state)
     rig_release(&other);
 }
 
+static void note_refusal(void *ud, const hearth_error *error)
+{
+    hearth_error *refusal = ud;
+    assert_non_null(error);
+    *refusal = *error;
+}
+
+/* They would change this index, and nothing on the server. */
+static void orders_about_what_is_on_the_server_are_refused(void **state)
+{
+    static const enum store_order orders[] = {STORE_KEEP, STORE_RELEASE, STORE_DROP};
+    struct rig rig;
+    struct tokens tokens = some_tokens(34, 96);
+    (void)state;
+    started(&rig);
+    keep(&rig, &tokens, 96);
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+        hearth_error refusal = {0};
+        struct store_ordered ordered = {.tier = STORE_REMOTE,
+                                        .key = slab_key_of(&rig.user.user.identity, tokens.v, 96),
+                                        .order = orders[i],
+                                        .done = note_refusal,
+                                        .ud = &refusal};
+        store_order(rig.store, &ordered);
+        assert_int_equal(refusal.code, HEARTH_INVALID);
+        assert_string_equal(refusal.param, "tier");
+    }
+    assert_int_equal(status_of(&rig).entries, 6);
+    tokens_release(&tokens);
+    rig_release(&rig);
+}
+
 static void what_is_there_is_not_sent_again(void **state)
 {
     struct rig one, other;
@@ -732,6 +764,7 @@ int main(void)
         TEST(what_one_computed_another_finds),
         TEST(turns_that_end_within_blocks_leave_no_holes),
         TEST(what_a_read_costs_is_known_before_one),
+        TEST(orders_about_what_is_on_the_server_are_refused),
         TEST(what_is_there_is_not_sent_again),
         TEST(a_tier_that_has_it_all_is_asked_alone),
         TEST(users_salts_and_strides_share_nothing),
