@@ -354,7 +354,7 @@ static void put_vllm_row(const struct hearth *instance, const struct vllm_row *r
     metrics_put_head(out, row->name, "gauge", row->help);
     for (size_t m = 0, n = atomic_load(&instance->n_entries); m < n; m++) {
         struct model_entry *entry = &instance->entries[m];
-        if (entry->facts.type != HEARTH_MODEL_CHAT) continue;
+        if (entry->facts.type != HEARTH_MODEL_CHAT || !entry_is_listed(entry)) continue;
         struct vllm_values values = vllm_values_of(entry);
         buf_clear(&labels);
         put_label(&labels, "model_name", entry);
@@ -372,7 +372,7 @@ static void put_vllm(const struct hearth *instance, struct buf *out)
     metrics_put_head(out, info, "gauge", "Tokens of a block of cache events, and how many blocks the KV cells make.");
     for (size_t m = 0, n = atomic_load(&instance->n_entries); m < n; m++) {
         struct model_entry *entry = &instance->entries[m];
-        if (entry->facts.type != HEARTH_MODEL_CHAT) continue;
+        if (entry->facts.type != HEARTH_MODEL_CHAT || !entry_is_listed(entry)) continue;
         buf_clear(&labels);
         buf_printf(&labels, "block_size=\"%d\",num_gpu_blocks=\"%lld\",", HEARTH_BLOCK,
                    (long long)vllm_values_of(entry).blocks);

@@ -776,7 +776,9 @@ static void a_model_is_added_used_removed_and_added_again(void **state)
     struct scene s;
     struct caller callers[2];
     hearth_error error;
-    begin(&s, DEMO(NULL));
+    hearth_config *config = DEMO(NULL);
+    set(config, "server.metrics_names", "vllm");
+    begin(&s, config);
     added(&s, "new");
     assert_state(&s, 1, "unloaded");
     assert_int_equal(hearth_find_model(s.instance, "new:latest", &error), 1);
