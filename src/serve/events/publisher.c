@@ -66,6 +66,7 @@ struct publisher {
     bool wanted;           /* a router has subscribed, ever */
     bool resend;           /* everything is to be sent again, */
     int64_t resend_at;     /* but not before that; CLOCK_MONOTONIC, ns, as all times here */
+    int64_t resent_at;     /* when it was sent last */
     int64_t patient_again; /* routers are not waited for until then; 0: they are */
     int64_t impatience_ms; /* how long it will be the next time */
     struct wire batch;
@@ -231,6 +232,16 @@ static bool publish_some(struct publisher *p)
     return true;
 }
 
+/* A router needs everything, and has done nothing wrong: it does not wait for the end of an impatience with another
+ * one, and is waited for itself. */
+static void resend_soon(struct publisher *p)
+{
+    int64_t at = p->resent_at + clock_from_ms(RESEND_EVERY_MS);
+    if (!p->resend || at < p->resend_at) p->resend_at = at;
+    p->resend = true;
+    if (p->patient_again != 0) set_patience(p, true);
+}
+
 /* ---- Routers ---- */
 
 struct frame {
@@ -269,8 +280,8 @@ static void read_subscriptions(struct publisher *p)
     while (receive(p->events, &frame, 1) > 0) {
         if (frame.size == 0 || frame.bytes[0] != 1) continue;
         p->wanted = true;
-        p->resend = true;
         p->impatience_ms = LEAST_IMPATIENCE_MS;
+        resend_soon(p);
     }
 }
 
@@ -297,7 +308,7 @@ static void answer_replay(struct publisher *p, const struct frame *router, uint6
     bool reachable = true;
     if (from < p->first_kept) {
         from = p->first_kept;
-        p->resend = true;
+        resend_soon(p);
     }
     for (; from < p->next_seq && reachable; from++) reachable = answer_message(p, router, from);
     if (reachable) answer_end(p, router);
@@ -321,7 +332,7 @@ static void resend_if_due(struct publisher *p)
 {
     if (!p->resend || now() < p->resend_at) return;
     p->resend = false;
-    p->resend_at = now() + clock_from_ms(RESEND_EVERY_MS);
+    p->resent_at = now();
     hearth_resend_blocks(p->instance);
 }
 

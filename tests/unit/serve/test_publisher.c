@@ -1,6 +1,7 @@
 /* The sockets of cache events, with routers of ZeroMQ's own: what they are sent, what they get again, what happens to
  * one that does not read. */
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/memory.h"
 #include "fakes/cmocka_all.h"
 #include "fakes/fake_hearth.h"
@@ -287,6 +288,30 @@ static void a_router_that_does_not_read_holds_up_nobody_for_long(void **state)
     free(events);
 }
 
+/* The slow one is not waited for during the next five seconds at least; everything is sent to the new one before. */
+static void a_new_router_does_not_wait_for_the_end_of_an_impatience(void **state)
+{
+    const struct rig *rig = *state;
+    enum { N = 4000 };
+    struct message message = {.n = 0};
+    hearth_block_event *events = many(N, 512);
+    fake_give_block_events(events, N);
+    void *slow = connect_to(rig, ZMQ_SUB, rig->events, 1), *quick = connect_to(rig, ZMQ_SUB, rig->events, 0);
+    while (next_events(quick, &message) + 1 < N) continue;
+    size_t resends = fake_resends();
+    int64_t began = clock_now(clock_monotonic());
+    void *other = connect_to(rig, ZMQ_SUB, rig->events, 0);
+    next_events(other, &message);
+    assert_true(fake_resends() > resends);
+    assert_true(clock_now(clock_monotonic()) - began < clock_from_ms(4000));
+    zmq_close(slow);
+    zmq_close(quick);
+    zmq_close(other);
+    release(&message);
+    fake_give_block_events(NULL, 0);
+    free(events);
+}
+
 static void an_address_that_cannot_be_had_is_an_error_with_its_key(void **state)
 {
     struct rig *rig = *state;
@@ -324,6 +349,7 @@ int main(void)
         ROW(what_was_missed_is_to_be_had_again),
         ROW(what_is_not_kept_any_more_is_sent_to_all),
         ROW(a_router_that_does_not_read_holds_up_nobody_for_long),
+        ROW(a_new_router_does_not_wait_for_the_end_of_an_impatience),
         ROW(an_address_that_cannot_be_had_is_an_error_with_its_key),
         ROW(without_a_store_there_are_no_events),
     };
