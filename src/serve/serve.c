@@ -399,9 +399,11 @@ static int open_publisher(struct run *run, hearth_error *error)
                                       .replay = setting(run, "server.kv_events_replay"),
                                       .address = named != NULL ? named : run->address};
     if (params.events == NULL) return HEARTH_OK;
-    if (is_reachable(params.events + strlen("tcp://")))
-        log_event(LOG_WARN, "events", "whoever reaches this address reads the tokens of all prompts",
-                  log_str("address", params.events));
+    const char *const addresses[] = {params.events, params.replay};
+    for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++)
+        if (addresses[i] != NULL && is_reachable(addresses[i] + strlen("tcp://")))
+            log_event(LOG_WARN, "events", "whoever reaches this address reads the tokens of all prompts",
+                      log_str("address", addresses[i]));
     run->publisher = publisher_open(run->server.instance, &params, error);
     return run->publisher == NULL ? (int)error->code : HEARTH_OK;
 }

@@ -200,6 +200,15 @@ test('a chat: its rendered tokens lead to the server that has it', async (t) => 
   await server.stop();
 });
 
+test('each address that other machines reach is warned of', async (t) => {
+  const port = (endpoint) => endpoint.split(':').at(-1);
+  const [events, replay] = [await freeEndpoint(), `tcp://*:${port(await freeEndpoint())}`];
+  const { server } = await publishing({ t, set: { 'server.kv_events': events, 'server.kv_events_replay': replay } });
+  const warned = [...server.log.matchAll(/warn +events: whoever reaches this address reads the tokens of all prompts address=(\S+)/g)];
+  assert.deepEqual(warned.map(([, address]) => address.replaceAll('"', '')), [replay]);
+  await server.stop();
+});
+
 test('an address that is taken, and one that nobody may use', async (t) => {
   const { server, events } = await publishing({ t });
   const ends = async (...set) => run(['serve', '--model', tiny, '--port', '0', ...set.flatMap((s) => ['--set', s])]);
