@@ -15,6 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* How long the end of an instance waits for a server with which hearths share what they store, for all models
+ * together: it may be slow, and the tier of saves has all of it. */
+#define UPLOAD_WAIT_NS ((int64_t)5000000000)
+
 /* ---- Loading ---- */
 
 /* Reads the facts of a model from its file's metadata, without loading the weights. */
@@ -203,6 +207,7 @@ void hearth_close(hearth *instance)
 {
     if (instance == NULL) return;
     hearth_drain(instance, 0);
+    if (instance->store != NULL) store_allow_upload_wait(instance->store, UPLOAD_WAIT_NS);
     each_model(instance, model_close);
     manager_close(instance->manager);
     /* One beyond the complete ones may be half open, where the load failed. */

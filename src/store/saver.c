@@ -163,18 +163,25 @@ bool store_wait(struct store *store, uint64_t ticket, int64_t deadline)
     return done;
 }
 
-/* How long a server is waited for, at most: it may be slow, and the tier of saves has all of it. */
-#define UPLOAD_WAIT_NS ((int64_t)5000000000)
+void store_allow_upload_wait(struct store *store, int64_t ns)
+{
+    store_lock(store);
+    store->upload_wait_ns = ns;
+    store_unlock(store);
+}
 
 void store_wait_for_uploads(struct store *store, int64_t deadline)
 {
     struct tier *tier = shared_tier(store);
-    int64_t until = clock_now(clock_monotonic()) + UPLOAD_WAIT_NS;
+    int64_t began = clock_now(clock_monotonic());
     if (tier == NULL) return;
     store_lock(store);
+    int64_t until = began + store->upload_wait_ns;
     uint64_t ticket = tier->saver.last_ticket;
     while (tier->saver.done < ticket && store_wait_changed(store, until < deadline ? until : deadline)) {
     }
+    int64_t left = until - clock_now(clock_monotonic());
+    store->upload_wait_ns = left > 0 ? left : 0;
     store_unlock(store);
 }
 

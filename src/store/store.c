@@ -84,10 +84,14 @@ static void wake_all(struct store *store)
     }
 }
 
+/* A server gets copies, and may be slow: it was waited for before, if at all. */
 static size_t count_saving(const struct store *store)
 {
     size_t n = 0;
-    for (enum store_tier i = 0; i < STORE_TIERS; i++) n += store->tiers[i].quota > 0 && !store->tiers[i].saver.ended;
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) {
+        const struct tier *tier = &store->tiers[i];
+        n += tier->quota > 0 && !tier_is_shared(tier) && !tier->saver.ended;
+    }
     return n;
 }
 

@@ -234,7 +234,10 @@ bool store_is_done(struct store *store, const struct store_user *user, uint64_t 
  * deadline. */
 bool store_wait(struct store *store, uint64_t ticket, int64_t deadline);
 
-/* Waits until a server has got what it was to get of the saves so far, but not for long. */
+/* Waits until a server has got what it was to get of the saves so far, or the deadline (CLOCK_MONOTONIC, ns); but all
+ * such waits together take no longer than was allowed once: nobody waits for a server but a process that ends. 0 until
+ * then. */
+void store_allow_upload_wait(struct store *store, int64_t ns);
 void store_wait_for_uploads(struct store *store, int64_t deadline);
 
 /* Leading tokens whose rows are in the tier of saves now, as store_hit_covered(): compares tokens with the index and

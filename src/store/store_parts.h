@@ -344,6 +344,7 @@ struct store {
     size_t n_threads;
     _Atomic bool closing;           /* store_close() was called: no more saves, nothing new begins */
     int64_t close_by;               /* queued saves are still written until then */
+    int64_t upload_wait_ns;         /* how long store_wait_for_uploads() may still wait, in all */
     bool abandoned;                 /* store_close() has returned: the last thread frees the store */
     const struct store_user **busy; /* users whose functions are running */
     size_t n_busy, busy_cap;

@@ -67,6 +67,13 @@ static struct store_query query_of(struct rig *rig, const struct tokens *tokens,
     return (struct store_query){.user = &rig->user.user, .tokens = tokens->v, .n = n};
 }
 
+/* As a process that ends, for as long as it takes. */
+static void await_uploads(struct rig *rig)
+{
+    store_allow_upload_wait(rig->store, A_MINUTE_NS);
+    store_wait_for_uploads(rig->store, soon());
+}
+
 /* As an engine saves: what is not stored yet, from the beginning of the block that a server lacks. */
 static void keep(struct rig *rig, const struct tokens *tokens, int32_t n)
 {
@@ -74,7 +81,7 @@ static void keep(struct rig *rig, const struct tokens *tokens, int32_t n)
     int32_t from = store_covered(rig->store, &query);
     if (rig->user.user.codec.rows) from = store_block_start(rig->store, &query, from);
     rig_wait(rig, rig_save_from(rig, tokens->v, from, n));
-    store_wait_for_uploads(rig->store, soon());
+    await_uploads(rig);
 }
 
 /* As a request looks up: how much the tier on the server has of the tokens. */
@@ -367,7 +374,7 @@ static void what_is_lost_on_the_way_costs_itself_alone(void **state)
         assert_int_equal(take(&other, &tokens, changes ? NULL : fourth, changes ? fourth : NULL, &lost), 48);
         assert_true(lost);
         assert_int_equal(count(&store_stats(other.store)->corrupt_files), changes);
-        store_wait_for_uploads(other.store, soon());
+        await_uploads(&other);
         int64_t until = soon();
         while (finds(&other, &tokens, 160) != 48 && clock_now(clock_monotonic()) < until) sched_yield();
         assert_int_equal(finds(&other, &tokens, 160), 48); /* what was changed is gone from the server, too */
@@ -545,12 +552,51 @@ static void a_slow_server_holds_up_no_save(void **state)
     int64_t dropped = count(&store_stats(rig.store)->uploads_dropped);
     assert_true(dropped > 0 && dropped < 8);
     redis_server_stall(&server, false);
-    store_wait_for_uploads(rig.store, soon());
+    await_uploads(&rig);
     assert_int_equal(n_keys(), 6 * (8 - (size_t)dropped)); /* what was queued has arrived */
     rig_release(&rig);
 }
 
 /* The disk's shorter prefix costs less than the server's longer one where computing the difference does. */
+static size_t n_clients(void)
+{
+    char *text = ASK("CLIENT", "LIST");
+    size_t n = 0;
+    for (const char *at = text; (at = strstr(at, "addr=")) != NULL; at++) n++;
+    free(text);
+    return n;
+}
+
+/* In the middle of a slab, with others behind it. */
+static void a_slow_server_holds_up_no_end(void **state)
+{
+    struct rig rig;
+    struct tokens tokens = some_tokens(35, 200);
+    const int64_t second = 1000000000;
+    (void)state;
+    remote.timeout_ns = A_MINUTE_NS;
+    begin(&rig);
+    rig.params.tiers[STORE_REMOTE].probe_timeout_ns = A_MINUTE_NS;
+    rig_start(&rig);
+    redis_server_stall(&server, true);
+    rig_wait(&rig, rig_save_from(&rig, tokens.v, 0, 200));
+    int64_t began = clock_now(clock_monotonic());
+    store_wait_for_uploads(rig.store, soon()); /* as where a model is unloaded */
+    assert_true(clock_now(clock_monotonic()) - began < second);
+    store_allow_upload_wait(rig.store, second);
+    for (int model = 0; model < 8; model++) store_wait_for_uploads(rig.store, soon());
+    int64_t took = clock_now(clock_monotonic()) - began;
+    assert_true(took >= second && took < 4 * second);
+    store_remove_user(rig.store, &rig.user.user);
+    assert_false(store_close(rig.store, soon()));
+    assert_true(clock_now(clock_monotonic()) - began < 20 * second);
+    rig.store = NULL;
+    redis_server_stall(&server, false);
+    for (int64_t until = soon(); n_clients() > 1 && clock_now(clock_monotonic()) < until;) sched_yield();
+    tokens_release(&tokens);
+    rig_release(&rig);
+}
+
 static void the_cheaper_of_two_tiers_is_fetched_from(void **state)
 {
     struct rig one, other;
@@ -777,6 +823,7 @@ int main(void)
         TEST(without_a_server_a_store_starts_and_finds_it_later),
         TEST(a_full_server_is_left_alone_for_a_while),
         TEST(a_slow_server_holds_up_no_save),
+        TEST(a_slow_server_holds_up_no_end),
         TEST(the_cheaper_of_two_tiers_is_fetched_from),
         TEST(the_quota_bounds_what_is_remembered),
         TEST(states_are_found_wherever_they_are),
