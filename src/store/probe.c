@@ -40,24 +40,27 @@ static void note_probed(struct tier *tier, const struct slab_head *head, const s
 
 /* ---- Asking ---- */
 
-static int64_t answer_until(const struct tier *tier)
+static int64_t answer_until(const struct tier *tier, int64_t until)
 {
-    return clock_now(clock_monotonic()) + tier->store->params.tiers[tier->id].probe_timeout_ns;
+    int64_t times_out = clock_now(clock_monotonic()) + tier->store->params.tiers[tier->id].probe_timeout_ns;
+    return until != 0 && until < times_out ? until : times_out;
 }
 
-static int count_probe(struct tier *tier, int result, const hearth_error *error)
+/* Who could not wait for the server's time-out does not know that it is away. */
+static int count_probe(struct tier *tier, int result, int64_t until, const hearth_error *error)
 {
+    bool in_haste = until != 0 && clock_now(clock_monotonic()) >= until;
     metric_add(&tier->store->stats.probes, 1);
     metric_add(&tier->store->stats.probes_failed, result != 0);
-    if (result != 0) tier_lose(tier, error->message);
+    if (result != 0 && !in_haste) tier_lose(tier, error->message);
     return result;
 }
 
-int tier_ask(struct tier *tier, const struct slab_name *names, size_t n, struct backend_probed *probed)
+int tier_ask(struct tier *tier, const struct slab_name *names, size_t n, struct backend_probed *probed, int64_t until)
 {
     hearth_error error = {0};
-    int result = tier->backend->probe(tier->backend, names, n, probed, answer_until(tier), &error);
-    return count_probe(tier, result, &error);
+    int result = tier->backend->probe(tier->backend, names, n, probed, answer_until(tier, until), &error);
+    return count_probe(tier, result, until, &error);
 }
 
 /* ---- Blocks ---- */
@@ -95,7 +98,7 @@ int tier_probe(struct tier *tier, const struct block_range *range, struct backen
     size_t n = (size_t)(range->last - range->first);
     struct slab_name *names = mem_alloc((n + 1) * sizeof *names);
     for (size_t i = 0; i < n; i++) names[i] = (struct slab_name){range->keys[(size_t)range->first + i], SLAB_ROWS};
-    int result = n == 0 ? 0 : tier_ask(tier, names, n, probed);
+    int result = n == 0 ? 0 : tier_ask(tier, names, n, probed, range->until);
     free(names);
     for (size_t i = 0; result == 0 && i < n; i++) {
         struct slab_head head = head_of_block(tier, range, range->first + (int32_t)i);
@@ -147,8 +150,9 @@ static int find_candidates(struct tier *tier, const struct block_range *range, i
     struct backend_hints *hints = mem_alloc((size_t)(blocks + 1) * sizeof *hints);
     struct slab_key *before = mem_alloc((size_t)(blocks + 1) * sizeof *before);
     for (int32_t i = 0; i < blocks; i++) before[i] = key_before_block(range, i);
-    int result = tier->backend->read_hints(tier->backend, before, (size_t)blocks, hints, answer_until(tier), &error);
-    if (count_probe(tier, result, &error) == 0)
+    int result = tier->backend->read_hints(tier->backend, before, (size_t)blocks, hints,
+                                           answer_until(tier, range->until), &error);
+    if (count_probe(tier, result, range->until, &error) == 0)
         for (int32_t i = blocks; i-- > 0;) add_candidates(range, &hints[i], i * stride, n, stride, found);
     free(before);
     free(hints);
@@ -185,7 +189,7 @@ static void probe_candidates(struct tier *tier, const struct block_range *range,
         names[each * i] = (struct slab_name){found->v[i].key, SLAB_STATE};
         if (rows) names[each * i + 1] = (struct slab_name){found->v[i].key, SLAB_ROWS};
     }
-    if (found->n == 0 || tier_ask(tier, names, each * found->n, probed) != 0) return;
+    if (found->n == 0 || tier_ask(tier, names, each * found->n, probed, range->until) != 0) return;
     for (size_t i = 0; i < found->n; i++) {
         struct slab_head state = head_of_state(range, &found->v[i], rows);
         struct slab_head tail = head_of_tail(tier, range, &found->v[i]);
@@ -241,7 +245,8 @@ void store_probe(struct store *store, const struct store_query *query)
     if (tier == NULL || query->n <= 0) return;
     struct block_range range = {.identity = query->identity != NULL ? query->identity : &query->user->identity,
                                 .tokens = query->tokens,
-                                .last = query->n / stride};
+                                .last = query->n / stride,
+                                .until = query->probe_until};
     if (!pays(query->n, held_elsewhere(store, &range, query->n, states), stride, states)) return;
     struct slab_key *keys = mem_alloc((size_t)(range.last + 1) * sizeof *keys);
     slab_keys_at_strides(range.identity, range.tokens, (size_t)query->n, (size_t)stride, keys);

@@ -123,7 +123,8 @@ struct store_query {
     const int32_t *tokens;
     int32_t n;                         /* how many of them may be reused */
     const struct slab_key *parent_key; /* a hint, or NULL */
-    int64_t deadline; /* until when a scan that has just begun is waited for (CLOCK_MONOTONIC, ns); 0: not at all */
+    int64_t deadline;    /* until when a scan that has just begun is waited for (CLOCK_MONOTONIC, ns); 0: not at all */
+    int64_t probe_until; /* until when store_probe() waits, if that is before the server's time-outs; 0: these alone */
 };
 
 /* Whether the parent that the query names may be among the saves that were queued at the first such call, which has a
@@ -136,8 +137,8 @@ bool store_parent_is_coming(struct store *store, const struct store_query *query
 struct store_hit *store_find(struct store *store, const struct store_query *query);
 
 /* Asks the tier on a server what it has of the query, where the other tiers lack a block of it: store_find() finds that
- * afterwards. Waits for the answers, up to three, for the server's time-out each; a server that did not answer is not
- * asked until it does again. Not for the threads of engines and HTTP. */
+ * afterwards. Waits for the answers, up to three, for the server's time-out each; a server that did not answer within
+ * that is not asked until it does again. Not for the threads of engines and HTTP. */
 void store_probe(struct store *store, const struct store_query *query);
 
 /* Looks up these tokens (the same, or more of them) again, to find what was saved meanwhile. Cheap if nothing was. Not

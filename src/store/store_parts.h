@@ -240,11 +240,12 @@ struct block_range {
     const int32_t *tokens;
     const struct slab_key *keys; /* of the prefixes at multiples of the stride, up to `last` */
     int32_t first, last;
+    int64_t until; /* what is asked of a server is not waited for longer (CLOCK_MONOTONIC, ns); 0: its time-out alone */
 };
 
-/* Asks a shared tier which of the slabs it has. Does not wait longer than the server's time-out. 0, or the backend's
- * error; then the tier is lost. */
-int tier_ask(struct tier *tier, const struct slab_name *names, size_t n, struct backend_probed *probed);
+/* Asks a shared tier which of the slabs it has. Does not wait longer than the server's time-out, or `until` (as above).
+ * 0, or the backend's error; then the tier is lost, unless it had less than the time-out. */
+int tier_ask(struct tier *tier, const struct slab_name *names, size_t n, struct backend_probed *probed, int64_t until);
 
 /* The same of blocks: fills in `probed`, indexes those that it has and drops the others from the index. */
 int tier_probe(struct tier *tier, const struct block_range *range, struct backend_probed *probed);

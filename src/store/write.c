@@ -301,7 +301,7 @@ static enum outcome upload_tail(struct writing *writing)
     const struct save_job *job = writing->job;
     const struct slab_name name = {key_at(writing, job->to), SLAB_ROWS};
     struct backend_probed probed;
-    if (tier_ask(writing->tier, &name, 1, &probed) != 0) return FAILED;
+    if (tier_ask(writing->tier, &name, 1, &probed, 0) != 0) return FAILED;
     return probed.there ? STORED : upload_from_block(writing, job->to / writing->store->params.stride, job->to);
 }
 
@@ -334,7 +334,7 @@ static enum outcome upload_state(struct writing *writing, const struct block_ran
     struct backend_probed probed[2];
     enum outcome outcome = FAILED;
     hearth_error error = {0};
-    bool known = tier_ask(tier, names, 2, probed) == 0, follows = !job->codec.rows || probed[1].there;
+    bool known = tier_ask(tier, names, 2, probed, 0) == 0, follows = !job->codec.rows || probed[1].there;
     if (known && follows) outcome = probed[0].there ? STORED : upload_slab(writing, &head);
     if (outcome == STORED)
         report_result(writing,

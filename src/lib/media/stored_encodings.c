@@ -129,7 +129,8 @@ bool stored_encodings_read(struct stored_encodings *stored, const uint8_t key[SH
     struct tokens name = {0};
     media_tokens_append(&name, key, KEY_TOKENS);
     int64_t deadline = encode_ns > 0 ? clock_now(clock_monotonic()) + encode_ns : CLOCK_NEVER;
-    struct store_query query = {.user = &stored->user, .tokens = name.v, .n = KEY_TOKENS, .deadline = deadline};
+    struct store_query query = {
+        .user = &stored->user, .tokens = name.v, .n = KEY_TOKENS, .deadline = deadline, .probe_until = deadline};
     store_probe(stored->store, &query);
     struct store_hit *hit = store_find(stored->store, &query);
     bool there = store_hit_tokens(hit) == KEY_TOKENS;

@@ -416,6 +416,33 @@ static void a_server_that_stalls_costs_one_time_out(void **state)
     rig_release(&other);
 }
 
+/* A question that does not pay for longer is given up, which says nothing of the server. */
+static void who_is_in_haste_waits_no_longer_than_that(void **state)
+{
+    struct rig rig;
+    struct tokens tokens = some_tokens(36, 100);
+    (void)state;
+    remote.timeout_ns = A_MINUTE_NS;
+    for (int states = 0; states < 2; states++) {
+        begin(&rig);
+        fake_user_release(&rig.user);
+        fake_user_init(&rig.user, 7, (struct store_codec){.rows = !states, .has_state = states, .appends = true});
+        rig.params.tiers[STORE_REMOTE].probe_timeout_ns = A_MINUTE_NS;
+        rig_start(&rig);
+        redis_server_stall(&server, true);
+        int64_t began = clock_now(clock_monotonic());
+        struct store_query query = query_of(&rig, &tokens, 100);
+        query.probe_until = began + clock_from_ms(50);
+        store_probe(rig.store, &query);
+        assert_true(clock_now(clock_monotonic()) - began < A_MINUTE_NS / 4);
+        assert_int_equal(count(&store_stats(rig.store)->probes_failed), 1);
+        assert_true(status_of(&rig).on);
+        redis_server_stall(&server, false);
+        rig_release(&rig);
+    }
+    tokens_release(&tokens);
+}
+
 static void a_server_that_stalls_in_a_fetch_costs_its_rest(void **state)
 {
     struct rig one, other;
@@ -817,6 +844,7 @@ int main(void)
         TEST(a_hole_shortens_the_prefix_until_it_is_filled),
         TEST(what_is_lost_on_the_way_costs_itself_alone),
         TEST(a_server_that_stalls_costs_one_time_out),
+        TEST(who_is_in_haste_waits_no_longer_than_that),
         TEST(a_server_that_stalls_in_a_fetch_costs_its_rest),
         TEST(a_server_that_is_lost_again_is_left_alone_for_longer),
         TEST(a_server_that_was_killed_comes_back_empty),
