@@ -25,6 +25,9 @@ enum { MOST_IDLE = 8, READ_BYTES = 256 << 10 };
 /* Bytes of one reply: a part and its ends. A server that sends more is not what it says. */
 #define MOST_REPLY_BYTES ((size_t)8 << 20)
 
+/* Of a refusal, whatever was asked for, and of what stands around a reply. */
+#define MOST_MESSAGE_BYTES 1024
+
 struct connection {
     int fd;
     uint32_t epoch; /* of the client, when it was made */
@@ -168,22 +171,29 @@ static int send_some(struct exchange *x, hearth_error *error)
     return 0;
 }
 
+static size_t most_reply(const struct redis_batch *batch)
+{
+    return batch->most_reply != 0 ? batch->most_reply + MOST_MESSAGE_BYTES : MOST_REPLY_BYTES;
+}
+
 static int take_replies(struct exchange *x, hearth_error *error)
 {
     redisReader *reader = x->connection->reader;
+    size_t most = most_reply(x->batch);
     for (;;) {
         void *object = NULL;
         if (redisReaderGetReply(reader, &object) != REDIS_OK) return fail_io(error, reader->errstr);
         if (object == NULL) break;
         struct redis_reply *reply = object;
-        if (x->batch->n_replies == x->batch->n_commands) {
+        if (x->batch->n_replies == x->batch->n_commands || reply->size > most) {
+            bool asked = x->batch->n_replies < x->batch->n_commands;
             free_reply(reply);
-            return fail_io(error, "it answers what it was not asked");
+            return fail_io(error, asked ? "an answer is too long" : "it answers what it was not asked");
         }
         x->batch->replies[x->batch->n_replies++] = *reply;
         free(reply);
     }
-    return reader->len - reader->pos > MOST_REPLY_BYTES ? fail_io(error, "an answer is too long") : 0;
+    return reader->len - reader->pos > most ? fail_io(error, "an answer is too long") : 0;
 }
 
 static int receive_some(struct exchange *x, char *room, hearth_error *error)

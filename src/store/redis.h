@@ -42,6 +42,7 @@ struct redis_reply {
 struct redis_batch {
     struct buf commands;
     size_t n_commands;
+    size_t most_reply; /* bytes that any of them asks for: a server that sends more is away. 0: 8 MiB */
     struct redis_reply *replies;
     size_t n_replies;
 };

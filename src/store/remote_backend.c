@@ -369,7 +369,7 @@ static int remote_probe(struct backend *backend, const struct slab_name *names, 
                         int64_t deadline, hearth_error *error)
 {
     struct remote *remote = remote_of(backend);
-    struct redis_batch batch = {0};
+    struct redis_batch batch = {.most_reply = SEALED_HEAD_BYTES};
     struct buf key = {0};
     char last[8];
     snprintf(last, sizeof last, "%d", SEALED_HEAD_BYTES - 1);
@@ -407,7 +407,7 @@ static int remote_read_hints(struct backend *backend, const struct slab_key *bef
                              struct backend_hints *hints, int64_t deadline, hearth_error *error)
 {
     struct remote *remote = remote_of(backend);
-    struct redis_batch batch = {0};
+    struct redis_batch batch = {.most_reply = BACKEND_HINTS * HINT_BYTES};
     struct buf key = {0};
     char last[8];
     snprintf(last, sizeof last, "%d", BACKEND_HINTS * HINT_BYTES - 1);

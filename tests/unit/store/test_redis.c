@@ -43,13 +43,19 @@ static void add(struct redis_batch *batch, const char *const *words)
 
 #define ADD(batch, ...) add(batch, (const char *const[]){__VA_ARGS__, NULL})
 
-static int ping(struct redis *redis, hearth_error *error)
+/* Asks for an answer of so many bytes at most; 0: whatever is usual. */
+static int ping_for(struct redis *redis, size_t most, hearth_error *error)
 {
-    struct redis_batch batch = {0};
+    struct redis_batch batch = {.most_reply = most};
     ADD(&batch, "PING");
     int result = redis_run(redis, &batch, CLOCK_NEVER, error);
     redis_batch_release(&batch);
     return result;
+}
+
+static int ping(struct redis *redis, hearth_error *error)
+{
+    return ping_for(redis, 0, error);
 }
 
 /* ---- Tests ---- */
@@ -331,20 +337,24 @@ static void answers_that_make_no_sense_end_the_connection(void **state)
 {
     static const struct {
         const char *answer, *says;
-        size_t times;
+        size_t times, most;
     } cases[] = {{"*2000000000\r\n", "Out of memory", 1},
                  {"junk\r\n", "Protocol error", 1},
                  {"+PONG\r\n+PONG\r\n", "what it was not asked", 1},
                  {"$99999999999999999999\r\n", "Bad bulk string length", 1},
-                 {"$400000000\r\n", "too long", 0}};
+                 {"$400000000\r\n", "too long", 0},
+                 {"$1100\r\n", "too long", 1100, 72}};
     char *huge = mem_alloc((12 << 20) + 1);
     (void)state;
-    memcpy(huge, "$400000000\r\n", 12);
-    memset(huge + 12, 'x', (12 << 20) - 12);
+    memset(huge, 'x', 12 << 20);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char path[] = "/tmp/hearth-test-liar-XXXXXX", url[64];
         struct sockaddr_un address = {.sun_family = AF_UNIX};
-        struct liar liar = {.answer = cases[i].times == 0 ? huge : cases[i].answer, .times = 1};
+        struct liar liar = {.answer = cases[i].answer, .times = 1};
+        if (cases[i].times != 1) { /* of so many bytes; 0: without an end */
+            liar.answer = memcpy(huge, cases[i].answer, strlen(cases[i].answer));
+            if (cases[i].times > 0) strcpy(huge + strlen(cases[i].answer) + cases[i].times, "\r\n");
+        }
         assert_non_null(mkdtemp(path));
         snprintf(address.sun_path, sizeof address.sun_path, "%s/s", path);
         snprintf(url, sizeof url, "unix:%s/s", path);
@@ -356,7 +366,7 @@ static void answers_that_make_no_sense_end_the_connection(void **state)
         struct redis *redis = client_of(url, NULL, NULL);
         hearth_error error = {0};
         connect_to(redis);
-        assert_int_equal(ping(redis, &error), HEARTH_UNAVAILABLE);
+        assert_int_equal(ping_for(redis, cases[i].most, &error), HEARTH_UNAVAILABLE);
         if (strstr(error.message, cases[i].says) == NULL) fail_msg("%zu: %s", i, error.message);
         redis_close(redis);
         pthread_join(thread, NULL);
