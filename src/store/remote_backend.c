@@ -129,7 +129,9 @@ struct reading {
     const struct remote *remote;
     struct sealed_name name;
     struct sealed_head head;
-    uint8_t *slab; /* so far */
+    uint8_t first[SEALED_HEAD_BYTES]; /* what the first part begins with, */
+    size_t n_first;                   /* as far as it has so much */
+    uint8_t *slab;                    /* so far */
 };
 
 static int fail_damaged(hearth_error *error, const char *what)
@@ -152,8 +154,11 @@ static int append_part(struct reading *r, uint32_t part, const char *bytes, size
 static int take_first(struct reading *r, const struct redis_reply *reply, hearth_error *error)
 {
     if (reply->kind == REDIS_NIL) return error_set(error, HEARTH_NOT_FOUND, "the server has it no more");
-    if (reply->kind != REDIS_BYTES || reply->size < SEALED_HEAD_BYTES ||
-        !sealed_head_decode((const uint8_t *)reply->bytes, &r->head))
+    r->n_first = reply->kind != REDIS_BYTES ? 0 : reply->size < sizeof r->first ? reply->size : sizeof r->first;
+    memcpy(r->first, reply->kind == REDIS_BYTES ? reply->bytes : "", r->n_first);
+    if (r->n_first == sizeof r->first && sealed_head_is_newer(r->first))
+        return error_set(error, HEARTH_UNSUPPORTED, "the server has a slab that was sealed by a newer version");
+    if (r->n_first < sizeof r->first || !sealed_head_decode((const uint8_t *)reply->bytes, &r->head))
         return fail_damaged(error, "something else");
     return append_part(r, 0, reply->bytes + SEALED_HEAD_BYTES, reply->size - SEALED_HEAD_BYTES, error);
 }
@@ -194,6 +199,28 @@ static int read_parts(struct reading *r, uint32_t from, uint32_t to, hearth_erro
     return result;
 }
 
+static void add_get_head(struct redis_batch *batch, const struct buf *key)
+{
+    char last[8];
+    snprintf(last, sizeof last, "%d", SEALED_HEAD_BYTES - 1);
+    redis_add(batch, (const struct redis_argument[]){WORD("GETRANGE"), bytes_of(key), WORD("0"), WORD(last)}, 4);
+}
+
+/* Deletes the first part, unless another process has stored the slab anew since it was read. One that does so within
+ * the moment between both commands loses its first part, and stores the slab again some time. */
+static void delete_read(const struct reading *r)
+{
+    struct redis_batch batch = {.most_reply = SEALED_HEAD_BYTES};
+    struct buf key = {0};
+    first_key(r->remote, &r->name, &key);
+    add_get_head(&batch, &key);
+    bool same = run(r->remote, &batch, CLOCK_NEVER, NULL) == 0 && batch.replies[0].kind == REDIS_BYTES &&
+                batch.replies[0].size == r->n_first && memcmp(batch.replies[0].bytes, r->first, r->n_first) == 0;
+    redis_batch_release(&batch);
+    buf_release(&key);
+    if (same) delete_first(r->remote, &r->name);
+}
+
 static int read_rest(struct reading *r, hearth_error *error)
 {
     int result = 0;
@@ -201,7 +228,7 @@ static int read_rest(struct reading *r, hearth_error *error)
         uint32_t end = r->head.n_parts - part < PARTS_AT_ONCE ? r->head.n_parts : part + PARTS_AT_ONCE;
         result = read_parts(r, part, end, error);
     }
-    if (result == HEARTH_NOT_FOUND) delete_first(r->remote, &r->name);
+    if (result == HEARTH_NOT_FOUND) delete_read(r);
     return result;
 }
 
@@ -217,6 +244,8 @@ static int decode(struct reading *r, const struct slab_name *name, struct slab *
 {
     uint64_t size = r->head.size;
     if (!sealed_open(&r->remote->keys, &r->name, &r->head, r->slab)) return fail_damaged(error, "bytes of another MAC");
+    if (size >= SLAB_HEADER_BYTES && slab_is_newer(r->slab))
+        return error_set(error, HEARTH_UNSUPPORTED, "the server has a slab of a newer version");
     size_t front = size < SLAB_HEADER_BYTES + SLAB_TRAILER_BYTES ? 0 : slab_front_size(r->slab);
     if (front == 0 || front > size - SLAB_TRAILER_BYTES) return fail_damaged(error, "no slab");
     int result = slab_decode(r->slab, front, size, &slab->head, error);
@@ -236,15 +265,21 @@ static int decode(struct reading *r, const struct slab_name *name, struct slab *
     return 0;
 }
 
+static int read_whole(struct reading *r, const struct slab_name *name, struct slab *slab, hearth_error *error)
+{
+    int result = read_first(r, error);
+    if (result == 0) result = read_rest(r, error);
+    if (result == 0) result = decode(r, name, slab, error);
+    free(r->slab);
+    r->slab = NULL;
+    return result;
+}
+
 static int remote_get(struct backend *backend, const struct slab_name *name, struct slab *slab, hearth_error *error)
 {
     struct remote *remote = remote_of(backend);
     struct reading r = {.remote = remote, .name = sealed_name(remote, name)};
-    int result = read_first(&r, error);
-    if (result == 0) result = read_rest(&r, error);
-    if (result == 0) result = decode(&r, name, slab, error);
-    free(r.slab);
-    return result;
+    return read_whole(&r, name, slab, error);
 }
 
 /* ---- Writing ---- */
@@ -348,11 +383,14 @@ static int remote_remove(struct backend *backend, const struct slab_name *name, 
     return 0;
 }
 
+/* Reads it again: another process may have stored it anew meanwhile. */
 static void remote_quarantine(struct backend *backend, const struct slab_name *name)
 {
     struct remote *remote = remote_of(backend);
-    struct sealed_name sealed = sealed_name(remote, name);
-    delete_first(remote, &sealed);
+    struct reading r = {.remote = remote, .name = sealed_name(remote, name)};
+    struct slab slab = {0};
+    if (read_whole(&r, name, &slab, NULL) == HEARTH_INVALID) delete_read(&r);
+    slab_release(&slab);
 }
 
 /* ---- Probing ---- */
@@ -371,12 +409,10 @@ static int remote_probe(struct backend *backend, const struct slab_name *names, 
     struct remote *remote = remote_of(backend);
     struct redis_batch batch = {.most_reply = SEALED_HEAD_BYTES};
     struct buf key = {0};
-    char last[8];
-    snprintf(last, sizeof last, "%d", SEALED_HEAD_BYTES - 1);
     for (size_t i = 0; i < n; i++) {
         struct sealed_name name = sealed_name(remote, &names[i]);
         first_key(remote, &name, &key);
-        redis_add(&batch, (const struct redis_argument[]){WORD("GETRANGE"), bytes_of(&key), WORD("0"), WORD(last)}, 4);
+        add_get_head(&batch, &key);
     }
     int result = run(remote, &batch, deadline, error);
     for (size_t i = 0; result == 0 && i < n; i++) take_probed(&batch.replies[i], &probed[i]);

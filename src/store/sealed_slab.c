@@ -110,6 +110,11 @@ bool sealed_head_decode(const uint8_t bytes[SEALED_HEAD_BYTES], struct sealed_he
            head->n_parts == sealed_parts(head->size);
 }
 
+bool sealed_head_is_newer(const uint8_t bytes[SEALED_HEAD_BYTES])
+{
+    return memcmp(bytes, MAGIC, sizeof MAGIC) == 0 && bytes[AT_VERSION] > VERSION;
+}
+
 /* ---- Sealing ---- */
 
 /* What is authenticated besides the slab: the head up to its MAC, and the name under which it is found, so that no

@@ -53,8 +53,10 @@ bool sealed_seal(const struct sealed_keys *keys, const struct sealed_name *name,
 
 void sealed_head_encode(const struct sealed_head *head, uint8_t bytes[SEALED_HEAD_BYTES]);
 
-/* False: it is no head, or one of a newer version. */
+/* False: it is no head, or one of a newer version: sealed_head_is_newer(). */
 bool sealed_head_decode(const uint8_t bytes[SEALED_HEAD_BYTES], struct sealed_head *head);
+
+bool sealed_head_is_newer(const uint8_t bytes[SEALED_HEAD_BYTES]);
 
 /* Whether the bytes are what was sealed under that name; decrypts them in place. False: they are not, and worthless. */
 bool sealed_open(const struct sealed_keys *keys, const struct sealed_name *name, const struct sealed_head *head,

@@ -2,6 +2,7 @@
  * evicted; bytes that somebody changed; two that store the same slab at once; a server that is full or away. */
 #include "fakes/cmocka_all.h"
 #include "fakes/redis_server.h"
+#include "store/redis.h"
 #include "store/remote_backend.h"
 #include "store/sealed_slab.h"
 
@@ -238,6 +239,86 @@ static void changed_bytes_are_noticed(void **state)
     }
 }
 
+/* Between the read that found it damaged and its removal. */
+static void what_was_stored_anew_meanwhile_stays(void **state)
+{
+    struct backend *one = open_default(), *other = open_default();
+    struct made made = make_block(1, 5 << 20);
+    struct slab_name name = name_of(&made);
+    (void)state;
+    put_well(one, &made);
+    char *part = key_like("test:*:1");
+    TELL("SETRANGE", part, "77", "~~~~");
+    assert_int_equal(get(one, &made, NULL), HEARTH_INVALID);
+    TELL("FLUSHALL");
+    put_well(other, &made);
+    one->quarantine(one, &name);
+    assert_true(probe(other, &made).there);
+    assert_int_equal(get(other, &made, NULL), 0);
+    free(part);
+    release(&made);
+    one->close(one);
+    other->close(other);
+    TELL("FLUSHALL");
+}
+
+/* Stores the slab with another byte for its version, sealed as it should be. */
+static void put_of_version(const struct made *made, uint8_t version)
+{
+    static const char secret[] = "0123456789abcdef0123456789abcdef";
+    uint8_t trailer[SLAB_TRAILER_BYTES], bytes[SEALED_HEAD_BYTES];
+    struct buf slab = {0}, value = {0}, key = {0};
+    struct sealed_keys keys;
+    struct sealed_head head;
+    struct slab_name name = name_of(made);
+    char digits[2 * SHA256_BYTES + 1];
+    slab_encode(&made->head, made->payload, &slab, trailer);
+    buf_append(&slab, made->payload, made->head.payload_size);
+    buf_append(&slab, trailer, sizeof trailer);
+    slab.v[4] = (char)version;
+    sealed_keys_init(&keys, secret, strlen(secret), false);
+    struct sealed_name sealed = sealed_name_of(&keys, &name, STRIDE);
+    assert_true(sealed_seal(&keys, &sealed, (uint8_t *)slab.v, slab.len, &head));
+    sealed_head_encode(&head, bytes);
+    buf_append(&value, bytes, sizeof bytes);
+    buf_append(&value, slab.v, slab.len);
+    sha256_to_hex(sealed.v, digits);
+    buf_printf(&key, "test:%s", digits);
+    struct redis_params params = {.timeout_ns = clock_from_ms(TIMEOUT_MS)};
+    struct redis_batch batch = {0};
+    assert_null(redis_address_parse(server.url, &params.address));
+    struct redis *redis = redis_open(&params);
+    redis_add(&batch, (const struct redis_argument[]){{"SET", 3}, {key.v, key.len}, {value.v, value.len}}, 3);
+    assert_int_equal(redis_connect(redis, NULL), 0);
+    assert_int_equal(redis_run(redis, &batch, CLOCK_NEVER, NULL), 0);
+    redis_batch_release(&batch);
+    redis_close(redis);
+    buf_release(&slab);
+    buf_release(&value);
+    buf_release(&key);
+}
+
+/* Both versions run while hearths are upgraded one by one. */
+static void what_a_newer_hearth_has_stored_is_left_alone(void **state)
+{
+    struct backend *backend = open_default();
+    struct made made = make_block(1, 0);
+    struct slab_name name = name_of(&made);
+    (void)state;
+    for (int outside = 0; outside < 2; outside++) {
+        put_of_version(&made, outside ? 2 : 200);
+        char *key = key_like("test:*");
+        if (outside) TELL("SETRANGE", key, "4", "~");
+        free(key);
+        assert_int_equal(get(backend, &made, NULL), HEARTH_UNSUPPORTED);
+        backend->quarantine(backend, &name);
+        assert_int_equal(number(ASK("DBSIZE")), 1);
+        TELL("FLUSHALL");
+    }
+    release(&made);
+    backend->close(backend);
+}
+
 /* A slab under the name of another, as a server could answer that mixes them up, or lies. */
 static void another_slab_under_the_name_is_noticed(void **state)
 {
@@ -410,6 +491,9 @@ static void a_user_needs_the_documented_rights(void **state)
     struct slab_name name = name_of(&made);
     assert_int_equal(backend->add_hint(backend, &name.key, 1, NULL), 0);
     assert_int_equal(backend->add_hint(backend, &name.key, 2, NULL), 0);
+    char *part = key_like("test:*:1");
+    TELL("SETRANGE", part, "77", "~~~~");
+    free(part);
     backend->quarantine(backend, &name);
     assert_false(probe(backend, &made).there);
     TELL("ACL", "SETUSER", "hearth", "-getrange");
@@ -448,6 +532,8 @@ int main(void)
         cmocka_unit_test(a_slab_that_is_there_is_left_as_it_is),
         cmocka_unit_test(an_evicted_part_costs_its_slab_and_is_stored_again),
         cmocka_unit_test(changed_bytes_are_noticed),
+        cmocka_unit_test(what_was_stored_anew_meanwhile_stays),
+        cmocka_unit_test(what_a_newer_hearth_has_stored_is_left_alone),
         cmocka_unit_test(another_slab_under_the_name_is_noticed),
         cmocka_unit_test(slabs_that_depend_on_a_save_are_refused),
         cmocka_unit_test(other_secrets_strides_and_prefixes_share_nothing),
