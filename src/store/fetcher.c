@@ -323,7 +323,8 @@ static int read_slab(const struct task *task, struct worker *worker, struct slab
     return 0;
 }
 
-/* The slab is whole and has the key, but does not match the entry. One that starts at another token has replaced the
+/* The slab is whole and has the key, but does not match the entry. Where that has left the index meanwhile there is
+ * nothing to compare it with. One that starts at another token has replaced the
  * former one of that key, which the index file does not know: the index is corrected. Any other is damaged, whatever
  * its checksums say. */
 static int repair_mismatch(const struct task *task, const struct slab *slab)
@@ -331,6 +332,7 @@ static int repair_mismatch(const struct task *task, const struct slab *slab)
     const struct slab_head *head = &slab->head;
     struct tier *tier = task->tier;
     bool begins_elsewhere = head->end == task->entry->end && head->start != task->entry->start;
+    if (index_has_left(tier->index, task->entry)) return HEARTH_NOT_FOUND;
     log_unusable(tier, task->entry, "its tokens are not those of its entry");
     if (!begins_elsewhere) return HEARTH_INVALID;
     tier_drop(tier, task->entry, false);

@@ -438,6 +438,15 @@ bool index_matches(struct index *index, const struct entry *entry, const struct 
     return same;
 }
 
+bool index_has_left(struct index *index, const struct entry *entry)
+{
+    const struct indexed *indexed = indexed_of(entry);
+    index_lock(index);
+    bool left = !indexed->there && indexed->record == NULL && indexed_find(index, &entry->key, entry->kind) == NULL;
+    index_unlock(index);
+    return left;
+}
+
 enum index_has index_has(struct index *index, const struct slab_key *key)
 {
     static const enum slab_kind kinds[] = {SLAB_ROWS, SLAB_STATE};

@@ -84,6 +84,9 @@ void index_mark_readable(struct index *index, struct entry *entry);
 /* Whether a slab with that head is the entry's: same key, kind, start, end, identity and, one by one, tokens. */
 bool index_matches(struct index *index, const struct entry *entry, const struct slab_head *head);
 
+/* Whether an entry with a pin has left for good: it was dropped or evicted, and nothing has its name now. */
+bool index_has_left(struct index *index, const struct entry *entry);
+
 /* Whether the key is indexed, being written, or neither (detached entries count as absent). */
 enum index_has { INDEX_ABSENT, INDEX_WRITING, INDEX_THERE };
 enum index_has index_has(struct index *index, const struct slab_key *key);

@@ -389,7 +389,10 @@ bool save_job_write(struct store *store, struct tier *tier, const struct save_jo
     struct writing writing = {.store = store, .tier = tier, .job = job};
     enum outcome outcome = FAILED;
     if (tier_is_shared(tier)) {
-        if (can_write(store, tier)) upload_job(&writing);
+        if (can_write(store, tier))
+            upload_job(&writing);
+        else
+            metric_add(&store->stats.uploads_dropped, 1);
         return true;
     }
     if (can_write(store, tier)) {

@@ -3,6 +3,7 @@
 #include "fakes/cmocka_all.h"
 #include "fakes/redis_server.h"
 #include "fakes/store_rig.h"
+#include "store/index.h"
 #include "store/remote_backend.h"
 
 #include "base/clock.h"
@@ -489,6 +490,59 @@ static void a_server_that_is_lost_again_is_left_alone_for_longer(void **state)
     rig_release(&rig);
 }
 
+/* As by a probe which finds that the server has evicted it, or after a loss. */
+static void what_leaves_the_index_while_it_is_read_is_not_damaged(void **state)
+{
+    struct rig one, other;
+    struct tokens tokens = some_tokens(37, 160);
+    bool lost = false;
+    (void)state;
+    remote.timeout_ns = A_MINUTE_NS;
+    started(&one);
+    started(&other);
+    keep(&one, &tokens, 160);
+    struct store_query query = query_of(&other, &tokens, 160);
+    store_probe(other.store, &query);
+    struct store_hit *hit = store_find(other.store, &query);
+    assert_int_equal(store_hit_tokens(hit), 160);
+    redis_server_stall(&server, true);
+    store_fetch(hit, 160);
+    struct index *index = store_tier_index(other.store, STORE_REMOTE);
+    struct slab_key key = slab_key_of(&other.user.user.identity, tokens.v, STRIDE);
+    struct victim *victim = index_drop_named(index, &key, SLAB_ROWS);
+    if (victim != NULL) index_deleted(index, victim);
+    redis_server_stall(&server, false);
+    assert_int_equal(rig_take_all(&other, hit, tokens.v, &lost), 0);
+    assert_true(lost);
+    store_hit_close(hit);
+    assert_int_equal(count(&store_stats(other.store)->corrupt_files), 0);
+    tokens_release(&tokens);
+    rig_release(&one);
+    rig_release(&other);
+}
+
+static void uploads_that_wait_when_the_server_is_lost_are_counted(void **state)
+{
+    struct rig rig;
+    int64_t until = soon();
+    (void)state;
+    remote.timeout_ns = clock_from_ms(3000);
+    begin(&rig);
+    rig.params.tiers[STORE_REMOTE].probe_timeout_ns = remote.timeout_ns;
+    rig_start(&rig);
+    redis_server_stall(&server, true);
+    for (uint64_t i = 0; i < 4; i++) {
+        struct tokens tokens = some_tokens(50 + i, 100);
+        rig_wait(&rig, rig_save_from(&rig, tokens.v, 0, 100));
+        tokens_release(&tokens);
+    }
+    assert_true(status_of(&rig).on);
+    while (count(&store_stats(rig.store)->uploads_dropped) < 4 && clock_now(clock_monotonic()) < until) sched_yield();
+    assert_int_equal(count(&store_stats(rig.store)->uploads_dropped), 4);
+    redis_server_stall(&server, false);
+    rig_release(&rig);
+}
+
 static void a_server_that_was_killed_comes_back_empty(void **state)
 {
     struct rig one, other;
@@ -847,6 +901,8 @@ int main(void)
         TEST(who_is_in_haste_waits_no_longer_than_that),
         TEST(a_server_that_stalls_in_a_fetch_costs_its_rest),
         TEST(a_server_that_is_lost_again_is_left_alone_for_longer),
+        TEST(what_leaves_the_index_while_it_is_read_is_not_damaged),
+        TEST(uploads_that_wait_when_the_server_is_lost_are_counted),
         TEST(a_server_that_was_killed_comes_back_empty),
         TEST(without_a_server_a_store_starts_and_finds_it_later),
         TEST(a_full_server_is_left_alone_for_a_while),
