@@ -12,8 +12,11 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <poll.h>
+#include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
 struct redis_tls_context {
     SSL_CTX *ssl; /* counts the references */
@@ -70,6 +73,61 @@ void redis_tls_context_unref(struct redis_tls_context *context)
     free(context);
 }
 
+/* ---- Sockets ----
+ *
+ * As OpenSSL's own, but that writing to a connection which has ended is an error, and no signal: it would end a process
+ * that embeds libhearth and does not ignore SIGPIPE. */
+
+static BIO_METHOD *socket_method;
+
+static int outcome_of_socket(BIO *bio, ssize_t n, int retry)
+{
+    BIO_clear_retry_flags(bio);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_flags(bio, retry | BIO_FLAGS_SHOULD_RETRY);
+    return (int)n;
+}
+
+static int fd_of(BIO *bio)
+{
+    return (int)(intptr_t)BIO_get_data(bio);
+}
+
+static int write_socket(BIO *bio, const char *bytes, int size)
+{
+    return outcome_of_socket(bio, send(fd_of(bio), bytes, (size_t)size, MSG_NOSIGNAL), BIO_FLAGS_WRITE);
+}
+
+static int read_socket(BIO *bio, char *bytes, int size)
+{
+    return outcome_of_socket(bio, recv(fd_of(bio), bytes, (size_t)size, 0), BIO_FLAGS_READ);
+}
+
+/* Nothing is kept back that could be flushed. */
+static long control_socket(BIO *bio, int command, long number, void *ud)
+{
+    (void)bio, (void)number, (void)ud;
+    return command == BIO_CTRL_FLUSH;
+}
+
+static void make_socket_method(void)
+{
+    socket_method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket without signals");
+    require(socket_method != NULL && BIO_meth_set_write(socket_method, write_socket) == 1 &&
+            BIO_meth_set_read(socket_method, read_socket) == 1 &&
+            BIO_meth_set_ctrl(socket_method, control_socket) == 1);
+}
+
+static void use_socket(SSL *ssl, int fd)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_socket_method);
+    BIO *bio = BIO_new(socket_method);
+    require(bio != NULL);
+    BIO_set_data(bio, (void *)(intptr_t)fd);
+    BIO_set_init(bio, 1);
+    SSL_set_bio(ssl, bio, bio);
+}
+
 /* ---- Streams ---- */
 
 static bool is_address(const char *name)
@@ -82,7 +140,8 @@ struct redis_tls *redis_tls_open(struct redis_tls_context *context, int fd, cons
 {
     struct redis_tls *tls = mem_alloc(sizeof *tls);
     tls->ssl = SSL_new(context->ssl);
-    require(tls->ssl != NULL && SSL_set_fd(tls->ssl, fd) == 1);
+    require(tls->ssl != NULL);
+    use_socket(tls->ssl, fd);
     if (is_address(name))
         require(X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(tls->ssl), name) == 1);
     else

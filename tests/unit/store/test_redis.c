@@ -6,9 +6,11 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "store/redis.h"
+#include "store/redis_tls.h"
 
 #include <netinet/in.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -285,6 +287,24 @@ static void tls_is_with_the_right_server_or_nobody(void **state)
     rmdir(folder);
 }
 
+static void a_stream_that_has_ended_is_no_signal(void **state)
+{
+    int ends[2];
+    short events = 0;
+    hearth_error error = {0};
+    (void)state;
+    signal(SIGPIPE, SIG_DFL); /* as in a process that embeds the library */
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+    struct redis_tls_context *context = redis_tls_context_open(NULL, &error);
+    assert_non_null(context);
+    struct redis_tls *tls = redis_tls_open(context, ends[0], "localhost");
+    close(ends[1]);
+    assert_int_equal(redis_tls_shake_hands(tls, &events, &error), HEARTH_UNAVAILABLE);
+    redis_tls_close(tls);
+    redis_tls_context_unref(context);
+    close(ends[0]);
+}
+
 static void databases_are_kept_apart(void **state)
 {
     struct redis_server server;
@@ -315,7 +335,6 @@ static void databases_are_kept_apart(void **state)
 struct liar {
     int listener;
     const char *answer; /* to the second batch; the first is a greeting */
-    size_t times;
 };
 
 static void *lie(void *ud)
@@ -326,7 +345,7 @@ static void *lie(void *ud)
     ssize_t n = recv(fd, some, sizeof some, 0);
     n = send(fd, "+PONG\r\n", 7, MSG_NOSIGNAL);
     n = recv(fd, some, sizeof some, 0);
-    for (size_t i = 0; i < liar->times && n >= 0; i++) n = send(fd, liar->answer, strlen(liar->answer), MSG_NOSIGNAL);
+    if (n >= 0) n = send(fd, liar->answer, strlen(liar->answer), MSG_NOSIGNAL);
     while (recv(fd, some, sizeof some, 0) > 0) {
     }
     close(fd);
@@ -337,24 +356,21 @@ static void answers_that_make_no_sense_end_the_connection(void **state)
 {
     static const struct {
         const char *answer, *says;
-        size_t times, most;
-    } cases[] = {{"*2000000000\r\n", "Out of memory", 1},
-                 {"junk\r\n", "Protocol error", 1},
-                 {"+PONG\r\n+PONG\r\n", "what it was not asked", 1},
-                 {"$99999999999999999999\r\n", "Bad bulk string length", 1},
-                 {"$400000000\r\n", "too long", 0},
+        size_t size, most; /* of what follows the answer; asked for */
+    } cases[] = {{"*2000000000\r\n", "Out of memory", 0, 0},
+                 {"junk\r\n", "Protocol error", 0, 0},
+                 {"+PONG\r\n+PONG\r\n", "what it was not asked", 0, 0},
+                 {"$99999999999999999999\r\n", "Bad bulk string length", 0, 0},
+                 {"$400000000\r\n", "too long", 11 << 20, 0},
                  {"$1100\r\n", "too long", 1100, 72}};
     char *huge = mem_alloc((12 << 20) + 1);
     (void)state;
-    memset(huge, 'x', 12 << 20);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char path[] = "/tmp/hearth-test-liar-XXXXXX", url[64];
         struct sockaddr_un address = {.sun_family = AF_UNIX};
-        struct liar liar = {.answer = cases[i].answer, .times = 1};
-        if (cases[i].times != 1) { /* of so many bytes; 0: without an end */
-            liar.answer = memcpy(huge, cases[i].answer, strlen(cases[i].answer));
-            if (cases[i].times > 0) strcpy(huge + strlen(cases[i].answer) + cases[i].times, "\r\n");
-        }
+        memset(huge, 'x', 12 << 20);
+        struct liar liar = {.answer = memcpy(huge, cases[i].answer, strlen(cases[i].answer))};
+        strcpy(huge + strlen(cases[i].answer) + cases[i].size, cases[i].size > 0 ? "\r\n" : "");
         assert_non_null(mkdtemp(path));
         snprintf(address.sun_path, sizeof address.sun_path, "%s/s", path);
         snprintf(url, sizeof url, "unix:%s/s", path);
@@ -397,6 +413,7 @@ int main(void)
         cmocka_unit_test(a_server_that_stalls_costs_the_time_out),
         cmocka_unit_test(a_server_that_was_killed_is_connected_again),
         cmocka_unit_test(users_and_passwords_come_from_a_file),
+        cmocka_unit_test(a_stream_that_has_ended_is_no_signal),
         cmocka_unit_test(databases_are_kept_apart),
         cmocka_unit_test(tls_is_with_the_right_server_or_nobody),
         cmocka_unit_test(answers_that_make_no_sense_end_the_connection),
