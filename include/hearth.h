@@ -480,17 +480,22 @@ typedef struct hearth_cache_lookup {
 
 typedef struct hearth_result {
     hearth_finish finish;
-    const char *stop_string;    /* the stop string that ended it, or NULL */
-    int32_t slot;               /* the slot that computed it */
-    int32_t n_prompt;           /* tokens of the prompt; at the end cache_n + prompt_n */
-    int32_t cache_n;            /* prompt tokens that were cached */
-    int32_t prompt_n;           /* prompt tokens that were computed (prefill) */
-    int32_t too_short_n;        /* of these, tokens that were cached, but fewer than cache_min_tokens */
-    int32_t predicted_n;        /* tokens generated, the end-of-generation token included */
-    double queue_ms;            /* from submission to a slot */
-    double restore_ms;          /* fetching KV state from the store */
-    double prompt_ms;           /* from the slot to the first token */
-    double predicted_ms;        /* from the first token to the last */
+    const char *stop_string; /* the stop string that ended it, or NULL */
+    int32_t slot;            /* the slot that computed it */
+    int32_t n_prompt;        /* tokens of the prompt; at the end cache_n + prompt_n */
+    int32_t cache_n;         /* prompt tokens that were cached */
+    int32_t prompt_n;        /* prompt tokens that were computed (prefill) */
+    int32_t too_short_n;     /* of these, tokens that were cached, but fewer than cache_min_tokens */
+    int32_t predicted_n;     /* tokens generated, the end-of-generation token included */
+    double queue_ms;         /* from submission to a slot */
+    double restore_ms;       /* fetching KV state from the store */
+    double prompt_ms;        /* from the slot to the first token */
+    double predicted_ms;     /* from the first token to the last */
+    double save_ms;          /* of DONE: what its end takes for the store after the last token */
+    /* Stages within queue_ms, one after the other; the rest is the wait for a slot. -1: it has not ended. */
+    double admission_ms;        /* until it was admitted, and its model loaded */
+    double prepare_ms;          /* rendering and tokenising the prompt */
+    double lookup_ms;           /* asking the store for it */
     hearth_cache_lookup lookup; /* DONE of a lookup */
 } hearth_result;
 
@@ -525,7 +530,8 @@ typedef struct hearth_event {
     const int32_t *tokens; /* PROMPT */
     size_t n_tokens;
     const hearth_logprobs *logprobs; /* TEXT: where they were asked for; NULL with token -1 */
-    const hearth_result *result;     /* all but FAILED and PROMPT; of TEXT: the result so far */
+    const hearth_result *result;     /* all but PROMPT; of TEXT: the result so far; of FAILED: the stages within
+                                        queue_ms alone */
     const hearth_error *error;       /* FAILED */
 } hearth_event;
 

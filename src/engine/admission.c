@@ -74,6 +74,7 @@ static struct job *admit(struct admission *a)
                                                                                          : is_any_job);
     if (job == NULL) return NULL;
     job->admitted = true;
+    job->admitted_at = clock_now(a->clock);
     if (job->only_prompt)
         a->prompt_only_running = true;
     else

@@ -11,7 +11,7 @@ hearth_result slot_result(const struct slot *slot)
 {
     const struct run *run = slot->run;
     bool any = run->n_predicted > 0;
-    return (hearth_result){
+    hearth_result result = {
         .slot = slot->id,
         .n_prompt = run->n_prompt,
         .cache_n = run->n_cached,
@@ -23,6 +23,8 @@ hearth_result slot_result(const struct slot *slot)
         .predicted_ms = any ? clock_to_ms(run->last_token_at - run->first_token_at) : 0,
         .restore_ms = run->restore_ms,
     };
+    job_note_stages(slot->job, &result);
+    return result;
 }
 
 static void log_finished(const struct engine *engine, const struct slot *slot, const char *how)
@@ -84,17 +86,19 @@ struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep)
 
 /* Ends the request and releases its slot. The caller sends the job's last event afterwards: the slot must be idle
  * before the client learns of the end, or its next request could find it busy. */
-static struct job *end_slot(struct engine *engine, struct slot *slot, const char *how)
+static struct job *end_slot(struct engine *engine, struct slot *slot, const char *how, double *save_ms)
 {
     struct seq *seq = slot->seq;
     log_finished(engine, slot, how);
     nearest_log(engine, slot);
     fetch_stop(engine, slot);
     bool stays = seq != NULL && keeps_cells(engine, slot->job);
+    int64_t saves_at = clock_now(engine->clock);
     bool clear_when_saved = seq != NULL && !stays && !save_flush(engine, seq);
     end_run(engine, slot->job, slot->run);
     slot->run = NULL;
     if (stays && seq->n_cells > 0) save_finished(engine, seq);
+    *save_ms = engine->store == NULL ? 0 : clock_to_ms(clock_now(engine->clock) - saves_at);
     if (clear_when_saved) seq->clear_when_saved = true;
     return slot_release(engine, slot, stays || clear_when_saved ? seq->n_cells : 0);
 }
@@ -121,14 +125,16 @@ void finish_done(struct engine *engine, struct slot *slot, hearth_finish finish,
                           &(struct job_text){.text = &slot->run->reply.ready, .token = -1, .result = result});
     }
     metric_add(&engine->stats->requests_done, 1);
-    job_done(end_slot(engine, slot, finish == HEARTH_FINISH_STOP ? "stop" : "length"), &result);
+    struct job *job = end_slot(engine, slot, finish == HEARTH_FINISH_STOP ? "stop" : "length", &result.save_ms);
+    job_done(job, &result);
 }
 
 void finish_failed(struct engine *engine, struct slot *slot, const hearth_error *error)
 {
     bool cancelled = error->code == HEARTH_CANCELLED;
     metric_add(cancelled ? &engine->stats->requests_cancelled : &engine->stats->requests_failed, 1);
-    job_fail(end_slot(engine, slot, error->message), error);
+    double save_ms;
+    job_fail(end_slot(engine, slot, error->message, &save_ms), error);
 }
 
 void finish_waiting(struct engine *engine, struct job *job, const hearth_error *error)

@@ -1,6 +1,7 @@
 /* An engine job and the events that its owner emits: see job.h. */
 #include "engine/job.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 
 #include <string.h>
@@ -66,6 +67,18 @@ bool job_is_cancelled(const struct job *job)
     return atomic_load_explicit(&job->cancelled, memory_order_relaxed);
 }
 
+static double stage_ms(int64_t from, int64_t to)
+{
+    return to == 0 ? -1 : clock_to_ms(to - from);
+}
+
+void job_note_stages(const struct job *job, hearth_result *result)
+{
+    result->admission_ms = stage_ms(job->submitted_at, job->admitted_at);
+    result->prepare_ms = stage_ms(job->admitted_at, job->prepared_at);
+    result->lookup_ms = stage_ms(job->prepared_at, job->looked_up_at);
+}
+
 static void send(struct job *job, const hearth_event *event)
 {
     job->on_event(job->ud, event);
@@ -109,7 +122,9 @@ void job_done(struct job *job, const hearth_result *result)
 
 void job_fail(struct job *job, const hearth_error *error)
 {
-    send(job, &(hearth_event){.type = HEARTH_EVENT_FAILED, .token = -1, .error = error});
+    hearth_result stages = {.slot = -1};
+    job_note_stages(job, &stages);
+    send(job, &(hearth_event){.type = HEARTH_EVENT_FAILED, .token = -1, .error = error, .result = &stages});
     job->on_end(job);
 }
 

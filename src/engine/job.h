@@ -93,8 +93,9 @@ struct job {
     size_t n_checkpoints;
 
     _Atomic bool cancelled;
-    int64_t submitted_at; /* clock of the engine */
-    bool admitted;        /* by admission, which is to be notified of its end: admission_leave() */
+    int64_t submitted_at;                           /* clock of the engine */
+    int64_t admitted_at, prepared_at, looked_up_at; /* likewise; 0: not yet */
+    bool admitted; /* by admission, which is to be notified of its end: admission_leave() */
 
     /* While admission has suspended it: the deadline, and the number of resumes when it was suspended. */
     int64_t suspended_until;
@@ -128,6 +129,9 @@ struct job *job_list_take_first_matching(struct job_list *list, bool (*matches)(
 void job_add_checkpoint(struct job *job, int32_t position);
 
 bool job_is_cancelled(const struct job *job);
+
+/* Notes how long the stages before the queue for a slot took. */
+void job_note_stages(const struct job *job, hearth_result *result);
 
 /* Emits the prompt's tokens and their text. */
 void job_send_prompt(struct job *job, const char *text, size_t len);

@@ -56,6 +56,7 @@ static void note_nearest(const struct engine *engine, struct job *job, int32_t r
 void lookup_answer(struct engine *engine, struct job *job)
 {
     hearth_result result = {.slot = -1, .lookup = {.prompt = (int32_t)job->prompt.len}};
+    job_note_stages(job, &result);
     hearth_cache_lookup *lookup = &result.lookup;
     lookup->resident = find_resident(engine, job);
     lookup->reusable = find_reusable(engine, job, lookup->resident);

@@ -200,11 +200,13 @@ static void send_started(struct slot *slot, const struct placement *p)
     run->started_sent = true;
     bool to_come = p->how == PLACE_WAIT || p->how == PLACE_FETCH;
     int32_t cached = to_come ? p->n : run->n_cached;
-    job_send_started(job, &(hearth_result){.slot = slot->id,
-                                           .n_prompt = run->n_prompt,
-                                           .cache_n = cached,
-                                           .prompt_n = run->n_prompt - cached,
-                                           .queue_ms = clock_to_ms(run->started_at - job->submitted_at)});
+    hearth_result result = {.slot = slot->id,
+                            .n_prompt = run->n_prompt,
+                            .cache_n = cached,
+                            .prompt_n = run->n_prompt - cached,
+                            .queue_ms = clock_to_ms(run->started_at - job->submitted_at)};
+    job_note_stages(job, &result);
+    job_send_started(job, &result);
 }
 
 /* The source of PLACE_CONTINUE, or an empty sequence. NULL: its eviction is pending. */

@@ -61,8 +61,10 @@ static void on_event(void *ud, const hearth_event *event)
     struct inbox *inbox = &local->inbox;
     pthread_mutex_lock(&inbox->lock);
     if (event->type == HEARTH_EVENT_TEXT) buf_append(&inbox->text, event->text, event->text_len);
-    if (event->type == HEARTH_EVENT_FAILED) inbox->error = *event->error;
-    if (event->result != NULL) inbox->result = *event->result;
+    if (event->type == HEARTH_EVENT_FAILED)
+        inbox->error = *event->error;
+    else if (event->result != NULL)
+        inbox->result = *event->result;
     inbox->started = inbox->started || event->type == HEARTH_EVENT_STARTED;
     inbox->progressed = inbox->progressed || event->type == HEARTH_EVENT_PROGRESS;
     inbox->ended = event->type == HEARTH_EVENT_DONE || event->type == HEARTH_EVENT_FAILED;

@@ -461,6 +461,7 @@ static void submit_job(hearth_request *request)
     if (asks) job->hit = store_find(request->model->store, &query);
     bool wants_divergence = job->only_lookup || request->model->logs_words;
     if (query.user != NULL && wants_divergence) note_nearest(request, query);
+    job->looked_up_at = clock_now(request->clock);
     engine_submit(request->model->engine, job);
 }
 
@@ -480,8 +481,11 @@ static void prepare_and_submit(hearth_request *request)
         job_fail(&request->job, &error);
         return;
     }
+    request->job.prepared_at = clock_now(request->clock);
     if (request->job.only_prompt) {
-        job_done(&request->job, &(hearth_result){.slot = -1, .n_prompt = (int32_t)request->job.prompt.len});
+        hearth_result result = {.slot = -1, .n_prompt = (int32_t)request->job.prompt.len};
+        job_note_stages(&request->job, &result);
+        job_done(&request->job, &result);
         return;
     }
     submit_job(request);

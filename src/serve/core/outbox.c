@@ -48,7 +48,8 @@ static struct outbox_event *copy_event(size_t choice, const hearth_event *event)
     if (event->type == HEARTH_EVENT_FAILED) {
         made->error = mem_alloc(sizeof *made->error);
         *made->error = *event->error;
-    } else if (event->result != NULL) {
+    }
+    if (event->result != NULL) {
         made->result = *event->result;
         made->result.stop_string = NULL;
     }
