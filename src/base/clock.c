@@ -47,7 +47,12 @@ int64_t clock_cpu_of_process(void)
     return nanoseconds(CLOCK_PROCESS_CPUTIME_ID);
 }
 
+int64_t clock_unix_ns(void)
+{
+    return nanoseconds(CLOCK_REALTIME);
+}
+
 int64_t clock_unix_ms(void)
 {
-    return nanoseconds(CLOCK_REALTIME) / 1000000;
+    return clock_unix_ns() / 1000000;
 }

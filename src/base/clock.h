@@ -38,7 +38,8 @@ static inline double clock_to_ms(int64_t ns)
 /* CPU time of all threads of the process, in nanoseconds. */
 int64_t clock_cpu_of_process(void);
 
-/* Milliseconds since 1970, by the wall clock: for people and files, not for time-outs. */
+/* Since 1970, by the wall clock: for people and files, not for time-outs. */
 int64_t clock_unix_ms(void);
+int64_t clock_unix_ns(void);
 
 #endif

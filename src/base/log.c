@@ -115,6 +115,7 @@ static void put_text_line(struct buf *b, enum log_level level, const char *group
     buf_printf(b, " %-5s %s: ", level_names[level], group);
     utf8_put_visible(b, text, strlen(text), false);
     for (; fields->name != NULL; fields++) {
+        if (fields->name[0] == '\0') continue;
         buf_printf(b, " %s=", fields->name);
         put_value(b, fields, false);
     }
@@ -129,6 +130,7 @@ static void put_json_line(struct buf *b, enum log_level level, const char *group
     buf_printf(b, "\",\"level\":\"%s\",\"group\":\"%s\",\"text\":", level_names[level], group);
     put_quoted(b, text);
     for (; fields->name != NULL; fields++) {
+        if (fields->name[0] == '\0') continue;
         buf_printf(b, ",\"%s\":", fields->name);
         put_value(b, fields, true);
     }

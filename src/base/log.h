@@ -21,7 +21,7 @@
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 struct log_field {
-    const char *name; /* NULL ends the list */
+    const char *name; /* NULL ends the list; "": this one is left out */
     enum { LOG_FIELD_INT, LOG_FIELD_NUM, LOG_FIELD_STR, LOG_FIELD_BOOL } type;
     union {
         int64_t i;
@@ -49,6 +49,12 @@ static inline struct log_field log_str(const char *name, const char *value)
 static inline struct log_field log_bool(const char *name, bool value)
 {
     return (struct log_field){.name = name, .type = LOG_FIELD_BOOL, .value.b = value};
+}
+
+/* In place of a field that the line does without. */
+static inline struct log_field log_nothing(void)
+{
+    return (struct log_field){.name = ""};
 }
 
 #define log_event(level, group, ...) log_write(level, group, LOG_FIELDS_(__VA_ARGS__, (struct log_field){0}))

@@ -91,7 +91,7 @@ static void a_text_line_has_time_level_group_text_and_fields(void **state)
               log_bool("unified", true), log_str("model", "demo"));
     log_event(LOG_WARN, "g", "odd values", log_str("spaced", "a b"), log_str("empty", ""), log_str("none", NULL),
               log_str("quote", "\"\n"));
-    log_event(LOG_ERROR, "g", "no fields");
+    log_event(LOG_ERROR, "g", "no fields", log_nothing());
     char *text = content(fixture->path), *second = strchr(text, '\n') + 1, *third = strchr(second, '\n') + 1;
     second[-1] = third[-1] = '\0';
     assert_string_equal(after_time(text), " info  batch-engine: started slots=4 took_ms=1.500 unified=true model=demo");
@@ -106,7 +106,7 @@ static void a_json_line_is_an_object_with_typed_fields(void **state)
     struct fixture *fixture = *state;
     open_log(fixture, "info", "json");
     log_event(LOG_WARN, "spc", "say \"x\"\n", log_int("tokens", -7), log_num("took_ms", 0.25), log_bool("ok", false),
-              log_str("name", "a\tb\xFF"));
+              log_nothing(), log_str("name", "a\tb\xFF"));
     char *text = content(fixture->path);
     assert_int_equal(strcspn(text, "\n") + 1, strlen(text));
     json_t *line = json_loads(text, 0, NULL);
