@@ -30,11 +30,12 @@ room_allowed() {
         lib/requests) echo lib/parameters lib/media lib/events lib/models ;;
         lib/reports) echo lib/models ;;
         cli/chat) echo cli ;; # what commands share
-        serve/core) echo '' ;;
+        serve/tracing) echo '' ;;
+        serve/core) echo serve/tracing ;;
         serve/fields | serve/events | serve/pulls) echo serve/core ;;
         serve/embeddings | serve/anthropic | serve/responses) echo serve/core serve/fields ;;
         serve/ollama) echo serve/core serve/fields serve/embeddings serve/pulls ;;
-        serve/status) echo serve/core serve/fields serve/anthropic serve/responses serve/ollama ;; # lookups have any body
+        serve/status) echo serve/tracing serve/core serve/fields serve/anthropic serve/responses serve/ollama ;; # lookups have any body
         serve/page) echo serve/core serve/status ;;
         serve/native) echo serve/core serve/fields serve/responses serve/status ;;
         serve/openai) echo serve/core serve/fields serve/native ;; # with "__verbose" both forms

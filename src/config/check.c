@@ -154,6 +154,22 @@ static void check_events(struct check *c)
               "server.listen is none that they could use");
 }
 
+/* What is wrong with the URL of a collector, or NULL. */
+static const char *collector_fault(const char *url)
+{
+    const char *rest = !strncmp(url, "http://", 7) ? url + 7 : !strncmp(url, "https://", 8) ? url + 8 : NULL;
+    if (rest == NULL) return "begins with neither http:// nor https://";
+    if (strcspn(rest, "/") == 0) return "names no host";
+    return strpbrk(rest, "?#@ ") != NULL ? "has more than host, port and path" : NULL;
+}
+
+static void check_collector(struct check *c)
+{
+    const char *url = c->config->server.otlp_endpoint, *fault = url == NULL ? NULL : collector_fault(url);
+    if (fault != NULL)
+        FAULT(c, "server.otlp_endpoint", "%s %s: write it as http://HOST:PORT, without /v1/traces", url, fault);
+}
+
 /* What is wrong with the origin of a web page, or NULL. */
 static const char *origin_fault(const char *origin)
 {
@@ -185,6 +201,7 @@ static void check_server(struct check *c)
     const struct config_server *server = &c->config->server;
     check_listen(c);
     check_events(c);
+    check_collector(c);
     if (server->default_model != NULL && config_resolve_model(c->config, server->default_model) == NULL)
         FAULT(c, "server.default_model", "there is no model '%s'", server->default_model);
     check_file(c, "server.api_keys_file", server->api_keys_file);

@@ -65,6 +65,7 @@ struct config_server {
     enum config_metrics metrics_names;
     char *kv_events, *kv_events_replay; /* tcp://HOST:PORT; NULL: off */
     char *kv_events_address;            /* NULL: the first of `listen` */
+    char *otlp_endpoint;                /* NULL: no traces */
 };
 
 /* Of a tier on a server. */

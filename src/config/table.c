@@ -170,6 +170,11 @@ const struct config_row config_rows[] = {
         "Where routers ask for cache events that they have missed: a ZeroMQ ROUTER socket, as tcp://*:5558.", OR_NULL),
     KEY("server.kv_events_address", CONFIG_TEXT, SERVER(kv_events_address), "null",
         "The HOST:PORT by which routers know this server. null: the first address of listen.", OR_NULL),
+    KEY("server.otlp_endpoint", CONFIG_TEXT, SERVER(otlp_endpoint), "null",
+        "The collector that a trace of each request is sent to, by OTLP over HTTP, in JSON: http://HOST:PORT or https, "
+        "as "
+        "http://127.0.0.1:4318, to which /v1/traces is added: docs/tracing.md. null: none is made.",
+        OR_NULL),
     KEY("server.log_file", CONFIG_PATH, SERVER(log_file), "null",
         "File that the log is appended to; without it the log goes to stderr. SIGHUP reopens it.", OR_NULL),
     KEY("server.log_level", CONFIG_NAME, SERVER(log_level), "info", "The least important events that are logged.",

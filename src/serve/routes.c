@@ -227,7 +227,7 @@ static void refuse_method(struct call *call, const struct found *found)
 
 /* ---- Access ---- */
 
-/* Rate limits of API keys count POST requests only: the others compute nothing. */
+/* Rate limits of API keys count POST requests only, and only these are traced: the others compute nothing. */
 static bool is_limited(const struct found *found)
 {
     return found->route != NULL && strcmp(found->route->method, "POST") == 0;
@@ -253,8 +253,21 @@ static int check_access(const struct server *server, const struct http_request *
 
 /* ---- Answering ---- */
 
+/* What OpenTelemetry's conventions call that which a route with this grant asks of a model. */
+static const char *operation_of(const struct route *route)
+{
+    static const struct {
+        int grant;
+        const char *operation;
+    } names[] = {{KEYS_CHAT, "chat"}, {KEYS_COMPLETIONS, "text_completion"}, {KEYS_EMBEDDINGS, "embeddings"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i].grant == route->grant) return names[i].operation;
+    return NULL;
+}
+
 static void dispatch(struct call *call, const struct found *found)
 {
+    if (is_limited(found)) call_trace(call, operation_of(found->route));
     if (is_limited(found)) {
         ratelimit_count_request(call->limit);
         ratelimit_put_headers(call->limit, call->http);

@@ -20,6 +20,7 @@
 #include "serve/responses/stored.h"
 #include "serve/routes.h"
 #include "serve/status/live.h"
+#include "serve/tracing/tracer.h"
 
 #include <grp.h>
 #include <signal.h>
@@ -408,6 +409,17 @@ static int open_publisher(struct run *run, hearth_error *error)
     return run->publisher == NULL ? (int)error->code : HEARTH_OK;
 }
 
+static int open_tracer(struct run *run, hearth_error *error)
+{
+    char host[256] = "";
+    struct tracer_params params = {.endpoint = setting(run, "server.otlp_endpoint"),
+                                   .resource = {hearth_version(), host, run->address}};
+    if (params.endpoint == NULL) return HEARTH_OK;
+    gethostname(host, sizeof host - 1);
+    run->server.tracer = tracer_open(&params, error);
+    return run->server.tracer == NULL ? (int)error->code : HEARTH_OK;
+}
+
 static void warn_if_reachable(const char *listen)
 {
     char *list = mem_strdup(listen), *rest = list, *address;
@@ -475,6 +487,7 @@ static int listen_and_serve(struct run *run, hearth_error *error)
     add_signals(run);
     int rc = run->server.keys != NULL ? listen_all(run, error) : listen_without_keys(run, error);
     if (rc == HEARTH_OK) rc = open_publisher(run, error);
+    if (rc == HEARTH_OK) rc = open_tracer(run, error);
     if (rc == HEARTH_OK) rc = serve(run, error);
     remove_signals(run);
     return rc;
@@ -516,6 +529,7 @@ int serve_run(const hearth_config *config, const struct serve_options *options, 
     if (server->http != NULL) http_close(server->http);
     pulls_close(server->pulls);
     publisher_close(run.publisher);
+    tracer_close(server->tracer);
     free(run.address);
     hearth_close(server->instance);
     keys_close(server->keys);

@@ -9,6 +9,7 @@
 #include "serve/core/errors.h"
 #include "serve/core/models.h"
 #include "serve/core/server.h"
+#include "serve/tracing/tracer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,6 +72,31 @@ void call_set_key(struct call *call, const struct key *key)
     call->limit = ratelimit_ref(call->server->ratelimits, key);
 }
 
+void call_trace(struct call *call, const char *operation)
+{
+    struct trace *trace = tracer_begin(call->server->tracer, http_header(call->http, "traceparent"));
+    char self[TRACEPARENT_SIZE];
+    if (trace == NULL) return;
+    trace->operation = operation;
+    call->trace = trace;
+    traceparent_format(&trace->self, self);
+    http_set_header(call->http, "traceparent", self);
+}
+
+/* Names the request in its trace, which it takes from the call. */
+static void end_trace(struct call *call, int64_t ended_at, int status)
+{
+    struct trace *trace = call->trace;
+    trace->method = "POST"; /* others compute nothing, and are not traced */
+    trace->route = call->route;
+    trace->began_at = call->start;
+    trace->ended_at = ended_at;
+    trace->status = status;
+    trace_set_text(trace->path, call->path);
+    snprintf(trace->request_id, sizeof trace->request_id, "%s", call->id);
+    tracer_end(call->server->tracer, trace);
+}
+
 bool call_may(const struct call *call, int grant)
 {
     return call->server->keys == NULL || (call->grants & grant) != 0;
@@ -112,11 +138,15 @@ static void count_request(struct server *server, const char *route, int status)
 
 static void finish_call(struct call *call, int status)
 {
-    double took_ms = clock_to_ms(clock_now(clock_monotonic()) - call->start);
+    int64_t ended_at = clock_now(clock_monotonic());
+    char trace_id[2 * TRACE_ID_BYTES + 1] = "";
+    if (call->trace != NULL) trace_put_hex(call->trace->self.trace, TRACE_ID_BYTES, trace_id);
     log_event(LOG_INFO, "http", "request", log_str("method", call->method), log_str("path", call->path),
-              log_int("status", status), log_num("took_ms", took_ms), log_str("request_id", call->id),
-              call->key != NULL ? log_str("key", call->key) : (struct log_field){0});
+              log_int("status", status), log_num("took_ms", clock_to_ms(ended_at - call->start)),
+              log_str("request_id", call->id), call->key != NULL ? log_str("key", call->key) : log_nothing(),
+              call->trace != NULL ? log_str("trace_id", trace_id) : log_nothing());
     count_request(call->server, call->route, status);
+    if (call->trace != NULL) end_trace(call, ended_at, status);
     ratelimit_unref(call->limit);
     if (call->counted > 0) http_recount(call->server->http, call->counted, 0);
     free(call->method);

@@ -17,6 +17,7 @@ struct errors_kind;
 struct key;
 struct ratelimit;
 struct server;
+struct trace;
 
 #define CALL_ID_SIZE 64
 
@@ -30,7 +31,8 @@ struct call {
     struct ratelimit *limit; /* of the API key; NULL: it has no limits */
     int grants;              /* of the API key; 0 without one */
     int64_t start;
-    size_t counted; /* bytes of the parsed body, counted in the sum of all bodies; an exchange takes them over */
+    struct trace *trace; /* NULL: none is made */
+    size_t counted;      /* bytes of the parsed body, counted in the sum of all bodies; an exchange takes them over */
 };
 
 /* Writes an error in an API's form. `request_id` is NULL within a stream, whose headers have named the id already. */
@@ -44,6 +46,10 @@ struct call *call_open(struct server *server, struct http_request *http);
 
 /* Sets the API key that the request came with; NULL: none. */
 void call_set_key(struct call *call, const struct key *key);
+
+/* Begins the trace of the request, whose `traceparent` it may have, and names it in the response. `operation` is what
+ * the conventions call it; NULL: nothing of theirs. */
+void call_trace(struct call *call, const char *operation);
 
 /* Whether the request has this grant: its API key has it, or the server has no API keys. */
 bool call_may(const struct call *call, int grant);

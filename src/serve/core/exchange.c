@@ -8,11 +8,13 @@
  * the request, so that a slow client never holds up the engine thread. */
 #include "serve/core/exchange.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "serve/core/outbox.h"
 #include "serve/core/server.h"
+#include "serve/tracing/trace.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +35,8 @@ struct choice {
     hearth_reader *reader;   /* parses a chat's reply into content, reasoning and tool calls */
     char *stop_string;
     int64_t counted; /* tokens counted against the API key's rate limit; -1: no slot yet */
+    int64_t submitted_at;
+    bool told; /* an event has come, which says in the answer's result how far it is */
 };
 
 struct exchange {
@@ -61,8 +65,23 @@ static void cancel_all(struct exchange *ex)
         if (ex->choices[i].request != NULL) hearth_cancel(ex->choices[i].request);
 }
 
+/* Times of CLOCK_MONOTONIC, as the library's are. */
+static void trace_choices(const struct exchange *ex)
+{
+    int64_t now = clock_now(clock_monotonic());
+    for (size_t i = 0; i < ex->n; i++) {
+        const struct choice *choice = &ex->choices[i];
+        const struct trace_progress progress = {.submitted_at = choice->submitted_at,
+                                                .until = now,
+                                                .result = &ex->answers[i].result,
+                                                .done = ex->answers[i].done};
+        if (choice->told) trace_add_choice(ex->call->trace, &progress);
+    }
+}
+
 static void close_exchange(struct exchange *ex)
 {
+    if (ex->call->trace != NULL) trace_choices(ex);
     ex->call = NULL;
     if (ex->timer != NULL) event_free(ex->timer);
     ex->timer = NULL;
@@ -256,9 +275,19 @@ static void note_end(struct exchange *ex)
     ex->n_running--;
 }
 
+/* Of a request that fails in a slot the last event before that says how far it came. */
+static void note_stage(struct exchange *ex, const struct outbox_event *event)
+{
+    struct answer *answer = &ex->answers[event->choice];
+    if (event->type == HEARTH_EVENT_PROMPT) return;
+    if (event->type == HEARTH_EVENT_FAILED && !answer->started) answer->result = event->result;
+    ex->choices[event->choice].told = true;
+}
+
 static void handle_event(struct exchange *ex, struct outbox_event *event)
 {
     count_tokens(ex, event);
+    note_stage(ex, event);
     if (event->type == HEARTH_EVENT_DONE || event->type == HEARTH_EVENT_FAILED) note_end(ex);
     if (ex->call == NULL) return;
     switch (event->type) {
@@ -418,7 +447,8 @@ static int submit_choice(struct exchange *ex, const hearth_params *asked, const 
     params.request_id = call->id;
     params.cache_salt = common->salt;
     params.patient = ex->n_running > 0; /* once the first is admitted, the others may have to wait until it ends */
-    *choice = (struct choice){.exchange = ex, .index = ex->n_running, .counted = -1};
+    *choice = (struct choice){
+        .exchange = ex, .index = ex->n_running, .counted = -1, .submitted_at = clock_now(clock_monotonic())};
     choice->request = hearth_submit(call->server->instance, &params, on_event, choice, error);
     if (choice->request == NULL) return (int)error->code;
     ex->n_running++;
@@ -430,6 +460,7 @@ void exchange_start(struct call *call, const struct exchange_plan *plan)
     struct exchange *ex = new_exchange(call, plan);
     struct common *common = open_common(call, plan);
     hearth_error error;
+    if (call->trace != NULL) trace_set_text(call->trace->model, call_model(call, plan->choices[0].model));
     http_watch(call->http, on_gone, ex);
     int rc = ratelimit_take_slots(ex->ratelimit, ex->n, &error);
     const size_t n_slots = rc == HEARTH_OK ? ex->n : 0;

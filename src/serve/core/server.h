@@ -25,6 +25,7 @@ struct server_count {
 struct live;
 struct pulls;
 struct stored;
+struct tracer;
 struct unknown_log;
 
 struct server {
@@ -35,6 +36,7 @@ struct server {
     struct stored *stored; /* stored responses and conversations */
     struct live *live;     /* the streams of GET /live */
     struct pulls *pulls;   /* models that come and go */
+    struct tracer *tracer; /* NULL: requests are not traced */
     size_t max_body;       /* bytes */
 
     /* HTTP thread only. */

@@ -225,6 +225,22 @@ static void endpoints_of_cache_events(void **state)
                  "6|server.kv_events_address|0.0.0.0:80 is no HOST:PORT that another machine could use\n");
 }
 
+static void collectors_of_traces(void **state)
+{
+    (void)state;
+#define COLLECTOR(url) with_model("server:\n otlp_endpoint: '" url "'\n")
+#define REMEDY         ": write it as http://HOST:PORT, without /v1/traces\n"
+    assert_check(COLLECTOR("http://127.0.0.1:4318"), "");
+    assert_check(COLLECTOR("https://[::1]/a/path/"), "");
+    assert_check(COLLECTOR("127.0.0.1:4318"),
+                 "5|server.otlp_endpoint|127.0.0.1:4318 begins with neither http:// nor https://" REMEDY);
+    assert_check(COLLECTOR("http:///v1"), "5|server.otlp_endpoint|http:///v1 names no host" REMEDY);
+    assert_check(COLLECTOR("https://user:word@host"),
+                 "5|server.otlp_endpoint|https://user:word@host has more than host, port and path" REMEDY);
+    assert_check(COLLECTOR("http://host/?a=b"),
+                 "5|server.otlp_endpoint|http://host/?a=b has more than host, port and path" REMEDY);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +258,7 @@ int main(void)
         cmocka_unit_test(a_quota_larger_than_the_disk_is_refused),
         cmocka_unit_test(what_was_set_by_path_is_checked_too_and_has_no_line),
         cmocka_unit_test(endpoints_of_cache_events),
+        cmocka_unit_test(collectors_of_traces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

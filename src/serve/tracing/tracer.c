@@ -1,0 +1,373 @@
+/* The queue of traces and the sender's thread: see tracer.h. The mutex guards the queue alone, and nobody holds it
+ * while anything is sent. What libcurl has belongs to the sender; other threads only wake it. */
+#include "serve/tracing/tracer.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/metrics.h"
+#include "base/thread.h"
+
+#include <curl/curl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define LOG_GROUP "tracing"
+
+/* A batch has so many spans, or a trace more than that; it is sent once it has them, or after gather_ms. */
+#define BATCH_SPANS 512
+
+#define ATTEMPTS    4  /* to send a batch */
+#define PAUSE_MOST  30 /* seconds between two */
+#define NICE        5  /* as the publisher's: replies come first */
+
+static const struct tracer_pace usual = {
+    .gather_ms = 1000, .send_ms = 10000, .pause_ms = 1000, .flush_ms = 2000, .most_queued = 16384};
+
+struct tracer {
+    char *url;
+    struct otlp_resource resource;
+    char *host, *address;
+    struct tracer_pace pace;
+    pthread_t thread;
+    bool started;
+    metric_value sent, dropped; /* spans */
+    _Atomic int64_t flush_by;   /* all must be over then; 0: it is not being closed */
+
+    pthread_mutex_t mutex; /* guards what follows */
+    pthread_cond_t changed;
+    struct trace *first, **last;
+    size_t n_queued;     /* spans */
+    int64_t gathered_at; /* when the batch is to be sent that the first trace begins */
+
+    /* The sender's: */
+    CURLM *multi; /* other threads wake it */
+    CURL *curl;
+    struct curl_slist *headers;
+    struct buf body;
+    bool failing; /* the last batch was dropped, and the log says so */
+};
+
+static int64_t now(void)
+{
+    return clock_now(clock_monotonic());
+}
+
+static bool is_closing(const struct tracer *t)
+{
+    return atomic_load(&t->flush_by) != 0;
+}
+
+static int64_t earlier(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- Traces ---- */
+
+struct trace *tracer_begin(struct tracer *t, const char *traceparent)
+{
+    struct traceparent parent;
+    if (t == NULL) return NULL;
+    struct trace *trace = mem_alloc(sizeof *trace);
+    struct traceparent *self = &trace->self;
+    ssize_t got = getrandom(self, sizeof *self, 0);
+    (void)got; /* so few bytes never fail */
+    self->trace[0] |= 1;
+    self->span[0] |= 1; /* neither may be zero */
+    self->sampled = true;
+    trace->has_parent = traceparent_parse(traceparent, &parent);
+    trace->unix_ns = clock_unix_ns() - now();
+    if (!trace->has_parent) return trace;
+    memcpy(self->trace, parent.trace, sizeof self->trace);
+    memcpy(trace->parent, parent.span, sizeof trace->parent);
+    self->sampled = parent.sampled;
+    return trace;
+}
+
+static bool is_due(const struct tracer *t)
+{
+    return t->first != NULL && (t->n_queued >= BATCH_SPANS || now() >= t->gathered_at || is_closing(t));
+}
+
+/* The sender sleeps until a batch is due, so it is woken by the first trace, and by the one that makes it full. */
+static void append(struct tracer *t, struct trace *trace, size_t n)
+{
+    bool was_empty = t->first == NULL, was_full = t->n_queued >= BATCH_SPANS;
+    *t->last = trace;
+    t->last = &trace->next;
+    t->n_queued += n;
+    if (was_empty) t->gathered_at = now() + clock_from_ms(t->pace.gather_ms);
+    if (was_empty || (!was_full && t->n_queued >= BATCH_SPANS)) pthread_cond_signal(&t->changed);
+}
+
+void tracer_end(struct tracer *t, struct trace *trace)
+{
+    if (t == NULL || trace == NULL) return;
+    size_t n = otlp_spans(trace);
+    bool fits = false;
+    if (trace->self.sampled) {
+        pthread_mutex_lock(&t->mutex);
+        fits = t->n_queued + n <= t->pace.most_queued;
+        if (fits) append(t, trace, n);
+        pthread_mutex_unlock(&t->mutex);
+        if (!fits) metric_add(&t->dropped, (int64_t)n);
+    }
+    if (!fits) trace_free(trace);
+}
+
+int64_t tracer_sent(const struct tracer *t)
+{
+    return t == NULL ? 0 : metric_get(&t->sent);
+}
+
+int64_t tracer_dropped(const struct tracer *t)
+{
+    return t == NULL ? 0 : metric_get(&t->dropped);
+}
+
+/* ---- Sending ---- */
+
+enum sent { SENT, SENT_AGAIN, SENT_NEVER };
+
+/* What the standard says of an answer: these may pass. */
+static enum sent judge(long status)
+{
+    if (status >= 200 && status <= 299) return SENT;
+    return status == 429 || (status >= 502 && status <= 504) ? SENT_AGAIN : SENT_NEVER;
+}
+
+static size_t ignore(char *bytes, size_t size, size_t n, void *ud)
+{
+    (void)bytes, (void)ud;
+    return size * n;
+}
+
+static int64_t deadline_of(const struct tracer *t, int64_t begun_at)
+{
+    int64_t flush_by = atomic_load(&t->flush_by), usually = begun_at + clock_from_ms(t->pace.send_ms);
+    return flush_by == 0 ? usually : earlier(usually, flush_by);
+}
+
+/* Performs the request until it has ended or its deadline has passed. tracer_close() wakes it. */
+static CURLcode perform(struct tracer *t)
+{
+    int64_t begun_at = now(), left;
+    int running = 1, n;
+    curl_multi_add_handle(t->multi, t->curl);
+    while (curl_multi_perform(t->multi, &running) == CURLM_OK && running > 0 &&
+           (left = deadline_of(t, begun_at) - now()) > 0)
+        curl_multi_poll(t->multi, NULL, 0, (int)clock_to_ms(left) + 1, NULL);
+    CURLMsg *message = curl_multi_info_read(t->multi, &n);
+    CURLcode code = message != NULL && message->msg == CURLMSG_DONE ? message->data.result : CURLE_OPERATION_TIMEDOUT;
+    curl_multi_remove_handle(t->multi, t->curl);
+    return code;
+}
+
+/* One attempt. `fault` gets what was wrong. */
+static enum sent post(struct tracer *t, char fault[CURL_ERROR_SIZE])
+{
+    long status = 0;
+    curl_easy_setopt(t->curl, CURLOPT_POSTFIELDS, t->body.v);
+    curl_easy_setopt(t->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)t->body.len);
+    CURLcode code = perform(t);
+    curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &status);
+    if (code == CURLE_OK)
+        snprintf(fault, CURL_ERROR_SIZE, "the collector answered %ld", status);
+    else
+        snprintf(fault, CURL_ERROR_SIZE, "%s", curl_easy_strerror(code));
+    return code == CURLE_OK ? judge(status) : SENT_AGAIN;
+}
+
+/* Waits before the next attempt. False: the tracer is being closed. */
+static bool pause_sending(struct tracer *t, int attempt)
+{
+    int64_t ms = t->pace.pause_ms << attempt, most = PAUSE_MOST * 1000;
+    int64_t until = now() + clock_from_ms(earlier(ms, most));
+    pthread_mutex_lock(&t->mutex);
+    while (!is_closing(t) && now() < until) clock_monotonic()->wait(clock_monotonic(), &t->changed, &t->mutex, until);
+    pthread_mutex_unlock(&t->mutex);
+    return !is_closing(t);
+}
+
+static void note_outcome(struct tracer *t, enum sent sent, size_t n, const char *fault)
+{
+    metric_add(sent == SENT ? &t->sent : &t->dropped, (int64_t)n);
+    bool fails = sent != SENT;
+    if (fails && !t->failing)
+        log_event(LOG_WARN, LOG_GROUP, "spans cannot be sent, they are dropped", log_str("url", t->url),
+                  log_str("error", fault));
+    if (!fails && t->failing) log_event(LOG_INFO, LOG_GROUP, "spans are sent again", log_str("url", t->url));
+    t->failing = fails;
+}
+
+/* While the collector is away each batch is tried once: the queue has had its patience. */
+static void send_batch(struct tracer *t, const struct trace *batch, size_t n)
+{
+    char fault[CURL_ERROR_SIZE];
+    buf_clear(&t->body);
+    otlp_put(&t->body, &t->resource, batch);
+    int attempt = 0;
+    enum sent sent = post(t, fault);
+    while (sent == SENT_AGAIN && ++attempt < ATTEMPTS && !t->failing && pause_sending(t, attempt - 1))
+        sent = post(t, fault);
+    if (sent != SENT && t->failing) pause_sending(t, ATTEMPTS);
+    note_outcome(t, sent, n, fault);
+}
+
+/* ---- The thread ---- */
+
+/* Takes the traces that make a batch out of the queue. */
+static struct trace *take_batch(struct tracer *t, size_t *n)
+{
+    struct trace *batch = t->first, **end = &batch;
+    for (*n = 0; *end != NULL && *n < BATCH_SPANS; end = &(*end)->next) *n += otlp_spans(*end);
+    t->first = *end;
+    *end = NULL;
+    if (t->first == NULL) t->last = &t->first;
+    t->n_queued -= *n;
+    t->gathered_at = now() + clock_from_ms(t->pace.gather_ms);
+    return batch;
+}
+
+static void free_batch(struct trace *batch)
+{
+    while (batch != NULL) {
+        struct trace *next = batch->next;
+        trace_free(batch);
+        batch = next;
+    }
+}
+
+/* Waits for the next batch. NULL: the tracer is being closed, and nothing is left. */
+static struct trace *next_batch(struct tracer *t, size_t *n)
+{
+    struct trace *batch = NULL;
+    pthread_mutex_lock(&t->mutex);
+    while (!is_due(t) && !is_closing(t))
+        clock_monotonic()->wait(clock_monotonic(), &t->changed, &t->mutex,
+                                t->first == NULL ? CLOCK_NEVER : t->gathered_at);
+    if (t->first != NULL) batch = take_batch(t, n);
+    pthread_mutex_unlock(&t->mutex);
+    return batch;
+}
+
+/* At the end what does not get out in time is dropped. */
+static bool is_too_late(const struct tracer *t)
+{
+    int64_t flush_by = atomic_load(&t->flush_by);
+    return flush_by != 0 && now() >= flush_by;
+}
+
+static void *sender_main(void *ud)
+{
+    struct tracer *t = ud;
+    struct trace *batch;
+    size_t n;
+    thread_give_way(NICE);
+    while ((batch = next_batch(t, &n)) != NULL) {
+        if (is_too_late(t))
+            metric_add(&t->dropped, (int64_t)n);
+        else
+            send_batch(t, batch, n);
+        free_batch(batch);
+    }
+    return NULL;
+}
+
+/* ---- Opening and closing ---- */
+
+static void open_curl(void)
+{
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+/* Neither the environment nor a user's files have a say: no proxy, no credentials. Nothing waits for a name server once
+ * it is too late. */
+static void prepare(struct tracer *t)
+{
+    t->headers = curl_slist_append(NULL, "Content-Type: application/json");
+    t->headers = curl_slist_append(t->headers, "Expect:"); /* no answer is waited for before the body is sent */
+    curl_easy_setopt(t->curl, CURLOPT_URL, t->url);
+    curl_easy_setopt(t->curl, CURLOPT_HTTPHEADER, t->headers);
+    curl_easy_setopt(t->curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(t->curl, CURLOPT_PROXY, "");
+    curl_easy_setopt(t->curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(t->curl, CURLOPT_FOLLOWLOCATION, 0L);
+    curl_easy_setopt(t->curl, CURLOPT_QUICK_EXIT, 1L);
+    curl_easy_setopt(t->curl, CURLOPT_USERAGENT, "hearth");
+    curl_easy_setopt(t->curl, CURLOPT_WRITEFUNCTION, ignore);
+}
+
+static int start(struct tracer *t, hearth_error *error)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, open_curl);
+    t->multi = curl_multi_init();
+    t->curl = curl_easy_init();
+    if (t->multi == NULL || t->curl == NULL)
+        return error_at(error, HEARTH_NO_MEMORY, "server.otlp_endpoint",
+                        "server.otlp_endpoint: libcurl cannot be started: leave the key out");
+    prepare(t);
+    int rc = thread_start(&t->thread, sender_main, t, "sends traces", error);
+    t->started = rc == HEARTH_OK;
+    return rc;
+}
+
+static struct tracer_pace pace_of(const struct tracer_pace *wanted)
+{
+    return (struct tracer_pace){.gather_ms = wanted->gather_ms != 0 ? wanted->gather_ms : usual.gather_ms,
+                                .send_ms = wanted->send_ms != 0 ? wanted->send_ms : usual.send_ms,
+                                .pause_ms = wanted->pause_ms != 0 ? wanted->pause_ms : usual.pause_ms,
+                                .flush_ms = wanted->flush_ms != 0 ? wanted->flush_ms : usual.flush_ms,
+                                .most_queued = wanted->most_queued != 0 ? wanted->most_queued : usual.most_queued};
+}
+
+struct tracer *tracer_open(const struct tracer_params *params, hearth_error *error)
+{
+    struct tracer *t = mem_alloc(sizeof *t);
+    size_t len = strlen(params->endpoint);
+    while (len > 0 && params->endpoint[len - 1] == '/') len--;
+    t->url = mem_format("%.*s/v1/traces", (int)len, params->endpoint);
+    t->host = mem_strdup(params->resource.host);
+    t->address = mem_strdup(params->resource.address);
+    t->resource = (struct otlp_resource){params->resource.version, t->host, t->address};
+    t->pace = pace_of(&params->pace);
+    t->last = &t->first;
+    pthread_mutex_init(&t->mutex, NULL);
+    clock_cond_init(&t->changed);
+    if (start(t, error) == HEARTH_OK) return t;
+    tracer_close(t);
+    return NULL;
+}
+
+static void stop(struct tracer *t)
+{
+    pthread_mutex_lock(&t->mutex);
+    atomic_store(&t->flush_by, now() + clock_from_ms(t->pace.flush_ms));
+    pthread_cond_signal(&t->changed);
+    pthread_mutex_unlock(&t->mutex);
+    curl_multi_wakeup(t->multi);
+    pthread_join(t->thread, NULL);
+}
+
+void tracer_close(struct tracer *t)
+{
+    if (t == NULL) return;
+    if (t->started) stop(t);
+    curl_easy_cleanup(t->curl);
+    curl_multi_cleanup(t->multi);
+    curl_slist_free_all(t->headers);
+    buf_release(&t->body);
+    pthread_cond_destroy(&t->changed);
+    pthread_mutex_destroy(&t->mutex);
+    free(t->url);
+    free(t->host);
+    free(t->address);
+    free(t);
+}

@@ -1,0 +1,228 @@
+// Traces of requests: what a collector gets, which is strict about it, and what happens where it gets nothing.
+
+import { test } from 'node:test';
+import assert from 'node:assert/strict';
+import { Collector } from './lib/collector.js';
+import { smallModel } from './lib/models.js';
+import { serve, temporaryFolder } from './lib/server.js';
+import { saved } from './lib/store.js';
+import { tokens, until } from './lib/wait.js';
+
+const parent = { trace: '4bf92f3577b34da6a3ce929d0e0e4736', span: '00f067aa0ba902b7' };
+const traceparent = (flags) => ({ traceparent: `00-${parent.trace}-${parent.span}-${flags}` });
+const messages = [{ role: 'user', content: 'Who are you?' }];
+const before = ['admission', 'tokenise', 'lookup', 'queue-wait'];
+
+const tracing = (t, collector, { set, ...more } = {}) =>
+  serve({ t, ...more, set: { 'server.otlp_endpoint': collector.url, ...set } });
+
+// The collector's traces once there are so many, none more.
+async function traces(collector, n) {
+  await until(`${n} traces come`, () => collector.traces().length >= n);
+  assert.equal(collector.traces().length, n);
+  return collector.traces();
+}
+
+const dropped = (server) => server.client.metric('hearth_spans_dropped_total');
+
+test('a chat with a parent: its stages, its tokens, its name in the response and in the log', async (t) => {
+  const collector = await Collector.open(t);
+  const server = await tracing(t, collector);
+  const { headers, json } = await server.client.post('/v1/chat/completions',
+    { messages, max_tokens: 8, temperature: 0 }, { headers: { ...traceparent('01'), 'X-Request-Id': 'mine' } });
+  const [, trace, span, flags] = /^00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$/.exec(headers.traceparent);
+  assert.deepEqual([trace, flags], [parent.trace, '01']);
+  assert.notEqual(span, parent.span);
+  const [{ server: own, names, stages }] = await traces(collector, 1);
+  assert.deepEqual([own.traceId, own.spanId, own.parentSpanId, own.name, own.flags, own.status.code],
+    [trace, span, parent.span, 'POST /v1/chat/completions', 0x301, 0]);
+  assert.deepEqual(names, [...before, 'prefill', 'decode', 'save']);
+  const { prompt_tokens: input, completion_tokens: output } = json.usage;
+  const { 'gen_ai.response.finish_reasons': finish, ...attributes } = own.attributes;
+  assert.deepEqual(finish, [json.choices[0].finish_reason]);
+  assert.deepEqual(attributes, {
+    'http.request.method': 'POST', 'http.route': '/v1/chat/completions', 'url.path': '/v1/chat/completions',
+    'http.response.status_code': 200, 'hearth.request_id': 'mine', 'gen_ai.operation.name': 'chat',
+    'gen_ai.provider.name': 'hearth', 'gen_ai.request.model': server.model, 'gen_ai.usage.input_tokens': input,
+    'gen_ai.usage.output_tokens': output, 'gen_ai.usage.cache_read.input_tokens': json.timings.cache_n,
+    'hearth.tokens.cached': json.timings.cache_n, 'hearth.tokens.computed': json.timings.prompt_n,
+  });
+  const ms = (name) => Number(stages.find((stage) => stage.name === name).end - stages.find((stage) => stage.name === name).start) / 1e6;
+  assert.ok(Math.abs(ms('decode') - json.timings.predicted_ms) < 0.01);
+  const queue = before.reduce((sum, name) => sum + ms(name), 0);
+  assert.ok(Math.abs(queue - json.timings.queue_ms) < 0.01, `${queue} of ${json.timings.queue_ms} ms`);
+  await server.says(new RegExp(`http: request method=POST .* request_id=mine trace_id=${parent.trace}`));
+  assert.equal(await server.client.metric('hearth_spans_sent_total'), 8);
+  assert.equal(await dropped(server), 0);
+  await server.stop();
+});
+
+test('streams, choices, other APIs, errors, clients that leave', async (t) => {
+  const collector = await Collector.open(t);
+  const server = await tracing(t, collector, { model: smallModel('llama'), models: { n_seq_max: 2, context_window: 4096 } });
+  const { client } = server;
+  await client.streamed('/v1/completions', { prompt: 'Once', max_tokens: 3, n: 2, ignore_eos: true });
+  await client.ask('/v1/messages', { messages, max_tokens: 2, model: 'of a client' });
+  await client.ask('/v1/chat/completions/input_tokens', { messages });
+  await client.refused(400, '/v1/completions', { prompt: 'Once', max_tokens: 'many' });
+  const left = await client.stream('/v1/completions', { prompt: 'Once', max_tokens: 4000, ignore_eos: true });
+  for await (const chunk of left.events()) if (chunk) break;
+  left.abort();
+  await client.idle();
+  await client.get('/health');
+  await client.get('/v1/models');
+  const found = await traces(collector, 5);
+  const of = (route, status = 200) => found.find(({ server: own }) =>
+    own.attributes['http.route'] === route && own.attributes['http.response.status_code'] === status);
+  assert.ok(found.every(({ server: own }) => own.parentSpanId === undefined && own.status.code === 0));
+  assert.equal(new Set(found.map(({ server: own }) => own.traceId)).size, 5);
+
+  const both = of('/v1/completions');
+  for (const choice of [0, 1]) {
+    const names = both.stages.filter(({ attributes }) => attributes['hearth.choice'] === choice).map(({ name }) => name);
+    assert.deepEqual(names.filter((name) => name !== 'restore'), [...before, 'prefill', 'decode', 'save']);
+  }
+  assert.equal(both.server.attributes['gen_ai.operation.name'], 'text_completion');
+  assert.equal(both.server.attributes['gen_ai.usage.output_tokens'], 6);
+  assert.deepEqual(both.server.attributes['gen_ai.response.finish_reasons'], ['length', 'length']);
+  assert.equal(of('/v1/messages').server.attributes['gen_ai.request.model'], 'of a client');
+  assert.deepEqual(of('/v1/chat/completions/input_tokens').names, ['admission', 'tokenise']);
+  assert.equal(of('/v1/chat/completions/input_tokens').server.attributes['gen_ai.usage.input_tokens'], undefined);
+  const wrong = of('/v1/completions', 400);
+  assert.deepEqual(wrong.names, []);
+  assert.equal(wrong.server.attributes['gen_ai.request.model'], undefined);
+  const gone = of('/v1/completions', 499);
+  assert.equal(gone.names.at(-1), 'decode');
+  assert.ok(gone.server.end - gone.stages.at(-1).end < 1000000n, 'it decoded until the client left');
+  await server.stop();
+});
+
+test('what waits in vain for a permit has waited for admission', async (t) => {
+  const collector = await Collector.open(t);
+  const server = await tracing(t, collector, {
+    model: smallModel('llama'),
+    models: { n_seq_max: 1, queue_depth: 1, admission_timeout: 0.2, context_window: 4096 },
+  });
+  const busy = await server.client.stream('/v1/completions', { prompt: 'Once', max_tokens: 4000, ignore_eos: true });
+  await server.client.busy();
+  await server.client.refused(429, '/v1/completions', { prompt: 'Once' });
+  busy.abort();
+  const found = await traces(collector, 2);
+  const refused = found.find(({ server: own }) => own.attributes['http.response.status_code'] === 429);
+  assert.deepEqual(refused.names, ['admission']);
+  assert.ok(refused.stages[0].end - refused.stages[0].start >= 200000000n);
+  await server.stop();
+});
+
+test('what comes from the store is restored', async (t) => {
+  const collector = await Collector.open(t);
+  const options = {
+    model: smallModel('llama'), models: { context_window: 4096, cache_min_tokens: 0 },
+    set: { 'cache.tiers.disk.path': temporaryFolder() },
+  };
+  const prompt = tokens(1000, 1);
+  const first = await tracing(t, collector, options);
+  await first.client.complete({ prompt, max_tokens: 1 });
+  await saved(first);
+  await first.stop();
+  const second = await tracing(t, collector, options);
+  const { timings } = await second.client.complete({ prompt, max_tokens: 1 });
+  const found = (await traces(collector, 2))[1], restore = found.stages.find(({ name }) => name === 'restore');
+  assert.ok(timings.cache_n >= 512, JSON.stringify(timings));
+  assert.equal(restore.attributes['hearth.tokens.cached'], timings.cache_n);
+  assert.ok(Math.abs(Number(restore.end - restore.start) / 1e6 - timings.restore_ms) < 0.01);
+  await second.stop();
+});
+
+test('off, and where the client wants no trace: nothing is sent', async (t) => {
+  const collector = await Collector.open(t);
+  const off = await serve({ t });
+  const { headers } = await off.client.post('/v1/chat/completions', { messages, max_tokens: 1 }, { headers: traceparent('01') });
+  assert.equal(headers.traceparent, undefined);
+  await off.stop();
+  assert.doesNotMatch(off.log, /trace/);
+
+  const on = await tracing(t, collector);
+  const unsampled = await on.client.post('/v1/chat/completions', { messages, max_tokens: 1 }, { headers: traceparent('00') });
+  assert.match(unsampled.headers.traceparent, new RegExp(`^00-${parent.trace}-[0-9a-f]{16}-00$`));
+  assert.ok(!unsampled.headers.traceparent.includes(parent.span));
+  await on.says(new RegExp(`trace_id=${parent.trace}`));
+  await on.stop(); // all that there was is sent by then
+  assert.deepEqual([collector.requests, collector.traces().length], [0, 0]);
+});
+
+test('headers that are no traceparent: the request has a trace of its own', async (t) => {
+  const collector = await Collector.open(t);
+  const server = await tracing(t, collector);
+  const wrong = [`00-${parent.trace.toUpperCase()}-${parent.span}-01`, `ff-${parent.trace}-${parent.span}-01`, 'x'];
+  for (const header of wrong) {
+    const { headers } = await server.client.post('/tokenize', { content: 'a' }, { headers: { traceparent: header } });
+    assert.match(headers.traceparent, /^00-[0-9a-f]{32}-[0-9a-f]{16}-01$/);
+    assert.ok(!headers.traceparent.includes(parent.trace));
+  }
+  for (const { server: own } of await traces(collector, wrong.length)) assert.equal(own.parentSpanId, undefined);
+  await server.stop();
+});
+
+test('the end sends what is queued', async (t) => {
+  const collector = await Collector.open(t);
+  const server = await tracing(t, collector);
+  for (let i = 0; i < 20; i++) await server.client.ask('/tokenize', { content: `${i}` });
+  await server.stop();
+  assert.equal(collector.traces().length, 20);
+});
+
+test('a collector that is busy gets it again, one that refuses does not', async (t) => {
+  const collector = await Collector.open(t, 503);
+  const server = await tracing(t, collector);
+  await server.client.ask('/tokenize', { content: 'a' });
+  await until('it was refused once', () => collector.requests > 0);
+  collector.answer = 200;
+  await traces(collector, 1);
+  assert.equal(await dropped(server), 0);
+
+  for (const answer of [500, 400]) {
+    collector.answer = answer;
+    const [asked, lost] = [collector.requests, await dropped(server)];
+    await server.client.ask('/tokenize', { content: 'a' });
+    await until('it is dropped', async () => await dropped(server) > lost);
+    assert.equal(collector.requests, asked + 1);
+    collector.answer = 200;
+    await server.client.ask('/tokenize', { content: 'a' });
+    await until('the next one comes', () => collector.requests > asked + 1);
+  }
+  assert.equal((await traces(collector, 3)).length, 3);
+  await server.says(/tracing: spans cannot be sent, they are dropped url=\S+ error="the collector answered 500"/);
+  await server.says(/tracing: spans are sent again/);
+  await server.stop();
+});
+
+// A request that waited for the collector would wait for seconds. One that does not takes as long as without a collector,
+// which is some milliseconds.
+for (const [how, open] of [
+  ['is away', async (t) => {
+    const collector = await Collector.open(t);
+    collector.close();
+    return collector;
+  }],
+  ['never answers', (t) => Collector.open(t, 'stall')],
+]) {
+  test(`a collector that ${how} holds nobody up, neither requests nor the end`, async (t) => {
+    const collector = await open(t);
+    const server = await tracing(t, collector);
+    await server.client.ask('/tokenize', { content: 'a' });
+    if (collector.answer === 'stall') await until('the collector is asked', () => collector.requests > 0);
+    const times = [];
+    for (let i = 0; i < 200; i++) {
+      const begun = performance.now();
+      await server.client.ask('/tokenize', { content: 'a' });
+      times.push(performance.now() - begun);
+    }
+    times.sort((a, b) => a - b);
+    assert.ok(times[150] < 500, `three of four requests take less than half a second: ${times[150]} ms`);
+    if (how === 'is away') await until('what is lost is counted', async () => await dropped(server) > 0);
+    const begun = performance.now();
+    await server.stop();
+    assert.ok(performance.now() - begun < 20e3, 'it ends in time');
+  });
+}
