@@ -11,7 +11,8 @@ usr=$root/usr
 export HEARTH_CONFIG= # no configuration of this machine counts
 
 for file in bin/hearth bin/hearth-mkmodel include/hearth.h include/hearth_sampling.h lib/libhearth.a lib/libhearth.so lib/pkgconfig/hearth.pc \
-    lib/systemd/system/hearth.service share/hearth/models/demo.gguf share/man/man1/hearth.1 share/man/man1/hearth-mkmodel.1 share/man/man5/hearth.yaml.5 \
+    lib/systemd/system/hearth.service share/hearth/models/demo.gguf share/doc/hearth/grafana/hearth.json \
+    share/doc/hearth/prometheus/hearth.rules.yml share/man/man1/hearth.1 share/man/man1/hearth-mkmodel.1 share/man/man5/hearth.yaml.5 \
     share/bash-completion/completions/hearth share/zsh/site-functions/_hearth share/fish/vendor_completions.d/hearth.fish; do
     [ -s "$usr/$file" ] || { echo "not installed: $file"; exit 1; }
 done

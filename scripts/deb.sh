@@ -41,6 +41,8 @@ install -D -m 644 "$debian/hearth.yaml" "$root/etc/hearth/hearth.yaml"
 install -D -m 644 "$debian/hearth.logrotate" "$root/etc/logrotate.d/hearth"
 install -m 644 "$debian/copyright" "$doc/copyright"
 install -m 644 CHANGELOG.md "$doc/NEWS.md"
+install -D -m 644 "$all/share/doc/hearth/grafana/hearth.json" "$doc/grafana/hearth.json"
+install -D -m 644 "$all/share/doc/hearth/prometheus/hearth.rules.yml" "$doc/prometheus/hearth.rules.yml"
 sed -i '/^\.BR hearth\\-mkmodel (1)$/d; s/^\.BR hearth\.yaml (5),$/.BR hearth.yaml (5)/' "$root/usr/share/man/man1/hearth.1"
 {
     printf 'hearth (%s) stable; urgency=medium\n\n  * See NEWS.md.\n\n' "$version"
