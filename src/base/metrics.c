@@ -6,11 +6,16 @@ const struct histogram_bounds histogram_seconds = {
 
 const struct histogram_bounds histogram_tokens = {13, {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096}};
 
-void histogram_observe(struct histogram *h, const struct histogram_bounds *bounds, double value)
+int histogram_bucket(const struct histogram_bounds *bounds, double value)
 {
     int bucket = 0;
     while (bucket < bounds->n && value > bounds->v[bucket]) bucket++;
-    metric_add(&h->buckets[bucket], 1);
+    return bucket;
+}
+
+void histogram_observe(struct histogram *h, const struct histogram_bounds *bounds, double value)
+{
+    metric_add(&h->buckets[histogram_bucket(bounds, value)], 1);
     metric_add(&h->count, 1);
     double sum = atomic_load_explicit(&h->sum, memory_order_relaxed);
     while (!atomic_compare_exchange_weak_explicit(&h->sum, &sum, sum + value, memory_order_relaxed,
@@ -31,17 +36,32 @@ void metrics_put_value(struct buf *out, const char *name, const char *labels, do
         buf_printf(out, "%s{%s} %.17g\n", name, labels, value);
 }
 
+void metrics_put_label(struct buf *labels, const char *label, const char *value)
+{
+    buf_printf(labels, "%s=\"", label);
+    for (const char *c = value; *c != '\0'; c++) buf_printf(labels, *c == '"' || *c == '\\' ? "\\%c" : "%c", *c);
+    buf_puts(labels, "\"");
+}
+
+void metrics_put_bucket(struct buf *out, const char *name, const char *labels, const struct histogram_bounds *bounds,
+                        int bucket)
+{
+    const char *comma = labels[0] == '\0' ? "" : ",";
+    if (bucket < bounds->n)
+        buf_printf(out, "%s_bucket{%s%sle=\"%g\"}", name, labels, comma, bounds->v[bucket]);
+    else
+        buf_printf(out, "%s_bucket{%s%sle=\"+Inf\"}", name, labels, comma);
+}
+
 void metrics_put_histogram(struct buf *out, const char *name, const char *labels, const struct histogram *h,
                            const struct histogram_bounds *bounds)
 {
-    const char *comma = labels[0] == '\0' ? "" : ",";
     int64_t total = 0;
-    for (int i = 0; i < bounds->n; i++) {
+    for (int i = 0; i <= bounds->n; i++) {
         total += metric_get(&h->buckets[i]);
-        buf_printf(out, "%s_bucket{%s%sle=\"%g\"} %lld\n", name, labels, comma, bounds->v[i], (long long)total);
+        metrics_put_bucket(out, name, labels, bounds, i);
+        buf_printf(out, " %lld\n", (long long)total);
     }
-    total += metric_get(&h->buckets[bounds->n]);
-    buf_printf(out, "%s_bucket{%s%sle=\"+Inf\"} %lld\n", name, labels, comma, (long long)total);
     const char *open = labels[0] == '\0' ? "" : "{", *close = labels[0] == '\0' ? "" : "}";
     buf_printf(out, "%s_sum%s%s%s %.17g\n", name, open, labels, close,
                atomic_load_explicit(&h->sum, memory_order_relaxed));

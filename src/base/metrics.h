@@ -39,6 +39,8 @@ static inline int64_t metric_get(const metric_value *metric)
     return atomic_load_explicit(metric, memory_order_relaxed);
 }
 
+/* The index of the bucket that a value falls into. */
+int histogram_bucket(const struct histogram_bounds *bounds, double value);
 void histogram_observe(struct histogram *h, const struct histogram_bounds *bounds, double value);
 
 /* Writes the `# HELP` and `# TYPE` lines, once a metric before its values. Type is counter, gauge or histogram. */
@@ -46,6 +48,11 @@ void metrics_put_head(struct buf *out, const char *name, const char *type, const
 
 /* Writes one value; `labels` is the text between the braces, such as model="demo". */
 void metrics_put_value(struct buf *out, const char *name, const char *labels, double value);
+/* Writes label="value", quotes and backslashes escaped. */
+void metrics_put_label(struct buf *labels, const char *label, const char *value);
+/* Writes the name of a bucket with its labels. */
+void metrics_put_bucket(struct buf *out, const char *name, const char *labels, const struct histogram_bounds *bounds,
+                        int bucket);
 void metrics_put_histogram(struct buf *out, const char *name, const char *labels, const struct histogram *h,
                            const struct histogram_bounds *bounds);
 

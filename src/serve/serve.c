@@ -538,6 +538,7 @@ int serve_run(const hearth_config *config, const struct serve_options *options, 
     stored_close(server->stored);
     hosts_close(server->hosts);
     free(server->counts);
+    exemplars_release(&server->exemplars);
     unknown_log_close(server->unknown);
     pthread_cond_destroy(&run.changed);
     pthread_mutex_destroy(&server->mutex);

@@ -134,11 +134,65 @@ test('what comes from the store is restored', async (t) => {
   await second.stop();
 });
 
+// What a client gets that asks for OpenMetrics: {families: {name: type}, samples: [{name, labels, value, exemplar}]}.
+async function openMetrics(server) {
+  const { headers, text } = await server.client.get('/metrics',
+    { headers: { Accept: 'application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2' } });
+  assert.equal(headers['content-type'], 'application/openmetrics-text; version=1.0.0; charset=utf-8');
+  assert.ok(text.endsWith('\n# EOF\n'));
+  const families = {}, samples = [];
+  const endings = { counter: ['_total'], gauge: [''], histogram: ['_bucket', '_sum', '_count'] };
+  let family;
+  for (const line of text.slice(0, -'# EOF\n'.length).trimEnd().split('\n')) {
+    const help = /^# HELP (\S+) [^"]+$/.exec(line), type = /^# TYPE (\S+) (counter|gauge|histogram)$/.exec(line);
+    if (help) [, family] = help;
+    if (help) assert.ok(!(family in families), `${family} stands together`);
+    if (type) assert.equal(type[1], family);
+    if (type) [, , families[family]] = type;
+    if (help || type) continue;
+    const sample = /^([a-zA-Z_:][\w:]*)(\{(?:\w+="(?:[^"\\]|\\.)*",?)*\})? (\S+)(?: # \{trace_id="([0-9a-f]{32})"\} (\S+) (\d+\.\d{3}))?$/.exec(line);
+    assert.ok(sample, line);
+    const [, name, labels, value, id, own, when] = sample;
+    assert.ok(endings[families[family]].some((ending) => name === family + ending), `${name} is of ${family}`);
+    assert.ok(Number.isFinite(Number(value)), line);
+    if (id) assert.ok(name.endsWith('_bucket') && Math.abs(Number(when) - Date.now() / 1000) < 3600, line);
+    samples.push({ name, labels, value: Number(value), exemplar: id && { id, value: Number(own) } });
+  }
+  return { families, samples };
+}
+
+test('OpenMetrics: a bucket leads to the last trace that fell into it', async (t) => {
+  const collector = await Collector.open(t);
+  const server = await tracing(t, collector);
+  const { json } = await server.client.post('/v1/chat/completions', { messages, max_tokens: 2 }, { headers: traceparent('01') });
+  await openMetrics(server); // is counted, too, from now on
+  const { families, samples } = await openMetrics(server);
+  assert.equal(families.hearth_requests_done, 'counter');
+  const plain = await server.client.metrics();
+  assert.equal(plain.size, samples.length, 'there are the same samples');
+  for (const { name, labels } of samples) assert.ok(plain.has(name + (labels ?? '')), name);
+  const { queue_ms: queue, prompt_ms: prompt } = json.timings;
+  for (const [metric, ms] of [['hearth_queue_wait_seconds', queue], ['hearth_time_to_first_token_seconds', queue + prompt]]) {
+    const buckets = samples.filter(({ name }) => name === `${metric}_bucket`);
+    const at = buckets.findIndex(({ exemplar }) => exemplar);
+    assert.equal(buckets.filter(({ exemplar }) => exemplar).length, 1);
+    assert.deepEqual([buckets[at].value, buckets[at - 1]?.value ?? 0], [1, 0], 'it is in the bucket that counted it');
+    assert.equal(buckets[at].exemplar.id, parent.trace);
+    assert.ok(Math.abs(buckets[at].exemplar.value * 1000 - ms) < 0.01);
+  }
+  const asked = await server.client.get('/metrics', { headers: { Accept: '*/*' } });
+  assert.equal(asked.headers['content-type'], 'text/plain; version=0.0.4');
+  assert.doesNotMatch(asked.text, /trace_id|EOF/);
+  await server.stop();
+});
+
 test('off, and where the client wants no trace: nothing is sent', async (t) => {
   const collector = await Collector.open(t);
   const off = await serve({ t });
   const { headers } = await off.client.post('/v1/chat/completions', { messages, max_tokens: 1 }, { headers: traceparent('01') });
   assert.equal(headers.traceparent, undefined);
+  const metrics = await off.client.get('/metrics', { headers: { Accept: 'application/openmetrics-text' } });
+  assert.equal(metrics.headers['content-type'], 'text/plain; version=0.0.4');
   await off.stop();
   assert.doesNotMatch(off.log, /trace/);
 

@@ -188,19 +188,10 @@ static void put_cache(const struct hearth *instance, struct buf *out)
     }
 }
 
-/* Prometheus' format wants quotes and backslashes of a label's value escaped. */
-static void put_label(struct buf *labels, const char *label, const struct model_entry *entry)
-{
-    buf_printf(labels, "%s=\"", label);
-    for (const char *c = entry->config->name; *c != '\0'; c++)
-        buf_printf(labels, *c == '"' || *c == '\\' ? "\\%c" : "%c", *c);
-    buf_puts(labels, "\"");
-}
-
 static void labels_of(const struct model_entry *entry, struct buf *labels)
 {
     buf_clear(labels);
-    put_label(labels, "model", entry);
+    metrics_put_label(labels, "model", entry->config->name);
 }
 
 /* Requests in the admission queue of a model, and those that wait for the model to be loaded. */
@@ -357,7 +348,7 @@ static void put_vllm_row(const struct hearth *instance, const struct vllm_row *r
         if (entry->facts.type != HEARTH_MODEL_CHAT || !entry_is_listed(entry)) continue;
         struct vllm_values values = vllm_values_of(entry);
         buf_clear(&labels);
-        put_label(&labels, "model_name", entry);
+        metrics_put_label(&labels, "model_name", entry->config->name);
         metrics_put_value(out, row->name, labels.v,
                           *(const double *)(const void *)((const char *)&values + row->offset));
     }
@@ -376,7 +367,7 @@ static void put_vllm(const struct hearth *instance, struct buf *out)
         buf_clear(&labels);
         buf_printf(&labels, "block_size=\"%d\",num_gpu_blocks=\"%lld\",", HEARTH_BLOCK,
                    (long long)vllm_values_of(entry).blocks);
-        put_label(&labels, "model_name", entry);
+        metrics_put_label(&labels, "model_name", entry->config->name);
         metrics_put_value(out, info, labels.v, 1);
     }
     buf_release(&labels);

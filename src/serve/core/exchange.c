@@ -69,13 +69,17 @@ static void cancel_all(struct exchange *ex)
 static void trace_choices(const struct exchange *ex)
 {
     int64_t now = clock_now(clock_monotonic());
+    struct trace *trace = ex->call->trace;
+    struct server *server = ex->call->server;
     for (size_t i = 0; i < ex->n; i++) {
         const struct choice *choice = &ex->choices[i];
         const struct trace_progress progress = {.submitted_at = choice->submitted_at,
                                                 .until = now,
                                                 .result = &ex->answers[i].result,
                                                 .done = ex->answers[i].done};
-        if (choice->told) trace_add_choice(ex->call->trace, &progress);
+        if (!choice->told) continue;
+        trace_add_choice(trace, &progress);
+        exemplars_note(&server->exemplars, server->instance, trace, progress.result);
     }
 }
 

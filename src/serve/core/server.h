@@ -6,6 +6,7 @@
 #include "http/http.h"
 #include "serve/core/cors.h"
 #include "serve/core/exchange.h"
+#include "serve/core/exemplars.h"
 #include "serve/core/hosts.h"
 #include "serve/core/keys.h"
 #include "serve/core/ratelimit.h"
@@ -48,6 +49,7 @@ struct server {
     int ollama_port;     /* port of server.ollama_listen; 0: none */
     struct server_count *counts;
     size_t n_counts;
+    struct exemplars exemplars;  /* none without a tracer */
     struct unknown_log *unknown; /* unknown fields that were logged already */
 
     /* Under the mutex: written by the loading thread and the signal handlers, read by the HTTP thread. */

@@ -9,6 +9,7 @@
 #include "serve/core/models.h"
 #include "serve/core/path.h"
 #include "serve/core/server.h"
+#include "serve/status/openmetrics.h"
 #include "serve/tracing/tracer.h"
 
 #include <jansson.h>
@@ -316,5 +317,12 @@ void status_metrics(struct call *call)
     put_gauge(&body, "hearth_http_limited_keys", "API keys that have lately used some of their limits",
               ratelimits_kept(server->ratelimits));
     put_tracing(&body, server->tracer);
-    call_reply(call, 200, "text/plain; version=0.0.4", &body);
+    if (server->tracer == NULL || !openmetrics_is_wanted(http_header(call->http, "Accept"))) {
+        call_reply(call, 200, "text/plain; version=0.0.4", &body);
+        return;
+    }
+    struct buf open = {0};
+    openmetrics_put(&open, body.v, &server->exemplars);
+    buf_release(&body);
+    call_reply(call, 200, OPENMETRICS_TYPE, &open);
 }
