@@ -341,6 +341,24 @@ static void next_request(struct connection *c)
     receive(c);
 }
 
+/* ---- The end of all connections ---- */
+
+/* A client that has sent no request for a while is least likely to send one just as its connection is closed. */
+void http_retire(struct http_server *server, int idle_ms)
+{
+    server->retires = true;
+    server->limits.idle_timeout_ms = server->limits.first_request_timeout_ms = idle_ms;
+    for (struct connection *c = server->connections; c != NULL; c = c->next)
+        if (c->state == CONNECTION_IDLE || c->state == CONNECTION_HANDSHAKE) set_timer(c, idle_ms);
+}
+
+bool http_is_retired(const struct http_server *server)
+{
+    const struct connection *c = server->connections;
+    while (c != NULL && c->state == CONNECTION_LINGERING) c = c->next;
+    return c == NULL;
+}
+
 /* ---- libevent's callbacks ---- */
 
 static void on_readable(struct bufferevent *bev, void *ud)

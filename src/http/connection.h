@@ -25,6 +25,13 @@ struct http_listener {
     ino_t node;      /* inode of the socket file: a file that another server has put there is not removed */
 };
 
+/* A listening socket of another process that no address uses yet. */
+struct http_adopted {
+    struct http_adopted *next;
+    int fd;
+    bool lent;
+};
+
 struct http_posted {
     void (*call)(void *ud);
     void *ud;
@@ -53,6 +60,10 @@ struct http_server {
     struct http_limits limits;
     struct http_handler handler;
     struct http_listener *listeners;
+    struct http_adopted *adopted;
+    bool holds_accepts;         /* connections wait in the kernel */
+    bool keeps_files;           /* of unix sockets */
+    bool retires;               /* each answer ends its connection */
     struct event *accept_again; /* timer: accepts again after an error such as too many open files */
     bool accept_warned;         /* the error was logged since the last accepted connection */
     struct http_socket_access socket_access;
@@ -69,7 +80,6 @@ struct http_server {
     struct http_posts posts;
 };
 
-void listener_free(struct http_listener *listener);
 void server_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address, int len, void *ud);
 void server_accept_error(struct evconnlistener *listener, void *ud);
 

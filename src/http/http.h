@@ -68,6 +68,34 @@ void http_set_socket_access(struct http_server *server, struct http_socket_acces
  * replaced). Port 0 chooses a free one. `bound` (may be NULL, else free() it) gets the address as clients write it. */
 int http_listen(struct http_server *server, const char *address, char **bound, hearth_error *error);
 
+/* A unix socket that listens at `path`, as http_listen() opens it; or a negated errno, -EEXIST where there is a file
+ * of that name that is not a socket. */
+int http_unix_socket(const char *path, const struct http_socket_access *access);
+
+/* Takes over a listening socket that another process opened: http_listen() uses it for the address that it is bound to,
+ * in place of opening one. `lent`: that process goes on to own it, so that the file of a unix socket stays at the end.
+ */
+void http_adopt(struct http_server *server, int fd, bool lent);
+
+/* Closes the adopted sockets that http_listen() did not use. Returns the address of one that was lent, which whoever
+ * lent it will miss (free() it); NULL: there is none. */
+char *http_close_unused(struct http_server *server);
+
+/* The descriptors of all listening sockets, at most `most`; they stay the server's. Returns how many there are. */
+size_t http_sockets(const struct http_server *server, int *fds, size_t most);
+
+/* Whether the files of unix sockets stay when their listeners close: another process listens there too. Default: not.
+ */
+void http_keep_socket_files(struct http_server *server, bool keep);
+
+/* Whether connections are accepted (the default), or wait in the kernel, where a process that has the same sockets may
+ * accept them. */
+void http_accept(struct http_server *server, bool accept);
+
+/* From now on every answer ends its connection, and a connection is closed once it has had no request for so long. */
+void http_retire(struct http_server *server, int idle_ms);
+bool http_is_retired(const struct http_server *server); /* no connection has a request, or may send one */
+
 /* Reads a certificate chain and its private key from PEM files. NULL if they cannot be read or do not match;
  * error->param is then "tls_cert" or "tls_key". */
 struct http_tls *http_tls_open(const char *cert_path, const char *key_path, hearth_error *error);

@@ -1,5 +1,5 @@
-/* Opens listening sockets for addresses such as "host:port", "[v6]:port" and "unix:PATH". Event loop's thread only,
- * or before it runs. */
+/* Opens listening sockets for addresses such as "host:port", "[v6]:port" and "unix:PATH", or uses those for them that
+ * another process opened. Event loop's thread only, or before it runs. */
 #include "http/connection.h"
 
 #include "base/error.h"
@@ -36,6 +36,7 @@ static void add_listener(struct http_server *server, int fd, const char *unix_pa
 {
     struct http_listener *listener = mem_alloc(sizeof *listener);
     unsigned flags = LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC;
+    if (server->holds_accepts) flags |= LEV_OPT_DISABLED;
     listener->listener = evconnlistener_new(server->base, server_accept, server, flags, 0, fd);
     evconnlistener_set_error_cb(listener->listener, server_accept_error);
     struct stat file;
@@ -47,14 +48,120 @@ static void add_listener(struct http_server *server, int fd, const char *unix_pa
     server->listeners = listener;
 }
 
-void listener_free(struct http_listener *listener)
+static void listener_free(struct http_listener *listener, bool keeps_file)
 {
     struct stat file;
-    if (listener->unix_path != NULL && stat(listener->unix_path, &file) == 0 && file.st_ino == listener->node)
+    if (!keeps_file && listener->unix_path != NULL && stat(listener->unix_path, &file) == 0 &&
+        file.st_ino == listener->node)
         unlink(listener->unix_path);
     evconnlistener_free(listener->listener);
     free(listener->unix_path);
     free(listener);
+}
+
+/* ---- Sockets of other processes ---- */
+
+/* The address that a socket is bound to; all zero if unknown. */
+union bound {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+    struct sockaddr_un path;
+};
+
+static union bound bound_to(int fd)
+{
+    union bound address = {.path = {0}};
+    socklen_t len = sizeof address;
+    if (getsockname(fd, &address.any, &len) != 0) address = (union bound){.path = {0}};
+    return address;
+}
+
+static bool same_address(const union bound *a, const union bound *b)
+{
+    if (a->any.sa_family != b->any.sa_family) return false;
+    switch (a->any.sa_family) {
+    case AF_INET:
+        return a->v4.sin_port == b->v4.sin_port && a->v4.sin_addr.s_addr == b->v4.sin_addr.s_addr;
+    case AF_INET6:
+        return a->v6.sin6_port == b->v6.sin6_port && IN6_ARE_ADDR_EQUAL(&a->v6.sin6_addr, &b->v6.sin6_addr);
+    case AF_UNIX:
+        return strcmp(a->path.sun_path, b->path.sun_path) == 0;
+    default:
+        return false;
+    }
+}
+
+void http_adopt(struct http_server *server, int fd, bool lent)
+{
+    struct http_adopted *adopted = mem_alloc(sizeof *adopted);
+    evutil_make_socket_nonblocking(fd);
+    evutil_make_socket_closeonexec(fd);
+    *adopted = (struct http_adopted){.next = server->adopted, .fd = fd, .lent = lent};
+    server->adopted = adopted;
+}
+
+/* The adopted socket of the address; -1: there is none. One that was lent is chosen before others. */
+static int take_adopted(struct http_server *server, const union bound *address, bool *lent)
+{
+    struct http_adopted **found = NULL;
+    for (struct http_adopted **at = &server->adopted; *at != NULL; at = &(*at)->next) {
+        union bound bound = bound_to((*at)->fd);
+        if (same_address(&bound, address) && (found == NULL || (*at)->lent)) found = at;
+    }
+    if (found == NULL) return -1;
+    struct http_adopted *taken = *found;
+    int fd = taken->fd;
+    *lent = taken->lent;
+    *found = taken->next;
+    free(taken);
+    return fd;
+}
+
+static char *address_text(int fd)
+{
+    union bound bound = bound_to(fd);
+    char host[64], port[16];
+    if (bound.any.sa_family == AF_UNIX) return mem_format("unix:%s", bound.path.sun_path);
+    int rc =
+        getnameinfo(&bound.any, sizeof bound, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
+    if (rc != 0) return mem_strdup("an unknown address");
+    return mem_format(bound.any.sa_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
+}
+
+char *http_close_unused(struct http_server *server)
+{
+    char *lent = NULL;
+    while (server->adopted != NULL) {
+        struct http_adopted *adopted = server->adopted;
+        server->adopted = adopted->next;
+        if (adopted->lent && lent == NULL) lent = address_text(adopted->fd);
+        close(adopted->fd);
+        free(adopted);
+    }
+    return lent;
+}
+
+size_t http_sockets(const struct http_server *server, int *fds, size_t most)
+{
+    size_t n = 0;
+    for (const struct http_listener *l = server->listeners; l != NULL; l = l->next, n++)
+        if (n < most) fds[n] = evconnlistener_get_fd(l->listener);
+    return n;
+}
+
+void http_keep_socket_files(struct http_server *server, bool keep)
+{
+    server->keeps_files = keep;
+}
+
+void http_stop_listening(struct http_server *server)
+{
+    while (server->listeners != NULL) {
+        struct http_listener *listener = server->listeners;
+        server->listeners = listener->next;
+        listener_free(listener, server->keeps_files);
+    }
 }
 
 /* ---- host:port ---- */
@@ -78,22 +185,6 @@ static in_port_t *port_of(struct sockaddr *address)
 {
     if (address->sa_family == AF_INET6) return &((struct sockaddr_in6 *)address)->sin6_port;
     return &((struct sockaddr_in *)address)->sin_port;
-}
-
-/* The address that a socket is bound to; all zero if unknown. */
-union bound {
-    struct sockaddr any;
-    struct sockaddr_in v4;
-    struct sockaddr_in6 v6;
-    struct sockaddr_un path;
-};
-
-static union bound bound_to(int fd)
-{
-    union bound address = {.path = {0}};
-    socklen_t len = sizeof address;
-    if (getsockname(fd, &address.any, &len) != 0) address = (union bound){.path = {0}};
-    return address;
 }
 
 void http_each_address(const struct http_server *server, void (*visit)(void *ud, const struct sockaddr *address),
@@ -130,7 +221,11 @@ static int listen_all(struct http_server *server, const char *address, struct ad
     bool any = false;
     for (struct addrinfo *info = infos; info != NULL; info = info->ai_next) {
         if (any) *port_of(info->ai_addr) = *port;
-        int fd = open_tcp(info);
+        bool lent;
+        union bound wanted = {.path = {0}};
+        memcpy(&wanted, info->ai_addr, info->ai_addrlen);
+        int fd = take_adopted(server, &wanted, &lent);
+        if (fd < 0) fd = open_tcp(info);
         if (fd < 0) {
             last = -fd;
             if (last == EADDRNOTAVAIL || last == EAFNOSUPPORT) continue;
@@ -212,17 +307,26 @@ static int open_unix(const struct sockaddr_un *name, const struct http_socket_ac
     return -number;
 }
 
+int http_unix_socket(const char *path, const struct http_socket_access *access)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    if (*path == '\0' || strlen(path) >= sizeof name.sun_path) return -ENAMETOOLONG;
+    memcpy(name.sun_path, path, strlen(path) + 1);
+    return open_unix(&name, access);
+}
+
 static int listen_unix(struct http_server *server, const char *address, const char *path, char **bound,
                        hearth_error *error)
 {
-    struct sockaddr_un name = {.sun_family = AF_UNIX};
-    if (*path == '\0' || strlen(path) >= sizeof name.sun_path)
-        return listen_refused(error, address, "the path of a socket has 1 to 107 bytes");
-    memcpy(name.sun_path, path, strlen(path) + 1);
-    int fd = open_unix(&name, &server->socket_access);
+    union bound wanted = {.path = {.sun_family = AF_UNIX}};
+    bool lent = false;
+    snprintf(wanted.path.sun_path, sizeof wanted.path.sun_path, "%s", path);
+    int fd = take_adopted(server, &wanted, &lent);
+    if (fd < 0) fd = http_unix_socket(path, &server->socket_access);
+    if (fd == -ENAMETOOLONG) return listen_refused(error, address, "the path of a socket has 1 to 107 bytes");
     if (fd == -EEXIST) return listen_refused(error, address, "there is a file of this name that is not a socket");
     if (fd < 0) return listen_failed(error, address, -fd);
-    add_listener(server, fd, path);
+    add_listener(server, fd, lent ? NULL : path);
     if (bound != NULL) *bound = mem_strdup(address);
     return 0;
 }

@@ -121,6 +121,7 @@ static struct evbuffer *begin_head(struct http_request *request, int status, con
     struct evbuffer *out = output_of(request);
     if (out == NULL) return NULL;
     if (content_type != NULL) append_header(&request->reply_headers, "Content-Type", content_type);
+    if (request->server->retires) request->keep_alive = false;
     request->connection->keep_alive = request->keep_alive;
     add_status(out, status);
     add_connection(out, request->keep_alive);

@@ -95,16 +95,14 @@ void server_accept_error(struct evconnlistener *listener, void *ud)
 static void accept_again(evutil_socket_t fd, short what, void *ud)
 {
     (void)fd, (void)what;
-    enable_listeners(ud, true);
+    struct http_server *server = ud;
+    enable_listeners(server, !server->holds_accepts);
 }
 
-void http_stop_listening(struct http_server *server)
+void http_accept(struct http_server *server, bool accept)
 {
-    while (server->listeners != NULL) {
-        struct http_listener *listener = server->listeners;
-        server->listeners = listener->next;
-        listener_free(listener);
-    }
+    server->holds_accepts = !accept;
+    enable_listeners(server, accept);
 }
 
 /* ---- Posted calls ---- */
@@ -220,6 +218,7 @@ void http_close(struct http_server *server)
     if (server == NULL) return;
     while (run_posted(&server->posts) > 0) continue; /* posted calls own memory */
     http_stop_listening(server);
+    free(http_close_unused(server));
     while (server->connections != NULL) connection_gone(server->connections);
     while (server->orphans != NULL) request_end_orphan(server->orphans);
     while (run_posted(&server->posts) > 0) continue;

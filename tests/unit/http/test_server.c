@@ -218,6 +218,147 @@ static void open_connections_outlive_the_listeners(void **state)
     fixture_close(f);
 }
 
+/* ---- Sockets that two processes have ---- */
+
+struct sharing {
+    int fd;
+    bool lent;
+    char *unused;
+};
+
+static void copy_socket(struct fixture *f, void *arg)
+{
+    struct sharing *sharing = arg;
+    int fd;
+    assert_int_equal(http_sockets(f->server, &fd, 1), 1);
+    sharing->fd = dup(fd);
+}
+
+static void adopt(struct fixture *f, void *arg)
+{
+    const struct sharing *sharing = arg;
+    http_adopt(f->server, sharing->fd, sharing->lent);
+}
+
+static void close_unused(struct fixture *f, void *arg)
+{
+    struct sharing *sharing = arg;
+    sharing->unused = http_close_unused(f->server);
+}
+
+static void accept_none(struct fixture *f, void *arg)
+{
+    (void)arg;
+    http_accept(f->server, false);
+}
+
+static void accept_all(struct fixture *f, void *arg)
+{
+    (void)arg;
+    http_accept(f->server, true);
+}
+
+static void a_connection_waits_for_the_server_that_accepts(void **state)
+{
+    (void)state;
+    struct fixture *former = fixture_open(short_limits()), *next = fixture_open(short_limits());
+    struct sharing sharing;
+    char address[32];
+    snprintf(address, sizeof address, "127.0.0.1:%d", former->port);
+    on_server(former, copy_socket, &sharing);
+    sharing.lent = false;
+    on_server(next, accept_none, NULL);
+    on_server(next, adopt, &sharing);
+    struct listen_call call = {.address = address};
+    on_server(next, listen_there, &call);
+    assert_int_equal(call.rc, 0);
+    int fd = dial(former);
+    ask_only(fd, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", 200);
+    assert_int_equal(counts_of(former).requests, 1);
+    on_server(former, accept_none, NULL);
+    int waiting = dial(former);
+    say(waiting, "GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    close(fd);
+    fixture_close(former);
+    assert_int_equal(counts_of(next).requests, 0);
+    on_server(next, accept_all, NULL);
+    hear_only(waiting, 200);
+    assert_int_equal(counts_of(next).requests, 1);
+    close(waiting);
+    fixture_close(next);
+}
+
+static void a_socket_that_was_lent_and_is_not_used_has_its_address_reported(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_open(short_limits()), *other = fixture_open(short_limits());
+    struct sharing sharing;
+    char address[32];
+    snprintf(address, sizeof address, "127.0.0.1:%d", f->port);
+    for (int lent = 0; lent <= 1; lent++) {
+        on_server(f, copy_socket, &sharing);
+        sharing.lent = lent;
+        on_server(other, adopt, &sharing);
+        on_server(other, close_unused, &sharing);
+        if (lent)
+            assert_string_equal(sharing.unused, address);
+        else
+            assert_null(sharing.unused);
+        free(sharing.unused);
+    }
+    fixture_close(f);
+    fixture_close(other);
+}
+
+static void retire(struct fixture *f, void *arg)
+{
+    http_retire(f->server, *(const int *)arg);
+}
+
+static void read_retired(struct fixture *f, void *arg)
+{
+    *(bool *)arg = http_is_retired(f->server);
+}
+
+static bool is_retired(struct fixture *f)
+{
+    bool retired;
+    on_server(f, read_retired, &retired);
+    return retired;
+}
+
+static void a_retired_server_answers_each_connection_once_more(void **state)
+{
+    (void)state;
+    static const char get[] = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+    struct fixture *f = fixture_open(short_limits());
+    int idle = dial(f), used = dial(f), fresh = dial(f), held = dial(f), ms = PATIENCE_MS;
+    ask_only(idle, get, 200);
+    ask_only(used, get, 200);
+    say(held, "GET /hold HTTP/1.1\r\nHost: h\r\n\r\n");
+    wait_until(f, n.held == 1 && n.connections == 4);
+    on_server(f, retire, &ms);
+    const int fds[] = {used, fresh};
+    for (int i = 0; i < 2; i++) {
+        struct answer answer = ask(fds[i], get, 200);
+        assert_string_equal(answer_header(&answer, "Connection"), "close");
+        answer_release(&answer);
+        close(fds[i]);
+    }
+    wait_until(f, n.connections == 2);
+    ms = 1;
+    on_server(f, retire, &ms);
+    wait_until(f, n.connections == 1);
+    assert_true(ended(idle));
+    close(idle);
+    assert_false(is_retired(f));
+    on_server(f, release_held, NULL);
+    hear_only(held, 200);
+    while (!is_retired(f)) poll(NULL, 0, 1); /* the answer is here before it has been noted there */
+    close(held);
+    fixture_close(f);
+}
+
 /* ---- Connections ---- */
 
 static struct fixture *open_with_room_for(int connections)
@@ -546,6 +687,9 @@ int main(void)
         cmocka_unit_test(a_unix_socket_is_private_and_only_a_dead_one_replaced),
         cmocka_unit_test(a_unix_socket_takes_a_mode_and_a_group),
         cmocka_unit_test(open_connections_outlive_the_listeners),
+        cmocka_unit_test(a_connection_waits_for_the_server_that_accepts),
+        cmocka_unit_test(a_socket_that_was_lent_and_is_not_used_has_its_address_reported),
+        cmocka_unit_test(a_retired_server_answers_each_connection_once_more),
         cmocka_unit_test(at_the_limit_a_connection_that_never_sent_a_request_is_closed_first),
         cmocka_unit_test(what_is_urgent_is_answered_although_all_connections_are_taken),
         cmocka_unit_test(a_silent_connection_over_the_limit_is_closed_soon),
