@@ -127,6 +127,10 @@ HEARTH_API hearth *hearth_open(const hearth_config *config, hearth_error *error)
  */
 HEARTH_API int hearth_load(hearth *instance, hearth_progress progress, void *ud, hearth_error *error);
 
+/* Another process that had the folders of the cache has ended: opens them now, not when they are tried again next, and
+ * waits until what is stored there is known, `timeout_ms` milliseconds at most. */
+HEARTH_API void hearth_reopen_cache(hearth *instance, int64_t timeout_ms);
+
 /* Stops admission: later submissions and requests that still wait fail with HEARTH_UNAVAILABLE at once; running ones
  * may finish within `timeout_ms` milliseconds, then they are cancelled. Returns when all have ended. */
 HEARTH_API void hearth_drain(hearth *instance, int64_t timeout_ms);

@@ -183,6 +183,12 @@ hearth *hearth_open(const hearth_config *config, hearth_error *error)
     return NULL;
 }
 
+void hearth_reopen_cache(hearth *instance, int64_t timeout_ms)
+{
+    if (instance->store != NULL)
+        store_reopen(instance->store, clock_now(clock_monotonic()) + clock_from_ms(timeout_ms));
+}
+
 /* Calls `act` for every model in memory; after manager_stop(). */
 static void each_model(hearth *instance, void (*act)(struct model *model))
 {

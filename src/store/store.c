@@ -132,6 +132,33 @@ static bool is_settled(const struct store *store)
     return true;
 }
 
+/* Whether a supervisor has still to open or to scan its tier, or is doing so. */
+static bool is_reopening(const struct store *store)
+{
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) {
+        const struct tier *tier = &store->tiers[i];
+        if (tier->quota > 0 && (tier->open_at == 0 || tier->scan_at == 0)) return true;
+    }
+    return false;
+}
+
+/* What the other process stored after the first scan is found by another one. */
+bool store_reopen(struct store *store, int64_t deadline)
+{
+    store_lock(store);
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) {
+        struct tier *tier = &store->tiers[i];
+        if (tier->state != TIER_SHARED) continue;
+        tier->open_at = tier->scan_at = 0;
+        pthread_cond_signal(&tier->supervisor_work);
+    }
+    while (is_reopening(store) && store_wait_changed(store, deadline)) {
+    }
+    bool whole = !is_reopening(store);
+    store_unlock(store);
+    return whole;
+}
+
 bool store_wait_ready(struct store *store, int64_t deadline)
 {
     store_lock(store);

@@ -60,6 +60,10 @@ bool store_close(struct store *store, int64_t deadline);
 /* Waits until every tier was scanned or could not be opened, or the deadline (CLOCK_MONOTONIC, ns). */
 bool store_wait_ready(struct store *store, int64_t deadline);
 
+/* Another process that owned folders has ended: opens and scans them now. False: the deadline (CLOCK_MONOTONIC, ns) has
+ * passed first. */
+bool store_reopen(struct store *store, int64_t deadline);
+
 /* ---- Users ---- */
 
 /* The payload of a slab, and the range of it that is to be used. */

@@ -640,6 +640,11 @@ int hearth_load(hearth *instance, hearth_progress progress, void *ud, hearth_err
     return fake.load_error.code;
 }
 
+void hearth_reopen_cache(hearth *instance, int64_t timeout_ms)
+{
+    (void)instance, (void)timeout_ms;
+}
+
 void hearth_drain(hearth *instance, int64_t timeout_ms)
 {
     (void)instance;

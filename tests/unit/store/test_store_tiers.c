@@ -174,6 +174,29 @@ static void a_folder_that_another_has_is_read_and_then_taken_over(void **state)
     tokens_release(&u);
 }
 
+static void what_another_stored_last_is_found_once_it_has_ended(void **state)
+{
+    struct rig *rig = *state, other;
+    enum store_tier tier = rig->params.save_tier;
+    struct tokens t = some_tokens(22, 64), u = some_tokens(23, 64);
+    rig_start(rig);
+    rig_init(&other, tier);
+    other.params.tiers[tier].path = rig->paths[tier];
+    rig_start(&other);
+    rig_keep(rig, t.v, 64);
+    assert_int_equal(rig_found(&other, t.v, 64), 0);
+    assert_true(store_reopen(other.store, CLOCK_NEVER)); /* too early: read again, and not owned */
+    assert_int_equal(rig_found(&other, t.v, 64), 64);
+    rig_keep(rig, u.v, 64);
+    rig_stop(rig);
+    assert_true(store_reopen(other.store, CLOCK_NEVER));
+    assert_int_equal(rig_restore(&other, u.v, 64), 64);
+    assert_string_equal(rig_status(&other).trouble, "");
+    rig_release(&other);
+    tokens_release(&t);
+    tokens_release(&u);
+}
+
 /* ---- Quotas ---- */
 
 struct watch {
@@ -532,6 +555,7 @@ int main(void)
         FOLDER_TIERS(the_order_of_last_use_outlives_a_restart),
         FOLDER_TIERS(uses_are_noted_in_their_order),
         FOLDER_TIERS(a_folder_that_another_has_is_read_and_then_taken_over),
+        FOLDER_TIERS(what_another_stored_last_is_found_once_it_has_ended),
         TIERS(a_tier_never_holds_more_than_its_quota),
         TIERS(the_least_recently_used_is_evicted_first),
         TIERS(a_slab_larger_than_the_quota_is_refused_and_disturbs_nothing),
