@@ -147,6 +147,9 @@ static void check_events(struct check *c)
         FAULT(c, "server.kv_events_replay", "needs server.kv_events, the events that are to be had again");
     if (address != NULL && (address_fault(address) != NULL || !is_an_address(address)))
         FAULT(c, "server.kv_events_address", "%s is no HOST:PORT that another machine could use", address);
+    if (server->kv_events != NULL && server->handover != NULL)
+        FAULT(c, "server.handover",
+              "excludes server.kv_events, whose addresses two processes cannot have at once: unset one of them");
     bool listens = server->listen.len > 0 && is_an_address(server->listen.v[0]);
     if (server->kv_events != NULL && address == NULL && !listens)
         FAULT(c, "server.kv_events",

@@ -53,6 +53,7 @@ struct config_server {
     struct config_strings allowed_origins, allowed_hosts;
     char *socket_mode;   /* octal */
     char *socket_group;  /* NULL: the process's own */
+    char *handover;      /* NULL: none */
     char *default_model; /* NULL: none */
     bool any_model_name;
     char *models_path; /* NULL: that of the user */

@@ -137,6 +137,10 @@ const struct config_row config_rows[] = {
     KEY("server.socket_group", CONFIG_TEXT, SERVER(socket_group), "null",
         "Name of the group that sockets unix:PATH belong to, one that hearth's user is in; null: that user's own.",
         OR_NULL),
+    KEY("server.handover", CONFIG_PATH, SERVER(handover), "null",
+        "Path of a socket by which the next `hearth serve` with this key takes this one's place without a refused "
+        "connection: docs/durability.md. null: a second one cannot listen on the same addresses.",
+        OR_NULL),
     KEY("server.drain_timeout", CONFIG_SECONDS, SERVER(drain_timeout), "10",
         "How long running requests may go on after SIGTERM or SIGINT.", RANGE(0, DAY)),
     KEY("server.memory_budget_mb", CONFIG_INT, SERVER(memory_budget_mb), "0",

@@ -1,4 +1,5 @@
-/* The server from start to end: open, listen, load the models, serve, drain, close.
+/* The server from start to end: open, listen, load the models, serve, drain, close. Where the sockets are also another
+ * process's (handover.h), it neither accepts nor refuses connections before it serves and while it drains.
  *
  * Three threads, beside those of pulls (pulls/pulls.h): the calling thread becomes the HTTP thread; the reading thread
  * parses bodies (reading.h); the loading thread loads the models and, at the end, drains, while the HTTP thread still
@@ -16,6 +17,7 @@
 #include "serve/core/server.h"
 #include "serve/events/publisher.h"
 #include "serve/fields/unknown.h"
+#include "serve/handover.h"
 #include "serve/pulls/pulls.h"
 #include "serve/responses/stored.h"
 #include "serve/routes.h"
@@ -37,6 +39,12 @@
 #define QUIET_MS       200
 #define FLUSH_CHECK_MS 10
 
+/* Where another process takes over, in ms: how long the clients of open connections may take for one more request
+ * before these are closed; how long the cache may take to be read again; the interval of checks. */
+#define IDLE_MS         1000
+#define REOPEN_MS       10000
+#define RETIRE_CHECK_MS 10
+
 /* ms that a second signal waits for the log to be written: that is immediate unless the log's disk or pipe blocks. */
 #define LAST_LINES_MS 100
 
@@ -47,8 +55,12 @@ struct run {
     const hearth_config *config;
     const struct serve_options *options;
     struct event *signals[N_SIGNALS];
-    struct event *flush_timer;
+    struct event *flush_timer, *retire_timer;
     int64_t flush_deadline, quiet_deadline;
+    struct handover *handover;   /* NULL: the configuration has none */
+    bool shares_sockets;         /* another process has them, too, or may get them */
+    bool signalled, stopping;    /* a signal to stop has come; the server stops, whatever the reason */
+    int64_t drain_by;            /* running requests may go on until then: CLOCK_MONOTONIC ns */
     pthread_cond_t changed;      /* the server's stage, or `http_ended`; with the server's mutex */
     bool http_ended;             /* http_run() has returned */
     char *address;               /* the first that is listened on */
@@ -84,6 +96,15 @@ static double setting_number(const struct run *run, const char *key, double othe
     return value == NULL ? otherwise : strtod(value, NULL);
 }
 
+/* ---- Taking over, and being taken over from ---- */
+
+static void on_next_ready(void *ud);
+
+static int listen_for_next(struct run *run, hearth_error *error)
+{
+    return run->handover == NULL ? HEARTH_OK : handover_listen(run->handover, on_next_ready, run, error);
+}
+
 /* ---- Loading ---- */
 
 static bool on_progress(void *ud, const char *model, float fraction)
@@ -109,6 +130,25 @@ static void note_load_failed(void *ud)
     http_stop(run->server.http);
 }
 
+/* Connections wait in the kernel until then. */
+static void begin_accepting(void *ud)
+{
+    struct run *run = ud;
+    hearth_error error;
+    if (run->stopping) return;
+    http_accept(run->server.http, true);
+    if (handover_has_former(run->handover) && listen_for_next(run, &error) != HEARTH_OK)
+        log_event(LOG_ERROR, "http", "no other process can take over from this one", log_str("error", error.message));
+}
+
+/* The former process has ended once this returns, and its last saves are found. */
+static void take_over(struct run *run)
+{
+    if (!handover_has_former(run->handover)) return;
+    handover_take(run->handover);
+    hearth_reopen_cache(run->server.instance, REOPEN_MS);
+}
+
 static void load(struct run *run)
 {
     struct server *server = &run->server;
@@ -117,10 +157,12 @@ static void load(struct run *run)
         http_post(server->http, note_load_failed, run);
         return;
     }
+    take_over(run);
     pthread_mutex_lock(&server->mutex);
     bool ready = server->stage == SERVER_LOADING;
     if (ready) server->stage = SERVER_READY;
     pthread_mutex_unlock(&server->mutex);
+    http_post(server->http, begin_accepting, run);
     if (ready && run->options->on_ready != NULL) run->options->on_ready(run->options->ud, server->instance);
 }
 
@@ -233,27 +275,80 @@ static void *load_and_drain(void *ud)
     struct run *run = ud;
     load(run);
     if (!await_stop(run)) return NULL;
-    hearth_drain(run->server.instance, (int64_t)(setting_number(run, "server.drain_timeout", 10) * 1000));
+    int64_t left = run->drain_by - clock_now(clock_monotonic());
+    hearth_drain(run->server.instance, left > 0 ? (int64_t)clock_to_ms(left) : 0);
     http_post(run->server.http, note_drained, run);
     return NULL;
+}
+
+/* Requests that come now are refused, and running ones drain. */
+static void refuse_requests(struct run *run)
+{
+    struct server *server = &run->server;
+    pthread_mutex_lock(&server->mutex);
+    server->stage = SERVER_STOPPING;
+    pthread_cond_signal(&run->changed);
+    pthread_mutex_unlock(&server->mutex);
+}
+
+static void check_retired(evutil_socket_t fd, short what, void *ud)
+{
+    (void)fd, (void)what;
+    struct run *run = ud;
+    if (!http_is_retired(run->server.http) && clock_now(clock_monotonic()) < run->drain_by) return;
+    event_del(run->retire_timer);
+    refuse_requests(run);
+}
+
+/* Whoever connects from now on is answered by the process that takes over; whoever is connected already is answered
+ * here, once more. */
+static void retire(struct run *run)
+{
+    struct server *server = &run->server;
+    struct timeval often = {.tv_usec = RETIRE_CHECK_MS * 1000};
+    http_accept(server->http, false);
+    if (handover_has_former(run->handover)) handover_give_up(run->handover);
+    if (server_stage(server) == SERVER_LOADING) {
+        refuse_requests(run);
+        return;
+    }
+    live_end_all(server->live);
+    http_retire(server->http, IDLE_MS);
+    event_add(run->retire_timer, &often);
+}
+
+static void stop(struct run *run)
+{
+    struct server *server = &run->server;
+    if (run->stopping) return;
+    run->stopping = true;
+    run->drain_by = clock_now(clock_monotonic()) + (int64_t)(setting_number(run, "server.drain_timeout", 10) * 1e9);
+    pulls_stop(server->pulls);
+    if (run->shares_sockets) {
+        retire(run);
+        return;
+    }
+    refuse_requests(run);
+    http_stop_listening(server->http);
+}
+
+static void on_next_ready(void *ud)
+{
+    log_event(LOG_INFO, "http", "stopping: the next process is ready");
+    stop(ud);
 }
 
 static void on_stop_signal(evutil_socket_t number, short what, void *ud)
 {
     (void)what;
     struct run *run = ud;
-    struct server *server = &run->server;
-    if (server_stage(server) == SERVER_STOPPING) {
+    if (run->signalled) {
         log_flush(LAST_LINES_MS);
         _exit(128 + (int)number);
     }
+    run->signalled = true;
     log_event(LOG_INFO, "http", "stopping", log_int("signal", (int64_t)number));
-    pthread_mutex_lock(&server->mutex);
-    server->stage = SERVER_STOPPING;
-    pthread_cond_signal(&run->changed);
-    pthread_mutex_unlock(&server->mutex);
-    http_stop_listening(server->http);
-    pulls_stop(server->pulls);
+    stop(run);
 }
 
 static void reload(struct run *run, const char *key, int (*open)(struct run *run, hearth_error *error))
@@ -333,6 +428,32 @@ static int open_http(struct run *run, hearth_error *error)
     run->server.pulls = open_pulls(run);
     run->server.reading = reading_open(run->server.http, error);
     return run->server.reading == NULL ? (int)error->code : HEARTH_OK;
+}
+
+/* Sockets that other processes have opened already. */
+static int adopt_sockets(struct run *run, hearth_error *error)
+{
+    struct http_server *http = run->server.http;
+    const char *path = setting(run, "server.handover");
+    int n = handover_from_parent(http, error);
+    if (n < 0) return n;
+    if (path != NULL) run->handover = handover_open(path, http, error);
+    if (path != NULL && run->handover == NULL) return (int)error->code;
+    run->shares_sockets = n > 0 || path != NULL;
+    http_accept(http, n == 0 && !handover_has_former(run->handover));
+    return HEARTH_OK;
+}
+
+static int close_unused(const struct run *run, hearth_error *error)
+{
+    char *address = http_close_unused(run->server.http);
+    if (address == NULL) return HEARTH_OK;
+    error_at(
+        error, HEARTH_INVALID, "server.listen",
+        "server.listen does not name %s, which a socket that was passed (LISTEN_FDS) listens on: make them the same",
+        address);
+    free(address);
+    return HEARTH_INVALID;
 }
 
 /* `port` (may be NULL) gets the TCP port that is listened on; 0 for a unix socket. */
@@ -459,12 +580,14 @@ static void add_signals(struct run *run)
         event_add(run->signals[i], NULL);
     }
     run->flush_timer = event_new(base, -1, EV_PERSIST, check_flushed, run);
+    run->retire_timer = event_new(base, -1, EV_PERSIST, check_retired, run);
 }
 
 static void remove_signals(struct run *run)
 {
     for (int i = 0; i < N_SIGNALS; i++) event_free(run->signals[i]);
     event_free(run->flush_timer);
+    event_free(run->retire_timer);
 }
 
 static int serve(struct run *run, hearth_error *error)
@@ -486,6 +609,8 @@ static int listen_and_serve(struct run *run, hearth_error *error)
 {
     add_signals(run);
     int rc = run->server.keys != NULL ? listen_all(run, error) : listen_without_keys(run, error);
+    if (rc == HEARTH_OK) rc = close_unused(run, error);
+    if (rc == HEARTH_OK && !handover_has_former(run->handover)) rc = listen_for_next(run, error);
     if (rc == HEARTH_OK) rc = open_publisher(run, error);
     if (rc == HEARTH_OK) rc = open_tracer(run, error);
     if (rc == HEARTH_OK) rc = serve(run, error);
@@ -518,6 +643,7 @@ int serve_run(const hearth_config *config, const struct serve_options *options, 
     if (rc == HEARTH_OK) server->instance = hearth_open(config, error);
     if (rc == HEARTH_OK) rc = server->instance == NULL ? (int)error->code : open_http(&run, error);
     if (rc == HEARTH_OK) rc = open_tls(&run, error);
+    if (rc == HEARTH_OK) rc = adopt_sockets(&run, error);
     if (rc == HEARTH_OK) rc = listen_and_serve(&run, error);
     if (run.load_failed) {
         rc = run.load_rc;
@@ -526,12 +652,14 @@ int serve_run(const hearth_config *config, const struct serve_options *options, 
     reading_close(server->reading);
     pulls_join(server->pulls);
     live_close(server->live);
+    handover_stop(run.handover);
     if (server->http != NULL) http_close(server->http);
     pulls_close(server->pulls);
     publisher_close(run.publisher);
     tracer_close(server->tracer);
     free(run.address);
     hearth_close(server->instance);
+    handover_close(run.handover);
     keys_close(server->keys);
     ratelimits_close(server->ratelimits);
     cors_close(server->cors);

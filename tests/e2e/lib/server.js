@@ -101,8 +101,10 @@ export const modelName = (path) => path.replace(/^.*\//, '').replace(/\.gguf$/, 
 // Each server stores in a folder of its own, unless the test gives it one.
 // `access` is what its client needs to get in: {ca, key}; `env` is added to the environment.
 // `stderr` is where its log goes, in place of `log`: a file descriptor. `files` is its limit of open files.
+// `passed` is a descriptor that it gets as its third, as systemd passes a socket; `when` a promise: the server, which has
+// that descriptor at once, begins only then.
 // A test that has a server of its own gives its context `t`, so that no failure leaves the server running.
-export async function serve({ t, model, set = {}, models = {}, args = [], loaded = true, access, env: more, stderr = 'pipe', files } = {}) {
+export async function serve({ t, model, set = {}, models = {}, args = [], loaded = true, access, env: more, stderr = 'pipe', files, passed, when } = {}) {
   const name = model ? modelName(model) : 'demo';
   const small = model ? {} : { n_seq_max: 4, cache_min_tokens: 0 }; // as `make run` serves the demo model
   const steady = { threads: 1, idle_conversations: 'stay' };
@@ -110,12 +112,18 @@ export async function serve({ t, model, set = {}, models = {}, args = [], loaded
   const keys = { 'cache.tiers.disk.path': temporaryFolder(), ...set, ...Object.fromEntries(Object.entries(own).map(([k, v]) => [`models.${name}.${k}`, v])) };
   const list = ['serve', '--host', '127.0.0.1', '--port', '0', ...(model ? ['--model', model] : [])];
   for (const [key, value] of Object.entries(keys)) list.push('--set', `${key}=${value}`);
-  const command = [...files ? ['sh', '-c', `ulimit -n ${files} && exec "$0" "$@"`] : [], hearth, ...list, ...args];
-  const child = spawn(command[0], command.slice(1), { stdio: ['ignore', 'pipe', stderr], env: { ...env, ...more } });
+  const first = files ? `ulimit -n ${files} && exec "$0" "$@"` : passed ? 'read -r _ && LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" "$@"' : null;
+  const command = [...first ? ['sh', '-c', first] : [], hearth, ...list, ...args];
+  const stdio = [passed ? 'pipe' : 'ignore', 'pipe', stderr, ...passed ? [passed] : []];
+  const child = spawn(command[0], command.slice(1), { stdio, env: { ...env, ...more } });
   started.add(child);
   t?.after(() => child.kill('SIGKILL'));
   const server = new Server(child, access);
   server.model = name;
+  if (passed) {
+    await when;
+    child.stdin.end('begin\n');
+  }
   await server.address();
   if (loaded) await server.ready();
   return server;

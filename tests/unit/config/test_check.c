@@ -223,6 +223,10 @@ static void endpoints_of_cache_events(void **state)
                  "6|server.kv_events_address|10.0.0.1 is no HOST:PORT that another machine could use\n");
     assert_check(EVENTS(" kv_events: tcp://127.0.0.1:1\n kv_events_address: 0.0.0.0:80\n"),
                  "6|server.kv_events_address|0.0.0.0:80 is no HOST:PORT that another machine could use\n");
+    assert_check(
+        EVENTS(" kv_events: tcp://127.0.0.1:1\n handover: /run/hearth\n"),
+        "6|server.handover|excludes server.kv_events, whose addresses two processes cannot have at once: unset "
+        "one of them\n");
 }
 
 static void collectors_of_traces(void **state)
