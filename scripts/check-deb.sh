@@ -23,7 +23,7 @@ use() { # dpkg's options and words
 }
 
 use -i "$deb"
-for file in usr/bin/hearth lib/systemd/system/hearth.service etc/hearth/hearth.yaml etc/logrotate.d/hearth \
+for file in usr/bin/hearth lib/systemd/system/hearth.service lib/systemd/system/hearth.socket etc/hearth/hearth.yaml etc/logrotate.d/hearth \
     usr/lib/sysusers.d/hearth.conf usr/share/man/man5/hearth.yaml.5.gz usr/share/bash-completion/completions/hearth; do
     [ -s "$root/$file" ] || fail "not installed: $file"
 done

@@ -11,7 +11,8 @@ usr=$root/usr
 export HEARTH_CONFIG= # no configuration of this machine counts
 
 for file in bin/hearth bin/hearth-mkmodel include/hearth.h include/hearth_sampling.h lib/libhearth.a lib/libhearth.so lib/pkgconfig/hearth.pc \
-    lib/systemd/system/hearth.service share/hearth/models/demo.gguf share/doc/hearth/grafana/hearth.json \
+    lib/systemd/system/hearth.service lib/systemd/system/hearth.socket share/hearth/models/demo.gguf \
+    share/doc/hearth/grafana/hearth.json \
     share/doc/hearth/prometheus/hearth.rules.yml share/man/man1/hearth.1 share/man/man1/hearth-mkmodel.1 share/man/man5/hearth.yaml.5 \
     share/bash-completion/completions/hearth share/zsh/site-functions/_hearth share/fish/vendor_completions.d/hearth.fish; do
     [ -s "$usr/$file" ] || { echo "not installed: $file"; exit 1; }
@@ -22,7 +23,8 @@ for line in 'ExecStart=/usr/bin/hearth ' MemoryDenyWriteExecute=yes CacheDirecto
 done
 if command -v systemd-analyze >/dev/null; then
     sed "s|=/usr/bin|=$usr/bin|" "$service" >"$root/hearth.service"
-    systemd-analyze verify --man=no "$root/hearth.service" || { echo "hearth.service has a fault"; exit 1; }
+    cp "$usr/lib/systemd/system/hearth.socket" "$root"
+    systemd-analyze verify --man=no "$root/hearth.service" "$root/hearth.socket" || { echo "hearth.service has a fault"; exit 1; }
 fi
 
 foreign=$(nm -D --defined-only "$usr/lib/libhearth.so" | grep -vE ' (hearth_[a-z_]+|HEARTH_0)(@@.*)?$' || true)

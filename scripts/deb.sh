@@ -35,7 +35,7 @@ install -D -m 644 "$all/share/man/man5/hearth.yaml.5" "$root/usr/share/man/man5/
 install -D -m 644 "$all/share/bash-completion/completions/hearth" "$root/usr/share/bash-completion/completions/hearth"
 install -m 644 "$all/share/zsh/site-functions/_hearth" "$root/usr/share/zsh/vendor-completions/_hearth"
 install -D -m 644 "$all/share/fish/vendor_completions.d/hearth.fish" "$root/usr/share/fish/vendor_completions.d/hearth.fish"
-install -m 644 "$all/lib/systemd/system/hearth.service" "$root/lib/systemd/system/hearth.service"
+install -m 644 "$all/lib/systemd/system/hearth.service" "$all/lib/systemd/system/hearth.socket" "$root/lib/systemd/system"
 install -D -m 644 "$debian/hearth.sysusers" "$root/usr/lib/sysusers.d/hearth.conf"
 install -D -m 644 "$debian/hearth.yaml" "$root/etc/hearth/hearth.yaml"
 install -D -m 644 "$debian/hearth.logrotate" "$root/etc/logrotate.d/hearth"
