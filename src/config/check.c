@@ -5,8 +5,10 @@
 #include "base/memory.h"
 #include "base/redis_address.h"
 #include "config/edit.h"
+#include "config/text.h"
 
 #include <errno.h>
+#include <float.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -353,12 +355,31 @@ static void check_aliases(struct check *c)
     }
 }
 
+static void check_split(struct check *c)
+{
+    const struct config_strings *parts = &c->model->tensor_split;
+    double sum = 0, part;
+    for (size_t i = 0; i < parts->len; i++) {
+        if (text_to_number(parts->v[i], &part) && part >= 0 && part <= FLT_MAX) {
+            sum += part;
+            continue;
+        }
+        FAULT(c, "models.*.tensor_split", "%s is no part: write a number from 0 for each device, such as [3, 1]",
+              parts->v[i]);
+        return;
+    }
+    if (parts->len > 0 && sum == 0) FAULT(c, "models.*.tensor_split", "gives no device a part");
+    if (parts->len > 0 && !strcmp(c->model->split_mode, "none"))
+        FAULT(c, "models.*.tensor_split", "needs the split_mode layer or row: with none one device takes all");
+}
+
 static void check_model(struct check *c)
 {
     const struct config_model *m = c->model;
     check_aliases(c);
     check_model_files(c);
     check_caches(c);
+    check_split(c);
     if (m->n_ubatch > m->n_batch) {
         FAULT(c, "models.*.n_ubatch", "%lld is more than n_batch, %lld", (long long)m->n_ubatch, (long long)m->n_batch);
     }

@@ -122,7 +122,7 @@ struct config_model {
     double media_url_seconds;
     char *media_path; /* NULL: none */
     char *split_mode; /* none | layer | row */
-    struct config_strings rpc;
+    struct config_strings rpc, tensor_split; /* the latter are numbers */
     bool offload_kqv, op_offload;
     int64_t threads;
     char *rope_scaling;                     /* none | linear | yarn */

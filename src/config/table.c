@@ -343,6 +343,11 @@ const struct config_row config_rows[] = {
         "llama.cpp's RPC servers, as host:port, whose devices take layers as GPUs do. They have neither passwords nor "
         "encryption: on a network of your own only.",
         ANY),
+    KEY("models.*.tensor_split", CONFIG_STRINGS, MODEL(tensor_split), "[]",
+        "Which part of the layers (with row: of each one's rows) a device takes: a number for each, those of rpc "
+        "first, "
+        "then the GPUs; [3, 1] is three quarters and one. Empty: by their free memory.",
+        ANY),
     KEY("models.*.offload_kqv", CONFIG_BOOL, MODEL(offload_kqv), "true", "Keeps the KV cache on the GPU.", ANY),
     KEY("models.*.op_offload", CONFIG_BOOL, MODEL(op_offload), "true",
         "Lets the GPU compute large batches of layers that are kept in the machine's memory.", ANY),

@@ -8,6 +8,7 @@
 #include "lib/models/context_params.h"
 #include "lib/models/instance_store.h"
 #include "lib/models/template_text.h"
+#include "lib/models/weights.h"
 #include "lib/parameters/sampling.h"
 #include "lib/requests/request.h"
 #include "lib/requests/slow_lane.h"
@@ -286,15 +287,7 @@ static int load_parts(struct hearth *instance, struct model *model, struct model
 {
     struct fingerprint *fingerprint = &model->entry->fingerprint;
     int64_t begin = clock_now(instance->clock);
-    struct llm_model_params params = {.path = model->config->path,
-                                      .n_gpu_layers = (int)model->config->n_gpu_layers,
-                                      .split_mode = model->config->split_mode,
-                                      .rpc = (const char *const *)model->config->rpc.v,
-                                      .n_rpc = model->config->rpc.len,
-                                      .weights = true,
-                                      .progress = report_progress,
-                                      .ud = progress};
-    model->weights = llm_model_open(&params, error);
+    model->weights = weights_open(model->config, report_progress, progress, error);
     if (model->weights == NULL) return (int)error->code;
     const struct llm_model_info *info = llm_model_info(model->weights);
     /* The integrity check comes first: the file may be damaged. */

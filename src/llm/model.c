@@ -235,13 +235,26 @@ static int check_contents(struct loading *loading, hearth_error *error)
     return HEARTH_OK;
 }
 
+/* How a model is shared out; NULL: as llama.cpp does. */
+struct placing {
+    ggml_backend_dev_t *devices;
+    float *parts; /* one for each device */
+};
+
+static void release_placing(struct placing *placing)
+{
+    free(placing->devices);
+    free(placing->parts);
+}
+
 static struct llama_model *load_model(struct loading *loading, enum llama_split_mode split_mode,
-                                      ggml_backend_dev_t *devices)
+                                      const struct placing *placing)
 {
     struct llama_model_params params = llama_model_default_params();
     params.n_gpu_layers = llm_layers_on_gpu(loading->params->n_gpu_layers);
     params.split_mode = split_mode;
-    params.devices = devices;
+    params.devices = placing->devices;
+    params.tensor_split = placing->parts;
     params.vocab_only = loading->only_vocabulary;
     params.no_alloc = !loading->params->weights && !loading->only_vocabulary;
     if (params.no_alloc) params.load_mode = LLAMA_LOAD_MODE_NONE; /* what is not allocated must not be mapped either */
@@ -275,14 +288,36 @@ static size_t n_servers(const struct llm_model_params *params)
     return params->weights ? params->n_rpc : 0;
 }
 
+static int choose_parts(const struct llm_model_params *params, struct placing *placing, hearth_error *error)
+{
+    size_t n = 0, most = llama_max_devices();
+    while (placing->devices[n] != NULL) n++;
+    if (params->n_tensor_split != n || n > most)
+        return error_at(
+            error, HEARTH_INVALID, "tensor_split",
+            "tensor_split: %zu numbers for %zu devices: write one for each, those of rpc first, then the GPUs",
+            params->n_tensor_split, n);
+    placing->parts = mem_alloc(most * sizeof *placing->parts); /* llama.cpp reads so many */
+    memcpy(placing->parts, params->tensor_split, n * sizeof *placing->parts);
+    return HEARTH_OK;
+}
+
+static int choose_placing(const struct llm_model_params *params, struct placing *placing, hearth_error *error)
+{
+    bool split = params->weights && params->n_tensor_split > 0;
+    if (split || n_servers(params) > 0) placing->devices = llm_rpc_devices(params->rpc, n_servers(params));
+    return split ? choose_parts(params, placing, error) : HEARTH_OK;
+}
+
 static struct llama_model *load_with_tokenizer(struct loading *loading, enum llama_split_mode split_mode,
                                                hearth_error *error)
 {
     const struct llm_model_params *params = loading->params;
-    ggml_backend_dev_t *devices = NULL; /* llama.cpp's choice */
-    if (n_servers(params) > 0) devices = llm_rpc_devices(params->rpc, n_servers(params));
-    struct llama_model *handle = load_model(loading, split_mode, devices);
-    free(devices);
+    struct placing placing = {0};
+    int rc = choose_placing(params, &placing, error);
+    struct llama_model *handle = rc == HEARTH_OK ? load_model(loading, split_mode, &placing) : NULL;
+    release_placing(&placing);
+    if (rc != HEARTH_OK) return NULL;
     if (handle == NULL) {
         explain_load_failure(loading, error);
         return NULL;

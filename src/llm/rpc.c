@@ -197,7 +197,7 @@ static void add(struct devices *devices, ggml_backend_dev_t device)
 
 ggml_backend_dev_t *llm_rpc_devices(const char *const *endpoints, size_t n)
 {
-    struct devices devices = {0};
+    struct devices devices = {.v = mem_alloc(sizeof(ggml_backend_dev_t))};
     pthread_mutex_lock(&mutex);
     for (size_t i = 0; i < n; i++) {
         ggml_backend_reg_t server = find_server(endpoints[i])->devices;

@@ -103,6 +103,44 @@ describe('a model on another machine', () => {
     await server.stop();
   });
 
+  test('tensor_split says which part of the layers each of two servers takes', async (t) => {
+    const [one, other] = [await rpcServer(t), await rpcServer(t)];
+    const rpc = `[${one.endpoint},${other.endpoint}]`;
+    const computed = async (split) => {
+      const before = [one, other].map((remote) => remote.counts().compute);
+      const server = await start(t, 'llama', rpc, temporaryFolder(), split && { tensor_split: split });
+      await new Talk().say(server, 40);
+      await server.stop();
+      return [one, other].map((remote, i) => remote.counts().compute > before[i]);
+    };
+    assert.deepEqual(await computed('[1,0]'), [true, false]);
+    assert.deepEqual(await computed('[0,1]'), [false, true]);
+    assert.deepEqual(await computed('[1,1]'), [true, true]);
+    assert.deepEqual(await computed(undefined), [true, true], 'by their free memory');
+    const path = smallModel('llama');
+    const { code, stderr } = await run(['serve', '--port', '0', '--model', path, '--set', `rpc=${rpc}`, '--set', 'tensor_split=[1,2,3]']);
+    assert.notEqual(code, 0);
+    assert.match(stderr, /tensor_split: 3 numbers for 2 devices/);
+  });
+
+  test('a model that is loaded on demand: 503 while its server is away, and it is loaded once that is back', async (t) => {
+    const port = await freePort();
+    const path = smallModel('llama');
+    const name = path.replace(/^.*\/|\.gguf$/g, '');
+    const server = await serve({ t, model: path, models: { rpc: `127.0.0.1:${port}`, load: 'demand' } });
+    const ask = () => server.client.post('/v1/completions', { model: name, prompt: 'the time of the year', max_tokens: 4 });
+    for (let i = 0; i < 2; i++) {
+      const { status, text } = await ask();
+      assert.equal(status, 503, text);
+      assert.match(text, /rpc: 127\.0\.0\.1:\d+ cannot be reached/);
+    }
+    const remote = await rpcServer(t, port);
+    const { status, text } = await ask();
+    assert.equal(status, 200, text);
+    assert.ok(remote.running());
+    await server.stop();
+  });
+
   test('two models have their layers on one server, and neither counts in the budget of memory', async (t) => {
     const remote = await rpcServer(t);
     const paths = ['llama', 'gemma3'].map((arch) => smallModel(arch));

@@ -308,6 +308,11 @@ int fit_read(const struct config_model *config, const struct fit_machine *machin
                         "models.%s has layers on other machines, whose memory is not known here: set context_window "
                         "and n_seq_max",
                         config->name);
+    if (config->tensor_split.len > 0)
+        return error_at(error, HEARTH_UNSUPPORTED, "tensor_split",
+                        "models.%s has tensor_split, and what fits is known of models that are split by free memory: "
+                        "set context_window and n_seq_max",
+                        config->name);
     struct llm_model_params params = {
         .path = config->path, .n_gpu_layers = (int)config->n_gpu_layers, .split_mode = config->split_mode};
     struct llm_model *weights = llm_model_open(&params, error);
@@ -342,7 +347,8 @@ static bool is_open(const struct config_model *config)
     bool open = false;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) open = open || !config_is_set(config->notes, keys[i]);
     bool small = config->path != NULL && bytes_of_file(config->path) < SMALL_WEIGHTS && !strstr(config->path, "-of-");
-    return open && !small && config->path != NULL && config->rpc.len == 0 && config->embedding != CONFIG_TRUE;
+    bool placed = config->rpc.len > 0 || config->tensor_split.len > 0; /* memory that is not added up here */
+    return open && !small && config->path != NULL && !placed && config->embedding != CONFIG_TRUE;
 }
 
 static void take_defaults(struct config_model *config, const hearth_fit *fit)

@@ -106,6 +106,8 @@ struct identity instance_store_identity(const struct config_model *config, const
     /* Other machines round otherwise, which only deterministic runs must not mix. */
     for (size_t i = 0; config->deterministic && i < config->rpc.len; i++)
         buf_printf(&parameters, "rpc %s\n", config->rpc.v[i]);
+    for (size_t i = 0; config->deterministic && i < config->tensor_split.len; i++)
+        buf_printf(&parameters, "part %s\n", config->tensor_split.v[i]);
     sha256_of(parameters.v, parameters.len, identity.context);
     buf_release(&parameters);
     return identity;

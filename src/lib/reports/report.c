@@ -6,6 +6,7 @@
 #include "base/utf8.h"
 #include "lib/models/context_params.h"
 #include "lib/models/fit.h"
+#include "lib/models/weights.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -221,13 +222,7 @@ static int report_pool(struct buf *out, const struct config_model *config, struc
 
 static char *report_memory(const struct config_model *model_config, hearth_error *error)
 {
-    struct llm_model_params params = {.path = model_config->path,
-                                      .weights = true,
-                                      .n_gpu_layers = (int)model_config->n_gpu_layers,
-                                      .split_mode = model_config->split_mode,
-                                      .rpc = (const char *const *)model_config->rpc.v,
-                                      .n_rpc = model_config->rpc.len};
-    struct llm_model *model = llm_model_open(&params, error);
+    struct llm_model *model = weights_open(model_config, NULL, NULL, error);
     if (model == NULL) return NULL;
     struct buf out = {0};
     bool is_chat = embedding_decide_type(model_config, model) == HEARTH_MODEL_CHAT;

@@ -36,11 +36,11 @@ class Counter {
   }
 }
 
-// {endpoint, direct, counts(), running(), end()}: `counts` are messages so far, by kind, of whom came by `endpoint`, which
+// On a free port, unless one is named. {endpoint, direct, counts(), running(), end()}: `counts` are messages so far, by kind, of whom came by `endpoint`, which
 // stands between hearth and the server.
-export async function rpcServer(t) {
+export async function rpcServer(t, port) {
   assert.ok(process.env.LLAMA_SERVER, 'LLAMA_SERVER names llama-server: scripts/llama.sh --server builds it');
-  const port = await freePort();
+  port ??= await freePort();
   const child = spawn(join(dirname(process.env.LLAMA_SERVER), 'ggml-rpc-server'),
     ['-H', '127.0.0.1', '-p', String(port), '-t', '1', '-d', 'CPU'], { stdio: ['ignore', 'pipe', 'pipe'] });
   let log = '';

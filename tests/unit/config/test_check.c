@@ -100,6 +100,19 @@ static void batches_cells_and_cache_types_must_fit_together(void **state)
                  "2147483647\n");
 }
 
+static void parts_of_a_split_are_numbers_of_which_one_is_more_than_0(void **state)
+{
+    (void)state;
+#define NO_PART " is no part: write a number from 0 for each device, such as [3, 1]\n"
+    assert_check(with_model("  tensor_split: [3, 0, 0.5]\n"), "");
+    assert_check(with_model("  tensor_split: [3, half]\n"), "4|models.m.tensor_split|half" NO_PART);
+    assert_check(with_model("  tensor_split: [3, -1]\n"), "4|models.m.tensor_split|-1" NO_PART);
+    assert_check(with_model("  tensor_split: [1e39]\n"), "4|models.m.tensor_split|1e39" NO_PART);
+    assert_check(with_model("  tensor_split: [0, 0]\n"), "4|models.m.tensor_split|gives no device a part\n");
+    assert_check(with_model("  tensor_split: 1\n  split_mode: none\n"),
+                 "4|models.m.tensor_split|needs the split_mode layer or row: with none one device takes all\n");
+}
+
 static void certificate_and_key_belong_together(void **state)
 {
     (void)state;
@@ -255,6 +268,7 @@ int main(void)
         cmocka_unit_test(an_assumed_system_prompt_needs_its_cache),
         cmocka_unit_test(a_model_needs_a_file_that_is_there),
         cmocka_unit_test(batches_cells_and_cache_types_must_fit_together),
+        cmocka_unit_test(parts_of_a_split_are_numbers_of_which_one_is_more_than_0),
         cmocka_unit_test(certificate_and_key_belong_together),
         cmocka_unit_test(addresses_to_listen_on_are_checked),
         cmocka_unit_test(origins_and_hosts_are_checked),

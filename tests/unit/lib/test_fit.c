@@ -272,10 +272,13 @@ static void what_cannot_be_said_is_an_error_that_names_why(void **state)
     assert_int_equal(hearth_fit_model(config, "other", &fit, &error), HEARTH_NOT_FOUND);
     assert_says(error.message, "other");
     hearth_config_free(config);
-    config = DEMO("rpc", "[127.0.0.1:1]");
-    assert_int_equal(hearth_fit_model(config, NULL, &fit, &error), HEARTH_UNSUPPORTED);
-    assert_string_equal(error.param, "rpc");
-    hearth_config_free(config);
+    static const char *const placed[][2] = {{"rpc", "[127.0.0.1:1]"}, {"tensor_split", "[3, 1]"}};
+    for (size_t i = 0; i < sizeof placed / sizeof *placed; i++) {
+        config = DEMO(placed[i][0], placed[i][1]);
+        assert_int_equal(hearth_fit_model(config, NULL, &fit, &error), HEARTH_UNSUPPORTED);
+        assert_string_equal(error.param, placed[i][0]);
+        hearth_config_free(config);
+    }
 }
 
 static void a_model_for_vectors_has_nothing_to_choose(void **state)

@@ -306,7 +306,8 @@ static const char *const elsewhere[] = {
     "models.*.lora",              /* test_adapters.c */
     "models.*.max_prompt_bytes",  /* test_prompts.c */
     "models.*.aliases",           /* test_instance.c */
-    "models.*.rpc",               /* rpc.test.js */
+    "models.*.rpc",               /* rpc.test.js, as the next */
+    "models.*.tensor_split",
     "models.*.media",             /* openai_client.test.js, ollama.test.js */
     "cache.tiers.remote.encrypt", /* remote.test.js */
 };
