@@ -18,7 +18,7 @@ for file in bin/hearth bin/hearth-mkmodel include/hearth.h include/hearth_sampli
     [ -s "$usr/$file" ] || { echo "not installed: $file"; exit 1; }
 done
 service=$usr/lib/systemd/system/hearth.service
-for line in 'ExecStart=/usr/bin/hearth ' MemoryDenyWriteExecute=yes CacheDirectory=hearth LimitNOFILE= '#MemoryMax='; do
+for line in 'ExecStart=/usr/bin/hearth ' MemoryDenyWriteExecute=yes CacheDirectory=hearth LimitNOFILE= '#MemoryMax=' RestartSec=5; do
     grep -q "^$line" "$service" || { echo "hearth.service lacks $line"; exit 1; }
 done
 if command -v systemd-analyze >/dev/null; then
