@@ -8,7 +8,7 @@ root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 DESTDIR=$root cmake --install build --prefix /usr >/dev/null
 usr=$root/usr
-export HEARTH_CONFIG= # no configuration of this machine counts
+export HEARTH_CONFIG= XDG_CACHE_HOME= # nothing of this machine counts
 
 for file in bin/hearth bin/hearth-mkmodel include/hearth.h include/hearth_sampling.h lib/libhearth.a lib/libhearth.so lib/pkgconfig/hearth.pc \
     lib/systemd/system/hearth.service lib/systemd/system/hearth.socket share/hearth/models/demo.gguf \

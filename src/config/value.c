@@ -138,11 +138,14 @@ static bool read_number(const struct config_row *row, const struct node *node, v
     return true;
 }
 
-/* "~" becomes $HOME, or else the home folder in the user database. */
+/* "~" becomes $HOME, or else the home folder in the user database; "~/.cache/" is $XDG_CACHE_HOME where that is set. */
 static char *expand_home(const char *path)
 {
+    static const char cache[] = "~/.cache/";
     if (strcmp(path, "~") && strncmp(path, "~/", 2)) return mem_strdup(path);
-    const char *home = getenv("HOME");
+    const char *home = getenv("HOME"), *caches = getenv("XDG_CACHE_HOME");
+    if (caches != NULL && caches[0] == '/' && !strncmp(path, cache, strlen(cache)))
+        return mem_format("%s/%s", caches, path + strlen(cache));
     if (home != NULL && home[0] != '\0') return mem_format("%s%s", home, path + 1);
     struct passwd user, *found = NULL;
     char names[1024];

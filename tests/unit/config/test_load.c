@@ -155,11 +155,19 @@ static void the_home_folder_is_put_in_for_a_tilde(void **state)
 {
     (void)state;
     setenv("HOME", "/home/somebody", 1);
+    unsetenv("XDG_CACHE_HOME");
     hearth_config *config = loaded("models: {m: {path: ~/m.gguf, mmproj: /x/~/y}}\n");
     assert_string_equal(only_model(config, "m")->path, "/home/somebody/m.gguf");
     assert_string_equal(only_model(config, "m")->mmproj, "/x/~/y");
     assert_string_equal(config->cache.tiers[STORE_DISK].path, "/home/somebody/.cache/hearth/kv");
     hearth_config_free(config);
+    setenv("XDG_CACHE_HOME", "/var/cache", 1);
+    config = loaded("models: {m: {path: ~/.cache/m.gguf, mmproj: ~/.cached/y}}\n");
+    assert_string_equal(only_model(config, "m")->path, "/var/cache/m.gguf");
+    assert_string_equal(only_model(config, "m")->mmproj, "/home/somebody/.cached/y");
+    assert_string_equal(config->cache.tiers[STORE_DISK].path, "/var/cache/hearth/kv");
+    hearth_config_free(config);
+    unsetenv("XDG_CACHE_HOME");
 }
 
 static void a_later_file_overrides_an_earlier_one(void **state)
