@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Makes the Debian package and uses it: lintian finds nothing, it is the same when it is made again, and dpkg installs,
-# upgrades, removes and purges it in an empty root, where the program runs. (Without a chroot, whose libraries would have
-# to be fetched: the scripts of the package heed DPKG_ROOT.)
+# upgrades, removes and purges it in an empty root. The service runs there as its unit says, and finds after the upgrade
+# what it stored before it. (Without a chroot, whose libraries would have to be fetched: the scripts of the package heed
+# DPKG_ROOT.)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+server=
+trap '[ -z "$server" ] || kill "$server"; rm -rf "$work"' EXIT
 fail() { echo "deb: $*"; exit 1; }
 
 deb=$(scripts/deb.sh "$work/first")
@@ -31,16 +33,69 @@ grep -q '^hearth:' "$root/etc/passwd" || fail "there is no user hearth"
 "$root/usr/bin/hearth" config check "$root/etc/hearth/hearth.yaml" >/dev/null || fail "its configuration has a fault"
 sed 's/^#//' "$root/etc/hearth/hearth.yaml" | grep -v '^ [A-Z~a-z]' | sed '/^  *path: .*gguf/s|/srv.*|'"$root"'/usr/share/hearth/models/demo.gguf|; /api_keys_file/d' >"$work/example.yaml"
 "$root/usr/bin/hearth" config check "$work/example.yaml" >/dev/null || fail "what its configuration shows has a fault"
-said=$(echo 'What is a prompt cache?' | HOME=$work HEARTH_CONFIG=$root/etc/hearth/hearth.yaml HEARTH_MODEL=$root/usr/share/hearth/models/demo.gguf "$root/usr/bin/hearth" chat)
-[ -n "$said" ] || fail "the installed program says nothing"
+
+# The service as systemd would start it: the unit's command and environment, the folders of a user of its own.
+for folder in lib cache; do
+    mkdir -p "$root/var/$folder/private/hearth"
+    ln -s private/hearth "$root/var/$folder/hearth"
+done
+serve() {
+    local unit=$root/lib/systemd/system/hearth.service command environment
+    read -ra command < <(sed -n 's/^ExecStart=//p' "$unit")
+    read -ra environment < <(sed -n "s/^Environment=//p" "$unit" | sed "s|=/|=$root/|g")
+    : >"$work/log"
+    # The package's configuration stands where the user's is looked for.
+    env "${environment[@]}" XDG_CONFIG_HOME="$root/etc" HEARTH_SERVER_LISTEN=127.0.0.1:0 \
+        "$root${command[0]}" "${command[@]:1}" >"$work/log" 2>&1 &
+    server=$!
+    for _ in $(seq 600); do
+        url=$(sed -nE 's|.*(http://127\.0\.0\.1:[0-9]+).*|\1|p' "$work/log" | head -n 1)
+        [ -z "$url" ] || ! curl -sf "$url/health" >/dev/null || return 0
+        kill -0 "$server" 2>/dev/null || break
+        sleep 0.1
+    done
+    cat "$work/log"
+    fail "the installed service does not start"
+}
+stop() {
+    kill "$server"
+    wait "$server" || fail "the service does not end well"
+    server=
+}
+cached() { # a conversation's first turn: how many tokens of it were there
+    curl -sf "$url/v1/chat/completions" -d "{\"model\": \"demo\", \"max_tokens\": 8, \"messages\": [{\"role\": \"user\",
+        \"content\": \"$(printf 'The time of the year is %s. ' {1..40})\"}]}" | sed -nE 's/.*"cached_tokens": ?([0-9]+).*/\1/p'
+}
+
+serve
+[ "$(cached)" = 0 ] || fail "the first conversation is not the first"
+stop
+[ -s "$root/var/cache/private/hearth/kv/index" ] || fail "the service does not store in its cache folder"
 
 echo '# mine' >>"$root/etc/hearth/hearth.yaml"
-mkdir -p "$root/var/lib/hearth" "$root/var/cache/private/hearth"
-use -i "$deb" # as an upgrade does
-grep -q '^# mine' "$root/etc/hearth/hearth.yaml" || fail "an upgrade loses what was written into the configuration"
+dpkg-deb -R "$deb" "$work/newer"
+sed -i 's/^Version: .*/Version: 999.0/' "$work/newer/DEBIAN/control"
+echo '# new' >>"$work/newer/etc/hearth/hearth.yaml"
+rm "$work/newer/usr/share/doc/hearth/NEWS.md"
+dpkg-deb --root-owner-group --build "$work/newer" "$work/newer.deb" >/dev/null
+use -i "$work/newer.deb"
+[ "$(dpkg-query --admindir="$root/var/lib/dpkg" -W -f='${Version}' hearth)" = 999.0 ] || fail "the upgrade is not one"
+[ ! -e "$root/usr/share/doc/hearth/NEWS.md" ] || fail "an upgrade leaves what the new version has not"
+tail -n 1 "$root/etc/hearth/hearth.yaml" | grep -q '^# mine' || fail "an upgrade loses what was written into the configuration"
+tail -n 1 "$root/etc/hearth/hearth.yaml.dpkg-dist" | grep -q '^# new' || fail "an upgrade does not show its own configuration"
+serve
+[ "$(cached)" -gt 100 ] || fail "after an upgrade a conversation is not found"
+stop
 use -r hearth
-[ ! -e "$root/usr/bin/hearth" ] && [ -e "$root/etc/hearth/hearth.yaml" ] && [ -d "$root/var/lib/hearth" ] ||
-    fail "removed, it should leave the configuration and what was stored, and nothing else"
+left=$(find "$root" -path "$root/var/lib/dpkg" -prune -o -ipath '*hearth*' ! -type d -printf '%P\n' | sed -E 's|^(var/[a-z]+)/.*|\1|' | sort -u)
+# Configuration, what was stored, and the links by which systemd knows whether the service was enabled.
+[ "$left" = "etc/hearth/hearth.yaml
+etc/hearth/hearth.yaml.dpkg-dist
+etc/logrotate.d/hearth
+etc/systemd/system/hearth.service
+etc/systemd/system/multi-user.target.wants/hearth.service
+var/cache
+var/lib" ] || fail "removed, it leaves: $left"
 use -P hearth
 left=$(find "$root" -path "$root/var/lib/dpkg" -prune -o -ipath '*hearth*' -print)
 [ -z "$left" ] || fail "purged, it leaves: $left"
