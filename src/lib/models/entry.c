@@ -38,23 +38,44 @@ static bool is_removed(const struct hearth *instance, const struct config_model 
     return entry != NULL && !entry_is_listed(entry);
 }
 
-/* The section that the name leads to, of the configuration or of an added model; NULL: none. */
+/* Whether hearth_load() is through with the configuration. */
+static bool is_all_read(const struct hearth *instance)
+{
+    return atomic_load(&instance->n_entries) + atomic_load(&instance->n_left_out) >= instance->config->n_models;
+}
+
+static bool is_left_out(const struct hearth *instance, const struct config_model *section)
+{
+    return is_all_read(instance) && entry_of(instance, section) == NULL;
+}
+
+/* The section of an added model that the name leads to; NULL: none. */
+static const struct config_model *resolve_added(const struct hearth *instance, const char *name)
+{
+    const struct config_model *section = NULL;
+    size_t n = atomic_load(&instance->n_entries);
+    for (size_t i = 0; i < n && section == NULL; i++) {
+        const struct model_entry *entry = &instance->entries[i];
+        if (entry->own != NULL && entry_is_listed(entry)) section = config_resolve_model(entry->own, name);
+    }
+    return section;
+}
+
+/* The section that the name leads to, of the configuration or of an added model; NULL: none. One that was left out
+ * gives its name to an added model. */
 static const struct config_model *resolve(const struct hearth *instance, const char *name)
 {
     const struct config_model *section = config_resolve_model(instance->config, name);
-    if (section != NULL && !is_removed(instance, section)) return section;
-    size_t n = atomic_load(&instance->n_entries);
-    for (size_t i = 0; i < n; i++) {
-        const struct model_entry *entry = &instance->entries[i];
-        section = entry->own != NULL && entry_is_listed(entry) ? config_resolve_model(entry->own, name) : NULL;
-        if (section != NULL) return section;
-    }
-    return NULL;
+    if (section != NULL && is_removed(instance, section)) section = NULL;
+    if (section != NULL && !is_left_out(instance, section)) return section;
+    const struct config_model *added = resolve_added(instance, name);
+    return added != NULL ? added : section;
 }
 
 bool instance_knows_model(const struct hearth *instance, const char *name)
 {
-    return resolve(instance, name) != NULL;
+    const struct config_model *section = resolve(instance, name);
+    return section != NULL && !is_left_out(instance, section);
 }
 
 static struct model_entry *first_listed(const struct hearth *instance)
@@ -73,8 +94,10 @@ static void put_name(struct buf *out, const char *name)
 static void list_names(const struct hearth *instance, struct buf *out)
 {
     size_t n = atomic_load(&instance->n_entries);
-    for (size_t i = 0; i < instance->config->n_models; i++)
-        if (!is_removed(instance, &instance->config->models[i])) put_name(out, instance->config->models[i].name);
+    for (size_t i = 0; i < instance->config->n_models; i++) {
+        const struct config_model *section = &instance->config->models[i];
+        if (!is_removed(instance, section) && !is_left_out(instance, section)) put_name(out, section->name);
+    }
     for (size_t i = 0; i < n; i++)
         if (instance->entries[i].own != NULL && entry_is_listed(&instance->entries[i]))
             put_name(out, instance->entries[i].config->name);
@@ -88,11 +111,9 @@ struct model_entry *instance_find_model(const struct hearth *instance, const cha
                                                 : NULL;
     if (found != NULL) return found;
     if (name == NULL || meant != NULL) {
-        size_t n = atomic_load(&instance->n_entries);
-        bool all_read = n + atomic_load(&instance->n_left_out) >= instance->config->n_models;
+        bool is_over = atomic_load(&instance->load_failed) || is_all_read(instance);
         error_set(error, HEARTH_UNAVAILABLE,
-                  atomic_load(&instance->load_failed) || all_read ? "the model could not be loaded"
-                                                                  : "loading model: try again in a moment");
+                  is_over ? "the model could not be loaded" : "loading model: try again in a moment");
         return NULL;
     }
     struct buf names = {0};
@@ -108,8 +129,7 @@ struct model_entry *instance_find_model(const struct hearth *instance, const cha
 static struct model_entry *default_model(const struct hearth *instance, bool is_named, hearth_model_type type)
 {
     const struct config_server *server = &instance->config->server;
-    const struct config_model *chosen =
-        server->default_model == NULL ? NULL : config_resolve_model(instance->config, server->default_model);
+    const struct config_model *chosen = server->default_model == NULL ? NULL : resolve(instance, server->default_model);
     struct model_entry *first = NULL;
     size_t n = atomic_load(&instance->n_entries), n_fit = 0;
     for (size_t i = 0; i < n; i++) {
@@ -119,15 +139,14 @@ static struct model_entry *default_model(const struct hearth *instance, bool is_
         if (n_fit++ == 0) first = entry;
     }
     if (!is_named) return first;
-    bool all_read = n + atomic_load(&instance->n_left_out) >= instance->config->n_models;
-    return n_fit == 1 && all_read ? first : NULL;
+    return n_fit == 1 && is_all_read(instance) ? first : NULL;
 }
 
 struct model_entry *instance_pick_model(const struct hearth *instance, const char *name, hearth_model_type type,
                                         hearth_error *error)
 {
     static const char *const uses[] = {"writes text", "turns inputs into vectors", "judges documents by a query"};
-    bool is_there = name != NULL && instance_knows_model(instance, name);
+    bool is_there = name != NULL && resolve(instance, name) != NULL;
     /* server.any_model_name holds for chat models alone: vectors of another model than the named one are useless. */
     bool any = !is_there && type == HEARTH_MODEL_CHAT && instance->config->server.any_model_name;
     struct model_entry *other = name == NULL || any ? default_model(instance, name != NULL, type) : NULL;
@@ -273,7 +292,7 @@ int32_t hearth_find_model(const hearth *instance, const char *name, hearth_error
 {
     hearth_error own;
     if (error == NULL) error = &own;
-    bool is_there = name != NULL && instance_knows_model(instance, name);
+    bool is_there = name != NULL && resolve(instance, name) != NULL;
     const struct model_entry *entry = is_there ? instance_find_model(instance, name, error)
                                                : instance_pick_model(instance, name, HEARTH_MODEL_CHAT, error);
     return entry == NULL ? (int32_t)error->code : (int32_t)(entry - instance->entries);

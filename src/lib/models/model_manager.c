@@ -237,13 +237,16 @@ struct model_manager *manager_open(struct hearth *instance, const struct model_l
 int manager_check(const struct model_manager *manager, const struct model_entry *entry, hearth_error *error)
 {
     const double mib = 1024.0 * 1024;
-    if (fits(manager, entry) || (entry->config->load == CONFIG_LOAD_DEMAND && entry->facts.bytes <= manager->budget))
-        return HEARTH_OK;
+    pthread_mutex_lock(&entry->manager->mutex);
+    uint64_t taken = bytes_of(manager, is_in_memory);
+    pthread_mutex_unlock(&entry->manager->mutex);
+    uint64_t beside = entry->config->load == CONFIG_LOAD_DEMAND ? 0 : taken; /* demand: others are unloaded for it */
+    if (manager->budget == 0 || beside + entry->facts.bytes <= manager->budget) return HEARTH_OK;
     return error_at(error, HEARTH_NO_MEMORY, "server.memory_budget_mb",
                     "model '%s' takes %.0f MiB, and %.0f MiB are taken: server.memory_budget_mb is %.0f; raise it, or "
                     "set models.%s.load: demand",
-                    entry->config->name, (double)entry->facts.bytes / mib,
-                    (double)bytes_of(manager, is_in_memory) / mib, (double)manager->budget / mib, entry->config->name);
+                    entry->config->name, (double)entry->facts.bytes / mib, (double)taken / mib,
+                    (double)manager->budget / mib, entry->config->name);
 }
 
 int manager_start(struct model_manager *manager, hearth_error *error)

@@ -914,6 +914,59 @@ static void as_many_are_added_as_there_is_room_for(void **state)
     finish(&s, NULL, 0);
 }
 
+static void a_model_takes_the_name_of_one_that_was_left_out(void **state)
+{
+    (void)state;
+    struct scene s;
+    struct caller caller;
+    hearth_error error;
+    char *path = copy_of_demo();
+    hearth_config *config = three_models(NULL);
+    spoil(path);
+    set(config, "models.a.path", path);
+    set(config, "models.a.optional", "true");
+    begin(&s, config);
+    added(&s, "a");
+    assert_int_equal(hearth_find_model(s.instance, "a", &error), 2);
+    use(&s, &caller, 2);
+    assert_int_equal(add(&s, "a", &error), HEARTH_INVALID);
+    assert_string_equal(error.message, "there is a model 'a' already");
+    assert_int_equal(hearth_remove_model(s.instance, "x", &error), HEARTH_NOT_FOUND);
+    assert_string_equal(error.message, "model 'x' does not exist; there is: b, c, a");
+    finish(&s, &caller, 1);
+    assert_int_equal(unlink(path), 0);
+    free(path);
+}
+
+static void the_default_model_is_that_of_its_name_also_when_it_was_added_again(void **state)
+{
+    (void)state;
+    struct scene s;
+    hearth_error error;
+    hearth_config *config = three_models(NULL);
+    set(config, "server.default_model", "b");
+    begin(&s, config);
+    assert_int_equal(hearth_find_model(s.instance, NULL, &error), 1);
+    removed(&s, "b");
+    assert_int_equal(hearth_find_model(s.instance, NULL, &error), 0);
+    added(&s, "b");
+    assert_int_equal(hearth_find_model(s.instance, NULL, &error), 3);
+    finish(&s, NULL, 0);
+}
+
+/* ThreadSanitizer looks at who reads what the loader thread writes. */
+static void a_model_is_added_while_another_is_loaded(void **state)
+{
+    (void)state;
+    struct scene s;
+    struct caller caller;
+    begin(&s, three_models("100"));
+    submit(&s, &caller, 0);
+    added(&s, "new");
+    caller_await_end(&caller);
+    finish(&s, &caller, 1);
+}
+
 /* ---- Status and brief leases ---- */
 
 struct onlooker {
@@ -990,6 +1043,9 @@ int main(void)
         cmocka_unit_test(what_cannot_be_added_leaves_no_trace),
         cmocka_unit_test(one_that_cannot_fit_the_budget_is_not_added),
         cmocka_unit_test(as_many_are_added_as_there_is_room_for),
+        cmocka_unit_test(a_model_takes_the_name_of_one_that_was_left_out),
+        cmocka_unit_test(the_default_model_is_that_of_its_name_also_when_it_was_added_again),
+        cmocka_unit_test(a_model_is_added_while_another_is_loaded),
         cmocka_unit_test(models_are_looked_at_while_others_come_and_go),
         cmocka_unit_test(requests_that_come_together_load_a_model_once),
         cmocka_unit_test(what_a_request_asks_wrongly_is_told_without_loading),
