@@ -50,6 +50,22 @@ static int make_key(struct model_media *media, const struct model_media_params *
     return rc;
 }
 
+/* The key says which file was hashed: another one may have taken its name before it was opened. */
+static int open_projector(struct model_media *media, const struct model_media_params *params, hearth_error *error)
+{
+    const char *path = params->projector.path;
+    uint8_t hashed[SHA256_BYTES], opened[SHA256_BYTES];
+    int rc = llm_file_stamp(path, hashed, error);
+    if (rc == HEARTH_OK) rc = make_key(media, params, error);
+    if (rc != HEARTH_OK) return rc;
+    media->projector = llm_projector_open(params->weights, &params->projector, error);
+    if (media->projector == NULL) return (int)error->code;
+    rc = llm_file_stamp(path, opened, error);
+    if (rc == HEARTH_OK && memcmp(hashed, opened, sizeof hashed) != 0)
+        rc = error_at(error, HEARTH_INVALID, "mmproj", "%s was changed while it was loaded: try again", path);
+    return rc;
+}
+
 static struct encoder *open_encoder(struct model_media *media, const struct model_media_params *params,
                                     hearth_error *error)
 {
@@ -68,9 +84,7 @@ struct model_media *model_media_open(const struct model_media_params *params, he
     media->save_timeout_ns = params->save_timeout_ns;
     media->most_at_once = params->n_ubatch;
     media->layouts = layouts_open();
-    int rc = make_key(media, params, error);
-    if (rc == HEARTH_OK) media->projector = llm_projector_open(params->weights, &params->projector, error);
-    if (media->projector != NULL) media->encoder = open_encoder(media, params, error);
+    if (open_projector(media, params, error) == HEARTH_OK) media->encoder = open_encoder(media, params, error);
     if (media->encoder == NULL) {
         model_media_close(media);
         return NULL;

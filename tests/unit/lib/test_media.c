@@ -4,6 +4,9 @@
 
 #include "unit/media/fake_ffmpeg.h"
 
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 /* ---- Models ---- */
@@ -480,6 +483,69 @@ static void a_projector_whose_positions_are_others_is_refused_at_the_start(void 
     free(path);
 }
 
+struct replacement {
+    const char *path, *by;
+    _Atomic bool enough;
+    bool in_time;
+};
+
+static bool is_open(int fd, const char *path)
+{
+    char link[64], target[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, target, sizeof target - 1);
+    return n > 0 && (target[n] = '\0', strcmp(target, path) == 0);
+}
+
+/* Gives the name to another file once so much of the former was read as only hashing reads. */
+static void *replace(void *ud)
+{
+    struct replacement *r = ud;
+    char *deleted = mem_format("%s (deleted)", r->path);
+    for (int fd = 3, done = 0; !done && !atomic_load(&r->enough); fd = fd < 64 ? fd + 1 : 3) {
+        if (!is_open(fd, r->path) || lseek(fd, 0, SEEK_CUR) < 16 << 20) continue;
+        done = rename(r->by, r->path) == 0;
+        r->in_time = done && is_open(fd, deleted);
+    }
+    free(deleted);
+    return NULL;
+}
+
+/* Loads a model whose projector is so large that hashing it takes a while. False: the thread came too late. */
+static bool load_while_replaced(int *rc, hearth_error *error)
+{
+    pthread_t thread;
+    hearth_config *config = config_of(&kinds[0], (const char *const[]){NULL});
+    char *path = mem_format("%s/llava.mmproj.gguf", folder), *by = mem_format("%s/other.gguf", folder),
+         *copy = mem_format("cp '%s' '%s'", path, by);
+    shell(copy);
+    assert_int_equal(truncate(path, 256 << 20), 0);
+    hearth *instance = hearth_open(config, error);
+    if (instance == NULL) fail_msg("%s", error->message);
+    struct replacement r = {.path = path, .by = by};
+    assert_int_equal(pthread_create(&thread, NULL, replace, &r), 0);
+    *rc = hearth_load(instance, NULL, NULL, error);
+    atomic_store(&r.enough, true);
+    pthread_join(thread, NULL);
+    hearth_close(instance);
+    hearth_config_free(config);
+    free(path);
+    free(by);
+    free(copy);
+    return r.in_time;
+}
+
+static void a_projector_that_is_replaced_while_it_is_hashed_is_not_taken(void **state)
+{
+    (void)state;
+    hearth_error error = {0};
+    int rc = HEARTH_OK, tries = 0;
+    while (!load_while_replaced(&rc, &error)) assert_true(++tries < 50);
+    assert_int_equal(rc, HEARTH_INVALID);
+    assert_string_equal(error.param, "mmproj");
+    assert_non_null(strstr(error.message, "was changed while it was loaded"));
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -513,6 +579,7 @@ int main(void)
         cmocka_unit_test(the_estimate_of_memory_counts_the_projector),
         cmocka_unit_test(a_projector_of_nothing_is_refused_at_the_start),
         cmocka_unit_test(a_projector_whose_positions_are_others_is_refused_at_the_start),
+        cmocka_unit_test(a_projector_that_is_replaced_while_it_is_hashed_is_not_taken),
     };
     hearth_log_open(NULL, "error", "text", &error);
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
