@@ -272,7 +272,8 @@ static void put_of_version(const struct made *made, uint8_t version)
     struct sealed_head head;
     struct slab_name name = name_of(made);
     char digits[2 * SHA256_BYTES + 1];
-    slab_encode(&made->head, made->payload, &slab, trailer);
+    struct slab_head encoded = made->head;
+    slab_encode(&encoded, made->payload, &slab, trailer);
     buf_append(&slab, made->payload, made->head.payload_size);
     buf_append(&slab, trailer, sizeof trailer);
     slab.v[4] = (char)version;
