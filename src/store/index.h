@@ -203,8 +203,8 @@ struct tip_query {
     size_t n_marks;
 };
 
-/* Fills up to `max` tips, newest first; returns how many. `total`: of all tips. The mutex is released in between: what
- * changes meanwhile may be missing. */
+/* Fills up to `max` tips, newest first; returns how many: with fewer there are no more behind them. `total`: of all
+ * tips. The mutex is released in between: what changes meanwhile may be missing. */
 size_t index_tips(struct index *index, const struct tip_query *query, struct tip *tips, size_t max, size_t *total);
 
 enum tip_order {

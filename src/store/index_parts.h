@@ -240,6 +240,18 @@ bool kept_begin(struct index *index, struct indexed *indexed);
 /* Ends every order that keeps the entry or one of its ancestors. */
 void kept_end(struct index *index, struct indexed *indexed);
 
+/* The same as far up as `end`, which is not reached, for a while: kept_resume() takes the orders up again, whatever
+ * they cost, if no entry has come or gone in between. The caller frees `v`. */
+struct kept_order {
+    struct indexed *indexed, *state;
+};
+struct kept_orders {
+    struct kept_order *v;
+    size_t n;
+};
+void kept_suspend(struct index *index, struct indexed *indexed, const struct indexed *end, struct kept_orders *orders);
+void kept_resume(struct index *index, const struct kept_orders *orders);
+
 /* The entry was added below a parent: where the parent was kept, the entry is now. */
 void kept_follow(struct index *index, struct indexed *indexed);
 

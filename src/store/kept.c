@@ -8,6 +8,7 @@
  * the rest. Where what goes on from a kept entry would have more, the order stays where it is.
  *
  * Runs under the index's mutex. */
+#include "base/memory.h"
 #include "store/index_parts.h"
 
 enum { PART_OF_BUDGET = 4 };
@@ -83,6 +84,26 @@ void kept_end(struct index *index, struct indexed *indexed)
 {
     for (; indexed != NULL; indexed = parent_of(indexed))
         if (indexed->kept) end_one(index, indexed);
+}
+
+void kept_suspend(struct index *index, struct indexed *indexed, const struct indexed *end, struct kept_orders *orders)
+{
+    for (; indexed != end; indexed = parent_of(indexed)) {
+        if (!indexed->kept) continue;
+        orders->v = mem_grow(orders->v, orders->n + 1, sizeof *orders->v);
+        orders->v[orders->n++] = (struct kept_order){indexed, indexed->kept_state};
+        end_one(index, indexed);
+    }
+}
+
+void kept_resume(struct index *index, const struct kept_orders *orders)
+{
+    for (size_t i = 0; i < orders->n; i++) {
+        struct indexed *indexed = orders->v[i].indexed, *state = orders->v[i].state;
+        indexed->kept = true;
+        protect(index, indexed);
+        if (state != NULL) keep_state(index, indexed, state);
+    }
 }
 
 /* ---- Entries that come and go ---- */

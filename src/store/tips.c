@@ -153,17 +153,35 @@ static bool is_among(const struct tip *tips, size_t n, const struct slab_key *ke
     return n > 0;
 }
 
+/* Describes those that were chosen behind the first `n`, and closes the gaps. Returns how many there are then. */
+static size_t describe_chosen(struct index *index, const struct tip_query *query, const struct first_tips *first,
+                              struct tip *tips, size_t n)
+{
+    for (size_t i = 0; i < first->n; i++) {
+        struct tip tip = first->v[i];
+        if (!is_among(tips, n, &tip.place.key) && describe_place(index, query, &tip)) tips[n++] = tip;
+    }
+    return n;
+}
+
+/* What goes between choosing and describing leaves gaps, which those behind it fill: fewer than `max` are all. */
 size_t index_tips(struct index *index, const struct tip_query *query, struct tip *tips, size_t max, size_t *total)
 {
-    struct first_tips first = {.v = tips, .max = max, .query = query};
+    struct tip_query rest = *query;
+    struct first_tips first = {.query = &rest};
+    struct tip_place last;
     size_t n = 0;
-    for (size_t bucket = 0; look_through_some(index, &bucket, &first);) {
-    }
-    for (size_t i = 0; i < first.n; i++) {
-        if (is_among(tips, n, &tips[i].place.key)) continue;
-        struct tip tip = tips[i];
-        if (describe_place(index, query, &tip)) tips[n++] = tip;
-    }
+    do {
+        first.v = tips + n;
+        first.max = max - n;
+        first.n = first.total = 0;
+        for (size_t bucket = 0; look_through_some(index, &bucket, &first);) {
+        }
+        if (first.n > 0) last = first.v[first.n - 1].place;
+        n = describe_chosen(index, query, &first, tips, n);
+        rest.after = &last;
+        rest.inclusive = false;
+    } while (n < max && first.n == first.max);
     *total = first.total;
     return n;
 }
@@ -202,14 +220,19 @@ static bool is_used(const struct indexed *indexed, uint32_t n)
     return indexed->refs > expected;
 }
 
-static bool any_is_used(const struct indexed *tip)
+/* The first ancestor that another tip has, too; NULL: there is none. */
+static struct indexed *find_shared(struct indexed *tip)
 {
     const struct indexed *from = NULL;
-    for (const struct indexed *at = tip; at != NULL && !has_others(at, from); at = indexed_of(at->entry.parent)) {
-        if (is_used(at, 0)) return true;
-        from = at;
-    }
-    return false;
+    struct indexed *at = tip;
+    for (; at != NULL && !has_others(at, from); at = indexed_of(at->entry.parent)) from = at;
+    return at;
+}
+
+static bool any_is_used(const struct indexed *tip, const struct indexed *end)
+{
+    while (tip != end && !is_used(tip, 0)) tip = indexed_of(tip->entry.parent);
+    return tip != end;
 }
 
 static void remove_one(struct index *index, struct indexed *indexed, struct victim ***end)
@@ -236,18 +259,21 @@ static struct indexed *remove_tip(struct index *index, struct indexed *tip, stru
     return NULL;
 }
 
-/* The tip with that key, with a reference, no longer kept. */
+/* The tip with that key, with a reference; what no other tip has of it is no longer kept. */
 static enum tip_order begin_drop(struct index *index, const struct slab_key *key, struct indexed **tip)
 {
+    struct kept_orders orders = {0};
     *tip = find_tip(index, key);
     if (*tip == NULL) return TIP_GONE;
-    bool kept = (*tip)->kept;
-    kept_end(index, *tip);
-    bool used = any_is_used(*tip);
-    if (used && kept) kept_begin(index, *tip);
-    if (used) return TIP_IN_USE;
-    indexed_ref(index, *tip);
-    return TIP_ORDERED;
+    const struct indexed *shared = find_shared(*tip);
+    kept_suspend(index, *tip, shared, &orders);
+    bool used = any_is_used(*tip, shared);
+    if (used)
+        kept_resume(index, &orders);
+    else
+        indexed_ref(index, *tip);
+    free(orders.v);
+    return used ? TIP_IN_USE : TIP_ORDERED;
 }
 
 enum tip_order index_drop_tip(struct index *index, const struct slab_key *key, struct victim **victims)

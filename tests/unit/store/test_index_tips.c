@@ -2,6 +2,8 @@
  * kept by order. */
 #include "index_texts.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 /* ---- Helpers ---- */
@@ -159,6 +161,46 @@ static void marks_are_found_on_the_way(void **state)
     assert_int_equal(index_tips(index, &query, tips, 4, &total), 2);
     assert_int_equal(tips[0].marked, 8);
     assert_int_equal(tips[1].marked, 4);
+    close_quiet(index);
+}
+
+struct mover {
+    struct index *index;
+    _Atomic bool enough;
+};
+
+/* The newest one goes on, and is the tip again, over and over. */
+static void *move(void *ud)
+{
+    struct mover *mover = ud;
+    struct slab_key key = key_of_text("last, on");
+    while (!atomic_load(&mover->enough)) {
+        put(mover->index, 4, "last, on", 10);
+        delete_all(mover->index, index_drop_named(mover->index, &key, SLAB_ROWS));
+    }
+    return NULL;
+}
+
+static void a_page_is_whole_though_one_of_it_goes_on_meanwhile(void **state)
+{
+    (void)state;
+    enum { N = 20000, PAGE = 4, PAGES = 3000 };
+    struct index *index = open_index(1000000);
+    struct tip tips[PAGE];
+    pthread_t thread;
+    for (int i = 0; i < N; i++) {
+        char text[16];
+        snprintf(text, sizeof text, "%05d", i);
+        put(index, 0, text, 10);
+    }
+    put(index, 0, "last", 10);
+    struct mover mover = {.index = index};
+    assert_int_equal(pthread_create(&thread, NULL, move, &mover), 0);
+    size_t n = PAGE;
+    for (int i = 0; i < PAGES && n == PAGE; i++) n = list_after(index, NULL, tips, PAGE);
+    atomic_store(&mover.enough, true);
+    pthread_join(thread, NULL);
+    assert_int_equal(n, PAGE);
     close_quiet(index);
 }
 
@@ -350,6 +392,36 @@ static void a_kept_one_is_dropped_by_order(void **state)
     close_quiet(index);
 }
 
+/* The order stays where what goes on from it has no room: two go on from there. */
+static void an_order_that_another_lives_on_outlasts_a_drop(void **state)
+{
+    (void)state;
+    struct index *index = open_index(1000);
+    size_t n;
+    put(index, 0, "kept", 200);
+    put_kind(index, SLAB_STATE, 4, "kept", 10);
+    assert_int_equal(keep(index, "kept"), TIP_ORDERED);
+    put(index, 4, "kept one", 100);
+    put(index, 4, "kept two", 100);
+    assert_true(tip_of(index, "kept one").kept && tip_of(index, "kept two").kept);
+    assert_int_equal(drop(index, "kept one", &n), TIP_ORDERED);
+    assert_int_equal(n, 1);
+    assert_true(tip_of(index, "kept two").kept);
+
+    struct entry *entry = pin(index, "kept two");
+    assert_int_equal(drop(index, "kept two", &n), TIP_IN_USE);
+    assert_true(tip_of(index, "kept two").kept);
+    index_unpin(index, entry);
+    press(index, 1000);
+    expect_state(index, "kept two", 4, 4);
+
+    put(index, 4, "kept two", 100);
+    assert_int_equal(drop(index, "kept two", &n), TIP_ORDERED);
+    assert_int_equal(n, 3);
+    assert_int_equal(index->kept_bytes, 0);
+    close_quiet(index);
+}
+
 static void an_index_is_closed_with_what_is_kept(void **state)
 {
     (void)state;
@@ -418,6 +490,7 @@ int main(void)
         cmocka_unit_test(a_conversation_is_what_no_other_goes_on_from),
         cmocka_unit_test(each_has_what_no_other_has),
         cmocka_unit_test(pages_follow_each_other_newest_first),
+        cmocka_unit_test(a_page_is_whole_though_one_of_it_goes_on_meanwhile),
         cmocka_unit_test(what_was_used_comes_first),
         cmocka_unit_test(marks_are_found_on_the_way),
         cmocka_unit_test(what_another_has_too_stays),
@@ -429,6 +502,7 @@ int main(void)
         cmocka_unit_test(what_goes_on_from_a_kept_one_is_kept),
         cmocka_unit_test(an_order_ends_with_its_slab),
         cmocka_unit_test(a_kept_one_is_dropped_by_order),
+        cmocka_unit_test(an_order_that_another_lives_on_outlasts_a_drop),
         cmocka_unit_test(an_index_is_closed_with_what_is_kept),
         cmocka_unit_test(random_orders_leave_the_counts_right),
     };
