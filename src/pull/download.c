@@ -68,6 +68,16 @@ void pull_file_release(struct pull_file *file)
     *file = (struct pull_file){0};
 }
 
+static char *part_of(const struct pull_file *file)
+{
+    return mem_format("%s.part", file->name);
+}
+
+static char *journal_of(const struct pull_file *file)
+{
+    return mem_format("%s.journal", file->name);
+}
+
 static int64_t now_ns(void)
 {
     return clock_now(clock_monotonic());
@@ -162,7 +172,7 @@ int pull_probe(struct pull_file *file, const struct pull_how *how, hearth_error 
 int64_t pull_missing(const struct pull_file *file, const struct pull_place *place)
 {
     struct stat is;
-    char *part = mem_format("%s.part", file->name);
+    char *part = part_of(file);
     int64_t have = fstatat(place->fd, part, &is, AT_SYMLINK_NOFOLLOW) == 0 ? (int64_t)is.st_blocks * 512 : 0;
     free(part);
     if (file->size < 0) return -1;
@@ -558,28 +568,20 @@ static int check_bytes(struct download *d, const uint8_t sha[SHA256_BYTES], hear
     return rc;
 }
 
-static int give_name(struct download *d, hearth_error *error)
-{
-    int folder = d->place->fd;
-    if (fsync(d->fd) != 0 || renameat(folder, d->part, folder, d->file->name) != 0 || fsync(folder) != 0)
-        return error_set(error, HEARTH_IO, "cannot write %s/%s: %s", d->place->path, d->file->name, strerror(errno));
-    unlinkat(folder, d->journal_name, 0);
-    return HEARTH_OK;
-}
-
 int pull_download(struct pull_file *file, const struct pull_place *place, const struct pull_how *how,
                   struct pull_stored *stored, hearth_error *error)
 {
     struct download d = {.file = file, .place = place, .how = how, .journal.fd = -1, .fd = -1};
     uint8_t sha[SHA256_BYTES] = {0};
-    d.part = mem_format("%s.part", file->name);
-    d.journal_name = mem_format("%s.journal", file->name);
+    d.part = part_of(file);
+    d.journal_name = journal_of(file);
     int rc = open_part(&d, error);
     if (rc == HEARTH_OK) rc = file->is_local ? copy_local(&d, error) : fetch(&d, error);
     if (rc == HEARTH_OK) rc = digest(&d, sha, error);
     if (rc == HEARTH_OK) rc = check_bytes(&d, sha, error);
-    if (rc == HEARTH_OK) rc = give_name(&d, error);
+    if (rc == HEARTH_OK && fsync(d.fd) != 0) rc = fail_part(&d, error);
     if (rc == HEARTH_OK) {
+        file->is_here = true;
         *stored = (struct pull_stored){.name = mem_strdup(file->name),
                                        .size = file->size,
                                        .etag = mem_strdup(file->etag),
@@ -589,5 +591,18 @@ int pull_download(struct pull_file *file, const struct pull_place *place, const 
     if (d.fd >= 0) close(d.fd);
     free(d.part);
     free(d.journal_name);
+    return rc;
+}
+
+int pull_name_file(const struct pull_file *file, const struct pull_place *place, hearth_error *error)
+{
+    char *part = part_of(file), *journal = journal_of(file);
+    int rc = HEARTH_OK;
+    if (renameat(place->fd, part, place->fd, file->name) != 0 || fsync(place->fd) != 0)
+        rc = error_set(error, HEARTH_IO, "cannot write %s/%s: %s", place->path, file->name, strerror(errno));
+    else
+        unlinkat(place->fd, journal, 0);
+    free(part);
+    free(journal);
     return rc;
 }

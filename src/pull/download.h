@@ -1,5 +1,6 @@
 /* Downloads one file of a model into its folder: in ranges, several at once, resumed where a former pull was
- * interrupted; checked by size, SHA-256 and its own header before it gets its name. Blocks; one thread. */
+ * interrupted; checked by size, SHA-256 and its own header. It gets its name once all files of the model have come that
+ * far. Blocks; one thread. */
 #ifndef PULL_DOWNLOAD_H
 #define PULL_DOWNLOAD_H
 
@@ -19,6 +20,7 @@ struct pull_file {
     /* Asked of the source by pull_probe(): */
     bool has_ranges;
     char *etag;
+    bool is_here; /* by pull_download(): whole and checked, under its partial name */
 };
 
 void pull_file_release(struct pull_file *file);
@@ -52,9 +54,12 @@ int64_t pull_missing(const struct pull_file *file, const struct pull_place *plac
 /* HEARTH_IO unless the disk of the folder has room for so many bytes, and some to spare. */
 int pull_check_space(int folder, int64_t bytes, hearth_error *error);
 
-/* Fetches the file and gives it its name. *stored is what the manifest says of it, with strings of its own. Where the
+/* Fetches the file under its partial name. *stored is what the manifest says of it, with strings of its own. Where the
  * file changes at its source meanwhile, it is probed and begun anew. */
 int pull_download(struct pull_file *file, const struct pull_place *place, const struct pull_how *how,
                   struct pull_stored *stored, hearth_error *error);
+
+/* Gives a file that is here its name, in place of one that has it. */
+int pull_name_file(const struct pull_file *file, const struct pull_place *place, hearth_error *error);
 
 #endif

@@ -190,6 +190,12 @@ int pull_place_read(const struct pull_place *place, const char *name, struct pul
     return read_manifest(place->fd, name, model, error);
 }
 
+int pull_place_unlist(const struct pull_place *place, hearth_error *error)
+{
+    if ((unlinkat(place->fd, PULL_MANIFEST, 0) == 0 || errno == ENOENT) && fsync(place->fd) == 0) return HEARTH_OK;
+    return error_set(error, HEARTH_IO, "cannot remove %s/" PULL_MANIFEST ": %s", place->path, strerror(errno));
+}
+
 int pull_place_write(const struct pull_place *place, const struct pull_model *model, hearth_error *error)
 {
     json_t *root = manifest_of(model);
@@ -379,8 +385,8 @@ static size_t remove_left_overs(int folder)
 /* The manifest first, so that no half of a model is ever served. */
 static int remove_files(const struct pull_place *place, const struct pull_model *model, hearth_error *error)
 {
-    if (unlinkat(place->fd, PULL_MANIFEST, 0) != 0 && errno != ENOENT)
-        return error_set(error, HEARTH_IO, "cannot remove %s: %s", place->path, strerror(errno));
+    int rc = pull_place_unlist(place, error);
+    if (rc != HEARTH_OK) return rc;
     for (size_t i = 0; i < model->n_files; i++)
         if (unlinkat(place->fd, model->files[i].name, 0) != 0 && errno != ENOENT)
             return error_set(error, HEARTH_IO, "cannot remove %s/%s: %s", place->path, model->files[i].name,
@@ -397,23 +403,32 @@ static bool is_folder(const char *folder, const char *name)
     return found;
 }
 
+int pull_place_find(const char *folder, const char *name, struct pull_place *place, hearth_error *error)
+{
+    *place = (struct pull_place){.fd = -1, .lock = -1};
+    int rc = pull_check_model_name(name, error);
+    if (rc != HEARTH_OK) return rc;
+    if (is_folder(folder, name)) return pull_place_open(folder, name, place, error);
+    return error_set(error, HEARTH_NOT_FOUND, "%s is not in the models folder, %s", name, folder);
+}
+
+int pull_place_remove(struct pull_place *place, const char *name, hearth_error *error)
+{
+    struct pull_model model;
+    int rc = pull_place_read(place, name, &model, error);
+    if (rc == HEARTH_OK) rc = remove_files(place, &model, error);
+    if (rc == HEARTH_OK || rc == HEARTH_NOT_FOUND) {
+        if (remove_left_overs(place->fd) > 0) rc = HEARTH_OK; /* of a pull that was interrupted */
+        pull_place_abandon(place);                            /* files of others stay, and the folder with them */
+    }
+    pull_model_release(&model);
+    pull_place_close(place);
+    return rc;
+}
+
 int pull_folder_remove(const char *folder, const char *name, hearth_error *error)
 {
     struct pull_place place;
-    struct pull_model model;
-    int rc = pull_check_model_name(name, error);
-    if (rc != HEARTH_OK) return rc;
-    if (!is_folder(folder, name))
-        return error_set(error, HEARTH_NOT_FOUND, "%s is not in the models folder, %s", name, folder);
-    rc = pull_place_open(folder, name, &place, error);
-    if (rc != HEARTH_OK) return rc;
-    rc = pull_place_read(&place, name, &model, error);
-    if (rc == HEARTH_OK) rc = remove_files(&place, &model, error);
-    if (rc == HEARTH_OK || rc == HEARTH_NOT_FOUND) {
-        if (remove_left_overs(place.fd) > 0) rc = HEARTH_OK; /* of a pull that was interrupted */
-        pull_place_abandon(&place);                          /* files of others stay, and the folder with them */
-    }
-    pull_model_release(&model);
-    pull_place_close(&place);
-    return rc;
+    int rc = pull_place_find(folder, name, &place, error);
+    return rc == HEARTH_OK ? pull_place_remove(&place, name, error) : rc;
 }

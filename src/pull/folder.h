@@ -73,13 +73,22 @@ struct pull_place {
 int pull_place_open(const char *folder, const char *name, struct pull_place *place, hearth_error *error);
 void pull_place_close(struct pull_place *place);
 
+/* The same of a folder that is there already. HEARTH_NOT_FOUND: there is none. */
+int pull_place_find(const char *folder, const char *name, struct pull_place *place, hearth_error *error);
+
 /* The same after a pull that has failed: a folder in which nothing was left goes, too. */
 void pull_place_abandon(struct pull_place *place);
 
 /* HEARTH_NOT_FOUND: it has no manifest. */
 int pull_place_read(const struct pull_place *place, const char *name, struct pull_model *model, hearth_error *error);
 
+/* Takes the manifest away, so that the model is not there, whatever becomes of its files. */
+int pull_place_unlist(const struct pull_place *place, hearth_error *error);
+
 /* Writes the manifest, so that the model is there. */
 int pull_place_write(const struct pull_place *place, const struct pull_model *model, hearth_error *error);
+
+/* As pull_folder_remove(); the place is closed then. */
+int pull_place_remove(struct pull_place *place, const char *name, hearth_error *error);
 
 #endif

@@ -261,6 +261,18 @@ static void remove_former(const struct pull *p)
         if (!is_kept(&p->model, p->former.files[i].name)) unlinkat(p->place.fd, p->former.files[i].name, 0);
 }
 
+/* The former files stay until all of the new ones are whole: whoever serves the model meanwhile has one or the other.
+ * Without a manifest in between, an interruption leaves no mixture that would count as a model. */
+static int put_in_place(struct pull *p, hearth_error *error)
+{
+    int rc = p->model.changed ? pull_place_unlist(&p->place, error) : HEARTH_OK;
+    for (size_t i = 0; i < p->n_files && rc == HEARTH_OK; i++)
+        if (p->files[i].is_here) rc = pull_name_file(&p->files[i], &p->place, error);
+    if (rc == HEARTH_OK) rc = pull_place_write(&p->place, &p->model, error);
+    if (rc == HEARTH_OK) remove_former(p);
+    return rc;
+}
+
 static int get_files(struct pull *p, hearth_error *error)
 {
     int rc = probe_files(p, error);
@@ -268,9 +280,7 @@ static int get_files(struct pull *p, hearth_error *error)
     p->model.reference = mem_strdup(p->reference->text);
     for (size_t i = 0; i < p->n_files && rc == HEARTH_OK; i++) rc = get_file(p, i, error);
     p->model.pulled_ms = p->model.changed ? clock_unix_ms() : p->former.pulled_ms;
-    if (rc == HEARTH_OK) rc = pull_place_write(&p->place, &p->model, error);
-    if (rc == HEARTH_OK) remove_former(p);
-    return rc;
+    return rc == HEARTH_OK ? put_in_place(p, error) : rc;
 }
 
 /* ---- All of it ---- */
@@ -343,11 +353,13 @@ int pull_model(const struct pull_reference *reference, const struct pull_options
     if (rc == HEARTH_OK) rc = pull_place_open(options->folder, p.name, &p.place, error);
     if (rc == HEARTH_OK) rc = read_former(&p, error);
     if (rc == HEARTH_OK) rc = get_files(&p, error);
+    if (rc != HEARTH_OK)
+        pull_place_abandon(&p.place);
+    else if (options->use != NULL)
+        rc = options->use(options->ud, &p.model, error);
     if (rc == HEARTH_OK) {
         *model = p.model;
         p.model = (struct pull_model){0};
-    } else {
-        pull_place_abandon(&p.place);
     }
     release(&p);
     return rc;

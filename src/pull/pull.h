@@ -28,6 +28,8 @@ struct pull_options {
      * returns in place of HEARTH_OK ends the pull. */
     int (*accept)(void *ud, const char *name, hearth_error *error);
     void (*report)(void *ud, const struct pull_progress *progress);
+    /* Called once all is there, while nobody else may pull or remove the model; what it returns is the pull's end. */
+    int (*use)(void *ud, const struct pull_model *model, hearth_error *error);
     bool (*is_cancelled)(void *ud); /* as struct pull_web has it */
     void *ud;
 };

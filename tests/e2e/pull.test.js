@@ -98,6 +98,33 @@ describe('what is pulled', () => {
     assert.ok(content(into, 'm-Q4_K_M', 'm-Q4_K_M.gguf').equals(mirror.files['a/b/m-Q4_K_M.gguf']));
   });
 
+  test('all parts take the place of the former ones at once, when all have come', async (t) => {
+    const [first, second] = ['a/b/m-00001-of-00002.gguf', 'a/b/m-00002-of-00002.gguf'];
+    const mirror = await Mirror.open(t, { [first]: modelOf(12 * MIB, 1), [second]: modelOf(12 * MIB, 2) });
+    const into = folder();
+    const has = (name) => content(into, 'm', name.slice(4)).equals(mirror.files[name]);
+    await pulled(mirror, into, 'hf:a/b');
+    assert.ok(has(first) && has(second));
+    const former = [first, second, 'a/b/manifest.json'].map((name) => content(into, 'm', name.slice(4)));
+    mirror.files[first] = modelOf(12 * MIB, 3);
+    mirror.files[second] = modelOf(12 * MIB, 4);
+    mirror.faults.answer = (request, response, { name }) => {
+      if (name === first || request.headers.range === 'bytes=0-0') return false;
+      response.writeHead(404).end();
+      return true;
+    };
+    await refused(/404/, mirror, into, 'hf:a/b');
+    const left = [first, second, 'a/b/manifest.json'].map((name) => content(into, 'm', name.slice(4)));
+    assert.ok(left.every((bytes, i) => bytes.equals(former[i])));
+    mirror.faults = {};
+    mirror.forget();
+    await pulled(mirror, into, 'hf:a/b');
+    assert.ok(has(first) && has(second));
+    const again = mirror.fetched.filter(({ path, range }) => path.includes('00001-of') && range !== 'bytes=0-0');
+    assert.deepEqual(again, [], 'what had come is not fetched again');
+    assert.deepEqual(readdirSync(join(into, 'm')).sort(), ['lock', 'm-00001-of-00002.gguf', 'm-00002-of-00002.gguf', 'manifest.json']);
+  });
+
   test('a URL with all parts, a file, and a short name', async (t) => {
     const mirror = await Mirror.open(t, { 't-00001-of-00002.gguf': modelOf(3 * MIB, 1), 't-00002-of-00002.gguf': modelOf(3 * MIB, 2), 'a/b/m.gguf': modelOf(3 * MIB) });
     const into = folder();
