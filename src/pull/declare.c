@@ -28,6 +28,37 @@ bool pull_find_named(const hearth_config *config, const char *name, struct pull_
     return found;
 }
 
+/* ---- What is declared ---- */
+
+/* Whether a list, whose words are joined by commas, has the word. */
+static bool has_word(const char *list, const char *word)
+{
+    size_t len = strlen(word);
+    for (const char *at = list; at != NULL; at = strchr(at, ',')) {
+        at += strspn(at, ", ");
+        if (strncmp(at, word, len) == 0 && (at[len] == ',' || at[len] == '\0')) return true;
+    }
+    return false;
+}
+
+static bool has_alias(const hearth_config *config, const char *model, const char *name)
+{
+    char *key = mem_format("models.%s.aliases", model);
+    bool has = has_word(hearth_config_get(config, key), name);
+    free(key);
+    return has;
+}
+
+const char *pull_find_declared(const hearth_config *config, const char *name)
+{
+    const char *declared, *by_alias = NULL;
+    for (size_t i = 0; (declared = hearth_config_model(config, i)) != NULL; i++) {
+        if (strcmp(declared, name) == 0) return declared;
+        if (by_alias == NULL && has_alias(config, declared, name)) by_alias = declared;
+    }
+    return by_alias;
+}
+
 /* ---- Declaring ---- */
 
 static int set_key(hearth_config *config, const char *model, const char *name, const char *value, hearth_error *error)
@@ -69,14 +100,6 @@ int pull_declare_on_demand(hearth_config *config, const char *folder, const stru
 
 /* ---- All of them ---- */
 
-static bool is_declared(const hearth_config *config, const char *name)
-{
-    const char *declared;
-    for (size_t i = 0; (declared = hearth_config_model(config, i)) != NULL; i++)
-        if (strcmp(declared, name) == 0) return true;
-    return false;
-}
-
 static bool has_path(const hearth_config *config, const char *name)
 {
     char *key = mem_format("models.%s.path", name);
@@ -103,8 +126,14 @@ static void declare_found(void *ud, const struct pull_model *model)
 {
     const struct declaring *d = ud;
     hearth_error error;
-    bool has_section = is_declared(d->config, model->name);
+    const char *other = pull_find_declared(d->config, model->name);
+    bool has_section = other != NULL && strcmp(other, model->name) == 0;
     if (has_section && has_path(d->config, model->name)) return;
+    if (other != NULL && !has_section) {
+        log_event(LOG_WARN, "model", "left out: it was pulled, and its name is another model's alias",
+                  log_str("model", model->name), log_str("alias_of", other));
+        return;
+    }
     int rc = (has_section ? pull_declare : pull_declare_on_demand)(d->config, d->folder, model, &error);
     if (rc != HEARTH_OK)
         leave_out(NULL, model->name, error.message);

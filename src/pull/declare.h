@@ -12,6 +12,9 @@ char *pull_folder_of(const hearth_config *config, hearth_error *error);
 /* Whether a model of that name was pulled; release `model` then. */
 bool pull_find_named(const hearth_config *config, const char *name, struct pull_model *model);
 
+/* The declared model that has this name or alias; NULL: none. */
+const char *pull_find_declared(const hearth_config *config, const char *name);
+
 /* Declares a pulled model, with its projector. */
 int pull_declare(hearth_config *config, const char *folder, const struct pull_model *model, hearth_error *error);
 
@@ -21,9 +24,9 @@ int pull_declare_on_demand(hearth_config *config, const char *folder, const stru
                            hearth_error *error);
 
 /* Declares all of them on demand. One that is configured stays as it is; of one that has a section without a path, that
- * is used. One that is not whole is left out, with a line in the log, and so are all of a folder that cannot be read:
- * what is configured is served all the same. `declared` is called with the names of those that nobody has configured.
- */
+ * is used. One that is not whole, or whose name is an alias of another, is left out, with a line in the log, and so are
+ * all of a folder that cannot be read: what is configured is served all the same. `declared` is called with the names
+ * of those that nobody has configured. */
 void pull_declare_all(hearth_config *config, void (*declared)(void *ud, const char *name), void *ud);
 
 #endif

@@ -247,6 +247,53 @@ describe('what is refused', () => {
     await server.stop();
   });
 
+  test('a name that is an alias: before anything is fetched, and at the next start', async (t) => {
+    const mirror = await Mirror.open(t, { 'a/b/nick.gguf': modelOf(4 * MIB) });
+    const into = join(temporaryFolder(), 'models'), config = join(temporaryFolder(), 'hearth.yaml');
+    writeFileSync(config, `models:\n  own: {path: ${demo}, load: demand, aliases: [other, nick]}\n`);
+    const { server } = await serving(t, mirror, { into, args: ['--config', config] });
+    assert.match((await pulling(server, { model: 'hf:a/b' })).last.error, /'nick' is an alias of the configuration's model 'own' \(models\.own\.aliases\)/);
+    assert.deepEqual(mirror.fetched, []);
+    await server.stop();
+    assert.equal((await run(['pull', 'hf:a/b'], { env: mirror.environment(into) })).code, 0);
+    const { server: again } = await serving(t, mirror, { into, args: ['--config', config] });
+    assert.deepEqual(await ids(again), ['own']);
+    await again.says(/left out: it was pulled, and its name is another model's alias model=nick alias_of=own/);
+    await again.stop();
+  });
+
+  test('removing a model while it is pulled anew', async (t) => {
+    const mirror = await Mirror.open(t, { 'a/b/m.gguf': modelOf(4 * MIB) });
+    const { server, into } = await serving(t, mirror);
+    await pulled(server, 'hf:a/b');
+    mirror.files['a/b/m.gguf'] = modelOf(4 * MIB, 2);
+    const holding = hold(mirror);
+    const pull = pulled(server, 'hf:a/b');
+    await holding.held();
+    const { status, json } = await remove(server, 'm');
+    assert.deepEqual([status, /model 'm' is being pulled or removed/.test(json.error)], [429, true], json.error);
+    assert.deepEqual(await ids(server), ['demo', 'm']);
+    holding.release();
+    await pull;
+    assert.ok(readFileSync(join(into, 'm', 'm.gguf')).equals(mirror.files['a/b/m.gguf']));
+    assert.equal((await remove(server, 'm')).status, 200);
+    await server.stop();
+  });
+
+  test('one model more than can be added: the former one of its name is served on', async (t) => {
+    const mirror = await Mirror.open(t, { 'a/b/m.gguf': readFileSync(smallModel('llama')) });
+    const { server, into } = await serving(t, mirror);
+    await pulled(server, 'hf:a/b');
+    // Its files are younger than whatever was read: each pull takes it anew.
+    const manifest = join(into, 'm', 'manifest.json');
+    writeFileSync(manifest, JSON.stringify({ ...JSON.parse(readFileSync(manifest, 'utf8')), pulled_ms: 1e15 }));
+    for (let n = 1; n < 256; n++) await pulled(server, 'hf:a/b');
+    assert.match((await pulling(server, { model: 'hf:a/b' })).last.error, /the former ones are served until hearth is started anew: 256 models were added already/);
+    assert.deepEqual(await ids(server), ['demo', 'm']);
+    await server.client.chat({ model: 'm', max_tokens: 2, messages: hello });
+    await server.stop();
+  });
+
   test('removing a model while it is in use', async (t) => {
     const mirror = await Mirror.open(t, { 'a/b/m.gguf': modelOf(4 * MIB) });
     const { server, into } = await serving(t, mirror);

@@ -71,12 +71,71 @@ static int check_unused(const struct pulls_place *place, const char *folder, hea
     return HEARTH_OK;
 }
 
-/* ---- Pulling ---- */
+/* ---- Serving ---- */
 
 static void tell(const struct pulls_work *work, enum pulls_step step)
 {
     work->on_news(work->ud, &(struct pulls_news){.step = step});
 }
+
+/* The model of that name; false: none is served. */
+static bool find_served(const hearth *instance, const char *name, hearth_model_info *info)
+{
+    for (size_t i = 0; models_next(instance, &i, info); i++)
+        if (strcmp(info->name, name) == 0) return true;
+    return false;
+}
+
+static int add(const struct pulls_place *place, const struct pull_model *model, hearth_error *error)
+{
+    char *folder = pull_folder_of(place->config, error);
+    if (folder == NULL) return (int)error->code;
+    hearth_config *config = hearth_config_new();
+    int rc = pull_declare_on_demand(config, folder, model, error);
+    if (rc == HEARTH_OK) rc = hearth_add_model(place->instance, config, model->name, error);
+    hearth_config_free(config);
+    free(folder);
+    return rc;
+}
+
+/* Whether another model can be added: the places of removed ones are not used again. */
+static int check_room(const struct pulls_place *place, hearth_error *error)
+{
+    hearth_model_info info;
+    size_t n = 0, n_configured = 0;
+    while (hearth_model(place->instance, n, &info)) n++;
+    while (hearth_config_model(place->config, n_configured) != NULL) n_configured++;
+    if (n < n_configured + HEARTH_ADDED_MODELS) return HEARTH_OK;
+    return error_set(error, HEARTH_NO_MEMORY,
+                     "its files were pulled, and the former ones are served until hearth is started anew: %d models "
+                     "were added already",
+                     HEARTH_ADDED_MODELS);
+}
+
+/* One that is served already is taken anew where its files are others than it was read from. */
+static int serve_anew(const struct pulls_place *place, const struct pull_model *model, hearth_error *error)
+{
+    int rc = check_room(place, error);
+    if (rc != HEARTH_OK) return rc;
+    rc = hearth_remove_model(place->instance, model->name, error);
+    if (rc == HEARTH_BUSY)
+        error_prefix(error, "its files were pulled, and the former ones are served until it is pulled once more, which "
+                            "fetches nothing: ");
+    return rc == HEARTH_OK ? add(place, model, error) : rc;
+}
+
+/* With the lock of the model's folder, as removing has it: what is served has its files. */
+static int serve(void *ud, const struct pull_model *model, hearth_error *error)
+{
+    const struct pulls_work *work = ud;
+    hearth_model_info info;
+    tell(work, PULLS_SERVING);
+    if (!find_served(work->place->instance, model->name, &info)) return add(work->place, model, error);
+    bool is_current = !model->changed && model->pulled_ms <= info.created_ms;
+    return is_current ? HEARTH_OK : serve_anew(work->place, model, error);
+}
+
+/* ---- Pulling ---- */
 
 static void on_progress(void *ud, const struct pull_progress *progress)
 {
@@ -97,7 +156,13 @@ static bool is_cancelled(void *ud)
 static int accept_name(void *ud, const char *name, hearth_error *error)
 {
     const struct pulls_work *work = ud;
-    return is_configured(work->place, name) ? refuse_configured(name, error) : HEARTH_OK;
+    const char *declared = pull_find_declared(work->place->config, name);
+    if (declared == NULL || !is_configured(work->place, declared)) return HEARTH_OK;
+    if (strcmp(declared, name) == 0) return refuse_configured(name, error);
+    return error_at(error, HEARTH_INVALID, "model",
+                    "'%s' is an alias of the configuration's model '%s' (models.%s.aliases): take it out there, or run "
+                    "`hearth pull --name` with another name",
+                    name, declared, declared);
 }
 
 static int refuse_file(hearth_error *error)
@@ -130,7 +195,7 @@ static char *name_for(const struct pull_reference *reference, const char *folder
     return name;
 }
 
-static int get_files(const struct pulls_work *work, const struct pull_reference *reference, const char *folder,
+static int get_model(const struct pulls_work *work, const struct pull_reference *reference, const char *folder,
                      struct pull_model *model, hearth_error *error)
 {
     struct pull_options options = pull_options_default();
@@ -141,44 +206,12 @@ static int get_files(const struct pulls_work *work, const struct pull_reference 
     options.public_only = reference->kind == PULL_URL && reference->short_name == NULL;
     options.accept = accept_name;
     options.report = on_progress;
+    options.use = serve;
     options.is_cancelled = is_cancelled;
     options.ud = (void *)work;
     int rc = pull_model(reference, &options, model, error);
     free(name);
     return rc;
-}
-
-/* ---- Serving ---- */
-
-/* The model of that name; false: none is served. */
-static bool find_served(const hearth *instance, const char *name, hearth_model_info *info)
-{
-    for (size_t i = 0; models_next(instance, &i, info); i++)
-        if (strcmp(info->name, name) == 0) return true;
-    return false;
-}
-
-static int add(const struct pulls_place *place, const char *folder, const struct pull_model *model, hearth_error *error)
-{
-    hearth_config *config = hearth_config_new();
-    int rc = pull_declare_on_demand(config, folder, model, error);
-    if (rc == HEARTH_OK) rc = hearth_add_model(place->instance, config, model->name, error);
-    hearth_config_free(config);
-    return rc;
-}
-
-/* One that is served already is taken anew where its files are others than it was read from. */
-static int serve(const struct pulls_place *place, const char *folder, const struct pull_model *model,
-                 hearth_error *error)
-{
-    hearth_model_info info;
-    if (!find_served(place->instance, model->name, &info)) return add(place, folder, model, error);
-    if (!model->changed && model->pulled_ms <= info.created_ms) return HEARTH_OK;
-    int rc = hearth_remove_model(place->instance, model->name, error);
-    if (rc == HEARTH_BUSY)
-        error_prefix(error, "its files were pulled, and the former ones are served until it is pulled once more, which "
-                            "fetches nothing: ");
-    return rc == HEARTH_OK ? add(place, folder, model, error) : rc;
 }
 
 int work_pull(const struct pulls_work *work, char **name, hearth_error *error)
@@ -191,11 +224,7 @@ int work_pull(const struct pulls_work *work, char **name, hearth_error *error)
     if (folder == NULL) return rc;
     if (rc == HEARTH_OK) {
         tell(work, PULLS_LISTING);
-        rc = get_files(work, &reference, folder, &model, error);
-    }
-    if (rc == HEARTH_OK) {
-        tell(work, PULLS_SERVING);
-        rc = serve(work->place, folder, &model, error);
+        rc = get_model(work, &reference, folder, &model, error);
     }
     if (rc == HEARTH_OK) *name = mem_strdup(model.name);
     if (rc == HEARTH_OK)
@@ -229,14 +258,19 @@ static char *name_in(const char *folder, const char *name)
 static int remove_model(const struct pulls_place *place, const char *folder, const char *name, hearth_error *error)
 {
     hearth_model_info info;
+    struct pull_place its = {.fd = -1, .lock = -1};
     bool has_files = is_in_folder(folder, name), is_served = find_served(place->instance, name, &info);
     if (is_configured(place, name)) return refuse_configured(name, error);
     if (!has_files && !is_served) return error_at(error, HEARTH_NOT_FOUND, "model", "model '%s' not found", name);
-    char *its = mem_format("%s/%s", folder, name);
-    int rc = check_unused(place, its, error);
-    if (rc == HEARTH_OK && is_served) rc = hearth_remove_model(place->instance, name, error);
-    if (rc == HEARTH_OK && has_files) rc = pull_folder_remove(folder, name, error);
-    free(its);
+    char *path = mem_format("%s/%s", folder, name);
+    int rc = check_unused(place, path, error);
+    /* While it is pulled it stays as it is: nothing is taken from the instance before the lock is had. */
+    if (rc == HEARTH_OK && has_files) rc = pull_place_find(folder, name, &its, error);
+    if (rc == HEARTH_OK && find_served(place->instance, name, &info))
+        rc = hearth_remove_model(place->instance, name, error);
+    if (rc == HEARTH_OK && has_files) rc = pull_place_remove(&its, name, error);
+    pull_place_close(&its);
+    free(path);
     return rc;
 }
 
