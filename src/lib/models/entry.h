@@ -70,7 +70,7 @@ void entry_release(struct model_entry *entry);
 /* Whether it is in lists and in metrics: it was not removed. */
 bool entry_is_listed(const struct model_entry *entry);
 
-/* Whether a model that was not removed has that name or alias, loaded, loading or left out. */
+/* Whether a model that was neither removed nor left out has that name or alias, loaded, loading or not read yet. */
 bool instance_knows_model(const struct hearth *instance, const char *name);
 
 /* The model of that name or alias (NULL: the first). NULL: there is none, and the error lists the names. */
