@@ -103,8 +103,8 @@ static void put_id(struct buf *out, const char *key, const uint8_t *bytes, size_
 
 static void put_times(struct buf *out, const struct trace *trace, int64_t from, int64_t to)
 {
-    buf_printf(out, "\"startTimeUnixNano\":\"%lld\",\"endTimeUnixNano\":\"%lld\",", (long long)(from + trace->unix_ns),
-               (long long)(to + trace->unix_ns));
+    long long start = from + trace->unix_ns, end = to + trace->unix_ns;
+    buf_printf(out, "\"startTimeUnixNano\":\"%lld\",\"endTimeUnixNano\":\"%lld\",", start, end);
 }
 
 static void put_server_span(struct buf *out, const struct trace *trace)

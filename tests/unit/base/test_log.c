@@ -111,6 +111,7 @@ static void a_json_line_is_an_object_with_typed_fields(void **state)
     assert_int_equal(strcspn(text, "\n") + 1, strlen(text));
     json_t *line = json_loads(text, 0, NULL);
     assert_non_null(line);
+    assert_null(json_object_get(line, "")); /* what stands for no field */
     assert_string_equal(after_time(json_string_value(json_object_get(line, "time"))), "");
     assert_string_equal(json_string_value(json_object_get(line, "level")), "warn");
     assert_string_equal(json_string_value(json_object_get(line, "group")), "spc");

@@ -10,10 +10,12 @@
 static void a_client_says_that_it_wants_it(void **state)
 {
     (void)state;
-    static const char *const wanted[] = {
-        "application/openmetrics-text",
+    static const char prometheus[] =
         "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,"
-        "text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+        "text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
+    static const char *const wanted[] = {
+        prometheus,
+        "application/openmetrics-text",
         "text/plain, Application/OpenMetrics-Text ; version=1.0.0",
         "application/openmetrics-text;q=0,application/openmetrics-text;version=1.0.0;q=0.1",
     };
