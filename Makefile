@@ -52,7 +52,7 @@ crash: ## kill a saving process at each of its system calls, fail each, lose pow
 deb: all ## a Debian package of the server, in build/dist
 	@scripts/deb.sh
 
-dist: all ## a release: sources, Debian package and their checksums, in build/dist
+dist: all ## a release: sources, Debian package, Homebrew formula and their checksums, in build/dist
 	@scripts/dist.sh
 
 install: all ## install under $(DESTDIR)$(PREFIX): programs, library, header, man pages, systemd unit

