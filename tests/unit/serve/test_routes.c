@@ -94,7 +94,8 @@ static void errors_of_the_body_name_the_field(void **state)
 static void models_are_listed_and_shown(void **state)
 {
 #define DEMO                                                                                                           \
-    "{\"id\":\"demo\",\"object\":\"model\",\"created\":1700000000,\"owned_by\":\"hearth\",\"status\":{\"value\":"      \
+    "{\"id\":\"demo\",\"aliases\":[],\"object\":\"model\",\"created\":1700000000,\"owned_by\":\"hearth\",\"status\":{" \
+    "\"value\":"                                                                                                       \
     "\"loaded\"},\"type\":\"chat\","                                                                                   \
     "\"context_window\":8192,\"modalities\":{\"input\":[\"text\"],\"output\":[\"text\"]},\"meta\":{"                   \
     "\"architecture\":\"qwen3\",\"type\":\"chat\",\"kind\":\"dense\",\"pooling\":\"\",\"ftype\":\"Q4_K - "             \
