@@ -954,19 +954,6 @@ static void the_default_model_is_that_of_its_name_also_when_it_was_added_again(v
     finish(&s, NULL, 0);
 }
 
-/* ThreadSanitizer looks at who reads what the loader thread writes. */
-static void a_model_is_added_while_another_is_loaded(void **state)
-{
-    (void)state;
-    struct scene s;
-    struct caller caller;
-    begin(&s, three_models("100"));
-    submit(&s, &caller, 0);
-    added(&s, "new");
-    caller_await_end(&caller);
-    finish(&s, &caller, 1);
-}
-
 /* ---- Status and brief leases ---- */
 
 struct onlooker {
@@ -1045,7 +1032,6 @@ int main(void)
         cmocka_unit_test(as_many_are_added_as_there_is_room_for),
         cmocka_unit_test(a_model_takes_the_name_of_one_that_was_left_out),
         cmocka_unit_test(the_default_model_is_that_of_its_name_also_when_it_was_added_again),
-        cmocka_unit_test(a_model_is_added_while_another_is_loaded),
         cmocka_unit_test(models_are_looked_at_while_others_come_and_go),
         cmocka_unit_test(requests_that_come_together_load_a_model_once),
         cmocka_unit_test(what_a_request_asks_wrongly_is_told_without_loading),
