@@ -223,6 +223,15 @@ static void on_next(struct evconnlistener *listener, evutil_socket_t fd, struct 
     event_add(h->next_says, NULL);
 }
 
+/* For want of descriptors, most likely. The connection is still pending, so that accepting again at once would spin. */
+static void on_accept_error(struct evconnlistener *listener, void *ud)
+{
+    (void)ud;
+    const char *reason = evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR());
+    log_event(LOG_ERROR, "http", "no other process can take over from this one", log_str("error", reason));
+    evconnlistener_disable(listener);
+}
+
 int handover_listen(struct handover *h, void (*on_ready)(void *ud), void *ud, hearth_error *error)
 {
     const struct http_socket_access own = {.mode = 0600, .group = (gid_t)-1};
@@ -233,6 +242,7 @@ int handover_listen(struct handover *h, void (*on_ready)(void *ud), void *ud, he
     h->ud = ud;
     h->listener =
         evconnlistener_new(http_base(h->http), on_next, h, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
+    evconnlistener_set_error_cb(h->listener, on_accept_error);
     return HEARTH_OK;
 }
 
