@@ -232,7 +232,7 @@ describe('sockets that a parent passes', () => {
     await server.stop();
   });
 
-  test('what does not fit is refused', async () => {
+  test('what does not fit is refused', async (t) => {
     const socket = await listening();
     const { port } = socket.address();
     const other = await freePort();
@@ -241,7 +241,7 @@ describe('sockets that a parent passes', () => {
       [socket._handle.fd, new RegExp(`server\\.listen does not name 127\\.0\\.0\\.1:${port}, which a socket that was passed`)],
       [file, /LISTEN_FDS: descriptor 3 is no socket that listens/],
     ]) {
-      await assert.rejects(serve({ model, models, set: listenOn(other), passed }), message);
+      await assert.rejects(serve({ t, model, models, set: listenOn(other), passed }), message);
     }
     socket.close();
   });
