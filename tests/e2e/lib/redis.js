@@ -1,4 +1,4 @@
-// A redis-server of a test's own, on a unix socket in a folder of its own.
+// A redis-server of a test's own, on a unix socket in a folder of its own. Its options may begin with a redis.conf.
 
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
@@ -19,7 +19,9 @@ export class Redis {
   }
 
   async start() {
-    const options = ['--port', '0', '--unixsocket', this.socket, '--save', '', '--dir', this.folder, ...this.options];
+    const [file, more] = this.options[0]?.startsWith('-') === false ? [this.options.slice(0, 1), this.options.slice(1)] : [[], this.options];
+    const save = file.length ? [] : ['--save', '']; // the file says
+    const options = [...file, '--port', '0', '--unixsocket', this.socket, ...save, '--dir', this.folder, ...more];
     this.child = spawn('redis-server', options, { stdio: ['ignore', 'pipe', 'inherit'] });
     started.add(this.child);
     let log = '';
