@@ -120,8 +120,8 @@ struct config_model {
     struct config_strings media_url_hosts;
     int64_t media_url_mb;
     double media_url_seconds;
-    char *media_path; /* NULL: none */
-    char *split_mode; /* none | layer | row */
+    char *media_path;                        /* NULL: none */
+    char *split_mode;                        /* none | layer | row */
     struct config_strings rpc, tensor_split; /* the latter are numbers */
     bool offload_kqv, op_offload;
     int64_t threads;

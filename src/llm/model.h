@@ -17,8 +17,8 @@ struct llm_model_params {
     const char *split_mode; /* none | layer | row */
     const char *const *rpc; /* "host:port" of RPC servers, whose devices take layers as well */
     size_t n_rpc;
-    const float *tensor_split; /* which part of the model each device takes */
-    size_t n_tensor_split;     /* 0: by their free memory */
+    const float *tensor_split;                  /* which part of the model each device takes */
+    size_t n_tensor_split;                      /* 0: by their free memory */
     bool weights;                               /* false: metadata and vocabulary only */
     bool (*progress)(void *ud, float fraction); /* false aborts; may be NULL */
     void *ud;

@@ -303,10 +303,10 @@ static const char *const elsewhere[] = {
     "models.*.media_path",
     "models.*.jinja_file", /* test_instance.c, the_template_is_read_and_compiled_once */
     "models.*.chat_template_kwargs",
-    "models.*.lora",              /* test_adapters.c */
-    "models.*.max_prompt_bytes",  /* test_prompts.c */
-    "models.*.aliases",           /* test_instance.c */
-    "models.*.rpc",               /* rpc.test.js, as the next */
+    "models.*.lora",             /* test_adapters.c */
+    "models.*.max_prompt_bytes", /* test_prompts.c */
+    "models.*.aliases",          /* test_instance.c */
+    "models.*.rpc",              /* rpc.test.js, as the next */
     "models.*.tensor_split",
     "models.*.media",             /* openai_client.test.js, ollama.test.js */
     "cache.tiers.remote.encrypt", /* remote.test.js */
