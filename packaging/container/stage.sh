@@ -11,6 +11,7 @@ install -D -m 644 "$installed/usr/share/hearth/models/demo.gguf" "$image/usr/sha
 install -D -m 644 "$here/hearth.yaml" "$image/etc/hearth/hearth.yaml"
 install -D -m 644 "$here/../debian/copyright" "$image/usr/share/doc/hearth/copyright"
 
-# The packages of the libraries that the program is linked to. That of NVIDIA's driver comes from the machine.
+# The packages of the libraries that the program is linked to, without their namesakes of 32 bits. That of NVIDIA's driver
+# comes from the machine.
 mapfile -t libraries < <(ldd "$installed/usr/bin/hearth" | awk '$3 ~ /^\// && $1 !~ /^libcuda\./ { print "*/" $1 }')
-dpkg -S "${libraries[@]}" | sed 's/:.*//' | sort -u >"$image/usr/share/doc/hearth/packages"
+dpkg -S "${libraries[@]}" | sed '/\/libx\?32\//d; s/:.*//' | sort -u >"$image/usr/share/doc/hearth/packages"
