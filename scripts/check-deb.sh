@@ -93,6 +93,7 @@ left=$(find "$root" -path "$root/var/lib/dpkg" -prune -o -ipath '*hearth*' ! -ty
 etc/hearth/hearth.yaml.dpkg-dist
 etc/logrotate.d/hearth
 etc/systemd/system/hearth.service
+etc/systemd/system/hearth.socket
 etc/systemd/system/multi-user.target.wants/hearth.service
 var/cache
 var/lib" ] || fail "removed, it leaves: $left"
