@@ -137,6 +137,7 @@ struct handover *handover_open(const char *path, struct http_server *http, heart
     *h = (struct handover){.http = http, .path = mem_strdup(path), .next = -1};
     h->former = find_former(path, &why);
     if (h->former >= 0) receive_sockets(h, &why);
+    if (h->former >= 0) http_keep_socket_files(http, true); /* until the former one has ended, whatever happens here */
     if (why.code == HEARTH_OK) return h;
     *error = why;
     handover_close(h);

@@ -137,7 +137,9 @@ static void begin_accepting(void *ud)
     hearth_error error;
     if (run->stopping) return;
     http_accept(run->server.http, true);
-    if (handover_has_former(run->handover) && listen_for_next(run, &error) != HEARTH_OK)
+    if (!handover_has_former(run->handover)) return;
+    http_keep_socket_files(run->server.http, false);
+    if (listen_for_next(run, &error) != HEARTH_OK)
         log_event(LOG_ERROR, "http", "no other process can take over from this one", log_str("error", error.message));
 }
 

@@ -170,6 +170,10 @@ describe('server.handover', () => {
     next.signal('SIGKILL');
     await server.says(/the next process has ended before it took over/);
     await server.client.complete({ prompt: 'a', max_tokens: 1 });
+    const stopped = await where.start(t, large);
+    await until('the sockets are passed on again', () => server.log.match(/passed the sockets on/g).length === 2);
+    await stopped.stop();
+    await server.client.complete({ prompt: 'a', max_tokens: 1 }, { agent: new http.Agent({ socketPath: where.unix }) });
     const another = await where.start(t);
     await endedWell(server);
     await another.ready();
