@@ -132,27 +132,44 @@ static bool is_settled(const struct store *store)
     return true;
 }
 
-/* Whether a supervisor has still to open or to scan its tier, or is doing so. */
+/* Whether a supervisor has still to open or to scan a tier, or is doing so; one that cannot be opened is not scanned. */
 static bool is_reopening(const struct store *store)
 {
     for (enum store_tier i = 0; i < STORE_TIERS; i++) {
         const struct tier *tier = &store->tiers[i];
-        if (tier->quota > 0 && (tier->open_at == 0 || tier->scan_at == 0)) return true;
+        if (tier->quota == 0) continue;
+        bool to_scan = tier->state != TIER_LOST && tier->scan_at == 0;
+        if (tier->state == TIER_SHARED || tier->open_at == 0 || to_scan) return true;
     }
     return false;
 }
 
-/* What the other process stored after the first scan is found by another one. */
+/* The interval at which store_reopen() has a folder tried that the other process still has. */
+#define REOPEN_AGAIN_NS ((int64_t)50000000)
+
+/* With the mutex. An attempt that fails meanwhile sets open_at anew, so that this is called again and again. */
+static void reopen_shared(struct store *store)
+{
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) {
+        struct tier *tier = &store->tiers[i];
+        if (tier->quota == 0 || tier->state != TIER_SHARED) continue;
+        tier->open_at = 0;
+        tier->back_off = BACK_OFF_FIRST_NS;
+        pthread_cond_signal(&tier->supervisor_work);
+    }
+}
+
+/* What the other process stored after the first scan is found by another one, which follows when the tier is opened. */
 bool store_reopen(struct store *store, int64_t deadline)
 {
     store_lock(store);
-    for (enum store_tier i = 0; i < STORE_TIERS; i++) {
-        struct tier *tier = &store->tiers[i];
-        if (tier->state != TIER_SHARED) continue;
-        tier->open_at = tier->scan_at = 0;
-        pthread_cond_signal(&tier->supervisor_work);
-    }
-    while (is_reopening(store) && store_wait_changed(store, deadline)) {
+    int64_t now, again = 0;
+    while (is_reopening(store) && (now = clock_now(clock_monotonic())) < deadline) {
+        if (now >= again) {
+            reopen_shared(store);
+            again = now + REOPEN_AGAIN_NS;
+        }
+        store_wait_changed(store, again < deadline ? again : deadline);
     }
     bool whole = !is_reopening(store);
     store_unlock(store);

@@ -6,6 +6,7 @@
 #include "store/folder.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -174,9 +175,17 @@ static void a_folder_that_another_has_is_read_and_then_taken_over(void **state)
     tokens_release(&u);
 }
 
+static void *reopen(void *store)
+{
+    return store_reopen(store, CLOCK_NEVER) ? store : NULL;
+}
+
 static void what_another_stored_last_is_found_once_it_has_ended(void **state)
 {
+    enum { TOO_EARLY_MS = 200 }; /* several attempts */
     struct rig *rig = *state, other;
+    pthread_t thread;
+    void *reopened;
     enum store_tier tier = rig->params.save_tier;
     struct tokens t = some_tokens(22, 64), u = some_tokens(23, 64);
     rig_start(rig);
@@ -185,11 +194,14 @@ static void what_another_stored_last_is_found_once_it_has_ended(void **state)
     rig_start(&other);
     rig_keep(rig, t.v, 64);
     assert_int_equal(rig_found(&other, t.v, 64), 0);
-    assert_true(store_reopen(other.store, CLOCK_NEVER)); /* too early: read again, and not owned */
-    assert_int_equal(rig_found(&other, t.v, 64), 64);
+    assert_false(store_reopen(other.store, clock_now(clock_monotonic()) + clock_from_ms(TOO_EARLY_MS)));
+    assert_non_null(strstr(rig_status(&other).trouble, "another process"));
+    assert_int_equal(pthread_create(&thread, NULL, reopen, other.store), 0);
     rig_keep(rig, u.v, 64);
     rig_stop(rig);
-    assert_true(store_reopen(other.store, CLOCK_NEVER));
+    pthread_join(thread, &reopened);
+    assert_non_null(reopened);
+    assert_int_equal(rig_restore(&other, t.v, 64), 64);
     assert_int_equal(rig_restore(&other, u.v, 64), 64);
     assert_string_equal(rig_status(&other).trouble, "");
     rig_release(&other);
