@@ -143,12 +143,12 @@ static void begin_accepting(void *ud)
         log_event(LOG_ERROR, "http", "no other process can take over from this one", log_str("error", error.message));
 }
 
-/* The former process has ended once this returns, and its last saves are found. */
+/* The former process has ended once this returns, and its last saves are found, unless this one is to end, too. */
 static void take_over(struct run *run)
 {
     if (!handover_has_former(run->handover)) return;
     handover_take(run->handover);
-    hearth_reopen_cache(run->server.instance, REOPEN_MS);
+    if (server_stage(&run->server) == SERVER_LOADING) hearth_reopen_cache(run->server.instance, REOPEN_MS);
 }
 
 static void load(struct run *run)
