@@ -314,7 +314,7 @@ static void retire(struct run *run)
         refuse_requests(run);
         return;
     }
-    live_end_all(server->live);
+    live_stop(server->live);
     http_retire(server->http, IDLE_MS);
     event_add(run->retire_timer, &often);
 }

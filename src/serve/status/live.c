@@ -33,6 +33,7 @@ struct live {
     struct event *timer;
     struct watcher *watchers;
     size_t n_watchers;
+    bool stopped;
     struct buf report; /* an event, as it is sent */
     uint64_t number;   /* of the report: one that says the same as the one before has the same number */
 };
@@ -122,6 +123,8 @@ void live_stream(struct call *call)
     hearth_error error = {0};
     if (!call_may(call, KEYS_CACHE))
         error_set(&error, ERRORS_NO_GRANT, "this API key lacks the grant 'cache' that this route needs");
+    else if (live->stopped)
+        error_set(&error, HEARTH_UNAVAILABLE, "the server is stopping: ask again on another connection");
     else if (live->n_watchers >= MOST_WATCHERS)
         error_set(&error, HEARTH_UNAVAILABLE, "%d clients watch already: end one of them, or ask GET /slots",
                   (int)MOST_WATCHERS);
@@ -148,6 +151,12 @@ void live_end_all(struct live *live)
         free(ended);
         call_end(call);
     }
+}
+
+void live_stop(struct live *live)
+{
+    live->stopped = true;
+    live_end_all(live);
 }
 
 struct live *live_open(const hearth *instance, struct http_server *http)

@@ -20,6 +20,9 @@ void live_close(struct live *live);
 /* Ends every stream; clients that come again get another one. */
 void live_end_all(struct live *live);
 
+/* The same, but whoever comes again is refused: a stream would hold up the end of the server. */
+void live_stop(struct live *live);
+
 /* GET /live. Needs the grants of both routes: that of /slots is checked before, that of /cache here. */
 void live_stream(struct call *call);
 

@@ -207,6 +207,33 @@ static void a_shutdown_ends_the_streams_and_is_not_held_up(void **state)
     client_close(&client);
 }
 
+/* Where another process may take over, open connections get one more answer: a stream would be none that ends. */
+static void whoever_watches_does_not_hold_up_a_rolling_restart(void **state)
+{
+    struct harness *h = *state;
+    char folder[] = "/tmp/hearth-XXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/handover", folder);
+    fake_set("server.handover", path);
+    struct client client = harness_start(h);
+    watch(&client);
+    skip_reports(&client, 1);
+    kill(getpid(), SIGTERM);
+    for (size_t len = 1; len > 0;) {
+        struct buf report = next_report(&client);
+        len = report.len;
+        buf_release(&report);
+    }
+    struct response response = ask(&client, "GET", "/live", NULL);
+    assert_int_equal(response.status, 503);
+    assert_contains(response.body.v, "the server is stopping");
+    response_release(&response);
+    harness_join(h);
+    assert_int_equal(h->rc, HEARTH_OK);
+    client_close(&client);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 /* ---- Keys ---- */
 
 static char path[] = "/tmp/test-live-XXXXXX";
@@ -291,6 +318,7 @@ int main(void)
         ROW(there_is_a_limit_of_watchers),
         ROW(head_has_no_body_and_ends),
         ROW(a_shutdown_ends_the_streams_and_is_not_held_up),
+        ROW(whoever_watches_does_not_hold_up_a_rolling_restart),
         KEYS_ROW(it_needs_the_grants_of_both_routes),
         KEYS_ROW(a_key_that_is_taken_back_sees_no_more),
     };
