@@ -16,7 +16,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { FIRST_PASSED = 3, MOST_SOCKETS = 128, ANSWER_S = 10 };
+enum { FIRST_PASSED = 3, MOST_SOCKETS = 128, ANSWER_S = 10, ACCEPT_AGAIN_MS = 100 };
 
 static const char HERE_THEY_ARE = 'H', READY = 'R';
 
@@ -26,6 +26,8 @@ struct handover {
     int former, next; /* connections with these processes; -1: none */
     struct event *next_says;
     struct evconnlistener *listener; /* NULL: not listening */
+    struct event *accept_again;
+    bool accept_warned; /* since a connection was accepted last */
     void (*on_ready)(void *ud);
     void *ud;
 };
@@ -49,11 +51,15 @@ static bool listens(int fd)
            getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0 && type == SOCK_STREAM;
 }
 
-int handover_from_parent(struct http_server *http, hearth_error *error)
+long handover_passed(void)
 {
     long pid = take_variable("LISTEN_PID"), n = take_variable("LISTEN_FDS");
     unsetenv("LISTEN_FDNAMES");
-    if (pid != (long)getpid() || n <= 0) return 0; /* meant for another process, which has passed the variables on */
+    return pid == (long)getpid() && n > 0 ? n : 0; /* else meant for another process, which has passed them on */
+}
+
+int handover_from_parent(long n, struct http_server *http, hearth_error *error)
+{
     if (n > MOST_SOCKETS)
         return error_at(error, HEARTH_INVALID, "LISTEN_FDS", "LISTEN_FDS: %ld sockets are more than %d", n,
                         MOST_SOCKETS);
@@ -65,7 +71,7 @@ int handover_from_parent(struct http_server *http, hearth_error *error)
                             fd);
         http_adopt(http, fd, true);
     }
-    return (int)n;
+    return HEARTH_OK;
 }
 
 /* ---- The next process ---- */
@@ -75,8 +81,15 @@ static int failed(hearth_error *error, const char *path, const char *what)
     return error_at(error, HEARTH_IO, "server.handover", "server.handover: %s %s", path, what);
 }
 
+static bool is_own(int fd)
+{
+    struct ucred peer;
+    socklen_t len = sizeof peer;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.uid == geteuid();
+}
+
 /* A connection to the process that listens at the path; -1: there is none, or with an error set one that cannot be
- * reached. */
+ * reached, or belongs to somebody else, who would get what clients send. */
 static int find_former(const char *path, hearth_error *error)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
@@ -88,8 +101,12 @@ static int find_former(const char *path, hearth_error *error)
     memcpy(name.sun_path, path, strlen(path) + 1);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    if (fd >= 0 && connect(fd, (const struct sockaddr *)&name, sizeof name) == 0) return fd;
-    if (errno != ENOENT && errno != ECONNREFUSED) failed(error, path, strerrordesc_np(errno));
+    bool connected = fd >= 0 && connect(fd, (const struct sockaddr *)&name, sizeof name) == 0;
+    if (connected && is_own(fd)) return fd;
+    if (connected)
+        failed(error, path, "is listened at by a process of another user: name a path in a folder of this user");
+    else if (errno != ENOENT && errno != ECONNREFUSED)
+        failed(error, path, strerrordesc_np(errno));
     if (fd >= 0) close(fd);
     return -1;
 }
@@ -99,19 +116,23 @@ union passed {
     char bytes[CMSG_SPACE(MOST_SOCKETS * sizeof(int))];
 };
 
-static void adopt_all(struct http_server *http, struct msghdr *message)
+static void adopt_all(struct handover *h, struct msghdr *message, hearth_error *error)
 {
+    if (message->msg_flags & MSG_CTRUNC)
+        failed(error, h->path, "has passed more sockets than this process may have: raise the limit of open files");
     for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c != NULL; c = CMSG_NXTHDR(message, c)) {
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
         for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= c->cmsg_len; i++) {
             int fd;
             memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-            http_adopt(http, fd, false);
+            if (!listens(fd)) failed(error, h->path, "has passed something that is no socket that listens for streams");
+            http_adopt(h->http, fd, false);
         }
     }
 }
 
-static int receive_sockets(struct handover *h, hearth_error *error)
+/* False: the former process, which was about to end, does not listen at the path any more. */
+static bool receive_sockets(struct handover *h, hearth_error *error)
 {
     char byte = 0;
     union passed passed;
@@ -121,13 +142,21 @@ static int receive_sockets(struct handover *h, hearth_error *error)
     ssize_t got;
     do got = recvmsg(h->former, &message, MSG_CMSG_CLOEXEC);
     while (got < 0 && errno == EINTR);
-    if (got < 0) return failed(error, h->path, "is listened at by a process that does not answer: end it");
-    if (got == 0)
-        return failed(error, h->path,
-                      "has passed its sockets to another process, which is starting: wait, or end that");
-    adopt_all(h->http, &message);
-    if (byte == HERE_THEY_ARE) return HEARTH_OK;
-    return failed(error, h->path, "is listened at by something that is not this version of hearth: name another path");
+    if (got < 0 && errno == ECONNRESET) return false;
+    if (got < 0)
+        failed(error, h->path, "is listened at by a process that does not answer: end it");
+    else if (got == 0)
+        failed(error, h->path, "has passed its sockets to another process, which is starting: wait, or end that");
+    else
+        adopt_all(h, &message, error);
+    if (got > 0 && byte != HERE_THEY_ARE)
+        failed(error, h->path, "is listened at by something that is not this version of hearth: name another path");
+    return true;
+}
+
+static void meet_former(struct handover *h, hearth_error *error)
+{
+    while ((h->former = find_former(h->path, error)) >= 0 && !receive_sockets(h, error)) close(h->former);
 }
 
 struct handover *handover_open(const char *path, struct http_server *http, hearth_error *error)
@@ -135,8 +164,7 @@ struct handover *handover_open(const char *path, struct http_server *http, heart
     hearth_error why = {0};
     struct handover *h = mem_alloc(sizeof *h);
     *h = (struct handover){.http = http, .path = mem_strdup(path), .next = -1};
-    h->former = find_former(path, &why);
-    if (h->former >= 0) receive_sockets(h, &why);
+    meet_former(h, &why);
     if (h->former >= 0) http_keep_socket_files(http, true); /* until the former one has ended, whatever happens here */
     if (why.code == HEARTH_OK) return h;
     *error = why;
@@ -213,6 +241,7 @@ static void on_next(struct evconnlistener *listener, evutil_socket_t fd, struct 
 {
     (void)listener, (void)address, (void)len;
     struct handover *h = ud;
+    h->accept_warned = false;
     if (h->next >= 0 || !send_sockets(h, fd)) {
         close(fd);
         return;
@@ -227,10 +256,21 @@ static void on_next(struct evconnlistener *listener, evutil_socket_t fd, struct 
 /* For want of descriptors, most likely. The connection is still pending, so that accepting again at once would spin. */
 static void on_accept_error(struct evconnlistener *listener, void *ud)
 {
-    (void)ud;
+    struct handover *h = ud;
+    const struct timeval after = {.tv_usec = ACCEPT_AGAIN_MS * 1000};
     const char *reason = evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR());
-    log_event(LOG_ERROR, "http", "no other process can take over from this one", log_str("error", reason));
+    if (!h->accept_warned)
+        log_event(LOG_WARN, "http", "the next process cannot be answered", log_str("reason", reason),
+                  log_int("retry_ms", ACCEPT_AGAIN_MS));
+    h->accept_warned = true;
     evconnlistener_disable(listener);
+    event_add(h->accept_again, &after);
+}
+
+static void accept_again(evutil_socket_t fd, short what, void *ud)
+{
+    (void)fd, (void)what;
+    evconnlistener_enable(((struct handover *)ud)->listener);
 }
 
 int handover_listen(struct handover *h, void (*on_ready)(void *ud), void *ud, hearth_error *error)
@@ -244,6 +284,7 @@ int handover_listen(struct handover *h, void (*on_ready)(void *ud), void *ud, he
     h->listener =
         evconnlistener_new(http_base(h->http), on_next, h, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
     evconnlistener_set_error_cb(h->listener, on_accept_error);
+    h->accept_again = evtimer_new(http_base(h->http), accept_again, h);
     return HEARTH_OK;
 }
 
@@ -255,6 +296,7 @@ void handover_stop(struct handover *h)
     if (h->listener != NULL) {
         unlink(h->path);
         evconnlistener_free(h->listener);
+        event_free(h->accept_again);
         h->listener = NULL;
     }
     if (h->next_says != NULL) event_free(h->next_says);

@@ -18,14 +18,17 @@
 
 #include "http/http.h"
 
-/* Adopts the sockets that the environment names (LISTEN_FDS, LISTEN_PID), and takes both variables out of it. Returns
- * how many there are, or a negative hearth_code. */
-int handover_from_parent(struct http_server *http, hearth_error *error);
+/* How many sockets the environment names (LISTEN_FDS, LISTEN_PID), out of which the variables are taken: before there
+ * are threads that may read it. */
+long handover_passed(void);
+
+/* Adopts so many of them. */
+int handover_from_parent(long passed, struct http_server *http, hearth_error *error);
 
 struct handover;
 
-/* Adopts the sockets of the process that listens at `path`, if there is one. The functions below that have no remark
- * run on the server's thread, or before it. */
+/* Adopts the sockets of the process that listens at `path`, if there is one; it has to be this user's. The functions
+ * below that have no remark run on the server's thread, or before it. */
 struct handover *handover_open(const char *path, struct http_server *http, hearth_error *error);
 
 /* Whether there was such a process; false for NULL. */
@@ -40,7 +43,7 @@ void handover_give_up(struct handover *handover);
 /* Listens at the path for the next process; `on_ready` is called once that is ready. */
 int handover_listen(struct handover *handover, void (*on_ready)(void *ud), void *ud, hearth_error *error);
 
-/* Before http_close(): nothing is passed on any more. NULL is fine. */
+/* After http_run() has returned and before http_close(): nothing is passed on any more. NULL is fine. */
 void handover_stop(struct handover *handover);
 
 /* Once everything else is closed, since the next process takes it for the end of this one. NULL is fine. */

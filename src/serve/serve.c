@@ -57,6 +57,7 @@ struct run {
     struct event *signals[N_SIGNALS];
     struct event *flush_timer, *retire_timer;
     int64_t flush_deadline, quiet_deadline;
+    long passed;                 /* sockets of a parent */
     struct handover *handover;   /* NULL: the configuration has none */
     bool shares_sockets;         /* another process has them, too, or may get them */
     bool signalled, stopping;    /* a signal to stop has come; the server stops, whatever the reason */
@@ -437,12 +438,12 @@ static int adopt_sockets(struct run *run, hearth_error *error)
 {
     struct http_server *http = run->server.http;
     const char *path = setting(run, "server.handover");
-    int n = handover_from_parent(http, error);
-    if (n < 0) return n;
+    int rc = handover_from_parent(run->passed, http, error);
+    if (rc != HEARTH_OK) return rc;
     if (path != NULL) run->handover = handover_open(path, http, error);
     if (path != NULL && run->handover == NULL) return (int)error->code;
-    run->shares_sockets = n > 0 || path != NULL;
-    http_accept(http, n == 0 && !handover_has_former(run->handover));
+    run->shares_sockets = run->passed > 0 || path != NULL;
+    http_accept(http, run->passed == 0 && !handover_has_former(run->handover));
     return HEARTH_OK;
 }
 
@@ -598,6 +599,8 @@ static int serve(struct run *run, hearth_error *error)
     int rc = thread_start(&thread, load_and_drain, run, "loads the models", error);
     if (rc != HEARTH_OK) return rc;
     http_run(run->server.http);
+    http_stop_listening(run->server.http); /* nobody would be answered, and whoever starts now may have the addresses */
+    handover_stop(run->handover);
     pthread_mutex_lock(&run->server.mutex);
     run->http_ended = true;
     pthread_cond_signal(&run->changed);
@@ -632,7 +635,7 @@ int serve_run(const hearth_config *config, const struct serve_options *options, 
     struct serve_options none = {0};
     hearth_error unread;
     if (error == NULL) error = &unread;
-    struct run run = {.config = config, .options = options != NULL ? options : &none};
+    struct run run = {.config = config, .options = options != NULL ? options : &none, .passed = handover_passed()};
     struct server *server = &run.server;
     server->limits = run.options->limits != NULL ? *run.options->limits : exchange_limits_default;
     server->ratelimits = ratelimits_open(clock_monotonic());
