@@ -351,9 +351,13 @@ static bool is_open(const struct config_model *config)
     return open && !small && config->path != NULL && !placed && config->embedding != CONFIG_TRUE;
 }
 
+static bool has_defaults(const hearth_fit *fit)
+{
+    return (double)fit->weights_bytes >= SMALL_WEIGHTS && fit->type == HEARTH_MODEL_CHAT;
+}
+
 static void take_defaults(struct config_model *config, const hearth_fit *fit)
 {
-    if ((double)fit->weights_bytes < SMALL_WEIGHTS || fit->type != HEARTH_MODEL_CHAT) return;
     if (fit->recommended < 0) {
         log_event(LOG_WARN, "model", "does not fit this machine", log_str("model", config->name),
                   log_str("reason", fit->reason));
@@ -396,11 +400,23 @@ struct fit_machine fit_share(const struct hearth_config *config, const struct fi
     return share;
 }
 
-static void fit_one(struct config_model *model, const struct fit_machine *share)
+/* While the next process chooses, this one still has its memory, so that the choice may be another one; with other
+ * types of cells nothing that is stored is found. */
+static void warn_of_next(const char *model)
+{
+    log_event(LOG_WARN, "model",
+              "server.handover: the next process may choose less: set context_window, n_seq_max, cache_type_k and "
+              "cache_type_v",
+              log_str("model", model));
+}
+
+static void fit_one(const struct hearth_config *config, struct config_model *model, const struct fit_machine *share)
 {
     hearth_fit fit = {0};
     hearth_error error;
-    if (is_open(model) && fit_read(model, share, &fit, &error) == HEARTH_OK) take_defaults(model, &fit);
+    if (!is_open(model) || fit_read(model, share, &fit, &error) != HEARTH_OK || !has_defaults(&fit)) return;
+    take_defaults(model, &fit);
+    if (config->server.handover != NULL) warn_of_next(model->name);
 }
 
 void fit_defaults(struct hearth_config *config)
@@ -408,12 +424,12 @@ void fit_defaults(struct hearth_config *config)
     struct fit_machine machine = fit_this_machine();
     for (size_t i = 0; i < config->n_models; i++) {
         struct fit_machine share = fit_share(config, &machine, i);
-        fit_one(&config->models[i], &share);
+        fit_one(config, &config->models[i], &share);
     }
 }
 
 void fit_added(struct config_model *model, const struct hearth_config *config, size_t which)
 {
     struct fit_machine machine = fit_this_machine(), share = fit_share(config, &machine, which);
-    fit_one(model, &share);
+    fit_one(config, model, &share);
 }

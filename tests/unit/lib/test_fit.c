@@ -347,6 +347,39 @@ static void only_what_is_not_set_gets_another_default(void **state)
     hearth_config_free(config);
 }
 
+/* Whether the log of the defaults' choice warns of it. */
+static bool warns(hearth_config *config)
+{
+    hearth_error error;
+    char line[4096], log[] = "/tmp/hearth-log-XXXXXX";
+    int fd = mkstemp(log);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(hearth_log_open(log, "warn", "text", &error), HEARTH_OK);
+    fit_defaults(config);
+    hearth_config_free(config);
+    assert_int_equal(hearth_log_open(NULL, "error", "text", &error), HEARTH_OK);
+    FILE *file = fopen(log, "re");
+    assert_non_null(file);
+    bool found = false;
+    while (fgets(line, sizeof line, file) != NULL) found = found || strstr(line, "the next process may choose less");
+    fclose(file);
+    unlink(log);
+    return found;
+}
+
+static void a_choice_that_the_next_process_may_not_repeat_is_warned_of(const char *path)
+{
+    hearth_config *kept = DEMO("path", path, "n_seq_max", "2", "context_window", "4096", "cache_type_k", "f16",
+                               "cache_type_v", "f16"),
+                  *chosen = DEMO("path", path, "n_seq_max", "2");
+    set(kept, "server.handover", "/run/hearth/handover");
+    set(chosen, "server.handover", "/run/hearth/handover");
+    assert_false(warns(kept));
+    assert_true(warns(chosen));
+    assert_false(warns(DEMO("path", path, "n_seq_max", "2")));
+}
+
 /* Of 300 MB: models smaller than 256 MiB keep the same defaults everywhere. */
 static void a_larger_model_gets_what_fits(void **state)
 {
@@ -367,6 +400,7 @@ static void a_larger_model_gets_what_fits(void **state)
     assert_int_equal(model->n_seq_max, 2);
     assert_int_not_equal(model->context_window, 8192);
     hearth_config_free(config);
+    a_choice_that_the_next_process_may_not_repeat_is_warned_of(path);
     remove_model(path);
 }
 
