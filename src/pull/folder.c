@@ -17,8 +17,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MANIFEST_MOST (4 << 20) /* bytes */
-#define LOCK_TRIES    100       /* a lock that is removed while it is awaited is looked for anew */
+#define PREPARED_MANIFEST PULL_MANIFEST ".part"
+#define MANIFEST_MOST     (4 << 20) /* bytes */
+#define LOCK_TRIES        100       /* a lock that is removed while it is awaited is looked for anew */
 
 /* ---- Models ---- */
 
@@ -128,11 +129,11 @@ static bool read_text(int folder, const char *name, struct buf *text)
     return fault == 0;
 }
 
-static int read_manifest(int folder, const char *name, struct pull_model *model, hearth_error *error)
+static int read_manifest(int folder, const char *file, const char *name, struct pull_model *model, hearth_error *error)
 {
     struct buf text = {0};
     *model = (struct pull_model){0};
-    if (!read_text(folder, PULL_MANIFEST, &text)) {
+    if (!read_text(folder, file, &text)) {
         int fault = errno;
         buf_release(&text);
         if (fault == ENOENT)
@@ -169,25 +170,30 @@ static json_t *manifest_of(const struct pull_model *model)
                      "files", files);
 }
 
-/* Writes a file that takes the place of the former one once it is whole on the disk. False with errno. */
-static bool replace_text(int folder, const char *name, const char *text)
+/* A file that is whole on the disk. False with errno. */
+static bool write_text(int folder, const char *name, const char *text)
 {
-    static const char half[] = PULL_MANIFEST ".part";
     size_t len = strlen(text), done = 0;
     ssize_t n = 0;
-    int fd = openat(folder, half, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+    int fd = openat(folder, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (fd < 0) return false;
     while (done < len && (n = write(fd, text + done, len - done)) > 0) done += (size_t)n;
     bool good = done == len && fsync(fd) == 0;
     int fault = errno;
     close(fd);
     errno = fault;
-    return good && renameat(folder, half, folder, name) == 0 && fsync(folder) == 0;
+    return good;
 }
 
 int pull_place_read(const struct pull_place *place, const char *name, struct pull_model *model, hearth_error *error)
 {
-    return read_manifest(place->fd, name, model, error);
+    return read_manifest(place->fd, PULL_MANIFEST, name, model, error);
+}
+
+int pull_place_read_prepared(const struct pull_place *place, const char *name, struct pull_model *model,
+                             hearth_error *error)
+{
+    return read_manifest(place->fd, PREPARED_MANIFEST, name, model, error);
 }
 
 int pull_place_unlist(const struct pull_place *place, hearth_error *error)
@@ -196,16 +202,26 @@ int pull_place_unlist(const struct pull_place *place, hearth_error *error)
     return error_set(error, HEARTH_IO, "cannot remove %s/" PULL_MANIFEST ": %s", place->path, strerror(errno));
 }
 
-int pull_place_write(const struct pull_place *place, const struct pull_model *model, hearth_error *error)
+static int not_written(const struct pull_place *place, int fault, hearth_error *error)
+{
+    return error_set(error, HEARTH_IO, "cannot write %s/" PULL_MANIFEST ": %s", place->path, strerror(fault));
+}
+
+int pull_place_prepare(const struct pull_place *place, const struct pull_model *model, hearth_error *error)
 {
     json_t *root = manifest_of(model);
     char *text = json_dumps(root, JSON_INDENT(2));
-    bool good = replace_text(place->fd, PULL_MANIFEST, text);
+    bool good = write_text(place->fd, PREPARED_MANIFEST, text);
     int fault = errno;
     free(text);
     json_decref(root);
-    return good ? HEARTH_OK
-                : error_set(error, HEARTH_IO, "cannot write %s/" PULL_MANIFEST ": %s", place->path, strerror(fault));
+    return good ? HEARTH_OK : not_written(place, fault, error);
+}
+
+int pull_place_list(const struct pull_place *place, hearth_error *error)
+{
+    bool good = renameat(place->fd, PREPARED_MANIFEST, place->fd, PULL_MANIFEST) == 0 && fsync(place->fd) == 0;
+    return good ? HEARTH_OK : not_written(place, errno, error);
 }
 
 /* ---- The lock ---- */
@@ -287,7 +303,7 @@ static void visit(int folder, const char *name, const struct pull_visitor *visit
 {
     struct pull_model model;
     hearth_error error;
-    int rc = read_manifest(folder, name, &model, &error);
+    int rc = read_manifest(folder, PULL_MANIFEST, name, &model, &error);
     const char *fault = rc == HEARTH_NOT_FOUND ? NULL : rc != HEARTH_OK ? error.message : find_fault(folder, &model);
     if (fault != NULL && visitor->fault != NULL) visitor->fault(visitor->ud, name, fault);
     if (rc == HEARTH_OK && fault == NULL) visitor->each(visitor->ud, &model);
@@ -361,7 +377,7 @@ int pull_folder_find(const char *folder, const char *name, const char *reference
 /* Whether the end is that of what only a pull leaves. */
 static bool is_left_over(const char *name)
 {
-    static const char *const ends[] = {".gguf.part", ".gguf.journal", PULL_MANIFEST ".part"};
+    static const char *const ends[] = {".gguf.part", ".gguf.journal", PREPARED_MANIFEST};
     size_t len = strlen(name);
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (len >= strlen(ends[i]) && strcmp(name + len - strlen(ends[i]), ends[i]) == 0) return true;

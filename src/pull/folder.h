@@ -85,8 +85,15 @@ int pull_place_read(const struct pull_place *place, const char *name, struct pul
 /* Takes the manifest away, so that the model is not there, whatever becomes of its files. */
 int pull_place_unlist(const struct pull_place *place, hearth_error *error);
 
-/* Writes the manifest, so that the model is there. */
-int pull_place_write(const struct pull_place *place, const struct pull_model *model, hearth_error *error);
+/* Writes the manifest under another name, so that nothing but to rename files is left to do. */
+int pull_place_prepare(const struct pull_place *place, const struct pull_model *model, hearth_error *error);
+
+/* Gives the manifest that was prepared its name, so that the model is there. */
+int pull_place_list(const struct pull_place *place, hearth_error *error);
+
+/* The model that was prepared and never listed, since the pull was interrupted. HEARTH_NOT_FOUND: there is none. */
+int pull_place_read_prepared(const struct pull_place *place, const char *name, struct pull_model *model,
+                             hearth_error *error);
 
 /* As pull_folder_remove(); the place is closed then. */
 int pull_place_remove(struct pull_place *place, const char *name, hearth_error *error);

@@ -25,6 +25,7 @@ struct pull {
     char *name;
     struct pull_place place;
     struct pull_model former, model; /* as the manifest was, and will be */
+    bool interrupted;                /* `former` is what a pull prepared that never came to list it */
 };
 
 /* ---- Which files ---- */
@@ -187,14 +188,35 @@ static bool is_same_source(const char *a, const char *b)
     return strcmp(a, b) == 0 || (repo > 0 && strncmp(a, b, repo) == 0 && (b[repo] == '\0' || b[repo] == ':'));
 }
 
+/* What a pull has left that was interrupted as it gave the files their names. */
+static void read_interrupted(struct pull *p)
+{
+    hearth_error error;
+    if (pull_place_read_prepared(&p->place, p->name, &p->former, &error) != HEARTH_OK) return;
+    p->interrupted = is_same_source(p->former.reference, p->reference->text);
+    if (!p->interrupted) pull_model_release(&p->former);
+}
+
 static int read_former(struct pull *p, hearth_error *error)
 {
     int rc = pull_place_read(&p->place, p->name, &p->former, error);
+    if (rc == HEARTH_NOT_FOUND) read_interrupted(p);
     if (rc != HEARTH_OK) return HEARTH_OK; /* there is none, or it is damaged and is written anew */
     if (is_same_source(p->former.reference, p->reference->text)) return HEARTH_OK;
     return error_set(error, HEARTH_INVALID,
                      "there is a model %s already, pulled from %s: choose another name with --name, or remove it",
                      p->name, p->former.reference);
+}
+
+/* Whether the file has its name already: of an interrupted pull it may have the one that it came under, and a former
+ * file still its own. */
+static bool is_named(const struct pull *p, const char *name)
+{
+    struct stat is;
+    char *part = mem_format("%s.part", name);
+    bool waits = p->interrupted && fstatat(p->place.fd, part, &is, AT_SYMLINK_NOFOLLOW) == 0;
+    free(part);
+    return !waits;
 }
 
 /* The same file as it was pulled before; NULL: there is none, or it may be another one. */
@@ -206,7 +228,8 @@ static const struct pull_stored *find_current(const struct pull *p, const struct
     for (size_t i = 0; i < p->former.n_files; i++) {
         const struct pull_stored *stored = &p->former.files[i];
         bool is_there = strcmp(stored->name, file->name) == 0 && stored->size == file->size &&
-                        fstatat(p->place.fd, file->name, &is, AT_SYMLINK_NOFOLLOW) == 0 && is.st_size == file->size;
+                        fstatat(p->place.fd, file->name, &is, AT_SYMLINK_NOFOLLOW) == 0 && is.st_size == file->size &&
+                        is_named(p, file->name);
         bool by_etag = file->etag != NULL && stored->etag != NULL && strcmp(file->etag, stored->etag) == 0;
         if (is_there && (file->has_sha ? strcmp(stored->sha, hex) == 0 : by_etag)) return stored;
     }
@@ -262,13 +285,15 @@ static void remove_former(const struct pull *p)
 }
 
 /* The former files stay until all of the new ones are whole: whoever serves the model meanwhile has one or the other.
- * Without a manifest in between, an interruption leaves no mixture that would count as a model. */
+ * Without a manifest in between, an interruption leaves no mixture that would count as a model; the next pull goes by
+ * the one that is prepared. */
 static int put_in_place(struct pull *p, hearth_error *error)
 {
-    int rc = p->model.changed ? pull_place_unlist(&p->place, error) : HEARTH_OK;
+    int rc = pull_place_prepare(&p->place, &p->model, error);
+    if (rc == HEARTH_OK && p->model.changed) rc = pull_place_unlist(&p->place, error);
     for (size_t i = 0; i < p->n_files && rc == HEARTH_OK; i++)
         if (p->files[i].is_here) rc = pull_name_file(&p->files[i], &p->place, error);
-    if (rc == HEARTH_OK) rc = pull_place_write(&p->place, &p->model, error);
+    if (rc == HEARTH_OK) rc = pull_place_list(&p->place, error);
     if (rc == HEARTH_OK) remove_former(p);
     return rc;
 }
@@ -278,6 +303,7 @@ static int get_files(struct pull *p, hearth_error *error)
     int rc = probe_files(p, error);
     p->model.name = mem_strdup(p->name);
     p->model.reference = mem_strdup(p->reference->text);
+    p->model.changed = p->interrupted;
     for (size_t i = 0; i < p->n_files && rc == HEARTH_OK; i++) rc = get_file(p, i, error);
     p->model.pulled_ms = p->model.changed ? clock_unix_ms() : p->former.pulled_ms;
     return rc == HEARTH_OK ? put_in_place(p, error) : rc;

@@ -4,7 +4,7 @@ import { describe, test } from 'node:test';
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, readFileSync, readdirSync, truncateSync, unlinkSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, readdirSync, renameSync, truncateSync, unlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Mirror, plainEnvironment, sha256 } from './lib/mirror.js';
 import { demo, hearth, projectorFor, smallModel } from './lib/models.js';
@@ -123,6 +123,25 @@ describe('what is pulled', () => {
     const again = mirror.fetched.filter(({ path, range }) => path.includes('00001-of') && range !== 'bytes=0-0');
     assert.deepEqual(again, [], 'what had come is not fetched again');
     assert.deepEqual(readdirSync(join(into, 'm')).sort(), ['lock', 'm-00001-of-00002.gguf', 'm-00002-of-00002.gguf', 'manifest.json']);
+  });
+
+  // The files are all there: some with their names, some still without, and the manifest last.
+  test('a pull that was ended while it gave the files their names fetches nothing of them again', async (t) => {
+    const [first, second] = ['a/b/m-00001-of-00002.gguf', 'a/b/m-00002-of-00002.gguf'];
+    const mirror = await Mirror.open(t, { [first]: modelOf(3 * MIB, 1), [second]: modelOf(3 * MIB, 2) });
+    const into = folder();
+    const at = (name) => join(into, 'm', name);
+    await pulled(mirror, into, 'hf:a/b');
+    renameSync(at('manifest.json'), at('manifest.json.part'));
+    mirror.forget();
+    await pulled(mirror, into, 'hf:a/b');
+    assert.deepEqual(mirror.fetched, []);
+    assert.ok(existsSync(at('manifest.json')));
+    renameSync(at('manifest.json'), at('manifest.json.part'));
+    writeFileSync(at('m-00002-of-00002.gguf'), Buffer.alloc(3 * MIB)); // the former one, of the same size
+    writeFileSync(at('m-00002-of-00002.gguf.part'), mirror.files[second]);
+    await pulled(mirror, into, 'hf:a/b');
+    assert.ok([first, second].every((name) => content(into, 'm', name.slice(4)).equals(mirror.files[name])));
   });
 
   test('a URL with all parts, a file, and a short name', async (t) => {

@@ -80,7 +80,8 @@ static void make_model(const char *name, const char *reference)
     pull_model_add_file(&model, &projector);
     write_file(name, "m.gguf", "12345");
     write_file(name, "mmproj.gguf", "12345");
-    if (pull_place_write(&place, &model, &error) != HEARTH_OK) fail_msg("%s", error.message);
+    if (pull_place_prepare(&place, &model, &error) != HEARTH_OK) fail_msg("%s", error.message);
+    if (pull_place_list(&place, &error) != HEARTH_OK) fail_msg("%s", error.message);
     pull_model_release(&model);
     pull_place_close(&place);
 }
