@@ -299,12 +299,20 @@ static const char *find_fault(int folder, const struct pull_model *model)
     return NULL;
 }
 
+/* Of a model without a manifest: why it is none, although all of it was there once. */
+static const char *find_interruption(int folder)
+{
+    return faccessat(folder, PREPARED_MANIFEST, F_OK, 0) == 0 ? "its pull was interrupted: pull it again" : NULL;
+}
+
 static void visit(int folder, const char *name, const struct pull_visitor *visitor)
 {
     struct pull_model model;
     hearth_error error;
     int rc = read_manifest(folder, PULL_MANIFEST, name, &model, &error);
-    const char *fault = rc == HEARTH_NOT_FOUND ? NULL : rc != HEARTH_OK ? error.message : find_fault(folder, &model);
+    const char *fault = rc == HEARTH_NOT_FOUND ? find_interruption(folder)
+                        : rc != HEARTH_OK      ? error.message
+                                               : find_fault(folder, &model);
     if (fault != NULL && visitor->fault != NULL) visitor->fault(visitor->ud, name, fault);
     if (rc == HEARTH_OK && fault == NULL) visitor->each(visitor->ud, &model);
     pull_model_release(&model);

@@ -175,9 +175,12 @@ static void a_model_that_is_not_whole_is_no_model(void **state)
         expect_list("", fault.v);
         buf_release(&fault);
     }
-    char *manifest = pull_file_path(folder, "m", PULL_MANIFEST);
-    assert_int_equal(unlink(manifest), 0);
+    char *manifest = pull_file_path(folder, "m", PULL_MANIFEST), *prepared = mem_format("%s.part", manifest);
+    assert_int_equal(rename(manifest, prepared), 0);
+    expect_list("", "m: its pull was interrupted: pull it again\n");
+    assert_int_equal(unlink(prepared), 0);
     free(manifest);
+    free(prepared);
     expect_list("", ""); /* it is being pulled, or was not pulled to its end */
     make_model("m", "hf:x/m");
     expect_removed("m", HEARTH_OK, NULL);
