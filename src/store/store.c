@@ -132,7 +132,8 @@ static bool is_settled(const struct store *store)
     return true;
 }
 
-/* Whether a supervisor has still to open or to scan a tier, or is doing so; one that cannot be opened is not scanned. */
+/* Whether a supervisor has still to open or to scan a tier, or is doing so; one that cannot be opened is not scanned.
+ */
 static bool is_reopening(const struct store *store)
 {
     for (enum store_tier i = 0; i < STORE_TIERS; i++) {

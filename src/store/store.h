@@ -60,8 +60,8 @@ bool store_close(struct store *store, int64_t deadline);
 /* Waits until every tier was scanned or could not be opened, or the deadline (CLOCK_MONOTONIC, ns). */
 bool store_wait_ready(struct store *store, int64_t deadline);
 
-/* Another process that owned folders has ended, or is about to: opens them as soon as it has, and scans them. False: the
- * deadline (CLOCK_MONOTONIC, ns) has passed first. */
+/* Another process that owned folders has ended, or is about to: opens them as soon as it has, and scans them. False:
+ * the deadline (CLOCK_MONOTONIC, ns) has passed first. */
 bool store_reopen(struct store *store, int64_t deadline);
 
 /* ---- Users ---- */
