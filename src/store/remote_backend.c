@@ -156,8 +156,6 @@ static int take_first(struct reading *r, const struct redis_reply *reply, hearth
     if (reply->kind == REDIS_NIL) return error_set(error, HEARTH_NOT_FOUND, "the server has it no more");
     r->n_first = reply->kind != REDIS_BYTES ? 0 : reply->size < sizeof r->first ? reply->size : sizeof r->first;
     memcpy(r->first, reply->kind == REDIS_BYTES ? reply->bytes : "", r->n_first);
-    if (r->n_first == sizeof r->first && sealed_head_is_newer(r->first))
-        return error_set(error, HEARTH_UNSUPPORTED, "the server has a slab that was sealed by a newer version");
     if (r->n_first < sizeof r->first || !sealed_head_decode((const uint8_t *)reply->bytes, &r->head))
         return fail_damaged(error, "something else");
     return append_part(r, 0, reply->bytes + SEALED_HEAD_BYTES, reply->size - SEALED_HEAD_BYTES, error);
@@ -244,8 +242,6 @@ static int decode(struct reading *r, const struct slab_name *name, struct slab *
 {
     uint64_t size = r->head.size;
     if (!sealed_open(&r->remote->keys, &r->name, &r->head, r->slab)) return fail_damaged(error, "bytes of another MAC");
-    if (size >= SLAB_HEADER_BYTES && slab_is_newer(r->slab))
-        return error_set(error, HEARTH_UNSUPPORTED, "the server has a slab of a newer version");
     size_t front = size < SLAB_HEADER_BYTES + SLAB_TRAILER_BYTES ? 0 : slab_front_size(r->slab);
     if (front == 0 || front > size - SLAB_TRAILER_BYTES) return fail_damaged(error, "no slab");
     int result = slab_decode(r->slab, front, size, &slab->head, error);

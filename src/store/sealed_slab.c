@@ -45,9 +45,9 @@ static struct sealed_name make_name(const struct sealed_keys *keys, uint8_t kind
                                     int32_t stride)
 {
     struct sealed_name sealed;
-    uint8_t bytes[1 + 4 + SHA256_BYTES] = {kind};
-    little_put(bytes + 1, (uint32_t)stride, 4);
-    memcpy(bytes + 5, key->v, SHA256_BYTES);
+    uint8_t bytes[3 + 4 + SHA256_BYTES] = {kind, VERSION, SLAB_VERSION};
+    little_put(bytes + 3, (uint32_t)stride, 4);
+    memcpy(bytes + 7, key->v, SHA256_BYTES);
     hmac_of(keys->name, sizeof keys->name, bytes, sizeof bytes, sealed.v);
     return sealed;
 }
@@ -108,11 +108,6 @@ bool sealed_head_decode(const uint8_t bytes[SEALED_HEAD_BYTES], struct sealed_he
     bool zero = little_get(bytes + AT_ZERO, 2) == 0 && little_get(bytes + AT_ZERO2, 4) == 0;
     return known && zero && head->size > 0 && head->size <= SEALED_MOST_BYTES &&
            head->n_parts == sealed_parts(head->size);
-}
-
-bool sealed_head_is_newer(const uint8_t bytes[SEALED_HEAD_BYTES])
-{
-    return memcmp(bytes, MAGIC, sizeof MAGIC) == 0 && bytes[AT_VERSION] > VERSION;
 }
 
 /* ---- Sealing ---- */

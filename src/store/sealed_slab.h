@@ -23,7 +23,8 @@ struct sealed_keys {
 /* Without a secret (size 0) the MAC is a checksum, and anybody can compute it. */
 void sealed_keys_init(struct sealed_keys *keys, const void *secret, size_t size, bool encrypts);
 
-/* The name of a slab on the server: a MAC of its kind, the stride and its key, which reveals none of them. */
+/* The name of a slab on the server: a MAC of its kind, the stride and its key, which reveals none of them; and of the
+ * formats' versions, so that hearths that cannot read each other's slabs never find them. */
 struct sealed_name {
     uint8_t v[SHA256_BYTES];
 };
@@ -53,10 +54,8 @@ bool sealed_seal(const struct sealed_keys *keys, const struct sealed_name *name,
 
 void sealed_head_encode(const struct sealed_head *head, uint8_t bytes[SEALED_HEAD_BYTES]);
 
-/* False: it is no head, or one of a newer version: sealed_head_is_newer(). */
+/* False: it is no head. */
 bool sealed_head_decode(const uint8_t bytes[SEALED_HEAD_BYTES], struct sealed_head *head);
-
-bool sealed_head_is_newer(const uint8_t bytes[SEALED_HEAD_BYTES]);
 
 /* Whether the bytes are what was sealed under that name; decrypts them in place. False: they are not, and worthless. */
 bool sealed_open(const struct sealed_keys *keys, const struct sealed_name *name, const struct sealed_head *head,

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERSION = 1, MOST_REGIONS = 65536, REGION_BYTES = 40, CRC_BYTES = 4 };
+enum { MOST_REGIONS = 65536, REGION_BYTES = 40, CRC_BYTES = 4 };
 
 static const char MAGIC[4] = {'H', 'K', 'V', 'S'};
 
@@ -116,7 +116,7 @@ static uint32_t front_crc(const uint8_t *front, size_t size)
 static void put_header(const struct slab_head *head, uint8_t *at)
 {
     memcpy(at + AT_MAGIC, MAGIC, sizeof MAGIC);
-    at[AT_VERSION] = VERSION;
+    at[AT_VERSION] = SLAB_VERSION;
     at[AT_KIND] = (uint8_t)head->kind;
     at[AT_REASON] = (uint8_t)head->reason;
     at[AT_QUANT] = head->identity.quant;
@@ -202,7 +202,7 @@ size_t slab_front_size(const void *header)
 {
     const uint8_t *at = header;
     uint32_t start = get32(at + AT_START), end = get32(at + AT_END), n_regions = get32(at + AT_REGIONS);
-    bool known = memcmp(at, MAGIC, sizeof MAGIC) == 0 && at[AT_VERSION] == VERSION;
+    bool known = memcmp(at, MAGIC, sizeof MAGIC) == 0 && at[AT_VERSION] == SLAB_VERSION;
     if (!known || end > INT32_MAX || start > end || n_regions > MOST_REGIONS) return 0;
     return front_size(end - start, n_regions);
 }
@@ -210,7 +210,7 @@ size_t slab_front_size(const void *header)
 bool slab_is_newer(const void *header)
 {
     const uint8_t *at = header;
-    return memcmp(at, MAGIC, sizeof MAGIC) == 0 && at[AT_VERSION] > VERSION;
+    return memcmp(at, MAGIC, sizeof MAGIC) == 0 && at[AT_VERSION] > SLAB_VERSION;
 }
 
 /* May wrap around for a nonsensical header, which slab_decode() refuses. */

@@ -13,6 +13,7 @@
 #include "hearth.h"
 #include "store/slab_key.h"
 
+#define SLAB_VERSION       1
 #define SLAB_HEADER_BYTES  48
 #define SLAB_TRAILER_BYTES 16
 

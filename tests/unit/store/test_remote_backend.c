@@ -262,64 +262,6 @@ static void what_was_stored_anew_meanwhile_stays(void **state)
     TELL("FLUSHALL");
 }
 
-/* Stores the slab with another byte for its version, sealed as it should be. */
-static void put_of_version(const struct made *made, uint8_t version)
-{
-    static const char secret[] = "0123456789abcdef0123456789abcdef";
-    uint8_t trailer[SLAB_TRAILER_BYTES], bytes[SEALED_HEAD_BYTES];
-    struct buf slab = {0}, value = {0}, key = {0};
-    struct sealed_keys keys;
-    struct sealed_head head;
-    struct slab_name name = name_of(made);
-    char digits[2 * SHA256_BYTES + 1];
-    struct slab_head encoded = made->head;
-    slab_encode(&encoded, made->payload, &slab, trailer);
-    buf_append(&slab, made->payload, made->head.payload_size);
-    buf_append(&slab, trailer, sizeof trailer);
-    slab.v[4] = (char)version;
-    sealed_keys_init(&keys, secret, strlen(secret), false);
-    struct sealed_name sealed = sealed_name_of(&keys, &name, STRIDE);
-    assert_true(sealed_seal(&keys, &sealed, (uint8_t *)slab.v, slab.len, &head));
-    sealed_head_encode(&head, bytes);
-    buf_append(&value, bytes, sizeof bytes);
-    buf_append(&value, slab.v, slab.len);
-    sha256_to_hex(sealed.v, digits);
-    buf_printf(&key, "test:%s", digits);
-    struct redis_params params = {.timeout_ns = clock_from_ms(TIMEOUT_MS)};
-    struct redis_batch batch = {0};
-    assert_null(redis_address_parse(server.url, &params.address));
-    struct redis *redis = redis_open(&params);
-    redis_add(&batch, (const struct redis_argument[]){{"SET", 3}, {key.v, key.len}, {value.v, value.len}}, 3);
-    assert_int_equal(redis_connect(redis, NULL), 0);
-    assert_int_equal(redis_run(redis, &batch, CLOCK_NEVER, NULL), 0);
-    redis_batch_release(&batch);
-    redis_close(redis);
-    buf_release(&slab);
-    buf_release(&value);
-    buf_release(&key);
-}
-
-/* Both versions run while hearths are upgraded one by one. */
-static void what_a_newer_hearth_has_stored_is_left_alone(void **state)
-{
-    struct backend *backend = open_default();
-    struct made made = make_block(1, 0);
-    struct slab_name name = name_of(&made);
-    (void)state;
-    for (int outside = 0; outside < 2; outside++) {
-        put_of_version(&made, outside ? 2 : 200);
-        char *key = key_like("test:*");
-        if (outside) TELL("SETRANGE", key, "4", "~");
-        free(key);
-        assert_int_equal(get(backend, &made, NULL), HEARTH_UNSUPPORTED);
-        backend->quarantine(backend, &name);
-        assert_int_equal(number(ASK("DBSIZE")), 1);
-        TELL("FLUSHALL");
-    }
-    release(&made);
-    backend->close(backend);
-}
-
 /* A slab under the name of another, as a server could answer that mixes them up, or lies. */
 static void another_slab_under_the_name_is_noticed(void **state)
 {
@@ -534,7 +476,6 @@ int main(void)
         cmocka_unit_test(an_evicted_part_costs_its_slab_and_is_stored_again),
         cmocka_unit_test(changed_bytes_are_noticed),
         cmocka_unit_test(what_was_stored_anew_meanwhile_stays),
-        cmocka_unit_test(what_a_newer_hearth_has_stored_is_left_alone),
         cmocka_unit_test(another_slab_under_the_name_is_noticed),
         cmocka_unit_test(slabs_that_depend_on_a_save_are_refused),
         cmocka_unit_test(other_secrets_strides_and_prefixes_share_nothing),
