@@ -75,11 +75,11 @@ static void trace_choices(const struct exchange *ex)
         const struct choice *choice = &ex->choices[i];
         const struct trace_progress progress = {.submitted_at = choice->submitted_at,
                                                 .until = now,
-                                                .result = &ex->answers[i].result,
+                                                .result = choice->told ? &ex->answers[i].result : NULL,
                                                 .done = ex->answers[i].done};
-        if (!choice->told) continue;
+        if (choice->request == NULL) continue;
         trace_add_choice(trace, &progress);
-        exemplars_note(&server->exemplars, server->instance, trace, progress.result);
+        if (choice->told) exemplars_note(&server->exemplars, server->instance, trace, progress.result);
     }
 }
 

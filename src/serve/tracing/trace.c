@@ -56,13 +56,12 @@ static void count_tokens(struct trace *trace, const struct trace_progress *progr
         trace->finish[trace->n_finishes++] = r->finish == HEARTH_FINISH_STOP ? 's' : 'l';
 }
 
-void trace_add_choice(struct trace *trace, const struct trace_progress *progress)
+static void add_stages(struct trace *trace, const struct trace_progress *progress)
 {
     struct stage stages[N_STAGES];
     int64_t at = progress->submitted_at;
     list_stages(progress, stages);
     count_tokens(trace, progress);
-    trace->stages = mem_grow(trace->stages, trace->n_stages + N_STAGES, sizeof *trace->stages);
     for (const struct stage *s = stages; s < stages + N_STAGES; s++) {
         bool ended = s->ms >= 0;
         if (!ended && progress->done) continue; /* it had no such stage */
@@ -78,6 +77,16 @@ void trace_add_choice(struct trace *trace, const struct trace_progress *progress
         at = to;
         if (!ended) break;
     }
+}
+
+void trace_add_choice(struct trace *trace, const struct trace_progress *progress)
+{
+    trace->stages = mem_grow(trace->stages, trace->n_stages + N_STAGES, sizeof *trace->stages);
+    if (progress->result != NULL)
+        add_stages(trace, progress);
+    else
+        trace->stages[trace->n_stages++] = (struct trace_stage){
+            .name = "waiting", .from = progress->submitted_at, .to = progress->until, .choice = trace->n_choices};
     trace->n_choices++;
 }
 

@@ -44,7 +44,7 @@ struct trace {
 /* How far one choice has come. */
 struct trace_progress {
     int64_t submitted_at, until; /* until: now */
-    const hearth_result *result;
+    const hearth_result *result; /* NULL: it has not said yet, so it has no slot */
     bool done;
 };
 
