@@ -253,7 +253,7 @@ static int check_access(const struct server *server, const struct http_request *
 
 /* ---- Answering ---- */
 
-/* What OpenTelemetry's conventions call that which a route with this grant asks of a model. */
+/* What OpenTelemetry's conventions call that which a route asks of a model, by its grant. */
 static const char *operation_of(const struct route *route)
 {
     static const struct {
@@ -261,7 +261,7 @@ static const char *operation_of(const struct route *route)
         const char *operation;
     } names[] = {{KEYS_CHAT, "chat"}, {KEYS_COMPLETIONS, "text_completion"}, {KEYS_EMBEDDINGS, "embeddings"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (names[i].grant == route->grant) return names[i].operation;
+        if (route->needs_models && names[i].grant == route->grant) return names[i].operation;
     return NULL;
 }
 

@@ -85,7 +85,7 @@ static void put_request(struct buf *out, const struct trace *trace)
         put_text(out, "error.type", status);
     }
     put_text(out, "hearth.request_id", trace->request_id);
-    if (trace->model[0] == '\0') return; /* no model was asked */
+    if (trace->operation == NULL) return; /* no model was asked */
     put_text(out, "gen_ai.operation.name", trace->operation);
     put_text(out, "gen_ai.provider.name", "hearth");
     put_text(out, "gen_ai.request.model", trace->model);
