@@ -65,7 +65,8 @@ static void note(struct exemplars *all, const char *metric, const char *labels, 
     buf_release(&sample);
 }
 
-/* The model whose histograms have the request: the one that it names, or the only chat model. False: it is uncertain.
+/* The model whose histograms have the request: the one that it names, by whatever name, or the only chat model. False:
+ * it is uncertain.
  */
 static bool find_model(const hearth *instance, const char *named, char name[TRACE_TEXT])
 {
@@ -74,7 +75,7 @@ static bool find_model(const hearth *instance, const char *named, char name[TRAC
     for (size_t i = 0; models_next(instance, &i, &info); i++) {
         if (info.type != HEARTH_MODEL_CHAT) continue;
         trace_set_text(name, info.name);
-        if (strcmp(name, named) == 0) return true;
+        if (models_is_called(&info, named)) return true;
         n++;
     }
     return n == 1;

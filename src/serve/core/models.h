@@ -8,4 +8,7 @@
 /* Describes the first model from index *i on that is there, and sets *i to its index; false: there is none. */
 bool models_next(const hearth *instance, size_t *i, hearth_model_info *info);
 
+/* Whether that is the model's name, or one of its aliases. */
+bool models_is_called(const hearth_model_info *info, const char *name);
+
 #endif

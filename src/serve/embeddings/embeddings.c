@@ -202,7 +202,7 @@ int embeddings_refuse_unpooled(struct call *call, const struct embeddings *e, he
     hearth_model_info info;
     for (size_t i = 0; !e->native && models_next(call->server->instance, &i, &info); i++) {
         bool meant =
-            e->params.model != NULL ? !strcmp(info.name, e->params.model) : info.type == HEARTH_MODEL_EMBEDDING;
+            e->params.model != NULL ? models_is_called(&info, e->params.model) : info.type == HEARTH_MODEL_EMBEDDING;
         if (!meant) continue;
         if (info.pooling != HEARTH_POOLING_NONE) return HEARTH_OK;
         return error_at(error, HEARTH_INVALID, "model",

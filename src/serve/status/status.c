@@ -173,17 +173,10 @@ void status_models(struct call *call)
     reply_json(call, 200, json_pack("{s:s, s:o, s:o}", "object", "list", "data", data, "models", models));
 }
 
-static bool is_called(const hearth_model_info *m, const char *name)
-{
-    bool called = strcmp(m->name, name) == 0;
-    for (size_t i = 0; !called && i < m->n_aliases; i++) called = strcmp(m->aliases[i], name) == 0;
-    return called;
-}
-
 bool status_find_model(struct call *call, const char *name, size_t *index, hearth_model_info *info)
 {
     for (*index = 0; models_next(call->server->instance, index, info); ++*index)
-        if (name == NULL || is_called(info, name)) return true;
+        if (name == NULL || models_is_called(info, name)) return true;
     hearth_error error;
     error_at(&error, HEARTH_NOT_FOUND, "model", "there is no model '%s': GET /v1/models lists them",
              name == NULL ? "" : name);
