@@ -136,6 +136,7 @@ const char *http_method(const struct http_request *request);                   /
 const char *http_path(const struct http_request *request);                     /* decoded, without the query */
 const char *http_query(const struct http_request *request, const char *name);  /* decoded; NULL if absent */
 const char *http_header(const struct http_request *request, const char *name); /* the first; NULL if absent; any case */
+size_t http_count_headers(const struct http_request *request, const char *name); /* of that name */
 
 /* The host in the request's target ("GET http://host:port/path"); NULL: the target is a path alone. */
 const char *http_target_host(const struct http_request *request);

@@ -246,7 +246,7 @@ static void cut_strings(struct http_request *request)
     }
 }
 
-static size_t count_fields(const struct http_request *request, const char *name)
+size_t http_count_headers(const struct http_request *request, const char *name)
 {
     size_t n = 0;
     for (size_t i = 0; i < request->n_fields; i++) {
@@ -258,11 +258,12 @@ static size_t count_fields(const struct http_request *request, const char *name)
 static int check_framing(struct http_request *request)
 {
     const char *coding = http_header(request, "Transfer-Encoding");
-    if (coding != NULL && count_fields(request, "Content-Length") > 0)
+    if (coding != NULL && http_count_headers(request, "Content-Length") > 0)
         return set_fault(request, 400, "both Content-Length and Transfer-Encoding");
-    if (count_fields(request, "Content-Length") > 1) return set_fault(request, 400, "more than one Content-Length");
+    if (http_count_headers(request, "Content-Length") > 1)
+        return set_fault(request, 400, "more than one Content-Length");
     if (coding == NULL) return 0;
-    if (count_fields(request, "Transfer-Encoding") > 1)
+    if (http_count_headers(request, "Transfer-Encoding") > 1)
         return set_fault(request, 400, "more than one Transfer-Encoding");
     if (strcasecmp(coding, "chunked") != 0) return set_fault(request, 400, "the only Transfer-Encoding is chunked");
     if (request->version_1_0) return set_fault(request, 400, "HTTP/1.0 has no Transfer-Encoding");
@@ -272,9 +273,9 @@ static int check_framing(struct http_request *request)
 /* Refuses repeated Host and Origin headers, of which one reader would use the first and another the last. */
 static int check_host_and_origin(struct http_request *request)
 {
-    size_t n = count_fields(request, "Host");
+    size_t n = http_count_headers(request, "Host");
     if (n > 1) return set_fault(request, 400, "more than one Host header");
-    if (count_fields(request, "Origin") > 1) return set_fault(request, 400, "more than one Origin header");
+    if (http_count_headers(request, "Origin") > 1) return set_fault(request, 400, "more than one Origin header");
     return n == 1 || request->version_1_0 ? 0 : set_fault(request, 400, "a Host header is missing");
 }
 

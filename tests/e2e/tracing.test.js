@@ -2,6 +2,8 @@
 
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { Collector } from './lib/collector.js';
 import { smallModel } from './lib/models.js';
 import { serve, temporaryFolder } from './lib/server.js';
@@ -114,6 +116,27 @@ test('what waits in vain for a permit has waited for admission', async (t) => {
   await server.stop();
 });
 
+test('a client that leaves before it has a slot has waited', async (t) => {
+  const collector = await Collector.open(t);
+  const server = await tracing(t, collector, {
+    model: smallModel('llama'), models: { n_seq_max: 1, queue_depth: 1, context_window: 4096 },
+  });
+  const busy = await server.client.stream('/v1/completions', { prompt: 'Once', max_tokens: 4000, ignore_eos: true });
+  await server.client.busy();
+  const leaves = new AbortController();
+  const reply = server.client.post('/v1/completions', { prompt: 'Once' }, { signal: leaves.signal });
+  reply.catch(() => {}); // looked at below
+  await until('it waits', async () => await server.client.waiting() === 1);
+  leaves.abort();
+  await assert.rejects(reply);
+  const [{ server: own, names, stages }] = await traces(collector, 1);
+  assert.equal(own.attributes['http.response.status_code'], 499);
+  assert.deepEqual(names, ['waiting']);
+  assert.ok(own.end - stages[0].end < 1000000000n, 'until it left');
+  busy.abort();
+  await server.stop();
+});
+
 test('what comes from the store is restored', async (t) => {
   const collector = await Collector.open(t);
   const options = {
@@ -186,6 +209,29 @@ test('OpenMetrics: a bucket leads to the last trace that fell into it', async (t
   await server.stop();
 });
 
+test('several models: one that is called by its alias has exemplars, vectors have the attributes of a model', async (t) => {
+  const collector = await Collector.open(t);
+  const config = join(temporaryFolder(), 'hearth.yaml'), few = { context_window: 512, threads: 1 };
+  const models = {
+    one: { path: smallModel('llama'), ...few },
+    two: { path: smallModel('llama'), aliases: ['gpt'], ...few },
+    vectors: { path: smallModel('qwen3', { pooling: 'last' }), ...few },
+  };
+  writeFileSync(config, `models: ${JSON.stringify(models)}\n`);
+  const server = await tracing(t, collector, { args: ['--config', config] });
+  const { headers } = await server.client.post('/v1/completions', { model: 'gpt', prompt: 'Once', max_tokens: 1 });
+  const { samples } = await openMetrics(server);
+  const found = samples.filter(({ exemplar }) => exemplar);
+  assert.deepEqual(new Set(found.map(({ exemplar }) => exemplar.id)), new Set([headers.traceparent.split('-')[1]]));
+  assert.ok(found.every(({ labels }) => labels.includes('model="two"')));
+
+  for (const model of ['vectors', undefined]) await server.client.ask('/v1/embeddings', { model, input: 'a' });
+  const vectors = (await traces(collector, 3)).slice(1).map(({ server: { attributes } }) =>
+    ['operation.name', 'provider.name', 'request.model'].map((name) => attributes[`gen_ai.${name}`]));
+  assert.deepEqual(vectors, [['embeddings', 'hearth', 'vectors'], ['embeddings', 'hearth', undefined]]);
+  await server.stop();
+});
+
 test('off, and where the client wants no trace: nothing is sent', async (t) => {
   const collector = await Collector.open(t);
   const off = await serve({ t });
@@ -208,7 +254,8 @@ test('off, and where the client wants no trace: nothing is sent', async (t) => {
 test('headers that are no traceparent: the request has a trace of its own', async (t) => {
   const collector = await Collector.open(t);
   const server = await tracing(t, collector);
-  const wrong = [`00-${parent.trace.toUpperCase()}-${parent.span}-01`, `ff-${parent.trace}-${parent.span}-01`, 'x'];
+  const good = traceparent('01').traceparent;
+  const wrong = [`00-${parent.trace.toUpperCase()}-${parent.span}-01`, `ff-${parent.trace}-${parent.span}-01`, 'x', [good, good]];
   for (const header of wrong) {
     const { headers } = await server.client.post('/tokenize', { content: 'a' }, { headers: { traceparent: header } });
     assert.match(headers.traceparent, /^00-[0-9a-f]{32}-[0-9a-f]{16}-01$/);

@@ -74,7 +74,8 @@ void call_set_key(struct call *call, const struct key *key)
 
 void call_trace(struct call *call, const char *operation)
 {
-    struct trace *trace = tracer_begin(call->server->tracer, http_header(call->http, "traceparent"));
+    bool one = http_count_headers(call->http, "traceparent") == 1; /* several are as good as none */
+    struct trace *trace = tracer_begin(call->server->tracer, one ? http_header(call->http, "traceparent") : NULL);
     char self[TRACEPARENT_SIZE];
     if (trace == NULL) return;
     trace->operation = operation;

@@ -137,6 +137,16 @@ static void the_stage_in_which_a_request_ends_early_lasts_until_then(void **stat
            {"restore", 40, 48}, {"prefill", 48, 70}, {"decode", 70, 140});
 }
 
+static void what_has_said_nothing_yet_has_waited(void **state)
+{
+    (void)state;
+    struct trace *trace = new_trace();
+    add(trace, NULL, false);
+    assert_false(trace->computed);
+    assert_int_equal(trace->n_choices, 1);
+    EXPECT(trace, {"waiting", 0, 140});
+}
+
 static void a_prompt_that_is_only_rendered_has_no_slot(void **state)
 {
     (void)state;
@@ -233,11 +243,24 @@ static void a_parent_elsewhere_is_named(void **state)
     (void)state;
     struct trace *trace = new_trace();
     trace->has_parent = true;
+    trace->operation = NULL;
     memset(trace->parent, 0x12, sizeof trace->parent);
     json_t *root = encode(trace), *server = json_array_get(spans_of(root), 0);
     assert_string_equal(member(server, "parentSpanId"), "1212121212121212");
     assert_int_equal(json_integer_value(json_object_get(server, "flags")), 0x301);
     assert_string_equal(attribute(server, "gen_ai.provider.name"), ""); /* no model was asked */
+    json_decref(root);
+    trace_free(trace);
+}
+
+static void an_operation_has_its_name_whether_or_not_the_request_names_a_model(void **state)
+{
+    (void)state;
+    struct trace *trace = new_trace();
+    json_t *root = encode(trace), *server = json_array_get(spans_of(root), 0);
+    assert_string_equal(attribute(server, "gen_ai.operation.name"), "chat");
+    assert_string_equal(attribute(server, "gen_ai.provider.name"), "hearth");
+    assert_string_equal(attribute(server, "gen_ai.request.model"), "");
     json_decref(root);
     trace_free(trace);
 }
@@ -300,9 +323,11 @@ int main(void)
         cmocka_unit_test(what_took_no_time_to_restore_or_save_has_no_stage),
         cmocka_unit_test(restoring_is_never_longer_than_the_time_to_the_first_token),
         cmocka_unit_test(the_stage_in_which_a_request_ends_early_lasts_until_then),
+        cmocka_unit_test(what_has_said_nothing_yet_has_waited),
         cmocka_unit_test(a_prompt_that_is_only_rendered_has_no_slot),
         cmocka_unit_test(a_trace_is_a_span_of_the_server_with_spans_below_it),
         cmocka_unit_test(a_parent_elsewhere_is_named),
+        cmocka_unit_test(an_operation_has_its_name_whether_or_not_the_request_names_a_model),
         cmocka_unit_test(only_failures_of_the_server_are_errors),
         cmocka_unit_test(several_traces_and_choices_are_one_body),
         cmocka_unit_test(texts_of_clients_are_cut_and_made_whole_characters),
