@@ -46,19 +46,25 @@ static int64_t answer_until(const struct tier *tier, int64_t until)
     return until != 0 && until < times_out ? until : times_out;
 }
 
+static bool is_too_late(int64_t until)
+{
+    return until != 0 && clock_now(clock_monotonic()) >= until;
+}
+
 /* Who could not wait for the server's time-out does not know that it is away. */
 static int count_probe(struct tier *tier, int result, int64_t until, const hearth_error *error)
 {
-    bool in_haste = until != 0 && clock_now(clock_monotonic()) >= until;
     metric_add(&tier->store->stats.probes, 1);
     metric_add(&tier->store->stats.probes_failed, result != 0);
-    if (result != 0 && !in_haste) tier_lose(tier, error->message);
+    if (result != 0 && !is_too_late(until)) tier_lose(tier, error->message);
     return result;
 }
 
+/* Once the time is over nobody is asked: what is sent and not waited for would cost a good connection. */
 int tier_ask(struct tier *tier, const struct slab_name *names, size_t n, struct backend_probed *probed, int64_t until)
 {
     hearth_error error = {0};
+    if (is_too_late(until)) return HEARTH_UNAVAILABLE;
     int result = tier->backend->probe(tier->backend, names, n, probed, answer_until(tier, until), &error);
     return count_probe(tier, result, until, &error);
 }
@@ -147,6 +153,7 @@ static int find_candidates(struct tier *tier, const struct block_range *range, i
     int32_t stride = tier->store->params.stride, blocks = (n + stride - 1) / stride;
     if (blocks > reach + 1) blocks = reach + 1;
     hearth_error error = {0};
+    if (is_too_late(range->until)) return HEARTH_UNAVAILABLE;
     struct backend_hints *hints = mem_alloc((size_t)(blocks + 1) * sizeof *hints);
     struct slab_key *before = mem_alloc((size_t)(blocks + 1) * sizeof *before);
     for (int32_t i = 0; i < blocks; i++) before[i] = key_before_block(range, i);

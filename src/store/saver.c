@@ -239,15 +239,20 @@ static void do_chores(struct tier *tier)
     if (write_digests) tier_write_digests(tier);
 }
 
-/* With the mutex: whether a job may begin. While the store closes, queued jobs are still written until the deadline. */
+bool saver_is_over(const struct tier *tier)
+{
+    const struct store *store = tier->store;
+    return store->closing && (tier_is_shared(tier) || clock_now(clock_monotonic()) >= store->close_by);
+}
+
+/* With the mutex: whether a job may begin, if only to be dropped. */
 static bool may_begin(const struct tier *tier)
 {
     const struct store *store = tier->store;
     if (tier->saver.first == NULL) return false;
-    bool over = store->closing && clock_now(clock_monotonic()) >= store->close_by;
     bool opens_soon =
         tier->state == TIER_OPENING || (tier->state == TIER_LOST && tier->open_at == 0 && !store->closing);
-    return over || !opens_soon;
+    return saver_is_over(tier) || !opens_soon;
 }
 
 /* With the mutex: the backend was lost while the job was written, and is about to be opened again. */

@@ -95,6 +95,13 @@ static size_t count_saving(const struct store *store)
     return n;
 }
 
+/* With the mutex: whether a server is still being sent something, which may be slow and need not be away. */
+static bool is_uploading(struct store *store)
+{
+    const struct tier *tier = shared_tier(store);
+    return tier != NULL && count_saving(store) == 0 && !tier->saver.ended;
+}
+
 bool store_close(struct store *store, int64_t deadline)
 {
     if (store == NULL) return true;
@@ -108,10 +115,14 @@ bool store_close(struct store *store, int64_t deadline)
     while (store->n_threads > 0 && store_wait_changed(store, by < deadline ? by : deadline)) {
     }
     bool whole = store->n_threads == 0;
+    bool uploads = is_uploading(store);
     store->abandoned = !whole;
     store_unlock(store);
     if (whole)
         store_free(store);
+    else if (uploads)
+        log_event(LOG_WARN, LOG_GROUP,
+                  "closed while something was being sent to a server that is slow or does not answer");
     else
         log_event(LOG_WARN, LOG_GROUP, "closed without a tier that does not answer");
     return whole;

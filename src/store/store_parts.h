@@ -265,6 +265,9 @@ void saver_release(struct saver *saver);
 void fetcher_init(struct fetcher *fetcher);
 void fetcher_release(struct fetcher *fetcher);
 
+/* With the mutex: whether the store closes, and no job may begin any more. */
+bool saver_is_over(const struct tier *tier);
+
 /* With the mutex: has the user woken when a save ends or the tier goes out of service. */
 void saver_add_waiter(struct saver *saver, const struct store_user *user);
 
@@ -344,7 +347,7 @@ struct store {
     int64_t watch_until;  /* the watchdog sleeps until then */
     size_t n_threads;
     _Atomic bool closing;           /* store_close() was called: no more saves, nothing new begins */
-    int64_t close_by;               /* queued saves are still written until then */
+    int64_t close_by;               /* queued saves, but no uploads, are still written until then */
     int64_t upload_wait_ns;         /* how long store_wait_for_uploads() may still wait, in all */
     bool abandoned;                 /* store_close() has returned: the last thread frees the store */
     const struct store_user **busy; /* users whose functions are running */

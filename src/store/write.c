@@ -378,8 +378,7 @@ static void count_outcome(struct store *store, const struct save_job *job, enum 
 static bool can_write(struct store *store, const struct tier *tier)
 {
     store_lock(store);
-    bool over = store->closing && clock_now(clock_monotonic()) >= store->close_by;
-    bool can = tier->state == TIER_OPEN && !over; /* a call that hangs is of another thread */
+    bool can = tier->state == TIER_OPEN && !saver_is_over(tier); /* a call that hangs is of another thread */
     store_unlock(store);
     return can;
 }

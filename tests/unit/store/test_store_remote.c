@@ -444,6 +444,32 @@ static void who_is_in_haste_waits_no_longer_than_that(void **state)
     tokens_release(&tokens);
 }
 
+/* Asking all the same would cost a connection, whose answer nobody reads. */
+static void whose_time_is_over_does_not_ask(void **state)
+{
+    struct rig rig;
+    struct tokens tokens = some_tokens(37, 100);
+    (void)state;
+    for (int states = 0; states < 2; states++) {
+        begin(&rig);
+        fake_user_release(&rig.user);
+        fake_user_init(&rig.user, 7, (struct store_codec){.rows = !states, .has_state = states, .appends = true});
+        rig_start(&rig);
+        await_on(&rig, true);
+        int64_t probes = count(&store_stats(rig.store)->probes);
+        struct store_query query = query_of(&rig, &tokens, 100);
+        query.probe_until = clock_now(clock_monotonic());
+        store_probe(rig.store, &query);
+        assert_int_equal(count(&store_stats(rig.store)->probes), probes);
+        query.probe_until = 0;
+        store_probe(rig.store, &query);
+        assert_int_equal(count(&store_stats(rig.store)->probes), probes + 1);
+        assert_true(status_of(&rig).on);
+        rig_release(&rig);
+    }
+    tokens_release(&tokens);
+}
+
 static void a_server_that_stalls_in_a_fetch_costs_its_rest(void **state)
 {
     struct rig one, other;
@@ -648,19 +674,22 @@ static size_t n_clients(void)
     return n;
 }
 
-/* In the middle of a slab, with others behind it. */
+/* In the middle of a slab, with another save behind it, which is not even asked for any more. */
 static void a_slow_server_holds_up_no_end(void **state)
 {
     struct rig rig;
-    struct tokens tokens = some_tokens(35, 200);
+    struct tokens tokens = some_tokens(35, 200), more = some_tokens(38, 200);
     const int64_t second = 1000000000;
     (void)state;
     remote.timeout_ns = A_MINUTE_NS;
     begin(&rig);
     rig.params.tiers[STORE_REMOTE].probe_timeout_ns = A_MINUTE_NS;
     rig_start(&rig);
+    await_on(&rig, true);
+    free(ASK("CONFIG", "RESETSTAT"));
     redis_server_stall(&server, true);
     rig_wait(&rig, rig_save_from(&rig, tokens.v, 0, 200));
+    rig_wait(&rig, rig_save_from(&rig, more.v, 0, 200));
     int64_t began = clock_now(clock_monotonic());
     store_wait_for_uploads(rig.store, soon()); /* as where a model is unloaded */
     assert_true(clock_now(clock_monotonic()) - began < second);
@@ -674,6 +703,10 @@ static void a_slow_server_holds_up_no_end(void **state)
     rig.store = NULL;
     redis_server_stall(&server, false);
     for (int64_t until = soon(); n_clients() > 1 && clock_now(clock_monotonic()) < until;) sched_yield();
+    char *asked = ASK("INFO", "commandstats");
+    if (strstr(asked, "cmdstat_getrange:calls=12,") == NULL) fail_msg("%s", asked); /* for the first save's blocks */
+    free(asked);
+    tokens_release(&more);
     tokens_release(&tokens);
     rig_release(&rig);
 }
@@ -899,6 +932,7 @@ int main(void)
         TEST(what_is_lost_on_the_way_costs_itself_alone),
         TEST(a_server_that_stalls_costs_one_time_out),
         TEST(who_is_in_haste_waits_no_longer_than_that),
+        TEST(whose_time_is_over_does_not_ask),
         TEST(a_server_that_stalls_in_a_fetch_costs_its_rest),
         TEST(a_server_that_is_lost_again_is_left_alone_for_longer),
         TEST(what_leaves_the_index_while_it_is_read_is_not_damaged),
