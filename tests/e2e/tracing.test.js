@@ -298,6 +298,30 @@ test('a collector that is busy gets it again, one that refuses does not', async 
   await server.stop();
 });
 
+test('a collector that asks for a pause gets it, and what it rejects of a batch is dropped', async (t) => {
+  const collector = await Collector.open(t, 503);
+  const server = await tracing(t, collector);
+  collector.headers = { 'Retry-After': '3' };
+  await server.client.ask('/tokenize', { content: 'a' });
+  await until('it was refused once', () => collector.requests > 0);
+  collector.answer = 200;
+  collector.body = { partialSuccess: { rejectedSpans: '1', errorMessage: 'too old' } };
+  await until('it is dropped', async () => await dropped(server) === 1);
+  assert.ok(collector.times[1] - collector.times[0] > 2900, `${collector.times}`);
+  const sent = () => server.client.metric('hearth_spans_sent_total'), each = collector.spans.length;
+  assert.equal(await sent(), each - 1);
+  await server.says(/tracing: the collector rejects spans url=\S+ spans=1 error="too old"/);
+
+  const answers = [{ partialSuccess: { rejectedSpans: 1e6 } }, { partialSuccess: { rejectedSpans: '-3' } }, { partialSuccess: {} }, 'x'];
+  for (const [i, body] of answers.entries()) {
+    collector.body = body;
+    await server.client.ask('/tokenize', { content: 'a' });
+    await until('it is counted', async () => await dropped(server) + await sent() === (i + 2) * each);
+  }
+  assert.equal(await dropped(server), 1 + each);
+  await server.stop();
+});
+
 // A request that waited for the collector would wait for seconds. One that does not takes as long as without a collector,
 // which is some milliseconds.
 for (const [how, open] of [

@@ -10,6 +10,7 @@
 #include "base/thread.h"
 
 #include <curl/curl.h>
+#include <jansson.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -22,9 +23,10 @@
 /* A batch has so many spans, or a trace more than that; it is sent once it has them, or after gather_ms. */
 #define BATCH_SPANS 512
 
-#define ATTEMPTS    4  /* to send a batch */
-#define PAUSE_MOST  30 /* seconds between two */
-#define NICE        5  /* as the publisher's: replies come first */
+#define ATTEMPTS    4          /* to send a batch */
+#define PAUSE_MOST  30         /* seconds between two, whatever the collector asks for */
+#define NICE        5          /* as the publisher's: replies come first */
+#define ANSWER_MOST (16 << 10) /* bytes of an answer that are looked at */
 
 static const struct tracer_pace usual = {
     .gather_ms = 1000, .send_ms = 10000, .pause_ms = 1000, .flush_ms = 2000, .most_queued = 16384};
@@ -49,8 +51,10 @@ struct tracer {
     CURLM *multi; /* other threads wake it */
     CURL *curl;
     struct curl_slist *headers;
-    struct buf body;
-    bool failing; /* the last batch was dropped, and the log says so */
+    struct buf body, answer;
+    int64_t asked_ms; /* the pause that the last answer asked for */
+    bool failing;     /* the last batch was dropped, and the log says so */
+    bool rejecting;   /* likewise of some of its spans */
 };
 
 static int64_t now(void)
@@ -142,9 +146,11 @@ static enum sent judge(long status)
     return status == 429 || (status >= 502 && status <= 504) ? SENT_AGAIN : SENT_NEVER;
 }
 
-static size_t ignore(char *bytes, size_t size, size_t n, void *ud)
+/* An answer that is longer is cut, and then says nothing. */
+static size_t keep_answer(char *bytes, size_t size, size_t n, void *ud)
 {
-    (void)bytes, (void)ud;
+    struct tracer *t = ud;
+    if (t->answer.len + size * n <= ANSWER_MOST) buf_append(&t->answer, bytes, size * n);
     return size * n;
 }
 
@@ -173,10 +179,14 @@ static CURLcode perform(struct tracer *t)
 static enum sent post(struct tracer *t, char fault[CURL_ERROR_SIZE])
 {
     long status = 0;
+    curl_off_t asked_s = 0;
+    buf_clear(&t->answer);
     curl_easy_setopt(t->curl, CURLOPT_POSTFIELDS, t->body.v);
     curl_easy_setopt(t->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)t->body.len);
     CURLcode code = perform(t);
     curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &status);
+    curl_easy_getinfo(t->curl, CURLINFO_RETRY_AFTER, &asked_s);
+    t->asked_ms = asked_s < PAUSE_MOST ? asked_s * 1000 : PAUSE_MOST * 1000;
     if (code == CURLE_OK)
         snprintf(fault, CURL_ERROR_SIZE, "the collector answered %ld", status);
     else
@@ -188,6 +198,7 @@ static enum sent post(struct tracer *t, char fault[CURL_ERROR_SIZE])
 static bool pause_sending(struct tracer *t, int attempt)
 {
     int64_t ms = t->pace.pause_ms << attempt, most = PAUSE_MOST * 1000;
+    if (ms < t->asked_ms) ms = t->asked_ms;
     int64_t until = now() + clock_from_ms(earlier(ms, most));
     pthread_mutex_lock(&t->mutex);
     while (!is_closing(t) && now() < until) clock_monotonic()->wait(clock_monotonic(), &t->changed, &t->mutex, until);
@@ -195,9 +206,28 @@ static bool pause_sending(struct tracer *t, int attempt)
     return !is_closing(t);
 }
 
+/* How many of the batch's n spans a collector that took it did not take, as its answer says. */
+static int64_t count_rejected(struct tracer *t, size_t n)
+{
+    json_t *answer = json_loadb(t->answer.v, t->answer.len, 0, NULL);
+    json_t *partial = json_object_get(answer, "partialSuccess"), *count = json_object_get(partial, "rejectedSpans");
+    const char *text = json_string_value(count), *why = json_string_value(json_object_get(partial, "errorMessage"));
+    int64_t rejected = text != NULL ? strtoll(text, NULL, 10) : json_integer_value(count);
+    if (rejected < 0) rejected = 0;
+    if (rejected > (int64_t)n) rejected = (int64_t)n;
+    if (rejected > 0 && !t->rejecting)
+        log_event(LOG_WARN, LOG_GROUP, "the collector rejects spans", log_str("url", t->url),
+                  log_int("spans", rejected), log_str("error", why != NULL ? why : ""));
+    t->rejecting = rejected > 0;
+    json_decref(answer);
+    return rejected;
+}
+
 static void note_outcome(struct tracer *t, enum sent sent, size_t n, const char *fault)
 {
-    metric_add(sent == SENT ? &t->sent : &t->dropped, (int64_t)n);
+    int64_t lost = sent == SENT ? count_rejected(t, n) : (int64_t)n;
+    metric_add(&t->sent, (int64_t)n - lost);
+    metric_add(&t->dropped, lost);
     bool fails = sent != SENT;
     if (fails && !t->failing)
         log_event(LOG_WARN, LOG_GROUP, "spans cannot be sent, they are dropped", log_str("url", t->url),
@@ -301,7 +331,8 @@ static void prepare(struct tracer *t)
     curl_easy_setopt(t->curl, CURLOPT_FOLLOWLOCATION, 0L);
     curl_easy_setopt(t->curl, CURLOPT_QUICK_EXIT, 1L);
     curl_easy_setopt(t->curl, CURLOPT_USERAGENT, "hearth");
-    curl_easy_setopt(t->curl, CURLOPT_WRITEFUNCTION, ignore);
+    curl_easy_setopt(t->curl, CURLOPT_WRITEFUNCTION, keep_answer);
+    curl_easy_setopt(t->curl, CURLOPT_WRITEDATA, t);
 }
 
 static int start(struct tracer *t, hearth_error *error)
@@ -364,6 +395,7 @@ void tracer_close(struct tracer *t)
     curl_multi_cleanup(t->multi);
     curl_slist_free_all(t->headers);
     buf_release(&t->body);
+    buf_release(&t->answer);
     pthread_cond_destroy(&t->changed);
     pthread_mutex_destroy(&t->mutex);
     free(t->url);

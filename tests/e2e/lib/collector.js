@@ -1,5 +1,6 @@
 // A collector of traces: takes OTLP over HTTP, in JSON, and is strict about it. `answer` is what it does with a request:
-// a status, or 'stall' for never; the spans of requests that it answers with 200 are kept.
+// a status, or 'stall' for never; the spans of requests that it answers with 200 are kept. `headers` and `body` are those of
+// its answers, `times` when requests came.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -75,7 +76,7 @@ function spansOf(body) {
 export class Collector {
   static async open(t, answer = 200) {
     const collector = new Collector();
-    Object.assign(collector, { answer, spans: [], requests: 0, faults: [] });
+    Object.assign(collector, { answer, headers: {}, body: {}, spans: [], requests: 0, times: [], faults: [] });
     collector.server = createServer((request, response) => collector.take(request, response).catch((error) => {
       collector.faults.push(error);
       response.writeHead(400).end();
@@ -94,6 +95,7 @@ export class Collector {
 
   async take(request, response) {
     this.requests++;
+    this.times.push(performance.now());
     if (this.answer === 'stall') return;
     assert.equal(`${request.method} ${request.url}`, 'POST /v1/traces');
     assert.equal(request.headers['content-type'], 'application/json');
@@ -101,7 +103,7 @@ export class Collector {
     for await (const chunk of request) chunks.push(chunk);
     const spans = spansOf(JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(Buffer.concat(chunks))));
     if (this.answer === 200) this.spans.push(...spans);
-    response.writeHead(this.answer, { 'Content-Type': 'application/json' }).end('{}');
+    response.writeHead(this.answer, { 'Content-Type': 'application/json', ...this.headers }).end(JSON.stringify(this.body));
   }
 
   // The traces so far, each as {server, stages}: one span of the server, and inside it those below it, one after the other
