@@ -84,6 +84,11 @@ void call_trace(struct call *call, const char *operation)
     http_set_header(call->http, "traceparent", self);
 }
 
+void call_trace_model(struct call *call, const char *model)
+{
+    if (call->trace != NULL) trace_set_text(call->trace->model, model);
+}
+
 /* Names the request in its trace, which it takes from the call. */
 static void end_trace(struct call *call, int64_t ended_at, int status)
 {

@@ -51,6 +51,9 @@ void call_set_key(struct call *call, const struct key *key);
  * the conventions call it; NULL: nothing of theirs. */
 void call_trace(struct call *call, const char *operation);
 
+/* Names the model in the trace, if there is one. NULL: the request names none. */
+void call_trace_model(struct call *call, const char *model);
+
 /* Whether the request has this grant: its API key has it, or the server has no API keys. */
 bool call_may(const struct call *call, int grant);
 

@@ -5,7 +5,6 @@
 
 #include "base/memory.h"
 #include "serve/core/server.h"
-#include "serve/tracing/trace.h"
 
 #include <stdlib.h>
 
@@ -77,7 +76,7 @@ void embed_start(struct call *call, const hearth_embed_params *params, const str
         .call = call, .http = call->server->http, .ratelimit = call->limit, .form = form, .state = state};
     ec->counted = call->counted;
     call->counted = 0;
-    if (call->trace != NULL) trace_set_text(call->trace->model, params->model);
+    call_trace_model(call, params->model);
     if (ratelimit_take_slots(ec->ratelimit, 1, &ec->error) == HEARTH_OK) {
         hearth_embed_params lent = *params;
         lent.lent = true;
