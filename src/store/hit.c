@@ -238,7 +238,7 @@ static struct match covered_prefix(struct store *store, const struct store_query
 
 int32_t store_block_start(struct store *store, const struct store_query *query, int32_t from)
 {
-    struct tier *tier = shared_tier(store);
+    struct tier *tier = upload_tier(store);
     int32_t stride = store->params.stride, start = from - from % stride;
     bool whole = query->n - start >= stride, tail = query->user->codec.has_state && query->n % stride > 0;
     if (tier == NULL || start == from || (!whole && !tail)) return from;

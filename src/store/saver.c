@@ -88,8 +88,8 @@ static uint64_t enqueue(struct store *store, struct saver *saver, struct save_jo
  * server that is slower than saves come gets what it can. Returns whether it was queued. */
 static bool enqueue_upload(struct store *store, struct save_job *job)
 {
-    struct tier *tier = shared_tier(store);
-    if (tier == NULL || store->closing) return false;
+    struct tier *tier = upload_tier(store);
+    if (tier == NULL) return false;
     bool room = has_room(store, &tier->saver, job->raw->size);
     if (room)
         enqueue(store, &tier->saver, job);
@@ -104,7 +104,7 @@ uint64_t store_save(struct store *store, const struct store_save *save)
     struct raw_bytes *raw = mem_alloc(sizeof *raw);
     *raw = (struct raw_bytes){.v = save->raw, .size = save->size, .refs = 1};
     struct save_job *job = save_job_of(save, raw), *upload = NULL;
-    if (shared_tier(store) != NULL) upload = save_job_of(save, raw);
+    if (upload_tier(store) != NULL) upload = save_job_of(save, raw);
     uint64_t ticket = 0;
     store_lock(store);
     if (tier_takes_saves(tier)) {
@@ -172,7 +172,7 @@ void store_allow_upload_wait(struct store *store, int64_t ns)
 
 void store_wait_for_uploads(struct store *store, int64_t deadline)
 {
-    struct tier *tier = shared_tier(store);
+    struct tier *tier = upload_tier(store);
     int64_t began = clock_now(clock_monotonic());
     if (tier == NULL) return;
     store_lock(store);

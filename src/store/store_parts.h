@@ -382,6 +382,9 @@ void raw_bytes_unref(struct store *store, struct raw_bytes *raw);
 /* The tier on a server that is reached; NULL: there is none now. */
 struct tier *shared_tier(struct store *store);
 
+/* That tier, or the one that is being opened for the first time, for which uploads are queued. */
+struct tier *upload_tier(struct store *store);
+
 static inline struct tier *save_tier(struct store *store)
 {
     return &store->tiers[store->params.save_tier];

@@ -129,6 +129,13 @@ struct tier *shared_tier(struct store *store)
     return NULL;
 }
 
+struct tier *upload_tier(struct store *store)
+{
+    for (enum store_tier i = 0; i < STORE_TIERS; i++)
+        if (tier_is_shared(&store->tiers[i]) && tier_takes_saves(&store->tiers[i])) return &store->tiers[i];
+    return NULL;
+}
+
 /* ---- Calls of the backend ---- */
 
 void tier_begin_call(struct tier *tier, struct worker *worker, int64_t limit_ns)

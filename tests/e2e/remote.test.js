@@ -13,11 +13,11 @@ import { run, serve, temporaryFolder } from './lib/server.js';
 import { Talk, cacheOf, counted, killed, lettersOnly, saved } from './lib/store.js';
 import { tokens, until } from './lib/wait.js';
 
-const model = smallModel('llama');
 const stride = 32;
 
 // Tokens are dear to compute, so that fetching pays even beside everything else that a test machine does.
-const dear = smallModel('llama', { layers: 4, embd: 64, heads: 4, 'kv-heads': 4, 'head-dim': 64, ff: 8192, type: 'f16' });
+const dearShape = { layers: 4, embd: 64, heads: 4, 'kv-heads': 4, 'head-dim': 64, ff: 8192, type: 'f16' };
+const dear = smallModel('llama', dearShape);
 
 const start = (t, redis, { set = {}, models = {}, of = dear, ...more } = {}) => serve({
   t,
@@ -97,14 +97,14 @@ describe('two hearths with one Redis', () => {
     const key = join(temporaryFolder(), 'key');
     writeFileSync(key, '0123456789abcdef0123456789abcdef');
     const variants = [
-      { of: model },
-      { of: smallModel('llama', { seed: 8 }) },
-      { of: model, models: { cache_type_k: 'q8_0' } },
-      { of: model, models: { deterministic: true } },
-      { of: model, body: { cache_salt: 'red' } },
-      { of: model, set: { 'cache.boundary_align_tokens': 64 } },
-      { of: model, set: { 'cache.tiers.remote.key_file': key } },
-      { of: model, set: { 'cache.tiers.remote.key_file': key, 'cache.tiers.remote.encrypt': true } },
+      { of: dear },
+      { of: smallModel('llama', { ...dearShape, seed: 8 }) },
+      { of: dear, models: { cache_type_k: 'q8_0' } },
+      { of: dear, models: { deterministic: true } },
+      { of: dear, body: { cache_salt: 'red' } },
+      { of: dear, set: { 'cache.boundary_align_tokens': 64 } },
+      { of: dear, set: { 'cache.tiers.remote.key_file': key } },
+      { of: dear, set: { 'cache.tiers.remote.key_file': key, 'cache.tiers.remote.encrypt': true } },
     ];
     const ask = async ({ body, ...options }) => {
       const server = await start(t, redis, options);

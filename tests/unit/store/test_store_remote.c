@@ -637,6 +637,27 @@ static void a_full_server_is_left_alone_for_a_while(void **state)
     rig_release(&rig);
 }
 
+/* It is slow to answer at the start, when the first conversation is stored already. */
+static void what_is_saved_before_the_server_has_answered_goes_there_later(void **state)
+{
+    struct rig rig;
+    struct tokens tokens = some_tokens(41, 200);
+    (void)state;
+    remote.timeout_ns = A_MINUTE_NS;
+    begin(&rig);
+    rig.params.tiers[STORE_REMOTE].probe_timeout_ns = A_MINUTE_NS;
+    redis_server_stall(&server, true);
+    rig.store = store_open(&rig.params, NULL);
+    rig_wait(&rig, rig_save_from(&rig, tokens.v, 0, 100));
+    redis_server_stall(&server, false);
+    assert_true(store_wait_ready(rig.store, soon()));
+    keep(&rig, &tokens, 200);
+    assert_int_equal(count(&store_stats(rig.store)->uploads_dropped), 0);
+    assert_int_equal(n_keys(), 12);
+    tokens_release(&tokens);
+    rig_release(&rig);
+}
+
 /* A queue that is full: saves go on, and what does not fit is not sent. */
 static void a_slow_server_holds_up_no_save(void **state)
 {
@@ -940,6 +961,7 @@ int main(void)
         TEST(a_server_that_was_killed_comes_back_empty),
         TEST(without_a_server_a_store_starts_and_finds_it_later),
         TEST(a_full_server_is_left_alone_for_a_while),
+        TEST(what_is_saved_before_the_server_has_answered_goes_there_later),
         TEST(a_slow_server_holds_up_no_save),
         TEST(a_slow_server_holds_up_no_end),
         TEST(the_cheaper_of_two_tiers_is_fetched_from),
