@@ -14,6 +14,7 @@ static inline struct llm_context_params context_params(int32_t window, int n_seq
                                        .n_batch = 512,
                                        .n_ubatch = 512,
                                        .unified = true,
+                                       .scratch = true,
                                        .type_k = "f16",
                                        .type_v = "f16",
                                        .flash_attention = "auto",

@@ -340,7 +340,7 @@ set_restore() {
 }
 run_restore() {
     rm -rf "$out/kv"
-    program restore --model "$model" --folder "$out/kv" --threads $threads 2>"$out/restore.log"
+    program restore --model "$model" --folder "$out/kv" --threads $threads 2>"$out/restore.log" || return
     rm -rf "$out/kv"
 }
 

@@ -104,14 +104,23 @@ static redisReplyObjectFunctions functions = {make_string, refuse_list, make_int
 
 /* ---- Batches ---- */
 
+static void add_argument(struct redis_batch *batch, const struct redis_argument *argument)
+{
+    buf_printf(&batch->text, "$%zu\r\n", argument->size);
+    if (argument->size >= REDIS_LARGE_BYTES) {
+        batch->large = mem_grow(batch->large, batch->n_large + 1, sizeof *batch->large);
+        batch->large[batch->n_large++] =
+            (struct redis_large){.text_end = batch->text.len, .bytes = argument->bytes, .size = argument->size};
+    } else if (argument->size > 0) {
+        buf_append(&batch->text, argument->bytes, argument->size);
+    }
+    buf_puts(&batch->text, "\r\n");
+}
+
 void redis_add(struct redis_batch *batch, const struct redis_argument *arguments, size_t n)
 {
-    buf_printf(&batch->commands, "*%zu\r\n", n);
-    for (size_t i = 0; i < n; i++) {
-        buf_printf(&batch->commands, "$%zu\r\n", arguments[i].size);
-        if (arguments[i].size > 0) buf_append(&batch->commands, arguments[i].bytes, arguments[i].size);
-        buf_puts(&batch->commands, "\r\n");
-    }
+    buf_printf(&batch->text, "*%zu\r\n", n);
+    for (size_t i = 0; i < n; i++) add_argument(batch, &arguments[i]);
     batch->n_commands++;
 }
 
@@ -119,7 +128,8 @@ void redis_batch_release(struct redis_batch *batch)
 {
     for (size_t i = 0; i < batch->n_replies; i++) free(batch->replies[i].bytes);
     free(batch->replies);
-    buf_release(&batch->commands);
+    free(batch->large);
+    buf_release(&batch->text);
     *batch = (struct redis_batch){0};
 }
 
@@ -142,7 +152,8 @@ const char *redis_refusal(const struct redis_batch *batch)
 struct exchange {
     struct connection *connection;
     struct redis_batch *batch;
-    size_t sent;
+    size_t text_sent, n_large_sent; /* so much of the text; so many large arguments whole, */
+    size_t large_sent;              /* and so much of the next one */
     int64_t timeout, progress_at, deadline;
 };
 
@@ -151,22 +162,41 @@ static int fail_io(hearth_error *error, const char *what)
     return error_set(error, HEARTH_UNAVAILABLE, "the server is away: %s", what);
 }
 
-static bool is_over(const struct exchange *x)
+/* What is to be sent next; 0 bytes: nothing. */
+struct to_send {
+    const char *bytes;
+    size_t size;
+    size_t *sent; /* where it is counted */
+    bool more;    /* follows at once */
+};
+
+static struct to_send next_to_send(struct exchange *x)
 {
-    return x->sent == x->batch->commands.len && x->batch->n_replies == x->batch->n_commands;
+    const struct redis_batch *batch = x->batch;
+    const struct redis_large *large = x->n_large_sent < batch->n_large ? &batch->large[x->n_large_sent] : NULL;
+    size_t text_end = large != NULL ? large->text_end : batch->text.len;
+    if (x->text_sent < text_end || large == NULL)
+        return (struct to_send){.bytes = batch->text.v + x->text_sent,
+                                .size = text_end - x->text_sent,
+                                .sent = &x->text_sent,
+                                .more = large != NULL};
+    return (struct to_send){
+        .bytes = large->bytes + x->large_sent, .size = large->size - x->large_sent, .sent = &x->large_sent};
 }
 
 static int send_some(struct exchange *x, hearth_error *error)
 {
-    const struct buf *commands = &x->batch->commands;
-    const char *bytes = commands->v + x->sent;
-    size_t size = commands->len - x->sent;
-    ssize_t n = x->connection->tls != NULL ? redis_tls_send(x->connection->tls, bytes, size)
-                                           : send(x->connection->fd, bytes, size, MSG_NOSIGNAL);
+    struct connection *to = x->connection;
+    struct to_send next = next_to_send(x);
+    ssize_t n = to->tls != NULL ? redis_tls_send(to->tls, next.bytes, next.size)
+                                : send(to->fd, next.bytes, next.size, MSG_NOSIGNAL | (next.more ? MSG_MORE : 0));
     if (n < 0 && errno != EAGAIN && errno != EINTR) return fail_io(error, strerror(errno));
-    if (n > 0) {
-        x->sent += (size_t)n;
-        x->progress_at = clock_now(clock_monotonic());
+    if (n <= 0) return 0;
+    *next.sent += (size_t)n;
+    x->progress_at = clock_now(clock_monotonic());
+    if (next.sent == &x->large_sent && (size_t)n == next.size) {
+        x->n_large_sent++;
+        x->large_sent = 0;
     }
     return 0;
 }
@@ -223,8 +253,9 @@ static int wait_for(int fd, short events, int64_t until, short *happened, hearth
 static int exchange_within(struct exchange *x, char *room, hearth_error *error)
 {
     int result = 0;
-    while (result == 0 && !is_over(x)) {
-        bool sends = x->sent < x->batch->commands.len;
+    while (result == 0) {
+        bool sends = next_to_send(x).size > 0;
+        if (!sends && x->batch->n_replies == x->batch->n_commands) break;
         int64_t stalls_at = x->progress_at + x->timeout;
         short happened = 0;
         result = wait_for(x->connection->fd, (short)(POLLIN | (sends ? POLLOUT : 0)),

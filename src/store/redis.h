@@ -40,7 +40,13 @@ struct redis_reply {
 
 /* Commands that are sent together, and their replies in the same order. Zeroed: none. */
 struct redis_batch {
-    struct buf commands;
+    struct buf text; /* the commands, but for large arguments */
+    struct redis_large {
+        size_t text_end; /* these bytes come after so much of the text */
+        const char *bytes;
+        size_t size;
+    } * large;
+    size_t n_large;
     size_t n_commands;
     size_t most_reply; /* bytes that any of them asks for: a server that sends more is away. 0: 8 MiB */
     struct redis_reply *replies;
@@ -52,6 +58,8 @@ struct redis_argument {
     size_t size;
 };
 
+/* Arguments of REDIS_LARGE_BYTES and more are not copied, and stay the caller's until redis_run() has returned. */
+#define REDIS_LARGE_BYTES ((size_t)16 << 10)
 void redis_add(struct redis_batch *batch, const struct redis_argument *arguments, size_t n);
 void redis_batch_release(struct redis_batch *batch); /* leaves an empty one */
 

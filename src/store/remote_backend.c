@@ -131,7 +131,7 @@ struct reading {
     struct sealed_head head;
     uint8_t first[SEALED_HEAD_BYTES]; /* what the first part begins with, */
     size_t n_first;                   /* as far as it has so much */
-    uint8_t *slab;                    /* so far */
+    uint8_t *bytes;                   /* the head and the slab behind it, as far as they have come; from malloc */
 };
 
 static int fail_damaged(hearth_error *error, const char *what)
@@ -142,23 +142,27 @@ static int fail_damaged(hearth_error *error, const char *what)
 /* Appends the part's bytes. Memory grows with what has come, whatever the head promises. */
 static int append_part(struct reading *r, uint32_t part, const char *bytes, size_t size, hearth_error *error)
 {
-    uint64_t at = sealed_part_offset(part);
+    uint64_t at = SEALED_HEAD_BYTES + sealed_part_offset(part);
     if (size != sealed_part_size(r->head.size, part)) return fail_damaged(error, "a part of another size");
-    uint8_t *grown = realloc(r->slab, at + size);
+    uint8_t *grown = realloc(r->bytes, at + size);
     if (grown == NULL) return error_set(error, HEARTH_NO_MEMORY, "no memory for a slab of the server");
-    r->slab = grown;
-    memcpy(r->slab + at, bytes, size);
+    r->bytes = grown;
+    memcpy(r->bytes + at, bytes, size);
     return 0;
 }
 
-static int take_first(struct reading *r, const struct redis_reply *reply, hearth_error *error)
+/* Its bytes are taken as they are: most slabs have no other part. */
+static int take_first(struct reading *r, struct redis_reply *reply, hearth_error *error)
 {
     if (reply->kind == REDIS_NIL) return error_set(error, HEARTH_NOT_FOUND, "the server has it no more");
     r->n_first = reply->kind != REDIS_BYTES ? 0 : reply->size < sizeof r->first ? reply->size : sizeof r->first;
     memcpy(r->first, reply->kind == REDIS_BYTES ? reply->bytes : "", r->n_first);
     if (r->n_first < sizeof r->first || !sealed_head_decode((const uint8_t *)reply->bytes, &r->head))
         return fail_damaged(error, "something else");
-    return append_part(r, 0, reply->bytes + SEALED_HEAD_BYTES, reply->size - SEALED_HEAD_BYTES, error);
+    if (reply->size - SEALED_HEAD_BYTES != sealed_part_size(r->head.size, 0))
+        return fail_damaged(error, "a part of another size");
+    r->bytes = (uint8_t *)redis_take(reply);
+    return 0;
 }
 
 static int read_first(struct reading *r, hearth_error *error)
@@ -241,13 +245,14 @@ static bool is_canonical(const struct slab_head *head, int32_t stride)
 static int decode(struct reading *r, const struct slab_name *name, struct slab *slab, hearth_error *error)
 {
     uint64_t size = r->head.size;
-    if (!sealed_open(&r->remote->keys, &r->name, &r->head, r->slab)) return fail_damaged(error, "bytes of another MAC");
-    size_t front = size < SLAB_HEADER_BYTES + SLAB_TRAILER_BYTES ? 0 : slab_front_size(r->slab);
+    uint8_t *whole = r->bytes + SEALED_HEAD_BYTES;
+    if (!sealed_open(&r->remote->keys, &r->name, &r->head, whole)) return fail_damaged(error, "bytes of another MAC");
+    size_t front = size < SLAB_HEADER_BYTES + SLAB_TRAILER_BYTES ? 0 : slab_front_size(whole);
     if (front == 0 || front > size - SLAB_TRAILER_BYTES) return fail_damaged(error, "no slab");
-    int result = slab_decode(r->slab, front, size, &slab->head, error);
+    int result = slab_decode(whole, front, size, &slab->head, error);
     if (result != 0) return result;
-    const uint8_t *payload = r->slab + front;
-    result = slab_check(&slab->head, r->slab, front, payload, payload + slab->head.payload_size, error);
+    const uint8_t *payload = whole + front;
+    result = slab_check(&slab->head, whole, front, payload, payload + slab->head.payload_size, error);
     bool same = slab->head.kind == name->kind && slab_key_equal(&slab->head.key, &name->key);
     if (result == 0 && !(same && is_canonical(&slab->head, r->remote->stride)))
         result = fail_damaged(error, "another slab");
@@ -256,8 +261,8 @@ static int decode(struct reading *r, const struct slab_name *name, struct slab *
         return result;
     }
     slab->payload = payload;
-    slab->bytes = slab_bytes_open(r->slab, size);
-    r->slab = NULL;
+    slab->bytes = slab_bytes_open(r->bytes, size);
+    r->bytes = NULL;
     return 0;
 }
 
@@ -266,8 +271,8 @@ static int read_whole(struct reading *r, const struct slab_name *name, struct sl
     int result = read_first(r, error);
     if (result == 0) result = read_rest(r, error);
     if (result == 0) result = decode(r, name, slab, error);
-    free(r->slab);
-    r->slab = NULL;
+    free(r->bytes);
+    r->bytes = NULL;
     return result;
 }
 
@@ -284,7 +289,7 @@ struct sealing {
     const struct remote *remote;
     struct sealed_name name;
     struct sealed_head head;
-    const uint8_t *slab;
+    uint8_t *bytes; /* room for the head, and the slab */
 };
 
 static void delete_parts(const struct sealing *s)
@@ -300,14 +305,22 @@ static void delete_parts(const struct sealing *s)
     buf_release(&key);
 }
 
-/* One at a time: a batch of them would take as much memory again. */
-static int write_part(const struct sealing *s, uint32_t part, hearth_error *error)
+/* As the server gets it: the first one with the head. */
+static struct redis_argument part_of(const struct sealing *s, uint32_t part)
+{
+    uint64_t size = sealed_part_size(s->head.size, part);
+    if (part == 0) return (struct redis_argument){s->bytes, SEALED_HEAD_BYTES + size};
+    return (struct redis_argument){s->bytes + SEALED_HEAD_BYTES + sealed_part_offset(part), size};
+}
+
+static int write_others(const struct sealing *s, hearth_error *error)
 {
     struct redis_batch batch = {0};
     struct buf key = {0};
-    struct redis_argument value = {s->slab + sealed_part_offset(part), sealed_part_size(s->head.size, part)};
-    part_key(s->remote, &s->name, &s->head, part, &key);
-    add_set(s->remote, &batch, &key, value, false);
+    for (uint32_t part = 1; part < s->head.n_parts; part++) {
+        part_key(s->remote, &s->name, &s->head, part, &key);
+        add_set(s->remote, &batch, &key, part_of(s, part), false);
+    }
     int result = run(s->remote, &batch, CLOCK_NEVER, error);
     redis_batch_release(&batch);
     buf_release(&key);
@@ -318,56 +331,52 @@ static int write_part(const struct sealing *s, uint32_t part, hearth_error *erro
 static int write_first(const struct sealing *s, bool *first, hearth_error *error)
 {
     struct redis_batch batch = {0};
-    struct buf key = {0}, value = {0};
-    uint8_t head[SEALED_HEAD_BYTES];
-    sealed_head_encode(&s->head, head);
-    buf_append(&value, head, sizeof head);
-    buf_append(&value, s->slab, sealed_part_size(s->head.size, 0));
+    struct buf key = {0};
+    sealed_head_encode(&s->head, s->bytes);
     first_key(s->remote, &s->name, &key);
-    add_set(s->remote, &batch, &key, bytes_of(&value), true);
+    add_set(s->remote, &batch, &key, part_of(s, 0), true);
     int result = run(s->remote, &batch, CLOCK_NEVER, error);
     *first = result == 0 && batch.replies[0].kind != REDIS_NIL;
     redis_batch_release(&batch);
     buf_release(&key);
-    buf_release(&value);
     return result;
 }
 
 static int write_all(const struct sealing *s, hearth_error *error)
 {
     bool first = false;
-    int result = 0;
-    for (uint32_t part = 1; result == 0 && part < s->head.n_parts; part++) result = write_part(s, part, error);
+    int result = s->head.n_parts > 1 ? write_others(s, error) : 0;
     if (result == 0) result = write_first(s, &first, error);
     if (!first && result != HEARTH_UNAVAILABLE) delete_parts(s);
     return result;
 }
 
+/* Room for a head, and the slab. */
 static uint8_t *encode(struct slab_head *head, const struct buf *payload)
 {
     struct buf front = {0};
-    uint8_t trailer[SLAB_TRAILER_BYTES], *slab = malloc(slab_size(head));
-    if (slab != NULL) {
+    uint8_t trailer[SLAB_TRAILER_BYTES], *bytes = malloc(SEALED_HEAD_BYTES + slab_size(head));
+    if (bytes != NULL) {
+        uint8_t *slab = bytes + SEALED_HEAD_BYTES;
         slab_encode(head, payload->v, &front, trailer);
         memcpy(slab, front.v, front.len);
         memcpy(slab + front.len, payload->v, payload->len);
         memcpy(slab + front.len + payload->len, trailer, sizeof trailer);
     }
     buf_release(&front);
-    return slab;
+    return bytes;
 }
 
 static int remote_put(struct backend *backend, struct slab_head *head, struct buf *payload, hearth_error *error)
 {
     struct remote *remote = remote_of(backend);
     const struct slab_name name = {head->key, head->kind};
-    uint8_t *slab = encode(head, payload);
-    if (slab == NULL) return error_set(error, HEARTH_NO_MEMORY, "no memory to seal a slab");
-    struct sealing s = {.remote = remote, .name = sealed_name(remote, &name), .slab = slab};
-    int result = sealed_seal(&remote->keys, &s.name, slab, slab_size(head), &s.head)
+    struct sealing s = {.remote = remote, .name = sealed_name(remote, &name), .bytes = encode(head, payload)};
+    if (s.bytes == NULL) return error_set(error, HEARTH_NO_MEMORY, "no memory to seal a slab");
+    int result = sealed_seal(&remote->keys, &s.name, s.bytes + SEALED_HEAD_BYTES, slab_size(head), &s.head)
                      ? write_all(&s, error)
                      : error_set(error, HEARTH_IO, "a slab is too large for the server");
-    free(slab);
+    free(s.bytes);
     return result;
 }
 

@@ -26,13 +26,20 @@ static void take_time(double masked_ns)
     fake_llm.masked_ns = masked_ns;
 }
 
+/* A save ends some time after the store can find what it wrote, and a sequence leaves after that only. */
+static void run_and_save(struct stored *s, struct client *client)
+{
+    run(s, client);
+    await_stored(s, client);
+    await_saves(s);
+}
+
 /* One conversation after the other, each stored before the next one begins. */
 static void converse(struct stored *s, struct client *clients, int n, int32_t max_tokens)
 {
     for (int i = 0; i < n; i++) {
         client_init(&clients[i], 11 * i, PROMPT, max_tokens);
-        run(s, &clients[i]);
-        await_stored(s, &clients[i]);
+        run_and_save(s, &clients[i]);
     }
 }
 
@@ -186,8 +193,7 @@ static void learn(struct stored *s)
 static void take_turn(struct stored *s, struct client *turn, const struct client *last, int32_t n, int32_t max_tokens)
 {
     next_turn(turn, last, n, max_tokens);
-    run(s, turn);
-    await_stored(s, turn);
+    run_and_save(s, turn);
 }
 
 static void a_long_reply_pays_for_them_as_well(void **state)
@@ -221,8 +227,7 @@ static void two_conversations_in_short_turns_stay(void **state)
     learn(&s);
     for (int who = 0; who < 2; who++) {
         client_init(&turns[who][0], 40 * who, PROMPT, 5);
-        run(&s, &turns[who][0]);
-        await_stored(&s, &turns[who][0]);
+        run_and_save(&s, &turns[who][0]);
     }
     take_turn(&s, &turns[0][1], &turns[0][0], 5, 5); /* the second prompt made the first conversation leave */
     take_turn(&s, &turns[1][1], &turns[1][0], 5, 5);
@@ -274,8 +279,7 @@ static void what_a_running_request_shares_stays(void **state)
     shape.idle = ENGINE_IDLE_LEAVES;
     start(&s, *state, shape);
     client_init(&first, 5, PROMPT, 30);
-    run(&s, &first);
-    await_stored(&s, &first);
+    run_and_save(&s, &first);
     client_init(&second, 5, 800, 30);
     for (int i = 0; i < 50; i++) tokens_push(&second.job.prompt, 100);
     run(&s, &second);
