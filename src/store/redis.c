@@ -184,6 +184,13 @@ static struct to_send next_to_send(struct exchange *x)
         .bytes = large->bytes + x->large_sent, .size = large->size - x->large_sent, .sent = &x->large_sent};
 }
 
+/* A server may answer what it has not been sent whole. */
+static bool is_over(struct exchange *x)
+{
+    const struct redis_batch *batch = x->batch;
+    return batch->n_replies == batch->n_commands && (batch->n_commands == 0 || next_to_send(x).size == 0);
+}
+
 static int send_some(struct exchange *x, hearth_error *error)
 {
     struct connection *to = x->connection;
@@ -253,9 +260,8 @@ static int wait_for(int fd, short events, int64_t until, short *happened, hearth
 static int exchange_within(struct exchange *x, char *room, hearth_error *error)
 {
     int result = 0;
-    while (result == 0) {
+    while (result == 0 && !is_over(x)) {
         bool sends = next_to_send(x).size > 0;
-        if (!sends && x->batch->n_replies == x->batch->n_commands) break;
         int64_t stalls_at = x->progress_at + x->timeout;
         short happened = 0;
         result = wait_for(x->connection->fd, (short)(POLLIN | (sends ? POLLOUT : 0)),

@@ -223,13 +223,17 @@ static void delete_read(const struct reading *r)
     if (same) delete_first(r->remote, &r->name);
 }
 
+/* Where the parts end that are asked for, or sent, together with this one. */
+static uint32_t end_of_group(const struct sealed_head *head, uint32_t part)
+{
+    return head->n_parts - part < PARTS_AT_ONCE ? head->n_parts : part + PARTS_AT_ONCE;
+}
+
 static int read_rest(struct reading *r, hearth_error *error)
 {
     int result = 0;
-    for (uint32_t part = 1; result == 0 && part < r->head.n_parts; part += PARTS_AT_ONCE) {
-        uint32_t end = r->head.n_parts - part < PARTS_AT_ONCE ? r->head.n_parts : part + PARTS_AT_ONCE;
-        result = read_parts(r, part, end, error);
-    }
+    for (uint32_t part = 1; result == 0 && part < r->head.n_parts; part += PARTS_AT_ONCE)
+        result = read_parts(r, part, end_of_group(&r->head, part), error);
     if (result == HEARTH_NOT_FOUND) delete_read(r);
     return result;
 }
@@ -313,17 +317,26 @@ static struct redis_argument part_of(const struct sealing *s, uint32_t part)
     return (struct redis_argument){s->bytes + SEALED_HEAD_BYTES + sealed_part_offset(part), size};
 }
 
-static int write_others(const struct sealing *s, hearth_error *error)
+static int write_some(const struct sealing *s, uint32_t from, uint32_t to, hearth_error *error)
 {
     struct redis_batch batch = {0};
     struct buf key = {0};
-    for (uint32_t part = 1; part < s->head.n_parts; part++) {
+    for (uint32_t part = from; part < to; part++) {
         part_key(s->remote, &s->name, &s->head, part, &key);
         add_set(s->remote, &batch, &key, part_of(s, part), false);
     }
     int result = run(s->remote, &batch, CLOCK_NEVER, error);
     redis_batch_release(&batch);
     buf_release(&key);
+    return result;
+}
+
+/* Some at once: a server that is full is not sent all of a large slab. */
+static int write_others(const struct sealing *s, hearth_error *error)
+{
+    int result = 0;
+    for (uint32_t part = 1; result == 0 && part < s->head.n_parts; part += PARTS_AT_ONCE)
+        result = write_some(s, part, end_of_group(&s->head, part), error);
     return result;
 }
 
@@ -345,7 +358,7 @@ static int write_first(const struct sealing *s, bool *first, hearth_error *error
 static int write_all(const struct sealing *s, hearth_error *error)
 {
     bool first = false;
-    int result = s->head.n_parts > 1 ? write_others(s, error) : 0;
+    int result = write_others(s, error);
     if (result == 0) result = write_first(s, &first, error);
     if (!first && result != HEARTH_UNAVAILABLE) delete_parts(s);
     return result;

@@ -333,23 +333,49 @@ static void databases_are_kept_apart(void **state)
 /* ---- Servers that are none ---- */
 
 struct liar {
+    const char *answer; /* to the first bytes of the second batch; the first is a greeting */
+    size_t received;    /* bytes since the greeting */
+    char folder[32], url[64];
+    struct sockaddr_un address;
     int listener;
-    const char *answer; /* to the second batch; the first is a greeting */
+    pthread_t thread;
 };
 
 static void *lie(void *ud)
 {
-    const struct liar *liar = ud;
+    struct liar *liar = ud;
     char some[4096];
     int fd = accept(liar->listener, NULL, NULL);
     ssize_t n = recv(fd, some, sizeof some, 0);
     n = send(fd, "+PONG\r\n", 7, MSG_NOSIGNAL);
     n = recv(fd, some, sizeof some, 0);
+    if (n >= 0) liar->received = (size_t)n;
     if (n >= 0) n = send(fd, liar->answer, strlen(liar->answer), MSG_NOSIGNAL);
-    while (recv(fd, some, sizeof some, 0) > 0) {
-    }
+    while ((n = recv(fd, some, sizeof some, 0)) > 0) liar->received += (size_t)n;
     close(fd);
     return NULL;
+}
+
+static void liar_start(struct liar *liar, const char *answer)
+{
+    *liar =
+        (struct liar){.answer = answer, .folder = "/tmp/hearth-test-liar-XXXXXX", .address = {.sun_family = AF_UNIX}};
+    assert_non_null(mkdtemp(liar->folder));
+    snprintf(liar->address.sun_path, sizeof liar->address.sun_path, "%s/s", liar->folder);
+    snprintf(liar->url, sizeof liar->url, "unix:%s/s", liar->folder);
+    liar->listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_int_equal(bind(liar->listener, (struct sockaddr *)&liar->address, sizeof liar->address), 0);
+    assert_int_equal(listen(liar->listener, 1), 0);
+    pthread_create(&liar->thread, NULL, lie, liar);
+}
+
+/* Once the client is closed. */
+static void liar_end(struct liar *liar)
+{
+    pthread_join(liar->thread, NULL);
+    close(liar->listener);
+    unlink(liar->address.sun_path);
+    rmdir(liar->folder);
 }
 
 static void answers_that_make_no_sense_end_the_connection(void **state)
@@ -366,31 +392,41 @@ static void answers_that_make_no_sense_end_the_connection(void **state)
     char *huge = mem_alloc((12 << 20) + 1);
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char path[] = "/tmp/hearth-test-liar-XXXXXX", url[64];
-        struct sockaddr_un address = {.sun_family = AF_UNIX};
-        memset(huge, 'x', 12 << 20);
-        struct liar liar = {.answer = memcpy(huge, cases[i].answer, strlen(cases[i].answer))};
-        strcpy(huge + strlen(cases[i].answer) + cases[i].size, cases[i].size > 0 ? "\r\n" : "");
-        assert_non_null(mkdtemp(path));
-        snprintf(address.sun_path, sizeof address.sun_path, "%s/s", path);
-        snprintf(url, sizeof url, "unix:%s/s", path);
-        liar.listener = socket(AF_UNIX, SOCK_STREAM, 0);
-        assert_int_equal(bind(liar.listener, (struct sockaddr *)&address, sizeof address), 0);
-        assert_int_equal(listen(liar.listener, 1), 0);
-        pthread_t thread;
-        pthread_create(&thread, NULL, lie, &liar);
-        struct redis *redis = client_of(url, NULL, NULL);
+        struct liar liar;
         hearth_error error = {0};
+        memset(huge, 'x', 12 << 20);
+        memcpy(huge, cases[i].answer, strlen(cases[i].answer));
+        strcpy(huge + strlen(cases[i].answer) + cases[i].size, cases[i].size > 0 ? "\r\n" : "");
+        liar_start(&liar, huge);
+        struct redis *redis = client_of(liar.url, NULL, NULL);
         connect_to(redis);
         assert_int_equal(ping_for(redis, cases[i].most, &error), HEARTH_UNAVAILABLE);
         if (strstr(error.message, cases[i].says) == NULL) fail_msg("%zu: %s", i, error.message);
         redis_close(redis);
-        pthread_join(thread, NULL);
-        close(liar.listener);
-        unlink(address.sun_path);
-        rmdir(path);
+        liar_end(&liar);
     }
     free(huge);
+}
+
+/* Else the next command on the connection would begin in the middle of this one. */
+static void a_batch_is_sent_whole_also_where_the_answer_comes_first(void **state)
+{
+    enum { SIZE = 4 << 20 };
+    static const char before[] = "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$4194304\r\n";
+    char *value = mem_alloc(SIZE);
+    struct liar liar;
+    struct redis_batch batch = {0};
+    (void)state;
+    liar_start(&liar, "+OK\r\n");
+    struct redis *redis = client_of(liar.url, NULL, NULL);
+    connect_to(redis);
+    redis_add(&batch, (const struct redis_argument[]){{"SET", 3}, {"a", 1}, {value, SIZE}}, 3);
+    assert_int_equal(redis_run(redis, &batch, CLOCK_NEVER, NULL), 0);
+    redis_batch_release(&batch);
+    redis_close(redis);
+    liar_end(&liar);
+    assert_int_equal(liar.received, strlen(before) + SIZE + 2);
+    free(value);
 }
 
 static void a_name_of_this_machine_must_lead_to_it(void **state)
@@ -417,6 +453,7 @@ int main(void)
         cmocka_unit_test(databases_are_kept_apart),
         cmocka_unit_test(tls_is_with_the_right_server_or_nobody),
         cmocka_unit_test(answers_that_make_no_sense_end_the_connection),
+        cmocka_unit_test(a_batch_is_sent_whole_also_where_the_answer_comes_first),
         cmocka_unit_test(a_name_of_this_machine_must_lead_to_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
