@@ -13,15 +13,14 @@
 
 /* ---- Threads ---- */
 
-/* Detached: store_close() cannot wait for a thread that hangs in a call of a backend. */
 int store_begin_thread(struct store *store, void *(*main)(void *), void *ud, hearth_error *error)
 {
-    pthread_t thread;
     store_lock(store);
-    int rc = thread_start(&thread, main, ud, "keeps the cache", error);
+    struct store_thread *thread = &store->threads[store->n_threads];
+    int rc = thread_start(&thread->id, main, ud, "keeps the cache", error);
     if (rc == HEARTH_OK) {
         store->n_threads++;
-        pthread_detach(thread);
+        store->n_running++;
     }
     store_unlock(store);
     return rc;
@@ -45,10 +44,25 @@ static void store_free(struct store *store)
 void store_end_thread(struct store *store)
 {
     store_lock(store);
-    bool last = --store->n_threads == 0 && store->abandoned;
+    for (size_t i = 0; i < store->n_threads; i++)
+        if (pthread_equal(store->threads[i].id, pthread_self())) store->threads[i].ended = true;
+    bool last = --store->n_running == 0 && store->abandoned;
     pthread_cond_broadcast(&store->changed);
     store_unlock(store);
     if (last) store_free(store);
+}
+
+/* With the mutex: those that have ended are to be joined, the others hang in a call of a backend and are left alone. */
+static size_t part_with_threads(struct store *store, pthread_t ended[STORE_THREADS])
+{
+    size_t n = 0;
+    for (size_t i = 0; i < store->n_threads; i++) {
+        if (store->threads[i].ended)
+            ended[n++] = store->threads[i].id;
+        else
+            pthread_detach(store->threads[i].id);
+    }
+    return n;
 }
 
 /* ---- Opening and closing ---- */
@@ -112,12 +126,16 @@ bool store_close(struct store *store, int64_t deadline)
     while (count_saving(store) > 0 && store_wait_changed(store, deadline)) {
     }
     int64_t by = clock_now(clock_monotonic()) + END_WAIT_NS;
-    while (store->n_threads > 0 && store_wait_changed(store, by < deadline ? by : deadline)) {
+    while (store->n_running > 0 && store_wait_changed(store, by < deadline ? by : deadline)) {
     }
-    bool whole = store->n_threads == 0;
+    bool whole = store->n_running == 0;
     bool uploads = is_uploading(store);
+    pthread_t ended[STORE_THREADS];
+    size_t n_ended = part_with_threads(store, ended);
     store->abandoned = !whole;
     store_unlock(store);
+    /* What libraries free at a thread's end, as OpenSSL does, must not meet with what they free at the process's. */
+    for (size_t i = 0; i < n_ended; i++) pthread_join(ended[i], NULL);
     if (whole)
         store_free(store);
     else if (uploads)

@@ -25,6 +25,9 @@
 
 enum { FETCHERS = 2, POOLED_BUFFERS = 16 };
 
+/* Of each tier a saver and a supervisor as well, and the watchdog. */
+enum { STORE_THREADS = STORE_TIERS * (FETCHERS + 2) + 1 };
+
 /* How long a server that refused a slab gets no other; doubled each time. */
 #define UPLOAD_BACK_OFF_FIRST_NS ((int64_t)1000000000)
 
@@ -345,7 +348,11 @@ struct store {
     struct buffers buffers;
     pthread_cond_t watch; /* wakes the watchdog */
     int64_t watch_until;  /* the watchdog sleeps until then */
-    size_t n_threads;
+    struct store_thread {
+        pthread_t id;
+        bool ended; /* but for what its end itself does */
+    } threads[STORE_THREADS];
+    size_t n_threads, n_running;
     _Atomic bool closing;           /* store_close() was called: no more saves, nothing new begins */
     int64_t close_by;               /* queued saves, but no uploads, are still written until then */
     int64_t upload_wait_ns;         /* how long store_wait_for_uploads() may still wait, in all */
@@ -390,7 +397,7 @@ static inline struct tier *save_tier(struct store *store)
     return &store->tiers[store->params.save_tier];
 }
 
-/* Starts a detached thread, which calls store_end_thread() last. The last thread of an abandoned store frees it. */
+/* Starts a thread, which calls store_end_thread() last. The last thread of an abandoned store frees it. */
 int store_begin_thread(struct store *store, void *(*main)(void *), void *ud, hearth_error *error);
 void store_end_thread(struct store *store);
 

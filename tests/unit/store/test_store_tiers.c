@@ -11,6 +11,47 @@
 #include <stdio.h>
 #include <string.h>
 
+/* ---- Threads ---- */
+
+static pthread_key_t of_a_thread;
+static _Atomic int n_begun, n_gone;
+static bool (*cut)(const void *ud, enum slab_kind kind, const void *raw, size_t size, int32_t from, int32_t to,
+                   struct buf *payload, struct slab_region **regions, size_t *n_regions);
+
+/* As libraries free what they keep for a thread, slowly. */
+static void note_end(void *value)
+{
+    (void)value;
+    for (int i = 0; i < 1000; i++) sched_yield();
+    n_gone++;
+}
+
+static bool note_begin_and_cut(const void *ud, enum slab_kind kind, const void *raw, size_t size, int32_t from,
+                               int32_t to, struct buf *payload, struct slab_region **regions, size_t *n_regions)
+{
+    if (pthread_getspecific(of_a_thread) == NULL) n_begun++;
+    pthread_setspecific(of_a_thread, &n_begun);
+    return cut(ud, kind, raw, size, from, to, payload, regions, n_regions);
+}
+
+/* Else what is freed at the end of a thread could meet with what is freed at the end of the process. */
+static void no_thread_outlives_a_store_that_was_closed(void **state)
+{
+    struct rig *rig = *state;
+    struct tokens t = some_tokens(1, 50);
+    assert_int_equal(pthread_key_create(&of_a_thread, note_end), 0);
+    n_begun = n_gone = 0;
+    cut = rig->user.user.codec.cut;
+    rig->user.user.codec.cut = note_begin_and_cut;
+    rig_start(rig);
+    rig_keep(rig, t.v, 50);
+    assert_int_equal(n_begun, 1);
+    rig_stop(rig);
+    assert_int_equal(n_gone, 1);
+    pthread_key_delete(of_a_thread);
+    tokens_release(&t);
+}
+
 /* ---- Restart ---- */
 
 static void slabs_outlive_a_restart_where_there_are_files(void **state)
@@ -561,6 +602,7 @@ static void a_tier_whose_folder_cannot_be_had_is_off(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TIERS(no_thread_outlives_a_store_that_was_closed),
         TIERS(slabs_outlive_a_restart_where_there_are_files),
         FOLDER_TIERS(saves_under_way_are_finished_when_the_store_closes),
         FOLDER_TIERS(what_hangs_on_nothing_waits_for_its_parent),
