@@ -44,7 +44,7 @@ static void put_shape(struct gguf_context *gguf, const struct shape *shape, int 
     };
     gguf_set_val_str(gguf, "general.architecture", "llama");
     gguf_set_val_str(gguf, "general.type", "model");
-    gguf_set_val_str(gguf, "general.name", "hearth demo");
+    gguf_set_val_str(gguf, "general.name", "hearth-demo");
     gguf_set_val_str(gguf, "general.license", "mit");
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         gguf_set_val_u32(gguf, sizes[i].key, (uint32_t)sizes[i].value);
