@@ -1,8 +1,8 @@
 /* Moves rows down in the pool of cells. Attention looks over all cells up to the highest one in use; when conversations
  * have left, the free cells below those that stay cost as much as theirs did (decode_cost.h). Each decode call is
- * charged with that; once it amounts to what moving the rows above would take, they are moved into the free cells, a
- * slice between two ticks: as with idle conversations (idle.c), it never costs more than twice what the best choice
- * would have. Prompts that are being computed are charged in advance.
+ * charged with that, but for what running streams are about to fill; once it amounts to what moving the rows above
+ * would take, they are moved into the free cells, a slice between two ticks: as with idle conversations (idle.c), it
+ * never costs more than twice what the best choice would have. Prompts that are being computed are charged in advance.
  *
  * Only rows that their sequence shares with no other one are moved, since a moved row is a copy. Runs on the engine's
  * thread. */
@@ -33,9 +33,17 @@ static int32_t rows_a_slice(const struct engine *engine)
     return rows < engine->n_batch ? (int32_t)rows : engine->n_batch;
 }
 
+/* Where the cells in use could end: streams that run together leave a part of a block free each, and fill it. */
+static int32_t lowest_top(const struct engine *engine, const struct llm_cell_map *map)
+{
+    int32_t n_streams = (int32_t)metric_get(&engine->stats->slots_busy);
+    return map->used + (n_streams > 1 ? LLM_CELL_BLOCK * n_streams : 0);
+}
+
 void compaction_observe(struct engine *engine, const struct llm_cell_map *map, int32_t n_tokens)
 {
-    engine->compaction.paid_ns += decode_cost_of_idle(&engine->decode_cost, map->top - map->used, 1, n_tokens);
+    int32_t free = map->top - lowest_top(engine, map);
+    if (free > 0) engine->compaction.paid_ns += decode_cost_of_idle(&engine->decode_cost, free, 1, n_tokens);
 }
 
 /* Moves one slice of the sequence's own rows that lie at `limit` or above. False: it has none. */
@@ -69,14 +77,19 @@ void compaction_step(struct engine *engine)
 {
     struct llm_cell_map map;
     if (engine->policy.idle != ENGINE_IDLE_PRICED || engine->format == NULL) return;
-    if (!llm_cells_map(engine->context, &map) || map.top == map.used) return;
+    if (!llm_cells_map(engine->context, &map)) return;
+    int32_t limit = lowest_top(engine, &map);
+    if (map.top <= limit) {
+        engine->compaction.paid_ns = 0; /* for what is free below was paid */
+        return;
+    }
     double to_come = idle_tokens_to_come(engine), calls = to_come / engine->n_ubatch;
     double cost =
-        engine->compaction.paid_ns + decode_cost_of_idle(&engine->decode_cost, map.top - map.used, calls, to_come);
+        engine->compaction.paid_ns + decode_cost_of_idle(&engine->decode_cost, map.top - limit, calls, to_come);
     if (cost < row_ns(engine)) return; /* not even one row: they are not counted */
-    if (cost < row_ns(engine) * llm_cells_above(engine->context, map.used)) return;
+    if (cost < row_ns(engine) * llm_cells_above(engine->context, limit)) return;
     bool moved = false;
     for (size_t i = 0; i < engine->n_seqs && !moved; i++)
-        moved = may_move(&engine->seqs[i]) && move_slice(engine, &engine->seqs[i], map.used);
+        moved = may_move(&engine->seqs[i]) && move_slice(engine, &engine->seqs[i], limit);
     if (!moved) engine->compaction.paid_ns = 0; /* the rest is shared */
 }

@@ -17,6 +17,9 @@ extern "C" {
 struct llm_context;
 struct llm_state_format;
 
+/* Sequences that generate together fill blocks of so many cells, one each; the rest of a block is free (patches/0005). */
+#define LLM_CELL_BLOCK 64
+
 struct llm_cell_map {
     int32_t used; /* cells in use */
     int32_t top;  /* one past the highest of them */

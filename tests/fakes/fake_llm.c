@@ -132,6 +132,29 @@ static int32_t take_lowest(struct llm_context *c)
     return c->lowest_free;
 }
 
+static bool is_free(const struct llm_context *c, int32_t cell)
+{
+    return cell >= (int32_t)c->owners.len || c->owners.v[cell] == 0;
+}
+
+static int32_t free_block(const struct llm_context *c)
+{
+    for (int32_t first = 0;; first += fake_llm.block_cells) {
+        int32_t n = 0;
+        while (n < fake_llm.block_cells && is_free(c, first + n)) n++;
+        if (n == fake_llm.block_cells) return first;
+    }
+}
+
+/* The cell behind the sequence's last one, or the first one of a block that is free. */
+static int32_t take_behind(struct llm_context *c, const struct fake_seq *seq)
+{
+    int32_t cell = seq->cells.len > 0 ? seq->cells.v[seq->cells.len - 1] + 1 : 0;
+    if (cell % fake_llm.block_cells == 0 || !is_free(c, cell)) cell = free_block(c);
+    while ((int32_t)c->owners.len <= cell) tokens_push(&c->owners, 0);
+    return cell;
+}
+
 static void give_up(struct llm_context *c, int32_t cell)
 {
     if (--c->owners.v[cell] > 0) return;
@@ -242,6 +265,7 @@ enum llm_decoded llm_decode(struct llm_context *c, const struct llm_batch_token 
     note_call(c, tokens, n_tokens);
     fake_llm.no_room += c->n_used + n_tokens > fake_llm.n_cells;
     if (c->n_used + n_tokens > fake_llm.n_cells) return LLM_NO_CELLS;
+    bool in_blocks = fake_llm.block_cells > 0 && tokens[0].seq != tokens[n_tokens - 1].seq;
     for (int32_t i = 0; i < n_tokens; i++) {
         struct fake_seq *seq = &c->seqs[tokens[i].seq];
         if (tokens[i].token == fake_llm.poison) {
@@ -249,7 +273,7 @@ enum llm_decoded llm_decode(struct llm_context *c, const struct llm_batch_token 
             return LLM_FAILED; /* tokens computed before it stay, as with the real one */
         }
         if (tokens[i].pos != (int32_t)seq->tokens.len) return LLM_REFUSED;
-        hold(c, seq, tokens[i].token + c->adapted, -1);
+        hold(c, seq, tokens[i].token + c->adapted, in_blocks ? take_behind(c, seq) : -1);
         c->next_tokens[i] = tokens[i].logits ? next_token(seq->tokens.v, seq->tokens.len) : -1;
     }
     make_copies(c);

@@ -18,6 +18,7 @@ struct fake_llm {
     bool cuts;                 /* sequences can be cut (false: like a recurrent model) */
     int32_t cuts_back;         /* without cuts: so many cells can be cut from the end all the same, as in a window */
     int32_t n_cells;           /* cells of all sequences together; more give LLM_NO_CELLS */
+    int32_t block_cells;       /* sequences of one call fill blocks of so many cells; 0: the lowest that are free */
     int64_t token_ns, call_ns; /* nanoseconds that a decode takes on `clock`: per token, per call */
     int64_t sample_ns;         /* nanoseconds that sampling a token takes for requests that ignore EOS */
     double masked_ns;          /* and for each cell that is masked for a token: all up to the highest one in use */

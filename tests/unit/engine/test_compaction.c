@@ -114,6 +114,29 @@ static void where_moving_costs_more_than_it_saves_they_stay(void **state)
     client_release(&last);
 }
 
+/* What is free between them is theirs to fill. */
+static void streams_that_fill_blocks_beside_each_other_stay(void **state)
+{
+    enum { STREAMS = 4 };
+    struct stored s = {0};
+    struct client streams[STREAMS];
+    take_time(1000);
+    fake_llm.block_cells = LLM_CELL_BLOCK;
+    start(&s, *state, (struct shape){.slots = STREAMS, .seqs = 16, .window = 9000, .idle = ENGINE_IDLE_PRICED});
+    for (int i = 0; i < STREAMS; i++) {
+        client_init(&streams[i], 40 * i, 100, 600);
+        ask(&s, &streams[i]);
+        engine_submit(s.rig->engine, &streams[i].job);
+    }
+    for (int i = 0; i < STREAMS; i++) {
+        client_await_end(&streams[i]);
+        assert_true(client_got_right_reply(&streams[i]));
+    }
+    assert_int_equal(fake_llm.rows_moved, 0);
+    stop(&s);
+    release(streams, STREAMS);
+}
+
 static void rows_that_are_lost_on_the_way_are_computed_again(void **state)
 {
     struct stored s = {0};
@@ -138,6 +161,7 @@ int main(void)
         engine_test(rows_above_free_cells_come_down_and_are_the_same),
         engine_test(rows_that_running_requests_share_stay),
         engine_test(where_moving_costs_more_than_it_saves_they_stay),
+        engine_test(streams_that_fill_blocks_beside_each_other_stay),
         engine_test(rows_that_are_lost_on_the_way_are_computed_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

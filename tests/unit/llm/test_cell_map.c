@@ -117,6 +117,28 @@ static void sequences_that_go_on_together_have_runs_of_cells(struct rig *rig)
     }
 }
 
+/* In slices, as the engine moves them, into what is free below: the ends of blocks, which no one had. */
+static void rows_of_such_sequences_come_down(struct rig *rig)
+{
+    enum { TOGETHER = 2, EACH = 40, SLICE = 16 };
+    if (!has_map(rig)) return;
+    struct tokens prompts[TOGETHER];
+    for (int32_t seq = 0; seq < TOGETHER; seq++) prompts[seq] = random_tokens(rig, (uint32_t)(50 + seq), EACH);
+    for (int32_t pos = 0; pos < EACH; pos++) assert_int_equal(go_on_together(rig, prompts, TOGETHER, pos), LLM_DECODED);
+    for (int32_t seq = 0, slices = 0; seq < TOGETHER;) {
+        struct llm_positions above = llm_seq_above(rig->context, seq, TOGETHER * EACH);
+        int32_t to = above.from + SLICE < above.to ? above.from + SLICE : above.to;
+        if (above.to == 0) {
+            seq++;
+            continue;
+        }
+        if (++slices > TOGETHER * EACH / SLICE) fail_in(rig, "rows that were moved are where they were");
+        assert_true(llm_rows_move(rig->context, format_of(rig), seq, above.from, to));
+    }
+    expect_map(rig, TOGETHER * EACH, TOGETHER * EACH);
+    for (int32_t seq = 0; seq < TOGETHER; seq++) tokens_release(&prompts[seq]);
+}
+
 static void sequences_that_go_on_together_find_every_free_cell(struct rig *rig)
 {
     if (!has_map(rig)) return;
@@ -153,6 +175,7 @@ int main(void)
         RIG_TEST(new_rows_take_the_lowest_free_cells),
         RIG_TEST(moved_rows_are_the_same_and_leave_no_hole_below),
         RIG_TEST(sequences_that_go_on_together_have_runs_of_cells),
+        RIG_TEST(rows_of_such_sequences_come_down),
         RIG_TEST(sequences_that_go_on_together_find_every_free_cell),
         RIG_TEST(what_cannot_be_moved_stays),
     };
