@@ -203,9 +203,10 @@ static void call_waiting(struct encoder *encoder, struct item *item)
 static void finish_item(struct encoder *encoder, struct item *item)
 {
     item->state = item->rows != NULL ? READY : FAILED;
-    call_waiting(encoder, item);
-    if (item->wanted_by != NULL) return;
-    keep_or_drop(encoder, item);
+    if (item->wanted_by != NULL)
+        call_waiting(encoder, item); /* the last of them keeps or drops it */
+    else
+        keep_or_drop(encoder, item); /* before anybody else can want it */
 }
 
 /* The projector starts threads for each encoding, as many as the model has, which inherit the priority: they have the

@@ -30,6 +30,7 @@ static int encode(void *ud, float *rows, hearth_error *error)
     atomic_store(&held, 1);
     pthread_mutex_lock(&gate);
     pthread_mutex_unlock(&gate);
+    atomic_store(&held, 0);
     atomic_fetch_add(&encoded, 1);
     if (medium->fails) return error_set(error, HEARTH_INVALID, "medium %d is odd", medium->number);
     for (int i = 0; i < FLOATS; i++) rows[i] = (float)medium->number;
@@ -248,6 +249,37 @@ static void threads_may_want_and_give_back_at_once(void **state)
     assert_int_equal(released, N * 500);
 }
 
+static _Atomic bool enough;
+
+static void *want_in_passing(void *ud)
+{
+    for (; !atomic_load(&enough); sched_yield()) encoding_release(want(ud, 1));
+    return NULL;
+}
+
+/* Nobody wants it when its rows are there, and then somebody does at once. Nothing is kept here, so that it is encoded
+ * again and again. */
+static void one_may_be_wanted_again_while_it_is_finished(void **state)
+{
+    (void)state;
+    enum { THREADS = 2, ROUNDS = 300 };
+    struct encoder *encoder = open_encoder(0);
+    pthread_t threads[THREADS];
+    atomic_store(&enough, false);
+    for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, want_in_passing, encoder);
+    for (int round = 0; round < ROUNDS; round++) {
+        pthread_mutex_lock(&gate);
+        while (!atomic_load(&held)) sched_yield();
+        int before = atomic_load(&encoded);
+        pthread_mutex_unlock(&gate);
+        while (atomic_load(&encoded) == before) sched_yield();
+    }
+    atomic_store(&enough, true);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    encoder_close(encoder);
+    assert_int_equal(metric_get(&stats.kept_bytes), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +290,7 @@ int main(void)
         cmocka_unit_test(a_secret_one_is_not_kept),
         cmocka_unit_test(what_is_stored_is_read_in_place_of_encoding),
         cmocka_unit_test(threads_may_want_and_give_back_at_once),
+        cmocka_unit_test(one_may_be_wanted_again_while_it_is_finished),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
