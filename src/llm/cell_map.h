@@ -1,9 +1,9 @@
 /* Where in a unified KV cache the cells in use lie, and moving them down.
  *
  * Attention looks over all cells up to the highest one in use, free ones included. llama.cpp gives new rows the lowest
- * free cells (in blocks, where sequences generate together: patches/0005), but never moves a row: when others have left,
- * those that stay high keep the whole range in use. A row is moved by saving it, freeing its cell, and loading it again.
- * The engine's thread, between decodes. */
+ * free cells (in blocks, where sequences generate together: patches/0005), but never moves a row: when others have
+ * left, those that stay high keep the whole range in use. A row is moved by saving it, freeing its cell, and loading it
+ * again. The engine's thread, between decodes. */
 #ifndef LLM_CELL_MAP_H
 #define LLM_CELL_MAP_H
 
@@ -17,7 +17,8 @@ extern "C" {
 struct llm_context;
 struct llm_state_format;
 
-/* Sequences that generate together fill blocks of so many cells, one each; the rest of a block is free (patches/0005). */
+/* Sequences that generate together fill blocks of so many cells, one each; the rest of a block is free (patches/0005).
+ */
 #define LLM_CELL_BLOCK 64
 
 struct llm_cell_map {
