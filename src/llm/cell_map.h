@@ -17,8 +17,7 @@ extern "C" {
 struct llm_context;
 struct llm_state_format;
 
-/* Sequences that generate together fill blocks of so many cells, one each; the rest of a block is free (patches/0005).
- */
+/* Sequences that generate together fill a block of so many cells each (patches/0005). */
 #define LLM_CELL_BLOCK 64
 
 struct llm_cell_map {
