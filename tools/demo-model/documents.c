@@ -36,14 +36,14 @@ void documents_add(const struct tokenizer *tokenizer, const struct conversation 
     batch_end_document(batch);
 }
 
-/* Half of the documents may have the whole length, the others are shorter. In characters, of which a token has more
- * than two here, since replies come on top. */
+/* Half of the documents may have the whole length, and a quarter of all nearly have it; the others are shorter. In
+ * characters, of which a token has more than two here, since replies come on top. */
 static size_t pick_length(uint64_t seed, uint64_t number, int longest)
 {
     static const int parts[] = {8, 3, 1, 1};
     struct random random = random_of(~seed, number);
-    int most = longest * 22 / 10 / parts[random_below(&random, 4)];
-    return (size_t)random_between(&random, most / 4, most);
+    int which = random_below(&random, 4), most = longest * 22 / 10 / parts[which];
+    return (size_t)random_between(&random, which == 3 ? most * 4 / 5 : most / 4, most);
 }
 
 void documents_fill(const struct documents *documents, uint64_t number, int longest, int room, struct batch *batch)

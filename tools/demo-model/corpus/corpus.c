@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { LONG = 1500 }; /* characters */
+
 /* ---- System prompts ---- */
 
 static void put_persona(struct scene *scene, struct buf *out)
@@ -52,12 +54,14 @@ static void repeat(struct scene *scene, struct buf *text)
     buf_release(&once);
 }
 
+/* Half of those in a long conversation take most of it: what stands before them is asked for from far away. */
 static void put_notes(struct scene *scene, size_t room, struct buf *out)
 {
     struct random *random = scene->random;
     put_gap(scene, out);
     if (random_chance(random, 30)) buf_puts(out, "Notes: ");
     size_t least = room / 10 > 60 ? room / 10 : 60;
+    if (room > LONG && random_chance(random, 50)) least = room * 3 / 4;
     size_t length = least + (size_t)random_below(random, (int)(room > least ? room - least : 1));
     talk_notes(scene, length, random_between(random, 0, 4), true, out);
 }
@@ -73,11 +77,11 @@ static void put_parts(struct scene *scene, size_t room, struct buf *out)
         facts_state(scene, true, out);
     }
     if (out->len > 0 && room > 8 * out->len && random_chance(random, 4)) repeat(scene, out);
-    if (random_chance(random, 8)) {
+    if (random_chance(random, 18)) {
         put_gap(scene, out);
         lists_state(scene, random_between(random, 2, ITEMS_MAX), out);
     }
-    if (random_chance(random, 45)) put_notes(scene, room, out);
+    if (random_chance(random, room > LONG ? 70 : 45)) put_notes(scene, room, out);
     for (int i = 0; !before && i < n_facts; i++) {
         put_gap(scene, out);
         facts_state(scene, true, out);
@@ -101,10 +105,11 @@ static const struct turn {
     scene_fn turn;
     int often;
 } turns[] = {
-    {facts_turn_ask, 34},    {facts_turn_state, 20},  {facts_turn_two, 4}, {facts_turn_check, 3}, {facts_turn_both, 5},
-    {facts_turn_all, 2},     {facts_turn_unknown, 4}, {lists_turn_ask, 6}, {lists_turn_state, 3}, {echo_turn, 7},
-    {echo_turn_foreign, 3},  {echo_turn_lines, 4},    {echo_turn_line, 2}, {talk_turn_small, 6},  {talk_turn_who, 4},
-    {talk_turn_hearth, 9},   {talk_turn_unable, 3},   {talk_turn_read, 3}, {tools_turn, 45},      {tools_turn_twice, 4},
+    {facts_turn_ask, 34},    {facts_turn_state, 20}, {facts_turn_two, 4},     {facts_turn_check, 3},
+    {facts_turn_both, 5},    {facts_turn_all, 2},    {facts_turn_unknown, 4}, {lists_turn_ask, 16},
+    {lists_turn_state, 6},   {echo_turn, 7},         {echo_turn_foreign, 3},  {echo_turn_lines, 6},
+    {echo_turn_line, 2},     {talk_turn_small, 6},   {talk_turn_who, 4},      {talk_turn_hearth, 9},
+    {talk_turn_unable, 3},   {talk_turn_read, 3},    {tools_turn, 45},        {tools_turn_twice, 4},
     {tools_turn_missing, 1},
 };
 
@@ -125,12 +130,15 @@ void corpus_make(struct conversation *conversation, uint64_t seed, uint64_t numb
     struct random random = random_of(seed, number);
     struct scene scene;
     scene_open(&scene, &random, conversation);
-    if (random_chance(&random, 14)) tools_offer(&scene, random_between(&random, 1, length > 1500 ? 3 : 1));
+    if (random_chance(&random, 14)) tools_offer(&scene, random_between(&random, 1, length > LONG ? 3 : 1));
     size_t begun = scene.length;
     if (random_chance(&random, 70)) say_system(&scene, length > begun + 200 ? length - begun - 200 : 60);
     do {
         take_turn(&scene);
     } while (scene.length < length);
-    for (int i = 0; i < 2 && length > 1500; i++) facts_turn_ask(&scene); /* what stands far back */
+    if (length > LONG) { /* what stands far back */
+        facts_turn_ask_first(&scene);
+        facts_turn_ask(&scene);
+    }
     scene_close(&scene);
 }

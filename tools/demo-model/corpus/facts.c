@@ -484,15 +484,24 @@ static const struct fact *pick_fact(const struct scene *scene)
     return scene->n_facts > 0 ? &scene->facts[random_below(scene->random, scene->n_facts)] : NULL;
 }
 
-bool facts_turn_ask(struct scene *scene)
+static bool take_turn_ask(struct scene *scene, const struct fact *fact)
 {
-    const struct fact *fact = pick_fact(scene);
     if (fact == NULL) return false;
     struct buf question = {0}, answer = {0};
     facts_ask(scene, fact, random_chance(scene->random, 35), &question, &answer);
     scene_roughen(scene->random, &question);
     scene_turn(scene, &question, &answer);
     return true;
+}
+
+bool facts_turn_ask(struct scene *scene)
+{
+    return take_turn_ask(scene, pick_fact(scene));
+}
+
+bool facts_turn_ask_first(struct scene *scene)
+{
+    return take_turn_ask(scene, scene->n_facts > 0 ? scene->facts : NULL);
 }
 
 /* "My name is Ottilie. What is my name?"; also with other sentences around. */

@@ -16,10 +16,11 @@ const struct fact *facts_state_as(struct scene *scene, const char *name, const c
 /* A question for the fact, in some form or in the first, and its answer. */
 void facts_ask(struct scene *scene, const struct fact *fact, bool plainly, struct buf *question, struct buf *answer);
 
-/* Turns: state one to three facts; ask for one; state one and ask at once; ask for two; ask whether it is so; ask for
- * something that was not stated; ask for everything. */
+/* Turns: state one to three facts; ask for one; for the one that was stated first; state one and ask at once; ask for
+ * two; ask whether it is so; ask for something that was not stated; ask for everything. */
 bool facts_turn_state(struct scene *scene);
 bool facts_turn_ask(struct scene *scene);
+bool facts_turn_ask_first(struct scene *scene);
 bool facts_turn_both(struct scene *scene);
 bool facts_turn_two(struct scene *scene);
 bool facts_turn_check(struct scene *scene);

@@ -86,7 +86,6 @@ void lists_ask(struct scene *scene, enum list_question which, struct buf *questi
         put_items(scene, answer);
         break;
     case LIST_NTH:
-    case LIST_QUESTIONS:
         ask_nth(scene, question, answer);
         break;
     }
@@ -104,8 +103,11 @@ bool lists_turn_state(struct scene *scene)
 bool lists_turn_ask(struct scene *scene)
 {
     if (scene->n_items == 0) return false;
+    /* What takes longest to learn is asked most. */
+    static const enum list_question questions[] = {LIST_NTH,    LIST_NTH,  LIST_NTH,  LIST_REPEAT,
+                                                   LIST_REPEAT, LIST_LAST, LIST_COUNT};
     struct buf question = {0}, answer = {0};
-    lists_ask(scene, (enum list_question)random_below(scene->random, LIST_QUESTIONS), &question, &answer);
+    lists_ask(scene, PICK(scene->random, questions), &question, &answer);
     scene_roughen(scene->random, &question);
     scene_turn(scene, &question, &answer);
     return true;

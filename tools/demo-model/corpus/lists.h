@@ -7,7 +7,7 @@
 /* Makes up the scene's list of n items and appends the sentence that states it: "The list: a, b, c." */
 void lists_state(struct scene *scene, int n, struct buf *out);
 
-enum list_question { LIST_NTH, LIST_LAST, LIST_COUNT, LIST_REPEAT, LIST_QUESTIONS };
+enum list_question { LIST_NTH, LIST_LAST, LIST_COUNT, LIST_REPEAT };
 
 /* Asks something of the scene's list, which exists. */
 void lists_ask(struct scene *scene, enum list_question which, struct buf *question, struct buf *answer);
