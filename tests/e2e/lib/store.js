@@ -31,7 +31,10 @@ export class Talk {
     assert.equal(text.length, reply, `${text} has ${reply} letters`);
     assert.equal(answer.timings.cache_n + answer.timings.prompt_n, prompt.length);
     this.tokens = [...prompt, ...letterTokens(text)];
-    return { text, cached: answer.timings.cache_n, computed: answer.timings.prompt_n };
+    return {
+      text, cached: answer.timings.cache_n, computed: answer.timings.prompt_n,
+      logprobs: answer.choices[0].logprobs?.token_logprobs,
+    };
   }
 
   copy() {

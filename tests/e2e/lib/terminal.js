@@ -24,11 +24,19 @@ export class Terminal {
     // Not as a daemon: it ends with the test.
     terminal.child = spawn('tmux', ['-D', '-u', '-S', terminal.socket, '-f', '/dev/null'],
       { stdio: 'ignore', env: { ...rest, HOME: home, XDG_STATE_HOME: '', LANG: 'C.UTF-8', ...env } });
-    t.after(() => terminal.child.kill('SIGKILL'));
+    t.after(() => terminal.kill());
     await until('tmux listens', () => existsSync(terminal.socket));
     const command = [hearth, ...args].map(quoted).join(' ') + (into ? ` > ${quoted(into)}` : '');
     terminal.tmux('new-session', '-d', '-s', 'it', '-x', '80', '-y', '24', `${command}; echo "exit $?"; ${then}; exec cat`);
     return terminal;
+  }
+
+  // With the command, if it still runs: ended by a hang-up, LeakSanitizer may keep it, and a core, for ever.
+  kill() {
+    try {
+      if (this.pid > 0) process.kill(this.pid, 'SIGKILL');
+    } catch { /* the terminal has ended before */ }
+    this.child.kill('SIGKILL');
   }
 
   tmux(...words) {

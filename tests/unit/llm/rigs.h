@@ -15,8 +15,9 @@
 enum { N_SEQ = 8, WINDOW = 256, CHUNK = 32, PROMPT = 128, OWN = 40, N_OPERATIONS = 200 };
 
 /* `bound`: the largest difference allowed between a logit of a warm and of a cold run (logits lie between -20 and 20).
- * Over all tests the largest seen is 2.2e-5; 3.4e-3 for gemma3, whose GELU llama.cpp reads from a table of F16 numbers,
- * where the last bit may choose another entry. One wrong token among 128 changes ten times the bound. */
+ * Over all tests the largest seen is 2.2e-5; 1.1e-2 for gemma3 (with AVX2; 3.4e-3 with AVX-512), whose GELU llama.cpp
+ * reads from a table of F16 numbers, where the last bit may choose another entry. One wrong token among 128 changes ten
+ * times the bound. */
 struct arch {
     const char *name;
     bool cuts_anywhere;
@@ -27,7 +28,7 @@ struct arch {
 
 static const struct arch archs[] = {
     {"llama", true, 1e-4F, 0},   {"qwen3", true, 1e-4F, 0},      {"qwen3moe", true, 1e-4F, 0},
-    {"qwen2vl", true, 1e-4F, 0}, {"gemma3", false, 1e-2F, 0},    {"gpt-oss", false, 1e-4F, 0},
+    {"qwen2vl", true, 1e-4F, 0}, {"gemma3", false, 1.3e-2F, 0},  {"gpt-oss", false, 1e-4F, 0},
     {"qwen35", false, 1e-4F, 0}, {"falcon-h1", false, 1e-4F, 0}, {"lfm2", false, 1e-4F, 0},
     {"lfm2", false, 1e-4F, 32},  {"mamba2", false, 1e-4F, 0},
 };
