@@ -267,8 +267,17 @@ static void check_quotas(struct check *c)
 
 /* The keys of a tier on a server. */
 struct server_keys {
-    const char *url, *prefix, *password_file, *ca_file, *key_file, *encrypt;
+    const char *url, *prefix, *password_file, *ca_file, *certificate_file, *certificate_key_file, *key_file, *encrypt;
 };
+
+/* A file that says something about TLS. */
+static void check_tls_file(struct check *c, const char *key, const char *path, const struct config_server_tier *server)
+{
+    struct redis_address address;
+    check_file(c, key, path);
+    if (path != NULL && redis_address_parse(server->url, &address) == NULL && !address.tls)
+        FAULT(c, key, "is for rediss://, and %s is without TLS", server->url);
+}
 
 static void check_server_tier(struct check *c, const struct server_keys *keys, const struct config_server_tier *server)
 {
@@ -277,10 +286,12 @@ static void check_server_tier(struct check *c, const struct server_keys *keys, c
     const char *fault = redis_address_parse(server->url, &address);
     if (fault != NULL) FAULT(c, keys->url, "%s %s", server->url, fault);
     check_file(c, keys->password_file, server->password_file);
-    check_file(c, keys->ca_file, server->ca_file);
+    check_tls_file(c, keys->ca_file, server->ca_file, server);
+    check_tls_file(c, keys->certificate_file, server->certificate_file, server);
+    check_tls_file(c, keys->certificate_key_file, server->certificate_key_file, server);
     check_file(c, keys->key_file, server->key_file);
-    if (fault == NULL && server->ca_file != NULL && !address.tls)
-        FAULT(c, keys->ca_file, "is for rediss://, and %s is without TLS", server->url);
+    if (server->certificate_key_file != NULL && server->certificate_file == NULL)
+        FAULT(c, keys->certificate_key_file, "is the key of certificate_file, which is missing");
     if (fault == NULL && server->key_file == NULL && !redis_address_is_local(&address))
         FAULT(c, keys->key_file,
               "is missing: %s is on another machine, and whoever can write there could make up what is reused; openssl "
@@ -296,7 +307,9 @@ static void check_server_tier(struct check *c, const struct server_keys *keys, c
 #define SERVER_KEYS(ID, name, ...)                                                                                     \
     {STORE_##ID,                                                                                                       \
      {"cache.tiers." #name ".url", "cache.tiers." #name ".prefix", "cache.tiers." #name ".password_file",              \
-      "cache.tiers." #name ".ca_file", "cache.tiers." #name ".key_file", "cache.tiers." #name ".encrypt"}},
+      "cache.tiers." #name ".ca_file", "cache.tiers." #name ".certificate_file",                                       \
+      "cache.tiers." #name ".certificate_key_file", "cache.tiers." #name ".key_file",                                  \
+      "cache.tiers." #name ".encrypt"}},
 
 static void check_server_tiers(struct check *c)
 {

@@ -75,7 +75,7 @@ struct config_server_tier {
     char *prefix;
     double ttl; /* seconds; 0: none */
     int64_t timeout_ms;
-    char *user, *password_file, *ca_file, *key_file; /* NULL: none */
+    char *user, *password_file, *ca_file, *certificate_file, *certificate_key_file, *key_file; /* NULL: none */
     bool encrypt;
 };
 

@@ -39,7 +39,8 @@
 #define SERVER_TIER(ID, name, medium, quota, meaning)                                                                  \
     SERVER_KEY(ID, name, "url", CONFIG_TEXT, url, "null",                                                              \
                "A Redis or Valkey server where several hearths store what they computed and find each other's: "       \
-               "redis://HOST[:PORT][/DATABASE], with TLS rediss://…, or unix:PATH. null: none.",                       \
+               "redis://HOST[:PORT][/DATABASE], with TLS rediss://…, or unix:PATH. Of a cluster, any node. null: "   \
+               "none.",                                                                                                \
                OR_NULL)                                                                                                \
     MEMORY_TIER(ID, name, medium, quota, meaning)                                                                      \
     SERVER_KEY(ID, name, "prefix", CONFIG_TEXT, prefix, "hearth",                                                      \
@@ -60,6 +61,12 @@
                "Certificates (PEM) of which one must have signed that server's, with rediss://; null: those that the " \
                "system trusts.",                                                                                       \
                OR_NULL)                                                                                                \
+    SERVER_KEY(ID, name, "certificate_file", CONFIG_PATH, certificate_file, "null",                                    \
+               "Certificate (PEM), with those that signed it, which hearth shows that server where it asks for one, "  \
+               "with rediss://; null: none.",                                                                          \
+               OR_NULL)                                                                                                \
+    SERVER_KEY(ID, name, "certificate_key_file", CONFIG_PATH, certificate_key_file, "null",                            \
+               "Private key (PEM, without a password) of certificate_file; null: it stands in that file.", OR_NULL)    \
     SERVER_KEY(ID, name, "key_file", CONFIG_PATH, key_file, "null",                                                    \
                "File with a secret (openssl rand -hex 32) that all hearths have which share entries: what was "        \
                "changed on the server or stored without it is not used. Needed where the server is on another "        \

@@ -20,7 +20,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { MOST_IDLE = 8, READ_BYTES = 256 << 10 };
+enum { MOST_IDLE = 8, MOST_IDLE_BESIDE = 2, READ_BYTES = 256 << 10 };
 
 /* Bytes of one reply: a part and its ends. A server that sends more is not what it says. */
 #define MOST_REPLY_BYTES ((size_t)8 << 20)
@@ -38,7 +38,7 @@ struct connection {
 
 struct redis {
     struct redis_params params;
-    char *user, *password_file, *ca_file;
+    char *user, *password_file, *ca_file, *certificate_file, *certificate_key_file;
     pthread_mutex_t mutex; /* guards what follows */
     struct sockaddr_storage socket;
     socklen_t socket_size; /* 0: it was never connected */
@@ -117,11 +117,40 @@ static void add_argument(struct redis_batch *batch, const struct redis_argument 
     buf_puts(&batch->text, "\r\n");
 }
 
+static struct redis_command *begin_command(struct redis_batch *batch)
+{
+    batch->commands = mem_grow(batch->commands, batch->n_commands + 1, sizeof *batch->commands);
+    struct redis_command *command = &batch->commands[batch->n_commands++];
+    *command = (struct redis_command){.text_begin = batch->text.len, .large_begin = batch->n_large};
+    return command;
+}
+
 void redis_add(struct redis_batch *batch, const struct redis_argument *arguments, size_t n)
 {
+    struct redis_command *command = begin_command(batch);
     buf_printf(&batch->text, "*%zu\r\n", n);
-    for (size_t i = 0; i < n; i++) add_argument(batch, &arguments[i]);
-    batch->n_commands++;
+    for (size_t i = 0; i < n; i++) {
+        add_argument(batch, &arguments[i]);
+        if (i != 1 || arguments[i].size >= REDIS_LARGE_BYTES) continue;
+        command->key_size = arguments[i].size;
+        command->key_begin = batch->text.len - strlen("\r\n") - command->key_size;
+    }
+}
+
+void redis_add_copy(struct redis_batch *batch, const struct redis_batch *from, size_t i)
+{
+    const struct redis_command *first = &from->commands[i], *next = i + 1 < from->n_commands ? first + 1 : NULL;
+    struct redis_command *command = begin_command(batch);
+    command->key_begin = first->key_begin - first->text_begin + command->text_begin;
+    command->key_size = first->key_size;
+    size_t text_end = next != NULL ? next->text_begin : from->text.len;
+    buf_append(&batch->text, from->text.v + first->text_begin, text_end - first->text_begin);
+    size_t large_end = next != NULL ? next->large_begin : from->n_large;
+    for (size_t k = first->large_begin; k < large_end; k++) {
+        batch->large = mem_grow(batch->large, batch->n_large + 1, sizeof *batch->large);
+        batch->large[batch->n_large] = from->large[k];
+        batch->large[batch->n_large++].text_end += command->text_begin - first->text_begin;
+    }
 }
 
 void redis_batch_release(struct redis_batch *batch)
@@ -129,6 +158,7 @@ void redis_batch_release(struct redis_batch *batch)
     for (size_t i = 0; i < batch->n_replies; i++) free(batch->replies[i].bytes);
     free(batch->replies);
     free(batch->large);
+    free(batch->commands);
     buf_release(&batch->text);
     *batch = (struct redis_batch){0};
 }
@@ -160,6 +190,12 @@ struct exchange {
 static int fail_io(hearth_error *error, const char *what)
 {
     return error_set(error, HEARTH_UNAVAILABLE, "the server is away: %s", what);
+}
+
+/* Of a send or receive that has failed. */
+static const char *io_reason(const struct connection *connection)
+{
+    return connection->tls != NULL && errno == EPROTO ? redis_tls_reason() : strerror(errno);
 }
 
 /* What is to be sent next; 0 bytes: nothing. */
@@ -197,7 +233,7 @@ static int send_some(struct exchange *x, hearth_error *error)
     struct to_send next = next_to_send(x);
     ssize_t n = to->tls != NULL ? redis_tls_send(to->tls, next.bytes, next.size)
                                 : send(to->fd, next.bytes, next.size, MSG_NOSIGNAL | (next.more ? MSG_MORE : 0));
-    if (n < 0 && errno != EAGAIN && errno != EINTR) return fail_io(error, strerror(errno));
+    if (n < 0 && errno != EAGAIN && errno != EINTR) return fail_io(error, io_reason(to));
     if (n <= 0) return 0;
     *next.sent += (size_t)n;
     x->progress_at = clock_now(clock_monotonic());
@@ -238,7 +274,7 @@ static int receive_some(struct exchange *x, char *room, hearth_error *error)
     ssize_t n = x->connection->tls != NULL ? redis_tls_receive(x->connection->tls, room, READ_BYTES)
                                            : recv(x->connection->fd, room, READ_BYTES, 0);
     if (n == 0) return fail_io(error, "it closed the connection");
-    if (n < 0) return errno == EAGAIN || errno == EINTR ? 0 : fail_io(error, strerror(errno));
+    if (n < 0) return errno == EAGAIN || errno == EINTR ? 0 : fail_io(error, io_reason(x->connection));
     x->progress_at = clock_now(clock_monotonic());
     if (redisReaderFeed(x->connection->reader, room, (size_t)n) != REDIS_OK)
         return fail_io(error, x->connection->reader->errstr);
@@ -266,8 +302,9 @@ static int exchange_within(struct exchange *x, char *room, hearth_error *error)
         short happened = 0;
         result = wait_for(x->connection->fd, (short)(POLLIN | (sends ? POLLOUT : 0)),
                           stalls_at < x->deadline ? stalls_at : x->deadline, &happened, error);
-        if (result == 0 && (happened & POLLOUT)) result = send_some(x, error);
+        /* What it has said comes first: why it closes the connection, for one. */
         if (result == 0 && (happened & ~POLLOUT)) result = receive_some(x, room, error);
+        if (result == 0 && (happened & POLLOUT)) result = send_some(x, error);
     }
     return result;
 }
@@ -441,7 +478,7 @@ static struct connection *take_idle(struct redis *redis, struct endpoint *to)
 static void give_back(struct redis *redis, struct connection *connection)
 {
     pthread_mutex_lock(&redis->mutex);
-    bool keep = connection->epoch == redis->epoch && redis->n_idle < MOST_IDLE;
+    bool keep = connection->epoch == redis->epoch && redis->n_idle < redis->params.most_idle;
     if (keep) {
         connection->next = redis->idle;
         redis->idle = connection;
@@ -508,14 +545,17 @@ static int connect_to_name(const struct redis *redis, struct endpoint *to, struc
     snprintf(port, sizeof port, "%u", address->port);
     int fault = getaddrinfo(address->name, port, &hints, &found);
     if (fault != 0) return error_set(error, HEARTH_IO, "cannot resolve %s: %s", address->name, gai_strerror(fault));
-    int result = error_set(error, HEARTH_IO, "%s is no address of this machine", address->name);
+    int result = HEARTH_IO;
+    bool tried = false;
     for (const struct addrinfo *at = found; at != NULL && result != 0; at = at->ai_next) {
         if (redis->params.only_local && !is_local_socket(at->ai_addr)) continue;
+        tried = true;
         memcpy(&to->socket, at->ai_addr, at->ai_addrlen);
         to->size = at->ai_addrlen;
         result = connection_open(redis, to, CLOCK_NEVER, connection, error);
     }
     freeaddrinfo(found);
+    if (!tried) return error_set(error, HEARTH_IO, "%s is no address of this machine", address->name);
     return result;
 }
 
@@ -524,7 +564,8 @@ static int connect_anew(struct redis *redis, struct endpoint *to, struct connect
     const struct redis_address *address = &redis->params.address;
     int result = redis->password_file == NULL ? 0 : read_password(redis->password_file, &to->password, error);
     if (result != 0) return result;
-    if (address->tls && (to->tls = redis_tls_context_open(redis->ca_file, error)) == NULL) return HEARTH_IO;
+    const struct redis_tls_files files = {redis->ca_file, redis->certificate_file, redis->certificate_key_file};
+    if (address->tls && (to->tls = redis_tls_context_open(&files, error)) == NULL) return HEARTH_IO;
     if (address->path[0] == '\0') return connect_to_name(redis, to, connection, error);
     unix_endpoint(address->path, to);
     return connection_open(redis, to, CLOCK_NEVER, connection, error);
@@ -563,11 +604,32 @@ struct redis *redis_open(const struct redis_params *params)
 {
     struct redis *redis = mem_alloc(sizeof *redis);
     redis->params = *params;
+    if (params->most_idle == 0) redis->params.most_idle = MOST_IDLE;
     redis->user = mem_strdup(params->user);
     redis->password_file = mem_strdup(params->password_file);
     redis->ca_file = mem_strdup(params->ca_file);
+    redis->certificate_file = mem_strdup(params->certificate_file);
+    redis->certificate_key_file = mem_strdup(params->certificate_key_file);
     pthread_mutex_init(&redis->mutex, NULL);
     return redis;
+}
+
+struct redis *redis_open_beside(const struct redis *redis, const struct redis_address *address)
+{
+    struct redis_params params = redis->params;
+    params.address = *address;
+    params.most_idle = MOST_IDLE_BESIDE;
+    params.user = redis->user;
+    params.password_file = redis->password_file;
+    params.ca_file = redis->ca_file;
+    params.certificate_file = redis->certificate_file;
+    params.certificate_key_file = redis->certificate_key_file;
+    return redis_open(&params);
+}
+
+const struct redis_address *redis_address(const struct redis *redis)
+{
+    return &redis->params.address;
 }
 
 void redis_close(struct redis *redis)
@@ -578,6 +640,8 @@ void redis_close(struct redis *redis)
     free(redis->password);
     free(redis->password_file);
     free(redis->ca_file);
+    free(redis->certificate_file);
+    free(redis->certificate_key_file);
     free(redis->user);
     free(redis);
 }

@@ -18,13 +18,20 @@ struct redis_params {
     const char *password_file; /* its first line; read again by each connect(). NULL: no password */
     int64_t timeout_ns;        /* without a byte from the server, after which it counts as away */
     const char *ca_file;       /* certificates that are trusted with TLS; NULL: the system's */
-    bool only_local;           /* a name that leads to another machine is refused */
+    const char *certificate_file, *certificate_key_file; /* as redis_tls.h has them, with TLS */
+    bool only_local;                                     /* a name that leads to another machine is refused */
+    size_t most_idle;                                    /* connections that are kept for later calls; 0: 8 */
 };
 
 struct redis;
 
 struct redis *redis_open(const struct redis_params *params); /* the strings are copied */
 void redis_close(struct redis *redis);
+
+/* Another client with the same parameters, but for the address, and with two idle connections at most. */
+struct redis *redis_open_beside(const struct redis *redis, const struct redis_address *address);
+
+const struct redis_address *redis_address(const struct redis *redis); /* lives as long as the client */
 
 /* Resolves the address, connects, authenticates. 0, or HEARTH_IO with what is wrong. Closes earlier connections. */
 int redis_connect(struct redis *redis, hearth_error *error);
@@ -47,6 +54,11 @@ struct redis_batch {
         size_t size;
     } * large;
     size_t n_large;
+    struct redis_command {
+        size_t text_begin,
+            large_begin;            /* its share of the text and of the large arguments ends where the next begins */
+        size_t key_begin, key_size; /* its second word, in the text. 0, 0: it has none, or a large one */
+    } * commands;
     size_t n_commands;
     size_t most_reply; /* bytes that any of them asks for: a server that sends more is away. 0: 8 MiB */
     struct redis_reply *replies;
@@ -62,6 +74,9 @@ struct redis_argument {
 #define REDIS_LARGE_BYTES ((size_t)16 << 10)
 void redis_add(struct redis_batch *batch, const struct redis_argument *arguments, size_t n);
 void redis_batch_release(struct redis_batch *batch); /* leaves an empty one */
+
+/* Adds the i-th command of another batch. Large arguments are where they were. */
+void redis_add_copy(struct redis_batch *batch, const struct redis_batch *from, size_t i);
 
 /* The reply's bytes, which the caller frees. */
 char *redis_take(struct redis_reply *reply);

@@ -35,7 +35,38 @@ static void require(bool done)
 
 /* ---- Contexts ---- */
 
-struct redis_tls_context *redis_tls_context_open(const char *ca_file, hearth_error *error)
+/* Tells which file cannot be used, and what OpenSSL met first. */
+static bool fail_file(const char *path, const char *has, hearth_error *error)
+{
+    const char *reason = ERR_reason_error_string(ERR_peek_error());
+    error_set(error, HEARTH_IO, "%s has no %s that can be read: %s", path, has,
+              reason != NULL ? reason : "no such file");
+    return false;
+}
+
+static bool trust(SSL_CTX *ssl, const char *file, hearth_error *error)
+{
+    int trusts = file != NULL ? SSL_CTX_load_verify_file(ssl, file) : SSL_CTX_set_default_verify_paths(ssl);
+    return trusts == 1 || fail_file(file != NULL ? file : "the system", "certificates", error);
+}
+
+static bool show(SSL_CTX *ssl, const struct redis_tls_files *files, hearth_error *error)
+{
+    if (files->own == NULL) return true;
+    if (SSL_CTX_use_certificate_chain_file(ssl, files->own) != 1) return fail_file(files->own, "certificate", error);
+    const char *key = files->own_key != NULL ? files->own_key : files->own;
+    bool fits = SSL_CTX_use_PrivateKey_file(ssl, key, SSL_FILETYPE_PEM) == 1 && SSL_CTX_check_private_key(ssl) == 1;
+    return fits || fail_file(key, "private key of that certificate", error);
+}
+
+/* A key that is encrypted is refused, as a server has nobody to ask for its password. */
+static int no_password(char *out, int size, int writing, void *ud)
+{
+    (void)out, (void)size, (void)writing, (void)ud;
+    return -1;
+}
+
+struct redis_tls_context *redis_tls_context_open(const struct redis_tls_files *files, hearth_error *error)
 {
     SSL_CTX *ssl = SSL_CTX_new(TLS_client_method());
     require(ssl != NULL);
@@ -43,12 +74,9 @@ struct redis_tls_context *redis_tls_context_open(const char *ca_file, hearth_err
     SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION);
     SSL_CTX_set_mode(ssl, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER, NULL);
+    SSL_CTX_set_default_passwd_cb(ssl, no_password);
     ERR_clear_error();
-    bool trusts =
-        ca_file != NULL ? SSL_CTX_load_verify_file(ssl, ca_file) == 1 : SSL_CTX_set_default_verify_paths(ssl) == 1;
-    if (!trusts) {
-        error_set(error, HEARTH_IO, "%s has no certificates that can be read: %s",
-                  ca_file != NULL ? ca_file : "the system", ERR_reason_error_string(ERR_peek_last_error()));
+    if (!trust(ssl, files->trusted, error) || !show(ssl, files, error)) {
         SSL_CTX_free(ssl);
         return NULL;
     }
@@ -157,13 +185,17 @@ void redis_tls_close(struct redis_tls *tls)
     free(tls);
 }
 
+const char *redis_tls_reason(void)
+{
+    const char *reason = ERR_reason_error_string(ERR_peek_last_error());
+    return reason != NULL ? reason : "it closed the connection";
+}
+
 static int fail_handshake(const struct redis_tls *tls, hearth_error *error)
 {
     long verified = SSL_get_verify_result(tls->ssl);
-    const char *reason = ERR_reason_error_string(ERR_peek_last_error());
-    if (verified != X509_V_OK) reason = X509_verify_cert_error_string(verified);
     return error_set(error, HEARTH_UNAVAILABLE, "TLS with the server failed: %s",
-                     reason != NULL ? reason : "it closed the connection");
+                     verified != X509_V_OK ? X509_verify_cert_error_string(verified) : redis_tls_reason());
 }
 
 int redis_tls_shake_hands(struct redis_tls *tls, short *events, hearth_error *error)

@@ -11,8 +11,14 @@
 struct redis_tls_context;
 struct redis_tls;
 
-/* Trusts the certificates of the file; NULL: those that the system trusts. NULL is returned with what is wrong. */
-struct redis_tls_context *redis_tls_context_open(const char *ca_file, hearth_error *error);
+/* PEM. `trusted` NULL: what the system trusts. `own`, with the chain that signed it: what a server is shown that asks
+ * for it; NULL: none. `own_key`, its private key; NULL: it stands in the same file. */
+struct redis_tls_files {
+    const char *trusted, *own, *own_key;
+};
+
+/* NULL is returned with what is wrong. */
+struct redis_tls_context *redis_tls_context_open(const struct redis_tls_files *files, hearth_error *error);
 struct redis_tls_context *redis_tls_context_ref(struct redis_tls_context *context); /* NULL stays NULL */
 void redis_tls_context_unref(struct redis_tls_context *context);
 
@@ -27,5 +33,8 @@ int redis_tls_shake_hands(struct redis_tls *tls, short *events, hearth_error *er
 /* As send() and recv() on the socket; with errno EPROTO where TLS failed. */
 ssize_t redis_tls_send(struct redis_tls *tls, const void *bytes, size_t size);
 ssize_t redis_tls_receive(struct redis_tls *tls, void *bytes, size_t size);
+
+/* What EPROTO meant in this thread's last call. Static. */
+const char *redis_tls_reason(void);
 
 #endif

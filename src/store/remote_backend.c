@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/little.h"
 #include "base/memory.h"
-#include "store/redis.h"
+#include "store/redis_cluster.h"
 #include "store/sealed_slab.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ enum { PARTS_AT_ONCE = 4, SECRET_LEAST_BYTES = 16, SECRET_MOST_BYTES = 4096 };
 
 struct remote {
     struct backend backend; /* first */
-    struct redis *redis;
+    struct redis_cluster *server;
     char *prefix, *key_file;
     bool encrypts, has_keys;
     struct sealed_keys keys; /* written once, before open() returns for the first time */
@@ -104,12 +104,15 @@ static void add_set(const struct remote *remote, struct redis_batch *batch, cons
     redis_add(batch, words, n);
 }
 
-/* Runs the batch. A refusal of any of its commands is an error as well. */
+/* Runs the batch. A refusal of any of its commands is an error as well. A replica takes nothing: its master is found
+ * where the name leads now, if anywhere, so it counts as away. */
 static int run(const struct remote *remote, struct redis_batch *batch, int64_t deadline, hearth_error *error)
 {
-    int result = redis_run(remote->redis, batch, deadline, error);
+    int result = redis_cluster_run(remote->server, batch, deadline, error);
     const char *refusal = result == 0 ? redis_refusal(batch) : NULL;
-    return refusal == NULL ? result : error_set(error, HEARTH_IO, "the server refuses: %s", refusal);
+    if (refusal == NULL) return result;
+    int code = strncmp(refusal, "READONLY", 8) == 0 ? HEARTH_UNAVAILABLE : HEARTH_IO;
+    return error_set(error, code, "the server refuses: %s", refusal);
 }
 
 static void delete_first(const struct remote *remote, const struct sealed_name *name)
@@ -650,14 +653,14 @@ static int remote_open(struct backend *backend, hearth_error *error)
     struct slab_name nothing = {.kind = SLAB_ROWS};
     struct backend_probed probed;
     int result = remote->has_keys ? 0 : make_keys(remote, error);
-    if (result == 0) result = redis_connect(remote->redis, error);
+    if (result == 0) result = redis_cluster_connect(remote->server, error);
     return result == 0 ? remote_probe(backend, &nothing, 1, &probed, CLOCK_NEVER, error) : result;
 }
 
 static void remote_close(struct backend *backend)
 {
     struct remote *remote = remote_of(backend);
-    redis_close(remote->redis);
+    redis_cluster_close(remote->server);
     free(remote->prefix);
     free(remote->key_file);
     free(remote);
@@ -669,10 +672,12 @@ struct backend *remote_backend_open(const struct remote_params *params)
     struct redis_params redis = {.user = params->user,
                                  .password_file = params->password_file,
                                  .ca_file = params->ca_file,
+                                 .certificate_file = params->certificate_file,
+                                 .certificate_key_file = params->certificate_key_file,
                                  .timeout_ns = params->timeout_ns,
                                  .only_local = params->key_file == NULL};
     redis_address_parse(params->url, &redis.address);
-    remote->redis = redis_open(&redis);
+    remote->server = redis_cluster_open(&redis);
     remote->prefix = mem_strdup(params->prefix);
     remote->key_file = mem_strdup(params->key_file);
     remote->encrypts = params->encrypts;

@@ -1,5 +1,5 @@
-/* The backend on a Redis or Valkey server that other processes use as well. It keeps the contract of backend.h with
- * these differences, which `probe` marks:
+/* The backend on a Redis or Valkey server, or a cluster of such, that other processes use as well. It keeps the
+ * contract of backend.h with these differences, which `probe` marks:
  *
  * - A scan reports nothing: what is there is found by probe(), and may be gone at any time.
  * - Slabs are immutable. put() leaves one that is there as it is: it is another process's copy of the same.
@@ -12,9 +12,10 @@
 struct remote_params {
     const char *url; /* redis_address_parse() has no fault to find */
     const char *prefix;
-    const char *user, *password_file; /* NULL: none */
-    const char *ca_file;              /* with rediss://; NULL: what the system trusts */
-    const char *key_file;             /* NULL: no secret, and the server must be on this machine */
+    const char *user, *password_file;                    /* NULL: none */
+    const char *ca_file;                                 /* with rediss://; NULL: what the system trusts */
+    const char *certificate_file, *certificate_key_file; /* with rediss://, what the server is shown; NULL: none */
+    const char *key_file;                                /* NULL: no secret, and the server must be on this machine */
     bool encrypts;
     int64_t ttl_s; /* after the last read; 0: for ever */
     int64_t timeout_ns;

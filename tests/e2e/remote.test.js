@@ -8,7 +8,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { png } from './lib/media.js';
 import { demo, projectorFor, smallModel } from './lib/models.js';
-import { startRedis } from './lib/redis.js';
+import { startRedis, startRedisCluster } from './lib/redis.js';
 import { run, serve, temporaryFolder } from './lib/server.js';
 import { Talk, cacheOf, counted, killed, lettersOnly, saved } from './lib/store.js';
 import { tokens, until } from './lib/wait.js';
@@ -70,6 +70,35 @@ describe('two hearths with one Redis', () => {
     const { key } = conversations.find(({ tier }) => tier === 'remote');
     const order = await other.client.post('/cache/stored', { tier: 'remote', key, order: 'drop' });
     assert.deepEqual([order.status, order.json.error?.param], [400, 'tier'], order.text);
+  });
+
+  test('a cluster: its nodes share what is stored; one that is away costs its time-out, and is used again', async (t) => {
+    const cluster = await startRedisCluster(t);
+    const one = await start(t, cluster), other = await start(t, cluster);
+    const moves = async (talk) => {
+      for (const [server, n] of [[other, 100], [one, 100]]) {
+        const known = talk.tokens.length;
+        assert.equal((await talk.say(server, n)).computed, known - whole(known - 1) + n);
+        await saved(server);
+      }
+    };
+    const talk = new Talk(), later = new Talk();
+    await talk.say(one, 500);
+    await uploaded(one);
+    await moves(talk);
+    for (const node of cluster.nodes) {
+      assert.ok(node.keys().length > 0, 'each node has some of it');
+      assert.ok(!/errorstat_MOVED/.test(node.ask('INFO', 'errorstats')), 'and was asked for nothing else');
+    }
+    await cluster.nodes[1].kill();
+    await talk.say(other, 20); // whatever it finds
+    await until('the tier is off', async () => (await cacheOf(other)).tiers.remote.on === false);
+    await cluster.nodes[1].start();
+    await until('the cluster serves', async () => cluster.serves());
+    await until('the tier is on', async () => (await cacheOf(other)).tiers.remote.on && (await cacheOf(one)).tiers.remote.on);
+    await later.say(one, 300, { seed: 2 });
+    await uploaded(one);
+    await moves(later);
   });
 
   test('kill -9 of a hearth: the other goes on where it was', async (t) => {
@@ -311,6 +340,8 @@ describe('what a server sees, and who may be one', () => {
     const cases = [
       [['cache.tiers.remote.url=redis://cache.example:6379'], /cache\.tiers\.remote\.key_file: is missing: .*openssl rand/],
       [['cache.tiers.remote.url=redis://localhost', 'cache.tiers.remote.ca_file=/etc/passwd'], /ca_file: is for rediss/],
+      [['cache.tiers.remote.url=unix:/tmp/redis', 'cache.tiers.remote.certificate_file=/etc/passwd'], /certificate_file: is for rediss/],
+      [['cache.tiers.remote.url=rediss://localhost', 'cache.tiers.remote.certificate_key_file=/etc/passwd'], /certificate_key_file: is the key of certificate_file/],
       [['cache.tiers.remote.url=localhost:6379'], /begins with none of redis:\/\/, rediss:\/\/ and unix:/],
       [['cache.tiers.remote.url=redis://localhost', 'cache.tiers.remote.encrypt=true'], /encrypt: needs key_file/],
       [['cache.tiers.remote.url=redis://localhost', 'cache.tiers.remote.password_file=/nowhere'], /password_file: cannot read/],

@@ -4,16 +4,18 @@
 #include "base/buf.h"
 #include "base/memory.h"
 
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MOST_ARGUMENTS = 32 };
+enum { MOST_ARGUMENTS = 64 };
 
 static void complain(const char *what)
 {
@@ -71,6 +73,17 @@ void redis_server_start(struct redis_server *server, const char *const *options)
     redis_server_restart(server);
 }
 
+void redis_server_find_port(char port[8])
+{
+    int probe = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof any;
+    if (bind(probe, (struct sockaddr *)&any, size) != 0 || getsockname(probe, (struct sockaddr *)&any, &size) != 0)
+        complain("no port");
+    close(probe);
+    snprintf(port, 8, "%u", ntohs(any.sin_port));
+}
+
 void redis_server_kill(struct redis_server *server)
 {
     if (server->pid == 0) return;
@@ -88,8 +101,11 @@ void redis_server_stall(struct redis_server *server, bool stall)
 
 void redis_server_stop(struct redis_server *server)
 {
+    char nodes[96];
     redis_server_kill(server);
     unlink(server->path);
+    snprintf(nodes, sizeof nodes, "%s/nodes.conf", server->folder); /* a cluster's node's */
+    unlink(nodes);
     rmdir(server->folder);
 }
 

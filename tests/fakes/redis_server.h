@@ -20,6 +20,8 @@ void redis_server_restart(struct redis_server *server); /* after a kill: the sam
 void redis_server_stall(struct redis_server *server, bool stall); /* SIGSTOP, SIGCONT */
 void redis_server_stop(struct redis_server *server);              /* kills it and removes the folder */
 
+void redis_server_find_port(char port[8]); /* one of the loopback address that is free now, in digits */
+
 /* Sends words to it, NULL after the last, and returns the reply as text, which the caller frees: of bytes these, of a
  * list its elements, line by line. */
 char *redis_server_ask(const struct redis_server *server, const char *const *words);

@@ -60,6 +60,8 @@ static struct remote_params server_of(const struct config_cache *cache, enum sto
                                   .user = server->user,
                                   .password_file = server->password_file,
                                   .ca_file = server->ca_file,
+                                  .certificate_file = server->certificate_file,
+                                  .certificate_key_file = server->certificate_key_file,
                                   .key_file = server->key_file,
                                   .encrypts = server->encrypt,
                                   .ttl_s = (int64_t)ceil(server->ttl),

@@ -1,8 +1,10 @@
-// A redis-server of a test's own, on a unix socket in a folder of its own. Its options may begin with a redis.conf.
+// A redis-server of a test's own, on a unix socket in a folder of its own. Its options may begin with a redis.conf. Or a
+// cluster of three.
 
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { temporaryFolder } from './server.js';
 import { until } from './wait.js';
@@ -55,4 +57,28 @@ export async function startRedis(t, ...options) {
   t.after(() => redis.child.kill('SIGKILL'));
   await redis.start();
   return redis;
+}
+
+async function freePort() {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  return String(port);
+}
+
+// Its url is that of one node, which leads to the others.
+export async function startRedisCluster(t) {
+  const nodes = [];
+  for (let i = 0; i < 3; i++) {
+    const [port, bus] = [await freePort(), await freePort()];
+    const node = await startRedis(t, '--port', port, '--bind', '127.0.0.1', '--cluster-enabled', 'yes', '--cluster-port', bus,
+      '--cluster-node-timeout', '2000');
+    node.ask('CLUSTER', 'ADDSLOTSRANGE', Math.floor(16384 * i / 3), Math.floor(16384 * (i + 1) / 3) - 1);
+    if (i > 0) nodes[0].ask('CLUSTER', 'MEET', '127.0.0.1', port, bus);
+    nodes.push(Object.assign(node, { port }));
+  }
+  const serves = () => nodes.every((node) => /cluster_state:ok[^]*cluster_known_nodes:3/.test(node.ask('CLUSTER', 'INFO')));
+  await until('the cluster serves', async () => serves());
+  return { nodes, url: `redis://127.0.0.1:${nodes[0].port}`, serves };
 }

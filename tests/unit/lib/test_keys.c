@@ -30,7 +30,7 @@ static struct seen {
     bool assumes;
     bool right_folder; /* the one that the case named */
     struct {
-        bool url, prefix, user, password_file, ca_file, key_file;
+        bool url, prefix, user, password_file, ca_file, certificate_file, certificate_key_file, key_file;
         int64_t ttl_s, timeout_ns;
     } server; /* whether its strings are those of the cases */
 } seen;
@@ -115,6 +115,8 @@ struct backend *__wrap_remote_backend_open(const struct remote_params *params)
     seen.server.user = says(params->user, "words");
     seen.server.password_file = says(params->password_file, "/etc/passwd");
     seen.server.ca_file = says(params->ca_file, "/etc/passwd");
+    seen.server.certificate_file = says(params->certificate_file, "/etc/passwd");
+    seen.server.certificate_key_file = says(params->certificate_key_file, "/etc/passwd");
     seen.server.key_file = says(params->key_file, "/etc/passwd");
     seen.server.ttl_s = params->ttl_s;
     seen.server.timeout_ns = params->timeout_ns;
@@ -154,6 +156,7 @@ enum {
 #define PICK(p)  "models.*.sampling." #p
 #define TIER(t)  "cache.tiers." #t
 #define SERVER   "cache.tiers.remote.url=unix:/nowhere"
+#define TLS      "cache.tiers.remote.url=rediss://localhost:1"
 
 /* clang-format off */
 #define KEYS(KEY)                                                                                                      \
@@ -257,7 +260,10 @@ enum {
     KEY(remote_prefix,  TIER(remote.prefix),          "words",   1,    seen.server.prefix, STORE, SERVER)                \
     KEY(remote_user,    TIER(remote.user),            "words",   1,    seen.server.user, STORE, SERVER)                  \
     KEY(remote_word,    TIER(remote.password_file),   "/etc/passwd", 1,    seen.server.password_file, STORE, SERVER)         \
-    KEY(remote_ca, TIER(remote.ca_file), "/etc/passwd", 1, seen.server.ca_file, STORE, "cache.tiers.remote.url=rediss://localhost:1") \
+    KEY(remote_ca, TIER(remote.ca_file), "/etc/passwd", 1, seen.server.ca_file, STORE, TLS) \
+    KEY(remote_cert,    TIER(remote.certificate_file), "/etc/passwd", 1, seen.server.certificate_file, STORE, TLS)       \
+    KEY(remote_cert_key, TIER(remote.certificate_key_file), "/etc/passwd", 1, seen.server.certificate_key_file, STORE,   \
+        TLS " cache.tiers.remote.certificate_file=/etc/passwd")                                                          \
     KEY(remote_key,     TIER(remote.key_file),        "/etc/passwd", 1,    seen.server.key_file, STORE, SERVER)              \
     KEY(remote_ttl,     TIER(remote.ttl),             "90",      90,   seen.server.ttl_s, STORE, SERVER)                 \
     KEY(remote_timeout, TIER(remote.timeout_ms),      "70",      70 * MS, seen.server.timeout_ns, STORE, SERVER)
@@ -276,7 +282,7 @@ static const struct key_case {
     double number;
     double (*get)(void);
     int use;
-    const char *more; /* "key=value": another key that it needs */
+    const char *more; /* "key=value key=value": other keys that it needs */
 } cases[] = {KEYS(CASE)};
 
 #define N_CASES (sizeof cases / sizeof *cases)
@@ -324,15 +330,23 @@ static void set_key(hearth_config *config, const char *path, const char *value)
     free(key);
 }
 
+static void set_one_more(hearth_config *config, const char *more, size_t len)
+{
+    const char *is = memchr(more, '=', len);
+    char *name = mem_strndup(more, (size_t)(is - more)), *value = mem_strndup(is + 1, len - (size_t)(is + 1 - more));
+    char *path = strchr(name, '.') == NULL ? mem_format("models.*.%s", name) : mem_strdup(name);
+    set_key(config, path, value);
+    free(path);
+    free(value);
+    free(name);
+}
+
 static void set_more(hearth_config *config, const char *more)
 {
-    if (more == NULL) return;
-    const char *is = strchr(more, '=');
-    char *name = mem_strndup(more, (size_t)(is - more));
-    char *path = strchr(name, '.') == NULL ? mem_format("models.*.%s", name) : mem_strdup(name);
-    set_key(config, path, is + 1);
-    free(path);
-    free(name);
+    for (size_t len; more != NULL && *more != '\0'; more += len + (more[len] == ' ')) {
+        len = strcspn(more, " ");
+        set_one_more(config, more, len);
+    }
 }
 
 static void ask(hearth *instance)

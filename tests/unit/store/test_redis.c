@@ -8,6 +8,8 @@
 #include "store/redis.h"
 #include "store/redis_tls.h"
 
+#include "redis_commands.h"
+
 #include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
@@ -34,16 +36,6 @@ static void connect_to(struct redis *redis)
     hearth_error error = {0};
     if (redis_connect(redis, &error) != 0) fail_msg("%s", error.message);
 }
-
-static void add(struct redis_batch *batch, const char *const *words)
-{
-    struct redis_argument arguments[8];
-    size_t n = 0;
-    for (; words[n] != NULL; n++) arguments[n] = (struct redis_argument){words[n], strlen(words[n])};
-    redis_add(batch, arguments, n);
-}
-
-#define ADD(batch, ...) add(batch, (const char *const[]){__VA_ARGS__, NULL})
 
 /* Asks for an answer of so many bytes at most; 0: whatever is usual. */
 static int ping_for(struct redis *redis, size_t most, hearth_error *error)
@@ -205,17 +197,6 @@ static void users_and_passwords_come_from_a_file(void **state)
     redis_server_stop(&server);
 }
 
-static void find_port(char port[8])
-{
-    int probe = socket(AF_INET, SOCK_STREAM, 0);
-    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof any;
-    assert_int_equal(bind(probe, (struct sockaddr *)&any, size), 0);
-    assert_int_equal(getsockname(probe, (struct sockaddr *)&any, &size), 0);
-    close(probe);
-    snprintf(port, 8, "%u", ntohs(any.sin_port));
-}
-
 /* With TLS the server must be the one of the name, and somebody who is trusted must say so. */
 static void tls_is_with_the_right_server_or_nobody(void **state)
 {
@@ -235,7 +216,7 @@ static void tls_is_with_the_right_server_or_nobody(void **state)
         struct redis_server server;
         char port[8], url[64], ca[96], cert[96], key[96];
         hearth_error error = {0};
-        find_port(port);
+        redis_server_find_port(port);
         snprintf(cert, sizeof cert, "%s/%s.crt", folder, cases[i].of);
         snprintf(key, sizeof key, "%s/%s.key", folder, cases[i].of);
         snprintf(ca, sizeof ca, "%s/%s.crt", folder, cases[i].trusts != NULL ? cases[i].trusts : "");
@@ -287,6 +268,94 @@ static void tls_is_with_the_right_server_or_nobody(void **state)
     rmdir(folder);
 }
 
+static void put_file(struct buf *out, const char *path)
+{
+    char some[4096];
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    for (size_t n; (n = fread(some, 1, sizeof some, file)) > 0;) buf_append(out, some, n);
+    fclose(file);
+}
+
+/* "client" is known to the server; "both" is its certificate and its key in one file. */
+static void make_client_files(const char *folder)
+{
+    char cert[96], key[96], both[96];
+    struct buf text = {0};
+    snprintf(cert, sizeof cert, "%s/client.crt", folder);
+    snprintf(key, sizeof key, "%s/client.key", folder);
+    snprintf(both, sizeof both, "%s/both", folder);
+    certificate_make(folder, "client");
+    put_file(&text, cert);
+    put_file(&text, key);
+    write_text(both, text.v);
+    buf_release(&text);
+}
+
+static void a_server_may_ask_who_its_clients_are(void **state)
+{
+    static const struct {
+        const char *cert, *key, *says; /* NULL: none; it is served */
+    } cases[] = {{"client.crt", "client.key", NULL},
+                 {"both", NULL, NULL},
+                 {NULL, NULL, "the server is away: tlsv13 alert certificate required"},
+                 {"stranger.crt", "stranger.key", "the server is away: tlsv1 alert unknown ca"},
+                 {"client.crt", "stranger.key", "stranger.key has no private key of that certificate"},
+                 {"client.crt", NULL, "client.crt has no private key of that certificate"},
+                 {"nobody", NULL, "nobody has no certificate that can be read"}};
+    static const char *const files[] = {"localhost.crt", "localhost.key", "client.crt", "client.key",
+                                        "stranger.crt",  "stranger.key",  "both"};
+    char folder[] = "/tmp/hearth-test-tls-XXXXXX", port[8], url[64], own[96], own_key[96], known[96];
+    struct redis_server server;
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    certificate_make(folder, "localhost");
+    certificate_make(folder, "stranger");
+    make_client_files(folder);
+    redis_server_find_port(port);
+    snprintf(url, sizeof url, "rediss://localhost:%s", port);
+    snprintf(own, sizeof own, "%s/localhost.crt", folder);
+    snprintf(own_key, sizeof own_key, "%s/localhost.key", folder);
+    snprintf(known, sizeof known, "%s/client.crt", folder);
+    const char *const options[] = {"--bind",
+                                   "127.0.0.1",
+                                   "--tls-port",
+                                   port,
+                                   "--tls-cert-file",
+                                   own,
+                                   "--tls-key-file",
+                                   own_key,
+                                   "--tls-auth-clients",
+                                   "yes",
+                                   "--tls-ca-cert-file",
+                                   known,
+                                   NULL};
+    redis_server_start(&server, options);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char cert[96], key[96];
+        hearth_error error = {0};
+        snprintf(cert, sizeof cert, "%s/%s", folder, cases[i].cert != NULL ? cases[i].cert : "");
+        snprintf(key, sizeof key, "%s/%s", folder, cases[i].key != NULL ? cases[i].key : "");
+        struct redis_params params = {.timeout_ns = clock_from_ms(10 * TIMEOUT_MS),
+                                      .ca_file = own,
+                                      .certificate_file = cases[i].cert != NULL ? cert : NULL,
+                                      .certificate_key_file = cases[i].key != NULL ? key : NULL};
+        assert_null(redis_address_parse(url, &params.address));
+        struct redis *redis = redis_open(&params);
+        assert_int_equal(redis_connect(redis, &error), cases[i].says != NULL ? HEARTH_IO : 0);
+        if (strstr(error.message, cases[i].says != NULL ? cases[i].says : "") == NULL)
+            fail_msg("%zu: %s", i, error.message);
+        redis_close(redis);
+    }
+    redis_server_stop(&server);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[96];
+        snprintf(path, sizeof path, "%s/%s", folder, files[i]);
+        unlink(path);
+    }
+    rmdir(folder);
+}
+
 static void a_stream_that_has_ended_is_no_signal(void **state)
 {
     int ends[2];
@@ -295,7 +364,7 @@ static void a_stream_that_has_ended_is_no_signal(void **state)
     (void)state;
     signal(SIGPIPE, SIG_DFL); /* as in a process that embeds the library */
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
-    struct redis_tls_context *context = redis_tls_context_open(NULL, &error);
+    struct redis_tls_context *context = redis_tls_context_open(&(const struct redis_tls_files){0}, &error);
     assert_non_null(context);
     struct redis_tls *tls = redis_tls_open(context, ends[0], "localhost");
     close(ends[1]);
@@ -310,7 +379,7 @@ static void databases_are_kept_apart(void **state)
     struct redis_server server;
     char url[64], port[8];
     (void)state;
-    find_port(port);
+    redis_server_find_port(port);
     const char *const options[] = {"--port", port, "--bind", "127.0.0.1", NULL};
     redis_server_start(&server, options);
     snprintf(url, sizeof url, "redis://127.0.0.1:%s/3", port);
@@ -452,6 +521,7 @@ int main(void)
         cmocka_unit_test(a_stream_that_has_ended_is_no_signal),
         cmocka_unit_test(databases_are_kept_apart),
         cmocka_unit_test(tls_is_with_the_right_server_or_nobody),
+        cmocka_unit_test(a_server_may_ask_who_its_clients_are),
         cmocka_unit_test(answers_that_make_no_sense_end_the_connection),
         cmocka_unit_test(a_batch_is_sent_whole_also_where_the_answer_comes_first),
         cmocka_unit_test(a_name_of_this_machine_must_lead_to_it),
