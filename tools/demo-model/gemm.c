@@ -31,6 +31,16 @@ static int least(int a, int b)
     return a < b ? a : b;
 }
 
+/* At most a tile's columns; all of them, as it is mostly, in a few instructions. */
+static inline void put_row(float *out, const float *in, int columns, bool add)
+{
+    if (columns == TILE_COLUMNS) {
+        for (int i = 0; i < TILE_COLUMNS; i++) out[i] = add ? out[i] + in[i] : in[i];
+    } else {
+        for (int i = 0; i < columns; i++) out[i] = add ? out[i] + in[i] : in[i];
+    }
+}
+
 /* ---- Packing ---- */
 
 /* One panel: `rows` times a tile's columns, zeros beyond the last one. */
@@ -39,7 +49,7 @@ static void pack_panel(struct view b, float *panel)
     if (b.columns < TILE_COLUMNS) memset(panel, 0, (size_t)b.rows * TILE_COLUMNS * sizeof *panel);
     if (b.right == 1) {
         for (int row = 0; row < b.rows; row++)
-            memcpy(panel + row * TILE_COLUMNS, b.v + row * b.down, (size_t)b.columns * sizeof *panel);
+            put_row(panel + row * TILE_COLUMNS, b.v + row * b.down, b.columns, false);
         return;
     }
     for (int column = 0; column < b.columns; column++)
@@ -101,15 +111,7 @@ static inline void multiply(struct view a, const float *panel, struct tile *tile
 
 static void put_tile(const struct tile *tile, float *c, ptrdiff_t stride, int rows, int columns, bool add)
 {
-    for (int row = 0; row < rows; row++) {
-        float *out = c + row * stride;
-        const float *in = tile->v[row];
-        if (!add) {
-            memcpy(out, in, (size_t)columns * sizeof *out);
-        } else {
-            for (int i = 0; i < columns; i++) out[i] += in[i];
-        }
-    }
+    for (int row = 0; row < rows; row++) put_row(c + row * stride, tile->v[row], columns, add);
 }
 
 /* c (+)= a times the packed part of b, which has `columns` columns. */
