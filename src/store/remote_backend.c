@@ -5,13 +5,11 @@
  *
  * Nothing that the server answers is trusted: sizes are bounded, and bytes are used once the MAC, the CRCs and the name
  * were checked. */
-#include "store/remote_backend.h"
+#include "store/remote_parts.h"
 
+#include "base/clock.h"
 #include "base/error.h"
-#include "base/little.h"
 #include "base/memory.h"
-#include "store/redis_cluster.h"
-#include "store/sealed_slab.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -20,21 +18,6 @@
 
 enum { PARTS_AT_ONCE = 4, SECRET_LEAST_BYTES = 16, SECRET_MOST_BYTES = 4096 };
 
-struct remote {
-    struct backend backend; /* first */
-    struct redis_cluster *server;
-    char *prefix, *key_file;
-    bool encrypts, has_keys;
-    struct sealed_keys keys; /* written once, before open() returns for the first time */
-    char ttl[24];            /* seconds, in digits; "": for ever */
-    int32_t stride;
-};
-
-static struct remote *remote_of(struct backend *backend)
-{
-    return (struct remote *)(void *)backend;
-}
-
 /* ---- Names on the server ---- */
 
 static struct sealed_name sealed_name(const struct remote *remote, const struct slab_name *name)
@@ -42,18 +25,10 @@ static struct sealed_name sealed_name(const struct remote *remote, const struct 
     return sealed_name_of(&remote->keys, name, remote->stride);
 }
 
-static void first_key(const struct remote *remote, const struct sealed_name *name, struct buf *key)
-{
-    char digits[2 * SHA256_BYTES + 1];
-    sha256_to_hex(name->v, digits);
-    buf_clear(key);
-    buf_printf(key, "%s:%s", remote->prefix, digits);
-}
-
 static void part_key(const struct remote *remote, const struct sealed_name *name, const struct sealed_head *head,
                      uint32_t part, struct buf *key)
 {
-    first_key(remote, name, key);
+    remote_first_key(remote, name, key);
     if (part == 0) return;
     buf_puts(key, ":");
     for (size_t i = 0; i < sizeof head->nonce; i++) buf_printf(key, "%02x", head->nonce[i]);
@@ -62,33 +37,11 @@ static void part_key(const struct remote *remote, const struct sealed_name *name
 
 /* ---- Commands ---- */
 
-#define WORD(text)                                                                                                     \
-    (struct redis_argument)                                                                                            \
-    {                                                                                                                  \
-        (text), strlen(text)                                                                                           \
-    }
-
-static struct redis_argument bytes_of(const struct buf *buf)
-{
-    return (struct redis_argument){buf->v, buf->len};
-}
-
-static void add_delete(struct redis_batch *batch, const struct buf *key)
-{
-    redis_add(batch, (const struct redis_argument[]){WORD("DEL"), bytes_of(key)}, 2);
-}
-
-static void add_expire(const struct remote *remote, struct redis_batch *batch, const struct buf *key)
-{
-    if (remote->ttl[0] != '\0')
-        redis_add(batch, (const struct redis_argument[]){WORD("EXPIRE"), bytes_of(key), WORD(remote->ttl)}, 3);
-}
-
 /* A read, and with it a longer life. */
 static void add_get(const struct remote *remote, struct redis_batch *batch, const struct buf *key)
 {
     redis_add(batch, (const struct redis_argument[]){WORD("GET"), bytes_of(key)}, 2);
-    add_expire(remote, batch, key);
+    remote_add_expire(remote, batch, key);
 }
 
 static void add_set(const struct remote *remote, struct redis_batch *batch, const struct buf *key,
@@ -104,28 +57,6 @@ static void add_set(const struct remote *remote, struct redis_batch *batch, cons
     redis_add(batch, words, n);
 }
 
-/* Runs the batch. A refusal of any of its commands is an error as well. A replica takes nothing: its master is found
- * where the name leads now, if anywhere, so it counts as away. */
-static int run(const struct remote *remote, struct redis_batch *batch, int64_t deadline, hearth_error *error)
-{
-    int result = redis_cluster_run(remote->server, batch, deadline, error);
-    const char *refusal = result == 0 ? redis_refusal(batch) : NULL;
-    if (refusal == NULL) return result;
-    int code = strncmp(refusal, "READONLY", 8) == 0 ? HEARTH_UNAVAILABLE : HEARTH_IO;
-    return error_set(error, code, "the server refuses: %s", refusal);
-}
-
-static void delete_first(const struct remote *remote, const struct sealed_name *name)
-{
-    struct redis_batch batch = {0};
-    struct buf key = {0};
-    first_key(remote, name, &key);
-    add_delete(&batch, &key);
-    run(remote, &batch, CLOCK_NEVER, NULL);
-    redis_batch_release(&batch);
-    buf_release(&key);
-}
-
 /* ---- Reading ---- */
 
 struct reading {
@@ -137,16 +68,11 @@ struct reading {
     uint8_t *bytes;                   /* the head and the slab behind it, as far as they have come; from malloc */
 };
 
-static int fail_damaged(hearth_error *error, const char *what)
-{
-    return error_set(error, HEARTH_INVALID, "the server has %s under the name of a slab", what);
-}
-
 /* Appends the part's bytes. Memory grows with what has come, whatever the head promises. */
 static int append_part(struct reading *r, uint32_t part, const char *bytes, size_t size, hearth_error *error)
 {
     uint64_t at = SEALED_HEAD_BYTES + sealed_part_offset(part);
-    if (size != sealed_part_size(r->head.size, part)) return fail_damaged(error, "a part of another size");
+    if (size != sealed_part_size(r->head.size, part)) return remote_fail_damaged(error, "a part of another size");
     uint8_t *grown = realloc(r->bytes, at + size);
     if (grown == NULL) return error_set(error, HEARTH_NO_MEMORY, "no memory for a slab of the server");
     r->bytes = grown;
@@ -161,9 +87,9 @@ static int take_first(struct reading *r, struct redis_reply *reply, hearth_error
     r->n_first = reply->kind != REDIS_BYTES ? 0 : reply->size < sizeof r->first ? reply->size : sizeof r->first;
     memcpy(r->first, reply->kind == REDIS_BYTES ? reply->bytes : "", r->n_first);
     if (r->n_first < sizeof r->first || !sealed_head_decode((const uint8_t *)reply->bytes, &r->head))
-        return fail_damaged(error, "something else");
+        return remote_fail_damaged(error, "something else");
     if (reply->size - SEALED_HEAD_BYTES != sealed_part_size(r->head.size, 0))
-        return fail_damaged(error, "a part of another size");
+        return remote_fail_damaged(error, "a part of another size");
     r->bytes = (uint8_t *)redis_take(reply);
     return 0;
 }
@@ -172,9 +98,9 @@ static int read_first(struct reading *r, hearth_error *error)
 {
     struct redis_batch batch = {0};
     struct buf key = {0};
-    first_key(r->remote, &r->name, &key);
+    remote_first_key(r->remote, &r->name, &key);
     add_get(r->remote, &batch, &key);
-    int result = run(r->remote, &batch, CLOCK_NEVER, error);
+    int result = remote_run(r->remote, &batch, CLOCK_NEVER, error);
     if (result == 0) result = take_first(r, &batch.replies[0], error);
     redis_batch_release(&batch);
     buf_release(&key);
@@ -195,7 +121,7 @@ static int read_parts(struct reading *r, uint32_t from, uint32_t to, hearth_erro
         part_key(r->remote, &r->name, &r->head, part, &key);
         add_get(r->remote, &batch, &key);
     }
-    int result = run(r->remote, &batch, CLOCK_NEVER, error);
+    int result = remote_run(r->remote, &batch, CLOCK_NEVER, error);
     size_t replies = batch.n_commands / (to - from);
     for (uint32_t part = from; result == 0 && part < to; part++)
         result = take_part(r, part, &batch.replies[(part - from) * replies], error);
@@ -217,13 +143,13 @@ static void delete_read(const struct reading *r)
 {
     struct redis_batch batch = {.most_reply = SEALED_HEAD_BYTES};
     struct buf key = {0};
-    first_key(r->remote, &r->name, &key);
+    remote_first_key(r->remote, &r->name, &key);
     add_get_head(&batch, &key);
-    bool same = run(r->remote, &batch, CLOCK_NEVER, NULL) == 0 && batch.replies[0].kind == REDIS_BYTES &&
+    bool same = remote_run(r->remote, &batch, CLOCK_NEVER, NULL) == 0 && batch.replies[0].kind == REDIS_BYTES &&
                 batch.replies[0].size == r->n_first && memcmp(batch.replies[0].bytes, r->first, r->n_first) == 0;
     redis_batch_release(&batch);
     buf_release(&key);
-    if (same) delete_first(r->remote, &r->name);
+    if (same) remote_delete_first(r->remote, &r->name);
 }
 
 /* Where the parts end that are asked for, or sent, together with this one. */
@@ -253,16 +179,17 @@ static int decode(struct reading *r, const struct slab_name *name, struct slab *
 {
     uint64_t size = r->head.size;
     uint8_t *whole = r->bytes + SEALED_HEAD_BYTES;
-    if (!sealed_open(&r->remote->keys, &r->name, &r->head, whole)) return fail_damaged(error, "bytes of another MAC");
+    if (!sealed_open(&r->remote->keys, &r->name, &r->head, whole))
+        return remote_fail_damaged(error, "bytes of another MAC");
     size_t front = size < SLAB_HEADER_BYTES + SLAB_TRAILER_BYTES ? 0 : slab_front_size(whole);
-    if (front == 0 || front > size - SLAB_TRAILER_BYTES) return fail_damaged(error, "no slab");
+    if (front == 0 || front > size - SLAB_TRAILER_BYTES) return remote_fail_damaged(error, "no slab");
     int result = slab_decode(whole, front, size, &slab->head, error);
     if (result != 0) return result;
     const uint8_t *payload = whole + front;
     result = slab_check(&slab->head, whole, front, payload, payload + slab->head.payload_size, error);
     bool same = slab->head.kind == name->kind && slab_key_equal(&slab->head.key, &name->key);
     if (result == 0 && !(same && is_canonical(&slab->head, r->remote->stride)))
-        result = fail_damaged(error, "another slab");
+        result = remote_fail_damaged(error, "another slab");
     if (result != 0) {
         slab_head_release(&slab->head);
         return result;
@@ -305,9 +232,9 @@ static void delete_parts(const struct sealing *s)
     struct buf key = {0};
     for (uint32_t part = 1; part < s->head.n_parts; part++) {
         part_key(s->remote, &s->name, &s->head, part, &key);
-        add_delete(&batch, &key);
+        remote_add_delete(&batch, &key);
     }
-    if (batch.n_commands > 0) run(s->remote, &batch, CLOCK_NEVER, NULL);
+    if (batch.n_commands > 0) remote_run(s->remote, &batch, CLOCK_NEVER, NULL);
     redis_batch_release(&batch);
     buf_release(&key);
 }
@@ -328,7 +255,7 @@ static int write_some(const struct sealing *s, uint32_t from, uint32_t to, heart
         part_key(s->remote, &s->name, &s->head, part, &key);
         add_set(s->remote, &batch, &key, part_of(s, part), false);
     }
-    int result = run(s->remote, &batch, CLOCK_NEVER, error);
+    int result = remote_run(s->remote, &batch, CLOCK_NEVER, error);
     redis_batch_release(&batch);
     buf_release(&key);
     return result;
@@ -349,9 +276,9 @@ static int write_first(const struct sealing *s, bool *first, hearth_error *error
     struct redis_batch batch = {0};
     struct buf key = {0};
     sealed_head_encode(&s->head, s->bytes);
-    first_key(s->remote, &s->name, &key);
+    remote_first_key(s->remote, &s->name, &key);
     add_set(s->remote, &batch, &key, part_of(s, 0), true);
-    int result = run(s->remote, &batch, CLOCK_NEVER, error);
+    int result = remote_run(s->remote, &batch, CLOCK_NEVER, error);
     *first = result == 0 && batch.replies[0].kind != REDIS_NIL;
     redis_batch_release(&batch);
     buf_release(&key);
@@ -432,78 +359,11 @@ static int remote_probe(struct backend *backend, const struct slab_name *names, 
     struct buf key = {0};
     for (size_t i = 0; i < n; i++) {
         struct sealed_name name = sealed_name(remote, &names[i]);
-        first_key(remote, &name, &key);
+        remote_first_key(remote, &name, &key);
         add_get_head(&batch, &key);
     }
-    int result = run(remote, &batch, deadline, error);
+    int result = remote_run(remote, &batch, deadline, error);
     for (size_t i = 0; result == 0 && i < n; i++) take_probed(&batch.replies[i], &probed[i]);
-    redis_batch_release(&batch);
-    buf_release(&key);
-    return result;
-}
-
-/* ---- Hints: numbers of 4 bytes, one after the other ---- */
-
-enum { HINT_BYTES = 4 };
-
-static void hints_key(const struct remote *remote, const struct slab_key *before, struct buf *key)
-{
-    struct sealed_name name = sealed_hints_name(&remote->keys, before, remote->stride);
-    first_key(remote, &name, key);
-}
-
-static void take_hints(const struct redis_reply *reply, struct backend_hints *hints)
-{
-    hints->n = reply->kind != REDIS_BYTES ? 0 : reply->size / HINT_BYTES;
-    if (hints->n > BACKEND_HINTS) hints->n = BACKEND_HINTS;
-    for (size_t i = 0; i < hints->n; i++)
-        hints->offsets[i] = (uint32_t)little_get((const uint8_t *)reply->bytes + i * HINT_BYTES, HINT_BYTES);
-}
-
-static int remote_read_hints(struct backend *backend, const struct slab_key *before, size_t n,
-                             struct backend_hints *hints, int64_t deadline, hearth_error *error)
-{
-    struct remote *remote = remote_of(backend);
-    struct redis_batch batch = {.most_reply = BACKEND_HINTS * HINT_BYTES};
-    struct buf key = {0};
-    char last[8];
-    snprintf(last, sizeof last, "%d", BACKEND_HINTS * HINT_BYTES - 1);
-    for (size_t i = 0; i < n; i++) {
-        hints_key(remote, &before[i], &key);
-        redis_add(&batch, (const struct redis_argument[]){WORD("GETRANGE"), bytes_of(&key), WORD("0"), WORD(last)}, 4);
-        add_expire(remote, &batch, &key);
-    }
-    int result = run(remote, &batch, deadline, error);
-    size_t replies = n > 0 ? batch.n_commands / n : 0;
-    for (size_t i = 0; result == 0 && i < n; i++) take_hints(&batch.replies[i * replies], &hints[i]);
-    redis_batch_release(&batch);
-    buf_release(&key);
-    return result;
-}
-
-static bool is_hinted(const struct backend_hints *hints, uint32_t offset)
-{
-    size_t i = 0;
-    while (i < hints->n && hints->offsets[i] != offset) i++;
-    return i < hints->n;
-}
-
-/* A list that is full begins anew: what it named may long be evicted. */
-static int remote_add_hint(struct backend *backend, const struct slab_key *before, uint32_t offset, hearth_error *error)
-{
-    struct remote *remote = remote_of(backend);
-    struct backend_hints hints;
-    struct redis_batch batch = {0};
-    struct buf key = {0};
-    uint8_t bytes[HINT_BYTES];
-    int result = remote_read_hints(backend, before, 1, &hints, CLOCK_NEVER, error);
-    if (result != 0 || is_hinted(&hints, offset)) return result;
-    little_put(bytes, offset, sizeof bytes);
-    hints_key(remote, before, &key);
-    const char *command = hints.n < BACKEND_HINTS ? "APPEND" : "SET";
-    redis_add(&batch, (const struct redis_argument[]){WORD(command), bytes_of(&key), {bytes, sizeof bytes}}, 3);
-    add_expire(remote, &batch, &key);
-    result = run(remote, &batch, CLOCK_NEVER, error);
     redis_batch_release(&batch);
     buf_release(&key);
     return result;
@@ -535,87 +395,6 @@ static int remote_scan(struct backend *backend, struct backend_scan *scan, heart
     scan->n_slabs = scan->n_damaged = scan->n_foreign = scan->n_unread = 0;
     scan->foreign_bytes = 0;
     return 0;
-}
-
-/* ---- Measuring ---- */
-
-/* A megabyte tells what a byte costs; where it takes long one is enough. */
-enum { MEASURED_BYTES = 1 << 20, MEASUREMENTS = 3, MEASURED_TTL_S = 60 };
-#define LONG_NS ((int64_t)100000000)
-
-struct measuring {
-    const struct remote *remote;
-    struct sealed_name name; /* of no slab */
-    struct sealed_head head;
-    struct buf key;
-    uint8_t bytes[MEASURED_BYTES];
-};
-
-/* With its MAC, as a slab is read. */
-static int read_measured(const struct measuring *m, const struct redis_reply *reply, size_t size, hearth_error *error)
-{
-    if (reply->kind != REDIS_BYTES || reply->size != size) return fail_damaged(error, "something else");
-    if (size < MEASURED_BYTES || sealed_open(&m->remote->keys, &m->name, &m->head, (uint8_t *)reply->bytes)) return 0;
-    return fail_damaged(error, "bytes of another MAC");
-}
-
-static int time_read(const struct measuring *m, size_t size, int64_t *ns, hearth_error *error)
-{
-    struct redis_batch batch = {0};
-    char last[16];
-    snprintf(last, sizeof last, "%zu", size - 1);
-    redis_add(&batch, (const struct redis_argument[]){WORD("GETRANGE"), bytes_of(&m->key), WORD("0"), WORD(last)}, 4);
-    int64_t began = clock_now(clock_monotonic());
-    int result = run(m->remote, &batch, CLOCK_NEVER, error);
-    if (result == 0) result = read_measured(m, &batch.replies[0], size, error);
-    *ns = clock_now(clock_monotonic()) - began;
-    redis_batch_release(&batch);
-    return result;
-}
-
-/* The least of some: what else the machines do is not the server's price. */
-static int time_reads(const struct measuring *m, size_t size, double *least, hearth_error *error)
-{
-    int64_t ns = 0;
-    int result = 0;
-    *least = 0;
-    for (int i = 0; i < MEASUREMENTS && result == 0 && ns < LONG_NS; i++) {
-        result = time_read(m, size, &ns, error);
-        if (i == 0 || (double)ns < *least) *least = (double)ns;
-    }
-    return result;
-}
-
-static int put_measured(struct measuring *m, hearth_error *error)
-{
-    struct redis_batch batch = {0};
-    char ttl[8];
-    snprintf(ttl, sizeof ttl, "%d", MEASURED_TTL_S);
-    seal_random(m->name.v, sizeof m->name.v);
-    sealed_seal(&m->remote->keys, &m->name, m->bytes, sizeof m->bytes, &m->head);
-    first_key(m->remote, &m->name, &m->key);
-    redis_add(&batch,
-              (const struct redis_argument[]){
-                  WORD("SET"), bytes_of(&m->key), {m->bytes, sizeof m->bytes}, WORD("EX"), WORD(ttl)},
-              5);
-    int result = run(m->remote, &batch, CLOCK_NEVER, error);
-    redis_batch_release(&batch);
-    return result;
-}
-
-static int remote_measure(struct backend *backend, struct read_assumed *measured, hearth_error *error)
-{
-    struct measuring *m = mem_alloc(sizeof *m);
-    double one = 0, all = 0;
-    m->remote = remote_of(backend);
-    int result = put_measured(m, error);
-    if (result == 0) result = time_reads(m, 1, &one, error);
-    if (result == 0) result = time_reads(m, MEASURED_BYTES, &all, error);
-    if (result == 0) delete_first(m->remote, &m->name);
-    *measured = (struct read_assumed){.request_ns = one, .byte_ns = all > one ? (all - one) / MEASURED_BYTES : 0};
-    buf_release(&m->key);
-    free(m);
-    return result;
 }
 
 /* ---- Life ---- */

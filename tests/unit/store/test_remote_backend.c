@@ -369,6 +369,23 @@ static void a_full_server_refuses_and_keeps_no_parts(void **state)
     TELL("FLUSHALL");
 }
 
+/* Its master is elsewhere now, where the name leads when the server is connected anew. */
+static void a_server_that_has_become_a_replica_counts_as_away(void **state)
+{
+    struct backend *backend = open_default();
+    struct made made = make_block(1, 0);
+    hearth_error error = {0};
+    (void)state;
+    TELL("REPLICAOF", "127.0.0.1", "1");
+    assert_int_equal(put(backend, &made, &error), HEARTH_UNAVAILABLE);
+    assert_non_null(strstr(error.message, "the server refuses: READONLY"));
+    TELL("REPLICAOF", "NO", "ONE");
+    put_well(backend, &made);
+    release(&made);
+    backend->close(backend);
+    TELL("FLUSHALL");
+}
+
 static void what_a_read_costs_is_measured_and_nothing_is_left(void **state)
 {
     (void)state;
@@ -481,6 +498,7 @@ int main(void)
         cmocka_unit_test(other_secrets_strides_and_prefixes_share_nothing),
         cmocka_unit_test(a_read_makes_all_parts_live_longer),
         cmocka_unit_test(a_full_server_refuses_and_keeps_no_parts),
+        cmocka_unit_test(a_server_that_has_become_a_replica_counts_as_away),
         cmocka_unit_test(what_a_read_costs_is_measured_and_nothing_is_left),
         cmocka_unit_test(a_server_that_is_away_is_said_to_be),
         cmocka_unit_test(a_user_needs_the_documented_rights),
