@@ -7,7 +7,8 @@ import { MessageView } from './message.js';
 import { stream } from './reply.js';
 import { save } from './storage.js';
 
-const SHOWN_AT_ONCE = 30; // messages; older ones are made afterwards, a few in each frame
+const LEAST_AT_ONCE = 6; // messages: about what is in view
+const AT_ONCE_MS = 20; // for more of them that were not shown before; the others are made afterwards, a few in each frame
 const SLICE_MS = 6;
 const SETTLING_FRAMES = 3;
 const KEEP_EVERY_MS = 2000; // while a reply comes: so much of it a reload may lose
@@ -97,10 +98,11 @@ export class Chat {
     const following = branches(this.conversation);
     const messages = path(this.conversation);
     const viewOf = (message) => this.viewOf(message, following.get(message.parent));
-    const hidden = Math.max(0, messages.length - SHOWN_AT_ONCE);
-    const known = messages.slice(0, hidden).filter(({ id }) => this.views.has(id)).length;
-    const first = known === hidden ? 0 : hidden; // all older ones are there, or are made afterwards
-    const elements = messages.slice(first).map((message) => viewOf(message).element);
+    const until = performance.now() + AT_ONCE_MS;
+    let first = messages.length;
+    const hasTime = () => messages.length - first < LEAST_AT_ONCE || performance.now() < until;
+    while (first > 0 && (this.views.has(messages[first - 1].id) || hasTime())) viewOf(messages[--first]);
+    const elements = messages.slice(first).map(({ id }) => this.views.get(id).element);
     elements.forEach((element, i) => { if (list.children[i] !== element) list.insertBefore(element, list.children[i] ?? null); });
     while (list.children.length > elements.length) list.lastChild.remove();
     if (messages.length === 0) list.append(el('div', { class: 'empty' }, el('h2', {}, 'What would you like to know?'),
