@@ -54,10 +54,9 @@ struct redis_batch {
         size_t size;
     } * large;
     size_t n_large;
-    struct redis_command {
-        size_t text_begin,
-            large_begin;            /* its share of the text and of the large arguments ends where the next begins */
-        size_t key_begin, key_size; /* its second word, in the text. 0, 0: it has none, or a large one */
+    struct redis_command { /* its share of both ends where the next one's begins */
+        size_t text_begin, large_begin;
+        size_t key_begin, key_size; /* its second word, in the text. Size 0: it has none, or a large one */
     } * commands;
     size_t n_commands;
     size_t most_reply; /* bytes that any of them asks for: a server that sends more is away. 0: 8 MiB */
