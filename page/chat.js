@@ -4,11 +4,12 @@ import { Attachments } from './attachments.js';
 import { add, branches, choose, path, requestOf } from './conversations.js';
 import { el, find } from './dom.js';
 import { MessageView } from './message.js';
+import { MessageList } from './message_list.js';
 import { stream } from './reply.js';
 import { save } from './storage.js';
 
 const LEAST_AT_ONCE = 6; // messages: about what is in view
-const AT_ONCE_MS = 20; // for more of them that were not shown before; the others are made afterwards, a few in each frame
+const AT_ONCE_MS = 12; // for more of them that were not shown before; the others are made afterwards, a few in each frame
 const SLICE_MS = 6;
 const SETTLING_FRAMES = 3;
 const KEEP_EVERY_MS = 2000; // while a reply comes: so much of it a reload may lose
@@ -24,6 +25,7 @@ export class Chat {
     this.running = null; // the AbortController of the reply
     this.sending = false; // the next message waits for its attachments
     this.views = new Map(); // by the ids of messages
+    this.shown = new MessageList(find('messages'));
     this.toEnd = false; // what is drawn next is scrolled to its end, unless the user scrolls
     this.drawing = 0; // counts, so that a drawing that goes on knows of a later one
     this.attachments = new Attachments(() => models.takes(), (text) => this.say(text));
@@ -103,8 +105,7 @@ export class Chat {
     const hasTime = () => messages.length - first < LEAST_AT_ONCE || performance.now() < until;
     while (first > 0 && (this.views.has(messages[first - 1].id) || hasTime())) viewOf(messages[--first]);
     const elements = messages.slice(first).map(({ id }) => this.views.get(id).element);
-    elements.forEach((element, i) => { if (list.children[i] !== element) list.insertBefore(element, list.children[i] ?? null); });
-    while (list.children.length > elements.length) list.lastChild.remove();
+    this.shown.show(first, elements);
     if (messages.length === 0) list.append(el('div', { class: 'empty' }, el('h2', {}, 'What would you like to know?'),
       el('p', {}, 'Under each reply a bar shows which tokens of the prompt were reused, restored or computed.')));
     this.toEnd = toEnd;
@@ -123,13 +124,14 @@ export class Chat {
       if (drawing !== this.drawing) return;
       const until = performance.now() + SLICE_MS;
       const fromEnd = list.scrollHeight - list.scrollTop;
-      while (messages.length > 0 && performance.now() < until) list.prepend(viewOf(messages.pop()).element);
+      while (messages.length > 0 && performance.now() < until) this.shown.prepend(messages.length - 1, viewOf(messages.pop()).element);
       list.scrollTop = list.scrollHeight - (this.toEnd ? 0 : fromEnd);
       if (messages.length > 0) { requestAnimationFrame(step); return; }
       list.ariaBusy = 'false';
       if (this.toEnd && --frames > 0) requestAnimationFrame(step);
     };
-    if (messages.length > 0 || this.toEnd) requestAnimationFrame(step);
+    // Not in the frame of what is drawn already, which is the longest.
+    if (messages.length > 0 || this.toEnd) requestAnimationFrame(() => requestAnimationFrame(step));
   }
 
   // ---- Sending ----
@@ -147,7 +149,6 @@ export class Chat {
     if (!text && all.length === 0) return;
     const parent = this.editing ? this.editing.parent : conversation.leaf;
     field.value = '';
-    this.fit();
     this.endEditing();
     add(conversation, parent, { role: 'user', text, ...all.length && { files: all } });
     await this.reply();

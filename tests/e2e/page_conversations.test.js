@@ -26,6 +26,46 @@ const begun = (page) => page.waitForFunction(() => /It begins/.test(document.que
 const stored = (page) => page.evaluate(async () => (await import('/page/storage.js')).all());
 const listed = (page) => page.locator('#conversations .title').allTextContents();
 
+// ---- The list of messages ----
+
+// Shows parts of paths that branch, grow and shrink, in an order of its own; gives what went wrong.
+const shownWrongly = (page, steps) => page.evaluate(async (count) => {
+  const { MessageList } = await import('/page/message_list.js');
+  let seed = 7;
+  const random = (n) => { seed = (seed * 1103515245 + 12345) % 2147483648; return Math.floor((seed / 2147483648) * n); };
+  const root = document.createElement('div');
+  document.body.append(root);
+  const list = new MessageList(root);
+  let path = [], first = 0;
+  for (let step = 0; step < count; step++) {
+    if (first > 0 && random(2) === 0) {
+      for (let n = 1 + random(40); n > 0 && first > 0; n--) list.prepend(--first, path[first]);
+    } else {
+      path = path.slice(0, random(4) ? path.length : random(path.length + 1));
+      for (let n = random(40); n > 0; n--) path.push(Object.assign(document.createElement('button'), { textContent: `${step}.${n}` }));
+      const next = random(3) ? Math.min(first, path.length) : random(path.length + 1);
+      const focused = path[Math.max(first, next)];
+      focused?.focus();
+      const had = focused !== undefined && document.activeElement === focused;
+      first = next;
+      list.show(first, path.slice(first));
+      if (had && document.activeElement !== focused) return `step ${step}: the focus is lost`;
+    }
+    const shown = [...root.querySelectorAll('button')];
+    if (shown.length !== path.length - first || shown.some((element, i) => element !== path[first + i])) return `step ${step}: ${shown.length} of ${path.length} from ${first}`;
+    if ([...root.children].some((part) => part.children.length === 0 || part.children.length > 16)) return `step ${step}: a part is empty, or too large`;
+  }
+  return '';
+}, steps);
+
+test('the messages on the screen are those of the path, in parts, whatever was shown before', async (t) => {
+  const server = await start(t);
+  const page = await openPage(t, await browser(t), server.url);
+  assert.equal(await shownWrongly(page, 2000), '');
+  assert.deepEqual(page.faults, []);
+  await server.stop();
+});
+
 // ---- Files ----
 
 const message = (id, parent, more = {}) => ({ id, parent, role: parent === null ? 'user' : 'assistant', text: `Text ${id}`, ...more });

@@ -50,7 +50,7 @@ test('two thousand messages open, scroll and grow without a slow frame', async (
   page.faults.length = 0;
   await send(page, 'Go on.');
   // Not by its text, for which the driver would search all of the page, in its frames.
-  await page.waitForFunction(() => document.getElementById('messages').lastChild.textContent.startsWith('It grows.') && document.getElementById('stop').hidden);
+  await page.waitForFunction(() => document.querySelector('#messages > :last-child > :last-child').textContent.startsWith('It grows.') && document.getElementById('stop').hidden);
   assert.equal(await page.evaluate(() => document.querySelectorAll('.message').length), 2002);
   await slow('sending');
   await server.stop();
