@@ -106,10 +106,12 @@ static inline int32_t stored_of(const struct stored *s, struct client *client)
     return n;
 }
 
-/* All but the last token, which is in no cell. */
+/* Until all but the last token, which is in no cell, is stored, and the engine knows: a save ends some time after the
+ * store can find what it wrote. */
 static inline void await_stored(const struct stored *s, struct client *client)
 {
     while (stored_of(s, client) < (int32_t)(client->job.prompt.len + client->got.len) - 1) sched_yield();
+    await_saves(s);
 }
 
 /* The next turn: the last one's prompt and reply, and n new words. */
