@@ -34,13 +34,20 @@ function hearthBytes(redis, { bytes, slabs, encrypts }) {
   return ['put', 'get'].map((name) => figures.find((figure) => figure.name === name).median);
 }
 
-// One client, as hearth's saver is one, with values of the same sizes.
+// One client, as hearth's saver is one, with values of the same sizes, each under a key of its own as well: the server
+// has to find memory for what is new, and what is read lies all over it.
 function redisBytes(redis, { bytes, slabs }) {
+  const value = Math.min(bytes, part), n = slabs * Math.ceil(bytes / part) * 5, kept = Math.ceil(n / 5);
+  const measure = (test, keys) => {
+    const args = ['-s', redis.socket, '-c', 1, '-n', n, '-d', value, '-t', test, '-r', keys, '--csv'].map(String);
+    const [, rate] = new RegExp(`"${test.toUpperCase()}","([0-9.]+)"`).exec(execFileSync('redis-benchmark', args, { encoding: 'utf8' }));
+    return Number(rate) * value / 1e6;
+  };
   redis.ask('FLUSHALL');
-  const value = Math.min(bytes, part), n = slabs * Math.ceil(bytes / part) * 5;
-  const args = ['-s', redis.socket, '-c', 1, '-n', n, '-d', value, '-t', 'set,get', '--csv'].map(String);
-  const lines = execFileSync('redis-benchmark', args, { encoding: 'utf8' });
-  return ['SET', 'GET'].map((test) => Number(new RegExp(`"${test}","([0-9.]+)"`).exec(lines)[1]) * value / 1e6);
+  const set = measure('set', 1e9);
+  redis.ask('FLUSHALL');
+  redis.ask('EVAL', `for i = 0, ${kept - 1} do redis.call('SET', string.format('key:%012d', i), string.rep('x', ${value})) end`, '0');
+  return [set, measure('get', kept)];
 }
 
 async function compareBytes() {

@@ -2,12 +2,9 @@
  * SHA-256. */
 #include "base/seal.h"
 
-#include "base/memory.h"
-
 #include <limits.h>
-#include <openssl/core_names.h>
 #include <openssl/evp.h>
-#include <openssl/params.h>
+#include <openssl/hmac.h>
 #include <openssl/rand.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,93 +19,81 @@ static void require(bool done)
     abort();
 }
 
-/* ---- HMAC ---- */
-
-struct hmac {
-    EVP_MAC *mac;
-    EVP_MAC_CTX *context;
-};
-
-struct hmac *hmac_open(const void *key, size_t size)
-{
-    struct hmac *hmac = mem_alloc(sizeof *hmac);
-    char digest[] = "SHA256";
-    const OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest, 0),
-                                 OSSL_PARAM_construct_end()};
-    hmac->mac = EVP_MAC_fetch(NULL, "HMAC", NULL);
-    require(hmac->mac != NULL);
-    hmac->context = EVP_MAC_CTX_new(hmac->mac);
-    require(hmac->context != NULL && EVP_MAC_init(hmac->context, key, size, params) == 1);
-    return hmac;
-}
-
-void hmac_feed(struct hmac *hmac, const void *bytes, size_t size)
-{
-    require(EVP_MAC_update(hmac->context, bytes, size) == 1);
-}
-
-void hmac_close(struct hmac *hmac, uint8_t mac[SHA256_BYTES])
-{
-    size_t size;
-    require(EVP_MAC_final(hmac->context, mac, &size, SHA256_BYTES) == 1 && size == SHA256_BYTES);
-    EVP_MAC_CTX_free(hmac->context);
-    EVP_MAC_free(hmac->mac);
-    free(hmac);
-}
-
 void hmac_of(const void *key, size_t key_size, const void *bytes, size_t size, uint8_t mac[SHA256_BYTES])
 {
-    struct hmac *hmac = hmac_open(key, key_size);
-    hmac_feed(hmac, bytes, size);
-    hmac_close(hmac, mac);
+    require(key_size <= INT_MAX && HMAC(EVP_sha256(), key, (int)key_size, bytes, size, mac, NULL) != NULL);
 }
 
 /* ---- AES-GCM ---- */
 
 static const uint8_t no_nonce[12];
 
-static EVP_CIPHER_CTX *begin(const uint8_t key[SHA256_BYTES], const void *context, size_t context_size, bool encrypts)
-{
-    int done;
-    EVP_CIPHER_CTX *cipher = EVP_CIPHER_CTX_new();
-    require(cipher != NULL && context_size <= INT_MAX &&
-            EVP_CipherInit_ex(cipher, EVP_aes_256_gcm(), NULL, key, no_nonce, encrypts) == 1 &&
-            EVP_CipherUpdate(cipher, NULL, &done, context, (int)context_size) == 1);
-    return cipher;
-}
-
-static void convert(EVP_CIPHER_CTX *cipher, uint8_t *bytes, size_t size)
+/* Takes the next bytes: to `out`, encrypted or decrypted, or, where that is NULL, to authenticate them alone. */
+static void take(EVP_CIPHER_CTX *cipher, uint8_t *out, const uint8_t *bytes, size_t size)
 {
     int done;
     while (size > 0) {
         size_t step = size < STEP_BYTES ? size : STEP_BYTES;
-        require(EVP_CipherUpdate(cipher, bytes, &done, bytes, (int)step) == 1);
+        require(EVP_CipherUpdate(cipher, out, &done, bytes, (int)step) == 1);
+        if (out != NULL) out += step;
         bytes += step;
         size -= step;
     }
 }
 
-void seal_encrypt(const uint8_t key[SHA256_BYTES], const void *context, size_t context_size, uint8_t *bytes,
-                  size_t size, uint8_t tag[SEAL_TAG_BYTES])
+static EVP_CIPHER_CTX *begin(const struct seal *seal, bool encrypts)
 {
+    EVP_CIPHER_CTX *cipher = EVP_CIPHER_CTX_new();
+    require(cipher != NULL && EVP_CipherInit_ex(cipher, EVP_aes_256_gcm(), NULL, seal->key, no_nonce, encrypts) == 1);
+    take(cipher, NULL, seal->context, seal->context_size);
+    return cipher;
+}
+
+static void give_tag(EVP_CIPHER_CTX *cipher, uint8_t tag[SEAL_TAG_BYTES])
+{
+    uint8_t none[1];
     int done;
-    EVP_CIPHER_CTX *cipher = begin(key, context, context_size, true);
-    convert(cipher, bytes, size);
-    require(EVP_CipherFinal_ex(cipher, bytes + size, &done) == 1 &&
+    require(EVP_CipherFinal_ex(cipher, none, &done) == 1 &&
             EVP_CIPHER_CTX_ctrl(cipher, EVP_CTRL_AEAD_GET_TAG, SEAL_TAG_BYTES, tag) == 1);
     EVP_CIPHER_CTX_free(cipher);
 }
 
-bool seal_decrypt(const uint8_t key[SHA256_BYTES], const void *context, size_t context_size, uint8_t *bytes,
-                  size_t size, const uint8_t tag[SEAL_TAG_BYTES])
+static bool has_tag(EVP_CIPHER_CTX *cipher, const uint8_t tag[SEAL_TAG_BYTES])
 {
+    uint8_t none[1];
     int done;
-    EVP_CIPHER_CTX *cipher = begin(key, context, context_size, false);
-    convert(cipher, bytes, size);
     require(EVP_CIPHER_CTX_ctrl(cipher, EVP_CTRL_AEAD_SET_TAG, SEAL_TAG_BYTES, (void *)(uintptr_t)tag) == 1);
-    bool whole = EVP_CipherFinal_ex(cipher, bytes + size, &done) == 1;
+    bool whole = EVP_CipherFinal_ex(cipher, none, &done) == 1;
     EVP_CIPHER_CTX_free(cipher);
     return whole;
+}
+
+void seal_authenticate(const struct seal *seal, const uint8_t *bytes, size_t size, uint8_t tag[SEAL_TAG_BYTES])
+{
+    EVP_CIPHER_CTX *cipher = begin(seal, true);
+    take(cipher, NULL, bytes, size);
+    give_tag(cipher, tag);
+}
+
+bool seal_verify(const struct seal *seal, const uint8_t *bytes, size_t size, const uint8_t tag[SEAL_TAG_BYTES])
+{
+    EVP_CIPHER_CTX *cipher = begin(seal, false);
+    take(cipher, NULL, bytes, size);
+    return has_tag(cipher, tag);
+}
+
+void seal_encrypt(const struct seal *seal, uint8_t *bytes, size_t size, uint8_t tag[SEAL_TAG_BYTES])
+{
+    EVP_CIPHER_CTX *cipher = begin(seal, true);
+    take(cipher, bytes, bytes, size);
+    give_tag(cipher, tag);
+}
+
+bool seal_decrypt(const struct seal *seal, uint8_t *bytes, size_t size, const uint8_t tag[SEAL_TAG_BYTES])
+{
+    EVP_CIPHER_CTX *cipher = begin(seal, false);
+    take(cipher, bytes, bytes, size);
+    return has_tag(cipher, tag);
 }
 
 void seal_random(void *bytes, size_t size)

@@ -5,11 +5,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "store/redis_replies.h"
 #include "store/redis_tls.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <hiredis/read.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -17,16 +17,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { MOST_IDLE = 8, MOST_IDLE_BESIDE = 2, READ_BYTES = 256 << 10 };
-
-/* Bytes of one reply: a part and its ends. A server that sends more is not what it says. */
-#define MOST_REPLY_BYTES ((size_t)8 << 20)
-
-/* Of a refusal, whatever was asked for, and of what stands around a reply. */
-#define MOST_MESSAGE_BYTES 1024
+enum { MOST_IDLE = 8, MOST_IDLE_BESIDE = 2, PIECES_AT_ONCE = 16 };
 
 struct connection {
     int fd;
@@ -49,66 +44,19 @@ struct redis {
     size_t n_idle;
 };
 
-/* ---- Replies, as hiredis makes them ---- */
-
-static void *make_reply(enum redis_kind kind, int64_t integer, const char *bytes, size_t size)
-{
-    struct redis_reply *reply = mem_alloc(sizeof *reply);
-    *reply = (struct redis_reply){.kind = kind, .integer = integer, .size = size};
-    if (bytes == NULL) return reply;
-    reply->bytes = malloc(size + 1);
-    if (reply->bytes == NULL) {
-        free(reply);
-        return NULL;
-    }
-    memcpy(reply->bytes, bytes, size);
-    reply->bytes[size] = '\0';
-    return reply;
-}
-
-static void *make_string(const redisReadTask *task, char *bytes, size_t size)
-{
-    return make_reply(task->type == REDIS_REPLY_ERROR ? REDIS_REFUSED : REDIS_BYTES, 0, bytes, size);
-}
-
-/* No command that is sent here is answered by a list, and hiredis 0.14 would allocate whatever number of elements a
- * server names. */
-static void *refuse_list(const redisReadTask *task, int elements)
-{
-    (void)task;
-    (void)elements;
-    return NULL;
-}
-
-static void *make_integer(const redisReadTask *task, long long value)
-{
-    (void)task;
-    return make_reply(REDIS_INTEGER, value, NULL, 0);
-}
-
-static void *make_nil(const redisReadTask *task)
-{
-    (void)task;
-    return make_reply(REDIS_NIL, 0, NULL, 0);
-}
-
-static void free_reply(void *object)
-{
-    struct redis_reply *reply = object;
-    if (reply == NULL) return;
-    free(reply->bytes);
-    free(reply);
-}
-
-static redisReplyObjectFunctions functions = {make_string, refuse_list, make_integer, make_nil, free_reply};
-
 /* ---- One exchange ---- */
+
+/* How far a batch was sent. */
+struct position {
+    size_t text, n_large; /* so much of the text; so many large arguments whole, */
+    size_t large;         /* and so much of the next one */
+};
 
 struct exchange {
     struct connection *connection;
     struct redis_batch *batch;
-    size_t text_sent, n_large_sent; /* so much of the text; so many large arguments whole, */
-    size_t large_sent;              /* and so much of the next one */
+    struct redis_replies replies;
+    struct position sent;
     int64_t timeout, progress_at, deadline;
 };
 
@@ -123,87 +71,91 @@ static const char *io_reason(const struct connection *connection)
     return connection->tls != NULL && errno == EPROTO ? redis_tls_reason() : strerror(errno);
 }
 
-/* What is to be sent next; 0 bytes: nothing. */
-struct to_send {
-    const char *bytes;
-    size_t size;
-    size_t *sent; /* where it is counted */
-    bool more;    /* follows at once */
-};
-
-static struct to_send next_to_send(struct exchange *x)
+static bool is_at_large(const struct redis_batch *batch, const struct position *at)
 {
-    const struct redis_batch *batch = x->batch;
-    const struct redis_large *large = x->n_large_sent < batch->n_large ? &batch->large[x->n_large_sent] : NULL;
-    size_t text_end = large != NULL ? large->text_end : batch->text.len;
-    if (x->text_sent < text_end || large == NULL)
-        return (struct to_send){.bytes = batch->text.v + x->text_sent,
-                                .size = text_end - x->text_sent,
-                                .sent = &x->text_sent,
-                                .more = large != NULL};
-    return (struct to_send){
-        .bytes = large->bytes + x->large_sent, .size = large->size - x->large_sent, .sent = &x->large_sent};
+    return at->n_large < batch->n_large && at->text == batch->large[at->n_large].text_end;
+}
+
+/* What is to be sent there; 0 bytes: nothing. */
+static struct iovec piece_at(const struct redis_batch *batch, const struct position *at)
+{
+    const struct redis_large *large = at->n_large < batch->n_large ? &batch->large[at->n_large] : NULL;
+    if (is_at_large(batch, at))
+        return (struct iovec){.iov_base = (char *)(uintptr_t)large->bytes + at->large,
+                              .iov_len = large->size - at->large};
+    size_t end = large != NULL ? large->text_end : batch->text.len;
+    return (struct iovec){.iov_base = batch->text.v + at->text, .iov_len = end - at->text};
+}
+
+static void advance(const struct redis_batch *batch, struct position *at, size_t n)
+{
+    while (n > 0) {
+        size_t left = piece_at(batch, at).iov_len, step = n < left ? n : left;
+        if (!is_at_large(batch, at)) {
+            at->text += step;
+        } else if (step < left) {
+            at->large += step;
+        } else {
+            at->n_large++;
+            at->large = 0;
+        }
+        n -= step;
+    }
 }
 
 /* A server may answer what it has not been sent whole. */
-static bool is_over(struct exchange *x)
+static bool is_over(const struct exchange *x)
 {
     const struct redis_batch *batch = x->batch;
-    return batch->n_replies == batch->n_commands && (batch->n_commands == 0 || next_to_send(x).size == 0);
+    return batch->n_replies == batch->n_commands && (batch->n_commands == 0 || piece_at(batch, &x->sent).iov_len == 0);
+}
+
+/* Pieces together: each by itself would wake the server. */
+static ssize_t send_pieces(const struct exchange *x)
+{
+    struct iovec pieces[PIECES_AT_ONCE];
+    struct msghdr message = {.msg_iov = pieces};
+    struct position at = x->sent;
+    while (message.msg_iovlen < PIECES_AT_ONCE) {
+        struct iovec piece = piece_at(x->batch, &at);
+        if (piece.iov_len == 0) break;
+        pieces[message.msg_iovlen++] = piece;
+        advance(x->batch, &at, piece.iov_len);
+    }
+    return sendmsg(x->connection->fd, &message, MSG_NOSIGNAL);
 }
 
 static int send_some(struct exchange *x, hearth_error *error)
 {
     struct connection *to = x->connection;
-    struct to_send next = next_to_send(x);
-    ssize_t n = to->tls != NULL ? redis_tls_send(to->tls, next.bytes, next.size)
-                                : send(to->fd, next.bytes, next.size, MSG_NOSIGNAL | (next.more ? MSG_MORE : 0));
+    struct iovec next = piece_at(x->batch, &x->sent);
+    ssize_t n = to->tls != NULL ? redis_tls_send(to->tls, next.iov_base, next.iov_len) : send_pieces(x);
     if (n < 0 && errno != EAGAIN && errno != EINTR) return fail_io(error, io_reason(to));
     if (n <= 0) return 0;
-    *next.sent += (size_t)n;
+    advance(x->batch, &x->sent, (size_t)n);
     x->progress_at = clock_now(clock_monotonic());
-    if (next.sent == &x->large_sent && (size_t)n == next.size) {
-        x->n_large_sent++;
-        x->large_sent = 0;
-    }
     return 0;
 }
 
-static size_t most_reply(const struct redis_batch *batch)
+static int receive_once(struct exchange *x, hearth_error *error)
 {
-    return batch->most_reply != 0 ? batch->most_reply + MOST_MESSAGE_BYTES : MOST_REPLY_BYTES;
-}
-
-static int take_replies(struct exchange *x, hearth_error *error)
-{
-    redisReader *reader = x->connection->reader;
-    size_t most = most_reply(x->batch);
-    for (;;) {
-        void *object = NULL;
-        if (redisReaderGetReply(reader, &object) != REDIS_OK) return fail_io(error, reader->errstr);
-        if (object == NULL) break;
-        struct redis_reply *reply = object;
-        if (x->batch->n_replies == x->batch->n_commands || reply->size > most) {
-            bool asked = x->batch->n_replies < x->batch->n_commands;
-            free_reply(reply);
-            return fail_io(error, asked ? "an answer is too long" : "it answers what it was not asked");
-        }
-        x->batch->replies[x->batch->n_replies++] = *reply;
-        free(reply);
-    }
-    return reader->len - reader->pos > most ? fail_io(error, "an answer is too long") : 0;
-}
-
-static int receive_some(struct exchange *x, char *room, hearth_error *error)
-{
-    ssize_t n = x->connection->tls != NULL ? redis_tls_receive(x->connection->tls, room, READ_BYTES)
-                                           : recv(x->connection->fd, room, READ_BYTES, 0);
+    size_t size;
+    char *room = redis_replies_room(&x->replies, &size);
+    ssize_t n = x->connection->tls != NULL ? redis_tls_receive(x->connection->tls, room, size)
+                                           : recv(x->connection->fd, room, size, 0);
     if (n == 0) return fail_io(error, "it closed the connection");
     if (n < 0) return errno == EAGAIN || errno == EINTR ? 0 : fail_io(error, io_reason(x->connection));
     x->progress_at = clock_now(clock_monotonic());
-    if (redisReaderFeed(x->connection->reader, room, (size_t)n) != REDIS_OK)
-        return fail_io(error, x->connection->reader->errstr);
-    return take_replies(x, error);
+    return redis_replies_take(&x->replies, (size_t)n, error);
+}
+
+static int receive_some(struct exchange *x, hearth_error *error)
+{
+    const struct redis_tls *tls = x->connection->tls;
+    int result;
+    do result = receive_once(x, error);
+    while (result == 0 && tls != NULL && redis_tls_has_more(tls));
+    return result;
 }
 
 /* Waits for one of the events. Milliseconds are rounded up, so that no wait ends just before its time. */
@@ -218,17 +170,17 @@ static int wait_for(int fd, short events, int64_t until, short *happened, hearth
     return 0;
 }
 
-static int exchange_within(struct exchange *x, char *room, hearth_error *error)
+static int exchange_within(struct exchange *x, hearth_error *error)
 {
     int result = 0;
     while (result == 0 && !is_over(x)) {
-        bool sends = next_to_send(x).size > 0;
+        bool sends = piece_at(x->batch, &x->sent).iov_len > 0;
         int64_t stalls_at = x->progress_at + x->timeout;
         short happened = 0;
         result = wait_for(x->connection->fd, (short)(POLLIN | (sends ? POLLOUT : 0)),
                           stalls_at < x->deadline ? stalls_at : x->deadline, &happened, error);
         /* What it has said comes first: why it closes the connection, for one. */
-        if (result == 0 && (happened & ~POLLOUT)) result = receive_some(x, room, error);
+        if (result == 0 && (happened & ~POLLOUT)) result = receive_some(x, error);
         if (result == 0 && (happened & POLLOUT)) result = send_some(x, error);
     }
     return result;
@@ -237,16 +189,15 @@ static int exchange_within(struct exchange *x, char *room, hearth_error *error)
 static int run_on(struct connection *connection, struct redis_batch *batch, int64_t timeout, int64_t deadline,
                   hearth_error *error)
 {
-    char *room = malloc(READ_BYTES);
-    if (room == NULL) return error_set(error, HEARTH_NO_MEMORY, "no memory for an answer");
     struct exchange x = {.connection = connection,
                          .batch = batch,
                          .timeout = timeout,
                          .progress_at = clock_now(clock_monotonic()),
                          .deadline = deadline};
-    batch->replies = mem_alloc((batch->n_commands + 1) * sizeof *batch->replies);
-    int result = exchange_within(&x, room, error);
-    free(room);
+    int result = redis_replies_begin(&x.replies, connection->reader, batch, error);
+    if (result != 0) return result;
+    result = exchange_within(&x, error);
+    redis_replies_end(&x.replies);
     return result;
 }
 
@@ -357,7 +308,7 @@ static int connection_open(const struct redis *redis, const struct endpoint *to,
     int result = open_socket(&to->socket, to->size, until, &fd, error);
     if (result != 0) return result;
     struct connection *opened = mem_alloc(sizeof *opened);
-    *opened = (struct connection){.fd = fd, .epoch = to->epoch, .reader = redisReaderCreateWithFunctions(&functions)};
+    *opened = (struct connection){.fd = fd, .epoch = to->epoch, .reader = redis_reader_open()};
     if (opened->reader == NULL) result = error_set(error, HEARTH_NO_MEMORY, "no memory for a connection");
     if (result == 0 && to->tls != NULL) result = begin_tls(opened, to, redis->params.address.name, until, error);
     if (result == 0) result = greet(redis, to->password, opened, deadline, error);

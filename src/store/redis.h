@@ -41,7 +41,7 @@ enum redis_kind { REDIS_NIL, REDIS_BYTES, REDIS_INTEGER, REDIS_REFUSED };
 struct redis_reply {
     enum redis_kind kind;
     int64_t integer;
-    char *bytes; /* of BYTES, and the message of REFUSED: with a zero behind them */
+    char *bytes; /* of BYTES, unless they went elsewhere, and the message of REFUSED: with a zero behind them */
     size_t size;
 };
 
@@ -57,6 +57,8 @@ struct redis_batch {
     struct redis_command { /* its share of both ends where the next one's begins */
         size_t text_begin, large_begin;
         size_t key_begin, key_size; /* its second word, in the text. Size 0: it has none, or a large one */
+        char *room;                 /* of redis_receive_into(), or NULL */
+        size_t room_size;
     } * commands;
     size_t n_commands;
     size_t most_reply; /* bytes that any of them asks for: a server that sends more is away. 0: 8 MiB */
@@ -73,6 +75,10 @@ struct redis_argument {
 #define REDIS_LARGE_BYTES ((size_t)16 << 10)
 void redis_add(struct redis_batch *batch, const struct redis_argument *arguments, size_t n);
 void redis_batch_release(struct redis_batch *batch); /* leaves an empty one */
+
+/* Where the bytes of the reply to the last command go if there are so many of them; its `bytes` are NULL then. They
+ * stay the caller's, who lets redis_run() return before they are freed. */
+void redis_receive_into(struct redis_batch *batch, void *room, size_t size);
 
 /* Adds the i-th command of another batch. Large arguments are where they were. */
 void redis_add_copy(struct redis_batch *batch, const struct redis_batch *from, size_t i);

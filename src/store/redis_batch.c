@@ -40,12 +40,21 @@ void redis_add(struct redis_batch *batch, const struct redis_argument *arguments
     }
 }
 
+void redis_receive_into(struct redis_batch *batch, void *room, size_t size)
+{
+    struct redis_command *command = &batch->commands[batch->n_commands - 1];
+    command->room = room;
+    command->room_size = size;
+}
+
 void redis_add_copy(struct redis_batch *batch, const struct redis_batch *from, size_t i)
 {
     const struct redis_command *first = &from->commands[i], *next = i + 1 < from->n_commands ? first + 1 : NULL;
     struct redis_command *command = begin_command(batch);
     command->key_begin = first->key_begin - first->text_begin + command->text_begin;
     command->key_size = first->key_size;
+    command->room = first->room;
+    command->room_size = first->room_size;
     size_t text_end = next != NULL ? next->text_begin : from->text.len;
     buf_append(&batch->text, from->text.v + first->text_begin, text_end - first->text_begin);
     size_t large_end = next != NULL ? next->large_begin : from->n_large;

@@ -235,3 +235,8 @@ ssize_t redis_tls_receive(struct redis_tls *tls, void *bytes, size_t size)
     int n = SSL_read(tls->ssl, bytes, as_int(size));
     return n > 0 ? n : outcome_of(tls, n);
 }
+
+bool redis_tls_has_more(const struct redis_tls *tls)
+{
+    return SSL_pending(tls->ssl) > 0;
+}

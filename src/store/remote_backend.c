@@ -37,10 +37,12 @@ static void part_key(const struct remote *remote, const struct sealed_name *name
 
 /* ---- Commands ---- */
 
-/* A read, and with it a longer life. */
-static void add_get(const struct remote *remote, struct redis_batch *batch, const struct buf *key)
+/* A read, and with it a longer life. Bytes of that size go to the room, if there is one. */
+static void add_get(const struct remote *remote, struct redis_batch *batch, const struct buf *key, uint8_t *room,
+                    size_t size)
 {
     redis_add(batch, (const struct redis_argument[]){WORD("GET"), bytes_of(key)}, 2);
+    redis_receive_into(batch, room, size);
     remote_add_expire(remote, batch, key);
 }
 
@@ -68,18 +70,6 @@ struct reading {
     uint8_t *bytes;                   /* the head and the slab behind it, as far as they have come; from malloc */
 };
 
-/* Appends the part's bytes. Memory grows with what has come, whatever the head promises. */
-static int append_part(struct reading *r, uint32_t part, const char *bytes, size_t size, hearth_error *error)
-{
-    uint64_t at = SEALED_HEAD_BYTES + sealed_part_offset(part);
-    if (size != sealed_part_size(r->head.size, part)) return remote_fail_damaged(error, "a part of another size");
-    uint8_t *grown = realloc(r->bytes, at + size);
-    if (grown == NULL) return error_set(error, HEARTH_NO_MEMORY, "no memory for a slab of the server");
-    r->bytes = grown;
-    memcpy(r->bytes + at, bytes, size);
-    return 0;
-}
-
 /* Its bytes are taken as they are: most slabs have no other part. */
 static int take_first(struct reading *r, struct redis_reply *reply, hearth_error *error)
 {
@@ -99,7 +89,7 @@ static int read_first(struct reading *r, hearth_error *error)
     struct redis_batch batch = {0};
     struct buf key = {0};
     remote_first_key(r->remote, &r->name, &key);
-    add_get(r->remote, &batch, &key);
+    add_get(r->remote, &batch, &key, NULL, 0);
     int result = remote_run(r->remote, &batch, CLOCK_NEVER, error);
     if (result == 0) result = take_first(r, &batch.replies[0], error);
     redis_batch_release(&batch);
@@ -107,24 +97,42 @@ static int read_first(struct reading *r, hearth_error *error)
     return result;
 }
 
-static int take_part(struct reading *r, uint32_t part, const struct redis_reply *reply, hearth_error *error)
+static uint8_t *place_of(const struct reading *r, uint32_t part)
 {
-    if (reply->kind == REDIS_BYTES) return append_part(r, part, reply->bytes, reply->size, error);
-    return error_set(error, HEARTH_NOT_FOUND, "the server has lost a part of it");
+    return r->bytes + SEALED_HEAD_BYTES + sealed_part_offset(part);
+}
+
+/* Room for the parts up to `to`: memory grows with what has come, whatever the head promises. */
+static int grow(struct reading *r, uint32_t to, hearth_error *error)
+{
+    uint64_t size = sealed_part_offset(to - 1) + sealed_part_size(r->head.size, to - 1);
+    uint8_t *grown = realloc(r->bytes, SEALED_HEAD_BYTES + size);
+    if (grown == NULL) return error_set(error, HEARTH_NO_MEMORY, "no memory for a slab of the server");
+    r->bytes = grown;
+    return 0;
+}
+
+static int check_part(const struct reading *r, uint32_t part, const struct redis_reply *reply, hearth_error *error)
+{
+    if (reply->kind != REDIS_BYTES) return error_set(error, HEARTH_NOT_FOUND, "the server has lost a part of it");
+    bool whole = reply->size == sealed_part_size(r->head.size, part); /* then it is in its place */
+    return whole ? 0 : remote_fail_damaged(error, "a part of another size");
 }
 
 static int read_parts(struct reading *r, uint32_t from, uint32_t to, hearth_error *error)
 {
     struct redis_batch batch = {0};
     struct buf key = {0};
+    int result = grow(r, to, error);
+    if (result != 0) return result;
     for (uint32_t part = from; part < to; part++) {
         part_key(r->remote, &r->name, &r->head, part, &key);
-        add_get(r->remote, &batch, &key);
+        add_get(r->remote, &batch, &key, place_of(r, part), sealed_part_size(r->head.size, part));
     }
-    int result = remote_run(r->remote, &batch, CLOCK_NEVER, error);
+    result = remote_run(r->remote, &batch, CLOCK_NEVER, error);
     size_t replies = batch.n_commands / (to - from);
     for (uint32_t part = from; result == 0 && part < to; part++)
-        result = take_part(r, part, &batch.replies[(part - from) * replies], error);
+        result = check_part(r, part, &batch.replies[(part - from) * replies], error);
     redis_batch_release(&batch);
     buf_release(&key);
     return result;

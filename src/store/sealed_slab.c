@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { VERSION = 1, ENCRYPTED = 1 };
+enum { VERSION = 2, ENCRYPTED = 1 };
 
 /* Beside the kinds of slabs. */
 enum { HINTS = 3 };
@@ -35,9 +35,9 @@ static void derive(const void *secret, size_t size, const char *purpose, uint8_t
 void sealed_keys_init(struct sealed_keys *keys, const void *secret, size_t size, bool encrypts)
 {
     const void *bytes = size > 0 ? secret : "";
-    derive(bytes, size, encrypts ? "hearth sealed slab 1: name, encrypted" : "hearth sealed slab 1: name", keys->name);
-    derive(bytes, size, "hearth sealed slab 1: mac", keys->mac);
-    derive(bytes, size, "hearth sealed slab 1: encrypt", keys->encrypt);
+    derive(bytes, size, encrypts ? "hearth sealed slab 2: name, encrypted" : "hearth sealed slab 2: name", keys->name);
+    derive(bytes, size, "hearth sealed slab 2: mac", keys->mac);
+    derive(bytes, size, "hearth sealed slab 2: encrypt", keys->encrypt);
     keys->encrypts = encrypts;
 }
 
@@ -128,19 +128,13 @@ static struct context context_of(const struct sealed_name *name, const struct se
     return context;
 }
 
-/* A key for this slab alone, so that no nonce of AES-GCM is ever used twice with one. */
-static void slab_key_for(const struct sealed_keys *keys, const struct sealed_head *head, uint8_t key[SHA256_BYTES])
+/* With a key for this slab alone, so that no nonce of AES-GCM is ever used twice with one. */
+static struct seal seal_of(const struct sealed_keys *keys, const struct sealed_head *head,
+                           const struct context *context)
 {
-    hmac_of(keys->encrypt, sizeof keys->encrypt, head->nonce, sizeof head->nonce, key);
-}
-
-static void mac_of(const struct sealed_keys *keys, const struct context *context, const uint8_t *slab, uint64_t size,
-                   uint8_t mac[SHA256_BYTES])
-{
-    struct hmac *hmac = hmac_open(keys->mac, sizeof keys->mac);
-    hmac_feed(hmac, context->v, sizeof context->v);
-    hmac_feed(hmac, slab, size);
-    hmac_close(hmac, mac);
+    struct seal seal = {.context = context->v, .context_size = sizeof context->v};
+    hmac_of(keys->encrypts ? keys->encrypt : keys->mac, SHA256_BYTES, head->nonce, sizeof head->nonce, seal.key);
+    return seal;
 }
 
 bool sealed_seal(const struct sealed_keys *keys, const struct sealed_name *name, uint8_t *slab, uint64_t size,
@@ -150,34 +144,21 @@ bool sealed_seal(const struct sealed_keys *keys, const struct sealed_name *name,
     if (size == 0 || size > SEALED_MOST_BYTES) return false;
     seal_random(head->nonce, sizeof head->nonce);
     const struct context context = context_of(name, head);
-    if (!keys->encrypts) {
-        mac_of(keys, &context, slab, size, head->mac);
-        return true;
-    }
-    uint8_t key[SHA256_BYTES];
-    slab_key_for(keys, head, key);
-    seal_encrypt(key, context.v, sizeof context.v, slab, size, head->mac); /* the tag; the rest of the MAC is zero */
+    const struct seal seal = seal_of(keys, head, &context);
+    if (keys->encrypts)
+        seal_encrypt(&seal, slab, size, head->mac);
+    else
+        seal_authenticate(&seal, slab, size, head->mac);
     return true;
-}
-
-static bool decrypt(const struct sealed_keys *keys, const struct context *context, const struct sealed_head *head,
-                    uint8_t *slab)
-{
-    static const uint8_t rest[SHA256_BYTES - SEAL_TAG_BYTES];
-    uint8_t key[SHA256_BYTES];
-    slab_key_for(keys, head, key);
-    return memcmp(head->mac + SEAL_TAG_BYTES, rest, sizeof rest) == 0 &&
-           seal_decrypt(key, context->v, sizeof context->v, slab, head->size, head->mac);
 }
 
 /* Whoever encrypts takes nothing that is not encrypted: a server could have made it, had it the MAC's key alone. */
 bool sealed_open(const struct sealed_keys *keys, const struct sealed_name *name, const struct sealed_head *head,
                  uint8_t *slab)
 {
-    uint8_t mac[SHA256_BYTES];
     const struct context context = context_of(name, head);
+    const struct seal seal = seal_of(keys, head, &context);
     if (head->encrypted != keys->encrypts) return false;
-    if (head->encrypted) return decrypt(keys, &context, head, slab);
-    mac_of(keys, &context, slab, head->size, mac);
-    return sha256_equal(mac, head->mac);
+    return head->encrypted ? seal_decrypt(&seal, slab, head->size, head->mac)
+                           : seal_verify(&seal, slab, head->size, head->mac);
 }

@@ -9,7 +9,7 @@
 #include "store/slab.h"
 
 #define SEALED_PART_BYTES  ((uint64_t)4 << 20)
-#define SEALED_HEAD_BYTES  72
+#define SEALED_HEAD_BYTES  56
 #define SEALED_NONCE_BYTES 16
 #define SEALED_MOST_BYTES  ((uint64_t)4 << 30) /* of a slab */
 
@@ -39,7 +39,7 @@ struct sealed_head {
     uint32_t n_parts;
     bool encrypted;
     uint8_t nonce[SEALED_NONCE_BYTES];
-    uint8_t mac[SHA256_BYTES];
+    uint8_t mac[SEAL_TAG_BYTES];
 };
 
 /* How many bytes of a slab of that size the part has; SEALED_HEAD_BYTES come before those of the first. And how many

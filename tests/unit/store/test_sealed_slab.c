@@ -161,12 +161,39 @@ static void a_slab_too_large_is_not_sealed(void **state)
 /* From the definition, computed with Python's hmac module. */
 static void names_are_what_the_format_says(void **state)
 {
-    static const char want[] = "2ca595a1fd67d310f16717195e3aa2e98547e19f5dcdd0014aed19c153597c0c";
+    static const char want[] = "8005575faea81896ed0c84bc319e4d01f243e282e6f5fe861e4274e02f2341df";
     struct sealed_keys keys = keys_of("0123456789abcdef", false);
     char digits[2 * SHA256_BYTES + 1];
     (void)state;
     sha256_to_hex(sealed_name_of(&keys, &name, 256).v, digits);
     assert_string_equal(digits, want);
+}
+
+/* From the definition, computed with Node's crypto module: bytes 0 to 31 under the nonce 0 to 15. */
+static void seals_are_what_the_format_says(void **state)
+{
+    static const struct {
+        bool encrypts;
+        const char *slab;
+        uint8_t mac[SEAL_TAG_BYTES];
+    } cases[] = {
+        {.slab = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f",
+         .mac = {0x48, 0xbb, 0x14, 0x98, 0x43, 0x81, 0x56, 0x9d, 0xb8, 0x4d, 0x98, 0xe1, 0xbe, 0x09, 0x18, 0xd7}},
+        {.encrypts = true,
+         .slab = "33a9730eaa344fc4ed738cca120eeb8df26bb05fe1bed46d2104014eeee4bf66",
+         .mac = {0x41, 0x00, 0x55, 0xd2, 0x73, 0xc1, 0xad, 0xcd, 0x15, 0x99, 0x8c, 0x51, 0x37, 0xdd, 0x74, 0x17}}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct sealed_keys keys = keys_of("0123456789abcdef", cases[i].encrypts);
+        struct sealed_name sealed = sealed_name_of(&keys, &name, 256);
+        struct sealed_head head = {.size = 32, .n_parts = 1, .encrypted = cases[i].encrypts};
+        uint8_t slab[32];
+        assert_true(sha256_from_hex(cases[i].slab, slab));
+        for (uint8_t n = 0; n < sizeof head.nonce; n++) head.nonce[n] = n;
+        memcpy(head.mac, cases[i].mac, sizeof head.mac);
+        assert_true(sealed_open(&keys, &sealed, &head, slab));
+        for (uint8_t n = 0; n < sizeof slab; n++) assert_int_equal(slab[n], n);
+    }
 }
 
 int main(void)
@@ -176,6 +203,7 @@ int main(void)
         cmocka_unit_test(two_seals_of_one_slab_differ),           cmocka_unit_test(every_changed_bit_is_noticed),
         cmocka_unit_test(another_name_secret_or_kind_is_noticed), cmocka_unit_test(heads_that_are_none_are_refused),
         cmocka_unit_test(a_slab_too_large_is_not_sealed),         cmocka_unit_test(names_are_what_the_format_says),
+        cmocka_unit_test(seals_are_what_the_format_says),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
