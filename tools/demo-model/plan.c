@@ -15,9 +15,9 @@ static const struct shape shape = {
 };
 
 static const struct stage stages[] = {
-    {.steps = 1400, .longest = 256, .room = 512, .batches = 8, .rate = 0.005f},
-    {.steps = 1400, .longest = 640, .room = 1024, .batches = 6, .rate = 0.005f},
-    {.steps = 3000, .longest = 2040, .room = 2048, .batches = 4, .rate = 0.005f, .falls = true},
+    {.steps = 1200, .longest = 256, .room = 512, .batches = 8, .rate = 0.005f},
+    {.steps = 1300, .longest = 640, .room = 1024, .batches = 6, .rate = 0.005f},
+    {.steps = 2400, .longest = 2040, .room = 2048, .batches = 4, .rate = 0.005f, .falls = true},
 };
 
 struct plan plan_demo(uint64_t seed)
