@@ -71,19 +71,21 @@ static const char *io_reason(const struct connection *connection)
     return connection->tls != NULL && errno == EPROTO ? redis_tls_reason() : strerror(errno);
 }
 
-static bool is_at_large(const struct redis_batch *batch, const struct position *at)
+/* The large argument that comes there; NULL: text does, or nothing. */
+static const struct redis_large *large_at(const struct redis_batch *batch, const struct position *at)
 {
-    return at->n_large < batch->n_large && at->text == batch->large[at->n_large].text_end;
+    const struct redis_large *next = at->n_large < batch->n_large ? &batch->large[at->n_large] : NULL;
+    return next != NULL && at->text == next->text_end ? next : NULL;
 }
 
 /* What is to be sent there; 0 bytes: nothing. */
 static struct iovec piece_at(const struct redis_batch *batch, const struct position *at)
 {
-    const struct redis_large *large = at->n_large < batch->n_large ? &batch->large[at->n_large] : NULL;
-    if (is_at_large(batch, at))
+    const struct redis_large *large = large_at(batch, at);
+    if (large != NULL)
         return (struct iovec){.iov_base = (char *)(uintptr_t)large->bytes + at->large,
                               .iov_len = large->size - at->large};
-    size_t end = large != NULL ? large->text_end : batch->text.len;
+    size_t end = at->n_large < batch->n_large ? batch->large[at->n_large].text_end : batch->text.len;
     return (struct iovec){.iov_base = batch->text.v + at->text, .iov_len = end - at->text};
 }
 
@@ -91,7 +93,7 @@ static void advance(const struct redis_batch *batch, struct position *at, size_t
 {
     while (n > 0) {
         size_t left = piece_at(batch, at).iov_len, step = n < left ? n : left;
-        if (!is_at_large(batch, at)) {
+        if (large_at(batch, at) == NULL) {
             at->text += step;
         } else if (step < left) {
             at->large += step;
