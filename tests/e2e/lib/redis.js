@@ -59,12 +59,18 @@ export async function startRedis(t, ...options) {
   return redis;
 }
 
+let given = process.pid * 31;
+
+// Below those that the system gives to clients, who would take it before the server has it; each process begins elsewhere.
 async function freePort() {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  return String(port);
+  for (;;) {
+    const port = 20000 + given++ % 12000;
+    const server = createServer().listen(port, '127.0.0.1');
+    const free = await new Promise((resolve) => server.once('listening', () => resolve(true)).once('error', () => resolve(false)));
+    if (!free) continue;
+    await new Promise((resolve) => server.close(resolve));
+    return String(port);
+  }
 }
 
 // Its url is that of one node, which leads to the others.
