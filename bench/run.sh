@@ -419,7 +419,7 @@ start_device() {
     local program port deadline=$((SECONDS + 20))
     [ -n "$device" ] || return 0
     program=$(scripts/llama.sh)/build/bin/ggml-rpc-server
-    port=$((20000 + RANDOM % 20000))
+    port=$((20000 + RANDOM % 12000)) # below those that the kernel gives to clients
     [ -x "$program" ] || { say "ggml-rpc-server is not built (BENCH_PEER=1 builds it, with llama-server)"; return 1; }
     "$program" -H 127.0.0.1 -p $port -t $threads -d CPU >"$out/device.log" 2>&1 &
     worker=$!
