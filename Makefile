@@ -25,7 +25,7 @@ bench: all ## compare with llama-server, a quarter of an hour: same llama.cpp, s
 	@scripts/packages.sh test
 	@BENCH_PEER=1 bench/run.sh short
 
-bench-full: all ## the same with all workloads and the sizes of the goals: one to three and a half hours
+bench-full: all ## the same with all workloads and the sizes of the goals: one to two and a half hours
 	@scripts/packages.sh test
 	@BENCH_PEER=1 bench/run.sh full
 

@@ -3,7 +3,7 @@
 # as each has it by default.
 #
 #   bench/run.sh short           what `make bench` runs: every kind of workload, with sizes that fit into 12 minutes
-#   bench/run.sh full            what `make bench-full` runs: all of them, with the sizes that the goals are meant for
+#   bench/run.sh full            what `make bench-full` runs: with the sizes that the goals are meant for, and some more
 #   bench/run.sh [short|full] WORKLOAD...   only these, with the sizes of either (full); their names are in the lists
 #                                below
 #   bench/run.sh growth          how figures grow: stored conversations, slots, windows
@@ -41,7 +41,7 @@ die() { say "$*"; exit 1; }
 
 compared=(conversation agents subagents idle restart gap decode prefill cache mixed hybrid hybrid_agents stored
     media adapters constrained shapes remote connections ready)
-more=(tails long spc slots1 slots2 slots4 slots8 restore sampling)
+more=(tails long spc restore sampling)
 growth=(index start slots1 slots2 slots4 slots8 slots16 slots32 slots64 window4 window8 window16 window32 window64
     window128)
 
@@ -297,7 +297,7 @@ set_shapes() {
     slots=4
     context=$(of 32768 12288)
 }
-run_shapes() { client shapes --percent "$(of 100 20)"; }
+run_shapes() { client shapes --percent "$(of 50 20)"; }
 
 # The chat of `cache`, with all layers and cells on a device of another machine: llama.cpp's RPC server, on loopback.
 set_remote() {
