@@ -95,6 +95,23 @@ describe('models on demand', () => {
     await two.stop();
   });
 
+  test('requests that name no model go to server.default_model, and their answers say so', async (t) => {
+    const server = await open(t, { server: { default_model: 'two' }, keys: { cache_min_tokens: 0 } });
+    const wanted = await post(server, '/v1/chat/completions', chat('two'));
+    const given = await post(server, '/v1/chat/completions', chat(undefined));
+    assert.deepEqual([given.model, given.choices], ['two', wanted.choices]);
+    assert.equal((await post(server, '/v1/responses', { input: 'Who are you?' })).model, 'two');
+    assert.equal((await post(server, '/v1/messages', { ...chat(undefined) })).model, 'two');
+    const [{ model, seq_id, hash }] = await until('its conversation is idle', async () => {
+      const { resident } = (await server.client.get('/cache')).json;
+      return resident.length > 0 && resident.every(({ state }) => state === 'idle') && resident;
+    });
+    assert.equal(model, 'two');
+    assert.deepEqual(await post(server, '/cache/resident', { seq_id, hash, order: 'keep' }), { success: true });
+    assert.equal((await post(server, '/v1/chat/completions', chat('one'))).model, 'one');
+    await server.stop();
+  });
+
   test('a model that does not exist is 404 and names those there are, loaded or not', async (t) => {
     const server = await open(t);
     for (const [path, body] of [['/v1/chat/completions', chat('nobody')], ['/models/load', { model: 'nobody' }], ['/models/unload', { model: 'nobody' }]]) {

@@ -7,7 +7,6 @@
 #include "base/memory.h"
 #include "serve/core/access.h"
 #include "serve/core/errors.h"
-#include "serve/core/models.h"
 #include "serve/core/server.h"
 #include "serve/tracing/tracer.h"
 
@@ -122,11 +121,12 @@ const char *call_own_salt(const char *salt)
 
 const char *call_model(const struct call *call, const char *named)
 {
+    const hearth *instance = call->server->instance;
     hearth_model_info info;
+    hearth_error none;
     if (named != NULL) return named;
-    for (size_t i = 0; models_next(call->server->instance, &i, &info); i++)
-        if (info.type == HEARTH_MODEL_CHAT) return info.name;
-    return "";
+    int32_t i = hearth_find_model(instance, NULL, &none);
+    return i >= 0 && hearth_model(instance, (size_t)i, &info) ? info.name : "";
 }
 
 static void count_request(struct server *server, const char *route, int status)
