@@ -327,7 +327,8 @@ typedef struct hearth_bias {
 #define HEARTH_UNSET INT32_MIN
 
 /* Sampling parameters. Values that are not given come from the configuration, then from the model's file, then from
- * hearth's defaults: docs/sampling.md has the order of the samplers and every default. */
+ * hearth's defaults: docs/sampling.md has the order of the samplers and every default. Values beyond the range that
+ * hearth_sampling.h has are refused. */
 typedef struct hearth_sampling {
 #define HEARTH_NUMBER(name, ...)  double name;
 #define HEARTH_INTEGER(name, ...) int32_t name;

@@ -1,5 +1,5 @@
-/* Sampling parameters: see sampling.h. One table has of each number its member of hearth_sampling, its configuration
- * key and its GGUF key. */
+/* Sampling parameters: see sampling.h. One table has of each number its member of hearth_sampling, its range, its
+ * configuration key and its GGUF key. */
 #include "lib/parameters/sampling.h"
 
 #include "base/clock.h"
@@ -19,16 +19,19 @@ static const struct number {
     size_t offset;
     bool whole;                /* int32_t, else double */
     bool advised;              /* a model's file may say it */
+    double low, top;           /* its range */
     const char *key, *in_file; /* of the configuration, and of the model's file */
 } numbers[] = {
-#define ROW(whole_, name, in_file_)                                                                                    \
+#define ROW(whole_, name, low_, top_, in_file_)                                                                        \
     {.offset = offsetof(hearth_sampling, name),                                                                        \
      .whole = (whole_),                                                                                                \
+     .low = (low_),                                                                                                    \
+     .top = (top_),                                                                                                    \
      .key = KEY(#name),                                                                                                \
      .advised = sizeof(in_file_) > 1,                                                                                  \
      .in_file = "general.sampling." in_file_},
-#define NUMBER(name, default_, low, top, in_file, meaning)  ROW(false, name, in_file)
-#define INTEGER(name, default_, low, top, in_file, meaning) ROW(true, name, in_file)
+#define NUMBER(name, default_, low, top, in_file, meaning)  ROW(false, name, low, top, in_file)
+#define INTEGER(name, default_, low, top, in_file, meaning) ROW(true, name, low, top, in_file)
     HEARTH_SAMPLING_TABLE(NUMBER, INTEGER)};
 
 #define N_NUMBERS (sizeof numbers / sizeof *numbers)
@@ -38,6 +41,16 @@ static const struct number {
 static const char *name_of(const struct number *number)
 {
     return number->key + strlen(KEY(""));
+}
+
+/* False: it is not given. */
+static bool given_number(const struct number *number, const hearth_sampling *sampling, double *value)
+{
+    const void *field = (const char *)sampling + number->offset;
+    const int32_t *whole = field;
+    const double *real = field;
+    *value = number->whole ? (double)*whole : *real;
+    return number->whole ? *whole != HEARTH_UNSET : !isnan(*real);
 }
 
 static int check_lists(const hearth_sampling *s, int32_t n_vocab, hearth_error *error)
@@ -56,15 +69,12 @@ static int check_lists(const hearth_sampling *s, int32_t n_vocab, hearth_error *
 int sampling_check(const hearth_sampling *sampling, int32_t n_vocab, hearth_error *error)
 {
     for (size_t i = 0; i < N_NUMBERS; i++) {
-        const char *field = (const char *)sampling + numbers[i].offset;
-        if (!numbers[i].whole && isinf(*(const double *)(const void *)field))
-            return error_at(error, HEARTH_INVALID, name_of(&numbers[i]), "'%s' must be a finite number",
-                            name_of(&numbers[i]));
+        const struct number *number = &numbers[i];
+        double value;
+        if (!given_number(number, sampling, &value) || (value >= number->low && value <= number->top)) continue;
+        return error_at(error, HEARTH_INVALID, name_of(number), "'%s' must be a number from %g to %g", name_of(number),
+                        number->low, number->top);
     }
-    if (sampling->repeat_penalty <= 0)
-        return error_at(error, HEARTH_INVALID, "repeat_penalty", "'repeat_penalty' must be greater than 0");
-    if (sampling->mirostat != HEARTH_UNSET && (sampling->mirostat < 0 || sampling->mirostat > 2))
-        return error_at(error, HEARTH_INVALID, "mirostat", "'mirostat' must be 0, 1 or 2");
     return check_lists(sampling, n_vocab, error);
 }
 

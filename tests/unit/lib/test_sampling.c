@@ -123,8 +123,24 @@ static void what_cannot_be_meant_is_refused_by_its_name(void **state)
     __VA_ARGS__;                                                                                                       \
     assert_int_equal(sampling_check(&bad, info->n_vocab, &error), HEARTH_INVALID);                                     \
     assert_string_equal(error.param, name)
-    REFUSED("top_p", bad.top_p = INFINITY);
-    REFUSED("repeat_penalty", bad.repeat_penalty = 0);
+#define AGREED(...)                                                                                                    \
+    bad = s;                                                                                                           \
+    __VA_ARGS__;                                                                                                       \
+    assert_int_equal(sampling_check(&bad, info->n_vocab, &error), HEARTH_OK);
+#define RANGE(name, low, top)                                                                                          \
+    AGREED(bad.name = (low));                                                                                          \
+    AGREED(bad.name = (top));                                                                                          \
+    REFUSED(#name, bad.name = (low)-1);
+#define INTEGER(name, default_, low, top, ...) RANGE(name, low, top)
+#define NUMBER(name, default_, low, top, ...)                                                                          \
+    RANGE(name, low, top)                                                                                              \
+    REFUSED(#name, bad.name = (top) + 0.001);                                                                          \
+    REFUSED(#name, bad.name = INFINITY);
+    HEARTH_SAMPLING_TABLE(NUMBER, INTEGER)
+#undef NUMBER
+#undef INTEGER
+#undef RANGE
+#undef AGREED
     REFUSED("mirostat", bad.mirostat = 3);
     REFUSED("logit_bias", (bad.logit_bias = &bias, bad.n_logit_bias = 1));
     REFUSED("samplers", (bad.samplers = unknown, bad.n_samplers = 3));
