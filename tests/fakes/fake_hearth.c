@@ -128,7 +128,16 @@ static bool emit_failed(hearth_request *request, hearth_code code, const char *m
 static bool emit_text(hearth_request *request, const char *text, size_t len)
 {
     hearth_logprob logprob = {.token = 1, .log = -0.5, .bytes = text, .n_bytes = len};
-    hearth_logprobs logprobs = {.chosen = logprob, .top = &logprob, .n_top = request->params->top_logprobs > 0};
+    const hearth_logprob top[] = {/* and two parts of characters */
+                                  logprob,
+                                  {.token = 2, .log = -1.5F, .bytes = "\xc3", .n_bytes = 1},
+                                  {.token = 3, .log = -2.5F, .bytes = "\xe2", .n_bytes = 1}};
+    int32_t wanted = request->params->top_logprobs;
+    hearth_logprobs logprobs = {.chosen = logprob,
+                                .top = top,
+                                .n_top = wanted > 3   ? 3
+                                         : wanted > 0 ? (size_t)wanted
+                                                      : 0};
     hearth_event event = {.type = HEARTH_EVENT_TEXT, .text = text, .text_len = len, .token = 1};
     if (request->params->top_logprobs >= 0) event.logprobs = &logprobs;
     return emit(request, &event);

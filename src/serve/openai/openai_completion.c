@@ -1,8 +1,12 @@
 /* POST /v1/completions: OpenAI's form of completion choices. No state; HTTP thread only. */
+#include "base/memory.h"
 #include "base/utf8.h"
 #include "serve/core/errors.h"
 #include "serve/core/member.h"
 #include "serve/openai/openai.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 static void put_completion_delta(struct buf *out, const hearth_delta *delta)
 {
@@ -29,15 +33,34 @@ static void put_logs(struct buf *out, struct token_logprobs *const *logprobs, si
     for (size_t i = 0; i < n; i++) buf_printf(out, "%s%.9g", i == 0 ? "" : ",", logprob_finite(logprobs[i]->v[0].log));
 }
 
+static bool is_among(const struct buf *texts, size_t n, const struct buf *text)
+{
+    for (size_t i = 0; i < n; i++)
+        if (texts[i].len == text->len && (text->len == 0 || memcmp(texts[i].v, text->v, text->len) == 0)) return true;
+    return false;
+}
+
+/* Members are named by text, and each name occurs once: of tokens that read alike, as parts of characters do, the
+ * likeliest counts, which comes first. */
 static void put_likeliest(struct buf *out, const struct token_logprobs *logprobs)
 {
+    struct buf *texts = mem_alloc(logprobs->n * sizeof *texts);
+    size_t n = 0;
     buf_puts(out, "{");
     for (size_t i = 1; i < logprobs->n; i++) {
-        if (i > 1) buf_puts(out, ",");
-        logprob_put_text(out, &logprobs->v[i]);
-        buf_printf(out, ":%.9g", logprob_finite(logprobs->v[i].log));
+        const hearth_logprob *one = &logprobs->v[i];
+        utf8_put_clean(&texts[n], one->bytes, one->n_bytes);
+        if (is_among(texts, n, &texts[n])) {
+            buf_release(&texts[n]);
+            continue;
+        }
+        if (n++ > 0) buf_puts(out, ",");
+        logprob_put_text(out, one);
+        buf_printf(out, ":%.9g", logprob_finite(one->log));
     }
     buf_puts(out, "}");
+    while (n > 0) buf_release(&texts[--n]);
+    free(texts);
 }
 
 static void put_offsets(struct buf *out, struct token_logprobs *const *logprobs, size_t n, size_t offset)

@@ -123,6 +123,11 @@ static void logprobs_come_with_their_tokens_and_not_at_the_end(void **state)
                            "\"top_logprobs\":[{\"a\":-0.5},{\"b\xc3\xa9\":-0.5}],"
                            "\"text_offset\":[0,1]}"));
     response_release(&response);
+    response = ask(&client, "POST", "/v1/completions", "{\"prompt\":\"x\",\"logprobs\":3}");
+    assert_non_null(strstr(response.body.v, /* what reads alike is there once, with the likeliest */
+                           "\"top_logprobs\":[{\"a\":-0.5,\"\xef\xbf\xbd\":-1.5},"
+                           "{\"b\xc3\xa9\":-0.5,\"\xef\xbf\xbd\":-1.5}],"));
+    response_release(&response);
     client_close(&client);
 }
 
