@@ -140,16 +140,18 @@ static inline void image_read(struct image *image, const char *sections, bool co
     assert_true(reader.at == reader.end);
 }
 
-/* The first position below `n` whose bytes differ; -1: there is none. */
-static inline int32_t image_differs(const struct image *a, const struct image *b, int32_t n)
+/* The first position from `from` on and below `n` whose bytes differ; -1: there is none. */
+static inline int32_t image_differs(const struct image *a, const struct image *b, int32_t from, int32_t n)
 {
+    int32_t first = n;
     for (size_t s = 0; s < SECTIONS; s++) {
         const struct cells *x = &a->sections[s], *y = &b->sections[s];
-        int32_t from = x->from > y->from ? x->from : y->from;
-        for (int32_t pos = from; pos < n && pos < x->from + x->n && pos < y->from + y->n; pos++)
-            if (x->hash[pos - x->from] != y->hash[pos - y->from]) return pos;
+        int32_t pos = x->from > y->from ? x->from : y->from;
+        if (pos < from) pos = from;
+        for (; pos < first && pos < x->from + x->n && pos < y->from + y->n; pos++)
+            if (x->hash[pos - x->from] != y->hash[pos - y->from]) first = pos;
     }
-    return -1;
+    return first < n ? first : -1;
 }
 
 static inline bool image_holds_the_same(const struct image *a, const struct image *b)

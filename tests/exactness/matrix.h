@@ -257,7 +257,7 @@ static void play_cell(void **state)
     const struct cell *cell = *state;
     struct caller callers[ASKS];
     open_turns(cell);
-    stage = (struct stage){.oracle = &oracle, .instance = start_cell(cell)};
+    stage = (struct stage){.oracle = &oracle, .instance = start_cell(cell), .mixes = leaves};
     int32_t computed = 0;
     for (size_t n = 0; n < ASKS && cell->scene->asks[n].prompt != NOTHING;) {
         size_t first = n;
