@@ -97,7 +97,7 @@ describe('a window of 256 tokens', () => {
   });
 
   test('a token that is not in the vocabulary is refused by name', async () => {
-    for (const prompt of [[1024], [-1], [5, 2 ** 40], [1.5]]) {
+    for (const prompt of [[1280], [-1], [5, 2 ** 40], [1.5]]) {
       const error = await client.refused(400, '/v1/completions', { prompt });
       assert.equal(error.param, 'prompt', JSON.stringify(prompt));
     }

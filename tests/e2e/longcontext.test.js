@@ -105,7 +105,7 @@ for (const [how, keys] of Object.entries({
 test('each stretch says something else, and none takes over what another has stored', async (t) => {
   const disk = { 'cache.tiers.disk.path': temporaryFolder() };
   const texts = new Set();
-  const prompt = tokens(200, 123);
+  const prompt = tokens(200, 124);
   const ways = [{ context_window: trained }, { context_window: window, rope_scaling: 'yarn' }, { context_window: 512, rope_scaling: 'yarn' },
     { context_window: window, rope_scaling: 'linear' }, { context_window: window, rope_scaling: 'yarn', yarn_ext_factor: 0, yarn_attn_factor: 2 }];
   for (const models of ways) {

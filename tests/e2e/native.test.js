@@ -49,8 +49,8 @@ test('a completion has the members of llama-server, with the same values', async
     { prompt: who, n_predict: 12 },
     { prompt: who },
     { prompt: who, stop: ['demo'] },
-    { prompt: [300, 'Hi', 301], n_predict: 4, return_tokens: true },
-    { prompt: [300, 301, 302], n_predict: 4, return_tokens: true },
+    { prompt: [300, 'Hi', 301], n_predict: 4, return_tokens: true, ignore_eos: true },
+    { prompt: [300, 301, 302], n_predict: 4, return_tokens: true, ignore_eos: true },
     { prompt: { prompt_string: 'Once' }, n_predict: 4 },
   ]) await both('/completion', { ...fixed, ...body }, members);
   const ours = await server.client.ask('/completion', { prompt: who, n_predict: 3, seed: 5 });

@@ -16,7 +16,7 @@ const MIB = 1 << 20;
 const PIECE = 8 * MIB; // what a journal enters at once
 const model = readFileSync(demo);
 
-// A whole model file of this size: bytes after the last tensor do no harm. Another seed is another file.
+// A whole model file of this size, at least the model's: bytes after the last tensor do no harm. Another seed is another file.
 function modelOf(size, seed = 1) {
   const bytes = Buffer.alloc(size);
   model.copy(bytes);
@@ -60,14 +60,14 @@ const listed = async (into) => JSON.parse((await run(['models', '--json'], { env
 describe('what is pulled', () => {
   test('a quantisation with all its parts and its projector, which is then listed, and removed', async (t) => {
     const files = {
-      'some/repo/m-Q8_0-00001-of-00002.gguf': modelOf(3 * MIB, 1), 'some/repo/m-Q8_0-00002-of-00002.gguf': modelOf(3 * MIB, 2),
-      'some/repo/m-Q4_K_M.gguf': modelOf(3 * MIB, 3), 'some/repo/mmproj-m-F16.gguf': modelOf(3 * MIB, 4), 'some/repo/README.md': Buffer.from('read'),
+      'some/repo/m-Q8_0-00001-of-00002.gguf': modelOf(4 * MIB, 1), 'some/repo/m-Q8_0-00002-of-00002.gguf': modelOf(4 * MIB, 2),
+      'some/repo/m-Q4_K_M.gguf': modelOf(4 * MIB, 3), 'some/repo/mmproj-m-F16.gguf': modelOf(4 * MIB, 4), 'some/repo/README.md': Buffer.from('read'),
     };
     const mirror = await Mirror.open(t, files);
     mirror.pages = 2;
     const into = folder();
     const { stdout } = await pulled(mirror, into, 'hf:some/repo:q8_0');
-    assert.match(stdout, /^m-Q8_0: 3 files, 9\.44 MB\n/);
+    assert.match(stdout, /^m-Q8_0: 3 files, 12\.6 MB\n/);
     for (const name of ['m-Q8_0-00001-of-00002.gguf', 'm-Q8_0-00002-of-00002.gguf', 'mmproj-m-F16.gguf'])
       assert.ok(content(into, 'm-Q8_0', name).equals(files[`some/repo/${name}`]), name);
     assert.deepEqual(readdirSync(join(into, 'm-Q8_0')).sort(),
@@ -79,21 +79,21 @@ describe('what is pulled', () => {
       [['some/repo/m-Q8_0-00001-of-00002.gguf', false], ['some/repo/m-Q8_0-00002-of-00002.gguf', false], ['some/repo/mmproj-m-F16.gguf', true]]
         .map(([name, projector]) => [sha256(files[name]), projector]));
     const env = { ...plainEnvironment, HEARTH_MODELS: into };
-    assert.match((await run(['models'], { env })).stdout, /^m-Q8_0 +9\.44 MB +\d{4}-\d\d-\d\d +hf:some\/repo:q8_0$/m);
+    assert.match((await run(['models'], { env })).stdout, /^m-Q8_0 +12\.6 MB +\d{4}-\d\d-\d\d +hf:some\/repo:q8_0$/m);
     assert.deepEqual((await run(['rm', 'm-Q8_0'], { env })).stdout, 'removed m-Q8_0\n');
     assert.equal(existsSync(join(into, 'm-Q8_0')), false);
     assert.equal((await run(['rm', 'm-Q8_0'], { env })).code, 1);
   });
 
   test('without a quantisation the usual one; a second pull fetches nothing, another one what has changed', async (t) => {
-    const mirror = await Mirror.open(t, { 'a/b/m-Q4_K_M.gguf': modelOf(3 * MIB), 'a/b/m-F16.gguf': modelOf(4 * MIB) });
+    const mirror = await Mirror.open(t, { 'a/b/m-Q4_K_M.gguf': modelOf(4 * MIB), 'a/b/m-F16.gguf': modelOf(5 * MIB) });
     const into = folder();
     await pulled(mirror, into, 'hf:a/b');
     assert.ok(content(into, 'm-Q4_K_M', 'm-Q4_K_M.gguf').equals(mirror.files['a/b/m-Q4_K_M.gguf']));
     mirror.forget();
     await pulled(mirror, into, 'hf:a/b:Q4_K_M');
     assert.deepEqual(mirror.fetched, []);
-    mirror.files['a/b/m-Q4_K_M.gguf'] = modelOf(3 * MIB, 2);
+    mirror.files['a/b/m-Q4_K_M.gguf'] = modelOf(4 * MIB, 2);
     await pulled(mirror, into, 'hf:a/b');
     assert.ok(content(into, 'm-Q4_K_M', 'm-Q4_K_M.gguf').equals(mirror.files['a/b/m-Q4_K_M.gguf']));
   });
@@ -128,7 +128,7 @@ describe('what is pulled', () => {
   // The files are all there: some with their names, some still without, and the manifest last.
   test('a pull that was ended while it gave the files their names fetches nothing of them again', async (t) => {
     const [first, second] = ['a/b/m-00001-of-00002.gguf', 'a/b/m-00002-of-00002.gguf'];
-    const mirror = await Mirror.open(t, { [first]: modelOf(3 * MIB, 1), [second]: modelOf(3 * MIB, 2) });
+    const mirror = await Mirror.open(t, { [first]: modelOf(4 * MIB, 1), [second]: modelOf(4 * MIB, 2) });
     const into = folder();
     const at = (name) => join(into, 'm', name);
     await pulled(mirror, into, 'hf:a/b');
@@ -138,14 +138,14 @@ describe('what is pulled', () => {
     assert.deepEqual(mirror.fetched, []);
     assert.ok(existsSync(at('manifest.json')));
     renameSync(at('manifest.json'), at('manifest.json.part'));
-    writeFileSync(at('m-00002-of-00002.gguf'), Buffer.alloc(3 * MIB)); // the former one, of the same size
+    writeFileSync(at('m-00002-of-00002.gguf'), Buffer.alloc(4 * MIB)); // the former one, of the same size
     writeFileSync(at('m-00002-of-00002.gguf.part'), mirror.files[second]);
     await pulled(mirror, into, 'hf:a/b');
     assert.ok([first, second].every((name) => content(into, 'm', name.slice(4)).equals(mirror.files[name])));
   });
 
   test('a URL with all parts, a file, and a short name', async (t) => {
-    const mirror = await Mirror.open(t, { 't-00001-of-00002.gguf': modelOf(3 * MIB, 1), 't-00002-of-00002.gguf': modelOf(3 * MIB, 2), 'a/b/m.gguf': modelOf(3 * MIB) });
+    const mirror = await Mirror.open(t, { 't-00001-of-00002.gguf': modelOf(4 * MIB, 1), 't-00002-of-00002.gguf': modelOf(4 * MIB, 2), 'a/b/m.gguf': modelOf(4 * MIB) });
     const into = folder();
     await pulled(mirror, into, `${mirror.url}/files/t-00001-of-00002.gguf?signature=secret`);
     assert.ok(content(into, 't', 't-00002-of-00002.gguf').equals(mirror.files['t-00002-of-00002.gguf']));
@@ -161,7 +161,7 @@ describe('what is pulled', () => {
   });
 
   test('a name that another model has is refused', async (t) => {
-    const mirror = await Mirror.open(t, { 'a/b/m.gguf': modelOf(3 * MIB, 1), 'c/d/m.gguf': modelOf(3 * MIB, 2) });
+    const mirror = await Mirror.open(t, { 'a/b/m.gguf': modelOf(4 * MIB, 1), 'c/d/m.gguf': modelOf(4 * MIB, 2) });
     const into = folder();
     await pulled(mirror, into, 'hf:a/b');
     const { code } = await refused(/there is a model m already, pulled from hf:a\/b: choose another name with --name/, mirror, into, 'hf:c/d');
@@ -209,7 +209,7 @@ describe('what is pulled', () => {
   });
 
   test('through a proxy, where the environment names one', async (t) => {
-    const proxy = await Mirror.open(t, { 'm.gguf': modelOf(3 * MIB) });
+    const proxy = await Mirror.open(t, { 'm.gguf': modelOf(4 * MIB) });
     const into = folder();
     await pulled(proxy, into, 'http://127.0.0.2:9/files/m.gguf', [], { http_proxy: proxy.url, no_proxy: '', NO_PROXY: '' });
     assert.ok(content(into, 'm', 'm.gguf').equals(proxy.files['m.gguf']));

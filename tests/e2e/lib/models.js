@@ -1,6 +1,6 @@
 // Model files for the tests: the demo model of the source tree, and random-weight models made by hearth-mkmodel.
-// Made files lie in the build folder, keyed by their arguments and by the program that made them, so that the suites
-// of one run (and of the next) share them.
+// Made files lie in the build folder, keyed by their arguments, by the files that these name and by the program that made
+// them, so that the suites of one run (and of the next) share them.
 
 import { createHash } from 'node:crypto';
 import { execFileSync } from 'node:child_process';
@@ -32,7 +32,7 @@ function make(shape, options) {
   const args = given.flatMap(([key, value]) => [`--${key}`, String(value)]);
   const hash = createHash('sha256').update(readFileSync(mkmodel));
   for (const [name, value] of given) {
-    hash.update(`${name} `).update(name === 'template' ? readFileSync(value) : `${value} `);
+    hash.update(`${name} `).update(name === 'template' || value === demo ? readFileSync(value) : `${value} `);
   }
   const key = hash.digest('hex').slice(0, 16);
   const folder = join(build, 'test-models');

@@ -452,7 +452,7 @@ static void contradictory_parameters_are_refused_by_name(void **state)
 {
     (void)state;
     hearth *instance = start(DEMO(NULL));
-    static const int32_t tokens[] = {5, 1024};
+    static const int32_t tokens[] = {5, 1280};
     static const char *const stop[] = {"a", ""};
     hearth_params none = greedy(5), both = text_params("a", 5), three = both, foreign = greedy(5);
     hearth_params negative = text_params("a", -1), empty_stop = text_params("a", 5), bias = text_params("a", 5);

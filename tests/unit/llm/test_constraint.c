@@ -186,13 +186,16 @@ static void before_its_trigger_a_lazy_grammar_resamples_a_rejected_token(void **
 {
     (void)state;
     hearth_error error = {0};
-    struct llm_sampling sampling = {.params = {.temperature = 0, .top_p = 1, .typical_p = 1, .repeat_penalty = 1},
-                                    .window = 256};
+    struct tokens hello = tokens_of("hello");
+    const hearth_bias bias = {.token = hello.v[0], .bias = 1000};
+    struct llm_sampling sampling = {
+        .params = {.top_p = 1, .typical_p = 1, .repeat_penalty = 1, .logit_bias = &bias, .n_logit_bias = 1},
+        .window = 256};
     struct llm_sampler *freely = llm_sampler_open(model, &sampling, &prompt, &error);
     int32_t likeliest = llm_sample(freely, context, 0);
     struct buf text = {0};
     llm_token_bytes(model, likeliest, true, &text);
-    assert_true(text.len > 1);
+    assert_true(likeliest == hello.v[0] && text.len > 1);
     char trigger[] = {text.v[0], '\0'};
     const char *words[] = {trigger};
     sampling.grammar = (struct llm_grammar){.text = "root ::= . [\\x01]", .lazy = true, .words = words, .n_words = 1};
@@ -204,6 +207,7 @@ static void before_its_trigger_a_lazy_grammar_resamples_a_rejected_token(void **
     llm_sampler_close(sampler);
     llm_sampler_close(freely);
     buf_release(&text);
+    tokens_release(&hello);
 }
 
 static void no_token_is_sampled_where_the_grammar_allows_none(void **state)
