@@ -2,8 +2,7 @@
  * the configuration, its default, its range, the key of a model's GGUF file that advises a value (after
  * "general.sampling.";
  * "": none), and what it means. hearth_sampling, the fields of requests, the configuration's keys with docs/config.md,
- * and llama-server's "generation_settings" are made of this table. A new parameter is a row here, its use in the chain
- * of samplers (src/llm/chain.c), and its name in docs/sampling.md.
+ * and llama-server's "generation_settings" are made of this table. CONTRIBUTING.md says what a new row needs beside it.
  *
  * NUMBER rows are doubles, INTEGER rows int32_t; the order is that of "generation_settings". */
 #ifndef HEARTH_SAMPLING_H

@@ -1,8 +1,8 @@
 /* Chat templates, by llama.cpp's `common` (jinja): messages in, prompt text out; and how replies are constrained and
  * parsed.
  *
- * This folder holds the project's only C++: it turns exceptions into errors and C++ strings into C strings, and gives
- * the template what llama-server would give it. A template is compiled once per model and immutable afterwards: any
+ * This folder is C++, as `common` is: it turns exceptions into errors and C++ strings into C strings, and gives the
+ * template what llama-server would give it. A template is compiled once per model and immutable afterwards: any
  * thread may render, several at once. */
 #ifndef CHAT_CHAT_H
 #define CHAT_CHAT_H

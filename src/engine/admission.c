@@ -10,8 +10,8 @@ struct admission {
     int64_t timeout;
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t changed;
-    struct job_list waiting, suspended;
-    uint64_t resumes;
+    struct job_list waiting, postponed;
+    uint64_t wakes;
     size_t permits, permits_in_use;
     bool prompt_only_running; /* a job that only wants its prompt is admitted */
     bool closed;
@@ -98,33 +98,33 @@ static int64_t next_expiry(const struct admission *a)
 static int64_t next_deadline(const struct admission *a)
 {
     int64_t next = next_expiry(a);
-    for (const struct job *job = a->suspended.first; job != NULL; job = job->next)
-        if (job->suspended_until < next) next = job->suspended_until;
+    for (const struct job *job = a->postponed.first; job != NULL; job = job->next)
+        if (job->postponed_until < next) next = job->postponed_until;
     return next;
 }
 
-/* A suspended job that is due: resumed, cancelled or past its deadline. */
+/* A postponed job that is due: woken, cancelled or past its deadline. */
 static struct job *take_due(struct admission *a)
 {
     int64_t now = clock_now(a->clock);
     struct job_list kept = {0};
-    struct job *job, *resumed = NULL;
-    while ((job = job_list_take_first(&a->suspended)) != NULL) {
-        bool is_due = job_is_cancelled(job) || job->suspended_after != a->resumes || now >= job->suspended_until;
-        if (is_due && resumed == NULL)
-            resumed = job;
+    struct job *job, *due = NULL;
+    while ((job = job_list_take_first(&a->postponed)) != NULL) {
+        bool is_due = job_is_cancelled(job) || job->postponed_after != a->wakes || now >= job->postponed_until;
+        if (is_due && due == NULL)
+            due = job;
         else
             job_list_append(&kept, job);
     }
-    a->suspended = kept;
-    return resumed;
+    a->postponed = kept;
+    return due;
 }
 
 /* Whether some job has a verdict now, and which. */
 static bool decide(struct admission *a, enum admission_verdict *verdict, struct job **job)
 {
     if ((*job = take_due(a)) != NULL) {
-        *verdict = job_is_cancelled(*job) ? ADMISSION_CANCELLED : ADMISSION_RESUMED;
+        *verdict = job_is_cancelled(*job) ? ADMISSION_CANCELLED : ADMISSION_DUE;
     } else if ((*job = job_list_take_first_matching(&a->waiting, job_is_cancelled)) != NULL) {
         *verdict = ADMISSION_CANCELLED;
     } else if ((*job = admit(a)) != NULL) {
@@ -150,32 +150,32 @@ enum admission_verdict admission_next(struct admission *a, struct job **job)
     return verdict;
 }
 
-uint64_t admission_resumes(struct admission *a)
+uint64_t admission_wakes(struct admission *a)
 {
     pthread_mutex_lock(&a->mutex);
-    uint64_t n = a->resumes;
+    uint64_t n = a->wakes;
     pthread_mutex_unlock(&a->mutex);
     return n;
 }
 
-bool admission_suspend(struct admission *a, struct job *job, int64_t deadline, uint64_t seen)
+bool admission_postpone(struct admission *a, struct job *job, int64_t deadline, uint64_t seen)
 {
     pthread_mutex_lock(&a->mutex);
     bool open = !a->closed;
     if (open) {
-        job->suspended_until = deadline;
-        job->suspended_after = seen;
-        job_list_append(&a->suspended, job);
+        job->postponed_until = deadline;
+        job->postponed_after = seen;
+        job_list_append(&a->postponed, job);
         pthread_cond_broadcast(&a->changed); /* a thread that waits recomputes its deadline */
     }
     pthread_mutex_unlock(&a->mutex);
     return open;
 }
 
-void admission_resume(struct admission *a)
+void admission_wake(struct admission *a)
 {
     pthread_mutex_lock(&a->mutex);
-    a->resumes++;
+    a->wakes++;
     pthread_cond_broadcast(&a->changed);
     pthread_mutex_unlock(&a->mutex);
 }
@@ -203,7 +203,7 @@ struct job_list admission_close(struct admission *a)
     pthread_mutex_lock(&a->mutex);
     struct job_list left = a->waiting;
     struct job *job;
-    while ((job = job_list_take_first(&a->suspended)) != NULL) job_list_append(&left, job);
+    while ((job = job_list_take_first(&a->postponed)) != NULL) job_list_append(&left, job);
     a->waiting = (struct job_list){0};
     a->closed = true;
     pthread_cond_broadcast(&a->changed);

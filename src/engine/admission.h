@@ -14,7 +14,7 @@ struct admission;
 
 enum admission_verdict {
     ADMISSION_ADMITTED,  /* the job is admitted: whoever ends it calls admission_leave() */
-    ADMISSION_RESUMED,   /* what the suspended job waited for may have come, or its deadline has passed */
+    ADMISSION_DUE,       /* what the postponed job waited for may have come, or its deadline has passed */
     ADMISSION_EXPIRED,   /* waited longer than the time-out */
     ADMISSION_CANCELLED, /* its client cancelled it */
     ADMISSION_CLOSED     /* no job: admission is closed and the queue is empty */
@@ -29,12 +29,12 @@ bool admission_enter(struct admission *admission, struct job *job);
 /* Waits for the next job with a verdict. */
 enum admission_verdict admission_next(struct admission *admission, struct job **job);
 
-/* Suspends an admitted job that waits for something outside, without blocking a thread: until admission_resume() is
- * called, or the deadline. Read `seen`, the number of calls of admission_resume() so far, before asking for what the
+/* Postpones an admitted job that waits for something outside, without blocking a thread: until admission_wake() is
+ * called, or the deadline. Read `seen`, the number of calls of admission_wake() so far, before asking for what the
  * job waits for, so that no call is missed. False: admission is closed, and the job stays the caller's. */
-uint64_t admission_resumes(struct admission *admission);
-bool admission_suspend(struct admission *admission, struct job *job, int64_t deadline, uint64_t seen);
-void admission_resume(struct admission *admission);
+uint64_t admission_wakes(struct admission *admission);
+bool admission_postpone(struct admission *admission, struct job *job, int64_t deadline, uint64_t seen);
+void admission_wake(struct admission *admission);
 
 /* An admitted job has ended: its permit is free. */
 void admission_leave(struct admission *admission, const struct job *job);
@@ -42,7 +42,7 @@ void admission_leave(struct admission *admission, const struct job *job);
 /* Some job's `cancelled` was set: looks whether it waits here. */
 void admission_poke(struct admission *admission);
 
-/* Closes admission; returns the jobs that were waiting or suspended, for the caller to fail. */
+/* Closes admission; returns the jobs that were waiting or postponed, for the caller to fail. */
 struct job_list admission_close(struct admission *admission);
 
 size_t admission_waiting(struct admission *admission);

@@ -3,12 +3,12 @@
 
 #include "engine/plan.h"
 
-/* With a KV stream for each sequence a prefix is shared by copying a whole stream, which takes about as long as
+/* With a stream of cells for each sequence a prefix is shared by copying a whole stream, which takes about as long as
  * computing this part of its tokens. */
 #define COPYING_PART 64
 
-/* With a KV stream each, idle cells take nothing from others. There is no price where cells cannot be cut, since a
- * conversation that leaves also loses its checkpoints in memory. */
+/* With a stream of cells each, idle cells take nothing from others. There is no price where cells cannot be cut, since
+ * a conversation that leaves also loses its checkpoints in memory. */
 static enum engine_idle idle_of(const struct cache_policy_facts *facts)
 {
     bool costs_others = facts->caching == ENGINE_CACHES_CONVERSATIONS && facts->unified;

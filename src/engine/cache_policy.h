@@ -25,9 +25,9 @@ struct cache_policy_facts {
     enum engine_caching caching;
     enum engine_idle idle;
     int32_t min_tokens; /* cache_min_tokens */
-    int32_t window;     /* cells of a KV stream */
+    int32_t window;     /* cells of a stream of cells */
     bool deterministic;
-    bool unified;       /* one pool of cells for all sequences; else a KV stream each */
+    bool unified;       /* one pool of cells for all sequences; else a stream of cells each */
     bool cuts_anywhere; /* no recurrent state and no sliding window: llm_cuts_anywhere() */
     bool has_window;    /* a sliding window: llm_has_window() */
 };

@@ -217,7 +217,7 @@ struct engine {
     struct cache_policy policy;
     int64_t slot_timeout_ns;
 
-    struct seq *seqs; /* in one pool of cells; else sequence i has the KV stream i, and there are as many as slots */
+    struct seq *seqs; /* in one pool of cells; else sequence i has stream i of cells, and there are as many as slots */
     size_t n_seqs;
     struct sharing sharing; /* of the cells of all sequences */
     struct slot *slots;

@@ -97,9 +97,9 @@ struct job {
     int64_t admitted_at, prepared_at, looked_up_at; /* likewise; 0: not yet */
     bool admitted; /* by admission, which is to be notified of its end: admission_leave() */
 
-    /* While admission has suspended it: the deadline, and the number of resumes when it was suspended. */
-    int64_t suspended_until;
-    uint64_t suspended_after;
+    /* While admission has postponed it: the deadline, and the number of wakes when it was postponed. */
+    int64_t postponed_until;
+    uint64_t postponed_after;
 
     /* While the engine has it: */
     int64_t queued_at; /* since when it waits for a slot, not counting times when every slot computed a prompt */

@@ -95,8 +95,8 @@ static void update_blocked(struct engine *engine, int64_t now)
 
 /* ---- Choosing a victim ---- */
 
-/* Whether the slot's request can be suspended. With a KV stream for each sequence the next request needs its cells:
- * then a snapshot of them must fit into memory. */
+/* Whether the slot's request can be suspended. With a stream of cells for each sequence the next request needs its
+ * cells: then a snapshot of them must fit into memory. */
 static bool can_be_preempted(const struct engine *engine, const struct slot *slot)
 {
     /* a request that has to compute its cells again has made no progress since it got its slot */

@@ -69,7 +69,7 @@ static int32_t usable(const struct engine *engine, const struct seq *seq, int32_
 }
 
 /* How many of `match` common tokens the sequence will be able to give while its slot computes on. Where cells cannot be
- * cut: at the slot's checkpoints, and with a KV stream for each sequence only at a system prompt's. */
+ * cut: at the slot's checkpoints, and with a stream of cells for each sequence only at a system prompt's. */
 static int32_t available_later(const struct engine *engine, const struct seq *seq, int32_t match)
 {
     if (engine->policy.cuts_anywhere) return match;
@@ -106,16 +106,16 @@ static void keep_cheaper(struct placement *best, struct placement other)
 }
 
 /* The cost of cutting the sequence to n cells: half of the cells lost, since perhaps no request wants them again, while
- * what is computed now is certain. Nothing if it is the next victim anyway: with a KV stream for each sequence some
- * sequence must be evicted, whereas one pool of cells evicts only when it is full. */
+ * what is computed now is certain. Nothing if it is the next victim anyway: with a stream of cells for each sequence
+ * some sequence must be evicted, whereas one pool of cells evicts only when it is full. */
 static int64_t cost_of_losing(const struct engine *engine, const struct seq *seq, int32_t n)
 {
     bool is_next = !engine->policy.one_pool && next_victim(engine, ROOM_FOR_SEQ, NULL).seq == seq;
     return is_next ? 0 : (seq->n_cells - n + 1) / 2;
 }
 
-/* The cost of cutting the sequence back to n cells, to compute on it. With a KV stream for each sequence keeping them
- * would take another one, with all that it has: only what is lost beyond that counts. */
+/* The cost of cutting the sequence back to n cells, to compute on it. With a stream of cells for each sequence keeping
+ * them would take another one, with all that it has: only what is lost beyond that counts. */
 static int64_t cost_of_cutting(const struct engine *engine, const struct seq *seq, int32_t n)
 {
     const struct seq *other = engine->policy.one_pool ? NULL : next_victim(engine, ROOM_FOR_SEQ, NULL).seq;
@@ -154,8 +154,8 @@ static void consider_continue(const struct engine *engine, const struct job *job
     keep_cheaper(best, (struct placement){.how = PLACE_CONTINUE, .source = seq, .n = n, .cost = cost});
 }
 
-/* In one pool of cells sharing is free, and leaves whatever follows the prefix in place. With a KV stream for each
- * sequence, cells that cannot be cut are shared whole or not at all. */
+/* In one pool of cells sharing is free, and leaves whatever follows the prefix in place. With a stream of cells for
+ * each sequence, cells that cannot be cut are shared whole or not at all. */
 static void consider_share(const struct engine *engine, const struct job *job, struct seq *seq, int32_t n,
                            struct placement *best)
 {
@@ -254,7 +254,7 @@ static void consider_fetch(const struct engine *engine, const struct job *job, s
 
 /* ---- Queueing for a slot ---- */
 
-/* With a KV stream for each sequence a request that takes another sequence evicts what is there: if the slot that
+/* With a stream of cells for each sequence a request that takes another sequence evicts what is there: if the slot that
  * computes on its conversation has far more of it, the request waits for that slot. */
 static void consider_queue(const struct engine *engine, const struct job *job, struct seq *seq, struct placement *best)
 {

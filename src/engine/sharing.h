@@ -2,7 +2,7 @@
  * this table lets the evictor know what a cut frees without trying it. Two sequences share cells from the first on: as
  * many as one was given of the other, less what either has lost since.
  *
- * Belongs to the engine's thread. With a KV stream for each sequence nothing is ever shared. */
+ * Belongs to the engine's thread. With a stream of cells for each sequence nothing is ever shared. */
 #ifndef ENGINE_SHARING_H
 #define ENGINE_SHARING_H
 

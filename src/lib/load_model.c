@@ -137,10 +137,10 @@ static int open_engine(struct hearth *instance, struct model *model, hearth_erro
     return HEARTH_OK;
 }
 
-/* Called on a thread of the store: a save has ended that suspended requests may be waiting for. */
-static void resume_suspended(void *ud)
+/* Called on a thread of the store: a save has ended that postponed requests may be waiting for. */
+static void wake_postponed(void *ud)
 {
-    admission_resume(((struct model *)ud)->admission);
+    admission_wake(((struct model *)ud)->admission);
 }
 
 static int start_preparers(struct model *model, struct clock *clock, hearth_error *error)
@@ -148,7 +148,7 @@ static int start_preparers(struct model *model, struct clock *clock, hearth_erro
     const struct config_model *config = model->config;
     model->admission = admission_open(clock, (size_t)(config->n_seq_max * config->queue_depth),
                                       clock_from_ms((int64_t)(config->admission_timeout * 1e3)));
-    model->waiter = (struct store_user){.wake = resume_suspended, .ud = model};
+    model->waiter = (struct store_user){.wake = wake_postponed, .ud = model};
     model->slow_lane = slow_lane_open(request_prepare_slowly, error);
     int rc = model->slow_lane == NULL ? (int)error->code : HEARTH_OK;
     for (; rc == HEARTH_OK && model->n_preparers < MODEL_PREPARERS; model->n_preparers += rc == HEARTH_OK)

@@ -3,8 +3,8 @@
  *
  *     open ─▶ scan ─▶ put, get, remove, has, note_use … ─▶ close
  *
- * One contract and one test for all (tests/unit/store/test_backend.c). Functions return 0 or a negative hearth_code,
- * with a message:
+ * One contract for all, and two tests of it in tests/unit/store: test_backend.c for what one process owns,
+ * test_remote_backend.c for a server. Functions return 0 or a negative hearth_code, with a message:
  *
  *     HEARTH_NOT_FOUND    no such slab
  *     HEARTH_INVALID      the slab is damaged, or not the one that its name says: proved by its bytes

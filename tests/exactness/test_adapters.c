@@ -237,7 +237,7 @@ static bool uses_states(const struct cell *cell)
     return cell->layout != DETERMINISTIC || !is_sliding(oracle.arch);
 }
 
-/* A KV stream each, fewer of them than sets, and no store: what was there has been evicted. */
+/* A stream of cells each, fewer of them than sets, and no store: what was there has been evicted. */
 static bool has_room(const struct cell *cell)
 {
     return cell->layout == UNIFIED || cell->four_slots || cell->place != CELLS;

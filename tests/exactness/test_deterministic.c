@@ -1,4 +1,4 @@
-/* The matrix with a KV stream for each slot and prompts computed in fixed chunks: compared bit for bit. */
+/* The matrix with a stream of cells for each slot and prompts computed in fixed chunks: compared bit for bit. */
 #include "matrix.h"
 
 int main(void)

@@ -1,4 +1,4 @@
-/* The matrix with a KV stream for each slot. */
+/* The matrix with a stream of cells for each slot. */
 #include "matrix.h"
 
 int main(void)

@@ -61,7 +61,7 @@ static void close_turns(void)
     if (oracle.model != NULL) oracle_close(&oracle);
 }
 
-/* Cells come architecture by architecture. One pool and a KV stream each have the same cold runs. */
+/* Cells come architecture by architecture. One pool and a stream of cells each have the same cold runs. */
 static void open_turns(const struct cell *cell)
 {
     bool exact = ways[cell->way].loaded == DETERMINISTIC;

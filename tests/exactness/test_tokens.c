@@ -1,6 +1,6 @@
 /* Prompts of tokens, which share with each other what no two chats would: every architecture, in one pool of cells and
- * with a KV stream each, in every way in which a prompt can agree with what is resident; and how much must be common
- * before it is reused.
+ * with a stream of cells each, in every way in which a prompt can agree with what is resident; and how much must be
+ * common before it is reused.
  *
  * Cells that cannot be cut are taken back to a checkpoint, or continued whole. Where that is cheapest, and each has a
  * stream, one conversation continues on the cells of another, which then has lost its end. */
@@ -235,7 +235,7 @@ static void one_wrong_token_is_seen(void **state)
         float most = 0;
         for (int32_t k = 0; k < oracle.n_vocab; k++) most = fmaxf(most, fabsf(right.logits[k] - wrong.logits[k]));
         if (!(most > 10 * oracle.arch->bound)) fail_msg("%s: logits differ by %g only", archs[i].name, (double)most);
-        int32_t place = image_differs(&right.before, &wrong.before, WINDOW);
+        int32_t place = image_differs(&right.before, &wrong.before, 0, WINDOW);
         int32_t expected = strcmp(oracle.arch->sections, "R") == 0 ? 99 : 90;
         if (place != expected) fail_msg("%s: cells differ at %d", archs[i].name, place);
         turn_release(&right);

@@ -16,7 +16,7 @@ void lookup_answered(struct job *job, const hearth_result *result)
     struct admission *admission = request->model->admission;
     request->lookup.result = *result;
     request->lookup.answered = true;
-    if (!admission_suspend(admission, job, 0, admission_resumes(admission))) /* deadline 0: it is resumed at once */
+    if (!admission_postpone(admission, job, 0, admission_wakes(admission))) /* deadline 0: it is due at once */
         job_fail_with(job, HEARTH_UNAVAILABLE, "engine shutting down");
 }
 

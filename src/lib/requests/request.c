@@ -1,5 +1,5 @@
 /* A request for a reply, from hearth_submit() to its last event: its parameters are checked and copied, it takes a
- * lease on its model and waits in the admission queue; a preparing thread prepares it (admit.c), the engine computes
+ * lease on its model and waits in the admission queue; a preparing thread prepares it (preparer.c), the engine computes
  * it. */
 #include "lib/requests/request.h"
 

@@ -1,4 +1,4 @@
-/* struct hearth_request: one request for a reply, from hearth_submit() (request.c) over its preparation (admit.c) to
+/* struct hearth_request: one request for a reply, from hearth_submit() (request.c) over its preparation (preparer.c) to
  * its last event. */
 #ifndef LIB_REQUESTS_REQUEST_H
 #define LIB_REQUESTS_REQUEST_H

@@ -18,7 +18,7 @@ struct rig {
 };
 
 struct shape {
-    int32_t slots, seqs, window; /* seqs 0: as many as slots, a KV stream each; else one pool of cells */
+    int32_t slots, seqs, window; /* seqs 0: as many as slots, a stream of cells each; else one pool of cells */
     int32_t n_batch;             /* 0: 512, as n_ubatch always is */
     bool deterministic;
     enum engine_caching caching; /* 0: conversations */

@@ -184,39 +184,39 @@ static void let_one_in(struct rig *rig)
     expect(rig, ADMISSION_ADMITTED, 0);
 }
 
-static void a_suspended_request_is_looked_at_again_when_others_are_resumed(void **state)
+static void a_postponed_request_is_looked_at_again_when_others_are_woken(void **state)
 {
     struct rig *rig = *state;
     struct asker asker;
     let_one_in(rig);
     int64_t deadline = clock_now(&rig->clock.clock) + SECOND;
-    assert_true(admission_suspend(rig->admission, &rig->jobs[0], deadline, admission_resumes(rig->admission)));
+    assert_true(admission_postpone(rig->admission, &rig->jobs[0], deadline, admission_wakes(rig->admission)));
     start_asking(&asker, rig);
     fake_clock_await_waiter(&rig->clock); /* no thread waits with it */
-    admission_resume(rig->admission);
+    admission_wake(rig->admission);
     pthread_join(asker.thread, NULL);
-    assert_int_equal(asker.verdict, ADMISSION_RESUMED);
+    assert_int_equal(asker.verdict, ADMISSION_DUE);
     assert_ptr_equal(asker.job, &rig->jobs[0]);
     assert_true(rig->jobs[0].admitted);
 }
 
-static void what_came_before_a_request_was_suspended_is_not_missed(void **state)
+static void what_came_before_a_request_was_postponed_is_not_missed(void **state)
 {
     struct rig *rig = *state;
     let_one_in(rig);
-    uint64_t seen = admission_resumes(rig->admission);
-    admission_resume(rig->admission);
-    assert_true(admission_suspend(rig->admission, &rig->jobs[0], CLOCK_NEVER, seen));
-    expect(rig, ADMISSION_RESUMED, 0);
+    uint64_t seen = admission_wakes(rig->admission);
+    admission_wake(rig->admission);
+    assert_true(admission_postpone(rig->admission, &rig->jobs[0], CLOCK_NEVER, seen));
+    expect(rig, ADMISSION_DUE, 0);
 }
 
-static void a_suspended_request_resumes_at_its_deadline_and_not_before(void **state)
+static void a_postponed_request_is_due_at_its_deadline_and_not_before(void **state)
 {
     struct rig *rig = *state;
     struct asker asker;
     let_one_in(rig);
     int64_t deadline = clock_now(&rig->clock.clock) + SECOND;
-    assert_true(admission_suspend(rig->admission, &rig->jobs[0], deadline, 0));
+    assert_true(admission_postpone(rig->admission, &rig->jobs[0], deadline, 0));
     start_asking(&asker, rig);
     fake_clock_await_waiter(&rig->clock);
     fake_clock_advance(&rig->clock, SECOND - 1);
@@ -224,14 +224,14 @@ static void a_suspended_request_resumes_at_its_deadline_and_not_before(void **st
     assert_null(asker.job);
     fake_clock_advance(&rig->clock, 1);
     pthread_join(asker.thread, NULL);
-    assert_int_equal(asker.verdict, ADMISSION_RESUMED);
+    assert_int_equal(asker.verdict, ADMISSION_DUE);
 }
 
-static void a_suspended_request_holds_up_nobody_and_can_be_cancelled(void **state)
+static void a_postponed_request_holds_up_nobody_and_can_be_cancelled(void **state)
 {
     struct rig *rig = *state;
     let_one_in(rig);
-    assert_true(admission_suspend(rig->admission, &rig->jobs[0], CLOCK_NEVER, 0));
+    assert_true(admission_postpone(rig->admission, &rig->jobs[0], CLOCK_NEVER, 0));
     enter(rig, 1);
     expect(rig, ADMISSION_ADMITTED, 1);
     atomic_store(&rig->jobs[0].cancelled, true);
@@ -239,16 +239,16 @@ static void a_suspended_request_holds_up_nobody_and_can_be_cancelled(void **stat
     expect(rig, ADMISSION_CANCELLED, 0);
 }
 
-static void closing_hands_back_what_is_suspended(void **state)
+static void closing_hands_back_what_is_postponed(void **state)
 {
     struct rig *rig = *state;
     let_one_in(rig);
-    assert_true(admission_suspend(rig->admission, &rig->jobs[0], CLOCK_NEVER, 0));
+    assert_true(admission_postpone(rig->admission, &rig->jobs[0], CLOCK_NEVER, 0));
     struct job_list left = admission_close(rig->admission);
     assert_int_equal(left.len, 1);
     assert_ptr_equal(left.first, &rig->jobs[0]);
     expect(rig, ADMISSION_CLOSED, -1);
-    assert_false(admission_suspend(rig->admission, &rig->jobs[0], CLOCK_NEVER, 0));
+    assert_false(admission_postpone(rig->admission, &rig->jobs[0], CLOCK_NEVER, 0));
 }
 
 #define admission_test(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -263,11 +263,11 @@ int main(void)
         admission_test(prompts_alone_are_admitted_one_at_a_time_and_take_no_permit),
         admission_test(the_first_request_is_admitted_first_whatever_it_asks_for),
         admission_test(closing_hands_back_those_that_wait_and_ends_the_threads),
-        admission_test(a_suspended_request_is_looked_at_again_when_others_are_resumed),
-        admission_test(what_came_before_a_request_was_suspended_is_not_missed),
-        admission_test(a_suspended_request_resumes_at_its_deadline_and_not_before),
-        admission_test(a_suspended_request_holds_up_nobody_and_can_be_cancelled),
-        admission_test(closing_hands_back_what_is_suspended),
+        admission_test(a_postponed_request_is_looked_at_again_when_others_are_woken),
+        admission_test(what_came_before_a_request_was_postponed_is_not_missed),
+        admission_test(a_postponed_request_is_due_at_its_deadline_and_not_before),
+        admission_test(a_postponed_request_holds_up_nobody_and_can_be_cancelled),
+        admission_test(closing_hands_back_what_is_postponed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -505,7 +505,7 @@ static void fewer_slots_than_agents_do_not_thrash(void **state)
     for (int i = 0; i < AGENTS; i++) chat_release(&chats[i]);
 }
 
-/* The contrast: one slot with a KV stream, so that there is room for one conversation only. */
+/* The contrast: one slot with a stream of cells, so that there is room for one conversation only. */
 static void with_one_sequence_only_every_agent_evicts_the_other(void **state)
 {
     struct rig *rig = *state;

@@ -176,7 +176,8 @@ static void the_next_turn_is_kept_and_not_the_former_one(void **state)
     chat_release(&other);
 }
 
-/* With a KV stream for each sequence a prompt that begins alike would take the kept one, since that loses less. */
+/* With a stream of cells for each sequence a prompt that begins alike would take the kept one, since that loses less.
+ */
 static void another_prompt_does_not_take_its_cells_over(void **state)
 {
     struct rig *rig = *state;

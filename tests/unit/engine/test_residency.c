@@ -425,7 +425,7 @@ static void short_tails_behind_a_long_prefix_are_kept(void **state)
     assert_int_equal(computed(rig), 2000 + 6 * 100 + 2 * 6);
 }
 
-/* With a KV stream each, a copy of what is to be cut would take the stream of another conversation. */
+/* With a stream of cells each, a copy of what is to be cut would take the stream of another conversation. */
 static void an_edited_conversation_is_cut_before_another_one_is_evicted(void **state)
 {
     struct rig *rig = *state;

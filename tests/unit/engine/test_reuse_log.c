@@ -339,7 +339,7 @@ static void no_slot_stays_pending_whatever_becomes_of_the_others(void **state)
 
 /* ---- Cells that cannot be cut ---- */
 
-/* With a KV stream each: a checkpoint is saved at every checkpoint position, and restored. */
+/* With a stream of cells each: a checkpoint is saved at every checkpoint position, and restored. */
 static void a_hybrid_goes_back_to_the_nearest_of_its_snapshots(void **state)
 {
     struct rig *rig = *state;

@@ -31,7 +31,7 @@ struct asker {
 
 struct scene {
     struct rig rig; /* first */
-    bool streams;   /* a KV stream for each slot, and not one pool of cells */
+    bool streams;   /* a stream of cells for each slot, and not one pool of cells */
     char log_path[200];
     struct asker askers[12]; /* outlive a test that failed: the engine may still use them */
     size_t n_askers;
@@ -337,7 +337,7 @@ static void the_next_in_line_takes_whichever_slot_is_free_first(void **state)
     assert_served(e, 5);
 }
 
-/* With a KV stream each: `a` is being answered in slot 0, and slot 1 holds another conversation, `b`. */
+/* With a stream of cells each: `a` is being answered in slot 0, and slot 1 holds another conversation, `b`. */
 static void open_with_two_talks(struct scene *scene, struct shape shape, struct client **a, struct client **b)
 {
     shape.slots = 2;
@@ -702,7 +702,7 @@ static void a_suspended_request_computes_again_what_was_lost(void **state)
 {
     struct scene *scene = *state;
     struct client *a;
-    fake_llm.load_fails = true; /* with a KV stream each */
+    fake_llm.load_fails = true; /* with a stream of cells each */
     fake_llm.n_cells = 450;     /* in one pool: its cells have to be evicted */
     preempt_once(scene, (struct shape){0}, &a);
     assert_served(a, 100);
@@ -981,7 +981,7 @@ static void of_two_that_have_waited_too_long_the_first_one_comes_first(void **st
     assert_served(e, 5);
 }
 
-/* With a KV stream each the victim's cells are needed: without room for a snapshot it keeps its slot. */
+/* With a stream of cells each the victim's cells are needed: without room for a snapshot it keeps its slot. */
 static void nobody_is_preempted_whose_cells_cannot_be_kept(void **state)
 {
     struct scene *scene = *state;

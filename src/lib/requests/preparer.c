@@ -410,7 +410,7 @@ static struct store_query query_of(const hearth_request *request, struct slab_ke
                                 .deadline = clock_now(request->clock) + model->resume_wait_ns};
 }
 
-/* Whether the request waits for a parent that is still being saved. It is suspended meanwhile and holds no thread:
+/* Whether the request waits for a parent that is still being saved. It is postponed meanwhile and holds no thread:
  * until the save has ended or session_resume_wait_ms has passed, when this is called again. */
 static bool waits_for_parent(hearth_request *request, const struct store_query *query)
 {
@@ -418,9 +418,9 @@ static bool waits_for_parent(hearth_request *request, const struct store_query *
     if (query->parent_key == NULL) return false;
     if (request->parent_deadline == 0) request->parent_deadline = query->deadline;
     if (clock_now(request->clock) >= request->parent_deadline) return false;
-    uint64_t seen = admission_resumes(model->admission);
+    uint64_t seen = admission_wakes(model->admission);
     return store_parent_is_coming(model->store, query, &model->waiter, &request->parent_ticket) &&
-           admission_suspend(model->admission, &request->job, request->parent_deadline, seen);
+           admission_postpone(model->admission, &request->job, request->parent_deadline, seen);
 }
 
 /* Finds the divergence of the whole prompt from what is stored, beyond the part that may be reused. */
@@ -465,8 +465,8 @@ static void submit_job(hearth_request *request)
     engine_submit(request->model->engine, job);
 }
 
-/* A request that was suspended: for its parent's save, or for the engine's answer to a lookup. */
-static void resume(hearth_request *request)
+/* A request that was postponed: for its parent's save, or for the engine's answer to a lookup. */
+static void finish_postponed(hearth_request *request)
 {
     if (request->lookup.answered)
         lookup_finish(request);
@@ -517,8 +517,8 @@ void *request_prepare_loop(void *ud)
             else
                 prepare_and_submit((hearth_request *)job);
             break;
-        case ADMISSION_RESUMED:
-            resume((hearth_request *)job);
+        case ADMISSION_DUE:
+            finish_postponed((hearth_request *)job);
             break;
         case ADMISSION_EXPIRED:
             job_fail_with(job, HEARTH_BUSY, "server busy processing other requests, try again shortly");
