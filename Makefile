@@ -13,7 +13,7 @@ run: all ## build, then serve the demo model on 127.0.0.1:8080
 	build/bin/hearth serve --set n_seq_max=4 --set cache_min_tokens=0
 
 # Not part of anything else: the model it makes is a committed file. tools/demo-model/README.md
-demo-model: all ## train models/demo.gguf anew, one to three hours on two cores, into build/demo-model; an interrupted training is resumed
+demo-model: all ## train models/demo.gguf anew, one to four hours on two cores, into build/demo-model; an interrupted training is resumed
 	@scripts/build.sh release hearth-demo-model hearth-demo-evaluate
 	build/bin/hearth-demo-model --folder build/demo-model
 	build/bin/hearth-demo-evaluate build/demo-model/demo.gguf

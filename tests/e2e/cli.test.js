@@ -228,7 +228,7 @@ describe('model', () => {
   test('info tells what a file is', async () => {
     const { code, stdout } = await run(['model', 'info', demo]);
     assert.equal(code, 0);
-    for (const pattern of [/llama/, /dense/, /2[,.]?048/, /Q8_0/i, /template/i, /\b2095872\b/]) {
+    for (const pattern of [/llama/, /dense/, /2[,.]?048/, /Q8_0/i, /template/i, /\b3560448\b/]) {
       assert.match(stdout, pattern);
     }
   });
@@ -255,14 +255,14 @@ describe('model', () => {
   const headless = { heads: undefined, 'kv-heads': undefined, 'head-dim': undefined, ff: undefined };
   const extra = { qwen3moe: { experts: 4 }, mamba2: headless };
 
-  // 4 layers x 192 x (2 + 2) bytes = 3,072 bytes a token; 2,048 tokens in 4 slots.
+  // 4 layers x 256 x (2 + 2) bytes = 4,096 bytes a token; 2,048 tokens in 4 slots.
   test('vram estimates the cells and tells what is allocated', async () => {
     const sets = ['--set', 'n_seq_max=4', '--set', 'context_window=2048'];
     const { code, stdout, stderr } = await run(['model', 'vram', demo, ...sets]);
     assert.equal(code, 0, stderr);
     const numbers = stdout.replace(/(\d)[,_'](?=\d{3})/g, '$1');
-    assert.match(numbers, /\b3072\b|\b768\b/, 'bytes a token');
-    assert.match(numbers, /\b25165824\b|24(\.0+)? ?Mi?B/, 'bytes of all slots');
+    assert.match(numbers, /\b4096\b|\b1024\b/, 'bytes a token');
+    assert.match(numbers, /\b33554432\b|32(\.0+)? ?Mi?B/, 'bytes of all slots');
     assert.match(stdout, /alloc/i);
   });
 
@@ -291,14 +291,14 @@ describe('fit', () => {
 
   test('says which choices fit, as text and as JSON', async () => {
     const { stdout } = await run(['fit', demo]);
-    for (const pattern of [/trained for 2048 tokens/, /GiB free/, /a token +3072 bytes in f16 cells, 1632 bytes in q8_0/, /^\* +2048 +1 +f16\/f16/m,
+    for (const pattern of [/trained for 2048 tokens/, /GiB free/, /a token +4096 bytes in f16 cells, 2176 bytes in q8_0/, /^\* +2048 +1 +f16\/f16/m,
       /--set context_window=2048 --set n_seq_max=1 --set cache_type_k=f16/]) assert.match(stdout, pattern);
     const { code, recommended, choices, weights_bytes: weights, token_bytes: token } = await fit(demo);
     assert.equal(code, 0);
-    assert.deepEqual([recommended.context_window, recommended.n_seq_max, recommended.cells_bytes], [2048, 1, 2048 * 3072]);
+    assert.deepEqual([recommended.context_window, recommended.n_seq_max, recommended.cells_bytes], [2048, 1, 2048 * 4096]);
     assert.equal(choices.length, 1);
     assert.ok(recommended.memory_bytes + recommended.gpu_bytes > weights + recommended.cells_bytes);
-    assert.deepEqual(token, { f16: 3072, q8_0: 1632, q4_0: 864 });
+    assert.deepEqual(token, { f16: 4096, q8_0: 2176, q4_0: 1152 });
   });
 
   test('what is set is kept, and what cannot fit is said, with what to do', async () => {
@@ -400,7 +400,7 @@ describe('the demo model', () => {
       answers.push([slots, usage.prompt_tokens_details.cached_tokens, timings.not_reused]);
       await server.stop();
     }
-    assert.deepEqual(answers, [[1, 0, { tokens: 32, reason: 'cache_min_tokens' }], [1, 0, { tokens: 32, reason: 'cache_min_tokens' }]]);
+    assert.deepEqual(answers, [[1, 0, { tokens: 31, reason: 'cache_min_tokens' }], [1, 0, { tokens: 31, reason: 'cache_min_tokens' }]]);
   });
 
   test('what `make run` and the README say is what the second turn says', async (t) => {

@@ -17,7 +17,7 @@ async function steadyPrompt(ask, length, seed) {
     const reply = await ask(prompt, { cache_prompt: false });
     let steady = true;
     for (let i = 0; steady && i < 8; i++) {
-      const raised = Array.from({ length: 1024 }, (_, token) => token).filter(() => random.below(2));
+      const raised = Array.from({ length: 1280 }, (_, token) => token).filter(() => random.below(2));
       const logit_bias = Object.fromEntries(raised.map((token) => [token, 0.002]));
       const shifted = await ask(prompt, { cache_prompt: false, logit_bias });
       steady = shifted.choices[0].text === reply.choices[0].text;

@@ -114,7 +114,7 @@ static void what_is_allocated_agrees_with_the_estimate(void **state)
         hearth_error error;
         char *report = hearth_memory_report(config, "demo", &error);
         assert_non_null(report);
-        double row = 6 * (32 + 32) * types[i % 3].element; /* the demo model: 6 heads of 32, 4 layers */
+        double row = 4 * (64 + 64) * types[i % 3].element; /* the demo model: 4 heads of 64, 4 layers */
         double cells = row * 4 * 2048 * strtod(slots[i / 3], NULL);
         assert_bytes(figure(report, "estimate", "1 a token, a layer"), row);
         assert_bytes(figure(report, "estimate", "2 a slot (window x layers)"), row * 4 * 2048);
@@ -218,7 +218,7 @@ static void what_cannot_be_allocated_is_estimated_all_the_same(void **state)
     hearth_config *config = DEMO("context_window", "8000000", "n_seq_max", "256", "rope_scaling", "linear");
     char *report = hearth_memory_report(config, NULL, &error);
     assert_non_null(report);
-    assert_bytes(figure(report, "estimate", "3 all slots"), 6 * 64 * 2.0 * 4 * 8000000 * 256);
+    assert_bytes(figure(report, "estimate", "3 all slots"), 4 * 128 * 2.0 * 4 * 8000000 * 256);
     assert_says(report, "not allocated: models.demo does not fit");
     hearth_free(report);
     assert_null(hearth_memory_report(config, "other", &error));
@@ -235,7 +235,7 @@ static void the_report_on_a_file_has_its_figures(void **state)
     assert_non_null(report);
     static const char *const lines[] = {
         "architecture     llama\n", "kind             dense\n", "layers           4\n",
-        "embedding        192\n",   "heads            6\n",     "vocabulary       1024\n",
+        "embedding        256\n",   "heads            4\n",     "vocabulary       1280\n",
         "context_length   2048\n",  "sliding_window   0\n",     "chat_template    yes\n"};
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) assert_says(report, lines[i]);
     assert_says(report, path);
