@@ -24,6 +24,8 @@ struct rig {
     hearth *instance;
     struct publisher *publisher;
     char events[64], replay[64];
+    void *routers[4]; /* sockets: ZeroMQ does not end before they are closed */
+    size_t n_routers;
 };
 
 /* A port that was free a moment ago. */
@@ -62,6 +64,7 @@ static int begin(void **state)
 static int end(void **state)
 {
     struct rig *rig = *state;
+    for (size_t i = 0; i < rig->n_routers; i++) zmq_close(rig->routers[i]);
     publisher_close(rig->publisher);
     hearth_close(rig->instance);
     zmq_ctx_term(rig->zmq);
@@ -71,9 +74,10 @@ static int end(void **state)
 
 /* ---- A router ---- */
 
-static void *connect_to(const struct rig *rig, int type, const char *endpoint, int queue)
+/* Its socket is closed after the test. */
+static void *connect_to(struct rig *rig, int type, const char *endpoint, int queue)
 {
-    void *socket = zmq_socket(rig->zmq, type);
+    void *socket = rig->routers[rig->n_routers++] = zmq_socket(rig->zmq, type);
     int none = 0, wait = WAIT_MS;
     zmq_setsockopt(socket, ZMQ_LINGER, &none, sizeof none);
     zmq_setsockopt(socket, ZMQ_RCVTIMEO, &wait, sizeof wait);
@@ -169,7 +173,7 @@ static const hearth_block_event some[] = {
 
 static void a_router_that_subscribes_is_sent_everything(void **state)
 {
-    const struct rig *rig = *state;
+    struct rig *rig = *state;
     struct message message = {.n = 0};
     fake_give_block_events(some, 5);
     void *router = connect_to(rig, ZMQ_SUB, rig->events, 1000);
@@ -190,14 +194,12 @@ static void a_router_that_subscribes_is_sent_everything(void **state)
     assert_int_equal(next_events(other, &message), 4);
     assert_int_equal(next_events(router, &message), 4);
     assert_int_equal(fake_resends(), 2);
-    zmq_close(router);
-    zmq_close(other);
     release(&message);
 }
 
 static void what_was_missed_is_to_be_had_again(void **state)
 {
-    const struct rig *rig = *state;
+    struct rig *rig = *state;
     struct message first = {.n = 0}, message = {.n = 0};
     fake_give_block_events(some, 5);
     void *router = connect_to(rig, ZMQ_SUB, rig->events, 1000);
@@ -219,8 +221,6 @@ static void what_was_missed_is_to_be_had_again(void **state)
     ask_again(replay, 99);
     assert_int_equal(next_replayed(replay, &message), END);
     assert_int_equal(fake_resends(), 1);
-    zmq_close(router);
-    zmq_close(replay);
     release(&first);
     release(&message);
 }
@@ -237,7 +237,7 @@ static hearth_block_event *many(size_t n, size_t n_blocks)
 
 static void what_is_not_kept_any_more_is_sent_to_all(void **state)
 {
-    const struct rig *rig = *state;
+    struct rig *rig = *state;
     struct message message = {.n = 0};
     hearth_block_event *events = many(MANY, 1);
     fake_give_block_events(events, MANY);
@@ -251,8 +251,6 @@ static void what_is_not_kept_any_more_is_sent_to_all(void **state)
     assert_int_equal(next_replayed(replay, &message), END);
     assert_int_equal(next_events(router, &message), MANY); /* everything, from the first on */
     assert_int_equal(fake_resends(), 2);
-    zmq_close(router);
-    zmq_close(replay);
     release(&message);
     fake_give_block_events(NULL, 0);
     free(events);
@@ -261,7 +259,7 @@ static void what_is_not_kept_any_more_is_sent_to_all(void **state)
 /* It has a queue of one message and reads none, until the other one has been sent everything once more. */
 static void a_router_that_does_not_read_holds_up_nobody_for_long(void **state)
 {
-    const struct rig *rig = *state;
+    struct rig *rig = *state;
     enum { N = 4000 };
     struct message message = {.n = 0};
     hearth_block_event *events = many(N, 512);
@@ -281,32 +279,29 @@ static void a_router_that_does_not_read_holds_up_nobody_for_long(void **state)
         next = next_events(slow, &message);
         gap = next > before + 1;
     }
-    zmq_close(slow);
-    zmq_close(quick);
     release(&message);
     fake_give_block_events(NULL, 0);
     free(events);
 }
 
-/* The slow one is not waited for during the next five seconds at least; everything is sent to the new one before. */
+/* The slow one is not waited for during the next five seconds at least; everything is sent to the new one before. Less
+ * to send than above, since time counts. */
 static void a_new_router_does_not_wait_for_the_end_of_an_impatience(void **state)
 {
-    const struct rig *rig = *state;
+    struct rig *rig = *state;
     enum { N = 4000 };
     struct message message = {.n = 0};
-    hearth_block_event *events = many(N, 512);
+    hearth_block_event *events = many(N, 128);
     fake_give_block_events(events, N);
     void *slow = connect_to(rig, ZMQ_SUB, rig->events, 1), *quick = connect_to(rig, ZMQ_SUB, rig->events, 0);
     while (next_events(quick, &message) + 1 < N) continue;
     size_t resends = fake_resends();
     int64_t began = clock_now(clock_monotonic());
     void *other = connect_to(rig, ZMQ_SUB, rig->events, 0);
-    next_events(other, &message);
-    assert_true(fake_resends() > resends);
+    do next_events(other, &message); /* what is still being sent to the others comes to it as well */
+    while (fake_resends() == resends);
     assert_true(clock_now(clock_monotonic()) - began < clock_from_ms(4000));
-    zmq_close(slow);
-    zmq_close(quick);
-    zmq_close(other);
+    next_events(slow, &message); /* it has read nothing so far */
     release(&message);
     fake_give_block_events(NULL, 0);
     free(events);
