@@ -340,15 +340,25 @@ static int repair_mismatch(const struct task *task, const struct slab *slab)
     return HEARTH_NOT_FOUND;
 }
 
+/* Whether nobody else can have put another slab in the place of one that was read after `opened_at`. */
+static bool is_still_ours(struct tier *tier, int64_t opened_at)
+{
+    store_lock(tier->store);
+    bool ours = opened_at != 0 && tier->state == TIER_OPEN && tier->opened_at == opened_at;
+    store_unlock(tier->store);
+    return ours;
+}
+
 /* Called before those that wait for the slab are woken, so that their next lookup does not find the entry again. A
- * failure to read says nothing of the bytes: such an entry is retried later. */
-static void drop_unusable(const struct task *task, int result)
+ * failure to read says nothing of the bytes: such an entry is retried later. A damaged slab is quarantined by the
+ * process that owns the tier, and one of a newer version is left alone. */
+static void drop_unusable(const struct task *task, int64_t opened_at, int result)
 {
     struct tier *tier = task->tier;
     bool damaged = result == HEARTH_INVALID || result == HEARTH_UNSUPPORTED;
     if (damaged) metric_add(&tier->store->stats.corrupt_files, 1);
     if (damaged || result == HEARTH_NOT_FOUND) {
-        tier_drop(tier, task->entry, result == HEARTH_INVALID); /* a slab of a newer version is left alone */
+        tier_drop(tier, task->entry, result == HEARTH_INVALID && is_still_ours(tier, opened_at));
         return;
     }
     index_mark_unreadable(tier->index, task->entry, clock_now(clock_monotonic()));
@@ -395,11 +405,14 @@ static void run_read(const struct task *task, struct worker *worker)
     struct store *store = task->tier->store;
     struct slab slab = {0};
     struct loaded_slab *garbage = NULL;
+    store_lock(store);
+    int64_t opened_at = task->tier->state == TIER_OPEN ? task->tier->opened_at : 0;
+    store_unlock(store);
     int result = read_slab(task, worker, &slab);
     if (result == 0 && !index_matches(task->tier->index, task->entry, &slab.head))
         result = repair_mismatch(task, &slab);
     if (result != 0)
-        drop_unusable(task, result);
+        drop_unusable(task, opened_at, result);
     else
         index_mark_readable(task->tier->index, task->entry);
     store_lock(store);

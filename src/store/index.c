@@ -31,10 +31,12 @@ static enum reserved refusal(struct index *index, uint64_t need)
  */
 static enum reserved evict_for(struct index *index, struct reservation *reservation, bool over, struct victim **victims)
 {
-    uint64_t need = excess(index->bytes - (over ? index->victim_bytes : 0), index->budget);
+    uint64_t need = excess(index->bytes - (over ? index->victim_bytes : 0), index->budget),
+             size = reservation->record->size;
+    if (need > size) need = size; /* the rest was there before: index_trim() sees to it, in steps */
     if (over) return lru_could_evict(index, need, reservation) ? RESERVED : refusal(index, need);
     if (need == 0) return RESERVED;
-    uint64_t bytes = lru_evict(index, need, reservation, victims), size = reservation->record->size;
+    uint64_t bytes = lru_evict(index, need, reservation, victims);
     if (bytes < need) return refusal(index, need);
     index->evictions += count_victims(*victims);
     reservation->owed = bytes < size ? bytes : size;

@@ -35,7 +35,8 @@ struct index_file {
     pthread_mutex_t mutex;
     int fd;            /* open for writing; -1: nothing is recorded */
     bool is_new;       /* fd is the new file, which index_file_commit() puts in place of the old one */
-    bool is_replaying; /* between index_file_replay() and index_file_commit() */
+    bool is_replaying; /* from its opening, and later from index_file_replay(), to index_file_commit() */
+    int former;        /* the file as it was when this was opened, for the first replay: its name may go; -1: none */
     uint64_t at, base; /* where the next record goes; bytes at the last commit */
     struct buf buffer; /* records that are still to be written, while a new file is made */
     struct buf missed; /* names of slabs that were put during a replay, without a record */
@@ -44,7 +45,8 @@ struct index_file {
 struct index_file *index_file_open(struct files *files, int folder)
 {
     struct index_file *index_file = mem_alloc(sizeof *index_file);
-    *index_file = (struct index_file){.files = files, .folder = folder, .fd = -1};
+    *index_file = (struct index_file){.files = files, .folder = folder, .fd = -1, .is_replaying = true};
+    index_file->former = files->open(files, folder, INDEX_FILE_NAME, FILES_READ);
     pthread_mutex_init(&index_file->mutex, NULL);
     return index_file;
 }
@@ -60,6 +62,7 @@ void index_file_close(struct index_file *index_file)
 {
     if (index_file == NULL) return;
     close_file(index_file);
+    if (index_file->former >= 0) index_file->files->close(index_file->files, index_file->former);
     buf_release(&index_file->buffer);
     buf_release(&index_file->missed);
     pthread_mutex_destroy(&index_file->mutex);
@@ -240,8 +243,10 @@ static bool next_record(struct reading *reading, struct index_file_record *recor
 
 static bool begin_reading(struct reading *reading, struct index_file *index_file)
 {
-    *reading = (struct reading){.files = index_file->files, .at = HEADER_BYTES};
-    reading->fd = index_file->files->open(index_file->files, index_file->folder, INDEX_FILE_NAME, FILES_READ);
+    *reading = (struct reading){.files = index_file->files, .at = HEADER_BYTES, .fd = index_file->former};
+    index_file->former = -1;
+    if (reading->fd < 0)
+        reading->fd = index_file->files->open(index_file->files, index_file->folder, INDEX_FILE_NAME, FILES_READ);
     if (reading->fd < 0) return false;
     const uint8_t *header = read_window(reading, 0, HEADER_BYTES);
     return header != NULL && memcmp(header, HEADER, HEADER_BYTES) == 0;
@@ -361,8 +366,8 @@ void index_file_replay(struct index_file *index_file, struct index_file_name *na
 {
     struct reading reading;
     pthread_mutex_lock(&index_file->mutex);
+    if (!index_file->is_replaying) buf_clear(&index_file->missed);
     index_file->is_replaying = true;
-    buf_clear(&index_file->missed);
     pthread_mutex_unlock(&index_file->mutex);
     bool readable = begin_reading(&reading, index_file);
     uint64_t useful = readable ? find_last(&reading, names, n) : 0, end = reading.at;

@@ -439,6 +439,13 @@ static int connect_others(struct redis_cluster *cluster, hearth_error *error)
     return result;
 }
 
+/* With the mutex. */
+static void forget_slots_of(struct redis_cluster *cluster, const struct node *node)
+{
+    for (size_t i = 0; i < HASH_SLOTS; i++)
+        if (cluster->of_slot[i] == node) cluster->of_slot[i] = NULL;
+}
+
 /* Those that are not needed any more. */
 static void close_others(struct redis_cluster *cluster)
 {
@@ -448,8 +455,10 @@ static void close_others(struct redis_cluster *cluster)
         struct node *node = cluster->nodes[i];
         if (node->is_master || node->users > 0 || node == cluster->entry)
             cluster->nodes[kept++] = node;
-        else if (node != cluster->seed)
-            node_close(node);
+        else {
+            forget_slots_of(cluster, node); /* a redirection may have named it since the map was read */
+            if (node != cluster->seed) node_close(node);
+        }
     }
     cluster->n_nodes = kept;
     pthread_mutex_unlock(&cluster->mutex);

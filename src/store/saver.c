@@ -196,13 +196,23 @@ static struct save_job *next_job(struct saver *saver)
     return job;
 }
 
+/* It may wait for the disk: for the supervisor, which writes the index file. */
+static bool wants_scan(struct tier *tier)
+{
+    if (tier->backend->wants_scan == NULL) return false;
+    tier_begin_call(tier, &tier->saver.worker, tier->store->params.save_timeout_ns);
+    bool wants = tier->backend->wants_scan(tier->backend);
+    tier_end_call(tier, &tier->saver.worker);
+    return wants;
+}
+
 /* Wakes those that wait for room, or for the end of a save. */
 static void finish_job(struct tier *tier, struct save_job *job)
 {
     struct store *store = tier->store;
     struct saver *saver = &tier->saver;
     const struct store_user **users;
-    bool scan = tier->backend->wants_scan != NULL && tier->backend->wants_scan(tier->backend);
+    bool scan = wants_scan(tier);
     size_t size = job->raw->size;
     raw_bytes_unref(store, job->raw);
     store_lock(store);

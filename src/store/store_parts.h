@@ -13,6 +13,7 @@
 #ifndef STORE_STORE_PARTS_H
 #define STORE_STORE_PARTS_H
 
+#include "base/hash_table.h"
 #include "store/backend.h"
 #include "store/index.h"
 #include "store/read_cost.h"
@@ -134,6 +135,11 @@ struct damaged_slab {
     struct damaged_slab *next;
 };
 
+struct removed_slab {
+    struct hash_link link;
+    struct slab_name name;
+};
+
 enum tier_state {
     TIER_OFF,     /* no quota */
     TIER_OPENING, /* being opened for the first time: saves are queued */
@@ -162,7 +168,7 @@ struct tier {
     int64_t open_at, scan_at,
         retry_at;       /* when the supervisor opens, scans, retries unreadable entries; CLOCK_NEVER: not at all */
     int64_t measure_at; /* when it measures what a read costs again; 0: it does not */
-    int64_t back_off;   /* ns until the next attempt */
+    int64_t back_off, scan_back_off; /* ns until it is opened, and scanned, again after the next failure */
     int64_t opened_at,
         reopen_after; /* when it last opened; ns until it is opened again after the next loss; 0: at once */
     bool puts_fail;   /* the last put() failed; the saver's own */
@@ -172,7 +178,9 @@ struct tier {
     char trouble[160];
     struct victim *damaged;            /* dropped entries whose damaged slabs the saver is to quarantine */
     struct damaged_slab *scan_damaged; /* damaged slabs that a scan found, to be quarantined as well */
-    struct buf digests;                /* as in the backend, or as the saver is to write them */
+    bool scanning;
+    struct hash_table removed; /* of struct removed_slab: what was removed while the tier is scanned */
+    struct buf digests;        /* as in the backend, or as the saver is to write them */
     bool digests_changed;
     struct drop_order *drops, **drops_end; /* that wait */
     struct drop_order *dropping;           /* that the saver carries out; NULL: none, or it was ended meanwhile */
@@ -233,6 +241,12 @@ void tier_quarantine_damaged(struct tier *tier);
 /* The entry's slab cannot be used: drops the entry, and detaches its descendants. `damaged`: the slab is still there.
  */
 void tier_drop(struct tier *tier, struct entry *entry, bool damaged);
+
+/* Frees these lists of slabs that were to be quarantined; their files stay where they are. */
+void tier_forget_damaged(struct tier *tier, struct victim *victims, struct damaged_slab *found);
+
+/* Whether the saver has removed the slab, or is about to, since the scan that is under way has begun. */
+bool tier_was_removed(struct tier *tier, const struct slab_name *name);
 
 /* Keeps the message of a save that failed; NULL: one succeeded. Logs each change between the two. */
 void tier_report_trouble(struct tier *tier, const char *message);

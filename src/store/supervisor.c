@@ -18,10 +18,10 @@ enum { BATCH = 1024 };
 
 /* ---- With the mutex ---- */
 
-static int64_t next_attempt(struct tier *tier, int64_t most)
+static int64_t next_attempt(int64_t *back_off, int64_t most)
 {
-    int64_t after = tier->back_off;
-    tier->back_off = 2 * after < most ? 2 * after : most;
+    int64_t after = *back_off < most ? *back_off : most;
+    *back_off = 2 * after < most ? 2 * after : most;
     return clock_now(clock_monotonic()) + after;
 }
 
@@ -84,39 +84,84 @@ static void collect_entry(void *ud, const struct entry *entry, const struct iden
     collect_slab_name(ud, &entry->key, entry->kind);
 }
 
-/* The backend was lost and is open again: drops the entries whose slabs it does not hold any more. */
-static int drop_missing(struct tier *tier, hearth_error *error)
+/* Drops the entries of these names whose slabs the backend does not hold. Releases the names. */
+static int drop_absent(struct tier *tier, struct slab_names *names, hearth_error *error)
 {
-    struct slab_names names = {0};
     bool there[BATCH];
     int result = 0;
-    index_each(tier->index, collect_entry, &names);
-    index_each_detached(tier->index, collect_slab_name, &names);
-    for (size_t i = 0; i < names.n && result == 0; i += BATCH) {
-        size_t n = names.n - i < BATCH ? names.n - i : BATCH;
-        result = tier->backend->has(tier->backend, names.v + i, n, there, error);
+    for (size_t i = 0; i < names->n && result == 0; i += BATCH) {
+        size_t n = names->n - i < BATCH ? names->n - i : BATCH;
+        result = tier->backend->has(tier->backend, names->v + i, n, there, error);
         for (size_t k = 0; k < n && result == 0; k++) {
             if (there[k]) continue;
-            struct victim *victim = index_drop_named(tier->index, &names.v[i + k].key, names.v[i + k].kind);
+            struct victim *victim = index_drop_named(tier->index, &names->v[i + k].key, names->v[i + k].kind);
             if (victim != NULL) index_deleted(tier->index, victim);
         }
     }
-    free(names.v);
+    free(names->v);
     return result;
+}
+
+/* The backend was lost and is open again. */
+static int drop_missing(struct tier *tier, hearth_error *error)
+{
+    struct slab_names names = {0};
+    index_each(tier->index, collect_entry, &names);
+    index_each_detached(tier->index, collect_slab_name, &names);
+    return drop_absent(tier, &names, error);
+}
+
+/* With the mutex. What was found damaged before the backend was lost may have been stored anew by another process: the
+ * scan that follows tells. */
+static void take_damaged(struct tier *tier, struct victim **victims, struct damaged_slab **found)
+{
+    *victims = tier->damaged;
+    *found = tier->scan_damaged;
+    tier->damaged = NULL;
+    tier->scan_damaged = NULL;
 }
 
 /* ---- Steps, without the mutex ---- */
 
+/* A scan may have listed, or have a record of, what the saver has removed since. */
 static void adopt_scanned(void *ud, struct slab_head *head, uint64_t size)
 {
     struct tier *tier = ud;
-    index_adopt(tier->index, head, size, clock_unix_ms());
+    if (!tier_was_removed(tier, &(struct slab_name){head->key, head->kind}))
+        index_adopt(tier->index, head, size, clock_unix_ms());
 }
 
-/* The saver alone changes what the backend holds, and may just have replaced the slab: it checks, and quarantines. */
+static void begin_scan(struct tier *tier)
+{
+    store_lock(tier->store);
+    tier->scanning = true;
+    store_unlock(tier->store);
+}
+
+/* Of what was removed meanwhile, something may have been adopted in the moment in which it was. */
+static void end_scan(struct tier *tier)
+{
+    struct slab_names names = {0};
+    struct hash_link *link;
+    hearth_error error;
+    store_lock(tier->store);
+    tier->scanning = false;
+    for (size_t bucket = 0; (link = hash_any(&tier->removed, &bucket)) != NULL;) {
+        struct removed_slab *removed = container_of(struct removed_slab, link, link);
+        collect_slab_name(&names, &removed->name.key, removed->name.kind);
+        hash_remove(&tier->removed, link);
+        free(removed);
+    }
+    store_unlock(tier->store);
+    drop_absent(tier, &names, &error); /* what cannot be asked for now is found out when it is read */
+}
+
+/* The saver alone changes what the backend holds, and may just have replaced the slab: it checks, and quarantines. In
+ * the folder of another process that does. */
 static void queue_damaged(void *ud, const struct slab_name *name)
 {
     struct tier *tier = ud;
+    if (tier->state != TIER_OPEN) return;
     struct damaged_slab *found = mem_alloc(sizeof *found);
     found->name = *name;
     store_lock(tier->store);
@@ -131,7 +176,9 @@ static void scan_backend(struct tier *tier)
     struct backend_scan scan = {.each = adopt_scanned, .damaged = queue_damaged, .ud = tier, .stop = &store->closing};
     hearth_error error = {0};
     int64_t started = clock_now(clock_monotonic());
+    begin_scan(tier);
     int result = tier->backend->scan(tier->backend, &scan, &error);
+    end_scan(tier);
     if (result == 0 && !store->closing) {
         index_set_foreign(tier->index, scan.foreign_bytes);
         metric_add(&store->stats.corrupt_files, (int64_t)scan.n_damaged);
@@ -141,10 +188,10 @@ static void scan_backend(struct tier *tier)
                   log_num("took_ms", clock_to_ms(clock_now(clock_monotonic()) - started)));
     }
     store_lock(store);
-    tier->scan_at = result != 0         ? next_attempt(tier, OPEN_RETRY_MOST_NS)
-                    : scan.n_unread > 0 ? next_attempt(tier, SCAN_RETRY_MOST_NS)
+    tier->scan_at = result != 0         ? next_attempt(&tier->scan_back_off, OPEN_RETRY_MOST_NS)
+                    : scan.n_unread > 0 ? next_attempt(&tier->scan_back_off, SCAN_RETRY_MOST_NS)
                                         : CLOCK_NEVER;
-    if (tier->scan_at == CLOCK_NEVER) tier->back_off = BACK_OFF_FIRST_NS;
+    if (tier->scan_at == CLOCK_NEVER) tier->scan_back_off = BACK_OFF_FIRST_NS;
     if (result != 0) snprintf(tier->trouble, sizeof tier->trouble, "%.159s", error.message);
     tier->to_trim = true;
     pthread_cond_signal(&tier->saver.work);
@@ -172,10 +219,13 @@ static void open_backend(struct tier *tier)
     tier->digests_changed = false;
     bool news = was != is || strcmp(tier->trouble, error.message) != 0;
     snprintf(tier->trouble, sizeof tier->trouble, "%.159s", error.message);
+    struct victim *victims = NULL;
+    struct damaged_slab *found = NULL;
+    if (is == TIER_OPEN && again) take_damaged(tier, &victims, &found);
     tier->state = is;
     if (is == TIER_OPEN) tier->back_off = BACK_OFF_FIRST_NS;
     if (is == TIER_OPEN) tier->opened_at = clock_now(clock_monotonic());
-    tier->open_at = is == TIER_OPEN ? CLOCK_NEVER : next_attempt(tier, OPEN_RETRY_MOST_NS);
+    tier->open_at = is == TIER_OPEN ? CLOCK_NEVER : next_attempt(&tier->back_off, OPEN_RETRY_MOST_NS);
     if (is == TIER_LOST)
         mark_settled(tier);
     else if (was != is)
@@ -186,6 +236,7 @@ static void open_backend(struct tier *tier)
     size_t n = saver_collect_waiters(tier, &users);
     store_unlock(store);
     users_wake(store, users, n);
+    tier_forget_damaged(tier, victims, found);
     if (result == 0 && again)
         log_event(LOG_INFO, LOG_GROUP, "a tier is back", log_str("tier", store_tier_names[tier->id]));
     if (is == TIER_SHARED && news) /* normal: a command beside a server */
@@ -236,7 +287,7 @@ void *supervisor_main(void *ud)
     struct store *store = tier->store;
     struct clock *clock = clock_monotonic();
     store_lock(store);
-    tier->back_off = BACK_OFF_FIRST_NS;
+    tier->back_off = tier->scan_back_off = BACK_OFF_FIRST_NS;
     while (!store->closing) {
         int64_t when;
         void (*step)(struct tier *) = next_step(tier, &when);

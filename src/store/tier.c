@@ -85,17 +85,23 @@ int tier_open(struct store *store, enum store_tier id, hearth_error *error)
     return begin_threads(tier, error);
 }
 
-void tier_close(struct tier *tier)
+void tier_forget_damaged(struct tier *tier, struct victim *victims, struct damaged_slab *found)
 {
-    if (tier->quota == 0) return;
-    for (struct victim *victim = tier->damaged, *next; victim != NULL; victim = next) {
-        next = victim->next;
-        index_deleted(tier->index, victim);
+    for (struct victim *next; victims != NULL; victims = next) {
+        next = victims->next;
+        index_deleted(tier->index, victims);
     }
-    for (struct damaged_slab *found = tier->scan_damaged, *next; found != NULL; found = next) {
+    for (struct damaged_slab *next; found != NULL; found = next) {
         next = found->next;
         free(found);
     }
+}
+
+void tier_close(struct tier *tier)
+{
+    if (tier->quota == 0) return;
+    tier_forget_damaged(tier, tier->damaged, tier->scan_damaged);
+    hash_release(&tier->removed);
     buf_release(&tier->digests);
     index_close(tier->index);
     tier->backend->close(tier->backend);
@@ -200,8 +206,46 @@ static struct slab_name victim_name(const struct victim *victim)
     return (struct slab_name){victim->key, victim->kind};
 }
 
+static uint64_t hash_of(const struct slab_name *name)
+{
+    uint64_t hash;
+    memcpy(&hash, name->key.v, sizeof hash);
+    return hash;
+}
+
+/* With the mutex. */
+static bool is_noted(const struct tier *tier, const struct slab_name *name)
+{
+    for (struct hash_link *link = hash_first(&tier->removed, hash_of(name)); link != NULL; link = hash_next(link)) {
+        const struct removed_slab *removed = container_of(struct removed_slab, link, link);
+        if (removed->name.kind == name->kind && slab_key_equal(&removed->name.key, &name->key)) return true;
+    }
+    return false;
+}
+
+bool tier_was_removed(struct tier *tier, const struct slab_name *name)
+{
+    store_lock(tier->store);
+    bool removed = is_noted(tier, name);
+    store_unlock(tier->store);
+    return removed;
+}
+
+/* Before its slab goes, and while the index still knows it. */
+static void note_removed(struct tier *tier, const struct slab_name *name)
+{
+    store_lock(tier->store);
+    if (tier->scanning && !is_noted(tier, name)) {
+        struct removed_slab *removed = mem_alloc(sizeof *removed);
+        removed->name = *name;
+        hash_add(&tier->removed, &removed->link, hash_of(name));
+    }
+    store_unlock(tier->store);
+}
+
 static int remove_slab(struct tier *tier, const struct slab_name *name, hearth_error *error)
 {
+    note_removed(tier, name);
     tier_begin_call(tier, &tier->saver.worker, tier->store->params.save_timeout_ns);
     int result = tier->backend->remove(tier->backend, name, error);
     tier_end_call(tier, &tier->saver.worker);
@@ -227,6 +271,7 @@ static int remove_all(struct tier *tier, struct victim *victim, hearth_error *er
 
 static void quarantine(struct tier *tier, const struct slab_name *name)
 {
+    note_removed(tier, name);
     tier_begin_call(tier, &tier->saver.worker, tier->store->params.save_timeout_ns);
     tier->backend->quarantine(tier->backend, name);
     tier_end_call(tier, &tier->saver.worker);

@@ -19,7 +19,10 @@ struct reports {
 
 static void add_list(struct reports *reports, const struct store_user **users, size_t n)
 {
-    if (n == 0) return;
+    if (n == 0) {
+        free(users);
+        return;
+    }
     reports->users[reports->n_lists] = users;
     reports->n[reports->n_lists++] = n;
 }

@@ -276,6 +276,34 @@ static void damage_that_is_found_at_the_start_is_counted(void **state)
     tokens_release(&t);
 }
 
+/* The process that has the folder quarantines a damaged slab and stores it anew; the one that takes the folder over has
+ * seen the damage, and leaves the new one alone. */
+static void damage_that_another_process_has_mended_is_forgotten(void **state)
+{
+    struct rig *rig = *state, other;
+    enum store_tier tier = rig->params.save_tier;
+    struct tokens t = some_tokens(12, 64), u = some_tokens(13, 64);
+    rig_start(rig);
+    rig_keep(rig, t.v, 64);
+    char *path = file_of(rig, t.v, 32, "rows");
+    rig_init(&other, tier);
+    other.params.tiers[tier].path = rig->paths[tier];
+    rig_start(&other);
+    flip(path, size_of(path) - 20);
+    assert_int_equal(rig_restore(&other, t.v, 64), 16);
+    assert_int_equal(rig_restore(rig, t.v, 64), 16);
+    while (size_of(path) != -1) sched_yield();
+    keep_anew(rig, t.v, 64);
+    rig_stop(rig);
+    assert_true(store_reopen(other.store, CLOCK_NEVER));
+    keep_anew(&other, u.v, 64); /* by the thread that would quarantine it */
+    assert_int_equal(rig_restore(&other, t.v, 64), 64);
+    rig_release(&other);
+    free(path);
+    tokens_release(&t);
+    tokens_release(&u);
+}
+
 /* ---- Files that exist already ---- */
 
 enum standing { VALID, FLIPPED, TRUNCATED, ANOTHER, STANDINGS };
@@ -363,6 +391,7 @@ int main(void)
         ON_DISK(a_forged_file_is_found_by_no_tokens_after_a_restart),
         ON_DISK(a_file_that_is_gone_is_lost_and_saved_anew),
         FOLDER_TIERS(damage_that_is_found_at_the_start_is_counted),
+        FOLDER_TIERS(damage_that_another_process_has_mended_is_forgotten),
         FOLDER_TIERS(an_existing_file_is_adopted_or_replaced),
         FOLDER_TIERS(a_slab_that_several_hold_is_read_once),
     };

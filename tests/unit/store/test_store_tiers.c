@@ -3,6 +3,7 @@
 
 #include "fakes/fake_files.h"
 #include "fakes/gated_files.h"
+#include "store/backend.h"
 #include "store/folder.h"
 
 #include <errno.h>
@@ -333,6 +334,80 @@ static void a_slab_larger_than_the_quota_is_refused_and_disturbs_nothing(void **
     tokens_release(&u);
 }
 
+/* A backend whose scan tells what was there some time ago. */
+static struct {
+    int (*scan)(struct backend *backend, struct backend_scan *scan, hearth_error *error);
+    struct slab_head heads[16];
+    uint64_t sizes[16];
+    size_t n;
+    _Atomic bool wanted, read, may_tell, told;
+} late;
+
+static void note_head(void *ud, struct slab_head *head, uint64_t size)
+{
+    (void)ud;
+    late.heads[late.n] = *head;
+    late.sizes[late.n++] = size;
+    *head = (struct slab_head){0};
+}
+
+static int scan_late(struct backend *backend, struct backend_scan *scan, hearth_error *error)
+{
+    struct backend_scan notes = {.each = note_head, .stop = scan->stop};
+    late.n = 0;
+    int result = late.scan(backend, &notes, error);
+    scan->n_slabs = notes.n_slabs;
+    late.read = true;
+    while (late.wanted && !late.may_tell) sched_yield();
+    for (size_t i = 0; i < late.n; i++) {
+        scan->each(scan->ud, &late.heads[i], late.sizes[i]);
+        slab_head_release(&late.heads[i]);
+    }
+    late.told = true;
+    return result;
+}
+
+static bool wants_scan_once(struct backend *backend)
+{
+    (void)backend;
+    return late.wanted && !late.read;
+}
+
+static void what_was_evicted_while_the_tier_was_scanned_is_not_found_again(void **state)
+{
+    struct rig *rig = *state;
+    enum store_tier tier = rig->params.save_tier;
+    struct tokens lists[4];
+    for (size_t i = 0; i < 4; i++) lists[i] = some_tokens(30 + i, 64);
+    rig_start(rig);
+    rig_keep(rig, lists[0].v, 64);
+    uint64_t bytes = rig_status(rig).bytes;
+    rig_stop(rig);
+    rig_lose_folder(rig, tier);
+    struct backend *backend = folder_backend_open(rig->params.files, rig->paths[tier]);
+    late.scan = backend->scan;
+    late.wanted = late.read = late.may_tell = late.told = false;
+    backend->scan = scan_late;
+    backend->wants_scan = wants_scan_once;
+    rig->params.tiers[tier].backend = backend;
+    rig->params.tiers[tier].quota = 2 * bytes;
+    rig_start(rig);
+    rig_keep(rig, lists[0].v, 64);
+    late.read = late.told = false;
+    late.wanted = true;
+    rig_keep(rig, lists[1].v, 64);
+    while (!late.read) sched_yield(); /* the scan has the first one's slabs by now */
+    for (size_t i = 2; i < 4; i++) rig_keep(rig, lists[i].v, 64);
+    assert_int_equal(rig_found(rig, lists[0].v, 64), 0);
+    late.may_tell = true;
+    while (!late.told) sched_yield();
+    assert_int_equal(rig_found(rig, lists[0].v, 64), 0);
+    assert_int_equal(rig_found(rig, lists[3].v, 64), 64);
+    rig_stop(rig);
+    rig->params.tiers[tier].backend = NULL;
+    for (size_t i = 0; i < 4; i++) tokens_release(&lists[i]);
+}
+
 /* ---- Pins ---- */
 
 /* Each is used again: fresh entries do not evict reused ones. */
@@ -613,6 +688,7 @@ int main(void)
         TIERS(a_tier_never_holds_more_than_its_quota),
         TIERS(the_least_recently_used_is_evicted_first),
         TIERS(a_slab_larger_than_the_quota_is_refused_and_disturbs_nothing),
+        ON_DISK(what_was_evicted_while_the_tier_was_scanned_is_not_found_again),
         TIERS(what_a_reader_pins_is_not_evicted),
         TIERS(a_reader_that_left_pins_nothing),
         TIERS(what_was_read_may_go_at_once),
