@@ -17,6 +17,12 @@ void media_spans_add(struct media_spans *spans, const struct media_span *span)
     spans->v[spans->len++] = *span;
 }
 
+void media_spans_copy(struct media_spans *to, const struct media_spans *from)
+{
+    to->len = 0;
+    for (size_t i = 0; i < from->len; i++) media_spans_add(to, &from->v[i]);
+}
+
 void media_spans_release(struct media_spans *spans)
 {
     free(spans->v);

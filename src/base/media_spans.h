@@ -29,6 +29,7 @@ struct media_spans {
 };
 
 void media_spans_add(struct media_spans *spans, const struct media_span *span);
+void media_spans_copy(struct media_spans *to, const struct media_spans *from); /* in place of what it has */
 void media_spans_release(struct media_spans *spans);
 
 /* Appends the n tokens of rows with this SHA-256. */

@@ -18,13 +18,13 @@
 
 /* Aborts a decode call when nobody wants what it computes. One cancelled client of several does not abort it: the
  * others would lose their tokens, and while a reply is being streamed a tick is short anyway. Where cells cannot be
- * cut, aborting may lose every sequence's cells: then only a prompt that is alone in the call, and therefore perhaps
- * long, is aborted. */
+ * cut, aborting may lose every sequence's cells, also at the end, before they are saved: then only a prompt that is
+ * alone in the call, and therefore perhaps long, is aborted. */
 static bool should_abort(void *ud)
 {
     const struct engine *engine = ud;
-    if (atomic_load_explicit(&engine->stop_now, memory_order_relaxed)) return true;
     if (!engine->policy.cuts_anywhere && engine->n_running > 1) return false;
+    if (atomic_load_explicit(&engine->stop_now, memory_order_relaxed)) return true;
     for (size_t i = 0; i < engine->n_running; i++)
         if (!job_is_cancelled(engine->slots[engine->running[i].slot].job)) return false;
     return engine->n_running > 0;
@@ -362,12 +362,12 @@ static void wake(void *ud)
 
 /* What else the last bits depend on: a deterministic run reuses only what this same configuration computed
  * and stored. */
-static void describe_machine(const struct engine_params *params, struct buf *out)
+static void describe_machine(const struct engine *engine, const struct engine_params *params, struct buf *out)
 {
     const struct llm_context_params *c = &params->context;
     buf_printf(out, "rows %d\nthreads %d\noffload %d %d\nlayers %d\ncpu %s\nbuild %s\n",
-               c->n_ubatch < PREFILL_CHUNK ? c->n_ubatch : PREFILL_CHUNK, c->threads, c->offload_kqv, c->op_offload,
-               params->n_gpu_layers, llm_cpu_features(), llm_build());
+               c->n_ubatch < PREFILL_CHUNK ? c->n_ubatch : PREFILL_CHUNK, llm_threads(engine->context), c->offload_kqv,
+               c->op_offload, params->n_gpu_layers, llm_cpu_features(), llm_build());
     llm_describe_gpus(out);
 }
 
@@ -379,7 +379,7 @@ static struct identity identity_of(const struct engine *engine, const struct eng
     buf_append(&text, identity.context, sizeof identity.context);
     llm_context_describe(engine->context, &text);
     buf_printf(&text, "deterministic %d\n", engine->deterministic);
-    if (engine->deterministic) describe_machine(params, &text);
+    if (engine->deterministic) describe_machine(engine, params, &text);
     sha256_of(text.v, text.len, identity.context);
     buf_release(&text);
     return identity;

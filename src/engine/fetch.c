@@ -44,6 +44,15 @@ static void log_fetched(const struct slot *slot, double took_ms)
               log_num("took_ms", took_ms));
 }
 
+/* Cells that cannot be cut, as a checkpoint; a system prompt, so that the next request need not fetch it. */
+static bool is_worth_keeping(const struct engine *engine, const struct slot *slot)
+{
+    const struct job *job = slot->job;
+    int32_t n = slot->seq->n_cells;
+    bool is_system = engine->policy.keeps_system_prompts && job->n_checkpoints > 0 && job->checkpoints[0] == n;
+    return n > 0 && (is_system || !engine->policy.cuts_anywhere);
+}
+
 void fetch_stop(struct engine *engine, struct slot *slot)
 {
     struct seq *seq = slot->seq;
@@ -65,7 +74,7 @@ void fetch_stop(struct engine *engine, struct slot *slot)
     slot->fetching = (struct fetching){0};
     store_hit_count(slot->job->hit, seq->n_cells);
     fetch_release(slot->job);
-    if (seq->n_cells > 0 && !engine->policy.cuts_anywhere) seq_save_checkpoint(engine, seq);
+    if (is_worth_keeping(engine, slot)) seq_save_checkpoint(engine, seq);
 }
 
 /* ---- Slices from the store ---- */

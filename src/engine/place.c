@@ -22,12 +22,14 @@ static enum llm_loaded share_prefix(struct engine *engine, struct seq *seq, cons
     return seq_share(engine, p->source, seq, n);
 }
 
+/* The snapshot's own media say where it ends, until it is cut. */
 static enum llm_loaded restore_snapshot(struct engine *engine, struct seq *seq, const struct placement *p)
 {
     const struct snapshot *snapshot = p->snapshot;
     int32_t n = (int32_t)snapshot->tokens.len;
     seq->n_exact = snapshot->n_exact;
     snapshots_touch(engine->snapshots, snapshot);
+    media_spans_copy(&seq->media, &snapshot->media);
     enum llm_loaded loaded = llm_seq_load(engine->context, seq->id, snapshot->bytes, snapshot->size, n);
     bool fits = loaded != LLM_LOADED || n == p->n || llm_seq_cut(engine->context, seq->id, p->n);
     return fits ? loaded : LLM_BAD_STATE;
@@ -49,31 +51,26 @@ static int32_t rows_to_load(const struct placement *p)
     return p->how == PLACE_RESTORE ? (int32_t)p->snapshot->tokens.len : 1;
 }
 
-/* The sequence is to have the prompt's media, which are those of the source as far as its cells are kept: before
- * anything is loaded, since they say at which positions rows belong. */
-static void take_media(struct seq *seq, const struct job *job)
-{
-    media_spans_release(&seq->media);
-    for (size_t i = 0; i < job->media.spans.len; i++) media_spans_add(&seq->media, &job->media.spans.v[i]);
-}
-
 /* Gives the sequence (the source itself, or an empty one) the cells of the placement; on failure none, which costs time
- * and nothing else. EVICT_PENDING: there is no room yet, and the sequence is empty. */
+ * and nothing else. It has the prompt's media before anything is loaded, since they say at which positions rows belong;
+ * they are those of the source as far as its cells are kept. EVICT_PENDING: there is no room yet, and the sequence is
+ * empty. */
 static enum evict_outcome load_prefix(struct engine *engine, const struct job *job, const struct placement *p,
                                       struct seq *seq)
 {
     if (p->how == PLACE_CONTINUE) {
         seq_keep(engine, seq, p->n);
-        take_media(seq, job);
+        media_spans_copy(&seq->media, &job->media.spans);
         return EVICT_DONE;
     }
-    take_media(seq, job);
+    media_spans_copy(&seq->media, &job->media.spans);
     int32_t n = p->how == PLACE_FETCH ? p->shared : p->n;
     enum llm_loaded loaded = LLM_BAD_STATE;
     enum evict_outcome evicted = EVICT_DONE;
     do {
         if (p->source != NULL && n > 0) loaded = share_prefix(engine, seq, p, n);
         if (p->how == PLACE_RESTORE) loaded = restore_snapshot(engine, seq, p);
+        if (p->how == PLACE_RESTORE) media_spans_copy(&seq->media, &job->media.spans);
     } while (evict_for_load(engine, loaded, rows_to_load(p), &evicted));
     if (loaded == LLM_LOADED) {
         seq->n_cells = n;

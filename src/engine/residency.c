@@ -129,6 +129,7 @@ static const struct snapshot *save_snapshot(struct engine *engine, const struct 
         return NULL;
     }
     tokens_append(&snapshot.tokens, seq->tokens.v, (size_t)seq->n_cells);
+    media_spans_copy(&snapshot.media, &seq->media);
     const struct snapshot *kept = snapshots_put(engine->snapshots, snapshot);
     metric_add(&engine->stats->snapshots_saved, kept != NULL);
     return kept;

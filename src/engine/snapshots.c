@@ -33,6 +33,7 @@ struct snapshots *snapshots_open(uint64_t budget)
 static void release(struct snapshot *snapshot)
 {
     tokens_release(&snapshot->tokens);
+    media_spans_release(&snapshot->media);
     free(snapshot->bytes);
 }
 

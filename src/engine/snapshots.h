@@ -10,6 +10,7 @@
 #ifndef ENGINE_SNAPSHOTS_H
 #define ENGINE_SNAPSHOTS_H
 
+#include "base/media_spans.h"
 #include "base/tokens.h"
 
 #include <stdbool.h>
@@ -19,10 +20,11 @@
 struct snapshots;
 
 struct snapshot {
-    struct tokens tokens; /* of the cells it was copied from */
-    int32_t n_exact;      /* leading tokens that were computed in whole prefill chunks */
-    int32_t home;         /* the sequence that a checkpoint completes; negative: a whole snapshot */
-    uint64_t scope;       /* requests of different scopes never share a snapshot */
+    struct tokens tokens;     /* of the cells it was copied from */
+    struct media_spans media; /* among them */
+    int32_t n_exact;          /* leading tokens that were computed in whole prefill chunks */
+    int32_t home;             /* the sequence that a checkpoint completes; negative: a whole snapshot */
+    uint64_t scope;           /* requests of different scopes never share a snapshot */
     void *bytes;
     size_t size;
 };
@@ -33,7 +35,7 @@ void snapshots_close(struct snapshots *snapshots);
 /* Bytes that are free, or could be freed by eviction: the largest snapshot that fits. */
 uint64_t snapshots_available(const struct snapshots *snapshots);
 
-/* Adds the snapshot as the most recently used one and returns it. Takes over its tokens and bytes (from malloc).
+/* Adds the snapshot as the most recently used one and returns it. Takes over its tokens, media and bytes (from malloc).
  * Replaces one with the same tokens, home and scope, unless that is pinned or held. NULL: there is no room; what was
  * handed over is freed, and nothing else has changed. */
 const struct snapshot *snapshots_put(struct snapshots *snapshots, struct snapshot snapshot);

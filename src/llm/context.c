@@ -329,7 +329,9 @@ bool llm_seq_share(struct llm_context *context, int32_t from, int32_t to, int32_
         context->copying[from] |= LLM_COPIED_FROM;
         context->copying[to] |= LLM_COPIED_TO;
     }
-    if (llm_seq_cut(context, to, n) && llm_seq_end(context, to) == n) return true;
+    /* Of all that a sequence has, only the beginning need have the same media: where cells cannot be cut, the caller
+     * goes back to a checkpoint next, which says where it ends. */
+    if (n == end || (llm_seq_cut(context, to, n) && llm_seq_end(context, to) == n)) return true;
     llm_seq_clear(context, to);
     return false;
 }

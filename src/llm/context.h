@@ -67,7 +67,7 @@ enum llm_decoded llm_decode(struct llm_context *context, const struct llm_batch_
 /* The media among the tokens of a sequence: borrowed as long as it holds any of them; NULL: none. Positions that
  * callers give and get are indices of the token list everywhere. llama.cpp's own differ behind an image whose rows
  * share positions (M-RoPE), and are found here. What is shared, loaded or moved into a sequence lies at the positions
- * that its media give: they must be set before, and be those of the source. */
+ * that its media give: they must be set before, and be those of the source, as far as its cells are to stay. */
 void llm_seq_set_media(struct llm_context *context, int32_t seq, const struct media_spans *media);
 
 struct llm_place; /* projector.h */
@@ -184,8 +184,9 @@ struct llm_cells llm_cells_of(const struct llm_context_params *params, const str
  * of them, nor of the KV cells, is allocated; recurrent states are. False: there can be no such context. Any thread. */
 bool llm_plan_compute(const struct llm_model *model, const struct llm_context_params *params, uint64_t *bytes);
 
-/* CPUs that this process may run on. */
+/* CPUs that this process may run on; threads that compute where so many are configured (0: one for each core). */
 int llm_usable_cpus(void);
+int llm_threads_for(int configured);
 
 /* Free bytes where the cells would be allocated: all GPUs together, or the machine's RAM. */
 uint64_t llm_free_memory(bool on_gpu);

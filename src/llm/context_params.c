@@ -185,11 +185,6 @@ int llm_translate_params(struct llama_context_params *out, const struct llm_cont
     out->abort_callback = params->abort;
     out->abort_callback_data = params->ud;
     out->no_perf = true;
-    /* Workers wait for each other by spinning: one without a CPU of its own delays all of them for whole time slices,
-     * hundreds of times a token. */
-    out->n_threads = params->threads > 0 ? params->threads : llm_physical_cores();
-    if (out->n_threads > llm_usable_cpus()) out->n_threads = llm_usable_cpus();
-    if (out->n_threads > GGML_MAX_N_THREADS) out->n_threads = GGML_MAX_N_THREADS;
-    out->n_threads_batch = out->n_threads;
+    out->n_threads = out->n_threads_batch = llm_threads_for(params->threads);
     return HEARTH_OK;
 }

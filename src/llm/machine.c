@@ -158,6 +158,15 @@ static uint64_t free_on_gpus(void)
     return sum;
 }
 
+/* Workers wait for each other by spinning: one without a CPU of its own delays all of them for whole time slices,
+ * hundreds of times a token. */
+int llm_threads_for(int configured)
+{
+    int threads = configured > 0 ? configured : llm_physical_cores();
+    if (threads > llm_usable_cpus()) threads = llm_usable_cpus();
+    return threads < GGML_MAX_N_THREADS ? threads : GGML_MAX_N_THREADS;
+}
+
 bool llm_has_gpu(void)
 {
     for (size_t i = 0; i < ggml_backend_dev_count(); i++)

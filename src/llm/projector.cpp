@@ -18,7 +18,7 @@ extern "C" {
 }
 
 extern "C" llama_model *llm_model_handle(const llm_model *model); /* these are as in llm_parts.h, which is C alone */
-extern "C" int llm_physical_cores(void);
+extern "C" int llm_threads_for(int configured);
 extern "C" void llm_on_log(enum ggml_log_level level, const char *text, void *ud);
 
 struct mtmd_deleter {
@@ -77,7 +77,7 @@ struct llm_projector *llm_projector_open(const struct llm_model *model, const st
         mtmd_context_params p = mtmd_context_params_default();
         p.use_gpu = params->on_gpu;
         p.print_timings = false;
-        p.n_threads = params->threads > 0 ? params->threads : llm_physical_cores();
+        p.n_threads = llm_threads_for(params->threads);
         p.flash_attn_type = flash_of(params->flash_attention);
         p.warmup = false;
         if (params->min_tokens > 0) p.image_min_tokens = params->min_tokens;

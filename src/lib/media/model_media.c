@@ -33,8 +33,9 @@ static void describe_rows(const struct model_media_params *params, struct buf *o
     llm_describe_build(out);
     buf_printf(out, "flash_attention %s\non GPU %d\ntokens %d %d\n", p->flash_attention, p->on_gpu, p->min_tokens,
                p->max_tokens);
-    if (params->deterministic)
-        buf_printf(out, "threads %d\ncpu %s\nbuild %s\n", p->threads, llm_cpu_features(), llm_build());
+    if (!params->deterministic) return;
+    buf_printf(out, "threads %d\ncpu %s\nbuild %s\n", llm_threads_for(p->threads), llm_cpu_features(), llm_build());
+    llm_describe_gpus(out);
 }
 
 static int make_key(struct model_media *media, const struct model_media_params *params, hearth_error *error)

@@ -106,6 +106,7 @@ struct identity instance_store_identity(const struct config_model *config, const
     struct buf parameters = {0};
     buf_puts(&parameters, "hearth states 1\ncontrol vectors none\nprojector none\n");
     /* Other machines round otherwise, which only deterministic runs must not mix. */
+    if (config->deterministic) buf_printf(&parameters, "split %s\n", config->split_mode);
     for (size_t i = 0; config->deterministic && i < config->rpc.len; i++)
         buf_printf(&parameters, "rpc %s\n", config->rpc.v[i]);
     for (size_t i = 0; config->deterministic && i < config->tensor_split.len; i++)

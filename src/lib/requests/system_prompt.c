@@ -39,23 +39,26 @@ static bool is_system(const json_t *message)
 
 /* ---- Recording ---- */
 
-static char *first_system_message(const char *messages_json)
+/* An image or a sound is named by its place among those of its own request. */
+static bool has_media(const json_t *message)
 {
-    json_t *messages = json_loads(messages_json, JSON_ALLOW_NUL, NULL);
-    const json_t *first = json_array_get(messages, 0);
-    char *text = is_system(first) ? json_dumps(first, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
-    json_decref(messages);
-    return text;
+    size_t i;
+    const json_t *part;
+    json_array_foreach(json_object_get(message, "content"), i, part)
+    {
+        if (json_object_get(part, "media") != NULL) return true;
+    }
+    return false;
 }
 
-/* Takes ownership of the text. */
+/* Takes ownership of the text. NULL: a message that no other request can have. */
 static void record(struct system_prompt *prompt, char *text)
 {
-    if (prompt->only == NULL && !prompt->several) {
+    if (text != NULL && prompt->only == NULL && !prompt->several) {
         prompt->only = text;
         return;
     }
-    if (!prompt->several && strcmp(prompt->only, text) != 0) {
+    if (!prompt->several && (text == NULL || strcmp(prompt->only, text) != 0)) {
         free(prompt->only);
         prompt->only = NULL;
         prompt->several = true;
@@ -65,11 +68,15 @@ static void record(struct system_prompt *prompt, char *text)
 
 void system_prompt_learn(struct system_prompt *prompt, const char *messages_json)
 {
-    char *text = first_system_message(messages_json);
-    if (text == NULL) return;
-    pthread_mutex_lock(&prompt->mutex);
-    record(prompt, text);
-    pthread_mutex_unlock(&prompt->mutex);
+    json_t *messages = json_loads(messages_json, JSON_ALLOW_NUL, NULL);
+    const json_t *first = json_array_get(messages, 0);
+    if (is_system(first)) {
+        char *text = has_media(first) ? NULL : json_dumps(first, JSON_COMPACT | JSON_SORT_KEYS);
+        pthread_mutex_lock(&prompt->mutex);
+        record(prompt, text);
+        pthread_mutex_unlock(&prompt->mutex);
+    }
+    json_decref(messages);
 }
 
 /* ---- Assuming ---- */

@@ -323,7 +323,7 @@ static void system_prompts_outlive_a_restart(void **state)
 {
     for (int i = 0; i < 3; i++) {
         struct stored s = {0};
-        struct client c, again;
+        struct client c, again, third;
         struct shape shape = {.slots = 2, .seqs = i == 0 ? 0 : 8, .window = 2000, .caching = ENGINE_CACHES_SYSTEM};
         fake_llm.cuts = i != 2;
         start(&s, *state, shape);
@@ -338,9 +338,17 @@ static void system_prompts_outlive_a_restart(void **state)
         again.job.conversation.system_end = 300;
         run(&s, &again);
         assert_int_equal(again.result.cache_n, 300);
+        int64_t read = metric_get(&store_stats(s.store)->read_bytes);
+        client_init(&third, 3, 300, 20);
+        for (int32_t n = 0; n < 50; n++) tokens_push(&third.job.prompt, 50 + n);
+        third.job.conversation.system_end = 300;
+        run(&s, &third);
+        assert_int_equal(third.result.cache_n, 300);
+        assert_int_equal(metric_get(&store_stats(s.store)->read_bytes), read); /* it is in memory by then */
         stop(&s);
         client_release(&c);
         client_release(&again);
+        client_release(&third);
     }
 }
 

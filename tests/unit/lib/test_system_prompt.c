@@ -7,6 +7,8 @@
 
 #define CODE     SYSTEM("The secret code is QX7B2.")
 #define QUESTION USER("What is the secret code?")
+#define WITH_IMAGE                                                                                                     \
+    "{\"role\":\"system\",\"content\":[{\"type\":\"image_url\",\"media\":0},{\"type\":\"text\",\"text\":\"a\"}]}"
 
 static void assert_assumed(struct system_prompt *prompt, const char *messages, const char *expected)
 {
@@ -62,6 +64,20 @@ static void messages_with_a_system_message_anywhere_are_left_alone(void **state)
     system_prompt_close(prompt);
 }
 
+/* Its image is one of its own request: another one has another image in that place, or none. */
+static void one_with_an_image_is_never_assumed(void **state)
+{
+    (void)state;
+    struct system_prompt *prompt = system_prompt_open();
+    for (int i = 0; i < 2; i++) {
+        system_prompt_learn(prompt, "[" WITH_IMAGE "," QUESTION "]");
+        assert_assumed(prompt, "[" QUESTION "]", NULL);
+    }
+    system_prompt_learn(prompt, "[" SYSTEM("a") "]");
+    assert_assumed(prompt, "[" QUESTION "]", NULL);
+    system_prompt_close(prompt);
+}
+
 static void after_a_second_system_message_nothing_is_assumed_ever_again(void **state)
 {
     (void)state;
@@ -70,6 +86,7 @@ static void after_a_second_system_message_nothing_is_assumed_ever_again(void **s
         "[{\"role\":\"developer\",\"content\":\"a\"}]",
         "[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]}]",
         "[{\"role\":\"system\",\"content\":\"a\",\"name\":\"x\"}]",
+        "[" WITH_IMAGE "]",
     };
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         struct system_prompt *prompt = system_prompt_open();
@@ -240,6 +257,7 @@ int main(void)
         cmocka_unit_test(nothing_is_assumed_before_a_system_message_was_seen),
         cmocka_unit_test(the_only_system_message_is_put_before_messages_without_one),
         cmocka_unit_test(messages_with_a_system_message_anywhere_are_left_alone),
+        cmocka_unit_test(one_with_an_image_is_never_assumed),
         cmocka_unit_test(after_a_second_system_message_nothing_is_assumed_ever_again),
         cmocka_unit_test(two_threads_agree),
         cmocka_unit_test(a_chat_without_a_system_message_gets_the_one_that_is_known),

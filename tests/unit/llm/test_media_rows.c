@@ -420,6 +420,30 @@ static void a_sequence_goes_back_to_a_checkpoint(const struct rig *rig)
     release(&prompt);
 }
 
+/* What two prompts have in common may be followed by a medium in the one and by text in the other. */
+static void what_is_shared_may_go_on_with_other_media(const struct rig *rig)
+{
+    struct prompt prompt = prompt_with_media(rig), plain = {0};
+    int32_t at = prompt.spans.v[0].at;
+    tokens_append(&plain.tokens, prompt.tokens.v, (size_t)at);
+    add_text(rig, &plain, 9, AFTER);
+    if (!llm_cuts_anywhere(rig->context)) {
+        clear_all(rig);
+        put(rig->context, &prompt, 0, 0, at);
+        size_t size = llm_seq_state_size(rig->context, 0, LLM_STATE_CHECKPOINT);
+        void *bytes = mem_alloc(size);
+        assert_int_equal(llm_seq_save(rig->context, 0, LLM_STATE_CHECKPOINT, bytes, size), size);
+        put(rig->context, &prompt, 0, at, len_of(&prompt));
+        llm_seq_set_media(rig->context, 1, &plain.spans);
+        assert_true(llm_seq_share(rig->context, 0, 1, len_of(&prompt)));
+        assert_int_equal(llm_seq_rewind(rig->context, 1, bytes, size, at), LLM_LOADED);
+        expect_goes_on(rig, &plain, 1, at);
+        free(bytes);
+    }
+    release(&prompt);
+    release(&plain);
+}
+
 static void rows_may_be_computed_in_parts_where_they_do_not_see_each_other(const struct rig *rig)
 {
     enum { PART = 5 };
@@ -505,6 +529,7 @@ static void each_kind(void **state)
         slices_go_on_and_are_the_same_when_they_are_saved_again(&rig);
         rows_with_their_checkpoint_go_on(&rig);
         a_sequence_goes_back_to_a_checkpoint(&rig);
+        what_is_shared_may_go_on_with_other_media(&rig);
         rows_may_be_computed_in_parts_where_they_do_not_see_each_other(&rig);
         rows_that_are_moved_go_on(&rig);
         rows_that_do_not_fit_are_refused(&rig);
