@@ -769,6 +769,7 @@ typedef struct hearth_resident {
     int32_t tokens;     /* in its cells */
     int32_t own_tokens; /* of them, those that count for it: what several share counts for the one that runs, else for
                            the one that was used last */
+    int32_t shared_tokens; /* leading ones that another one's cells are, too */
     int32_t messages;
     int32_t media, media_tokens; /* images and sounds, or parts of them, in its cells, and how many tokens these have */
     double cost_ms;    /* by how much its cells have slowed down others since it was used last, as estimated */
@@ -779,6 +780,18 @@ typedef struct hearth_resident {
 
 /* Fills up to `max` entries over all models; returns how many there are. */
 HEARTH_API size_t hearth_residents(const hearth *instance, hearth_resident *residents, size_t max);
+
+/* What a chat model has done since the instance was opened, and what waits for it. */
+typedef struct hearth_activity {
+    const char *model;        /* name */
+    int64_t waiting;          /* requests that wait for the model to be loaded, for admission or for a slot */
+    int64_t prompt_tokens;    /* prompt tokens that were computed */
+    int64_t cached_tokens;    /* prompt tokens that did not have to be */
+    int64_t generated_tokens; /* tokens of replies */
+} hearth_activity;
+
+/* Fills up to `max` entries, one for each chat model, loaded or not; returns how many there are. Any thread. */
+HEARTH_API size_t hearth_activities(const hearth *instance, hearth_activity *activities, size_t max);
 
 /* What is to become of a resident conversation, in place of what its price says. An order ends with the cells: what
  * comes back from the store is not kept. */

@@ -52,6 +52,9 @@ async function request(path, { body, signal } = {}) {
 
 export const getJson = async (path, options) => (await request(path, options)).json();
 
+// Errors in a stream have no status of HTTP, but the code that goes with one.
+const statuses = { cancelled: 503, unavailable: 503, server_busy: 429 };
+
 // The data of server-sent events, parsed, until [DONE].
 async function* events(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -64,7 +67,7 @@ async function* events(response) {
       if (!line.startsWith('data: ')) continue;
       if (line === 'data: [DONE]') return;
       const data = JSON.parse(line.slice(6));
-      if (data.error) throw new ApiError(data.error.code ?? 500, data.error.message, data.error.type);
+      if (data.error) throw new ApiError(statuses[data.error.code] ?? 500, data.error.message, data.error.code);
       yield data;
     }
   }
@@ -76,7 +79,7 @@ export async function* chat(body, signal) {
   }));
 }
 
-// What /slots and /cache say, whenever it changes: {slots, cache}.
+// What /slots and /cache say, and what models have done, whenever it changes: {slots, cache, models}.
 export async function* watch(signal) {
   yield* events(await request('/live', { signal }));
 }

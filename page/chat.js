@@ -1,4 +1,5 @@
-// The view of one conversation: its messages, the field below them, and the reply that is being streamed.
+// The view of one conversation: its messages, the field below them, and the reply that is being streamed. The replies of
+// other conversations go on meanwhile.
 
 import { Attachments } from './attachments.js';
 import { add, branches, choose, path, requestOf } from './conversations.js';
@@ -22,7 +23,7 @@ export class Chat {
     this.changed = changed;
     this.denied = denied;
     this.conversation = null;
-    this.running = null; // the AbortController of the reply
+    this.replies = new Map(); // that are being streamed, by the ids of their conversations: {conversation, controller}
     this.sending = false; // the next message waits for its attachments
     this.views = new Map(); // by the ids of messages
     this.shown = new MessageList(find('messages'));
@@ -40,13 +41,15 @@ export class Chat {
       if (event.key === 'Escape') this.escape();
     });
     text.addEventListener('input', () => this.fit());
-    text.addEventListener('paste', (event) => { if (event.clipboardData.files.length) { event.preventDefault(); this.attachments.add([...event.clipboardData.files]); } });
-    find('stop').addEventListener('click', () => this.running?.abort());
+    // Office programs put a picture of what was copied beside its text.
+    text.addEventListener('paste', (event) => { if (event.clipboardData.files.length && !event.clipboardData.types.includes('text/plain')) { event.preventDefault(); this.attachments.add([...event.clipboardData.files]); } });
+    find('stop').addEventListener('click', () => this.running?.controller.abort());
     find('attach').addEventListener('click', () => find('attach-file').click());
     find('attach-file').addEventListener('change', ({ target }) => { this.attachments.add([...target.files]); target.value = ''; });
     for (const name of ['wheel', 'touchmove', 'keydown', 'pointerdown']) find('messages').addEventListener(name, () => { this.toEnd = false; }, { passive: true });
-    find('chat').addEventListener('dragover', (event) => event.preventDefault());
-    find('chat').addEventListener('drop', (event) => { event.preventDefault(); this.attachments.add([...event.dataTransfer.files]); });
+    // Anywhere: else the browser opens the file in place of the page.
+    document.addEventListener('dragover', (event) => { if (event.dataTransfer.types.includes('Files')) event.preventDefault(); });
+    document.addEventListener('drop', (event) => { if (event.dataTransfer.files.length) { event.preventDefault(); this.attachments.add([...event.dataTransfer.files]); } });
   }
 
   fit() {
@@ -60,8 +63,23 @@ export class Chat {
     find('notice').textContent = text;
   }
 
+  // The reply of the conversation that is shown.
+  get running() {
+    return this.replies.get(this.conversation.id);
+  }
+
+  // A conversation that gets a reply, as this page has it; undefined: it gets none.
+  replying(id) {
+    return this.replies.get(id)?.conversation;
+  }
+
+  // Ends the reply of a conversation that is being deleted.
+  forget(id) {
+    this.replies.get(id)?.controller.abort();
+  }
+
   escape() {
-    if (this.running) this.running.abort();
+    if (this.running) this.running.controller.abort();
     else if (this.editing) this.endEditing();
   }
 
@@ -77,11 +95,11 @@ export class Chat {
   // ---- What is shown ----
 
   show(conversation) {
-    this.running?.abort();
+    this.endEditing();
+    this.attachments.take();
     this.conversation = conversation;
-    this.editing = null;
     this.views.clear();
-    this.say('');
+    this.buttons();
     this.draw({ toEnd: true });
     find('composer-text').focus();
   }
@@ -196,24 +214,25 @@ export class Chat {
     const { conversation } = this;
     const body = requestOf(conversation, this.models.chosen(), path(conversation));
     const message = add(conversation, conversation.leaf, { role: 'assistant', text: '' });
-    const controller = this.running = new AbortController();
+    const controller = new AbortController();
+    this.replies.set(conversation.id, { conversation, controller });
     this.buttons();
     this.draw({ toEnd: true });
-    const view = this.views.get(message.id);
     await this.keep(conversation);
     let frame = 0, kept = performance.now();
+    const update = () => { if (conversation === this.conversation) this.follow(() => this.views.get(message.id)?.update()); };
     const draw = (now) => {
       frame = 0;
-      this.follow(() => view.update());
+      update();
       if (now - kept < KEEP_EVERY_MS) return;
       kept = now;
       save(conversation).catch(() => {}); // the end says so, if it fails
     };
     const show = () => { frame ||= requestAnimationFrame(draw); };
     await stream(message, body, controller.signal, show);
-    if (this.running === controller) this.running = null;
+    this.replies.delete(conversation.id);
     this.buttons();
-    this.follow(() => view.update());
+    update();
     await this.keep(conversation);
     if (message.error?.status === 401) this.denied();
   }

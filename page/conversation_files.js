@@ -1,7 +1,7 @@
 // Conversations in a file. What is imported comes from anywhere: every member is checked, others are dropped, and nothing
 // is imported of a file with a fault.
 
-import { branches, newConversation, newId } from './conversations.js';
+import { branches, newConversation, newId, samplingNames } from './conversations.js';
 import { all, saveAll } from './storage.js';
 
 const FORMAT = 1;
@@ -21,6 +21,7 @@ const flag = (value, where) => { if (typeof value !== 'boolean') throw fault(whe
 const oneOf = (...words) => (value, where) => { if (!words.includes(value)) throw fault(where, `must be ${words.join(' or ')}`); return value; };
 const matching = (pattern, what) => (value, where) => { if (!pattern.test(text(value, where))) throw fault(where, `must be ${what}`); return value; };
 const optional = (check) => (value, where) => (value === undefined || value === null ? undefined : check(value, where));
+const numberOrNothing = (value) => (Number.isFinite(value) ? value : undefined); // a former page wrote texts here, too
 const nullable = (check) => (value, where) => (value === null ? null : check(value, where));
 
 const list = (check) => (value, where) => {
@@ -34,7 +35,7 @@ const object = (members) => (value, where) => {
   return Object.fromEntries(taken.filter(([, member]) => member !== undefined));
 };
 
-const sampling = object(Object.fromEntries(['temperature', 'top_p', 'top_k', 'max_tokens'].map((name) => [name, optional(finite)])));
+const sampling = object(Object.fromEntries(samplingNames.map((name) => [name, optional(finite)])));
 
 const divergence = object({ position: finite, message: optional(finite), role: optional(text), prompt: optional(text), nearest: optional(text) });
 
@@ -43,8 +44,8 @@ const figures = object({ ...Object.fromEntries(['shared', 'restored', 'computed'
 
 const file = object({ kind: oneOf('image', 'audio'), name: optional(text), format: optional(oneOf('wav', 'mp3', 'flac')), data: matching(/^data:(image|audio)\/[\w.+-]+;base64,[A-Za-z0-9+/=]*$/, 'an image or a sound in base64') });
 
-const message = object({ id: text, parent: nullable(text), role: oneOf('user', 'assistant'), text, reasoning: optional(text), stopped: optional(flag), files: optional(list(file)),
-  calls: optional(list(object({ name: text, arguments: text }))), error: optional(object({ message: text, status: optional(finite), code: optional(text) })), figures: optional(figures) });
+const message = object({ id: text, parent: nullable(text), role: oneOf('user', 'assistant'), text, reasoning: optional(text), stopped: optional(flag), cut: optional(flag), files: optional(list(file)),
+  calls: optional(list(object({ name: text, arguments: text }))), error: optional(object({ message: text, status: numberOrNothing, code: optional(text) })), figures: optional(figures) });
 
 const conversation = object({ title: text, system: optional(text), sampling: optional(sampling), leaf: nullable(text) });
 

@@ -5,6 +5,9 @@ export const newId = () => (crypto.randomUUID ? crypto.randomUUID() : `${Date.no
 
 export const newConversation = () => ({ id: newId(), title: 'New conversation', changed: Date.now(), system: '', sampling: {}, messages: {}, leaf: null });
 
+// Of a conversation's `sampling`: fields of the request, each a number; what is not there is the model's own.
+export const samplingNames = ['temperature', 'top_p', 'top_k', 'min_p', 'repeat_penalty', 'presence_penalty', 'frequency_penalty', 'seed', 'max_tokens'];
+
 export const isEmpty = ({ messages }) => Object.keys(messages).length === 0;
 
 // ---- The tree ----

@@ -28,8 +28,8 @@ function orderButtons(resident, refusal) {
 }
 
 function residentRow(resident, refusal) {
-  const { tokens, own_tokens: own, kept, state, last_used: used } = resident;
-  const line = row('td', resident.seq_id, kept ? `${state}, kept` : state, number(tokens), number(tokens - own), used ? age(used / 1000) : 'now', `${resident.cost_ms.toFixed(0)} ms`,
+  const { tokens, shared_tokens: shared, kept, state, last_used: used } = resident;
+  const line = row('td', resident.seq_id, kept ? `${state}, kept` : state, number(tokens), number(shared), used ? age(used / 1000) : 'now', `${resident.cost_ms.toFixed(0)} ms`,
     `${resident.return_ms.toFixed(0)} ms`, orderButtons(resident, refusal));
   line.dataset.key = `${resident.seq_id} ${resident.hash}`;
   return line;
@@ -41,28 +41,36 @@ function residentTable(residents, refusal) {
     el('tbody', {}, ...residents.map((r) => residentRow(r, refusal)))));
 }
 
-// A strip of cells: each conversation as wide as its own cells, what it shares with others beside them.
+// What a conversation takes of the strip: the cells that count for it, of which others have the shared ones as well, and
+// those are drawn for one of them alone.
+function partsOf({ tokens, own_tokens: own, shared_tokens: shared, state, kept }, least) {
+  const drawn = Math.max(0, own - (tokens - shared));
+  const words = `${number(tokens)} tokens, ${number(shared)} of them shared, ${state}${kept ? ', kept' : ''}`;
+  const kind = `${state === 'running' ? 'busy' : 'idle'}${kept ? ' kept' : ''}`;
+  const part = (n, also) => { const span = el('span', { class: `cell ${also}${kind}`, title: words }); span.style.flexGrow = String(Math.max(n, least)); return span; };
+  return [...drawn > 0 ? [part(drawn, 'shares ')] : [], ...own > drawn ? [part(own - drawn, '')] : []];
+}
+
+// A strip of cells: shared ones once, and each conversation as wide as its own.
 function cells(model, residents, capacity, refusal) {
   const used = residents.reduce((sum, r) => sum + r.own_tokens, 0);
   const strip = el('div', { class: 'cells', role: 'img', 'aria-label': `${number(used)} of ${number(capacity)} cells are used` });
-  for (const r of residents) {
-    const part = el('span', { class: `cell ${r.state === 'running' ? 'busy' : 'idle'}${r.own_tokens < r.tokens ? ' shares' : ''}${r.kept ? ' kept' : ''}`,
-      title: `${number(r.tokens)} tokens, ${number(r.tokens - r.own_tokens)} of them shared, ${r.state}${r.kept ? ', kept' : ''}` });
-    part.style.flexGrow = String(Math.max(r.own_tokens, capacity / 400));
-    strip.append(part);
-  }
+  for (const r of residents) strip.append(...partsOf(r, capacity / 400));
   const free = el('span', { class: 'cell free' });
   free.style.flexGrow = String(Math.max(0, capacity - used));
   strip.append(free);
   return el('section', { 'data-key': model }, el('h2', {}, `KV cells of ${model}`), strip,
     el('p', { class: 'legend' }, `${number(used)} of ${number(capacity)} cells are used, by ${residents.length === 1 ? 'one conversation' : `${residents.length} conversations`}`),
-    el('p', { class: 'legend' }, ...[['busy', 'running'], ['idle', 'idle'], ['shares', 'shares a prefix'], ['kept', 'kept']].flatMap(([kind, words]) => [el('span', { class: kind }, words), ' '])),
+    el('p', { class: 'legend' }, ...[['busy', 'running'], ['idle', 'idle'], ['shares', 'shared by several'], ['kept', 'kept']].flatMap(([kind, words]) => [el('span', { class: kind }, words), ' '])),
     residents.length === 0 ? null : residentTable(residents, refusal));
 }
 
-function slotCards(slots) {
-  return el('section', {}, el('h2', {}, 'Slots'), el('div', { class: 'cards' }, ...slots.map((slot) => el('div', { class: `card ${slot.is_processing ? 'busy' : ''}` },
-    el('h3', {}, `Slot ${slot.id}`), el('p', {}, slot.state), el('p', { class: 'legend' }, slot.is_processing
+// How many requests wait, of the models where any does.
+const queue = (models) => models.filter(({ waiting }) => waiting > 0).map(({ model, waiting }) => `${number(waiting)} for ${model}`).join(', ') || 'no request';
+
+function slotCards(slots, models) {
+  return el('section', {}, el('h2', {}, 'Slots'), el('p', { class: 'legend' }, `Waiting: ${queue(models)}`), el('div', { class: 'cards' }, ...slots.map((slot) => el('div', { class: `card ${slot.is_processing ? 'busy' : ''}` },
+    el('h3', {}, slots.some(({ model }) => model !== slot.model) ? `Slot ${slot.id} of ${slot.model}` : `Slot ${slot.id}`), el('p', {}, slot.state), el('p', { class: 'legend' }, slot.is_processing
       ? `${number(slot.n_prompt_tokens)} prompt tokens, ${number(slot.n_prompt_tokens_cache)} of them cached, ${number(slot.next_token[0].n_decoded)} generated`
       : `${number(slot.cached_tokens)} tokens cached`)))));
 }
@@ -94,14 +102,10 @@ class Rate {
     this.last = null;
   }
 
-  add(slots, now) {
-    const counts = new Map(slots.filter((s) => s.is_processing).map((s) => [s.request_id, s.next_token[0].n_decoded]));
-    if (this.last) {
-      let made = 0;
-      for (const [id, n] of counts) made += Math.max(0, n - (this.last.counts.get(id) ?? 0));
-      this.points.push({ now, rate: (made * 1000) / (now - this.last.now) });
-    }
-    this.last = { counts, now };
+  add(models, now) {
+    const made = models.reduce((sum, { generated_tokens: n }) => sum + n, 0);
+    if (this.last && made >= this.last.made) this.points.push({ now, rate: ((made - this.last.made) * 1000) / (now - this.last.now) });
+    this.last = { made, now };
     this.points = this.points.filter((p) => now - p.now < MINUTES * 60_000);
   }
 
@@ -178,6 +182,7 @@ export class Live {
       } catch (error) {
         if (signal.aborted) return;
         this.say(error instanceof ApiError ? error : new ApiError(0, 'The connection broke off.'));
+        if (error.status === 401) return; // until there is another API key, or the view is shown again
       }
       await pause(wait, signal);
     }
@@ -220,17 +225,17 @@ export class Live {
   }
 
   take(report) {
-    this.rate.add(report.slots, performance.now());
+    this.rate.add(report.models, performance.now());
     this.last = report;
     this.draw(report);
     if (this.stored.isStale(report.cache, performance.now())) this.stored.load().then(() => this.redraw());
   }
 
-  draw({ slots, cache }) {
+  draw({ slots, cache, models }) {
     const names = [...new Set(slots.map((s) => s.model))];
     morph(find('live'), [el('p', { class: 'error', role: 'status' }, this.notice), ...names.map((name) => {
       const own = slots.filter((s) => s.model === name);
       return cells(name, cache.resident.filter((r) => r.model === name), own.reduce((sum, s) => sum + s.n_ctx, 0), this.refusal);
-    }), this.stored.section(this.refusal), slotCards(slots), this.rate.draw(), tierBars(cache.tiers), counters(cache)]);
+    }), this.stored.section(this.refusal), slotCards(slots, models), this.rate.draw(), tierBars(cache.tiers), counters(cache)]);
   }
 }

@@ -3,7 +3,7 @@
 import { adviceFor, setKey } from './api.js';
 import { Chat } from './chat.js';
 import { exportAll, importAll } from './conversation_files.js';
-import { isEmpty, newConversation } from './conversations.js';
+import { isEmpty, newConversation, samplingNames } from './conversations.js';
 import { el, find } from './dom.js';
 import { Live } from './live.js';
 import { Models } from './models.js';
@@ -34,11 +34,11 @@ function show(conversation) {
 // The latest, or a new one.
 async function showLatest() {
   const [latest] = await titles();
-  show((latest && await load(latest.id)) ?? newConversation());
+  show((latest && (chat.replying(latest.id) ?? await load(latest.id))) ?? newConversation());
 }
 
 async function showStored(id) {
-  if (id !== chat.conversation.id) show(await load(id) ?? newConversation());
+  if (id !== chat.conversation.id) show(chat.replying(id) ?? await load(id) ?? newConversation());
   else toggleMenu(false);
 }
 
@@ -46,6 +46,7 @@ async function drop(id, title) {
   if (!window.confirm(`Delete “${title}”?`)) return;
   const rows = [...find('conversations').children];
   const at = rows.findIndex((row) => row.dataset.key === id);
+  chat.forget(id);
   await remove(id);
   if (chat.conversation.id === id) await showLatest();
   await drawList();
@@ -96,15 +97,14 @@ find('show-live').addEventListener('click', () => view('live'));
 
 // ---- Settings ----
 
-const sampling = ['temperature', 'top_p', 'top_k', 'max_tokens'];
 find('show-settings').addEventListener('click', () => {
   find('system').value = chat.conversation.system;
-  for (const name of sampling) find(name).value = chat.conversation.sampling[name] ?? '';
+  for (const name of samplingNames) find(name).value = chat.conversation.sampling[name] ?? '';
   find('settings').showModal();
 });
 find('settings').addEventListener('close', () => {
   chat.conversation.system = find('system').value.trim();
-  chat.conversation.sampling = Object.fromEntries(sampling.filter((name) => find(name).value !== '').map((name) => [name, Number(find(name).value)]));
+  chat.conversation.sampling = Object.fromEntries(samplingNames.filter((name) => find(name).value !== '').map((name) => [name, Number(find(name).value)]));
   if (!isEmpty(chat.conversation)) chat.keep(chat.conversation);
 });
 

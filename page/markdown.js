@@ -25,6 +25,18 @@ function finishLinks(fragment) {
   }
 }
 
+// Browsers have a clipboard for pages of https and of this machine alone: elsewhere the code is selected, and copied as a
+// user would.
+async function copied(code) {
+  try {
+    await navigator.clipboard.writeText(code.textContent);
+    return true;
+  } catch {
+    window.getSelection().selectAllChildren(code);
+    return document.execCommand('copy');
+  }
+}
+
 const MOST_HIGHLIGHTED = 100_000; // characters of a code block
 
 function finishCode(pre) {
@@ -33,7 +45,7 @@ function finishCode(pre) {
   const language = /language-([\w+#-]+)/.exec(code.className)?.[1];
   const text = code.textContent;
   if (language && hljs.getLanguage(language) && text.length < MOST_HIGHLIGHTED) code.replaceChildren(sanitize(hljs.highlight(text, { language }).value));
-  const copy = el('button', { class: 'copy quiet', type: 'button', onclick: () => navigator.clipboard?.writeText(text).then(() => { copy.textContent = 'Copied'; }) }, 'Copy');
+  const copy = el('button', { class: 'copy quiet', type: 'button', onclick: async () => { copy.textContent = await copied(code) ? 'Copied' : 'Not copied'; } }, 'Copy');
   pre.before(el('div', { class: 'code-head' }, el('span', {}, language ?? 'text'), copy));
   pre.tabIndex = 0; // it scrolls
 }

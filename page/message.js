@@ -53,9 +53,11 @@ export class MessageView {
     const { message } = this;
     if (message.role === 'assistant') this.markdown.show(message.text);
     this.showExtra();
+    this.element.ariaBusy = String(Boolean(message.running)); // read out once it is whole
     this.foot.replaceChildren(...[
       message.error && el('p', { class: 'error', role: 'alert' }, message.error.message, ' ', el('span', {}, adviceFor(message.error))),
       message.stopped && el('p', { class: 'note' }, 'Stopped.'),
+      message.cut && el('p', { class: 'note' }, 'Cut off: it has as many tokens as Settings allow, or the window is full.'),
       message.progress && progressBar(message.progress),
       message.figures && tokenBar(message.figures),
     ].filter(Boolean));

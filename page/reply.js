@@ -15,11 +15,13 @@ function takeCalls(message, deltas) {
 // `body` is the request, `changed` is called when there is something to show. Errors become the message's.
 export async function stream(message, body, signal, changed) {
   const asked = performance.now();
+  message.running = true; // for a page that is left meanwhile
   let lookup = null, timings = null, first = null;
   try {
     lookup = await lookUp(body, signal);
     for await (const event of chat(body, signal)) {
-      const delta = event.choices?.[0]?.delta;
+      const { delta, finish_reason: end } = event.choices?.[0] ?? {};
+      if (end === 'length') message.cut = true;
       message.progress = event.prompt_progress && event.prompt_progress.processed < event.prompt_progress.total ? event.prompt_progress : null;
       if (delta?.content || delta?.reasoning_content || delta?.tool_calls) first ??= performance.now();
       if (delta?.content) message.text += delta.content;
@@ -33,6 +35,7 @@ export async function stream(message, body, signal, changed) {
     else if (error instanceof ApiError) message.error = { message: error.message, status: error.status, code: error.code };
     else message.error = { message: `The reply broke off: ${error.message}`, status: 0 };
   }
+  delete message.running;
   message.progress = null;
   if (timings) message.figures = figuresOf(timings, lookup, first && first - asked);
   changed();

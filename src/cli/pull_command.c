@@ -245,7 +245,7 @@ static hearth_config *open_keys(const char *command, const struct setup *setup, 
 }
 
 /* The model that the reference means, which is pulled unless it is there: its name, or a file's path, for --model. */
-static int find_or_pull(const struct run_options *run, const hearth_config *config, char **model, hearth_error *error)
+static int find_or_pull(struct run_options *run, const hearth_config *config, char **model, hearth_error *error)
 {
     struct pull_reference reference = {0};
     struct pull_model found = {0};
@@ -260,6 +260,7 @@ static int find_or_pull(const struct run_options *run, const hearth_config *conf
         pull_folder_find(folder, NULL, reference.text, &found, &none) != HEARTH_OK)
         rc = pulling_get(&run->pulling, config, &reference, &found, error);
     if (rc == HEARTH_OK) *model = mem_strdup(is_file ? reference.place : found.name);
+    if (is_file) run->setup.mmproj = run->pulling.mmproj;
     pull_reference_release(&reference);
     pull_model_release(&found);
     free(folder);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/utf8.h"
 #include "cli/terminal.h"
 #include "pull/declare.h"
 
@@ -11,10 +12,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
-#define LINES      10        /* of a file's progress, where there is no terminal */
-#define LINE_BYTES 100000000 /* between two of them, where its size is not known */
+#define LINES         10        /* of a file's progress, where there is no terminal */
+#define COLUMNS_USUAL 79        /* of a terminal that does not say how wide it is, but for the last */
+#define LINE_BYTES    100000000 /* between two of them, where its size is not known */
 
 /* ---- Progress ---- */
 
@@ -44,10 +47,9 @@ static void put_time(struct buf *out, double seconds)
 }
 
 /* "45 % of 2.71 GB, 35.2 MB/s, 0:42 left" */
-static void put_progress(struct buf *out, const struct pull_progress *p)
+static void put_figures(struct buf *out, const struct pull_progress *p)
 {
-    if (p->n_files > 1) buf_printf(out, "[%zu/%zu] ", p->index + 1, p->n_files);
-    buf_printf(out, "%.40s: %s", p->file, p->checking ? "checking, " : "");
+    if (p->checking) buf_puts(out, "checking, ");
     if (p->total > 0) buf_printf(out, "%d %% of ", (int)((double)p->done * 100 / (double)p->total));
     pulling_put_size(out, p->total > 0 ? p->total : p->done);
     if (p->rate <= 0) return;
@@ -60,6 +62,26 @@ static void put_progress(struct buf *out, const struct pull_progress *p)
     buf_puts(out, " left");
 }
 
+/* "[1/2] Qwen3-8B-Q4_K_M.gguf: " and the figures: where that is wider than so many columns, the name is cut. */
+static void put_progress(struct buf *out, const struct pull_progress *p, size_t columns)
+{
+    struct buf before = {0}, figures = {0};
+    if (p->n_files > 1) buf_printf(&before, "[%zu/%zu] ", p->index + 1, p->n_files);
+    put_figures(&figures, p);
+    size_t taken = before.len + strlen(": ") + figures.len, room = columns > taken ? columns - taken : 0,
+           shown = strlen(p->file);
+    if (shown > room) shown = room - utf8_incomplete_tail(p->file, room);
+    buf_printf(out, "%s%.*s: %s", buf_text(&before), (int)shown, p->file, buf_text(&figures));
+    buf_release(&before);
+    buf_release(&figures);
+}
+
+static size_t columns_of_terminal(void)
+{
+    struct winsize size = {0};
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1u : COLUMNS_USUAL;
+}
+
 static void report(void *ud, const struct pull_progress *p)
 {
     struct meter *meter = ud;
@@ -67,9 +89,10 @@ static void report(void *ud, const struct pull_progress *p)
     int64_t lines = p->total > 0 ? p->done * LINES / p->total : p->done / LINE_BYTES;
     bool is_new = meter->index != p->index || meter->checking != p->checking;
     bool is_due = is_new ? !p->checking : lines > meter->lines && !p->checking;
-    put_progress(&text, p);
+    size_t columns = meter->is_terminal ? columns_of_terminal() : SIZE_MAX;
+    put_progress(&text, p, columns);
     if (meter->is_terminal)
-        fprintf(stderr, "\r\033[K%.78s", text.v);
+        fprintf(stderr, "\r\033[K%.*s", (int)columns, text.v);
     else if (is_due)
         fprintf(stderr, "%s\n", text.v);
     fflush(stderr);
@@ -113,12 +136,19 @@ int pulling_get(const struct pulling *pulling, const hearth_config *config, cons
     int rc = read_number("connections", pulling->connections, 1, PULL_CONNECTIONS_MAX, &options.connections, error);
     if (rc == HEARTH_OK) rc = read_number("stall", pulling->stall, 1, 3600, &options.stall_seconds, error);
     if (rc == HEARTH_OK) rc = read_number("retries", pulling->retries, 0, 1000, &options.retries, error);
+    struct pull_reference projector = {0};
+    if (rc == HEARTH_OK && pulling->mmproj != NULL) rc = pulling_read(pulling->mmproj, &projector, error);
+    options.projector = pulling->mmproj != NULL ? &projector : NULL;
     char *folder = rc == HEARTH_OK ? pull_folder_of(config, error) : NULL;
-    if (folder == NULL) return (int)error->code;
+    if (folder == NULL) {
+        pull_reference_release(&projector);
+        return (int)error->code;
+    }
     options.folder = folder;
     signal(SIGPIPE, SIG_IGN); /* a connection that breaks off while it is written to is tried again */
     rc = pull_model(reference, &options, model, error);
     terminal_clear_line();
+    pull_reference_release(&projector);
     free(folder);
     return rc;
 }

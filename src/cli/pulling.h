@@ -7,12 +7,13 @@
 #include "pull/pull.h"
 
 struct pulling {
-    const char *name, *connections, *stall, *retries; /* as they were given; NULL: not */
+    const char *name, *mmproj, *connections, *stall, *retries; /* as they were given; NULL: not */
     bool http;
 };
 
 #define PULLING_OPTIONS(p)                                                                                             \
     {"name", "NAME", "the model's name (its file's)", .text = &(p)->name},                                             \
+        {"mmproj", "PLACE", "URL or file of its projector, which a repository brings along", .text = &(p)->mmproj},    \
         {"connections", "N", "ranges of a file that are fetched at once (4)", .text = &(p)->connections},              \
         {"stall", "SECONDS", "without bytes, after which a connection is given up (30)", .text = &(p)->stall},         \
         {"retries", "N", "failures in a row after which the pull ends (5)", .text = &(p)->retries},                    \

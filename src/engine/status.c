@@ -69,6 +69,7 @@ static hearth_resident resident_of(const struct engine *engine, const struct seq
                          .kept = seq->kept,
                          .tokens = seq->n_cells,
                          .own_tokens = seq->idle.cells,
+                         .shared_tokens = sharing_most(&engine->sharing, seq->id),
                          .messages = (int32_t)seq->n_messages,
                          .cost_ms = seq->slot == NULL ? seq->idle.paid_ns / 1e6 : 0,
                          .return_ms = seq->slot == NULL ? seq->idle.back_ns / 1e6 : 0,

@@ -147,6 +147,30 @@ static int plan_local(struct pull *p, hearth_error *error)
     return HEARTH_OK;
 }
 
+/* A projector of its own, beside a model that has none. */
+static int plan_projector(struct pull *p, const struct pull_reference *projector, hearth_error *error)
+{
+    struct buf name = {0};
+    if (projector->kind == PULL_REPOSITORY)
+        return error_at(error, HEARTH_INVALID, "mmproj",
+                        "--mmproj %s: a repository's projector comes with its model; write a URL or a file",
+                        projector->text);
+    for (size_t i = 0; i < p->n_files; i++)
+        if (p->files[i].is_projector)
+            return error_at(error, HEARTH_INVALID, "mmproj", "--mmproj: the model comes with its projector, %s",
+                            p->files[i].name);
+    bool is_local = projector->kind == PULL_FILE;
+    if (is_local)
+        buf_puts(&name, base_of(projector->place));
+    else
+        pull_url_put_file(&name, projector->place);
+    struct pull_file *file = add_file(p, name.v, mem_strdup(projector->place));
+    file->is_local = is_local;
+    file->is_projector = true;
+    buf_release(&name);
+    return HEARTH_OK;
+}
+
 /* Names come from strangers. */
 static int check_names(const struct pull *p, hearth_error *error)
 {
@@ -173,6 +197,7 @@ static int plan(struct pull *p, hearth_error *error)
     static int (*const plans[])(struct pull *, hearth_error *) = {
         [PULL_REPOSITORY] = plan_repository, [PULL_URL] = plan_url, [PULL_FILE] = plan_local};
     int rc = plans[p->reference->kind](p, error);
+    if (rc == HEARTH_OK && p->options->projector != NULL) rc = plan_projector(p, p->options->projector, error);
     if (rc != HEARTH_OK) return rc;
     p->name = name_of(p);
     p->how.n_files = p->n_files;

@@ -15,10 +15,11 @@
 
 /* All strings are borrowed. */
 struct pull_options {
-    const char *folder;   /* the models folder */
-    const char *name;     /* of the model; NULL: its first file's */
-    const char *endpoint; /* of repositories */
-    const char *token;    /* for that alone; NULL or "": none */
+    const char *folder;                     /* the models folder */
+    const char *name;                       /* of the model; NULL: its first file's */
+    const struct pull_reference *projector; /* a URL or a file that comes with the model; NULL: a repository's own */
+    const char *endpoint;                   /* of repositories */
+    const char *token;                      /* for that alone; NULL or "": none */
     bool allow_http;
     bool public_only;  /* as struct pull_web has it */
     int connections;   /* for one file */

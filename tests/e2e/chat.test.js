@@ -258,6 +258,23 @@ describe('commands', () => {
     await does(terminal, '/clear', /a new conversation, with the same system prompt/);
     await does(terminal, '/system -', /system prompt: none/);
     await does(terminal, '/system You are Hearth.', /system prompt: You are Hearth\./);
+    for (const line of ['/system You are kind.\\', 'And brief.']) terminal.say(line);
+    await terminal.shows(/system prompt: You are kind\.\nAnd brief\.\n>$/);
+    for (const line of ['/undo\\', 'this']) terminal.say(line);
+    await terminal.shows(/hearth chat: \/undo takes one line; a blank before it makes it a message\n>$/);
+  });
+
+  test('/edit keeps the files that came with the message', async (t) => {
+    const folder = temporaryFolder();
+    const [image, saved] = ['a.png', 'chat.json'].map((name) => join(folder, name));
+    writeFileSync(image, Buffer.from(png(3), 'base64'));
+    const terminal = await start(t, { env: { VISUAL: '', EDITOR: 'sed -i s/this/that/' } }, '--mmproj', projectorFor(demo, 'llava'));
+    await does(terminal, `/image ${image}`, /.* comes with the next line/);
+    await does(terminal, 'What is this?', /[^]*tokens\/s/);
+    await does(terminal, '/edit', /> What is that\?\n[^]*tokens\/s/);
+    await does(terminal, `/save ${saved}`, /2 messages are in .*/);
+    const [{ content }] = JSON.parse(readFileSync(saved, 'utf8')).messages;
+    assert.deepEqual([content[0].image_url.url.replace(/^.*,/, ''), content[1].text], [png(3), 'What is that?']);
   });
 
   test('/save writes a request, which /load goes on with', async (t) => {

@@ -9,7 +9,7 @@ import { browser, openPage } from './lib/browser.js';
 import { serve, temporaryFolder } from './lib/server.js';
 import { until } from './lib/wait.js';
 
-// Reads the stream to its end, or until `enough` of its reports: `seen`, [{at, slots, cache}].
+// Reads the stream to its end, or until `enough` of its reports: `seen`, [{at, slots, cache, models}].
 async function reports(client, enough = () => false, seen = []) {
   const [request, response] = await client.send('GET', '/live');
   assert.equal(response.statusCode, 200);
@@ -35,11 +35,13 @@ test('reports tell what a request does, at most four times a second', async (t) 
   const { timings } = await server.client.chat({ messages: [{ role: 'user', content: 'Tell me a story.' }], max_tokens: 1800, ignore_eos: true });
   assert.equal(timings.predicted_n, 1800);
   const list = await seen;
-  assert.deepEqual(Object.keys(list[0]).sort(), ['at', 'cache', 'slots']);
+  assert.deepEqual(Object.keys(list[0]).sort(), ['at', 'cache', 'models', 'slots']);
   assert.deepEqual(list[0].cache.resident, []);
   const made = list.filter(busy).map(({ slots }) => slots.find(({ is_processing }) => is_processing).next_token[0].n_decoded);
   assert.ok(made.length > 1 && made.every((n, i) => i === 0 || n >= made[i - 1]), `it grows: ${made}`);
   assert.equal(list.at(-1).cache.resident.length, 1);
+  const generated = ({ models }) => models[0].generated_tokens;
+  assert.deepEqual([generated(list[0]), generated(list.at(-1))], [0, 1800]);
   assert.ok((list.at(-1).at - began) / 250 + 1 >= list.length, `${list.length} reports in ${list.at(-1).at - began} ms`);
   assert.deepEqual((await server.client.get('/cache')).json.resident, list.at(-1).cache.resident);
   await server.stop();

@@ -159,6 +159,58 @@ describe('in a browser', () => {
     await server.stop();
   });
 
+  test('a reply that was cut off says so', async (t) => {
+    const server = await start(t);
+    const page = await openPage(t, await browser(t), server.url);
+    await page.click('#show-settings');
+    await page.fill('#max_tokens', '2');
+    await page.fill('#temperature', '0.72');
+    await page.click('#settings-done');
+    await page.waitForFunction(() => !document.getElementById('settings').open);
+    await send(page, 'Who are you?');
+    await page.getByText('Cut off: it has as many tokens as Settings allow').waitFor();
+    assert.deepEqual(page.faults, []);
+    await server.stop();
+  });
+
+  test('long lines and many messages make nothing wider than the window', async (t) => {
+    const server = await start(t);
+    const started = await browser(t);
+    const messages = Object.fromEntries(Array.from({ length: 80 }, (_, i) => [`m${i}`, { id: `m${i}`, parent: i > 0 ? `m${i - 1}` : null, role: i % 2 ? 'assistant' : 'user', text: i === 79 ? `\`\`\`js\n${'const x = 1; '.repeat(40)}\n\`\`\`` : `Text ${i}` }]));
+    for (const viewport of [{ width: 1200, height: 800 }, { width: 390, height: 844 }]) {
+      const page = await openPage(t, started, server.url, { viewport });
+      const file = { hearth_conversations: 1, conversations: [{ title: 'Wide', system: '', sampling: {}, leaf: 'm79', messages }] };
+      await page.setInputFiles('#import-file', { name: 'file.json', mimeType: 'application/json', buffer: Buffer.from(JSON.stringify(file)) });
+      await page.locator('#notice').getByText('One conversation was imported.').waitFor();
+      await page.reload();
+      await page.locator('.markdown pre').waitFor();
+      await page.waitForFunction(() => document.querySelectorAll('.message').length === 80);
+      const widths = () => page.evaluate(() => [document.documentElement.scrollWidth, document.getElementById('chat').scrollWidth, document.getElementById('send').getBoundingClientRect().right].map(Math.ceil));
+      for (const width of await widths()) assert.ok(width <= viewport.width, `${await widths()} of ${viewport.width}`);
+      assert.ok(await page.evaluate(() => { const pre = document.querySelector('.markdown pre'); return pre.scrollWidth > pre.clientWidth; }), 'the code scrolls in its box');
+      assert.deepEqual(page.faults, []);
+    }
+    await server.stop();
+  });
+
+  test('code is copied, also where the browser has no clipboard for the page', async (t) => {
+    const server = await start(t);
+    const url = await withReplies(t, server, (outgoing) => events(outgoing, ['```js\nconst x = 1;\n```\n']));
+    const started = await browser(t);
+    for (const has of [true, false]) {
+      const context = await started.newContext({ permissions: ['clipboard-read', 'clipboard-write'] });
+      if (!has) await context.addInitScript(() => Object.defineProperty(Navigator.prototype, 'clipboard', { get: () => undefined }));
+      const page = await openPage(t, started, url, { context });
+      await send(page, 'Show me.');
+      await page.locator('.copy').click();
+      await page.locator('.copy').getByText('Copied', { exact: true }).waitFor();
+      if (has) assert.equal(await page.evaluate(() => navigator.clipboard.readText()), 'const x = 1;\n');
+      else assert.equal(await page.evaluate(() => window.getSelection().toString()), 'const x = 1;');
+      assert.deepEqual(page.faults, []);
+    }
+    await server.stop();
+  });
+
   test('errors say what happened and what to do', async (t) => {
     const server = await start(t);
     const page = await openPage(t, await browser(t), server.url, { expected: /Failed to load resource|request:/ });
@@ -179,6 +231,27 @@ describe('in a browser', () => {
     await replied(page, 1);
     assert.ok(!page.url().includes(key));
     assert.equal(await page.evaluate(() => JSON.stringify(localStorage)), '{}');
+    await server.stop();
+  });
+
+  test('the view of the cache asks for a key once', async (t) => {
+    const server = await start(t, withKey);
+    const page = await openPage(t, await browser(t), server.url, { expected: /Failed to load resource/ });
+    await page.clock.install();
+    let asked = 0;
+    page.on('request', (request) => { asked += new URL(request.url()).pathname === '/live'; });
+    await page.getByRole('button', { name: 'Not now' }).click();
+    await page.click('#show-live');
+    await page.waitForFunction(() => document.getElementById('access').open);
+    await page.getByRole('button', { name: 'Not now' }).click();
+    await page.clock.runFor(60_000);
+    assert.equal(await page.evaluate(() => document.getElementById('access').open), false);
+    assert.equal(asked, 1);
+    await page.click('#show-access');
+    await page.fill('#key', key);
+    await page.keyboard.press('Enter');
+    await page.locator('#live .cards').waitFor();
+    assert.deepEqual(page.faults, []);
     await server.stop();
   });
 

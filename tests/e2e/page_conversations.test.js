@@ -134,6 +134,26 @@ describe('files', () => {
     await server.stop();
   });
 
+  test('a reply that the server broke off says what to do, and is exported and imported', async (t) => {
+    const server = await start(t);
+    const url = await withReplies(t, server, (outgoing) => {
+      outgoing.writeHead(200, { 'content-type': 'text/event-stream' });
+      outgoing.end(`data: ${JSON.stringify({ error: { message: 'the server is stopping', type: 'server_error', code: 'unavailable' } })}\n\n`);
+    });
+    const page = await openPage(t, await browser(t), url);
+    await send(page, 'Hello.');
+    await page.getByText('the server is stopping The server is loading or stopping: try again in a moment.').waitFor();
+    await until('it is stored', async () => (await stored(page)).some(({ messages }) => Object.values(messages).some(({ error }) => error?.status === 503)));
+    const [download] = await Promise.all([page.waitForEvent('download'), page.click('#export')]);
+    await page.setInputFiles('#import-file', await download.path());
+    await page.locator('#notice').getByText('One conversation was imported.').waitFor();
+    const former = fileOf(conversation({ messages: { a: message('a', null, { error: { message: 'x', status: 'unavailable', code: 'server_error' } }) }, leaf: 'a' }));
+    await page.setInputFiles('#import-file', { name: 'file.json', mimeType: 'application/json', buffer: Buffer.from(JSON.stringify(former)) });
+    await until('a file of a former page is taken', async () => (await stored(page)).length === 3);
+    assert.deepEqual(page.faults, []);
+    await server.stop();
+  });
+
   test('what is exported is imported again as it was', async (t) => {
     const server = await start(t);
     const page = await openPage(t, await browser(t), server.url);
@@ -199,6 +219,76 @@ describe('what is stored', () => {
     await page.reload();
     await begun(page);
     assert.match(await lastReply(page), /^It begins and goes on/);
+    await server.stop();
+  });
+
+  test('what two tabs say stays, in branches beside each other', async (t) => {
+    const server = await start(t);
+    const started = await browser(t);
+    const context = await started.newContext();
+    const page = await openPage(t, started, server.url, { context });
+    await send(page, 'Hello.');
+    await replied(page, 1);
+    await until('it is stored', async () => (await stored(page)).some(({ messages }) => Object.values(messages).some(({ figures }) => figures)));
+    const other = await openPage(t, started, server.url, { context });
+    await other.waitForFunction(() => document.querySelectorAll('.message').length === 2);
+    await send(other, 'Who are you?');
+    await replied(other, 2);
+    await send(page, 'What can you do?');
+    await replied(page, 2);
+    await send(other, 'And again: who are you?');
+    await replied(other, 3);
+    const texts = ({ messages }) => Object.values(messages).filter(({ role }) => role === 'user').map(({ text }) => text).sort();
+    await until('all is stored', async () => {
+      const [one, ...others] = await stored(other);
+      return others.length === 0 && Object.values(one.messages).filter(({ figures }) => figures).length === 4
+        && assert.deepEqual(texts(one), ['And again: who are you?', 'Hello.', 'What can you do?', 'Who are you?']) === undefined;
+    });
+    await page.reload();
+    await page.waitForFunction(() => document.querySelectorAll('.message').length === 6);
+    assert.equal(await page.locator('.branch').first().textContent(), '1 of 2');
+    assert.deepEqual([...page.faults, ...other.faults], []);
+    await server.stop();
+  });
+
+  test('a reply goes on while another conversation is shown, and what was being edited goes nowhere else', async (t) => {
+    const server = await start(t);
+    const reply = await withOpenReply(t, server);
+    const page = await openPage(t, await browser(t), reply.url);
+    await send(page, 'Go on.');
+    await begun(page);
+    await page.getByRole('button', { name: 'Edit this message' }).click();
+    await page.click('#new-conversation');
+    await page.locator('.empty').waitFor();
+    assert.equal(await page.inputValue('#composer-text'), '');
+    assert.equal(await page.locator('#send').isVisible(), true);
+    reply.say(' and goes on');
+    await page.locator('#conversations .title').getByText('Go on.').click();
+    await page.getByText('It begins and goes on').waitFor();
+    assert.equal(await page.locator('#stop').isVisible(), true);
+    assert.equal(await page.locator('.message.assistant').getAttribute('aria-busy'), 'true');
+    await page.click('#new-conversation');
+    reply.say(' and ends');
+    reply.end();
+    await until('it is stored', async () => Object.values((await stored(page))[0].messages).some(({ text, running }) => /and ends$/.test(text) && !running));
+    await page.locator('#conversations .title').getByText('Go on.').click();
+    await page.getByText('It begins and goes on and ends').waitFor();
+    assert.equal(await page.locator('.message.assistant').getAttribute('aria-busy'), 'false');
+    assert.equal(await page.getByText('Stopped.').count(), 0);
+    assert.deepEqual(page.faults, []);
+    await server.stop();
+  });
+
+  test('a page that was left while a prompt was computed shows no progress for ever', async (t) => {
+    const server = await start(t);
+    const page = await openPage(t, await browser(t), server.url);
+    await page.evaluate(async () => (await import('/page/storage.js')).save({ id: 'left', title: 'Left', system: '', sampling: {}, leaf: 'b', messages: {
+      a: { id: 'a', parent: null, role: 'user', text: 'Go on.' },
+      b: { id: 'b', parent: 'a', role: 'assistant', text: '', running: true, progress: { total: 100, cache: 0, processed: 50 } } } }));
+    await page.reload();
+    await page.getByText('Stopped.').waitFor();
+    assert.equal(await page.locator('.message progress').count(), 0);
+    assert.equal(await page.locator('.message.assistant').getAttribute('aria-busy'), 'false');
     await server.stop();
   });
 
@@ -298,6 +388,25 @@ describe('attachments', () => {
     assert.equal(await server.client.metric('hearth_media_encoded_total'), 3, 'each is encoded once, however many turns have it');
     await page.reload();
     await page.waitForFunction(() => document.querySelectorAll('.message.user img').length === 3);
+    assert.deepEqual(page.faults, []);
+    await server.stop();
+  });
+
+  test('text that comes with a picture of itself is pasted as text; a file is taken wherever it is dropped', async (t) => {
+    const server = await withProjector(t, 'llava');
+    const page = await openPage(t, await browser(t), server.url);
+    const taken = (type, member, at, withText) => page.evaluate(([name, data, id, text, base64]) => {
+      const transfer = new DataTransfer();
+      transfer.items.add(new File([Uint8Array.from(atob(base64), (c) => c.charCodeAt(0))], `${name}.png`, { type: 'image/png' }));
+      if (text) transfer.setData('text/plain', 'a cell');
+      const made = new (name === 'paste' ? ClipboardEvent : DragEvent)(name, { [data]: transfer, bubbles: true, cancelable: true });
+      document.getElementById(id).dispatchEvent(made);
+      return made.defaultPrevented;
+    }, [type, member, at, withText, png(4)]);
+    assert.equal(await taken('paste', 'clipboardData', 'composer-text', true), false);
+    assert.equal(await page.locator('.attachment').count(), 0);
+    assert.equal(await taken('drop', 'dataTransfer', 'sidebar', false), true);
+    await page.locator('.attachment').getByText('drop.png').waitFor();
     assert.deepEqual(page.faults, []);
     await server.stop();
   });

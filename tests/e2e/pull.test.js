@@ -160,6 +160,21 @@ describe('what is pulled', () => {
     await refused(/is not known: a line 'none REFERENCE' in .*names/, mirror, into, 'none', [], { HEARTH_NAMES: names });
   });
 
+  test('a projector beside a URL and a file, and not beside one that comes with its model', async (t) => {
+    const projector = modelOf(4 * MIB, 9);
+    const mirror = await Mirror.open(t, { 'm.gguf': modelOf(4 * MIB), 'eye.gguf': projector, 'a/b/m.gguf': modelOf(4 * MIB), 'a/b/mmproj-m.gguf': projector });
+    const into = folder();
+    await pulled(mirror, into, `${mirror.url}/files/m.gguf`, ['--mmproj', `${mirror.url}/files/eye.gguf?signature=secret`]);
+    const eye = join(temporaryFolder(), 'eye.gguf');
+    writeFileSync(eye, projector);
+    await pulled(mirror, into, demo, ['--name', 'mine', '--mmproj', eye]);
+    for (const name of ['m', 'mine']) assert.ok(content(into, name, 'eye.gguf').equals(projector));
+    assert.deepEqual((await listed(into)).map(({ files }) => files.map(({ projector: is }) => is)), [[false, true], [false, true]]);
+    await refused(/--mmproj: the model comes with its projector, mmproj-m\.gguf/, mirror, into, 'hf:a/b', ['--name', 'both', '--mmproj', eye]);
+    await refused(/--mmproj hf:a\/b: a repository's projector comes with its model; write a URL or a file/, mirror, into, demo, ['--name', 'other', '--mmproj', 'hf:a/b']);
+    nothingThere(into, 'both');
+  });
+
   test('a name that another model has is refused', async (t) => {
     const mirror = await Mirror.open(t, { 'a/b/m.gguf': modelOf(4 * MIB, 1), 'c/d/m.gguf': modelOf(4 * MIB, 2) });
     const into = folder();

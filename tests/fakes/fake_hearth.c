@@ -910,6 +910,15 @@ size_t hearth_slots(const hearth *instance, hearth_slot *slots, size_t max)
     return 1;
 }
 
+size_t hearth_activities(const hearth *instance, hearth_activity *activities, size_t max)
+{
+    (void)instance;
+    if (max > 0)
+        activities[0] = (hearth_activity){
+            .model = "demo", .waiting = 2, .prompt_tokens = 100, .cached_tokens = 900, .generated_tokens = 70};
+    return 1;
+}
+
 size_t hearth_residents(const hearth *instance, hearth_resident *residents, size_t max)
 {
     (void)instance;
@@ -924,6 +933,7 @@ size_t hearth_residents(const hearth *instance, hearth_resident *residents, size
                                          .state = HEARTH_RESIDENT_IDLE,
                                          .tokens = tokens,
                                          .own_tokens = 30,
+                                         .shared_tokens = 10,
                                          .messages = 2,
                                          .cost_ms = 1.5,
                                          .return_ms = 20,

@@ -49,6 +49,8 @@ int chat_take_turn(struct chat *chat, const char *text, size_t len, bool *stoppe
         conversation_say(&chat->conversation, "assistant", reply.content.v, reply.content.len);
     else
         conversation_take_back(&chat->conversation);
+    if (reply.is_whole && reply.result.finish == HEARTH_FINISH_LENGTH)
+        screen_say(&chat->screen, "cut off: it has as many tokens as it may, or the window is full");
     if (reply.is_whole) count(&chat->totals, &reply.result);
     if (reply.is_whole && chat->shows_figures) show_figures(chat, &reply.result);
     chat->ends = chat->ends || reply.signal == SIGNAL_END;

@@ -77,7 +77,9 @@ static void read_choice(struct chunks *chunks, const json_t *choice)
     read_text(chunks, reasoning, REPLY_REASONING);
     read_text(chunks, json_object_get(delta, "content"), REPLY_CONTENT);
     const char *finish = json_string_value(json_object_get(choice, "finish_reason"));
-    if (finish != NULL && strcmp(finish, "error") != 0) chunks->finished = true;
+    if (finish == NULL || strcmp(finish, "error") == 0) return;
+    chunks->finished = true;
+    if (strcmp(finish, "length") == 0) chunks->result.finish = HEARTH_FINISH_LENGTH;
 }
 
 /* ---- Failures ---- */

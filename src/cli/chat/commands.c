@@ -72,7 +72,7 @@ static int run_edit(struct chat *chat, const char *argument)
     if (status < 0)
         chat_fail(chat, &error);
     else if (text.len > 0) {
-        free(conversation_undo(&chat->conversation));
+        free(conversation_reopen(&chat->conversation));
         screen_say(&chat->screen, "> %s", text.v);
         status = chat_take_turn(chat, text.v, text.len, NULL);
     }
@@ -186,21 +186,21 @@ static int run_help(struct chat *chat, const char *argument);
 
 static const struct chat_command {
     const char *name, *argument, *meaning;
-    bool needs_argument;
+    bool needs_argument, takes_lines;
     int (*run)(struct chat *chat, const char *argument);
 } commands[] = {
-    {"help", "", "lists these", false, run_help},
-    {"clear", "", "begins a new conversation; the system prompt stays", false, run_clear},
-    {"system", "[TEXT]", "shows the system prompt, or sets it; - removes it", false, run_system},
-    {"model", "[NAME]", "lists the models, or has another one answer", false, run_model},
-    {"image", "FILE", "attaches an image or a sound to the next message", false, chat_attach},
-    {"save", "FILE", "writes the conversation, as a request of OpenAI's API", true, run_save},
-    {"load", "FILE", "goes on with a saved conversation", true, run_load},
-    {"cache", "", "how much of the conversation is cached, and what is stored", false, run_cache},
-    {"stats", "[on|off]", "figures of the replies; whether they follow each one", false, run_stats},
-    {"edit", "", "writes the last message anew in $EDITOR, and sends it in its place", false, run_edit},
-    {"undo", "", "takes the last message and its reply back", false, run_undo},
-    {"exit", "", "ends, as Ctrl-D does", false, run_exit},
+    {"help", "", "lists these", false, false, run_help},
+    {"clear", "", "begins a new conversation; the system prompt stays", false, false, run_clear},
+    {"system", "[TEXT]", "shows the system prompt, or sets it; - removes it", false, true, run_system},
+    {"model", "[NAME]", "lists the models, or has another one answer", false, false, run_model},
+    {"image", "FILE", "attaches an image or a sound to the next message", false, false, chat_attach},
+    {"save", "FILE", "writes the conversation, as a request of OpenAI's API", true, false, run_save},
+    {"load", "FILE", "goes on with a saved conversation", true, false, run_load},
+    {"cache", "", "how much of the conversation is cached, and what is stored", false, false, run_cache},
+    {"stats", "[on|off]", "figures of the replies; whether they follow each one", false, false, run_stats},
+    {"edit", "", "writes the last message anew in $EDITOR, and sends it in its place", false, false, run_edit},
+    {"undo", "", "takes the last message and its reply back", false, false, run_undo},
+    {"exit", "", "ends, as Ctrl-D does", false, false, run_exit},
 };
 
 #define N_COMMANDS (sizeof commands / sizeof *commands)
@@ -228,9 +228,13 @@ static int refuse(const struct chat *chat, const char *name)
     return chat_fail(chat, &error);
 }
 
-static int run(struct chat *chat, const struct chat_command *command, const char *argument)
+static int run(struct chat *chat, const struct chat_command *command, const char *argument, bool has_lines)
 {
     hearth_error error;
+    if (has_lines && !command->takes_lines) {
+        error_set(&error, HEARTH_INVALID, "/%s takes one line; a blank before it makes it a message", command->name);
+        return chat_fail(chat, &error);
+    }
     if (!command->needs_argument || argument[0] != '\0') return command->run(chat, argument);
     error_set(&error, HEARTH_INVALID, "/%s %s: the file is missing", command->name, command->argument);
     return chat_fail(chat, &error);
@@ -240,14 +244,14 @@ bool commands_take(struct chat *chat, const char *text, int *status)
 {
     const size_t len = text[0] == '/' ? strspn(text + 1, "abcdefghijklmnopqrstuvwxyz") : 0;
     const char *argument = text + 1 + len;
-    if (len == 0 || (*argument != '\0' && *argument != ' ') || strchr(text, '\n') != NULL) return false;
-    argument += strspn(argument, " ");
+    if (len == 0 || strchr(" \n", *argument) == NULL) return false;
+    argument += strspn(argument, " \n");
     char *name = mem_strndup(text + 1, len);
     const struct chat_command *found = NULL;
     for (size_t i = 0; i < N_COMMANDS; i++)
         if (strcmp(commands[i].name, name) == 0) found = &commands[i];
-    const bool taken = found != NULL || chat->editor != NULL;
-    if (taken) *status = found != NULL ? run(chat, found, argument) : refuse(chat, name);
+    const bool has_lines = strchr(text, '\n') != NULL, taken = found != NULL || (chat->editor != NULL && !has_lines);
+    if (taken) *status = found != NULL ? run(chat, found, argument, has_lines) : refuse(chat, name);
     free(name);
     return taken;
 }

@@ -94,7 +94,15 @@ void conversation_take_back(struct conversation *chat)
     json_array_remove(chat->messages, last);
 }
 
-char *conversation_undo(struct conversation *chat)
+/* Takes the last message back, and leaves its files for the next one. */
+static void take_text_back(struct conversation *chat)
+{
+    const size_t last = json_array_size(chat->messages) - 1;
+    chat->media.n_said = first_medium(chat, json_array_get(chat->messages, last));
+    json_array_remove(chat->messages, last);
+}
+
+static char *undo(struct conversation *chat, void (*take_back)(struct conversation *chat))
 {
     char *text = NULL;
     size_t n = json_array_size(chat->messages);
@@ -103,9 +111,19 @@ char *conversation_undo(struct conversation *chat)
         const char *role = json_string_value(json_object_get(last, "role"));
         if (strcmp(role, "system") == 0) break;
         if (strcmp(role, "user") == 0) text = mem_strdup(text_of(last));
-        conversation_take_back(chat);
+        take_back(chat);
     }
     return text;
+}
+
+char *conversation_undo(struct conversation *chat)
+{
+    return undo(chat, conversation_take_back);
+}
+
+char *conversation_reopen(struct conversation *chat)
+{
+    return undo(chat, take_text_back);
 }
 
 void conversation_clear(struct conversation *chat)

@@ -34,6 +34,9 @@ void conversation_take_back(struct conversation *chat);
  * none. */
 char *conversation_undo(struct conversation *chat);
 
+/* The same for another text in its place: the files that came with it wait for that. */
+char *conversation_reopen(struct conversation *chat);
+
 /* Only the system prompt stays. */
 void conversation_clear(struct conversation *chat);
 

@@ -2,6 +2,7 @@
  * Prometheus' text format. Reads atomic values only; any thread. */
 #include "lib/models/loaded_model.h"
 #include "lib/models/model_manager.h"
+#include "lib/reports/activity.h"
 
 #include "base/log.h"
 #include "base/memory.h"
@@ -194,17 +195,6 @@ static void labels_of(const struct model_entry *entry, struct buf *labels)
     metrics_put_label(labels, "model", entry->config->name);
 }
 
-/* Requests in the admission queue of a model, and those that wait for the model to be loaded. */
-static size_t waiting_for(struct model_entry *entry)
-{
-    size_t waiting = manager_waiting(entry);
-    struct model *model = brief_lease_take(entry);
-    if (model == NULL) return waiting;
-    waiting += model->pool != NULL ? embed_waiting(model->pool) : admission_waiting(model->admission);
-    brief_lease_end(entry);
-    return waiting;
-}
-
 static void put_waiting(const struct hearth *instance, size_t n, struct buf *out)
 {
     struct buf labels = {0};
@@ -212,7 +202,7 @@ static void put_waiting(const struct hearth *instance, size_t n, struct buf *out
     for (size_t m = 0; m < n; m++) {
         if (!entry_is_listed(&instance->entries[m])) continue;
         labels_of(&instance->entries[m], &labels);
-        metrics_put_value(out, "hearth_admission_waiting", labels.v, (double)waiting_for(&instance->entries[m]));
+        metrics_put_value(out, "hearth_admission_waiting", labels.v, (double)activity_admission(&instance->entries[m]));
     }
     buf_release(&labels);
 }
@@ -322,8 +312,8 @@ static struct vllm_values vllm_values_of(struct model_entry *entry)
 {
     const hearth_model_info *info = &entry->facts.info;
     int64_t cells = (int64_t)info->context_window * info->n_slots;
-    return (struct vllm_values){.waiting =
-                                    (double)waiting_for(entry) + (double)metric_get(&entry->engine_stats.jobs_waiting),
+    return (struct vllm_values){.waiting = (double)activity_admission(entry) +
+                                           (double)metric_get(&entry->engine_stats.jobs_waiting),
                                 .running = (double)metric_get(&entry->engine_stats.slots_busy),
                                 .usage = cells_in_use(entry, cells),
                                 .blocks = cells / HEARTH_BLOCK};

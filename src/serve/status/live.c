@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/utf8.h"
 #include "serve/core/errors.h"
 #include "serve/core/keys.h"
 #include "serve/core/server.h"
@@ -38,6 +39,30 @@ struct live {
     uint64_t number;   /* of the report: one that says the same as the one before has the same number */
 };
 
+static void put_activity(struct buf *out, const hearth_activity *a)
+{
+    buf_puts(out, "{\"model\":");
+    utf8_put_json_string(out, a->model, strlen(a->model));
+    buf_printf(out, ",\"waiting\":%lld,\"prompt_tokens\":%lld,\"cached_tokens\":%lld,\"generated_tokens\":%lld}",
+               (long long)a->waiting, (long long)a->prompt_tokens, (long long)a->cached_tokens,
+               (long long)a->generated_tokens);
+}
+
+/* Counters, so that what happens between two reports is not missed. */
+static void put_activities(struct buf *out, const hearth *instance)
+{
+    size_t max = hearth_activities(instance, NULL, 0);
+    hearth_activity *activities = mem_alloc((max + 1) * sizeof *activities);
+    size_t n = hearth_activities(instance, activities, max);
+    buf_puts(out, "[");
+    for (size_t i = 0; i < n && i < max; i++) {
+        if (i > 0) buf_puts(out, ",");
+        put_activity(out, &activities[i]);
+    }
+    buf_puts(out, "]");
+    free(activities);
+}
+
 static void renew_report(struct live *live)
 {
     struct buf now = {0};
@@ -45,6 +70,8 @@ static void renew_report(struct live *live)
     status_put_slots(&now, live->instance);
     buf_puts(&now, ",\"cache\":");
     cache_put_status(&now, live->instance);
+    buf_puts(&now, ",\"models\":");
+    put_activities(&now, live->instance);
     buf_puts(&now, "}\n\n");
     bool same = now.len == live->report.len && memcmp(now.v, live->report.v, now.len) == 0;
     buf_release(same ? &now : &live->report);

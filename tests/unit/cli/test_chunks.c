@@ -68,6 +68,7 @@ static void others_have_usage_alone_or_nothing(void **state)
     struct chunks chunks;
     struct buf out = {0};
     read_all(&chunks, &out, with);
+    assert_int_equal(chunks.result.finish, HEARTH_FINISH_LENGTH);
     assert_string_equal(buf_text(&out), "r(hm)c(Hi)");
     assert_true(chunks.finished && !chunks.done && chunks.has_usage && !chunks.has_timings);
     assert_int_equal(chunks.result.cache_n, 4);

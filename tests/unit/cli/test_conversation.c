@@ -59,6 +59,33 @@ static void taking_back_keeps_the_files_that_wait(void **state)
     conversation_release(&chat);
 }
 
+static void reopening_leaves_the_files_for_the_text_in_its_place(void **state)
+{
+    (void)state;
+    struct conversation chat;
+    conversation_init(&chat);
+    attach(&chat, "first");
+    say(&chat, "user", "one");
+    say(&chat, "assistant", "yes");
+    attach(&chat, "second");
+    say(&chat, "user", "two");
+    say(&chat, "assistant", "no");
+    attach(&chat, "waits");
+    char *text = conversation_reopen(&chat);
+    assert_string_equal(text, "two");
+    free(text);
+    assert_int_equal(json_array_size(chat.messages), 2);
+    assert_int_equal(chat.media.n, 3);
+    assert_int_equal(chat.media.n_said, 1);
+    say(&chat, "user", "three");
+    json_t *last = json_array_get(chat.messages, 2);
+    assert_json(json_deep_copy(last), "{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"media\":1},"
+                                      "{\"type\":\"image_url\",\"media\":2},{\"type\":\"text\",\"text\":\"three\"}]}");
+    assert_memory_equal(chat.media.v[1].bytes, "second", 6);
+    assert_memory_equal(chat.media.v[2].bytes, "waits", 5);
+    conversation_release(&chat);
+}
+
 static int import(struct conversation *chat, const char *text)
 {
     hearth_error error;
@@ -155,6 +182,7 @@ static void files_are_exported_as_what_they_are(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(taking_back_keeps_the_files_that_wait),
+                                       cmocka_unit_test(reopening_leaves_the_files_for_the_text_in_its_place),
                                        cmocka_unit_test(foreign_members_are_left_out),
                                        cmocka_unit_test(what_is_no_conversation_changes_nothing),
                                        cmocka_unit_test(files_are_exported_as_what_they_are)};

@@ -59,12 +59,15 @@ static void await_metric(struct client *client, const char *line)
     }
 }
 
-static void a_report_is_what_slots_and_cache_say(void **state)
+static const char models[] = "[{\"model\":\"demo\",\"waiting\":2,\"prompt_tokens\":100,\"cached_tokens\":900,"
+                             "\"generated_tokens\":70}]";
+
+static void a_report_is_what_slots_and_cache_say_and_what_models_have_done(void **state)
 {
     struct client client = harness_start(*state), watcher = client_open(((struct harness *)*state)->port, 0);
     struct response slots = ask(&client, "GET", "/slots", NULL), cache = ask(&client, "GET", "/cache", NULL);
     struct buf expected = {0};
-    buf_printf(&expected, "data: {\"slots\":%s,\"cache\":%s}\n\n", slots.body.v, cache.body.v);
+    buf_printf(&expected, "data: {\"slots\":%s,\"cache\":%s,\"models\":%s}\n\n", slots.body.v, cache.body.v, models);
     watch(&watcher);
     struct buf report = next_report(&watcher);
     assert_int_equal(report.len, expected.len);
@@ -309,7 +312,7 @@ static void a_key_that_is_taken_back_sees_no_more(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ROW(a_report_is_what_slots_and_cache_say),
+        ROW(a_report_is_what_slots_and_cache_say_and_what_models_have_done),
         ROW(what_changes_all_the_time_is_reported_four_times_a_second_at_most),
         ROW(what_does_not_change_is_repeated_every_few_seconds),
         ROW(one_report_is_made_for_all_who_watch),
