@@ -3,7 +3,7 @@
  * index, the others in models. No server, no clock: the figures are always the same. */
 #include "base/memory.h"
 #include "policies.h"
-#include "store/index.h"
+#include "store/index/index.h"
 
 #include <stdio.h>
 #include <stdlib.h>

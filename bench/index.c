@@ -1,7 +1,7 @@
 /* hearth_bench_index SLABS...: the cost of a tier's index: memory per entry, and the time to adopt all entries at a
  * start, to look one up, to insert a long conversation of short slabs, and to detach all of it and attach it again.
  * Times are CPU times, independent of other processes. */
-#include "store/index.h"
+#include "store/index/index.h"
 #include "base/memory.h"
 
 #include <malloc.h>

@@ -6,7 +6,7 @@
 #include "base/memory.h"
 #include "options.h"
 #include "report.h"
-#include "store/remote_backend.h"
+#include "store/remote/remote_backend.h"
 
 #include <stdlib.h>
 #include <string.h>

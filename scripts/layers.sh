@@ -25,6 +25,9 @@ allowed() {
 # Rooms of one folder, in the order of what they build on.
 room_allowed() {
     case $1 in
+        store/slabs) echo '' ;;
+        store/index | store/backends) echo store/slabs ;;
+        store/remote) echo store/slabs store/backends ;;
         lib/parameters | lib/media | lib/events) echo '' ;;
         lib/models) echo lib/parameters lib/media lib/events ;;
         lib/requests) echo lib/parameters lib/media lib/events lib/models ;;
@@ -74,6 +77,10 @@ for path in src/*/; do
         fi
     done < <(grep -nHE '^[[:space:]]*#[[:space:]]*include' -r "$path" || true)
 done
+# A file is known by its name, in comments and in conversation.
+while read -r name; do
+    complain "$(echo $(find src -name "$name")): files of one name in several folders"
+done < <(find src -type f -printf '%f\n' | sort | uniq -d)
 # Which tiers there are is the store's business.
 while IFS=: read -r file line _; do
     complain "$file:$line: a tier is named outside src/store; loop over STORE_TIERS"

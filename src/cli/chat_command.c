@@ -1,6 +1,6 @@
 /* hearth chat, and what of hearth run is the same: a conversation in the terminal, or one question as an argument or
  * through a pipe, with a model in this process or on a server. Main thread only; what other threads say comes through
- * the backend (cli/chat/backend.h). */
+ * the backend (cli/chat/chat_backend.h). */
 #include "cli/chat_command.h"
 
 #include "base/buf.h"
@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "cli/args.h"
 #include "cli/attachment.h"
-#include "cli/chat/chat.h"
+#include "cli/chat/chat_turns.h"
 #include "cli/chat/commands.h"
 #include "cli/chat/editor.h"
 #include "cli/chat/lines.h"

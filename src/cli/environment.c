@@ -17,8 +17,8 @@
 
 /* Variables that are no keys. */
 static const char *const others[] = {
-    "HEARTH_CONFIG", "HEARTH_MODEL", "HEARTH_API_KEY",                /* of clients: cli/remote.c */
-    "HEARTH_MODELS", "HEARTH_NAMES",                                  /* of pulling: pull/folder.h, pull/reference.h */
+    "HEARTH_CONFIG", "HEARTH_MODEL", "HEARTH_API_KEY", /* of clients: cli/remote.c */
+    "HEARTH_MODELS", "HEARTH_NAMES",                   /* of pulling: pull/models_folder.h, pull/reference.h */
     "HEARTH_DEPS",   "HEARTH_BUILD", "HEARTH_SOURCE",  "HEARTH_LLAMA" /* of the Makefile and of tests */
 };
 

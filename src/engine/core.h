@@ -7,8 +7,8 @@
  * reuse_plan.c asks it where a suspended request's cells are. victim.c asks save.c what is stored. place.c and tick.c
  * call reuse_log.c at the two moments it logs: a placement was chosen, a conversation's messages are in the cells.
  * engine.c calls orders.c for what it finds in the mailbox, which calls evict.c; reuse_plan.c and place.c ask orders.c
- * about kept conversations. reuse_log.c calls status.c for the sequence that an idle slot computed on last, so that the
- * log and the slot status name the same one. */
+ * about kept conversations. reuse_log.c calls slot_status.c for the sequence that an idle slot computed on last, so
+ * that the log and the slot status name the same one. */
 #ifndef ENGINE_CORE_H
 #define ENGINE_CORE_H
 
@@ -54,7 +54,7 @@ struct saving {
     struct identity identity; /* of the request that computed the sequence */
 };
 
-/* Where an idle sequence ends in the store, as it was when the store was asked last: status.c. */
+/* Where an idle sequence ends in the store, as it was when the store was asked last: slot_status.c. */
 struct stored_end {
     bool known;
     uint64_t uses, ticket; /* of the sequence then, and of its saves */
@@ -442,7 +442,7 @@ void nearest_log(const struct engine *engine, const struct slot *slot);
 /* Whether a slot is computing its prompt. */
 bool seq_is_prefilling(const struct seq *seq);
 
-/* status.c: renews the copy of slots and sequences that other threads see. */
+/* slot_status.c: renews the copy of slots and sequences that other threads see. */
 void status_publish(struct engine *engine);
 
 /* The short hash that the status shows for a resident sequence: of its conversation's messages, else of its tokens. */

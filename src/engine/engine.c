@@ -1,5 +1,5 @@
 /* The engine's thread: its loop, and what other threads may do with it. They put jobs into a mailbox and read a copy of
- * its status (status.c); everything else belongs to the engine's thread. */
+ * its status (slot_status.c); everything else belongs to the engine's thread. */
 #include "engine/core.h"
 
 #include "base/error.h"

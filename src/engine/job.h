@@ -12,7 +12,7 @@
 #include "base/tokens.h"
 #include "hearth.h"
 #include "llm/sampler.h"
-#include "store/slab_key.h"
+#include "store/slabs/slab_key.h"
 
 #include <stdatomic.h>
 

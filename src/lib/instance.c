@@ -11,6 +11,7 @@
 #include "lib/models/fit.h"
 #include "lib/models/instance_store.h"
 #include "lib/models/model_manager.h"
+#include "lib/models/model_names.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,8 +5,10 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/thread.h"
-#include "lib/models/context_params.h"
+#include "lib/models/embedding_model.h"
+#include "lib/models/estimate.h"
 #include "lib/models/instance_store.h"
+#include "lib/models/model_context.h"
 #include "lib/models/template_text.h"
 #include "lib/models/weights.h"
 #include "lib/parameters/sampling.h"
@@ -282,6 +284,25 @@ static int open_chat_model(struct hearth *instance, struct model *model, hearth_
     return start_preparers(model, instance->clock, error);
 }
 
+static int open_pool(struct model *model, struct clock *clock, hearth_error *error)
+{
+    const struct config_model *config = model->config;
+    struct embed_params params = {.name = config->name,
+                                  .model = model->weights,
+                                  .pooling = embedding_pooling(config, model->weights),
+                                  .n_contexts = (int32_t)config->n_seq_max,
+                                  .permits = (size_t)(config->n_seq_max * config->queue_depth),
+                                  .timeout_ns = clock_from_ms((int64_t)(config->admission_timeout * 1e3)),
+                                  .clock = clock,
+                                  .stats = &model->entry->pool_stats};
+    int rc = embedding_context_params(config, model->weights, &params.context, error);
+    if (rc != HEARTH_OK) return rc;
+    model->pool = embed_open(&params, error);
+    if (model->pool != NULL) return HEARTH_OK;
+    error_prefix(error, "models.%s: ", config->name);
+    return (int)error->code;
+}
+
 static int load_parts(struct hearth *instance, struct model *model, struct model_progress *progress,
                       hearth_error *error)
 {
@@ -298,7 +319,7 @@ static int load_parts(struct hearth *instance, struct model *model, struct model
     int rc = entry_learn(model->entry, model->weights, error);
     if (rc != HEARTH_OK) return rc;
     rc = model->entry->facts.type == HEARTH_MODEL_CHAT ? open_chat_model(instance, model, error)
-                                                       : embedding_open_pool(model, instance->clock, error);
+                                                       : open_pool(model, instance->clock, error);
     if (rc != HEARTH_OK) return rc;
     warn_about_settings(model->config, info);
     atomic_store(&model->entry->created_ms, clock_unix_ms());

@@ -4,7 +4,7 @@
 #ifndef LIB_LOAD_MODEL_H
 #define LIB_LOAD_MODEL_H
 
-#include "lib/models/loaded_model.h"
+#include "lib/models/model_manager.h"
 
 /* NULL with `error` set where a part cannot be opened. Beside it the file's digest is computed, which the states that
  * it stores are named after. */

@@ -1,10 +1,10 @@
-/* Models of the models folder (folder.h) as models of a configuration. Blocks on the disk. A configuration is changed
- * by one thread at a time. */
+/* Models of the models folder (models_folder.h) as models of a configuration. Blocks on the disk. A configuration is
+ * changed by one thread at a time. */
 #ifndef PULL_DECLARE_H
 #define PULL_DECLARE_H
 
 #include "hearth.h"
-#include "pull/folder.h"
+#include "pull/models_folder.h"
 
 /* The models folder of a configuration; the caller frees it. NULL, with an error: no home folder is known. */
 char *pull_folder_of(const hearth_config *config, hearth_error *error);

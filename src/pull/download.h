@@ -4,8 +4,8 @@
 #ifndef PULL_DOWNLOAD_H
 #define PULL_DOWNLOAD_H
 
-#include "pull/folder.h"
 #include "pull/listing.h"
+#include "pull/models_folder.h"
 #include "pull/web.h"
 
 /* A file that is to be pulled. */

@@ -4,7 +4,7 @@
 #define PULL_PULL_H
 
 #include "pull/download.h"
-#include "pull/folder.h"
+#include "pull/models_folder.h"
 #include "pull/reference.h"
 
 #define PULL_ENDPOINT        "https://huggingface.co"

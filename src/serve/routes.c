@@ -18,7 +18,7 @@
 #include "serve/openai/openai.h"
 #include "serve/openai/transcription.h"
 #include "serve/page/page.h"
-#include "serve/responses/conversations.h"
+#include "serve/responses/conversation_routes.h"
 #include "serve/responses/responses.h"
 #include "serve/status/cache_routes.h"
 #include "serve/status/lifecycle.h"

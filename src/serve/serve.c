@@ -19,7 +19,7 @@
 #include "serve/fields/unknown.h"
 #include "serve/handover.h"
 #include "serve/pulls/pulls.h"
-#include "serve/responses/stored.h"
+#include "serve/responses/response_store.h"
 #include "serve/routes.h"
 #include "serve/status/live.h"
 #include "serve/tracing/tracer.h"

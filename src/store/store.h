@@ -14,8 +14,8 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/metrics.h"
-#include "store/slab.h"
-#include "store/slab_key.h"
+#include "store/slabs/slab.h"
+#include "store/slabs/slab_key.h"
 #include "store/tier_table.h"
 
 struct store;
@@ -321,8 +321,8 @@ void store_order(struct store *store, const struct store_ordered *ordered);
 void store_end_orders(struct store *store);
 /* ---- Following ---- */
 
-/* The index of a tier, for one who follows what it holds (store/index.h, Following) until the store is closed; NULL:
- * the tier is off. */
+/* The index of a tier, for one who follows what it holds (store/index/index.h, Following) until the store is closed;
+ * NULL: the tier is off. */
 struct index;
 struct index *store_tier_index(struct store *store, enum store_tier tier);
 

@@ -14,9 +14,9 @@
 #define STORE_STORE_PARTS_H
 
 #include "base/hash_table.h"
-#include "store/backend.h"
-#include "store/index.h"
-#include "store/read_cost.h"
+#include "store/backends/backend.h"
+#include "store/backends/read_cost.h"
+#include "store/index/index.h"
 #include "store/store.h"
 
 #include <pthread.h>

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "store/remote_backend.h"
+#include "store/remote/remote_backend.h"
 #include "store/store_parts.h"
 
 #include <stdio.h>

@@ -78,7 +78,7 @@ describe('URLs', () => {
   });
 
   test('nothing is fetched from an address that is not public', async () => {
-    // All of this machine: a check that is broken reaches nobody else. Which addresses are public is a table in unit_media_test_fetch.
+    // All of this machine: a check that is broken reaches nobody else. Which addresses are public is a table in unit_media_test_media_fetch.
     for (const url of [`http://127.0.0.2:${port}/image/1`, `http://[::1]:${port}/image/1`, `http://0x7f000002:${port}/image/1`, `http://2130706434:${port}/image/1`,
       `http://[::ffff:127.0.0.2]:${port}/image/1`, `http://0.0.0.0:${port}/image/1`, `${at}/to?url=http://127.0.0.2:${port}/`, `${at}/to?url=http://127.0.0.2:${port}/image/1`]) {
       await refused(/is not fetched: the address of .* is not public/, url);

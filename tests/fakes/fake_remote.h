@@ -3,7 +3,7 @@
 #ifndef FAKES_FAKE_REMOTE_H
 #define FAKES_FAKE_REMOTE_H
 
-#include "store/backend.h"
+#include "store/backends/backend.h"
 
 #include <stdbool.h>
 

@@ -1,7 +1,7 @@
 /* Fuzzes sealed slabs as a server might return them: a head and what follows it. Either the head is refused, or it
  * encodes to the same bytes and its parts cover the slab; and nothing is opened that was not sealed with the secret. */
 #include "base/memory.h"
-#include "store/sealed_slab.h"
+#include "store/slabs/sealed_slab.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Fuzzes slabs: the input is refused with a message of one line, or decoded, and then encodes to the same bytes. */
 #include "base/crc32c.h"
 #include "base/memory.h"
-#include "store/slab.h"
+#include "store/slabs/slab.h"
 
 #include <stdlib.h>
 #include <string.h>

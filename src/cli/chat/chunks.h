@@ -3,7 +3,7 @@
 #ifndef CLI_CHAT_CHUNKS_H
 #define CLI_CHAT_CHUNKS_H
 
-#include "cli/chat/backend.h"
+#include "cli/chat/chat_backend.h"
 
 #include <stdbool.h>
 

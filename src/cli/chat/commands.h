@@ -2,7 +2,7 @@
 #ifndef CLI_CHAT_COMMANDS_H
 #define CLI_CHAT_COMMANDS_H
 
-#include "cli/chat/chat.h"
+#include "cli/chat/chat_turns.h"
 
 /* Runs a message of one line that is a command; false: it is none. `*status` gets the code of its failure, which was
  * printed, or HEARTH_OK. On a terminal a line that begins like a command is refused, with the nearest name. */

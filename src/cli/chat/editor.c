@@ -6,7 +6,7 @@
 #include "cli/chat/editor.h"
 
 #include "base/memory.h"
-#include "cli/chat/history.h"
+#include "cli/chat/input_history.h"
 #include "cli/chat/lines.h"
 #include "cli/chat/pastes.h"
 #include "cli/chat/signals.h"

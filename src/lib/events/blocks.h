@@ -1,5 +1,5 @@
 /* The blocks of one tier: which of them its entries have, counted, since several entries may have the same. Turns what
- * a follower is told of an index (store/index.h) into blocks that come and go.
+ * a follower is told of an index (store/index/index.h) into blocks that come and go.
  *
  * Belongs to the follower's thread. */
 #ifndef LIB_EVENTS_BLOCKS_H
@@ -8,7 +8,7 @@
 #include "base/hash_table.h"
 #include "hearth.h"
 #include "lib/events/identities.h"
-#include "store/index.h"
+#include "store/index/index.h"
 
 /* What the follower keeps of an entry: the numbers of the blocks that end within its tokens, of a STATE entry those of
  * all of its prefix. */

@@ -6,7 +6,7 @@
 #ifndef LIB_EVENTS_IDENTITIES_H
 #define LIB_EVENTS_IDENTITIES_H
 
-#include "store/slab_key.h"
+#include "store/slabs/slab_key.h"
 
 #include <stdint.h>
 

@@ -12,7 +12,7 @@
 #include "chat/chat.h"
 #include "engine/job.h"
 #include "lib/media/model_media.h"
-#include "media/fetch.h"
+#include "media/media_fetch.h"
 
 struct engine;
 struct prompt_media;

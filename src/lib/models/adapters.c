@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "lib/models/fingerprint.h"
-#include "lib/models/loaded_model.h"
 #include "lib/parameters/message_hashes.h"
 
 #include <math.h>
@@ -230,7 +229,7 @@ struct llm_adapter *const *adapters_handles(const struct adapters *adapters)
     return adapters->handles;
 }
 
-/* ---- hearth.h ---- */
+/* ---- Defaults ---- */
 
 static const char *base_name(const char *path)
 {
@@ -238,27 +237,18 @@ static const char *base_name(const char *path)
     return slash == NULL ? path : slash + 1;
 }
 
-int32_t hearth_lora_list(const hearth *instance, const char *model_name, hearth_adapter *out, size_t max,
-                         hearth_error *error)
+size_t adapters_defaults(struct adapters *adapters, hearth_adapter *out, size_t max)
 {
-    const struct model_entry *entry = instance_find_model(instance, model_name, error);
-    if (entry == NULL) return error != NULL ? (int32_t)error->code : HEARTH_NOT_FOUND;
-    struct adapters *adapters = entry->adapters;
     pthread_mutex_lock(&adapters->mutex);
     for (size_t i = 0; i < adapters->n && i < max; i++)
         out[i] = (hearth_adapter){
             .id = (int32_t)i, .file = base_name(adapters->config->v[i].path), .scale = adapters->scales[i]};
     pthread_mutex_unlock(&adapters->mutex);
-    return (int32_t)adapters->n;
+    return adapters->n;
 }
 
-int hearth_lora_set(hearth *instance, const char *model_name, const hearth_lora *lora, size_t n, hearth_error *error)
+int adapters_set_defaults(struct adapters *adapters, const hearth_lora *lora, size_t n, hearth_error *error)
 {
-    hearth_error own;
-    if (error == NULL) error = &own;
-    struct model_entry *entry = instance_find_model(instance, model_name, error);
-    if (entry == NULL) return (int)error->code;
-    struct adapters *adapters = entry->adapters;
     int rc = check_wanted(adapters, lora, n, error);
     if (rc != HEARTH_OK) return rc;
     pthread_mutex_lock(&adapters->mutex);

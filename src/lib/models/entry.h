@@ -70,14 +70,4 @@ void entry_release(struct model_entry *entry);
 /* Whether it is in lists and in metrics: it was not removed. */
 bool entry_is_listed(const struct model_entry *entry);
 
-/* Whether a model that was neither removed nor left out has that name or alias, loaded, loading or not read yet. */
-bool instance_knows_model(const struct hearth *instance, const char *name);
-
-/* The model of that name or alias (NULL: the first). NULL: there is none, and the error lists the names. */
-struct model_entry *instance_find_model(const struct hearth *instance, const char *name, hearth_error *error);
-
-/* The same among the models of that type; a NULL name is server.default_model or else the first of the type. */
-struct model_entry *instance_pick_model(const struct hearth *instance, const char *name, hearth_model_type type,
-                                        hearth_error *error);
-
 #endif

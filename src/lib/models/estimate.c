@@ -9,7 +9,7 @@
  * with heads counted layer by layer, and quantised elements with their block scales (q8_0: 34 bytes for 32). Layers
  * with a sliding window and recurrent layers keep a window or a state for each sequence instead, and there are more
  * sequences than slots: llm_cells_of() counts these as llama.cpp does. */
-#include "lib/models/loaded_model.h"
+#include "lib/models/estimate.h"
 
 #include "base/error.h"
 

@@ -9,7 +9,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "lib/models/context_params.h"
+#include "lib/models/embedding_model.h"
+#include "lib/models/model_context.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 
 #include "lib/models/loaded_model.h"
 #include "llm/model_identity.h"
-#include "store/remote_backend.h"
+#include "store/remote/remote_backend.h"
 
 #include <math.h>
 #include <string.h>

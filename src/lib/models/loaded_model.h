@@ -1,5 +1,4 @@
-/* The structs of a loaded model and of the instance that it belongs to, shared by all of src/lib; and the memory
- * estimate that decides whether it is loaded.
+/* The structs of a loaded model and of the instance that it belongs to, shared by all of src/lib.
  *
  * A model's fields are set while it is loaded (model_manager.h) and constant until it is unloaded; whoever reads them
  * holds a lease. */
@@ -59,47 +58,5 @@ struct hearth {
     _Atomic size_t n_left_out;   /* models of the configuration that have no entry: models.*.optional */
     _Atomic bool load_failed;
 };
-
-/* reports/residents.c: where the idle conversations in the KV cells of all models end in the store: fills up to `max`,
- * returns how many there are. Any thread. */
-size_t instance_stored_marks(const struct hearth *instance, struct stored_mark *marks, size_t max);
-
-/* Passes the progress of a load to the caller of hearth_load(). */
-struct model_progress {
-    hearth_progress progress;
-    void *ud;
-    const char *name;
-};
-
-/* requests/embedding.c: the type of a model, from its configuration or else its file; opening its pool of contexts. */
-hearth_model_type embedding_decide_type(const struct config_model *config, const struct llm_model *weights);
-int embedding_open_pool(struct model *model, struct clock *clock, hearth_error *error);
-
-/* The pooling type, from the configuration or else the model's file; and one context of the pool, for reports. */
-hearth_pooling embedding_pooling(const struct config_model *config, const struct llm_model *weights);
-struct llm_embedder *embedding_open_context(const struct config_model *config, struct llm_model *weights,
-                                            hearth_error *error);
-
-/* Bytes of the weights and the cells of such a pool; `context` as model_context_params() fills it. */
-double embedding_bytes(const struct config_model *config, const struct llm_model *weights,
-                       const struct llm_context_params *context);
-
-/* estimate.c: the memory estimate of a chat model, in bytes. */
-struct estimate {
-    double element_k, element_v; /* one element of K and of V in a cell */
-    double row;                  /* K and V of one token in one layer, the first with attention */
-    double sequence;             /* the context window of one slot, over the layers with full attention */
-    struct llm_cells cells;      /* of all slots and spare sequences */
-    double weights, projector, total;
-    int32_t attention_layers, sliding_layers; /* number of layers with KV cells; of these, with a sliding window */
-};
-
-struct estimate estimate_memory(const struct config_model *config, const struct llm_context_params *context,
-                                const struct llm_model_info *info);
-
-/* Fails with HEARTH_NO_MEMORY and the numbers when the cells do not fit into free memory (the GPU's, where they are).
- */
-int estimate_check(const struct config_model *config, const struct llm_context_params *context,
-                   const struct llm_model_info *info, hearth_error *error);
 
 #endif

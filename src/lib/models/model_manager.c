@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/thread.h"
+#include "lib/models/model_names.h"
 
 #include <stdlib.h>
 #include <string.h>

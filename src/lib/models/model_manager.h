@@ -14,6 +14,13 @@
 
 struct model_manager;
 
+/* Passes the progress of a load to the caller of hearth_load(). */
+struct model_progress {
+    hearth_progress progress;
+    void *ud;
+    const char *name;
+};
+
 /* Callbacks that load and unload one model. close() is called when nobody holds a lease on the model; it stores what is
  * resident first. */
 struct model_loader {

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "store/index.h"
+#include "store/index/index.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "lib/reports/kv_folders.h"
 
 #include "base/clock.h"
-#include "store/index.h"
+#include "store/index/index.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #define LIB_REPORTS_KV_FOLDERS_H
 
 #include "config/config.h"
-#include "store/folder.h"
+#include "store/backends/folder.h"
 #include "store/store.h"
 
 #define KV_FOLDERS STORE_TIERS

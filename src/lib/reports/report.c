@@ -4,8 +4,10 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "lib/models/context_params.h"
+#include "lib/models/embedding_model.h"
+#include "lib/models/estimate.h"
 #include "lib/models/fit.h"
+#include "lib/models/model_context.h"
 #include "lib/models/weights.h"
 
 #include <stdlib.h>

@@ -1,5 +1,7 @@
 /* What the engines of all models have in slots and KV cells: hearth_slots(), hearth_residents(), and where idle
  * conversations end in the store. Any thread; a model is kept in memory while its engine is asked. */
+#include "lib/reports/residents.h"
+
 #include "lib/models/loaded_model.h"
 #include "lib/models/model_manager.h"
 

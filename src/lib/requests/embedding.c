@@ -1,14 +1,13 @@
 /* Embedding and reranking requests, from hearth_embed() to their end: the parameters are copied, a thread of the
  * model's pool tokenises the inputs, its contexts compute them, and the thread that computed the last input builds the
- * result. Also decides what type a model is, and opens its pool.
+ * result.
  *
  * Two parties own a request: the caller, until hearth_embedding_release(), and its job, until on_end() has returned. */
-#include "lib/models/loaded_model.h"
-#include "lib/models/model_manager.h"
-
 #include "base/error.h"
 #include "base/memory.h"
-#include "lib/models/context_params.h"
+#include "lib/models/loaded_model.h"
+#include "lib/models/model_manager.h"
+#include "lib/models/model_names.h"
 #include "lib/requests/vectors.h"
 #include "llm/embedder_input.h"
 
@@ -29,78 +28,6 @@ struct hearth_embedding {
     hearth_vector *vectors;
     hearth_embedded result;
 };
-
-/* ---- Models ---- */
-
-/* Inputs in one decode call at most: more hardly raise the throughput. */
-#define INPUTS_A_CALL 64
-
-/* Texts of up to so many bytes are always tokenised, so that the error has their exact number of tokens. */
-#define INPUT_BYTES ((size_t)64 << 10)
-
-hearth_pooling embedding_pooling(const struct config_model *config, const struct llm_model *weights)
-{
-    hearth_pooling wanted = llm_pooling_of(config->pooling);
-    return wanted == HEARTH_POOLING_UNSPECIFIED ? llm_default_pooling(weights) : wanted;
-}
-
-hearth_model_type embedding_decide_type(const struct config_model *config, const struct llm_model *weights)
-{
-    bool pools = llm_is_embedder(weights) || llm_pooling_of(config->pooling) != HEARTH_POOLING_UNSPECIFIED;
-    if (config->embedding == CONFIG_AUTO ? !pools : config->embedding == CONFIG_FALSE) return HEARTH_MODEL_CHAT;
-    return embedding_pooling(config, weights) == HEARTH_POOLING_RANK ? HEARTH_MODEL_RERANK : HEARTH_MODEL_EMBEDDING;
-}
-
-static void set_call_limits(const struct config_model *config, struct llm_context_params *params)
-{
-    params->n_batch = (int32_t)config->n_batch;
-    params->n_seq = INPUTS_A_CALL;
-}
-
-static int context_params(const struct config_model *config, struct llm_model *weights,
-                          struct llm_context_params *params, hearth_error *error)
-{
-    int rc = model_context_params(config, llm_model_info(weights), params, error);
-    set_call_limits(config, params);
-    return rc;
-}
-
-double embedding_bytes(const struct config_model *config, const struct llm_model *weights,
-                       const struct llm_context_params *context)
-{
-    const struct llm_model_info *info = llm_model_info(weights);
-    struct llm_context_params params = *context;
-    set_call_limits(config, &params);
-    double cells = llm_embedder_cells(&params, info, embedding_pooling(config, weights)).total;
-    return (double)info->size_bytes + (double)config->n_seq_max * cells;
-}
-
-struct llm_embedder *embedding_open_context(const struct config_model *config, struct llm_model *weights,
-                                            hearth_error *error)
-{
-    struct llm_context_params params;
-    if (context_params(config, weights, &params, error) != HEARTH_OK) return NULL;
-    return llm_embedder_open(weights, &params, embedding_pooling(config, weights), error);
-}
-
-int embedding_open_pool(struct model *model, struct clock *clock, hearth_error *error)
-{
-    const struct config_model *config = model->config;
-    struct embed_params params = {.name = config->name,
-                                  .model = model->weights,
-                                  .pooling = embedding_pooling(config, model->weights),
-                                  .n_contexts = (int32_t)config->n_seq_max,
-                                  .permits = (size_t)(config->n_seq_max * config->queue_depth),
-                                  .timeout_ns = clock_from_ms((int64_t)(config->admission_timeout * 1e3)),
-                                  .clock = clock,
-                                  .stats = &model->entry->pool_stats};
-    int rc = context_params(config, model->weights, &params.context, error);
-    if (rc != HEARTH_OK) return rc;
-    model->pool = embed_open(&params, error);
-    if (model->pool != NULL) return HEARTH_OK;
-    error_prefix(error, "models.%s: ", config->name);
-    return (int)error->code;
-}
 
 /* ---- Life ---- */
 
@@ -143,6 +70,9 @@ static size_t limit_of(const hearth_embedding *request)
     if (request->params.truncate == 0) return SIZE_MAX;
     return request->params.truncate < 0 || wanted > window ? window : wanted;
 }
+
+/* Texts of up to so many bytes are always tokenised, so that the error has their exact number of tokens. */
+#define INPUT_BYTES ((size_t)64 << 10)
 
 /* Most bytes of text that are tokenised for one input: the window times the longest token, where a token of the
  * vocabulary has a bounded length. */

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "lib/models/adapters.h"
+#include "lib/models/model_names.h"
 #include "lib/parameters/request_params.h"
 #include "lib/parameters/sampling.h"
 

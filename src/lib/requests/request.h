@@ -9,7 +9,7 @@
 #include "lib/models/loaded_model.h"
 #include "lib/models/model_manager.h"
 #include "lib/requests/prepare.h"
-#include "store/slab_key.h"
+#include "store/slabs/slab_key.h"
 
 /* Two parties own a request: the caller, until hearth_request_release(), and its engine job, until the last event. Its
  * fields are constant after hearth_submit(), but for the job, which is passed from thread to thread (engine/job.h), and

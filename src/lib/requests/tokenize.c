@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "lib/models/loaded_model.h"
 #include "lib/models/model_manager.h"
+#include "lib/models/model_names.h"
 
 int32_t hearth_tokenize(hearth *instance, const char *model, const char *text, size_t len, bool add_special,
                         bool parse_special, int32_t **tokens, hearth_error *error)

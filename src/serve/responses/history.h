@@ -6,7 +6,7 @@
 #define SERVE_RESPONSES_HISTORY_H
 
 #include "serve/core/reading.h"
-#include "serve/responses/stored.h"
+#include "serve/responses/response_store.h"
 
 #include <jansson.h>
 

@@ -4,7 +4,7 @@
 #define SERVE_RESPONSES_ITEM_LIST_H
 
 #include "serve/core/call.h"
-#include "serve/responses/stored.h"
+#include "serve/responses/response_store.h"
 
 /* Answers with a page of the first `n` items of a turn (NULL: none) and the turns before it; the query says which:
  * ?limit=20 (1 to 100), ?order=desc (newest first) or asc, ?after=ID. */

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "hearth.h"
-#include "store/folder.h"
+#include "store/backends/folder.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * state can be cut or not. */
 #include "base/clock.h"
 #include "lib/events/cache_events.h"
-#include "store/backend.h"
+#include "store/backends/backend.h"
 #include "unit/store/index_helpers.h"
 
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include "lib/models/loaded_model.h"
 #include "llm/llm_parts.h"
 #include "llm/sampler.h"
-#include "store/remote_backend.h"
+#include "store/remote/remote_backend.h"
 
 #include <unistd.h>
 

@@ -4,7 +4,7 @@
 
 #include "base/memory.h"
 #include "fakes/cmocka_all.h"
-#include "store/index_parts.h"
+#include "store/index/index_parts.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef TESTS_REDIS_COMMANDS_H
 #define TESTS_REDIS_COMMANDS_H
 
-#include "store/redis.h"
+#include "store/remote/redis.h"
 
 #include <string.h>
 

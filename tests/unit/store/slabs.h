@@ -3,7 +3,7 @@
 #define TESTS_STORE_SLABS_H
 
 #include "base/memory.h"
-#include "store/slab.h"
+#include "store/slabs/slab.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* A folder of slabs on the machine's own files: writing, reading, files that exist already, and what a start finds. */
 #include "fakes/cmocka_all.h"
 #include "fakes/fake_files.h"
-#include "store/folder.h"
+#include "store/backends/folder.h"
 
 #include "slabs.h"
 

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "fakes/cmocka_all.h"
 #include "fakes/fake_files.h"
-#include "store/folder.h"
+#include "store/backends/folder.h"
 
 #include "slabs.h"
 

@@ -1,6 +1,6 @@
 /* The index by example: lookups, reservations, and that its size costs no time. */
 #include "index_texts.h"
-#include "store/index_parts.h"
+#include "store/index/index_parts.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* The radix tree against a list of lists: entries with rows and without are inserted and removed at random. */
 #include "index_helpers.h"
-#include "store/radix.h"
+#include "store/index/radix.h"
 
 enum { SEEDS = 40, STEPS = 400, ENTRIES = 40, LONGEST = 12 };
 

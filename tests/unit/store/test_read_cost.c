@@ -1,6 +1,6 @@
 /* The cost model of reads: what it predicts after reads of a kind, and after outliers. */
 #include "fakes/cmocka_all.h"
-#include "store/read_cost.h"
+#include "store/backends/read_cost.h"
 
 static void assert_about(double is, double wanted)
 {

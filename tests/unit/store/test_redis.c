@@ -5,8 +5,8 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "store/redis.h"
-#include "store/redis_tls.h"
+#include "store/remote/redis.h"
+#include "store/remote/redis_tls.h"
 
 #include "redis_commands.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "store/redis_cluster.h"
+#include "store/remote/redis_cluster.h"
 
 #include "redis_commands.h"
 

@@ -1,7 +1,7 @@
 /* Replies in pieces of any size: each is what the server sent, long ones in the room of their command, and what is no
  * answer ends it. */
 #include "fakes/cmocka_all.h"
-#include "store/redis_replies.h"
+#include "store/remote/redis_replies.h"
 
 #include "base/memory.h"
 

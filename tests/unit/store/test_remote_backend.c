@@ -2,9 +2,9 @@
  * evicted; bytes that somebody changed; two that store the same slab at once; a server that is full or away. */
 #include "fakes/cmocka_all.h"
 #include "fakes/redis_server.h"
-#include "store/redis.h"
-#include "store/remote_backend.h"
-#include "store/sealed_slab.h"
+#include "store/remote/redis.h"
+#include "store/remote/remote_backend.h"
+#include "store/slabs/sealed_slab.h"
 
 #include "slabs.h"
 

@@ -1,7 +1,7 @@
 /* Sealed slabs: parts cover a slab without gaps; whatever is changed, in bytes, head, name or secret, is noticed; what
  * was encrypted shows nothing of the slab. */
 #include "fakes/cmocka_all.h"
-#include "store/sealed_slab.h"
+#include "store/slabs/sealed_slab.h"
 
 #include "slabs.h"
 

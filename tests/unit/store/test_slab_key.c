@@ -1,7 +1,7 @@
 /* Keys: vectors computed elsewhere, and that everything a state depends on changes the key. */
 #include "base/memory.h"
 #include "fakes/cmocka_all.h"
-#include "store/slab_key.h"
+#include "store/slabs/slab_key.h"
 
 #include <stdlib.h>
 #include <string.h>

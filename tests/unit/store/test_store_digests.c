@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "fakes/fake_files.h"
-#include "store/folder.h"
+#include "store/backends/folder.h"
 
 #include <errno.h>
 #include <stdio.h>

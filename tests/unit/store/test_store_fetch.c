@@ -2,7 +2,7 @@
 #include "tiers.h"
 
 #include "base/memory.h"
-#include "store/folder.h"
+#include "store/backends/folder.h"
 
 #include <fcntl.h>
 #include <sched.h>

@@ -3,8 +3,8 @@
 #include "fakes/cmocka_all.h"
 #include "fakes/redis_server.h"
 #include "fakes/store_rig.h"
-#include "store/index.h"
-#include "store/remote_backend.h"
+#include "store/index/index.h"
+#include "store/remote/remote_backend.h"
 
 #include "base/clock.h"
 

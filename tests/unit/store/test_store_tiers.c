@@ -3,8 +3,8 @@
 
 #include "fakes/fake_files.h"
 #include "fakes/gated_files.h"
-#include "store/backend.h"
-#include "store/folder.h"
+#include "store/backends/backend.h"
+#include "store/backends/folder.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,0 +1,41 @@
+/* A chat: who answers, what was said, and where it is shown. Main thread only. */
+#ifndef CLI_CHAT_CHAT_TURNS_H
+#define CLI_CHAT_CHAT_TURNS_H
+
+#include "cli/chat/chat_backend.h"
+#include "cli/chat/conversation.h"
+#include "cli/chat/editor.h"
+#include "cli/chat/screen.h"
+
+struct chat {
+    const char *command; /* "hearth chat", for messages */
+    struct backend *backend;
+    struct conversation conversation;
+    struct screen screen;
+    struct editor *editor; /* NULL: nothing is typed */
+    int signals;
+    struct chat_totals { /* of the replies so far */
+        int n;
+        int64_t cached, computed, generated; /* tokens */
+        double seconds;
+        hearth_result last;
+    } totals;
+    bool shows_figures; /* after each reply */
+    bool ends;          /* /exit, or a signal that ends the program */
+};
+
+/* Prints the error and returns its code. */
+int chat_fail(const struct chat *chat, const hearth_error *error);
+
+/* Says a message of the user's and streams the reply. Where there is none, the message is taken back, so that the next
+ * prompt extends a conversation that is cached. Prints the error and returns its code, or HEARTH_OK. `stopped` (may be
+ * NULL): Ctrl-C stopped the reply. */
+int chat_take_turn(struct chat *chat, const char *text, size_t len, bool *stopped);
+
+/* The model of the conversation. */
+struct backend_model chat_model(const struct chat *chat);
+
+/* Attaches the file that a text names, to come with the next message. Prints the error and returns its code. */
+int chat_attach(struct chat *chat, const char *text);
+
+#endif

@@ -1,0 +1,101 @@
+/* The models folder: a folder for each model that was pulled, with its files, a manifest that is written once all of
+ * them are whole, and a lock that a pull or a removal holds. Models without a manifest are not there yet.
+ *
+ *     MODELS/NAME/manifest.json, lock, FILE.gguf...; while it is pulled FILE.gguf.part, FILE.gguf.journal
+ *
+ * A struct pull_place belongs to one thread; several processes may use the folder at once. */
+#ifndef PULL_MODELS_FOLDER_H
+#define PULL_MODELS_FOLDER_H
+
+#include "hearth.h"
+
+#include <stdbool.h>
+
+#define PULL_MANIFEST "manifest.json"
+#define PULL_LOCK     "lock"
+
+/* A file of a model. */
+struct pull_stored {
+    char *name;
+    int64_t size;
+    char sha[65]; /* hexadecimal */
+    char *etag;   /* of where it came from; NULL: it had none */
+    bool is_projector;
+};
+
+struct pull_model {
+    char *name;
+    char *reference;           /* as struct pull_reference has it */
+    int64_t pulled_ms;         /* when its files came, the last of them */
+    struct pull_stored *files; /* the weights' first, or only, file is the first */
+    size_t n_files;
+    bool changed; /* by the pull that it comes from: not all of it was there */
+};
+
+void pull_model_release(struct pull_model *model);
+void pull_model_add_file(struct pull_model *model, const struct pull_stored *file); /* takes its strings */
+int64_t pull_model_bytes(const struct pull_model *model);
+
+/* Where pulled models are: `configured`, else HEARTH_MODELS, else hearth/models in XDG_DATA_HOME or ~/.local/share.
+ * NULL: no home folder is known. The caller frees it. */
+char *pull_folder_path(const char *configured);
+
+/* The path of a file of a model; the caller frees it. */
+char *pull_file_path(const char *folder, const char *model, const char *file);
+
+/* Calls `each` for every model whose manifest can be read, in the order of their names; `fault` for one whose manifest
+ * cannot, or whose files are not what it says (may be NULL). HEARTH_IO: the folder cannot be read. One that is not
+ * there has no models. */
+struct pull_visitor {
+    void (*each)(void *ud, const struct pull_model *model);
+    void (*fault)(void *ud, const char *name, const char *why);
+    void *ud;
+};
+int pull_folder_list(const char *folder, const struct pull_visitor *visitor, hearth_error *error);
+
+/* The model of that name, or pulled by that reference. HEARTH_NOT_FOUND: there is none. Release it after HEARTH_OK. */
+int pull_folder_find(const char *folder, const char *name, const char *reference, struct pull_model *model,
+                     hearth_error *error);
+
+/* Removes the files that the model's manifest names, and what an interrupted pull left. HEARTH_BUSY while it is pulled.
+ */
+int pull_folder_remove(const char *folder, const char *name, hearth_error *error);
+
+/* ---- One model's folder, locked ---- */
+
+struct pull_place {
+    char *path;
+    int fd;   /* of the folder */
+    int lock; /* held until pull_place_close() */
+};
+
+/* Creates the folders that are missing. HEARTH_BUSY: another process has the lock. */
+int pull_place_open(const char *folder, const char *name, struct pull_place *place, hearth_error *error);
+void pull_place_close(struct pull_place *place);
+
+/* The same of a folder that is there already. HEARTH_NOT_FOUND: there is none. */
+int pull_place_find(const char *folder, const char *name, struct pull_place *place, hearth_error *error);
+
+/* The same after a pull that has failed: a folder in which nothing was left goes, too. */
+void pull_place_abandon(struct pull_place *place);
+
+/* HEARTH_NOT_FOUND: it has no manifest. */
+int pull_place_read(const struct pull_place *place, const char *name, struct pull_model *model, hearth_error *error);
+
+/* Takes the manifest away, so that the model is not there, whatever becomes of its files. */
+int pull_place_unlist(const struct pull_place *place, hearth_error *error);
+
+/* Writes the manifest under another name, so that nothing but to rename files is left to do. */
+int pull_place_prepare(const struct pull_place *place, const struct pull_model *model, hearth_error *error);
+
+/* Gives the manifest that was prepared its name, so that the model is there. */
+int pull_place_list(const struct pull_place *place, hearth_error *error);
+
+/* The model that was prepared and never listed, since the pull was interrupted. HEARTH_NOT_FOUND: there is none. */
+int pull_place_read_prepared(const struct pull_place *place, const char *name, struct pull_model *model,
+                             hearth_error *error);
+
+/* As pull_folder_remove(); the place is closed then. */
+int pull_place_remove(struct pull_place *place, const char *name, hearth_error *error);
+
+#endif

@@ -1,0 +1,305 @@
+/* The routes of conversations: see conversation_routes.h. The reading thread parses bodies; the HTTP thread does
+ * everything else, and it alone changes stored entries. */
+#include "serve/responses/conversation_routes.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "serve/core/errors.h"
+#include "serve/core/member.h"
+#include "serve/core/path.h"
+#include "serve/core/server.h"
+#include "serve/fields/convert.h"
+#include "serve/fields/fields.h"
+#include "serve/responses/history.h"
+#include "serve/responses/item_list.h"
+#include "serve/responses/responses.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Bodies ---- */
+
+struct conversation_request {
+    struct stored *stored;
+    struct stored_turn *turn; /* the items of the body */
+    char *metadata;           /* NULL: not given */
+};
+
+static void close_conversation_request(void *ud)
+{
+    struct conversation_request *request = ud;
+    stored_turn_unref(request->stored, request->turn);
+    free(request->metadata);
+    free(request);
+}
+
+static size_t conversation_request_size(const void *ud)
+{
+    const struct conversation_request *request = ud;
+    return sizeof *request + request->turn->all_bytes + (request->metadata == NULL ? 0 : strlen(request->metadata));
+}
+
+static int read_metadata(struct conversation_request *request, const json_t *body, hearth_error *error)
+{
+    const json_t *metadata = json_object_get(body, "metadata");
+    if (metadata == NULL || json_is_null(metadata)) return HEARTH_OK;
+    if (!json_is_object(metadata)) return error_at(error, HEARTH_INVALID, "metadata", "'metadata' must be an object");
+    request->metadata = fields_dump(metadata);
+    return HEARTH_OK;
+}
+
+/* Checks the items as input of a response, and empties the data of their media. responses_chat() names them "input[0]"
+ * in errors; here they are "items[0]". */
+static int check_items(const json_t *items, hearth_error *error)
+{
+    struct uploads uploads = {0};
+    json_t *body = json_pack("{s:O}", "input", items), *chat = responses_chat(body, &uploads, error);
+    uploads_release(&uploads);
+    if (chat == NULL && strncmp(error->param, "input", strlen("input")) == 0) {
+        hearth_error renamed = convert_rename(error, &(struct convert_name){"input[]", "items[]"}, 1);
+        *error = renamed;
+    }
+    json_decref(body);
+    json_decref(chat);
+    return chat == NULL ? (int)error->code : HEARTH_OK;
+}
+
+static int read_items(struct conversation_request *request, const json_t *body, hearth_error *error)
+{
+    const json_t *items = json_object_get(body, "items");
+    char name[HISTORY_ID_SIZE];
+    bool is_none = items == NULL || json_is_null(items) || (json_is_array(items) && json_array_size(items) == 0);
+    if (!is_none && !json_is_array(items))
+        return error_at(error, HEARTH_INVALID, "items", "'items' must be a list of items");
+    call_random_name(name, sizeof name);
+    request->turn = history_turn(request->stored, NULL, is_none ? NULL : items, name);
+    return is_none ? HEARTH_OK : check_items(items, error);
+}
+
+/* An empty body is an empty object. */
+static void *read_conversation_request(struct buf *text, const struct reading_caller *caller, hearth_error *error)
+{
+    if (!stored_is_on(caller->stored)) {
+        error_set(error, HEARTH_UNSUPPORTED, "conversations are not kept here: server.responses_max is 0");
+        return NULL;
+    }
+    json_t *body = text->len == 0 ? json_object() : fields_parse_body(text, error);
+    if (body == NULL) return NULL;
+    struct conversation_request *request = mem_alloc(sizeof *request);
+    request->stored = caller->stored;
+    int rc = read_metadata(request, body, error);
+    if (rc == HEARTH_OK) rc = read_items(request, body, error);
+    json_decref(body);
+    if (rc == HEARTH_OK) return request;
+    close_conversation_request(request);
+    return NULL;
+}
+
+#define FORM(does)                                                                                                     \
+    {                                                                                                                  \
+        .read_with = read_conversation_request, .size = conversation_request_size, .answer = (does),                   \
+        .release = close_conversation_request, .put_error = errors_put                                                 \
+    }
+
+/* ---- One conversation ---- */
+
+static char *find_conversation(struct call *call, bool with_text, struct stored_found *found)
+{
+    char *id = path_part(call->route, call->path, 0);
+    bool is_right = strncmp(id, "conv_", 5) == 0;
+    if (is_right && stored_find(call->server->stored, call->owner, id, with_text, found)) return id;
+    item_list_miss(call, "conversation", id);
+    free(id);
+    return NULL;
+}
+
+static void put_conversation(struct buf *out, const char *id, int64_t created, const char *metadata)
+{
+    buf_puts(out, "{");
+    member_puts(out, "id", id);
+    buf_printf(out, ",\"object\":\"conversation\",\"created_at\":%lld,\"metadata\":%s}", (long long)created,
+               metadata == NULL ? "{}" : metadata);
+}
+
+static void answer_create(struct call *call, void *ud)
+{
+    struct conversation_request *request = ud;
+    char name[HISTORY_ID_SIZE], *id;
+    struct buf text = {0}, body = {0};
+    call_random_name(name, sizeof name);
+    id = mem_format("conv_%s", name);
+    put_conversation(&text, id, clock_unix_ms() / 1000, request->metadata);
+    buf_append(&body, text.v, text.len);
+    stored_put(request->stored,
+               &(struct stored_entry){.owner = call->owner, .id = id, .text = &text, .turn = request->turn});
+    call_reply(call, 200, "application/json", &body);
+    free(id);
+    close_conversation_request(request);
+}
+
+void conversations_create(struct call *call)
+{
+    static const struct reading_form form = FORM(answer_create);
+    reading_start(call, &form);
+}
+
+void conversations_retrieve(struct call *call)
+{
+    struct stored_found found;
+    struct stored *stored = call->server->stored;
+    char *id = find_conversation(call, true, &found);
+    if (id == NULL) return;
+    call_reply(call, 200, "application/json", &found.text);
+    stored_release(stored, &found);
+    free(id);
+}
+
+static int64_t created_of(const struct buf *text)
+{
+    json_t *json = json_loadb(text->v, text->len, 0, NULL);
+    int64_t created = json_integer_value(json_object_get(json, "created_at"));
+    json_decref(json);
+    return created;
+}
+
+static void answer_update(struct call *call, void *ud)
+{
+    struct conversation_request *request = ud;
+    struct stored *stored = request->stored;
+    struct stored_found found;
+    struct buf text = {0}, body = {0};
+    char *id = find_conversation(call, true, &found);
+    if (id != NULL) {
+        put_conversation(&text, id, created_of(&found.text), request->metadata);
+        buf_append(&body, text.v, text.len);
+        stored_set_text(stored, call->owner, id, &text);
+        buf_release(&text);
+        stored_release(stored, &found);
+        call_reply(call, 200, "application/json", &body);
+    }
+    free(id);
+    close_conversation_request(request);
+}
+
+void conversations_update(struct call *call)
+{
+    static const struct reading_form form = FORM(answer_update);
+    reading_start(call, &form);
+}
+
+void conversations_delete(struct call *call)
+{
+    struct stored_found found;
+    struct stored *stored = call->server->stored;
+    char *id = find_conversation(call, false, &found);
+    if (id == NULL) return;
+    stored_remove(stored, call->owner, id);
+    stored_release(stored, &found);
+    item_list_deleted(call, "conversation.deleted", id);
+    free(id);
+}
+
+/* ---- Items ---- */
+
+void conversations_list_items(struct call *call)
+{
+    struct stored_found found;
+    struct stored *stored = call->server->stored;
+    char *id = find_conversation(call, false, &found);
+    if (id == NULL) return;
+    item_list_reply(call, found.turn, found.turn->all_n);
+    stored_release(stored, &found);
+    free(id);
+}
+
+static void answer_added(struct call *call, void *ud)
+{
+    struct conversation_request *request = ud;
+    struct stored_found found;
+    struct buf body = {0};
+    char *id = find_conversation(call, false, &found);
+    if (id != NULL) {
+        struct stored_item *items = stored_turn_items(request->turn);
+        item_list_put(&body, items, request->turn->n, false);
+        free(items);
+        stored_extend(request->stored, call->owner, id, request->turn);
+        stored_release(request->stored, &found);
+        call_reply(call, 200, "application/json", &body);
+    }
+    free(id);
+    close_conversation_request(request);
+}
+
+void conversations_add_items(struct call *call)
+{
+    static const struct reading_form form = FORM(answer_added);
+    reading_start(call, &form);
+}
+
+/* The item that the path names; NULL: the call was answered with 404. The caller frees the list. */
+static const struct stored_item *find_item(struct call *call, const struct stored_turn *turn,
+                                           struct stored_item **items)
+{
+    char *wanted = path_part(call->route, call->path, 1);
+    const struct stored_item *item = NULL;
+    *items = stored_turn_items(turn);
+    for (size_t i = 0; i < turn->all_n && item == NULL; i++)
+        if (strcmp((*items)[i].id, wanted) == 0) item = &(*items)[i];
+    if (item == NULL) item_list_miss(call, "item", wanted);
+    free(wanted);
+    return item;
+}
+
+void conversations_show_item(struct call *call)
+{
+    struct stored_found found;
+    struct stored *stored = call->server->stored;
+    char *id = find_conversation(call, false, &found);
+    if (id == NULL) return;
+    struct stored_item *items;
+    const struct stored_item *item = find_item(call, found.turn, &items);
+    struct buf body = {0};
+    if (item != NULL) {
+        buf_append(&body, item->text, item->len);
+        call_reply(call, 200, "application/json", &body);
+    }
+    free(items);
+    stored_release(stored, &found);
+    free(id);
+}
+
+/* A new turn with all items but one, for the conversation: turns are immutable, and responses may hold them too. */
+static struct stored_turn *turn_without(struct stored *stored, const struct stored_turn *turn,
+                                        const struct stored_item *items, const struct stored_item *dropped)
+{
+    struct stored_turn *copy = stored_turn_new(stored, NULL);
+    for (size_t i = 0; i < turn->all_n; i++) {
+        struct buf text = {0};
+        if (&items[i] == dropped) continue;
+        buf_append(&text, items[i].text, items[i].len);
+        stored_turn_add(copy, items[i].id, &text);
+    }
+    return copy;
+}
+
+void conversations_delete_item(struct call *call)
+{
+    struct stored_found found;
+    struct stored *stored = call->server->stored;
+    char *id = find_conversation(call, true, &found);
+    if (id == NULL) return;
+    struct stored_item *items;
+    const struct stored_item *item = find_item(call, found.turn, &items);
+    if (item != NULL) {
+        struct buf body = {0};
+        struct stored_turn *copy = turn_without(stored, found.turn, items, item);
+        buf_append(&body, found.text.v, found.text.len);
+        stored_put(stored, &(struct stored_entry){.owner = call->owner, .id = id, .text = &found.text, .turn = copy});
+        stored_turn_unref(stored, copy);
+        call_reply(call, 200, "application/json", &body);
+    }
+    free(items);
+    stored_release(stored, &found);
+    free(id);
+}

@@ -1,0 +1,165 @@
+/* Lookups in one index: the longest stored prefix of a prompt. All entries of an identity lie in one radix tree, where
+ * every prefix has one position: an entry found by its key lies on the path to the longest match, so the walk ends at
+ * the same position wherever it began. */
+#include "store/index/index_parts.h"
+
+/* ---- Entries at a position ---- */
+
+static struct indexed *indexed_of_radix_entry(struct radix_entry *radix_entry)
+{
+    return container_of(struct indexed, radix_entry, radix_entry);
+}
+
+/* An entry that passes through the position may start behind it; then an ancestor has the row there. */
+static struct indexed *rows_at(struct radix_position position)
+{
+    struct indexed *indexed = indexed_of_radix_entry(radix_entry_with_rows(position));
+    while (indexed->entry.start >= position.end) indexed = indexed_of(indexed->entry.parent);
+    return indexed;
+}
+
+static struct indexed *state_at(const struct radix_node *node)
+{
+    for (struct radix_entry *radix_entry = node->entries; radix_entry != NULL; radix_entry = radix_entry->next)
+        if (!radix_entry->rows) return indexed_of_radix_entry(radix_entry);
+    return NULL;
+}
+
+static struct indexed *last_state(struct radix_position position)
+{
+    const struct radix_node *node = position.end < position.node->end ? position.node->parent : position.node;
+    struct indexed *state = NULL;
+    for (; node != NULL && state == NULL; node = node->parent) state = state_at(node);
+    return state;
+}
+
+struct indexed *indexed_last_state(const struct indexed *indexed)
+{
+    return last_state((struct radix_position){indexed->node, indexed->entry.end});
+}
+
+/* ---- The start of the walk ---- */
+
+/* A key is a hash, so the tokens are compared as well. */
+static struct radix_node *node_of_key(const struct index *index, const struct space *space, const struct slab_key *key,
+                                      const int32_t *tokens, int32_t end)
+{
+    static const enum slab_kind kinds[] = {SLAB_ROWS, SLAB_STATE};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const struct indexed *indexed = indexed_find(index, key, kinds[i]);
+        if (indexed == NULL || indexed->space != space || indexed->entry.end != end) continue;
+        if (radix_matches(indexed->node, 0, tokens)) return indexed->node;
+    }
+    return NULL;
+}
+
+static struct radix_position longest_key(const struct index *index, const struct space *space,
+                                         const struct index_lookup *lookup, uint32_t *probes)
+{
+    int32_t strides = lookup->keys == NULL ? 0 : lookup->n / index->stride;
+    for (int32_t i = strides; i > 0; i--) {
+        int32_t end = i * index->stride;
+        ++*probes;
+        struct radix_node *node = node_of_key(index, space, &lookup->keys[i - 1], lookup->tokens, end);
+        if (node != NULL) return (struct radix_position){node, end};
+    }
+    return (struct radix_position){space->root, 0};
+}
+
+/* The end of the previous match, unless its entries have left the index. */
+static struct radix_position last_match(const struct space *space, const struct index_lookup *lookup,
+                                        const struct match *match)
+{
+    const struct indexed *rows = indexed_of(match->rows), *state = indexed_of(match->state);
+    struct radix_position position = {space->root, 0};
+    if (rows != NULL && rows->there && match->n_rows <= lookup->n)
+        position = radix_position_at(rows->node, match->n_rows);
+    if (state != NULL && state->there && match->n_state <= lookup->n && match->n_state > position.end)
+        position = (struct radix_position){state->node, match->n_state};
+    return position;
+}
+
+/* ---- The walk ---- */
+
+/* A match of less than half of an entry counts as a use of its parent alone: many prompts begin alike and diverge
+ * early. */
+static void use_rows(struct index *index, struct indexed *indexed, int32_t n_rows, int64_t now_ms)
+{
+    const struct entry *entry = &indexed->entry;
+    if (n_rows - entry->start < entry->end - n_rows) indexed = indexed_of(entry->parent);
+    if (indexed != NULL) lru_use(index, indexed, now_ms);
+}
+
+static void fill(struct index *index, const struct index_lookup *lookup, struct radix_position position,
+                 struct match *match)
+{
+    struct radix_position rows = radix_deepest_with_rows(position);
+    if (rows.end > 0) {
+        match->rows = indexed_pin(index, rows_at(rows));
+        match->n_rows = rows.end;
+        if (lookup->now_ms > 0) use_rows(index, indexed_of(match->rows), rows.end, lookup->now_ms);
+    }
+    struct indexed *state = lookup->states ? last_state(position) : NULL;
+    if (state != NULL) {
+        match->state = indexed_pin(index, state);
+        match->n_state = state->entry.end;
+        if (lookup->now_ms > 0) lru_use(index, state, lookup->now_ms);
+    }
+}
+
+static void walk(struct index *index, const struct index_lookup *lookup, struct radix_position from,
+                 struct match *match)
+{
+    int32_t n = lookup->n - from.end;
+    const int32_t *tokens = n > 0 ? lookup->tokens + from.end : NULL;
+    fill(index, lookup, radix_walk(&index->radix, from, tokens, (size_t)n), match);
+}
+
+void index_find(struct index *index, const struct index_lookup *lookup, struct match *match)
+{
+    *match = (struct match){0};
+    index_lock(index);
+    struct space *space = space_find(index, lookup->identity);
+    if (space != NULL) walk(index, lookup, longest_key(index, space, lookup, &match->probes), match);
+    index_unlock(index);
+}
+
+void index_find_again(struct index *index, const struct index_lookup *lookup, struct match *match)
+{
+    struct match before = *match;
+    *match = (struct match){0};
+    index_lock(index);
+    struct space *space = space_find(index, lookup->identity);
+    if (space != NULL) walk(index, lookup, last_match(space, lookup, &before), match);
+    if (before.rows != NULL) indexed_unpin(index, indexed_of(before.rows));
+    if (before.state != NULL) indexed_unpin(index, indexed_of(before.state));
+    index_unlock(index);
+}
+
+bool index_note_divergence(struct index *index, const struct identity *identity, const int32_t *tokens, int32_t n,
+                           struct divergence *divergence)
+{
+    bool nearer = false;
+    index_lock(index);
+    struct space *space = space_find(index, identity);
+    if (space != NULL) {
+        struct radix_position position =
+            radix_walk(&index->radix, (struct radix_position){space->root, 0}, tokens, (size_t)n);
+        nearer = position.end > divergence->common;
+        if (nearer) {
+            divergence->common = position.end;
+            divergence->n_next = (int32_t)radix_next_tokens(position, divergence->next, DIVERGENCE_NEXT);
+        }
+    }
+    index_unlock(index);
+    return nearer;
+}
+
+void index_release(struct index *index, struct match *match)
+{
+    index_lock(index);
+    if (match->rows != NULL) indexed_unpin(index, indexed_of(match->rows));
+    if (match->state != NULL) indexed_unpin(index, indexed_of(match->state));
+    index_unlock(index);
+    *match = (struct match){0};
+}
