@@ -221,7 +221,8 @@ typedef struct hearth_model_info {
 HEARTH_API bool hearth_model(const hearth *instance, size_t index, hearth_model_info *info);
 
 /* The index of the model that a request with this name (NULL: none) goes to, or a negative code. The name may be an
- * alias or have a tag; with server.any_model_name an unknown one means the only chat model. */
+ * alias or have a tag; with server.any_model_name an unknown one means server.default_model or else the only chat
+ * model. */
 HEARTH_API int32_t hearth_find_model(const hearth *instance, const char *name, hearth_error *error);
 
 /* Models are loaded and unloaded while the instance runs: a request loads the model that it needs, and waits for it, at

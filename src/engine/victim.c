@@ -1,9 +1,10 @@
 /* Which sequence is taken next when a request needs one, or cells: the order that placement plans with and that evict.c
  * follows. Reads the engine's state and asks the store what it has; changes nothing. Runs on the engine's thread.
  *
- * A free sequence comes first, then one whose cells another sequence has as well, then the least recently used of those
- * that are stored, then the least recently used of all. Then come those of suspended requests, which will resume on
- * them, and last those that are kept by order (orders.c). */
+ * Where a sequence is needed, a free one comes first, then one whose cells another sequence has as well. After these,
+ * and where cells are needed, comes the least recently used of those that are stored, then the least recently used of
+ * all. Then come those of suspended requests, which will resume on them, and last those that are kept by order
+ * (orders.c). */
 #include "engine/core.h"
 
 bool seq_is_shared_whole(const struct engine *engine, const struct seq *seq)

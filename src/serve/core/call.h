@@ -64,8 +64,8 @@ char *call_salt(const struct call *call, const char *own);
 /* What of such a salt is the request's own field; NULL: nothing. */
 const char *call_own_salt(const char *salt);
 
-/* The name of the model that answers: `named`, or if that is NULL the name of the library's choice
- * (server.default_model, else the first chat model). */
+/* The name that an answer gives its model: `named`, as the client wrote it, whichever model it leads to; if that is
+ * NULL the name of the library's choice (server.default_model, else the first chat model). */
 const char *call_model(const struct call *call, const char *named);
 
 /* Sends a whole response. `body` is released. */

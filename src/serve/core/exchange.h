@@ -1,7 +1,7 @@
 /* A generation request in flight: submits the choices of one HTTP request to the library, consumes their events, and
  * sends the answer, streamed or whole, with backpressure from slow clients.
  *
- * An exchange knows no API's JSON: a dialect, the API's protocol adapter, writes that. Everything runs on the HTTP
+ * An exchange knows no API's JSON: a dialect writes that. Everything runs on the HTTP
  * thread except the callback that queues the library's events. */
 #ifndef SERVE_CORE_EXCHANGE_H
 #define SERVE_CORE_EXCHANGE_H
@@ -19,7 +19,7 @@ struct exchange_piece {
     const struct answer *answer; /* the response so far, with this delta; its `result` has the counts so far */
 };
 
-/* The protocol adapter of an API: writes responses and streams in the API's form. The functions append bytes to
+/* The dialect of an API: writes responses and streams in the API's form. The functions append bytes to
  * `out`; `state` is the dialect's own. */
 struct dialect {
     /* Events of a stream: choice `index` has been placed in a slot; more of its prompt is computed (NULL: not

@@ -1,5 +1,5 @@
-/* What remote_backend.c, remote_hints.c and remote_measure.c share: the server, and the commands that all of them send.
- */
+/* What remote_backend.c, remote_commands.c, remote_hints.c and remote_measure.c share: the server, and the commands
+ * that all of them send. */
 #ifndef STORE_REMOTE_REMOTE_PARTS_H
 #define STORE_REMOTE_REMOTE_PARTS_H
 
