@@ -1,8 +1,8 @@
 /* A generation request in flight: submits the choices of one HTTP request to the library, consumes their events, and
  * sends the answer, streamed or whole, with backpressure from slow clients.
  *
- * An exchange knows no API's JSON: a dialect writes that. Everything runs on the HTTP
- * thread except the callback that queues the library's events. */
+ * An exchange knows no API's JSON: a dialect writes that. Everything runs on the HTTP thread except the callback that
+ * queues the library's events. */
 #ifndef SERVE_CORE_EXCHANGE_H
 #define SERVE_CORE_EXCHANGE_H
 
