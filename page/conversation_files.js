@@ -47,7 +47,7 @@ const file = object({ kind: oneOf('image', 'audio'), name: optional(text), forma
 const message = object({ id: text, parent: nullable(text), role: oneOf('user', 'assistant'), text, reasoning: optional(text), stopped: optional(flag), cut: optional(flag), files: optional(list(file)),
   calls: optional(list(object({ name: text, arguments: text }))), error: optional(object({ message: text, status: numberOrNothing, code: optional(text) })), figures: optional(figures) });
 
-const conversation = object({ title: text, system: optional(text), sampling: optional(sampling), leaf: nullable(text) });
+const conversation = object({ title: text, system: optional(text), sampling: optional(sampling), reasoning: optional(flag), leaf: nullable(text) });
 
 // ---- The tree ----
 

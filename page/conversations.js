@@ -8,6 +8,9 @@ export const newConversation = () => ({ id: newId(), title: 'New conversation', 
 // Of a conversation's `sampling`: fields of the request, each a number; what is not there is the model's own.
 export const samplingNames = ['temperature', 'top_p', 'top_k', 'min_p', 'repeat_penalty', 'presence_penalty', 'frequency_penalty', 'seed', 'max_tokens'];
 
+// A conversation's `reasoning`: whether the model is to reason, where its template leaves a choice; undefined: as it does
+// by itself.
+
 export const isEmpty = ({ messages }) => Object.keys(messages).length === 0;
 
 // ---- The tree ----
@@ -55,5 +58,5 @@ function contentOf({ text, files }) {
 export function requestOf(conversation, model, messages) {
   const list = messages.filter(({ error, text }) => !error || text).map((message) => ({ role: message.role, content: contentOf(message) }));
   if (conversation.system) list.unshift({ role: 'system', content: conversation.system });
-  return { ...model && { model }, messages: list, ...conversation.sampling };
+  return { ...model && { model }, messages: list, ...conversation.sampling, ...conversation.reasoning !== undefined && { enable_thinking: conversation.reasoning } };
 }

@@ -100,11 +100,13 @@ find('show-live').addEventListener('click', () => view('live'));
 find('show-settings').addEventListener('click', () => {
   find('system').value = chat.conversation.system;
   for (const name of samplingNames) find(name).value = chat.conversation.sampling[name] ?? '';
+  find('reasoning').value = { true: 'on', false: 'off' }[chat.conversation.reasoning] ?? '';
   find('settings').showModal();
 });
 find('settings').addEventListener('close', () => {
   chat.conversation.system = find('system').value.trim();
   chat.conversation.sampling = Object.fromEntries(samplingNames.filter((name) => find(name).value !== '').map((name) => [name, Number(find(name).value)]));
+  chat.conversation.reasoning = { on: true, off: false }[find('reasoning').value];
   if (!isEmpty(chat.conversation)) chat.keep(chat.conversation);
 });
 

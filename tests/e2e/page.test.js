@@ -173,6 +173,28 @@ describe('in a browser', () => {
     await server.stop();
   });
 
+  test('whether the model reasons is chosen in Settings, kept, and not said where it is left to the model', async (t) => {
+    const server = await start(t);
+    const page = await openPage(t, await browser(t), server.url);
+    let n = 0;
+    for (const [chosen, sent] of [[null, undefined], ['off', false], ['on', true], ['', undefined]]) {
+      await page.click('#show-settings');
+      if (chosen !== null) await page.selectOption('#reasoning', chosen);
+      await page.click('#settings-done');
+      await page.waitForFunction(() => !document.getElementById('settings').open);
+      const [request] = await Promise.all([page.waitForRequest('**/v1/chat/completions'), send(page, 'Who are you?')]);
+      assert.equal(request.postDataJSON().enable_thinking, sent, String(chosen));
+      await replied(page, ++n);
+      await page.reload();
+      await page.locator('#conversations .title').first().click();
+      await page.click('#show-settings');
+      assert.equal(await page.inputValue('#reasoning'), chosen ?? '');
+      await page.click('#settings-done');
+    }
+    assert.deepEqual(page.faults, []);
+    await server.stop();
+  });
+
   test('long lines and many messages make nothing wider than the window', async (t) => {
     const server = await start(t);
     const started = await browser(t);

@@ -85,6 +85,7 @@ const faults = [
   ['a circle', fileOf(conversation({ messages: { a: message('a', 'b'), b: message('b', 'a') } })), /messages has messages that follow themselves/],
   ['a leaf', fileOf(conversation({ leaf: 'z' })), /leaf must be one of the messages/],
   ['sampling', fileOf(conversation({ sampling: { temperature: 'hot' } })), /sampling\.temperature must be a number/],
+  ['reasoning', fileOf(conversation({ reasoning: 'on' })), /conversations\[0\]\.reasoning must be true or false/],
   ['a picture from elsewhere', fileOf(conversation({ messages: { a: message('a', null, { files: [{ kind: 'image', name: 'x', data: 'http://127.0.0.1:1/x.png' }] }) }, leaf: 'a' })), /files\[0\]\.data must be an image or a sound in base64/],
   ['figures', fileOf(conversation({ messages: { a: message('a', null, { figures: { shared: '1' } }) }, leaf: 'a' })), /figures\.shared must be a number/],
 ];
@@ -157,6 +158,9 @@ describe('files', () => {
   test('what is exported is imported again as it was', async (t) => {
     const server = await start(t);
     const page = await openPage(t, await browser(t), server.url);
+    await page.click('#show-settings');
+    await page.selectOption('#reasoning', 'off');
+    await page.click('#settings-done');
     await send(page, 'Hello.');
     await replied(page, 1);
     const [before] = await until('it is stored', async () => { const all = await stored(page); return all.length === 1 && Object.values(all[0].messages).some(({ figures }) => figures) && all; });
@@ -165,7 +169,7 @@ describe('files', () => {
     await page.locator('#notice').getByText('One conversation was imported.').waitFor();
     const after = (await stored(page)).find(({ id }) => id !== before.id);
     const given = (value) => JSON.parse(JSON.stringify(value, (name, member) => (member === null ? undefined : member)));
-    const shape = ({ messages, title, system, sampling }) => given({ title, system, sampling, messages: Object.values(messages).map(({ id, parent, ...rest }) => rest) });
+    const shape = ({ messages, title, system, sampling, reasoning }) => given({ title, system, sampling, reasoning, messages: Object.values(messages).map(({ id, parent, ...rest }) => rest) });
     assert.deepEqual(shape(after), shape(before));
     await server.stop();
   });
