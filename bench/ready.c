@@ -22,6 +22,7 @@
 
 #define POLL_NS    (2 * 1000 * 1000)
 #define PATIENCE_S 300
+#define END_S      30
 
 struct options {
     const char *name, *log;
@@ -78,11 +79,17 @@ static int start_server(struct bench *b, hearth_error *error)
     return b->client == NULL ? error->code : HEARTH_OK;
 }
 
+/* llama-server may not end, see bench/run.sh. */
 static void end_server(const struct bench *b)
 {
     if (b->server <= 0) return;
+    const struct timespec pause = {.tv_nsec = POLL_NS};
+    int64_t deadline = clock_now(clock_monotonic()) + clock_from_ms(END_S * 1000);
     kill(b->server, SIGTERM);
-    waitpid(b->server, NULL, 0);
+    while (waitpid(b->server, NULL, WNOHANG) == 0) {
+        if (clock_now(clock_monotonic()) > deadline) kill(b->server, SIGKILL);
+        nanosleep(&pause, NULL);
+    }
 }
 
 /* Polls, since a server does not notify anybody. */

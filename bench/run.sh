@@ -446,11 +446,21 @@ note_peak() {
     [ "${kib:-0}" -le "$peak_kib" ] || peak_kib=$kib
 }
 
+# llama-server 0.5.0 may wait for a lock for ever when it is to end just as a client gives up a stream.
 kill_servers() {
-    local server
+    local server deadline
     for server in "${servers[@]}"; do
         note_peak "$server"
         kill "$1" "$server" 2>/dev/null || true
+        deadline=$((SECONDS + 30))
+        while kill -0 "$server" 2>/dev/null; do
+            if [ $SECONDS -ge $deadline ]; then
+                say 'the server does not end: it is killed'
+                kill -KILL "$server" || true
+                deadline=$((SECONDS + 30))
+            fi
+            sleep 0.05
+        done
         wait "$server" 2>/dev/null || true
     done
     servers=()
