@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "store/remote/remote_backend.h"
 #include "store/store_parts.h"
 
 #include <stdlib.h>

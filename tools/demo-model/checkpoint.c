@@ -29,7 +29,8 @@ static struct header header_of(const struct trainer *trainer)
     sha256_feed(hash, &plan->seed, sizeof plan->seed);
     for (int i = 0; i < plan->n_stages; i++) {
         const struct stage *stage = &plan->stages[i];
-        const int32_t numbers[] = {stage->steps, stage->longest, stage->room, stage->batches, stage->falls};
+        const int32_t numbers[] = {stage->steps,      stage->mix.longest, stage->mix.room,
+                                   stage->mix.drills, stage->batches,     stage->falls};
         sha256_feed(hash, numbers, sizeof numbers);
         sha256_feed(hash, &stage->rate, sizeof stage->rate);
     }

@@ -46,22 +46,31 @@ static size_t pick_length(uint64_t seed, uint64_t number, int longest)
     return (size_t)random_between(&random, which == 3 ? most * 4 / 5 : most / 4, most);
 }
 
-void documents_fill(const struct documents *documents, uint64_t number, int longest, int room, struct batch *batch)
+static void make_document(uint64_t seed, uint64_t number, const struct mix *mix, struct conversation *conversation)
+{
+    struct random random = random_of(seed ^ UINT64_MAX / 3, number);
+    if (random_chance(&random, mix->drills)) {
+        corpus_drill(conversation, seed, number);
+    } else {
+        corpus_make(conversation, seed, number, pick_length(seed, number, mix->longest));
+    }
+}
+
+void documents_fill(const struct documents *documents, uint64_t number, const struct mix *mix, struct batch *batch)
 {
     enum { TRIED = 64 }; /* documents for one batch */
     batch_clear(batch);
     for (uint64_t i = 0; i < TRIED; i++) {
         struct conversation conversation = {0};
-        uint64_t own = number * TRIED + i;
-        corpus_make(&conversation, documents->seed, own, pick_length(documents->seed, own, longest));
+        make_document(documents->seed, number * TRIED + i, mix, &conversation);
         add_pieces(documents->tokenizer, &conversation, batch);
         conversation_release(&conversation);
-        bool fits = batch_pending(batch) <= longest && batch->n_tokens <= room;
+        bool fits = batch_pending(batch) <= mix->longest && batch->n_tokens <= mix->room;
         if (fits) {
             batch_end_document(batch);
         } else {
             batch_drop_document(batch);
-            if (batch->n_tokens > room / 2) return;
+            if (batch->n_tokens > mix->room / 2) return;
         }
     }
 }

@@ -11,8 +11,15 @@ struct documents {
     uint64_t seed;
 };
 
-/* Fills the batch with whole documents of at most `longest` tokens each, `room` at most together. */
-void documents_fill(const struct documents *documents, uint64_t number, int longest, int room, struct batch *batch);
+/* What batches are made of. */
+struct mix {
+    int longest; /* tokens of a document */
+    int room;    /* tokens of a batch */
+    int drills;  /* of 100 documents so many are corpus_drill()'s */
+};
+
+/* Fills the batch with whole documents. */
+void documents_fill(const struct documents *documents, uint64_t number, const struct mix *mix, struct batch *batch);
 
 /* Adds one conversation to the batch, as a document. */
 struct conversation;

@@ -2,7 +2,6 @@
 
 #include "base/memory.h"
 #include "crew.h"
-#include "documents.h"
 #include "kernels.h"
 
 #include <stdlib.h>
@@ -29,7 +28,7 @@ enum { SLICES = 32 }; /* of the gradient, when it is added up */
 static int longest_room(const struct plan *plan)
 {
     int room = 0;
-    for (int i = 0; i < plan->n_stages; i++) room = plan->stages[i].room > room ? plan->stages[i].room : room;
+    for (int i = 0; i < plan->n_stages; i++) room = plan->stages[i].mix.room > room ? plan->stages[i].mix.room : room;
     return room;
 }
 
@@ -84,7 +83,7 @@ static void learn_batch(void *ud, int number, int job)
     const struct stage *stage = &trainer->plan->stages[trainer->stage];
     uint64_t batch =
         ((uint64_t)(trainer->stage + 1) << 40) + (uint64_t)trainer->step * (uint64_t)stage->batches + (uint64_t)job;
-    documents_fill(&trainer->parts->documents, batch, stage->longest, stage->room, &worker->batch);
+    documents_fill(&trainer->parts->documents, batch, &stage->mix, &worker->batch);
     model_forward(worker->workspace, trainer->weights, &worker->batch);
     model_loss(worker->workspace, &worker->batch, &worker->report.loss);
     model_backward(worker->workspace, trainer->weights, &worker->batch, worker->gradient);
@@ -178,8 +177,8 @@ double trainer_cost_left(const struct trainer *trainer)
     for (int i = trainer->stage; i < trainer->plan->n_stages; i++) {
         const struct stage *stage = &trainer->plan->stages[i];
         int steps = stage->steps - (i == trainer->stage ? trainer->step : 0);
-        double tokens = (double)stage->batches * stage->room * 0.78; /* batches are not quite full */
-        left += steps * tokens * model_cost(&trainer->layout, stage->longest * 0.55);
+        double tokens = (double)stage->batches * stage->mix.room * 0.78; /* batches are not quite full */
+        left += steps * tokens * model_cost(&trainer->layout, stage->mix.longest * 0.55);
     }
     return left;
 }

@@ -3,6 +3,7 @@
 #ifndef DEMO_TRAINER_H
 #define DEMO_TRAINER_H
 
+#include "documents.h"
 #include "hearth.h"
 #include "model.h"
 #include "optimizer.h"
@@ -14,8 +15,7 @@
  * to 0 at the end. */
 struct stage {
     int steps;
-    int longest; /* tokens of a document */
-    int room;    /* tokens of a batch */
+    struct mix mix;
     int batches; /* of a step */
     float rate;
     bool falls;

@@ -1,4 +1,5 @@
 #include "corpus/facts.h"
+#include "corpus/lists.h"
 #include "corpus/talk.h"
 #include "corpus/tools.h"
 #include "support.h"
@@ -66,25 +67,58 @@ static void every_text_is_valid_utf8_and_many_have_more_than_ascii(void **state)
 }
 
 /* The user speaks, then the model; results follow calls; the model speaks last. */
+static void check_speakers(const struct conversation *conversation)
+{
+    const struct message *m = conversation->messages;
+    size_t n = conversation->n_messages;
+    assert_int_equal(m[n - 1].role, ROLE_ASSISTANT);
+    for (size_t k = 0; k < n; k++) {
+        enum role before = k == 0 ? ROLE_ASSISTANT : m[k - 1].role;
+        if (m[k].role == ROLE_SYSTEM) assert_int_equal(k, 0);
+        if (m[k].role == ROLE_USER) assert_true(before == ROLE_SYSTEM || before == ROLE_ASSISTANT);
+        if (m[k].role == ROLE_ASSISTANT) assert_true(before == ROLE_USER || before == ROLE_TOOL);
+        if (m[k].role == ROLE_TOOL) assert_true(before == ROLE_TOOL || m[k - 1].n_calls > 0);
+        if (m[k].role == ROLE_ASSISTANT && m[k].n_calls == 0) assert_true(m[k].content[0] != '\0');
+        if (m[k].role == ROLE_ASSISTANT) assert_null(strchr(" \n", m[k].content[0] != '\0' ? m[k].content[0] : 'x'));
+    }
+}
+
 static void speakers_take_turns(void **state)
 {
     (void)state;
     for (uint64_t i = 0; i < CONVERSATIONS; i++) {
+        struct conversation whole = {0}, drill = {0};
+        corpus_make(&whole, SEED, i, length_of(i));
+        check_speakers(&whole);
+        corpus_drill(&drill, SEED, i);
+        check_speakers(&drill);
+        conversation_release(&whole);
+        conversation_release(&drill);
+    }
+}
+
+/* The number before a colon is the item's place in the list, up to the one that was asked for. */
+static void an_item_is_found_by_counting(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < 50; i++) {
         struct conversation conversation = {0};
-        corpus_make(&conversation, SEED, i, length_of(i));
-        const struct message *m = conversation.messages;
-        size_t n = conversation.n_messages;
-        assert_int_equal(m[n - 1].role, ROLE_ASSISTANT);
-        for (size_t k = 0; k < n; k++) {
-            enum role before = k == 0 ? ROLE_ASSISTANT : m[k - 1].role;
-            if (m[k].role == ROLE_SYSTEM) assert_int_equal(k, 0);
-            if (m[k].role == ROLE_USER) assert_true(before == ROLE_SYSTEM || before == ROLE_ASSISTANT);
-            if (m[k].role == ROLE_ASSISTANT) assert_true(before == ROLE_USER || before == ROLE_TOOL);
-            if (m[k].role == ROLE_TOOL) assert_true(before == ROLE_TOOL || m[k - 1].n_calls > 0);
-            if (m[k].role == ROLE_ASSISTANT && m[k].n_calls == 0) assert_true(m[k].content[0] != '\0');
-            if (m[k].role == ROLE_ASSISTANT)
-                assert_null(strchr(" \n", m[k].content[0] != '\0' ? m[k].content[0] : 'x'));
-        }
+        struct random random = random_of(2, i);
+        struct scene scene;
+        struct buf question = {0}, answer = {0}, expected = {0};
+        scene_open(&scene, &random, &conversation);
+        lists_state(&scene, 4, &question);
+        lists_ask(&scene, LIST_NTH, &question, &answer);
+        static const char *const ordinals[] = {"first", "second", "third", "fourth"};
+        int asked = 0;
+        while (strstr(buf_text(&question), ordinals[asked]) == NULL) asked++;
+        for (int k = 0; k <= asked; k++) buf_printf(&expected, "%s%d: %s", k > 0 ? ", " : "", k + 1, scene.items[k]);
+        buf_printf(&expected, ". The %s item is %s.", ordinals[asked], scene.items[asked]);
+        assert_string_equal(buf_text(&answer), buf_text(&expected));
+        buf_release(&question);
+        buf_release(&answer);
+        buf_release(&expected);
+        scene_close(&scene);
         conversation_release(&conversation);
     }
 }
@@ -160,6 +194,7 @@ int main(void)
         cmocka_unit_test(the_same_seed_and_number_make_the_same_conversation),
         cmocka_unit_test(every_text_is_valid_utf8_and_many_have_more_than_ascii),
         cmocka_unit_test(speakers_take_turns),
+        cmocka_unit_test(an_item_is_found_by_counting),
         cmocka_unit_test(replies_recall_what_was_said),
         cmocka_unit_test(most_questions_have_several_phrasings),
         cmocka_unit_test(a_call_has_its_arguments_in_the_order_of_the_request),

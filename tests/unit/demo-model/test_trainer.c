@@ -3,8 +3,8 @@
 #include "support.h"
 
 static const struct stage stages[] = {
-    {.steps = 3, .longest = 120, .room = 160, .batches = 3, .rate = 0.01f},
-    {.steps = 4, .longest = 200, .room = 256, .batches = 2, .rate = 0.01f, .falls = true},
+    {.steps = 3, .mix = {.longest = 120, .room = 160}, .batches = 3, .rate = 0.01f},
+    {.steps = 4, .mix = {.longest = 200, .room = 256, .drills = 50}, .batches = 2, .rate = 0.01f, .falls = true},
 };
 
 static const struct plan plan = {.shape = TINY_SHAPE, .stages = stages, .n_stages = 2, .warm_up = 2, .seed = 3};
@@ -29,11 +29,12 @@ static void a_batch_depends_on_seed_and_number_alone(void **state)
     (void)state;
     struct tokenizer tokenizer = open_tokenizer();
     const struct documents documents = {&tokenizer, 3}, others = {&tokenizer, 4};
+    const struct mix mix = {.longest = 200, .room = 512, .drills = 50};
     for (uint64_t i = 0; i < 20; i++) {
         struct batch one = {0}, again = {0}, other = {0};
-        documents_fill(&documents, i, 200, 512, &one);
-        documents_fill(&documents, i, 200, 512, &again);
-        documents_fill(&others, i, 200, 512, &other);
+        documents_fill(&documents, i, &mix, &one);
+        documents_fill(&documents, i, &mix, &again);
+        documents_fill(&others, i, &mix, &other);
         assert_in_range(one.n_tokens, 200, 512);
         assert_int_equal(one.n_tokens, again.n_tokens);
         assert_memory_equal(one.tokens, again.tokens, (size_t)one.n_tokens * sizeof *one.tokens);
@@ -45,6 +46,35 @@ static void a_batch_depends_on_seed_and_number_alone(void **state)
         batch_release(&again);
         batch_release(&other);
     }
+    tokenizer_close(&tokenizer);
+}
+
+static bool speaks_of(const struct tokenizer *tokenizer, const struct batch *batch, const char *text)
+{
+    char *all = tokenizer_decode(tokenizer, batch->tokens, batch->n_tokens);
+    bool does = strstr(all, text) != NULL;
+    free(all);
+    return does;
+}
+
+/* A system prompt that says who the model is stands in no drill. */
+static void the_mix_says_how_many_documents_are_drills(void **state)
+{
+    (void)state;
+    struct tokenizer tokenizer = open_tokenizer();
+    const struct documents documents = {&tokenizer, 3};
+    int personas[2] = {0};
+    for (int drills = 0; drills <= 100; drills += 100) {
+        const struct mix mix = {.longest = 200, .room = 512, .drills = drills};
+        struct batch batch = {0};
+        for (uint64_t i = 0; i < 40; i++) {
+            documents_fill(&documents, i, &mix, &batch);
+            if (speaks_of(&tokenizer, &batch, "assistant.")) personas[drills / 100]++;
+        }
+        batch_release(&batch);
+    }
+    assert_in_range(personas[0], 5, 40);
+    assert_int_equal(personas[1], 0);
     tokenizer_close(&tokenizer);
 }
 
@@ -156,6 +186,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rates_rise_and_fall),
         cmocka_unit_test(a_batch_depends_on_seed_and_number_alone),
+        cmocka_unit_test(the_mix_says_how_many_documents_are_drills),
         cmocka_unit_test(weights_follow_who_speaks),
         cmocka_unit_test(one_thread_and_three_learn_the_same),
         cmocka_unit_test(a_training_is_resumed_where_it_was_saved),

@@ -142,3 +142,88 @@ void corpus_make(struct conversation *conversation, uint64_t seed, uint64_t numb
     }
     scene_close(&scene);
 }
+
+/* ---- Drills ---- */
+
+static void drill_list(struct scene *scene)
+{
+    if (random_chance(scene->random, 60)) {
+        struct buf text = {0};
+        lists_state(scene, random_between(scene->random, 2, ITEMS_MAX), &text);
+        scene_say(scene, ROLE_SYSTEM, &text);
+    } else {
+        lists_turn_state(scene);
+    }
+    for (int n = random_between(scene->random, 1, 4); n > 0; n--) lists_turn_ask(scene);
+}
+
+static void drill_lines(struct scene *scene)
+{
+    static const scene_fn kinds[] = {echo_turn_lines, echo_turn_lines, echo_turn_lines, echo_turn_line, echo_turn};
+    PICK(scene->random, kinds)(scene);
+}
+
+static void drill_words(struct scene *scene)
+{
+    for (int n = random_between(scene->random, 1, 4); n > 0; n--) echo_turn(scene);
+}
+
+static void drill_arguments(struct scene *scene)
+{
+    tools_offer_made_up(scene, 2);
+    for (int n = random_between(scene->random, 1, 3); n > 0; n--)
+        tools_call(scene, 0, random_chance(scene->random, 35), 4);
+}
+
+static void drill_tools(struct scene *scene)
+{
+    tools_offer_weather(scene);
+    tools_offer_made_up(scene, random_between(scene->random, 1, 2));
+    for (int n = random_between(scene->random, 2, 5); n > 0; n--) tools_turn(scene);
+}
+
+/* Several facts of which one is asked for. */
+static void drill_facts(struct scene *scene)
+{
+    struct buf text = {0};
+    for (int n = random_between(scene->random, 3, 6); n > 0; n--) {
+        put_gap(scene, &text);
+        facts_state(scene, true, &text);
+    }
+    scene_say(scene, ROLE_SYSTEM, &text);
+    for (int n = random_between(scene->random, 1, 3); n > 0; n--) facts_turn_ask(scene);
+}
+
+/* Most of what is asked for after other turns was stated: else the model learns to say that it does not know. */
+static void drill_recall(struct scene *scene)
+{
+    static const scene_fn between[] = {talk_turn_small, talk_turn_hearth, echo_turn};
+    if (random_chance(scene->random, 80)) facts_turn_state(scene);
+    for (int n = random_below(scene->random, 10); n > 0; n--) PICK(scene->random, between)(scene);
+    if (scene->n_facts > 0) {
+        facts_turn_ask(scene);
+    } else {
+        while (!facts_turn_unknown(scene)) {
+        }
+    }
+}
+
+static const struct drill {
+    void (*drill)(struct scene *scene);
+    int often;
+} drills[] = {
+    {drill_list, 25}, {drill_lines, 20},  {drill_arguments, 15}, {drill_tools, 10},
+    {drill_words, 5}, {drill_recall, 15}, {drill_facts, 10},
+};
+
+void corpus_drill(struct conversation *conversation, uint64_t seed, uint64_t number)
+{
+    struct random random = random_of(seed, number);
+    struct scene scene;
+    int at = random_below(&random, 100);
+    const struct drill *drill = drills;
+    while (at >= drill->often) at -= drill++->often;
+    scene_open(&scene, &random, conversation);
+    drill->drill(&scene);
+    scene_close(&scene);
+}

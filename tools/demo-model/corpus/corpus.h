@@ -10,4 +10,8 @@
 /* Makes up one conversation of about so many characters; it may be shorter, and some are longer. */
 void corpus_make(struct conversation *conversation, uint64_t seed, uint64_t number, size_t length);
 
+/* Makes up a short one, of one kind of turn, of those that take longest to learn: lists, copied lines and words, calls
+ * with two arguments, calls of two tools in turn, facts that were stated some turns ago, or were not. */
+void corpus_drill(struct conversation *conversation, uint64_t seed, uint64_t number);
+
 #endif

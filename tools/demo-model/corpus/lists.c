@@ -56,12 +56,20 @@ void lists_state(struct scene *scene, int n, struct buf *out)
     buf_puts(out, ".");
 }
 
+/* The model counts aloud: it cannot do so in its head. */
+static void put_counted(const struct scene *scene, int n, struct buf *out)
+{
+    for (int i = 0; i < n; i++) buf_printf(out, "%s%d: %s", i > 0 ? ", " : "", i + 1, scene->items[i]);
+    buf_puts(out, ". ");
+}
+
 static void ask_nth(struct scene *scene, struct buf *question, struct buf *answer)
 {
     static const char *const forms[] = {"What is the {v} item?", "Which item is the {v}?", "Tell me the {v} item.",
                                         "What is the {v} item of the list?", "The {v} item?"};
     int i = random_below(scene->random, scene->n_items);
     scene_fill(question, PICK(scene->random, forms), "", ordinals[i]);
+    put_counted(scene, i + 1, answer);
     buf_printf(answer, "The %s item is %s.", ordinals[i], scene->items[i]);
 }
 
@@ -79,6 +87,7 @@ void lists_ask(struct scene *scene, enum list_question which, struct buf *questi
         break;
     case LIST_COUNT:
         buf_puts(question, PICK(scene->random, count));
+        put_counted(scene, scene->n_items, answer);
         buf_printf(answer, "There are %d items.", scene->n_items);
         break;
     case LIST_REPEAT:
@@ -95,7 +104,7 @@ bool lists_turn_state(struct scene *scene)
 {
     struct buf said = {0}, reply = {0};
     lists_state(scene, random_between(scene->random, 2, ITEMS_MAX), &said);
-    buf_printf(&reply, "Okay, I will remember the %d items.", scene->n_items);
+    buf_puts(&reply, "Okay, I will remember the list.");
     scene_turn(scene, &said, &reply);
     return true;
 }
