@@ -4,9 +4,10 @@ import { describe, test } from 'node:test';
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { accessibilityFaults, browser, openPage } from './lib/browser.js';
-import { events, key, lastReply, legends, replied, send, start, textOf, withKey, withReplies } from './lib/page.js';
+import { events, key, lastReply, legends, replied, send, start, stored, textOf, withKey, withReplies } from './lib/page.js';
 import { freePort } from './lib/peer.js';
 import { temporaryFolder } from './lib/server.js';
+import { until } from './lib/wait.js';
 
 test('the page is for browsers, needs no key, and may do little', async (t) => {
   const server = await start(t, withKey);
@@ -185,6 +186,7 @@ describe('in a browser', () => {
       const [request] = await Promise.all([page.waitForRequest('**/v1/chat/completions'), send(page, 'Who are you?')]);
       assert.equal(request.postDataJSON().enable_thinking, sent, String(chosen));
       await replied(page, ++n);
+      await until('the reply is stored', async () => (await stored(page)).some(({ messages }) => Object.values(messages).filter(({ figures }) => figures).length === n));
       await page.reload();
       await page.locator('#conversations .title').first().click();
       await page.click('#show-settings');

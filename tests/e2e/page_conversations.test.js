@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { browser, openPage } from './lib/browser.js';
 import { png, wav } from './lib/media.js';
 import { demo, projectorFor } from './lib/models.js';
-import { lastReply, replied, send, start, withReplies } from './lib/page.js';
+import { lastReply, replied, send, start, stored, withReplies } from './lib/page.js';
 import { serve, temporaryFolder } from './lib/server.js';
 import { until } from './lib/wait.js';
 
@@ -23,7 +23,6 @@ async function withOpenReply(t, server) {
 }
 
 const begun = (page) => page.waitForFunction(() => /It begins/.test(document.querySelector('.message.assistant')?.textContent));
-const stored = (page) => page.evaluate(async () => (await import('/page/storage.js')).all());
 const listed = (page) => page.locator('#conversations .title').allTextContents();
 
 // ---- The list of messages ----

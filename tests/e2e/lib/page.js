@@ -19,6 +19,7 @@ export const send = async (page, text) => {
 };
 export const replied = (page, n) => page.waitForFunction((wanted) => document.querySelectorAll('.message.assistant .tokens .legend').length >= wanted
   && document.querySelector('#stop').hidden, n, { timeout: 60_000 });
+export const stored = (page) => page.evaluate(async () => (await import('/page/storage.js')).all());
 // innerText of what is not drawn is empty, and messages out of view are not: hence textContent.
 const plain = (text) => text.replace(/\s+/g, ' ').trim();
 export const textOf = async (locator) => plain(await locator.textContent());

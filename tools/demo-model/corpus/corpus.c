@@ -182,7 +182,7 @@ static void drill_tools(struct scene *scene)
     for (int n = random_between(scene->random, 2, 5); n > 0; n--) tools_turn(scene);
 }
 
-/* Several facts of which one is asked for. */
+/* Several facts, and questions for some of them. */
 static void drill_facts(struct scene *scene)
 {
     struct buf text = {0};
@@ -210,7 +210,7 @@ static void drill_recall(struct scene *scene)
 
 static const struct drill {
     void (*drill)(struct scene *scene);
-    int often;
+    int often; /* of 100 */
 } drills[] = {
     {drill_list, 25}, {drill_lines, 20},  {drill_arguments, 15}, {drill_tools, 10},
     {drill_words, 5}, {drill_recall, 15}, {drill_facts, 10},
