@@ -93,12 +93,14 @@ export const listStored = (limit, after) => getJson(`/cache/stored?limit=${limit
 // {tier, key, order} of a stored conversation. Needs the grant admin.
 export const orderStored = (order) => getJson('/cache/stored', { body: order });
 
-// Where a prompt's prefix is. Not every API key may ask: then null.
+const LOOKUP_MS = 2000; // it waits for its turn as requests do, and the reply comes after it
+
+// Where a prompt's prefix is. Not every API key may ask, and a server that is busy does not tell in time: then null.
 export async function lookUp(body, signal) {
   try {
-    return await getJson('/cache/lookup', { body, signal });
-  } catch (error) {
-    if (error.name === 'AbortError') throw error;
+    return await getJson('/cache/lookup', { body, signal: AbortSignal.any([signal, AbortSignal.timeout(LOOKUP_MS)]) });
+  } catch {
+    if (signal.aborted) throw signal.reason;
     return null;
   }
 }

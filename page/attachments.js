@@ -4,6 +4,8 @@ import { el, find } from './dom.js';
 
 const formats = { 'audio/wav': 'wav', 'audio/x-wav': 'wav', 'audio/wave': 'wav', 'audio/vnd.wave': 'wav', 'audio/mpeg': 'mp3', 'audio/mp3': 'mp3', 'audio/flac': 'flac', 'audio/x-flac': 'flac' };
 
+const pictures = ['image/png', 'image/jpeg', 'image/webp', 'image/gif'];
+
 const read = (file) => new Promise((resolve, reject) => {
   const reader = new FileReader();
   reader.onload = () => resolve(reader.result);
@@ -21,8 +23,9 @@ export class Attachments {
 
   add(list) {
     for (const file of list) {
-      const kind = file.type.startsWith('image/') ? 'image' : formats[file.type] ? 'audio' : null;
+      const kind = pictures.includes(file.type) ? 'image' : formats[file.type] ? 'audio' : null;
       if (kind && this.takes().has(kind)) this.begin({ kind, name: file.name, format: formats[file.type], data: null }, file);
+      else if (file.type.startsWith('image/') && this.takes().has('image')) this.say(`${file.name || file.type} is not taken: PNG, JPEG, WebP and GIF are.`);
       else this.say(`This model does not take ${file.name || file.type || 'this file'}.`);
     }
     this.show();
@@ -32,6 +35,7 @@ export class Attachments {
     this.files.push(attachment);
     attachment.ready = read(file).then((data) => { attachment.data = data; }, (error) => {
       this.say(`${file.name} cannot be read: ${error.message}`);
+      attachment.failed = true;
       this.leaveOut(attachment);
     }).then(() => this.show());
   }
@@ -39,6 +43,14 @@ export class Attachments {
   leaveOut(attachment) {
     this.files = this.files.filter((other) => other !== attachment);
     this.show();
+  }
+
+  // Puts others in place of what is there, which it returns, and which may still be read.
+  swap(files) {
+    const former = this.files;
+    this.files = files.filter(({ failed }) => !failed).map((file) => (file.ready ? file : { ...file, ready: Promise.resolve() }));
+    this.show();
+    return former;
   }
 
   // Settles once all that are there were read. Those that could not be are there no more.

@@ -4,17 +4,19 @@ import { el, number, seconds } from './dom.js';
 
 const tierNames = { ram: 'memory', ram_file: 'shared memory', disk: 'the disk', remote: 'the shared server' };
 
-// {shared, restored, tier, computed, generated, firstMs, rate}: of timings, and of the lookup before, if there was one.
+// {shared, restored, reused, tier, computed, generated, firstMs, rate}: of timings, and of the lookup before. Without one
+// it is not known from where tokens were reused.
 export function figuresOf(timings, lookup, firstMs) {
   const cached = timings.cache_n ?? 0;
-  const shared = lookup ? Math.min(cached, lookup.resident) : cached;
+  const shared = lookup ? Math.min(cached, lookup.resident) : 0;
   const tier = lookup && Object.keys(tierNames).filter((name) => lookup[name] > 0).sort((a, b) => lookup[b] - lookup[a])[0];
   return {
-    shared, restored: cached - shared, tier, computed: timings.prompt_n ?? 0, generated: timings.predicted_n ?? 0, firstMs, rate: timings.predicted_per_second, divergence: lookup?.divergence,
+    shared, restored: lookup ? cached - shared : 0, reused: lookup ? 0 : cached, tier, computed: timings.prompt_n ?? 0, generated: timings.predicted_n ?? 0, firstMs, rate: timings.predicted_per_second, divergence: lookup?.divergence,
   };
 }
 
 const kinds = [
+  ['reused', (f) => `${number(f.reused)} reused`],
   ['shared', (f) => `${number(f.shared)} reused from KV cells`],
   ['restored', (f) => `${number(f.restored)} restored from ${tierNames[f.tier] ?? 'the store'}`],
   ['computed', (f) => `${number(f.computed)} computed`],

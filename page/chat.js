@@ -25,6 +25,7 @@ export class Chat {
     this.conversation = null;
     this.replies = new Map(); // that are being streamed, by the ids of their conversations: {conversation, controller}
     this.sending = false; // the next message waits for its attachments
+    this.editing = this.draft = null; // the message in whose place the next one goes, and what was half written before
     this.views = new Map(); // by the ids of messages
     this.shown = new MessageList(find('messages'));
     this.toEnd = false; // what is drawn next is scrolled to its end, unless the user scrolls
@@ -38,8 +39,8 @@ export class Chat {
     find('composer').addEventListener('submit', (event) => { event.preventDefault(); this.send(); });
     text.addEventListener('keydown', (event) => {
       if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) { event.preventDefault(); this.send(); }
-      if (event.key === 'Escape') this.escape();
     });
+    find('chat').addEventListener('keydown', (event) => { if (event.key === 'Escape' && !event.isComposing) this.escape(); });
     text.addEventListener('input', () => this.fit());
     // Office programs put a picture of what was copied beside its text.
     text.addEventListener('paste', (event) => { if (event.clipboardData.files.length && !event.clipboardData.types.includes('text/plain')) { event.preventDefault(); this.attachments.add([...event.clipboardData.files]); } });
@@ -85,7 +86,8 @@ export class Chat {
 
   async keep(conversation) {
     try {
-      await save(conversation);
+      const stored = await save(conversation);
+      if (!stored && conversation === this.conversation) this.say('The conversation is not stored: it was deleted, in another tab or with the data of this page.');
     } catch (error) {
       this.say(`The conversation is not stored: ${error?.message ?? 'the browser refuses'}.`);
     }
@@ -157,13 +159,13 @@ export class Chat {
   async send() {
     const field = find('composer-text');
     if (this.running || this.sending) return;
-    const { conversation } = this;
+    const { conversation, editing } = this;
     this.sending = true;
     await this.attachments.ready();
     this.sending = false;
-    if (conversation !== this.conversation) return;
+    if (conversation !== this.conversation || editing !== this.editing) return;
     const text = field.value.trim();
-    const all = [...this.editing?.files ?? [], ...this.attachments.take()];
+    const all = this.attachments.take();
     if (!text && all.length === 0) return;
     const parent = this.editing ? this.editing.parent : conversation.leaf;
     field.value = '';
@@ -172,17 +174,24 @@ export class Chat {
     await this.reply();
   }
 
+  // What was half written comes back afterwards.
   edit(message) {
+    const field = find('composer-text');
+    const files = this.attachments.swap(message.files ?? []);
+    this.draft ??= { text: field.value, files };
     this.editing = message;
-    find('composer-text').value = message.text;
+    field.value = message.text;
     this.fit();
-    find('composer-text').focus();
+    field.focus();
     this.say('What you send takes the message\u2019s place, in a branch of its own. Escape leaves it.');
   }
 
   endEditing() {
-    if (this.editing) find('composer-text').value = '';
-    this.editing = null;
+    if (this.editing) {
+      find('composer-text').value = this.draft.text;
+      this.attachments.swap(this.draft.files);
+    }
+    this.editing = this.draft = null;
     this.fit();
     this.say('');
   }
@@ -220,20 +229,20 @@ export class Chat {
     this.draw({ toEnd: true });
     await this.keep(conversation);
     let frame = 0, kept = performance.now();
-    const update = () => { if (conversation === this.conversation) this.follow(() => this.views.get(message.id)?.update()); };
-    const draw = (now) => {
-      frame = 0;
-      update();
-      if (now - kept < KEEP_EVERY_MS) return;
-      kept = now;
+    const update = () => { frame = 0; if (conversation === this.conversation) this.follow(() => this.views.get(message.id)?.update()); };
+    // Pages in the background have no frames.
+    const show = () => {
+      frame ||= requestAnimationFrame(update);
+      if (performance.now() - kept < KEEP_EVERY_MS) return;
+      kept = performance.now();
       save(conversation).catch(() => {}); // the end says so, if it fails
     };
-    const show = () => { frame ||= requestAnimationFrame(draw); };
     await stream(message, body, controller.signal, show);
     this.replies.delete(conversation.id);
     this.buttons();
+    const ended = this.keep(conversation);
     update();
-    await this.keep(conversation);
+    await ended;
     if (message.error?.status === 401) this.denied();
   }
 

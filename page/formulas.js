@@ -102,7 +102,9 @@ function draw(raw) {
 
 const kept = new Map(); // from a formula as it is written to its element; null: it shows its source
 
+// A reply may have the element itself, with anything in it.
 function drawn(raw) {
+  if (raw.length > LONGEST) return undefined;
   if (!kept.has(raw)) {
     if (kept.size >= MOST_KEPT) kept.clear();
     let math = null;

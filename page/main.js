@@ -1,6 +1,6 @@
 // Wires the page: the list of conversations, the views, settings and the API key.
 
-import { adviceFor, setKey } from './api.js';
+import { adviceFor, getKey, setKey } from './api.js';
 import { Chat } from './chat.js';
 import { exportAll, importAll } from './conversation_files.js';
 import { isEmpty, newConversation, samplingNames } from './conversations.js';
@@ -17,7 +17,8 @@ const chat = new Chat(models, drawList, askForKey);
 // ---- Conversations ----
 
 async function drawList() {
-  const stored = await titles();
+  let stored;
+  try { stored = await titles(); } catch { return; } // the list stays as it is
   const shown = chat.conversation && !stored.some(({ id }) => id === chat.conversation.id) ? [chat.conversation, ...stored] : stored;
   morph(find('conversations'), shown.map(({ id, title }) => el('li', { 'data-key': id },
     el('button', { class: 'quiet title', 'data-does': 'show', 'aria-current': id === chat.conversation?.id ? 'true' : null }, title),
@@ -31,15 +32,37 @@ function show(conversation) {
   toggleMenu(false);
 }
 
+const why = (error) => error?.message ?? 'the browser refuses';
+let unread = ''; // why stored conversations could not be read
+
+// Notices are in the chat's view, beside the list of conversations where there is room for both.
+function tell(text) {
+  view('chat');
+  toggleMenu(false);
+  chat.say(text);
+}
+
 // The latest, or a new one.
 async function showLatest() {
-  const [latest] = await titles();
-  show((latest && (chat.replying(latest.id) ?? await load(latest.id))) ?? newConversation());
+  let latest;
+  try {
+    const [{ id } = {}] = await titles();
+    latest = id && (chat.replying(id) ?? await load(id));
+    unread = '';
+  } catch (error) {
+    unread = `The stored conversations cannot be read: ${why(error)}.`;
+  }
+  show(latest || newConversation());
+  if (unread) chat.say(unread);
 }
 
 async function showStored(id) {
-  if (id !== chat.conversation.id) show(chat.replying(id) ?? await load(id) ?? newConversation());
-  else toggleMenu(false);
+  try {
+    if (id !== chat.conversation.id) show(chat.replying(id) ?? await load(id) ?? newConversation());
+    else toggleMenu(false);
+  } catch (error) {
+    tell(`The conversation cannot be read: ${why(error)}.`);
+  }
 }
 
 async function drop(id, title) {
@@ -47,7 +70,12 @@ async function drop(id, title) {
   const rows = [...find('conversations').children];
   const at = rows.findIndex((row) => row.dataset.key === id);
   chat.forget(id);
-  await remove(id);
+  try {
+    await remove(id);
+  } catch (error) {
+    tell(`The conversation is not deleted: ${why(error)}.`);
+    return;
+  }
   if (chat.conversation.id === id) await showLatest();
   await drawList();
   (find('conversations').children[Math.min(at, rows.length - 2)]?.lastChild ?? find('new-conversation')).focus();
@@ -60,18 +88,22 @@ find('conversations').addEventListener('click', ({ target }) => {
 });
 find('new-conversation').addEventListener('click', () => show(newConversation()));
 find('export').addEventListener('click', async () => {
-  const link = el('a', { href: URL.createObjectURL(new Blob([await exportAll()], { type: 'application/json' })), download: 'hearth-conversations.json' });
-  link.click();
-  URL.revokeObjectURL(link.href);
+  try {
+    const link = el('a', { href: URL.createObjectURL(new Blob([await exportAll()], { type: 'application/json' })), download: 'hearth-conversations.json' });
+    link.click();
+    URL.revokeObjectURL(link.href);
+  } catch (error) {
+    tell(`Nothing was exported: ${why(error)}.`);
+  }
 });
 find('import').addEventListener('click', () => find('import-file').click());
 find('import-file').addEventListener('change', async ({ target }) => {
   const [file] = target.files;
   try {
     const n = await importAll(await file.text());
-    chat.say(n === 1 ? 'One conversation was imported.' : `${n} conversations were imported.`);
+    tell(n === 1 ? 'One conversation was imported.' : `${n} conversations were imported.`);
   } catch (error) {
-    chat.say(error.message);
+    tell(why(error));
   }
   target.value = '';
   drawList();
@@ -112,7 +144,8 @@ find('settings').addEventListener('close', () => {
 
 // ---- The API key ----
 
-// Once a key was wanted, the dialog can be had again.
+// Once a key was wanted, the dialog can be had again, after a reload as well.
+find('show-access').hidden = !getKey();
 function askForKey() {
   find('show-access').hidden = false;
   if (!find('access').open) find('access').showModal();
@@ -131,7 +164,7 @@ find('access-form').addEventListener('submit', () => {
 async function begin() {
   try {
     await models.load();
-    chat.say(await isLasting() ? '' : 'This browser stores nothing here: conversations last until the tab is closed.');
+    chat.say(unread || (await isLasting() ? '' : 'This browser stores nothing here: conversations last until the tab is closed.'));
   } catch (error) {
     chat.say(`${error.message} ${adviceFor(error)}`);
     if (error.status === 401) askForKey();

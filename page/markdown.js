@@ -64,10 +64,24 @@ export class MarkdownView {
   constructor() {
     this.element = el('div', { class: 'markdown' });
     this.raws = [];
+    this.links = '';
   }
 
+  // What the renderer cannot cope with, such as thousands of quotations in each other, is shown as it is.
   show(text) {
+    try {
+      this.render(text);
+    } catch {
+      this.element.replaceChildren(el('p', { class: 'plain' }, text));
+      this.raws = [];
+    }
+  }
+
+  render(text) {
     const tokens = Lexer.lex(text);
+    const links = JSON.stringify(tokens.links); // [1]: https://… at the end gives [1] before it its meaning
+    if (links !== this.links) this.raws = [];
+    this.links = links;
     tokens.forEach((token, i) => {
       if (this.raws[i] === token.raw) return;
       const block = renderBlock(token);

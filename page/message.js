@@ -34,7 +34,7 @@ export class MessageView {
   // `siblings`: the messages in whose place it may stand, itself among them.
   showBranches(siblings) {
     const { message, actions } = this;
-    const at = siblings.indexOf(message);
+    const at = siblings.findIndex(({ id }) => id === message.id);
     const shown = siblings.length > 1 ? `${at + 1} of ${siblings.length}` : 'alone';
     if (shown === this.branches) return;
     this.branches = shown;

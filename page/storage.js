@@ -33,28 +33,33 @@ async function openDatabase() {
   request.onupgradeneeded = (event) => upgrade(request, event);
   const blocked = new Promise((_, reject) => { request.onblocked = () => reject(new Error('a former page in another tab holds them')); });
   const database = await Promise.race([promised(request), blocked]);
-  database.onversionchange = () => database.close(); // a newer page in another tab
+  const begin = (...what) => {
+    try { return database.transaction(...what); } catch (error) { closed = true; throw error; }
+  };
+  database.onclose = () => { closed = true; };
+  database.onversionchange = () => { database.close(); closed = true; }; // a newer page in another tab
   return {
-    titles: () => promised(database.transaction(TITLES).objectStore(TITLES).getAll()),
-    load: (id) => promised(database.transaction(CONVERSATIONS).objectStore(CONVERSATIONS).get(id)),
-    all: () => promised(database.transaction(CONVERSATIONS).objectStore(CONVERSATIONS).getAll()),
-    // All of them or none.
+    titles: () => promised(begin(TITLES).objectStore(TITLES).getAll()),
+    load: (id) => promised(begin(CONVERSATIONS).objectStore(CONVERSATIONS).get(id)),
+    all: () => promised(begin(CONVERSATIONS).objectStore(CONVERSATIONS).getAll()),
+    // All of them or none, but for those that were deleted: their ids.
     write: (list) => new Promise((resolve, reject) => {
-      const transaction = database.transaction([CONVERSATIONS, TITLES], 'readwrite');
+      const left = [];
+      const transaction = begin([CONVERSATIONS, TITLES], 'readwrite');
       const store = transaction.objectStore(CONVERSATIONS);
       const put = (one) => { store.put(one); transaction.objectStore(TITLES).put(titleOf(one)); };
       for (const one of list) {
         transaction.objectStore(TITLES).get(one.id).onsuccess = ({ target: { result: stored } }) => {
-          if (wasDeleted(one.id, stored)) return;
-          if (isOurs(one.id, stored)) put(one);
+          if (wasDeleted(one.id, stored)) left.push(one.id);
+          else if (isOurs(one.id, stored)) put(one);
           else store.get(one.id).onsuccess = ({ target }) => { takeOver(one, target.result); put(one); };
         };
       }
-      transaction.oncomplete = () => resolve();
+      transaction.oncomplete = () => resolve(left);
       transaction.onabort = () => reject(transaction.error);
     }),
     remove: (id) => new Promise((resolve, reject) => {
-      const transaction = database.transaction([CONVERSATIONS, TITLES], 'readwrite');
+      const transaction = begin([CONVERSATIONS, TITLES], 'readwrite');
       for (const name of [CONVERSATIONS, TITLES]) transaction.objectStore(name).delete(id);
       transaction.oncomplete = () => resolve();
       transaction.onabort = () => reject(transaction.error);
@@ -70,7 +75,11 @@ function openMemory() {
     titles: async () => [...kept.values()].map(titleOf),
     load: async (id) => kept.get(id),
     all: async () => [...kept.values()],
-    write: async (list) => { for (const one of list) if (!wasDeleted(one.id, kept.get(one.id))) kept.set(one.id, structuredClone(one)); },
+    write: async (list) => {
+      const left = list.filter(({ id }) => wasDeleted(id, kept.get(id)));
+      for (const one of list) if (!left.includes(one)) kept.set(one.id, structuredClone(one));
+      return left.map(({ id }) => id);
+    },
     remove: async (id) => { kept.delete(id); },
   };
 }
@@ -78,7 +87,24 @@ function openMemory() {
 // ---- Either ----
 
 let lasting = true;
-const opened = openDatabase().catch(() => { lasting = false; return openMemory(); });
+let closed = false; // by the browser, as when the page's data are cleared: opened anew when it is wanted
+let opened = openDatabase().catch(() => { lasting = false; return openMemory(); });
+
+async function reopen() {
+  closed = false;
+  opened = openDatabase();
+  return opened.catch((error) => { closed = true; throw error; });
+}
+
+async function using(work) {
+  const stores = await (closed ? reopen() : opened);
+  try {
+    return await work(stores);
+  } catch (error) {
+    if (!closed) throw error;
+    return work(await reopen());
+  }
+}
 
 // Of each conversation that this tab has loaded, saved or deleted: when it was changed last, as far as this tab knows, and
 // the ids of messages that are not its own.
@@ -92,8 +118,10 @@ const isOurs = (id, stored) => !stored || known.get(id)?.changed === stored.chan
 function takeOver(conversation, stored) {
   const theirs = known.get(conversation.id)?.theirs ?? new Set();
   for (const [id, message] of Object.entries(stored.messages)) {
-    if (conversation.messages[id] && !theirs.has(id)) continue;
-    conversation.messages[id] = message;
+    const shown = conversation.messages[id];
+    if (shown && !theirs.has(id)) continue;
+    for (const name of Object.keys(shown ?? {})) delete shown[name];
+    conversation.messages[id] = Object.assign(shown ?? {}, message); // who shows it goes on with the same object
     theirs.add(id);
   }
   note(conversation.id, stored.changed, theirs);
@@ -110,30 +138,32 @@ function endReplies(conversation) {
 }
 
 // Whether conversations outlive the tab.
-export const isLasting = async () => { await opened; return lasting; };
+export const isLasting = async () => { await opened.catch(() => {}); return lasting; };
 
 // {id, title, changed} of all, the latest first.
-export const titles = async () => (await (await opened).titles()).sort((a, b) => b.changed - a.changed);
+export const titles = async () => (await using((stores) => stores.titles())).sort((a, b) => b.changed - a.changed);
 
 export async function load(id) {
-  const conversation = await (await opened).load(id);
+  const conversation = await using((stores) => stores.load(id));
   if (!conversation) return undefined;
   note(id, conversation.changed, new Set(Object.keys(conversation.messages)));
   endReplies(conversation);
   return conversation;
 }
 
-export const all = async () => (await (await opened).all()).sort((a, b) => b.changed - a.changed);
+export const all = async () => (await using((stores) => stores.all())).sort((a, b) => b.changed - a.changed);
 
 export async function saveAll(conversations) {
   const now = Date.now();
-  await (await opened).write(conversations.map((one) => ({ ...one, changed: now })));
-  for (const { id } of conversations) note(id, now);
+  const left = await using((stores) => stores.write(conversations.map((one) => ({ ...one, changed: now }))));
+  for (const { id } of conversations) if (!left.includes(id)) note(id, now);
+  return left;
 }
 
-export const save = (conversation) => saveAll([conversation]);
+// Whether it is stored: not if it was deleted.
+export const save = async (conversation) => (await saveAll([conversation])).length === 0;
 
 export async function remove(id) {
   note(id, 0);
-  await (await opened).remove(id);
+  await using((stores) => stores.remove(id));
 }

@@ -36,6 +36,7 @@ function line(conversation, refusal) {
 export class Stored {
   constructor() {
     this.cursors = [null]; // of the pages up to the one that is shown
+    this.turning = false; // another page was asked for
     this.page = null;
     this.problem = '';
     this.said = ''; // to those who do not see which page it is
@@ -52,27 +53,30 @@ export class Stored {
     return true;
   }
 
-  async load() {
+  // The page that the cursors lead to; they count once it has come.
+  async load(cursors = this.cursors) {
     this.asked = performance.now();
-    const cursor = this.cursors.at(-1);
+    const before = this.cursors;
     try {
-      const page = await listStored(SIZE, cursor);
-      if (cursor !== this.cursors.at(-1)) return; // another page is wanted by now
+      const page = await listStored(SIZE, cursors.at(-1));
+      if (before !== this.cursors) return; // another page is shown by now
+      this.cursors = cursors;
       this.page = page;
       this.problem = '';
     } catch (error) {
-      this.problem = error.message;
+      if (before === this.cursors) this.problem = error.message;
     }
     // What was on the last page is gone: the one before is the last.
-    if (!this.problem && this.page.conversations.length === 0 && this.cursors.length > 1) await this.turn('newer');
+    if (!this.problem && this.page.conversations.length === 0 && this.cursors.length > 1) await this.load(this.cursors.slice(0, -1));
   }
 
   async turn(way) {
-    if (way === 'newer' && this.cursors.length > 1) this.cursors.pop();
-    else if (way === 'older' && this.page?.next) this.cursors.push(this.page.next);
-    else return;
+    const can = { newer: this.cursors.length > 1, older: Boolean(this.page?.next) };
+    if (!can[way] || this.turning) return;
+    this.turning = true;
+    await this.load(way === 'newer' ? this.cursors.slice(0, -1) : [...this.cursors, this.page.next]);
+    this.turning = false;
     this.said = `Page ${this.cursors.length}`;
-    await this.load();
   }
 
   // Another API key, perhaps.

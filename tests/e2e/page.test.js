@@ -96,6 +96,69 @@ describe('in a browser', () => {
     await server.stop();
   });
 
+  test('Escape ends a reply wherever in the chat the focus is', async (t) => {
+    const server = await start(t);
+    const url = await withReplies(t, server, (outgoing) => {
+      outgoing.writeHead(200, { 'content-type': 'text/event-stream' });
+      outgoing.write(`data: ${JSON.stringify({ choices: [{ delta: { content: 'It begins' } }] })}\n\n`);
+    });
+    const page = await openPage(t, await browser(t), url);
+    await page.fill('#composer-text', 'Go on for ever.');
+    await page.click('#send');
+    await page.waitForFunction(() => /It begins/.test(document.querySelector('.message.assistant')?.textContent));
+    assert.equal(await page.evaluate(() => document.activeElement.id), 'stop');
+    await page.keyboard.press('Escape');
+    await page.getByText('Stopped.').waitFor();
+    await server.stop();
+  });
+
+  test('a reply that no renderer copes with is shown as it is, stored, and there after a reload', async (t) => {
+    const server = await start(t);
+    const url = await withReplies(t, server, (outgoing) => events(outgoing, ['So: ', '\n\n', '>'.repeat(20_000), ' deep']));
+    const page = await openPage(t, await browser(t), url);
+    await send(page, 'Quote.');
+    await page.waitForFunction(() => / deep$/.test(document.querySelector('.message.assistant .plain')?.textContent));
+    await until('it is stored', async () => Object.values((await stored(page))[0].messages).some(({ text, running }) => / deep$/.test(text) && !running));
+    await page.reload();
+    await page.waitForFunction(() => document.querySelector('#model option') !== null && / deep$/.test(document.querySelector('.message.assistant .plain')?.textContent));
+    assert.deepEqual(page.faults, []);
+    await server.stop();
+  });
+
+  test('a link whose address comes at the end of the reply becomes one', async (t) => {
+    const server = await start(t);
+    let open;
+    const url = await withReplies(t, server, (outgoing) => { open = outgoing; outgoing.writeHead(200, { 'content-type': 'text/event-stream' }); say('See [the text][1].\n\nMore.\n\n'); });
+    const say = (content) => open.write(`data: ${JSON.stringify({ choices: [{ delta: { content } }] })}\n\n`);
+    const page = await openPage(t, await browser(t), url);
+    await send(page, 'Where?');
+    await page.getByText('See [the text][1].').waitFor();
+    say('[1]: https://example.org/\n');
+    await page.getByRole('link', { name: 'the text' }).waitFor();
+    await server.stop();
+  });
+
+  test('without a lookup the bar does not say from where tokens were reused', async (t) => {
+    const server = await start(t);
+    const page = await openPage(t, await browser(t), server.url, { expected: /Failed to load resource/ });
+    await page.route('**/cache/lookup', (route) => route.fulfill({ status: 403, json: { error: { message: 'no' } } }));
+    await send(page, 'Hello.');
+    await replied(page, 1);
+    await send(page, 'Who are you?');
+    await replied(page, 2);
+    assert.match((await legends(page))[1], /^[\d,]+ reused · [\d,]+ computed/);
+    await server.stop();
+  });
+
+  test('a lookup that the server does not get to holds up no reply', async (t) => {
+    const server = await start(t);
+    const page = await openPage(t, await browser(t), server.url);
+    await page.route('**/cache/lookup', () => {}); // it is never answered
+    await send(page, 'Hello.');
+    await replied(page, 1);
+    await server.stop();
+  });
+
   test('a reply of markup runs nothing, loads nothing and goes nowhere', async (t) => {
     const server = await start(t);
     const attacks = ['<script>window.hit = 1</script>', '<img src=x onerror="window.hit=1">', '<img src="http://127.0.0.1:1/leak?x=1">', '<svg onload="window.hit=1"><a xlink:href="javascript:window.hit=1">x</a></svg>',
@@ -255,6 +318,15 @@ describe('in a browser', () => {
     await replied(page, 1);
     assert.ok(!page.url().includes(key));
     assert.equal(await page.evaluate(() => JSON.stringify(localStorage)), '{}');
+    await page.reload();
+    await page.waitForFunction(() => document.querySelector('#model option') !== null);
+    await page.getByRole('button', { name: 'API key' }).click();
+    await page.fill('#key', `${key}…`);
+    await page.keyboard.press('Enter');
+    assert.equal(await page.evaluate(() => document.getElementById('key').validity.patternMismatch && document.getElementById('access').open), true);
+    await page.fill('#key', ` ${key} `);
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => !document.getElementById('access').open);
     await server.stop();
   });
 

@@ -103,6 +103,8 @@ describe('files', () => {
     const halfGood = fileOf(conversation(), conversation({ title: null }));
     await page.setInputFiles('#import-file', { name: 'file.json', mimeType: 'application/json', buffer: Buffer.from(JSON.stringify(halfGood)) });
     await page.locator('#notice').getByText('conversations[1].title').waitFor();
+    await page.click('#show-live');
+    await page.locator('#live').waitFor();
     assert.equal((await stored(page)).length, 0, 'not the first one either');
     await page.setInputFiles('#import-file', { name: 'file.json', mimeType: 'application/json', buffer: Buffer.from(JSON.stringify(good)) });
     await page.locator('#notice').getByText('2 conversations were imported.').waitFor();
@@ -222,6 +224,111 @@ describe('what is stored', () => {
     await page.reload();
     await begun(page);
     assert.match(await lastReply(page), /^It begins and goes on/);
+    await server.stop();
+  });
+
+  test('what came of a reply is stored in a page without frames, too, as those in the background are', async (t) => {
+    const server = await start(t);
+    const reply = await withOpenReply(t, server);
+    const page = await openPage(t, await browser(t), reply.url);
+    await send(page, 'Go on.');
+    await begun(page);
+    await page.evaluate(() => { window.requestAnimationFrame = () => 1; });
+    await until('some of it is stored', async () => {
+      reply.say(' and goes on');
+      return Object.values((await stored(page))[0].messages).some(({ text }) => /goes on/.test(text));
+    }, { every: 100 });
+    await server.stop();
+  });
+
+  test('a database that the browser closes under the page is opened again', async (t) => {
+    const server = await start(t);
+    const page = await openPage(t, await browser(t), server.url);
+    await send(page, 'Hello.');
+    await replied(page, 1);
+    await page.evaluate(() => { // every transaction fails until the database is opened anew
+      const opened = new WeakSet(), { open } = IDBFactory.prototype, { transaction } = IDBDatabase.prototype;
+      IDBFactory.prototype.open = function again(...args) {
+        const request = open.apply(this, args);
+        request.addEventListener('success', () => opened.add(request.result));
+        return request;
+      };
+      IDBDatabase.prototype.transaction = function begin(...args) {
+        if (!opened.has(this)) throw new DOMException('The database connection is closing.', 'InvalidStateError');
+        return transaction.apply(this, args);
+      };
+    });
+    await send(page, 'Who are you?');
+    await replied(page, 2);
+    await until('all is stored', async () => Object.values((await stored(page))[0].messages).filter(({ figures }) => figures).length === 2);
+    assert.equal(await page.locator('#notice').textContent(), '');
+    await page.reload();
+    await page.waitForFunction(() => document.querySelectorAll('.message').length === 4);
+    assert.deepEqual(page.faults, []);
+    await server.stop();
+  });
+
+  test('a browser that stores nothing any more says so, and the conversation goes on', async (t) => {
+    const server = await start(t);
+    const page = await openPage(t, await browser(t), server.url);
+    await page.evaluate(() => {
+      IDBFactory.prototype.open = () => { throw new DOMException('no more', 'UnknownError'); };
+      IDBDatabase.prototype.transaction = () => { throw new DOMException('no more', 'InvalidStateError'); };
+    });
+    for (const n of [1, 2]) {
+      await send(page, 'Hello.');
+      await replied(page, n);
+      await page.locator('#notice').getByText('The conversation is not stored: no more.').waitFor();
+    }
+    await page.click('#new-conversation');
+    await page.locator('.empty').waitFor();
+    assert.deepEqual(page.faults, []);
+    await server.stop();
+  });
+
+  test('a conversation that was deleted in another tab says that it is not stored', async (t) => {
+    const server = await start(t);
+    const started = await browser(t);
+    const context = await started.newContext();
+    const page = await openPage(t, started, server.url, { context });
+    await send(page, 'Hello.');
+    await replied(page, 1);
+    const [{ id }] = await until('it is stored', async () => { const all = await stored(page); return all.length === 1 && all; });
+    const other = await openPage(t, started, server.url, { context });
+    await other.evaluate(async (gone) => (await import('/page/storage.js')).remove(gone), id);
+    await send(page, 'Who are you?');
+    await page.locator('#notice').getByText('The conversation is not stored: it was deleted').waitFor();
+    await replied(page, 2);
+    assert.deepEqual(await stored(page), []);
+    assert.deepEqual(page.faults, []);
+    await server.stop();
+  });
+
+  test('branches can be chosen among after another tab has saved the conversation', async (t) => {
+    const server = await start(t);
+    const started = await browser(t);
+    const context = await started.newContext();
+    const first = await openPage(t, started, server.url, { context });
+    await send(first, 'Hello.');
+    await replied(first, 1);
+    await first.getByRole('button', { name: 'Again: another reply' }).click();
+    await first.getByText('2 of 2').waitFor();
+    await replied(first, 1);
+    await until('both are stored', async () => Object.values((await stored(first))[0].messages).filter(({ figures }) => figures).length === 2);
+    await first.reload();
+    const other = await openPage(t, started, server.url, { context });
+    for (const page of [other, first]) {
+      await page.getByText('2 of 2').waitFor();
+      await send(page, 'Who are you?');
+      await replied(page, 2);
+    }
+    await until('all is stored', async () => Object.values((await stored(first))[0].messages).filter(({ figures }) => figures).length === 4);
+    await first.getByText('2 of 2').first().waitFor();
+    await first.getByRole('button', { name: 'The branch before' }).first().click();
+    await first.getByText('1 of 2').waitFor();
+    await first.getByRole('button', { name: 'The next branch' }).first().click();
+    await first.waitForFunction(() => document.querySelector('.message.assistant .branch')?.textContent === '2 of 2');
+    assert.deepEqual(first.faults, []);
     await server.stop();
   });
 
@@ -392,6 +499,35 @@ describe('attachments', () => {
     await page.reload();
     await page.waitForFunction(() => document.querySelectorAll('.message.user img').length === 3);
     assert.deepEqual(page.faults, []);
+    await server.stop();
+  });
+
+  test('an image can be left out again as its message is edited, and what was half written comes back', async (t) => {
+    const server = await withProjector(t, 'llava');
+    const page = await openPage(t, await browser(t), server.url);
+    await page.setInputFiles('#attach-file', { name: 'drawing.svg', mimeType: 'image/svg+xml', buffer: Buffer.from('<svg/>') });
+    await page.locator('#notice').getByText('drawing.svg is not taken: PNG, JPEG, WebP and GIF are.').waitFor();
+    await page.setInputFiles('#attach-file', { name: 'broken.png', mimeType: 'image/png', buffer: Buffer.from('no picture') });
+    await page.locator('.attachment img').waitFor({ state: 'attached' });
+    await send(page, 'What is this?');
+    await page.locator('.message.assistant .error').waitFor();
+    await page.fill('#composer-text', 'half written');
+    await page.setInputFiles('#attach-file', { name: 'mine.png', mimeType: 'image/png', buffer: Buffer.from(png(1), 'base64') });
+    await page.locator('.attachment').getByText('mine.png').waitFor();
+    const edit = page.getByRole('button', { name: 'Edit this message' });
+    await edit.click();
+    assert.equal(await page.inputValue('#composer-text'), 'What is this?');
+    await page.locator('.attachment').getByText('broken.png').waitFor();
+    await page.keyboard.press('Escape');
+    assert.equal(await page.inputValue('#composer-text'), 'half written');
+    await page.locator('.attachment').getByText('mine.png').waitFor();
+    await edit.click();
+    await page.getByRole('button', { name: 'Leave out broken.png' }).click();
+    await page.keyboard.press('Enter');
+    await replied(page, 1);
+    assert.equal(await page.locator('.message.user img').count(), 0);
+    assert.equal(await page.inputValue('#composer-text'), 'half written');
+    assert.equal(await page.locator('.attachment').count(), 1);
     await server.stop();
   });
 

@@ -230,6 +230,18 @@ test('ten thousand are shown a page at a time, on a phone and in the dark, too',
     assert.equal(await page.locator(stored).count(), 50);
     await page.getByRole('button', { name: 'Newer' }).click();
     await page.getByText('51 to 100 of 10,000 conversations').waitFor();
+    let release;
+    const held = new Promise((resolve) => { release = resolve; });
+    await page.route('**/cache/stored?*', async (route) => { await held; return answer(route); });
+    await older.dblclick();
+    release();
+    await page.getByText('101 to 150 of 10,000 conversations').waitFor();
+    assert.ok(await page.locator(`${stored} code[title="${'100'.padStart(64, '0')}"]`).count() > 0, 'the label is that of the rows');
+    await page.unroute('**/cache/stored?*');
+    await page.route('**/cache/stored?*', (route) => route.abort());
+    await older.click();
+    await page.locator('#live [data-key=" stored"] .error').waitFor();
+    await page.getByText('101 to 150 of 10,000 conversations').waitFor();
     assert.deepEqual(page.faults, []);
     await page.close();
   }
