@@ -24,6 +24,7 @@
 #define FRESH_ENOUGH (1 << 20)           /* bytes after which a failure is no repetition of the one before */
 #define CHANGES_MOST 3                   /* times that a file is begun anew */
 #define SPARE        ((int64_t)64 << 20) /* bytes of a disk that stay free */
+#define SIZE_MOST    ((int64_t)1 << 50)  /* bytes of a file: sums of what a thousand sources say do not overflow */
 #define BLOCK        ((size_t)1 << 20)   /* bytes read at once */
 
 struct download;
@@ -54,6 +55,7 @@ struct download {
     int n_tasks;
     bool changed; /* at the source, since it was probed */
     int64_t done;
+    int64_t unchecked; /* bytes that came since the disk was last asked for its room */
     struct meter {
         int64_t reported, measured, done; /* when; `done` at that time */
         double rate;
@@ -140,6 +142,9 @@ static int judge_probe(struct pull_file *file, const struct pull_head *head, con
                          "%s contradicts itself: %s has %lld bytes in its list, and %lld when it is asked for", origin,
                          file->name, (long long)file->size, (long long)size);
     if (!file->is_listed || file->size < 0) file->size = size;
+    if (file->size > SIZE_MOST)
+        return error_set(error, HEARTH_IO, "%s says that %s has %lld bytes: no model has so many", origin, file->name,
+                         (long long)file->size);
     free(file->etag);
     file->etag = mem_strdup(head->etag);
     struct pull_binding binding = {file->size, file->has_sha ? file->sha : NULL, file->etag};
@@ -210,6 +215,15 @@ static bool write_at(struct download *d, const char *bytes, size_t len, int64_t 
     return true;
 }
 
+/* A source may send more than it has said, or not say how much it will send. */
+static bool keeps_room(struct download *d, size_t len, hearth_error *error)
+{
+    d->unchecked += (int64_t)len;
+    if (d->unchecked < SPARE / 2) return true;
+    d->unchecked = 0;
+    return pull_check_space(d->place->fd, 0, error) == HEARTH_OK;
+}
+
 /* Enters the pieces that are whole. Their bytes are synced first, or a loss of power would leave entries without. */
 static bool enter_pieces(struct task *task, hearth_error *error)
 {
@@ -271,7 +285,7 @@ static bool take_body(struct pull_request *request, const char *bytes, size_t le
     task->judged = true;
     if (task->end >= 0 && (int64_t)len > task->end - task->at)
         return refuse_head(task, "sends more bytes than it has said");
-    if (!write_at(d, bytes, len, task->at, &request->error)) return false;
+    if (!keeps_room(d, len, &request->error) || !write_at(d, bytes, len, task->at, &request->error)) return false;
     task->at += (int64_t)len;
     task->fresh += (int64_t)len;
     d->done += (int64_t)len;
@@ -588,6 +602,8 @@ int pull_download(struct pull_file *file, const struct pull_place *place, const 
                                        .is_projector = file->is_projector};
         sha256_to_hex(sha, stored->sha);
     }
+    /* Half a file that cannot be gone on with only takes room. */
+    if (rc != HEARTH_OK && d.fd >= 0 && !d.in_ranges) unlinkat(place->fd, d.part, 0);
     if (d.fd >= 0) close(d.fd);
     free(d.part);
     free(d.journal_name);

@@ -35,6 +35,7 @@ void pull_model_release(struct pull_model *model)
     free(model->files);
     free(model->name);
     free(model->reference);
+    free(model->path);
     *model = (struct pull_model){0};
 }
 
@@ -105,6 +106,7 @@ static bool read_model(const json_t *root, struct pull_model *model)
     size_t i;
     if (reference == NULL) return false;
     model->reference = mem_strdup(reference);
+    model->path = mem_strdup(json_string_value(json_object_get(root, "path")));
     model->pulled_ms = json_integer_value(json_object_get(root, "pulled_ms"));
     json_array_foreach(files, i, value)
     {
@@ -166,8 +168,8 @@ static json_t *manifest_of(const struct pull_model *model)
         if (file->is_projector) json_object_set_new(value, "projector", json_true());
         json_array_append_new(files, value);
     }
-    return json_pack("{s:s, s:I, s:o}", "reference", model->reference, "pulled_ms", (json_int_t)model->pulled_ms,
-                     "files", files);
+    return json_pack("{s:s, s:s*, s:I, s:o}", "reference", model->reference, "path", model->path, "pulled_ms",
+                     (json_int_t)model->pulled_ms, "files", files);
 }
 
 /* A file that is whole on the disk. False with errno. */
@@ -302,7 +304,9 @@ static const char *find_fault(int folder, const struct pull_model *model)
 /* Of a model without a manifest: why it is none, although all of it was there once. */
 static const char *find_interruption(int folder)
 {
-    return faccessat(folder, PREPARED_MANIFEST, F_OK, 0) == 0 ? "its pull was interrupted: pull it again" : NULL;
+    return faccessat(folder, PREPARED_MANIFEST, F_OK, 0) == 0
+               ? "its pull or its removal was interrupted: pull it again, or remove it"
+               : NULL;
 }
 
 static void visit(int folder, const char *name, const struct pull_visitor *visitor)
@@ -350,8 +354,10 @@ struct search {
 
 static void copy_model(const struct pull_model *from, struct pull_model *to)
 {
-    *to = (struct pull_model){
-        .name = mem_strdup(from->name), .reference = mem_strdup(from->reference), .pulled_ms = from->pulled_ms};
+    *to = (struct pull_model){.name = mem_strdup(from->name),
+                              .reference = mem_strdup(from->reference),
+                              .path = mem_strdup(from->path),
+                              .pulled_ms = from->pulled_ms};
     for (size_t i = 0; i < from->n_files; i++) {
         struct pull_stored file = from->files[i];
         file.name = mem_strdup(file.name);
@@ -385,14 +391,14 @@ int pull_folder_find(const char *folder, const char *name, const char *reference
 /* Whether the end is that of what only a pull leaves. */
 static bool is_left_over(const char *name)
 {
-    static const char *const ends[] = {".gguf.part", ".gguf.journal", PREPARED_MANIFEST};
+    static const char *const ends[] = {".gguf.part", ".gguf.journal"};
     size_t len = strlen(name);
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (len >= strlen(ends[i]) && strcmp(name + len - strlen(ends[i]), ends[i]) == 0) return true;
     return false;
 }
 
-/* How many there were. */
+/* How many there were. The manifest goes last: a removal that is interrupted goes on by it. */
 static size_t remove_left_overs(int folder)
 {
     size_t n = 0;
@@ -403,14 +409,20 @@ static size_t remove_left_overs(int folder)
     for (struct dirent *next = readdir(names); next != NULL; next = readdir(names))
         if (is_left_over(next->d_name) && unlinkat(folder, next->d_name, 0) == 0) n++;
     closedir(names);
+    if (unlinkat(folder, PREPARED_MANIFEST, 0) == 0) n++;
     return n;
 }
 
-/* The manifest first, so that no half of a model is ever served. */
+/* Before its files go, so that no half of a model is ever served. The manifest is then one that was prepared. */
+static int withdraw(const struct pull_place *place, hearth_error *error)
+{
+    bool good = renameat(place->fd, PULL_MANIFEST, place->fd, PREPARED_MANIFEST) == 0 && fsync(place->fd) == 0;
+    if (good) return HEARTH_OK;
+    return error_set(error, HEARTH_IO, "cannot remove %s/" PULL_MANIFEST ": %s", place->path, strerror(errno));
+}
+
 static int remove_files(const struct pull_place *place, const struct pull_model *model, hearth_error *error)
 {
-    int rc = pull_place_unlist(place, error);
-    if (rc != HEARTH_OK) return rc;
     for (size_t i = 0; i < model->n_files; i++)
         if (unlinkat(place->fd, model->files[i].name, 0) != 0 && errno != ENOENT)
             return error_set(error, HEARTH_IO, "cannot remove %s/%s: %s", place->path, model->files[i].name,
@@ -439,11 +451,16 @@ int pull_place_find(const char *folder, const char *name, struct pull_place *pla
 int pull_place_remove(struct pull_place *place, const char *name, hearth_error *error)
 {
     struct pull_model model;
+    hearth_error none;
     int rc = pull_place_read(place, name, &model, error);
+    if (rc == HEARTH_OK)
+        rc = withdraw(place, error);
+    else if (rc == HEARTH_NOT_FOUND && pull_place_read_prepared(place, name, &model, &none) == HEARTH_OK)
+        rc = HEARTH_OK; /* its pull or its removal was interrupted */
     if (rc == HEARTH_OK) rc = remove_files(place, &model, error);
     if (rc == HEARTH_OK || rc == HEARTH_NOT_FOUND) {
-        if (remove_left_overs(place->fd) > 0) rc = HEARTH_OK; /* of a pull that was interrupted */
-        pull_place_abandon(place);                            /* files of others stay, and the folder with them */
+        if (remove_left_overs(place->fd) > 0) rc = HEARTH_OK;
+        pull_place_abandon(place); /* files of others stay, and the folder with them */
     }
     pull_model_release(&model);
     pull_place_close(place);

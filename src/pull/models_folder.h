@@ -26,6 +26,7 @@ struct pull_stored {
 struct pull_model {
     char *name;
     char *reference;           /* as struct pull_reference has it */
+    char *path;                /* of the first file in its repository; NULL: it comes from elsewhere */
     int64_t pulled_ms;         /* when its files came, the last of them */
     struct pull_stored *files; /* the weights' first, or only, file is the first */
     size_t n_files;
@@ -57,8 +58,8 @@ int pull_folder_list(const char *folder, const struct pull_visitor *visitor, hea
 int pull_folder_find(const char *folder, const char *name, const char *reference, struct pull_model *model,
                      hearth_error *error);
 
-/* Removes the files that the model's manifest names, and what an interrupted pull left. HEARTH_BUSY while it is pulled.
- */
+/* Removes the files that the model's manifest names, and what an interrupted pull or removal left. HEARTH_BUSY while it
+ * is pulled. */
 int pull_folder_remove(const char *folder, const char *name, hearth_error *error);
 
 /* ---- One model's folder, locked ---- */
@@ -91,7 +92,8 @@ int pull_place_prepare(const struct pull_place *place, const struct pull_model *
 /* Gives the manifest that was prepared its name, so that the model is there. */
 int pull_place_list(const struct pull_place *place, hearth_error *error);
 
-/* The model that was prepared and never listed, since the pull was interrupted. HEARTH_NOT_FOUND: there is none. */
+/* The model that was prepared and never listed, since the pull was interrupted, or whose removal was. HEARTH_NOT_FOUND:
+ * there is none. */
 int pull_place_read_prepared(const struct pull_place *place, const char *name, struct pull_model *model,
                              hearth_error *error);
 

@@ -23,6 +23,7 @@ struct pull {
     struct pull_file *files;
     size_t n_files;
     char *name;
+    char *path; /* of the first file in its repository; NULL: it comes from elsewhere */
     struct pull_place place;
     struct pull_model former, model; /* as the manifest was, and will be */
     bool interrupted;                /* `former` is what a pull prepared that never came to list it */
@@ -110,6 +111,7 @@ static int plan_repository(struct pull *p, hearth_error *error)
     int rc = list_files(p, &listing, error);
     if (rc == HEARTH_OK) rc = pull_choose(&listing, p->reference->quant, &choice, error);
     if (rc != HEARTH_OK) error_prefix(error, "%s/%s: ", p->reference->owner, p->reference->repo);
+    if (rc == HEARTH_OK) p->path = mem_strdup(choice.v[0].path);
     for (size_t i = 0; i < choice.n && rc == HEARTH_OK; i++)
         add_entry(p, &choice.v[i], choice.has_projector && i + 1 == choice.n);
     pull_choice_release(&choice);
@@ -206,11 +208,15 @@ static int plan(struct pull *p, hearth_error *error)
 
 /* ---- What is there ---- */
 
-/* Quantisations of one repository have names of their own: what has the same name is the same file. */
-static bool is_same_source(const char *a, const char *b)
+/* Whether the former model is an earlier state of this one. References of one repository may mean the same file, with
+ * and without its quantisation, and different ones of one name, in folders for each quantisation. */
+static bool is_same_source(const struct pull *p)
 {
+    const char *a = p->former.reference, *b = p->reference->text;
     size_t repo = strncmp(a, "hf:", 3) == 0 ? 3 + strcspn(a + 3, ":") : 0;
-    return strcmp(a, b) == 0 || (repo > 0 && strncmp(a, b, repo) == 0 && (b[repo] == '\0' || b[repo] == ':'));
+    bool same_repository = repo > 0 && strncmp(a, b, repo) == 0 && (b[repo] == '\0' || b[repo] == ':');
+    bool same_path = p->path != NULL && p->former.path != NULL && strcmp(p->path, p->former.path) == 0;
+    return strcmp(a, b) == 0 || (same_repository && same_path);
 }
 
 /* What a pull has left that was interrupted as it gave the files their names. */
@@ -218,7 +224,7 @@ static void read_interrupted(struct pull *p)
 {
     hearth_error error;
     if (pull_place_read_prepared(&p->place, p->name, &p->former, &error) != HEARTH_OK) return;
-    p->interrupted = is_same_source(p->former.reference, p->reference->text);
+    p->interrupted = is_same_source(p);
     if (!p->interrupted) pull_model_release(&p->former);
 }
 
@@ -227,7 +233,7 @@ static int read_former(struct pull *p, hearth_error *error)
     int rc = pull_place_read(&p->place, p->name, &p->former, error);
     if (rc == HEARTH_NOT_FOUND) read_interrupted(p);
     if (rc != HEARTH_OK) return HEARTH_OK; /* there is none, or it is damaged and is written anew */
-    if (is_same_source(p->former.reference, p->reference->text)) return HEARTH_OK;
+    if (is_same_source(p)) return HEARTH_OK;
     return error_set(error, HEARTH_INVALID,
                      "there is a model %s already, pulled from %s: choose another name with --name, or remove it",
                      p->name, p->former.reference);
@@ -288,6 +294,8 @@ static int get_file(struct pull *p, size_t i, hearth_error *error)
         stored.name = mem_strdup(current->name);
         stored.etag = mem_strdup(current->etag);
     } else {
+        /* A former one of the same size: once its part is gone it would count as the new one. */
+        if (p->interrupted) unlinkat(p->place.fd, p->files[i].name, 0);
         rc = pull_download(&p->files[i], &p->place, &p->how, &stored, error);
     }
     p->model.changed = p->model.changed || current == NULL;
@@ -328,6 +336,7 @@ static int get_files(struct pull *p, hearth_error *error)
     int rc = probe_files(p, error);
     p->model.name = mem_strdup(p->name);
     p->model.reference = mem_strdup(p->reference->text);
+    p->model.path = mem_strdup(p->path);
     p->model.changed = p->interrupted;
     for (size_t i = 0; i < p->n_files && rc == HEARTH_OK; i++) rc = get_file(p, i, error);
     p->model.pulled_ms = p->model.changed ? clock_unix_ms() : p->former.pulled_ms;
@@ -376,6 +385,7 @@ static void release(struct pull *p)
     for (size_t i = 0; i < p->n_files; i++) pull_file_release(&p->files[i]);
     free(p->files);
     free(p->name);
+    free(p->path);
     pull_url_release(&p->endpoint);
     pull_place_close(&p->place);
     pull_model_release(&p->former);

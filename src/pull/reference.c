@@ -82,6 +82,21 @@ static int read_url(const char *text, struct pull_reference *reference, hearth_e
     return HEARTH_OK;
 }
 
+/* The same file has the same reference from every folder. A link keeps its own name: what it leads to may be called by
+ * its digest, as it is in caches. */
+static char *absolute_path(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = slash == NULL ? mem_strdup(".") : mem_strndup(path, (size_t)(slash - path) + 1);
+    char *real = realpath(folder, NULL);
+    bool is_root = real != NULL && strcmp(real, "/") == 0;
+    char *absolute =
+        real == NULL ? mem_strdup(path) : mem_format("%s/%s", is_root ? "" : real, slash == NULL ? path : slash + 1);
+    free(folder);
+    free(real);
+    return absolute;
+}
+
 static int read_file_name(const char *text, struct pull_reference *reference, hearth_error *error)
 {
     const char *path = begins_with(text, "file://") ? text + strlen("file://") : text;
@@ -89,12 +104,12 @@ static int read_file_name(const char *text, struct pull_reference *reference, he
         return error_set(
             error, HEARTH_INVALID,
             "this is no GGUF file, whose name would end in .gguf; for a repository of Hugging Face " REPO_SYNTAX);
-    char *real = realpath(path, NULL); /* the same file has the same reference from every folder */
+    struct buf shown = {0};
     reference->kind = PULL_FILE;
-    reference->place = mem_strdup(real != NULL ? real : path);
+    reference->place = absolute_path(path);
+    utf8_put_clean(&shown, reference->place, strlen(reference->place)); /* manifests are JSON */
     free(reference->text);
-    reference->text = mem_strdup(reference->place);
-    free(real);
+    reference->text = buf_take(&shown);
     return HEARTH_OK;
 }
 

@@ -4,11 +4,11 @@ import { describe, test } from 'node:test';
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, readFileSync, readdirSync, renameSync, truncateSync, unlinkSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, readdirSync, renameSync, symlinkSync, truncateSync, unlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Mirror, plainEnvironment, sha256 } from './lib/mirror.js';
 import { demo, hearth, projectorFor, smallModel } from './lib/models.js';
-import { run, serve, temporaryFolder } from './lib/server.js';
+import { run, serve, shim, temporaryFolder } from './lib/server.js';
 import { Terminal } from './lib/terminal.js';
 import { until, within } from './lib/wait.js';
 
@@ -185,6 +185,31 @@ describe('what is pulled', () => {
     await pulled(mirror, into, 'hf:c/d', ['--name', 'n']);
   });
 
+  test('a repository may have a folder for each quantisation, whose files have one name: none replaces another', async (t) => {
+    const mirror = await Mirror.open(t, { 'a/b/Q4_K_M/m.gguf': modelOf(4 * MIB, 1), 'a/b/Q8_0/m.gguf': modelOf(4 * MIB, 2) });
+    const into = folder();
+    await pulled(mirror, into, 'hf:a/b:Q4_K_M');
+    await refused(/there is a model m already, pulled from hf:a\/b:Q4_K_M: choose another name with --name/, mirror, into, 'hf:a/b:Q8_0');
+    assert.ok(content(into, 'm', 'm.gguf').equals(mirror.files['a/b/Q4_K_M/m.gguf']));
+    await pulled(mirror, into, 'hf:a/b:Q8_0', ['--name', 'n']);
+    await refused(/there is a model n already, pulled from hf:a\/b:Q8_0/, mirror, into, 'hf:a/b', ['--name', 'n']);
+    mirror.forget();
+    await pulled(mirror, into, 'hf:a/b:Q4_K_M/m.gguf'); // the same file by another word
+    assert.deepEqual(mirror.fetched, []);
+  });
+
+  test('a link has its own name, whatever what it leads to is called', async () => {
+    const blobs = temporaryFolder(), snapshot = temporaryFolder(), into = folder();
+    const env = { ...plainEnvironment, HEARTH_MODELS: into };
+    for (const n of [1, 2]) {
+      writeFileSync(join(blobs, `${n}`.repeat(64)), modelOf(4 * MIB, n));
+      symlinkSync(join(blobs, `${n}`.repeat(64)), join(snapshot, `m-0000${n}-of-00002.gguf`));
+    }
+    const { code, stderr } = await run(['pull', join(snapshot, 'm-00001-of-00002.gguf')], { env });
+    assert.equal(code, 0, stderr);
+    for (const n of [1, 2]) assert.ok(content(into, 'm', `m-0000${n}-of-00002.gguf`).equals(modelOf(4 * MIB, n)));
+  });
+
   test('ranges of a large file are fetched at once, and progress is told in lines', async (t) => {
     const mirror = await Mirror.open(t, { 'a/b/m.gguf': modelOf(64 * MIB) });
     let open = 0, most = 0;
@@ -281,6 +306,28 @@ describe('a pull that is interrupted', () => {
     assert.equal(existsSync(join(into, 'm')), false);
   });
 
+  test('can be removed where its files were being named, as can one whose removal was interrupted', async (t) => {
+    const [first, second] = ['a/b/m-00001-of-00002.gguf', 'a/b/m-00002-of-00002.gguf'];
+    const mirror = await Mirror.open(t, { [first]: modelOf(4 * MIB, 1), [second]: modelOf(4 * MIB, 2) });
+    const into = folder();
+    const at = (name) => join(into, 'm', name);
+    const remove = () => run(['rm', 'm'], { env: mirror.environment(into) });
+    await pulled(mirror, into, 'hf:a/b');
+    renameSync(at('manifest.json'), at('manifest.json.part'));
+    renameSync(at('m-00002-of-00002.gguf'), at('m-00002-of-00002.gguf.part'));
+    assert.match((await run(['models'], { env: mirror.environment(into) })).stderr, /its pull or its removal was interrupted: pull it again, or remove it/);
+    assert.equal((await remove()).code, 0);
+    assert.equal(existsSync(join(into, 'm')), false);
+    await pulled(mirror, into, 'hf:a/b');
+    unlinkSync(at('m-00001-of-00002.gguf'));
+    mkdirSync(at('m-00001-of-00002.gguf')); // cannot be removed, as a file
+    assert.match((await remove()).stderr, /cannot remove .*m-00001-of-00002\.gguf/);
+    assert.deepEqual(await listed(into), []);
+    renameSync(at('m-00001-of-00002.gguf'), join(temporaryFolder(), 'away'));
+    assert.equal((await remove()).code, 0);
+    assert.equal(existsSync(join(into, 'm')), false);
+  });
+
   test('keeps its lock while it runs: neither a second pull nor a removal disturbs it', async (t) => {
     const mirror = await Mirror.open(t, { 'a/b/m.gguf': modelOf(20 * MIB) });
     const into = folder();
@@ -368,6 +415,23 @@ describe('a server that knows no ranges', () => {
     assert.ok(content(into, 'm', 'm.gguf').equals(mirror.files['m.gguf']));
   });
 
+  test('a file of unknown length leaves the disk some room, and nothing stays of it', async (t) => {
+    const mirror = await Mirror.open(t, { 'm.gguf': model });
+    mirror.faults.answer = (request, response) => {
+      const block = Buffer.alloc(MIB);
+      let sent = 0;
+      response.writeHead(200);
+      const more = () => { while (!response.destroyed && sent++ < 128 && response.write(block)); };
+      response.on('drain', more);
+      more();
+      return true;
+    };
+    const into = folder();
+    const env = { LD_PRELOAD: shim('full_disk'), FREE_BYTES: `${60 * MIB}` };
+    await refused(/the disk of the models folder has 0\.06 GB free, and 0\.07 GB are needed/, mirror, into, `${mirror.url}/files/m.gguf`, [], env);
+    assert.equal(existsSync(join(into, 'm')), false);
+  });
+
   test('a file of unknown length that ends before its tensors is refused, of every part', async (t) => {
     const mirror = await Mirror.open(t, { 'm-00001-of-00002.gguf': model, 'm-00002-of-00002.gguf': model.subarray(0, model.length - 1000) });
     mirror.faults.answer = unranged(mirror, () => ({ chunked: true }));
@@ -405,6 +469,11 @@ describe('a server that lies', () => {
   });
 
   test('another size than its list has', (t) => lying(t, /contradicts itself: m\.gguf has 5 bytes in its list, and 20971520/, null, { listed: { size: 5 } }));
+
+  test('more bytes than any model has, in several parts, whose sum would overflow', (t) => lying(t, /says that m-00001-of-00002\.gguf has 5000000000000000000 bytes: no model has so many/, (mirror, request, response, { etag }) => {
+    response.writeHead(206, { ETag: etag, 'Content-Range': 'bytes 0-0/5000000000000000000', 'Content-Length': 1 });
+    return response.end('G');
+  }, { ref: 'MIRROR/files/m-00001-of-00002.gguf', files: { 'm-00001-of-00002.gguf': model, 'm-00002-of-00002.gguf': model } }));
 
   test('another range than was asked for', (t) => lying(t, /sends another range than it was asked for/, (mirror, request, response, { bytes, etag }) => {
     if (!ranged(request)) return false;

@@ -9,10 +9,12 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "lib/models/embedding_model.h"
 #include "lib/models/model_context.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -21,6 +23,8 @@
 
 /* Smaller models are for tests, demonstrations and drafts: they have the same defaults everywhere. */
 #define SMALL_WEIGHTS (256 * MIB)
+
+#define PARTS_MOST    1000 /* of a model; the names of more are not looked for */
 
 struct goal {
     int32_t window, slots;
@@ -265,6 +269,24 @@ static double bytes_of_file(const char *path)
     return path != NULL && stat(path, &file) == 0 ? (double)file.st_size : 0;
 }
 
+/* Of all parts, where the model is in parts, which have numbers: MODEL-00001-of-00003.gguf. */
+static double bytes_of_model(const char *path)
+{
+    static const char ending[] = "-00001-of-00003.gguf";
+    size_t len = path == NULL ? 0 : strlen(path), tail = strlen(ending);
+    const char *end = len > tail ? path + len - tail : NULL;
+    bool in_parts = end != NULL && end[0] == '-' && strncmp(end + strlen("-00001"), "-of-", 4) == 0;
+    long n = in_parts ? strtol(end + strlen("-00001-of-"), NULL, 10) : 0;
+    double sum = 0;
+    if (n < 1 || n > PARTS_MOST) return bytes_of_file(path);
+    for (long i = 1; i <= n; i++) {
+        char *part = mem_format("%.*s-%05ld-of-%05ld.gguf", (int)(len - tail), path, i, n);
+        sum += bytes_of_file(part);
+        free(part);
+    }
+    return sum;
+}
+
 /* Compute buffers for one slot with so many cells. One sequence is enough, and takes the least for recurrent states. */
 static double plan_compute(const struct fit_model *model, const struct llm_model *weights, int32_t n_cells)
 {
@@ -340,14 +362,14 @@ int fit_read(const struct config_model *config, const struct fit_machine *machin
 
 /* ---- Defaults ---- */
 
-/* Whether something is left to choose. A small file is not read for it, unless it is a part of a model. */
+/* Whether something is left to choose. Small models are not read for it. */
 static bool is_open(const struct config_model *config)
 {
     static const char *const keys[] = {"models.*.context_window", "models.*.n_seq_max", "models.*.cache_type_k",
                                        "models.*.cache_type_v"};
     bool open = false;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) open = open || !config_is_set(config->notes, keys[i]);
-    bool small = config->path != NULL && bytes_of_file(config->path) < SMALL_WEIGHTS && !strstr(config->path, "-of-");
+    bool small = bytes_of_model(config->path) < SMALL_WEIGHTS;
     bool placed = config->rpc.len > 0 || config->tensor_split.len > 0; /* memory that is not added up here */
     return open && !small && config->path != NULL && !placed && config->embedding != CONFIG_TRUE;
 }
@@ -391,7 +413,7 @@ struct fit_machine fit_share(const struct hearth_config *config, const struct fi
         return share;
     }
     for (size_t i = 0; i < config->n_models; i++) {
-        double bytes = bytes_of_file(config->models[i].path) + bytes_of_file(config->models[i].mmproj);
+        double bytes = bytes_of_model(config->models[i].path) + bytes_of_file(config->models[i].mmproj);
         all += bytes;
         if (i == which) own = bytes;
     }

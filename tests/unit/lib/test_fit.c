@@ -307,6 +307,23 @@ static char *file_of(const char *name, off_t bytes)
     return path;
 }
 
+static void a_model_in_parts_is_as_large_as_all_of_them(void **state)
+{
+    (void)state;
+    struct fit_machine machine = {10 * GIB, 0, false};
+    hearth_config *config = hearth_config_new();
+    char *parts[] = {file_of("a-00001-of-00002", 1), file_of("a-00002-of-00002", (off_t)(3 * GIB) - 1)};
+    char *b = file_of("b", (off_t)GIB);
+    set(config, "models.a.path", parts[0]);
+    set(config, "models.b.path", b);
+    assert_true(fit_share(config, &machine, 0).memory == 6 * GIB);
+    assert_true(fit_share(config, &machine, 1).memory == 4 * GIB);
+    hearth_config_free(config);
+    remove_model(parts[0]);
+    remove_model(parts[1]);
+    remove_model(b);
+}
+
 static void several_models_share_what_their_files_leave(void **state)
 {
     (void)state;
@@ -415,6 +432,7 @@ int main(void)
         cmocka_unit_test(what_is_planned_agrees_with_what_is_allocated),
         cmocka_unit_test(what_cannot_be_said_is_an_error_that_names_why),
         cmocka_unit_test(a_model_for_vectors_has_nothing_to_choose),
+        cmocka_unit_test(a_model_in_parts_is_as_large_as_all_of_them),
         cmocka_unit_test(several_models_share_what_their_files_leave),
         cmocka_unit_test(only_what_is_not_set_gets_another_default),
         cmocka_unit_test(a_larger_model_gets_what_fits),

@@ -177,7 +177,7 @@ static void a_model_that_is_not_whole_is_no_model(void **state)
     }
     char *manifest = pull_file_path(folder, "m", PULL_MANIFEST), *prepared = mem_format("%s.part", manifest);
     assert_int_equal(rename(manifest, prepared), 0);
-    expect_list("", "m: its pull was interrupted: pull it again\n");
+    expect_list("", "m: its pull or its removal was interrupted: pull it again, or remove it\n");
     assert_int_equal(unlink(prepared), 0);
     free(manifest);
     free(prepared);
