@@ -41,14 +41,13 @@ static int answer_once(struct chat *chat, const char *prompt)
 {
     struct buf question = {0};
     hearth_error error;
-    bool stopped = false;
     int status = read_question(chat, prompt, &question, &error);
     if (status < 0)
         args_fail(chat->command, &error, EXIT_FAILED);
     else if (!chat->ends)
-        status = chat_take_turn(chat, question.v, question.len, &stopped);
+        status = chat_take_turn(chat, question.v, question.len);
     buf_release(&question);
-    return status < 0 ? EXIT_FAILED : stopped || chat->ends ? EXIT_INTERRUPTED : EXIT_FINE;
+    return status < 0 ? EXIT_FAILED : chat->stopped || chat->ends ? EXIT_INTERRUPTED : EXIT_FINE;
 }
 
 /* ---- A conversation ---- */
@@ -60,22 +59,24 @@ static int take_message(struct chat *chat, const struct buf *message)
     const char *text = buf_text(message);
     if (commands_take(chat, text, &status)) return status;
     if (chat_model(chat).takes_media && attachment_is_pasted(text)) return chat_attach(chat, text);
-    return message->len > 0 ? chat_take_turn(chat, text, message->len, NULL) : HEARTH_OK;
+    return message->len > 0 ? chat_take_turn(chat, text, message->len) : HEARTH_OK;
 }
 
-/* Each line of a pipe or a file is a message; a failed reply ends the program. */
+/* Each line of a pipe or a file is a message; a reply that fails or is stopped ends the program. */
 static int answer_lines(struct chat *chat)
 {
     struct lines lines = {.fd = STDIN_FILENO, .signals = chat->signals};
     struct buf line = {0};
     hearth_error error;
     int status = HEARTH_OK, got = 0;
-    while (status == HEARTH_OK && !chat->ends && !ferror(stdout) && (got = lines_read(&lines, &line, &error)) > 0)
+    while (status == HEARTH_OK && !chat->stopped && !chat->ends && !ferror(stdout) &&
+           (got = lines_read(&lines, &line, &error)) > 0)
         status = take_message(chat, &line);
     if (got < 0) status = args_fail(chat->command, &error, HEARTH_TOO_LONG);
+    const bool stopped = chat->stopped || lines.stopped;
     buf_release(&line);
     lines_release(&lines);
-    return status < 0 ? EXIT_FAILED : EXIT_FINE;
+    return stopped ? EXIT_INTERRUPTED : status < 0 ? EXIT_FAILED : EXIT_FINE;
 }
 
 /* Ctrl-C on an empty line ends the program when it comes twice: once it may have been meant for the reply before. */
@@ -127,8 +128,10 @@ static struct backend *open_backend(const struct chat *chat, const hearth_config
                                     const struct chat_options *options, int *status)
 {
     if (options->server == NULL) return local_open(chat->command, config, chat->signals, status);
-    const struct server_options server = {
-        .url = options->server, .model = options->model, .silence_s = strtol(options->timeout, NULL, 10)};
+    const struct server_options server = {.url = options->server,
+                                          .model = options->model,
+                                          .silence_s = strtol(options->timeout, NULL, 10),
+                                          .signals = chat->signals};
     return server_open(chat->command, &server, status);
 }
 

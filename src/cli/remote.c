@@ -27,7 +27,7 @@ struct remote remote_open(const char *url)
     if (len > 3 && strncmp(url + len - 3, "/v1", 3) == 0) len -= 3;
     while (len > 0 && url[len - 1] == '/') len--;
     curl_global_init(CURL_GLOBAL_DEFAULT);
-    return (struct remote){.url = mem_strndup(url, len), .key = key != NULL ? key : "none"};
+    return (struct remote){.url = mem_strndup(url, len), .key = key != NULL ? key : "none", .wakes = -1};
 }
 
 void remote_close(struct remote *remote)
@@ -202,12 +202,18 @@ void remote_stream_close(struct remote_stream *stream)
 
 /* ---- Whole responses ---- */
 
+static bool is_stopped(const struct remote *remote)
+{
+    return remote->is_stopped != NULL && remote->is_stopped();
+}
+
 /* `fault` has CURL_ERROR_SIZE bytes. */
 static long ask(const struct remote *remote, const struct remote_request *request, struct buf *answer, char *fault)
 {
     struct remote_stream *stream = remote_stream_open(remote, request);
-    while (remote_stream_wait(stream, -1)) {
-    }
+    bool ends = false;
+    while (!ends) ends = !remote_stream_wait(stream, remote->wakes) || is_stopped(remote);
+    if (!stream->ended) snprintf(stream->fault, sizeof stream->fault, "stopped");
     remote_stream_take(stream, answer);
     memcpy(fault, stream->fault, sizeof stream->fault);
     const long status = fault[0] == '\0' ? remote_stream_status(stream) : 0;
@@ -265,6 +271,8 @@ int remote_refuse(const struct remote *remote, const struct remote_reply *reply,
         {429, HEARTH_BUSY, ": try again in a moment"},
         {503, HEARTH_UNAVAILABLE, ""},
     };
+    if (reply->status == 0 && is_stopped(remote))
+        return error_at(error, HEARTH_CANCELLED, "server", "stopped before %s has answered", remote->url);
     if (reply->status == 0)
         return error_at(error, HEARTH_UNAVAILABLE, "server",
                         "no server answers at %s (%s): start one with hearth serve, or name it with --server URL",

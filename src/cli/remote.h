@@ -15,8 +15,10 @@
 #define REMOTE_MOST (64u << 20)
 
 struct remote {
-    char *url;       /* without trailing slashes, and without the "/v1" that clients of OpenAI's API name */
-    const char *key; /* API key: HEARTH_API_KEY, or "none", which a server without keys ignores */
+    char *url;                /* without trailing slashes, and without the "/v1" that clients of OpenAI's API name */
+    const char *key;          /* API key: HEARTH_API_KEY, or "none", which a server without keys ignores */
+    bool (*is_stopped)(void); /* whole responses are not waited for any longer; NULL: they always are */
+    int wakes;                /* readable where is_stopped() may have become true; -1: nothing is */
 };
 
 struct remote remote_open(const char *url);
@@ -39,7 +41,8 @@ struct remote_reply {
 };
 
 /* Fills in an error with what the server says and what to do, free of control characters, and returns its code:
- * HEARTH_UNAVAILABLE (no response, 503), HEARTH_NOT_FOUND (404), HEARTH_BUSY (429), else HEARTH_INVALID. */
+ * HEARTH_UNAVAILABLE (no response, 503), HEARTH_CANCELLED (no response, and is_stopped()), HEARTH_NOT_FOUND (404),
+ * HEARTH_BUSY (429), else HEARTH_INVALID. */
 int remote_refuse(const struct remote *remote, const struct remote_reply *reply, hearth_error *error);
 
 /* ---- Responses as they arrive ---- */

@@ -2,8 +2,9 @@
 
 import { describe, test } from 'node:test';
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
-import { readFileSync, statSync, writeFileSync } from 'node:fs';
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { constants } from 'node:os';
 import { join } from 'node:path';
 import { png } from './lib/media.js';
@@ -67,6 +68,33 @@ describe('one question', () => {
     const code = await within(30, 'it ends', new Promise((resolve) => { child.on('close', resolve); }));
     assert.ok([1, 130].includes(code), `${code}`); // 1: while it loaded the model
   });
+});
+
+// A model of random weights never ends a reply: it is as long as the window.
+const endlessly = ['--model', smallModel('qwen3'), '--set', 'context_window=16384'];
+
+test('a signal during one of many piped questions ends all of them, with 130', async (t) => {
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGQUIT']) {
+    const child = spawn(hearth, ['chat', ...steady, ...endlessly], { stdio: ['pipe', 'pipe', 'ignore'], env: { ...process.env, HOME: temporaryFolder() } });
+    t.after(() => child.kill('SIGKILL'));
+    child.stdin.end('Why?\n'.repeat(100));
+    await once(child.stdout, 'data');
+    child.stdout.resume();
+    child.kill(signal);
+    assert.deepEqual(await within(30, 'it ends', once(child, 'close')), [130, null], signal);
+  }
+});
+
+test('a reader that goes away ends it, and is said', async (t) => {
+  const child = spawn(hearth, ['chat', 'Why?', ...steady, ...endlessly], { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, HOME: temporaryFolder() } });
+  t.after(() => child.kill('SIGKILL'));
+  let said = '';
+  child.stderr.on('data', (text) => { said += text; });
+  await once(child.stdout, 'data');
+  child.stdout.destroy();
+  const [code, signal] = await within(30, 'it ends', once(child, 'close'));
+  assert.deepEqual([code, signal], [1, null]);
+  assert.match(said, /cannot write to standard output/);
 });
 
 describe('on a terminal', () => {
@@ -160,8 +188,7 @@ describe('on a terminal', () => {
     assert.equal(readFileSync(path, 'utf8'), before);
   });
 
-  // A model of random weights never ends a reply: it is as long as the window.
-  const endless = (t) => Terminal.open(t, ['chat', ...steady, '--model', smallModel('qwen3'), '--set', 'context_window=16384']);
+  const endless = (t, options) => Terminal.open(t, ['chat', ...steady, ...endlessly], options);
 
   test('what is typed during a reply is not echoed into it, and is the next message', async (t) => {
     const terminal = await endless(t);
@@ -178,6 +205,52 @@ describe('on a terminal', () => {
     process.kill(pid, 'SIGCONT');
     await terminal.shows(/\n> Typed ahead$/);
     assert.equal(terminal.shown().split('Typed ahead').length, 2);
+  });
+
+  // As a shell does that takes the terminal back while the program is stopped: bracketed paste off, echo on.
+  const stop = async (terminal) => {
+    const { pid } = terminal;
+    process.kill(pid, 'SIGSTOP');
+    await until('it has stopped', () => /^State:\s+T/m.test(readFileSync(`/proc/${pid}/status`, 'utf8')));
+    const tty = terminal.tmux('display-message', '-p', '-t', 'it', '#{pane_tty}').trim();
+    writeFileSync(tty, '\u001b[?2004l');
+    execFileSync('stty', ['-F', tty, 'sane']);
+    return { pid, goOn: () => process.kill(pid, 'SIGCONT'), tty };
+  };
+  const echoes = (tty) => !/-echo\b/.test(execFileSync('stty', ['-F', tty, '-a'], { encoding: 'utf8' }));
+
+  test('after Ctrl-Z and fg a paste is one message again', async (t) => {
+    const terminal = await open(t);
+    await terminal.asks();
+    const { goOn } = await stop(terminal);
+    const log = join(temporaryFolder(), 'log');
+    terminal.tmux('pipe-pane', '-t', 'it', `cat > '${log}'`);
+    goOn();
+    await until('it takes pastes', () => existsSync(log) && readFileSync(log, 'utf8').includes('\u001b[?2004h'));
+    terminal.paste('My name is\nOttilie.');
+    await terminal.shows(/> \[paste 1: 19 bytes, 2 lines\]$/);
+  });
+
+  test('after Ctrl-Z and fg during a reply nothing that is typed is echoed into it', async (t) => {
+    const terminal = await endless(t);
+    await terminal.asks();
+    terminal.say('Who are you?');
+    await terminal.shows(/Who are you\?\n.*\w/);
+    const { goOn, tty } = await stop(terminal);
+    assert.ok(echoes(tty));
+    goOn();
+    await until('it has the terminal again', () => !echoes(tty));
+    terminal.press('C-c');
+    await terminal.asks();
+  });
+
+  test('SIGQUIT, which Ctrl-\\ sends, gives the terminal back during a reply, too', async (t) => {
+    const terminal = await endless(t, { then: "stty -a | grep -o -- '-*echo \\|-*icanon' | tr '\\n' ' '" });
+    await terminal.asks();
+    terminal.say('Who are you?');
+    await terminal.shows(/Who are you\?\n.*\w/);
+    process.kill(terminal.pid, 'SIGQUIT');
+    await terminal.shows(/exit 0\n *icanon *echo/);
   });
 
   test('Ctrl-C stops a reply and not the program', async (t) => {

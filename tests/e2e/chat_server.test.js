@@ -197,14 +197,16 @@ test('a long prompt shows how much of it is read, and what was cached', async (t
   await server.stop();
 });
 
-// A server of OpenAI's API. `answer` gets the response to a chat, and what was asked for; `list` is its list of models.
-async function fake(t, answer, list = [{ id: 'one', object: 'model', owned_by: 'someone' }]) {
+// A server of OpenAI's API. `answer` gets the response to a chat, and what was asked for; `list` is its list of models;
+// what is asked for at the path `hangs` is never answered.
+async function fake(t, answer, list = [{ id: 'one', object: 'model', owned_by: 'someone' }], { hangs } = {}) {
   const asked = [];
   const server = createServer((request, response) => {
     const pieces = [];
     request.on('data', (piece) => pieces.push(piece));
     request.on('end', () => {
       const ofModels = request.url === '/v1/models' && list !== null;
+      if (request.url === hangs) return asked.push(request.url);
       if (request.url === '/v1/chat/completions') {
         asked.push({ headers: request.headers, body: JSON.parse(Buffer.concat(pieces).toString()) });
         answer(response, asked.at(-1));
@@ -255,6 +257,22 @@ describe('other servers', () => {
     await terminal.shows(/\* onea\\u001b\[2J\\u0007b\n>$/);
     terminal.say('/cache');
     await terminal.shows(/\/cache\/lookup answers with status 404/s);
+  });
+
+  test('that hang are not waited for: Ctrl-C, and a signal that ends', async (t) => {
+    const server = await fake(t, (response) => reply(response, 'Hello.'), undefined, { hangs: '/cache/lookup' });
+    const terminal = await Terminal.open(t, ['chat', '--server', server.url]);
+    await terminal.asks();
+    terminal.say('Hi');
+    await terminal.shows(/Hello\.\n>$/);
+    terminal.say('/cache');
+    await until('it is asked', () => server.asked.includes('/cache/lookup'));
+    terminal.press('C-c');
+    await terminal.shows(/stopped before http:\S+ has answered\n>$/);
+    terminal.say('/cache');
+    await until('it is asked again', () => server.asked.filter((what) => what === '/cache/lookup').length === 2);
+    process.kill(terminal.pid, 'SIGTERM');
+    await terminal.shows(/exit 0/);
   });
 
   test('have what a picture is in its data URL', async (t) => {

@@ -48,7 +48,8 @@ struct backend_ops {
     enum signal_kind (*wait)(struct backend *backend, int signals, reply_event_fn each, void *ud);
     /* Has the reply end soon. Until its last event wait() is to be called. */
     void (*stop)(struct backend *backend);
-    /* Appends a text of a few lines: how much of the conversation is cached, and what the cache holds. */
+    /* Appends a text of a few lines: how much of the conversation is cached, and what the cache holds. HEARTH_CANCELLED
+     * after a signal, which still waits. */
     int (*cache)(struct backend *backend, const struct conversation *chat, struct buf *out, hearth_error *error);
     void (*close)(struct backend *backend);
 };
@@ -64,6 +65,7 @@ struct backend *local_open(const char *command, const hearth_config *config, int
 struct server_options {
     const char *url, *model; /* model: its name; NULL: the first one that can chat */
     long silence_s;          /* seconds without a byte after which a reply fails */
+    int signals;
 };
 
 /* Asks a running server for its models. NULL: as above. */

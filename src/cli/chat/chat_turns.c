@@ -37,13 +37,13 @@ static void show_figures(const struct chat *chat, const hearth_result *r)
     putchar('\n');
 }
 
-int chat_take_turn(struct chat *chat, const char *text, size_t len, bool *stopped)
+int chat_take_turn(struct chat *chat, const char *text, size_t len)
 {
+    const struct reply_terminal terminal = {&chat->screen, chat->editor, chat->signals};
     struct reply reply;
     hearth_error error;
     conversation_say(&chat->conversation, "user", text, len);
-    const int status =
-        chat_reply_stream(chat->backend, &chat->conversation, chat->signals, &chat->screen, &reply, &error);
+    const int status = chat_reply_stream(chat->backend, &chat->conversation, &terminal, &reply, &error);
     if (status < 0) chat_fail(chat, &error);
     if (reply.content.len > 0)
         conversation_say(&chat->conversation, "assistant", reply.content.v, reply.content.len);
@@ -54,7 +54,7 @@ int chat_take_turn(struct chat *chat, const char *text, size_t len, bool *stoppe
     if (reply.is_whole) count(&chat->totals, &reply.result);
     if (reply.is_whole && chat->shows_figures) show_figures(chat, &reply.result);
     chat->ends = chat->ends || reply.signal == SIGNAL_END;
-    if (stopped != NULL) *stopped = reply.signal != SIGNAL_NONE;
+    chat->stopped = reply.signal != SIGNAL_NONE;
     chat_reply_release(&reply);
     return status;
 }

@@ -21,6 +21,7 @@ struct chat {
         hearth_result last;
     } totals;
     bool shows_figures; /* after each reply */
+    bool stopped;       /* the last reply or answer of the server, by a signal */
     bool ends;          /* /exit, or a signal that ends the program */
 };
 
@@ -28,9 +29,9 @@ struct chat {
 int chat_fail(const struct chat *chat, const hearth_error *error);
 
 /* Says a message of the user's and streams the reply. Where there is none, the message is taken back, so that the next
- * prompt extends a conversation that is cached. Prints the error and returns its code, or HEARTH_OK. `stopped` (may be
- * NULL): Ctrl-C stopped the reply. */
-int chat_take_turn(struct chat *chat, const char *text, size_t len, bool *stopped);
+ * prompt extends a conversation that is cached. Prints the error and returns its code, or HEARTH_OK, also where a
+ * signal stopped the reply. */
+int chat_take_turn(struct chat *chat, const char *text, size_t len);
 
 /* The model of the conversation. */
 struct backend_model chat_model(const struct chat *chat);

@@ -9,9 +9,13 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- The conversation ---- */
 
@@ -66,21 +70,44 @@ static int run_edit(struct chat *chat, const char *argument)
     editor_lend(chat->editor);
     int status = compose(&text, &error);
     editor_resume(chat->editor);
-    while (signals_take(chat->signals) != SIGNAL_NONE) { /* Ctrl-C was the other program's */
-    }
+    chat->ends = signals_drop(chat->signals) || chat->ends; /* Ctrl-C was the other program's */
     while (text.len > 0 && isspace((unsigned char)text.v[text.len - 1])) text.v[--text.len] = '\0';
     if (status < 0)
         chat_fail(chat, &error);
-    else if (text.len > 0) {
+    else if (text.len > 0 && !chat->ends) {
         free(conversation_reopen(&chat->conversation));
         screen_say(&chat->screen, "> %s", text.v);
-        status = chat_take_turn(chat, text.v, text.len, NULL);
+        status = chat_take_turn(chat, text.v, text.len);
     }
     buf_release(&text);
     return status;
 }
 
 /* ---- Files ---- */
+
+/* A file is replaced once the new one is whole; a device or a link is written to. False with errno. */
+static bool save(const json_t *body, const char *path)
+{
+    struct stat is;
+    const bool exists = lstat(path, &is) == 0;
+    if (exists && !S_ISREG(is.st_mode)) return json_dump_file(body, path, JSON_INDENT(2)) == 0;
+    char *beside = mem_format("%s.%ld", path, (long)getpid());
+    const int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+    if (file == NULL) { /* a folder of others', perhaps, with a file of one's own */
+        if (fd >= 0) close(fd);
+        free(beside);
+        return json_dump_file(body, path, JSON_INDENT(2)) == 0;
+    }
+    bool good = json_dumpf(body, file, JSON_INDENT(2)) == 0 && (!exists || fchmod(fd, is.st_mode & 0777) == 0);
+    good = fclose(file) == 0 && good;
+    good = good && rename(beside, path) == 0;
+    const int fault = errno;
+    if (!good) unlink(beside);
+    free(beside);
+    errno = fault;
+    return good;
+}
 
 static int run_save(struct chat *chat, const char *argument)
 {
@@ -89,7 +116,7 @@ static int run_save(struct chat *chat, const char *argument)
     json_t *body =
         json_pack("{s:s, s:o}", "model", chat_model(chat).name, "messages", conversation_export(&chat->conversation));
     int status = HEARTH_OK;
-    if (json_dump_file(body, path, JSON_INDENT(2)) < 0) {
+    if (!save(body, path)) {
         error_set(&error, HEARTH_IO, "%s cannot be written: %s", path, strerror(errno));
         status = chat_fail(chat, &error);
     } else
@@ -153,6 +180,10 @@ static int run_cache(struct chat *chat, const char *argument)
     const int status = chat->backend->ops->cache(chat->backend, &chat->conversation, &text, &error);
     if (text.len > 0) screen_say(&chat->screen, "%.*s", (int)text.len - 1, text.v); /* it brings its last line end */
     buf_release(&text);
+    if (status == HEARTH_CANCELLED) {
+        chat->stopped = true;
+        chat->ends = signals_drop(chat->signals) || chat->ends;
+    }
     return status < 0 ? chat_fail(chat, &error) : HEARTH_OK;
 }
 

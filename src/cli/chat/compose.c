@@ -28,6 +28,7 @@ static void become_editor(const char *program, const char *path)
     char *command = mem_format("%s \"$1\"", program);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    signal(SIGPIPE, SIG_DFL);
     execl("/bin/sh", "sh", "-c", command, program, path, (char *)NULL);
     _exit(127);
 }

@@ -50,11 +50,19 @@ static struct editor *editor_of(EditLine *libedit)
 
 /* ---- Bytes and characters ---- */
 
-/* The terminal has another size, or another program has used it meanwhile. */
+static void show(struct editor *editor, const char *control)
+{
+    fputs(control, editor->screen);
+    fflush(editor->screen);
+}
+
+/* The terminal has another size, or another program has used it meanwhile: shells take pastes like typed lines while
+ * they run a program. */
 static void redraw(struct editor *editor)
 {
     el_set(editor->libedit, EL_PREP_TERM, 0);
     el_set(editor->libedit, EL_PREP_TERM, 1);
+    show(editor, PASTES_ON);
     el_resize(editor->libedit);
     fputs("\r\033[J", editor->screen);
     el_set(editor->libedit, EL_REFRESH);
@@ -188,6 +196,7 @@ enum editor_end editor_read(struct editor *editor, struct buf *message)
     enum editor_end end = EDITOR_MESSAGE;
     editor->stopped = editor->goes_on = false;
     buf_clear(message);
+    show(editor, PASTES_ON);
     do {
         int n = 0;
         const char *typed = el_gets(editor->libedit, &n);
@@ -202,12 +211,6 @@ enum editor_end editor_read(struct editor *editor, struct buf *message)
 }
 
 /* ---- The terminal ---- */
-
-static void show(struct editor *editor, const char *control)
-{
-    fputs(control, editor->screen);
-    fflush(editor->screen);
-}
 
 void editor_lend(struct editor *editor)
 {

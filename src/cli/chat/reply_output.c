@@ -118,15 +118,16 @@ static void show(void *ud, const struct reply_event *event)
     }
 }
 
-int chat_reply_stream(struct backend *backend, const struct conversation *chat, int signals,
-                      const struct screen *screen, struct reply *reply, hearth_error *error)
+int chat_reply_stream(struct backend *backend, const struct conversation *chat, const struct reply_terminal *terminal,
+                      struct reply *reply, hearth_error *error)
 {
-    struct view view = {.screen = screen, .reply = reply};
+    struct view view = {.screen = terminal->screen, .reply = reply};
     *reply = (struct reply){0};
     if (backend->ops->ask(backend, chat, error) < 0) return error->code;
     while (!view.ended) {
-        const enum signal_kind signal = backend->ops->wait(backend, signals, show, &view);
+        const enum signal_kind signal = backend->ops->wait(backend, terminal->signals, show, &view);
         if (signal == SIGNAL_STOP || signal == SIGNAL_END) reply->signal = signal;
+        if (signal == SIGNAL_REDRAW && terminal->editor != NULL) editor_resume(terminal->editor);
         if (reply->signal != SIGNAL_NONE || ferror(stdout)) backend->ops->stop(backend);
         fflush(stdout);
     }

@@ -4,7 +4,15 @@
 
 #include "base/buf.h"
 #include "cli/chat/chat_backend.h"
+#include "cli/chat/editor.h"
 #include "cli/chat/screen.h"
+
+/* Where a reply is shown and stopped. */
+struct reply_terminal {
+    const struct screen *screen;
+    struct editor *editor; /* whose terminal it is; NULL: nothing is typed */
+    int signals;
+};
 
 struct reply {
     struct buf content; /* without its reasoning, which is no part of the next prompt */
@@ -15,8 +23,8 @@ struct reply {
 
 /* Asks for a reply and prints it until it ends, fails, or a signal stops it: what has come by then is in the content.
  * Returns HEARTH_OK, also where it was stopped, or the code of its failure. */
-int chat_reply_stream(struct backend *backend, const struct conversation *chat, int signals,
-                      const struct screen *screen, struct reply *reply, hearth_error *error);
+int chat_reply_stream(struct backend *backend, const struct conversation *chat, const struct reply_terminal *terminal,
+                      struct reply *reply, hearth_error *error);
 
 void chat_reply_release(struct reply *reply);
 

@@ -383,10 +383,12 @@ struct backend *server_open(const char *command, const struct server_options *op
     hearth_error error;
     *server = (struct server_backend){
         .base.ops = &ops, .remote = remote_open(options->url), .silence_s = options->silence_s, .models = json_array()};
+    server->remote.wakes = options->signals;
+    server->remote.is_stopped = signals_are_waiting;
     if (list_models(server, options->model, &error) == HEARTH_OK &&
         server_find(&server->base, options->model, &error) >= 0)
         return &server->base;
-    *status = args_fail(command, &error, EXIT_FAILED);
+    *status = args_fail(command, &error, error.code == HEARTH_CANCELLED ? EXIT_INTERRUPTED : EXIT_FAILED);
     server_end(&server->base);
     return NULL;
 }

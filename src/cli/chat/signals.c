@@ -7,14 +7,15 @@
 #include <signal.h>
 #include <stddef.h>
 #include <sys/signalfd.h>
+#include <time.h>
 #include <unistd.h>
 
 static const struct {
     int number;
     enum signal_kind kind;
 } kinds[] = {
-    {SIGINT, SIGNAL_STOP},     {SIGTERM, SIGNAL_END},    {SIGHUP, SIGNAL_END},
-    {SIGWINCH, SIGNAL_REDRAW}, {SIGCONT, SIGNAL_REDRAW},
+    {SIGINT, SIGNAL_STOP}, {SIGTERM, SIGNAL_END},     {SIGHUP, SIGNAL_END},
+    {SIGQUIT, SIGNAL_END}, {SIGWINCH, SIGNAL_REDRAW}, {SIGCONT, SIGNAL_REDRAW},
 };
 
 #define N_KINDS (sizeof kinds / sizeof *kinds)
@@ -25,6 +26,7 @@ int signals_open(void)
     sigemptyset(&set);
     for (size_t i = 0; i < N_KINDS; i++) sigaddset(&set, kinds[i].number);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
@@ -35,6 +37,29 @@ enum signal_kind signals_take(int signals)
     for (size_t i = 0; i < N_KINDS; i++)
         if (kinds[i].number == (int)info.ssi_signo) return kinds[i].kind;
     return SIGNAL_NONE;
+}
+
+bool signals_are_waiting(void)
+{
+    const struct timespec at_once = {0};
+    sigset_t redraws, waiting;
+    sigemptyset(&redraws);
+    for (size_t i = 0; i < N_KINDS; i++)
+        if (kinds[i].kind == SIGNAL_REDRAW) sigaddset(&redraws, kinds[i].number);
+    while (sigtimedwait(&redraws, NULL, &at_once) > 0) {
+    }
+    sigpending(&waiting);
+    for (size_t i = 0; i < N_KINDS; i++)
+        if (kinds[i].kind != SIGNAL_REDRAW && sigismember(&waiting, kinds[i].number)) return true;
+    return false;
+}
+
+bool signals_drop(int signals)
+{
+    bool ends = false;
+    for (enum signal_kind kind = signals_take(signals); kind != SIGNAL_NONE; kind = signals_take(signals))
+        ends = ends || kind == SIGNAL_END;
+    return ends;
 }
 
 enum signal_kind signals_wait(int signals, int fd)
