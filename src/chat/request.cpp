@@ -6,6 +6,7 @@
 #include "chat/schema.hpp"
 #include "chat/system.hpp"
 #include "chat/tools.hpp"
+#include "chat/turns.hpp"
 
 #include "chat-auto-parser-helpers.h"
 
@@ -34,6 +35,7 @@ static void adapt_messages(std::vector<common_chat_msg> &messages, const chat_te
         if (wants_trim) trim(message);
     }
     if (!template_.accepts_later_system) wrap_later_system(messages);
+    keep_turn_rules(template_.turns, messages);
     if (!compiled.caps.supports_system_role && !messages.empty() && messages[0].role == "system") {
         if (messages.size() > 1) {
             messages[1].content = messages[0].render_content("\n") + "\n" + messages[1].render_content("\n");
@@ -57,6 +59,32 @@ static std::vector<size_t> indices_of_callers(const std::vector<common_chat_msg>
     return indices;
 }
 
+/* Whether the text ends within the object that it begins, or before it. */
+static bool is_cut_off(const std::string &text)
+{
+    size_t begin = text.find_first_not_of(" \t\r\n"), depth = 0;
+    bool quoted = false;
+    if (begin == std::string::npos) return true;
+    for (size_t i = begin; text[begin] == '{' && i < text.size(); i++) {
+        char c = text[i];
+        if (quoted && c == '\\')
+            i++;
+        else if (c == '"')
+            quoted = !quoted;
+        else if (!quoted && c == '{')
+            depth++;
+        else if (!quoted && c == '}' && depth > 0)
+            depth--;
+    }
+    return quoted || depth > 0;
+}
+
+/* A call that max_tokens or the window has cut off comes back as it was sent. */
+static common_json parse_arguments_of(const std::string &text, const std::string &path)
+{
+    return is_cut_off(text) ? common_json::object() : parse_json(text, path);
+}
+
 /* `indices`: of the messages with calls within the request, since adapt_messages() removes others. */
 static void parse_arguments(common_json &messages, const std::vector<size_t> &indices)
 {
@@ -68,7 +96,7 @@ static void parse_arguments(common_json &messages, const std::vector<size_t> &in
         for (size_t k = 0; k < calls.size(); k++) {
             common_json &arguments = calls[k]["function"]["arguments"];
             std::string path = caller + ".tool_calls[" + std::to_string(k) + "].function.arguments";
-            arguments = parse_json(arguments.get<std::string>(), path);
+            arguments = parse_arguments_of(arguments.get<std::string>(), path);
         }
     }
 }

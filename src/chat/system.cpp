@@ -1,19 +1,10 @@
 /* System messages in the middle of a conversation: see system.hpp. */
 #include "chat/system.hpp"
 
-#include "chat/request.hpp"
+#include "chat/turns.hpp"
 
 namespace chat
 {
-
-/* ---- Asking a template ---- */
-
-static bool prints_in_order(const std::string &text, int n_words)
-{
-    size_t at = 0;
-    for (int i = 1; i <= n_words && at != std::string::npos; i++) at = text.find("word-" + std::to_string(i), at);
-    return at != std::string::npos;
-}
 
 bool accepts_later_system(const chat_template &template_)
 {
@@ -26,29 +17,9 @@ bool accepts_later_system(const chat_template &template_)
                               {"role":"assistant","content":"word-3"},{"role":"system","content":"word-4"},
                               {"role":"user","content":"word-5"}])",
                           5}};
-    render_scope scope(0);
-    try {
-        for (const auto &conversation : conversations) {
-            chat_request request = {};
-            request.messages_json = conversation.messages;
-            request.add_generation_prompt = true;
-            std::string text = prompt_of(template_, read_request(template_, request, parse_request(request))).prompt;
-            if (!prints_in_order(text, conversation.n_words)) return false;
-        }
-    } catch (const std::exception &) {
-        return false;
-    }
+    for (const auto &one : conversations)
+        if (ask_template(template_, one.messages, one.n_words) != answer::prints) return false;
     return true;
-}
-
-/* ---- Wrapping ---- */
-
-static void join(common_chat_msg &message, const std::string &text)
-{
-    if (!message.content_parts.empty())
-        message.content_parts.push_back({"text", text});
-    else
-        message.content += (message.content.empty() ? "" : "\n\n") + text;
 }
 
 void wrap_later_system(std::vector<common_chat_msg> &messages)
@@ -62,7 +33,7 @@ void wrap_later_system(std::vector<common_chat_msg> &messages)
         bool joins = !turns.empty() && turns.back().role == (wraps ? "user" : message.role) &&
                      (message.role == "system" || (message.role == "user" && open));
         if (joins) {
-            join(turns.back(), text);
+            append_text(turns.back(), text);
         } else if (wraps) {
             turns.emplace_back();
             turns.back().role = "user";

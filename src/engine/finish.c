@@ -113,11 +113,19 @@ void finish_clear_saved(struct engine *engine)
     }
 }
 
+/* Whether the request has asked for that stop string. */
+static bool is_asked_for(const struct job *job, const char *stop_string)
+{
+    for (size_t i = 0; i + job->n_own_stop < job->n_stop; i++)
+        if (job->stop[i] == stop_string) return true;
+    return false;
+}
+
 void finish_done(struct engine *engine, struct slot *slot, hearth_finish finish, const char *stop_string)
 {
     hearth_result result = slot_result(slot);
     result.finish = finish;
-    result.stop_string = stop_string;
+    result.stop_string = is_asked_for(slot->job, stop_string) ? stop_string : NULL;
     if (stop_string == NULL) {
         reply_finish(&slot->run->reply);
         if (slot->run->reply.ready.len > 0)

@@ -70,6 +70,7 @@ struct job {
     bool ignore_eos;             /* generation continues past tokens that would end it */
     const char *const *stop;
     size_t n_stop;
+    size_t n_own_stop;    /* the last so many are the format's own: the result does not name them */
     const int32_t *shown; /* special tokens whose text belongs to the reply all the same */
     size_t n_shown;
     int32_t max_tokens;   /* may exceed what the window leaves */

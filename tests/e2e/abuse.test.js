@@ -177,10 +177,15 @@ describe('bodies', () => {
   test('what is no JSON is a bad request', async () => {
     const text = json({ prompt: 'My name is', max_tokens: 2 });
     for (const bad of ['', ' ', '{', text.slice(0, -1), text.slice(0, 12), `${text}x`, `${text}${text}`, 'null', '[]',
-      '"a"', '5', '{"prompt":"a",}', '{"prompt":\'a\'}', '{"prompt":NaN}', '{"prompt":"\\ud800"}', '{"prompt":"a\nb"}',
+      '"a"', '5', '{"prompt":"a",}', '{"prompt":\'a\'}', '{"prompt":NaN}', '{"prompt":"a\nb"}',
       '{"prompt":"\\x41"}', '\ufeff{', '{"prompt":"a"\u0000}']) {
       await refused(bad);
     }
+  });
+
+  test('half of a character, as JavaScript cuts them, is a character that is not known', async () => {
+    for (const text of ['\\ud800', 'a\\udfff b'])
+      assert.equal((await server.client.post('/v1/completions', `{"prompt":"${text}","max_tokens":1}`)).status, 200);
   });
 
   test('bytes that are no UTF-8 are a bad request', async () => {

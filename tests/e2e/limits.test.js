@@ -270,12 +270,13 @@ test('an error of the template is a bad request with the template\'s words', asy
     const say = (...roles) => ({ messages: roles.map((role) => ({ role, content: 'Hello' })), max_tokens: 2 });
     const good = await server.client.chat(say('user', 'assistant', 'user'));
     assert.equal(good.usage.completion_tokens, 2);
-    for (const roles of [['assistant', 'user'], ['user', 'user'], ['user', 'assistant', 'assistant', 'user']]) {
+    for (const roles of [['assistant', 'user'], ['user', 'assistant', 'assistant', 'user']]) {
       const error = await server.client.refused(400, '/v1/chat/completions', say(...roles));
       assert.match(error.message, /roles must take turns: user, assistant, user/);
     }
     assert.equal((await server.client.chat(say('user'))).usage.completion_tokens, 2);
     assert.equal((await server.client.chat(say('user', 'system'))).usage.completion_tokens, 2, 'as words of the user\'s');
+    assert.equal((await server.client.chat(say('user', 'user'))).usage.completion_tokens, 2, 'as one message');
     await server.stop();
   } finally {
     rmSync(folder, { recursive: true });

@@ -209,7 +209,7 @@ test('routes without /v1 are those with it, and what is not built says what to d
 });
 
 test('what only the library finds out is said with the route\'s own name of the field', async () => {
-  const call = { type: 'function_call', call_id: 'c', name: 'f', arguments: '{not json' };
+  const call = { type: 'function_call', call_id: 'c', name: 'f', arguments: 'not json' };
   const rows = [
     ['/detokenize', { tokens: [999999] }, 'tokens'],
     ['/tokenize', { content: [999999] }, 'content'],

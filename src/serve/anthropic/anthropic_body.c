@@ -282,9 +282,34 @@ static int read_tools(struct convert *convert)
     return rc;
 }
 
+static bool has_tool(const struct convert *convert, const char *name)
+{
+    size_t i;
+    json_t *tool;
+    json_array_foreach(
+        json_object_get(convert->chat, "tools"), i,
+        tool) if (convert_is(json_object_get(json_object_get(tool, "function"), "name"), name)) return true;
+    return false;
+}
+
+/* Whether the choice is among tools of which the only one, or the named one, was left out. */
+static bool chooses_what_was_left_out(const struct convert *convert, const json_t *name)
+{
+    const json_t *tools = json_object_get(convert->body, "tools");
+    size_t i;
+    json_t *tool;
+    if (name == NULL) return json_array_size(tools) > 0 && json_object_get(convert->chat, "tools") == NULL;
+    json_array_foreach(
+        tools, i, tool) if (convert_is(json_object_get(tool, "name"),
+                                       json_string_value(name))) return !has_tool(convert, json_string_value(name));
+    return false;
+}
+
 static int read_tool_choice(struct convert *convert)
 {
-    static const char *const same[][2] = {{"auto", "auto"}, {"any", "required"}, {"none", "none"}};
+    enum { AUTO, ANY, NONE };
+    static const char *const same[][2] = {
+        [AUTO] = {"auto", "auto"}, [ANY] = {"any", "required"}, [NONE] = {"none", "none"}};
     const json_t *choice = json_object_get(convert->body, "tool_choice");
     const json_t *type = json_object_get(choice, "type");
     struct field_path at = field_path_of("tool_choice");
@@ -293,6 +318,7 @@ static int read_tool_choice(struct convert *convert)
         convert_set(convert, "parallel_tool_calls", json_false());
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
         if (!convert_is(type, same[i][0])) continue;
+        if (i == ANY && chooses_what_was_left_out(convert, NULL)) return HEARTH_OK;
         convert_set(convert, "tool_choice", json_string(same[i][1]));
         return HEARTH_OK;
     }
@@ -301,7 +327,7 @@ static int read_tool_choice(struct convert *convert)
                              "must be \"auto\", \"any\", \"tool\" or \"none\"");
     const json_t *name = convert_string(convert, choice, at, "name");
     if (name == NULL) return HEARTH_INVALID;
-    convert_choose_tool(convert, name);
+    if (!chooses_what_was_left_out(convert, name)) convert_choose_tool(convert, name);
     return HEARTH_OK;
 }
 

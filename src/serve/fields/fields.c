@@ -336,12 +336,44 @@ static int check_json_size(const struct json_size *size, size_t len, hearth_erro
                      size->values, size->memory >> 20);
 }
 
+/* The value of the four hexadecimal digits after \u; -1: there is no such escape. */
+static long escape_at(const char *text, size_t len)
+{
+    char digits[5] = {0}, *end;
+    if (len < 6 || text[0] != '\\' || text[1] != 'u') return -1;
+    memcpy(digits, text + 2, 4);
+    long value = strtol(digits, &end, 16);
+    return end == digits + 4 ? value : -1;
+}
+
+/* JavaScript cuts texts within characters and writes the halves as escapes, which no character has: they become
+ * U+FFFD. Returns NULL where there are none, and else a copy. */
+static char *without_halves(const char *body, size_t len)
+{
+    char *copy = NULL;
+    for (size_t at = 0; at + 1 < len;) {
+        long first = escape_at(body + at, len - at);
+        bool is_high = first >= 0xD800 && first < 0xDC00, is_low = first >= 0xDC00 && first < 0xE000;
+        long second = is_high ? escape_at(body + at + 6, len - at - 6) : -1;
+        bool is_pair = second >= 0xDC00 && second < 0xE000;
+        if ((is_high && !is_pair) || is_low) {
+            if (copy == NULL) copy = memcpy(mem_alloc(len), body, len);
+            memcpy(copy + at + 2, "FFFD", 4);
+        }
+        at += is_pair ? 12 : first >= 0 ? 6 : body[at] == '\\' ? 2 : 1;
+    }
+    return copy;
+}
+
 json_t *fields_parse_any(const char *body, size_t len, hearth_error *error)
 {
     json_error_t where;
     struct json_size size = json_size_of_text(body, len);
     if (check_json_size(&size, len, error) != HEARTH_OK) return NULL;
     json_t *parsed = json_loadb(body, len, JSON_ALLOW_NUL | JSON_DECODE_ANY, &where);
+    char *mended = parsed == NULL ? without_halves(body, len) : NULL;
+    if (mended != NULL) parsed = json_loadb(mended, len, JSON_ALLOW_NUL | JSON_DECODE_ANY, &where);
+    free(mended);
     if (parsed == NULL)
         error_set(error, HEARTH_INVALID, "the body is not valid JSON: line %d, column %d: %s", where.line, where.column,
                   where.text);

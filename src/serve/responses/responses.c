@@ -214,13 +214,20 @@ static void put_usage(struct buf *out, const struct answer *answer)
                prompt, r->cache_n, r->predicted_n, answer->reasoning_n, prompt + r->predicted_n);
 }
 
+/* What is the request's own fault is not to be tried again. */
+static const char *failure_code(hearth_code code)
+{
+    if (code == HEARTH_TOO_LONG) return "context_length_exceeded";
+    return code == HEARTH_INVALID || code == HEARTH_UNSUPPORTED ? "invalid_prompt" : "server_error";
+}
+
 static void put_failure(struct buf *out, const hearth_error *error)
 {
     if (error == NULL) {
         buf_puts(out, "null");
         return;
     }
-    buf_puts(out, "{\"code\":\"server_error\",\"message\":");
+    buf_printf(out, "{\"code\":\"%s\",\"message\":", failure_code(error->code));
     errors_put_message(out, error->message);
     buf_puts(out, "}");
 }
@@ -421,6 +428,20 @@ static void put_broken(void *state, const hearth_error *error, struct buf *out)
     put_state(out, state, "failed", error);
 }
 
+/* Codex takes a stream for dead that brings no events, whatever comments it has. */
+static void put_ping(void *ud, struct buf *out)
+{
+    struct responses *state = ud;
+    if (state->n_events == 0) {
+        buf_puts(out, ":\n\n");
+        return;
+    }
+    open_event(out, state, "in_progress", "");
+    buf_puts(out, ",\"response\":");
+    put_response(out, state, NULL, NULL);
+    close_event(out);
+}
+
 /* ---- State ---- */
 
 void *responses_state(const struct responses_names *names, struct buf *echo, struct responses_tools **tools)
@@ -453,6 +474,7 @@ const struct dialect responses_dialect = {.started = put_started,
                                           .ended = put_ended,
                                           .broken = put_broken,
                                           .whole = put_whole,
+                                          .ping = put_ping,
                                           .error = responses_put_error,
                                           .release = release};
 

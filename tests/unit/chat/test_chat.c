@@ -232,10 +232,94 @@ static void tool_calls_reach_the_template_whatever_their_form(void **state)
     char *text = rendered(template_, &request);
     assert_non_null(strstr(text, "<tool_response>\nnull\n</tool_response>"));
     free(text);
-    request = asking(CALL("", "\"{not json\""));
+    request = asking(CALL("", "\"not json\""));
     hearth_error error = {0};
     assert_null(chat_render(template_, &request, &error));
     assert_string_equal(error.param, "messages[1].tool_calls[0].function.arguments");
+    chat_template_close(template_);
+}
+
+/* ---- Turns that templates refuse ---- */
+
+#define USER(text) "{\"role\":\"user\",\"content\":\"" text "\"}"
+#define CALL_OF(id)                                                                                                    \
+    "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"" id "\",\"type\":\"function\","               \
+    "\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}"
+#define RESULT_OF(id)    "{\"role\":\"tool\",\"tool_call_id\":\"" id "\",\"content\":\"Sunny.\"}"
+#define USER_PARTS(text) "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"" text "\"}]}"
+#define LONG_ID          "call_0123456789abcdefghijklmn"
+
+static void users_in_a_row_are_one_where_roles_must_alternate(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *messages, *says;
+    } rows[] = {
+        {"google-gemma-2-2b-it.jinja", "[" USER("One.") "," USER("Two.") "]", "One.\n\nTwo."},
+        {"Mistral-Small-3.2-24B-Instruct-2506.jinja", "[" USER("One.") "," USER("Two.") "]", "One.\n\nTwo."},
+        {"Mistral-Small-3.2-24B-Instruct-2506.jinja", "[" USER("One.") "," USER_PARTS("Two.") "]", "One.\n\nTwo."},
+        {"Mistral-Small-3.2-24B-Instruct-2506.jinja",
+         "[" USER("One.") "," CALL_OF("abc123DEF") "," RESULT_OF("abc123DEF") "," USER_PARTS("Two.") "]",
+         "Sunny.\n\nTwo."},
+        {"Mistral-Small-3.2-24B-Instruct-2506.jinja",
+         "[" USER("One.") "," CALL_OF("abc123DEF") "," RESULT_OF("abc123DEF") "," USER("Two.") "]", "Sunny.\n\nTwo."},
+        {"mistralai-Ministral-3-14B-Reasoning-2512.jinja",
+         "[" USER("One.") "," CALL_OF("a") "," RESULT_OF("a") "," USER("Two.") "]", "Sunny.\n\nTwo."},
+        {"Qwen-Qwen3-0.6B.jinja", "[" USER("One.") "," USER("Two.") "]",
+         "One.<|im_end|>\n<|im_start|>user\nTwo.<|im_end|>"},
+        {"Qwen-Qwen3-0.6B.jinja", "[" USER("One.") "," CALL_OF("a") "," RESULT_OF("a") "," USER("Two.") "]",
+         "<|im_start|>user\nTwo.<|im_end|>"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct chat_template *template_ = opened_file(rows[i].name, "<s>", false);
+        struct chat_request request = asking(rows[i].messages);
+        char *text = rendered(template_, &request);
+        if (strstr(text, rows[i].says) == NULL) fail_msg("%s: %s", rows[i].name, text);
+        free(text);
+        chat_template_close(template_);
+    }
+}
+
+static void ids_are_shortened_where_they_must_be_and_stay_the_same(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"mistralai-Mistral-Nemo-Instruct-2407.jinja",
+                                        "Mistral-Small-3.2-24B-Instruct-2506.jinja"};
+    static const char *const own[] = {"[" USER("One.") "," CALL_OF("abc123DEF") "," RESULT_OF("abc123DEF") "]",
+                                      "[" USER("One.") "," CALL_OF(LONG_ID) "," RESULT_OF(LONG_ID) "]",
+                                      "[" USER("One.") "," CALL_OF("call_0") "," RESULT_OF("call_0") "]"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct chat_template *template_ = opened_file(names[i], "<s>", false);
+        for (size_t k = 0; k < sizeof own / sizeof *own; k++) {
+            struct chat_request request = asking(own[k]);
+            char *once = rendered(template_, &request), *again = rendered(template_, &request);
+            assert_string_equal(once, again);
+            assert_int_equal(strstr(once, "abc123DEF") != NULL, k == 0);
+            assert_null(strstr(once, "call_0"));
+            free(once);
+            free(again);
+        }
+        chat_template_close(template_);
+    }
+    struct chat_template *template_ = opened_file("moonshotai-Kimi-K2.jinja", "<s>", false);
+    struct chat_request request = asking(own[1]);
+    char *text = rendered(template_, &request);
+    assert_non_null(strstr(text, LONG_ID));
+    free(text);
+    chat_template_close(template_);
+}
+
+static void a_call_that_was_cut_off_has_no_arguments(void **state)
+{
+    (void)state;
+    static const char *const cut[] = {CALL("", "\"\""), CALL("", "\"{\\\"city\\\": \\\"Lis\""), CALL("", "\" \"")};
+    struct chat_template *template_ = opened_file("Qwen-Qwen3-0.6B.jinja", "<s>", false);
+    for (size_t i = 0; i < sizeof cut / sizeof *cut; i++) {
+        struct chat_request request = asking(cut[i]);
+        char *text = rendered(template_, &request);
+        assert_non_null(strstr(text, "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>"));
+        free(text);
+    }
     chat_template_close(template_);
 }
 
@@ -682,6 +766,9 @@ int main(void)
         cmocka_unit_test(unicode_and_zero_bytes_pass_through),
         cmocka_unit_test(a_message_of_a_megabyte_renders_whole),
         cmocka_unit_test(tool_calls_reach_the_template_whatever_their_form),
+        cmocka_unit_test(users_in_a_row_are_one_where_roles_must_alternate),
+        cmocka_unit_test(ids_are_shortened_where_they_must_be_and_stay_the_same),
+        cmocka_unit_test(a_call_that_was_cut_off_has_no_arguments),
         cmocka_unit_test(kwargs_reach_the_template_with_their_types),
         cmocka_unit_test(enable_thinking_is_honoured),
         cmocka_unit_test(bad_kwargs_are_refused),

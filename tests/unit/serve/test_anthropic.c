@@ -58,6 +58,8 @@ static void messages_become_those_of_a_chat(void **unused)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) assert_converts(anthropic_chat, rows[i][0], rows[i][1]);
 }
 
+#define HOSTED "\"tools\":[{\"type\":\"web_search_20250305\",\"name\":\"web_search\"}"
+
 static void fields_become_those_of_a_chat(void **unused)
 {
     (void)unused;
@@ -84,6 +86,15 @@ static void fields_become_those_of_a_chat(void **unused)
         {WITH("\"tool_choice\":{\"type\":\"none\"}"), "{\"tool_choice\":\"none\"}"},
         {WITH("\"tool_choice\":{\"type\":\"tool\",\"name\":\"a\"}"),
          "{\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"a\"}}}"},
+        /* A choice of one that was left out is none. */
+        {WITH(HOSTED "],\"tool_choice\":{\"type\":\"tool\",\"name\":\"web_search\"}"),
+         "{\"tools\":null,\"tool_choice\":null}"},
+        {WITH(HOSTED "],\"tool_choice\":{\"type\":\"any\"}"), "{\"tools\":null,\"tool_choice\":null}"},
+        {WITH(HOSTED ",{\"name\":\"a\",\"input_schema\":{}}],\"tool_choice\":{\"type\":\"tool\",\"name\":"
+                     "\"web_search\"}"),
+         "{\"tool_choice\":null}"},
+        {WITH(HOSTED ",{\"name\":\"a\",\"input_schema\":{}}],\"tool_choice\":{\"type\":\"any\"}"),
+         "{\"tool_choice\":\"required\"}"},
         {WITH("\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":2000}"),
          "{\"enable_thinking\":true,\"thinking_budget_tokens\":2000}"},
         {WITH("\"thinking\":{\"type\":\"adaptive\"}"), "{\"enable_thinking\":true,\"thinking_budget_tokens\":null}"},
@@ -329,6 +340,21 @@ static void errors_have_anthropics_types(void **unused)
     }
 }
 
+/* Claude Code reads both numbers. */
+static void a_prompt_that_is_too_long_is_told_in_anthropics_words(void **unused)
+{
+    (void)unused;
+    struct buf out = {0};
+    hearth_error error = {
+        .code = HEARTH_TOO_LONG,
+        .message = "input tokens [66012] exceed context window [65536]: the window holds prompt and reply; shorten it"};
+    anthropic_put_error(&out, &error, "req-1");
+    assert_contains(out.v,
+                    "\"message\":\"prompt is too long: 66012 tokens > 65536 maximum: the window holds prompt and "
+                    "reply; shorten it\"");
+    buf_release(&out);
+}
+
 static void errors_of_tools_name_the_clients_fields(void **unused)
 {
     (void)unused;
@@ -465,6 +491,7 @@ int main(void)
         cmocka_unit_test(a_whole_answer_is_a_message_of_blocks),
         cmocka_unit_test(the_stop_reason_is_in_the_answer),
         cmocka_unit_test(errors_have_anthropics_types),
+        cmocka_unit_test(a_prompt_that_is_too_long_is_told_in_anthropics_words),
         cmocka_unit_test(errors_of_tools_name_the_clients_fields),
         ROW(a_request_reaches_the_library_and_is_answered),
         ROW(a_quiet_stream_is_kept_alive_with_pings),

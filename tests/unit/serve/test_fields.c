@@ -136,6 +136,35 @@ static void samplers_may_be_letters_and_none(void **state)
     fields_release(&fields);
 }
 
+/* JavaScript cuts texts within characters, and writes the halves as escapes. */
+static void halves_of_characters_are_replaced(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *escaped, *text;
+    } rows[] = {
+        {"a\\ud83d", "a\uFFFD"},
+        {"\\ude00b", "\uFFFDb"},
+        {"\\ud83d\\ud83d\\ude00", "\uFFFD\U0001F600"},
+        {"\\uD83Dx\\\\ud83d", "\uFFFDx\\ud83d"}, /* the second is no escape, but a backslash and letters */
+        {"\\ud83d\\u0041", "\uFFFDA"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct buf body = {0};
+        hearth_error error = {0};
+        buf_printf(&body, "{\"a\":\"%s\"}", rows[i].escaped);
+        json_t *tree = fields_parse(body.v, body.len, &error);
+        if (tree == NULL) fail_msg("%s: %s", body.v, error.message);
+        assert_string_equal(json_string_value(json_object_get(tree, "a")), rows[i].text);
+        json_decref(tree);
+        buf_release(&body);
+    }
+    hearth_error error = {0};
+    static const char cut[] = "{\"a\":\"\\ud83", odd[] = "{\"a\":\"\\u0x1F\"}";
+    assert_null(fields_parse(cut, strlen(cut), &error));
+    assert_null(fields_parse(odd, strlen(odd), &error));
+}
+
 static void null_means_not_given(void **state)
 {
     (void)state;
@@ -681,6 +710,7 @@ int main(void)
         cmocka_unit_test(every_field_sets_its_parameter),
         cmocka_unit_test(every_field_of_a_sampler_sets_its_parameter),
         cmocka_unit_test(samplers_may_be_letters_and_none),
+        cmocka_unit_test(halves_of_characters_are_replaced),
         cmocka_unit_test(null_means_not_given),
         cmocka_unit_test(a_wrong_type_or_range_is_refused_by_the_name_of_its_field),
         cmocka_unit_test(the_ends_of_every_range_are_taken),

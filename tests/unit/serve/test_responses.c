@@ -369,6 +369,42 @@ static void a_stream_that_breaks_off_has_failed_with_what_there_was(void **unuse
     rig_close(&rig);
 }
 
+/* Codex repeats what failed by a server's fault, and nothing else. */
+static void a_failure_says_whose_fault_it_is(void **unused)
+{
+    (void)unused;
+    static const struct {
+        hearth_code code;
+        const char *says;
+    } rows[] = {{HEARTH_TOO_LONG, "\"code\":\"context_length_exceeded\""},
+                {HEARTH_INVALID, "\"code\":\"invalid_prompt\""},
+                {HEARTH_UNSUPPORTED, "\"code\":\"invalid_prompt\""},
+                {HEARTH_UNAVAILABLE, "\"code\":\"server_error\""}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct rig rig = open_rig("{}");
+        hearth_error error = {.code = rows[i].code, .message = "it failed"};
+        responses_dialect.broken(rig.state, &error, &rig.out);
+        assert_contains(rig.out.v, rows[i].says);
+        rig_skip(&rig);
+        rig_close(&rig);
+    }
+}
+
+static void a_quiet_stream_has_events_once_it_has_begun(void **unused)
+{
+    (void)unused;
+    struct rig rig = open_rig("{}");
+    responses_dialect.ping(rig.state, &rig.out);
+    rig_expect(&rig, ":\n\n");
+    responses_dialect.started(rig.state, 0, &result, &rig.out);
+    rig_skip(&rig);
+    rig_content(&rig, "Yes");
+    rig_skip(&rig);
+    responses_dialect.ping(rig.state, &rig.out);
+    rig_expect(&rig, EVENT("in_progress", "5", "\"response\":" RESPONSE("in_progress", "null", "null", "", "null")));
+    rig_close(&rig);
+}
+
 static void a_response_repeats_what_was_asked(void **unused)
 {
     (void)unused;
@@ -518,6 +554,8 @@ int main(void)
         cmocka_unit_test(calls_come_back_in_the_words_of_the_clients_tools),
         cmocka_unit_test(an_answer_that_was_cut_off_is_incomplete),
         cmocka_unit_test(a_stream_that_breaks_off_has_failed_with_what_there_was),
+        cmocka_unit_test(a_failure_says_whose_fault_it_is),
+        cmocka_unit_test(a_quiet_stream_has_events_once_it_has_begun),
         cmocka_unit_test(a_response_repeats_what_was_asked),
         cmocka_unit_test(errors_of_messages_name_the_input),
         ROW(a_request_reaches_the_library_and_is_answered),
