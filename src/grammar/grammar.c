@@ -122,16 +122,14 @@ static void push_todo(struct grammar *g, uint32_t stack)
     g->todo[g->n_todo++] = stack;
 }
 
-/* Pushes every alternative of the rule that the node refers to, with what follows the reference below it. */
-static void expand(struct grammar *g, struct node node)
+/* Pushes every alternative of the rule, with a stack below it. */
+static void expand(struct grammar *g, uint32_t rule, uint32_t below)
 {
     const struct rules *rules = g->rules;
-    uint32_t below = push_item(g, node.at + 1, node.below);
-    for (uint32_t at = rules->starts[rules->items[node.at].value];; at++) {
-        push_todo(g, push_item(g, at, below));
-        while (!is_end(g, at)) at++;
-        if (rules->items[at].kind == RULES_END) return;
-    }
+    uint32_t at = rules->starts[rule], end = rules->ends[rule];
+    push_todo(g, push_item(g, at, below));
+    for (; rules->items[end].kind == RULES_OR; end = rules->items[end].value)
+        push_todo(g, push_item(g, end + 1, below));
 }
 
 /* Expands the stacks in g->todo until each has a character or token on top, and adds them to the state. */
@@ -151,11 +149,12 @@ static void expand_todo(struct grammar *g, struct grammar_state *to)
             complete = true;
             continue;
         }
-        struct node *node = &g->nodes[stack];
-        if (node->seen_in == g->pass) continue;
-        node->seen_in = g->pass;
-        if (g->rules->items[node->at].kind == RULES_REF)
-            expand(g, *node);
+        if (g->nodes[stack].seen_in == g->pass) continue;
+        g->nodes[stack].seen_in = g->pass;
+        const struct node node = g->nodes[stack];
+        const struct rules_item *item = &g->rules->items[node.at];
+        if (item->kind == RULES_REF)
+            expand(g, item->value, push_item(g, node.at + 1, node.below));
         else
             add(to, stack);
     }
@@ -166,11 +165,7 @@ static void expand_todo(struct grammar *g, struct grammar_state *to)
 void grammar_start(struct grammar *g, struct grammar_state *state)
 {
     *state = (struct grammar_state){.v = state->v, .cap = state->cap};
-    for (uint32_t at = g->rules->starts[g->rules->root];; at++) {
-        push_todo(g, push_item(g, at, 0));
-        while (!is_end(g, at)) at++;
-        if (g->rules->items[at].kind == RULES_END) break;
-    }
+    expand(g, g->rules->root, 0);
     expand_todo(g, state);
 }
 

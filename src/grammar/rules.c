@@ -73,9 +73,24 @@ static bool new_rule(struct reader *r, uint32_t *rule)
     struct rules *rules = r->rules;
     if (rules->n >= MAX_RULES) return rules_too_large(r);
     rules->starts = rules_grow(rules->starts, rules->n, &rules->starts_cap, sizeof *rules->starts);
+    rules->ends = rules_grow(rules->ends, rules->n, &rules->ends_cap, sizeof *rules->ends);
     rules->starts[rules->n] = NOT_DEFINED;
+    rules->ends[rules->n] = NOT_DEFINED;
     *rule = (uint32_t)rules->n++;
     return true;
+}
+
+/* Notes where each alternative of the rule ends: who looks at all of them does not look at all of their items. */
+static void note_ends(struct rules *rules, uint32_t rule)
+{
+    uint32_t *end = &rules->ends[rule];
+    for (uint32_t at = rules->starts[rule];; at++) {
+        struct rules_item *item = &rules->items[at];
+        if (item->kind != RULES_OR && item->kind != RULES_END) continue;
+        *end = at;
+        if (item->kind == RULES_END) return;
+        end = &item->value;
+    }
 }
 
 /* Appends the draft's items as the rule, and empties the draft. */
@@ -88,6 +103,7 @@ static bool finish_rule(struct reader *r, struct draft *draft, uint32_t rule)
         rules->items = rules_grow(rules->items, rules->n_items, &rules->items_cap, sizeof *rules->items);
         rules->items[rules->n_items++] = draft->v[i];
     }
+    note_ends(rules, rule);
     r->n_drafted -= draft->len;
     draft->len = 0;
     return true;
@@ -357,6 +373,7 @@ void rules_free(struct rules *rules)
     if (rules == NULL) return;
     free(rules->items);
     free(rules->starts);
+    free(rules->ends);
     free(rules->ranges);
     free(rules->classes);
     free(rules);

@@ -6,7 +6,7 @@
 
 enum rules_kind {
     RULES_END,      /* of a rule */
-    RULES_OR,       /* the next alternative begins */
+    RULES_OR,       /* the next alternative begins, and ends at the item `value` */
     RULES_REF,      /* the rule `value` */
     RULES_CHAR,     /* the character `value` */
     RULES_CLASS,    /* a character of the class `value` */
@@ -32,7 +32,8 @@ struct rules {
     struct rules_item *items; /* of all rules, one after the other */
     size_t n_items, items_cap;
     uint32_t *starts; /* of each rule, where its items begin */
-    size_t n, starts_cap;
+    uint32_t *ends;   /* likewise, where its first alternative ends: at a RULES_OR or RULES_END */
+    size_t n, starts_cap, ends_cap;
     struct rules_range *ranges;
     size_t n_ranges, ranges_cap;
     struct rules_class *classes;

@@ -130,8 +130,9 @@ static int judge(const struct media_program *program, enum ending ending, int st
     if (ending == TOOK_TOO_LONG)
         return error_set(error, HEARTH_TOO_LONG, "takes %s more than %d seconds", program->name, program->seconds);
     if (ending == WROTE_TOO_MUCH)
-        return error_set(error, HEARTH_TOO_LONG, "is more than %zu MiB when %s has read it", program->most_output >> 20,
-                         program->name);
+        return error_set(error, HEARTH_TOO_LONG, "is more than %zu KiB when %s has read it%s%s",
+                         program->most_output >> 10, program->name, program->output_key != NULL ? ": see " : "",
+                         program->output_key != NULL ? program->output_key : "");
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return HEARTH_OK;
     return error_set(error, HEARTH_INVALID,
                      "cannot be read by %s: it is damaged, needs a password, or has nothing to read", program->name);

@@ -12,6 +12,7 @@ struct media_program {
     int seconds;             /* that it may take */
     size_t most_memory;      /* bytes */
     size_t most_output;      /* bytes: a program that writes more is ended */
+    const char *output_key;  /* what raises that; NULL: nothing does */
     const struct media_stop *stop;
 };
 

@@ -6,7 +6,7 @@ static void append(void *ud, const char *bytes, size_t n)
     buf_append(ud, bytes, n);
 }
 
-int media_document_text(const struct media_bytes *bytes, const struct media_stop *stop, struct buf *text,
+int media_document_text(const struct media_bytes *bytes, size_t most, const struct media_stop *stop, struct buf *text,
                         hearth_error *error)
 {
     static const char *const args[] = {"-q", "-enc", "UTF-8", "-nopgbrk", MEDIA_CHILD_INPUT, "-", NULL};
@@ -15,7 +15,8 @@ int media_document_text(const struct media_bytes *bytes, const struct media_stop
                                           .args = args,
                                           .seconds = 20,
                                           .most_memory = 1U << 30,
-                                          .most_output = 16 << 20,
+                                          .most_output = most,
+                                          .output_key = "models.*.max_prompt_bytes",
                                           .stop = stop};
     return media_child_run(&program, bytes, &(struct media_sink){append, text}, error);
 }

@@ -89,9 +89,10 @@ struct media_sound_limits {
 /* How long the sound is, as its header says. HEARTH_INVALID: it is no sound, or a damaged one. */
 int media_sound_measure(const struct media_bytes *bytes, double *seconds, hearth_error *error);
 
-/* Decodes the sound, mixes its channels to one and resamples it. */
+/* Decodes the sound, mixes its channels to one and resamples it, unless it has to stop before. Blocks for up to a
+ * second for each minute of the sound. */
 int media_sound_decode(const struct media_bytes *bytes, const struct media_sound_limits *limits,
-                       struct media_sound *sound, hearth_error *error);
+                       const struct media_stop *stop, struct media_sound *sound, hearth_error *error);
 
 /* ---- Video ---- */
 
@@ -119,9 +120,9 @@ bool media_video_is_read(void); /* whether that program is installed */
 
 /* ---- Documents ---- */
 
-/* Appends the text of a PDF file, in UTF-8. HEARTH_UNSUPPORTED: the program that reads it is not installed. Blocks for
- * some seconds at most. */
-int media_document_text(const struct media_bytes *bytes, const struct media_stop *stop, struct buf *text,
+/* Appends the text of a PDF file, in UTF-8. HEARTH_UNSUPPORTED: the program that reads it is not installed;
+ * HEARTH_TOO_LONG: it has more than so many bytes. Blocks for some seconds at most. */
+int media_document_text(const struct media_bytes *bytes, size_t most, const struct media_stop *stop, struct buf *text,
                         hearth_error *error);
 
 #endif

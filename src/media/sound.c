@@ -67,58 +67,79 @@ static int check_info(const SF_INFO *info, const struct media_sound_limits *limi
     return HEARTH_OK;
 }
 
-/* A growable sound. */
-struct mix {
-    float *v;
+/* A sound that is being read: blocks are mixed and resampled as they come, so that no more is kept than what is given
+ * out. */
+struct reader {
+    SNDFILE *file;
+    int channels;
+    double ratio;         /* samples given out for each one read */
+    SRC_STATE *converter; /* NULL: both rates are the same */
+    float *v;             /* what is given out */
     size_t n, room;
 };
 
-static void add_mixed(struct mix *mix, const float *frames, size_t n, int channels)
+static void add_samples(struct reader *reader, const float *samples, size_t n)
 {
-    if (mix->n + n > mix->room) {
-        mix->room = 2 * (mix->n + n);
-        mix->v = mem_grow(mix->v, mix->room, sizeof *mix->v);
+    if (n == 0) return;
+    if (reader->n + n > reader->room) {
+        reader->room = reader->room / 2 + reader->n + n;
+        reader->v = mem_grow(reader->v, reader->room, sizeof *reader->v);
     }
+    memcpy(reader->v + reader->n, samples, n * sizeof *samples);
+    reader->n += n;
+}
+
+/* Frames of all channels become samples of one, in place. */
+static void mix(float *frames, size_t n, int channels)
+{
     for (size_t i = 0; i < n; i++) {
         float sum = 0;
         for (int c = 0; c < channels; c++) sum += frames[i * (size_t)channels + (size_t)c];
-        mix->v[mix->n++] = isfinite(sum) ? sum / (float)channels : 0;
+        frames[i] = isfinite(sum) ? sum / (float)channels : 0;
     }
 }
 
-static int read_mixed(SNDFILE *file, const SF_INFO *info, const struct media_sound_limits *limits, struct mix *mix,
-                      hearth_error *error)
+/* `is_last`: nothing comes after these samples, of which there may be none. */
+static int resample(struct reader *reader, const float *samples, size_t n, bool is_last, hearth_error *error)
+{
+    float out[BLOCK];
+    SRC_DATA data = {.data_in = samples,
+                     .data_out = out,
+                     .input_frames = (long)n,
+                     .output_frames = BLOCK,
+                     .src_ratio = reader->ratio,
+                     .end_of_input = is_last};
+    do {
+        int fault = src_process(reader->converter, &data);
+        if (fault != 0)
+            return error_set(error, HEARTH_INVALID, "the sound cannot be resampled: %s", src_strerror(fault));
+        add_samples(reader, out, (size_t)data.output_frames_gen);
+        data.data_in += data.input_frames_used;
+        data.input_frames -= data.input_frames_used;
+    } while (data.input_frames > 0 || data.output_frames_gen == BLOCK);
+    return HEARTH_OK;
+}
+
+static int read_all(struct reader *reader, const SF_INFO *info, const struct media_sound_limits *limits,
+                    const struct media_stop *stop, hearth_error *error)
 {
     float frames[BLOCK * CHANNELS_MOST];
-    size_t most = (size_t)limits->most_seconds * (size_t)info->samplerate;
-    for (;;) {
-        sf_count_t n = sf_readf_float(file, frames, BLOCK);
-        if (n <= 0) break;
-        add_mixed(mix, frames, (size_t)n, info->channels);
-        if (mix->n > most) return is_too_long(limits->most_seconds, error);
+    uint64_t read = 0, most = (uint64_t)limits->most_seconds * (uint64_t)info->samplerate;
+    for (sf_count_t n = BLOCK; n > 0;) {
+        if (media_has_to_stop(stop)) return error_set(error, HEARTH_CANCELLED, "request was cancelled");
+        n = sf_readf_float(reader->file, frames, BLOCK);
+        size_t got = n > 0 ? (size_t)n : 0;
+        if ((read += got) > most) return is_too_long(limits->most_seconds, error);
+        mix(frames, got, reader->channels);
+        if (reader->converter == NULL) {
+            add_samples(reader, frames, got);
+        } else {
+            int rc = resample(reader, frames, got, got == 0, error);
+            if (rc != HEARTH_OK) return rc;
+        }
     }
-    if (mix->n > 1) return HEARTH_OK;
+    if (read > 1 && reader->n > 1) return HEARTH_OK;
     return error_set(error, HEARTH_INVALID, "the sound is empty, damaged or cut off");
-}
-
-/* ---- Resampling ---- */
-
-static int resample(struct mix *mix, int from, uint32_t to, hearth_error *error)
-{
-    double ratio = (double)to / from;
-    if ((uint32_t)from == to) return HEARTH_OK;
-    size_t room = (size_t)((double)mix->n * ratio) + 16;
-    SRC_DATA data = {.data_in = mix->v,
-                     .data_out = mem_grow(NULL, room, sizeof(float)),
-                     .input_frames = (long)mix->n,
-                     .output_frames = (long)room,
-                     .src_ratio = ratio};
-    int fault = src_simple(&data, SRC_SINC_MEDIUM_QUALITY, 1);
-    free(mix->v);
-    *mix = (struct mix){.v = data.data_out, .n = (size_t)data.output_frames_gen, .room = room};
-    if (fault == 0 && mix->n > 1) return HEARTH_OK;
-    return error_set(error, HEARTH_INVALID, "the sound cannot be resampled: %s",
-                     fault == 0 ? "it is too short" : src_strerror(fault));
 }
 
 /* ---- Whole files ---- */
@@ -155,22 +176,28 @@ int media_sound_measure(const struct media_bytes *bytes, double *seconds, hearth
 }
 
 int media_sound_decode(const struct media_bytes *bytes, const struct media_sound_limits *limits,
-                       struct media_sound *sound, hearth_error *error)
+                       const struct media_stop *stop, struct media_sound *sound, hearth_error *error)
 {
     struct source source = {.bytes = *bytes};
     SF_INFO info;
-    struct mix mix = {0};
+    int fault = 0;
     *sound = (struct media_sound){0};
-    SNDFILE *file = open_sound(&source, &info, error);
-    if (file == NULL) return HEARTH_INVALID;
+    struct reader reader = {.file = open_sound(&source, &info, error)};
+    if (reader.file == NULL) return HEARTH_INVALID;
     int rc = check_info(&info, limits, error);
-    if (rc == HEARTH_OK) rc = read_mixed(file, &info, limits, &mix, error);
-    sf_close(file);
-    if (rc == HEARTH_OK) rc = resample(&mix, info.samplerate, limits->rate, error);
-    if (rc != HEARTH_OK) {
-        free(mix.v);
-        return rc;
+    reader.channels = info.channels;
+    if (rc == HEARTH_OK && (uint32_t)info.samplerate != limits->rate) {
+        reader.ratio = (double)limits->rate / info.samplerate;
+        reader.converter = src_new(SRC_SINC_MEDIUM_QUALITY, 1, &fault);
+        if (reader.converter == NULL)
+            rc = error_set(error, HEARTH_INTERNAL, "the sound cannot be resampled: %s", src_strerror(fault));
     }
-    *sound = (struct media_sound){.samples = mix.v, .n = mix.n, .rate = limits->rate};
-    return HEARTH_OK;
+    if (rc == HEARTH_OK) rc = read_all(&reader, &info, limits, stop, error);
+    sf_close(reader.file);
+    src_delete(reader.converter);
+    if (rc == HEARTH_OK)
+        *sound = (struct media_sound){.samples = reader.v, .n = reader.n, .rate = limits->rate};
+    else
+        free(reader.v);
+    return rc;
 }

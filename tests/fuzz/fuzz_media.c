@@ -18,7 +18,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             abort();
         break;
     case MEDIA_AUDIO:
-        if (media_sound_decode(&bytes, &seconds, &sound, &error) == HEARTH_OK && sound.n > 6 * seconds.rate) abort();
+        if (media_sound_decode(&bytes, &seconds, NULL, &sound, &error) == HEARTH_OK && sound.n > 6 * seconds.rate)
+            abort();
         break;
     default:
         break;

@@ -39,6 +39,7 @@ struct upload {
     struct medium *medium;       /* NULL: nothing of it had to be encoded yet, and its layout was known */
 };
 
+#define LONG_SECONDS 60 /* of a sound: longer ones take about a second to read */
 #define MARKER_BEGIN "<__media_%016llx_"
 #define MARKER_END   "__>"
 
@@ -54,6 +55,7 @@ struct prompt_media {
     struct run_of_rows *runs; /* one for each span */
     struct engine *engine;
     const struct media_stop *stop; /* while it is read: the request is cancelled */
+    struct prompt_media_room room; /* likewise: what is left of it */
 };
 
 /* ---- Opening ---- */
@@ -129,10 +131,10 @@ static struct llm_medium *read_image(const struct model_media *model, const stru
 }
 
 static struct llm_medium *read_sound(const struct model_media *model, const struct media_bytes *bytes,
-                                     hearth_error *error)
+                                     const struct media_stop *stop, hearth_error *error)
 {
     struct media_sound sound;
-    if (media_sound_decode(bytes, &model->sounds, &sound, error) != HEARTH_OK) return NULL;
+    if (media_sound_decode(bytes, &model->sounds, stop, &sound, error) != HEARTH_OK) return NULL;
     struct llm_medium *chunks = llm_medium_of_sound(model->projector, sound.samples, sound.n, error);
     free(sound.samples);
     return chunks;
@@ -163,7 +165,7 @@ static struct llm_medium *read_upload(const struct model_media *model, const str
     case MEDIA_IMAGE:
         return facts->images ? read_image(model, bytes, error) : NULL;
     case MEDIA_AUDIO:
-        return facts->sounds ? read_sound(model, bytes, error) : NULL;
+        return facts->sounds ? read_sound(model, bytes, stop, error) : NULL;
     case MEDIA_FRAMES:
         return facts->images ? read_video(model, bytes, stop, error) : NULL;
     case MEDIA_DOCUMENT:
@@ -225,10 +227,12 @@ static int learn_layout(struct prompt_media *media, size_t i, const struct media
     return HEARTH_OK;
 }
 
+/* The documents of a request may have as much text together as the request itself. */
 static int read_document(struct prompt_media *media, size_t i, const struct media_bytes *file, hearth_error *error)
 {
     struct buf text = {0}, clean = {0};
-    int rc = media_document_text(file, media->stop, &text, error);
+    int rc = media_document_text(file, media->room.text, media->stop, &text, error);
+    media->room.text -= text.len < media->room.text ? text.len : media->room.text;
     bool missing = rc == HEARTH_UNSUPPORTED; /* the program: a note stands for the document */
     if (rc == HEARTH_OK) utf8_put_clean(&clean, buf_text(&text), text.len);
     if (rc == HEARTH_OK) media->texts[i].text = buf_take(&clean);
@@ -294,13 +298,21 @@ static bool is_fetched(const struct model_media *model, const char *url, const s
            (sources->folder != NULL && strncasecmp(url, "file:", 5) == 0);
 }
 
+static bool is_long_sound(const struct model_media *model, enum media_kind kind, const struct media_bytes *file)
+{
+    hearth_error error;
+    double seconds = 0;
+    bool is_read = kind == MEDIA_AUDIO && llm_projector_facts_of(model->projector)->sounds;
+    return is_read && media_sound_measure(file, &seconds, &error) == HEARTH_OK && seconds > LONG_SECONDS;
+}
+
 bool prompt_media_is_slow(const struct model_media *model, const hearth_medium *upload,
                           const struct media_sources *sources)
 {
     if (upload->url != NULL) return is_fetched(model, upload->url, sources);
     const struct media_bytes file = {.v = upload->bytes, .len = upload->len};
     enum media_kind kind = media_kind_of(media_format_of(&file));
-    return kind == MEDIA_DOCUMENT || (kind == MEDIA_FRAMES && model != NULL);
+    return kind == MEDIA_DOCUMENT || (model != NULL && (kind == MEDIA_FRAMES || is_long_sound(model, kind, &file)));
 }
 
 /* What is after the host may be a secret. */
@@ -319,25 +331,27 @@ static int fetch(struct upload *upload, const struct media_sources *sources, hea
     return HEARTH_OK;
 }
 
-int prompt_media_read(struct prompt_media *media, const struct media_sources *sources, int32_t most_rows,
-                      hearth_error *error)
+int prompt_media_read(struct prompt_media *media, const struct media_sources *sources,
+                      const struct prompt_media_room *room, hearth_error *error)
 {
     int64_t rows = 0;
     struct media_sources left = *sources;
     media->stop = sources->stop;
+    media->room = *room;
     for (size_t i = 0; i < media->n; i++) {
         struct upload *upload = &media->uploads[i];
         int rc = HEARTH_OK;
+        if (media_has_to_stop(media->stop)) return error_set(error, HEARTH_CANCELLED, "request was cancelled");
         if (upload->file->url != NULL && is_fetched(media->model, upload->file->url, sources))
             rc = fetch(upload, &left, error);
         left.most_bytes -= upload->fetched.len;
         if (rc == HEARTH_OK) rc = read_one(media, i, error);
         if (rc != HEARTH_OK) return rc;
         rows += tokens_of_upload(&media->uploads[i]);
-        if (rows < most_rows) continue;
+        if (rows < room->rows) continue;
         error_set(error, HEARTH_TOO_LONG,
                   "images, sounds and videos up to here have %lld tokens, the context window holds %d", (long long)rows,
-                  most_rows);
+                  room->rows);
         return name_field(&media->uploads[i], error);
     }
     return HEARTH_OK;
@@ -429,12 +443,21 @@ static int cut(struct medium *medium, hearth_error *error)
     return medium->chunks == NULL ? (int)error->code : HEARTH_OK;
 }
 
+/* Programs of the machine decode videos, and may be others by the second time. */
+static int check_chunk(const struct work *work, hearth_error *error)
+{
+    const struct llm_medium *chunks = work->medium->chunks;
+    if (work->chunk < llm_medium_chunks(chunks) && llm_medium_chunk(chunks, work->chunk).n == work->n) return HEARTH_OK;
+    return error_set(error, HEARTH_INTERNAL, "a file was decoded again and has come out differently: send it again");
+}
+
 static int encode(void *ud, float *rows, hearth_error *error)
 {
     const struct work *work = ud;
     struct medium *medium = work->medium;
     int64_t began_at = clock_now(clock_monotonic());
     int rc = cut(medium, error);
+    if (rc == HEARTH_OK) rc = check_chunk(work, error);
     if (rc == HEARTH_OK) rc = llm_medium_encode(medium->model->projector, medium->chunks, work->chunk, rows, error);
     log_event(rc == HEARTH_OK ? LOG_INFO : LOG_ERROR, "imc-media-cache",
               medium->is_sound ? "encoding-audio-chunk" : "encoding-image-chunk", log_int("tokens", work->n),

@@ -28,17 +28,23 @@ struct prompt_media_sharing {
 struct prompt_media *prompt_media_open(struct model_media *model, const hearth_medium *uploads, size_t n,
                                        const struct prompt_media_sharing *sharing);
 
-/* Whether reading it may take seconds: a program of the machine has to read it, or it comes from elsewhere. */
+/* Whether reading it may take seconds: a program of the machine has to read it, it comes from elsewhere, or it is a
+ * long sound. */
 bool prompt_media_is_slow(const struct model_media *model, const hearth_medium *upload,
                           const struct media_sources *sources);
 void prompt_media_close(struct prompt_media *media); /* NULL is fine */
 
-/* Reads all of them, until they have more than `most_rows` together; `sources` says which URLs are fetched, within its
- * limits for all of them. An error names the upload's field. A PDF document
- * becomes its text. Of other files that the projector does not take, or that are neither image nor sound, there is no
- * text. */
-int prompt_media_read(struct prompt_media *media, const struct media_sources *sources, int32_t most_rows,
-                      hearth_error *error);
+/* What all of them together may have. */
+struct prompt_media_room {
+    int32_t rows; /* of images, sounds and videos */
+    size_t text;  /* bytes of what documents become */
+};
+
+/* Reads all of them, as long as there is room; `sources` says which URLs are fetched, within its limits for all of
+ * them. An error names the upload's field. A PDF document becomes its text. Of other files that the projector does not
+ * take, or that are neither image nor sound, there is no text. */
+int prompt_media_read(struct prompt_media *media, const struct media_sources *sources,
+                      const struct prompt_media_room *room, hearth_error *error);
 
 /* What stands for each upload in the rendered text. */
 const struct chat_medium *prompt_media_texts(const struct prompt_media *media);

@@ -199,6 +199,11 @@ bool adapters_finish(struct adapters *adapters, hearth_error *error)
     return true;
 }
 
+void adapters_abandon(struct adapters *adapters)
+{
+    for (size_t i = 0; adapters != NULL && i < adapters->n; i++) atomic_store(&adapters->fingerprints[i].stop, true);
+}
+
 void adapters_unload(struct adapters *adapters)
 {
     for (size_t i = 0; i < adapters->n; i++) {

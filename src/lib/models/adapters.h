@@ -22,6 +22,9 @@ void adapters_close(struct adapters *adapters); /* NULL is fine; unloads */
 int adapters_load(struct adapters *adapters, struct llm_model *weights, struct store *store, hearth_error *error);
 void adapters_unload(struct adapters *adapters);
 
+/* Nobody wants their digests any more, which end as they are. Any thread; NULL is fine. */
+void adapters_abandon(struct adapters *adapters);
+
 /* All adapters with their default scales: fills up to `max`, returns how many there are. */
 size_t adapters_defaults(struct adapters *adapters, hearth_adapter *out, size_t max);
 

@@ -62,7 +62,6 @@ int fingerprint_start(struct fingerprint *fingerprint, const struct fingerprint_
     fingerprint->store = source->store;
     fingerprint->verify = source->verify;
     fingerprint->known = false;
-    atomic_store(&fingerprint->stop, false);
     fingerprint->rc = llm_file_stamp(fingerprint->path, fingerprint->stamp, &fingerprint->error);
     if (fingerprint->rc != HEARTH_OK) return HEARTH_OK;
     fingerprint->known = known && memcmp(former, fingerprint->stamp, sizeof former) == 0;
@@ -110,4 +109,5 @@ void fingerprint_stop(struct fingerprint *fingerprint)
 {
     atomic_store(&fingerprint->stop, true);
     fingerprint_finish(fingerprint);
+    atomic_store(&fingerprint->stop, false);
 }

@@ -19,7 +19,7 @@ struct fingerprint {
     struct store *store; /* keeps known digests; NULL: there are none */
     bool verify;         /* compare the digest with the file's sidecar */
     bool running, known; /* the thread was started; `digest` is that of `stamp` */
-    _Atomic bool stop;
+    _Atomic bool stop;   /* any thread's: what is computed, now or later, is not wanted any more */
     pthread_t thread;
     int rc;
     uint8_t stamp[SHA256_BYTES], digest[SHA256_BYTES];
@@ -42,7 +42,7 @@ int fingerprint_start(struct fingerprint *fingerprint, const struct fingerprint_
 /* Joins the thread; called after the model was loaded. False: there is no digest, and fingerprint->error says why. */
 bool fingerprint_finish(struct fingerprint *fingerprint);
 
-/* Aborts the computation and joins the thread. */
+/* Aborts the computation and joins the thread. Another one may be started. */
 void fingerprint_stop(struct fingerprint *fingerprint);
 
 #endif

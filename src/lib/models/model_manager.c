@@ -262,6 +262,16 @@ int manager_start(struct model_manager *manager, hearth_error *error)
     return rc;
 }
 
+/* A model that is being loaded beside others is not waited for until every byte of its files was read: they have
+ * conversations to save. */
+static void abandon_reading(struct model_manager *manager)
+{
+    for (size_t i = 0; i < manager_count(manager); i++) {
+        atomic_store(&manager_at(manager, i)->fingerprint.stop, true);
+        adapters_abandon(manager_at(manager, i)->adapters);
+    }
+}
+
 void manager_stop(struct model_manager *manager)
 {
     pthread_mutex_lock(&manager->mutex);
@@ -270,6 +280,7 @@ void manager_stop(struct model_manager *manager)
     manager->has_notifier = manager->has_loader = false;
     pthread_cond_broadcast(&manager->changed);
     pthread_mutex_unlock(&manager->mutex);
+    abandon_reading(manager);
     if (has_notifier)
         pthread_join(manager->notifier_thread, NULL);
     else

@@ -188,7 +188,8 @@ static int read_media(hearth_request *request, hearth_error *error)
     request->media = prompt_media_open(model->media, p->media, p->n_media, &sharing);
     const struct media_stop stop = {is_wanted_no_more, request};
     struct media_sources sources = sources_of(request, &stop);
-    return prompt_media_read(request->media, &sources, engine_window(model->engine), error);
+    const struct prompt_media_room room = {engine_window(model->engine), (size_t)model->config->max_prompt_bytes};
+    return prompt_media_read(request->media, &sources, &room, error);
 }
 
 /* The rendered text, with a fixed word where a medium's marker, which nobody may know, stands. */
@@ -379,6 +380,7 @@ static void collect_stops(hearth_request *request)
     for (size_t i = 0; i < n_format; i++) request->stop[p->n_stop + i] = request->format->stops[i];
     request->job.n_stop = p->n_stop + n_format;
     if (assumed) request->stop[request->job.n_stop++] = "<|im_end|>";
+    request->job.n_own_stop = request->job.n_stop - p->n_stop;
     request->job.stop = request->stop;
 }
 

@@ -12,6 +12,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum match { NOTHING, BEGINNING, WHOLE };
 
@@ -245,6 +246,34 @@ static void a_long_text_costs_no_more_for_each_of_its_letters(void **state)
     grammar_close(grammar);
 }
 
+/* What is looked at for a letter are the beginnings of alternatives, not all of their million items. */
+static void a_letter_costs_no_more_where_alternatives_are_long(void **state)
+{
+    (void)state;
+    hearth_error error = {0};
+    struct buf rules = {0};
+    buf_puts(&rules, "root ::= ([^ ] | \"");
+    for (int i = 0; i < 500; i++) buf_puts(&rules, "Q");
+    buf_puts(&rules, "\"{2000} | [A-Z] \" \")*");
+    struct grammar *grammar = grammar_open(rules.v, NULL, &error);
+    struct grammar_state now = {0}, next = {0};
+    struct timespec began, ended;
+    assert_non_null(grammar);
+    grammar_start(grammar, &now);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &began);
+    for (int i = 0; i < 50000; i++) {
+        assert_true(grammar_accept_byte(grammar, &now, (unsigned char)"abC D"[i % 5], &next));
+        grammar_copy(&now, &next);
+        grammar_reset_budget(grammar);
+    }
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ended);
+    assert_in_range(ended.tv_sec - began.tv_sec, 0, 10); /* a minute, if all items were */
+    grammar_release(&now);
+    grammar_release(&next);
+    grammar_close(grammar);
+    buf_release(&rules);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -255,6 +284,7 @@ int main(void)
         cmocka_unit_test(a_text_with_endlessly_many_parses_is_stopped),
         cmocka_unit_test(very_many_named_tokens_are_stopped_too),
         cmocka_unit_test(a_long_text_costs_no_more_for_each_of_its_letters),
+        cmocka_unit_test(a_letter_costs_no_more_where_alternatives_are_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,7 +59,7 @@ static void whoever_takes_too_much_is_ended(void **state)
         const char *script, *says;
         int code;
     } rows[] = {{"sleep 30", "takes sh more than 2 seconds", HEARTH_TOO_LONG},
-                {"exec cat /dev/zero", "is more than 1 MiB when sh has read it", HEARTH_TOO_LONG},
+                {"exec cat /dev/zero", "is more than 1024 KiB when sh has read it", HEARTH_TOO_LONG},
                 {"while :; do :; done", "takes sh more than 2 seconds", HEARTH_TOO_LONG},
                 {"exec >/dev/null; sleep 30", "takes sh more than 2 seconds", HEARTH_TOO_LONG},
                 {"exit 3", "cannot be read by sh", HEARTH_INVALID},
@@ -134,11 +134,13 @@ static void a_pdf_document_has_text(void **state)
     struct buf text = {0};
     hearth_error error;
     assert_int_equal(media_format_of(&pdf), MEDIA_PDF);
-    if (media_document_text(&pdf, NULL, &text, &error) != HEARTH_OK) fail_msg("%s", error.message);
+    if (media_document_text(&pdf, 1 << 20, NULL, &text, &error) != HEARTH_OK) fail_msg("%s", error.message);
     assert_non_null(strstr(buf_text(&text), "The code is 42."));
     buf_release(&text);
+    assert_int_equal(media_document_text(&pdf, 10, NULL, &text, &error), HEARTH_TOO_LONG);
+    buf_release(&text);
     const struct media_bytes broken = {(const uint8_t *)"%PDF-1.4\njunk", 13};
-    assert_int_equal(media_document_text(&broken, NULL, &text, &error), HEARTH_INVALID);
+    assert_int_equal(media_document_text(&broken, 1 << 20, NULL, &text, &error), HEARTH_INVALID);
     buf_release(&text);
 }
 

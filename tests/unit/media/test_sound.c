@@ -24,7 +24,7 @@ static void expect_sine(int format, int rate, int channels)
     struct media_bytes bytes = bytes_of(&file);
     struct media_sound sound;
     hearth_error error = {0};
-    if (media_sound_decode(&bytes, &limits, &sound, &error) != HEARTH_OK) fail_msg("%s", error.message);
+    if (media_sound_decode(&bytes, &limits, NULL, &sound, &error) != HEARTH_OK) fail_msg("%s", error.message);
     assert_int_equal(sound.rate, RATE);
     assert_in_range(sound.n, RATE * 149 / 100, RATE * 160 / 100); /* MP3 is padded to whole frames */
     assert_true(purity(&sound) > 0.98);
@@ -54,7 +54,7 @@ static void expect_refused(const struct buf *file, int code, const char *says)
     double seconds;
     int rc = media_sound_measure(&bytes, &seconds, &error);
     assert_true(rc == HEARTH_OK || rc == HEARTH_INVALID); /* a header may promise what the file has not */
-    assert_int_equal(media_sound_decode(&bytes, &limits, &sound, &error), code);
+    assert_int_equal(media_sound_decode(&bytes, &limits, NULL, &sound, &error), code);
     if (strstr(error.message, says) == NULL) fail_msg("%s", error.message);
     assert_null(sound.samples);
 }
@@ -89,6 +89,26 @@ static void odd_rates_and_one_sample_are_refused(void **state)
     buf_release(&one);
 }
 
+static bool is_asked(void *ud)
+{
+    return ++*(int *)ud > 3;
+}
+
+static void reading_stops_in_the_middle(void **state)
+{
+    (void)state;
+    struct buf file = sound_of(SF_FORMAT_FLAC | SF_FORMAT_PCM_16, 48000, 1, 30);
+    struct media_bytes bytes = bytes_of(&file);
+    struct media_sound sound;
+    hearth_error error = {0};
+    int asked = 0;
+    assert_int_equal(media_sound_decode(&bytes, &limits, &(struct media_stop){is_asked, &asked}, &sound, &error),
+                     HEARTH_CANCELLED);
+    assert_int_equal(asked, 4);
+    assert_null(sound.samples);
+    buf_release(&file);
+}
+
 static void what_is_cut_off_is_refused_or_shorter(void **state)
 {
     (void)state;
@@ -97,7 +117,7 @@ static void what_is_cut_off_is_refused_or_shorter(void **state)
     for (size_t len = 0; len < whole; len += 1 + len / 3) {
         struct media_bytes bytes = {(const uint8_t *)file.v, len};
         struct media_sound sound;
-        if (media_sound_decode(&bytes, &limits, &sound, NULL) == HEARTH_OK) assert_true(sound.n < RATE);
+        if (media_sound_decode(&bytes, &limits, NULL, &sound, NULL) == HEARTH_OK) assert_true(sound.n < RATE);
         free(sound.samples);
     }
     buf_release(&file);
@@ -108,6 +128,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sounds_of_every_format_become_one_channel_at_the_rate),
         cmocka_unit_test(what_is_too_long_is_refused_and_says_the_limit),
+        cmocka_unit_test(reading_stops_in_the_middle),
         cmocka_unit_test(lies_about_the_length_cost_nothing),
         cmocka_unit_test(odd_rates_and_one_sample_are_refused),
         cmocka_unit_test(what_is_cut_off_is_refused_or_shorter),
