@@ -718,6 +718,9 @@ HEARTH_API hearth_embedding *hearth_embed(hearth *instance, const hearth_embed_p
 /* Cancels the request: it fails with HEARTH_CANCELLED, unless it has ended before. */
 HEARTH_API void hearth_embedding_cancel(hearth_embedding *embedding);
 
+/* Tokens that were computed for the request so far, also where it fails. */
+HEARTH_API int64_t hearth_embedding_tokens(const hearth_embedding *embedding);
+
 /* Releases the handle and the result. Does not cancel. */
 HEARTH_API void hearth_embedding_release(hearth_embedding *embedding);
 

@@ -40,6 +40,7 @@ static enum llm_decoded call(struct worker *worker, int32_t from, int32_t n)
         struct call_input *call_input = &worker->call[from + i];
         metric_add(&stats->inputs, 1);
         metric_add(&stats->tokens, worker->batch[from + i].n);
+        atomic_fetch_add(&call_input->job->n_computed, worker->batch[from + i].n);
         if (keep(worker, i, call_input->input)) continue;
         free(call_input->input->vectors);
         call_input->input->vectors = NULL;

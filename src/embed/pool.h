@@ -31,7 +31,8 @@ struct embed_job {
     struct embed_input *inputs;
     size_t n_inputs;
     _Atomic bool cancelled;
-    int64_t submitted_at; /* clock of the pool */
+    _Atomic int64_t n_computed; /* tokens, by the pool; also of a job that fails */
+    int64_t submitted_at;       /* clock of the pool */
 
     /* The pool's: */
     bool preparing, failed; /* preparing: a thread prepares inputs, and counts as one of n_running */

@@ -16,6 +16,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -249,14 +250,6 @@ static bool note_head(struct connection *c)
     return false;
 }
 
-/* An empty line between two requests is not a request. */
-static void skip_empty_line(struct connection *c)
-{
-    request_free(c->request);
-    c->request = NULL;
-    become_idle(c);
-}
-
 static void begin_body(struct connection *c)
 {
     double took_ms = clock_to_ms(clock_now(clock_monotonic()) - c->began_at);
@@ -287,10 +280,7 @@ static bool receive_head(struct connection *c, const char *bytes, size_t len)
     } else if (parsed == PARSE_WHOLE && request->whole) {
         dispatch(c);
     } else if (parsed != PARSE_WHOLE || !is_refused(c)) {
-        if (parsed == PARSE_WHOLE)
-            begin_body(c);
-        else if (request->head.len == 0)
-            skip_empty_line(c);
+        if (parsed == PARSE_WHOLE) begin_body(c);
         return true;
     }
     return false;
@@ -313,11 +303,22 @@ static bool receive_body(struct connection *c, const char *bytes, size_t len)
     return parsed == PARSE_MORE;
 }
 
+/* Some clients send an empty line after a body: that begins no request, and keeps no connection open. */
+static void skip_empty_lines(struct connection *c)
+{
+    char first[2];
+    while (evbuffer_copyout(input_of(c), first, 2) == 2 && memcmp(first, "\r\n", 2) == 0)
+        evbuffer_drain(input_of(c), 2);
+}
+
 static bool receive_piece(struct connection *c)
 {
+    if (c->state == CONNECTION_IDLE) skip_empty_lines(c);
     size_t len = evbuffer_get_contiguous_space(input_of(c));
     if (len == 0) return false;
     const char *bytes = (const char *)evbuffer_pullup(input_of(c), (ssize_t)len);
+    if (c->state == CONNECTION_IDLE && evbuffer_get_length(input_of(c)) == 1 && bytes[0] == '\r')
+        return false; /* half of one, perhaps */
     if (c->state == CONNECTION_IDLE) begin_request(c);
     return c->state == CONNECTION_HEAD ? receive_head(c, bytes, len) : receive_body(c, bytes, len);
 }

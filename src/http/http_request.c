@@ -317,11 +317,7 @@ enum parse request_parse_head(struct http_request *request, const char *bytes, s
             return PARSE_FAULT;
         }
         buf_append(&request->head, from, n);
-        /* Some clients send an empty line after a body. */
-        if (request->head.len == 2 && memcmp(request->head.v, "\r\n", 2) == 0)
-            buf_clear(&request->head);
-        else if (end != NULL)
-            parsed = parse_line(request);
+        if (end != NULL) parsed = parse_line(request);
     }
     if (parsed != PARSE_WHOLE) return parsed;
     cut_strings(request);

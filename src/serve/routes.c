@@ -265,8 +265,17 @@ static const char *operation_of(const struct route *route)
     return NULL;
 }
 
+/* What comes with a request that has no use for it holds no memory, however long the answer takes. */
+static void drop_body(struct call *call)
+{
+    struct buf body = http_take_body(call->http);
+    http_recount(call->server->http, body.len, 0);
+    buf_release(&body);
+}
+
 static void dispatch(struct call *call, const struct found *found)
 {
+    if (strcmp(found->route->method, "GET") == 0) drop_body(call);
     if (is_limited(found)) call_trace(call, operation_of(found->route));
     if (is_limited(found)) {
         ratelimit_count_request(call->limit);
@@ -281,12 +290,15 @@ static void dispatch(struct call *call, const struct found *found)
         found->route->handler(call);
 }
 
+/* Who needs no key sends no body: the answer is there without it. */
 void routes_head(void *server, struct http_request *http)
 {
     struct found found = find_route(http_path(http), http_method(http));
     const struct key *key;
     hearth_error error;
-    if (check_access(server, http, &found, &key, &error) == HEARTH_OK) return;
+    int rc = check_access(server, http, &found, &key, &error);
+    if (rc == HEARTH_OK && grant_of(&found, http) == KEYS_PUBLIC) routes_request(server, http);
+    if (rc == HEARTH_OK) return;
     struct call *call = open_call(server, http, &found);
     call_set_key(call, key);
     refuse_access(call, &found, &error);

@@ -3,11 +3,13 @@
 
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
+import { connect } from 'node:net';
 import { join } from 'node:path';
 import { browser, openPage } from './lib/browser.js';
 import { serve, temporaryFolder } from './lib/server.js';
-import { until } from './lib/wait.js';
+import { until, within } from './lib/wait.js';
 
 // Reads the stream to its end, or until `enough` of its reports: `seen`, [{at, slots, cache, models}].
 async function reports(client, enough = () => false, seen = []) {
@@ -44,6 +46,24 @@ test('reports tell what a request does, at most four times a second', async (t) 
   assert.deepEqual([generated(list[0]), generated(list.at(-1))], [0, 1800]);
   assert.ok((list.at(-1).at - began) / 250 + 1 >= list.length, `${list.length} reports in ${list.at(-1).at - began} ms`);
   assert.deepEqual((await server.client.get('/cache')).json.resident, list.at(-1).cache.resident);
+  await server.stop();
+});
+
+test('what comes with a request to watch takes no memory from others', async (t) => {
+  const server = await serve({ t });
+  const size = 32 << 20, block = Buffer.alloc(1 << 20); // eight of them are as many as there may be of all bodies
+  for (let i = 0; i < 9; i++) {
+    const socket = connect(server.port, '127.0.0.1');
+    socket.on('error', () => {}); // it is ended with the test
+    t.after(() => socket.destroy());
+    socket.write(`GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: ${size}\r\n\r\n`);
+    await within(30, 'its body is taken', (async () => {
+      for (let sent = 0; sent < size; sent += block.length) if (!socket.write(block)) await once(socket, 'drain');
+      await once(socket, 'data');
+    })());
+  }
+  const { status } = await within(20, 'a request is answered', server.client.post('/tokenize', { content: 'Hello.' }));
+  assert.equal(status, 200);
   await server.stop();
 });
 

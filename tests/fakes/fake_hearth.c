@@ -849,6 +849,11 @@ void hearth_embedding_cancel(hearth_embedding *embedding)
     change();
 }
 
+int64_t hearth_embedding_tokens(const hearth_embedding *embedding)
+{
+    return 3 * (int64_t)embedding->params.n_inputs;
+}
+
 void hearth_embedding_release(hearth_embedding *embedding)
 {
     if (embedding == NULL) return;

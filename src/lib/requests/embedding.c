@@ -338,6 +338,11 @@ void hearth_embedding_cancel(hearth_embedding *request)
         embed_poke(model->pool);
 }
 
+int64_t hearth_embedding_tokens(const hearth_embedding *request)
+{
+    return atomic_load(&request->job.n_computed);
+}
+
 void hearth_embedding_release(hearth_embedding *request)
 {
     if (request == NULL) return;

@@ -1,6 +1,6 @@
 /* Embedding and reranking requests in flight. A request is freed when its end has been posted to the HTTP thread,
- * whether or not the client is still connected. Until then the library's thread owns `answer`, `n_tokens` and
- * `error`, the HTTP thread everything else. */
+ * whether or not the client is still connected. Until then the library's thread owns `answer` and `error`,
+ * the HTTP thread everything else. */
 #include "serve/embeddings/embed.h"
 
 #include "base/memory.h"
@@ -16,7 +16,6 @@ struct embedding_call {
     void *state;
     hearth_embedding *request;
     struct buf answer;
-    int64_t n_tokens;
     hearth_error error; /* HEARTH_OK: `answer` holds the result */
     size_t counted;     /* bytes of the state, in the sum of all bodies */
 };
@@ -39,7 +38,7 @@ static void fail_embedding(struct embedding_call *ec)
 static void on_arrived(void *ud)
 {
     struct embedding_call *ec = ud;
-    ratelimit_count_tokens(ec->ratelimit, ec->n_tokens);
+    ratelimit_count_tokens(ec->ratelimit, hearth_embedding_tokens(ec->request));
     ratelimit_return_slots(ec->ratelimit, 1);
     if (ec->call != NULL && ec->error.code != HEARTH_OK)
         fail_embedding(ec);
@@ -51,12 +50,10 @@ static void on_arrived(void *ud)
 static void on_end(void *ud, const hearth_embedded *result, const hearth_error *error)
 {
     struct embedding_call *ec = ud;
-    if (error != NULL) {
+    if (error != NULL)
         ec->error = *error;
-    } else {
-        ec->n_tokens = result->n_tokens;
+    else
         ec->form->put(ec->state, result, &ec->answer);
-    }
     http_post(ec->http, on_arrived, ec);
 }
 

@@ -283,6 +283,35 @@ static void an_idle_connection_is_closed(void **state)
     fixture_close(f);
 }
 
+/* Whether it ends although something is said again and again; both sides of a line's end come apart, too. */
+static bool ends_though_it_says(int fd, const char *const *what, size_t n)
+{
+    struct pollfd readable = {.fd = fd, .events = POLLIN};
+    for (size_t i = 0; i < 200; i++) {
+        send(fd, what[i % n], strlen(what[i % n]), MSG_NOSIGNAL);
+        if (poll(&readable, 1, 20) > 0) return ended(fd);
+    }
+    return false;
+}
+
+static void empty_lines_keep_no_connection_open(void **state)
+{
+    (void)state;
+    static const char *const whole[] = {"\r\n"}, *const halves[] = {"\r", "\n"};
+    struct fixture *f = open_quick(60000, 300, 60000);
+    int one = dial(f), other = dial(f);
+    ask_only(one, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", 200);
+    ask_only(other, "\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n", 200);
+    assert_true(ends_though_it_says(one, whole, 1));
+    close(other);
+    other = dial(f);
+    ask_only(other, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", 200);
+    assert_true(ends_though_it_says(other, halves, 2));
+    close(one);
+    close(other);
+    fixture_close(f);
+}
+
 static void an_answer_may_take_longer_than_any_timeout_of_the_request(void **state)
 {
     (void)state;
@@ -408,6 +437,7 @@ int main(void)
         cmocka_unit_test(a_connection_that_never_sends_a_request_is_closed_soon),
         cmocka_unit_test(a_first_body_may_take_as_long_as_any),
         cmocka_unit_test(an_idle_connection_is_closed),
+        cmocka_unit_test(empty_lines_keep_no_connection_open),
         cmocka_unit_test(an_answer_may_take_longer_than_any_timeout_of_the_request),
         cmocka_unit_test(what_a_client_does_not_take_counts_as_backlog_until_it_does),
         cmocka_unit_test(a_client_that_takes_nothing_is_gone_after_the_write_timeout),

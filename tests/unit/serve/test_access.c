@@ -189,6 +189,32 @@ static void a_wrong_key_is_refused_before_the_body_is_sent(void **state)
     }
 }
 
+/* Who has no key fills no memory with bodies, and holds no connection for as long as one may take. */
+static void what_needs_no_key_is_answered_before_its_body_is_sent(void **state)
+{
+    static const struct {
+        const char *method, *route, *headers;
+        int status;
+    } rows[] = {{"GET", "/health", "", 200},
+                {"GET", "/api/version", "Expect: 100-continue\r\n", 200},
+                {"OPTIONS", CHAT_ROUTE, "", 204}};
+    struct harness *h = *state;
+    struct client first = harness_start(h);
+    client_close(&first);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct client client = client_open(h->port, 0);
+        char headers[256];
+        snprintf(headers, sizeof headers, "%sContent-Length: 30000000\r\n", rows[i].headers);
+        client_send(&client, rows[i].method, rows[i].route, headers, NULL);
+        struct response response = client_read(&client, true);
+        assert_int_equal(response.status, rows[i].status);
+        assert_string_equal(response_header(&response, "Connection"), "close");
+        assert_false(client_receive(&client));
+        response_release(&response);
+        client_close(&client);
+    }
+}
+
 static void a_right_key_with_a_body_keeps_the_connection(void **state)
 {
     struct client client = harness_start(*state);
@@ -462,6 +488,7 @@ int main(void)
         ROW(a_key_opens_the_routes_of_its_grants_only),
         ROW(the_errors_have_the_form_of_the_api),
         ROW(a_wrong_key_is_refused_before_the_body_is_sent),
+        ROW(what_needs_no_key_is_answered_before_its_body_is_sent),
         ROW(a_right_key_with_a_body_keeps_the_connection),
         ROW(only_who_may_unload_models_does),
         ROW(without_a_file_of_keys_no_key_is_needed),

@@ -424,6 +424,25 @@ static void vectors_count_their_tokens(void **state)
     client_close(&client);
 }
 
+static void who_leaves_before_the_vectors_come_has_used_their_tokens(void **state)
+{
+    struct harness *h = *state;
+    struct client leaver = harness_start(h), client = client_open(h->port, 0);
+    fake_hold_embeddings(true);
+    client_send(&leaver, "POST", "/v1/embeddings", TALKS, "{\"input\":[\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\"]}");
+    fake_wait_embedding(0);
+    client_close(&leaver);
+    fake_wait_embedding_cancelled(0);
+    long left = 100;
+    for (int i = 0; left == 100 && i < 2000; i++) { /* until its end has come to the server's thread */
+        struct response response = post(&client, "/v1/embeddings", TALKS, "{}");
+        left = strtol(response_header(&response, "x-ratelimit-remaining-tokens"), NULL, 10);
+        response_release(&response);
+    }
+    assert_in_range(left, 79, 85);
+    client_close(&client);
+}
+
 static void slots_are_given_back_when_the_work_has_ended(void **state)
 {
     struct harness *h = *state;
@@ -529,6 +548,7 @@ int main(void)
         HTTP(tokens_that_were_computed_count_and_cached_ones_do_not),
         HTTP(who_leaves_early_has_used_its_prompt),
         HTTP(vectors_count_their_tokens),
+        HTTP(who_leaves_before_the_vectors_come_has_used_their_tokens),
         HTTP(slots_are_given_back_when_the_work_has_ended),
         HTTP(every_choice_takes_a_slot),
         HTTP(what_was_not_submitted_holds_no_slot),
