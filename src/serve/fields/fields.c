@@ -350,6 +350,7 @@ static long escape_at(const char *text, size_t len)
  * U+FFFD. Returns NULL where there are none, and else a copy. */
 static char *without_halves(const char *body, size_t len)
 {
+    static const char unknown[] = {'F', 'F', 'F', 'D'};
     char *copy = NULL;
     for (size_t at = 0; at + 1 < len;) {
         long first = escape_at(body + at, len - at);
@@ -358,7 +359,7 @@ static char *without_halves(const char *body, size_t len)
         bool is_pair = second >= 0xDC00 && second < 0xE000;
         if ((is_high && !is_pair) || is_low) {
             if (copy == NULL) copy = memcpy(mem_alloc(len), body, len);
-            memcpy(copy + at + 2, "FFFD", 4);
+            memcpy(copy + at + 2, unknown, sizeof unknown);
         }
         at += is_pair ? 12 : first >= 0 ? 6 : body[at] == '\\' ? 2 : 1;
     }
