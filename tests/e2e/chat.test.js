@@ -240,6 +240,7 @@ describe('on a terminal', () => {
     assert.ok(echoes(tty));
     goOn();
     await until('it has the terminal again', () => !echoes(tty));
+    assert.ok(!/\n>$/.test(terminal.shown()), 'the reply goes on');
     terminal.press('C-c');
     await terminal.asks();
   });
