@@ -26,9 +26,12 @@
  * before (the boundary trim of the cache design document). */
 #define COLD_TRIM 32
 
-/* Bytes copied out between two ticks at most: some 2 ms on a CPU. More where no slot is busy, and nobody waits. */
-#define SLICE_BYTES      (16 << 20)
-#define SLICE_BYTES_IDLE (64 << 20)
+/* Bytes copied out between two ticks at most: some 2 ms on a CPU. No more where no slot is busy: whoever comes meanwhile
+ * waits for them. */
+#define SLICE_BYTES (16 << 20)
+
+/* Where nothing else can run. */
+#define SLICE_BYTES_ALONE (64 << 20)
 
 /* ---- What may be stored ---- */
 
@@ -272,11 +275,6 @@ static enum copied copy_some(struct engine *engine, struct seq *seq, struct copy
     return outcome;
 }
 
-static bool any_busy(const struct engine *engine)
-{
-    return metric_get(&engine->stats->slots_busy) > 0;
-}
-
 /* Returns whether anything of the sequence was copied. */
 static bool copy_within(struct engine *engine, struct seq *seq, struct copy_turn *turn)
 {
@@ -305,8 +303,7 @@ bool save_step(struct engine *engine)
     if (engine->store == NULL) return false;
     bool any = false;
     save_after_outage(engine);
-    bool busy = any_busy(engine);
-    struct copy_turn turn = engine_copy_turn(engine, busy ? SLICE_BYTES : SLICE_BYTES_IDLE, busy);
+    struct copy_turn turn = engine_copy_turn(engine, SLICE_BYTES, true);
     for (int evicting = 1; evicting >= 0; evicting--)
         for (size_t i = 0; i < engine->n_seqs; i++)
             if (engine->seqs[i].eviction.on == evicting) any = copy_within(engine, &engine->seqs[i], &turn) || any;
@@ -403,7 +400,7 @@ void save_before_eviction(struct engine *engine, struct seq *seq)
 
 bool save_flush(struct engine *engine, struct seq *seq)
 {
-    struct copy_turn turn = {.bytes = SLICE_BYTES_IDLE, .until = CLOCK_NEVER};
+    struct copy_turn turn = {.bytes = SLICE_BYTES_ALONE, .until = CLOCK_NEVER};
     if (!is_stored(engine, seq)) return true;
     copy_within(engine, seq, &turn);
     return seq->saving.n_events == 0;
@@ -427,7 +424,7 @@ static int64_t deadline_in(int64_t ns)
 static void copy_all(struct engine *engine, struct seq *seq, int64_t deadline)
 {
     while (seq->saving.n_events > 0) {
-        struct copy_turn turn = {.bytes = SLICE_BYTES_IDLE, .until = CLOCK_NEVER};
+        struct copy_turn turn = {.bytes = SLICE_BYTES_ALONE, .until = CLOCK_NEVER};
         bool idle = store_wait(engine->store, UINT64_MAX, 0);
         if (!copy_within(engine, seq, &turn) && (idle || !store_wait(engine->store, UINT64_MAX, deadline))) return;
     }

@@ -70,12 +70,59 @@ static void a_stream_does_not_wait_for_cells_that_are_slow_to_copy(void **state)
     client_release(&other);
 }
 
+static struct client *newcomer;
+static struct engine *newcomers_engine;
+static int64_t came_at, served_at;
+
+/* Called on the engine's thread, like the next one. */
+static void send_newcomer(struct client *client)
+{
+    (void)client;
+    came_at = clock_now(engine_clock);
+    engine_submit(newcomers_engine, &newcomer->job);
+}
+
+static void note_served(struct client *client)
+{
+    (void)client;
+    if (served_at == 0) served_at = clock_now(engine_clock);
+}
+
+/* The only slot becomes idle with 15 blocks to be stored, and somebody comes at that moment: for him one block is copied
+ * at most, and not as many as there would be time for if nobody came. */
+static void who_comes_while_an_idle_engine_copies_does_not_wait_for_all_of_it(void **state)
+{
+    struct stored s = {0};
+    struct client last, next;
+    struct rig *rig = *state;
+    fake_llm.call_ns = 1000000;
+    fake_llm.save_ns = BLOCK_NS / STRIDE;
+    start(&s, rig, (struct shape){.slots = 1, .seqs = 4, .window = 9000});
+    engine_clock = &rig->clock.clock;
+    newcomers_engine = rig->engine;
+    newcomer = &next;
+    served_at = 0;
+    client_init(&last, 0, 16 * STRIDE, 1);
+    client_init(&next, 100, 10, 1);
+    last.on_text = send_newcomer;
+    next.on_text = note_served;
+    run(&s, &last);
+    client_await_end(&next);
+    assert_true(served_at > came_at);
+    assert_in_range(served_at - came_at, 0, 2 * BLOCK_NS);
+    await_stored(&s, &last);
+    stop(&s);
+    client_release(&last);
+    client_release(&next);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_and_time_end_a_turn),
         cmocka_unit_test(as_many_bytes_as_fit_into_the_time),
         engine_test(a_stream_does_not_wait_for_cells_that_are_slow_to_copy),
+        engine_test(who_comes_while_an_idle_engine_copies_does_not_wait_for_all_of_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
