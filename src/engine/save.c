@@ -26,8 +26,8 @@
  * before (the boundary trim of the cache design document). */
 #define COLD_TRIM 32
 
-/* Bytes copied out between two ticks at most: some 2 ms on a CPU. No more where no slot is busy: whoever comes meanwhile
- * waits for them. */
+/* Bytes copied out between two ticks at most: some 2 ms on a CPU. No more where no slot is busy: whoever comes
+ * meanwhile waits for them. */
 #define SLICE_BYTES (16 << 20)
 
 /* Where nothing else can run. */

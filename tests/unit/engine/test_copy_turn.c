@@ -88,8 +88,8 @@ static void note_served(struct client *client)
     if (served_at == 0) served_at = clock_now(engine_clock);
 }
 
-/* The only slot becomes idle with 15 blocks to be stored, and somebody comes at that moment: for him one block is copied
- * at most, and not as many as there would be time for if nobody came. */
+/* The only slot becomes idle with 15 blocks to be stored, and somebody comes at that moment: for him one block is
+ * copied at most, and not as many as there would be time for if nobody came. */
 static void who_comes_while_an_idle_engine_copies_does_not_wait_for_all_of_it(void **state)
 {
     struct stored s = {0};
