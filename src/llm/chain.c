@@ -39,13 +39,19 @@ static struct llama_sampler *penalties(const struct build *build)
                                         (float)p->frequency_penalty, (float)p->presence_penalty);
 }
 
+static bool uses_dry(const struct build *build)
+{
+    const hearth_sampling *p = build->params;
+    return p->dry_multiplier != 0 && p->dry_base >= 1 && look_back(build, p->dry_penalty_last_n) != 0;
+}
+
 static struct llama_sampler *dry(const struct build *build)
 {
     const hearth_sampling *p = build->params;
-    int32_t last_n = look_back(build, p->dry_penalty_last_n);
-    if (p->dry_multiplier == 0 || p->dry_base < 1 || last_n == 0) return NULL;
+    if (!uses_dry(build)) return NULL;
     return llama_sampler_init_dry(build->vocab, (float)p->dry_multiplier, (float)p->dry_base, p->dry_allowed_length,
-                                  last_n, (const char **)(uintptr_t)p->dry_breakers, p->n_dry_breakers);
+                                  look_back(build, p->dry_penalty_last_n), (const char **)(uintptr_t)p->dry_breakers,
+                                  p->n_dry_breakers);
 }
 
 static struct llama_sampler *top_n_sigma(const struct build *build)
@@ -252,6 +258,10 @@ static void add_mirostat(struct llama_sampler *chain, const struct build *build)
         add_sampler(chain, llama_sampler_init_mirostat_v2(build->seed, tau, eta));
 }
 
+/* Candidates that infill gets at most: it compares the text of each with that of each other one, and would stop the
+ * engine's thread for a minute at a whole vocabulary. 256 take some 2 ms. */
+#define INFILL_CANDIDATES 256
+
 /* Adds the samplers in order. Those after temperature 0, which leaves one token, would have no effect. */
 static void add_samplers(struct llama_sampler *chain, const struct build *build, bool greedy)
 {
@@ -262,8 +272,9 @@ static void add_samplers(struct llama_sampler *chain, const struct build *build,
         if (sampler == NULL) continue;
         adaptive = adaptive || sampler->sampler_kind == SELECTS_TOKEN;
         over = over || (greedy && sampler->sampler_kind == IS_TEMPERATURE);
-        if (sampler->open != NULL && !over && (!greedy || sampler->sampler_kind == MAY_CHANGE_ARGMAX))
-            add_sampler(chain, sampler->open(build));
+        if (sampler->open == NULL || over || (greedy && sampler->sampler_kind != MAY_CHANGE_ARGMAX)) continue;
+        if (sampler->open == infill) add_sampler(chain, llama_sampler_init_top_k(INFILL_CANDIDATES));
+        add_sampler(chain, sampler->open(build));
     }
     if (greedy)
         add_sampler(chain, llama_sampler_init_greedy());
@@ -274,8 +285,10 @@ static void add_samplers(struct llama_sampler *chain, const struct build *build,
         add_sampler(chain, llama_sampler_init_dist(build->seed));
 }
 
+/* DRY is not made for that: it takes the text of every token of the vocabulary, for each sequence breaker. */
 static bool is_active(const struct sampler *sampler, const struct build *build)
 {
+    if (sampler->open == dry) return uses_dry(build);
     struct llama_sampler *made = sampler->open == NULL ? NULL : sampler->open(build);
     if (made != NULL) llama_sampler_free(made);
     return made != NULL;

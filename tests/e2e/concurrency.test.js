@@ -159,3 +159,12 @@ describe('the queue', () => {
     await server.stop();
   });
 });
+
+// llama.cpp's infill compares the text of each candidate with that of each other one, and does not look up meanwhile.
+test('infill over a large vocabulary holds up nobody', async (t) => {
+  const model = smallModel('llama', { vocab: 'gpt-2', embd: 32, heads: 1, 'kv-heads': 1 });
+  const server = await serve({ t, model, models: { n_seq_max: 2, context_window: 512 } });
+  const ask = (more) => within(20, 'a reply', server.client.complete({ prompt: tokens(8, 1), max_tokens: 4, ...more }));
+  await Promise.all([ask({ samplers: ['infill'], ignore_eos: true, temperature: 1, top_k: 0 }), ask({})]);
+  await server.stop();
+});

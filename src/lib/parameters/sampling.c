@@ -53,17 +53,28 @@ static bool given_number(const struct number *number, const hearth_sampling *sam
     return number->whole ? *whole != HEARTH_UNSET : !isnan(*real);
 }
 
+/* Each once: some go through the whole vocabulary, on the engine's thread. */
+static int check_samplers(const hearth_sampling *s, hearth_error *error)
+{
+    for (size_t i = 0; i < s->n_samplers; i++) {
+        const char *name = llm_sampler_name(s->samplers[i]);
+        if (name == NULL)
+            return error_at(error, HEARTH_INVALID, "samplers", "there is no sampler '%s': docs/sampling.md lists them",
+                            s->samplers[i]);
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(llm_sampler_name(s->samplers[k]), name) == 0)
+                return error_at(error, HEARTH_INVALID, "samplers", "the sampler '%s' is named twice", name);
+    }
+    return HEARTH_OK;
+}
+
 static int check_lists(const hearth_sampling *s, int32_t n_vocab, hearth_error *error)
 {
     for (size_t i = 0; i < s->n_logit_bias; i++)
         if (s->logit_bias[i].token < 0 || s->logit_bias[i].token >= n_vocab)
             return error_at(error, HEARTH_INVALID, "logit_bias", "token %d is not in the vocabulary (0 to %d)",
                             s->logit_bias[i].token, n_vocab - 1);
-    for (size_t i = 0; i < s->n_samplers; i++)
-        if (llm_sampler_name(s->samplers[i]) == NULL)
-            return error_at(error, HEARTH_INVALID, "samplers", "there is no sampler '%s': docs/sampling.md lists them",
-                            s->samplers[i]);
-    return HEARTH_OK;
+    return check_samplers(s, error);
 }
 
 int sampling_check(const hearth_sampling *sampling, int32_t n_vocab, hearth_error *error)

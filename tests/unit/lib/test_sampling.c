@@ -112,7 +112,7 @@ static void a_seed_is_random_unless_it_is_given(void **state)
 static void what_cannot_be_meant_is_refused_by_its_name(void **state)
 {
     (void)state;
-    static const char *const unknown[] = {"top_k", "topp", "bottom_k"};
+    static const char *const unknown[] = {"top_k", "topp", "bottom_k"}, *const twice[] = {"typ_p", "top_k", "y"};
     const hearth_bias bias = {.token = 1 << 30};
     hearth_error error;
     hearth_sampling s = hearth_params_default().sampling, bad = s;
@@ -145,6 +145,8 @@ static void what_cannot_be_meant_is_refused_by_its_name(void **state)
     REFUSED("logit_bias", (bad.logit_bias = &bias, bad.n_logit_bias = 1));
     REFUSED("samplers", (bad.samplers = unknown, bad.n_samplers = 3));
     assert_non_null(strstr(error.message, "bottom_k"));
+    REFUSED("samplers", (bad.samplers = twice, bad.n_samplers = 3));
+    assert_non_null(strstr(error.message, "'typ_p' is named twice"));
 #undef REFUSED
     hearth_config *config = DEMO("sampling.samplers", "[top_k, nonsense]");
     assert_int_equal(sampling_check_config(config_find_model(config, "demo"), &error), HEARTH_INVALID);
