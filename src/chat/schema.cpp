@@ -73,7 +73,7 @@ static void check_depth(const common_json &schema, const std::string &param)
 /* ---- Names ---- */
 
 /* llama.cpp makes a rule's name of each property's with a regular expression that recurses once a letter, and then
- * searches for a free name; the alternatives for omitting properties grow with the cube of their number. */
+ * searches for a free name. */
 static const size_t max_name = 1024, max_names = 1000, max_alike = 200;
 
 /* The rule name that llama.cpp makes of a name: runs of other characters than these become one '_'. */
@@ -95,6 +95,31 @@ void schema_names::add(const std::string &name)
     same.insert(name);
     if (++n > max_names || same.size() > max_alike)
         throw refusal{HEARTH_INVALID, param, "has too many names of properties"};
+}
+
+/* For every run of optional properties up to the last one llama.cpp makes a rule, and for each of these it copies the
+ * names behind: with the cube of their number. The limit takes about a second; it is reached by 420 names of 20 bytes.
+ */
+static const size_t max_copied = (size_t)4 << 30, name_overhead = 32;
+
+void schema_names::check_optional(const common_json &object)
+{
+    if (!object.contains("properties") || !object.at("properties").is_object()) return;
+    std::set<std::string> required;
+    if (object.contains("required") && object.at("required").is_array())
+        for (size_t i = 0; i < object.at("required").size(); i++)
+            if (object.at("required").at(i).is_string())
+                required.insert(object.at("required").at(i).get<std::string>());
+    size_t n_optional = 0, bytes = 0;
+    for (const auto &named : object.at("properties").items()) {
+        if (required.count(named.key()) != 0) continue;
+        n_optional++;
+        bytes += named.key().size() + name_overhead;
+    }
+    if (n_optional * n_optional * bytes > max_copied)
+        throw refusal{HEARTH_INVALID, param,
+                      "has an object with " + std::to_string(n_optional) +
+                          " optional properties, which are too many: require them, or nest them"};
 }
 
 /* llama.cpp would confuse two definitions with the same rule name. */
@@ -121,6 +146,7 @@ void schema_names::add_all(const common_json &value)
             throw refusal{HEARTH_INVALID, param, "has a $ref longer than " + std::to_string(max_name) + " bytes"};
         add_all(entry.value());
     }
+    check_optional(value);
 }
 
 /* ---- Grammars ---- */

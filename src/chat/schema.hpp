@@ -27,6 +27,7 @@ class schema_names
 
   private:
     void add(const std::string &name);
+    void check_optional(const common_json &object);
 
     std::string param;
     size_t n = 0;

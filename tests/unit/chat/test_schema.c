@@ -132,6 +132,39 @@ static void names_that_are_slow_to_make_unique_are_refused(void **state)
     buf_release(&alike);
 }
 
+static void put_properties(struct buf *out, int n, int letters, bool required)
+{
+    buf_puts(out, "{\"type\":\"object\",\"properties\":{");
+    for (int i = 0; i < n; i++) buf_printf(out, "%s\"p%0*d\":{\"type\":\"string\"}", i > 0 ? "," : "", letters - 1, i);
+    buf_puts(out, "},\"required\":[");
+    for (int i = 0; required && i < n; i++) buf_printf(out, "%s\"p%0*d\"", i > 0 ? "," : "", letters - 1, i);
+    buf_puts(out, "]}");
+}
+
+/* For each that may be left out llama.cpp makes a rule of each that follows, and copies the names behind that. */
+static void an_object_of_very_many_optional_properties_is_refused_before_it_takes_minutes(void **state)
+{
+    (void)state;
+    static const struct {
+        int n, letters;
+        bool required, refused;
+    } rows[] = {{1000, 1000, false, true}, {200, 1000, false, true}, {1000, 20, false, true},
+                {300, 20, false, false},   {100, 200, false, false}, {1000, 200, true, false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct buf schema = {0};
+        hearth_error error = {0};
+        put_properties(&schema, rows[i].n, rows[i].letters, rows[i].required);
+        if (rows[i].refused) {
+            assert_refused(schema.v, "optional properties");
+        } else {
+            char *grammar = chat_schema_grammar(schema.v, &error);
+            assert_non_null(grammar);
+            free(grammar);
+        }
+        buf_release(&schema);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -142,6 +175,7 @@ int main(void)
         cmocka_unit_test(an_object_with_very_many_members_is_refused),
         cmocka_unit_test(a_name_of_very_many_letters_is_refused_before_it_exhausts_the_stack),
         cmocka_unit_test(names_that_are_slow_to_make_unique_are_refused),
+        cmocka_unit_test(an_object_of_very_many_optional_properties_is_refused_before_it_takes_minutes),
         cmocka_unit_test(hostile_depth_is_refused_before_it_exhausts_the_stack),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
