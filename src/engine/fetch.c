@@ -18,9 +18,11 @@ void fetch_release(struct job *job)
     job->hit = NULL;
 }
 
+/* Where rows are joined before they are loaded, a whole conversation would be in memory for each job that waits. */
 void fetch_ahead(struct engine *engine, struct job *job)
 {
-    if (job->hit == NULL || engine->waiting.len >= engine->n_slots) return;
+    bool waits = job->hit == NULL || engine->waiting.len >= engine->n_slots;
+    if (waits || !llm_state_format_appends(engine->format)) return;
     struct placement p = find_placement(engine, job, job->run, true);
     if (p.how == PLACE_FETCH) store_fetch(job->hit, p.n);
 }

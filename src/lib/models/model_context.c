@@ -17,11 +17,20 @@ int32_t model_window(const struct config_model *config, const struct llm_model_i
     return trained <= 0 || stretched || wanted <= trained ? wanted : trained;
 }
 
+/* Whether llama.cpp gives each sequence a stream of cells of its own, whatever it is asked for. What hearth does in one
+ * pool would be wrong there: a prefix that is shared is copied with the next decode call only, over a checkpoint that
+ * has been loaded meanwhile. */
+static bool has_streams_only(const struct llm_model_info *info)
+{
+    return strcmp(info->architecture, "deepseek4") == 0;
+}
+
 /* A unified KV cache, one pool of cells, lets sequences share a prefix, and keeps more sequences resident than there
  * are slots. Without sharing, a stream of cells for each slot is faster: by 3 % with one slot, by 9 to 13 % with four.
  * It also makes the numbers of a slot independent of the others, which deterministic mode promises. */
-static bool decide_unified(const struct config_model *config)
+static bool decide_unified(const struct config_model *config, const struct llm_model_info *info)
 {
+    if (has_streams_only(info)) return false;
     bool shares = config->incremental_cache || config->system_prompt_cache;
     if (config->kv_unified == CONFIG_AUTO) return shares && !config->deterministic;
     return config->kv_unified == CONFIG_TRUE;
@@ -64,7 +73,12 @@ int model_context_params(const struct config_model *config, const struct llm_mod
         return error_at(error, HEARTH_INVALID, "n_batch",
                         "models.%s.n_batch is %lld: deterministic mode computes pieces of %d tokens and needs as many",
                         config->name, (long long)config->n_batch, PREFILL_CHUNK);
-    bool unified = decide_unified(config);
+    if (has_streams_only(info) && config->kv_unified == CONFIG_TRUE)
+        return error_at(error, HEARTH_INVALID, "kv_unified",
+                        "models.%s.kv_unified is true: models of the architecture %s have a stream of cells for each "
+                        "sequence; leave it at auto",
+                        config->name, info->architecture);
+    bool unified = decide_unified(config, info);
     /* With a unified cache llama.cpp 0.5.0 gives wrong logits when it splits a decode call of a model with a sliding
      * window into several micro-batches. */
     bool one_ubatch = unified && info->n_swa > 0 && config->n_batch > config->n_ubatch;
