@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/thread.h"
-#include "serve/core/access.h"
 #include "serve/core/server.h"
 #include "serve/events/publisher.h"
 #include "serve/fields/unknown.h"
@@ -21,6 +20,7 @@
 #include "serve/pulls/pulls.h"
 #include "serve/responses/response_store.h"
 #include "serve/routes.h"
+#include "serve/secrets.h"
 #include "serve/status/live.h"
 #include "serve/tracing/tracer.h"
 
@@ -57,14 +57,15 @@ struct run {
     struct event *signals[N_SIGNALS];
     struct event *flush_timer, *retire_timer;
     int64_t flush_deadline, quiet_deadline;
-    long passed;                 /* sockets of a parent */
-    struct handover *handover;   /* NULL: the configuration has none */
-    bool shares_sockets;         /* another process has them, too, or may get them */
-    bool signalled, stopping;    /* a signal to stop has come; the server stops, whatever the reason */
-    int64_t drain_by;            /* running requests may go on until then: CLOCK_MONOTONIC ns */
-    pthread_cond_t changed;      /* the server's stage, or `http_ended`; with the server's mutex */
-    bool http_ended;             /* http_run() has returned */
-    char *address;               /* the first that is listened on */
+    long passed;               /* sockets of a parent */
+    struct handover *handover; /* NULL: the configuration has none */
+    bool shares_sockets;       /* another process has them, too, or may get them */
+    bool signalled, stopping;  /* a signal to stop has come; the server stops, whatever the reason */
+    int64_t drain_by;          /* running requests may go on until then: CLOCK_MONOTONIC ns */
+    pthread_cond_t changed;    /* the server's stage, or `http_ended`; with the server's mutex */
+    bool http_ended;           /* http_run() has returned */
+    char *address;             /* the first that is listened on */
+    struct secrets *secrets;
     struct publisher *publisher; /* of cache events; NULL: off */
     int load_rc;                 /* written by the loading thread before it posts note_load_failed() */
     hearth_error load_error;
@@ -187,54 +188,11 @@ static int read_socket_access(const hearth_config *config, struct http_socket_ac
     return HEARTH_OK;
 }
 
-/* ---- Keys and certificates ---- */
-
-static int open_keys(struct run *run, hearth_error *error)
-{
-    const char *path = setting(run, "server.api_keys_file"), *isolate = setting(run, "server.isolate_keys");
-    struct server *server = &run->server;
-    int rc = path == NULL ? HEARTH_OK : access_open(server, path, error);
-    if (path == NULL || rc != HEARTH_OK) return rc;
-    bool is_auto = isolate == NULL || strcmp(isolate, "auto") == 0;
-    server->isolate_keys = is_auto ? keys_have_several_owners(server->keys) : strcmp(isolate, "true") == 0;
-    log_event(LOG_INFO, "http", "API keys read", log_str("file", path), log_bool("isolated", server->isolate_keys));
-    return HEARTH_OK;
-}
-
-/* The certificate and key of the configuration; NULL with HEARTH_OK if it has none. */
-static struct http_tls *read_tls(const hearth_config *config, hearth_error *error)
-{
-    const char *cert = setting_of(config, "server.tls_cert"), *key = setting_of(config, "server.tls_key");
-    *error = (hearth_error){0};
-    if (cert == NULL && key == NULL) return NULL;
-    if (cert == NULL || key == NULL) {
-        error_at(error, HEARTH_INVALID, cert == NULL ? "server.tls_cert" : "server.tls_key",
-                 "server.tls_cert and server.tls_key are needed together: set both or none");
-        return NULL;
-    }
-    struct http_tls *tls = http_tls_open(cert, key, error);
-    if (tls == NULL) error_prefix(error, "server.%s: ", error->param);
-    return tls;
-}
-
-static int open_tls(struct run *run, hearth_error *error)
-{
-    struct http_tls *tls = read_tls(run->config, error);
-    if (tls != NULL) http_use_tls(run->server.http, tls);
-    return (int)error->code;
-}
-
 int serve_check(const hearth_config *config, hearth_error *error)
 {
-    const char *path = setting_of(config, "server.api_keys_file");
-    struct server server = {0};
     struct http_socket_access access;
-    int rc = path == NULL ? HEARTH_OK : access_open(&server, path, error);
-    keys_close(server.keys);
-    if (rc == HEARTH_OK) rc = read_socket_access(config, &access, error);
-    if (rc != HEARTH_OK) return rc;
-    http_tls_close(read_tls(config, error));
-    return (int)error->code;
+    int rc = secrets_check(config, error);
+    return rc == HEARTH_OK ? read_socket_access(config, &access, error) : rc;
 }
 
 /* ---- Stopping ---- */
@@ -354,26 +312,20 @@ static void on_stop_signal(evutil_socket_t number, short what, void *ud)
     stop(run);
 }
 
-static void reload(struct run *run, const char *key, int (*open)(struct run *run, hearth_error *error))
+/* Requests that were admitted under the former keys continue, but for those that would never end: their clients come
+ * again, with a key that is checked anew. */
+static void on_reloaded(void *ud)
 {
-    hearth_error error;
-    if (setting(run, key) == NULL) return;
-    if (open(run, &error) == HEARTH_OK)
-        log_event(LOG_INFO, "http", "reloaded", log_str("key", key));
-    else
-        log_event(LOG_ERROR, "http", "not reloaded, the former one stays", log_str("error", error.message));
+    struct run *run = ud;
+    live_end_all(run->server.live);
 }
 
-/* SIGHUP. Requests that were admitted under the former keys continue, but for those that would never end: their clients
- * come again, with a key that is checked anew. */
 static void on_reload_signal(evutil_socket_t number, short what, void *ud)
 {
     (void)number, (void)what;
     struct run *run = ud;
     hearth_log_reopen();
-    reload(run, "server.api_keys_file", open_keys);
-    live_end_all(run->server.live);
-    reload(run, "server.tls_cert", open_tls);
+    secrets_reload(run->secrets, on_reloaded, run);
 }
 
 /* ---- Opening ---- */
@@ -644,10 +596,11 @@ int serve_run(const hearth_config *config, const struct serve_options *options, 
     server->cors = cors_open(setting(&run, "server.allowed_origins"));
     pthread_mutex_init(&server->mutex, NULL);
     pthread_cond_init(&run.changed, NULL);
-    int rc = open_keys(&run, error);
+    run.secrets = secrets_open(config, server, error);
+    int rc = run.secrets == NULL ? (int)error->code : HEARTH_OK;
     if (rc == HEARTH_OK) server->instance = hearth_open(config, error);
     if (rc == HEARTH_OK) rc = server->instance == NULL ? (int)error->code : open_http(&run, error);
-    if (rc == HEARTH_OK) rc = open_tls(&run, error);
+    if (rc == HEARTH_OK) rc = secrets_use_tls(run.secrets, error);
     if (rc == HEARTH_OK) rc = adopt_sockets(&run, error);
     if (rc == HEARTH_OK) rc = listen_and_serve(&run, error);
     if (run.load_failed) {
@@ -658,6 +611,7 @@ int serve_run(const hearth_config *config, const struct serve_options *options, 
     pulls_join(server->pulls);
     live_close(server->live);
     handover_stop(run.handover);
+    secrets_close(run.secrets);
     if (server->http != NULL) http_close(server->http);
     pulls_close(server->pulls);
     publisher_close(run.publisher);

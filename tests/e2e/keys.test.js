@@ -2,13 +2,13 @@
 
 import { after, before, describe, test } from 'node:test';
 import assert from 'node:assert/strict';
-import { chmodSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { chmodSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import Anthropic from '@anthropic-ai/sdk';
 import OpenAI, { AuthenticationError, PermissionDeniedError, RateLimitError } from 'openai';
 import { largeModel } from './lib/models.js';
-import { run, serve, temporaryFolder } from './lib/server.js';
-import { tokens, until } from './lib/wait.js';
+import { run, serve, shim, temporaryFolder } from './lib/server.js';
+import { tokens, until, within } from './lib/wait.js';
 
 const admin = 'admin-key-0123456789abcdefghij';
 const alice = 'alice-key-0123456789abcdefghij';
@@ -93,6 +93,32 @@ describe('keys', () => {
     server.signal('SIGHUP');
     await until('the old keys are back', async () => await status(carol) === 401);
   });
+});
+
+test('a file of keys on a disk that hangs stops nobody at SIGHUP, nor the end', async (t) => {
+  const path = keysFile(lines);
+  const flag = join(temporaryFolder(), 'hangs');
+  const carol = 'carol-key-0123456789abcdefghij';
+  t.after(() => rmSync(flag, { force: true }));
+  const server = await serve({
+    t, set: { 'server.api_keys_file': path, 'server.drain_timeout': 1 }, access: { key: admin },
+    env: { LD_PRELOAD: shim('hang'), HANG_FOLDER: dirname(path), HANG_WHILE: flag },
+  });
+  const status = async (key) => (await within(10, 'an answer', server.client.withKey(key).post('/v1/completions', short))).status;
+  writeFileSync(path, `${admin} admin\n${carol} carol completions\n`);
+  writeFileSync(flag, '');
+  server.signal('SIGHUP');
+  server.signal('SIGHUP');
+  for (let i = 0; i < 5; i++) assert.deepEqual([await status(alice), await status(carol)], [200, 401]);
+  rmSync(flag);
+  await until('the new key works', async () => await status(carol) === 200);
+  assert.equal(await status(alice), 401);
+  writeFileSync(flag, '');
+  server.signal('SIGHUP');
+  assert.equal(await status(carol), 200);
+  server.signal('SIGTERM');
+  const { code } = await within(10, 'the end', server.ended);
+  assert.equal(code, 0);
 });
 
 test('a server that is full says so to those with a key only', async (t) => {

@@ -47,18 +47,6 @@ int access_check(const struct server *server, const struct http_request *http, i
                      keys_grant_name(grant));
 }
 
-int access_open(struct server *server, const char *path, hearth_error *error)
-{
-    struct keys *keys = keys_open(path, error);
-    if (keys == NULL) {
-        error_prefix(error, "server.api_keys_file: ");
-        return (int)error->code;
-    }
-    keys_close(server->keys);
-    server->keys = keys;
-    return HEARTH_OK;
-}
-
 char *access_owner(const struct key *key)
 {
     char digest[2 * SHA256_BYTES + 1];

@@ -10,9 +10,6 @@
 int access_check(const struct server *server, const struct http_request *http, int grant, const struct key **key,
                  hearth_error *error);
 
-/* (Re)opens the file of API keys that the configuration names. On failure the keys that are open stay. */
-int access_open(struct server *server, const char *path, hearth_error *error);
-
 /* The owner of an API key, in the form that cache salts use: "name alice", or "key " and its digest. free() it. No
  * client can write a salt that begins with another owner's, since names have no blanks and no line ends. */
 char *access_owner(const struct key *key);

@@ -35,6 +35,12 @@ static void pass(int fd)
     if (is_below(fd)) wait_while_it_hangs();
 }
 
+static void wait_for(const char *path)
+{
+    const char *folder = getenv("HANG_FOLDER");
+    if (folder != NULL && strncmp(path, folder, strlen(folder)) == 0) wait_while_it_hangs();
+}
+
 #define REAL(name) ((typeof(&name))dlsym(RTLD_NEXT, #name))
 
 ssize_t pread(int fd, void *bytes, size_t size, off_t at)
@@ -97,8 +103,7 @@ int open(const char *path, int flags, ...)
     va_start(rest, flags);
     int mode = mode_of(flags, rest);
     va_end(rest);
-    const char *folder = getenv("HANG_FOLDER");
-    if (folder != NULL && strncmp(path, folder, strlen(folder)) == 0) wait_while_it_hangs();
+    wait_for(path);
     return REAL(open)(path, flags, mode);
 }
 
@@ -120,4 +125,16 @@ int openat64(int folder, const char *name, int flags, ...)
     va_end(rest);
     pass(folder);
     return REAL(openat64)(folder, name, flags, mode);
+}
+
+FILE *fopen(const char *path, const char *mode)
+{
+    wait_for(path);
+    return REAL(fopen)(path, mode);
+}
+
+FILE *fopen64(const char *path, const char *mode)
+{
+    wait_for(path);
+    return REAL(fopen64)(path, mode);
 }
