@@ -98,28 +98,81 @@ void schema_names::add(const std::string &name)
 }
 
 /* For every run of optional properties up to the last one llama.cpp makes a rule, and for each of these it copies the
- * names behind: with the cube of their number. The limit takes about a second; it is reached by 420 names of 20 bytes.
+ * names behind: with the cube of their number. The limit takes about a second; it is reached by 436 names of 20 bytes.
  */
 static const size_t max_copied = (size_t)4 << 30, name_overhead = 32;
 
-void schema_names::check_optional(const common_json &object)
-{
-    if (!object.contains("properties") || !object.at("properties").is_object()) return;
-    std::set<std::string> required;
-    if (object.contains("required") && object.at("required").is_array())
-        for (size_t i = 0; i < object.at("required").size(); i++)
-            if (object.at("required").at(i).is_string())
-                required.insert(object.at("required").at(i).get<std::string>());
-    size_t n_optional = 0, bytes = 0;
-    for (const auto &named : object.at("properties").items()) {
-        if (required.count(named.key()) != 0) continue;
-        n_optional++;
-        bytes += named.key().size() + name_overhead;
+/* The optional properties that come together in one object. */
+struct optional_names {
+    size_t n = 0, bytes = 0;
+
+    void add_of(const common_json &object, const std::set<std::string> &required)
+    {
+        if (!object.is_object() || !object.contains("properties") || !object.at("properties").is_object()) return;
+        for (const auto &named : object.at("properties").items()) {
+            if (required.count(named.key()) != 0) continue;
+            n++;
+            bytes += named.key().size() + name_overhead;
+        }
     }
-    if (n_optional * n_optional * bytes > max_copied)
-        throw refusal{HEARTH_INVALID, param,
-                      "has an object with " + std::to_string(n_optional) +
-                          " optional properties, which are too many: require them, or nest them"};
+
+    void check(const std::string &param) const
+    {
+        if (n * n * bytes > max_copied)
+            throw refusal{HEARTH_INVALID, param,
+                          "has an object with " + std::to_string(n) +
+                              " optional properties, which are too many: require them, or nest them"};
+    }
+};
+
+static std::set<std::string> required_names(const common_json &object)
+{
+    std::set<std::string> names;
+    if (!object.contains("required") || !object.at("required").is_array()) return names;
+    for (size_t i = 0; i < object.at("required").size(); i++)
+        if (object.at("required").at(i).is_string()) names.insert(object.at("required").at(i).get<std::string>());
+    return names;
+}
+
+/* The schema behind references. NULL: there is none, or they go round in circles. */
+static const common_json *resolved(const common_json &root, const common_json *value)
+{
+    for (size_t i = 0; i < max_total_depth && value != nullptr; i++) {
+        if (!value->is_object() || !value->contains("$ref") || !value->at("$ref").is_string()) return value;
+        value = target_of(root, value->at("$ref").get<std::string>());
+    }
+    return nullptr;
+}
+
+/* llama.cpp makes one object of allOf: what its parts have is required, and what their alternatives have is optional,
+ * as often as it is referred to. */
+static void check_parts(const common_json &root, const common_json &parts, const std::string &param)
+{
+    optional_names names;
+    for (size_t i = 0; parts.is_array() && i < parts.size(); i++) {
+        const common_json &part = parts.at(i);
+        if (!part.is_object()) continue;
+        for (const char *key : {"oneOf", "anyOf"}) {
+            if (!part.contains(key) || !part.at(key).is_array()) continue;
+            for (size_t k = 0; k < part.at(key).size(); k++) {
+                const common_json *alternative = resolved(root, &part.at(key).at(k));
+                if (alternative != nullptr) names.add_of(*alternative, {});
+                names.check(param);
+            }
+        }
+        if (part.contains("type") && part.at("type").is_array()) names.add_of(part, {});
+    }
+    names.check(param);
+}
+
+/* llama.cpp reads the whole schema once more for each entry of a list of types. */
+static void check_types(const common_json &types, const std::string &param)
+{
+    std::set<std::string> names;
+    for (size_t i = 0; types.is_array() && i < types.size(); i++)
+        if (types.at(i).is_string() && !names.insert(types.at(i).get<std::string>()).second)
+            throw refusal{HEARTH_INVALID, param,
+                          "has a list of types with '" + one_line(types.at(i).get<std::string>()) + "' twice"};
 }
 
 /* llama.cpp would confuse two definitions with the same rule name. */
@@ -132,21 +185,34 @@ static void check_definitions(const common_json &definitions, const std::string 
                           "has two $defs that differ only in punctuation: rename '" + one_line(named.key()) + "'"};
 }
 
-void schema_names::add_all(const common_json &value)
+void schema_names::add_named(const std::string &key, const common_json &value)
+{
+    if (!value.is_object() || (key != "properties" && key != "$defs" && key != "definitions")) return;
+    if (key != "properties") check_definitions(value, param);
+    for (const auto &named : value.items()) add(named.key());
+}
+
+void schema_names::walk(const common_json &root, const common_json &value, bool is_part)
 {
     if (value.is_array())
-        for (size_t i = 0; i < value.size(); i++) add_all(value.at(i));
+        for (size_t i = 0; i < value.size(); i++) walk(root, value.at(i), is_part);
     if (!value.is_object()) return;
     for (const auto &entry : value.items()) {
-        bool names = entry.key() == "properties" || entry.key() == "$defs" || entry.key() == "definitions";
-        if (names && entry.key() != "properties" && entry.value().is_object()) check_definitions(entry.value(), param);
-        if (names && entry.value().is_object())
-            for (const auto &named : entry.value().items()) add(named.key());
+        add_named(entry.key(), entry.value());
         if (entry.key() == "$ref" && entry.value().is_string() && entry.value().get<std::string>().size() > max_name)
             throw refusal{HEARTH_INVALID, param, "has a $ref longer than " + std::to_string(max_name) + " bytes"};
-        add_all(entry.value());
+        if (entry.key() == "type") check_types(entry.value(), param);
+        if (entry.key() == "allOf") check_parts(root, entry.value(), param);
+        walk(root, entry.value(), entry.key() == "allOf");
     }
-    check_optional(value);
+    optional_names names;
+    if (!is_part) names.add_of(value, required_names(value));
+    names.check(param);
+}
+
+void schema_names::add_all(const common_json &schema)
+{
+    walk(schema, schema, false);
 }
 
 /* ---- Grammars ---- */

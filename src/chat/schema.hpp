@@ -23,11 +23,12 @@ class schema_names
 {
   public:
     explicit schema_names(std::string of) : param(std::move(of)) {}
-    void add_all(const common_json &value);
+    void add_all(const common_json &schema);
 
   private:
     void add(const std::string &name);
-    void check_optional(const common_json &object);
+    void add_named(const std::string &key, const common_json &value);
+    void walk(const common_json &root, const common_json &value, bool is_part);
 
     std::string param;
     size_t n = 0;

@@ -165,6 +165,48 @@ static void an_object_of_very_many_optional_properties_is_refused_before_it_take
     }
 }
 
+/* What llama.cpp makes one object of, or reads again and again. */
+static void properties_that_come_together_are_counted_together(void **state)
+{
+    (void)state;
+    struct buf alternatives = {0}, referred = {0}, parts = {0};
+    hearth_error error = {0};
+    buf_puts(&alternatives, "{\"allOf\":[{\"anyOf\":[");
+    for (int i = 0; i < 3; i++) {
+        if (i > 0) buf_puts(&alternatives, ",");
+        put_properties(&alternatives, 300, 20, false);
+    }
+    buf_puts(&alternatives, "]}]}");
+    assert_refused(alternatives.v, "optional properties");
+    buf_puts(&referred, "{\"$defs\":{\"A\":");
+    put_properties(&referred, 300, 20, false);
+    buf_puts(&referred, "},\"allOf\":[{\"anyOf\":[");
+    for (int i = 0; i < 100; i++) buf_printf(&referred, "%s{\"$ref\":\"#/$defs/A\"}", i > 0 ? "," : "");
+    buf_puts(&referred, "]}]}");
+    assert_refused(referred.v, "optional properties");
+    buf_puts(&parts, "{\"allOf\":[");
+    put_properties(&parts, 900, 20, false); /* required there, whatever it says */
+    buf_puts(&parts, "]}");
+    char *grammar = chat_schema_grammar(parts.v, &error);
+    assert_non_null(grammar);
+    free(grammar);
+    buf_release(&alternatives);
+    buf_release(&referred);
+    buf_release(&parts);
+}
+
+/* Each level twice as often as the one around it. */
+static void a_type_that_is_named_twice_is_refused(void **state)
+{
+    (void)state;
+    struct buf deep = {0};
+    for (int i = 0; i < 30; i++) buf_puts(&deep, "{\"type\":[\"object\",\"object\"],\"properties\":{\"a\":");
+    buf_puts(&deep, "{}");
+    for (int i = 0; i < 30; i++) buf_puts(&deep, "}}");
+    assert_refused(deep.v, "'object' twice");
+    buf_release(&deep);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -176,6 +218,8 @@ int main(void)
         cmocka_unit_test(a_name_of_very_many_letters_is_refused_before_it_exhausts_the_stack),
         cmocka_unit_test(names_that_are_slow_to_make_unique_are_refused),
         cmocka_unit_test(an_object_of_very_many_optional_properties_is_refused_before_it_takes_minutes),
+        cmocka_unit_test(properties_that_come_together_are_counted_together),
+        cmocka_unit_test(a_type_that_is_named_twice_is_refused),
         cmocka_unit_test(hostile_depth_is_refused_before_it_exhausts_the_stack),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
