@@ -273,8 +273,9 @@ static void add_samplers(struct llama_sampler *chain, const struct build *build,
         adaptive = adaptive || sampler->sampler_kind == SELECTS_TOKEN;
         over = over || (greedy && sampler->sampler_kind == IS_TEMPERATURE);
         if (sampler->open == NULL || over || (greedy && sampler->sampler_kind != MAY_CHANGE_ARGMAX)) continue;
-        if (sampler->open == infill) add_sampler(chain, llama_sampler_init_top_k(INFILL_CANDIDATES));
-        add_sampler(chain, sampler->open(build));
+        struct llama_sampler *made = sampler->open(build);
+        if (made != NULL && sampler->open == infill) add_sampler(chain, llama_sampler_init_top_k(INFILL_CANDIDATES));
+        add_sampler(chain, made);
     }
     if (greedy)
         add_sampler(chain, llama_sampler_init_greedy());
