@@ -14,6 +14,7 @@ struct admission {
     uint64_t wakes;
     size_t permits, permits_in_use;
     bool prompt_only_running; /* a job that only wants its prompt is admitted */
+    bool prompt_only_apart;   /* another one is, and was set apart */
     bool closed;
 };
 
@@ -180,10 +181,23 @@ void admission_wake(struct admission *a)
     pthread_mutex_unlock(&a->mutex);
 }
 
+void admission_set_apart(struct admission *a, struct job *job)
+{
+    pthread_mutex_lock(&a->mutex);
+    if (job->only_prompt && !a->prompt_only_apart) {
+        job->apart = a->prompt_only_apart = true;
+        a->prompt_only_running = false;
+        pthread_cond_broadcast(&a->changed);
+    }
+    pthread_mutex_unlock(&a->mutex);
+}
+
 void admission_leave(struct admission *a, const struct job *job)
 {
     pthread_mutex_lock(&a->mutex);
-    if (job->only_prompt)
+    if (job->apart)
+        a->prompt_only_apart = false;
+    else if (job->only_prompt)
         a->prompt_only_running = false;
     else
         a->permits_in_use--;

@@ -1,7 +1,7 @@
 /* Admission to a model: a FIFO queue with a limited number of permits. At most `permits` requests are in flight
  * (n_seq_max x queue_depth); further ones wait here in order until a permit is free, their time-out passes, or they are
  * cancelled. Jobs that only want their prompt rendered and tokenised take no permit, but are admitted one at a time, so
- * that a preparing thread is left for the others, however many and long they are.
+ * that a preparing thread is left for the others, however many and long they are; one more may be set apart.
  *
  * Thread-safe. Jobs enter from any thread; preparing threads fetch them with admission_next(). */
 #ifndef ENGINE_ADMISSION_H
@@ -35,6 +35,10 @@ enum admission_verdict admission_next(struct admission *admission, struct job **
 uint64_t admission_wakes(struct admission *admission);
 bool admission_postpone(struct admission *admission, struct job *job, int64_t deadline, uint64_t seen);
 void admission_wake(struct admission *admission);
+
+/* An admitted job is prepared on no preparing thread. If it only wants its prompt, the next one like it may come before
+ * it ends; not so while another one is apart, so that they do not fill the place where they are prepared. */
+void admission_set_apart(struct admission *admission, struct job *job);
 
 /* An admitted job has ended: its permit is free. */
 void admission_leave(struct admission *admission, const struct job *job);

@@ -97,6 +97,7 @@ struct job {
     int64_t submitted_at;                           /* clock of the engine */
     int64_t admitted_at, prepared_at, looked_up_at; /* likewise; 0: not yet */
     bool admitted; /* by admission, which is to be notified of its end: admission_leave() */
+    bool apart;    /* admission_set_apart() */
 
     /* While admission has postponed it: the deadline, and the number of wakes when it was postponed. */
     int64_t postponed_until;

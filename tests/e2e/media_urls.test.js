@@ -114,6 +114,18 @@ describe('URLs', () => {
     await assert.rejects(slow);
     await until('the site is left', () => [...waiting].at(-1).destroyed, { seconds: 3 });
   });
+
+  test('nor do others that only want their prompts', async () => {
+    paths = [];
+    let over = false;
+    const counted = server.client.post('/v1/messages/count_tokens', {
+      messages: [{ role: 'user', content: [{ type: 'image', source: { type: 'url', url: `${at}/hang` } }] }],
+    }).finally(() => { over = true; });
+    await until('the URL is asked for', () => paths.includes('/hang'));
+    for (let i = 0; i < 3; i++) assert.equal((await server.client.post('/tokenize', { content: 'Once' })).status, 200);
+    assert.equal(over, false);
+    assert.match((await counted).text, /too long/);
+  });
 });
 
 test('a server ends in its time while a URL hangs', async (t) => {

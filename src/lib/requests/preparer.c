@@ -514,10 +514,12 @@ void *request_prepare_loop(void *ud)
         struct job *job;
         switch (admission_next(model->admission, &job)) {
         case ADMISSION_ADMITTED:
-            if (is_slow((hearth_request *)job))
+            if (is_slow((hearth_request *)job)) {
+                admission_set_apart(model->admission, job);
                 slow_lane_add(model->slow_lane, job);
-            else
+            } else {
                 prepare_and_submit((hearth_request *)job);
+            }
             break;
         case ADMISSION_DUE:
             finish_postponed((hearth_request *)job);

@@ -168,6 +168,29 @@ static void prompts_alone_are_admitted_one_at_a_time_and_take_no_permit(void **s
     expect(rig, ADMISSION_ADMITTED, 2);
 }
 
+/* One that is prepared elsewhere does not keep the others; two of them would. */
+static void a_prompt_alone_that_is_set_apart_lets_the_next_one_come(void **state)
+{
+    struct rig *rig = *state;
+    struct asker asker;
+    for (int i = 0; i < 4; i++) rig->jobs[i].only_prompt = true;
+    for (int i = 0; i < 4; i++) enter(rig, i);
+    expect(rig, ADMISSION_ADMITTED, 0);
+    admission_set_apart(rig->admission, &rig->jobs[0]);
+    expect(rig, ADMISSION_ADMITTED, 1);
+    admission_set_apart(rig->admission, &rig->jobs[1]); /* has the turn until it ends */
+    start_asking(&asker, rig);
+    fake_clock_await_waiter(&rig->clock);
+    admission_leave(rig->admission, &rig->jobs[0]);
+    admission_leave(rig->admission, &rig->jobs[1]);
+    pthread_join(asker.thread, NULL);
+    assert_ptr_equal(asker.job, &rig->jobs[2]);
+    admission_set_apart(rig->admission, &rig->jobs[2]);
+    expect(rig, ADMISSION_ADMITTED, 3);
+    admission_leave(rig->admission, &rig->jobs[2]);
+    admission_leave(rig->admission, &rig->jobs[3]);
+}
+
 static void the_first_request_is_admitted_first_whatever_it_asks_for(void **state)
 {
     struct rig *rig = *state;
@@ -261,6 +284,7 @@ int main(void)
         admission_test(a_request_that_waited_too_long_expires_and_not_before),
         admission_test(a_request_whose_client_gave_up_does_not_wait_for_its_turn),
         admission_test(prompts_alone_are_admitted_one_at_a_time_and_take_no_permit),
+        admission_test(a_prompt_alone_that_is_set_apart_lets_the_next_one_come),
         admission_test(the_first_request_is_admitted_first_whatever_it_asks_for),
         admission_test(closing_hands_back_those_that_wait_and_ends_the_threads),
         admission_test(a_postponed_request_is_looked_at_again_when_others_are_woken),

@@ -279,10 +279,13 @@ static void a_hangup_reads_the_keys_again_and_running_requests_go_on(void **stat
 
 static void a_faulty_file_keeps_the_old_keys(void **state)
 {
-    struct client client = harness_start(*state);
+    struct client client = harness_start(*state), live = client_open(((struct harness *)*state)->port, 0);
+    client_send(&live, "GET", "/live", "X-Api-Key: " ALL "\r\n", NULL);
+    client_await(&live, "data: {\"slots\":");
     write_keys("another-0123456789abcdef new chta\n");
     kill(getpid(), SIGHUP);
-    fake_wait_log_reopened(); /* the keys follow on the same thread, before the next request */
+    client_await(&live, "\r\n0\r\n\r\n"); /* that stream ends once the keys were read */
+    client_close(&live);
     assert_int_equal(status_of(&client, "GET", "/v1/models", "X-Api-Key: " ALL "\r\n", NULL), 200);
     assert_int_equal(status_of(&client, "GET", "/v1/models", "", NULL), 401);
     client_close(&client);
