@@ -169,11 +169,13 @@ static void take_found(void *ud)
     struct found found = secrets->found;
     secrets->found = (struct found){0};
     bool serves = secrets->server != NULL;
-    unref(secrets);
+    pthread_mutex_unlock(&secrets->mutex);
     if (serves)
-        use(secrets, &found); /* the server's reference is left */
+        use(secrets, &found);
     else
         drop(&found);
+    pthread_mutex_lock(&secrets->mutex);
+    unref(secrets);
 }
 
 /* ---- The reading thread ---- */
