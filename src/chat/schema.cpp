@@ -134,11 +134,17 @@ static std::set<std::string> required_names(const common_json &object)
     return names;
 }
 
-/* The schema behind references. NULL: there is none, or they go round in circles. */
-static const common_json *resolved(const common_json &root, const common_json *value)
+/* References that may lead to one another. */
+static const size_t max_references = 32;
+
+/* The schema behind references; NULL: there is none. Refuses those that go round in circles, which llama.cpp would
+ * follow for ever in the parts of an allOf. */
+static const common_json *resolved(const common_json &root, const common_json *value, const std::string &param)
 {
-    for (size_t i = 0; i < max_total_depth && value != nullptr; i++) {
+    for (size_t i = 0; value != nullptr; i++) {
         if (!value->is_object() || !value->contains("$ref") || !value->at("$ref").is_string()) return value;
+        if (i == max_references)
+            throw refusal{HEARTH_INVALID, param, "has an allOf whose references lead to too many others"};
         value = target_of(root, value->at("$ref").get<std::string>());
     }
     return nullptr;
@@ -152,10 +158,11 @@ static void check_parts(const common_json &root, const common_json &parts, const
     for (size_t i = 0; parts.is_array() && i < parts.size(); i++) {
         const common_json &part = parts.at(i);
         if (!part.is_object()) continue;
+        resolved(root, &part, param);
         for (const char *key : {"oneOf", "anyOf"}) {
             if (!part.contains(key) || !part.at(key).is_array()) continue;
             for (size_t k = 0; k < part.at(key).size(); k++) {
-                const common_json *alternative = resolved(root, &part.at(key).at(k));
+                const common_json *alternative = resolved(root, &part.at(key).at(k), param);
                 if (alternative != nullptr) names.add_of(*alternative, {});
                 names.check(param);
             }

@@ -195,6 +195,16 @@ static void properties_that_come_together_are_counted_together(void **state)
     buf_release(&parts);
 }
 
+static void references_in_circles_are_refused_in_an_all_of(void **state)
+{
+    (void)state;
+    assert_refused("{\"$defs\":{\"A\":{\"$ref\":\"#/$defs/A\"}},\"allOf\":[{\"$ref\":\"#/$defs/A\"}]}",
+                   "too many others");
+    assert_refused("{\"$defs\":{\"A\":{\"$ref\":\"#/$defs/B\"},\"B\":{\"$ref\":\"#/$defs/A\"}},"
+                   "\"allOf\":[{\"anyOf\":[{\"$ref\":\"#/$defs/A\"}]}]}",
+                   "too many others");
+}
+
 /* Each level twice as often as the one around it. */
 static void a_type_that_is_named_twice_is_refused(void **state)
 {
@@ -219,6 +229,7 @@ int main(void)
         cmocka_unit_test(names_that_are_slow_to_make_unique_are_refused),
         cmocka_unit_test(an_object_of_very_many_optional_properties_is_refused_before_it_takes_minutes),
         cmocka_unit_test(properties_that_come_together_are_counted_together),
+        cmocka_unit_test(references_in_circles_are_refused_in_an_all_of),
         cmocka_unit_test(a_type_that_is_named_twice_is_refused),
         cmocka_unit_test(hostile_depth_is_refused_before_it_exhausts_the_stack),
     };
