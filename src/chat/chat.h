@@ -51,6 +51,8 @@ struct chat_request {
     const struct chat_medium *media; /* what is rendered for the part {"media": i}; NULL: there is none */
     size_t n_media;
     bool takes_media;                 /* the model takes some, so that a note says it does not take this one */
+    bool plain;                       /* the messages are put as plainly as they can be, since the template refuses them
+                                         otherwise: chat_prompt.plain of the same messages */
     const struct chat_parsed *parsed; /* of this request, by chat_parse(); NULL: each call parses it for itself */
 };
 
@@ -67,6 +69,9 @@ struct chat_prompt {
     size_t n_parts;
     char *generation_prompt; /* the generation prompt, if it is known from rendering; else NULL */
     size_t n_media;          /* images and other media that a note replaces */
+    bool plain;              /* the messages were put as plainly as they can be: request.plain */
+    char *left_out;          /* fields of older messages whose text the template does not print, one a line, as in
+                                "messages[2].content"; NULL: none */
 };
 
 /* Fails with HEARTH_INVALID, param "chat_template" and llama.cpp's message where the template is invalid; with the
@@ -93,7 +98,7 @@ void chat_parsed_close(struct chat_parsed *parsed); /* NULL is fine */
 
 /* Renders the prompt; what it holds is the caller's, to be given to chat_prompt_release(). Fails as
  * chat_parse() does, and with HEARTH_INVALID where the template refuses the messages (param is "messages", the message
- * the template's). On failure the prompt is left empty. */
+ * the template's), or does not print text of a system message or of the last turn (param is that field). On failure the prompt is left empty. */
 int chat_render_parts(const struct chat_template *template_, const struct chat_request *request,
                       struct chat_prompt *prompt, hearth_error *error);
 void chat_prompt_release(struct chat_prompt *prompt);

@@ -217,10 +217,12 @@ static std::unique_ptr<reply_format> make_format(const chat_template &template_,
     return result;
 }
 
-static const chat_format *open_format(const chat_template &template_, const chat_request &request,
+static const chat_format *open_format(const chat_template &template_, const chat_request &asked,
                                       const chat_prompt *prompt)
 {
-    render_scope scope(request.now);
+    render_scope scope(asked.now);
+    chat_request request = asked;
+    request.plain = request.plain || (prompt != nullptr && prompt->plain);
     std::optional<chat_parsed> own;
     const chat_parsed &parsed = parsed_of(request, own);
     autoparser::generation_params params = read_request(template_, request, parsed);

@@ -100,12 +100,8 @@ static common_chat_tool_call read_tool_call(const common_json &call, const std::
     result.id = optional_text(call, "id", path);
     result.name = required_text(function, "name", here);
     const common_json *arguments = find_field(function, "arguments");
-    if (arguments != nullptr && arguments->is_string())
-        result.arguments = arguments->get<std::string>();
-    else if (arguments != nullptr && arguments->is_object())
-        result.arguments = arguments->dump();
-    else
-        throw refusal{HEARTH_INVALID, here + ".arguments", "must be JSON text or an object"};
+    if (arguments != nullptr)
+        result.arguments = arguments->is_string() ? arguments->get<std::string>() : arguments->dump();
     return result;
 }
 

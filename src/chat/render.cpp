@@ -1,7 +1,6 @@
 /* Renders prompts, and marks which bytes are the request's text and which the template's: see chat.h. */
 #include "chat/errors.hpp"
-#include "chat/fields.hpp"
-#include "chat/messages.hpp"
+#include "chat/lost.hpp"
 #include "chat/request.hpp"
 #include "chat/template.hpp"
 #include "chat/words.hpp"
@@ -16,6 +15,7 @@ extern "C" {
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <set>
 
 namespace chat
@@ -100,64 +100,51 @@ static void fill_prompt(chat_prompt &prompt, const std::string &text, const std:
     prompt.n_parts = parts.size();
 }
 
-/* Templates silently drop messages of roles that they do not know. */
-static bool is_known_role(const std::string &role)
+/* Paths become one text of lines. */
+static char *joined_lines(const std::vector<std::string> &paths)
 {
-    static const char *const known_roles[] = {"system", "developer", "user", "assistant", "tool"};
-    return std::find(std::begin(known_roles), std::end(known_roles), role) != std::end(known_roles);
+    std::string lines;
+    for (const auto &path : paths) lines += (lines.empty() ? "" : "\n") + path;
+    return paths.empty() ? nullptr : mem_strdup(lines.c_str());
 }
 
-static std::string text_of(const common_json &message)
+/* A conversation that the template refuses is put in the plainest form that there is: a history cannot be changed any
+ * more by who has to send it. What the template says of it counts if it refuses that, too. */
+static rendering render_messages(const chat_template &template_, chat_request &request, const chat_parsed &parsed,
+                                 autoparser::generation_params &params)
 {
-    if (!message.contains("content")) return "";
-    const common_json &content = message.at("content");
-    if (content.is_string()) return content.get<std::string>();
-    return content.is_array() && content.size() > 0 ? content.at(0).at("text").get<std::string>() : "";
-}
-
-/* The index within the request of the n-th message of an unknown role: messages before it may have been merged. */
-static size_t index_of_unknown_role(const std::vector<common_chat_msg> &messages, size_t n)
-{
-    size_t at = 0;
-    while (is_known_role(messages[at].role) || n-- > 0) at++;
-    return at;
-}
-
-/* Throws refusal where the template drops a role. One message of each role is searched for, and of at most a few roles,
- * since each search is a pass over the text. */
-static void check_roles(const chat_parsed &parsed, const common_json &messages, const std::string &text)
-{
-    const size_t most_roles = 8;
-    std::set<std::string> seen;
-    size_t n_unknown = 0;
-    for (size_t i = 0; i < messages.size() && seen.size() < most_roles; i++) {
-        std::string role = messages.at(i).at("role").get<std::string>();
-        if (is_known_role(role)) continue;
-        bool looks = !text_of(messages.at(i)).empty() && seen.insert(role).second;
-        if (looks && text.find(trim_whitespace(text_of(messages.at(i)))) == std::string::npos)
-            throw refusal{HEARTH_INVALID,
-                          indexed("messages", index_of_unknown_role(parsed.messages, n_unknown)) + ".role",
-                          "is \"" + role.substr(0, 64) +
-                              "\", which this model's chat template leaves out: use system, user, assistant or tool"};
-        n_unknown++;
+    try {
+        params = read_request(template_, request, parsed);
+        return prompt_of(template_, params);
+    } catch (const std::exception &) {
+        std::exception_ptr first = std::current_exception();
+        try {
+            request.plain = true;
+            params = read_request(template_, request, parsed);
+            return prompt_of(template_, params);
+        } catch (const std::exception &) {
+            std::rethrow_exception(first);
+        }
     }
 }
 
-static void render(const chat_template &template_, const chat_request &request, chat_prompt &prompt)
+static void render(const chat_template &template_, const chat_request &asked, chat_prompt &prompt)
 {
-    render_scope scope(request.now);
+    render_scope scope(asked.now);
     std::optional<chat_parsed> own;
+    chat_request request = asked;
     const chat_parsed &parsed = parsed_of(request, own);
-    autoparser::generation_params params = read_request(template_, request, parsed);
+    autoparser::generation_params params;
     prompt.n_media = parsed.n_media;
-    rendering rendered = prompt_of(template_, params);
+    rendering rendered = render_messages(template_, request, parsed, params);
     const std::string &text = rendered.prompt;
-    check_roles(parsed, params.messages, text);
+    if (request.n_messages == 0) prompt.left_out = joined_lines(find_lost(template_, request, parsed, text));
     std::string removed = template_.adds_bos ? template_.compiled->bos_token() : "";
     std::vector<bool> marks = mark_bytes(scope.parts, text, removed);
     mark_tools(marks, text, params);
     if (params.has_continuation()) mark_continued(marks, text, params.continue_msg);
     fill_prompt(prompt, text, marks);
+    prompt.plain = request.plain;
     if (rendered.generation_prompt) prompt.generation_prompt = mem_strdup(rendered.generation_prompt->c_str());
 }
 
@@ -176,6 +163,7 @@ void chat_prompt_release(struct chat_prompt *prompt)
     std::free(prompt->text);
     std::free(prompt->parts);
     std::free(prompt->generation_prompt);
+    std::free(prompt->left_out);
     *prompt = {};
 }
 

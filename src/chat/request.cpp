@@ -4,11 +4,12 @@
 #include "chat/fields.hpp"
 #include "chat/messages.hpp"
 #include "chat/schema.hpp"
-#include "chat/system.hpp"
 #include "chat/tools.hpp"
 #include "chat/turns.hpp"
 
 #include "chat-auto-parser-helpers.h"
+
+#include <algorithm>
 
 namespace chat
 {
@@ -22,83 +23,18 @@ static void trim(common_chat_msg &message)
     for (auto &part : message.content_parts) part.text = trim_whitespace(part.text);
 }
 
-/* Adapts the messages to the template's capabilities, as llama-server does. */
-static void adapt_messages(std::vector<common_chat_msg> &messages, const chat_template &template_)
+/* Templates know one role of who runs the model: "developer" is the newer name of "system". */
+static void rename_developer(std::vector<common_chat_msg> &messages)
 {
-    const common_chat_template &compiled = *template_.compiled;
-    bool knows_developer = compiled.source().find("<|channel|>") != std::string::npos; /* gpt-oss */
-    /* StepFun's models loop on stray white space. */
-    bool wants_trim =
-        compiled.source().find("You have access to the following functions in JSONSchema format") != std::string::npos;
-    for (auto &message : messages) {
-        if (message.role == "developer" && !knows_developer) message.role = "system";
-        if (wants_trim) trim(message);
-    }
-    if (!template_.accepts_later_system) wrap_later_system(messages);
-    keep_turn_rules(template_.turns, messages);
-    if (!compiled.caps.supports_system_role && !messages.empty() && messages[0].role == "system") {
-        if (messages.size() > 1) {
-            messages[1].content = messages[0].render_content("\n") + "\n" + messages[1].render_content("\n");
-            messages[1].content_parts.clear();
-        }
-        messages.erase(messages.begin());
-    }
-    if (compiled.caps.supports_string_content || !compiled.caps.supports_typed_content) return;
-    for (auto &message : messages) {
-        if (!message.content_parts.empty()) continue;
-        message.content_parts.push_back({"text", message.content});
-        message.content.clear();
-    }
+    for (auto &message : messages)
+        if (message.role == "developer") message.role = "system";
 }
 
-static std::vector<size_t> indices_of_callers(const std::vector<common_chat_msg> &messages)
+/* StepFun's models loop on stray white space. */
+static bool wants_trim(const chat_template &template_)
 {
-    std::vector<size_t> indices;
-    for (size_t i = 0; i < messages.size(); i++)
-        if (!messages[i].tool_calls.empty()) indices.push_back(i);
-    return indices;
-}
-
-/* Whether the text ends within the object that it begins, or before it. */
-static bool is_cut_off(const std::string &text)
-{
-    size_t begin = text.find_first_not_of(" \t\r\n"), depth = 0;
-    bool quoted = false;
-    if (begin == std::string::npos) return true;
-    for (size_t i = begin; text[begin] == '{' && i < text.size(); i++) {
-        char c = text[i];
-        if (quoted && c == '\\')
-            i++;
-        else if (c == '"')
-            quoted = !quoted;
-        else if (!quoted && c == '{')
-            depth++;
-        else if (!quoted && c == '}' && depth > 0)
-            depth--;
-    }
-    return quoted || depth > 0;
-}
-
-/* A call that max_tokens or the window has cut off comes back as it was sent. */
-static common_json parse_arguments_of(const std::string &text, const std::string &path)
-{
-    return is_cut_off(text) ? common_json::object() : parse_json(text, path);
-}
-
-/* `indices`: of the messages with calls within the request, since adapt_messages() removes others. */
-static void parse_arguments(common_json &messages, const std::vector<size_t> &indices)
-{
-    auto index = indices.begin();
-    for (size_t i = 0; i < messages.size(); i++) {
-        if (!messages[i].contains("tool_calls")) continue;
-        common_json &calls = messages[i]["tool_calls"];
-        std::string caller = indexed("messages", *index++);
-        for (size_t k = 0; k < calls.size(); k++) {
-            common_json &arguments = calls[k]["function"]["arguments"];
-            std::string path = caller + ".tool_calls[" + std::to_string(k) + "].function.arguments";
-            arguments = parse_arguments_of(arguments.get<std::string>(), path);
-        }
-    }
+    static const char words[] = "You have access to the following functions in JSONSchema format";
+    return template_.compiled->source().find(words) != std::string::npos;
 }
 
 /* ---- Going on with the last message ---- */
@@ -112,8 +48,6 @@ static bool ends_with_assistant(const std::vector<common_chat_msg> &messages)
 static common_chat_continuation default_continuation(const std::vector<common_chat_msg> &messages)
 {
     if (!ends_with_assistant(messages) || !messages.back().tool_calls.empty()) return COMMON_CHAT_CONTINUATION_NONE;
-    if (messages.size() > 1 && messages[messages.size() - 2].role == "assistant")
-        throw refusal{HEARTH_INVALID, "messages", "must not end with two messages of the assistant's"};
     const common_chat_msg &last = messages.back();
     bool reasons = !last.reasoning_content.empty() && last.content.empty() && last.content_parts.empty();
     return reasons ? COMMON_CHAT_CONTINUATION_REASONING : COMMON_CHAT_CONTINUATION_CONTENT;
@@ -147,7 +81,21 @@ static void drop_empty_last_message(std::vector<common_chat_msg> &messages, cons
     if (whole && empty && messages.size() > 1 && ends_with_assistant(messages)) messages.pop_back();
 }
 
-/* The message to continue is not rendered by the template: handlers append it to the rendered text. */
+/* The message to continue is not rendered by the template: handlers append it to the rendered text. What the assistant
+ * said before it is a message of its own, where the template takes that. */
+static void take_continued(autoparser::generation_params &params, const chat_template &template_,
+                           std::vector<common_chat_msg> &messages)
+{
+    params.add_generation_prompt = false;
+    params.continue_msg = std::move(messages.back());
+    messages.pop_back();
+    bool joins = template_.turns.in_a_row != assistants::apart;
+    while (joins && !messages.empty() && ends_with_assistant(messages) && messages.back().tool_calls.empty()) {
+        join_before(params.continue_msg, messages.back());
+        messages.pop_back();
+    }
+}
+
 static void take_messages(autoparser::generation_params &params, const chat_template &template_,
                           const chat_request &request, const chat_parsed &parsed)
 {
@@ -158,17 +106,11 @@ static void take_messages(autoparser::generation_params &params, const chat_temp
     drop_empty_last_message(messages, request);
     params.add_generation_prompt = request.add_generation_prompt;
     params.continue_final_message = continuation_of(messages, request);
-    if (params.continue_final_message != COMMON_CHAT_CONTINUATION_NONE) {
-        params.add_generation_prompt = false;
-        params.continue_msg = std::move(messages.back());
-        messages.pop_back();
-    }
-    std::vector<size_t> callers = indices_of_callers(messages);
-    adapt_messages(messages, template_);
-    const jinja::caps &caps = template_.compiled->caps;
-    bool joined = caps.supports_string_content && !caps.supports_typed_content;
-    params.messages = common_chat_msgs_to_json_oaicompat(messages, joined);
-    if (caps.supports_object_arguments) parse_arguments(params.messages, callers);
+    if (params.continue_final_message != COMMON_CHAT_CONTINUATION_NONE) take_continued(params, template_, messages);
+    rename_developer(messages);
+    if (wants_trim(template_)) std::for_each(messages.begin(), messages.end(), trim);
+    const turn_rules rules = request.plain ? plain_rules(template_.turns) : template_.turns;
+    params.messages = turns_to_json(rules, make_turns(rules, messages, !partly));
 }
 
 /* ---- The rest ---- */

@@ -3,9 +3,8 @@
 
 #include "chat/errors.hpp"
 #include "chat/format.hpp"
+#include "chat/probe.hpp"
 #include "chat/request.hpp"
-#include "chat/system.hpp"
-#include "chat/turns.hpp"
 
 #include "chat-auto-parser-helpers.h"
 #include "jinja/runtime.h"
@@ -209,9 +208,7 @@ struct chat_template *chat_template_open(const struct chat_template_params *para
         /* llama.cpp replaces some templates that it knows to be wrong. */
         result->compiled = chat::compile_template(common_chat_templates_source(templates.get()), bos, eos);
         chat::analyse(*result);
-        const chat::turn_rules turns = chat::find_turn_rules(*result);
-        result->accepts_later_system = chat::accepts_later_system(*result);
-        result->turns = turns;
+        chat::find_turn_rules(*result);
     });
     return code == HEARTH_OK ? result.release() : nullptr;
 }

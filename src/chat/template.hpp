@@ -11,6 +11,7 @@
 #define CHAT_TEMPLATE_HPP
 
 #include "chat/chat.h"
+#include "chat/turns.hpp"
 
 #include "chat-auto-parser.h"
 
@@ -60,12 +61,6 @@ struct rendering {
     std::string prompt;
     std::optional<std::string> generation_prompt;
 };
-/* What of its turns a template refuses, and what becomes of them: turns.hpp. */
-struct turn_rules {
-    bool joins_users = false;   /* users' messages in a row become one */
-    bool joins_results = false; /* a user's message becomes a part of the tool's result before it */
-    bool shortens_ids = false;  /* ids of calls become nine letters and digits */
-};
 
 rendering prompt_of(const chat_template &template_, autoparser::generation_params params);
 std::string generation_prompt_of(const chat_template &template_, autoparser::generation_params params,
@@ -80,9 +75,8 @@ struct chat_template {
     std::unique_ptr<chat::format_cache> format_cache;
     common_json kwargs; /* default chat_template_kwargs: an object; null: none */
     bool adds_bos, adds_eos;
-    bool supports_thinking;           /* the default of enable_thinking */
-    chat::turn_rules turns;           /* none as long as it is being asked for them */
-    bool accepts_later_system = true; /* it prints system messages after the first one where they stand: system.hpp */
+    bool supports_thinking; /* the default of enable_thinking */
+    chat::turn_rules turns; /* how messages are put so that it prints them */
 
     chat_template();
     ~chat_template();

@@ -1,108 +1,219 @@
 /* Turns as templates want them: see turns.hpp. */
 #include "chat/turns.hpp"
 
-#include "chat/errors.hpp"
-#include "chat/request.hpp"
+#include "chat/fields.hpp"
 
+#include <algorithm>
 #include <cctype>
+#include <cstdint>
+#include <optional>
 
 namespace chat
 {
 
-/* ---- Asking a template ---- */
+/* ---- Text ---- */
 
-static bool prints_in_order(const std::string &text, int n_words)
+std::string text_of(const common_chat_msg &message)
 {
-    size_t at = 0;
-    for (int i = 1; i <= n_words && at != std::string::npos; i++) at = text.find("word-" + std::to_string(i), at);
-    return at != std::string::npos;
-}
-
-answer ask_template(const chat_template &template_, const std::string &messages_json, int n_words)
-{
-    render_scope scope(0);
-    try {
-        chat_request request = {};
-        request.messages_json = messages_json.c_str();
-        request.add_generation_prompt = true;
-        std::string text = prompt_of(template_, read_request(template_, request, parse_request(request))).prompt;
-        return prints_in_order(text, n_words) ? answer::prints : answer::prints_otherwise;
-    } catch (const std::exception &) {
-        return answer::refuses;
-    } catch (const refusal &) {
-        return answer::refuses;
+    if (message.content_parts.empty()) return message.content;
+    std::string text;
+    bool behind_medium = true; /* or at the beginning */
+    for (const auto &part : message.content_parts) {
+        bool is_medium = part.type == "media_marker";
+        if (!is_medium && !behind_medium) text += "\n";
+        text += part.text;
+        behind_medium = is_medium;
     }
-}
-
-static std::string one_call(const std::string &id)
-{
-    return R"([{"role":"user","content":"word-1"},{"role":"assistant","content":"","tool_calls":[
-               {"type":"function","id":")" +
-           id + R"(","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":")" + id +
-           R"(","content":"word-2"})";
-}
-
-turn_rules find_turn_rules(const chat_template &template_)
-{
-    static const char user[] = R"([{"role":"user","content":"word-1"})", more[] = R"(,{"role":"user","content":"word-)";
-    const std::string with_short_id = one_call("abc123DEF"), with_long_id = one_call("call_0123456789abcdefghijklmn");
-    auto takes = [&](const std::string &messages, int n) {
-        return ask_template(template_, messages, n) == answer::prints;
-    };
-    auto refuses = [&](const std::string &messages) { return ask_template(template_, messages, 0) == answer::refuses; };
-    turn_rules rules;
-    rules.joins_users = takes(std::string(user) + "]", 1) && refuses(std::string(user) + more + "2\"}]");
-    bool takes_results = takes(with_short_id + "]", 2);
-    rules.joins_results = takes_results && refuses(with_short_id + more + "3\"}]");
-    rules.shortens_ids = takes_results && refuses(with_long_id + "]");
-    return rules;
-}
-
-/* ---- Joining ---- */
-
-void append_text(common_chat_msg &message, const std::string &text)
-{
-    if (text.empty()) return;
-    if (!message.content_parts.empty())
-        message.content_parts.push_back({"text", text});
-    else
-        message.content += (message.content.empty() ? "" : "\n\n") + text;
-}
-
-static std::string text_of(const common_chat_msg &message)
-{
-    std::string text = message.content;
-    for (const auto &part : message.content_parts) text += (text.empty() ? "" : "\n") + part.text;
     return text;
 }
 
-/* Parts stay where a user shows media: what tools return is text to most templates. */
-static void append(common_chat_msg &message, common_chat_msg &more)
+static void set_text(common_chat_msg &message, const std::string &text)
 {
-    if (message.role == "tool" || (!message.contains_media() && !more.contains_media())) {
-        message.content = text_of(message);
-        message.content_parts.clear();
-        append_text(message, text_of(more));
-        return;
-    }
-    if (message.content_parts.empty()) message.content_parts.push_back({"text", message.content});
-    message.content.clear();
-    if (more.content_parts.empty()) append_text(message, more.content);
-    for (auto &part : more.content_parts) message.content_parts.push_back(std::move(part));
+    message.content_parts.clear();
+    message.content = text;
 }
 
-static void join_turns(const turn_rules &rules, std::vector<common_chat_msg> &messages)
+/* Adds a text, unless it is empty, to what the message says. */
+static void append_text(common_chat_msg &message, const std::string &text, const char *between = "\n\n")
 {
-    std::vector<common_chat_msg> turns;
-    for (auto &message : messages) {
-        const std::string before = turns.empty() ? "" : turns.back().role;
-        bool joins = (rules.joins_users && before == "user") || (rules.joins_results && before == "tool");
-        if (message.role == "user" && joins)
-            append(turns.back(), message);
-        else
-            turns.push_back(std::move(message));
+    std::string before = text_of(message);
+    if (!text.empty()) set_text(message, before.empty() ? text : before + between + text);
+}
+
+void join_before(common_chat_msg &message, const common_chat_msg &before)
+{
+    std::string after = text_of(message);
+    set_text(message, text_of(before));
+    append_text(message, after);
+    if (message.reasoning_content.empty()) message.reasoning_content = before.reasoning_content;
+}
+
+static common_chat_msg message_of(const char *role, const std::string &text)
+{
+    common_chat_msg message;
+    message.role = role;
+    message.content = text;
+    return message;
+}
+
+/* ---- Calls and results ---- */
+
+static std::string call_as_text(const common_chat_tool_call &call)
+{
+    std::string arguments = call.arguments.empty() ? "{}" : call.arguments;
+    return "<tool_call>\n{\"name\": " + common_json(call.name).dump() + ", \"arguments\": " + arguments +
+           "}\n</tool_call>";
+}
+
+static void put_calls_as_text(std::vector<turn> &turns, const turn &asked)
+{
+    turns.push_back(asked);
+    common_chat_msg &message = turns.back().message;
+    for (const auto &call : message.tool_calls) append_text(message, call_as_text(call), "\n");
+    message.tool_calls.clear();
+}
+
+/* The text beside the calls is a message of its own before them. Returns the calls without it. */
+static turn put_text_before(const turn_rules &rules, std::vector<turn> &turns, const turn &asked)
+{
+    turn calls = asked;
+    std::string text = text_of(asked.message);
+    if (!rules.text_before_calls || text.empty()) return calls;
+    turns.push_back(asked);
+    turns.back().message.tool_calls.clear();
+    turns.back().message.reasoning_content.clear(); /* which stays beside the calls */
+    set_text(calls.message, "");
+    return calls;
+}
+
+/* Takes the result of a call from those that follow its message: the one with its id, else the first. */
+static bool take_result(std::vector<turn> &results, const common_chat_tool_call &call, turn &result)
+{
+    auto found = std::find_if(results.begin(), results.end(),
+                              [&](const turn &one) { return !call.id.empty() && one.message.tool_call_id == call.id; });
+    if (found == results.end()) found = results.begin();
+    if (found == results.end()) return false;
+    result = std::move(*found);
+    results.erase(found);
+    return true;
+}
+
+/* Each call is a message of its own, and its result follows it. */
+static void put_calls_apart(std::vector<turn> &turns, const turn &calls, std::vector<turn> &results)
+{
+    turn one = calls, result;
+    for (const auto &call : calls.message.tool_calls) {
+        one.message.tool_calls = {call};
+        turns.push_back(one);
+        if (take_result(results, call, result)) turns.push_back(result);
+        set_text(one.message, "");
+        one.message.reasoning_content.clear();
     }
-    messages = std::move(turns);
+}
+
+static void put_result(const turn_rules &rules, std::vector<turn> &turns, const turn &result)
+{
+    turns.push_back(result);
+    if (!rules.results_as_text) return;
+    std::string text = "<tool_response>\n" + text_of(result.message) + "\n</tool_response>";
+    turns.back().message = message_of("user", text);
+}
+
+static void put_calls(const turn_rules &rules, std::vector<turn> &turns, const turn &asked, std::vector<turn> &results)
+{
+    if (rules.calls_as_text) return put_calls_as_text(turns, asked);
+    turn calls = put_text_before(rules, turns, asked);
+    if (rules.calls_apart)
+        put_calls_apart(turns, calls, results);
+    else
+        turns.push_back(calls);
+}
+
+static std::vector<turn> with_calls(const turn_rules &rules, const std::vector<turn> &before)
+{
+    std::vector<turn> turns;
+    for (auto one = before.begin(); one != before.end();) {
+        const turn &said = *one++;
+        if (said.message.tool_calls.empty()) {
+            said.message.role == "tool" ? put_result(rules, turns, said) : turns.push_back(said);
+            continue;
+        }
+        std::vector<turn> results;
+        while (one != before.end() && one->message.role == "tool") results.push_back(*one++);
+        put_calls(rules, turns, said, results);
+        for (const auto &result : results) put_result(rules, turns, result);
+    }
+    return turns;
+}
+
+/* ---- System messages ---- */
+
+/* Messages that are the user's are marked as open where a system message is the last part of them: the next message of
+ * the user's is appended. */
+static std::vector<turn> with_system(const turn_rules &rules, const std::vector<turn> &before)
+{
+    if (rules.system == system_place::anywhere) return before;
+    std::vector<turn> turns;
+    bool open = false, leads = true; /* only system messages so far */
+    const char *between = "\n\n";
+    for (const auto &one : before) {
+        const std::string role = one.message.role, text = text_of(one.message);
+        bool is_system = role == "system";
+        bool becomes_user = is_system && (!leads || rules.system == system_place::nowhere);
+        bool appends = !turns.empty() &&
+                       ((is_system && (leads || turns.back().message.role == "user")) || (role == "user" && open));
+        std::string said = is_system && !leads ? "<system>\n" + text + "\n</system>" : text;
+        if (appends && is_system && leads)
+            append_text(turns.back().message, said);
+        else if (appends)
+            append_text(turns.back().message, said, between);
+        else
+            turns.push_back(becomes_user ? turn{message_of("user", said), one.from} : one);
+        open = becomes_user || (appends && open);
+        between = leads && is_system ? rules.system_end.c_str() : "\n\n";
+        leads = leads && is_system;
+    }
+    return turns;
+}
+
+/* ---- Who follows whom ---- */
+
+static bool is_plain_assistant(const common_chat_msg &message)
+{
+    return message.role == "assistant" && message.tool_calls.empty();
+}
+
+static void put_in_row(const turn_rules &rules, std::vector<turn> &turns, const turn &next)
+{
+    const std::string role = next.message.role;
+    common_chat_msg *last = turns.empty() ? nullptr : &turns.back().message;
+    bool two_say = last != nullptr && is_plain_assistant(*last) && is_plain_assistant(next.message);
+    bool says_and_calls = last != nullptr && is_plain_assistant(*last) && !next.message.tool_calls.empty();
+    bool joins = last != nullptr && role == "user" &&
+                 ((rules.joins_users && last->role == "user") || (rules.joins_results && last->role == "tool"));
+    if (joins) return append_text(*last, text_of(next.message));
+    if (two_say && rules.in_a_row == assistants::joined) {
+        common_chat_msg before = std::move(*last);
+        *last = next.message;
+        return join_before(*last, before);
+    }
+    bool parts = (two_say && rules.in_a_row == assistants::parted) || (says_and_calls && rules.parts_calls);
+    if (parts) turns.push_back({message_of("user", ""), next.from});
+    turns.push_back(next);
+}
+
+static std::vector<turn> in_a_row(const turn_rules &rules, const std::vector<turn> &before, bool whole)
+{
+    std::vector<turn> turns;
+    bool begun = !rules.user_first;
+    for (const auto &one : before) {
+        const std::string role = one.message.role;
+        if (!begun && role != "system" && role != "user") put_in_row(rules, turns, {message_of("user", ""), one.from});
+        begun = begun || role != "system";
+        put_in_row(rules, turns, one);
+    }
+    if (!begun && whole && !before.empty()) turns.push_back({message_of("user", ""), before.back().from});
+    return turns;
 }
 
 /* ---- Ids ---- */
@@ -124,14 +235,89 @@ static std::string short_id(const std::string &id)
     return result;
 }
 
-void keep_turn_rules(const turn_rules &rules, std::vector<common_chat_msg> &messages)
+static void shorten_ids(std::vector<turn> &turns)
 {
-    if (rules.joins_users || rules.joins_results) join_turns(rules, messages);
-    for (auto &message : messages) {
-        if (!rules.shortens_ids) continue;
-        for (auto &call : message.tool_calls) call.id = short_id(call.id);
-        if (message.role == "tool") message.tool_call_id = short_id(message.tool_call_id);
+    for (auto &one : turns) {
+        for (auto &call : one.message.tool_calls) call.id = short_id(call.id);
+        if (one.message.role == "tool") one.message.tool_call_id = short_id(one.message.tool_call_id);
     }
+}
+
+std::vector<turn> make_turns(const turn_rules &rules, const std::vector<common_chat_msg> &messages, bool whole)
+{
+    std::vector<turn> turns;
+    for (size_t i = 0; i < messages.size(); i++) {
+        turns.push_back({messages[i], i});
+        if (messages[i].contains_media()) set_text(turns.back().message, text_of(messages[i]));
+    }
+    turns = in_a_row(rules, with_system(rules, with_calls(rules, turns)), whole);
+    if (rules.shortens_ids) shorten_ids(turns);
+    return turns;
+}
+
+turn_rules plain_rules(const turn_rules &known)
+{
+    turn_rules rules = known;
+    rules.system = system_place::nowhere;
+    rules.calls_as_text = rules.results_as_text = rules.user_first = rules.joins_users = true;
+    rules.in_a_row = assistants::joined;
+    return rules;
+}
+
+/* ---- Handing over ---- */
+
+static shape shape_of(const turn_rules &rules, const std::string &role)
+{
+    if (role == "system") return rules.system_shape;
+    if (role == "assistant") return rules.assistant_shape;
+    return role == "tool" ? rules.tool_shape : rules.user_shape;
+}
+
+static void give_shape(common_chat_msg &message, shape wanted)
+{
+    bool is_text = message.content_parts.empty();
+    if (wanted == shape::native || (wanted == shape::text && is_text) || (wanted == shape::parts && !is_text)) return;
+    std::string text = text_of(message);
+    set_text(message, wanted == shape::text ? text : "");
+    if (wanted != shape::text) message.content_parts.push_back({"text", text});
+}
+
+static std::optional<common_json> parse_object(const std::string &text)
+{
+    try {
+        common_json parsed = parse_json(text, "arguments");
+        return parsed.is_object() ? std::optional<common_json>(parsed) : std::nullopt;
+    } catch (const refusal &) {
+        return std::nullopt;
+    }
+}
+
+/* Arguments that are no object stay the text that they are: of a call that was cut off, or of a model that cannot write
+ * JSON. */
+static common_json arguments_of(const turn_rules &rules, const std::string &text)
+{
+    if (text.find_first_not_of(" \t\r\n") == std::string::npos) return arguments_of(rules, "{}");
+    std::optional<common_json> parsed = parse_object(text);
+    if (parsed) return rules.argument_objects ? *parsed : common_json(text);
+    if (!rules.wraps_raw) return common_json(text);
+    common_json wrapped = common_json{{"arguments", text}};
+    return rules.argument_objects ? wrapped : common_json(wrapped.dump());
+}
+
+common_json turns_to_json(const turn_rules &rules, const std::vector<turn> &turns)
+{
+    std::vector<common_chat_msg> messages;
+    for (const auto &one : turns) {
+        messages.push_back(one.message);
+        give_shape(messages.back(), shape_of(rules, one.message.role));
+    }
+    common_json array = common_chat_msgs_to_json_oaicompat(messages, false);
+    for (size_t i = 0; i < messages.size(); i++) {
+        for (size_t k = 0; k < messages[i].tool_calls.size(); k++)
+            array[i]["tool_calls"][k]["function"]["arguments"] =
+                arguments_of(rules, messages[i].tool_calls[k].arguments);
+    }
+    return array;
 }
 
 } // namespace chat

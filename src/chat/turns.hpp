@@ -1,28 +1,82 @@
-/* What some templates refuse though clients send it: users' messages in a row, a user's message after the results of
- * tools, and ids of calls that are not nine letters and digits. Messages are changed so that a prompt that was rendered
- * once stays a prefix of later ones. Pure functions; any thread. */
+/* How messages are put so that a template prints all of their text. Templates differ in what they print: one drops the
+ * text beside a call, another all but the first part of a message, a third refuses two messages of the user's in a row.
+ * What a template wants is found out once, when it is opened (probe.hpp), and kept as its turn_rules; each request's
+ * messages are then put accordingly.
+ *
+ * Messages are changed so that a prompt that was rendered once stays a prefix of later ones. Pure functions; any
+ * thread. */
 #ifndef CHAT_TURNS_HPP
 #define CHAT_TURNS_HPP
 
-#include "chat/template.hpp"
+#include "chat-auto-parser.h"
+
+#include <string>
+#include <vector>
 
 namespace chat
 {
 
-/* Whether the template prints "word-1", "word-2", … of so many in this order, or something else, or refuses the
- * messages.
+/* How a message's content is handed over. */
+enum class shape {
+    native, /* a string is a string, parts are parts */
+    text,   /* parts are joined to a string */
+    parts,  /* a string is one part */
+    part    /* all of it is one part */
+};
+
+enum class system_place {
+    anywhere,
+    first,  /* later ones become part of a user's turn, in their own place */
+    nowhere /* the first one, too */
+};
+
+enum class assistants {
+    apart,  /* two of them may follow each other */
+    joined, /* they become one */
+    parted  /* an empty message of the user's is put between them */
+};
+
+struct turn_rules {
+    shape system_shape = shape::native, user_shape = shape::native, assistant_shape = shape::native,
+          tool_shape = shape::native;
+    system_place system = system_place::anywhere;
+    std::string system_end = "\n"; /* between the first system message and the user's text, where it is no message */
+    bool user_first = false;    /* an empty message of the user's is put before any other that is no system message */
+    bool joins_users = false;   /* users' messages in a row become one */
+    bool joins_results = false; /* a user's message becomes a part of the tool's result before it */
+    bool shortens_ids = false;  /* ids of calls become nine letters and digits */
+    bool argument_objects = false; /* arguments are objects; else the text of one */
+    bool wraps_raw = false;        /* arguments that are no object become one: {"arguments": text} */
+    bool calls_as_text = false;    /* calls are words of the assistant's */
+    bool results_as_text = false;  /* results of tools are words of the user's */
+    bool calls_apart = false;      /* each call is a message of its own */
+    bool parts_calls = false;      /* an empty message of the user's is put between what the assistant says and calls */
+    bool text_before_calls = false; /* text beside calls is a message of its own before them */
+    assistants in_a_row = assistants::apart;
+};
+
+/* A message as the template gets it. */
+struct turn {
+    common_chat_msg message;
+    size_t from; /* the request's message that it comes from, or the first of them */
+};
+
+/* The messages as the rules want them. `whole`: they are not the leading part of a request, to be rendered by itself.
  */
-enum class answer { prints, prints_otherwise, refuses };
-answer ask_template(const chat_template &template_, const std::string &messages_json, int n_words);
+std::vector<turn> make_turns(const turn_rules &rules, const std::vector<common_chat_msg> &messages, bool whole);
 
-/* Renders some short conversations to find out what the template refuses. */
-turn_rules find_turn_rules(const chat_template &template_);
+/* Rules that any template keeps: users and the assistant take turns, and all else is their words. For conversations
+ * that a template refuses by the rules that it is known to have. */
+turn_rules plain_rules(const turn_rules &known);
 
-/* Adds a text, unless it is empty, to what the message says. */
-void append_text(common_chat_msg &message, const std::string &text);
+/* The form in which the template gets them. */
+common_json turns_to_json(const turn_rules &rules, const std::vector<turn> &turns);
 
-/* Changes the messages as far as the rules want it. */
-void keep_turn_rules(const turn_rules &rules, std::vector<common_chat_msg> &messages);
+/* All text of a message: its parts joined by line ends, but for media, whose markers stand between them as they are. */
+std::string text_of(const common_chat_msg &message);
+
+/* Puts one message of the assistant's before another, which it becomes a part of. */
+void join_before(common_chat_msg &message, const common_chat_msg &before);
 
 } // namespace chat
 

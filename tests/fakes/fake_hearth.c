@@ -263,6 +263,12 @@ const hearth_sampling *hearth_request_sampling(const hearth_request *request)
     return &request->params->sampling;
 }
 
+const char *hearth_request_left_out(const hearth_request *request)
+{
+    (void)request;
+    return NULL;
+}
+
 /* The prompt of a request with a reply: the text that was given, without tokens. */
 hearth_prompt hearth_request_prompt(const hearth_request *request)
 {

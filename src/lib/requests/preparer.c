@@ -64,6 +64,24 @@ static int prompt_of_messages(hearth_request *request, struct prepare_chat *chat
     return rc;
 }
 
+/* What was left out, as the request's own messages are counted: without an assumed system message before them. */
+static char *own_left_out(const hearth_request *request, struct chat_prompt *prompt)
+{
+    static const char head[] = "messages[";
+    char *lines = prompt->left_out, *rest;
+    prompt->left_out = NULL;
+    if (lines == NULL || request->assumed == NULL) return lines;
+    struct buf own = {0};
+    for (const char *line = lines; *line != '\0'; line = rest + (*rest == '\n')) {
+        unsigned long i = strtoul(line + strlen(head), &rest, 10);
+        const char *tail = rest;
+        rest += strcspn(rest, "\n");
+        buf_printf(&own, "%s%s%lu%.*s", own.len > 0 ? "\n" : "", head, i - 1, (int)(rest - tail), tail);
+    }
+    free(lines);
+    return buf_take(&own);
+}
+
 static const char *name_of_prompt(const hearth_request *request)
 {
     return request->params->messages_json != NULL ? "messages" : "prompt";
@@ -227,6 +245,7 @@ static int prepare_chat(hearth_request *request, hearth_error *error)
         chat.request.takes_media = request->model->media != NULL;
     }
     int rc = prompt_of_messages(request, &chat, error);
+    if (rc == HEARTH_OK) request->left_out = own_left_out(request, &chat.text);
     if (rc == HEARTH_OK && request->media != NULL)
         prompt_media_attach(request->media, request->model->engine, &request->job);
     if (rc == HEARTH_OK && chat.text.n_media > 0)

@@ -34,6 +34,7 @@ static void unref_request(hearth_request *request)
     pthread_mutex_destroy(&request->mutex);
     prompt_media_close(request->media);
     free(request->assumed);
+    free(request->left_out);
     free(request->scales);
     free(request->stop);
     params_free(request->params);
@@ -288,6 +289,11 @@ int hearth_wait(hearth_request *request, hearth_error *error)
 const hearth_sampling *hearth_request_sampling(const hearth_request *request)
 {
     return &request->sampling;
+}
+
+const char *hearth_request_left_out(const hearth_request *request)
+{
+    return request->left_out;
 }
 
 hearth_prompt hearth_request_prompt(const hearth_request *request)

@@ -31,6 +31,7 @@ struct hearth_request {
     /* Prepared: */
     struct prompt_media *media;       /* NULL: there is none, or the model takes text only */
     char *assumed;                    /* messages with the assumed system message before them; NULL: as given */
+    char *left_out;                   /* hearth_request_left_out() */
     const struct chat_format *format; /* of a chat's replies; NULL for a completion */
     const char **stop;                /* stop strings of the request and of the format, which own the strings */
     struct tokens shown;              /* special tokens whose text belongs to the reply */

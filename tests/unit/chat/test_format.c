@@ -112,8 +112,6 @@ static void a_message_is_continued_only_where_that_is_possible(void **state)
     static const char calling[] =
         "[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\",\"tool_calls\":[{\"type\":"
         "\"function\",\"function\":{\"name\":\"look\",\"arguments\":\"{}\"}}]}]";
-    static const char twice[] = "[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\",\"content\":\"a\"},"
-                                "{\"role\":\"assistant\",\"content\":\"b\"}]";
     struct chat_request request = asking(calling);
     struct chat_template *template_ = opened_file(QWEN, "<s>", false);
     hearth_error error = {0};
@@ -125,8 +123,27 @@ static void a_message_is_continued_only_where_that_is_possible(void **state)
     assert_no_format(QWEN, &request, HEARTH_INVALID, "messages[1].tool_calls");
     request.messages_json = USER_SAYS("Hi");
     assert_no_format(QWEN, &request, HEARTH_INVALID, "messages[0].role");
-    request = asking(twice);
-    assert_no_format(QWEN, &request, HEARTH_INVALID, "messages");
+}
+
+/* The last of them goes on; where the template takes turns, both do. */
+static void of_two_messages_of_the_assistants_the_last_goes_on(void **state)
+{
+    (void)state;
+    static const char twice[] = "[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\",\"content\":\"One.\"},"
+                                "{\"role\":\"assistant\",\"content\":\"Two\"}]";
+    static const char *const rows[][2] = {{QWEN, "One.<|im_end|>\n<|im_start|>assistant\n"},
+                                          {"google-gemma-2-2b-it.jinja", "<start_of_turn>model\nOne.\n\nTwo"}};
+    for (size_t i = 0; i < 2; i++) {
+        hearth_error error = {0};
+        struct chat_template *template_ = opened_file(rows[i][0], "<s>", false);
+        struct chat_request request = asking(twice);
+        char *text = chat_render(template_, &request, &error);
+        assert_non_null(text);
+        if (strstr(text, rows[i][1]) == NULL) fail_msg("%s", text);
+        assert_string_equal(text + strlen(text) - 3, "Two");
+        free(text);
+        chat_template_close(template_);
+    }
 }
 
 /* The text of the last message is the request's, also in what handlers append. */
@@ -366,6 +383,7 @@ int main(void)
         cmocka_unit_test(a_tools_name_has_a_maximum_length),
         cmocka_unit_test(what_contradicts_itself_is_refused),
         cmocka_unit_test(a_message_is_continued_only_where_that_is_possible),
+        cmocka_unit_test(of_two_messages_of_the_assistants_the_last_goes_on),
         cmocka_unit_test(a_continued_message_is_marked_as_the_requests),
         cmocka_unit_test(a_tool_that_spells_a_special_token_stays_text),
         cmocka_unit_test(one_tool_may_be_called_while_all_are_shown),

@@ -1,0 +1,228 @@
+/* What a template prints: see probe.hpp. */
+#include "chat/probe.hpp"
+
+#include "chat/errors.hpp"
+#include "chat/request.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <climits>
+
+namespace chat
+{
+
+/* ---- Conversations ---- */
+
+/* A conversation in letters: s system, u user, a assistant, c a call, b a call with text beside it, p two calls, j a
+ * call whose arguments are no JSON, r the result of the next call; l a call with a long id, m its result. A figure
+ * behind a letter is the number of text parts that its content has; without one it is a string. Every text is a word of
+ * its own. */
+struct script {
+    std::vector<common_chat_msg> messages;
+    std::vector<std::string> words; /* in their order */
+};
+
+static std::string next_word(script &to)
+{
+    to.words.push_back("word-" + std::to_string(100 + to.words.size()));
+    return to.words.back();
+}
+
+static const char *const long_id = "call_0123456789abcdefghijklmn";
+
+static std::string short_id(size_t n)
+{
+    return "abc123DE" + std::to_string(n % 10);
+}
+
+static void put_call(script &to, common_chat_msg &message, const std::string &id, bool is_json)
+{
+    common_chat_tool_call call;
+    call.id = id;
+    call.name = "act";
+    std::string word = next_word(to);
+    call.arguments = is_json ? "{\"x\": \"" + word + "\"}" : word;
+    message.tool_calls.push_back(call);
+}
+
+static void put_content(script &to, common_chat_msg &message, int n_parts)
+{
+    if (n_parts == 0) message.content = next_word(to);
+    for (int i = 0; i < n_parts; i++) message.content_parts.push_back({"text", next_word(to)});
+}
+
+static common_chat_msg read_letter(script &to, char letter, int n_parts, size_t &n_calls, size_t &n_results)
+{
+    static const std::string results = "rm", calls = "cbpjl", with_content = "suabrm";
+    common_chat_msg message;
+    bool is_result = results.find(letter) != std::string::npos, is_call = calls.find(letter) != std::string::npos;
+    message.role = letter == 's' ? "system" : letter == 'u' ? "user" : is_result ? "tool" : "assistant";
+    if (is_result) message.tool_name = "act";
+    if (is_result) message.tool_call_id = letter == 'm' ? long_id : short_id(n_results++);
+    if (with_content.find(letter) != std::string::npos) put_content(to, message, n_parts);
+    for (int i = 0; is_call && i < (letter == 'p' ? 2 : 1); i++)
+        put_call(to, message, letter == 'l' ? long_id : short_id(n_calls++), letter != 'j');
+    return message;
+}
+
+static script read_script(const std::string &letters)
+{
+    script result;
+    size_t n_calls = 0, n_results = 0;
+    for (size_t i = 0; i < letters.size(); i++) {
+        bool counts = i + 1 < letters.size() && std::isdigit(static_cast<unsigned char>(letters[i + 1])) != 0;
+        int n_parts = counts ? letters[i + 1] - '0' : 0;
+        result.messages.push_back(read_letter(result, letters[i], n_parts, n_calls, n_results));
+        i += counts;
+    }
+    return result;
+}
+
+/* ---- Asking ---- */
+
+static std::vector<common_chat_tool> some_tools()
+{
+    return {{"act", "acts", R"({"type": "object", "properties": {"x": {"type": "string"}}})"}};
+}
+
+/* The prompt of the messages; nothing where the template refuses them. */
+static std::optional<std::string> prompt_of_messages(const chat_template &template_,
+                                                     const std::vector<common_chat_msg> &messages, bool with_tools)
+{
+    render_scope scope(0);
+    try {
+        chat_parsed parsed;
+        parsed.messages = messages;
+        if (with_tools) parsed.tools = some_tools();
+        chat_request request = {};
+        request.add_generation_prompt = true;
+        request.continue_final = HEARTH_CONTINUE_NEVER;
+        return prompt_of(template_, read_request(template_, request, parsed)).prompt;
+    } catch (const std::exception &) {
+        return std::nullopt;
+    } catch (const refusal &) {
+        return std::nullopt;
+    }
+}
+
+static bool prints(const chat_template &template_, const script &said, bool with_tools)
+{
+    std::optional<std::string> prompt = prompt_of_messages(template_, said.messages, with_tools);
+    size_t at = 0;
+    for (size_t i = 0; prompt && i < said.words.size() && at != std::string::npos; i++)
+        at = prompt->find(said.words[i], at);
+    return prompt && at != std::string::npos;
+}
+
+/* ---- Rules ---- */
+
+/* One value of a rule. */
+using setting = void (*)(turn_rules &);
+
+/* A rule with its values, in the order in which they are tried, and the conversations that it is about. */
+struct rule {
+    std::vector<setting> values;
+    std::vector<const char *> scripts;
+    bool about_calls;
+};
+
+static int n_lost(const chat_template &template_, const rule &one, int most)
+{
+    int lost = 0;
+    for (const char *letters : one.scripts) {
+        script said = read_script(letters);
+        lost += !prints(template_, said, false);
+        if (one.about_calls) lost += !prints(template_, said, true);
+        if (lost >= most) break;
+    }
+    return lost;
+}
+
+static void choose(chat_template &template_, const rule &one)
+{
+    const turn_rules before = template_.turns;
+    turn_rules best = before;
+    int fewest = INT_MAX;
+    for (size_t i = 0; i < one.values.size() && fewest > 0; i++) {
+        template_.turns = before;
+        one.values[i](template_.turns);
+        int lost = n_lost(template_, one, fewest);
+        if (lost < fewest) best = template_.turns;
+        fewest = std::min(fewest, lost);
+    }
+    template_.turns = best;
+}
+
+/* The values of a shape, the one first that llama.cpp would take. */
+template <shape turn_rules::*role> static std::vector<setting> shapes(const jinja::caps &caps)
+{
+    static const setting native = [](turn_rules &rules) { rules.*role = shape::native; };
+    static const setting text = [](turn_rules &rules) { rules.*role = shape::text; };
+    static const setting parts = [](turn_rules &rules) { rules.*role = shape::parts; };
+    static const setting part = [](turn_rules &rules) { rules.*role = shape::part; };
+    if (!caps.supports_typed_content) return {text, parts, part};
+    if (!caps.supports_string_content) return {parts, part, text};
+    return {native, text, parts, part};
+}
+
+static std::vector<setting> argument_forms(const jinja::caps &caps)
+{
+    static const setting objects = [](turn_rules &rules) { rules.argument_objects = true; };
+    static const setting texts = [](turn_rules &rules) { rules.argument_objects = false; };
+    return caps.supports_object_arguments ? std::vector<setting>{objects, texts} : std::vector<setting>{texts, objects};
+}
+
+/* What stands between a first system message and the user's, in the template's own words where it prints both. */
+static void find_system_end(chat_template &template_)
+{
+    script said = read_script("su");
+    std::optional<std::string> prompt = prompt_of_messages(template_, said.messages, false);
+    size_t first = prompt ? prompt->find(said.words[0]) : std::string::npos;
+    size_t second = prompt ? prompt->find(said.words[1]) : std::string::npos;
+    if (first == std::string::npos || second == std::string::npos || second < first) return;
+    first += said.words[0].size();
+    std::string between = prompt->substr(first, second - first);
+    if (!between.empty() && between.find_first_not_of('\n') == std::string::npos) template_.turns.system_end = between;
+}
+
+/* The order matters: what users' and system messages become is known before calls are asked about, and what calls
+ * become before what stands beside them. */
+void find_turn_rules(chat_template &template_)
+{
+    static const setting as_it_is = [](turn_rules &) {};
+    const jinja::caps caps = template_.compiled->caps;
+    /* llama.cpp would bring the content of all messages into one form. */
+    template_.compiled->caps.supports_string_content = template_.compiled->caps.supports_typed_content = true;
+    template_.turns = turn_rules();
+    find_system_end(template_);
+    choose(template_, {shapes<&turn_rules::user_shape>(caps), {"u", "u1", "u3"}, false});
+    choose(template_, {shapes<&turn_rules::assistant_shape>(caps), {"uau", "ua1u", "ua3u"}, false});
+    choose(template_, {shapes<&turn_rules::system_shape>(caps), {"su", "s1u", "s3u"}, false});
+    choose(template_, {{as_it_is, [](turn_rules &rules) { rules.joins_users = true; }}, {"uu", "uauu"}, false});
+    choose(template_, {{as_it_is, [](turn_rules &rules) { rules.in_a_row = assistants::joined; },
+                        [](turn_rules &rules) { rules.in_a_row = assistants::parted; }},
+                       {"uaau"},
+                       false});
+    choose(template_, {{as_it_is, [](turn_rules &rules) { rules.system = system_place::first; },
+                        [](turn_rules &rules) { rules.system = system_place::nowhere; }},
+                       {"su", "ssu", "sua", "suau", "us", "suasu"},
+                       false});
+    choose(template_, {{as_it_is, [](turn_rules &rules) { rules.shortens_ids = true; }}, {"ulm"}, true});
+    choose(template_, {argument_forms(caps), {"ucr"}, true});
+    choose(template_, {{as_it_is, [](turn_rules &rules) { rules.joins_results = true; }}, {"ucru"}, true});
+    choose(template_, {{as_it_is, [](turn_rules &rules) { rules.calls_as_text = true; },
+                        [](turn_rules &rules) { rules.results_as_text = rules.calls_as_text = true; }},
+                       {"ucr", "ucru", "ucrau", "sucr"},
+                       true});
+    choose(template_, {{as_it_is, [](turn_rules &rules) { rules.calls_apart = true; }}, {"up"}, true});
+    choose(template_, {shapes<&turn_rules::tool_shape>(caps), {"ucru", "ucr1u", "ucr3u"}, true});
+    choose(template_,
+           {{as_it_is, [](turn_rules &rules) { rules.parts_calls = true; }}, {"uacru", "uacrau", "uacruau"}, true});
+    choose(template_,
+           {{as_it_is, [](turn_rules &rules) { rules.text_before_calls = true; }}, {"ubru", "ubrau", "ub3ru"}, true});
+    choose(template_,
+           {{as_it_is, [](turn_rules &rules) { rules.user_first = true; }}, {"au", "cru", "sau", "a", "s"}, true});
+    choose(template_, {{as_it_is, [](turn_rules &rules) { rules.wraps_raw = true; }}, {"ujru"}, true});
+}
+
+} // namespace chat
