@@ -258,11 +258,7 @@ static int read_tool(struct convert *convert, const json_t *tool, struct field_p
 {
     const json_t *type = json_object_get(tool, "type");
     if (type != NULL && !json_is_null(type) && !json_is_string(type)) return convert_bad_type(convert, tool, at);
-    if (json_is_string(type) && !convert_is(type, "custom")) {
-        log_event(LOG_INFO, "serve", "left out a tool that the server does not run",
-                  log_str("type", json_string_value(type)));
-        return HEARTH_OK;
-    }
+    if (json_is_string(type) && !convert_is(type, "custom")) return convert_leave_out(convert, at);
     if (convert_string(convert, tool, at, "name") == NULL) return HEARTH_INVALID;
     if (convert_object(convert, tool, at, "input_schema") == NULL) return HEARTH_INVALID;
     convert_add_tool(convert, tool, "input_schema");
@@ -393,13 +389,13 @@ static int read_output_config(struct convert *convert)
     return HEARTH_OK;
 }
 
-json_t *anthropic_chat(const json_t *body, struct uploads *uploads, hearth_error *error)
+json_t *anthropic_chat(const json_t *body, struct uploads *uploads, struct left_out *left_out, hearth_error *error)
 {
     static int (*const readers[])(struct convert *) = {read_system,          read_messages,     read_tools,
                                                        read_tool_choice,     read_max_tokens,   read_stops,
                                                        read_thinking_budget, read_output_config};
     struct convert convert;
-    convert_open(&convert, body, uploads, error);
+    convert_open(&convert, body, uploads, left_out, error);
     int rc = convert_refuse(&convert, refused);
     for (size_t i = 0; i < sizeof readers / sizeof *readers && rc == HEARTH_OK; i++) rc = readers[i](&convert);
     return convert_close(&convert, rc);

@@ -83,11 +83,6 @@ void call_trace(struct call *call, const char *operation)
     http_set_header(call->http, "traceparent", self);
 }
 
-void call_trace_model(struct call *call, const char *model)
-{
-    if (call->trace != NULL) trace_set_text(call->trace->model, model);
-}
-
 /* Names the request in its trace, which it takes from the call. */
 static void end_trace(struct call *call, int64_t ended_at, int status)
 {
@@ -129,6 +124,13 @@ const char *call_model(const struct call *call, const char *named)
     return i >= 0 && hearth_model(instance, (size_t)i, &info) ? info.name : "";
 }
 
+void call_set_model(struct call *call, const char *model)
+{
+    free(call->model);
+    call->model = mem_strdup(model);
+    if (call->trace != NULL) trace_set_text(call->trace->model, model);
+}
+
 static void count_request(struct server *server, const char *route, int status)
 {
     for (size_t i = 0; i < server->n_counts; i++) {
@@ -159,12 +161,14 @@ static void finish_call(struct call *call, int status)
     free(call->path);
     free(call->key);
     free(call->owner);
+    free(call->model);
     free(call);
 }
 
 void call_reply(struct call *call, int status, const char *content_type, struct buf *body)
 {
     struct http_request *http = call->http;
+    left_out_report(&call->left_out, http, call->id, call->model);
     finish_call(call, status);
     http_reply(http, status, content_type, body->v, body->len);
     buf_release(body);
@@ -191,6 +195,7 @@ void call_begin(struct call *call, const char *content_type)
 {
     http_set_header(call->http, "Cache-Control", "no-cache");
     http_set_header(call->http, "X-Accel-Buffering", "no"); /* else nginx as a reverse proxy buffers the stream */
+    left_out_report(&call->left_out, call->http, call->id, call->model);
     http_begin(call->http, 200, content_type);
 }
 

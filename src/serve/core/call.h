@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "hearth.h"
 #include "http/http.h"
+#include "serve/core/left_out.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,6 +34,8 @@ struct call {
     int64_t start;
     struct trace *trace; /* NULL: none is made */
     size_t counted;      /* bytes of the parsed body, counted in the sum of all bodies; an exchange takes them over */
+    char *model;         /* what the answer calls it; NULL: not known yet */
+    struct left_out left_out; /* reported with the headers, and complete when they are sent */
 };
 
 /* Writes an error in an API's form. `request_id` is NULL within a stream, whose headers have named the id already. */
@@ -51,8 +54,8 @@ void call_set_key(struct call *call, const struct key *key);
  * the conventions call it; NULL: nothing of theirs. */
 void call_trace(struct call *call, const char *operation);
 
-/* Names the model in the trace, if there is one. NULL: the request names none. */
-void call_trace_model(struct call *call, const char *model);
+/* Sets the model for the log and the trace, if there is one. NULL: the request names none. */
+void call_set_model(struct call *call, const char *model);
 
 /* Whether the request has this grant: its API key has it, or the server has no API keys. */
 bool call_may(const struct call *call, int grant);

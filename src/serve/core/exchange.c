@@ -464,7 +464,7 @@ void exchange_start(struct call *call, const struct exchange_plan *plan)
     struct exchange *ex = new_exchange(call, plan);
     struct common *common = open_common(call, plan);
     hearth_error error;
-    call_trace_model(call, call_model(call, plan->choices[0].model));
+    call_set_model(call, call_model(call, plan->choices[0].model));
     http_watch(call->http, on_gone, ex);
     int rc = ratelimit_take_slots(ex->ratelimit, ex->n, &error);
     const size_t n_slots = rc == HEARTH_OK ? ex->n : 0;

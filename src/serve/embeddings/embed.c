@@ -73,7 +73,7 @@ void embed_start(struct call *call, const hearth_embed_params *params, const str
         .call = call, .http = call->server->http, .ratelimit = call->limit, .form = form, .state = state};
     ec->counted = call->counted;
     call->counted = 0;
-    call_trace_model(call, params->model);
+    call_set_model(call, params->model);
     if (ratelimit_take_slots(ec->ratelimit, 1, &ec->error) == HEARTH_OK) {
         hearth_embed_params lent = *params;
         lent.lent = true;

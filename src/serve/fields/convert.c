@@ -25,9 +25,11 @@ bool convert_passes(const char *name)
     return true;
 }
 
-void convert_open(struct convert *convert, const json_t *body, struct uploads *uploads, hearth_error *error)
+void convert_open(struct convert *convert, const json_t *body, struct uploads *uploads, struct left_out *left_out,
+                  hearth_error *error)
 {
-    *convert = (struct convert){.body = body, .chat = json_copy((json_t *)body), .uploads = uploads, .error = error};
+    *convert = (struct convert){
+        .body = body, .chat = json_copy((json_t *)body), .uploads = uploads, .left_out = left_out, .error = error};
     for (size_t i = 0; i < sizeof of_chats / sizeof *of_chats; i++) json_object_del(convert->chat, of_chats[i]);
     convert_set(convert, "messages", json_array());
 }
@@ -102,6 +104,12 @@ int convert_bad_type(const struct convert *convert, const json_t *object, struct
     if (text == NULL) return convert_fault(convert, member, type == NULL ? "is missing" : "must be a string");
     return error_at(convert->error, HEARTH_UNSUPPORTED, member.v, "'%s' is \"%.64s\", which is not supported here",
                     member.v, text);
+}
+
+int convert_leave_out(const struct convert *convert, struct field_path at)
+{
+    left_out_add(convert->left_out, at.v);
+    return HEARTH_OK;
 }
 
 /* Bytes at the beginning of `param` that match the field's name; 0: none. */

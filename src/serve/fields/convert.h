@@ -14,10 +14,11 @@
 #include "serve/fields/fields.h"
 
 struct convert {
-    const json_t *body;      /* the client's; borrowed */
-    const json_t *before;    /* Responses: stored items that precede those of the body; borrowed, NULL: none */
-    json_t *chat;            /* the OpenAI chat that is built */
-    struct uploads *uploads; /* the media of its parts */
+    const json_t *body;        /* the client's; borrowed */
+    const json_t *before;      /* Responses: stored items that precede those of the body; borrowed, NULL: none */
+    json_t *chat;              /* the OpenAI chat that is built */
+    struct uploads *uploads;   /* the media of its parts */
+    struct left_out *left_out; /* what the chat will not have */
     hearth_error *error;
 
     /* The message that is being assembled. */
@@ -35,7 +36,8 @@ struct field_path {
 struct field_path field_path_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Begins with a copy of the client's body, without the fields that mean something else in a chat. */
-void convert_open(struct convert *convert, const json_t *body, struct uploads *uploads, hearth_error *error);
+void convert_open(struct convert *convert, const json_t *body, struct uploads *uploads, struct left_out *left_out,
+                  hearth_error *error);
 
 /* Whether a field of chats is copied unchanged. */
 bool convert_passes(const char *name);
@@ -59,6 +61,9 @@ const json_t *convert_object(const struct convert *convert, const json_t *object
 
 /* Fails because the member "type" is unknown or missing. */
 int convert_bad_type(const struct convert *convert, const json_t *object, struct field_path at);
+
+/* Leaves out what is at this path: HEARTH_OK. */
+int convert_leave_out(const struct convert *convert, struct field_path at);
 
 /* A field's name in the chat, and in the client's API. "[]" matches any index, and what follows the name is kept;
  * without it that is dropped, since the client's field has no such member. */

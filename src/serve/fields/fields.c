@@ -517,6 +517,7 @@ struct fields *fields_open_converted(const struct fields_converted *converted, i
     struct unknown unknown = unknown_find(converted->body, route, api);
     struct fields *fields = mem_alloc(sizeof *fields);
     if (fields_take(fields, route, converted->chat, converted->uploads, error) == HEARTH_OK) {
+        left_out_add_all(&fields->left_out, &converted->left_out);
         fields->api = unknown.api;
         fields->unknown = unknown.names;
         return fields;
@@ -530,7 +531,7 @@ struct fields *fields_open_tree(json_t *tree, int route, const struct fields_api
 {
     struct uploads uploads = {0};
     struct fields_converted converted = {.body = tree, .uploads = api == NULL ? NULL : &uploads};
-    converted.chat = api == NULL ? json_incref(tree) : api->convert(tree, &uploads, error);
+    converted.chat = api == NULL ? json_incref(tree) : api->convert(tree, &uploads, &converted.left_out, error);
     struct fields *fields = converted.chat == NULL ? NULL : fields_open_converted(&converted, route, api, error);
     uploads_release(&uploads);
     json_decref(tree);

@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "hearth.h"
+#include "serve/core/left_out.h"
 #include "serve/fields/upload.h"
 
 #include <jansson.h>
@@ -58,6 +59,7 @@ struct fields {
 
     bool is_converted; /* from another API: the messages name their uploads already */
     struct uploads uploads;
+    struct left_out left_out; /* what the model will not see */
 
     json_t *kwargs; /* arguments of the template, collected from several fields while parsing */
     char *messages, *kwargs_text, *tools, *allowed_tools, *schema; /* JSON text */
@@ -72,8 +74,10 @@ struct fields {
 };
 
 /* Converts the body of another API to an OpenAI chat, owned by the caller; NULL with the error. Media go to `uploads`,
- * which the caller releases: their strings in the body are empty then, and the chat's parts name them. */
-typedef json_t *fields_converter(const json_t *body, struct uploads *uploads, hearth_error *error);
+ * which the caller releases: their strings in the body are empty then, and the chat's parts name them. `left_out` gets
+ * what the chat does not have. */
+typedef json_t *fields_converter(const json_t *body, struct uploads *uploads, struct left_out *left_out,
+                                 hearth_error *error);
 
 /* An API other than OpenAI's and llama-server's, which need no conversion (NULL). Static, one in each API's folder. */
 struct fields_api {
@@ -101,7 +105,8 @@ struct fields *fields_open_tree(json_t *tree, int route, const struct fields_api
 struct fields_converted {
     const json_t *body; /* the client's, for its unknown fields */
     json_t *chat;
-    struct uploads *uploads; /* that the chat names; NULL: the chat is the body itself, OpenAI's */
+    struct uploads *uploads;  /* that the chat names; NULL: the chat is the body itself, OpenAI's */
+    struct left_out left_out; /* by its converter */
 };
 
 /* The same for a body that is converted already: takes chat and uploads over. */

@@ -1,5 +1,4 @@
-/* Readers of chat fields that reach the template: messages, tools, reasoning, generation prompt. No state; any
- * thread. */
+/* Readers of chat fields that reach the template: messages, reasoning, generation prompt. No state; any thread. */
 #include "base/error.h"
 #include "serve/fields/convert.h"
 #include "serve/fields/fields_readers.h"
@@ -7,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Messages and tools ---- */
+/* ---- Messages ---- */
 
 /* Content parts with media: OpenAI's, and those that others have added to them. */
 static const struct upload_form media[] = {{"image_url", "image_url", "image_url", {"url"}},
@@ -64,112 +63,6 @@ int field_messages(struct fields *fields, const char *name, const json_t *value,
     json_decref(messages);
     fields->params.messages_json = fields->messages;
     fields->n_prompts = 1;
-    return HEARTH_OK;
-}
-
-int field_tools(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
-{
-    if (!json_is_array(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be a list of tools", name);
-    if (json_array_size(value) == 0) return HEARTH_OK;
-    fields->tools = fields_dump(value);
-    fields->params.tools_json = fields->tools;
-    return HEARTH_OK;
-}
-
-/* Restricts calls to these tools; takes the list over. */
-static void set_allowed_tools(struct fields *fields, json_t *names)
-{
-    free(fields->allowed_tools);
-    fields->allowed_tools = fields_dump(names);
-    fields->params.allowed_tools_json = fields->allowed_tools;
-    json_decref(names);
-}
-
-/* {"type":"function","function":{"name":…}}, or the name beside the type. NULL: neither. */
-static const char *name_of_tool(const json_t *tool)
-{
-    const json_t *function = json_object_get(tool, "function");
-    const char *name = field_string(json_object_get(function != NULL ? function : tool, "name"));
-    return name != NULL && name[0] != '\0' ? name : NULL;
-}
-
-static int choose_one(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
-{
-    const char *tool = name_of_tool(value);
-    if (tool == NULL)
-        return error_at(error, HEARTH_INVALID, "tool_choice.function.name",
-                        "'%s' must name its function: {\"type\":\"function\",\"function\":{\"name\":…}}", name);
-    fields->params.tool_choice = HEARTH_TOOLS_REQUIRED;
-    set_allowed_tools(fields, json_pack("[s]", tool));
-    return HEARTH_OK;
-}
-
-/* NULL: not a list of tools. */
-static json_t *names_of_tools(const json_t *tools)
-{
-    size_t i;
-    json_t *tool, *names = json_array();
-    json_array_foreach(tools, i, tool)
-    {
-        const char *name = name_of_tool(tool);
-        if (name != NULL) json_array_append_new(names, json_string(name));
-    }
-    if (json_array_size(names) > 0 && json_array_size(names) == json_array_size(tools)) return names;
-    json_decref(names);
-    return NULL;
-}
-
-/* allowed_tools restricts calls without changing the tools in the prompt: clients use it so that the prompt's prefix
- * can be reused. */
-static int choose_among(struct fields *fields, const char *name, const json_t *allowed, hearth_error *error)
-{
-    const char *mode = field_string(json_object_get(allowed, "mode"));
-    bool is_required = mode != NULL && strcmp(mode, "required") == 0;
-    if (!is_required && (mode == NULL || strcmp(mode, "auto") != 0))
-        return error_at(error, HEARTH_INVALID, "tool_choice.allowed_tools.mode",
-                        "'%s.allowed_tools.mode' must be \"auto\" or \"required\"", name);
-    json_t *names = names_of_tools(json_object_get(allowed, "tools"));
-    if (names == NULL)
-        return error_at(error, HEARTH_INVALID, "tool_choice.allowed_tools.tools",
-                        "'%s.allowed_tools.tools' must be a list of functions: "
-                        "[{\"type\":\"function\",\"function\":{\"name\":…}}]",
-                        name);
-    fields->params.tool_choice = is_required ? HEARTH_TOOLS_REQUIRED : HEARTH_TOOLS_AUTO;
-    set_allowed_tools(fields, names);
-    return HEARTH_OK;
-}
-
-static int choose_by_type(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
-{
-    const char *type = field_string(json_object_get(value, "type"));
-    if (type == NULL || strcmp(type, "function") == 0) return choose_one(fields, name, value, error);
-    if (strcmp(type, "allowed_tools") == 0)
-        return choose_among(fields, name, json_object_get(value, "allowed_tools"), error);
-    return error_at(error, HEARTH_UNSUPPORTED, "tool_choice.type",
-                    "'%s' of type \"%s\" is not supported: give \"auto\", \"none\", \"required\", a function or "
-                    "\"allowed_tools\"",
-                    name, type);
-}
-
-int field_tool_choice(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
-{
-    static const struct {
-        const char *text;
-        hearth_tool_choice choice;
-    } choices[] = {{"auto", HEARTH_TOOLS_AUTO}, {"none", HEARTH_TOOLS_NONE}, {"required", HEARTH_TOOLS_REQUIRED}};
-    if (json_is_object(value)) return choose_by_type(fields, name, value, error);
-    for (size_t i = 0; json_is_string(value) && i < sizeof choices / sizeof *choices; i++) {
-        if (strcmp(json_string_value(value), choices[i].text) != 0) continue;
-        fields->params.tool_choice = choices[i].choice;
-        return HEARTH_OK;
-    }
-    return error_at(error, HEARTH_INVALID, name, "'%s' must be \"auto\", \"none\", \"required\" or a function", name);
-}
-
-int field_parallel_tool_calls(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
-{
-    if (!json_is_boolean(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be true or false", name);
-    fields->params.parallel_tool_calls = json_is_true(value);
     return HEARTH_OK;
 }
 

@@ -11,7 +11,7 @@ typedef int field_reader(struct fields *fields, const char *name, const json_t *
 bool field_whole(const json_t *value, double min, double max, int64_t *out); /* also accepts 1.0 */
 const char *field_string(const json_t *value); /* NULL: not a string, or one with zero bytes inside */
 
-/* fields_chat.c: messages, tools, and arguments of the template. */
+/* fields_chat.c: messages and arguments of the template; fields_tools.c: tools. */
 field_reader field_messages, field_template_kwargs, field_tools, field_tool_choice, field_parallel_tool_calls,
     field_reasoning_effort, field_reasoning, field_enable_thinking, field_thinking, field_reasoning_format,
     field_continue_final, field_generation_prompt;

@@ -22,7 +22,8 @@ struct unknown_log;
 struct unknown_log *unknown_log_open(void);
 void unknown_log_close(struct unknown_log *log);
 
-/* Reports the unknown fields of a parsed request, before it is answered. HTTP thread only. */
+/* Reports the unknown fields of a parsed request, before it is answered, and hands over what was left out of it. HTTP
+ * thread only. */
 void unknown_report(struct call *call, const struct fields *fields);
 
 #endif

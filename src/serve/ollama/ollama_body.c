@@ -366,12 +366,12 @@ static int read_tools(struct convert *convert)
     return HEARTH_OK;
 }
 
-json_t *ollama_chat_body(const json_t *body, struct uploads *uploads, hearth_error *error)
+json_t *ollama_chat_body(const json_t *body, struct uploads *uploads, struct left_out *left_out, hearth_error *error)
 {
     static reader *const readers[] = {read_messages, read_tools,  read_options,    read_think, read_format,
                                       read_logprobs, read_stream, drop_own_fields, NULL};
     struct convert convert;
-    convert_open(&convert, body, uploads, error);
+    convert_open(&convert, body, uploads, left_out, error);
     return convert_close(&convert, read_all(&convert, readers));
 }
 
@@ -440,12 +440,13 @@ static int read_prompt(struct convert *convert)
     return rc;
 }
 
-json_t *ollama_generate_body(const json_t *body, struct uploads *uploads, hearth_error *error)
+json_t *ollama_generate_body(const json_t *body, struct uploads *uploads, struct left_out *left_out,
+                             hearth_error *error)
 {
     static reader *const readers[] = {check_generate, read_prompt, read_options,    read_think, read_format,
                                       read_logprobs,  read_stream, drop_own_fields, NULL};
     struct convert convert;
-    convert_open(&convert, body, uploads, error);
+    convert_open(&convert, body, uploads, left_out, error);
     return convert_close(&convert, read_all(&convert, readers));
 }
 

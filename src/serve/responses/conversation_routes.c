@@ -54,7 +54,8 @@ static int read_metadata(struct conversation_request *request, const json_t *bod
 static int check_items(const json_t *items, hearth_error *error)
 {
     struct uploads uploads = {0};
-    json_t *body = json_pack("{s:O}", "input", items), *chat = responses_chat(body, &uploads, error);
+    struct left_out unused = {0}; /* named when the items come into a prompt */
+    json_t *body = json_pack("{s:O}", "input", items), *chat = responses_chat(body, &uploads, &unused, error);
     uploads_release(&uploads);
     if (chat == NULL && strncmp(error->param, "input", strlen("input")) == 0) {
         hearth_error renamed = convert_rename(error, &(struct convert_name){"input[]", "items[]"}, 1);

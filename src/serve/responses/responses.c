@@ -511,7 +511,7 @@ struct fields *responses_open_fields(json_t *body, const struct reading_caller *
     struct uploads uploads = {0};
     struct fields_converted converted = {.body = body, .uploads = &uploads};
     if (history_open(history, body, caller, only_counted, &before, error) == HEARTH_OK)
-        converted.chat = responses_chat_after(before, body, &uploads, error);
+        converted.chat = responses_chat_after(before, body, &uploads, &converted.left_out, error);
     json_decref(before);
     struct fields *fields =
         converted.chat == NULL ? NULL : fields_open_converted(&converted, FIELDS_CHAT, &responses_api, error);

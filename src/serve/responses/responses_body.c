@@ -260,22 +260,23 @@ static int read_ending(struct convert *convert)
     return HEARTH_OK;
 }
 
-json_t *responses_chat_after(const json_t *before, const json_t *body, struct uploads *uploads, hearth_error *error)
+json_t *responses_chat_after(const json_t *before, const json_t *body, struct uploads *uploads,
+                             struct left_out *left_out, hearth_error *error)
 {
     static int (*const readers[])(struct convert *) = {read_instructions, read_input,  responses_read_tools,
                                                        read_max_tokens,   read_format, read_reasoning_effort,
                                                        read_logprobs,     read_ending};
     struct convert convert;
-    convert_open(&convert, body, uploads, error);
+    convert_open(&convert, body, uploads, left_out, error);
     convert.before = before;
     int rc = convert_refuse(&convert, refused);
     for (size_t i = 0; i < sizeof readers / sizeof *readers && rc == HEARTH_OK; i++) rc = readers[i](&convert);
     return convert_close(&convert, rc);
 }
 
-json_t *responses_chat(const json_t *body, struct uploads *uploads, hearth_error *error)
+json_t *responses_chat(const json_t *body, struct uploads *uploads, struct left_out *left_out, hearth_error *error)
 {
-    return responses_chat_after(NULL, body, uploads, error);
+    return responses_chat_after(NULL, body, uploads, left_out, error);
 }
 
 /* ---- Members that repeat the request ---- */

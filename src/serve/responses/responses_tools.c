@@ -1,7 +1,6 @@
 /* Tools of Responses, converted to functions and back: see responses_tools.h. */
 #include "serve/responses/responses_tools.h"
 
-#include "base/log.h"
 #include "base/memory.h"
 
 #include <stdlib.h>
@@ -92,9 +91,7 @@ static int read_tool(struct convert *convert, const struct tool *tool)
     if (!json_is_string(type)) return convert_bad_type(convert, tool->json, tool->at);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (convert_is(type, types[i].type)) return types[i].read(convert, tool);
-    log_event(LOG_INFO, "serve", "left out a tool that the server does not run",
-              log_str("type", json_string_value(type)));
-    return HEARTH_OK;
+    return convert_leave_out(convert, tool->at);
 }
 
 static int read_list(struct convert *convert, const json_t *tools, const json_t *space, struct field_path at)

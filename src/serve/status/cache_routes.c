@@ -184,7 +184,8 @@ static void *read_messages(struct buf *body, hearth_error *error)
 
 /* Refuses bodies that continue stored items: without those the prompt would be another than the one that is looked
  * up. */
-static json_t *whole_response_chat(const json_t *body, struct uploads *uploads, hearth_error *error)
+static json_t *whole_response_chat(const json_t *body, struct uploads *uploads, struct left_out *left_out,
+                                   hearth_error *error)
 {
     static const char *const links[] = {"previous_response_id", "conversation"};
     for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
@@ -193,7 +194,7 @@ static json_t *whole_response_chat(const json_t *body, struct uploads *uploads, 
                  "a lookup does not continue stored items: leave out '%s', and send all of them in 'input'", links[i]);
         return NULL;
     }
-    return responses_chat(body, uploads, error);
+    return responses_chat(body, uploads, left_out, error);
 }
 
 static const struct fields_api whole_response_api = {.name = "responses", .convert = whole_response_chat};

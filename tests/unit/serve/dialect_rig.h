@@ -28,7 +28,9 @@ static inline void assert_converts(fields_converter *convert, const char *body, 
 {
     hearth_error error = {0};
     struct uploads uploads = {0};
-    json_t *given = rig_json(body), *wanted = rig_json(expected), *chat = convert(given, &uploads, &error), *value;
+    struct left_out left_out = {0};
+    json_t *given = rig_json(body), *wanted = rig_json(expected), *chat = convert(given, &uploads, &left_out, &error),
+           *value;
     const char *name;
     if (chat == NULL) fail_msg("%s: %s", body, error.message);
     json_object_foreach(wanted, name, value)
@@ -55,7 +57,8 @@ static inline void assert_refused(fields_converter *convert, const struct rig_re
     for (size_t i = 0; i < n; i++) {
         hearth_error error = {0};
         struct uploads uploads = {0};
-        json_t *given = rig_json(rows[i].body), *chat = convert(given, &uploads, &error);
+        struct left_out left_out = {0};
+        json_t *given = rig_json(rows[i].body), *chat = convert(given, &uploads, &left_out, &error);
         if (chat != NULL) fail_msg("not refused: %s", rows[i].body);
         if (error.code != rows[i].code || strcmp(error.param, rows[i].param) != 0)
             fail_msg("%s: %d %s %s", rows[i].body, error.code, error.param, error.message);

@@ -91,6 +91,40 @@ static void some_of_the_tools_may_be_allowed(void **state)
     fields_release(&f);
 }
 
+static void tools_of_other_types_are_left_out_and_so_is_their_choice(void **state)
+{
+    (void)state;
+#define CUSTOM "{\"type\":\"custom\",\"custom\":{\"name\":\"b\"}}"
+    static const struct {
+        const char *members, *tools, *left_out;
+        hearth_tool_choice choice;
+        const char *allowed;
+    } rows[] = {
+        {"\"tools\":[" CUSTOM "," TOOL("a") "," CUSTOM "],\"tool_choice\":" CUSTOM, "[" TOOL("a") "]",
+         "tools[0], tools[2]", HEARTH_TOOLS_AUTO, NULL},
+        {"\"tools\":[" CUSTOM "],\"tool_choice\":\"required\"", NULL, "tools[0]", HEARTH_TOOLS_AUTO, NULL},
+        {"\"tools\":[" CUSTOM "],\"tool_choice\":\"none\"", NULL, "tools[0]", HEARTH_TOOLS_NONE, NULL},
+        {"\"tools\":[" CUSTOM "," TOOL("a") "],\"tool_choice\":\"required\"", "[" TOOL("a") "]", "tools[0]",
+         HEARTH_TOOLS_REQUIRED, NULL},
+        {"\"tools\":[" CUSTOM "," TOOL("a") "]," ALLOWED("\"required\"", "[" CUSTOM "," TOOL("a") "]"),
+         "[" TOOL("a") "]", "tools[0]", HEARTH_TOOLS_REQUIRED, "[\"a\"]"},
+        {"\"tools\":[" CUSTOM "," TOOL("a") "]," ALLOWED("\"required\"", "[" CUSTOM "]"), "[" TOOL("a") "]", "tools[0]",
+         HEARTH_TOOLS_NONE, NULL},
+        {"\"tools\":[{\"function\":{}}]", "[{\"function\":{}}]", "", HEARTH_TOOLS_AUTO, NULL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct fields f = chat_with(rows[i].members);
+        if (rows[i].tools == NULL) assert_null(f.params.tools_json);
+        if (rows[i].tools != NULL) assert_string_equal(f.params.tools_json, rows[i].tools);
+        assert_string_equal(f.left_out.paths, rows[i].left_out);
+        assert_int_equal(f.params.tool_choice, rows[i].choice);
+        if (rows[i].allowed == NULL) assert_null(f.params.allowed_tools_json);
+        if (rows[i].allowed != NULL) assert_string_equal(f.params.allowed_tools_json, rows[i].allowed);
+        fields_release(&f);
+    }
+#undef CUSTOM
+}
+
 #define FUNCTION "{\"name\":\"look\",\"parameters\":{\"type\":\"object\"}}"
 
 static void functions_are_tools(void **state)
@@ -325,6 +359,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tools_and_their_choice_are_handed_on),
         cmocka_unit_test(some_of_the_tools_may_be_allowed),
+        cmocka_unit_test(tools_of_other_types_are_left_out_and_so_is_their_choice),
         cmocka_unit_test(functions_are_tools),
         cmocka_unit_test(messages_of_functions_become_those_of_tools),
         cmocka_unit_test(thinking_is_read_in_the_forms_of_other_services),

@@ -1,0 +1,159 @@
+/* Readers of the fields about a chat's tools. Those of other types than functions, which OpenAI's servers run or whose
+ * calls have other forms, are left out, and so is the choice of one. No state; any thread. */
+#include "base/error.h"
+#include "serve/fields/convert.h"
+#include "serve/fields/fields_readers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Tools ---- */
+
+/* One without a type is not judged here. */
+static bool is_of_another_type(const json_t *tool)
+{
+    const json_t *type = json_object_get(tool, "type");
+    return json_is_string(type) && !convert_is(type, "function");
+}
+
+int field_tools(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    if (!json_is_array(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be a list of tools", name);
+    json_t *tool, *kept = json_array();
+    size_t i;
+    json_array_foreach(value, i, tool)
+    {
+        if (is_of_another_type(tool))
+            left_out_add(&fields->left_out, field_path_of("%s[%zu]", name, i).v);
+        else
+            json_array_append(kept, tool);
+    }
+    if (json_array_size(kept) > 0) fields->params.tools_json = fields->tools = fields_dump(kept);
+    json_decref(kept);
+    return HEARTH_OK;
+}
+
+/* ---- tool_choice ---- */
+
+/* Whether the request has tools, and all of them were left out. */
+static bool lost_all_tools(const struct fields *fields)
+{
+    return fields->tools == NULL && json_array_size(json_object_get(fields->body, "tools")) > 0;
+}
+
+/* Whether the request has a tool of this type, which was left out. */
+static bool lost_tool_of(const struct fields *fields, const char *type)
+{
+    size_t i;
+    json_t *tool;
+    json_array_foreach(json_object_get(fields->body, "tools"), i,
+                       tool) if (is_of_another_type(tool) &&
+                                 convert_is(json_object_get(tool, "type"), type)) return true;
+    return false;
+}
+
+/* Restricts calls to these tools; takes the list over. */
+static void set_allowed_tools(struct fields *fields, json_t *names)
+{
+    free(fields->allowed_tools);
+    fields->allowed_tools = fields_dump(names);
+    fields->params.allowed_tools_json = fields->allowed_tools;
+    json_decref(names);
+}
+
+/* {"type":"function","function":{"name":…}}, or the name beside the type. NULL: neither. */
+static const char *name_of_tool(const json_t *tool)
+{
+    const json_t *function = json_object_get(tool, "function");
+    const char *name = field_string(json_object_get(function != NULL ? function : tool, "name"));
+    return name != NULL && name[0] != '\0' ? name : NULL;
+}
+
+static int choose_one(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    const char *tool = name_of_tool(value);
+    if (tool == NULL)
+        return error_at(error, HEARTH_INVALID, "tool_choice.function.name",
+                        "'%s' must name its function: {\"type\":\"function\",\"function\":{\"name\":…}}", name);
+    fields->params.tool_choice = HEARTH_TOOLS_REQUIRED;
+    set_allowed_tools(fields, json_pack("[s]", tool));
+    return HEARTH_OK;
+}
+
+/* The names of the functions among these tools, in an array; NULL: not a list of tools. */
+static json_t *names_of_tools(const json_t *tools)
+{
+    size_t i, n_others = 0;
+    json_t *tool, *names = json_array();
+    json_array_foreach(tools, i, tool)
+    {
+        const char *name = name_of_tool(tool);
+        if (is_of_another_type(tool))
+            n_others++;
+        else if (name != NULL)
+            json_array_append_new(names, json_string(name));
+    }
+    if (json_array_size(tools) > 0 && json_array_size(names) + n_others == json_array_size(tools)) return names;
+    json_decref(names);
+    return NULL;
+}
+
+/* allowed_tools restricts calls without changing the tools in the prompt: clients use it so that the prompt's prefix
+ * can be reused. */
+static int choose_among(struct fields *fields, const char *name, const json_t *allowed, hearth_error *error)
+{
+    const char *mode = field_string(json_object_get(allowed, "mode"));
+    bool is_required = mode != NULL && strcmp(mode, "required") == 0;
+    if (!is_required && (mode == NULL || strcmp(mode, "auto") != 0))
+        return error_at(error, HEARTH_INVALID, "tool_choice.allowed_tools.mode",
+                        "'%s.allowed_tools.mode' must be \"auto\" or \"required\"", name);
+    json_t *names = names_of_tools(json_object_get(allowed, "tools"));
+    if (names == NULL)
+        return error_at(error, HEARTH_INVALID, "tool_choice.allowed_tools.tools",
+                        "'%s.allowed_tools.tools' must be a list of functions: "
+                        "[{\"type\":\"function\",\"function\":{\"name\":…}}]",
+                        name);
+    bool has_none = json_array_size(names) == 0; /* all of them were left out */
+    fields->params.tool_choice = has_none ? HEARTH_TOOLS_NONE : is_required ? HEARTH_TOOLS_REQUIRED : HEARTH_TOOLS_AUTO;
+    if (has_none)
+        json_decref(names);
+    else
+        set_allowed_tools(fields, names);
+    return HEARTH_OK;
+}
+
+static int choose_by_type(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    const char *type = field_string(json_object_get(value, "type"));
+    if (type == NULL || strcmp(type, "function") == 0) return choose_one(fields, name, value, error);
+    if (strcmp(type, "allowed_tools") == 0)
+        return choose_among(fields, name, json_object_get(value, "allowed_tools"), error);
+    if (lost_tool_of(fields, type)) return HEARTH_OK;
+    return error_at(error, HEARTH_UNSUPPORTED, "tool_choice.type",
+                    "'%s' of type \"%s\" is not supported: give \"auto\", \"none\", \"required\", a function or "
+                    "\"allowed_tools\"",
+                    name, type);
+}
+
+int field_tool_choice(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    static const struct {
+        const char *text;
+        hearth_tool_choice choice;
+    } choices[] = {{"auto", HEARTH_TOOLS_AUTO}, {"none", HEARTH_TOOLS_NONE}, {"required", HEARTH_TOOLS_REQUIRED}};
+    if (json_is_object(value)) return choose_by_type(fields, name, value, error);
+    for (size_t i = 0; json_is_string(value) && i < sizeof choices / sizeof *choices; i++) {
+        if (strcmp(json_string_value(value), choices[i].text) != 0) continue;
+        if (choices[i].choice != HEARTH_TOOLS_REQUIRED || !lost_all_tools(fields))
+            fields->params.tool_choice = choices[i].choice;
+        return HEARTH_OK;
+    }
+    return error_at(error, HEARTH_INVALID, name, "'%s' must be \"auto\", \"none\", \"required\" or a function", name);
+}
+
+int field_parallel_tool_calls(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    if (!json_is_boolean(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be true or false", name);
+    fields->params.parallel_tool_calls = json_is_true(value);
+    return HEARTH_OK;
+}
