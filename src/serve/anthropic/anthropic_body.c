@@ -1,10 +1,10 @@
-/* Converts bodies of Anthropic's Messages to OpenAI chats. Tools that Anthropic's servers would run are left out;
- * fields about caching and billing (cache_control, metadata, service_tier, …) are ignored, since caching needs no
- * marks here. No state; any thread. */
+/* Converts bodies of Anthropic's Messages to OpenAI chats. Tools that only Anthropic's servers run are left out; fields
+ * about caching and billing (cache_control, metadata, service_tier, …) are ignored, since caching
+ * needs no marks here. No state; any thread. */
 #include "serve/anthropic/anthropic.h"
 
 #include "base/log.h"
-#include "serve/fields/convert.h"
+#include "serve/anthropic/anthropic_blocks.h"
 #include "serve/fields/fields_readers.h"
 
 #include <stdlib.h>
@@ -13,156 +13,7 @@
 /* Anthropic requires max_tokens; this is llama-server's default for requests without it. */
 #define MAX_TOKENS 4096
 
-/* 15 digits write the numbers of a call's input as the client did; with 17, 0.1 becomes 0.10000000000000001. */
-#define INPUT_FORMAT (JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15))
-
 static const char *const refused[] = {"container", "mcp_servers", NULL};
-
-/* ---- Blocks ---- */
-
-struct block {
-    const char *role;
-    const json_t *json;
-    struct field_path at;
-};
-
-static int read_text(struct convert *convert, const struct block *block)
-{
-    const json_t *text = convert_string(convert, block->json, block->at, "text");
-    if (text == NULL) return HEARTH_INVALID;
-    convert_add_text(convert, block->role, text);
-    return HEARTH_OK;
-}
-
-/* The signature of a thinking block is not checked: only Anthropic's servers can. */
-static int read_thinking(struct convert *convert, const struct block *block)
-{
-    const json_t *text = convert_string(convert, block->json, block->at, "thinking");
-    if (text == NULL) return HEARTH_INVALID;
-    convert_add_reasoning(convert, text);
-    return HEARTH_OK;
-}
-
-/* Skips encrypted thinking, and blocks of tools that Anthropic's servers ran. */
-static int skip(struct convert *convert, const struct block *block)
-{
-    (void)convert, (void)block;
-    return HEARTH_OK;
-}
-
-static const struct upload_form media[] = {{"image", "image_url", "source", {"data", "url"}},
-                                           {"document", "file", "source", {"data", "url"}}};
-
-static const struct upload_form *form_of(const json_t *block)
-{
-    return upload_form_of(media, sizeof media / sizeof *media, json_object_get(block, "type"));
-}
-
-static int collect_texts(struct convert *convert, const json_t *content, struct field_path at, json_t *texts);
-
-/* Collects the part of an image or a document; of a document of text, or of blocks, these. */
-static int collect_source(struct convert *convert, const struct block *block, json_t *texts)
-{
-    const json_t *source = json_object_get(block->json, "source"), *type = json_object_get(source, "type");
-    json_t *text = json_object_get(source, "data");
-    bool is_document = convert_is(json_object_get(block->json, "type"), "document");
-    if (is_document && convert_is(type, "content"))
-        return collect_texts(convert, json_object_get(source, "content"),
-                             field_path_of("%.80s.source.content", block->at.v), texts);
-    if (is_document && convert_is(type, "text") && json_is_string(text)) {
-        json_array_append(texts, text);
-        return HEARTH_OK;
-    }
-    json_array_append_new(texts, upload_read(convert->uploads, form_of(block->json), block->json, block->at.v));
-    return HEARTH_OK;
-}
-
-static int read_media(struct convert *convert, const struct block *block)
-{
-    json_t *texts = json_array(), *text;
-    size_t i;
-    int rc = collect_source(convert, block, texts);
-    json_array_foreach(texts, i, text) convert_add_text(convert, block->role, text);
-    json_decref(texts);
-    return rc;
-}
-
-static int read_tool_use(struct convert *convert, const struct block *block)
-{
-    const json_t *id = convert_string(convert, block->json, block->at, "id");
-    const json_t *name = id == NULL ? NULL : convert_string(convert, block->json, block->at, "name");
-    const json_t *input = name == NULL ? NULL : convert_object(convert, block->json, block->at, "input");
-    if (input == NULL) return HEARTH_INVALID;
-    char *text = json_dumps(input, INPUT_FORMAT);
-    json_t *arguments = json_string(text);
-    convert_add_call(convert, id, name, arguments);
-    json_decref(arguments);
-    free(text);
-    return HEARTH_OK;
-}
-
-/* Collects the texts of a string or a list of text blocks, with media parts in order; other blocks are refused. */
-static int collect_texts(struct convert *convert, const json_t *content, struct field_path at, json_t *texts)
-{
-    size_t i;
-    json_t *part;
-    if (json_is_string(content)) json_array_append(texts, (json_t *)content);
-    if (content != NULL && !json_is_string(content) && !json_is_array(content))
-        return convert_fault(convert, at, "must be a string or a list of blocks");
-    json_array_foreach(content, i, part)
-    {
-        struct block block = {.json = part, .at = field_path_of("%.80s[%zu]", at.v, i)};
-        if (form_of(part) != NULL) {
-            if (collect_source(convert, &block, texts) != HEARTH_OK) return (int)convert->error->code;
-            continue;
-        }
-        if (!convert_is(json_object_get(part, "type"), "text")) return convert_bad_type(convert, part, block.at);
-        const json_t *text = convert_string(convert, part, block.at, "text");
-        if (text == NULL) return HEARTH_INVALID;
-        json_array_append(texts, (json_t *)text);
-    }
-    return HEARTH_OK;
-}
-
-/* is_error is ignored: templates have nothing for it, and the text says that the tool failed. */
-static int read_tool_result(struct convert *convert, const struct block *block)
-{
-    const json_t *id = convert_string(convert, block->json, block->at, "tool_use_id");
-    if (id == NULL) return HEARTH_INVALID;
-    json_t *texts = json_array();
-    struct field_path at = field_path_of("%.80s.content", block->at.v);
-    int rc = collect_texts(convert, json_object_get(block->json, "content"), at, texts);
-    if (rc == HEARTH_OK) convert_add_result(convert, id, texts);
-    json_decref(texts);
-    return rc;
-}
-
-static const struct {
-    const char *type;
-    int (*read)(struct convert *convert, const struct block *block);
-} blocks[] = {{"text", read_text},
-              {"thinking", read_thinking},
-              {"redacted_thinking", skip},
-              {"tool_use", read_tool_use},
-              {"tool_result", read_tool_result},
-              {"image", read_media},
-              {"document", read_media},
-              {"server_tool_use", skip},
-              {"web_search_tool_result", skip},
-              {"web_fetch_tool_result", skip},
-              {"code_execution_tool_result", skip},
-              {"bash_code_execution_tool_result", skip},
-              {"text_editor_code_execution_tool_result", skip},
-              {"tool_search_tool_result", skip},
-              {"mcp_tool_use", skip},
-              {"mcp_tool_result", skip}};
-
-static int read_block(struct convert *convert, const struct block *block)
-{
-    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
-        if (convert_is(json_object_get(block->json, "type"), blocks[i].type)) return blocks[i].read(convert, block);
-    return convert_bad_type(convert, block->json, block->at);
-}
 
 /* ---- Messages ---- */
 
@@ -189,8 +40,8 @@ static int read_message(struct convert *convert, const json_t *message, struct f
         return convert_fault(convert, field_path_of("%s.content", at.v), "must be a string or a list of blocks");
     json_array_foreach(content, i, item)
     {
-        struct block block = {.role = role, .json = item, .at = field_path_of("%s.content[%zu]", at.v, i)};
-        if (rc == HEARTH_OK) rc = read_block(convert, &block);
+        struct anthropic_block block = {.role = role, .json = item, .at = field_path_of("%s.content[%zu]", at.v, i)};
+        if (rc == HEARTH_OK) rc = anthropic_read_block(convert, &block);
     }
     return rc;
 }
@@ -203,8 +54,13 @@ static int read_messages(struct convert *convert)
     int rc = HEARTH_OK;
     if (json_array_size(messages) == 0)
         return convert_fault(convert, field_path_of("messages"), "must be a list of at least one message");
-    json_array_foreach(messages, i, message) if (rc == HEARTH_OK) rc =
-        read_message(convert, message, field_path_of("messages[%zu]", i));
+    const size_t asked_from = convert_asked_from(messages);
+    json_array_foreach(messages, i, message) anthropic_find_lost_calls(convert, json_object_get(message, "content"));
+    json_array_foreach(messages, i, message)
+    {
+        convert->asks = i >= asked_from;
+        if (rc == HEARTH_OK) rc = read_message(convert, message, field_path_of("messages[%zu]", i));
+    }
     return rc;
 }
 
@@ -233,7 +89,8 @@ static int read_system(struct convert *convert)
     json_t *texts = json_array();
     size_t i;
     json_t *text;
-    int rc = collect_texts(convert, json_object_get(convert->body, "system"), field_path_of("system"), texts);
+    convert->asks = true;
+    int rc = anthropic_collect_texts(convert, json_object_get(convert->body, "system"), field_path_of("system"), texts);
     json_array_foreach(texts, i, text)
     {
         const char *whole = json_string_value(text), *rest = whole == NULL ? NULL : after_billing(whole);

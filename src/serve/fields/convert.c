@@ -37,6 +37,7 @@ void convert_open(struct convert *convert, const json_t *body, struct uploads *u
 json_t *convert_close(struct convert *convert, int rc)
 {
     convert_end_message(convert);
+    json_decref(convert->lost);
     if (rc == HEARTH_OK) return convert->chat;
     json_decref(convert->chat);
     return NULL;
@@ -106,11 +107,62 @@ int convert_bad_type(const struct convert *convert, const json_t *object, struct
                     member.v, text);
 }
 
+/* ---- What a chat cannot have ---- */
+
 int convert_leave_out(const struct convert *convert, struct field_path at)
 {
     left_out_add(convert->left_out, at.v);
     return HEARTH_OK;
 }
+
+int convert_unknown(const struct convert *convert, const json_t *object, struct field_path at)
+{
+    bool is_typed = field_string(json_object_get(object, "type")) != NULL;
+    return convert->asks || !is_typed ? convert_bad_type(convert, object, at) : convert_leave_out(convert, at);
+}
+
+void convert_lose_call(struct convert *convert, const json_t *id)
+{
+    if (field_string(id) == NULL) return;
+    if (convert->lost == NULL) convert->lost = json_object();
+    json_object_set_new(convert->lost, json_string_value(id), json_true());
+}
+
+bool convert_lost_call(const struct convert *convert, const json_t *id)
+{
+    return field_string(id) != NULL && json_object_get(convert->lost, json_string_value(id)) != NULL;
+}
+
+size_t convert_asked_from(const json_t *messages)
+{
+    size_t i = json_array_size(messages);
+    while (i > 0) {
+        const json_t *role = json_object_get(json_array_get(messages, i - 1), "role");
+        if (!convert_is(role, "user") && !convert_is(role, "system") && !convert_is(role, "developer")) break;
+        i--;
+    }
+    return i;
+}
+
+void convert_join(json_t *texts, const json_t *more)
+{
+    struct buf lines = {0};
+    size_t i;
+    json_t *text;
+    bool has_media = false;
+    json_array_foreach(more, i, text) has_media = has_media || !json_is_string(text);
+    json_array_foreach(more, i, text)
+    {
+        if (has_media) json_array_append(texts, text);
+        if (i > 0) buf_puts(&lines, "\n");
+        buf_append(&lines, json_string_value(text), json_string_length(text));
+    }
+    if (!has_media && json_array_size(more) > 0)
+        json_array_append_new(texts, json_stringn(buf_text(&lines), lines.len));
+    buf_release(&lines);
+}
+
+/* ---- Names ---- */
 
 /* Bytes at the beginning of `param` that match the field's name; 0: none. */
 static size_t match_field(const char *field, const char *param)

@@ -20,6 +20,8 @@ struct convert {
     struct uploads *uploads;   /* the media of its parts */
     struct left_out *left_out; /* what the chat will not have */
     hearth_error *error;
+    bool asks;    /* what is read now is what the user asks: text of the last turn, or of the system prompt */
+    json_t *lost; /* ids of calls that are left out, as keys, with their results; NULL: none */
 
     /* The message that is being assembled. */
     const char *role; /* NULL: none */
@@ -62,8 +64,27 @@ const json_t *convert_object(const struct convert *convert, const json_t *object
 /* Fails because the member "type" is unknown or missing. */
 int convert_bad_type(const struct convert *convert, const json_t *object, struct field_path at);
 
+/* ---- What a chat cannot have ---- */
+
 /* Leaves out what is at this path: HEARTH_OK. */
 int convert_leave_out(const struct convert *convert, struct field_path at);
+
+/* The same for content of an unknown type, in earlier turns; what the user asks is refused instead. */
+int convert_unknown(const struct convert *convert, const json_t *object, struct field_path at);
+
+/* A call and its results are left out together: notes the id of one of them, if it is one, before any of them is read;
+ * whether it was noted. */
+void convert_lose_call(struct convert *convert, const json_t *id);
+bool convert_lost_call(const struct convert *convert, const json_t *id);
+
+/* The index from which on a list of messages is what the user asks: after the last message that is not the user's or a
+ * system message. */
+size_t convert_asked_from(const json_t *messages);
+
+/* Appends texts to a list: as one, a line for each, if there are no media among them. */
+void convert_join(json_t *texts, const json_t *more);
+
+/* ---- Names ---- */
 
 /* A field's name in the chat, and in the client's API. "[]" matches any index, and what follows the name is kept;
  * without it that is dropped, since the client's field has no such member. */

@@ -184,6 +184,11 @@ static void add_missing(struct uploads *uploads, const struct upload_form *form,
     free(fault);
 }
 
+bool upload_has_data(const struct upload_form *form, const json_t *part)
+{
+    return find_data(form, part, "").text != NULL;
+}
+
 json_t *upload_read(struct uploads *uploads, const struct upload_form *form, const json_t *part, const char *at)
 {
     struct place data = find_data(form, part, at);

@@ -23,8 +23,10 @@ static inline json_t *rig_json(const char *text)
     return json;
 }
 
-/* Checks that the chat has the members of `expected`; it may have others. */
-static inline void assert_converts(fields_converter *convert, const char *body, const char *expected)
+/* Checks that the chat has the members of `expected`, it may have others, and that `paths` were left out (NULL: any).
+ */
+static inline void assert_converts_but(fields_converter *convert, const char *body, const char *expected,
+                                       const char *paths)
 {
     hearth_error error = {0};
     struct uploads uploads = {0};
@@ -33,6 +35,7 @@ static inline void assert_converts(fields_converter *convert, const char *body, 
            *value;
     const char *name;
     if (chat == NULL) fail_msg("%s: %s", body, error.message);
+    if (paths != NULL && strcmp(left_out.paths, paths) != 0) fail_msg("'%s' left out of %s", left_out.paths, body);
     json_object_foreach(wanted, name, value)
     {
         json_t *found = json_object_get(chat, name);
@@ -44,6 +47,11 @@ static inline void assert_converts(fields_converter *convert, const char *body, 
     json_decref(wanted);
     json_decref(chat);
     uploads_release(&uploads);
+}
+
+static inline void assert_converts(fields_converter *convert, const char *body, const char *expected)
+{
+    assert_converts_but(convert, body, expected, NULL);
 }
 
 struct rig_refusal {
