@@ -117,8 +117,7 @@ int convert_leave_out(const struct convert *convert, struct field_path at)
 
 int convert_unknown(const struct convert *convert, const json_t *object, struct field_path at)
 {
-    bool is_typed = field_string(json_object_get(object, "type")) != NULL;
-    return convert->asks || !is_typed ? convert_bad_type(convert, object, at) : convert_leave_out(convert, at);
+    return convert->asks ? convert_bad_type(convert, object, at) : convert_leave_out(convert, at);
 }
 
 void convert_lose_call(struct convert *convert, const json_t *id)

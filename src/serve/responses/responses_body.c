@@ -1,192 +1,27 @@
-/* Converts bodies of OpenAI's Responses to chats. history.c has found the stored items; responses_tools.c converts
- * tools. Fields without effect here (truncation, service_tier, …) are repeated in the response with the value that
- * holds. No state; any thread. */
-#include "serve/fields/convert.h"
+/* Converts bodies of OpenAI's Responses to chats. history.c has found the stored items; responses_items.c reads items,
+ * responses_tools.c tools. Fields without effect here (truncation, service_tier, …) are repeated in the response with
+ * the value that holds. No state; any thread. */
 #include "serve/fields/fields_readers.h"
 #include "serve/responses/responses.h"
+#include "serve/responses/responses_items.h"
 #include "serve/responses/responses_tools.h"
 
 #include <stdlib.h>
 
 static const char *const refused[] = {"background", "prompt", NULL};
 
-/* ---- Items ---- */
-
-struct item {
-    const json_t *json;
-    struct field_path at;
-};
-
-static const struct upload_form media[] = {{"input_image", "image_url", "image_url", {"url"}},
-                                           {"input_audio", "input_audio", "input_audio", {"data"}},
-                                           {"input_file", "file", NULL, {"file_data", "file_url"}}};
-
-/* Collects the texts of a string, or of a list of parts (text, or a refusal), with media parts in order. */
-static int collect_texts(const struct convert *convert, const json_t *content, struct field_path at, json_t *texts)
-{
-    static const char *const kinds[][2] = {{"input_text", "text"},
-                                           {"output_text", "text"},
-                                           {"reasoning_text", "text"},
-                                           {"summary_text", "text"},
-                                           {"refusal", "refusal"}};
-    size_t i;
-    json_t *part;
-    if (json_is_string(content)) json_array_append(texts, (json_t *)content);
-    if (!json_is_string(content) && !json_is_array(content))
-        return convert_fault(convert, at, "must be a string or a list of parts");
-    json_array_foreach(content, i, part)
-    {
-        const json_t *type = json_object_get(part, "type"), *text = NULL;
-        struct field_path path = field_path_of("%.80s[%zu]", at.v, i);
-        size_t k = 0;
-        const struct upload_form *form = upload_form_of(media, sizeof media / sizeof *media, type);
-        if (form != NULL) {
-            json_array_append_new(texts, upload_read(convert->uploads, form, part, path.v));
-            continue;
-        }
-        while (k < sizeof kinds / sizeof *kinds && !convert_is(type, kinds[k][0])) k++;
-        if (k == sizeof kinds / sizeof *kinds) return convert_bad_type(convert, part, path);
-        text = convert_string(convert, part, path, kinds[k][1]);
-        if (text == NULL) return HEARTH_INVALID;
-        json_array_append(texts, (json_t *)text);
-    }
-    return HEARTH_OK;
-}
-
-/* The role in a template: "developer" becomes "system". */
-static const char *role_of(const json_t *item)
-{
-    static const char *const roles[][2] = {
-        {"user", "user"}, {"assistant", "assistant"}, {"system", "system"}, {"developer", "system"}};
-    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
-        if (convert_is(json_object_get(item, "role"), roles[i][0])) return roles[i][1];
-    return NULL;
-}
-
-/* Each user message stays a message of its own; the assistant's consecutive items become one. */
-static int read_message(struct convert *convert, const struct item *item)
-{
-    const char *role = role_of(item->json);
-    size_t i;
-    json_t *text, *texts = json_array();
-    if (role == NULL) {
-        json_decref(texts);
-        return convert_fault(convert, field_path_of("%s.role", item->at.v),
-                             "must be \"user\", \"assistant\", \"system\" or \"developer\"");
-    }
-    struct field_path at = field_path_of("%s.content", item->at.v);
-    int rc = collect_texts(convert, json_object_get(item->json, "content"), at, texts);
-    if (convert_is(json_object_get(item->json, "role"), "user")) convert_end_message(convert);
-    json_array_foreach(texts, i, text) convert_add_text(convert, role, text);
-    json_decref(texts);
-    return rc;
-}
-
-static int read_call(struct convert *convert, const struct item *item)
-{
-    const json_t *id = convert_string(convert, item->json, item->at, "call_id");
-    const json_t *name = id == NULL ? NULL : convert_string(convert, item->json, item->at, "name");
-    const json_t *arguments = name == NULL ? NULL : convert_string(convert, item->json, item->at, "arguments");
-    if (arguments == NULL) return HEARTH_INVALID;
-    json_t *by_model = responses_tool_name(json_object_get(item->json, "namespace"), name);
-    convert_add_call(convert, id, by_model, arguments);
-    json_decref(by_model);
-    return HEARTH_OK;
-}
-
-static int read_custom_call(struct convert *convert, const struct item *item)
-{
-    const json_t *id = convert_string(convert, item->json, item->at, "call_id");
-    const json_t *name = id == NULL ? NULL : convert_string(convert, item->json, item->at, "name");
-    const json_t *input = name == NULL ? NULL : convert_string(convert, item->json, item->at, "input");
-    if (input == NULL) return HEARTH_INVALID;
-    json_t *by_model = responses_tool_name(json_object_get(item->json, "namespace"), name);
-    json_t *arguments = responses_custom_arguments(input);
-    convert_add_call(convert, id, by_model, arguments);
-    json_decref(arguments);
-    json_decref(by_model);
-    return HEARTH_OK;
-}
-
-static int read_call_output(struct convert *convert, const struct item *item)
-{
-    const json_t *id = convert_string(convert, item->json, item->at, "call_id");
-    if (id == NULL) return HEARTH_INVALID;
-    json_t *texts = json_array();
-    struct field_path at = field_path_of("%s.output", item->at.v);
-    int rc = collect_texts(convert, json_object_get(item->json, "output"), at, texts);
-    if (rc == HEARTH_OK) convert_add_result(convert, id, texts);
-    json_decref(texts);
-    return rc;
-}
-
-/* Reads the reasoning itself, or else its summary; encrypted reasoning cannot be read. */
-static int read_reasoning(struct convert *convert, const struct item *item)
-{
-    static const char *const members[] = {"content", "summary"};
-    const size_t n_media = convert->uploads->n;
-    json_t *texts = json_array(), *text;
-    size_t i;
-    int rc = HEARTH_OK;
-    for (size_t k = 0; k < 2 && rc == HEARTH_OK && json_array_size(texts) == 0; k++)
-        if (fields_asks(item->json, members[k]))
-            rc = collect_texts(convert, json_object_get(item->json, members[k]),
-                               field_path_of("%s.%s", item->at.v, members[k]), texts);
-    if (rc == HEARTH_OK && convert->uploads->n > n_media)
-        rc = convert_fault(convert, item->at, "has media in its reasoning: send text alone");
-    json_array_foreach(texts, i, text) if (rc == HEARTH_OK) convert_add_reasoning(convert, text);
-    json_decref(texts);
-    return rc;
-}
-
-static int refuse_reference(struct convert *convert, const struct item *item)
-{
-    return convert_fault(convert, item->at, "refers to an item that is not stored here: send the item itself");
-}
-
-static int read_item(struct convert *convert, const json_t *json, struct field_path at)
-{
-    static const struct {
-        const char *type;
-        int (*read)(struct convert *convert, const struct item *item);
-    } types[] = {{"message", read_message},
-                 {"function_call", read_call},
-                 {"function_call_output", read_call_output},
-                 {"custom_tool_call", read_custom_call},
-                 {"custom_tool_call_output", read_call_output},
-                 {"reasoning", read_reasoning},
-                 {"item_reference", refuse_reference}};
-    static const char *const hosted[] = {
-        "web_search_call", "file_search_call",     "image_generation_call", "code_interpreter_call",
-        "computer_call",   "computer_call_output", "local_shell_call",      "local_shell_call_output",
-        "mcp_call",        "mcp_list_tools",       "mcp_approval_request",  "mcp_approval_response",
-        "compaction"};
-    struct item item = {.json = json, .at = at};
-    const json_t *type = json_object_get(json, "type");
-    if (type == NULL && json_object_get(json, "role") != NULL) return read_message(convert, &item);
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (convert_is(type, types[i].type)) return types[i].read(convert, &item);
-    /* Skips items of tools that OpenAI's servers ran; the assistant's message has their result. */
-    for (size_t i = 0; i < sizeof hosted / sizeof *hosted; i++)
-        if (convert_is(type, hosted[i])) return HEARTH_OK;
-    return convert_bad_type(convert, json, at);
-}
+/* ---- Input ---- */
 
 static int read_input(struct convert *convert)
 {
     const json_t *input = json_object_get(convert->body, "input");
-    size_t i;
-    json_t *item;
-    int rc = HEARTH_OK;
-    json_array_foreach(convert->before, i, item) if (rc == HEARTH_OK) rc =
-        read_item(convert, item, field_path_of("previous_response_id[%zu]", i));
-    if (json_is_string(input)) convert_end_message(convert);
-    if (json_is_string(input)) convert_add_text(convert, "user", input);
     if (!json_is_string(input) && json_array_size(input) == 0)
         return convert_fault(convert, field_path_of("input"), "must be a string or a list of at least one item");
-    json_array_foreach(input, i, item) if (rc == HEARTH_OK) rc =
-        read_item(convert, item, field_path_of("input[%zu]", i));
-    return rc;
+    int rc = responses_read_items(convert);
+    if (rc != HEARTH_OK || !json_is_string(input)) return rc;
+    convert_end_message(convert);
+    convert_add_text(convert, "user", input);
+    return HEARTH_OK;
 }
 
 static int read_instructions(struct convert *convert)

@@ -146,7 +146,7 @@ static void what_is_wrong_is_named(void **state)
     static const char *const rows[][2] = {
         {"{\"metadata\":5}", "\"param\":\"metadata\""},
         {"{\"items\":5}", "\"param\":\"items\""},
-        {"{\"items\":[{\"type\":\"telepathy_call\"}]}", "\"param\":\"items[0].type\""},
+        {"{\"items\":[{\"role\":\"tool\",\"content\":\"a\"}]}", "\"param\":\"items[0].role\""},
         {"[]", "must be a JSON object"},
     };
     struct client client = start(*state);
