@@ -66,7 +66,7 @@ static int collect_source(struct convert *convert, const struct anthropic_block 
         json_array_append(texts, text);
         return HEARTH_OK;
     }
-    if (!convert->asks && !upload_has_data(form_of(block->json), block->json))
+    if (!convert->asks && upload_is_elsewhere(form_of(block->json), block->json))
         return convert_leave_out(convert, block->at);
     json_array_append_new(texts, upload_read(convert->uploads, form_of(block->json), block->json, block->at.v));
     return HEARTH_OK;

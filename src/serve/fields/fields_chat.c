@@ -16,16 +16,37 @@ static const struct upload_form media[] = {{"image_url", "image_url", "image_url
                                            {"video_url", "input_video", "video_url", {"url", "data"}},
                                            {"file", "file", "file", {"file_data", "file_url"}}};
 
-/* The part as it is handed on: text as it is; media without the data, which go to the uploads; of another type,
- * which will be refused, the type alone, so that what comes with it does not count as text of the prompt. Owned by the
- * caller. */
-static json_t *read_part(struct fields *fields, json_t *part, struct field_path at)
+/* The message that is being read. `asks`: it is what the user asks, or what the system prompt says. */
+struct message {
+    json_t *json;
+    struct field_path at;
+    bool asks;
+};
+
+static void leave_out(struct fields *fields, struct field_path at)
+{
+    left_out_add(&fields->left_out, at.v);
+}
+
+/* A part of another type: its text, if it has some. Else it is left out (NULL), or, if the user asks it, is handed on
+ * to be refused, by its type alone, so that what comes with it does not count as text of the prompt. */
+static json_t *read_other_part(const struct message *message, const json_t *part)
+{
+    json_t *text = json_object_get(part, "text");
+    if (json_string_length(text) > 0) return json_pack("{s:s,s:O}", "type", "text", "text", text);
+    return message->asks ? json_pack("{s:O}", "type", json_object_get(part, "type")) : NULL;
+}
+
+/* The part as it is handed on: text as it is; media without the data, which go to the uploads. NULL: it is left out, as
+ * are media of earlier turns whose bytes only another server keeps. Owned by the caller. */
+static json_t *read_part(struct fields *fields, const struct message *message, json_t *part, struct field_path at)
 {
     json_t *type = json_object_get(part, "type");
     const struct upload_form *form = upload_form_of(media, sizeof media / sizeof *media, type);
     json_object_del(part, "media"); /* which medium a part names is not the client's to say */
     if (!json_is_string(type) || convert_is(type, "text") || convert_is(type, "refusal")) return json_incref(part);
-    return form == NULL ? json_pack("{s:O}", "type", type) : upload_read(&fields->uploads, form, part, at.v);
+    if (form == NULL) return read_other_part(message, part);
+    return message->asks || !upload_is_elsewhere(form, part) ? upload_read(&fields->uploads, form, part, at.v) : NULL;
 }
 
 /* The user's message that is nothing but an image in base64, as clients of other servers send it. */
@@ -37,30 +58,112 @@ static void read_bare_image(struct fields *fields, json_t *message, struct field
     json_object_set_new(message, "content", json_pack("[o]", uploads_part(&fields->uploads, "image_url")));
 }
 
-static void read_content(struct fields *fields, json_t *message, struct field_path at)
+static void read_content(struct fields *fields, const struct message *message)
 {
-    json_t *content = json_object_get(message, "content"), *part;
+    json_t *content = json_object_get(message->json, "content"), *part, *parts = json_array();
+    struct field_path at = field_path_of("%.80s.content", message->at.v);
     size_t i;
     json_array_foreach(content, i, part)
     {
-        json_array_set_new(content, i, read_part(fields, part, field_path_of("%.80s[%zu]", at.v, i)));
+        struct field_path here = field_path_of("%.80s[%zu]", at.v, i);
+        json_t *read = read_part(fields, message, part, here);
+        if (read == NULL)
+            leave_out(fields, here);
+        else
+            json_array_append_new(parts, read);
     }
-    read_bare_image(fields, message, at);
+    bool lost_all = json_array_size(content) > 0 && json_array_size(parts) == 0;
+    if (json_is_array(content))
+        json_object_set_new(message->json, "content", lost_all ? json_string("") : json_incref(parts));
+    json_decref(parts);
+    read_bare_image(fields, message->json, at);
+}
+
+/* Sets the content to what the assistant said under another name, where it has none. */
+static void read_other_content(struct fields *fields, const struct message *message)
+{
+    json_t *content = json_object_get(message->json, "content"), *audio = json_object_get(message->json, "audio");
+    json_t *refusal = json_object_get(message->json, "refusal"), *transcript = json_object_get(audio, "transcript");
+    json_t *said = json_string_length(refusal) > 0 ? refusal : transcript;
+    if (!convert_is(json_object_get(message->json, "role"), "assistant")) return;
+    if ((content == NULL || json_is_null(content)) && json_is_string(said))
+        json_object_set(message->json, "content", said);
+    if (json_is_object(audio) && !json_is_string(transcript))
+        leave_out(fields, field_path_of("%.80s.audio", message->at.v));
+}
+
+/* The call of a custom tool as that of a function of one text. Owned by the caller; NULL: it is of another type. */
+static json_t *function_call(const json_t *call)
+{
+    json_t *custom = json_object_get(call, "custom"), *input = json_object_get(custom, "input");
+    json_t *name = json_object_get(custom, "name");
+    if (!json_is_object(call) || json_object_get(call, "function") != NULL) return json_incref((json_t *)call);
+    if (!json_is_string(name) || !json_is_string(input)) return NULL;
+    json_t *arguments = json_pack("{s:O}", "input", input);
+    char *text = fields_dump(arguments);
+    json_t *function = json_pack("{s:s,s:{s:O,s:s}}", "type", "function", "function", "name", name, "arguments", text);
+    if (json_object_get(call, "id") != NULL) json_object_set(function, "id", json_object_get(call, "id"));
+    json_decref(arguments);
+    free(text);
+    return function;
+}
+
+/* Leaves out calls of types that no template can show, and notes their ids as keys of `lost`. */
+static void read_calls(struct fields *fields, const struct message *message, json_t *lost)
+{
+    json_t *calls = json_object_get(message->json, "tool_calls"), *call, *kept = json_array();
+    size_t i;
+    json_array_foreach(calls, i, call)
+    {
+        const char *id = field_string(json_object_get(call, "id"));
+        json_t *function = function_call(call);
+        if (function != NULL) json_array_append_new(kept, function);
+        if (function == NULL) leave_out(fields, field_path_of("%.80s.tool_calls[%zu]", message->at.v, i));
+        if (function == NULL && id != NULL) json_object_set_new(lost, id, json_true());
+    }
+    if (json_array_size(kept) > 0) json_object_set(message->json, "tool_calls", kept);
+    if (json_array_size(kept) == 0 && json_array_size(calls) > 0) json_object_del(message->json, "tool_calls");
+    json_decref(kept);
+}
+
+static bool asks(const json_t *message, size_t i, size_t asked_from)
+{
+    const json_t *role = json_object_get(message, "role");
+    return i >= asked_from || convert_is(role, "system") || convert_is(role, "developer");
+}
+
+/* The messages as they are handed on: without the results of calls that were left out. Owned by the caller. */
+static json_t *read_messages(struct fields *fields, const char *name, const json_t *messages)
+{
+    const size_t asked_from = convert_asked_from(messages);
+    json_t *json, *kept = json_array(), *lost = json_object();
+    size_t i;
+    json_array_foreach(messages, i, json)
+    {
+        struct message message = {json, field_path_of("%s[%zu]", name, i), asks(json, i, asked_from)};
+        const char *call = field_string(json_object_get(json, "tool_call_id"));
+        if (call != NULL && json_object_get(lost, call) != NULL) {
+            leave_out(fields, message.at);
+            continue;
+        }
+        read_content(fields, &message);
+        read_other_content(fields, &message);
+        read_calls(fields, &message, lost);
+        json_array_append(kept, json);
+    }
+    json_decref(lost);
+    return kept;
 }
 
 int field_messages(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
-    size_t i;
-    json_t *message;
     if (!json_is_array(value) || json_array_size(value) == 0)
         return error_at(error, HEARTH_INVALID, name, "'%s' must be a list of at least one message", name);
-    json_array_foreach(value, i, message)
-    {
-        if (!fields->is_converted) read_content(fields, message, field_path_of("%s[%zu].content", name, i));
-    }
-    json_t *messages = field_with_tools(value);
+    json_t *read = fields->is_converted ? json_incref((json_t *)value) : read_messages(fields, name, value);
+    json_t *messages = field_with_tools(read);
     fields->messages = fields_dump(messages);
     json_decref(messages);
+    json_decref(read);
     fields->params.messages_json = fields->messages;
     fields->n_prompts = 1;
     return HEARTH_OK;

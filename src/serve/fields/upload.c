@@ -172,21 +172,22 @@ static struct place find_data(const struct upload_form *form, const json_t *part
     return place;
 }
 
+bool upload_is_elsewhere(const struct upload_form *form, const json_t *part)
+{
+    const json_t *holder = form->holder == NULL ? NULL : member_of(part, form->holder);
+    bool has_id = member_of(part, "file_id") != NULL || member_of(holder, "file_id") != NULL;
+    return has_id && find_data(form, part, "").text == NULL;
+}
+
 /* The part has no data. */
 static void add_missing(struct uploads *uploads, const struct upload_form *form, const json_t *part, const char *field)
 {
-    bool is_stored = member_of(part, "file_id") != NULL ||
-                     (form->holder != NULL && member_of(member_of(part, form->holder), "file_id") != NULL);
-    const char *why = is_stored ? "a file_id names a file that was uploaded before, and none are kept here"
-                                : "base64, or a data URL with it";
+    const char *why = upload_is_elsewhere(form, part)
+                          ? "a file_id names a file that was uploaded before, and none are kept here"
+                          : "base64, or a data URL with it";
     char *fault = mem_format("'%s' is missing: %s", field, why);
     add(uploads, &(hearth_medium){.field = field, .fault = fault});
     free(fault);
-}
-
-bool upload_has_data(const struct upload_form *form, const json_t *part)
-{
-    return find_data(form, part, "").text != NULL;
 }
 
 json_t *upload_read(struct uploads *uploads, const struct upload_form *form, const json_t *part, const char *at)

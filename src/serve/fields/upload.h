@@ -44,8 +44,8 @@ struct upload_form {
 /* The form of this type among n; NULL: none. */
 const struct upload_form *upload_form_of(const struct upload_form *forms, size_t n, const json_t *type);
 
-/* Whether the part has data or a URL, and not only the id of a file that another server keeps. */
-bool upload_has_data(const struct upload_form *form, const json_t *part);
+/* Whether the part has no data, but the id of a file that only another server keeps. */
+bool upload_is_elsewhere(const struct upload_form *form, const json_t *part);
 
 /* Makes the chat's part of an API's, whose path is `at`, and takes its data. Owned by the caller. */
 json_t *upload_read(struct uploads *uploads, const struct upload_form *form, const json_t *part, const char *at);

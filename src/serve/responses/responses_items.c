@@ -48,7 +48,7 @@ static int collect_part(const struct convert *convert, const json_t *part, struc
 {
     const struct upload_form *form = upload_form_of(media, sizeof media / sizeof *media, json_object_get(part, "type"));
     const char *member = text_member(part);
-    if (form != NULL && !convert->asks && !upload_has_data(form, part)) return convert_leave_out(convert, at);
+    if (form != NULL && !convert->asks && upload_is_elsewhere(form, part)) return convert_leave_out(convert, at);
     if (form != NULL) {
         json_array_append_new(texts, upload_read(convert->uploads, form, part, at.v));
         return HEARTH_OK;

@@ -187,6 +187,78 @@ static void messages_of_functions_become_those_of_tools(void **state)
     fields_release(&f);
 }
 
+static void history_is_not_judged(void **state)
+{
+    (void)state;
+    /* Messages, what is handed on of them, and what is left out. What the user asks is handed on, to be refused. */
+    static const char *const rows[][3] = {
+        {"{\"role\":\"user\",\"content\":[{\"type\":\"smell\",\"data\":\"x\"},{\"type\":\"text\",\"text\":\"a\"}]},{"
+         "\"role\":\"assistant\",\"content\":\"b\"},{\"role\":\"user\",\"content\":\"?\"}",
+         "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]},{\"role\":\"assistant\",\"content\":"
+         "\"b\"},{\"role\":\"user\",\"content\":\"?\"}",
+         "messages[0].content[0]"},
+        {"{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"a\"}]},{\"role\":\"assistant\","
+         "\"content\":[{\"type\":\"smell\"}]},{\"role\":\"user\",\"content\":\"?\"}",
+         "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]},{\"role\":\"assistant\",\"content\":"
+         "\"\"},{\"role\":\"user\",\"content\":\"?\"}",
+         "messages[1].content[0]"},
+        {"{\"role\":\"user\",\"content\":[{\"type\":\"file\",\"file\":{\"file_id\":\"f\"}}]},{\"role\":\"assistant\","
+         "\"content\":\"b\"},{\"role\":\"user\",\"content\":\"?\"}",
+         "{\"role\":\"user\",\"content\":\"\"},{\"role\":\"assistant\",\"content\":\"b\"},{\"role\":\"user\","
+         "\"content\":\"?\"}",
+         "messages[0].content[0]"},
+        {"{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"c\",\"type\":\"custom\",\"custom\":{"
+         "\"name\":\"n\",\"input\":\"a \\\"b\\\"\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"c\",\"content\":\"d\"}",
+         "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"type\":\"function\",\"function\":{\"name\":\"n\","
+         "\"arguments\":\"{\\\"input\\\":\\\"a "
+         "\\\\\\\"b\\\\\\\"\\\"}\"},\"id\":\"c\"}]},{\"role\":\"tool\",\"tool_call_id\":\"c\",\"content\":\"d\"}",
+         ""},
+        {"{\"role\":\"assistant\",\"content\":\"a\",\"tool_calls\":[{\"id\":\"c\",\"type\":\"wish\"},{\"id\":\"e\","
+         "\"type\":\"function\",\"function\":{\"name\":\"n\",\"arguments\":\"not "
+         "json\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"c\",\"content\":\"d\"},{\"role\":\"tool\",\"tool_call_id\":"
+         "\"e\",\"content\":\"f\"}",
+         "{\"role\":\"assistant\",\"content\":\"a\",\"tool_calls\":[{\"id\":\"e\",\"type\":\"function\",\"function\":{"
+         "\"name\":\"n\",\"arguments\":\"not json\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"e\",\"content\":\"f\"}",
+         "messages[0].tool_calls[0], messages[1]"},
+        {"{\"role\":\"assistant\",\"content\":\"a\",\"tool_calls\":[{\"id\":\"c\",\"type\":\"wish\"}]},{\"role\":"
+         "\"user\",\"content\":\"?\"}",
+         "{\"role\":\"assistant\",\"content\":\"a\"},{\"role\":\"user\",\"content\":\"?\"}",
+         "messages[0].tool_calls[0]"},
+        {"{\"role\":\"assistant\",\"content\":null,\"refusal\":\"no\"},{\"role\":\"user\",\"content\":\"?\"}",
+         "{\"role\":\"assistant\",\"content\":\"no\",\"refusal\":\"no\"},{\"role\":\"user\",\"content\":\"?\"}", ""},
+        {"{\"role\":\"assistant\",\"audio\":{\"id\":\"x\"}},{\"role\":\"user\",\"content\":\"?\"}",
+         "{\"role\":\"assistant\",\"audio\":{\"id\":\"x\"}},{\"role\":\"user\",\"content\":\"?\"}",
+         "messages[0].audio"},
+        {"{\"role\":\"assistant\",\"content\":null,\"audio\":{\"id\":\"x\",\"transcript\":\"hm\"}},{\"role\":\"user\","
+         "\"content\":\"?\"}",
+         "{\"role\":\"assistant\",\"content\":\"hm\",\"audio\":{\"id\":\"x\",\"transcript\":\"hm\"}},{\"role\":"
+         "\"user\",\"content\":\"?\"}",
+         ""},
+        {"{\"role\":\"user\",\"content\":[{\"type\":\"smell\",\"data\":\"x\"}]}",
+         "{\"role\":\"user\",\"content\":[{\"type\":\"smell\"}]}", ""},
+        {"{\"role\":\"system\",\"content\":[{\"type\":\"smell\"}]},{\"role\":\"user\",\"content\":\"?\"}",
+         "{\"role\":\"system\",\"content\":[{\"type\":\"smell\"}]},{\"role\":\"user\",\"content\":\"?\"}", ""},
+        {"{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]},{\"role\":\"tool\",\"tool_call_id\":"
+         "\"c\",\"content\":[{\"type\":\"smell\"}]}",
+         "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]},{\"role\":\"tool\",\"tool_call_id\":"
+         "\"c\",\"content\":\"\"}",
+         "messages[1].content[0]"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct fields f;
+        hearth_error error;
+        struct buf body = {0}, expected = {0};
+        buf_printf(&body, "{\"messages\":[%s]}", rows[i][0]);
+        buf_printf(&expected, "[%s]", rows[i][1]);
+        assert_int_equal(fields_read(&f, FIELDS_CHAT, body.v, body.len, &error), HEARTH_OK);
+        assert_string_equal(f.params.messages_json, expected.v);
+        if (strcmp(f.left_out.paths, rows[i][2]) != 0) fail_msg("%s: %s", body.v, f.left_out.paths);
+        fields_release(&f);
+        buf_release(&body);
+        buf_release(&expected);
+    }
+}
+
 static void thinking_is_read_in_the_forms_of_other_services(void **state)
 {
     (void)state;
@@ -362,6 +434,7 @@ int main(void)
         cmocka_unit_test(tools_of_other_types_are_left_out_and_so_is_their_choice),
         cmocka_unit_test(functions_are_tools),
         cmocka_unit_test(messages_of_functions_become_those_of_tools),
+        cmocka_unit_test(history_is_not_judged),
         cmocka_unit_test(thinking_is_read_in_the_forms_of_other_services),
         cmocka_unit_test(several_fields_set_arguments_of_the_template),
         cmocka_unit_test(a_schema_is_read_in_three_forms),

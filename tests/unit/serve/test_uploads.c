@@ -151,7 +151,7 @@ static void messages_of_anthropic_have_media_as_sources(void **unused)
          "{'type':'text','text':'a'},"
          "{'type':'document','title':'t','source':{'type':'base64','media_type':'application/pdf','data':'eW8='}}]}]}",
          "[{'role':'system','content':[" TEXT("s") "," IMAGE("0") "]},{'role':'user','content':[" IMAGE("1") "," TEXT(
-             "a") "," DOCUMENT("2") "]}]",
+             "a") "," TEXT("t") "," DOCUMENT("2") "]}]",
          {{"a", "system[1].source.data"},
           {"hi", "messages[0].content[0].source.data"},
           {"yo", "messages[0].content[2].source.data"}}},
