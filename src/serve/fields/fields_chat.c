@@ -84,10 +84,11 @@ static void read_other_content(struct fields *fields, const struct message *mess
 {
     json_t *content = json_object_get(message->json, "content"), *audio = json_object_get(message->json, "audio");
     json_t *refusal = json_object_get(message->json, "refusal"), *transcript = json_object_get(audio, "transcript");
-    json_t *said = json_string_length(refusal) > 0 ? refusal : transcript;
+    const bool refuses = json_string_length(refusal) > 0, is_silent = content == NULL || json_is_null(content);
+    json_t *said = refuses ? refusal : transcript;
     if (!convert_is(json_object_get(message->json, "role"), "assistant")) return;
-    if ((content == NULL || json_is_null(content)) && json_is_string(said))
-        json_object_set(message->json, "content", said);
+    if (is_silent && json_is_string(said)) json_object_set(message->json, "content", said);
+    if (!is_silent && refuses) leave_out(fields, field_path_of("%.80s.refusal", message->at.v));
     if (json_is_object(audio) && !json_is_string(transcript))
         leave_out(fields, field_path_of("%.80s.audio", message->at.v));
 }

@@ -79,9 +79,11 @@ static json_t *with_tool(const json_t *message, size_t *n_calls)
         return copy;
     }
     json_object_del(copy, "function_call");
-    json_object_set_new(copy, "tool_calls",
-                        json_pack("[{s:o, s:s, s:O}]", "id", call_id(++*n_calls), "type", "function", "function",
-                                  json_object_get(message, "function_call")));
+    const json_t *others = json_object_get(message, "tool_calls");
+    json_t *calls = json_is_array(others) ? json_copy((json_t *)others) : json_array();
+    json_array_append_new(calls, json_pack("{s:o, s:s, s:O}", "id", call_id(++*n_calls), "type", "function", "function",
+                                           json_object_get(message, "function_call")));
+    json_object_set_new(copy, "tool_calls", calls);
     return copy;
 }
 

@@ -211,8 +211,8 @@ static const struct call_form call_forms[] = {
     {"local_shell_call", "local_shell", "action", NULL, false},
     {"shell_call", "shell", "action", NULL, false},
     {"apply_patch_call", "apply_patch", "operation", NULL, false},
-    {"computer_call", "computer", "action", NULL, false},
     {"computer_call", "computer", "actions", NULL, false},
+    {"computer_call", "computer", "action", NULL, false},
     {"tool_search_call", "tool_search", "arguments", NULL, false},
     {"program", "program", "code", NULL, false},
     {"code_interpreter_call", "code_interpreter", "code", "outputs", false},
@@ -245,12 +245,25 @@ static const json_t *call_of(const struct item *item)
     return of_call != NULL ? of_call : field_string(own) != NULL ? own : NULL;
 }
 
-/* What a call's own item says of its result; the sources of a search stand with what was searched for. */
+/* What a call's own item says of its result, and of its failure, in a list owned by the caller; NULL: nothing. The
+ * sources of a search stand with what was searched for. */
 static json_t *own_result(const json_t *item, const struct call_form *form)
 {
-    json_t *result = form->own == NULL ? NULL : member_of(item, form->own);
-    if (result == NULL && form->own != NULL) result = member_of(member_of(item, form->member), form->own);
-    return result != NULL || form->own == NULL ? result : member_of(item, "error");
+    if (form->own == NULL) return NULL;
+    json_t *result = member_of(item, form->own), *error = member_of(item, "error");
+    if (result == NULL) result = member_of(member_of(item, form->member), form->own);
+    if (result == NULL && error == NULL) return NULL;
+    json_t *list = json_is_array(result) ? json_copy(result) : json_array();
+    if (result != NULL && !json_is_array(result)) json_array_append(list, result);
+    if (error != NULL) json_array_append(list, error);
+    return list;
+}
+
+static bool has_own_result(const json_t *item, const struct call_form *form)
+{
+    json_t *result = own_result(item, form);
+    json_decref(result);
+    return result != NULL;
 }
 
 /* NULL: it is no such call, or has nothing to be shown. */
@@ -261,7 +274,7 @@ static const struct call_form *call_form_of(const struct item *item)
         bool fits = convert_is(json_object_get(item->json, "type"), form->type);
         bool named = form->name != NULL || field_string(json_object_get(item->json, "name")) != NULL;
         bool whole = fits && named && call_of(item) != NULL && member_of(item->json, form->member) != NULL;
-        if (whole && (!form->needs_own || own_result(item->json, form) != NULL)) return form;
+        if (whole && (!form->needs_own || has_own_result(item->json, form))) return form;
     }
     return NULL;
 }
@@ -276,11 +289,13 @@ static const char *result_member(const struct item *item)
     return NULL;
 }
 
+/* What a computer was to do may stand in two members. */
 static json_t *arguments_by_form(const json_t *item, const struct call_form *form)
 {
-    json_t *value = json_object_get(item, form->member), *object;
+    json_t *value = json_object_get(item, form->member), *action = member_of(item, "action"), *object;
     if (form->name == NULL && json_is_string(value)) return json_incref(value);
     object = json_is_object(value) ? json_copy(value) : json_pack("{s:O}", form->member, value);
+    if (action != NULL && strcmp(form->member, "actions") == 0) json_object_set(object, "action", action);
     if (form->own != NULL) json_object_del(object, form->own);
     json_t *arguments = arguments_of(object);
     json_decref(object);
@@ -312,9 +327,11 @@ static int read_call_by_form(struct convert *convert, const struct item *item, c
     json_decref(arguments);
     json_decref(name);
     if (form->own == NULL) return HEARTH_OK;
-    const json_t *result = own_result(item->json, form);
-    if (result == NULL) return add_result(convert, item, json_object_get(item->json, "status"), "status");
-    return add_result(convert, item, result, form->own);
+    json_t *result = own_result(item->json, form);
+    int rc = result != NULL ? add_result(convert, item, result, form->own)
+                            : add_result(convert, item, json_object_get(item->json, "status"), "status");
+    json_decref(result);
+    return rc;
 }
 
 /* ---- All types ---- */

@@ -74,13 +74,14 @@ function membersOf(text) {
   return members;
 }
 
-// A type by the name that is used in `scope`: "Shared.X" and other files' are unknown, null.
+// A type by the name that is used in `scope`; those of other files are unknown, null.
 function find(types, scope, name) {
   for (let n = scope.length; n >= 0; n--) {
     const found = types.get([...scope.slice(0, n), name].join('.'));
     if (found) return found;
   }
-  return null;
+  const inner = name.indexOf('.'); // of a module that the file imports from: often itself
+  return inner < 0 ? null : find(types, [], name.slice(inner + 1));
 }
 
 // All members of an interface, with those of its bases.
@@ -97,19 +98,20 @@ export function membersOfUnion(types, name, scope = []) {
   return split(found.type, '|').flatMap((part) => membersOfUnion(types, part, found.scope));
 }
 
-// A value of a type. Strings that are free are made by `text(path)`; optional members are left out unless `all` says
-// otherwise.
-export function sample(types, found, { text, all = () => false }, path = '') {
+// A value of a type. Strings that are free are made by `text(path)`; optional members are there if `whole`; of a union it
+// is the alternative with the number `pick`, as far as there are so many.
+export function sample(types, found, how, path = '') {
   const value = {};
   for (const [name, member] of Object.entries(allMembers(types, found))) {
-    if (member.optional && !all(name)) continue;
-    value[name] = valueOf(types, found.scope, member.type, { text, all }, path ? `${path}.${name}` : name);
+    if (member.optional && !how.whole) continue;
+    value[name] = valueOf(types, found.scope, member.type, how, path ? `${path}.${name}` : name);
   }
   return value;
 }
 
 function valueOf(types, scope, type, how, path) {
-  const first = split(type, '|').find((part) => part !== 'null') ?? 'null';
+  const parts = split(type, '|').filter((part) => part !== 'null');
+  const first = parts[how.pick % parts.length] ?? 'null';
   const literal = /^'(.*)'$/.exec(first) ?? /^"(.*)"$/.exec(first);
   const list = /^Array<([\s\S]*)>$/.exec(first);
   if (literal) return literal[1];
