@@ -71,14 +71,6 @@ void anthropic_put_error(struct buf *out, const hearth_error *error, const char 
     buf_puts(out, "}");
 }
 
-/* Drops the index of a message from the library's error: the chat's messages are numbered differently from the
- * client's. */
-static void put_error_of_chat(struct buf *out, const hearth_error *error, const char *request_id)
-{
-    hearth_error renamed = convert_rename(error, &(struct convert_name){"messages", "messages"}, 1);
-    anthropic_put_error(out, &renamed, request_id);
-}
-
 /* ---- Pieces ---- */
 
 /* input_tokens leaves out the cached tokens. cache_creation_input_tokens is 0: caching is not billed here. At the
@@ -303,7 +295,7 @@ const struct dialect anthropic_dialect = {.started = put_started,
                                           .broken = put_broken,
                                           .ping = put_ping,
                                           .whole = put_whole,
-                                          .error = put_error_of_chat,
+                                          .error = anthropic_put_error,
                                           .release = release};
 
 /* ---- Counting tokens ---- */
@@ -321,7 +313,7 @@ static void release_nothing(void *state)
 
 /* Never streamed: the functions for streams are NULL. */
 static const struct dialect count_dialect = {
-    .whole = put_count, .error = put_error_of_chat, .release = release_nothing};
+    .whole = put_count, .error = anthropic_put_error, .release = release_nothing};
 
 /* ---- Routes ---- */
 

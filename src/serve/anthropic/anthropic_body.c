@@ -35,12 +35,14 @@ static int read_message(struct convert *convert, const json_t *message, struct f
     int rc = HEARTH_OK;
     if (role == NULL)
         return convert_fault(convert, field_path_of("%s.role", at.v), "must be \"user\" or \"assistant\"");
+    convert->at = at;
     if (json_is_string(content)) convert_add_text(convert, role, content);
     if (!json_is_string(content) && !json_is_array(content))
         return convert_fault(convert, field_path_of("%s.content", at.v), "must be a string or a list of blocks");
     json_array_foreach(content, i, item)
     {
         struct anthropic_block block = {.role = role, .json = item, .at = field_path_of("%s.content[%zu]", at.v, i)};
+        convert->at = block.at;
         if (rc == HEARTH_OK) rc = anthropic_read_block(convert, &block);
     }
     return rc;
@@ -90,6 +92,7 @@ static int read_system(struct convert *convert)
     size_t i;
     json_t *text;
     convert->asks = true;
+    convert->at = field_path_of("system");
     int rc = anthropic_collect_texts(convert, json_object_get(convert->body, "system"), field_path_of("system"), texts);
     json_array_foreach(texts, i, text)
     {
@@ -118,6 +121,7 @@ static int read_tool(struct convert *convert, const json_t *tool, struct field_p
     if (json_is_string(type) && !convert_is(type, "custom")) return convert_leave_out(convert, at);
     if (convert_string(convert, tool, at, "name") == NULL) return HEARTH_INVALID;
     if (convert_object(convert, tool, at, "input_schema") == NULL) return HEARTH_INVALID;
+    convert->at = at;
     convert_add_tool(convert, tool, "input_schema");
     return HEARTH_OK;
 }

@@ -162,7 +162,13 @@ static void finish_call(struct call *call, int status)
     free(call->key);
     free(call->owner);
     free(call->model);
+    json_decref(call->places);
     free(call);
+}
+
+void call_leave_out(struct call *call, const char *path)
+{
+    left_out_add(&call->left_out, places_find(call->places, path).v);
 }
 
 void call_reply(struct call *call, int status, const char *content_type, struct buf *body)
@@ -187,7 +193,8 @@ void call_fail(struct call *call, const hearth_error *error, call_error_form *fo
     const struct errors_kind *kind = errors_kind(error->code);
     call_set_retry(call->http, kind);
     struct buf body = {0};
-    form(&body, error, call->id);
+    hearth_error renamed = places_rename(call->places, error);
+    form(&body, &renamed, call->id);
     call_reply(call, kind->status, "application/json", &body);
 }
 

@@ -10,6 +10,7 @@
 #include "hearth.h"
 #include "http/http.h"
 #include "serve/core/left_out.h"
+#include "serve/core/places.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,6 +36,7 @@ struct call {
     struct trace *trace; /* NULL: none is made */
     size_t counted;      /* bytes of the parsed body, counted in the sum of all bodies; an exchange takes them over */
     char *model;         /* what the answer calls it; NULL: not known yet */
+    json_t *places;      /* where the chat's fields stand in the body; NULL: where they are in the chat */
     struct left_out left_out; /* reported with the headers, and complete when they are sent */
 };
 
@@ -71,13 +73,17 @@ const char *call_own_salt(const char *salt);
  * NULL the name of the library's choice (server.default_model, else the first chat model). */
 const char *call_model(const struct call *call, const char *named);
 
+/* Notes that the model is not shown a field of its chat, "messages[2].content", until the headers are sent. */
+void call_leave_out(struct call *call, const char *path);
+
 /* Sends a whole response. `body` is released. */
 void call_reply(struct call *call, int status, const char *content_type, struct buf *body);
 
 /* Sets Retry-After if the error is temporary. */
 void call_set_retry(struct http_request *http, const struct errors_kind *kind);
 
-/* Sends the error with its HTTP status, and Retry-After if it is temporary. */
+/* Sends the error with its HTTP status, and Retry-After if it is temporary. What it says of the chat is said of the
+ * client's own fields. */
 void call_fail(struct call *call, const hearth_error *error, call_error_form *form);
 
 /* A streamed response: call_begin(), http_send()…, call_end(). */

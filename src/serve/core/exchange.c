@@ -144,7 +144,8 @@ static void fail_exchange(struct exchange *ex, const hearth_error *error)
 {
     cancel_all(ex);
     if (ex->begun) {
-        ex->dialect->broken(ex->state, error, &ex->out);
+        hearth_error renamed = places_rename(ex->call->places, error);
+        ex->dialect->broken(ex->state, &renamed, &ex->out);
         end_stream(ex);
         return;
     }

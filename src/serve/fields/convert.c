@@ -32,6 +32,7 @@ void convert_open(struct convert *convert, const json_t *body, struct uploads *u
         .body = body, .chat = json_copy((json_t *)body), .uploads = uploads, .left_out = left_out, .error = error};
     for (size_t i = 0; i < sizeof of_chats / sizeof *of_chats; i++) json_object_del(convert->chat, of_chats[i]);
     convert_set(convert, "messages", json_array());
+    convert_set(convert, FIELDS_PLACES, json_pack("{s:[],s:[]}", "messages", "tools"));
 }
 
 json_t *convert_close(struct convert *convert, int rc)
@@ -223,6 +224,12 @@ static void copy_as(json_t *to, const char *as, const json_t *from, const char *
     if (value != NULL && !json_is_null(value)) json_object_set(to, as, value);
 }
 
+static void add_place(struct convert *convert, const char *list, json_t *place)
+{
+    json_t *places = json_object_get(convert->chat, FIELDS_PLACES);
+    json_array_append_new(json_object_get(places, list), place);
+}
+
 void convert_add_tool(struct convert *convert, const json_t *tool, const char *schema)
 {
     json_t *function = json_object();
@@ -230,6 +237,7 @@ void convert_add_tool(struct convert *convert, const json_t *tool, const char *s
     copy_as(function, "description", tool, "description");
     copy_as(function, "parameters", tool, schema);
     copy_as(function, "strict", tool, "strict");
+    add_place(convert, "tools", json_string(convert->at.v));
     json_t *tools = json_object_get(convert->chat, "tools");
     if (tools == NULL) convert_set(convert, "tools", tools = json_array());
     json_array_append_new(tools, json_pack("{s:s,s:o}", "type", "function", "function", function));
@@ -250,12 +258,14 @@ static void begin_message(struct convert *convert, const char *role)
     convert->role = role;
     convert->texts = json_array();
     convert->calls = json_array();
+    convert->place = json_pack("[s]", convert->at.v);
 }
 
 void convert_add_text(struct convert *convert, const char *role, const json_t *text)
 {
     begin_message(convert, role);
     json_array_append(convert->texts, (json_t *)text);
+    json_array_append_new(convert->place, json_string(convert->at.v));
 }
 
 void convert_add_reasoning(struct convert *convert, const json_t *text)
@@ -289,15 +299,17 @@ static json_t *content_of(const json_t *texts)
     return parts;
 }
 
-static void add_message(struct convert *convert, json_t *message)
+static void add_message(struct convert *convert, json_t *message, json_t *place)
 {
+    add_place(convert, "messages", place);
     json_array_append_new(json_object_get(convert->chat, "messages"), message);
 }
 
 void convert_add_result(struct convert *convert, const json_t *id, const json_t *texts)
 {
     convert_end_message(convert);
-    add_message(convert, json_pack("{s:s,s:O,s:o}", "role", "tool", "tool_call_id", id, "content", content_of(texts)));
+    add_message(convert, json_pack("{s:s,s:O,s:o}", "role", "tool", "tool_call_id", id, "content", content_of(texts)),
+                json_string(convert->at.v));
 }
 
 void convert_end_message(struct convert *convert)
@@ -307,7 +319,7 @@ void convert_end_message(struct convert *convert)
     if (convert->reasoning.len > 0)
         json_object_set_new(message, "reasoning_content", json_stringn(convert->reasoning.v, convert->reasoning.len));
     if (json_array_size(convert->calls) > 0) json_object_set(message, "tool_calls", convert->calls);
-    add_message(convert, message);
+    add_message(convert, message, convert->place);
     json_decref(convert->texts);
     json_decref(convert->calls);
     buf_release(&convert->reasoning);

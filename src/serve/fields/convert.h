@@ -13,6 +13,11 @@
 #include "base/buf.h"
 #include "serve/fields/fields.h"
 
+/* The path of a field, as errors name it: "messages[2].role". */
+struct field_path {
+    char v[sizeof((hearth_error *)NULL)->param];
+};
+
 struct convert {
     const json_t *body;        /* the client's; borrowed */
     const json_t *before;      /* Responses: stored items that precede those of the body; borrowed, NULL: none */
@@ -23,16 +28,14 @@ struct convert {
     bool asks;    /* what is read now is what the user asks: text of the last turn, or of the system prompt */
     json_t *lost; /* ids of calls that are left out, as keys, with their results; NULL: none */
 
+    struct field_path at; /* what is read now, as the client names it */
+
     /* The message that is being assembled. */
     const char *role; /* NULL: none */
     json_t *texts;    /* content: strings and media parts */
     json_t *calls;
     struct buf reasoning;
-};
-
-/* The path of a field, as errors name it: "messages[2].role". */
-struct field_path {
-    char v[sizeof((hearth_error *)NULL)->param];
+    json_t *place; /* its entry in the places */
 };
 
 struct field_path field_path_of(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -488,6 +488,10 @@ static void finish_uploads(struct fields *fields)
 {
     fields->params.media = fields->uploads.v;
     fields->params.n_media = fields->uploads.n;
+    json_t *paths = fields->places == NULL ? NULL : json_array();
+    for (size_t i = 0; paths != NULL && i < fields->uploads.n; i++)
+        json_array_append_new(paths, json_string(fields->uploads.v[i].field));
+    if (paths != NULL) json_object_set_new(fields->places, "media", paths);
 }
 
 int fields_take(struct fields *fields, int route, json_t *body, struct uploads *uploads, hearth_error *error)
@@ -496,6 +500,7 @@ int fields_take(struct fields *fields, int route, json_t *body, struct uploads *
     if (uploads != NULL) {
         fields->is_converted = true;
         fields->uploads = *uploads;
+        fields->places = json_incref(json_object_get(body, FIELDS_PLACES));
         *uploads = (struct uploads){0};
     }
     int rc = read_table(fields, route, error);
@@ -565,7 +570,8 @@ size_t fields_size(const void *ud)
     const struct fields *fields = ud;
     const char *const texts[] = {fields->messages,      fields->kwargs_text, fields->tools,
                                  fields->allowed_tools, fields->schema,      fields->unknown};
-    size_t bytes = sizeof *fields + json_size_of_tree(fields->body) + uploads_size(&fields->uploads);
+    size_t bytes = sizeof *fields + json_size_of_tree(fields->body) + json_size_of_tree(fields->places) +
+                   uploads_size(&fields->uploads);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) bytes += texts[i] == NULL ? 0 : strlen(texts[i]);
     for (size_t i = 0; fields->prompts != NULL && i < fields->n_prompts; i++)
         bytes += field_prompt_size(&fields->prompts[i]);
@@ -589,6 +595,7 @@ void fields_release(struct fields *fields)
     free(fields->unknown);
     free(fields->schema);
     json_decref(fields->kwargs);
+    json_decref(fields->places);
     free(fields->stop);
     free(fields->samplers);
     free(fields->sampler_letters);

@@ -23,6 +23,10 @@
 #define FIELDS_SALT_MAX    4096 /* bytes */
 #define FIELDS_STOP_BYTES  65536
 
+/* The member of a converted chat with the places of its messages and tools (serve/core/places.h), which no client sets.
+ */
+#define FIELDS_PLACES "places"
+
 /* Bounds of the JSON tree: see json_size.h. Template rendering needs more memory for each value than jansson. */
 #define FIELDS_DEPTH_MAX  512
 #define FIELDS_TREE_MAX   (32u << 20) /* bytes of a tree, on top of the bytes of the body */
@@ -60,6 +64,7 @@ struct fields {
     bool is_converted; /* from another API: the messages name their uploads already */
     struct uploads uploads;
     struct left_out left_out; /* what the model will not see */
+    json_t *places;           /* where messages and tools stand in the client's body; NULL: where they are here */
 
     json_t *kwargs; /* arguments of the template, collected from several fields while parsing */
     char *messages, *kwargs_text, *tools, *allowed_tools, *schema; /* JSON text */

@@ -21,6 +21,7 @@ struct message {
     json_t *json;
     struct field_path at;
     bool asks;
+    json_t *place; /* its entry in the places (serve/core/places.h), if parts of it are left out */
 };
 
 static void leave_out(struct fields *fields, struct field_path at)
@@ -67,10 +68,12 @@ static void read_content(struct fields *fields, const struct message *message)
     {
         struct field_path here = field_path_of("%.80s[%zu]", at.v, i);
         json_t *read = read_part(fields, message, part, here);
-        if (read == NULL)
+        if (read == NULL) {
             leave_out(fields, here);
-        else
-            json_array_append_new(parts, read);
+            continue;
+        }
+        json_array_append_new(parts, read);
+        json_array_append_new(message->place, json_string(here.v));
     }
     bool lost_all = json_array_size(content) > 0 && json_array_size(parts) == 0;
     if (json_is_array(content))
@@ -137,22 +140,29 @@ static bool asks(const json_t *message, size_t i, size_t asked_from)
 static json_t *read_messages(struct fields *fields, const char *name, const json_t *messages)
 {
     const size_t asked_from = convert_asked_from(messages);
-    json_t *json, *kept = json_array(), *lost = json_object();
+    json_t *json, *kept = json_array(), *lost = json_object(), *places = json_array();
     size_t i;
     json_array_foreach(messages, i, json)
     {
-        struct message message = {json, field_path_of("%s[%zu]", name, i), asks(json, i, asked_from)};
+        struct message message = {json, field_path_of("%s[%zu]", name, i), asks(json, i, asked_from), NULL};
         const char *call = field_string(json_object_get(json, "tool_call_id"));
         if (call != NULL && json_object_get(lost, call) != NULL) {
             leave_out(fields, message.at);
             continue;
         }
+        const size_t n_parts = json_array_size(json_object_get(json, "content"));
+        message.place = json_pack("[s]", message.at.v);
         read_content(fields, &message);
         read_other_content(fields, &message);
         read_calls(fields, &message, lost);
+        bool is_whole = json_array_size(message.place) == n_parts + 1;
+        json_array_append_new(places, is_whole ? json_string(message.at.v) : json_incref(message.place));
+        json_decref(message.place);
         json_array_append(kept, json);
     }
     json_decref(lost);
+    if (!left_out_is_empty(&fields->left_out)) field_note_places(fields, name, places);
+    json_decref(places);
     return kept;
 }
 

@@ -7,7 +7,8 @@
 
 typedef int field_reader(struct fields *fields, const char *name, const json_t *value, hearth_error *error);
 
-/* fields_values.c: simple values. */
+/* fields_values.c: simple values, and where those of a list stood before some were left out. */
+void field_note_places(struct fields *fields, const char *name, json_t *places);
 bool field_whole(const json_t *value, double min, double max, int64_t *out); /* also accepts 1.0 */
 const char *field_string(const json_t *value); /* NULL: not a string, or one with zero bytes inside */
 

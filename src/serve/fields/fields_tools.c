@@ -19,15 +19,20 @@ static bool is_of_another_type(const json_t *tool)
 int field_tools(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     if (!json_is_array(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be a list of tools", name);
-    json_t *tool, *kept = json_array();
+    json_t *tool, *kept = json_array(), *places = json_array();
     size_t i;
     json_array_foreach(value, i, tool)
     {
-        if (is_of_another_type(tool))
-            left_out_add(&fields->left_out, field_path_of("%s[%zu]", name, i).v);
-        else
-            json_array_append(kept, tool);
+        struct field_path at = field_path_of("%s[%zu]", name, i);
+        if (is_of_another_type(tool)) {
+            left_out_add(&fields->left_out, at.v);
+            continue;
+        }
+        json_array_append(kept, tool);
+        json_array_append_new(places, json_string(at.v));
     }
+    if (json_array_size(kept) < json_array_size(value)) field_note_places(fields, name, places);
+    json_decref(places);
     if (json_array_size(kept) > 0) fields->params.tools_json = fields->tools = fields_dump(kept);
     json_decref(kept);
     return HEARTH_OK;

@@ -22,3 +22,9 @@ const char *field_string(const json_t *value)
     const char *text = json_string_value(value);
     return text != NULL && strlen(text) == json_string_length(value) ? text : NULL;
 }
+
+void field_note_places(struct fields *fields, const char *name, json_t *places)
+{
+    if (fields->places == NULL) fields->places = json_object();
+    json_object_set(fields->places, name, places);
+}

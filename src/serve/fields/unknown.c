@@ -180,6 +180,7 @@ void unknown_log_close(struct unknown_log *log)
 void unknown_report(struct call *call, const struct fields *fields)
 {
     call->left_out = fields->left_out;
+    call->places = json_incref(fields->places);
     if (fields->unknown == NULL) return;
     http_set_header(call->http, HEADER, fields->unknown);
     char *names = mem_strdup(fields->unknown), *rest = names, *name;

@@ -339,6 +339,7 @@ static int read_message(struct conversation *c, const json_t *message, struct fi
     if (content != NULL && !json_is_string(content) && !json_is_null(content))
         return convert_fault(c->convert, field_path_of("%s.content", at.v), "must be a string");
     json_t *texts = json_array();
+    c->convert->at = at;
     int rc = read_images(c->convert, message, field_path_of("%s.images", at.v), texts);
     json_array_append_new(texts, json_is_string(content) ? json_incref((json_t *)content) : json_string(""));
     if (rc == HEARTH_OK) rc = add_message(c, message, texts, at);
@@ -429,7 +430,9 @@ static int read_prompt(struct convert *convert)
     if (rc == HEARTH_OK && ollama_is_completion(convert->body)) {
         rc = read_completion(convert, prompt);
     } else if (rc == HEARTH_OK) {
+        convert->at = field_path_of("system");
         if (json_string_length(system) > 0) convert_add_text(convert, "system", system);
+        convert->at = field_path_of("prompt");
         json_array_append(texts, prompt);
         say_all(convert, "user", texts);
         convert_end_message(convert);

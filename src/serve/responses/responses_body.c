@@ -20,6 +20,7 @@ static int read_input(struct convert *convert)
     int rc = responses_read_items(convert);
     if (rc != HEARTH_OK || !json_is_string(input)) return rc;
     convert_end_message(convert);
+    convert->at = field_path_of("input");
     convert_add_text(convert, "user", input);
     return HEARTH_OK;
 }
@@ -29,6 +30,7 @@ static int read_instructions(struct convert *convert)
     const json_t *text = json_object_get(convert->body, "instructions");
     if (text == NULL || json_is_null(text)) return HEARTH_OK;
     if (!json_is_string(text)) return convert_fault(convert, field_path_of("instructions"), "must be a string");
+    convert->at = field_path_of("instructions");
     convert_add_text(convert, "system", text);
     return HEARTH_OK;
 }

@@ -412,6 +412,7 @@ int responses_read_items(struct convert *convert)
         json_array_foreach(lists[k], i, json)
         {
             struct item item = {.json = json, .at = field_path_of("%s[%zu]", fields[k], i), .call_ids = call_ids};
+            convert->at = item.at;
             convert->asks = k == 1 && i >= asked_from;
             if (rc == HEARTH_OK) rc = read_item(convert, &item);
         }

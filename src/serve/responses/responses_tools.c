@@ -40,6 +40,7 @@ static int read_function(struct convert *convert, const struct tool *tool)
         return convert_fault(convert, field_path_of("%s.parameters", tool->at.v), "must be an object");
     json_t *named = json_copy((json_t *)tool->json);
     json_object_set_new(named, "name", responses_tool_name(tool->space, name));
+    convert->at = tool->at;
     convert_add_tool(convert, named, "parameters");
     json_decref(named);
     return HEARTH_OK;
@@ -67,6 +68,7 @@ static int read_custom(struct convert *convert, const struct tool *tool)
                                    "string", "required", "input", "additionalProperties", 0);
     json_t *function = json_pack("{s:o, s:o, s:o}", "name", responses_tool_name(tool->space, name), "description",
                                  custom_description(tool->json), "parameters", parameters);
+    convert->at = tool->at;
     convert_add_tool(convert, function, "parameters");
     json_decref(function);
     return HEARTH_OK;
