@@ -6,6 +6,7 @@
 
 #include "chat/errors.hpp"
 #include "chat/fields.hpp"
+#include "chat/json_reply.hpp"
 #include "chat/request.hpp"
 #include "chat/schema.hpp"
 #include "chat/template.hpp"
@@ -180,6 +181,14 @@ static void drop_text_before_call(std::string &grammar)
     }
 }
 
+static void require_call(common_chat_params &params)
+{
+    if (params.grammar.empty())
+        throw refusal{HEARTH_UNSUPPORTED, "tool_choice",
+                      "requires a call, and this model's chat template has no form of calls: leave it out"};
+    drop_text_before_call(params.grammar);
+}
+
 /* llama.cpp does not always end a reply after the one call that is allowed. */
 static void limit_to_one_call(std::string &grammar)
 {
@@ -201,17 +210,19 @@ static std::unique_ptr<reply_format> make_format(const chat_template &template_,
     try {
         autoparser::generation_params scratch = params; /* some handlers modify it */
         result->params = apply_template(template_, scratch);
+        if (lacks_json_grammar(result->params, params)) result->params = json_reply(template_, params);
         if (!result->params.parser.empty()) result->parser.load(result->params.parser);
     } catch (const std::exception &) {
         result->parser = common_peg_arena();
         result->params = without_parser(template_, params);
     }
-    if (has_tools(params) && request.tool_choice == HEARTH_TOOLS_REQUIRED)
-        drop_text_before_call(result->params.grammar);
+    if (has_tools(params) && request.tool_choice == HEARTH_TOOLS_REQUIRED) require_call(result->params);
     if (has_tools(params) && !params.parallel_tool_calls) limit_to_one_call(result->params.grammar);
     result->params.parser.clear();
     result->params.prompt.clear();
     result->user_grammar = request.grammar == nullptr ? "" : request.grammar;
+    result->writes_json = request.json_schema != nullptr;
+    result->mixes_reasoning = request.reasoning_in_text;
     result->continues = params.has_continuation();
     result->fill_c_members();
     return result;

@@ -22,8 +22,10 @@ struct reply_format : chat_format {
     mutable std::atomic<int> references{1};
     common_chat_params params;
     std::string user_grammar;
-    common_peg_arena parser; /* empty: the whole reply is content */
-    bool continues = false;  /* the reply continues a message: its prefill is no part of the new text */
+    common_peg_arena parser;      /* empty: the whole reply is content */
+    bool writes_json = false;     /* the content is JSON of a schema */
+    bool mixes_reasoning = false; /* reasoning is part of the content */
+    bool continues = false;       /* the reply continues a message: its prefill is no part of the new text */
 
     void fill_c_members(); /* fills in the members of chat_format */
 

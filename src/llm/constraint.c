@@ -1,4 +1,5 @@
-/* Applies a grammar to tokens, byte by byte. A lazy grammar that still awaits its trigger allows every token but those
+/* Applies a grammar to tokens, byte by byte, as the reply shows them: a special token without text there matches only
+ * where the grammar names it as a token. A lazy grammar that still awaits its trigger allows every token but those
  * that contain a trigger and continue after it with what the grammar rejects. */
 #include "llm/constraint.h"
 
@@ -25,20 +26,29 @@ struct constraint {
     char **words;
     size_t n_words, longest_word;
     struct patterns *patterns; /* NULL: none; else they search the whole reply */
-    int32_t *tokens;
-    size_t n_tokens;
+    int32_t *tokens, *shown;
+    size_t n_tokens, n_shown;
     struct buf tail,
         seen; /* the reply's end, where a trigger may have begun; and the same with the token in question */
 };
 
-/* ---- Triggers ---- */
+/* ---- Texts ---- */
 
-static bool is_trigger(const struct constraint *c, int32_t token)
+static bool contains(const int32_t *tokens, size_t n, int32_t token)
 {
-    for (size_t i = 0; i < c->n_tokens; i++)
-        if (c->tokens[i] == token) return true;
+    for (size_t i = 0; i < n; i++)
+        if (tokens[i] == token) return true;
     return false;
 }
+
+/* What the token adds to the reply. */
+static struct llm_token_text text_of(const struct constraint *c, int32_t token)
+{
+    bool hidden = llm_token_is_hidden(c->texts, token) && !contains(c->shown, c->n_shown, token);
+    return hidden ? (struct llm_token_text){.v = ""} : llm_token_text_of(c->texts, token);
+}
+
+/* ---- Triggers ---- */
 
 /* Where in c->seen the grammar begins to hold; NULL: there is no trigger. */
 static const char *find_trigger(const struct constraint *c)
@@ -106,8 +116,8 @@ enum trigger { NO_TRIGGER, TRIGGERED, MISFIT };
 
 static enum trigger look_for_trigger(struct constraint *c, int32_t token)
 {
-    struct llm_token_text text = llm_token_text_of(c->texts, token);
-    if (is_trigger(c, token)) return match_token(c, token, text) ? TRIGGERED : MISFIT;
+    struct llm_token_text text = text_of(c, token);
+    if (contains(c->tokens, c->n_tokens, token)) return match_token(c, token, text) ? TRIGGERED : MISFIT;
     set_seen(c, text);
     const char *word = find_trigger(c);
     if (word == NULL) return NO_TRIGGER;
@@ -118,7 +128,7 @@ static bool allows(struct constraint *c, int32_t token)
 {
     if (llm_token_ends_generation(c->model, token)) return c->awaits_trigger || grammar_complete(&c->now);
     if (c->awaits_trigger) return look_for_trigger(c, token) != MISFIT;
-    return match_token(c, token, llm_token_text_of(c->texts, token));
+    return match_token(c, token, text_of(c, token));
 }
 
 bool constraint_allows(struct constraint *c, int32_t token)
@@ -156,8 +166,8 @@ static void match_vocabulary(struct constraint *c)
         while (matched < text.len && grammar_accept_byte(c->grammar, &c->states[matched],
                                                          (unsigned char)text.v[matched], &c->states[matched + 1]))
             matched++;
-        c->allowed[order.tokens[i]] =
-            matched == text.len && matched > 0 && grammar_can_continue(c->grammar, &c->states[matched]);
+        c->allowed[order.tokens[i]] = matched == text.len && text_of(c, order.tokens[i]).len > 0 &&
+                                      grammar_can_continue(c->grammar, &c->states[matched]);
     }
 }
 
@@ -196,28 +206,37 @@ size_t constraint_passes(const struct constraint *c)
 
 /* ---- Life ---- */
 
-/* The reply begins in the middle of what the grammar matches. */
+/* The reply begins in the middle of what the grammar matches. The prefill is matched as the text it is: as tokens it
+ * would begin with a space in many vocabularies. */
 static bool accept_prefill(struct constraint *c, const char *prefill)
 {
-    struct tokens tokens = {0};
-    llm_tokenize_prefill(c->model, prefill, &tokens);
     bool good = true;
-    for (size_t i = 0; good && i < tokens.len; i++) good = constraint_accept(c, tokens.v[i]);
-    tokens_release(&tokens);
+    for (const char *at = prefill; good && *at != '\0'; at++) {
+        grammar_reset_budget(c->grammar);
+        good = grammar_accept_byte(c->grammar, &c->now, (unsigned char)*at, &c->next);
+        swap_states(&c->now, &c->next);
+    }
     return good;
+}
+
+static int32_t *copy_tokens(const int32_t *tokens, size_t n)
+{
+    int32_t *copy = mem_alloc((n + 1) * sizeof *copy);
+    for (size_t i = 0; i < n; i++) copy[i] = tokens[i];
+    return copy;
 }
 
 static void copy_triggers(struct constraint *c, const struct llm_grammar *grammar)
 {
     c->awaits_trigger = grammar->lazy;
     c->words = mem_alloc((grammar->n_words + 1) * sizeof *c->words);
-    c->tokens = mem_alloc((grammar->n_tokens + 1) * sizeof *c->tokens);
+    c->tokens = copy_tokens(grammar->tokens, grammar->n_tokens);
+    c->n_tokens = grammar->n_tokens;
     for (size_t i = 0; i < grammar->n_words; i++) {
         size_t len = strlen(grammar->words[i]);
         if (len > c->longest_word) c->longest_word = len;
         if (len > 0) c->words[c->n_words++] = mem_strdup(grammar->words[i]);
     }
-    for (size_t i = 0; i < grammar->n_tokens; i++) c->tokens[c->n_tokens++] = grammar->tokens[i];
     buf_append(&c->tail, "", 0); /* so that neither is NULL */
     buf_append(&c->seen, "", 0);
 }
@@ -245,6 +264,8 @@ struct constraint *constraint_open(const struct llm_model *model, const struct l
     c->states = mem_alloc((order.longest + 1) * sizeof *c->states);
     c->allowed = mem_alloc(order.n * sizeof *c->allowed);
     copy_triggers(c, grammar);
+    c->shown = copy_tokens(grammar->shown, grammar->n_shown);
+    c->n_shown = grammar->n_shown;
     if (grammar->n_patterns > 0) {
         c->patterns = patterns_open(grammar->patterns, grammar->n_patterns, error);
         if (c->patterns == NULL) {
@@ -273,6 +294,7 @@ void constraint_close(struct constraint *c)
     for (size_t i = 0; i < c->n_words; i++) free(c->words[i]);
     free(c->words);
     free(c->tokens);
+    free(c->shown);
     free(c->states);
     free(c->allowed);
     buf_release(&c->tail);

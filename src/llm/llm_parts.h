@@ -138,10 +138,6 @@ llm_special_tokens_open(const struct llama_model *handle); /* borrows the vocabu
 void llm_special_tokens_close(struct llm_special_tokens *specials);
 bool llm_special_tokens_in(const struct llm_special_tokens *specials, const char *text, size_t len);
 
-/* Tokenises the prefill: the end of the prompt that already belongs to the reply. Some tokenizers put a space before
- * the first special token; it is not part of the text and is left out. */
-void llm_tokenize_prefill(const struct llm_model *model, const char *text, struct tokens *out);
-
 /* ---- Tokenising long texts in chunks ---- */
 
 /* Append the tokens of a text without splitting it: on a thread with enough stack if need be, or on this thread's own

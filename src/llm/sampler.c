@@ -180,10 +180,12 @@ static int32_t sample_token(struct llm_sampler *s, const float *logits)
 /* ---- Accepting ---- */
 
 /* The tag that ended the reasoning may be a trigger. */
-static void accept_reasoning_end(struct llm_sampler *s)
+static bool accept_reasoning_end(struct llm_sampler *s)
 {
     struct tokens end = thinking_end(s->thinking);
-    for (size_t i = 0; i < end.len; i++) constraint_accept(s->constraint, end.v[i]);
+    bool good = true;
+    for (size_t i = 0; good && i < end.len; i++) good = constraint_accept(s->constraint, end.v[i]);
+    return good;
 }
 
 /* Forgets the older half of them when it is not needed any more. */
@@ -197,23 +199,24 @@ static void note_recent(struct llm_sampler *s, const int32_t *tokens, size_t n)
     tokens_truncate(&s->recent, look_back);
 }
 
-static void accept_token(struct llm_sampler *s, int32_t token)
+/* False: the constraint cannot follow, and the reply may not go on without it. */
+static bool accept_token(struct llm_sampler *s, int32_t token)
 {
-    bool holds = constraint_holds(s);
+    bool holds = constraint_holds(s), good = true;
     if (s->thinking != NULL) thinking_accept(s->thinking, token);
     if (holds)
-        constraint_accept(s->constraint, token);
+        good = constraint_accept(s->constraint, token);
     else if (s->constraint != NULL)
-        accept_reasoning_end(s);
+        good = accept_reasoning_end(s);
     llama_sampler_accept(s->chain.samplers, token);
     note_recent(s, &token, 1);
+    return good;
 }
 
 int32_t llm_sample(struct llm_sampler *s, struct llm_context *context, int32_t index)
 {
     int32_t token = sample_token(s, llm_logits(context, index));
-    if (token >= 0) accept_token(s, token);
-    return token;
+    return token >= 0 && accept_token(s, token) ? token : -1;
 }
 
 const llama_token_data_array *llm_sampler_candidates(const struct llm_sampler *s)

@@ -21,6 +21,8 @@ struct llm_grammar {
     size_t n_patterns;
     const int32_t *tokens; /* triggers: tokens */
     size_t n_tokens;
+    const int32_t *shown; /* special tokens whose text the reply shows: the grammar matches what the client gets */
+    size_t n_shown;
 };
 
 /* The tags around a reply's reasoning, and its budget. */

@@ -16,72 +16,85 @@ enum state {
     AFTER
 };
 
-/* Matches a stream of tokens against several tags, each a sequence of tokens. */
+struct text {
+    const char *v;
+    size_t len;
+};
+
+struct tag {
+    char *text;
+    size_t len;
+    struct tokens tokens;
+};
+
+/* Matches a stream of text against several tags. Text, since in many vocabularies the same tag is other tokens after a
+ * word than after a space, or its last token goes on behind it. */
 struct tag_matcher {
-    struct tokens *sequences;
-    size_t n;
-    struct tokens last; /* as many as the longest sequence has */
-    size_t longest;
+    struct tag *tags;
+    size_t n, longest;
+    struct buf seen; /* the last bytes, where a tag may have begun */
 };
 
 struct thinking {
     const struct llm_model *model;
     struct tag_matcher start, end;
     struct tokens forced;
+    struct buf text; /* of the token that is accepted */
     int32_t budget, left;
     enum state state;
-    size_t n_forced;               /* tokens of `forced` that have come */
-    const struct tokens *ended_by; /* the end tag; NULL: none */
+    size_t n_forced;            /* tokens of `forced` that have come */
+    const struct tag *ended_by; /* the end tag; NULL: none */
 };
 
 /* ---- Matching tags ---- */
 
-static void add_sequence(struct tag_matcher *tag_matcher, const struct llm_model *model, const char *text)
+static void add_tag(struct tag_matcher *tag_matcher, const struct llm_model *model, const char *text)
 {
-    struct tokens tokens = {0};
-    llm_tokenize(model, text, strlen(text), false, true, &tokens);
-    if (tokens.len == 0) {
-        tokens_release(&tokens);
-        return;
-    }
-    tag_matcher->sequences = mem_grow(tag_matcher->sequences, tag_matcher->n + 1, sizeof *tag_matcher->sequences);
-    tag_matcher->sequences[tag_matcher->n++] = tokens;
-    if (tokens.len > tag_matcher->longest) tag_matcher->longest = tokens.len;
+    struct tag tag = {.len = strlen(text)};
+    if (tag.len == 0) return;
+    tag.text = mem_strdup(text);
+    llm_tokenize(model, text, tag.len, false, true, &tag.tokens);
+    tag_matcher->tags = mem_grow(tag_matcher->tags, tag_matcher->n + 1, sizeof *tag_matcher->tags);
+    tag_matcher->tags[tag_matcher->n++] = tag;
+    if (tag.len > tag_matcher->longest) tag_matcher->longest = tag.len;
 }
 
 static void matcher_reset(struct tag_matcher *tag_matcher)
 {
-    tokens_truncate(&tag_matcher->last, 0);
+    buf_clear(&tag_matcher->seen);
 }
 
-static bool tokens_end_with(const struct tokens *tokens, const struct tokens *end)
+/* The tag that ends first in the text, of several the longest, or NULL. A token is part of one match only. */
+static const struct tag *matcher_match(struct tag_matcher *tag_matcher, struct text text)
 {
-    return end->len <= tokens->len &&
-           memcmp(tokens->v + (tokens->len - end->len), end->v, end->len * sizeof *end->v) == 0;
-}
-
-/* The longest tag that ends with this token, or NULL. A token is part of one match only. */
-static const struct tokens *matcher_match(struct tag_matcher *tag_matcher, int32_t token)
-{
-    const struct tokens *ended_by = NULL;
-    if (tag_matcher->last.len > 0 && tag_matcher->last.len >= tag_matcher->longest) {
-        tag_matcher->last.len--;
-        memmove(tag_matcher->last.v, tag_matcher->last.v + 1, tag_matcher->last.len * sizeof *tag_matcher->last.v);
+    const struct tag *first = NULL;
+    const char *first_end = NULL;
+    struct buf *seen = &tag_matcher->seen;
+    if (tag_matcher->n == 0 || text.len == 0) return NULL;
+    buf_append(seen, text.v, text.len);
+    for (size_t i = 0; i < tag_matcher->n; i++) {
+        const struct tag *tag = &tag_matcher->tags[i];
+        const char *at = memmem(seen->v, seen->len, tag->text, tag->len), *end = at == NULL ? NULL : at + tag->len;
+        if (end == NULL || (first != NULL && (end > first_end || (end == first_end && tag->len < first->len))))
+            continue;
+        first = tag;
+        first_end = end;
     }
-    tokens_push(&tag_matcher->last, token);
-    for (size_t i = 0; i < tag_matcher->n; i++)
-        if (tokens_end_with(&tag_matcher->last, &tag_matcher->sequences[i]) &&
-            (ended_by == NULL || tag_matcher->sequences[i].len > ended_by->len))
-            ended_by = &tag_matcher->sequences[i];
-    if (ended_by != NULL) matcher_reset(tag_matcher);
-    return ended_by;
+    if (first != NULL)
+        matcher_reset(tag_matcher);
+    else if (seen->len >= tag_matcher->longest)
+        buf_drop_front(seen, seen->len - (tag_matcher->longest - 1));
+    return first;
 }
 
 static void release_matcher(struct tag_matcher *tag_matcher)
 {
-    for (size_t i = 0; i < tag_matcher->n; i++) tokens_release(&tag_matcher->sequences[i]);
-    free(tag_matcher->sequences);
-    tokens_release(&tag_matcher->last);
+    for (size_t i = 0; i < tag_matcher->n; i++) {
+        free(tag_matcher->tags[i].text);
+        tokens_release(&tag_matcher->tags[i].tokens);
+    }
+    free(tag_matcher->tags);
+    buf_release(&tag_matcher->seen);
 }
 
 /* ---- The state machine ---- */
@@ -102,24 +115,15 @@ static void begin_reasoning(struct thinking *t)
     if (t->budget == 0) force_end(t);
 }
 
-static bool ends_a_character(const struct thinking *t, int32_t token)
+static void count_token(struct thinking *t, struct text text)
 {
-    struct buf bytes = {0};
-    llm_token_bytes(t->model, token, false, &bytes);
-    bool ends = bytes.len == 0 || utf8_incomplete_tail(bytes.v, bytes.len) == 0;
-    buf_release(&bytes);
-    return ends;
-}
-
-static void count_token(struct thinking *t, int32_t token)
-{
-    t->ended_by = matcher_match(&t->end, token);
+    t->ended_by = matcher_match(&t->end, text);
     if (t->ended_by != NULL) {
         t->state = AFTER;
         return;
     }
     if (t->state == COUNTING && (t->budget < 0 || --t->left > 0)) return;
-    if (ends_a_character(t, token)) {
+    if (text.len == 0 || utf8_incomplete_tail(text.v, text.len) == 0) {
         force_end(t);
         return;
     }
@@ -127,22 +131,29 @@ static void count_token(struct thinking *t, int32_t token)
     t->state = BREAKING;
 }
 
-static void follow_forced(struct thinking *t, int32_t token)
+static void follow_forced(struct thinking *t, struct text text)
 {
-    const struct tokens *ended_by = matcher_match(&t->end, token);
+    const struct tag *ended_by = matcher_match(&t->end, text);
     if (++t->n_forced < t->forced.len) return;
     t->state = AFTER;
     t->ended_by = ended_by;
 }
 
-void thinking_accept(struct thinking *t, int32_t token)
+static void accept_text(struct thinking *t, struct text text)
 {
     if (t->state == FORCING)
-        follow_forced(t, token);
+        follow_forced(t, text);
     else if (thinking_is_on(t))
-        count_token(t, token);
-    else if (matcher_match(&t->start, token) != NULL)
+        count_token(t, text);
+    else if (matcher_match(&t->start, text) != NULL)
         begin_reasoning(t);
+}
+
+void thinking_accept(struct thinking *t, int32_t token)
+{
+    buf_clear(&t->text);
+    llm_token_bytes(t->model, token, true, &t->text);
+    accept_text(t, (struct text){t->text.v, t->text.len});
 }
 
 int32_t thinking_forced(const struct thinking *t)
@@ -157,7 +168,7 @@ bool thinking_is_on(const struct thinking *t)
 
 struct tokens thinking_end(const struct thinking *t)
 {
-    return t->state == AFTER && t->ended_by != NULL ? *t->ended_by : (struct tokens){0};
+    return t->state == AFTER && t->ended_by != NULL ? t->ended_by->tokens : (struct tokens){0};
 }
 
 /* ---- Life ---- */
@@ -166,18 +177,15 @@ static void build_forced_end(struct thinking *t, const struct llm_thinking *how)
 {
     const char *message = how->message;
     if (message != NULL) llm_tokenize(t->model, message, strlen(message), false, true, &t->forced);
-    if (t->end.n > 0) tokens_append(&t->forced, t->end.sequences[0].v, t->end.sequences[0].len);
+    if (t->end.n > 0) tokens_append(&t->forced, t->end.tags[0].tokens.v, t->end.tags[0].tokens.len);
 }
 
 /* Reasoning within the prompt does not count against the budget, and nothing can be forced into it. */
 static void replay_prefill(struct thinking *t, const char *text)
 {
-    struct tokens prefill = {0};
     int32_t budget = t->budget;
     t->budget = -1;
-    llm_tokenize_prefill(t->model, text, &prefill);
-    for (size_t i = 0; i < prefill.len; i++) thinking_accept(t, prefill.v[i]);
-    tokens_release(&prefill);
+    for (; *text != '\0'; text++) accept_text(t, (struct text){text, 1});
     t->budget = t->left = budget;
     if (budget == 0 && thinking_is_on(t)) force_end(t);
 }
@@ -187,8 +195,8 @@ struct thinking *thinking_open(const struct llm_model *model, const struct llm_t
     struct thinking *t = mem_alloc(sizeof *t);
     t->model = model;
     t->budget = how->budget;
-    add_sequence(&t->start, model, how->start);
-    for (size_t i = 0; i < how->n_ends; i++) add_sequence(&t->end, model, how->ends[i]);
+    add_tag(&t->start, model, how->start);
+    for (size_t i = 0; i < how->n_ends; i++) add_tag(&t->end, model, how->ends[i]);
     build_forced_end(t, how);
     if (how->prefill != NULL) replay_prefill(t, how->prefill);
     return t;
@@ -200,5 +208,6 @@ void thinking_close(struct thinking *t)
     release_matcher(&t->start);
     release_matcher(&t->end);
     tokens_release(&t->forced);
+    buf_release(&t->text);
     free(t);
 }

@@ -12,6 +12,7 @@ struct llm_token_texts {
     size_t *starts; /* n + 1 offsets into bytes */
     int32_t *tokens;
     uint32_t *shared;
+    bool *hidden;
     size_t n, longest;
 };
 
@@ -20,6 +21,11 @@ struct llm_token_text llm_token_text_of(const struct llm_token_texts *texts, int
     if (token < 0 || (size_t)token >= texts->n) return (struct llm_token_text){.v = ""};
     size_t start = texts->starts[token];
     return (struct llm_token_text){.v = texts->bytes.v + start, .len = texts->starts[token + 1] - start};
+}
+
+bool llm_token_is_hidden(const struct llm_token_texts *texts, int32_t token)
+{
+    return token >= 0 && (size_t)token < texts->n && texts->hidden[token];
 }
 
 struct llm_token_order llm_token_texts_sorted(const struct llm_token_texts *texts)
@@ -44,6 +50,15 @@ static int by_bytes(const void *a, const void *b, void *texts)
     return (x.len > y.len) - (x.len < y.len);
 }
 
+static bool is_hidden(const struct llm_model *model, int32_t token)
+{
+    struct buf shown = {0};
+    llm_token_bytes(model, token, false, &shown);
+    bool hidden = shown.len == 0;
+    buf_release(&shown);
+    return hidden;
+}
+
 struct llm_token_texts *llm_token_texts_open(const struct llm_model *model)
 {
     struct llm_token_texts *texts = mem_alloc(sizeof *texts);
@@ -51,11 +66,13 @@ struct llm_token_texts *llm_token_texts_open(const struct llm_model *model)
     texts->starts = mem_alloc((texts->n + 1) * sizeof *texts->starts);
     texts->tokens = mem_alloc((texts->n + 1) * sizeof *texts->tokens);
     texts->shared = mem_alloc((texts->n + 1) * sizeof *texts->shared);
+    texts->hidden = mem_alloc((texts->n + 1) * sizeof *texts->hidden);
     buf_append(&texts->bytes, "", 0);
     for (size_t i = 0; i < texts->n; i++) {
         llm_token_bytes(model, (int32_t)i, true, &texts->bytes);
         texts->starts[i + 1] = texts->bytes.len;
         texts->tokens[i] = (int32_t)i;
+        texts->hidden[i] = is_hidden(model, (int32_t)i);
         size_t len = texts->starts[i + 1] - texts->starts[i];
         if (len > texts->longest) texts->longest = len;
     }
@@ -73,5 +90,6 @@ void llm_token_texts_close(struct llm_token_texts *texts)
     free(texts->starts);
     free(texts->tokens);
     free(texts->shared);
+    free(texts->hidden);
     free(texts);
 }

@@ -17,6 +17,9 @@ struct llm_token_text {
 
 struct llm_token_text llm_token_text_of(const struct llm_token_texts *texts, int32_t token);
 
+/* Whether the token is a special one that leaves no text in a reply, unless the reply's format wants to see it. */
+bool llm_token_is_hidden(const struct llm_token_texts *texts, int32_t token);
+
 /* The tokens sorted by their bytes, and how many leading bytes each shares with the one before it. */
 struct llm_token_order {
     const int32_t *tokens;

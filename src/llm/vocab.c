@@ -114,20 +114,3 @@ struct llm_fim_tokens llm_fim_tokens(const struct llm_model *model)
                                    .file = llama_vocab_fim_sep(vocab),
                                    .begin = llama_vocab_get_add_bos(vocab) ? llama_vocab_bos(vocab) : -1};
 }
-
-static bool is_space(char c)
-{
-    return c != '\0' && strchr(" \t\n\v\f\r", c) != NULL;
-}
-
-void llm_tokenize_prefill(const struct llm_model *model, const char *text, struct tokens *out)
-{
-    struct tokens tokens = {0};
-    struct buf first = {0};
-    llm_tokenize(model, text, strlen(text), false, true, &tokens);
-    if (tokens.len > 0) llm_token_bytes(model, tokens.v[0], true, &first);
-    size_t skip = first.len > 0 && is_space(first.v[0]) && !is_space(text[0]) ? 1 : 0;
-    tokens_append(out, tokens.v + skip, tokens.len - skip);
-    tokens_release(&tokens);
-    buf_release(&first);
-}

@@ -16,12 +16,18 @@ static int32_t single_token(const struct llm_model *weights, const char *text)
     return token;
 }
 
+static void add_shown(const struct llm_model *weights, const char *text, struct tokens *shown)
+{
+    int32_t token = single_token(weights, text);
+    if (token >= 0) tokens_push(shown, token);
+}
+
 void output_shown_tokens(const struct llm_model *weights, const struct chat_format *format, struct tokens *shown)
 {
-    for (size_t i = 0; format != NULL && i < format->n_preserved; i++) {
-        int32_t token = single_token(weights, format->preserved[i]);
-        if (token >= 0) tokens_push(shown, token);
-    }
+    if (format == NULL) return;
+    for (size_t i = 0; i < format->n_preserved; i++) add_shown(weights, format->preserved[i], shown);
+    for (size_t i = 0; i < format->n_triggers; i++)
+        if (format->triggers[i].how == CHAT_TRIGGER_WORD) add_shown(weights, format->triggers[i].text, shown);
 }
 
 /* ---- Triggers ---- */

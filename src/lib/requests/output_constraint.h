@@ -22,7 +22,8 @@ int output_constraint_open(struct output_constraint *constraint, const struct ll
                            const hearth_params *params, const struct chat_format *format, hearth_error *error);
 void output_constraint_close(struct output_constraint *constraint);
 
-/* Appends the special tokens whose text belongs to the reply (those that the format preserves). */
+/* Appends the special tokens whose text belongs to the reply (those that the format preserves, or
+ * waits for). */
 void output_shown_tokens(const struct llm_model *weights, const struct chat_format *format, struct tokens *shown);
 
 #endif

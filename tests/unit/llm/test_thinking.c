@@ -108,6 +108,28 @@ static int32_t token_with_bytes(const char *bytes, size_t len)
     return found;
 }
 
+/* A vocabulary spells a tag in many ways: by what stands before it, and with what follows it. */
+static void a_tag_counts_however_it_is_spelled(void **state)
+{
+    (void)state;
+    struct llm_thinking how = with_budget(-1);
+    struct thinking *thinking = thinking_open(model, &how);
+    for (const char *c = "so:<think>"; *c != '\0'; c++) thinking_accept(thinking, token_with_bytes(c, 1));
+    assert_true(thinking_is_on(thinking));
+    for (const char *c = "hm</thi"; *c != '\0'; c++) thinking_accept(thinking, token_with_bytes(c, 1));
+    accept_text(thinking, "nk>\n\nYes");
+    assert_false(thinking_is_on(thinking));
+    thinking_close(thinking);
+    how.prefill = "[/INST]<think>\n";
+    thinking = thinking_open(model, &how);
+    assert_true(thinking_is_on(thinking));
+    thinking_close(thinking);
+    how.prefill = "[/INST]<think>\n\n</think>\n\n";
+    thinking = thinking_open(model, &how);
+    assert_false(thinking_is_on(thinking));
+    thinking_close(thinking);
+}
+
 static void a_utf8_character_is_completed_first(void **state)
 {
     (void)state;
@@ -175,6 +197,7 @@ int main(void)
         cmocka_unit_test(a_used_up_budget_forces_message_and_end),
         cmocka_unit_test(reasoning_that_ends_in_time_is_left_alone_and_a_new_one_begins_anew),
         cmocka_unit_test(the_prompt_may_have_begun_the_reasoning),
+        cmocka_unit_test(a_tag_counts_however_it_is_spelled),
         cmocka_unit_test(a_utf8_character_is_completed_first),
         cmocka_unit_test(a_sampler_samples_the_forced_tokens),
         cmocka_unit_test(a_lazy_grammar_is_off_while_the_model_reasons),

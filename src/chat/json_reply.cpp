@@ -1,0 +1,62 @@
+/* Takes the handler's parser of replies without calls for a grammar, with the schema in the place of the content: see
+ * json_reply.hpp. */
+#include "chat/json_reply.hpp"
+
+#include "chat-peg-parser.h"
+#include "json-schema-to-grammar.h"
+
+#include <algorithm>
+
+namespace chat
+{
+
+bool lacks_json_grammar(const common_chat_params &made, const autoparser::generation_params &params)
+{
+    return !params.json_schema.is_null() && made.grammar.empty();
+}
+
+/* Reasoning must be closed: a parser that may do without its end would take the JSON for more of it. */
+static void require_end(const common_peg_arena &arena, common_peg_parser_variant &node,
+                        const std::vector<std::string> &ends)
+{
+    auto *optional = std::get_if<common_peg_repetition_parser>(&node);
+    if (optional == nullptr || optional->min_count != 0 || optional->max_count != 1) return;
+    const auto *literal = std::get_if<common_peg_literal_parser>(&arena.get(optional->child));
+    if (literal != nullptr && std::find(ends.begin(), ends.end(), literal->literal) != ends.end())
+        optional->min_count = 1;
+}
+
+static void replace_content(common_peg_parser_variant &node, const std::string &rule)
+{
+    const auto *tag = std::get_if<common_peg_tag_parser>(&node);
+    if (tag == nullptr || tag->tag != common_chat_peg_builder::CONTENT) return;
+    node = common_peg_gbnf_parser{tag->child, rule};
+}
+
+static std::string json_grammar(const common_chat_params &made, const common_json &schema)
+{
+    common_peg_arena arena;
+    arena.load(made.parser);
+    common_chat_schema_document document = common_chat_schema_from_json(schema);
+    return build_grammar([&](const common_grammar_builder &builder) {
+        std::string rule = builder.add_schema("response-format", *document.root);
+        for (common_peg_parser_id id = 0; id < arena.size(); id++) {
+            require_end(arena, arena.get(id), made.thinking_end_tags);
+            replace_content(arena.get(id), rule);
+        }
+        arena.build_grammar(builder, false);
+    });
+}
+
+common_chat_params json_reply(const chat_template &template_, autoparser::generation_params params)
+{
+    params.tools = common_json::array();
+    params.tool_choice = COMMON_CHAT_TOOL_CHOICE_NONE;
+    autoparser::generation_params scratch = params, apart = params; /* some handlers modify it */
+    common_chat_params result = apply_template(template_, scratch);
+    apart.reasoning_format = COMMON_REASONING_FORMAT_DEEPSEEK; /* else reasoning is content, too */
+    result.grammar = json_grammar(apply_template(template_, apart), params.json_schema);
+    return result;
+}
+
+} // namespace chat
