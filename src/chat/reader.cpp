@@ -96,6 +96,7 @@ struct chat_reader {
     void emit_final(const chat::delta_sink &to, const common_chat_msg &now);
     void shorten_text(const common_chat_msg &now);
     bool try_cut(const common_chat_msg &now, std::string common_chat_msg::*field, chat::emitted_text &text);
+    bool try_cut_content(const common_chat_msg &now);
     bool try_cut_arguments(const common_chat_msg &now);
     bool locate_cut(const std::string &piece, chat::cut &where) const;
     bool verify_cut(const common_chat_msg &now, common_chat_msg &expected, chat::cut &where);
@@ -230,6 +231,19 @@ bool chat_reader::try_cut(const common_chat_msg &now, std::string common_chat_ms
     return locate_cut(now.*field, where) && verify_cut(now, expected, where);
 }
 
+/* JSON is cut within a string only: without a bracket of the middle its end would be found elsewhere. */
+bool chat_reader::try_cut_content(const common_chat_msg &now)
+{
+    if (!format.writes_json) return try_cut(now, &common_chat_msg::content, content);
+    chat::json_end end(now.content);
+    if (format.mixes_reasoning || !end.in_string()) return false;
+    common_chat_msg expected = now;
+    chat::cut where = {};
+    where.field = &expected.content;
+    where.parsed = &content.parsed;
+    return locate_cut(now.content.substr(end.string_start() + 1), where) && verify_cut(now, expected, where);
+}
+
 /* In some formats arguments are plain strings, in others JSON already. */
 bool chat_reader::try_cut_arguments(const common_chat_msg &now)
 {
@@ -251,8 +265,8 @@ bool chat_reader::try_cut_arguments(const common_chat_msg &now)
 void chat_reader::shorten_text(const common_chat_msg &now)
 {
     if (cropped.size() <= cut_again) return;
-    bool done = try_cut_arguments(now) || try_cut(now, &common_chat_msg::content, content) ||
-                try_cut(now, &common_chat_msg::reasoning_content, reasoning);
+    bool done =
+        try_cut_arguments(now) || try_cut_content(now) || try_cut(now, &common_chat_msg::reasoning_content, reasoning);
     size_t wait = done ? chat::cut_margin + chat::min_cut : cropped.size() / 8 + chat::cut_margin;
     cut_again = std::max(chat::never_cut_below, cropped.size() + wait);
 }

@@ -8,6 +8,7 @@
 /* Qwen3: <think>, <tool_call> with JSON; Qwen3-Coder: arguments as tagged text. */
 #define QWEN  "Qwen-Qwen3-0.6B.jinja"
 #define CODER "Qwen3-Coder.jinja"
+#define PLAIN "Qwen-Qwen2.5-7B-Instruct.jinja" /* no reasoning */
 
 #define TOOLS                                                                                                          \
     "[{\"type\":\"function\",\"function\":{\"name\":\"write\",\"parameters\":{\"type\":\"object\",\"properties\":{"    \
@@ -266,6 +267,71 @@ static void a_continued_message_is_not_repeated(void **state)
     close_rig(&rig);
 }
 
+/* ---- JSON ---- */
+
+static unsigned next_random(unsigned *seed)
+{
+    *seed = *seed * 1664525U + 1013904223U;
+    return *seed >> 16;
+}
+
+/* Appends a random value whose objects and arrays are up to that deep. */
+static void put_json(struct buf *json, unsigned *seed, int depth)
+{
+    static const char *const scalars[] = {"true", "-12.5e3", "\"a }{ ][ \\\"quoted\\\" \\\\\"", "\"```\\n\"", "null"};
+    bool is_object = next_random(seed) % 2 == 0;
+    size_t n = next_random(seed) % 5;
+    if (depth == 0 || next_random(seed) % 4 == 0) {
+        buf_puts(json, scalars[next_random(seed) % 5]);
+        return;
+    }
+    buf_puts(json, is_object ? "{" : "[");
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0) buf_puts(json, ",");
+        buf_puts(json, "\n");
+        for (int k = 0; k < 8 - depth; k++) buf_puts(json, "  ");
+        if (is_object) buf_printf(json, "\"a_name_%zu\": ", i);
+        put_json(json, seed, depth - 1);
+    }
+    buf_puts(json, is_object ? "\n}" : "]");
+}
+
+static struct buf random_object(unsigned *seed)
+{
+    struct buf json = {0};
+    buf_puts(&json, "{\"all\": [");
+    for (int i = 0; json.len < 1500; i++) {
+        if (i > 0) buf_puts(&json, ", ");
+        put_json(&json, seed, 6);
+    }
+    buf_puts(&json, "]}");
+    return json;
+}
+
+/* llama.cpp's format for a schema lets the model put a fence around its JSON; the client gets what is within. */
+static void long_json_is_what_the_model_wrote_without_the_fence(void **state)
+{
+    (void)state;
+    struct chat_request request = asking(USER_SAYS("Hi"));
+    request.json_schema = "{\"type\": \"object\"}";
+    static const struct {
+        const char *before, *after;
+    } fences[] = {{"", ""}, {"```json\n", "\n```"}};
+    for (unsigned seed = 0; seed < 30; seed++) {
+        unsigned random = seed;
+        struct rig rig = open_with(PLAIN, request);
+        struct buf json = random_object(&random);
+        add(&rig, fences[seed % 2].before);
+        add_in_pieces(&rig, json.v, 1 + seed % 7);
+        add(&rig, fences[seed % 2].after);
+        end(&rig);
+        if (strcmp(rig.heard.content.v, json.v) != 0)
+            fail_msg("seed %u: instead of\n%s\nit is\n%s", seed, json.v, rig.heard.content.v);
+        buf_release(&json);
+        close_rig(&rig);
+    }
+}
+
 /* ---- Work ---- */
 
 /* Feeds a reply of about that many bytes, token by token; returns the bytes parsed for it. */
@@ -355,6 +421,7 @@ int main(void)
         cmocka_unit_test(characters_and_invalid_bytes_pass),
         cmocka_unit_test(reasoning_stays_in_the_text_where_asked),
         cmocka_unit_test(a_continued_message_is_not_repeated),
+        cmocka_unit_test(long_json_is_what_the_model_wrote_without_the_fence),
         cmocka_unit_test(the_work_is_linear_in_the_replys_length),
         cmocka_unit_test(nothing_of_a_long_reply_is_missing),
     };
