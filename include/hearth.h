@@ -59,6 +59,8 @@ typedef struct hearth_error {
     hearth_code code;
     char param[96];    /* the field, key or file at fault; empty if there is none */
     char message[512]; /* one line: what is wrong and what to do */
+    int64_t n_prompt; /* HEARTH_TOO_LONG, where it was counted: tokens of the prompt or of the input at fault; else 0 */
+    int64_t window;   /* with n_prompt: so many tokens the context window holds */
 } hearth_error;
 
 /* ---- Configuration ---- */
@@ -184,6 +186,8 @@ typedef struct hearth_model_info {
     const char *name;           /* the name in the configuration */
     const char *const *aliases; /* n_aliases further names that requests may call it by */
     size_t n_aliases;
+    const char *const *tags; /* n_tags words about it, for who lists models */
+    size_t n_tags;
     const char *path;         /* the weights file */
     const char *architecture; /* e.g. "qwen3" */
     hearth_model_type type;
@@ -344,6 +348,9 @@ typedef struct hearth_sampling {
     const hearth_bias *logit_bias;
     size_t n_logit_bias;
     bool ignore_eos; /* end-of-generation tokens do not end the reply */
+    const int32_t
+        *ending; /* with ignore_eos, once every value is filled in: these tokens, all of which are forbidden */
+    size_t n_ending;
 } hearth_sampling;
 
 /* A LoRA adapter: its index in the configuration's models.*.lora, from 0. */
@@ -751,6 +758,7 @@ typedef struct hearth_slot {
     int32_t n_past;            /* tokens of the running request that are in its cells */
     int32_t n_prompt;          /* tokens of the running request's prompt */
     int32_t n_predicted;       /* tokens that it has generated */
+    int32_t n_remaining;       /* tokens that it may still generate; -1: idle */
     char hash[17];             /* short hash of the cached tokens; empty when there are none */
     int64_t last_used;         /* unix time, milliseconds; 0: never */
     double cost_ms, return_ms; /* as in hearth_resident, of an idle slot's last conversation */

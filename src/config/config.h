@@ -95,6 +95,7 @@ struct config_cache {
 struct config_model {
     char *name; /* the key under models: */
     struct config_strings aliases;
+    struct config_strings tags;
     char *path, *mmproj, *jinja_file; /* NULL: none */
     char *chat_template_kwargs;       /* JSON object */
     bool ignore_integrity_check;

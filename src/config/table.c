@@ -217,6 +217,8 @@ const struct config_row config_rows[] = {
             "The weights: a GGUF file, or the first part of a split one. Every model needs it.", OR_NULL),
     KEY("models.*.aliases", CONFIG_STRINGS, MODEL(aliases), "[]",
         "Other names that requests may use for the model. A tag \":latest\" after a name is ignored.", ANY),
+    KEY("models.*.tags", CONFIG_STRINGS, MODEL(tags), "[]",
+        "Words about the model, for clients that list models: no name leads to it.", ANY),
     KEY("models.*.ignore_integrity_check", CONFIG_BOOL, MODEL(ignore_integrity_check), "false",
         "Loads the weights also where their SHA-256 is not the one in PATH.sha256, the sidecar beside them.", ANY),
     KEY("models.*.load", CONFIG_ENUM, MODEL(load), "start",

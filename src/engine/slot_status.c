@@ -29,13 +29,14 @@ const struct seq *slot_last_seq(const struct engine *engine, const struct slot *
 
 static hearth_slot status_of(const struct engine *engine, const struct slot *slot)
 {
-    hearth_slot s = {.id = slot->id, .seq_id = -1, .model = engine->name, .state = slot->state};
+    hearth_slot s = {.id = slot->id, .seq_id = -1, .model = engine->name, .state = slot->state, .n_remaining = -1};
     _Static_assert(sizeof s.request_id == sizeof slot->job->id, "a request's id fits");
     if (slot->job != NULL) memcpy(s.request_id, slot->job->id, sizeof s.request_id);
     if (slot->state != HEARTH_SLOT_IDLE) {
         s.cached_tokens = slot->run->n_cached;
         s.n_prompt = slot->run->n_prompt;
         s.n_predicted = slot->run->n_predicted;
+        s.n_remaining = slot->run->max_tokens - slot->run->n_predicted;
         s.n_past = slot->seq == NULL ? 0 : slot->seq->n_cells;
     }
     const struct seq *seq = slot->state == HEARTH_SLOT_IDLE ? slot_last_seq(engine, slot) : slot->seq;

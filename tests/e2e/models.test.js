@@ -158,6 +158,7 @@ describe('leaving', () => {
     const first = await post(server, '/v1/chat/completions', body);
     assert.equal(first.timings?.cache_n ?? first.usage.prompt_tokens_details.cached_tokens, 0);
     await reaches(server, 'one', 'unloaded');
+    assert.equal((await server.client.get('/props?model=one')).json.is_sleeping, true);
     const second = await post(server, '/v1/chat/completions', body);
     assert.ok((second.timings?.cache_n ?? second.usage.prompt_tokens_details.cached_tokens) > 200, JSON.stringify(second));
     assert.equal(second.choices[0].message.content, first.choices[0].message.content);

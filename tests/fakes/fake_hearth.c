@@ -719,7 +719,7 @@ bool hearth_model(const hearth *instance, size_t index, hearth_model_info *info)
                                 .bos_text = "<s>",
                                 .eos_text = "</s>",
                                 .weights_type = "Q4_K - Medium",
-                                .state = HEARTH_MODEL_LOADED};
+                                .state = fake.n_unloads > 0 ? HEARTH_MODEL_UNLOADED : HEARTH_MODEL_LOADED};
     return true;
 }
 
@@ -916,6 +916,7 @@ size_t hearth_slots(const hearth *instance, hearth_slot *slots, size_t max)
                                  .n_past = 45,
                                  .n_prompt = 42,
                                  .n_predicted = n_predicted,
+                                 .n_remaining = 13,
                                  .hash = "0011223344556677",
                                  .last_used = 1700000000123};
     return 1;

@@ -43,6 +43,8 @@ static int read_facts(struct model_facts *facts, const struct config_model *conf
         .name = config->name,
         .aliases = (const char *const *)config->aliases.v,
         .n_aliases = config->aliases.len,
+        .tags = (const char *const *)config->tags.v,
+        .n_tags = config->tags.len,
         .path = config->path,
         .type = facts->type,
         .kind = info->kind,

@@ -53,7 +53,9 @@ void props_show(struct call *call)
     buf_printf(&body, ",\"chat_template_caps\":%s", info.chat_template_caps);
     put_string(&body, "bos_token", info.bos_text);
     put_string(&body, "eos_token", info.eos_text);
-    buf_printf(&body, ",\"build_info\":\"hearth-%s\",\"is_sleeping\":false}", hearth_version());
+    /* llama-server sleeps when it has unloaded its model: the next request loads it again. */
+    bool sleeps = info.state == HEARTH_MODEL_UNLOADED;
+    buf_printf(&body, ",\"build_info\":\"hearth-%s\",\"is_sleeping\":%s}", hearth_version(), sleeps ? "true" : "false");
     call_reply(call, 200, "application/json", &body);
 }
 

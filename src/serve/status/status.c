@@ -91,11 +91,11 @@ static json_t *modalities(const hearth_model_info *m)
     return json_pack("{s:o, s:[s]}", "input", inputs, "output", outputs[m->type]);
 }
 
-static json_t *aliases(const hearth_model_info *m)
+static json_t *list_of(const char *const *texts, size_t n)
 {
-    json_t *names = json_array();
-    for (size_t i = 0; i < m->n_aliases; i++) json_array_append_new(names, clean(m->aliases[i]));
-    return names;
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++) json_array_append_new(list, clean(texts[i]));
+    return list;
 }
 
 static json_t *describe(const hearth_model_info *m)
@@ -107,10 +107,11 @@ static json_t *describe(const hearth_model_info *m)
                   "vocab_type", m->vocab_type, "n_ctx", m->context_window, "n_ctx_train", m->n_ctx_train, "n_params",
                   (json_int_t)m->n_params, "size", (json_int_t)m->size_bytes, "n_vocab", m->n_vocab, "n_embd",
                   m->n_embd, "n_embd_out", m->n_embd_out, "n_swa", m->n_swa, "slots", m->n_slots);
-    return json_pack("{s:o, s:o, s:s, s:I, s:s, s:{s:s}, s:s, s:i, s:o, s:o}", "id", clean(m->name), "aliases",
-                     aliases(m), "object", "model", "created", (json_int_t)m->created, "owned_by", "hearth", "status",
-                     "value", hearth_model_state_name(m->state), "type", hearth_model_type_name(m->type),
-                     "context_window", m->context_window, "modalities", modalities(m), "meta", meta);
+    return json_pack("{s:o, s:o, s:o, s:s, s:I, s:s, s:{s:s}, s:s, s:i, s:o, s:o}", "id", clean(m->name), "aliases",
+                     list_of(m->aliases, m->n_aliases), "tags", list_of(m->tags, m->n_tags), "object", "model",
+                     "created", (json_int_t)m->created, "owned_by", "hearth", "status", "value",
+                     hearth_model_state_name(m->state), "type", hearth_model_type_name(m->type), "context_window",
+                     m->context_window, "modalities", modalities(m), "meta", meta);
 }
 
 /* The list "models" in Ollama's form, which llama-server has too, with the members that llama-server leaves empty. */
@@ -207,6 +208,13 @@ static bool is_idle(const hearth_slot *s)
     return s->state == HEARTH_SLOT_IDLE;
 }
 
+/* Tokens of the running request's prompt that were computed so far. */
+static int32_t n_computed(const hearth_slot *s)
+{
+    int32_t there = s->n_past < s->n_prompt ? s->n_past : s->n_prompt;
+    return is_idle(s) || there < s->cached_tokens ? 0 : there - s->cached_tokens;
+}
+
 /* hearth's own members, then llama-server's. */
 static json_t *describe_slot(const hearth *instance, const hearth_slot *s)
 {
@@ -217,10 +225,10 @@ static json_t *describe_slot(const hearth *instance, const hearth_slot *s)
                   s->hash, "last_used", (json_int_t)s->last_used, "cost_ms", s->cost_ms, "return_ms", s->return_ms);
     bool busy = !is_idle(s);
     json_t *theirs =
-        json_pack("{s:i, s:b, s:b, s:i, s:i, s:i, s:[{s:b, s:i}]}", "n_ctx", window_of(instance, s->model),
+        json_pack("{s:i, s:b, s:b, s:i, s:i, s:i, s:[{s:b, s:i, s:i}]}", "n_ctx", window_of(instance, s->model),
                   "speculative", 0, "is_processing", busy, "n_prompt_tokens", s->n_prompt, "n_prompt_tokens_cache",
-                  busy ? s->cached_tokens : 0, "n_prompt_tokens_processed", busy ? s->n_prompt - s->cached_tokens : 0,
-                  "next_token", "has_next_token", busy, "n_decoded", s->n_predicted);
+                  busy ? s->cached_tokens : 0, "n_prompt_tokens_processed", n_computed(s), "next_token",
+                  "has_next_token", busy, "n_remain", s->n_remaining, "n_decoded", s->n_predicted);
     json_object_update(slot, theirs);
     json_decref(theirs);
     return slot;

@@ -312,6 +312,7 @@ static const char *const elsewhere[] = {
     "models.*.lora",             /* test_adapters.c */
     "models.*.max_prompt_bytes", /* test_prompts.c */
     "models.*.aliases",          /* test_instance.c */
+    "models.*.tags",             /* native.test.js */
     "models.*.rpc",              /* rpc.test.js, as the next */
     "models.*.tensor_split",
     "models.*.media",             /* openai_client.test.js, ollama.test.js */

@@ -28,6 +28,19 @@ static void props_has_the_properties_of_a_model(void **state)
     client_close(&client);
 }
 
+static void a_model_that_is_not_in_memory_sleeps(void **state)
+{
+    struct client client = harness_start(*state);
+    struct response response = ask(&client, "POST", "/models/unload", "{\"model\":\"demo\"}");
+    assert_int_equal(response.status, 200);
+    response_release(&response);
+    response = ask(&client, "GET", "/props", NULL);
+    assert_int_equal(response.status, 200);
+    assert_contains(response.body.v, "\"is_sleeping\":true}");
+    response_release(&response);
+    client_close(&client);
+}
+
 static void an_unknown_model_has_none(void **state)
 {
     struct client client = harness_start(*state);
@@ -55,6 +68,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         ROW(props_has_the_properties_of_a_model),
+        ROW(a_model_that_is_not_in_memory_sleeps),
         ROW(an_unknown_model_has_none),
         ROW(properties_are_not_changed_by_requests),
     };

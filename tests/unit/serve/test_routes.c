@@ -94,7 +94,8 @@ static void errors_of_the_body_name_the_field(void **state)
 static void models_are_listed_and_shown(void **state)
 {
 #define DEMO                                                                                                           \
-    "{\"id\":\"demo\",\"aliases\":[],\"object\":\"model\",\"created\":1700000000,\"owned_by\":\"hearth\",\"status\":{" \
+    "{\"id\":\"demo\",\"aliases\":[],\"tags\":[],\"object\":\"model\",\"created\":1700000000,\"owned_by\":\"hearth\"," \
+    "\"status\":{"                                                                                                     \
     "\"value\":"                                                                                                       \
     "\"loaded\"},\"type\":\"chat\","                                                                                   \
     "\"context_window\":8192,\"modalities\":{\"input\":[\"text\"],\"output\":[\"text\"]},\"meta\":{"                   \
@@ -135,7 +136,7 @@ static void slots_have_their_cached_tokens(void **state)
                         "\"last_used\":1700000000123,\"cost_ms\":0.0,\"return_ms\":0.0,\"n_ctx\":8192,\"speculative\":"
                         "false,\"is_processing\":true,"
                         "\"n_prompt_tokens\":42,\"n_prompt_tokens_cache\":40,\"n_prompt_tokens_processed\":2,"
-                        "\"next_token\":[{\"has_next_token\":true,\"n_decoded\":3}]}]");
+                        "\"next_token\":[{\"has_next_token\":true,\"n_remain\":13,\"n_decoded\":3}]}]");
     response_release(&response);
     response = ask(&client, "GET", "/slots?model=other", NULL);
     assert_string_equal(response.body.v, "[]");
