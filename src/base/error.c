@@ -9,6 +9,7 @@ static void fill(hearth_error *error, int code, const char *param, const char *f
 {
     if (error == NULL) return;
     error->code = code;
+    error->n_prompt = error->window = 0;
     snprintf(error->param, sizeof error->param, "%s", param);
     vsnprintf(error->message, sizeof error->message, format, args);
 }
@@ -29,6 +30,13 @@ int error_at(hearth_error *error, int code, const char *param, const char *forma
     fill(error, code, param, format, args);
     va_end(args);
     return code;
+}
+
+void error_note_length(hearth_error *error, size_t n_prompt, size_t window)
+{
+    if (error == NULL) return;
+    error->n_prompt = (int64_t)n_prompt;
+    error->window = (int64_t)window;
 }
 
 void error_prefix(hearth_error *error, const char *format, ...)

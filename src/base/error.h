@@ -15,6 +15,9 @@ int error_set(hearth_error *error, int code, const char *format, ...) __attribut
 int error_at(hearth_error *error, int code, const char *param, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* Says of an error that is filled in how many tokens the prompt has, and how many the context window holds. */
+void error_note_length(hearth_error *error, size_t n_prompt, size_t window);
+
 /* Puts context before the message of an error that is already filled in. */
 void error_prefix(hearth_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

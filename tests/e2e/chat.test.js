@@ -143,10 +143,10 @@ describe('on a terminal', () => {
     terminal.paste(text);
     await terminal.shows(new RegExp(`> \\[paste 1: ${text.length} bytes, 2500 lines\\]$`));
     terminal.press('Enter');
-    const [, bytes] = await terminal.shows(/exceed context window \[\d+\]: (\d+) bytes/);
+    const [, bytes] = await terminal.shows(/\(\d+ tokens or more, in (\d+) bytes\) exceeds/);
     assert.ok(Number(bytes) >= text.length && Number(bytes) < text.length + 500, bytes);
     await terminal.asks();
-    assert.equal(terminal.shown().match(/exceed context window/g).length, 1);
+    assert.equal(terminal.shown().match(/exceeds the available context size/g).length, 1);
   });
 
   test('a line that ends in a backslash goes on, as does Alt-Enter', async (t) => {

@@ -43,7 +43,7 @@ describe('a running hearth', () => {
   test('a prompt that is too long is refused by the server, in its words', async () => {
     const { code, stdout, stderr } = await chat(server, ['Count these.'], { input: 'hello '.repeat(5000) });
     assert.deepEqual([code, stdout], [1, '\n']);
-    assert.match(stderr, /status 400: input tokens \[\d{4,}\] exceed/);
+    assert.match(stderr, /status 400: request \(\d{4,} tokens\) exceeds/);
   });
 
   test('on a terminal: figures, /cache, /stats and /model are the server\'s', async (t) => {

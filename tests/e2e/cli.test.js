@@ -514,8 +514,8 @@ describe('chat', () => {
 
   test('a line from a pipe is read whole, however long', async () => {
     const result = await run(['chat', ...patient], { input: `${long}\n` });
-    const [line] = complains(result, 1, /input tokens \[(\d+)\] exceed context window/);
-    assert.ok(Number(/\[(\d+)\]/.exec(line)[1]) > 5000, line);
+    const [line] = complains(result, 1, /request \((\d+) tokens\) exceeds the available context size/);
+    assert.ok(Number(/\((\d+) tokens/.exec(line)[1]) > 5000, line);
   });
 
   test('a line of more than 16 MiB is refused', async () => {

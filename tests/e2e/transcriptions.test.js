@@ -109,7 +109,7 @@ describe('transcriptions', () => {
       [[file, ['response_format', 'srt']], 400, 'response_format', /time stamps/],
       [[file, ['timestamp_granularities[]', 'word']], 400, 'timestamp_granularities[]', /time stamps/],
       [[file, ['temperature', 'hot']], 400, 'temperature', /number/],
-      [[file, ['prompt', 'word '.repeat(3000)]], 400, 'prompt', /exceed context window/],
+      [[file, ['prompt', 'word '.repeat(3000)]], 400, 'prompt', /exceeds the available context size/],
     ];
     for (const path of [route, '/audio/transcriptions']) {
       for (const [fields, status, param, says] of rows) {

@@ -202,7 +202,9 @@ static int name_field(const struct upload *upload, hearth_error *error)
     hearth_error reason = *error;
     const char *field = field_of(upload);
     if (reason.code == HEARTH_CANCELLED) return HEARTH_CANCELLED;
-    return error_at(error, reason.code, field, "'%s' %s", field, reason.message);
+    error_at(error, reason.code, field, "'%s' %s", field, reason.message);
+    error_note_length(error, (size_t)reason.n_prompt, (size_t)reason.window);
+    return (int)reason.code;
 }
 
 static struct medium *medium_open(const struct model_media *model, const struct media_bytes *file)
@@ -352,6 +354,7 @@ int prompt_media_read(struct prompt_media *media, const struct media_sources *so
         error_set(error, HEARTH_TOO_LONG,
                   "images, sounds and videos up to here have %lld tokens, the context window holds %d", (long long)rows,
                   room->rows);
+        error_note_length(error, (size_t)rows, (size_t)room->rows);
         return name_field(&media->uploads[i], error);
     }
     return HEARTH_OK;

@@ -58,9 +58,14 @@ static const char *name_of_inputs(const hearth_embedding *request)
 static int refuse_long(const hearth_embedding *request, size_t i, size_t n_tokens, hearth_error *error)
 {
     const char *name = name_of_inputs(request);
-    return error_at(error, HEARTH_TOO_LONG, name,
-                    "%s[%zu] has %zu tokens, model '%s' takes %d: shorten it, or ask for it to be truncated", name, i,
-                    n_tokens, request->model->config->name, embed_window(request->model->pool));
+    size_t window = (size_t)embed_window(request->model->pool);
+    error_at(
+        error, HEARTH_TOO_LONG, name,
+        "%s[%zu] has %zu tokens, which is too large to process. This model's maximum context length is %zu tokens: "
+        "shorten it, or ask for it to be truncated",
+        name, i, n_tokens, window);
+    error_note_length(error, n_tokens, window);
+    return HEARTH_TOO_LONG;
 }
 
 /* Tokens that an input is truncated to; SIZE_MAX: it is not truncated, and refused if it is too long. */

@@ -87,15 +87,6 @@ static const char *name_of_prompt(const hearth_request *request)
     return request->params->messages_json != NULL ? "messages" : "prompt";
 }
 
-/* What the client can do about a prompt that is too long; free() it. */
-static char *remedy_of(const hearth_request *request)
-{
-    const hearth_model_info *info = &request->model->entry->facts.info;
-    if (engine_window(request->model->engine) >= info->n_ctx_train)
-        return mem_format("shorten the prompt; the model was trained for no more");
-    return mem_format("shorten the prompt or raise models.%s.context_window", info->name);
-}
-
 /* Texts of up to so many bytes are tokenised even where they must be too long, so that the error has their exact number
  * of tokens. */
 #define COUNTED_BYTES (64 << 10)
@@ -109,14 +100,10 @@ static int check_text(const void *ud, const char *text, size_t len, hearth_error
     hearth_error own;
     bool whole = !request->job.only_prompt && request->params->suffix == NULL; /* else it is cut or not computed */
     if (job_is_cancelled(&request->job)) return error_set(error, HEARTH_CANCELLED, "request was cancelled");
-    if (whole && len > COUNTED_BYTES && least >= window) {
-        char *remedy = remedy_of(request);
-        error_at(error, HEARTH_TOO_LONG, name_of_prompt(request),
-                 "input tokens [%zu] exceed context window [%zu]: %zu bytes are so many at least; %s", least, window,
-                 len, remedy);
-        free(remedy);
-        return HEARTH_TOO_LONG;
-    }
+    if (whole && len > COUNTED_BYTES && least >= window)
+        return request_refuse_length(request->model->entry, name_of_prompt(request),
+                                     &(struct request_length){.n_tokens = least, .bytes = len, .window = window},
+                                     error);
     if (llm_check_text(weights, text, len, &own) == HEARTH_OK) return HEARTH_OK;
     return error_at(error, own.code, name_of_prompt(request), "the prompt has %s", own.message);
 }
@@ -131,12 +118,8 @@ static int check_length(const hearth_request *request, hearth_error *error)
     if (request->job.only_prompt) return HEARTH_OK;
     if (prompt->len == 0) return error_at(error, HEARTH_INVALID, "prompt", "the prompt is empty");
     if (prompt->len < (size_t)window) return HEARTH_OK;
-    char *remedy = remedy_of(request);
-    error_at(error, HEARTH_TOO_LONG, name_of_prompt(request),
-             "input tokens [%zu] exceed context window [%d]: the window holds prompt and reply; %s", prompt->len,
-             window, remedy);
-    free(remedy);
-    return HEARTH_TOO_LONG;
+    return request_refuse_length(request->model->entry, name_of_prompt(request),
+                                 &(struct request_length){.n_tokens = prompt->len, .window = (size_t)window}, error);
 }
 
 /* The ends of messages that the configured caching uses. Cells of a dense model are cut wherever tokens differ: it

@@ -119,6 +119,23 @@ static struct text_size size_of_texts(const hearth_params *p)
     return size;
 }
 
+int request_refuse_length(const struct model_entry *entry, const char *field, const struct request_length *length,
+                          hearth_error *error)
+{
+    bool is_all = length->window >= (size_t)entry->facts.info.n_ctx_train;
+    char *remedy = is_all ? mem_format("the model was trained for no more")
+                          : mem_format("or raise models.%s.context_window", entry->config->name);
+    char *bytes = length->bytes == 0 ? mem_strdup("") : mem_format(" or more, in %zu bytes", length->bytes);
+    error_at(error, HEARTH_TOO_LONG, field,
+             "request (%zu tokens%s) exceeds the available context size (%zu tokens). This model's maximum context "
+             "length is %zu tokens, for prompt and reply: shorten the prompt%s %s",
+             length->n_tokens, bytes, length->window, length->window, is_all ? ";" : "", remedy);
+    error_note_length(error, length->n_tokens, length->window);
+    free(bytes);
+    free(remedy);
+    return HEARTH_TOO_LONG;
+}
+
 /* Refuses texts and token lists that are too large before anything is computed from them. */
 static int check_size(const hearth_params *p, const struct model_entry *entry, hearth_error *error)
 {
@@ -133,8 +150,8 @@ static int check_size(const hearth_params *p, const struct model_entry *entry, h
         return error_at(error, HEARTH_TOO_LONG, "prompt", "the prompt has more than %d tokens: ask for it in parts",
                         HEARTH_PROMPT_TOLD);
     if (p->only_prompt || p->n_tokens <= window) return HEARTH_OK;
-    return error_at(error, HEARTH_TOO_LONG, "prompt", "the prompt (%zu tokens) exceeds context window [%zu]",
-                    p->n_tokens, window);
+    return request_refuse_length(entry, "prompt", &(struct request_length){.n_tokens = p->n_tokens, .window = window},
+                                 error);
 }
 
 static int check_token(int32_t token, int32_t n_vocab, hearth_error *error)

@@ -57,6 +57,17 @@ struct hearth_request {
     hearth_error outcome; /* code is HEARTH_OK where it did not fail */
 };
 
+/* How long a prompt is that does not fit. */
+struct request_length {
+    size_t n_tokens, window;
+    size_t bytes; /* of a text that was not tokenised, and has so many tokens at least; 0: they were counted */
+};
+
+/* Refuses the prompt that `field` holds: in words by which clients of OpenAI's and of llama-server's know to shorten
+ * it. Any thread. */
+int request_refuse_length(const struct model_entry *entry, const char *field, const struct request_length *length,
+                          hearth_error *error);
+
 /* lookup.c: a job's on_looked_up(), called on the engine thread: hands the request back to a preparing thread. */
 void lookup_answered(struct job *job, const hearth_result *result);
 

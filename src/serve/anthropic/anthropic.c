@@ -33,19 +33,6 @@ static const char *error_type(int status)
     return "api_error";
 }
 
-/* Clients shorten the conversation by themselves where the message has Anthropic's own words and numbers. */
-static bool put_too_long(struct buf *out, const char *message)
-{
-    static const char tokens[] = "input tokens [", window[] = "] exceed context window [";
-    char *end;
-    if (strncmp(message, tokens, strlen(tokens)) != 0) return false;
-    const unsigned long long n = strtoull(message + strlen(tokens), &end, 10);
-    if (strncmp(end, window, strlen(window)) != 0) return false;
-    const unsigned long long most = strtoull(end + strlen(window), &end, 10);
-    buf_printf(out, "prompt is too long: %llu tokens > %llu maximum%s", n, most, *end == ']' ? end + 1 : end);
-    return true;
-}
-
 static void put_error_members(struct buf *out, const hearth_error *error)
 {
     static const struct convert_name names[] = {{"tools[].function.parameters", "tools[].input_schema"},
@@ -56,7 +43,11 @@ static void put_error_members(struct buf *out, const hearth_error *error)
     struct buf text = {0};
     buf_printf(out, "\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
                error_type(errors_kind(error->code)->status));
-    if (error->code != HEARTH_TOO_LONG || !put_too_long(&text, renamed.message)) buf_puts(&text, renamed.message);
+    /* Clients shorten the conversation by themselves where the message has Anthropic's own words and numbers. */
+    if (error->window > 0)
+        buf_printf(&text, "prompt is too long: %lld tokens > %lld maximum: ", (long long)error->n_prompt,
+                   (long long)error->window);
+    buf_puts(&text, renamed.message);
     errors_put_message(out, buf_text(&text));
     buf_release(&text);
     buf_puts(out, "}");

@@ -39,7 +39,10 @@ static const struct errors_kind kinds[] = {
     {HEARTH_INTERNAL, 500, "server_error", "internal_error", 0},
 };
 
-#define N_KINDS (sizeof kinds / sizeof *kinds)
+/* llama-server's type, whose clients read both numbers beside it; OpenAI's go by the code. */
+#define TOO_LONG_TYPE "exceed_context_size_error"
+
+#define N_KINDS       (sizeof kinds / sizeof *kinds)
 
 const struct errors_kind *errors_kind(int code)
 {
@@ -106,10 +109,14 @@ void errors_put(struct buf *out, const hearth_error *error, const char *request_
     const struct errors_kind *kind = errors_kind(error->code);
     buf_puts(out, "{\"error\":{\"message\":");
     errors_put_message(out, error->message);
-    buf_printf(out, ",\"type\":\"%s\",\"code\":\"%s\",\"param\":", kind->type, kind->name);
+    bool has_length = error->window > 0;
+    buf_printf(out, ",\"type\":\"%s\",\"code\":\"%s\",\"param\":", has_length ? TOO_LONG_TYPE : kind->type, kind->name);
     if (error->param[0] == '\0')
         buf_puts(out, "null");
     else
         errors_put_message(out, error->param);
+    if (has_length)
+        buf_printf(out, ",\"n_prompt_tokens\":%lld,\"n_ctx\":%lld", (long long)error->n_prompt,
+                   (long long)error->window);
     buf_puts(out, "}}");
 }

@@ -200,6 +200,7 @@ hearth_error convert_rename(const hearth_error *error, const struct convert_name
             error_at(&renamed, error->code, own.v, "%s%s", own.v, message + len);
         else
             error_at(&renamed, error->code, own.v, "%s", message);
+        error_note_length(&renamed, (size_t)error->n_prompt, (size_t)error->window);
         return renamed;
     }
     return renamed;

@@ -10,6 +10,12 @@ import { until } from './wait.js';
 // Strict: bytes that are no UTF-8 make the test fail.
 const decode = (chunks) => new TextDecoder('utf-8', { fatal: true }).decode(Buffer.concat(chunks));
 
+// Members of an error of OpenAI's routes: of a prompt that is too long llama-server's type, with both numbers.
+export function errorMembers(error) {
+  const lengths = error.type === 'exceed_context_size_error' ? ['n_ctx', 'n_prompt_tokens'] : [];
+  return ['code', 'message', ...lengths, 'param', 'type'];
+}
+
 // A response whose body comes as server-sent events.
 class Stream {
   constructor(request, response) {
@@ -132,7 +138,7 @@ export class Client {
     const reply = await this.post(path, body, options);
     assert.equal(reply.status, status, reply.text);
     const { error } = reply.json;
-    assert.deepEqual(Object.keys(error).sort(), ['code', 'message', 'param', 'type']);
+    assert.deepEqual(Object.keys(error).sort(), errorMembers(error));
     assert.ok(error.message.length > 0 && !error.message.includes('\n'), 'the message is one line');
     return error;
   }

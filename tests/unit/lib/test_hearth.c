@@ -494,7 +494,10 @@ static void what_only_shows_when_prepared_fails_with_an_event(void **state)
         assert_int_not_equal(callers[i].error.param[0], '\0');
         assert_int_equal(callers[i].n_started, 0);
     }
-    assert_says(callers[0].error.message, "exceed context window [256]");
+    assert_says(callers[0].error.message, "exceeds the available context size (256 tokens)");
+    assert_says(callers[0].error.message, "This model's maximum context length is 256 tokens");
+    assert_int_equal(callers[0].error.window, 256);
+    assert_true(callers[0].error.n_prompt >= 256);
     assert_says(callers[0].error.message, "raise models.demo.context_window");
     free(words);
     end(instance, callers, 5);

@@ -449,13 +449,9 @@ static void a_prompt_that_is_too_long_is_told_in_anthropics_words(void **unused)
 {
     (void)unused;
     struct buf out = {0};
-    hearth_error error = {
-        .code = HEARTH_TOO_LONG,
-        .message = "input tokens [66012] exceed context window [65536]: the window holds prompt and reply; shorten it"};
+    hearth_error error = {.code = HEARTH_TOO_LONG, .message = "so it is", .n_prompt = 66012, .window = 65536};
     anthropic_put_error(&out, &error, "req-1");
-    assert_contains(out.v,
-                    "\"message\":\"prompt is too long: 66012 tokens > 65536 maximum: the window holds prompt and "
-                    "reply; shorten it\"");
+    assert_contains(out.v, "\"message\":\"prompt is too long: 66012 tokens > 65536 maximum: so it is\"");
     buf_release(&out);
 }
 
