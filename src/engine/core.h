@@ -141,6 +141,7 @@ struct run {
     int64_t held_until; /* its sampling takes long: while others compute, it computes nothing before */
     bool continues;     /* the placement continued a conversation that was in the cells: for the log */
     bool started_sent;
+    int32_t n_told;    /* tokens of the prompt that the last progress event told of; -1: there was none */
     double restore_ms; /* milliseconds that restoring its cells took */
 
     /* While the request is suspended: its prompt and its reply so far, until these are the tokens of a sequence again;
@@ -497,6 +498,10 @@ void tick(struct engine *engine);
 
 /* finish.c: how far the slot's request has come. */
 hearth_result slot_result(const struct slot *slot);
+
+/* Tells a client that asked for it how much of the prompt is in the cells: first what is reused of it, then more with
+ * each decode call. */
+void slot_tell_progress(const struct engine *engine, struct slot *slot);
 
 /* End a slot's request, with its last event; the slot is idle afterwards. */
 void finish_done(struct engine *engine, struct slot *slot, hearth_finish finish, const char *stop_string);

@@ -151,6 +151,7 @@ static bool take_some(struct engine *engine, struct slot *slot, struct copy_turn
         any = true;
         if (loading == LOAD_FAILED) {
             fetch_stop(engine, slot);
+            slot_tell_progress(engine, slot);
             return true;
         }
         copy_turn_take(turn, fetching->piece.size);

@@ -1,5 +1,5 @@
-/* The end of a request: its last event, which of its cells stay resident, and the slot's release. Runs on the engine's
- * thread. */
+/* How far a request has come, and its end: its last event, which of its cells stay resident, and the slot's release.
+ * Runs on the engine's thread. */
 #include "engine/core.h"
 
 #include "base/error.h"
@@ -25,6 +25,19 @@ hearth_result slot_result(const struct slot *slot)
     };
     job_note_stages(slot->job, &result);
     return result;
+}
+
+void slot_tell_progress(const struct engine *engine, struct slot *slot)
+{
+    struct run *run = slot->run;
+    if (!slot->job->progress || run->n_predicted > 0 || slot->seq == NULL || slot->fetching.on) return;
+    int32_t n = slot->seq->n_cells < run->n_prompt ? slot->seq->n_cells : run->n_prompt;
+    if (n <= run->n_told) return;
+    run->n_told = n;
+    hearth_result so_far = slot_result(slot);
+    so_far.prompt_n = n > run->n_cached ? n - run->n_cached : 0;
+    if (so_far.prompt_n > 0) so_far.prompt_ms = clock_to_ms(clock_now(engine->clock) - run->started_at);
+    job_send_progress(slot->job, &so_far);
 }
 
 static void log_finished(const struct engine *engine, const struct slot *slot, const char *how)

@@ -179,6 +179,7 @@ static struct run *begin_run(struct engine *engine, struct job *job)
 {
     struct run *run = mem_alloc(sizeof *run);
     run->n_prompt = (int32_t)job->prompt.len;
+    run->n_told = -1;
     int32_t room = engine->window - run->n_prompt;
     run->max_tokens = job->max_tokens < room ? job->max_tokens : room;
     run->sampler = job->sampler;
@@ -259,6 +260,7 @@ static void carry_out(struct engine *engine, struct slot *slot, const struct pla
     if (slot->run->snapshot != NULL) snapshots_drop(engine->snapshots, slot->run->snapshot);
     slot->run->snapshot = NULL;
     if (!slot->run->started_sent) send_started(slot, p);
+    slot_tell_progress(engine, slot);
 }
 
 static void assign_slot(struct engine *engine, struct slot *slot, struct job *job, const struct placement *p)

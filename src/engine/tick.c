@@ -242,17 +242,6 @@ static void sample(struct engine *engine, struct slot *slot, int32_t batch_index
     add_token(engine, slot, &text);
 }
 
-static void send_progress(struct engine *engine, const struct slot *slot)
-{
-    const struct run *run = slot->run;
-    if (!slot->job->progress || run->n_predicted > 0) return;
-    hearth_result so_far = slot_result(slot);
-    int32_t n = slot->seq->n_cells < run->n_prompt ? slot->seq->n_cells : run->n_prompt;
-    so_far.prompt_n = n > run->n_cached ? n - run->n_cached : 0;
-    so_far.prompt_ms = clock_to_ms(clock_now(engine->clock) - run->started_at);
-    job_send_progress(slot->job, &so_far);
-}
-
 /* From here on the conversation's messages, all but the last, name the sequence in logs and status. */
 static void note_messages(struct slot *slot)
 {
@@ -286,7 +275,7 @@ static void apply_share(struct engine *engine, const struct plan_share *share, i
         if (engine->policy.keeps_conversations) note_messages(slot);
     }
     save_progress(engine, slot, at_checkpoint);
-    send_progress(engine, slot);
+    slot_tell_progress(engine, slot);
     if (seq->n_cells == (int32_t)seq->tokens.len) sample(engine, slot, first_token + n - 1);
 }
 

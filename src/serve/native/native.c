@@ -187,8 +187,9 @@ static void open_piece(struct buf *out, const struct exchange_piece *piece, cons
 
 static void put_progress(void *state, size_t index, const hearth_result *result, struct buf *out)
 {
-    (void)state;
+    const struct native *native = state;
     open_piece(out, &(struct exchange_piece){.index = index, .token = -1}, result);
+    if (native->timings_per_token) timings_put(out, result);
     timings_put_progress(out, result);
     buf_puts(out, "}\n\n");
 }

@@ -144,6 +144,7 @@ static void put_plain(const struct openai *openai, size_t index, const char *mem
 static void put_echo(const struct openai *openai, size_t index, struct buf *out)
 {
     const struct buf *prompt = &openai->echo[index / openai->n];
+    if (prompt->len == 0) return;
     hearth_delta delta = {.type = HEARTH_DELTA_CONTENT, .text = prompt->v, .len = prompt->len};
     struct buf members = {0};
     openai->form->put_delta(&members, &delta);
@@ -166,7 +167,8 @@ static void put_progress(void *state, size_t index, const hearth_result *r, stru
     buf_puts(out, openai->form->empty);
     buf_puts(out, ",\"logprobs\":null");
     put_finish(out, NULL);
-    buf_puts(out, "]");
+    begin_close(openai, out);
+    if (openai->timings_per_token) timings_put(out, r);
     timings_put_progress(out, r);
     buf_puts(out, "}\n\n");
 }
@@ -200,7 +202,7 @@ static void put_done(void *state, size_t index, const struct answer *answer, str
     openai->ended[index] = true;
     open_chunk(openai, index, out);
     /* The last chunk has no text: clients print the text of every chunk. */
-    buf_puts(out, openai->form->opening != NULL ? "\"delta\":{}" : openai->form->empty);
+    buf_puts(out, openai->form->empty);
     buf_puts(out, ",\"logprobs\":null");
     put_finish(out, answer == NULL ? "error" : finish_name(openai, answer));
     begin_close(openai, out);

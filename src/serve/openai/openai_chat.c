@@ -142,8 +142,8 @@ static void put_chat_logprobs(struct buf *out, struct token_logprobs *const *log
 #define FORM(calls_, put_delta_, put_whole_)                                                                           \
     {                                                                                                                  \
         .id_prefix = "chatcmpl-", .object = "chat.completion", .chunk = "chat.completion.chunk",                       \
-        .opening = "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}", .empty = "\"delta\":{\"content\":\"\"}",     \
-        .calls = (calls_), .put_delta = (put_delta_), .put_whole = (put_whole_), .put_logprobs = put_chat_logprobs     \
+        .opening = "\"delta\":{\"role\":\"assistant\",\"content\":null}", .empty = "\"delta\":{}", .calls = (calls_),  \
+        .put_delta = (put_delta_), .put_whole = (put_whole_), .put_logprobs = put_chat_logprobs                        \
     }
 
 const struct openai_form openai_chat_form = FORM("tool_calls", put_chat_delta, put_chat_whole),

@@ -77,7 +77,8 @@ static void text_events_have_the_result_so_far(void **state)
     client_release(&w.client);
 }
 
-static void progress_is_emitted_after_each_call_until_the_prompt_is_there(void **state)
+/* The first event tells what is reused, as llama-server's does, and those after it count up from there. */
+static void progress_is_emitted_from_what_is_cached_to_the_whole_prompt(void **state)
 {
     struct rig *rig = *state;
     struct watcher w;
@@ -85,17 +86,21 @@ static void progress_is_emitted_after_each_call_until_the_prompt_is_there(void *
     watch(&w, 5, 1200, 3);
     w.client.job.progress = true;
     run_alone(rig, &w.client);
-    assert_int_equal(w.n_progress, 3); /* 512 tokens a call */
-    for (int i = 1; i < 3; i++) assert_true(w.progress[i].prompt_n > w.progress[i - 1].prompt_n);
-    assert_int_equal(w.progress[2].prompt_n, 1200);
-    assert_int_equal(w.progress[2].predicted_n, 0);
+    assert_int_equal(w.n_progress, 4); /* 512 tokens a call */
+    assert_int_equal(w.progress[0].cache_n + w.progress[0].prompt_n, 0);
+    assert_true(w.progress[0].prompt_ms == 0);
+    for (int i = 1; i < 4; i++) assert_true(w.progress[i].prompt_n > w.progress[i - 1].prompt_n);
+    assert_int_equal(w.progress[3].prompt_n, 1200);
+    assert_int_equal(w.progress[3].predicted_n, 0);
     client_release(&w.client);
 
     watch(&w, 5, 1201, 3); /* most of it is cached */
     w.client.job.progress = true;
     run_alone(rig, &w.client);
-    assert_int_equal(w.n_progress, 1);
-    assert_int_equal(w.progress[0].cache_n + w.progress[0].prompt_n, 1201);
+    assert_int_equal(w.n_progress, 2);
+    assert_int_equal(w.progress[0].prompt_n, 0);
+    assert_int_equal(w.progress[1].cache_n + w.progress[1].prompt_n, 1201);
+    assert_int_equal(w.progress[0].cache_n, w.progress[1].cache_n);
     assert_true(w.progress[0].cache_n > 1000);
     client_release(&w.client);
 
@@ -173,7 +178,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         engine_test(logprobs_come_with_every_token_and_only_where_they_are_asked_for),
         engine_test(text_events_have_the_result_so_far),
-        engine_test(progress_is_emitted_after_each_call_until_the_prompt_is_there),
+        engine_test(progress_is_emitted_from_what_is_cached_to_the_whole_prompt),
         engine_test(special_tokens_have_a_text_where_the_format_needs_it),
         engine_test(a_reply_without_time_ends_with_its_line),
         engine_test(a_request_fails_by_itself_where_no_token_fits_its_grammar),

@@ -1,7 +1,9 @@
 /* OpenAI's dialect: the exact bytes of answers and streams. */
 #include "serve/openai/openai.h"
 
+#include "base/error.h"
 #include "serve/core/errors.h"
+#include "serve/fields/convert.h"
 
 #include <jansson.h>
 #include <setjmp.h>
@@ -80,7 +82,7 @@ static void a_chat_streams_in_openais_chunks(void **unused)
     void *state = open_state(&openai_chat_form, "{\"messages\":[{}],\"stream\":true}");
     struct buf out = {0};
     openai_dialect.started(state, 0, &result, &out);
-    assert_taken(&out, CHUNK "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
+    assert_taken(&out, CHUNK "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":null},\"logprobs\":null,"
                              "\"finish_reason\":null}]}\n\n");
     stream_text(state, "\"H\xc3\xa9\n", 5, &out);
     assert_taken(&out, CHUNK "{\"index\":0,\"delta\":{\"content\":\"\\\"H\xc3\xa9\\n\"},\"logprobs\":null,"
@@ -330,10 +332,44 @@ static void every_code_of_the_library_has_a_status(void **unused)
     assert_string_equal(errors_kind(HEARTH_TOO_LONG)->name, "context_length_exceeded");
 }
 
+/* Clients of OpenAI's go by the code, those of llama-server by the type and both numbers. */
+static void a_prompt_that_is_too_long_is_known_to_clients_of_both(void **unused)
+{
+    (void)unused;
+    struct buf out = {0};
+    hearth_error error;
+    error_at(&error, HEARTH_TOO_LONG, "messages", "it is too long");
+    error_note_length(&error, 300, 256);
+    hearth_error renamed = convert_rename(&error, &(struct convert_name){"messages", "input"}, 1);
+    errors_put(&out, &renamed, NULL);
+    assert_taken(&out,
+                 "{\"error\":{\"message\":\"it is too long\",\"type\":\"exceed_context_size_error\","
+                 "\"code\":\"context_length_exceeded\",\"param\":\"input\",\"n_prompt_tokens\":300,\"n_ctx\":256}}");
+    error_at(&error, HEARTH_TOO_LONG, "messages", "it has too many bytes"); /* which are not counted in tokens */
+    errors_put(&out, &error, NULL);
+    assert_taken(&out, "{\"error\":{\"message\":\"it has too many bytes\",\"type\":\"invalid_request_error\","
+                       "\"code\":\"context_length_exceeded\",\"param\":\"messages\"}}");
+    buf_release(&out);
+}
+
+static void progress_is_told_without_text_and_with_timings_where_they_are_wanted(void **unused)
+{
+    (void)unused;
+    void *state = open_state(&openai_chat_form, "{\"messages\":[{}],\"stream\":true,\"timings_per_token\":true}");
+    struct buf out = {0};
+    openai_dialect.progress(state, 0, &result, &out);
+    assert_non_null(strstr(out.v, "\"delta\":{},\"logprobs\":null,\"finish_reason\":null}]," TIMINGS
+                                  ",\"prompt_progress\":{\"total\":"));
+    openai_dialect.release(state);
+    buf_release(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_chat_streams_in_openais_chunks),
+        cmocka_unit_test(a_prompt_that_is_too_long_is_known_to_clients_of_both),
+        cmocka_unit_test(progress_is_told_without_text_and_with_timings_where_they_are_wanted),
         cmocka_unit_test(a_prompt_that_was_too_short_to_be_reused_is_in_the_timings),
         cmocka_unit_test(calls_come_in_the_form_of_functions_where_these_were_sent),
         cmocka_unit_test(reasoning_is_left_out_where_requested),
