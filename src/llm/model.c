@@ -25,6 +25,7 @@ struct llm_model {
     uint64_t weights; /* bytes in buffers */
     int32_t *n_head_kv;
     bool *is_swa;
+    int32_t *ending;
     struct llm_special_tokens *special_tokens;
     struct llm_splitter *splitter;
     size_t recursion;
@@ -133,6 +134,16 @@ static void describe_vocabulary(struct llm_model_info *info, const struct llama_
     info->chat_template = llama_model_chat_template(handle, NULL);
 }
 
+static void find_ending(struct llm_model *model)
+{
+    const struct llama_vocab *vocab = llama_model_get_vocab(model->handle);
+    struct llm_model_info *info = &model->info;
+    for (int32_t token = 0; token < info->n_vocab; token++) info->n_ending += llama_vocab_is_eog(vocab, token);
+    info->ending = model->ending = mem_alloc((info->n_ending + 1) * sizeof *model->ending);
+    for (int32_t token = 0, *next = model->ending; token < info->n_vocab; token++)
+        if (llama_vocab_is_eog(vocab, token)) *next++ = token;
+}
+
 /* Names separated by semicolons; unknown ones are left out. */
 static void find_samplers(struct llm_model *model, const struct gguf_context *file)
 {
@@ -183,6 +194,7 @@ static void describe(struct llm_model *model, const struct gguf_context *file)
     find_head_sizes(info, file);
     find_layer_memory(model, file);
     describe_vocabulary(info, handle);
+    find_ending(model);
     find_samplers(model, file);
 }
 
@@ -391,6 +403,7 @@ void llm_model_close(struct llm_model *model)
     forget_servers(model);
     free(model->n_head_kv);
     free(model->is_swa);
+    free(model->ending);
     free(model);
 }
 

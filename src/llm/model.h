@@ -53,6 +53,8 @@ struct llm_model_info {
     const char *rank_template;   /* joins query and document for reranking; NULL: separators do */
     const char *const *samplers; /* recommended by the file, in their order; NULL: none */
     size_t n_samplers;
+    const int32_t *ending; /* end-of-generation tokens */
+    size_t n_ending;
 };
 
 /* HEARTH_OK if the file is a whole GGUF file, of whatever architecture. */

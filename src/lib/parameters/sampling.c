@@ -168,6 +168,9 @@ hearth_sampling sampling_complete(const hearth_sampling *given, const struct con
     hearth_sampling all = *given;
     for (size_t i = 0; i < N_NUMBERS; i++) complete_number(&all, &numbers[i], config, model);
     complete_lists(&all, config, model);
+    const struct llm_model_info *info = llm_model_info(model);
+    all.ending = all.ignore_eos ? info->ending : NULL;
+    all.n_ending = all.ignore_eos ? info->n_ending : 0;
     all.seed = seed_of(given->seed, config->sampling.seed);
     return all;
 }

@@ -51,18 +51,23 @@ static void put_parameter(struct buf *out, const hearth_sampling *sampling, size
     if (!members[i].whole && isfinite(real)) buf_printf(out, ",\"%s\":%.9g", members[i].name, real);
 }
 
-static void put_bias(struct buf *out, const hearth_sampling *sampling)
+/* `null` forbids the token, as llama-server writes it: JSON has no infinity. */
+static void put_bias(struct buf *out, const hearth_bias *bias, bool first)
+{
+    buf_puts(out, first ? "{\"bias\":" : ",{\"bias\":");
+    if (isfinite(bias->bias))
+        buf_printf(out, "%.9g", (double)bias->bias);
+    else
+        buf_puts(out, "null");
+    buf_printf(out, ",\"token\":%d}", bias->token);
+}
+
+static void put_biases(struct buf *out, const hearth_sampling *sampling)
 {
     buf_puts(out, ",\"logit_bias\":[");
-    for (size_t i = 0; i < sampling->n_logit_bias; i++) {
-        const hearth_bias *bias = &sampling->logit_bias[i];
-        buf_printf(out, "%s{\"bias\":", i == 0 ? "" : ",");
-        if (isfinite(bias->bias))
-            buf_printf(out, "%.9g", (double)bias->bias);
-        else
-            buf_puts(out, "false"); /* as requests write it */
-        buf_printf(out, ",\"token\":%d}", bias->token);
-    }
+    for (size_t i = 0; i < sampling->n_logit_bias; i++) put_bias(out, &sampling->logit_bias[i], i == 0);
+    for (size_t i = 0; i < sampling->n_ending; i++)
+        put_bias(out, &(hearth_bias){sampling->ending[i], -INFINITY}, i == 0 && sampling->n_logit_bias == 0);
     buf_puts(out, "]");
 }
 
@@ -74,7 +79,7 @@ void settings_put_sampling(struct buf *out, const hearth_sampling *sampling)
         put_strings(out, "dry_sequence_breakers", sampling->dry_breakers, sampling->n_dry_breakers);
     if (sampling->samplers != NULL) put_strings(out, "samplers", sampling->samplers, sampling->n_samplers);
     buf_printf(out, ",\"ignore_eos\":%s", sampling->ignore_eos ? "true" : "false");
-    put_bias(out, sampling);
+    put_biases(out, sampling);
 }
 
 /* ---- Other parameters ---- */

@@ -1,6 +1,7 @@
 /* llama-server's native completions: the exact bytes of answers and streams, the parameters that reach the library,
  * and errors of the fields that only these routes have. */
 #include "serve/native/native.h"
+#include "serve/native/settings.h"
 #include "unit/serve/harness.h"
 
 #include <jansson.h>
@@ -214,7 +215,8 @@ static void a_stream_has_progress_timings_and_errors_where_requested(void **unus
     void *state = open_state("{\"prompt\":\"Hi\",\"stream\":true,\"timings_per_token\":true}");
     native_dialect.progress(state, 0, &answer.result, &out);
     assert_contains(out.v, "\"content\":\"\",\"tokens\":[],\"stop\":false,");
-    assert_contains(out.v, ",\"prompt_progress\":{\"total\":10,\"cache\":8,\"processed\":10,\"time_ms\":4}}\n\n");
+    assert_contains(out.v,
+                    TIMINGS ",\"prompt_progress\":{\"total\":10,\"cache\":8,\"processed\":10,\"time_ms\":4}}\n\n");
     buf_clear(&out);
     native_dialect.more(state, &(struct exchange_piece){.token = 5, .answer = &answer}, &out);
     assert_contains(out.v, "\"tokens_evaluated\":10," TIMINGS "}\n\n");
@@ -225,6 +227,27 @@ static void a_stream_has_progress_timings_and_errors_where_requested(void **unus
     native_dialect.release(state);
     buf_release(&out);
     buf_release(&answer.text);
+}
+
+static void biases_are_shown_with_the_tokens_that_ignore_eos_forbids(void **unused)
+{
+    (void)unused;
+    static const hearth_bias biases[] = {{.token = 5, .bias = 1.5F}, {.token = 6, .bias = -INFINITY}};
+    static const int32_t ending[] = {2, 9};
+    hearth_sampling sampling = hearth_params_default().sampling;
+    struct buf out = {0};
+    sampling.ending = ending;
+    sampling.n_ending = 2;
+    settings_put_sampling(&out, &sampling);
+    assert_contains(out.v, ",\"logit_bias\":[{\"bias\":null,\"token\":2},{\"bias\":null,\"token\":9}]");
+    buf_clear(&out);
+    sampling.logit_bias = biases;
+    sampling.n_logit_bias = 2;
+    sampling.n_ending = 1;
+    settings_put_sampling(&out, &sampling);
+    assert_contains(out.v, ",\"logit_bias\":[{\"bias\":1.5,\"token\":5},{\"bias\":null,\"token\":6},"
+                           "{\"bias\":null,\"token\":2}]");
+    buf_release(&out);
 }
 
 /* ---- Routes ---- */
@@ -371,6 +394,7 @@ int main(void)
         BYTES(paths_select_parts_of_an_answer),
         BYTES(a_stream_has_each_token_and_at_the_end_all_but_its_text),
         BYTES(a_stream_has_progress_timings_and_errors_where_requested),
+        BYTES(biases_are_shown_with_the_tokens_that_ignore_eos_forbids),
         ROW(both_names_answer_natively_and_v1_does_not),
         ROW(tokens_are_in_the_answer_only_where_requested),
         ROW(a_native_stream_ends_without_a_mark),
