@@ -171,6 +171,17 @@ static void finish_exchange(struct exchange *ex)
 
 /* ---- Events ---- */
 
+/* What the chat template does not print is named like what no template could. */
+static void note_left_out(struct exchange *ex, const char *lines)
+{
+    for (size_t len; lines != NULL && *lines != '\0'; lines += len + (lines[len] == '\n')) {
+        len = strcspn(lines, "\n");
+        char *path = mem_strndup(lines, len);
+        call_leave_out(ex->call, path);
+        free(path);
+    }
+}
+
 static void note_started(struct exchange *ex, const struct outbox_event *event)
 {
     struct answer *answer = &ex->answers[event->choice];
@@ -182,6 +193,7 @@ static void note_started(struct exchange *ex, const struct outbox_event *event)
     answer->sampling = hearth_request_sampling(request);
     answer->prompt = hearth_request_prompt(request);
     answer->divergence = hearth_request_divergence(request);
+    note_left_out(ex, hearth_request_left_out(request));
     if (!ex->stream) return;
     begin_stream(ex);
     ex->dialect->started(ex->state, event->choice, &answer->result, &ex->out);
