@@ -120,8 +120,6 @@ static void what_cannot_be_is_refused_by_the_clients_own_names(void **unused)
         {MESSAGE("\"tool_calls\":[{}]"), HEARTH_INVALID, "messages[0].tool_calls[0].function"},
         {MESSAGE("\"tool_calls\":[{\"function\":{\"arguments\":{}}}]"), HEARTH_INVALID,
          "messages[0].tool_calls[0].function.name"},
-        {MESSAGE("\"tool_calls\":[{\"function\":{\"name\":\"a\",\"arguments\":\"{}\"}}]"), HEARTH_INVALID,
-         "messages[0].tool_calls[0].function.arguments"},
         {WITH("\"options\":[]"), HEARTH_INVALID, "options"},
         {WITH("\"options\":{\"num_predict\":\"9\"}"), HEARTH_INVALID, "options.num_predict"},
         {WITH("\"think\":3"), HEARTH_INVALID, "think"},
