@@ -150,6 +150,9 @@ void chat_reader_close(struct chat_reader *reader);
 void chat_reader_add(struct chat_reader *reader, const char *text, size_t len, hearth_delta_fn each, void *ud);
 void chat_reader_end(struct chat_reader *reader, hearth_delta_fn each, void *ud);
 
+/* Once it has ended: whether each call of the reply was closed, and has arguments that are a JSON object. */
+bool chat_reader_is_whole(const struct chat_reader *reader);
+
 /* Converts a JSON schema to GBNF; the caller frees it with free(). HEARTH_INVALID, param "json_schema", with what is
  * wrong and where. */
 char *chat_schema_grammar(const char *json_schema, hearth_error *error);

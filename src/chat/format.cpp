@@ -12,6 +12,8 @@
 #include "chat/template.hpp"
 #include "chat/tools.hpp"
 
+#include "json-schema-to-grammar.h"
+
 #include <cstring>
 #include <memory>
 
@@ -201,12 +203,24 @@ static void limit_to_one_call(std::string &grammar)
     grammar.erase(at + begin.size() - 1, 1);
 }
 
+/* Where nothing but the end of a call closes its arguments, llama.cpp's parser wants it right behind them, and its
+ * grammar allows white space. */
+static void close_calls_tightly(const chat_template &template_, std::string &grammar)
+{
+    if (!template_.analysis) return;
+    const autoparser::analyze_tools &tools = template_.analysis->tools;
+    if (tools.format.mode != autoparser::tool_format::TAG_WITH_TAGGED || !tools.function.close.empty()) return;
+    if (tools.format.per_call_end.empty() || tools.arguments.tolerate_intertag_whitespace) return;
+    std::string end = gbnf_format_literal(tools.format.per_call_end);
+    replace_all(grammar, " space " + end, " " + end);
+}
+
 static std::unique_ptr<reply_format> make_format(const chat_template &template_, const chat_request &request,
-                                                 const chat_parsed &parsed, autoparser::generation_params params)
+                                                 autoparser::generation_params params)
 {
     auto result = std::make_unique<reply_format>();
-    check_parameters(parsed.tools);
     if (request.allowed_tools_json != nullptr) keep_allowed_tools(params, request.allowed_tools_json);
+    if (has_tools(params)) lower_parameters(params.tools);
     try {
         autoparser::generation_params scratch = params; /* some handlers modify it */
         result->params = apply_template(template_, scratch);
@@ -218,6 +232,8 @@ static std::unique_ptr<reply_format> make_format(const chat_template &template_,
     }
     if (has_tools(params) && request.tool_choice == HEARTH_TOOLS_REQUIRED) require_call(result->params);
     if (has_tools(params) && !params.parallel_tool_calls) limit_to_one_call(result->params.grammar);
+    mend_grammar(result->params.grammar);
+    close_calls_tightly(template_, result->params.grammar);
     result->params.parser.clear();
     result->params.prompt.clear();
     result->user_grammar = request.grammar == nullptr ? "" : request.grammar;
@@ -240,7 +256,7 @@ static const chat_format *open_format(const chat_template &template_, const chat
     std::string key = key_of(template_, request, params, prompt);
     const chat_format *known = template_.format_cache->find(key);
     if (known != nullptr) return known;
-    const chat_format *opened = make_format(template_, request, parsed, params).release();
+    const chat_format *opened = make_format(template_, request, params).release();
     template_.format_cache->insert(key, opened);
     return opened;
 }

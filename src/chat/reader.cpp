@@ -74,6 +74,7 @@ struct chat_reader {
     size_t cut_again = chat::never_cut_below;
     size_t work = 0;
     int depth = 0;
+    bool closed = true;       /* it has ended, and with it the last call */
     bool left_format = false; /* the reply does not fit the format: all that follows is content */
     chat::emitted_text reasoning, content;
     std::vector<chat::emitted_call> calls;
@@ -381,6 +382,7 @@ void chat_reader::finish(const chat::delta_sink &to)
     } else if (!left_format) {
         fall_back_to_content(to);
     }
+    closed = calls.empty() || (all.fits && chat::is_whole_reply(format, full_text));
     left_format = true;
 }
 
@@ -421,6 +423,13 @@ void chat_reader_add(struct chat_reader *reader, const char *text, size_t len, h
 void chat_reader_end(struct chat_reader *reader, hearth_delta_fn each, void *ud)
 {
     guard(reader, {each, ud}, [](chat_reader *ended, const chat::delta_sink &to) { ended->finish(to); });
+}
+
+bool chat_reader_is_whole(const struct chat_reader *reader)
+{
+    for (const auto &call : reader->calls)
+        if (!common_json::parse_no_throw(call.arguments.emitted).is_object()) return false;
+    return reader->calls.empty() || reader->closed;
 }
 
 size_t chat_reader_work(const struct chat_reader *reader)

@@ -60,6 +60,12 @@ parsed_reply parse_reply(const reply_format &format, const std::string &text)
     return result;
 }
 
+bool is_whole_reply(const reply_format &format, const std::string &text)
+{
+    common_peg_parse_context context(text, COMMON_PEG_PARSE_FLAG_NONE);
+    return format.parser.empty() || format.parser.parse(context).success();
+}
+
 /* Strips leading tags of the format and white space. */
 static std::string without_marks(const reply_format &format, std::string text)
 {

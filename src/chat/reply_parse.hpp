@@ -25,6 +25,9 @@ struct parsed_reply {
 /* Parses the text, which begins with the prefill. */
 parsed_reply parse_reply(const reply_format &format, const std::string &text);
 
+/* Whether the text is a whole reply in the format, and no prefix of one alone. */
+bool is_whole_reply(const reply_format &format, const std::string &text);
+
 /* Scans JSON text, complete or not, and finds whether it ends within a string. */
 class json_end
 {

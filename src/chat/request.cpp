@@ -168,8 +168,7 @@ static common_json read_schema(const chat_request &request)
     if (request.json_schema == nullptr) return {};
     if (request.grammar != nullptr)
         throw refusal{HEARTH_INVALID, "grammar", "cannot be used together with json_schema"};
-    common_json schema = with_expanded_classes(parse_json(request.json_schema, "json_schema"));
-    reply_schema_grammar(schema);
+    common_json schema = reply_schema(parse_json(request.json_schema, "json_schema"));
     if (schema.empty()) schema["type"] = "object";
     return schema;
 }

@@ -3,6 +3,9 @@
 
 #include "chat/chat.h"
 #include "chat/fields.hpp"
+#include "chat/schema_log.h"
+#include "chat/schema_lower.hpp"
+#include "chat/schema_walk.hpp"
 
 #include "json-schema-to-grammar.h"
 
@@ -12,6 +15,7 @@ extern "C" {
 
 #include <algorithm>
 #include <exception>
+#include <mutex>
 #include <vector>
 
 namespace chat
@@ -98,128 +102,74 @@ void schema_names::add(const std::string &name)
 }
 
 /* For every run of optional properties up to the last one llama.cpp makes a rule, and for each of these it copies the
- * names behind: with the cube of their number. The limit takes about a second; it is reached by 436 names of 20 bytes.
- */
+ * names behind: with the cube of their number. The limit, of all objects together, takes about a second; it is reached
+ * by 436 names of 20 bytes. */
 static const size_t max_copied = (size_t)4 << 30, name_overhead = 32;
 
-/* The optional properties that come together in one object. */
-struct optional_names {
+static size_t optional_cost(const common_json &object)
+{
+    std::set<std::string> required;
     size_t n = 0, bytes = 0;
-
-    void add_of(const common_json &object, const std::set<std::string> &required)
-    {
-        if (!object.is_object() || !object.contains("properties") || !object.at("properties").is_object()) return;
-        for (const auto &named : object.at("properties").items()) {
-            if (required.count(named.key()) != 0) continue;
-            n++;
-            bytes += named.key().size() + name_overhead;
-        }
+    if (!object.contains("properties")) return 0;
+    for (size_t i = 0; object.contains("required") && i < object.at("required").size(); i++)
+        required.insert(object.at("required").at(i).get<std::string>());
+    for (const auto &named : object.at("properties").items()) {
+        if (required.count(named.key()) != 0) continue;
+        n++;
+        bytes += named.key().size() + name_overhead;
     }
+    return n * n * bytes;
+}
 
-    void check(const std::string &param) const
-    {
-        if (n * n * bytes > max_copied)
-            throw refusal{HEARTH_INVALID, param,
-                          "has an object with " + std::to_string(n) +
-                              " optional properties, which are too many: require them, or nest them"};
+void schema_names::walk(const common_json &schema)
+{
+    if (!schema.is_object()) return;
+    for (const char *key : {"properties", "$defs"})
+        if (schema.contains(key))
+            for (const auto &named : schema.at(key).items()) add(named.key());
+    optional += optional_cost(schema);
+    if (optional > max_copied)
+        throw refusal{
+            HEARTH_INVALID, param,
+            "has objects with so many optional properties that they are too many: require them, or nest them"};
+    each_subschema(schema, [this](const std::string &, const common_json &within) { walk(within); });
+}
+
+/* ---- Mending ---- */
+
+void replace_all(std::string &text, const std::string &from, const std::string &to)
+{
+    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+        text.replace(at, from.size(), to);
+}
+
+#define HEX "[0-9a-fA-F]"
+/* No half of a surrogate pair, which no character is. */
+#define WHOLE "([0-9a-cA-CefEF] " HEX "{3} | [dD] [0-7] " HEX "{2})"
+
+/* In keys that are no property's, what follows where they differ may be anything but a quote. */
+static void mend_keys(std::string &grammar)
+{
+    static const std::string begin = " ::= [\"] ( ", loose = " | [^\"", strict = " | [^\"\\\\\\x00-\\x1F";
+    for (size_t at = 0; (at = grammar.find(begin, at)) != std::string::npos;) {
+        size_t end = std::min(grammar.find('\n', at), grammar.size());
+        std::string line = grammar.substr(at, end - at);
+        replace_all(line, loose, strict);
+        grammar.replace(at, end - at, line);
+        at += line.size();
     }
-};
-
-static std::set<std::string> required_names(const common_json &object)
-{
-    std::set<std::string> names;
-    if (!object.contains("required") || !object.at("required").is_array()) return names;
-    for (size_t i = 0; i < object.at("required").size(); i++)
-        if (object.at("required").at(i).is_string()) names.insert(object.at("required").at(i).get<std::string>());
-    return names;
 }
 
-/* References that may lead to one another. */
-static const size_t max_references = 32;
-
-/* The schema behind references; NULL: there is none. Refuses those that go round in circles, which llama.cpp would
- * follow for ever in the parts of an allOf. */
-static const common_json *resolved(const common_json &root, const common_json *value, const std::string &param)
+void mend_grammar(std::string &grammar)
 {
-    for (size_t i = 0; value != nullptr; i++) {
-        if (!value->is_object() || !value->contains("$ref") || !value->at("$ref").is_string()) return value;
-        if (i == max_references)
-            throw refusal{HEARTH_INVALID, param, "has an allOf whose references lead to too many others"};
-        value = target_of(root, value->at("$ref").get<std::string>());
+    mend_keys(grammar);
+    replace_all(grammar, "| [\\\\] ([\"\\\\bfnrt] | \"u\" " HEX "{4})", "| [\\\\] ([\"\\\\bfnrt] | \"u\" " WHOLE ")");
+    for (const char *quote : {"\"", "'"}) {
+        std::string mark = quote;
+        replace_all(grammar, "( [^" + mark + "\\\\] | \"\\\\\" ( [" + mark + "\\\\/ bfnrt] | \"u\" " HEX "{4} ) )*",
+                    "( [^" + mark + "\\\\\\x00-\\x1F] | \"\\\\\" ( [" + mark + "\\\\/bfnrt] | \"u\" " WHOLE " ) )*");
     }
-    return nullptr;
-}
-
-/* llama.cpp makes one object of allOf: what its parts have is required, and what their alternatives have is optional,
- * as often as it is referred to. */
-static void check_parts(const common_json &root, const common_json &parts, const std::string &param)
-{
-    optional_names names;
-    for (size_t i = 0; parts.is_array() && i < parts.size(); i++) {
-        const common_json &part = parts.at(i);
-        if (!part.is_object()) continue;
-        resolved(root, &part, param);
-        for (const char *key : {"oneOf", "anyOf"}) {
-            if (!part.contains(key) || !part.at(key).is_array()) continue;
-            for (size_t k = 0; k < part.at(key).size(); k++) {
-                const common_json *alternative = resolved(root, &part.at(key).at(k), param);
-                if (alternative != nullptr) names.add_of(*alternative, {});
-                names.check(param);
-            }
-        }
-        if (part.contains("type") && part.at("type").is_array()) names.add_of(part, {});
-    }
-    names.check(param);
-}
-
-/* llama.cpp reads the whole schema once more for each entry of a list of types. */
-static void check_types(const common_json &types, const std::string &param)
-{
-    std::set<std::string> names;
-    for (size_t i = 0; types.is_array() && i < types.size(); i++)
-        if (types.at(i).is_string() && !names.insert(types.at(i).get<std::string>()).second)
-            throw refusal{HEARTH_INVALID, param,
-                          "has a list of types with '" + one_line(types.at(i).get<std::string>()) + "' twice"};
-}
-
-/* llama.cpp would confuse two definitions with the same rule name. */
-static void check_definitions(const common_json &definitions, const std::string &param)
-{
-    std::set<std::string> names;
-    for (const auto &named : definitions.items())
-        if (!names.insert(rule_name(named.key())).second)
-            throw refusal{HEARTH_INVALID, param,
-                          "has two $defs that differ only in punctuation: rename '" + one_line(named.key()) + "'"};
-}
-
-void schema_names::add_named(const std::string &key, const common_json &value)
-{
-    if (!value.is_object() || (key != "properties" && key != "$defs" && key != "definitions")) return;
-    if (key != "properties") check_definitions(value, param);
-    for (const auto &named : value.items()) add(named.key());
-}
-
-void schema_names::walk(const common_json &root, const common_json &value, bool is_part)
-{
-    if (value.is_array())
-        for (size_t i = 0; i < value.size(); i++) walk(root, value.at(i), is_part);
-    if (!value.is_object()) return;
-    for (const auto &entry : value.items()) {
-        add_named(entry.key(), entry.value());
-        if (entry.key() == "$ref" && entry.value().is_string() && entry.value().get<std::string>().size() > max_name)
-            throw refusal{HEARTH_INVALID, param, "has a $ref longer than " + std::to_string(max_name) + " bytes"};
-        if (entry.key() == "type") check_types(entry.value(), param);
-        if (entry.key() == "allOf") check_parts(root, entry.value(), param);
-        walk(root, entry.value(), entry.key() == "allOf");
-    }
-    optional_names names;
-    if (!is_part) names.add_of(value, required_names(value));
-    names.check(param);
-}
-
-void schema_names::add_all(const common_json &schema)
-{
-    walk(schema, schema, false);
+    replace_all(grammar, "([eE] [-+]? integral-part)?", "([eE] [-+]? [0-9]{1,2})?");
 }
 
 /* ---- Grammars ---- */
@@ -227,11 +177,12 @@ void schema_names::add_all(const common_json &schema)
 std::string schema_grammar(const common_json &schema, const std::string &param)
 {
     static const std::string introduction = "JSON schema conversion failed:\n";
-    if (!schema.is_object()) throw refusal{HEARTH_INVALID, param, "must be an object"};
     check_depth(schema, param);
-    schema_names(param).add_all(schema);
+    schema_names(param).walk(schema);
     try {
-        return json_schema_to_grammar(schema);
+        std::string grammar = json_schema_to_grammar(schema);
+        mend_grammar(grammar);
+        return grammar;
     } catch (const std::exception &exception) {
         std::string what = exception.what();
         if (what.compare(0, introduction.size(), introduction) == 0) what = what.substr(introduction.size());
@@ -239,87 +190,98 @@ std::string schema_grammar(const common_json &schema, const std::string &param)
     }
 }
 
-/* ---- Patterns ---- */
+/* ---- Replies ---- */
 
-/* Expands the character classes that have a letter, which llama.cpp does not support. */
-static std::string expand_classes(const std::string &pattern)
+/* Keywords that were named in the log. Text of requests is among them, so that there is a limit. */
+static void name_unenforced(const std::set<std::string> &keywords)
 {
-    static const struct {
-        char letter;
-        const char *inside, *outside;
-    } classes[] = {{'d', "0-9", "[0-9]"},
-                   {'w', "a-zA-Z0-9_", "[a-zA-Z0-9_]"},
-                   {'s', " \\t\\n\\r", "[ \\t\\n\\r]"},
-                   {'D', nullptr, "[^0-9]"},
-                   {'W', nullptr, "[^a-zA-Z0-9_]"},
-                   {'S', nullptr, "[^ \\t\\n\\r]"},
-                   {'/', "/", "/"},
-                   {'-', "\\-", "-"}};
-    std::string result;
-    bool in_class = false;
-    for (size_t i = 0; i < pattern.size(); i++) {
-        bool escapes = pattern[i] == '\\' && i + 1 < pattern.size();
-        const char *spelled = nullptr;
-        for (const auto &known : classes)
-            if (escapes && known.letter == pattern[i + 1]) spelled = in_class ? known.inside : known.outside;
-        if (pattern[i] == '[' || pattern[i] == ']') in_class = pattern[i] == '[';
-        result += spelled != nullptr ? spelled : pattern.substr(i, escapes ? 2 : 1);
-        i += escapes;
-    }
-    return result;
+    static std::mutex lock;
+    static std::set<std::string> known;
+    static const size_t max_known = 200;
+    std::lock_guard<std::mutex> hold(lock);
+    for (const auto &keyword : keywords)
+        if (known.size() < max_known && known.insert(keyword).second) schema_log_unenforced(keyword.c_str());
 }
 
-/* Keywords whose value is a literal, not a schema. */
-static bool is_literal_keyword(const std::string &key)
+static std::string described(const lowered_schema::fault &fault)
 {
-    return key == "const" || key == "enum" || key == "default" || key == "examples";
+    return "is a JSON schema that cannot be used: #" + one_line(fault.pointer) + " " + fault.reason;
 }
 
-common_json with_expanded_classes(const common_json &schema)
+common_json reply_schema(const common_json &schema)
 {
-    common_json plain = schema;
-    if (schema.is_array())
-        for (size_t i = 0; i < schema.size(); i++) plain[i] = with_expanded_classes(schema.at(i));
-    if (!schema.is_object()) return plain;
-    for (const auto &entry : schema.items())
-        if (!is_literal_keyword(entry.key()))
-            plain[entry.key()] = entry.key() == "pattern" && entry.value().is_string()
-                                     ? common_json(expand_classes(entry.value().get<std::string>()))
-                                     : with_expanded_classes(entry.value());
-    return plain;
+    static const std::string param = "json_schema";
+    if (!schema.is_object()) throw refusal{HEARTH_INVALID, param, "must be an object"};
+    check_depth(schema, param);
+    lowered_schema lowered = lower_schema(schema, "d", false);
+    if (!lowered.faults.empty()) throw refusal{HEARTH_INVALID, param, described(lowered.faults[0])};
+    schema_grammar(lowered.schema, param);
+    name_unenforced(lowered.unenforced);
+    return lowered.schema;
 }
 
-/* Whether llama.cpp would ignore the pattern: it takes one that it cannot convert for any string. */
-static bool is_unsupported_pattern(const common_json &pattern)
+/* ---- Tools ---- */
+
+static common_json free_arguments()
 {
-    static const std::string any = json_schema_to_grammar(common_json{{"type", "string"}, {"pattern", "no anchors"}});
+    common_json any = common_json::object();
+    any["type"] = "object";
+    return any;
+}
+
+/* Whether the schema costs too much, or more than llama.cpp takes; and why. */
+static bool is_convertible(const common_json &schema, std::string &reason)
+{
     try {
-        return json_schema_to_grammar(common_json{{"type", "string"}, {"pattern", pattern}}) == any;
-    } catch (const std::exception &) {
-        return false; /* reported when the whole schema is converted */
+        schema_grammar(schema, "tools");
+        return true;
+    } catch (const refusal &fault) {
+        reason = fault.message;
+        return false;
     }
 }
 
-static void check_patterns(const common_json &value, const std::string &param)
+/* Frees each property that is too much by itself, then all of them, then even their names. */
+static common_json freed(const common_json &schema, const std::string &tool, const std::string &why)
 {
-    if (value.is_array())
-        for (size_t i = 0; i < value.size(); i++) check_patterns(value.at(i), param);
-    if (!value.is_object()) return;
-    for (const auto &entry : value.items()) {
-        if (is_literal_keyword(entry.key())) continue;
-        if (entry.key() == "pattern" && entry.value().is_string() && is_unsupported_pattern(entry.value()))
-            throw refusal{HEARTH_INVALID, param,
-                          "has a pattern that cannot be kept: " + one_line(entry.value().get<std::string>()) +
-                              " (from ^ to $, without looking around or back)"};
-        check_patterns(entry.value(), param);
+    common_json result = schema;
+    std::string reason = why;
+    if (!schema.contains("properties")) {
+        schema_log_freed(tool.c_str(), "", why.c_str());
+        return free_arguments();
     }
+    for (const auto &entry : schema.at("properties").items()) {
+        common_json alone = free_arguments();
+        alone["properties"][entry.key()] = entry.value();
+        if (schema.contains("$defs")) alone["$defs"] = schema.at("$defs");
+        if (is_convertible(alone, reason)) continue;
+        schema_log_freed(tool.c_str(), pointer_step(entry.key()).c_str(), reason.c_str());
+        result["properties"][entry.key()] = common_json::object();
+    }
+    if (is_convertible(result, reason)) return result;
+    schema_log_freed(tool.c_str(), "", reason.c_str());
+    for (const auto &entry : schema.at("properties").items()) result["properties"][entry.key()] = common_json::object();
+    return is_convertible(result, reason) ? result : free_arguments();
 }
 
-std::string reply_schema_grammar(const common_json &schema)
+common_json tool_schema(const common_json &parameters, const std::string &tool, const std::string &prefix)
 {
-    std::string grammar = schema_grammar(schema, "json_schema");
-    check_patterns(schema, "json_schema");
-    return grammar;
+    static const size_t max_logged = 8;
+    lowered_schema lowered;
+    std::string reason;
+    try {
+        check_depth(parameters, "tools");
+        lowered = lower_schema(parameters, prefix, true);
+    } catch (const refusal &fault) {
+        schema_log_freed(tool.c_str(), "", fault.message.c_str());
+        return free_arguments();
+    }
+    for (size_t i = 0; i < lowered.faults.size() && i < max_logged; i++)
+        schema_log_freed(tool.c_str(), lowered.faults[i].pointer.c_str(), lowered.faults[i].reason.c_str());
+    name_unenforced(lowered.unenforced);
+    bool takes_anything = lowered.schema.empty() || (lowered.schema.size() == 1 && lowered.schema.contains("$defs"));
+    if (takes_anything) return free_arguments();
+    return is_convertible(lowered.schema, reason) ? lowered.schema : freed(lowered.schema, tool, reason);
 }
 
 } // namespace chat
@@ -328,8 +290,8 @@ char *chat_schema_grammar(const char *json_schema, hearth_error *error)
 {
     char *grammar = nullptr;
     chat::guarded(error, "json_schema", chat::one_line, [&] {
-        common_json schema = chat::with_expanded_classes(chat::parse_json(json_schema, "json_schema"));
-        grammar = mem_strdup(chat::reply_schema_grammar(schema).c_str());
+        common_json schema = chat::reply_schema(chat::parse_json(json_schema, "json_schema"));
+        grammar = mem_strdup(chat::schema_grammar(schema, "json_schema").c_str());
     });
     return grammar;
 }

@@ -42,12 +42,15 @@ std::vector<common_chat_tool> read_tools(const std::string &text)
     return tools;
 }
 
-void check_parameters(const std::vector<common_chat_tool> &tools)
+void lower_parameters(common_json &tools)
 {
     for (size_t i = 0; i < tools.size(); i++) {
-        std::string path = indexed("tools", i) + ".function.parameters";
-        common_json parameters = parse_json(tools[i].parameters, path);
-        if (!parameters.is_null()) schema_grammar(parameters, path);
+        common_json &function = tools[i]["function"];
+        if (!function.contains("parameters")) continue;
+        const common_json parameters = function.at("parameters");
+        if (!parameters.is_object() || parameters.empty()) continue;
+        function["parameters"] =
+            tool_schema(parameters, function.at("name").get<std::string>(), "t" + std::to_string(i) + "d");
     }
 }
 

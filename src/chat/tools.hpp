@@ -14,8 +14,9 @@ namespace chat
 /* Throws refusal, naming the field as in "tools[0].function.name". */
 std::vector<common_chat_tool> read_tools(const std::string &text);
 
-/* Throws refusal for parameters that cannot be converted to a grammar: the expensive part of the check. */
-void check_parameters(const std::vector<common_chat_tool> &tools);
+/* Replaces the parameters of tools, in OpenAI's form, by what llama.cpp can make a grammar of: see tool_schema(). The
+ * prompt shows them as they were. */
+void lower_parameters(common_json &tools);
 
 } // namespace chat
 

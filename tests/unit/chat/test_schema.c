@@ -1,6 +1,50 @@
 /* Grammars of JSON schemas, and schemas that cannot be converted. */
 #include "support.h"
 
+#include "grammar/grammar.h"
+
+/* Whether the grammar of the schema takes all of the text; NULL: the schema has to be a good one. */
+static bool allows(const char *schema, const char *text)
+{
+    hearth_error error = {0};
+    struct grammar_state state = {0}, next = {0};
+    char *rules = chat_schema_grammar(schema, &error);
+    if (rules == NULL) fail_msg("%s: %s", schema, error.message);
+    struct grammar *grammar = grammar_open(rules, NULL, &error);
+    if (grammar == NULL) fail_msg("%s: %s", schema, error.message);
+    bool good = true;
+    grammar_start(grammar, &state);
+    for (const char *at = text; good && *at != '\0'; at++) {
+        good = grammar_accept_byte(grammar, &state, (unsigned char)*at, &next) && !grammar_over_budget(grammar);
+        struct grammar_state before = state;
+        state = next;
+        next = before;
+    }
+    good = good && grammar_complete(&state);
+    grammar_release(&state);
+    grammar_release(&next);
+    grammar_close(grammar);
+    free(rules);
+    return good;
+}
+
+/* Texts end with NULL. */
+struct taken {
+    const char *schema, *good[5], *bad[8];
+};
+
+static void assert_taken(const struct taken *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        for (const char *const *text = rows[i].good; *text != NULL; text++)
+            if (!allows(rows[i].schema, *text)) fail_msg("%s does not take %s", rows[i].schema, *text);
+        for (const char *const *text = rows[i].bad; *text != NULL; text++)
+            if (allows(rows[i].schema, *text)) fail_msg("%s takes %s", rows[i].schema, *text);
+    }
+}
+
+#define ASSERT_TAKEN(rows) assert_taken(rows, sizeof(rows) / sizeof *(rows))
+
 static void a_schema_becomes_a_grammar(void **state)
 {
     (void)state;
@@ -40,16 +84,26 @@ static void an_unusable_schema_is_refused_with_its_reason(void **state)
     (void)state;
     assert_refused("{", "is not valid JSON");
     assert_refused("[]", "must be an object");
+    assert_refused("true", "must be an object");
     assert_refused("3", "must be an object");
     assert_refused("{\"type\":\"colour\"}", "colour");
     assert_refused("{\"$ref\":\"#/$defs/missing\"}", "cannot resolve $ref #/$defs/missing");
     assert_refused("{\"$ref\":\"https://example.org/schema\"}", "unsupported $ref");
     assert_refused("{\"$ref\":3}", "$ref must be a string");
-    assert_refused("{\"properties\":{\"a\":\"text\"}}", "schema must be an object");
+    assert_refused("{\"properties\":{\"a\":\"text\"}}", "#/properties/a a schema must be an object");
     assert_refused("{\"type\":\"string\",\"minLength\":\"x\"}", "minLength");
     assert_refused("{\"type\":\"string\",\"pattern\":\"^(?=a)b$\"}", "pattern that cannot be kept");
-    assert_refused("{\"$defs\":{\"a b\":{\"type\":\"null\"},\"a_b\":{\"type\":\"null\"}}}",
-                   "differ only in punctuation");
+    assert_refused("{\"type\":\"array\",\"items\":{\"type\":\"string\",\"pattern\":\"\\\\bx\"}}",
+                   "#/items has a pattern that cannot be kept: \\bx");
+    assert_refused("{\"properties\":{\"a/b\":{\"enum\":3}}}", "#/properties/a~1b enum must be");
+    assert_refused("{\"properties\":{\"a\":{\"$ref\":\"#none\"}}}", "#/properties/a cannot resolve $ref #none");
+    assert_refused("{\"maxItems\":1000000,\"type\":\"array\"}", "maxItems is too large");
+    assert_refused("{\"minItems\":3000,\"type\":\"array\"}", "minItems is too large");
+    assert_refused("{\"maxLength\":1e9,\"type\":\"string\"}", "maxLength is too large");
+    assert_refused("{\"pattern\":\"a{1,9000000}\"}", "more than 2000000 times");
+    assert_refused("{\"type\":\"integer\",\"minimum\":1e17}", "more than 16 digits");
+    assert_refused("{\"properties\":{\"a\":false},\"required\":[\"a\"]}", "# allows no value");
+    assert_refused("{\"allOf\":[{\"type\":\"string\"},{\"type\":\"object\"}]}", "# allows no value");
 }
 
 static void assert_same_grammar(const char *schema, const char *other)
@@ -70,6 +124,206 @@ static void character_classes_are_expanded_in_patterns_but_not_in_literals(void 
     assert_non_null(kept);
     assert_null(strstr(kept, "[0-9]"));
     free(kept);
+}
+
+/* A pattern is of a string's value; the grammar is of its text. */
+static void patterns_are_of_values_and_not_of_their_text(void **state)
+{
+    (void)state;
+#define PATTERN(text) "{\"type\":\"string\",\"pattern\":\"" text "\"}"
+    static const struct taken rows[] = {
+        {PATTERN("^\\\"x\\\"$"), {"\"\\\"x\\\"\""}, {"\"\"x\"\"", "\"x\""}},
+        {PATTERN("^\\\\s{2}$"), {"\"  \"", "\"\\n\\t\"", "\"\\u000B \""}, {"\"\n\t\"", "\"\t \"", "\" \"", "\"ab\""}},
+        {PATTERN("^[^x]{3}$"),
+         {"\"abc\"", "\"\\\"\\\\\\n\"", "\"\u00e9\u20ac\U0001f600\"", "\"\\u0000ab\""},
+         {"\"\"\"\"\"", "\"\\\\\"", "\"a\nb\"", "\"axb\"", "\"\\x00\"", "\"ab\\u0078\""}},
+        {PATTERN("^.$"), {"\"a\"", "\"\\\\\"", "\"\\t\""}, {"\"\\n\"", "\"\\\"", "\"\t\"", "\"\""}},
+        {PATTERN("^\\\\\\\\$"), {"\"\\\\\""}, {"\"\\\"", "\"a\""}},
+        {PATTERN("^[\\\\]\\\\-^]+$"), {"\"]-^\""}, {"\"a\"", "\"\\\\\""}},
+        {PATTERN("^\\\\D\\\\W\\\\S$"), {"\"a b\"", "\"\\\\.x\""}, {"\"1 x\"", "\"aax\"", "\"a  \""}},
+        {PATTERN("^(?:a|b)?$"), {"\"\"", "\"a\""}, {"\"ab\"", "\"c\""}},
+        {PATTERN("^(?<year>\\\\d{4})$"), {"\"2026\""}, {"\"202\""}},
+        {PATTERN("^\\u00e9+$"), {"\"\u00e9\u00e9\""}, {"\"e\"", "\"\""}},
+        {PATTERN("^$"), {"\"\""}, {"\"a\""}},
+    };
+    ASSERT_TAKEN(rows);
+}
+
+static void a_pattern_without_anchors_is_found_anywhere(void **state)
+{
+    (void)state;
+    static const struct taken rows[] = {
+        {PATTERN("b"), {"\"b\"", "\"abc\"", "\"\\\"b\\n\""}, {"\"\"", "\"ac\"", "\"\\b\""}},
+        {PATTERN("^b"), {"\"b\"", "\"bc\""}, {"\"ab\""}},
+        {PATTERN("b$"), {"\"b\"", "\"ab\""}, {"\"bc\""}},
+        {PATTERN("^a|b$"), {"\"ac\"", "\"cb\""}, {"\"c\""}},
+        {PATTERN("(^a$|^b$)"), {"\"a\"", "\"b\""}, {"\"ab\"", "\"\""}},
+        {PATTERN(""), {"\"\"", "\"x\""}, {"\"\"\""}},
+    };
+    ASSERT_TAKEN(rows);
+}
+
+/* ECMA-262 has more than a grammar. */
+static void a_pattern_that_no_grammar_expresses_is_refused(void **state)
+{
+    (void)state;
+    static const char *const patterns[] = {"^(?!a)b$", "(?<=a)b", "^(a)\\\\1$", "\\\\bx", "^\\\\p{L}$",
+                                           "a^b",      "(a",      "a)",         "[a",     "*a",
+                                           "a{2,1}",   "\\\\",    "[b-a]",      "(^a)b$x"};
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        char *schema = mem_format("{\"pattern\":\"%s\"}", patterns[i]);
+        assert_refused(schema, "pattern that cannot be kept");
+        free(schema);
+    }
+}
+
+static void lengths_hold_beside_a_pattern_of_one_repetition(void **state)
+{
+    (void)state;
+    static const struct taken rows[] = {
+        {"{\"pattern\":\"^[a-z]+$\",\"minLength\":2,\"maxLength\":3}",
+         {"\"ab\"", "\"abc\""},
+         {"\"a\"", "\"abcd\"", "\"\""}},
+        {"{\"pattern\":\"^x(ab)*$\",\"minLength\":2,\"maxLength\":4}", {"\"xab\""}, {"\"x\"", "\"xabab\""}},
+        {"{\"pattern\":\"^(a|bb|cccc)$\",\"minLength\":2,\"maxLength\":3}", {"\"bb\""}, {"\"a\"", "\"cccc\""}},
+        {"{\"format\":\"date\",\"maxLength\":10}", {"\"2026-11-28\""}, {"\"x\""}},
+    };
+    ASSERT_TAKEN(rows);
+    assert_refused("{\"pattern\":\"^abc$\",\"maxLength\":2}", "no string that it matches");
+}
+
+static void limits_beyond_what_a_grammar_repeats_are_kept(void **state)
+{
+    (void)state;
+    static const int lengths[] = {2999, 3000, 5500, 5501};
+    for (size_t i = 0; i < 4; i++) {
+        struct buf text = {0};
+        buf_puts(&text, "\"");
+        for (int k = 0; k < lengths[i]; k++) buf_puts(&text, k % 3 == 0 ? "\\n" : "a");
+        buf_puts(&text, "\"");
+        bool good = lengths[i] >= 3000 && lengths[i] <= 5500;
+        assert_int_equal(allows("{\"type\":\"string\",\"minLength\":3000,\"maxLength\":5500}", text.v), good);
+        buf_release(&text);
+    }
+}
+
+/* A name is no keyword, and a literal no schema. */
+static void properties_are_named_like_keywords(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"enum",  "const", "default", "examples", "pattern",
+                                        "$ref",  "type",  "allOf",   "items",    "properties",
+                                        "$defs", "anyOf", "not",     "required", "additionalProperties"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *schema =
+            mem_format("{\"properties\":{\"%s\":{\"type\":\"string\",\"pattern\":\"^\\\\d$\"}},\"required\":[\"%s\"]}",
+                       names[i], names[i]);
+        char *good = mem_format("{\"%s\":\"7\"}", names[i]), *bad = mem_format("{\"%s\":\"x\"}", names[i]);
+        assert_true(allows(schema, good));
+        assert_false(allows(schema, bad));
+        free(schema);
+        free(good);
+        free(bad);
+    }
+    static const struct taken literals[] = {
+        {"{\"const\":{\"pattern\":\"\\\\d\",\"$ref\":\"x\",\"type\":[\"a\",\"a\"]}}",
+         {"{\"pattern\":\"\\\\d\",\"$ref\":\"x\",\"type\":[\"a\",\"a\"]}"},
+         {"{}"}},
+        {"{\"enum\":[{\"$ref\":3},false]}", {"{\"$ref\":3}", "false"}, {"true"}},
+    };
+    ASSERT_TAKEN(literals);
+}
+
+static void references_of_every_kind_are_followed(void **state)
+{
+    (void)state;
+#define DEFS                                                                                                           \
+    ",\"$defs\":{\"a/b c\":{\"type\":\"null\"},\"x~y\":{\"type\":\"boolean\"},\"a "                                    \
+    "b\":{\"$anchor\":\"here\",\"const\":1},\"a_b\":{"                                                                 \
+    "\"$id\":\"other.json\",\"const\":2,\"$defs\":{\"in\":{\"const\":3}}},\"in\":{\"const\":4}}}"
+#define REFERENCE(text)                                                                                                \
+    "{\"$id\":\"https://example.org/it.json\",\"items\":{\"$ref\":\"" text "\"},\"type\":\"array\",\"minItems\":"      \
+    "1" DEFS
+    static const struct taken rows[] = {
+        {REFERENCE("#/$defs/a~1b%20c"), {"[null]"}, {"[1]"}},
+        {REFERENCE("#/$defs/x~0y"), {"[true]"}, {"[1]"}},
+        {REFERENCE("#/%24defs/x~0y"), {"[true]"}, {"[1]"}},
+        {REFERENCE("#here"), {"[1]"}, {"[2]"}},
+        {REFERENCE("other.json"), {"[2]"}, {"[1]"}},
+        {REFERENCE("https://example.org/other.json"), {"[2]"}, {"[1]"}},
+        {REFERENCE("other.json#/$defs/in"), {"[3]"}, {"[4]"}},
+        {REFERENCE("#/$defs/in"), {"[4]"}, {"[3]"}},
+        {REFERENCE("#"), {NULL}, {"[null]", "[]", "[[1]]"}}, /* one in the other, without end */
+        {"{\"properties\":{\"child\":{\"$ref\":\"#\"}}}", {"{}", "{\"child\":{\"child\":{}}}"}, {"{\"child\":1}"}},
+    };
+    ASSERT_TAKEN(rows);
+}
+
+static void schemas_that_are_true_or_false_are_taken(void **state)
+{
+    (void)state;
+    static const struct taken rows[] = {
+        {"{\"properties\":{\"a\":true},\"required\":[\"a\"]}", {"{\"a\":[1,{}]}"}, {"{}"}},
+        {"{\"properties\":{\"a\":false,\"b\":{\"type\":\"null\"}}}", {"{}", "{\"b\":null}"}, {"{\"a\":1}"}},
+        {"{\"items\":false}", {"[]"}, {"[1]"}},
+        {"{\"items\":true,\"minItems\":1}", {"[1]"}, {"[]"}},
+        {"{\"anyOf\":[false,{\"const\":1}]}", {"1"}, {"2"}},
+        {"{\"allOf\":[true,{\"const\":1}]}", {"1"}, {"2"}},
+    };
+    ASSERT_TAKEN(rows);
+}
+
+/* llama.cpp looks at one of them alone. */
+static void what_stands_beside_one_another_holds_together(void **state)
+{
+    (void)state;
+    static const struct taken rows[] = {
+        {"{\"$ref\":\"#/$defs/"
+         "p\",\"required\":[\"y\"],\"$defs\":{\"p\":{\"properties\":{\"x\":{\"const\":1},\"y\":{\"const\":2}}}}}",
+         {"{\"y\":2}", "{\"y\":2,\"x\":1}"},
+         {"{}", "{\"x\":1}"}},
+        {"{\"properties\":{\"a\":{\"const\":1},\"b\":{\"const\":2}},\"anyOf\":[{\"required\":[\"a\"]},{\"required\":["
+         "\"b\"]}]}",
+         {"{\"a\":1}", "{\"b\":2}"},
+         {"{}", "{\"a\":2}", "1"}},
+        {"{\"type\":\"integer\",\"minimum\":3,\"exclusiveMinimum\":5,\"maximum\":9,\"exclusiveMaximum\":8}",
+         {"6", "7"},
+         {"5", "8", "3"}},
+        {"{\"type\":\"integer\",\"minimum\":100}", {"100", "4711"}, {"15", "99", "-100"}},
+        {"{\"type\":\"integer\",\"maximum\":18446744073709551615}", {"1", "-5"}, {"1.5"}},
+        {"{\"type\":\"string\",\"enum\":[1,\"a\",null]}", {"\"a\""}, {"1", "null"}},
+        {"{\"properties\":{\"a\":{\"const\":1}},\"required\":[\"z\"]}", {"{\"z\":[]}", "{\"z\":1,\"a\":1}"}, {"{}"}},
+        {"{\"prefixItems\":[{\"const\":1}],\"items\":{\"const\":2},\"minItems\":2}",
+         {"[1,2]"},
+         {"[1]", "[2,2]", "[1,1]"}},
+        {"{\"allOf\":[{\"properties\":{\"a\":{\"const\":1}}},{\"properties\":{\"b\":{\"const\":2}},\"required\":[\"b\"]"
+         "}]}",
+         {"{\"b\":2}", "{\"b\":2,\"a\":1}"},
+         {"{}", "{\"a\":1}"}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct taken row = rows[i];
+        for (const char *const *bad = row.bad; *bad != NULL; bad++)
+            if (allows(row.schema, *bad)) fail_msg("%s takes %s", row.schema, *bad);
+        bool any = false;
+        for (const char *const *good = row.good; *good != NULL; good++) any = any || allows(row.schema, *good);
+        assert_true(any); /* the order of properties is the schema's */
+    }
+}
+
+/* A key that is no property's, or a string of any value. */
+static void what_is_free_is_still_json(void **state)
+{
+    (void)state;
+#define FURTHER "{\"properties\":{\"ab\":{\"const\":1}},\"additionalProperties\":true}"
+    static const struct taken rows[] = {
+        {FURTHER,
+         {"{\"ab\":1}", "{\"ac\":2}", "{\"abc\":2}"},
+         {"{\"ab\":2}", "{\"\\\":1}", "{\"\n\":1}", "{\"a\\\":1}"}},
+        {"{\"type\":\"string\"}", {"\"\\u00e9\""}, {"\"\\ud83d\"", "\"\\uDE00\""}},
+        {"{\"type\":\"number\"}", {"1.5e10", "0"}, {"1e400", "01"}},
+    };
+    ASSERT_TAKEN(rows);
 }
 
 static void hostile_depth_is_refused_before_it_exhausts_the_stack(void **state)
@@ -110,7 +364,7 @@ static void a_name_of_very_many_letters_is_refused_before_it_exhausts_the_stack(
     buf_puts(&property, "\":{\"type\":\"string\"}}}");
     buf_puts(&reference, "\"}");
     assert_refused(property.v, "longer than");
-    assert_refused(reference.v, "longer than");
+    assert_refused(reference.v, "cannot resolve $ref");
     buf_release(&property);
     buf_release(&reference);
 }
@@ -165,44 +419,64 @@ static void an_object_of_very_many_optional_properties_is_refused_before_it_take
     }
 }
 
-/* What llama.cpp makes one object of, or reads again and again. */
-static void properties_that_come_together_are_counted_together(void **state)
+/* Each is counted where it is converted; a definition is, once. */
+static void optional_properties_of_all_objects_are_counted(void **state)
 {
     (void)state;
-    struct buf alternatives = {0}, referred = {0}, parts = {0};
+    struct buf alternatives = {0}, referred = {0};
     hearth_error error = {0};
-    buf_puts(&alternatives, "{\"allOf\":[{\"anyOf\":[");
+    buf_puts(&alternatives, "{\"anyOf\":[");
     for (int i = 0; i < 3; i++) {
-        if (i > 0) buf_puts(&alternatives, ",");
-        put_properties(&alternatives, 300, 20, false);
+        if (i > 0) buf_puts(&alternatives, ",{\"items\":");
+        put_properties(&alternatives, 330, 20 + i, false);
+        if (i > 0) buf_puts(&alternatives, "}");
     }
-    buf_puts(&alternatives, "]}]}");
+    buf_puts(&alternatives, "]}");
     assert_refused(alternatives.v, "optional properties");
     buf_puts(&referred, "{\"$defs\":{\"A\":");
     put_properties(&referred, 300, 20, false);
     buf_puts(&referred, "},\"allOf\":[{\"anyOf\":[");
     for (int i = 0; i < 100; i++) buf_printf(&referred, "%s{\"$ref\":\"#/$defs/A\"}", i > 0 ? "," : "");
     buf_puts(&referred, "]}]}");
-    assert_refused(referred.v, "optional properties");
-    buf_puts(&parts, "{\"allOf\":[");
-    put_properties(&parts, 900, 20, false); /* required there, whatever it says */
-    buf_puts(&parts, "]}");
-    char *grammar = chat_schema_grammar(parts.v, &error);
+    char *grammar = chat_schema_grammar(referred.v, &error);
     assert_non_null(grammar);
     free(grammar);
     buf_release(&alternatives);
     buf_release(&referred);
+}
+
+/* Alternatives multiply, and references in parts of an allOf. */
+static void combinations_without_number_are_refused(void **state)
+{
+    (void)state;
+    struct buf choices = {0}, parts = {0};
+    buf_puts(&choices, "{\"allOf\":[");
+    for (int i = 0; i < 20; i++)
+        buf_printf(&choices, "%s{\"anyOf\":[{\"required\":[\"a%d\"]},{\"required\":[\"b%d\"]}]}", i > 0 ? "," : "", i,
+                   i);
+    buf_puts(&choices, "]}");
+    assert_refused(choices.v, "too many alternatives");
+    buf_puts(&parts, "{\"$ref\":\"#/$defs/d0\",\"$defs\":{");
+    for (int i = 0; i < 14; i++)
+        buf_printf(&parts, "\"d%d\":{\"allOf\":[{\"$ref\":\"#/$defs/d%d\"},{\"$ref\":\"#/$defs/d%d\"}]},", i, i + 1,
+                   i + 1);
+    buf_puts(&parts, "\"d14\":{\"type\":\"object\"}}}");
+    assert_refused(parts.v, "is too large, with its references");
+    buf_release(&choices);
     buf_release(&parts);
 }
 
-static void references_in_circles_are_refused_in_an_all_of(void **state)
+static void references_in_circles_are_refused(void **state)
 {
     (void)state;
     assert_refused("{\"$defs\":{\"A\":{\"$ref\":\"#/$defs/A\"}},\"allOf\":[{\"$ref\":\"#/$defs/A\"}]}",
-                   "too many others");
+                   "go round in circles");
     assert_refused("{\"$defs\":{\"A\":{\"$ref\":\"#/$defs/B\"},\"B\":{\"$ref\":\"#/$defs/A\"}},"
                    "\"allOf\":[{\"anyOf\":[{\"$ref\":\"#/$defs/A\"}]}]}",
-                   "too many others");
+                   "goes round in circles");
+    assert_refused("{\"$defs\":{\"A\":{\"anyOf\":[{\"$ref\":\"#/$defs/"
+                   "A\"},{\"type\":\"null\"}]}},\"items\":{\"$ref\":\"#/$defs/A\"}}",
+                   "goes round in circles");
 }
 
 /* Each level twice as often as the one around it. */
@@ -224,14 +498,25 @@ int main(void)
         cmocka_unit_test(a_schema_may_refer_to_itself),
         cmocka_unit_test(an_unusable_schema_is_refused_with_its_reason),
         cmocka_unit_test(character_classes_are_expanded_in_patterns_but_not_in_literals),
+        cmocka_unit_test(patterns_are_of_values_and_not_of_their_text),
+        cmocka_unit_test(a_pattern_without_anchors_is_found_anywhere),
+        cmocka_unit_test(a_pattern_that_no_grammar_expresses_is_refused),
+        cmocka_unit_test(lengths_hold_beside_a_pattern_of_one_repetition),
+        cmocka_unit_test(limits_beyond_what_a_grammar_repeats_are_kept),
+        cmocka_unit_test(properties_are_named_like_keywords),
+        cmocka_unit_test(references_of_every_kind_are_followed),
+        cmocka_unit_test(schemas_that_are_true_or_false_are_taken),
+        cmocka_unit_test(what_stands_beside_one_another_holds_together),
+        cmocka_unit_test(what_is_free_is_still_json),
+        cmocka_unit_test(hostile_depth_is_refused_before_it_exhausts_the_stack),
         cmocka_unit_test(an_object_with_very_many_members_is_refused),
         cmocka_unit_test(a_name_of_very_many_letters_is_refused_before_it_exhausts_the_stack),
         cmocka_unit_test(names_that_are_slow_to_make_unique_are_refused),
         cmocka_unit_test(an_object_of_very_many_optional_properties_is_refused_before_it_takes_minutes),
-        cmocka_unit_test(properties_that_come_together_are_counted_together),
-        cmocka_unit_test(references_in_circles_are_refused_in_an_all_of),
+        cmocka_unit_test(optional_properties_of_all_objects_are_counted),
+        cmocka_unit_test(combinations_without_number_are_refused),
+        cmocka_unit_test(references_in_circles_are_refused),
         cmocka_unit_test(a_type_that_is_named_twice_is_refused),
-        cmocka_unit_test(hostile_depth_is_refused_before_it_exhausts_the_stack),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,593 @@
+/* Rewrites JSON schemas for llama.cpp: see schema_lower.hpp. */
+#include "chat/schema_lower.hpp"
+
+#include "chat/errors.hpp"
+#include "chat/pattern.hpp"
+#include "chat/schema_merge.hpp"
+#include "chat/schema_walk.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <optional>
+
+namespace chat
+{
+
+namespace
+{
+
+/* Schemas of people have some hundred parts; combining alternatives can make any number. */
+const size_t max_parts = 20000, max_combined = 256, max_bytes = (size_t)16 << 20;
+
+/* References that lead to one another, and parts of parts of an allOf; schemas in schemas, which are less than that
+ * without references. */
+const int max_combining = 32, max_depth = 400;
+
+/* The grammar's reader takes a larger number for none. */
+const uint32_t max_repeats = 2000, max_string = 2000000;
+
+/* llama.cpp writes integers of 16 digits. */
+const int64_t max_integer = 9999999999999999;
+
+/* Keywords that demand something which is not enforced. */
+const char *const unenforced[] = {
+    "not",           "if",           "then",        "else",        "dependentRequired", "dependentSchemas",
+    "dependencies",  "contains",     "minContains", "maxContains", "patternProperties", "unevaluatedProperties",
+    "propertyNames", "uniqueItems",  "multipleOf",  "$dynamicRef", "minProperties",     "unevaluatedItems",
+    "maxProperties", "$recursiveRef"};
+
+/* A schema and what all its parts demand; each of `choices` is a list of alternatives. */
+struct demands {
+    common_json plain = common_json::object();
+    std::vector<common_json> choices;
+    bool possible = true;
+};
+
+using maybe = std::optional<common_json>; /* empty: there is no such value */
+
+class lowerer
+{
+  public:
+    lowerer(const common_json &schema, std::string begin) : root(schema), prefix(std::move(begin)) {}
+
+    void lower_root(bool of_tool);
+
+    lowered_schema result;
+
+  private:
+    maybe lower(const common_json &schema, const std::string &at);
+    maybe lower_within(const common_json &schema, const std::string &at);
+    maybe lower_named(const common_json &schema, const std::string &at);
+    maybe lower_demands(const demands &all, const std::string &at);
+    maybe lower_choices(const demands &all, const std::string &at);
+    maybe lower_literals(const common_json &schema);
+    maybe lower_plain(const common_json &schema, const std::string &at);
+    maybe lower_type(const common_json &schema, const std::string &type, const std::string &at);
+    maybe lower_object(const common_json &schema, const std::string &at);
+    maybe lower_array(const common_json &schema, const std::string &at);
+    maybe lower_tuple(const common_json &schema, const std::string &at);
+    maybe lower_string(const common_json &schema, const std::string &at);
+    maybe lower_format(const common_json &schema, const std::string &at);
+    maybe lower_integer(const common_json &schema);
+    maybe matching(const std::string &pattern, const lengths &wanted, const char *unkept, const std::string &at);
+    common_json with_required(const common_json &schema) const;
+    void gather(const common_json &schema, demands &into, int depth);
+    void gather_choices(const common_json &schema, const char *key, demands &into) const;
+    const common_json &target_of(const common_json &schema) const;
+    void note_unenforced(const common_json &schema);
+    void note(const std::string &at, const std::string &reason);
+    void count_part();
+
+    const common_json root;
+    const std::string prefix;
+    common_json definitions = common_json::object();
+    std::map<std::string, std::string> names; /* of definitions, by what they define */
+    std::set<std::string> impossible;         /* names of those without a value */
+    std::set<std::string> open;               /* names of those that are being made, with nothing read before */
+    size_t n_parts = 0, n_bytes = 0;
+    int n_open = 0; /* schemas in schemas */
+};
+
+/* ---- Faults ---- */
+
+void lowerer::note(const std::string &at, const std::string &reason)
+{
+    auto known = [&](const lowered_schema::fault &fault) { return fault.pointer == at && fault.reason == reason; };
+    if (std::none_of(result.faults.begin(), result.faults.end(), known)) result.faults.push_back({at, reason});
+}
+
+void lowerer::count_part()
+{
+    if (++n_parts > max_parts) throw schema_fault("is too large, with its references and alternatives");
+}
+
+void lowerer::note_unenforced(const common_json &schema)
+{
+    for (const char *key : unenforced) {
+        if (!schema.contains(key)) continue;
+        const common_json &value = schema.at(key);
+        if (!value.is_boolean() || !value.get<bool>() != (std::string(key) != "uniqueItems"))
+            result.unenforced.insert(key);
+    }
+}
+
+/* ---- Combining ---- */
+
+const common_json &lowerer::target_of(const common_json &schema) const
+{
+    if (!schema.at("$ref").is_string()) throw schema_fault("$ref must be a string");
+    std::string reference = schema.at("$ref").get<std::string>();
+    bool inside = reference == "#" || reference.compare(0, 2, "#/") == 0;
+    const common_json *target = inside ? value_at(root, reference.substr(1)) : nullptr;
+    if (target == nullptr && reference.compare(0, 1, "#") == 0)
+        throw schema_fault("cannot resolve $ref " + one_line(reference.substr(0, 200)));
+    if (target == nullptr)
+        throw schema_fault("unsupported $ref " + one_line(reference.substr(0, 200)) +
+                           ", which leads out of the schema");
+    return *target;
+}
+
+void lowerer::gather_choices(const common_json &schema, const char *key, demands &into) const
+{
+    if (!schema.contains(key)) return;
+    const common_json &list = schema.at(key);
+    if (!list.is_array() || list.empty()) throw schema_fault(std::string(key) + " must be a list of schemas");
+    into.choices.push_back(list);
+}
+
+void lowerer::gather(const common_json &schema, demands &into, int depth)
+{
+    count_part();
+    if (depth > max_combining)
+        throw schema_fault("has references that lead to too many others, or go round in circles");
+    if (schema.is_boolean()) {
+        into.possible = into.possible && schema.get<bool>();
+        return;
+    }
+    if (!schema.is_object()) throw schema_fault("a schema must be an object, true or false");
+    if (schema.contains("$ref")) gather(target_of(schema), into, depth + 1);
+    if (schema.contains("allOf")) {
+        const common_json &parts = schema.at("allOf");
+        if (!parts.is_array() || parts.empty()) throw schema_fault("allOf must be a list of schemas");
+        for (size_t i = 0; i < parts.size(); i++) gather(parts.at(i), into, depth + 1);
+    }
+    gather_choices(schema, "anyOf", into);
+    gather_choices(schema, "oneOf", into);
+    if (schema.contains("oneOf") && schema.at("oneOf").size() > 1) result.unenforced.insert("oneOf");
+    note_unenforced(schema);
+    into.possible = merge_schema(into.plain, enforced_part(schema)) && into.possible;
+}
+
+/* Each alternative together with what is demanded beside it. */
+maybe lowerer::lower_choices(const demands &all, const std::string &at)
+{
+    std::vector<common_json> combined = {all.plain};
+    for (const auto &list : all.choices) {
+        std::vector<common_json> more;
+        for (const auto &before : combined)
+            for (size_t i = 0; i < list.size(); i++)
+                more.push_back(before.empty() ? list.at(i) : both(before, list.at(i)));
+        combined = std::move(more);
+        bool many = combined.size() > max_combined && (all.choices.size() > 1 || !all.plain.empty());
+        if (many || combined.size() * all.plain.dump().size() > max_bytes)
+            throw schema_fault("has too many alternatives, combined with what is beside them");
+    }
+    common_json alternatives = common_json::array(), union_of = common_json::object();
+    std::set<std::string> known;
+    for (size_t i = 0; i < combined.size(); i++) {
+        const char *key = "/anyOf/";
+        maybe lowered = lower(combined[i], all.choices.size() == 1 ? at + key + std::to_string(i) : at);
+        if (lowered && known.insert(lowered->dump()).second) alternatives.push_back(*lowered);
+    }
+    if (alternatives.empty()) return {};
+    if (alternatives.size() == 1) return alternatives.at(0);
+    union_of["anyOf"] = alternatives;
+    return union_of;
+}
+
+maybe lowerer::lower_demands(const demands &all, const std::string &at)
+{
+    if (!all.possible) return {};
+    return all.choices.empty() ? lower_plain(all.plain, at) : lower_choices(all, at);
+}
+
+/* ---- Definitions ---- */
+
+/* What refers to others may refer to itself: it becomes a definition. */
+maybe lowerer::lower_named(const common_json &schema, const std::string &at)
+{
+    bool alone = !schema.contains("allOf") && !schema.contains("anyOf") && !schema.contains("oneOf") &&
+                 enforced_part(schema).empty() && schema.contains("$ref");
+    std::string key = alone ? schema.at("$ref").dump() : schema.dump();
+    n_bytes += key.size();
+    if (n_bytes > max_bytes) throw schema_fault("is too large, with its references and alternatives");
+    auto known = names.find(key);
+    common_json reference = common_json::object();
+    if (known == names.end()) {
+        std::string name = prefix + std::to_string(names.size());
+        names.emplace(key, name);
+        definitions[name] = common_json::object();
+        open.insert(name);
+        maybe lowered;
+        if (alone) {
+            note_unenforced(schema);
+            lowered = lower(target_of(schema), at);
+        } else {
+            demands all;
+            gather(schema, all, 0);
+            lowered = lower_demands(all, at);
+        }
+        open.erase(name);
+        if (!lowered) impossible.insert(name);
+        if (lowered) definitions[name] = *lowered;
+        known = names.find(key);
+    } else if (open.count(known->second) != 0) {
+        throw schema_fault("has a $ref that goes round in circles");
+    }
+    if (impossible.count(known->second) != 0) return {};
+    reference["$ref"] = "#/$defs/" + known->second;
+    return reference;
+}
+
+/* What is within an object or an array comes after something was read: there it may begin again. */
+maybe lowerer::lower_within(const common_json &schema, const std::string &at)
+{
+    std::set<std::string> before;
+    before.swap(open);
+    maybe lowered = lower(schema, at);
+    open.swap(before);
+    return lowered;
+}
+
+/* Where it cannot be kept, any value is taken. */
+maybe lowerer::lower(const common_json &schema, const std::string &at)
+{
+    struct deeper {
+        explicit deeper(int &of) : levels(of) { levels++; }
+        ~deeper() { levels--; }
+        int &levels;
+    } here(n_open);
+    try {
+        count_part();
+        if (n_open > max_depth) throw schema_fault("is nested too deeply, with its references");
+        if (schema.is_object() && (schema.contains("$ref") || schema.contains("allOf"))) return lower_named(schema, at);
+        demands all;
+        gather(schema, all, 0);
+        return lower_demands(all, at);
+    } catch (const schema_fault &fault) {
+        note(at, fault.what());
+        return common_json::object();
+    }
+}
+
+/* ---- Literals ---- */
+
+uint32_t count_of(const common_json &schema, const char *key, uint32_t none)
+{
+    if (!schema.contains(key)) return none;
+    double number = schema.at(key).get<double>();
+    return number >= no_maximum ? no_maximum - 1 : static_cast<uint32_t>(number);
+}
+
+/* Whether bounds and types allow a literal value; other keywords beside literals are not looked at. */
+bool allows(const common_json &schema, const common_json &value)
+{
+    bool fits = !schema.contains("type");
+    for (size_t i = 0; !fits && i < schema.at("type").size(); i++)
+        fits = is_of_type(value, schema.at("type").at(i).get<std::string>());
+    if (value.is_string()) {
+        std::string text = value.get<std::string>();
+        auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; };
+        auto n = static_cast<uint32_t>(std::count_if(text.begin(), text.end(), begins));
+        fits = fits && n >= count_of(schema, "minLength", 0) && n <= count_of(schema, "maxLength", no_maximum);
+    }
+    if (value.is_array())
+        fits = fits && value.size() >= count_of(schema, "minItems", 0) &&
+               value.size() <= count_of(schema, "maxItems", no_maximum);
+    if (value.is_number()) {
+        auto bound = [&](const char *key, double none) {
+            return schema.contains(key) ? schema.at(key).get<double>() : none;
+        };
+        double number = value.get<double>();
+        fits = fits && number >= bound("minimum", number) && number <= bound("maximum", number) &&
+               number > bound("exclusiveMinimum", number - 1) && number < bound("exclusiveMaximum", number + 1);
+    }
+    return fits;
+}
+
+maybe lowerer::lower_literals(const common_json &schema)
+{
+    common_json values = common_json::array(), literals = common_json::object();
+    for (size_t i = 0; i < schema.at("enum").size(); i++) {
+        const common_json &value = schema.at("enum").at(i);
+        if (allows(schema, value)) values.push_back(value);
+        if (value.is_string() && schema.contains("pattern")) result.unenforced.insert("pattern beside enum");
+    }
+    if (values.empty()) return {};
+    literals["enum"] = values;
+    return literals;
+}
+
+/* ---- Types ---- */
+
+maybe lowerer::lower_plain(const common_json &schema, const std::string &at)
+{
+    common_json alternatives = common_json::array(), result_of = common_json::object();
+    if (schema.contains("enum")) return lower_literals(schema);
+    if (!schema.contains("type")) {
+        bool object =
+            schema.contains("properties") || schema.contains("required") || schema.contains("additionalProperties");
+        bool array = schema.contains("prefixItems") || schema.contains("items") || schema.contains("minItems") ||
+                     schema.contains("maxItems");
+        bool string = schema.contains("pattern") || schema.contains("format") || schema.contains("minLength") ||
+                      schema.contains("maxLength");
+        if (schema.empty()) return common_json::object();
+        return lower_type(schema, object ? "object" : array ? "array" : string ? "string" : "number", at);
+    }
+    for (size_t i = 0; i < schema.at("type").size(); i++) {
+        maybe lowered = lower_type(schema, schema.at("type").at(i).get<std::string>(), at);
+        if (lowered) alternatives.push_back(*lowered);
+    }
+    if (alternatives.empty()) return {};
+    if (alternatives.size() == 1) return alternatives.at(0);
+    result_of["anyOf"] = alternatives;
+    return result_of;
+}
+
+maybe lowerer::lower_type(const common_json &schema, const std::string &type, const std::string &at)
+{
+    if (type == "object") return lower_object(schema, at);
+    if (type == "array") return lower_array(schema, at);
+    if (type == "string") return lower_string(schema, at);
+    if (type == "integer") return lower_integer(schema);
+    for (const char *key : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
+        if (type == "number" && schema.contains(key)) result.unenforced.insert(std::string(key) + " of numbers");
+    common_json plain = common_json::object();
+    plain["type"] = type;
+    return plain;
+}
+
+/* ---- Objects ---- */
+
+/* llama.cpp requires only what is among the properties. */
+common_json lowerer::with_required(const common_json &schema) const
+{
+    common_json properties = schema.contains("properties") ? schema.at("properties") : common_json::object();
+    common_json rest = schema.contains("additionalProperties") ? schema.at("additionalProperties") : common_json(true);
+    for (size_t i = 0; schema.contains("required") && i < schema.at("required").size(); i++) {
+        std::string name = schema.at("required").at(i).get<std::string>();
+        if (!properties.contains(name)) properties[name] = rest;
+    }
+    return properties;
+}
+
+/* Names that llama.cpp cannot keep apart from those of further properties, which then are none. */
+bool is_hard_to_exclude(const std::string &name)
+{
+    auto hard = [](char c) {
+        return static_cast<unsigned char>(c) < 0x20 || std::string("]\\\"^-").find(c) != std::string::npos;
+    };
+    return name.empty() || std::any_of(name.begin(), name.end(), hard);
+}
+
+maybe lowerer::lower_object(const common_json &schema, const std::string &at)
+{
+    common_json properties = with_required(schema), kept = common_json::object(), object = common_json::object();
+    common_json required = schema.contains("required") ? schema.at("required") : common_json::array();
+    bool hard = false;
+    object["type"] = "object";
+    for (const auto &entry : properties.items()) {
+        maybe value = lower_within(entry.value(), at + "/properties" + pointer_step(entry.key()));
+        bool needed = false;
+        for (size_t i = 0; i < required.size(); i++)
+            needed = needed || required.at(i).get<std::string>() == entry.key();
+        if (!value && needed) return {};
+        hard = hard || is_hard_to_exclude(entry.key());
+        if (value) kept[entry.key()] = *value;
+    }
+    if (schema.contains("properties") || !properties.empty()) object["properties"] = kept;
+    if (!required.empty()) object["required"] = required;
+    if (!schema.contains("additionalProperties")) return object;
+    maybe rest = lower_within(schema.at("additionalProperties"), at + "/additionalProperties");
+    if (!rest || hard)
+        object["additionalProperties"] = false;
+    else
+        object["additionalProperties"] = rest->empty() ? common_json(true) : *rest;
+    return object;
+}
+
+/* ---- Arrays ---- */
+
+/* As many items as are listed, or as there have to be; llama.cpp has no other tuple. */
+maybe lowerer::lower_tuple(const common_json &schema, const std::string &at)
+{
+    common_json list = common_json::array(), tuple = common_json::object();
+    const common_json &given = schema.at("prefixItems");
+    common_json rest = schema.contains("items") ? schema.at("items") : common_json(true);
+    size_t least = count_of(schema, "minItems", 0), most = count_of(schema, "maxItems", no_maximum);
+    size_t n = std::min(std::max(given.size(), least), most);
+    if (n > max_repeats) throw schema_fault("minItems is too large");
+    for (size_t i = 0; i < n; i++) {
+        bool listed = i < given.size();
+        maybe item =
+            lower_within(listed ? given.at(i) : rest, at + (listed ? "/prefixItems/" + std::to_string(i) : "/items"));
+        if (!item && i < least) return {};
+        if (!item) break;
+        list.push_back(*item);
+    }
+    tuple["type"] = "array";
+    tuple[list.empty() ? "maxItems" : "prefixItems"] = list.empty() ? common_json(0) : list;
+    return tuple;
+}
+
+maybe lowerer::lower_array(const common_json &schema, const std::string &at)
+{
+    common_json array = common_json::object();
+    uint32_t least = count_of(schema, "minItems", 0), most = count_of(schema, "maxItems", no_maximum);
+    if (least > most) return {};
+    if (schema.contains("prefixItems")) return lower_tuple(schema, at);
+    array["type"] = "array";
+    maybe item = common_json::object();
+    if (schema.contains("items")) item = lower_within(schema.at("items"), at + "/items");
+    if (!item && least > 0) return {};
+    if (!item) most = 0;
+    if (item && !item->empty()) array["items"] = *item;
+    if (least > max_repeats) note(at, "minItems is too large: the limit is " + std::to_string(max_repeats));
+    if (most != no_maximum && most > max_repeats)
+        note(at, "maxItems is too large: the limit is " + std::to_string(max_repeats));
+    if (least > 0 && least <= max_repeats) array["minItems"] = least;
+    if (most <= max_repeats) array["maxItems"] = most;
+    return array;
+}
+
+/* ---- Strings ---- */
+
+#define YEAR  "[0-9]{4}"
+#define MONTH "(0[1-9]|1[0-2])"
+#define DATE                                                                                                           \
+    "(" YEAR "-(" MONTH "-(0[1-9]|1[0-9]|2[0-8])|(0[13-9]|1[0-2])-(29|30)|(0[13578]|1[02])-31)"                        \
+    "|([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29)"
+#define TIME "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{3})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+
+/* Formats that are enforced, beside UUIDs, which llama.cpp has. */
+const struct {
+    const char *name, *pattern;
+} formats[] = {{"date", "^" DATE "$"}, {"time", "^" TIME "$"}, {"date-time", "^" DATE "T" TIME "$"}};
+
+maybe lowerer::matching(const std::string &pattern, const lengths &wanted, const char *unkept, const std::string &at)
+{
+    common_json string = common_json::object();
+    bool keeps_lengths = true;
+    std::string text;
+    string["type"] = "string";
+    try {
+        text = json_text_pattern(pattern, wanted, keeps_lengths);
+    } catch (const pattern_fault &fault) {
+        note(at, "has a pattern that cannot be kept: " + one_line(pattern.substr(0, 200)) + " (" + fault.what() + ")");
+        return string;
+    }
+    if (!keeps_lengths) result.unenforced.insert(unkept);
+    string[text.empty() ? "const" : "pattern"] = text;
+    return string;
+}
+
+maybe lowerer::lower_format(const common_json &schema, const std::string &at)
+{
+    std::string format = schema.at("format").get<std::string>();
+    lengths wanted = {count_of(schema, "minLength", 0), count_of(schema, "maxLength", no_maximum)};
+    for (const auto &known : formats)
+        if (format == known.name) return matching(known.pattern, wanted, "minLength or maxLength beside format", at);
+    common_json string = schema;
+    bool uuid = format == "uuid" || (format.size() == 5 && format.compare(0, 4, "uuid") == 0);
+    if (uuid && (wanted.min > 36 || wanted.max < 36)) return {};
+    string.erase("format");
+    if (uuid) {
+        string = common_json::object();
+        string["type"] = "string";
+        string["format"] = "uuid";
+        return string;
+    }
+    result.unenforced.insert("format " + one_line(format.substr(0, 40)));
+    return lower_string(string, at);
+}
+
+maybe lowerer::lower_string(const common_json &schema, const std::string &at)
+{
+    common_json string = common_json::object();
+    lengths wanted = {count_of(schema, "minLength", 0), count_of(schema, "maxLength", no_maximum)};
+    if (wanted.min > wanted.max) return {};
+    if (schema.contains("pattern")) {
+        std::string pattern = schema.at("pattern").get<std::string>();
+        if (schema.contains("format")) result.unenforced.insert("format beside pattern");
+        return matching(pattern, wanted, "minLength or maxLength beside pattern", at);
+    }
+    if (schema.contains("format")) return lower_format(schema, at);
+    if (wanted.min > max_string) note(at, "minLength is too large: the limit is " + std::to_string(max_string));
+    if (wanted.max != no_maximum && wanted.max > max_string)
+        note(at, "maxLength is too large: the limit is " + std::to_string(max_string));
+    if (wanted.min > max_string) wanted.min = 0;
+    if (wanted.max > max_string) wanted.max = no_maximum;
+    string["type"] = "string";
+    if (wanted.min > max_repeats || (wanted.max != no_maximum && wanted.max > max_repeats)) {
+        string["pattern"] = json_text_of_length(wanted);
+        return string;
+    }
+    if (wanted.min > 0) string["minLength"] = wanted.min;
+    if (wanted.max != no_maximum) string["maxLength"] = wanted.max;
+    return string;
+}
+
+/* ---- Integers ---- */
+
+/* The least integer that is not below a number, or the greatest that is not above; `step` is added to a bound that is
+ * an integer and excluded itself. */
+int64_t bound_of(const common_json &value, bool is_least, bool is_excluded)
+{
+    double number = value.get<double>();
+    if (std::fabs(number) > static_cast<double>(max_integer)) return number < 0 ? -max_integer - 1 : max_integer + 1;
+    double inside = is_least ? std::ceil(number) : std::floor(number);
+    int64_t bound = value.is_number_integer() ? value.get<int64_t>() : static_cast<int64_t>(inside);
+    if (is_excluded && inside == number) bound += is_least ? 1 : -1;
+    return bound;
+}
+
+/* llama.cpp has both bounds right, but not one alone. */
+maybe lowerer::lower_integer(const common_json &schema)
+{
+    int64_t low = -max_integer, high = max_integer;
+    for (const char *key : {"minimum", "exclusiveMinimum"})
+        if (schema.contains(key)) low = std::max(low, bound_of(schema.at(key), true, key[0] == 'e'));
+    for (const char *key : {"maximum", "exclusiveMaximum"})
+        if (schema.contains(key)) high = std::min(high, bound_of(schema.at(key), false, key[0] == 'e'));
+    common_json integer = common_json::object();
+    integer["type"] = "integer";
+    if (low > max_integer || high < -max_integer) throw schema_fault("has bounds of integers with more than 16 digits");
+    if (low > high) return {};
+    if (low == -max_integer && high == max_integer) return integer;
+    integer["minimum"] = low;
+    integer["maximum"] = high;
+    return integer;
+}
+
+/* ---- The outermost schema ---- */
+
+/* Formats of calls with a tag for each argument take their names from an object. */
+void lowerer::lower_root(bool of_tool)
+{
+    demands all;
+    maybe lowered;
+    try {
+        gather(root, all, 0);
+        if (of_tool && all.plain.contains("properties") && !all.choices.empty()) {
+            all.choices.clear();
+            result.unenforced.insert("anyOf or oneOf beside a tool's properties");
+        }
+        lowered = lower_demands(all, "");
+        if (!lowered) note("", "allows no value");
+    } catch (const schema_fault &fault) {
+        note("", fault.what());
+    }
+    result.schema = lowered ? *lowered : common_json::object();
+    bool nameless = result.schema.contains("properties") && result.schema.at("properties").contains("");
+    if (nameless && !of_tool) {
+        /* A property without a name would have the name of the outermost rule. */
+        definitions[prefix] = result.schema;
+        result.schema = common_json::object();
+        result.schema["$ref"] = "#/$defs/" + prefix;
+    }
+    if (!definitions.empty()) result.schema["$defs"] = definitions;
+}
+
+} // namespace
+
+lowered_schema lower_schema(const common_json &schema, const std::string &prefix, bool of_tool)
+{
+    lowerer work(with_plain_references(schema), prefix);
+    work.lower_root(of_tool);
+    return std::move(work.result);
+}
+
+} // namespace chat

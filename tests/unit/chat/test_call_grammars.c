@@ -1,0 +1,192 @@
+/* What the grammar of a call lets through is what the parser takes: for every template that comes with llama.cpp random
+ * replies are drawn from the grammar of a required call, byte by byte, and read. Each is a call with arguments that are
+ * JSON, whole, and nothing else but text before it. HEARTH_SEED= chooses other replies,
+ * HEARTH_REPLIES= more of them, HEARTH_TEMPLATE= one file. */
+#include "grammar/grammar.h"
+#include "support.h"
+
+#include <dirent.h>
+#include <jansson.h>
+
+/* ---- Drawing ---- */
+
+enum { LONGEST = 1000, PATIENCE = 100 };
+
+static uint64_t drawn;
+
+static unsigned draw(unsigned n)
+{
+    drawn ^= drawn << 13;
+    drawn ^= drawn >> 7;
+    drawn ^= drawn << 17;
+    return (unsigned)(drawn >> 11) % n;
+}
+
+/* White space, quotes, tags and ends are what grammars and parsers see differently. A long reply hurries to its end. */
+static int prefer(const int *allowed, int n, size_t len)
+{
+    static const char *const biases[] = {"", " \n\t", "\"\\", "<|[", ">]}/", "aA,"};
+    const char *wanted = len > PATIENCE ? "\"]}<>/|)\n" : biases[drawn / 64 % 6];
+    if (len <= PATIENCE && draw(3) == 0) wanted = "";
+    for (; *wanted != '\0'; wanted++)
+        for (int i = 0; i < n; i++)
+            if (allowed[i] == *wanted) return allowed[i];
+    return allowed[draw((unsigned)n)];
+}
+
+static int next_byte(struct grammar *grammar, const struct grammar_state *state, size_t len)
+{
+    struct grammar_state next = {0};
+    int allowed[256], n = 0;
+    grammar_reset_budget(grammar);
+    for (int byte = 1; byte < 0x80; byte++)
+        if (grammar_accept_byte(grammar, state, (unsigned char)byte, &next)) allowed[n++] = byte;
+    grammar_release(&next);
+    return n == 0 ? -1 : prefer(allowed, n, len);
+}
+
+/* Appends a random reply to what the grammar has matched so far; false: it does not come to an end. */
+static bool draw_reply(struct grammar *grammar, struct grammar_state *state, struct buf *reply)
+{
+    while (reply->len < LONGEST) {
+        if (grammar_complete(state) && (reply->len > PATIENCE || draw(3) == 0)) return true;
+        int byte = next_byte(grammar, state, reply->len);
+        if (byte < 0) return grammar_complete(state);
+        struct grammar_state next = {0};
+        grammar_accept_byte(grammar, state, (unsigned char)byte, &next);
+        grammar_release(state);
+        *state = next;
+        buf_append(reply, &(char){(char)byte}, 1);
+    }
+    return false;
+}
+
+/* ---- Reading ---- */
+
+struct seen {
+    struct buf text, arguments[8];
+    size_t n_calls;
+};
+
+static void see(void *ud, const hearth_delta *delta)
+{
+    struct seen *seen = ud;
+    if (delta->type == HEARTH_DELTA_CONTENT) buf_append(&seen->text, delta->text, delta->len);
+    if (delta->type == HEARTH_DELTA_CALL && delta->index < 8) seen->n_calls = delta->index + 1;
+    if (delta->type == HEARTH_DELTA_ARGUMENTS && delta->index < 8)
+        buf_append(&seen->arguments[delta->index], delta->text, delta->len);
+}
+
+static const char *fault_of(const struct chat_format *format, const struct buf *reply)
+{
+    struct seen seen = {0};
+    const char *fault = NULL;
+    struct chat_reader *reader = chat_reader_open(format);
+    chat_reader_add(reader, reply->v, reply->len, see, &seen);
+    chat_reader_end(reader, see, &seen);
+    if (seen.n_calls == 0) fault = "it is no call";
+    for (size_t i = 0; i < seen.n_calls; i++) {
+        json_t *arguments = json_loadb(buf_text(&seen.arguments[i]), seen.arguments[i].len, JSON_ALLOW_NUL, NULL);
+        if (!json_is_object(arguments)) fault = "its arguments are no JSON";
+        json_decref(arguments);
+        buf_release(&seen.arguments[i]);
+    }
+    if (fault == NULL && !chat_reader_is_whole(reader)) fault = "it is cut off";
+    chat_reader_close(reader);
+    buf_release(&seen.text);
+    return fault;
+}
+
+/* ---- Cases ---- */
+
+#define TOOL(name, parameters)                                                                                         \
+    "{\"type\":\"function\",\"function\":{\"name\":\"" name "\",\"parameters\":" parameters "}}"
+
+static const char *const tools[] = {
+    "[" TOOL("act", "{\"type\":\"object\",\"properties\":{\"p\":{\"type\":\"boolean\"}},\"required\":[\"p\"]}") "]",
+    "[" TOOL("act", "{\"type\":\"object\",\"properties\":{\"p\":{\"type\":\"string\"},\"q\":{\"type\":\"integer\"}},"
+                    "\"required\":[\"p\"]}") "]",
+    "[" TOOL("act", "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"},\"b\":{\"type\":\"null\"},\"c\":{"
+                    "\"type\":\"array\",\"items\":{\"enum\":[1,2]}}}}") "]",
+    "[" TOOL("act",
+             "{\"type\":\"object\",\"properties\":{\"o\":{\"type\":\"object\",\"properties\":{\"x\":{\"enum\":[1]}}},"
+             "\"s\":{\"enum\":[\"a\",\"b\"]}},\"required\":[\"s\",\"o\"]}") "," TOOL("rest",
+                                                                                     "{\"type\":\"object\"}") "]",
+};
+
+static int n_replies;
+
+static bool draw_one(const struct chat_format *format, const char *name, size_t which, struct buf *faults)
+{
+    hearth_error error = {0};
+    struct grammar_state state = {0}, next = {0};
+    struct buf reply = {0};
+    struct grammar *grammar = grammar_open(format->grammar, NULL, &error);
+    if (grammar == NULL) fail_msg("%s: %s", name, error.message);
+    grammar_start(grammar, &state);
+    for (const char *at = format->grammar_prefilled ? format->prefill : ""; *at != '\0'; at++) {
+        assert_true(grammar_accept_byte(grammar, &state, (unsigned char)*at, &next));
+        grammar_copy(&state, &next);
+    }
+    uint64_t from = drawn;
+    bool ends = draw_reply(grammar, &state, &reply);
+    const char *fault = ends ? fault_of(format, &reply) : NULL;
+    n_replies += ends;
+    if (fault != NULL)
+        buf_printf(faults, "%s, tools %zu, at %llu: %s: %s\n", name, which, (unsigned long long)from, fault,
+                   buf_text(&reply));
+    grammar_release(&state);
+    grammar_release(&next);
+    grammar_close(grammar);
+    buf_release(&reply);
+    return fault == NULL;
+}
+
+static void draw_from(const char *name, int times, struct buf *faults)
+{
+    struct chat_template *template_ = opened_file(name, "", false);
+    for (size_t which = 0; which < sizeof tools / sizeof *tools; which++) {
+        hearth_error error = {0};
+        struct chat_request request = asking(USER_SAYS("Hi"));
+        const struct chat_format *format;
+        request.tools_json = tools[which];
+        request.tool_choice = HEARTH_TOOLS_REQUIRED;
+        request.parallel_tool_calls = -1;
+        if (chat_format_open(template_, &request, NULL, &format, &error) != HEARTH_OK) continue;
+        for (int i = 0; format->grammar != NULL && i < times; i++)
+            if (!draw_one(format, name, which, faults)) break;
+        chat_format_unref(format);
+    }
+    chat_template_close(template_);
+}
+
+static void what_the_grammar_of_a_call_lets_through_is_read_as_a_call(void **state)
+{
+    (void)state;
+    const char *seed = getenv("HEARTH_SEED"), *times = getenv("HEARTH_REPLIES"), *only = getenv("HEARTH_TEMPLATE");
+    struct buf faults = {0};
+    char *folder = templates_path("");
+    DIR *dir = opendir(folder);
+    drawn = seed == NULL ? 20261128 : strtoull(seed, NULL, 10);
+    print_message("seed %llu\n", (unsigned long long)drawn);
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        if (strstr(entry->d_name, ".jinja") == NULL) continue;
+        if (only == NULL || strcmp(only, entry->d_name) == 0)
+            draw_from(entry->d_name, times == NULL ? 2 : atoi(times), &faults);
+    }
+    closedir(dir);
+    free(folder);
+    print_message("%d replies\n", n_replies);
+    fputs(buf_text(&faults), stderr);
+    assert_int_equal(faults.len, 0);
+    assert_true(only != NULL || n_replies > 100);
+    buf_release(&faults);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests_[] = {
+        cmocka_unit_test(what_the_grammar_of_a_call_lets_through_is_read_as_a_call),
+    };
+    return cmocka_run_group_tests(tests_, NULL, NULL);
+}
