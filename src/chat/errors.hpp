@@ -18,6 +18,11 @@ struct refusal {
     std::string param, message;
 };
 
+/* A template's own error, with what it failed on. */
+struct template_failure {
+    std::string param, message;
+};
+
 /* The text without control characters and outer white space: errors are one line. */
 std::string one_line(const std::string &text);
 

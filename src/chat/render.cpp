@@ -1,4 +1,5 @@
 /* Renders prompts, and marks which bytes are the request's text and which the template's: see chat.h. */
+#include "chat/blame.hpp"
 #include "chat/errors.hpp"
 #include "chat/lost.hpp"
 #include "chat/request.hpp"
@@ -108,6 +109,23 @@ static char *joined_lines(const std::vector<std::string> &paths)
     return paths.empty() ? nullptr : mem_strdup(lines.c_str());
 }
 
+/* Throws the template's failure again, as template_failure where it is one on a message or a tool. */
+[[noreturn]] static void fail_with_culprit(const chat_template &template_, const chat_request &request,
+                                           const chat_parsed &parsed, const std::exception_ptr &failure)
+{
+    try {
+        std::rethrow_exception(failure);
+    } catch (const std::bad_alloc &) {
+        throw;
+    } catch (const std::exception &exception) {
+        if (request.n_messages > 0) throw; /* nobody wants to know */
+        std::string what = render_error_message(exception.what());
+        std::string culprit = find_culprit(template_, request, parsed, what);
+        if (culprit.empty()) throw;
+        throw template_failure{culprit, what};
+    }
+}
+
 /* A conversation that the template refuses is put in the plainest form that there is: a history cannot be changed any
  * more by who has to send it. What the template says of it counts if it refuses that, too. */
 static rendering render_messages(const chat_template &template_, chat_request &request, const chat_parsed &parsed,
@@ -123,7 +141,8 @@ static rendering render_messages(const chat_template &template_, chat_request &r
             params = read_request(template_, request, parsed);
             return prompt_of(template_, params);
         } catch (const std::exception &) {
-            std::rethrow_exception(first);
+            request.plain = false;
+            fail_with_culprit(template_, request, parsed, first);
         }
     }
 }

@@ -731,6 +731,53 @@ static void what_the_template_raises_is_the_message(void **state)
                    "String");
 }
 
+#define TOOL(name, properties)                                                                                         \
+    "{\"type\":\"function\",\"function\":{\"name\":\"" name                                                            \
+    "\",\"parameters\":{\"type\":\"object\",\"properties\":{" properties "}}}}"
+#define TYPED      "\"a\":{\"type\":\"string\"}"
+#define MORE_TURNS ",{\"role\":\"assistant\",\"content\":\"B\"},{\"role\":\"user\",\"content\":\"C\"}"
+#define UNTYPED    "\"b\":{\"type\":5}"
+
+static void an_error_names_the_message_or_the_tool_that_the_template_fails_on(void **state)
+{
+    (void)state;
+    static const char turns[] = "{% for m in messages %}{% if m.role != ('assistant' if loop.index0 % 2 else 'user') %}"
+                                "{{ raise_exception('turns') }}{% endif %}{{ m.content }}{% endfor %}",
+                      types[] = "{% for t in tools or [] %}{% for k, v in t.function.parameters.properties.items() %}"
+                                "{{ v.type.upper() }}{% endfor %}{% endfor %}{{ messages[0].content }}",
+                      names[] =
+                          "{% for t in tools or [] %}{% if t.function.name == 'no' %}{{ raise_exception('a name') }}"
+                          "{% endif %}{% endfor %}{{ messages[0].content }}",
+                      ever[] = "{% if true %}{{ raise_exception('never') }}{% endif %}{{ messages[0].content }}";
+    static const struct {
+        const char *source, *messages, *tools, *param, *message;
+    } rows[] = {
+        {turns, "[{\"role\":\"assistant\",\"content\":\"A\"}" MORE_TURNS "]", NULL, "messages[0]",
+         "messages[0]: turns"},
+        {turns,
+         "[{\"role\":\"user\",\"content\":\"A\"}" MORE_TURNS ",{\"role\":\"assistant\",\"content\":\"D\"}" MORE_TURNS
+         "]",
+         NULL, "messages[4]", "messages[4]: turns"},
+        {types, USER_SAYS("A"), "[" TOOL("f", TYPED) "," TOOL("g", TYPED "," UNTYPED) "," TOOL("h", "") "]",
+         "tools[1].function.parameters.properties.b", NULL},
+        {names, USER_SAYS("A"), "[" TOOL("f", TYPED) "," TOOL("no", TYPED) "]", "tools[1]", "tools[1]: a name"},
+        {ever, USER_SAYS("A"), "[" TOOL("f", TYPED) "]", "messages", "never"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        hearth_error error = {0};
+        struct chat_template *template_ = opened(rows[i].source);
+        struct chat_request request = asking(rows[i].messages);
+        request.tools_json = rows[i].tools;
+        request.continue_final = HEARTH_CONTINUE_NEVER;
+        char *text = chat_render(template_, &request, &error);
+        if (text != NULL) fail_msg("%s: %s", rows[i].param, text);
+        assert_int_equal(error.code, HEARTH_INVALID);
+        assert_string_equal(error.param, rows[i].param);
+        if (rows[i].message != NULL) assert_string_equal(error.message, rows[i].message);
+        chat_template_close(template_);
+    }
+}
+
 static void an_invalid_template_is_refused_when_opened(void **state)
 {
     (void)state;
@@ -890,6 +937,7 @@ int main(void)
         cmocka_unit_test(text_that_the_template_changes_is_not_named),
         cmocka_unit_test(what_a_template_refuses_is_put_more_plainly),
         cmocka_unit_test(what_the_template_raises_is_the_message),
+        cmocka_unit_test(an_error_names_the_message_or_the_tool_that_the_template_fails_on),
         cmocka_unit_test(an_invalid_template_is_refused_when_opened),
         cmocka_unit_test(every_known_template_renders_and_marks_the_users_text),
         cmocka_unit_test(threads_share_one_template),
