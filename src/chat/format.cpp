@@ -167,8 +167,16 @@ static common_chat_params without_parser(const chat_template &template_, const a
     return result;
 }
 
-/* llama.cpp allows text before a required call, and a small model may never come to the call: this removes the optional
- * text up to a marker from the root rule. */
+/* Whether a rule of calls follows there, perhaps after white space. */
+static bool calls_follow(const std::string &grammar, size_t at)
+{
+    static const std::string space = " space";
+    if (grammar.compare(at, space.size() + 1, space + " ") == 0) at += space.size();
+    return grammar.substr(at + 1, grammar.find_first_of(" \n", at + 1) - at - 1).find("tool") != std::string::npos;
+}
+
+/* llama.cpp allows text before a required call, and a small model may never come to the call; where the text looks like
+ * the beginning of a call, none is read. This removes the text from the root rule. */
 static void drop_text_before_call(std::string &grammar)
 {
     size_t line = grammar.compare(0, 9, "root ::= ") == 0 ? 0 : grammar.find("\nroot ::= ");
@@ -178,9 +186,18 @@ static void drop_text_before_call(std::string &grammar)
         size_t end = grammar.find_first_not_of("0123456789", at + 7);
         if (end != std::string::npos && grammar[end] == '?')
             grammar.erase(at, end + 1 - at);
+        else if (end != std::string::npos && calls_follow(grammar, end))
+            grammar.erase(at, end - at);
         else
             at++;
     }
+}
+
+/* Functionary's calls may follow a message, in llama.cpp's grammar without what its parser wants between the two. */
+static void drop_message_before_call(std::string &grammar)
+{
+    size_t begin = grammar.find("(\"all\\n\" "), end = grammar.find(" | tools)", begin);
+    if (begin != std::string::npos && end < grammar.find('\n', begin)) grammar.replace(begin, end + 9 - begin, "tools");
 }
 
 static void require_call(common_chat_params &params)
@@ -189,18 +206,34 @@ static void require_call(common_chat_params &params)
         throw refusal{HEARTH_UNSUPPORTED, "tool_choice",
                       "requires a call, and this model's chat template has no form of calls: leave it out"};
     drop_text_before_call(params.grammar);
+    drop_message_before_call(params.grammar);
+}
+
+/* Some of llama.cpp's parsers do without the end of the reasoning, and take what the grammar lets follow for more of
+ * it. A grammar that holds from the beginning wants the end. */
+static void close_reasoning(common_chat_params &params)
+{
+    if (params.grammar_lazy || params.thinking_end_tags.empty()) return;
+    std::string first = gbnf_format_literal(params.thinking_end_tags[0]);
+    replace_all(params.grammar, first + "?", first);
+    for (const auto &tag : params.thinking_end_tags) {
+        std::string end = gbnf_format_literal(tag);
+        replace_all(params.grammar, "(" + end + " | )", end);
+    }
 }
 
 /* llama.cpp does not always end a reply after the one call that is allowed. */
 static void limit_to_one_call(std::string &grammar)
 {
-    static const std::string begin = "\ntool-calls ::= (", end = ")+\n";
-    size_t at = grammar.find(begin);
-    if (at == std::string::npos) return;
-    size_t stop = grammar.find('\n', at + 1);
-    if (stop == std::string::npos || grammar.compare(stop + 1 - end.size(), end.size(), end) != 0) return;
-    grammar.erase(stop - 2, 2);
-    grammar.erase(at + begin.size() - 1, 1);
+    static const std::string end = ")+\n";
+    for (const std::string begin : {"\ntool-calls ::= (", "\ntools ::= ("}) {
+        size_t at = grammar.find(begin);
+        if (at == std::string::npos) continue;
+        size_t stop = grammar.find('\n', at + 1);
+        if (stop == std::string::npos || grammar.compare(stop + 1 - end.size(), end.size(), end) != 0) continue;
+        grammar.erase(stop - 2, 2);
+        grammar.erase(at + begin.size() - 1, 1);
+    }
 }
 
 /* Where nothing but the end of a call closes its arguments, llama.cpp's parser wants it right behind them, and its
@@ -231,6 +264,7 @@ static std::unique_ptr<reply_format> make_format(const chat_template &template_,
         result->params = without_parser(template_, params);
     }
     if (has_tools(params) && request.tool_choice == HEARTH_TOOLS_REQUIRED) require_call(result->params);
+    close_reasoning(result->params);
     if (has_tools(params) && !params.parallel_tool_calls) limit_to_one_call(result->params.grammar);
     mend_grammar(result->params.grammar);
     close_calls_tightly(template_, result->params.grammar);

@@ -5,8 +5,6 @@
 #include "chat-peg-parser.h"
 #include "json-schema-to-grammar.h"
 
-#include <algorithm>
-
 namespace chat
 {
 
@@ -15,22 +13,21 @@ bool lacks_json_grammar(const common_chat_params &made, const autoparser::genera
     return !params.json_schema.is_null() && made.grammar.empty();
 }
 
-/* Reasoning must be closed: a parser that may do without its end would take the JSON for more of it. */
-static void require_end(const common_peg_arena &arena, common_peg_parser_variant &node,
-                        const std::vector<std::string> &ends)
+static bool is_content(const common_peg_parser_variant &node)
+{
+    const auto *tag = std::get_if<common_peg_tag_parser>(&node);
+    return tag != nullptr && tag->tag == common_chat_peg_builder::CONTENT;
+}
+
+static void require_content(const common_peg_arena &arena, common_peg_parser_variant &node)
 {
     auto *optional = std::get_if<common_peg_repetition_parser>(&node);
-    if (optional == nullptr || optional->min_count != 0 || optional->max_count != 1) return;
-    const auto *literal = std::get_if<common_peg_literal_parser>(&arena.get(optional->child));
-    if (literal != nullptr && std::find(ends.begin(), ends.end(), literal->literal) != ends.end())
-        optional->min_count = 1;
+    if (optional != nullptr && is_content(arena.get(optional->child))) optional->min_count = 1;
 }
 
 static void replace_content(common_peg_parser_variant &node, const std::string &rule)
 {
-    const auto *tag = std::get_if<common_peg_tag_parser>(&node);
-    if (tag == nullptr || tag->tag != common_chat_peg_builder::CONTENT) return;
-    node = common_peg_gbnf_parser{tag->child, rule};
+    if (is_content(node)) node = common_peg_gbnf_parser{std::get<common_peg_tag_parser>(node).child, rule};
 }
 
 static std::string json_grammar(const common_chat_params &made, const common_json &schema)
@@ -40,10 +37,8 @@ static std::string json_grammar(const common_chat_params &made, const common_jso
     common_chat_schema_document document = common_chat_schema_from_json(schema);
     return build_grammar([&](const common_grammar_builder &builder) {
         std::string rule = builder.add_schema("response-format", *document.root);
-        for (common_peg_parser_id id = 0; id < arena.size(); id++) {
-            require_end(arena, arena.get(id), made.thinking_end_tags);
-            replace_content(arena.get(id), rule);
-        }
+        for (common_peg_parser_id id = 0; id < arena.size(); id++) require_content(arena, arena.get(id));
+        for (common_peg_parser_id id = 0; id < arena.size(); id++) replace_content(arena.get(id), rule);
         arena.build_grammar(builder, false);
     });
 }

@@ -97,6 +97,7 @@ struct chat_reader {
     void emit_final(const chat::delta_sink &to, const common_chat_msg &now);
     void shorten_text(const common_chat_msg &now);
     bool try_cut(const common_chat_msg &now, std::string common_chat_msg::*field, chat::emitted_text &text);
+    void hold_content(common_chat_msg &now);
     bool try_cut_content(const common_chat_msg &now);
     bool try_cut_arguments(const common_chat_msg &now);
     bool locate_cut(const std::string &piece, chat::cut &where) const;
@@ -280,17 +281,28 @@ chat::parsed_reply chat_reader::parse(const std::string &text)
     return chat::parse_reply(format, text);
 }
 
+/* A character that no tag has. */
+static const char no_mark[] = "\x1f";
+
+/* Some formats do without the end of the reasoning: what may become that end looks like content then, and is held back
+ * until it is certain. */
+void chat_reader::hold_content(common_chat_msg &now)
+{
+    if (now.content.empty() || now.reasoning_content.empty() || !content.emitted.empty()) return;
+    chat::parsed_reply more = parse(cropped + no_mark);
+    if (more.fits && more.message.reasoning_content.size() > now.reasoning_content.size()) now.content.clear();
+}
+
 /* Parses the whole reply. What looked like the start of a tag is text after all, if it still parses as text with one
  * more character that no tag has. */
 chat::parsed_reply chat_reader::parse_whole()
 {
-    static const std::string no_mark = "\x1f";
     chat::parsed_reply begun = parse(full_text), more = parse(full_text + no_mark);
     if (!begun.fits || !more.fits) return begun;
     for (auto field : {&common_chat_msg::content, &common_chat_msg::reasoning_content}) {
         std::string &text = more.message.*field, &before = begun.message.*field;
         bool goes_on = text.size() > before.size() && text.compare(0, before.size(), before) == 0;
-        if (goes_on && text.back() == no_mark[0]) before = text.substr(0, text.size() - no_mark.size());
+        if (goes_on && text.back() == no_mark[0]) before = text.substr(0, text.size() - 1);
     }
     return begun;
 }
@@ -348,6 +360,7 @@ void chat_reader::parse_more(const chat::delta_sink &to)
     }
     understood = std::max(understood, full_text.size() - cropped.size() + now.known);
     if (now.last != chat::parsed_reply::CALL) depth = 0; /* brackets within text do not make the parser recurse */
+    hold_content(now.message);
     emit_message(to, now.message, false);
     shorten_text(now.message);
 }

@@ -372,18 +372,21 @@ static int open_sampler(hearth_request *request, hearth_error *error)
     return job->sampler == NULL ? (int)error->code : HEARTH_OK;
 }
 
-/* The stop strings of the request and of the format. A model without a chat template, for which ChatML was assumed, may
- * write the end of its turn as text: its vocabulary hardly has a token for it. */
+/* The stop strings of the request and of the format. A grammar that holds from the beginning says itself where the
+ * reply ends: the format's strings could only break it off. A model without a chat template, for which ChatML was
+ * assumed, may write the end of its turn as text: its vocabulary hardly has a token for it. */
 static void collect_stops(hearth_request *request)
 {
     const hearth_params *p = request->params;
     bool assumed = p->messages_json != NULL && !request->model->entry->facts.info.has_chat_template;
-    size_t n_format = request->format == NULL ? 0 : request->format->n_stops;
+    bool bound = request->format != NULL && request->format->grammar != NULL && !request->format->grammar_lazy &&
+                 p->grammar == NULL;
+    size_t n_format = request->format == NULL || bound ? 0 : request->format->n_stops;
     request->stop = mem_alloc((p->n_stop + n_format + 1) * sizeof *request->stop);
     for (size_t i = 0; i < p->n_stop; i++) request->stop[i] = p->stop[i];
     for (size_t i = 0; i < n_format; i++) request->stop[p->n_stop + i] = request->format->stops[i];
     request->job.n_stop = p->n_stop + n_format;
-    if (assumed) request->stop[request->job.n_stop++] = "<|im_end|>";
+    if (assumed && !bound) request->stop[request->job.n_stop++] = "<|im_end|>";
     request->job.n_own_stop = request->job.n_stop - p->n_stop;
     request->job.stop = request->stop;
 }
