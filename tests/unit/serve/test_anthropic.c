@@ -27,6 +27,10 @@ static void messages_become_those_of_a_chat(void **unused)
         {"{\"system\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"}]," HI "}",
          "{\"messages\":[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
          "{\"type\":\"text\",\"text\":\"b\"}]},{\"role\":\"user\",\"content\":\"Hi\"}]}"},
+        /* As llama-server answers it. */
+        {"{\"messages\":[]}", "{\"messages\":[{\"role\":\"user\",\"content\":\"\"}]}"},
+        {"{\"system\":\"Be brief.\",\"messages\":[]}",
+         "{\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"\"}]}"},
         /* A turn of the assistant: reasoning, text, calls. */
         {"{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"Hm.\","
          "\"signature\":\"x\"},{\"type\":\"redacted_thinking\",\"data\":\"zz\"},{\"type\":\"text\",\"text\":\"Wait\"},"
@@ -245,7 +249,7 @@ static void what_cannot_be_is_refused_by_the_clients_own_names(void **unused)
 #define BLOCK(block) "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}," block "]}]}"
     static const struct rig_refusal rows[] = {
         {"{}", HEARTH_INVALID, "messages"},
-        {"{\"messages\":[]}", HEARTH_INVALID, "messages"},
+        {"{\"messages\":{}}", HEARTH_INVALID, "messages"},
         {"{\"messages\":[{\"role\":\"tool\",\"content\":\"a\"}]}", HEARTH_INVALID, "messages[0].role"},
         {"{\"messages\":[{\"role\":\"user\"}]}", HEARTH_INVALID, "messages[0].content"},
         {"{\"messages\":[{\"role\":\"user\",\"content\":5}]}", HEARTH_INVALID, "messages[0].content"},
