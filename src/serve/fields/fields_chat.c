@@ -293,8 +293,34 @@ int field_reasoning_format(struct fields *fields, const char *name, const json_t
 
 /* ---- How the prompt ends ---- */
 
+/* `true` asks for it as the names of parts do, which the library checks. */
+static int check_last(const struct fields *fields, hearth_error *error)
+{
+    const json_t *messages = json_object_get(fields->body, "messages");
+    size_t n = json_array_size(messages);
+    const json_t *last = n == 0 ? NULL : json_array_get(messages, n - 1);
+    const bool calls = json_array_size(json_object_get(last, "tool_calls")) > 0;
+    if (last == NULL || (convert_is(json_object_get(last, "role"), "assistant") && !calls)) return HEARTH_OK;
+    struct field_path at = field_path_of("messages[%zu].%s", n - 1, calls ? "tool_calls" : "role");
+    return error_at(error, HEARTH_INVALID, at.v,
+                    calls ? "'%s' must be absent to continue the message"
+                          : "'%s' must be \"assistant\" to continue the message",
+                    at.v);
+}
+
+/* llama-server wants add_generation_prompt to be false here, which goes without saying. */
+static int check_continues(const struct fields *fields, const json_t *value, hearth_error *error)
+{
+    if (json_is_true(json_object_get(fields->body, "add_generation_prompt")))
+        return error_at(error, HEARTH_INVALID, "add_generation_prompt",
+                        "'add_generation_prompt' and 'continue_final_message' cannot both be set: a reply begins a new "
+                        "message or continues the last one");
+    return json_is_true(value) ? check_last(fields, error) : HEARTH_OK;
+}
+
 int field_continue_final(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
+    if (!json_is_false(value) && check_continues(fields, value, error) != HEARTH_OK) return (int)error->code;
     const char *part = json_is_boolean(value) ? "" : field_string(value);
     if (json_is_boolean(value))
         fields->params.continue_final = json_is_true(value) ? HEARTH_CONTINUE_AUTO : HEARTH_CONTINUE_NEVER;
