@@ -6,6 +6,7 @@ import assert from 'node:assert/strict';
 import { serve } from './lib/server.js';
 import { peer } from './lib/peer.js';
 import { demo, smallModel } from './lib/models.js';
+import { until } from './lib/wait.js';
 
 const coder = smallModel('llama', { vocab: 'refact', layers: 2 }); // a vocabulary with tokens for gaps
 
@@ -17,9 +18,9 @@ const ends = [];
 
 before(async () => {
   const later = { after: (end) => ends.push(end) };
-  server = await serve({ models: { n_seq_max: 2, context_window: 2048 } });
+  server = await serve({ models: { n_seq_max: 2, context_window: 2048, aliases: '[other]', tags: '[small, fast]' } });
   gaps = await serve({ model: coder, models: { context_window: 1024, n_batch: 256, n_ubatch: 256, n_seq_max: 1 } });
-  llama = await peer(later, demo, ['-c', '2048', '-np', '1']);
+  llama = await peer(later, demo, ['-c', '2048', '-np', '1', '--alias', 'demo,other', '--tags', 'small,fast']);
   llamaGaps = await peer(later, coder, ['-c', '1024', '-b', '256', '-np', '1']);
 });
 
@@ -113,6 +114,107 @@ test('a stream reports progress and logprobs where asked', async () => {
   assert.ok(tokens.every((chunk) => chunk.tokens_evaluated === progress[0].total));
 });
 
+// What a stream's chunks say of one choice, with the members that differ from token to token left out.
+const deltasOf = ({ chunks }) => chunks.flatMap(({ choices }) => choices.map((choice) => choice.delta ?? { text: choice.text }));
+
+test('a stream begins and ends as with llama-server, and has no empty text', async () => {
+  const body = { messages: chat, max_tokens: 8, temperature: 0, stream_options: { include_usage: true } };
+  for (const more of [{}, { timings_per_token: true }, { logprobs: true, top_logprobs: 2 }, { return_progress: true }, { stop: ['Ottilie'] }]) {
+    const [ours, theirs] = await Promise.all([server.client, llama].map((client) => client.streamed('/v1/chat/completions', { ...body, ...more })));
+    const [deltas, others] = [deltasOf(ours), deltasOf(theirs)];
+    assert.deepEqual([deltas[0], deltas.at(-1)], [others[0], others.at(-1)]);
+    assert.deepEqual(deltas[0], { role: 'assistant', content: null });
+    for (const { role, content } of deltas.slice(1)) assert.ok(role === undefined && content !== '' && content !== null);
+    assert.equal(ours.text, theirs.text);
+    assert.equal(ours.chunks[0].timings, undefined);
+  }
+});
+
+test('progress and timings count as with llama-server', async () => {
+  const text = `${'word '.repeat(700)}${process.hrtime.bigint()}`;
+  const fixed = { temperature: 0, return_progress: true, timings_per_token: true };
+  for (const [path, body] of [
+    ['/completion', { prompt: text, n_predict: 3 }],
+    ['/v1/completions', { prompt: `${text}2`, max_tokens: 3 }],
+    ['/v1/chat/completions', { messages: [{ role: 'user', content: `${text}3` }], max_tokens: 3 }],
+  ]) {
+    for (const cached of [false, true]) {
+      const [ours, theirs] = await Promise.all([server.client, llama].map(async (client) => {
+        const { chunks } = await client.streamed(path, { ...fixed, ...body });
+        return { progress: chunks.filter((chunk) => chunk.prompt_progress), tokens: chunks.filter((chunk) => chunk.timings && !chunk.prompt_progress) };
+      }));
+      for (const { progress, tokens } of [ours, theirs]) {
+        const told = progress.map((chunk) => chunk.prompt_progress);
+        assert.deepEqual(Object.keys(told[0]).sort(), ['cache', 'processed', 'time_ms', 'total']);
+        assert.equal(told[0].processed, told[0].cache);
+        assert.equal(told.at(-1).processed, told[0].total);
+        for (let i = 1; i < told.length; i++) {
+          assert.deepEqual([told[i].total, told[i].cache], [told[0].total, told[0].cache]);
+          assert.ok(told[i].processed > told[i - 1].processed && told[i].time_ms >= told[i - 1].time_ms);
+        }
+        assert.deepEqual([progress[0].timings.prompt_n, progress[0].timings.prompt_ms, progress[0].timings.predicted_n, progress[0].timings.predicted_ms], [0, 0, 0, 0]);
+        progress.forEach(({ timings }, i) => assert.deepEqual([timings.cache_n, timings.prompt_n], [told[i].cache, told[i].processed - told[i].cache]));
+        for (const { timings } of tokens) assert.equal(timings.cache_n + timings.prompt_n, told[0].total);
+        assert.deepEqual([...new Set(tokens.map(({ timings }) => timings.predicted_n))].slice(0, 2), [1, 2]);
+        const { timings } = tokens.at(-1);
+        assert.ok(Math.abs(timings.predicted_per_second - (1000 / timings.predicted_ms) * (timings.predicted_n - 1)) < timings.predicted_per_second / 100);
+      }
+      const [mine, other] = [ours, theirs].map(({ progress }) => progress[0].prompt_progress);
+      assert.equal(mine.total, other.total);
+      assert.equal(mine.cache > 0, cached);
+      assert.ok(mine.cache >= other.cache, `${mine.cache} of ${other.cache}`);
+    }
+  }
+});
+
+test('what ignore_eos forbids is among the biases', async () => {
+  for (const more of [{ ignore_eos: true }, { ignore_eos: false }, { ignore_eos: true, logit_bias: [[300, 1.5], [301, false]] }]) {
+    const body = { prompt: who, n_predict: 2, temperature: 0, ...more };
+    const [ours, theirs] = await Promise.all([server.client.ask('/completion', body), llama.ask('/completion', body)]);
+    assert.deepEqual(ours.generation_settings.logit_bias, theirs.generation_settings.logit_bias);
+    assert.equal(ours.generation_settings.logit_bias.length > 0, more.ignore_eos);
+  }
+});
+
+test('a prompt that is too long has llama-server\'s type and numbers, and OpenAI\'s code', async () => {
+  const long = 'word '.repeat(3000);
+  for (const [path, body] of [['/completion', { prompt: long }], ['/v1/chat/completions', { messages: [{ role: 'user', content: long }] }]]) {
+    for (const stream of [false, true]) {
+      const [ours, theirs] = await Promise.all([server.client, llama].map(async (client) => (await client.post(path, { ...body, stream })).json.error));
+      for (const name of ['type', 'n_prompt_tokens', 'n_ctx']) assert.equal(ours[name], theirs[name], name);
+      assert.equal(ours.code, 'context_length_exceeded');
+      const [words] = /request \(\d+ tokens\) exceeds the available context size \(\d+ tokens\)/.exec(theirs.message);
+      assert.ok(ours.message.startsWith(words), ours.message);
+      assert.match(ours.message, /This model's maximum context length is 2048 tokens/);
+    }
+  }
+});
+
+test('an empty conversation is answered in Messages', async () => {
+  for (const more of [{}, { system: 'Be brief.' }]) {
+    for (const client of [server.client, llama]) {
+      const reply = await client.ask('/v1/messages', { model: 'demo', max_tokens: 4, messages: [], ...more });
+      assert.deepEqual([reply.type, reply.role], ['message', 'assistant']);
+    }
+  }
+});
+
+test('metrics count what was computed and what was cached apart, as the timings do', async () => {
+  const read = async () => {
+    const { text } = await server.client.get('/metrics');
+    return ['prompt_tokens', 'cached_tokens', 'generated_tokens'].map((name) => Number(new RegExp(`^hearth_${name}_total{model="demo"} (\\d+)`, 'm').exec(text)[1]));
+  };
+  const before = await read();
+  const sums = [0, 0, 0];
+  for (const n_predict of [1, 4, 16]) {
+    const { timings } = await server.client.ask('/completion', { prompt: `${who} ${'the quick brown fox '.repeat(4)}`, n_predict });
+    [timings.prompt_n, timings.cache_n, timings.predicted_n].forEach((n, i) => { sums[i] += n; });
+    if (n_predict === 1) assert.deepEqual([timings.predicted_per_second, timings.predicted_per_token_ms], [0, 0]);
+  }
+  assert.ok(sums[1] > 0);
+  assert.deepEqual((await read()).map((n, i) => n - before[i]), sums);
+});
+
 test('several prompts are answered with a list, in their order', async () => {
   const body = { prompt: [who, 'Once', [300, 'x']], n_predict: 4, temperature: 0, response_fields: ['index', 'content'] };
   const list = await server.client.ask('/completions', body);
@@ -193,9 +295,23 @@ test('properties are those of the model, and tell no path', async () => {
   }
   const [meta, theirMeta] = await Promise.all([server.client, llama].map(async (client) => (await client.get('/v1/models')).json.data[0].meta));
   for (const name of ['ftype', 'vocab_type', 'n_vocab', 'n_embd']) assert.equal(meta[name], theirMeta[name], name);
+  const [model, other] = await Promise.all([server.client, llama].map(async (client) => (await client.get('/v1/models')).json.data[0]));
+  assert.deepEqual([model.tags.toSorted(), new Set([model.id, ...model.aliases])], [other.tags, new Set([other.id, ...other.aliases])]);
+  assert.equal((await server.client.ask('/completion', { model: 'other', prompt: 'Once', n_predict: 1 })).model, 'demo');
   assert.equal(ours.default_generation_settings.n_ctx, 2048);
   assert.equal(ours.total_slots, 2);
   assert.equal(ours.model_path, 'demo.gguf');
+});
+
+test('a model that was unloaded sleeps until the next request', async () => {
+  const sleeps = async () => (await server.client.get('/props')).json.is_sleeping;
+  assert.equal(await sleeps(), false);
+  assert.equal((await server.client.post('/models/unload', { model: 'demo' })).status, 200);
+  await until('the model is unloaded', sleeps);
+  await server.client.get('/v1/models');
+  assert.equal(await sleeps(), true, 'looking does not wake it');
+  await server.client.ask('/completion', { prompt: 'Hello', n_predict: 1 });
+  assert.equal(await sleeps(), false);
 });
 
 test('routes without /v1 are those with it, and what is not built says what to do', async () => {
@@ -227,6 +343,6 @@ test('slots say what llama-server says of them', async () => {
   const [slot] = await server.client.slots();
   assert.equal(slot.n_ctx, 2048);
   assert.equal(slot.is_processing, false);
-  assert.equal(slot.next_token[0].has_next_token, false);
+  assert.deepEqual(slot.next_token, [{ has_next_token: false, n_remain: -1, n_decoded: 0 }]);
   assert.equal((await server.client.get('/slots?fail_on_no_slot=1')).status, 200);
 });
