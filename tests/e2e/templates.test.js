@@ -42,12 +42,25 @@ const history = [
   user, { role: 'assistant', content: '', tool_calls: [call] },
   { role: 'tool', tool_call_id: 'call00001', name: 'get_weather', content: '{"sky":"clear"}' },
 ];
+// The last message is the assistant's, and the reply goes on with what it has of these.
+const begun = {
+  text: { content: 'It is' }, parts: { content: [{ type: 'text', text: 'It' }, { type: 'text', text: 'is' }] },
+  thought: { content: '', reasoning_content: 'Hm, the sky' }, both: { content: 'It is', reasoning_content: 'Hm, the sky' },
+};
+const ways = {
+  'by itself': {}, asked: { continue_final_message: true, add_generation_prompt: false },
+  content: { continue_final_message: 'content', add_generation_prompt: false },
+  reasoning: { continue_final_message: 'reasoning_content', add_generation_prompt: false },
+};
+const continued = Object.entries(begun).flatMap(([what, message]) => Object.entries(ways).map(([way, more]) => [
+  `${what}, continued ${way}`, { messages: [user, { role: 'assistant', ...message }], ...more }]));
 const bodies = {
   plain: { messages: [user] },
   system: { messages: [{ role: 'system', content: 'Be brief.' }, user, { role: 'assistant', content: 'Sunny.' }, { role: 'user', content: 'And now?' }] },
   tools: { messages: [user], tools: [tool] },
   history: { messages: history, tools: [tool] },
   'no thinking': { messages: [user], chat_template_kwargs: { enable_thinking: false } },
+  ...Object.fromEntries(continued),
 };
 
 // Runs after what a test registers for its end.
