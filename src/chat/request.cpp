@@ -64,21 +64,24 @@ static common_chat_continuation requested_continuation(const std::vector<common_
     return what == HEARTH_CONTINUE_CONTENT ? COMMON_CHAT_CONTINUATION_CONTENT : COMMON_CHAT_CONTINUATION_REASONING;
 }
 
+/* `begins`: the last message was empty, and is no longer there. */
 static common_chat_continuation continuation_of(const std::vector<common_chat_msg> &messages,
-                                                const chat_request &request)
+                                                const chat_request &request, bool begins)
 {
     if (request.n_messages > 0 || request.continue_final == HEARTH_CONTINUE_NEVER) return COMMON_CHAT_CONTINUATION_NONE;
     if (request.continue_final == HEARTH_CONTINUE_AUTO) return default_continuation(messages);
-    return requested_continuation(messages, request.continue_final);
+    return begins ? COMMON_CHAT_CONTINUATION_NONE : requested_continuation(messages, request.continue_final);
 }
 
-/* An empty final assistant message only marks where the reply goes. */
-static void drop_empty_last_message(std::vector<common_chat_msg> &messages, const chat_request &request)
+/* An empty final assistant message only marks where the reply goes, also where it is to be continued. */
+static bool drop_empty_last_message(std::vector<common_chat_msg> &messages, const chat_request &request)
 {
     const common_chat_msg &last = messages.back();
     bool empty = last.tool_calls.empty() && last.reasoning_content.empty() && last.render_content().empty();
-    bool whole = request.n_messages == 0 && request.continue_final == HEARTH_CONTINUE_AUTO;
-    if (whole && empty && messages.size() > 1 && ends_with_assistant(messages)) messages.pop_back();
+    bool whole = request.n_messages == 0 && request.continue_final != HEARTH_CONTINUE_NEVER;
+    bool drops = whole && empty && messages.size() > 1 && ends_with_assistant(messages);
+    if (drops) messages.pop_back();
+    return drops;
 }
 
 /* The message to continue is not rendered by the template: handlers append it to the rendered text. What the assistant
@@ -103,9 +106,9 @@ static void take_messages(autoparser::generation_params &params, const chat_temp
     auto end =
         partly ? parsed.messages.begin() + static_cast<std::ptrdiff_t>(request.n_messages) : parsed.messages.end();
     std::vector<common_chat_msg> messages(parsed.messages.begin(), end);
-    drop_empty_last_message(messages, request);
+    bool begins = drop_empty_last_message(messages, request);
     params.add_generation_prompt = request.add_generation_prompt;
-    params.continue_final_message = continuation_of(messages, request);
+    params.continue_final_message = continuation_of(messages, request, begins);
     if (params.continue_final_message != COMMON_CHAT_CONTINUATION_NONE) take_continued(params, template_, messages);
     rename_developer(messages);
     if (wants_trim(template_)) std::for_each(messages.begin(), messages.end(), trim);

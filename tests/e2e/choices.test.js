@@ -182,11 +182,31 @@ describe("the assistant's words put into its mouth", () => {
     assert.equal(message.content[0].text.trim(), chat.trim());
   });
 
+  test('with echo it begins with them, in streams as well', async () => {
+    const last = { role: 'assistant', content: [{ type: 'text', text: 'My own' }, { type: 'text', text: 'name is' }], reasoning_content: 'Hm' };
+    const body = { messages: [user('Who are you?'), last], max_tokens: 12 };
+    const plain = textOf(await client.chat(body));
+    for (const [more, text, reasoning] of [
+      [{}, `My own\n\nname is${plain}`, 'Hm'], [{ reasoning: { exclude: true } }, `My own\n\nname is${plain}`, undefined],
+    ]) {
+      const { message } = (await client.chat({ ...body, echo: true, ...more })).choices[0];
+      assert.deepEqual([message.content, message.reasoning_content], [text, reasoning]);
+      const stream = await client.streamed('/v1/chat/completions', { ...body, echo: true, ...more });
+      assert.deepEqual([stream.text, stream.chunks.map(({ choices }) => choices[0]?.delta.reasoning_content ?? '').join('')], [text, reasoning ?? '']);
+    }
+    for (const more of [{ continue_final_message: false }, { messages: [user('Who are you?')] }]) {
+      assert.equal(textOf(await client.chat({ ...body, ...more, echo: true })), textOf(await client.chat({ ...body, ...more })));
+    }
+  });
+
   test("an empty message of the assistant's opens its turn, as if it were not there", async () => {
     const plain = textOf(await client.chat({ messages: [user('Who are you?')], max_tokens: 12 }));
-    for (const content of ['', null, []]) {
-      const reply = await client.chat({ messages: [user('Who are you?'), assistant(content)], max_tokens: 12 });
-      assert.equal(textOf(reply), plain, JSON.stringify(content));
+    for (const continue_final_message of [undefined, true, 'content', 'reasoning_content']) {
+      for (const content of ['', null, []]) {
+        const more = continue_final_message && { continue_final_message, add_generation_prompt: false };
+        const reply = await client.chat({ messages: [user('Who are you?'), assistant(content)], max_tokens: 12, ...more });
+        assert.equal(textOf(reply), plain, `${JSON.stringify(content)} ${continue_final_message}`);
+      }
     }
   });
 });

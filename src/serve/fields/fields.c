@@ -238,6 +238,7 @@ static const struct field table[] = {
     {"prompt", FIELDS_COMPLETION | FIELDS_LOOKUP, FIELD_OTHER, 0, 0, 0, field_prompt},
     {"suffix", FIELDS_COMPLETION | FIELDS_LOOKUP, FIELD_OTHER, 0, 0, 0, field_suffix},
     {"echo", FIELDS_COMPLETION, FIELD_BOOL, AT(echo), 0, 0, NULL},
+    {"echo", FIELDS_CHAT, FIELD_BOOL, AT(repeats), 0, 0, NULL},
     {"best_of", FIELDS_BOTH, FIELD_INT, AT(best_of), 1, FIELDS_CHOICES_MAX, NULL},
     {"n_cmpl", FIELDS_BOTH, FIELD_INT, AT(n), 1, FIELDS_CHOICES_MAX, NULL},
     {"n", FIELDS_BOTH, FIELD_INT, AT(n), 1, FIELDS_CHOICES_MAX, NULL},

@@ -58,6 +58,7 @@ struct fields {
     bool stream, include_usage, echo, timings_per_token;
     bool verbose;                /* the answer also contains llama-server's native form ("__verbose") */
     bool hides_reasoning;        /* the answer omits the reasoning */
+    bool repeats;                /* chat: the answer begins with what it continues ("echo") */
     bool has_functions;          /* chat: calls are answered in the form of OpenAI's deprecated "functions" */
     bool has_logprobs, logprobs; /* chat: whether "logprobs" was given, and what it says */
 

@@ -337,6 +337,9 @@ int field_continue_final(struct fields *fields, const char *name, const json_t *
 int field_generation_prompt(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     if (!json_is_boolean(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be true or false", name);
-    fields->params.no_generation_prompt = json_is_false(value);
+    /* What is to be continued has begun, also where it is empty. */
+    const json_t *continued = json_object_get(fields->body, "continue_final_message");
+    fields->params.no_generation_prompt =
+        json_is_false(value) && !json_is_true(continued) && !json_is_string(continued);
     return HEARTH_OK;
 }

@@ -9,11 +9,17 @@
 #include "serve/core/errors.h"
 #include "serve/core/server.h"
 #include "serve/core/timings.h"
+#include "serve/fields/convert.h"
 #include "serve/fields/unknown.h"
 #include "serve/native/native.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* What an answer begins with: a completion's prompt, or what a chat's reply continues. */
+struct echo {
+    struct buf reasoning, text;
+};
 
 struct openai {
     const struct openai_form *form;
@@ -21,10 +27,10 @@ struct openai {
     bool include_usage, timings_per_token, hides_reasoning;
     size_t n; /* choices for each prompt */
     size_t n_prompts;
-    struct buf *echo; /* the prompts that are echoed; NULL: none */
-    size_t *offsets;  /* characters of each choice that were streamed */
-    bool *ended;      /* for each choice: its last chunk was streamed */
-    void *native;     /* state of the native dialect, for "__verbose"; NULL: not requested */
+    struct echo *echo; /* of each prompt; NULL: none */
+    size_t *offsets;   /* characters of each choice that were streamed */
+    bool *ended;       /* for each choice: its last chunk was streamed */
+    void *native;      /* state of the native dialect, for "__verbose"; NULL: not requested */
 };
 
 static const char *const finish_names[] = {[HEARTH_FINISH_STOP] = "stop", [HEARTH_FINISH_LENGTH] = "length"};
@@ -141,15 +147,22 @@ static void put_plain(const struct openai *openai, size_t index, const char *mem
     close_chunk(openai, NULL, out);
 }
 
-static void put_echo(const struct openai *openai, size_t index, struct buf *out)
+static void put_echoed(const struct openai *openai, size_t index, const hearth_delta *delta, struct buf *out)
 {
-    const struct buf *prompt = &openai->echo[index / openai->n];
-    if (prompt->len == 0) return;
-    hearth_delta delta = {.type = HEARTH_DELTA_CONTENT, .text = prompt->v, .len = prompt->len};
+    if (delta->len == 0) return;
     struct buf members = {0};
-    openai->form->put_delta(&members, &delta);
+    openai->form->put_delta(&members, delta);
     put_plain(openai, index, members.v, out);
     buf_release(&members);
+}
+
+static void put_echo(const struct openai *openai, size_t index, struct buf *out)
+{
+    const struct buf *reasoning = &openai->echo[index / openai->n].reasoning;
+    const struct buf *text = &openai->echo[index / openai->n].text;
+    const hearth_delta deltas[] = {{.type = HEARTH_DELTA_REASONING, .text = reasoning->v, .len = reasoning->len},
+                                   {.type = HEARTH_DELTA_CONTENT, .text = text->v, .len = text->len}};
+    for (size_t i = 0; i < 2; i++) put_echoed(openai, index, &deltas[i], out);
 }
 
 static void put_started(void *state, size_t index, const hearth_result *result, struct buf *out)
@@ -241,12 +254,13 @@ static void put_broken(void *state, const hearth_error *error, struct buf *out)
 
 static void put_whole_choice(const struct openai *openai, size_t index, const struct answer *answer, struct buf *out)
 {
-    const struct buf *echo = openai->echo == NULL ? NULL : &openai->echo[index / openai->n];
+    const struct echo none = {0}, *echo = openai->echo == NULL ? &none : &openai->echo[index / openai->n];
     struct answer shown = *answer;
-    shown.text = (struct buf){0};
-    if (openai->hides_reasoning) shown.reasoning = (struct buf){0};
-    if (echo != NULL) buf_append(&shown.text, echo->v, echo->len);
+    shown.text = shown.reasoning = (struct buf){0};
+    buf_append(&shown.text, echo->text.v, echo->text.len);
     buf_append(&shown.text, answer->text.v, answer->text.len);
+    buf_append(&shown.reasoning, echo->reasoning.v, echo->reasoning.len);
+    if (!openai->hides_reasoning) buf_append(&shown.reasoning, answer->reasoning.v, answer->reasoning.len);
     buf_printf(out, "%s{\"index\":%zu,", index == 0 ? "" : ",", index);
     openai->form->put_whole(out, &shown);
     buf_puts(out, ",\"logprobs\":");
@@ -256,6 +270,7 @@ static void put_whole_choice(const struct openai *openai, size_t index, const st
         buf_puts(out, "null");
     put_finish(out, finish_name(openai, answer));
     buf_release(&shown.text);
+    buf_release(&shown.reasoning);
 }
 
 static void put_whole_answer(void *state, const struct answer *answers, size_t n, struct buf *out)
@@ -269,6 +284,47 @@ static void put_whole_answer(void *state, const struct answer *answers, size_t n
     timings_put(out, &total);
     put_verbose(openai, 0, answers, n, out);
     buf_puts(out, "}");
+}
+
+/* ---- Echoes ---- */
+
+/* The message's text: a string, or parts, which are joined as in the prompt that continues them. */
+static void read_content(const json_t *content, struct buf *text)
+{
+    size_t i;
+    json_t *part;
+    buf_append(text, json_string_value(content), json_string_length(content));
+    json_array_foreach(content, i, part)
+    {
+        const json_t *one = json_object_get(part, "text");
+        if (i > 0) buf_puts(text, "\n\n");
+        buf_append(text, json_string_value(one), json_string_length(one));
+    }
+}
+
+static void echo_last_message(const struct fields *fields, struct echo *echo)
+{
+    json_t *messages = json_loads(fields->messages, JSON_ALLOW_NUL, NULL);
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const json_t *reasoning = json_object_get(last, "reasoning_content");
+    bool continues = convert_is(json_object_get(last, "role"), "assistant") &&
+                     json_array_size(json_object_get(last, "tool_calls")) == 0 &&
+                     fields->params.continue_final != HEARTH_CONTINUE_NEVER;
+    if (continues && !fields->hides_reasoning)
+        buf_append(&echo->reasoning, json_string_value(reasoning), json_string_length(reasoning));
+    if (continues && fields->params.continue_final != HEARTH_CONTINUE_REASONING)
+        read_content(json_object_get(last, "content"), &echo->text);
+    json_decref(messages);
+}
+
+static struct echo *new_echo(const struct fields *fields)
+{
+    if (!fields->echo && !fields->repeats) return NULL;
+    struct echo *echo = mem_alloc(fields->n_prompts * sizeof *echo);
+    if (fields->repeats) echo_last_message(fields, &echo[0]);
+    for (size_t i = 0; fields->echo && i < fields->n_prompts; i++)
+        buf_append(&echo[i].text, fields->prompts[i].text, fields->prompts[i].len);
+    return echo;
 }
 
 /* ---- State ---- */
@@ -290,18 +346,17 @@ void *openai_state(const struct openai_form *form, const struct fields *fields, 
     openai->ended = mem_alloc(openai->n * openai->n_prompts * sizeof *openai->ended);
     put_head(&openai->chunk_head, names, form->id_prefix, form->chunk);
     put_head(&openai->whole_head, names, form->id_prefix, form->object);
-    if (fields->echo) {
-        openai->echo = mem_alloc(fields->n_prompts * sizeof *openai->echo);
-        for (size_t i = 0; i < fields->n_prompts; i++)
-            buf_append(&openai->echo[i], fields->prompts[i].text, fields->prompts[i].len);
-    }
+    openai->echo = new_echo(fields);
     return openai;
 }
 
 static void release(void *state)
 {
     struct openai *openai = state;
-    for (size_t i = 0; openai->echo != NULL && i < openai->n_prompts; i++) buf_release(&openai->echo[i]);
+    for (size_t i = 0; openai->echo != NULL && i < openai->n_prompts; i++) {
+        buf_release(&openai->echo[i].reasoning);
+        buf_release(&openai->echo[i].text);
+    }
     free(openai->echo);
     free(openai->offsets);
     free(openai->ended);

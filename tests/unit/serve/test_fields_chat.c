@@ -305,8 +305,14 @@ static void several_fields_set_arguments_of_the_template(void **state)
     f = chat_with("\"reasoning_format\":\"deepseek\",\"add_generation_prompt\":false,"
                   "\"continue_final_message\":\"reasoning_content\"");
     assert_false(f.params.reasoning_in_text);
-    assert_true(f.params.no_generation_prompt);
+    assert_false(f.params.no_generation_prompt);
     assert_int_equal(f.params.continue_final, HEARTH_CONTINUE_REASONING);
+    fields_release(&f);
+    f = chat_with("\"reasoning_format\":\"deepseek\",\"add_generation_prompt\":false,"
+                  "\"continue_final_message\":false");
+    assert_int_equal(f.params.continue_final, HEARTH_CONTINUE_NEVER);
+    assert_true(f.params.no_generation_prompt);
+    fields_release(&f);
     fields_release(&f);
 }
 
@@ -403,8 +409,7 @@ static void what_is_wrong_is_named(void **state)
         {FIELDS_CHAT, "\"continue_final_message\":\"x\"", "continue_final_message"},
         {FIELDS_CHAT, "\"add_generation_prompt\":0", "add_generation_prompt"},
         {FIELDS_CHAT, "\"add_generation_prompt\":true,\"continue_final_message\":true", "add_generation_prompt"},
-        {FIELDS_CHAT, "\"add_generation_prompt\":true,\"continue_final_message\":\"content\"",
-         "add_generation_prompt"},
+        {FIELDS_CHAT, "\"add_generation_prompt\":true,\"continue_final_message\":\"content\"", "add_generation_prompt"},
         {FIELDS_CHAT, "\"continue_final_message\":true", "messages[0].role"},
         {FIELDS_CHAT, "\"response_format\":\"json\"", "response_format.type"},
         {FIELDS_CHAT, "\"response_format\":{\"type\":\"xml\"}", "response_format.type"},
