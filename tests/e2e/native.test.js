@@ -166,6 +166,21 @@ test('progress and timings count as with llama-server', async () => {
   }
 });
 
+test('streams of Responses have progress and timings as with llama-server', async () => {
+  const body = { input: `Five ${'word '.repeat(700)}`, max_output_tokens: 4, temperature: 0, stream: true, timings_per_token: true, return_progress: true };
+  for (const client of [server.client, llama]) {
+    const { chunks } = await client.streamed('/v1/responses', body);
+    const progress = chunks.filter((event) => event.prompt_progress);
+    const told = progress.map((event) => event.prompt_progress);
+    assert.ok(progress.length > 1 && progress.slice(1).every(({ type }) => type === 'response.in_progress'));
+    assert.deepEqual([told[0].processed, told.at(-1).processed], [told[0].cache, told[0].total]);
+    assert.ok(chunks.some(({ type, timings }) => type === 'response.output_text.delta' && timings.predicted_n > 0));
+    const last = chunks.at(-1);
+    assert.match(last.type, /^response\.(completed|incomplete)$/);
+    assert.equal(last.timings.predicted_n, last.response.usage.output_tokens);
+  }
+});
+
 test('what ignore_eos forbids is among the biases', async () => {
   for (const more of [{ ignore_eos: true }, { ignore_eos: false }, { ignore_eos: true, logit_bias: [[300, 1.5], [301, false]] }]) {
     const body = { prompt: who, n_predict: 2, temperature: 0, ...more };

@@ -5,10 +5,9 @@
 
 static void *open_state(const struct fields *fields, const json_t *given)
 {
-    const struct responses_names names = {"demo", "id", 1};
+    const struct responses_names names = {"demo", "id", 1, fields->timings_per_token};
     struct responses_tools *tools = responses_tools_open(given);
     struct buf echo = {0};
-    (void)fields;
     responses_put_echo(&echo, given);
     return responses_state(&names, &echo, &tools);
 }

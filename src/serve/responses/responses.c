@@ -8,6 +8,7 @@
 #include "serve/core/errors.h"
 #include "serve/core/member.h"
 #include "serve/core/server.h"
+#include "serve/core/timings.h"
 #include "serve/fields/convert.h"
 #include "serve/fields/unknown.h"
 #include "serve/responses/responses_tools.h"
@@ -26,6 +27,7 @@ struct responses {
     size_t n_events;             /* streamed so far */
     size_t n_begun;              /* parts of the answer whose item was added; the last one is open */
     size_t n_logprobs;           /* streamed so far */
+    bool timings_per_token;      /* deltas have timings, as with llama-server */
 };
 
 /* The names of the kinds of parts in events and items. The text of a call is its arguments. */
@@ -300,11 +302,18 @@ static void close_event(struct buf *out)
     buf_puts(out, "}\n\n");
 }
 
-static void put_state(struct buf *out, struct responses *state, const char *name, const hearth_error *error)
+/* Begins an event with the whole response. */
+static void open_state(struct buf *out, struct responses *state, const char *name, const struct answer *answer,
+                       const hearth_error *error)
 {
     open_event(out, state, name, "");
     buf_puts(out, ",\"response\":");
-    put_response(out, state, state->answer, error);
+    put_response(out, state, answer, error);
+}
+
+static void put_state(struct buf *out, struct responses *state, const char *name, const hearth_error *error)
+{
+    open_state(out, state, name, state->answer, error);
     close_event(out);
 }
 
@@ -313,6 +322,17 @@ static void put_started(void *ud, size_t index, const hearth_result *result, str
     (void)index, (void)result;
     put_state(out, ud, "created", NULL);
     put_state(out, ud, "in_progress", NULL);
+}
+
+/* The beginning again, with llama-server's count of the prompt beside it. */
+static void put_progress(void *ud, size_t index, const hearth_result *result, struct buf *out)
+{
+    (void)index;
+    struct responses *state = ud;
+    open_state(out, state, "in_progress", NULL, NULL);
+    if (state->timings_per_token) timings_put(out, result);
+    timings_put_progress(out, result);
+    close_event(out);
 }
 
 static void put_item_event(struct buf *out, struct responses *state, const char *name, const char *status)
@@ -394,6 +414,7 @@ static void put_delta(struct buf *out, struct responses *state, const struct exc
         put_logprobs(out, answer, (const size_t[]){state->n_logprobs, answer->n_logprobs}, piece->logprobs);
         state->n_logprobs = answer->n_logprobs + (piece->logprobs != NULL);
     }
+    if (state->timings_per_token) timings_put(out, &answer->result);
     close_event(out);
 }
 
@@ -416,10 +437,13 @@ static void put_done(void *ud, size_t index, const struct answer *answer, struct
     end_item(out, state);
 }
 
-static void put_ended(void *state, const struct answer *answers, size_t n, struct buf *out)
+static void put_ended(void *ud, const struct answer *answers, size_t n, struct buf *out)
 {
     (void)n; /* 1 */
-    put_state(out, state, status_of(answers), NULL);
+    struct responses *state = ud;
+    open_state(out, state, status_of(answers), state->answer, NULL);
+    timings_put(out, &answers->result);
+    close_event(out);
     store_response(state, answers);
 }
 
@@ -436,9 +460,7 @@ static void put_ping(void *ud, struct buf *out)
         buf_puts(out, ":\n\n");
         return;
     }
-    open_event(out, state, "in_progress", "");
-    buf_puts(out, ",\"response\":");
-    put_response(out, state, NULL, NULL);
+    open_state(out, state, "in_progress", NULL, NULL);
     close_event(out);
 }
 
@@ -450,6 +472,7 @@ void *responses_state(const struct responses_names *names, struct buf *echo, str
     state->id = mem_strdup(names->id);
     state->model = mem_strdup(names->model);
     state->created = names->created;
+    state->timings_per_token = names->timings_per_token;
     state->echo = *echo;
     *echo = (struct buf){0};
     state->tools = *tools;
@@ -469,6 +492,7 @@ static void release(void *ud)
 }
 
 const struct dialect responses_dialect = {.started = put_started,
+                                          .progress = put_progress,
                                           .more = put_more,
                                           .done = put_done,
                                           .ended = put_ended,
@@ -539,8 +563,8 @@ static void answer(struct call *call, void *ud)
     struct request *request = ud;
     struct fields *fields = request->fields;
     unknown_report(call, fields);
-    struct responses_names names = {call_model(call, fields->params.model), request->history.id,
-                                    clock_unix_ms() / 1000};
+    struct responses_names names = {call_model(call, fields->params.model), request->history.id, clock_unix_ms() / 1000,
+                                    fields->timings_per_token};
     struct responses *state = responses_state(&names, &request->echo, &request->tools);
     state->history = request->history;
     request->history = (struct history){.stored = NULL};

@@ -47,6 +47,7 @@ extern const struct dialect responses_dialect;
 struct responses_names {
     const char *model, *id;
     int64_t created; /* unix time, seconds */
+    bool timings_per_token;
 };
 
 void *responses_state(const struct responses_names *names, struct buf *echo, struct responses_tools **tools);

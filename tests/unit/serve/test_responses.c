@@ -344,6 +344,12 @@ static void what_cannot_be_is_refused_by_the_clients_own_names(void **unused)
 #define EVENT(name, number, members)                                                                                   \
     "event: response." name "\ndata: {\"type\":\"response." name "\",\"sequence_number\":" number "," members "}\n\n"
 
+#define TIMINGS                                                                                                        \
+    "\"timings\":{\"cache_n\":8,\"prompt_n\":2,\"prompt_ms\":0.000,\"prompt_per_token_ms\":0.000,"                     \
+    "\"prompt_per_second\":0.000,\"predicted_n\":5,\"predicted_ms\":0.000,\"predicted_per_token_ms\":0.000,"           \
+    "\"predicted_per_second\":0.000,\"queue_ms\":0.000,\"restore_ms\":0.000}"
+#define ENDED(name, number, response) EVENT(name, number, "\"response\":" response "," TIMINGS)
+
 #define REASONING(content, status)                                                                                     \
     "{\"id\":\"rs_abc_0\",\"type\":\"reasoning\",\"summary\":[],\"content\":[" content "],\"status\":\"" status "\"}"
 #define THOUGHT(text) "{\"type\":\"reasoning_text\",\"text\":\"" text "\"}"
@@ -359,8 +365,9 @@ static void what_cannot_be_is_refused_by_the_clients_own_names(void **unused)
 
 static struct rig open_rig(const char *body)
 {
-    static const struct responses_names names = {"demo", "abc", 1700000000};
     json_t *given = rig_json(body);
+    const struct responses_names names = {"demo", "abc", 1700000000,
+                                          json_is_true(json_object_get(given, "timings_per_token"))};
     struct buf echo = {0};
     responses_put_echo(&echo, given);
     struct responses_tools *tools = responses_tools_open(given);
@@ -379,6 +386,24 @@ static void a_stream_begins_with_an_empty_response(void **unused)
     rig_close(&rig);
 }
 
+static void progress_and_timings_come_beside_the_response_where_they_are_wanted(void **unused)
+{
+    (void)unused;
+    struct rig rig = open_rig("{\"timings_per_token\":true}");
+    responses_dialect.progress(rig.state, 0, &result, &rig.out);
+    rig_expect(&rig,
+               EVENT("in_progress", "0",
+                     "\"response\":" RESPONSE(
+                         "in_progress", "null", "null", "",
+                         "null") "," TIMINGS
+                                 ",\"prompt_progress\":{\"total\":0,\"cache\":8,\"processed\":10,\"time_ms\":0}"));
+    rig.answer.result = result;
+    rig_content(&rig, "Yes");
+    assert_contains(rig.out.v, "\"delta\":\"Yes\",\"logprobs\":[]," TIMINGS "}");
+    rig_skip(&rig);
+    rig_close(&rig);
+}
+
 static void reasoning_is_an_item_that_begins_grows_and_ends(void **unused)
 {
     (void)unused;
@@ -394,7 +419,7 @@ static void reasoning_is_an_item_that_begins_grows_and_ends(void **unused)
     rig_expect(&rig, EVENT("reasoning_text.done", "4", AT("rs_abc_0", "0") INDEX "\"text\":\"Hm\""));
     rig_expect(&rig, EVENT("content_part.done", "5", AT("rs_abc_0", "0") INDEX "\"part\":" THOUGHT("Hm")));
     rig_expect(&rig, EVENT("output_item.done", "6", "\"output_index\":0,\"item\":" HM));
-    rig_expect(&rig, EVENT("completed", "7", "\"response\":" RESPONSE("completed", "null", "null", HM, USAGE("2"))));
+    rig_expect(&rig, ENDED("completed", "7", RESPONSE("completed", "null", "null", HM, USAGE("2"))));
     rig_close(&rig);
 }
 
@@ -418,8 +443,7 @@ static void text_is_an_item_and_ends_the_one_before(void **unused)
     rig_expect(&rig, EVENT("output_text.done", "9", AT("msg_abc_1", "1") INDEX "\"text\":\"Yes\",\"logprobs\":[]"));
     rig_expect(&rig, EVENT("content_part.done", "10", AT("msg_abc_1", "1") INDEX "\"part\":" TEXT("Yes")));
     rig_expect(&rig, EVENT("output_item.done", "11", "\"output_index\":1,\"item\":" YES));
-    rig_expect(&rig,
-               EVENT("completed", "12", "\"response\":" RESPONSE("completed", "null", "null", HM "," YES, USAGE("2"))));
+    rig_expect(&rig, ENDED("completed", "12", RESPONSE("completed", "null", "null", HM "," YES, USAGE("2"))));
     rig_close(&rig);
 }
 
@@ -443,8 +467,7 @@ static void each_call_is_an_item(void **unused)
     rig_expect(&rig,
                EVENT("function_call_arguments.done", "5", AT("fc_abc_1", "1") "\"name\":\"get\",\"arguments\":\"\""));
     rig_expect(&rig, EVENT("output_item.done", "6", "\"output_index\":1,\"item\":" SECOND));
-    rig_expect(&rig, EVENT("completed", "7",
-                           "\"response\":" RESPONSE("completed", "null", "null", FIRST "," SECOND, USAGE("0"))));
+    rig_expect(&rig, ENDED("completed", "7", RESPONSE("completed", "null", "null", FIRST "," SECOND, USAGE("0"))));
     rig_close(&rig);
 }
 
@@ -495,7 +518,7 @@ static void an_answer_that_was_cut_off_is_incomplete(void **unused)
     rig_expect(&rig, EVENT("output_text.done", "3", AT("msg_abc_0", "0") INDEX "\"text\":\"Yes\",\"logprobs\":[]"));
     rig_expect(&rig, EVENT("content_part.done", "4", AT("msg_abc_0", "0") INDEX "\"part\":" TEXT("Yes")));
     rig_expect(&rig, EVENT("output_item.done", "5", "\"output_index\":0,\"item\":" CUT));
-    rig_expect(&rig, EVENT("incomplete", "6", "\"response\":" INCOMPLETE));
+    rig_expect(&rig, ENDED("incomplete", "6", INCOMPLETE));
     responses_dialect.whole(rig.state, &rig.answer, 1, &rig.out);
     rig_expect(&rig, INCOMPLETE);
     rig_close(&rig);
@@ -699,6 +722,7 @@ int main(void)
         cmocka_unit_test(a_result_that_names_the_item_of_its_call_goes_with_it),
         cmocka_unit_test(what_cannot_be_is_refused_by_the_clients_own_names),
         cmocka_unit_test(a_stream_begins_with_an_empty_response),
+        cmocka_unit_test(progress_and_timings_come_beside_the_response_where_they_are_wanted),
         cmocka_unit_test(reasoning_is_an_item_that_begins_grows_and_ends),
         cmocka_unit_test(text_is_an_item_and_ends_the_one_before),
         cmocka_unit_test(each_call_is_an_item),
