@@ -319,12 +319,18 @@ test('properties are those of the model, and tell no path', async () => {
 
 test('a model that was unloaded sleeps until the next request', async () => {
   const sleeps = async () => (await server.client.get('/props')).json.is_sleeping;
-  assert.equal(await sleeps(), false);
-  assert.equal((await server.client.post('/models/unload', { model: 'demo' })).status, 200);
-  await until('the model is unloaded', sleeps);
-  await server.client.get('/v1/models');
-  assert.equal(await sleeps(), true, 'looking does not wake it');
-  await server.client.ask('/completion', { prompt: 'Hello', n_predict: 1 });
+  for (const [path, body] of [
+    ['/completion', { prompt: 'Hello', n_predict: 1 }], ['/tokenize', { content: 'Hello' }], ['/apply-template', { messages: chat }],
+    ['/chat/completions/input_tokens', { messages: chat }], ['/v1/responses/input_tokens', { input: 'Hello' }],
+    ['/v1/messages/count_tokens', { messages: chat }],
+  ]) {
+    assert.equal(await sleeps(), false);
+    assert.equal((await server.client.post('/models/unload', { model: 'demo' })).status, 200);
+    await until('the model is unloaded', sleeps);
+    for (const looked of ['/v1/models', '/health', '/metrics', '/slots', '/props']) assert.equal((await server.client.get(looked)).status, 200, looked);
+    assert.equal(await sleeps(), true, 'looking does not wake it');
+    await server.client.ask(path, body);
+  }
   assert.equal(await sleeps(), false);
 });
 
