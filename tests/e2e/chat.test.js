@@ -42,7 +42,7 @@ describe('one question', () => {
     assert.equal(stdout.trimEnd().split('\n').length, 1, stdout);
     const long = await run(['chat', 'Count these.', ...steady], { input: 'hello '.repeat(5000) });
     assert.equal(long.code, 1);
-    assert.match(long.stderr, /input tokens \[\d{4,}\] exceed/);
+    assert.match(long.stderr, /request \(\d{4,} tokens\) exceeds/);
   });
 
   test('an argument is never a command', async () => {

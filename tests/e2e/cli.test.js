@@ -533,7 +533,7 @@ describe('chat', () => {
     const prompted = (n) => until('it asks', () => shown.split('> ').length > n, { seconds: 60 });
     await prompted(1);
     child.stdin.write(`${long}\r`);
-    await until('all of it is refused', () => /input tokens \[\d+\] exceed/.test(shown), { seconds: 60 });
+    await until('all of it is refused', () => /request \(\d+ tokens\) exceeds/.test(shown), { seconds: 60 });
     await prompted(2);
     child.stdin.write('My name is Otto\u007filie.\r');
     await prompted(3);

@@ -151,7 +151,7 @@ describe('a server with keys and models of each type', () => {
     ]) {
       for (const stream of path.includes('embeddings') ? [false] : [false, true]) {
         const error = refusal(await client.post(path, { ...body, stream }), 400, path);
-        assert.match(error.message, /tokens \[\d+\]|\d+ tokens/, path);
+        assert.match(error.message, /\d+ tokens/, path);
         assert.match(error.message, path === '/v1/embeddings' ? /\b512\b/ : /\b256\b/, path);
         if (!param) continue;
         assert.deepEqual([error.type, error.code, error.param], ['exceed_context_size_error', 'context_length_exceeded', param], path);
