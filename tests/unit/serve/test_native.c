@@ -234,17 +234,17 @@ static void biases_are_shown_with_the_tokens_that_ignore_eos_forbids(void **unus
     (void)unused;
     static const hearth_bias biases[] = {{.token = 5, .bias = 1.5F}, {.token = 6, .bias = -INFINITY}};
     static const int32_t ending[] = {2, 9};
-    hearth_sampling sampling = hearth_params_default().sampling;
+    hearth_sampling biased = hearth_params_default().sampling;
     struct buf out = {0};
-    sampling.ending = ending;
-    sampling.n_ending = 2;
-    settings_put_sampling(&out, &sampling);
+    biased.ending = ending;
+    biased.n_ending = 2;
+    settings_put_sampling(&out, &biased);
     assert_contains(out.v, ",\"logit_bias\":[{\"bias\":null,\"token\":2},{\"bias\":null,\"token\":9}]");
     buf_clear(&out);
-    sampling.logit_bias = biases;
-    sampling.n_logit_bias = 2;
-    sampling.n_ending = 1;
-    settings_put_sampling(&out, &sampling);
+    biased.logit_bias = biases;
+    biased.n_logit_bias = 2;
+    biased.n_ending = 1;
+    settings_put_sampling(&out, &biased);
     assert_contains(out.v, ",\"logit_bias\":[{\"bias\":1.5,\"token\":5},{\"bias\":null,\"token\":6},"
                            "{\"bias\":null,\"token\":2}]");
     buf_release(&out);
