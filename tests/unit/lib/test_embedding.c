@@ -319,7 +319,8 @@ static void inputs_that_do_not_fit_are_refused_or_shortened_as_asked(void **stat
     hearth_embed_params params = params_of("bert", inputs, 2);
     struct waiter *refused = embed(instance, &params);
     assert_int_equal(refused->error.code, HEARTH_TOO_LONG);
-    assert_says(refused->error.message, "input[1] has 602 tokens, model 'bert' takes 512");
+    assert_says(refused->error.message,
+                "input[1] has 602 tokens, which is too large to process. This model's maximum context length is 512");
     params.truncate = HEARTH_TRUNCATE_WINDOW;
     struct waiter *window = embed(instance, &params);
     assert_int_equal(window->result->inputs[0].n_tokens, 3);

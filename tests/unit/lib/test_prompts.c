@@ -298,13 +298,13 @@ static void text_is_refused_by_its_size(void **state)
     params.grammar = more;
     assert_too_long(instance, &params, "grammar", "models.demo.max_prompt_bytes");
     params = text_params(words, 1);
-    assert_too_long(instance, &params, "prompt", "bytes are so many at least");
+    assert_too_long(instance, &params, "prompt", " tokens or more, in ");
     params.only_prompt = true;
     params.text = one;
     assert_too_long(instance, &params, "prompt", "without a single blank between two words");
     char *messages = mem_format("[{\"role\":\"user\",\"content\":\"%s\"}]", words);
     params = chat_params(messages);
-    assert_too_long(instance, &params, "messages", "bytes are so many at least");
+    assert_too_long(instance, &params, "messages", " tokens or more, in ");
     int32_t *tokens;
     hearth_error error;
     assert_int_equal(hearth_tokenize(instance, NULL, one, strlen(one), false, false, &tokens, &error), HEARTH_TOO_LONG);
