@@ -587,8 +587,8 @@ typedef struct hearth_prompt {
 HEARTH_API hearth_prompt hearth_request_prompt(const hearth_request *request);
 
 /* Fields of older messages whose text the model's chat template does not print in any form, one a line, as in
- * "messages[2].content"; NULL: none. Such text in the last turn or in a system message is refused. Valid from the STARTED
- * event on (with only_prompt: from DONE on), until the handle is released. */
+ * "messages[2].content"; NULL: none. Such text in the last turn or in a system message is refused. Valid from the
+ * STARTED event on (with only_prompt: from DONE on), until the handle is released. */
 HEARTH_API const char *hearth_request_left_out(const hearth_request *request);
 
 /* Where the prompt of a cache lookup and the most similar cached one, of the same salt and adapters, diverge. The texts
