@@ -14,6 +14,7 @@
 #include "serve/fields/fields_readers.h"
 #include "serve/fields/unknown.h"
 #include "serve/responses/responses.h"
+#include "serve/status/any_api.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -341,14 +342,19 @@ static void answer_render(struct call *call, void *ud)
     answer_chat(call, &render_dialect, fields);
 }
 
+#define TEMPLATE_FORM(how)                                                                                             \
+    {                                                                                                                  \
+        .read = (how), .size = fields_size, .answer = answer_apply_template, .release = fields_close,                  \
+        .put_error = errors_put                                                                                        \
+    }
+
 void prompt_apply_template(struct call *call)
 {
-    static const struct reading_form form = {.read = fields_open_chat,
-                                             .size = fields_size,
-                                             .answer = answer_apply_template,
-                                             .release = fields_close,
-                                             .put_error = errors_put};
-    reading_start(call, &form);
+    static const struct any_api_form forms[] = {{"chat", TEMPLATE_FORM(fields_open_chat)},
+                                                {"messages", TEMPLATE_FORM(any_api_messages)},
+                                                {"responses", TEMPLATE_FORM(any_api_responses)},
+                                                {"ollama", TEMPLATE_FORM(any_api_ollama)}};
+    any_api_start(call, forms, sizeof forms / sizeof *forms);
 }
 
 void prompt_count(struct call *call)

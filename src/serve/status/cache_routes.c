@@ -4,14 +4,12 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "serve/anthropic/anthropic.h"
 #include "serve/core/errors.h"
 #include "serve/core/member.h"
 #include "serve/core/reading.h"
 #include "serve/core/server.h"
 #include "serve/fields/fields.h"
-#include "serve/ollama/ollama.h"
-#include "serve/responses/responses.h"
+#include "serve/status/any_api.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -170,98 +168,6 @@ static void put_whole(void *state, const struct answer *answers, size_t n, struc
 /* Never streamed: the functions for streams are NULL. */
 static const struct dialect lookup_dialect = {.whole = put_whole, .error = errors_put, .release = free};
 
-/* ---- Which API's body ---- */
-
-static void *read_own(struct buf *body, hearth_error *error)
-{
-    return fields_open(body, FIELDS_LOOKUP, NULL, error);
-}
-
-static void *read_messages(struct buf *body, hearth_error *error)
-{
-    return fields_open(body, FIELDS_LOOKUP, &anthropic_api, error);
-}
-
-/* Refuses bodies that continue stored items: without those the prompt would be another than the one that is looked
- * up. */
-static json_t *whole_response_chat(const json_t *body, struct uploads *uploads, struct left_out *left_out,
-                                   hearth_error *error)
-{
-    static const char *const links[] = {"previous_response_id", "conversation"};
-    for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
-        if (!fields_asks(body, links[i])) continue;
-        error_at(error, HEARTH_UNSUPPORTED, links[i],
-                 "a lookup does not continue stored items: leave out '%s', and send all of them in 'input'", links[i]);
-        return NULL;
-    }
-    return responses_chat(body, uploads, left_out, error);
-}
-
-static const struct fields_api whole_response_api = {.name = "responses", .convert = whole_response_chat};
-
-static void *read_response(struct buf *body, hearth_error *error)
-{
-    return fields_open(body, FIELDS_LOOKUP, &whole_response_api, error);
-}
-
-static void *read_ollama(struct buf *text, hearth_error *error)
-{
-    json_t *body = fields_parse_body(text, error);
-    if (body == NULL) return NULL;
-    bool is_chat = json_object_get(body, "messages") != NULL;
-    return fields_open_tree(body, FIELDS_LOOKUP, is_chat ? &ollama_chat_api : &ollama_generate_api, error);
-}
-
-static bool has_any(const json_t *object, const char *const *names)
-{
-    for (; *names != NULL; names++)
-        if (json_object_get(object, *names) != NULL) return true;
-    return false;
-}
-
-/* Whether a message has content blocks that only Anthropic's API has. */
-static bool has_blocks(const json_t *message)
-{
-    static const char *const types[] = {"tool_use", "tool_result", "thinking", "redacted_thinking"};
-    const json_t *content = json_object_get(message, "content");
-    size_t i;
-    json_t *block;
-    json_array_foreach(content, i, block)
-    {
-        const char *type = json_string_value(json_object_get(block, "type"));
-        for (size_t k = 0; type != NULL && k < sizeof types / sizeof *types; k++)
-            if (strcmp(type, types[k]) == 0) return true;
-    }
-    return false;
-}
-
-/* Whether the body has fields that only Anthropic's API has. */
-static bool is_anthropic(const json_t *body)
-{
-    static const char *const own[] = {"system", "stop_sequences", "anthropic_version", "output_config", NULL};
-    static const char *const of_tools[] = {"input_schema", NULL};
-    size_t i;
-    json_t *item;
-    if (has_any(body, own)) return true;
-    json_array_foreach(json_object_get(body, "tools"), i, item) if (has_any(item, of_tools)) return true;
-    json_array_foreach(json_object_get(body, "messages"), i, item) if (has_blocks(item)) return true;
-    return false;
-}
-
-/* Detects the API by its fields; other bodies are OpenAI chats or completions. The query parameter ?as= overrides
- * it. */
-static void *read_any(struct buf *text, hearth_error *error)
-{
-    json_t *body = fields_parse_body(text, error);
-    if (body == NULL) return NULL;
-    const struct fields_api *api = NULL;
-    if (json_object_get(body, "input") != NULL)
-        api = &whole_response_api;
-    else if (json_object_get(body, "messages") != NULL && is_anthropic(body))
-        api = &anthropic_api;
-    return fields_open_tree(body, FIELDS_LOOKUP, api, error);
-}
-
 static void answer(struct call *call, void *owner)
 {
     struct fields *fields = owner;
@@ -285,22 +191,9 @@ static void answer(struct call *call, void *owner)
 
 void cache_lookup(struct call *call)
 {
-    static const struct {
-        const char *as;
-        struct reading_form form;
-    } forms[] = {{"", FORM(read_any)},
-                 {"chat", FORM(read_own)},
-                 {"completion", FORM(read_own)},
-                 {"messages", FORM(read_messages)},
-                 {"responses", FORM(read_response)},
-                 {"ollama", FORM(read_ollama)}};
-    const char *as = http_query(call->http, "as");
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        if (strcmp(as == NULL ? "" : as, forms[i].as) != 0) continue;
-        reading_start(call, &forms[i].form);
-        return;
-    }
-    hearth_error error;
-    error_at(&error, HEARTH_INVALID, "as", "'as' must be chat, completion, messages, responses or ollama");
-    call_fail(call, &error, errors_put);
+    static const struct any_api_form forms[] = {
+        {"", FORM(any_api_detected)},           {"chat", FORM(any_api_openai)},
+        {"completion", FORM(any_api_openai)},   {"messages", FORM(any_api_messages)},
+        {"responses", FORM(any_api_responses)}, {"ollama", FORM(any_api_ollama)}};
+    any_api_start(call, forms, sizeof forms / sizeof *forms);
 }

@@ -1,0 +1,112 @@
+/* Bodies of any API: see any_api.h. */
+#include "serve/status/any_api.h"
+
+#include "base/error.h"
+#include "serve/anthropic/anthropic.h"
+#include "serve/core/errors.h"
+#include "serve/fields/fields.h"
+#include "serve/ollama/ollama.h"
+#include "serve/responses/responses.h"
+
+#include <string.h>
+
+void *any_api_openai(struct buf *body, hearth_error *error)
+{
+    return fields_open(body, FIELDS_LOOKUP, NULL, error);
+}
+
+void *any_api_messages(struct buf *body, hearth_error *error)
+{
+    return fields_open(body, FIELDS_LOOKUP, &anthropic_api, error);
+}
+
+/* Refuses bodies that continue stored items: without those the prompt would be another than the one that is looked
+ * up. */
+static json_t *whole_response_chat(const json_t *body, struct uploads *uploads, struct left_out *left_out,
+                                   hearth_error *error)
+{
+    static const char *const links[] = {"previous_response_id", "conversation"};
+    for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
+        if (!fields_asks(body, links[i])) continue;
+        error_at(error, HEARTH_UNSUPPORTED, links[i],
+                 "stored items are not continued here: leave out '%s', and send all of them in 'input'", links[i]);
+        return NULL;
+    }
+    return responses_chat(body, uploads, left_out, error);
+}
+
+static const struct fields_api whole_response_api = {.name = "responses", .convert = whole_response_chat};
+
+void *any_api_responses(struct buf *body, hearth_error *error)
+{
+    return fields_open(body, FIELDS_LOOKUP, &whole_response_api, error);
+}
+
+void *any_api_ollama(struct buf *text, hearth_error *error)
+{
+    json_t *body = fields_parse_body(text, error);
+    if (body == NULL) return NULL;
+    bool is_chat = json_object_get(body, "messages") != NULL;
+    return fields_open_tree(body, FIELDS_LOOKUP, is_chat ? &ollama_chat_api : &ollama_generate_api, error);
+}
+
+static bool has_any(const json_t *object, const char *const *names)
+{
+    for (; *names != NULL; names++)
+        if (json_object_get(object, *names) != NULL) return true;
+    return false;
+}
+
+/* Whether a message has content blocks that only Anthropic's API has. */
+static bool has_blocks(const json_t *message)
+{
+    static const char *const types[] = {"tool_use", "tool_result", "thinking", "redacted_thinking"};
+    const json_t *content = json_object_get(message, "content");
+    size_t i;
+    json_t *block;
+    json_array_foreach(content, i, block)
+    {
+        const char *type = json_string_value(json_object_get(block, "type"));
+        for (size_t k = 0; type != NULL && k < sizeof types / sizeof *types; k++)
+            if (strcmp(type, types[k]) == 0) return true;
+    }
+    return false;
+}
+
+/* Whether the body has fields that only Anthropic's API has. */
+static bool is_anthropic(const json_t *body)
+{
+    static const char *const own[] = {"system", "stop_sequences", "anthropic_version", "output_config", NULL};
+    static const char *const of_tools[] = {"input_schema", NULL};
+    size_t i;
+    json_t *item;
+    if (has_any(body, own)) return true;
+    json_array_foreach(json_object_get(body, "tools"), i, item) if (has_any(item, of_tools)) return true;
+    json_array_foreach(json_object_get(body, "messages"), i, item) if (has_blocks(item)) return true;
+    return false;
+}
+
+void *any_api_detected(struct buf *text, hearth_error *error)
+{
+    json_t *body = fields_parse_body(text, error);
+    if (body == NULL) return NULL;
+    const struct fields_api *api = NULL;
+    if (json_object_get(body, "input") != NULL)
+        api = &whole_response_api;
+    else if (json_object_get(body, "messages") != NULL && is_anthropic(body))
+        api = &anthropic_api;
+    return fields_open_tree(body, FIELDS_LOOKUP, api, error);
+}
+
+void any_api_start(struct call *call, const struct any_api_form *forms, size_t n)
+{
+    const char *as = http_query(call->http, "as");
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(as == NULL ? forms[0].as : as, forms[i].as) != 0) continue;
+        reading_start(call, &forms[i].form);
+        return;
+    }
+    hearth_error error;
+    error_at(&error, HEARTH_INVALID, "as", "'as' must be chat, completion, messages, responses or ollama");
+    call_fail(call, &error, errors_put);
+}
