@@ -665,6 +665,10 @@ HEARTH_API void hearth_reader_add(hearth_reader *reader, const char *text, size_
 /* The reply is complete: calls `each` for text that was still undecided. */
 HEARTH_API void hearth_reader_end(hearth_reader *reader, hearth_delta_fn each, void *ud);
 
+/* Once it has ended: whether every call of the reply was closed, with arguments that are a JSON object. Where not, the
+ * reply broke off within the last one, whatever the reason. */
+HEARTH_API bool hearth_reader_is_whole(const hearth_reader *reader);
+
 /* ---- Embeddings and reranking scores ---- */
 
 /* A text, or tokens that are used as they are: exactly one of the two. */

@@ -109,8 +109,8 @@ void lowerer::note_unenforced(const common_json &schema)
     for (const char *key : unenforced) {
         if (!schema.contains(key)) continue;
         const common_json &value = schema.at(key);
-        if (!value.is_boolean() || !value.get<bool>() != (std::string(key) != "uniqueItems"))
-            result.unenforced.insert(key);
+        bool demands = !value.is_boolean() || value.get<bool>() == (std::string(key) == "uniqueItems");
+        if (demands) result.unenforced.insert(key);
     }
 }
 

@@ -301,6 +301,7 @@ hearth_divergence hearth_request_divergence(const hearth_request *request)
 
 struct hearth_reader {
     size_t n_calls;
+    bool cut; /* arguments that end with a tilde are those of half a call */
 };
 
 hearth_reader *hearth_reader_open(hearth_request *request)
@@ -321,6 +322,8 @@ void hearth_reader_add(hearth_reader *reader, const char *text, size_t len, hear
     char id[32], *name = mem_strndup(delta.text, delta.len);
     if (kind == 'r') delta.type = HEARTH_DELTA_REASONING;
     if (kind == 'a') {
+        reader->cut = delta.len > 0 && delta.text[delta.len - 1] == '~';
+        if (reader->cut) delta.len--;
         delta.type = HEARTH_DELTA_ARGUMENTS;
         delta.index = reader->n_calls - 1;
     }
@@ -335,6 +338,11 @@ void hearth_reader_add(hearth_reader *reader, const char *text, size_t len, hear
 void hearth_reader_end(hearth_reader *reader, hearth_delta_fn each, void *ud)
 {
     (void)reader, (void)each, (void)ud;
+}
+
+bool hearth_reader_is_whole(const hearth_reader *reader)
+{
+    return !reader->cut;
 }
 
 /* ---- For tests ---- */

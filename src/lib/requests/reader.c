@@ -34,3 +34,8 @@ void hearth_reader_end(hearth_reader *reader, hearth_delta_fn each, void *ud)
 {
     chat_reader_end(reader->reader, each, ud);
 }
+
+bool hearth_reader_is_whole(const hearth_reader *reader)
+{
+    return chat_reader_is_whole(reader->reader);
+}

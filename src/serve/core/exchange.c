@@ -266,6 +266,8 @@ static void note_done(struct exchange *ex, const struct outbox_event *event)
     note_started(ex, event);
     struct emission emission = {.ex = ex, .piece = {.index = event->choice, .token = -1, .answer = answer}};
     if (choice->reader != NULL) hearth_reader_end(choice->reader, emit_delta, &emission);
+    /* Half a call is no call that could be made: clients are told that the reply was cut off. */
+    if (choice->reader != NULL && !hearth_reader_is_whole(choice->reader)) answer->result.finish = HEARTH_FINISH_LENGTH;
     if (event->len > 0) choice->stop_string = mem_strndup(event->text, event->len);
     answer->result.stop_string = choice->stop_string;
     answer->done = true;

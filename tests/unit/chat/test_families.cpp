@@ -207,6 +207,7 @@ outcome by_llama(const std::string &source, const common_chat_templates_inputs &
 struct gathered {
     common_chat_msg message;
     bool ids_are_whole = true;
+    bool is_whole = false; /* each call is */
 };
 
 void gather(void *ud, const hearth_delta *delta)
@@ -235,12 +236,14 @@ gathered read_in_pieces(const chat_format *format, const std::string &reply, siz
         chat_reader_add(reader, part.data(), part.size(), gather, &result);
     }
     chat_reader_end(reader, gather, &result);
+    result.is_whole = chat_reader_is_whole(reader);
     chat_reader_close(reader);
     return result;
 }
 
 struct family {
     bool shows_tools = false, takes_history = false, reasons = false;
+    int cuts = 0; /* replies that were cut everywhere */
     size_t replies = 0, calls = 0, parallel = 0, reasoning = 0;
 };
 
@@ -263,6 +266,7 @@ void assert_reads(const chat_format *format, const std::string &reply, const com
             fail_msg("in pieces of %zu:\n%s\nreads as\n%s\nnot\n%s", piece, reply.c_str(),
                      described(read.message).c_str(), described(expected).c_str());
         assert_true(read.ids_are_whole);
+        if (!read.is_whole) fail_msg("cut off, it is said:\n%s", reply.c_str());
         for (const auto &call : read.message.tool_calls) common_json::parse(call.arguments);
     }
 }
@@ -302,6 +306,19 @@ void take_away(std::string &text, const std::string &prefix)
     if (text.compare(0, prefix.size(), prefix) == 0) text.erase(0, prefix.size());
 }
 
+/* Wherever a reply with calls breaks off, a call in it is said to be whole only if it is. */
+void assert_cuts_are_seen(const chat_format *format, const std::string &reply, const common_chat_msg &expected)
+{
+    for (size_t end = 1; end < reply.size(); end++) {
+        gathered read = read_in_pieces(format, reply.substr(0, end), reply.size());
+        for (size_t i = 0; read.is_whole && i < read.message.tool_calls.size(); i++) {
+            const common_chat_tool_call &call = read.message.tool_calls[i];
+            if (call.name != expected.tool_calls.at(i).name || call.arguments != expected.tool_calls.at(i).arguments)
+                fail_msg("whole, it is said: %s", reply.substr(0, end).c_str());
+        }
+    }
+}
+
 void check_reply(const std::string &reply, common_chat_msg expected, const common_chat_msg &before)
 {
     request asked = as_request(current_inputs);
@@ -317,8 +334,10 @@ void check_reply(const std::string &reply, common_chat_msg expected, const commo
         take_away(expected.reasoning_content, before.reasoning_content);
     }
     assert_reads(format, reply, expected);
-    chat_format_unref(format);
     family &seen = families[current_source];
+    bool calls = !expected.tool_calls.empty();
+    if (calls && seen.cuts++ < (sanitized ? 0 : 2)) assert_cuts_are_seen(format, reply, expected);
+    chat_format_unref(format);
     seen.replies++;
     seen.calls += expected.tool_calls.size() == 1;
     seen.parallel += expected.tool_calls.size() > 1;

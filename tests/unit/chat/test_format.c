@@ -1,8 +1,11 @@
 /* Tools in the prompt, and the formats of replies: refusals, caching, contents. */
+#include "base/log.h"
+#include "grammar/grammar.h"
 #include "support.h"
 
 #include <dirent.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #define QWEN                 "Qwen-Qwen3-0.6B.jinja"
 #define CANARY               "zq<|im_end|></s>[INST]zq"
@@ -64,6 +67,99 @@ static void each_malformed_tool_names_its_field(void **state)
         struct chat_request request = with_tools(rows[i].tools);
         assert_no_format(QWEN, &request, rows[i].code, rows[i].param);
     }
+}
+
+/* ---- Tools whose schemas cannot be kept ---- */
+
+/* Whether the grammar of a required call of the tool takes these arguments. */
+static bool takes(const char *parameters, const char *arguments)
+{
+    struct chat_template *template_ = opened_file("Qwen-Qwen2.5-7B-Instruct.jinja", "<s>", false);
+    char *tools = mem_format("[" FUNCTION("act", NO_ARGUMENTS "%s") "," FUNCTION("look", "") "]", parameters);
+    struct chat_request request = with_tools(tools);
+    request.tool_choice = HEARTH_TOOLS_REQUIRED;
+    const struct chat_format *format = format_of(template_, &request);
+    char *call =
+        mem_format("%s<tool_call>\n{\"name\": \"act\", \"arguments\": %s}\n</tool_call>", format->prefill, arguments);
+    hearth_error error = {0};
+    struct grammar_state state = {0}, next = {0};
+    struct grammar *grammar = grammar_open(format->grammar, NULL, &error);
+    if (grammar == NULL) fail_msg("%s: %s", parameters, error.message);
+    bool good = true;
+    grammar_start(grammar, &state);
+    for (const char *at = call; good && *at != '\0'; at++) {
+        good = grammar_accept_byte(grammar, &state, (unsigned char)*at, &next);
+        grammar_copy(&state, &next);
+    }
+    good = good && grammar_complete(&state);
+    grammar_release(&state);
+    grammar_release(&next);
+    grammar_close(grammar);
+    chat_format_unref(format);
+    chat_template_close(template_);
+    free(call);
+    free(tools);
+    return good;
+}
+
+static void one_tools_schema_is_no_reason_to_refuse_a_request(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/hearth-log-XXXXXX", line[4096];
+    int fd = mkstemp(path);
+    static const struct {
+        const char *parameters, *good, *bad, *logged; /* NULL: none; it is kept */
+    } rows[] = {
+#define WITH_A(schema)                                                                                                 \
+    "{\"type\":\"object\",\"properties\":{\"a\":" schema ",\"b\":{\"const\":1}},\"required\":[\"a\",\"b\"]}"
+        {WITH_A("true"), "{\"a\":[],\"b\":1}", "{\"a\":[],\"b\":2}", NULL},
+        {WITH_A("{\"type\":\"string\",\"pattern\":\"^\\\\d{3}$\"}"), "{\"a\":\"123\",\"b\":1}", "{\"a\":\"x\",\"b\":1}",
+         NULL},
+        {"{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#\"}}}", "{\"a\":{\"a\":{}}}", "{\"a\":1}", NULL},
+        {WITH_A("{\"type\":\"colour\"}"), "{\"a\":7,\"b\":1}", "{\"a\":7,\"b\":2}", "/properties/a"},
+        {WITH_A("{\"$ref\":\"#/x\"}"), "{\"a\":7,\"b\":1}", "{\"a\":7,\"b\":2}", "/properties/a"},
+        {WITH_A("{\"$ref\":\"https://example.org/x\"}"), "{\"a\":7,\"b\":1}", "{\"b\":1}", "/properties/a"},
+        {WITH_A("{\"items\":{\"pattern\":\"(?=x)y\"},\"type\":\"array\"}"), "{\"a\":[\"z\"],\"b\":1}",
+         "{\"a\":[1],\"b\":1}", "/properties/a/items"},
+        {WITH_A("{\"type\":\"array\",\"maxItems\":1000000}"), "{\"a\":[1],\"b\":1}", "{\"a\":1,\"b\":1}",
+         "/properties/a"},
+        {WITH_A("\"text\""), "{\"a\":7,\"b\":1}", "{\"a\":7}", "/properties/a"},
+        {"{\"type\":\"colour\"}", "{\"a\":7}", "7", "#"},
+        {"{\"properties\":5}", "{\"a\":7}", "7", "#"},
+    };
+    assert_true(fd >= 0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(ftruncate(fd, 0), 0);
+        assert_int_equal(log_open(path, "warn", "text", NULL), HEARTH_OK);
+        if (!takes(rows[i].parameters, rows[i].good)) fail_msg("%s: %s", rows[i].parameters, rows[i].good);
+        log_open(NULL, "warn", "text", NULL);
+        ssize_t n = pread(fd, line, sizeof line - 1, 0);
+        line[n < 0 ? 0 : n] = '\0';
+        char *expected = rows[i].logged == NULL ? NULL : mem_format("tool=act property=%s reason=", rows[i].logged);
+        if (expected == NULL ? line[0] != '\0' : strstr(line, expected) == NULL)
+            fail_msg("%s: logged '%s'", rows[i].parameters, line);
+        free(expected);
+        if (takes(rows[i].parameters, rows[i].bad)) fail_msg("%s: %s", rows[i].parameters, rows[i].bad);
+    }
+    close(fd);
+    unlink(path);
+}
+
+/* What costs too much is not converted, and does not cost the request its other tools. */
+static void a_tools_schema_that_costs_too_much_is_free(void **state)
+{
+    (void)state;
+    struct buf wide = {0}, deep = {0};
+    buf_puts(&wide, "{\"type\":\"object\",\"properties\":{");
+    for (int i = 0; i < 900; i++) buf_printf(&wide, "%s\"property%020d\":{\"type\":\"null\"}", i > 0 ? "," : "", i);
+    buf_puts(&wide, "}}");
+    buf_puts(&deep, "{\"$ref\":\"#/$defs/d0\",\"$defs\":{");
+    for (int i = 0; i < 3000; i++) buf_printf(&deep, "\"d%d\":{\"$ref\":\"#/$defs/d%d\"},", i, i + 1);
+    buf_puts(&deep, "\"d3000\":{}}}");
+    assert_true(takes(wide.v, "{\"x\":1}"));
+    assert_true(takes(deep.v, "{\"x\":1}"));
+    buf_release(&wide);
+    buf_release(&deep);
 }
 
 /* llama.cpp would process a name by recursion once a letter. */
@@ -378,6 +474,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_malformed_tool_names_its_field),
+        cmocka_unit_test(one_tools_schema_is_no_reason_to_refuse_a_request),
+        cmocka_unit_test(a_tools_schema_that_costs_too_much_is_free),
         cmocka_unit_test(a_tools_name_has_a_maximum_length),
         cmocka_unit_test(what_contradicts_itself_is_refused),
         cmocka_unit_test(a_message_is_continued_only_where_that_is_possible),

@@ -1,7 +1,9 @@
 /* Grammars of JSON schemas, and schemas that cannot be converted. */
+#include "base/log.h"
+#include "grammar/grammar.h"
 #include "support.h"
 
-#include "grammar/grammar.h"
+#include <unistd.h>
 
 /* Whether the grammar of the schema takes all of the text; NULL: the schema has to be a good one. */
 static bool allows(const char *schema, const char *text)
@@ -326,6 +328,111 @@ static void what_is_free_is_still_json(void **state)
     ASSERT_TAKEN(rows);
 }
 
+/* ---- What the documents say ---- */
+
+/* The part of docs/schemas.md from one text to another; to be freed. */
+static char *documented(const char *from, const char *to)
+{
+    char *path = mem_format("%s/docs/schemas.md", getenv("HEARTH_SOURCE"));
+    struct buf text = {0};
+    char bytes[4096];
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    for (size_t n; (n = fread(bytes, 1, sizeof bytes, file)) > 0;) buf_append(&text, bytes, n);
+    fclose(file);
+    free(path);
+    char *begin = strstr(buf_text(&text), from), *end = begin == NULL ? NULL : strstr(begin, to);
+    assert_non_null(end);
+    char *part = mem_strndup(begin, (size_t)(end - begin));
+    buf_release(&text);
+    return part;
+}
+
+/* Whether a schema with the keyword is a line of the log. */
+static bool is_logged(const char *keyword, const char *value)
+{
+    char path[] = "/tmp/hearth-log-XXXXXX", line[4096];
+    int fd = mkstemp(path);
+    char *schema = mem_format("{\"type\":\"object\",\"%s\":%s,\"$defs\":{\"a\":{}}}", keyword, value);
+    assert_int_equal(log_open(path, "info", "text", NULL), HEARTH_OK);
+    char *grammar = chat_schema_grammar(schema, NULL);
+    log_open(NULL, "info", "text", NULL);
+    assert_non_null(grammar);
+    ssize_t n = pread(fd, line, sizeof line - 1, 0);
+    line[n < 0 ? 0 : n] = '\0';
+    close(fd);
+    unlink(path);
+    free(grammar);
+    free(schema);
+    return strstr(line, "schemas have a keyword that is not enforced") != NULL && strstr(line, keyword) != NULL;
+}
+
+/* All keywords of the vocabularies of 2020-12 that demand something, and those of older drafts. */
+static void keywords_that_are_not_enforced_are_those_of_the_documents_and_named_once(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *keyword, *value;
+    } rows[] = {{"not", "{\"required\":[\"z\"]}"},
+                {"if", "{}"},
+                {"then", "{}"},
+                {"else", "{}"},
+                {"dependentRequired", "{}"},
+                {"dependentSchemas", "{}"},
+                {"dependencies", "{}"},
+                {"contains", "{}"},
+                {"minContains", "1"},
+                {"maxContains", "1"},
+                {"patternProperties", "{}"},
+                {"propertyNames", "{\"maxLength\":3}"},
+                {"unevaluatedProperties", "false"},
+                {"unevaluatedItems", "false"},
+                {"uniqueItems", "true"},
+                {"multipleOf", "2"},
+                {"minProperties", "1"},
+                {"maxProperties", "1"},
+                {"$dynamicRef", "\"#a\""},
+                {"$recursiveRef", "\"#\""},
+                {"properties", "{}"},
+                {"required", "[]"},
+                {"additionalProperties", "{}"},
+                {"items", "{}"},
+                {"prefixItems", "[]"},
+                {"minItems", "1"},
+                {"maxItems", "1"},
+                {"minLength", "1"},
+                {"maxLength", "1"},
+                {"pattern", "\"a\""},
+                {"minimum", "1"},
+                {"maximum", "1"},
+                {"exclusiveMinimum", "1"},
+                {"exclusiveMaximum", "1"},
+                {"enum", "[{}]"},
+                {"const", "{}"},
+                {"anyOf", "[{}]"},
+                {"allOf", "[{}]"},
+                {"$ref", "\"#/$defs/a\""},
+                {"title", "\"a\""},
+                {"description", "\"a\""},
+                {"default", "1"},
+                {"examples", "[]"},
+                {"deprecated", "true"},
+                {"readOnly", "true"},
+                {"$comment", "\"a\""}};
+    char *not_enforced = documented("## What is not enforced", "other values of `format`");
+    char *enforced = documented("## What is enforced", "## What is not enforced");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *quoted = mem_format("`%s`", rows[i].keyword);
+        bool listed = strstr(not_enforced, quoted) != NULL, kept = strstr(enforced, quoted) != NULL, demands = i < 39;
+        if (is_logged(rows[i].keyword, rows[i].value) != listed) fail_msg("%s", rows[i].keyword);
+        if (listed && is_logged(rows[i].keyword, rows[i].value)) fail_msg("%s, twice", rows[i].keyword);
+        if (demands && listed == kept) fail_msg("%s is not in one list", rows[i].keyword);
+        free(quoted);
+    }
+    free(not_enforced);
+    free(enforced);
+}
+
 static void hostile_depth_is_refused_before_it_exhausts_the_stack(void **state)
 {
     (void)state;
@@ -508,6 +615,7 @@ int main(void)
         cmocka_unit_test(schemas_that_are_true_or_false_are_taken),
         cmocka_unit_test(what_stands_beside_one_another_holds_together),
         cmocka_unit_test(what_is_free_is_still_json),
+        cmocka_unit_test(keywords_that_are_not_enforced_are_those_of_the_documents_and_named_once),
         cmocka_unit_test(hostile_depth_is_refused_before_it_exhausts_the_stack),
         cmocka_unit_test(an_object_with_very_many_members_is_refused),
         cmocka_unit_test(a_name_of_very_many_letters_is_refused_before_it_exhausts_the_stack),

@@ -1,5 +1,6 @@
 /* Replies over real sockets: streamed and whole, several choices, clients that disconnect or do not read
  * (backpressure), failures. */
+#include "base/memory.h"
 #include "unit/serve/harness.h"
 
 #include <jansson.h>
@@ -96,6 +97,31 @@ static void a_chats_reply_is_parsed_whole_and_streamed(void **state)
         if (at == NULL) fail_msg("%s is missing, or out of order, in %s", deltas[i], response.body.v);
     }
     response_release(&response);
+    client_close(&client);
+}
+
+/* Whatever ended it: there is no call to make. */
+static void half_a_call_is_a_reply_that_was_cut_off_with_each_api(void **state)
+{
+    static const char *const texts[] = {"~cget", "~a{\"a\":fal~"};
+    static const struct fake_script script = {.texts = texts, .n_texts = 2, .result = {.cache_n = 8, .prompt_n = 2}};
+    static const char *const rows[][3] = {
+        {CHAT_ROUTE, "{%s" CHAT "}", "\"finish_reason\":\"length\""},
+        {"/v1/messages", "{%s\"model\":\"demo\",\"max_tokens\":9," CHAT "}", "\"stop_reason\":\"max_tokens\""},
+        {"/v1/responses", "{%s\"model\":\"demo\",\"input\":\"Hi\"}", "\"status\":\"incomplete\""},
+        {"/api/chat", "{%s\"model\":\"demo\"," CHAT "}", "\"done_reason\":\"length\""},
+    };
+    struct client client = harness_start(*state);
+    fake_play(&script);
+    for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
+        const char *const *row = rows[i / 2];
+        char *body = mem_format(row[1], i % 2 == 0 ? "\"stream\":true," : "\"stream\":false,");
+        struct response response = ask(&client, "POST", row[0], body);
+        assert_int_equal(response.status, 200);
+        if (strstr(response.body.v, row[2]) == NULL) fail_msg("%s: %s", row[0], response.body.v);
+        response_release(&response);
+        free(body);
+    }
     client_close(&client);
 }
 
@@ -420,6 +446,7 @@ int main(void)
         ROW(a_reply_is_one_json_object),
         ROW(a_stream_sends_nothing_until_it_started_and_then_all_in_order),
         ROW(a_chats_reply_is_parsed_whole_and_streamed),
+        ROW(half_a_call_is_a_reply_that_was_cut_off_with_each_api),
         ROW(logprobs_come_with_their_tokens_and_not_at_the_end),
         ROW(choices_of_several_prompts_come_prompt_by_prompt),
         ROW(streams_of_several_choices_interleave_by_index),
