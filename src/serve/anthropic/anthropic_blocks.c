@@ -107,7 +107,7 @@ int anthropic_collect_texts(struct convert *convert, const json_t *content, stru
     if (json_is_string(content)) json_array_append(texts, (json_t *)content);
     if (json_is_object(content))
         return collect_block(convert, &(struct anthropic_block){.json = content, .at = at}, texts);
-    if (content != NULL && !json_is_string(content) && !json_is_array(content))
+    if (content != NULL && !json_is_null(content) && !json_is_string(content) && !json_is_array(content))
         return convert_fault(convert, at, "must be a string or a list of blocks");
     json_array_foreach(content, i, part)
     {

@@ -60,13 +60,14 @@ static int collect_part(const struct convert *convert, const json_t *part, struc
     return HEARTH_OK;
 }
 
-/* Collects the texts of a string, or of a list of parts, with media parts in order. */
+/* Collects the texts of a string, of a part, or of a list of parts, with media parts in order. */
 static int collect_texts(const struct convert *convert, const json_t *content, struct field_path at, json_t *texts)
 {
     size_t i;
     json_t *part;
     int rc = HEARTH_OK;
     if (json_is_string(content)) json_array_append(texts, (json_t *)content);
+    if (json_is_object(content)) return collect_part(convert, content, at, texts);
     if (!json_is_string(content) && !json_is_array(content))
         return convert_fault(convert, at, "must be a string or a list of parts");
     json_array_foreach(content, i, part) if (rc == HEARTH_OK) rc =
@@ -305,17 +306,16 @@ static json_t *arguments_by_form(const json_t *item, const struct call_form *for
 /* A result may be anything: text, parts, objects of its tool. Tools that were found are shown as they are declared. */
 static int add_result(struct convert *convert, const struct item *item, const json_t *result, const char *member)
 {
-    json_t *texts = json_array(), *joined = json_array(), *list = NULL;
+    json_t *texts = json_array(), *joined = json_array();
+    json_t *shown = strcmp(member, "tools") == 0 ? arguments_of(result) : json_incref((json_t *)result);
     int rc = HEARTH_OK;
-    if (json_is_object(result)) list = json_pack("[O]", result);
-    if (strcmp(member, "tools") == 0) list = arguments_of(result);
-    if (list != NULL || json_is_array(result) || json_is_string(result))
-        rc = collect_texts(convert, list != NULL ? list : result, field_path_of("%s.%s", item->at.v, member), texts);
+    if (json_is_object(shown) || json_is_array(shown) || json_is_string(shown))
+        rc = collect_texts(convert, shown, field_path_of("%s.%s", item->at.v, member), texts);
     convert_join(joined, texts);
     if (rc == HEARTH_OK) convert_add_result(convert, call_of(item), joined);
     json_decref(joined);
     json_decref(texts);
-    json_decref(list);
+    json_decref(shown);
     return rc;
 }
 

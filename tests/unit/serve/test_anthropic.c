@@ -154,6 +154,7 @@ static void history_is_not_judged(void **unused)
                              "\"tool_reference\",\"tool_name\":\"act\"}]}"),
          RESULT("act")},
         {GAVE("mcp", "\"a\""), RESULT("a")},
+        {GAVE("mcp", "null"), RESULT("")},
         {GAVE("mcp", "[{\"type\":\"text\",\"text\":\"a\"}]"), RESULT("a")},
         {GAVE("advisor", "{\"type\":\"advisor_result\",\"text\":\"a\"}"), RESULT("a")},
         {"{\"type\":\"tool_result\",\"tool_use_id\":\"t\",\"content\":[{\"type\":\"tool_reference\",\"tool_name\":"

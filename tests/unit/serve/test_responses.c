@@ -218,6 +218,8 @@ static void history_is_not_judged(void **unused)
          "{\"role\":\"tool\",\"tool_call_id\":\"c\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\","
          "\"text\":\"b\"}]},",
          ""},
+        {"{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":{\"content\":\"a\",\"success\":true}}",
+         "{\"role\":\"tool\",\"tool_call_id\":\"c\",\"content\":\"a\"},", ""},
         {"{\"type\":\"compaction\",\"summary\":\"so far\"}", "{\"role\":\"assistant\",\"content\":\"so far\"},", ""},
         {"{\"role\":\"assistant\",\"content\":[{\"type\":\"song\",\"text\":\"la\"}]}",
          "{\"role\":\"assistant\",\"content\":\"la\"},", ""},
