@@ -468,6 +468,10 @@ typedef struct hearth_params {
 
     hearth_sampling sampling;
     int32_t top_logprobs;     /* TEXT events have the logprobs of the token and of so many likeliest; -1: neither */
+    int32_t prompt_logprobs;  /* PROMPT_LOGPROBS events have those of the prompt's tokens, and of so many likeliest in
+                                 each place; -1: there are none. The prompt is computed whole then, whatever of it is
+                                 cached, and kept for others as ever. With top_logprobs the token that ends the reply
+                                 has a TEXT event, too. HEARTH_INVALID for a prompt with media */
     bool post_sampling_probs; /* probabilities after the samplers, in place of the model's own */
     bool progress;            /* PROGRESS events while the prompt is computed */
 } hearth_params;
@@ -522,30 +526,33 @@ typedef struct hearth_logprob {
 
 typedef struct hearth_logprobs {
     hearth_logprob chosen;
+    int32_t rank;              /* of the chosen one among all tokens, from 1; 0: after samplers, not known */
     const hearth_logprob *top; /* the likeliest first */
     size_t n_top;
 } hearth_logprobs;
 
 typedef enum hearth_event_type {
-    HEARTH_EVENT_STARTED,  /* the request has a slot: failures are rare from now on. result: cache_n, prompt_n */
-    HEARTH_EVENT_PROMPT,   /* with only_prompt: text and tokens of the prompt */
-    HEARTH_EVENT_PROGRESS, /* more of the prompt was computed. result: cache_n, prompt_n (so far), prompt_ms */
-    HEARTH_EVENT_TEXT,     /* a sampled token, and more text of the reply, in whole UTF-8 characters */
-    HEARTH_EVENT_DONE,     /* the last event: result */
-    HEARTH_EVENT_FAILED    /* the last event: error */
+    HEARTH_EVENT_STARTED,        /* the request has a slot: failures are rare from now on. result: cache_n, prompt_n */
+    HEARTH_EVENT_PROMPT,         /* with only_prompt: text and tokens of the prompt */
+    HEARTH_EVENT_PROGRESS,       /* more of the prompt was computed. result: cache_n, prompt_n (so far), prompt_ms */
+    HEARTH_EVENT_TEXT,           /* a sampled token, and more text of the reply, in whole UTF-8 characters */
+    HEARTH_EVENT_DONE,           /* the last event: result */
+    HEARTH_EVENT_FAILED,         /* the last event: error */
+    HEARTH_EVENT_PROMPT_LOGPROBS /* token and logprobs of the prompt's next token, from its second one on, before any
+                                    TEXT: the first has none */
 } hearth_event_type;
 
 typedef struct hearth_event {
     hearth_event_type type;
     const char *text;      /* TEXT, PROMPT; not zero-terminated */
     size_t text_len;       /* bytes; may be 0 while a character or a stop string is still incomplete */
-    int32_t token;         /* TEXT: the token sampled; -1 for text that was held back until the end */
+    int32_t token;         /* TEXT: the token sampled; -1 for text that was held back until the end. PROMPT_LOGPROBS */
     const int32_t *tokens; /* PROMPT */
     size_t n_tokens;
-    const hearth_logprobs *logprobs; /* TEXT: where they were asked for; NULL with token -1 */
-    const hearth_result *result;     /* all but PROMPT; of TEXT: the result so far; of FAILED: the stages within
-                                        queue_ms alone */
-    const hearth_error *error;       /* FAILED */
+    const hearth_logprobs *logprobs; /* TEXT: where they were asked for; NULL with token -1. PROMPT_LOGPROBS */
+    const hearth_result *result; /* all but PROMPT, PROMPT_LOGPROBS; of TEXT: the result so far; of FAILED: the stages
+                                    within queue_ms alone */
+    const hearth_error *error;   /* FAILED */
 } hearth_event;
 
 /* Called on a thread of the instance: must return quickly, and of this header may call only hearth_cancel().

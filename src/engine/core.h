@@ -250,6 +250,8 @@ struct engine {
     /* Nanoseconds, as measured lately; 0: not known yet. Of a KV row that is copied into the cells; of a fetch, beside
      * that of its rows; of a byte that is copied out. */
     double load_ns, fetch_ns, save_byte_ns;
+    double score_ns;    /* likewise, of making a logprob of a row of logits: score.c */
+    int64_t scoring_ns; /* that this took in the tick so far */
     struct thread_scaling scaling;
     struct scaling_tick computed; /* by the tick's decode calls so far */
     struct plan plan;
@@ -492,6 +494,23 @@ enum llm_decoded media_decode(struct engine *engine, const struct plan_share *sh
 
 /* The slot's sequence has grown by a share: media that are whole now need their rows no more. */
 void media_computed(const struct slot *slot, const struct plan_share *share);
+
+/* score.c: the logprobs of prompts' tokens. */
+
+/* Whether the logits at the position are to give the logprob of the prompt's token behind it. */
+bool score_wants(const struct job *job, int32_t position);
+
+/* Whether some of what the slot needs next is scored. */
+bool score_needs(const struct job *job, const struct plan_need *need);
+
+/* How many of n leading tokens may be reused: those that have no logits to give any more. */
+int32_t score_reusable(const struct job *job, int32_t n);
+
+/* How many rows of logits become logprobs in a tick of `ns` nanoseconds at most, beside streams. */
+int32_t score_rows(const struct engine *engine, double ns);
+
+/* The share was computed, its first token with this index in the call: emits the logprobs. */
+void score_share(struct engine *engine, struct slot *slot, const struct plan_share *share, int32_t first_token);
 
 /* tick.c: plans and computes one batch. */
 void tick(struct engine *engine);

@@ -104,6 +104,12 @@ void job_send_progress(struct job *job, const hearth_result *result)
     send(job, &(hearth_event){.type = HEARTH_EVENT_PROGRESS, .token = -1, .result = result});
 }
 
+void job_send_prompt_logprobs(struct job *job, const hearth_logprobs *logprobs)
+{
+    send(job,
+         &(hearth_event){.type = HEARTH_EVENT_PROMPT_LOGPROBS, .token = logprobs->chosen.token, .logprobs = logprobs});
+}
+
 void job_send_text(struct job *job, const struct job_text *text)
 {
     send(job, &(hearth_event){.type = HEARTH_EVENT_TEXT,

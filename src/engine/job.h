@@ -77,6 +77,7 @@ struct job {
     int64_t max_ns;       /* nanoseconds of generation, after which the reply ends at the next line; 0: no limit */
     int32_t top_logprobs; /* as in hearth_params, likewise the next two */
     bool post_sampling_probs, progress;
+    int32_t prompt_logprobs; /* likewise */
     bool cache_prompt;
     bool only_lookup; /* a cache lookup: computes nothing, the result says how much of the prompt is cached */
     /* Of a lookup: gets the job back with the result, before its end. NULL: the lookup ends with the result. */
@@ -106,6 +107,7 @@ struct job {
     /* While the engine has it: */
     int64_t queued_at; /* since when it waits for a slot, not counting times when every slot computed a prompt */
     bool blocked;      /* waits at such a time */
+    int32_t n_scored;  /* leading positions of the prompt whose logits gave a logprob: only these may be reused */
     struct run *run;   /* how far it came before it was suspended; NULL: it has not begun */
     const struct tokens *wanted; /* in its cells: the prompt, or what a suspended run wants */
     struct job *next;            /* in the list of its owner */
@@ -144,6 +146,9 @@ struct job_text {
     const hearth_logprobs *logprobs; /* NULL: not asked for */
     hearth_result result;
 };
+
+/* The logprobs of the prompt's next token. */
+void job_send_prompt_logprobs(struct job *job, const hearth_logprobs *logprobs);
 
 void job_send_started(struct job *job, const hearth_result *result);
 void job_send_progress(struct job *job, const hearth_result *result);

@@ -80,7 +80,7 @@ void lookup_answer(struct engine *engine, struct job *job)
 
 static bool is_large_miss(const struct job *job, int32_t n_prompt, int32_t reused)
 {
-    return job->cache_prompt && n_prompt >= LONG_PROMPT && reused < n_prompt / 2;
+    return job->cache_prompt && job->prompt_logprobs < 0 && n_prompt >= LONG_PROMPT && reused < n_prompt / 2;
 }
 
 /* The store's nearest list may have been noted before, with its tokens. */

@@ -49,11 +49,12 @@ static void share_chunks(struct plan *plan, const struct plan_need *needs, size_
 }
 
 /* Each prompt in turn gets an equal part of the tokens left; what one does not need is left to the next. Rows that need
- * more at once wait until their prompt comes first, and then have the tick. */
+ * more at once wait until their prompt comes first, and then have the tick. So do scored prompts, once those before
+ * them have all that may be scored. */
 static void share_room(struct plan *plan, const struct plan_need *needs, size_t n_slots,
                        const struct plan_limits *limits)
 {
-    int32_t room = limits->n_batch - plan->n_tokens, prompts = 0;
+    int32_t room = limits->n_batch - plan->n_tokens, prompts = 0, scored = limits->scored;
     if (limits->budget < room) room = limits->budget;
     for (size_t i = 0; i < n_slots; i++) prompts += needs_prompt(&needs[i], limits);
     for (size_t i = 0; i < n_slots && room > 0; i++) {
@@ -61,6 +62,8 @@ static void share_room(struct plan *plan, const struct plan_need *needs, size_t 
         if (!needs_prompt(&needs[slot], limits)) continue;
         int32_t part = room / (prompts > 1 ? prompts : 1);
         if (part < PREFILL_CHUNK) part = room < PREFILL_CHUNK ? room : PREFILL_CHUNK;
+        if (needs[slot].scored && part > scored) part = scored;
+        if (part == 0) continue;
         int32_t end = needs[slot].to - needs[slot].from > part ? needs[slot].from + part : needs[slot].to;
         if (needs[slot].at_once && end < needs[slot].to) {
             if (plan->n_prompt_tokens > 0) continue;
@@ -68,6 +71,7 @@ static void share_room(struct plan *plan, const struct plan_need *needs, size_t 
         }
         add_share(plan, slot, needs[slot].from, end, true);
         room -= end - needs[slot].from;
+        if (needs[slot].scored) scored -= end - needs[slot].from;
         prompts--;
     }
 }

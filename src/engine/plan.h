@@ -19,6 +19,7 @@ struct plan_need {
     bool generating;  /* its reply is being streamed and it needs one batch token */
     bool rows;        /* they are rows of a medium, for which llama.cpp has decode calls of their own */
     bool at_once;     /* rows that see each other: in one decode call, however many they are */
+    bool scored;      /* the logits of every token are wanted: score.c */
     size_t set;       /* of adapters, that the slot is computed under */
 };
 
@@ -26,6 +27,7 @@ struct plan_limits {
     size_t set;             /* whose slots are computed; the others wait */
     int32_t n_batch;        /* tokens of a decode call at most */
     int32_t budget;         /* prompt tokens of a tick at most; 0: replies alone */
+    int32_t scored;         /* of them, those of scored prompts at most, all together; whole chunks have more */
     bool streaming;         /* some reply is being streamed, under whichever set */
     bool deterministic;     /* whole chunks only */
     bool one_slot_per_call; /* one slot per decode call */

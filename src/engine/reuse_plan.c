@@ -33,6 +33,7 @@ static int32_t reusable(const struct engine *engine, const struct job *job)
 {
     int32_t all = (int32_t)job->wanted->len - 1, system = job->conversation.system_end;
     if (!job->cache_prompt || !cache_policy_keeps(&engine->policy)) return 0;
+    all = score_reusable(job, all);
     return engine->policy.keeps_system_prompts && system < all ? system : all;
 }
 

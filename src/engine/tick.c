@@ -59,6 +59,7 @@ static struct plan_need need_of(const struct engine *engine, const struct slot *
                              .generating = slot->state == HEARTH_SLOT_GENERATE && wanted - seq->n_cells == 1,
                              .set = slot->set};
     if (!media_need(slot, &need, &to)) need.to = next_checkpoint(engine, slot->job, seq->n_cells, to);
+    need.scored = score_needs(slot->job, &need);
     return need;
 }
 
@@ -106,6 +107,22 @@ static void find_needs(struct engine *engine)
         if (is_held(engine, i, now)) engine->needs[i] = (struct plan_need){0};
 }
 
+static bool any_scored(const struct engine *engine, size_t set)
+{
+    for (size_t i = 0; i < engine->n_slots; i++)
+        if (engine->needs[i].scored && engine->needs[i].set == set) return true;
+    return false;
+}
+
+/* How many prompt tokens the tick may score; while replies are streamed, the time for it is taken from the turn. */
+static int32_t take_scoring(const struct engine *engine, struct adapter_turn *turn, bool streaming)
+{
+    if (!streaming || engine->deterministic || !any_scored(engine, turn->set)) return PREFILL_CHUNK;
+    int32_t rows = score_rows(engine, turn->ns);
+    turn->ns -= rows * engine->score_ns;
+    return rows;
+}
+
 /* Returns the prompt tokens that the tick was allowed. */
 static int32_t make_plan(struct engine *engine)
 {
@@ -119,8 +136,10 @@ static int32_t make_plan(struct engine *engine)
     struct adapter_turn turn =
         adapter_turns_next(&engine->turns, engine->needs, engine->n_slots, clock_now(engine->clock));
     size_t *first = &engine->turns.sets[turn.set].first;
+    int32_t scored = take_scoring(engine, &turn, generating > 0);
     struct plan_limits limits = {.set = turn.set,
                                  .n_batch = engine->n_batch,
+                                 .scored = scored,
                                  .budget = prompt_budget(engine, &turn, generating, prompts),
                                  .streaming = generating > 0,
                                  .deterministic = engine->deterministic,
@@ -217,6 +236,17 @@ static int32_t sample_token(struct engine *engine, struct run *run, int32_t batc
     return token;
 }
 
+/* The token that ended the reply is no part of its text, but whoever scores prompts counts tokens. */
+static void send_end(struct engine *engine, struct slot *slot, int32_t token, int32_t batch_index)
+{
+    const struct buf nothing = {0};
+    if (slot->job->prompt_logprobs < 0 || slot->job->top_logprobs < 0) return;
+    job_send_text(slot->job, &(struct job_text){.text = &nothing,
+                                                .token = token,
+                                                .logprobs = logprobs_of(engine, slot, token, batch_index),
+                                                .result = slot_result(slot)});
+}
+
 /* All tokens are in their cells: samples the next one from the logits of the last. */
 static void sample(struct engine *engine, struct slot *slot, int32_t batch_index)
 {
@@ -232,6 +262,7 @@ static void sample(struct engine *engine, struct slot *slot, int32_t batch_index
     }
     token_came(engine, slot);
     if (llm_token_ends_generation(engine->model, token) && !slot->job->ignore_eos) {
+        send_end(engine, slot, token, batch_index);
         finish_done(engine, slot, HEARTH_FINISH_STOP, NULL);
         return;
     }
@@ -261,6 +292,7 @@ static void apply_share(struct engine *engine, const struct plan_share *share, i
     struct slot *slot = &engine->slots[share->slot];
     struct seq *seq = slot->seq;
     int32_t n = share->to - share->from;
+    score_share(engine, slot, share, first_token);
     if (seq->n_exact == share->from && prefill_chunk_end(&seq->media, share->from) == share->from)
         seq->n_exact = prefill_chunk_end(&seq->media, share->to);
     seq->n_cells = share->to;
@@ -383,8 +415,11 @@ static int32_t fill_batch(struct engine *engine, const struct plan_share *shares
         const struct seq *seq = engine->slots[shares[i].slot].seq;
         for (int32_t pos = shares[i].from; pos < shares[i].to; pos++)
             engine->batch[n_tokens++] =
-                (struct llm_batch_token){.token = seq->tokens.v[pos], .pos = pos, .seq = seq->id};
-        engine->batch[n_tokens - 1].logits = shares[i].to == (int32_t)seq->tokens.len;
+                (struct llm_batch_token){.token = seq->tokens.v[pos],
+                                         .pos = pos,
+                                         .seq = seq->id,
+                                         .logits = score_wants(engine->slots[shares[i].slot].job, pos)};
+        if (shares[i].to == (int32_t)seq->tokens.len) engine->batch[n_tokens - 1].logits = true;
     }
     return n_tokens;
 }
@@ -498,7 +533,7 @@ static void note_costs(struct engine *engine, int32_t n_tokens, int32_t allowed,
     struct tick_cost seen = {.prompt_tokens = plan->n_prompt_tokens,
                              .reply_tokens = plan->n_tokens - plan->n_prompt_tokens,
                              .allowed = allowed};
-    tick_budget_observe(&engine->tick_budget, &seen, took - engine->switched_ns);
+    tick_budget_observe(&engine->tick_budget, &seen, took - engine->switched_ns - engine->scoring_ns);
     struct adapter_tick tick = {.ns = took, .now = clock_now(engine->clock)};
     if (whole) {
         tick.reply_tokens = seen.reply_tokens;
@@ -517,7 +552,7 @@ void tick(struct engine *engine)
     llm_set_threads(engine->context, threads);
     engine->computed = (struct scaling_tick){0};
     engine->switching_ns = (int64_t)adapter_turns_switch_ns(&engine->turns);
-    engine->switched_ns = 0;
+    engine->switched_ns = engine->scoring_ns = 0;
     for (size_t i = 0; i < plan->n_calls; i++)
         compute_call(engine, plan->shares + plan->calls[i], plan->calls[i + 1] - plan->calls[i]);
     int64_t took = clock_now(engine->clock) - begin;

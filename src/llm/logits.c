@@ -38,6 +38,13 @@ int32_t logits_argmax(const float *logits, size_t n)
     return 0;
 }
 
+size_t logits_above(const float *logits, size_t n, float least)
+{
+    size_t above = 0;
+    for (size_t i = 0; i < n; i++) above += logits[i] > least;
+    return above;
+}
+
 /* ---- Log-sum-exp ---- */
 
 /* Logits so far below the largest add nothing: e^-45 times a million tokens is 3e-14. */

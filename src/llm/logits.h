@@ -15,6 +15,9 @@ int32_t logits_argmax(const float *logits, size_t n);
 /* Log-sum-exp of the logits, without overflow, to 1e-9. -INFINITY where every logit is. */
 double logits_log_sum(const float *logits, size_t n);
 
+/* How many logits are larger than `least`. */
+size_t logits_above(const float *logits, size_t n, float least);
+
 /* The `n_top` largest logits, in `log`, sorted in descending order, of equal ones the smaller token first. Returns how
  * many there are. `top` has room for n_top; O(n + n_top log n_top log n). */
 size_t logits_largest(const float *logits, size_t n, hearth_logprob *top, size_t n_top);

@@ -63,7 +63,9 @@ const hearth_logprobs *llm_logprobs_of_model(struct llm_logprobs *c, struct llm_
     double sum = logits_log_sum(logits, n_vocab);
     size_t room = reserve_top(c, n_top), n = logits_largest(logits, n_vocab, c->top, room);
     for (size_t i = 0; i < n; i++) c->top[i].log -= sum;
-    return report(c, (hearth_logprob){.token = chosen, .log = (double)logits[chosen] - sum}, n);
+    report(c, (hearth_logprob){.token = chosen, .log = (double)logits[chosen] - sum}, n);
+    c->result.rank = (int32_t)logits_above(logits, n_vocab, logits[chosen]) + 1;
+    return &c->result;
 }
 
 /* Greedy sampling: the token had probability 1. */

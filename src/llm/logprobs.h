@@ -1,5 +1,5 @@
-/* Logprobs of the sampled token and of the n most likely tokens, by the model or post-sampling. Buffers are reused from
- * token to token; results are valid until the next call. Belongs to the thread that decodes. */
+/* Logprobs of a token, sampled or of a prompt, and of the n most likely tokens, by the model or post-sampling. Buffers
+ * are reused from token to token; results are valid until the next call. Belongs to the thread that decodes. */
 #ifndef LLM_LOGPROBS_H
 #define LLM_LOGPROBS_H
 

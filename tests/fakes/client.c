@@ -20,6 +20,11 @@ static void on_event(void *ud, const hearth_event *event)
     case HEARTH_EVENT_PROMPT:
     case HEARTH_EVENT_PROGRESS:
         break;
+    case HEARTH_EVENT_PROMPT_LOGPROBS:
+        client->scores = realloc(client->scores, (client->n_scores + 1) * sizeof *client->scores);
+        client->scores[client->n_scores++] =
+            (struct client_score){event->token, event->logprobs->chosen.log, client->got.len > 0};
+        break;
     case HEARTH_EVENT_TEXT:
         if (event->token >= 0) tokens_push(&client->got, event->token);
         buf_append(&client->text, event->text, event->text_len);
@@ -58,7 +63,7 @@ void client_init(struct client *client, int32_t first, size_t n, int32_t max_tok
     client->job.on_end = on_end;
     client->job.ud = client;
     client->job.max_tokens = max_tokens;
-    client->job.top_logprobs = -1;
+    client->job.top_logprobs = client->job.prompt_logprobs = -1;
     client->job.cache_prompt = true;
     client->job.sampler = llm_sampler_open(NULL, &(struct llm_sampling){0}, NULL, NULL);
     snprintf(client->job.id, sizeof client->job.id, "client-%d", first);
@@ -134,6 +139,7 @@ void client_release(struct client *client)
     tokens_release(&client->job.prompt);
     tokens_release(&client->got);
     buf_release(&client->text);
+    free(client->scores);
     pthread_mutex_destroy(&client->mutex);
     pthread_cond_destroy(&client->changed);
 }
@@ -184,5 +190,19 @@ bool client_got_right_reply(struct client *client)
     fake_llm_reply_under(adapted, client->job.prompt.v, client->job.prompt.len, expected, client->got.len);
     bool right = client->got.len == 0 || memcmp(expected, client->got.v, client->got.len * sizeof *expected) == 0;
     free(expected);
+    return right;
+}
+
+bool client_got_right_scores(const struct client *client)
+{
+    const struct tokens *prompt = &client->job.prompt;
+    int32_t adapted = fake_llm_adapted(client->job.scales, CLIENT_ADAPTERS);
+    bool right = client->n_scores < prompt->len;
+    for (size_t i = 0; right && i < client->n_scores; i++) {
+        const struct client_score *score = &client->scores[i];
+        int32_t token = prompt->v[i + 1];
+        right = score->token == token && !score->behind_text &&
+                score->log == fake_llm_logprob(adapted, prompt->v, i + 1, token);
+    }
     return right;
 }

@@ -12,6 +12,12 @@ struct client {
     pthread_cond_t changed;
     struct tokens got; /* tokens of the reply */
     struct buf text;
+    struct client_score { /* of the prompt's tokens */
+        int32_t token;
+        double log;
+        bool behind_text; /* the reply had begun */
+    } * scores;
+    size_t n_scores;
     bool ended, failed;
     int n_started;     /* STARTED: once at most */
     int n_last_events; /* DONE or FAILED: must become exactly 1 */
@@ -51,5 +57,9 @@ void client_await_start(struct client *client);
 
 /* Whether the reply is what the fake model gives to this prompt when nothing goes wrong. */
 bool client_got_right_reply(struct client *client);
+
+/* Whether the logprobs of the prompt's tokens, as far as they came, are the fake model's: each once, in order, before
+ * the reply. */
+bool client_got_right_scores(const struct client *client);
 
 #endif

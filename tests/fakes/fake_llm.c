@@ -198,8 +198,10 @@ static bool pass_gate(struct llm_context *c)
 
 static void note_call(struct llm_context *c, const struct llm_batch_token *tokens, int32_t n_tokens)
 {
-    int32_t seqs = 0;
+    int32_t seqs = 0, logits = 0;
     for (int32_t i = 0; i < n_tokens; i++) seqs += i == 0 || tokens[i].seq != tokens[i - 1].seq;
+    for (int32_t i = 0; i < n_tokens; i++) logits += tokens[i].logits;
+    if (logits > fake_llm.max_logits) fake_llm.max_logits = logits;
     if (fake_llm.calls < 4096) fake_llm.batch_tokens[fake_llm.calls] = n_tokens;
     fake_llm.calls++;
     if (n_tokens > fake_llm.max_tokens) fake_llm.max_tokens = n_tokens;
@@ -797,8 +799,8 @@ int32_t llm_sample(struct llm_sampler *s, struct llm_context *c, int32_t index)
 
 /* ---- src/llm/logprobs.h ---- */
 
-/* The chosen token has probability e^-1 by the model and e^-2 post-sampling; the i-th other one a further factor e^-i.
- */
+/* The likeliest token has probability e^-1 by the model, others less; the sampled one e^-2 post-sampling; the i-th
+ * other one a further factor e^-i. */
 struct llm_logprobs {
     hearth_logprob top[FAKE_VOCAB];
     hearth_logprobs result;
@@ -826,11 +828,24 @@ static const hearth_logprobs *fill_logprobs(struct llm_logprobs *logprobs, int32
     return &logprobs->result;
 }
 
+static double logprob_of(int32_t likeliest, int32_t token)
+{
+    return -1 - 1e-3 * (((token - likeliest) % FAKE_VOCAB + FAKE_VOCAB) % FAKE_VOCAB);
+}
+
 const hearth_logprobs *llm_logprobs_of_model(struct llm_logprobs *logprobs, struct llm_context *c, int32_t index,
                                              int32_t chosen, int32_t n_top)
 {
     if (c->next_tokens[index] < 0) abort(); /* the token has no logits */
-    return fill_logprobs(logprobs, chosen, n_top, -1);
+    if (fake_llm.score_ns > 0) fake_clock_advance(fake_llm.clock, fake_llm.score_ns);
+    return fill_logprobs(logprobs, chosen, n_top, logprob_of(c->next_tokens[index], chosen));
+}
+
+double fake_llm_logprob(int32_t adapted, const int32_t *tokens, size_t len, int32_t next)
+{
+    int32_t likeliest;
+    fake_llm_reply_under(adapted, tokens, len, &likeliest, 1);
+    return logprob_of(likeliest, next);
 }
 
 const hearth_logprobs *llm_logprobs_post_sampling(struct llm_logprobs *logprobs, const struct llm_sampler *sampler,

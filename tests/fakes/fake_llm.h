@@ -21,6 +21,7 @@ struct fake_llm {
     int32_t block_cells;       /* sequences of one call fill blocks of so many cells; 0: the lowest that are free */
     int64_t token_ns, call_ns; /* nanoseconds that a decode takes on `clock`: per token, per call */
     int64_t sample_ns;         /* nanoseconds that sampling a token takes for requests that ignore EOS */
+    int64_t score_ns;          /* and the logprobs of a token */
     double masked_ns;          /* and for each cell that is masked for a token: all up to the highest one in use */
     int64_t switch_ns;         /* and more in the first call after a switch to another set of adapters */
     int32_t threads;           /* number of threads; 0: one */
@@ -48,6 +49,7 @@ struct fake_llm {
     int32_t contexts; /* opened */
     int32_t calls;
     int32_t max_tokens, max_seqs; /* of one call */
+    int32_t max_logits;           /* rows of them, of one call */
     int32_t batch_tokens[4096];   /* tokens of each call */
     struct llm_batch_token last_batch[4096];
     int32_t last_n;
@@ -76,6 +78,9 @@ void fake_llm_await_call(void);
 
 /* The reply that the model gives to the prompt when nothing goes wrong: n tokens. */
 void fake_llm_reply(const int32_t *prompt, size_t len, int32_t *reply, size_t n);
+
+/* The logprob that the model gives to this token behind the others. */
+double fake_llm_logprob(int32_t adapted, const int32_t *tokens, size_t len, int32_t next);
 
 /* The same under adapters; and what n of them with these scales amount to for the model. */
 void fake_llm_reply_under(int32_t adapted, const int32_t *prompt, size_t len, int32_t *reply, size_t n);

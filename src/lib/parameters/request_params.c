@@ -26,6 +26,7 @@ hearth_params hearth_params_default(void)
                            .max_tokens = HEARTH_UNSET,
                            .cache_prompt = true,
                            .top_logprobs = -1,
+                           .prompt_logprobs = -1,
                            .sampling = nothing_given()};
 }
 

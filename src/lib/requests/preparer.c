@@ -211,6 +211,14 @@ static void send_text(hearth_request *request, const struct chat_prompt *prompt)
     buf_release(&text);
 }
 
+/* The rows of a medium are no tokens that a model could have written. */
+static int check_scored(const hearth_request *request, hearth_error *error)
+{
+    if (request->params->prompt_logprobs < 0 || request->job.media.spans.len == 0) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, "prompt_logprobs",
+                    "'prompt_logprobs' needs a prompt of text alone: leave it out, or the images, sounds and videos");
+}
+
 static int prepare_chat(hearth_request *request, hearth_error *error)
 {
     if (read_media(request, error) != HEARTH_OK) return (int)error->code;
@@ -236,6 +244,7 @@ static int prepare_chat(hearth_request *request, hearth_error *error)
                   "images, sounds or documents were replaced by notes: this model does not take them",
                   log_str("id", request->job.id), log_str("model", request->model->config->name),
                   log_int("parts", (int64_t)chat.text.n_media));
+    if (rc == HEARTH_OK) rc = check_scored(request, error);
     if (rc == HEARTH_OK) rc = check_length(request, error);
     if (rc == HEARTH_OK && computes(request))
         rc = chat_format_open(request->model->template_, &chat.request, &chat.text, &request->format, error);
@@ -463,8 +472,8 @@ static void submit_job(hearth_request *request)
     struct slab_key parent;
     struct job *job = &request->job;
     struct store_query query = query_of(request, &parent);
-    bool asks = query.user != NULL && job->cache_prompt;
-    if (asks) name_request_identity(request, query.user);
+    bool keeps = query.user != NULL && job->cache_prompt, asks = keeps && job->prompt_logprobs < 0;
+    if (keeps) name_request_identity(request, query.user);
     if (asks && waits_for_parent(request, &query)) return;
     if (asks) store_probe(request->model->store, &query);
     if (asks) job->hit = store_find(request->model->store, &query);

@@ -232,6 +232,7 @@ static hearth_request *new_request(const hearth_params *p, struct model_entry *e
     tokens_append(&job->prompt, p->tokens, p->n_tokens);
     job->ignore_eos = p->sampling.ignore_eos;
     job->top_logprobs = p->top_logprobs;
+    job->prompt_logprobs = p->only_lookup ? -1 : p->prompt_logprobs;
     job->post_sampling_probs = p->post_sampling_probs;
     job->progress = p->progress;
     job->max_ns = clock_from_ms(p->max_ms);

@@ -54,10 +54,20 @@ void answer_add_token(struct answer *answer)
     if (answer->n_parts > 0 && answer->parts[answer->n_parts - 1].type == HEARTH_DELTA_REASONING) answer->reasoning_n++;
 }
 
+static void add_logprobs(struct token_logprobs ***list, size_t *n, struct token_logprobs *logprobs)
+{
+    *list = mem_grow(*list, *n + 1, sizeof(struct token_logprobs *));
+    (*list)[(*n)++] = logprobs;
+}
+
 void answer_add_logprobs(struct answer *answer, struct token_logprobs *logprobs)
 {
-    answer->logprobs = mem_grow(answer->logprobs, answer->n_logprobs + 1, sizeof(struct token_logprobs *));
-    answer->logprobs[answer->n_logprobs++] = logprobs;
+    add_logprobs(&answer->logprobs, &answer->n_logprobs, logprobs);
+}
+
+void answer_add_prompt_logprobs(struct answer *answer, struct token_logprobs *logprobs)
+{
+    add_logprobs(&answer->prompt_logprobs, &answer->n_prompt_logprobs, logprobs);
 }
 
 void answer_put_arguments(struct buf *out, const struct answer_call *call)
@@ -81,7 +91,9 @@ void answer_release(struct answer *answer)
     for (size_t i = 0; i < answer->n_logprobs; i++) free(answer->logprobs[i]);
     free(answer->calls);
     free(answer->parts);
+    for (size_t i = 0; i < answer->n_prompt_logprobs; i++) free(answer->prompt_logprobs[i]);
     free(answer->logprobs);
+    free(answer->prompt_logprobs);
     tokens_release(&answer->tokens);
     buf_release(&answer->text);
     buf_release(&answer->reasoning);

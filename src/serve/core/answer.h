@@ -31,6 +31,8 @@ struct answer {
     size_t n_parts;
     struct token_logprobs **logprobs; /* one for each token, in order; none if the request does not ask for logprobs */
     size_t n_logprobs;
+    struct token_logprobs **prompt_logprobs; /* of the prompt's tokens from the second on; likewise */
+    size_t n_prompt_logprobs;
     struct tokens tokens; /* empty if the request does not ask for token ids */
     int32_t reasoning_n;  /* tokens of reasoning */
     hearth_result result; /* counts, times and finish reason so far; the exchange owns its stop_string */
@@ -43,7 +45,8 @@ struct answer {
 
 void answer_add(struct answer *answer, const hearth_delta *delta);
 void answer_add_token(struct answer *answer); /* counts a token, after its deltas were added */
-void answer_add_logprobs(struct answer *answer, struct token_logprobs *logprobs); /* takes them over */
+void answer_add_logprobs(struct answer *answer, struct token_logprobs *logprobs);        /* takes them over */
+void answer_add_prompt_logprobs(struct answer *answer, struct token_logprobs *logprobs); /* likewise */
 void answer_release(struct answer *answer);
 
 /* Appends a call's arguments as a JSON object; {} if generation broke off within them, so that they are not valid

@@ -204,6 +204,12 @@ static void note_prompt(struct exchange *ex, const struct outbox_event *event)
     buf_append(&ex->answers[event->choice].text, event->text, event->len);
 }
 
+static void note_prompt_logprobs(struct exchange *ex, struct outbox_event *event)
+{
+    answer_add_prompt_logprobs(&ex->answers[event->choice], event->logprobs);
+    event->logprobs = NULL;
+}
+
 static void note_progress(struct exchange *ex, const struct outbox_event *event)
 {
     note_started(ex, event);
@@ -315,6 +321,9 @@ static void handle_event(struct exchange *ex, struct outbox_event *event)
         break;
     case HEARTH_EVENT_PROMPT:
         note_prompt(ex, event);
+        break;
+    case HEARTH_EVENT_PROMPT_LOGPROBS:
+        note_prompt_logprobs(ex, event);
         break;
     case HEARTH_EVENT_PROGRESS:
         note_progress(ex, event);

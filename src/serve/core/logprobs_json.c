@@ -14,12 +14,21 @@ struct token_logprobs *token_logprobs_copy(const hearth_logprobs *given)
     struct token_logprobs *made = mem_alloc(sizeof *made + n * sizeof made->v[0] + n_bytes);
     char *bytes = (char *)&made->v[n];
     made->n = n;
+    made->rank = given->rank;
     for (size_t i = 0; i < n; i++) {
         made->v[i] = i == 0 ? given->chosen : given->top[i - 1];
         if (made->v[i].n_bytes > 0) memcpy(bytes, made->v[i].bytes, made->v[i].n_bytes);
         made->v[i].bytes = bytes;
         bytes += made->v[i].n_bytes;
     }
+    return made;
+}
+
+struct token_logprobs *token_logprobs_without(int32_t token, const char *bytes, size_t n_bytes)
+{
+    const hearth_logprobs without = {.chosen = {.token = token, .bytes = bytes, .n_bytes = n_bytes}};
+    struct token_logprobs *made = token_logprobs_copy(&without);
+    made->none = true;
     return made;
 }
 
@@ -62,4 +71,36 @@ void token_logprobs_put_openai(struct buf *out, const struct token_logprobs *log
         buf_puts(out, "}");
     }
     buf_puts(out, "]}");
+}
+
+/* ---- vLLM's form ---- */
+
+static void put_ranked(struct buf *out, const hearth_logprob *logprob, int32_t rank)
+{
+    buf_printf(out, "\"%d\":{\"logprob\":%.9g,\"rank\":%d,\"decoded_token\":", logprob->token,
+               logprob_finite(logprob->log), rank);
+    logprob_put_text(out, logprob);
+    buf_puts(out, "}");
+}
+
+static void put_place(struct buf *out, const struct token_logprobs *logprobs)
+{
+    buf_puts(out, "{");
+    put_ranked(out, &logprobs->v[0], logprobs->rank);
+    for (size_t i = 1; i < logprobs->n; i++) {
+        if (logprobs->v[i].token == logprobs->v[0].token) continue;
+        buf_puts(out, ",");
+        put_ranked(out, &logprobs->v[i], (int32_t)i);
+    }
+    buf_puts(out, "}");
+}
+
+void prompt_logprobs_put(struct buf *out, struct token_logprobs *const *logprobs, size_t n)
+{
+    buf_puts(out, ",\"prompt_logprobs\":[null");
+    for (size_t i = 0; i < n; i++) {
+        buf_puts(out, ",");
+        put_place(out, logprobs[i]);
+    }
+    buf_puts(out, "]");
 }

@@ -6,17 +6,26 @@
 #include "base/buf.h"
 #include "hearth.h"
 
-/* The logprobs of one token of a reply. One block of memory: free() it. */
+/* The logprobs of one token of a reply or a prompt. One block of memory: free() it. */
 struct token_logprobs {
-    size_t n; /* v[0]: the sampled token; then the likeliest ones */
+    bool none;    /* it has none: a prompt's first token */
+    int32_t rank; /* as in hearth_logprobs */
+    size_t n;     /* v[0]: the token; then the likeliest ones */
     hearth_logprob v[];
 };
 
 struct token_logprobs *token_logprobs_copy(const hearth_logprobs *logprobs);
 
+/* Of a token that has none. */
+struct token_logprobs *token_logprobs_without(int32_t token, const char *bytes, size_t n_bytes);
+
 /* An element of OpenAI's "logprobs":{"content":[…]}: {"token","logprob","bytes","top_logprobs":[…]}. Bytes that are
  * not UTF-8 become U+FFFD in "token". */
 void token_logprobs_put_openai(struct buf *out, const struct token_logprobs *logprobs);
+
+/* Appends vLLM's member ,"prompt_logprobs": of a prompt whose tokens from the second on have these: a list of null, and
+ * of an object for each token, {"17":{"logprob","rank","decoded_token"},…}: the token itself, then the likeliest. */
+void prompt_logprobs_put(struct buf *out, struct token_logprobs *const *logprobs, size_t n);
 
 /* Append a token's bytes as a JSON string, and as a JSON list of numbers. */
 void logprob_put_text(struct buf *out, const hearth_logprob *logprob);

@@ -42,8 +42,7 @@ static struct outbox_event *copy_event(size_t choice, const hearth_event *event)
     made->choice = choice;
     made->len = len;
     made->token = event->token;
-    if (event->type == HEARTH_EVENT_TEXT && event->logprobs != NULL)
-        made->logprobs = token_logprobs_copy(event->logprobs);
+    if (event->logprobs != NULL) made->logprobs = token_logprobs_copy(event->logprobs);
     if (len > 0) memcpy(made->text, text, len);
     if (event->type == HEARTH_EVENT_FAILED) {
         made->error = mem_alloc(sizeof *made->error);
@@ -64,7 +63,8 @@ static size_t event_bytes(const struct outbox_event *event)
 
 bool outbox_put(struct outbox *outbox, size_t choice, const hearth_event *event)
 {
-    bool is_text = event->type == HEARTH_EVENT_TEXT || event->type == HEARTH_EVENT_PROGRESS;
+    bool is_text = event->type == HEARTH_EVENT_TEXT || event->type == HEARTH_EVENT_PROGRESS ||
+                   event->type == HEARTH_EVENT_PROMPT_LOGPROBS;
     bool is_empty = event->type == HEARTH_EVENT_TEXT && event->text_len == 0 && event->logprobs == NULL;
     if (is_empty && !outbox->keeps_empty) return false;
     struct outbox_event *made = copy_event(choice, event);

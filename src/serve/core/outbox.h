@@ -15,8 +15,8 @@ struct outbox_event {
     hearth_event_type type;
     size_t choice;
     int32_t token;                   /* TEXT */
-    struct token_logprobs *logprobs; /* TEXT; NULL: none */
-    hearth_result result;            /* all types but PROMPT; without its stop_string */
+    struct token_logprobs *logprobs; /* TEXT, PROMPT_LOGPROBS; NULL: none */
+    hearth_result result;            /* all types but these of prompts; without its stop_string */
     hearth_error *error;             /* FAILED; allocated apart, since it is large and events are many */
     size_t len;
     char text[]; /* TEXT, PROMPT: the text; DONE: the stop string; zero-terminated */

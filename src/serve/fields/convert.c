@@ -16,7 +16,7 @@ static const char *const of_chats[] = {"messages",     "prompt",           "tool
                                        "n_predict",    "max_tokens",       "max_completion_tokens",
                                        "functions",    "function_call",    "audio",
                                        "modalities",   "reasoning_effort", "reasoning",
-                                       "thinking"};
+                                       "thinking",     "prompt_logprobs"};
 
 bool convert_passes(const char *name)
 {

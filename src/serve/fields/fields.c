@@ -231,6 +231,7 @@ static const struct field table[] = {
     {"top_logprobs", FIELDS_CHAT, FIELD_OTHER, 0, 0, 0, field_top_logprobs},
     {"logprobs", FIELDS_COMPLETION, FIELD_INT, PARAM(top_logprobs), 0, FIELDS_PROBS_MAX, NULL},
     {"n_probs", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, field_n_probs},
+    {"prompt_logprobs", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, field_prompt_logprobs},
     {"post_sampling_probs", FIELDS_BOTH, FIELD_BOOL, PARAM(post_sampling_probs), 0, 0, NULL},
     {"return_progress", FIELDS_BOTH, FIELD_BOOL, PARAM(progress), 0, 0, NULL},
     {"verbose", FIELDS_BOTH, FIELD_BOOL, AT(verbose), 0, 0, NULL},
@@ -422,13 +423,7 @@ static int check_combinations(struct fields *fields, int route, hearth_error *er
     if (fields->best_of > fields->n)
         return error_at(error, HEARTH_UNSUPPORTED, "best_of",
                         "'best_of' above 'n' is not supported: ask for more choices with 'n'");
-    if (fields->echo && fields->params.top_logprobs >= 0)
-        return error_at(error, HEARTH_UNSUPPORTED, "echo",
-                        "'echo' with 'logprobs' is not supported, since a prompt's tokens have none: leave one out");
-    for (size_t i = 0; fields->echo && i < fields->n_prompts; i++)
-        if (fields->prompts[i].text == NULL)
-            return error_at(error, HEARTH_UNSUPPORTED, "echo", "'echo' of a prompt given as tokens is not supported");
-    return HEARTH_OK;
+    return fields_finish_scores(fields, error);
 }
 
 /* Serialises the arguments of the template, which several fields may have set. */

@@ -20,6 +20,7 @@
 #define FIELDS_STOP_MAX    16
 #define FIELDS_HINT_MAX    256 /* bytes of a session id */
 #define FIELDS_PROBS_MAX   100
+#define FIELDS_SCORES_MAX  20   /* for each token of a prompt, of which there are many more than of a reply */
 #define FIELDS_SALT_MAX    4096 /* bytes */
 #define FIELDS_STOP_BYTES  65536
 
@@ -56,6 +57,7 @@ struct fields {
     int32_t n;        /* choices for each prompt */
     int32_t best_of;
     bool stream, include_usage, echo, timings_per_token;
+    bool scores;                 /* the answer has "prompt_logprobs" */
     bool verbose;                /* the answer also contains llama-server's native form ("__verbose") */
     bool hides_reasoning;        /* the answer omits the reasoning */
     bool repeats;                /* chat: the answer begins with what it continues ("echo") */

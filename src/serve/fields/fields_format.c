@@ -98,3 +98,42 @@ int field_n_probs(struct fields *fields, const char *name, const json_t *value, 
     if (n > 0) fields->params.top_logprobs = (int32_t)n;
     return HEARTH_OK;
 }
+
+/* ---- Logprobs of prompts ---- */
+
+/* vLLM's. */
+int field_prompt_logprobs(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    int64_t n;
+    if (!field_whole(value, 0, FIELDS_SCORES_MAX, &n))
+        return error_at(error, HEARTH_INVALID, name, "'%s' must be a whole number from 0 to %d", name,
+                        FIELDS_SCORES_MAX);
+    fields->scores = true;
+    fields->params.prompt_logprobs = (int32_t)n;
+    return HEARTH_OK;
+}
+
+/* OpenAI's completions ask for them with "echo" and "logprobs". */
+static int finish_echo(struct fields *fields, hearth_error *error)
+{
+    int32_t n = fields->params.top_logprobs;
+    if (!fields->echo || n < 0) return HEARTH_OK;
+    if (n > FIELDS_SCORES_MAX)
+        return error_at(error, HEARTH_INVALID, "logprobs", "'logprobs' with 'echo' may be up to %d", FIELDS_SCORES_MAX);
+    if (fields->params.suffix != NULL)
+        return error_at(error, HEARTH_UNSUPPORTED, "suffix",
+                        "'suffix' with 'echo' and 'logprobs' is not supported: leave one of them out");
+    if (fields->scores && n != fields->params.prompt_logprobs)
+        return error_at(error, HEARTH_INVALID, "prompt_logprobs",
+                        "'prompt_logprobs' must be the same as 'logprobs' beside 'echo', or left out");
+    fields->params.prompt_logprobs = n;
+    return HEARTH_OK;
+}
+
+int fields_finish_scores(struct fields *fields, hearth_error *error)
+{
+    if (fields->scores && fields->stream)
+        return error_at(error, HEARTH_UNSUPPORTED, "prompt_logprobs",
+                        "'prompt_logprobs' are not streamed: leave out 'stream'");
+    return finish_echo(fields, error);
+}

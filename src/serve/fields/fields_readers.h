@@ -22,7 +22,11 @@ field_reader field_functions, field_function_call;
 json_t *field_with_tools(const json_t *messages); /* the messages with function calls converted to tool calls */
 
 /* fields_format.c: output constraints and logprobs. */
-field_reader field_grammar, field_response_format, field_json_schema, field_logprobs, field_top_logprobs, field_n_probs;
+field_reader field_grammar, field_response_format, field_json_schema, field_logprobs, field_top_logprobs, field_n_probs,
+    field_prompt_logprobs;
+
+/* What of logprobs depends on several fields. */
+int fields_finish_scores(struct fields *fields, hearth_error *error);
 
 /* fields_prompt.c: the prompt of a completion, and its suffix (fill-in-the-middle). */
 field_reader field_prompt, field_suffix;

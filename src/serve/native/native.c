@@ -23,6 +23,7 @@ struct native {
     char *model;
     struct buf settings; /* the request's part of "generation_settings" */
     bool stream, return_tokens, timings_per_token;
+    bool scores;        /* answers have the logprobs of prompts */
     bool post_sampling; /* answers have post-sampling probabilities in place of logprobs */
     json_t *selected;   /* "response_fields": paths of the answer's members; NULL: all */
 };
@@ -93,6 +94,7 @@ static void put_end(const struct native *native, const struct answer *answer, st
     timings_put(out, r);
     if (!native->stream && answer->n_logprobs > 0)
         put_logprobs(out, answer->logprobs, answer->n_logprobs, native->post_sampling);
+    if (native->scores) prompt_logprobs_put(out, answer->prompt_logprobs, answer->n_prompt_logprobs);
 }
 
 /* A stream has sent its text and tokens already. */
@@ -278,6 +280,7 @@ void *native_state(const struct fields *fields, const char *model, hearth_error 
     native->model = mem_strdup(model);
     native->stream = fields->stream;
     native->timings_per_token = fields->timings_per_token;
+    native->scores = fields->scores;
     native->post_sampling = fields->params.post_sampling_probs;
     settings_put_request(&native->settings, fields);
     int rc = read_response_fields(native, json_object_get(fields->body, "response_fields"), error);

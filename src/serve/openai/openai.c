@@ -9,17 +9,12 @@
 #include "serve/core/errors.h"
 #include "serve/core/server.h"
 #include "serve/core/timings.h"
-#include "serve/fields/convert.h"
 #include "serve/fields/unknown.h"
 #include "serve/native/native.h"
+#include "serve/openai/echo.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* What an answer begins with: a completion's prompt, or what a chat's reply continues. */
-struct echo {
-    struct buf reasoning, text;
-};
 
 struct openai {
     const struct openai_form *form;
@@ -27,8 +22,10 @@ struct openai {
     bool include_usage, timings_per_token, hides_reasoning;
     size_t n; /* choices for each prompt */
     size_t n_prompts;
-    struct echo *echo; /* of each prompt; NULL: none */
+    bool scores;       /* "prompt_logprobs" were requested */
+    struct echo *echo; /* what the choices begin with; NULL: nothing */
     size_t *offsets;   /* characters of each choice that were streamed */
+    bool *echoed;      /* for each choice: that was streamed, or there is none */
     bool *ended;       /* for each choice: its last chunk was streamed */
     void *native;      /* state of the native dialect, for "__verbose"; NULL: not requested */
 };
@@ -147,22 +144,44 @@ static void put_plain(const struct openai *openai, size_t index, const char *mem
     close_chunk(openai, NULL, out);
 }
 
-static void put_echoed(const struct openai *openai, size_t index, const hearth_delta *delta, struct buf *out)
+/* The value of "logprobs". */
+static void put_tokens(const struct openai *openai, const struct echo_tokens *tokens, struct buf *out)
 {
-    if (delta->len == 0) return;
-    struct buf members = {0};
-    openai->form->put_delta(&members, delta);
-    put_plain(openai, index, members.v, out);
-    buf_release(&members);
+    if (tokens->n > 0)
+        openai->form->put_logprobs(out, tokens->v, tokens->n, tokens->offsets);
+    else
+        buf_puts(out, "null");
 }
 
-static void put_echo(const struct openai *openai, size_t index, struct buf *out)
+/* A chunk of an echo; none where it would be empty. */
+static void put_echoed(const struct openai *openai, size_t index, const hearth_delta *delta,
+                       const struct echo_tokens *tokens, struct buf *out)
 {
-    const struct buf *reasoning = &openai->echo[index / openai->n].reasoning;
-    const struct buf *text = &openai->echo[index / openai->n].text;
+    if (delta->len == 0 && tokens->n == 0) return;
+    open_chunk(openai, index, out);
+    openai->form->put_delta(out, delta);
+    buf_puts(out, ",\"logprobs\":");
+    put_tokens(openai, tokens, out);
+    put_finish(out, NULL);
+    close_chunk(openai, NULL, out);
+}
+
+/* What the choice begins with, unless it was streamed before. `answer`: NULL where echo_waits() says no. */
+static void put_echo(const struct openai *openai, size_t index, const struct answer *answer, struct buf *out)
+{
+    if (openai->echoed[index]) return;
+    struct buf text = {0};
+    openai->echoed[index] = true;
+    const struct buf *reasoning = echo_reasoning(openai->echo, index);
+    echo_put_text(openai->echo, index, answer, &text);
+    struct echo_tokens none = {0}, tokens = echo_tokens_of(openai->echo, answer, &text);
     const hearth_delta deltas[] = {{.type = HEARTH_DELTA_REASONING, .text = reasoning->v, .len = reasoning->len},
-                                   {.type = HEARTH_DELTA_CONTENT, .text = text->v, .len = text->len}};
-    for (size_t i = 0; i < 2; i++) put_echoed(openai, index, &deltas[i], out);
+                                   {.type = HEARTH_DELTA_CONTENT, .text = buf_text(&text), .len = text.len}};
+    put_echoed(openai, index, &deltas[0], &none, out);
+    put_echoed(openai, index, &deltas[1], &tokens, out);
+    openai->offsets[index] = utf8_count(buf_text(&text), text.len);
+    echo_tokens_release(&tokens);
+    buf_release(&text);
 }
 
 static void put_started(void *state, size_t index, const hearth_result *result, struct buf *out)
@@ -170,7 +189,7 @@ static void put_started(void *state, size_t index, const hearth_result *result, 
     (void)result;
     const struct openai *openai = state;
     if (openai->form->opening != NULL) put_plain(openai, index, openai->form->opening, out);
-    if (openai->echo != NULL) put_echo(openai, index, out);
+    if (openai->echo != NULL && !echo_waits(openai->echo, index)) put_echo(openai, index, NULL, out);
 }
 
 static void put_progress(void *state, size_t index, const hearth_result *r, struct buf *out)
@@ -192,6 +211,7 @@ static void put_more(void *state, const struct exchange_piece *piece, struct buf
     const hearth_delta *delta = piece->delta;
     if (openai->hides_reasoning && delta != NULL && delta->type == HEARTH_DELTA_REASONING) delta = NULL;
     if (delta == NULL && piece->logprobs == NULL) return;
+    put_echo(openai, piece->index, piece->answer, out);
     open_chunk(openai, piece->index, out);
     if (delta != NULL)
         openai->form->put_delta(out, delta);
@@ -200,7 +220,7 @@ static void put_more(void *state, const struct exchange_piece *piece, struct buf
     buf_puts(out, ",\"logprobs\":");
     struct token_logprobs *logprobs = (struct token_logprobs *)piece->logprobs;
     if (logprobs != NULL)
-        openai->form->put_logprobs(out, &logprobs, 1, openai->offsets[piece->index]);
+        openai->form->put_logprobs(out, &logprobs, 1, &openai->offsets[piece->index]);
     else
         buf_puts(out, "null");
     if (delta != NULL) openai->offsets[piece->index] += utf8_count(delta->text, delta->len);
@@ -213,6 +233,7 @@ static void put_done(void *state, size_t index, const struct answer *answer, str
 {
     struct openai *openai = state;
     openai->ended[index] = true;
+    if (answer != NULL) put_echo(openai, index, answer, out);
     open_chunk(openai, index, out);
     /* The last chunk has no text: clients print the text of every chunk. */
     buf_puts(out, openai->form->empty);
@@ -254,21 +275,23 @@ static void put_broken(void *state, const hearth_error *error, struct buf *out)
 
 static void put_whole_choice(const struct openai *openai, size_t index, const struct answer *answer, struct buf *out)
 {
-    const struct echo none = {0}, *echo = openai->echo == NULL ? &none : &openai->echo[index / openai->n];
     struct answer shown = *answer;
     shown.text = shown.reasoning = (struct buf){0};
-    buf_append(&shown.text, echo->text.v, echo->text.len);
+    const struct buf *reasoning = echo_reasoning(openai->echo, index);
+    echo_put_text(openai->echo, index, answer, &shown.text);
+    struct echo_tokens tokens = echo_tokens_of(openai->echo, answer, &shown.text);
+    echo_tokens_add(&tokens, answer->logprobs, answer->n_logprobs);
     buf_append(&shown.text, answer->text.v, answer->text.len);
-    buf_append(&shown.reasoning, echo->reasoning.v, echo->reasoning.len);
+    buf_append(&shown.reasoning, reasoning->v, reasoning->len);
     if (!openai->hides_reasoning) buf_append(&shown.reasoning, answer->reasoning.v, answer->reasoning.len);
     buf_printf(out, "%s{\"index\":%zu,", index == 0 ? "" : ",", index);
     openai->form->put_whole(out, &shown);
     buf_puts(out, ",\"logprobs\":");
-    if (answer->n_logprobs > 0)
-        openai->form->put_logprobs(out, answer->logprobs, answer->n_logprobs, 0); /* never with an echo */
-    else
-        buf_puts(out, "null");
+    put_tokens(openai, &tokens, out);
+    if (openai->scores && openai->form->scores_choices)
+        prompt_logprobs_put(out, answer->prompt_logprobs, answer->n_prompt_logprobs);
     put_finish(out, finish_name(openai, answer));
+    echo_tokens_release(&tokens);
     buf_release(&shown.text);
     buf_release(&shown.reasoning);
 }
@@ -280,51 +303,12 @@ static void put_whole_answer(void *state, const struct answer *answers, size_t n
     buf_append(out, openai->whole_head.v, openai->whole_head.len);
     for (size_t i = 0; i < n; i++) put_whole_choice(openai, i, &answers[i], out);
     buf_puts(out, "]");
+    if (openai->scores && !openai->form->scores_choices)
+        prompt_logprobs_put(out, answers[0].prompt_logprobs, answers[0].n_prompt_logprobs);
     put_usage(out, openai, answers, n);
     timings_put(out, &total);
     put_verbose(openai, 0, answers, n, out);
     buf_puts(out, "}");
-}
-
-/* ---- Echoes ---- */
-
-/* The message's text: a string, or parts, which are joined as in the prompt that continues them. */
-static void read_content(const json_t *content, struct buf *text)
-{
-    size_t i;
-    json_t *part;
-    buf_append(text, json_string_value(content), json_string_length(content));
-    json_array_foreach(content, i, part)
-    {
-        const json_t *one = json_object_get(part, "text");
-        if (i > 0) buf_puts(text, "\n\n");
-        buf_append(text, json_string_value(one), json_string_length(one));
-    }
-}
-
-static void echo_last_message(const struct fields *fields, struct echo *echo)
-{
-    json_t *messages = json_loads(fields->messages, JSON_ALLOW_NUL, NULL);
-    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
-    const json_t *reasoning = json_object_get(last, "reasoning_content");
-    bool continues = convert_is(json_object_get(last, "role"), "assistant") &&
-                     json_array_size(json_object_get(last, "tool_calls")) == 0 &&
-                     fields->params.continue_final != HEARTH_CONTINUE_NEVER;
-    if (continues && !fields->hides_reasoning)
-        buf_append(&echo->reasoning, json_string_value(reasoning), json_string_length(reasoning));
-    if (continues && fields->params.continue_final != HEARTH_CONTINUE_REASONING)
-        read_content(json_object_get(last, "content"), &echo->text);
-    json_decref(messages);
-}
-
-static struct echo *new_echo(const struct fields *fields)
-{
-    if (!fields->echo && !fields->repeats) return NULL;
-    struct echo *echo = mem_alloc(fields->n_prompts * sizeof *echo);
-    if (fields->repeats) echo_last_message(fields, &echo[0]);
-    for (size_t i = 0; fields->echo && i < fields->n_prompts; i++)
-        buf_append(&echo[i].text, fields->prompts[i].text, fields->prompts[i].len);
-    return echo;
 }
 
 /* ---- State ---- */
@@ -346,19 +330,19 @@ void *openai_state(const struct openai_form *form, const struct fields *fields, 
     openai->ended = mem_alloc(openai->n * openai->n_prompts * sizeof *openai->ended);
     put_head(&openai->chunk_head, names, form->id_prefix, form->chunk);
     put_head(&openai->whole_head, names, form->id_prefix, form->object);
-    openai->echo = new_echo(fields);
+    openai->echo = echo_open(fields);
+    openai->scores = fields->scores;
+    openai->echoed = mem_alloc(openai->n * openai->n_prompts * sizeof *openai->echoed);
+    for (size_t i = 0; i < openai->n * openai->n_prompts; i++) openai->echoed[i] = openai->echo == NULL;
     return openai;
 }
 
 static void release(void *state)
 {
     struct openai *openai = state;
-    for (size_t i = 0; openai->echo != NULL && i < openai->n_prompts; i++) {
-        buf_release(&openai->echo[i].reasoning);
-        buf_release(&openai->echo[i].text);
-    }
-    free(openai->echo);
+    echo_close(openai->echo);
     free(openai->offsets);
+    free(openai->echoed);
     free(openai->ended);
     if (openai->native != NULL) native_dialect.release(openai->native);
     buf_release(&openai->chunk_head);
@@ -392,7 +376,7 @@ void openai_answer(struct call *call, const struct openai_form *form, struct fie
         fields_close(fields);
         return;
     }
-    fields->params.keep_prompt = fields->verbose;
+    fields->params.keep_prompt = fields->verbose || fields->echo;
     hearth_params *choices = fields_choices(fields, &n);
     struct exchange_plan plan = {.dialect = &openai_dialect,
                                  .state = state,

@@ -128,9 +128,9 @@ static void put_function_whole(struct buf *out, const struct answer *answer)
     put_message(out, answer, put_function);
 }
 
-static void put_chat_logprobs(struct buf *out, struct token_logprobs *const *logprobs, size_t n, size_t offset)
+static void put_chat_logprobs(struct buf *out, struct token_logprobs *const *logprobs, size_t n, const size_t *offsets)
 {
-    (void)offset;
+    (void)offsets;
     buf_puts(out, "{\"content\":[");
     for (size_t i = 0; i < n; i++) {
         if (i > 0) buf_puts(out, ",");

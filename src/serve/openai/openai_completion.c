@@ -30,7 +30,13 @@ static void put_tokens(struct buf *out, struct token_logprobs *const *logprobs, 
 
 static void put_logs(struct buf *out, struct token_logprobs *const *logprobs, size_t n)
 {
-    for (size_t i = 0; i < n; i++) buf_printf(out, "%s%.9g", i == 0 ? "" : ",", logprob_finite(logprobs[i]->v[0].log));
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0) buf_puts(out, ",");
+        if (logprobs[i]->none)
+            buf_puts(out, "null");
+        else
+            buf_printf(out, "%.9g", logprob_finite(logprobs[i]->v[0].log));
+    }
 }
 
 static bool is_among(const struct buf *texts, size_t n, const struct buf *text)
@@ -63,15 +69,8 @@ static void put_likeliest(struct buf *out, const struct token_logprobs *logprobs
     free(texts);
 }
 
-static void put_offsets(struct buf *out, struct token_logprobs *const *logprobs, size_t n, size_t offset)
-{
-    for (size_t i = 0; i < n; i++) {
-        buf_printf(out, "%s%zu", i == 0 ? "" : ",", offset);
-        offset += utf8_count(logprobs[i]->v[0].bytes, logprobs[i]->v[0].n_bytes);
-    }
-}
-
-static void put_completion_logprobs(struct buf *out, struct token_logprobs *const *logprobs, size_t n, size_t offset)
+static void put_completion_logprobs(struct buf *out, struct token_logprobs *const *logprobs, size_t n,
+                                    const size_t *offsets)
 {
     buf_puts(out, "{\"tokens\":[");
     put_tokens(out, logprobs, n);
@@ -80,10 +79,13 @@ static void put_completion_logprobs(struct buf *out, struct token_logprobs *cons
     buf_puts(out, "],\"top_logprobs\":[");
     for (size_t i = 0; i < n; i++) {
         if (i > 0) buf_puts(out, ",");
-        put_likeliest(out, logprobs[i]);
+        if (logprobs[i]->none)
+            buf_puts(out, "null");
+        else
+            put_likeliest(out, logprobs[i]);
     }
     buf_puts(out, "],\"text_offset\":[");
-    put_offsets(out, logprobs, n, offset);
+    for (size_t i = 0; i < n; i++) buf_printf(out, "%s%zu", i == 0 ? "" : ",", offsets[i]);
     buf_puts(out, "]}");
 }
 
@@ -94,7 +96,8 @@ const struct openai_form openai_completion_form = {.id_prefix = "cmpl-",
                                                    .calls = "stop", /* completions have no tools */
                                                    .put_delta = put_completion_delta,
                                                    .put_whole = put_completion_whole,
-                                                   .put_logprobs = put_completion_logprobs};
+                                                   .put_logprobs = put_completion_logprobs,
+                                                   .scores_choices = true};
 
 static void answer_completion(struct call *call, void *fields)
 {

@@ -39,6 +39,7 @@ static uint64_t only_seed; /* the round to run alone; 0: all */
 static struct {
     int64_t conversations, done, cancelled, failed, cached, computed, pending, yielded, shares, queued;
     int64_t preemptions, saved, restored;
+    int64_t scored;          /* tokens of prompts with logprobs */
     int64_t stored, fetched; /* saves, and requests that reused stored cells */
     int64_t leaving, lacking,
         awaiting; /* decode calls while an eviction is pending, while a slot lacks cells, while one awaits a sequence */
@@ -86,6 +87,7 @@ struct world {
                       scope */
     bool crowd;    /* all are submitted at once, with much in common */
     bool media;    /* images among the words */
+    bool scores;   /* some requests want the logprobs of their prompts */
     struct store *store; /* NULL: none */
     bool again;          /* it holds what the same round stored before */
     int32_t alphabet, n_systems;
@@ -430,7 +432,7 @@ static void ask_store(struct world *w, struct job *job)
     const struct store_user *user = engine_store_user(w->engine);
     char salt[2] = {(char)('0' + job->scope), '\0'};
     if (user != NULL) job->identity = identity_salted(&user->identity, job->scope == 0 ? NULL : salt);
-    if (user == NULL || !job->cache_prompt) return;
+    if (user == NULL || !job->cache_prompt || job->prompt_logprobs >= 0) return;
     bool system = w->params.caching == ENGINE_CACHES_SYSTEM;
     struct store_query query = {.user = user,
                                 .identity = &job->identity,
@@ -452,6 +454,7 @@ static struct request *new_request(struct world *w, struct talk *talk)
     job->cache_prompt = !one_in(w, 12);
     job->scope = w->scopes ? (uint64_t)below(w, N_SCOPES) : 0;
     job->scales = scopes[job->scope];
+    if (w->scores && w->n_requests % 3 == 1) job->prompt_logprobs = 2;
     ask_store(w, job);
     if (one_in(w, 4)) {
         job->n_stop = (size_t)between(w, 1, 3);
@@ -716,7 +719,7 @@ static void verify_that_nothing_is_computed_twice(const struct world *w)
         const struct job *job = &r->client.job;
         if (!job->cache_prompt) continue;
         int32_t best = 0, cached = r->client.result.cache_n;
-        for (size_t k = 0; k < n_lefts; k++) {
+        for (size_t k = 0; k < n_lefts && job->prompt_logprobs < 0; k++) {
             int32_t n = offered(w, &lefts[k], &job->prompt);
             if (n > best) best = n;
         }
@@ -771,14 +774,26 @@ static void verify_success(const struct world *w, const struct request *r, const
     int32_t most = w->params.caching == ENGINE_CACHES_NOTHING  ? 0
                    : w->params.caching == ENGINE_CACHES_SYSTEM ? c->job.conversation.system_end
                                                                : got->cache_n;
+    if (c->job.prompt_logprobs >= 0) most = 0;
     require(w, r, got->cache_n <= most, "reuses %d tokens of %d that are cached", got->cache_n, most);
     require(w, r, got->cache_n == 0 || got->cache_n >= w->params.cache_min_tokens, "reuses %d tokens", got->cache_n);
     if (!w->again) verify_that_nothing_is_made_up(w, r);
 }
 
+static void verify_scores(const struct world *w, const struct request *r)
+{
+    const struct client *c = &r->client;
+    size_t wanted = c->job.prompt_logprobs < 0 ? 0 : c->job.prompt.len - 1;
+    require(w, r, client_got_right_scores(c), "a logprob of its prompt is wrong, missing or there twice");
+    require(w, r, c->n_scores == wanted || (c->failed && c->n_scores < wanted), "%zu logprobs of its prompt",
+            c->n_scores);
+    met.scored += (int64_t)c->n_scores;
+}
+
 static void verify_request(const struct world *w, const struct request *r)
 {
     const struct client *c = &r->client;
+    verify_scores(w, r);
     struct answer right = right_answer(w, r);
     require(w, r, c->n_last_events == 1, "%d last events", c->n_last_events);
     require(w, r, c->got.len <= right.tokens.len, "%zu tokens, at most %zu are right", c->got.len, right.tokens.len);
@@ -900,6 +915,7 @@ static void choose_circumstances(struct world *w)
     w->untouched = !w->cancels && !w->poison && !w->preempts && fake_llm.n_cells == INT32_MAX;
     w->crowd = one_in(w, 3);
     w->media = w->seed % 3 == 1;
+    w->scores = !w->media && w->seed % 4 == 0;
     w->alphabet = ONE_OF(w, 2, 5, 190);
     w->n_systems = between(w, 1, 3);
     for (int32_t i = 0; i < w->n_systems; i++)
@@ -1048,6 +1064,7 @@ static void random_conversations_get_right_replies_and_compute_nothing_twice(voi
                   " calls with somebody in a slot's list\n",
                   met.preemptions, met.saved, met.restored, met.queued);
     assert_true(met.pending > 50 && met.yielded > 50 && met.queued > 1000);
+    assert_true(met.scored > 5000);
     assert_true(met.preemptions > 200 && met.saved > 100 && met.restored > 100);
 }
 

@@ -185,6 +185,25 @@ static void deterministic_rows_end_where_chunks_do_unless_they_are_computed_at_o
     plan_release(&plan);
 }
 
+/* Where one has all that may be scored, the next tick is another's, and prompts that are not scored have every tick. */
+static void scored_prompts_take_turns_and_hold_nobody_up(void **state)
+{
+    (void)state;
+    int32_t had[4] = {0};
+    size_t first = 0;
+    for (int tick = 0; tick < 40; tick++) {
+        struct plan_need needs[] = {PROMPT(0, 900, 0), PROMPT(0, 900, 0), PROMPT(0, 900, 0), PROMPT(0, 900, 0)};
+        for (size_t i = 0; i < 3; i++) needs[i].scored = true;
+        struct plan plan =
+            make(needs, 4, (struct plan_limits){.n_batch = 512, .budget = 512, .scored = 64, .first = first});
+        for (size_t i = 0; i < plan.n_shares; i++) had[plan.shares[i].slot] += plan.shares[i].to - plan.shares[i].from;
+        first = plan.first;
+        plan_release(&plan);
+    }
+    for (size_t i = 0; i < 3; i++) assert_in_range(had[i], 8 * 64, 24 * 64);
+    assert_true(had[3] >= 40 * 64);
+}
+
 static void plans_keep_their_promises(void **state)
 {
     (void)state;
@@ -196,17 +215,22 @@ static void plans_keep_their_promises(void **state)
             int32_t from = rand() % 300;
             int kind = rand() % 3;
             int32_t most = kind == 0 ? 0 : kind == 1 ? 1 : 1 + rand() % 2000;
-            needs[i] =
-                (struct plan_need){.from = from, .to = from + most, .generating = kind == 1, .set = (size_t)rand() % 3};
+            needs[i] = (struct plan_need){.from = from,
+                                          .to = from + most,
+                                          .generating = kind == 1,
+                                          .scored = kind == 2 && rand() % 3 == 0,
+                                          .set = (size_t)rand() % 3};
             generating += kind == 1 && needs[i].set == 0;
             prompts += kind == 2 && needs[i].set == 0;
         }
-        struct plan_limits limits = {
-            .n_batch = MAX_SLOTS + rand() % 600, .budget = 1 + rand() % 300, .first = (size_t)rand() % n};
+        struct plan_limits limits = {.n_batch = MAX_SLOTS + rand() % 600,
+                                     .budget = 1 + rand() % 300,
+                                     .scored = 1 + rand() % 64,
+                                     .first = (size_t)rand() % n};
         struct plan plan = make(needs, n, limits);
         bool seen[MAX_SLOTS] = {false};
         size_t served_generating = 0, served_prompts = 0;
-        int32_t n_tokens = 0;
+        int32_t n_tokens = 0, scored = 0;
         for (size_t i = 0; i < plan.n_shares; i++) {
             struct plan_share *share = &plan.shares[i];
             const struct plan_need *need = &needs[share->slot];
@@ -215,12 +239,14 @@ static void plans_keep_their_promises(void **state)
             assert_int_equal(need->set, 0);
             assert_true(share->from == need->from && share->to > share->from && share->to <= need->to);
             n_tokens += share->to - share->from;
+            scored += need->scored ? share->to - share->from : 0;
             served_generating += need->generating;
             served_prompts += !need->generating;
         }
         assert_int_equal(n_tokens, plan.n_tokens);
         assert_true(plan.n_tokens <= limits.n_batch);
         assert_true(plan.n_prompt_tokens <= limits.budget);
+        assert_true(scored <= limits.scored);
         assert_int_equal(served_generating, generating);
         if (prompts > 0 && limits.n_batch > (int32_t)generating) assert_true(served_prompts > 0);
         plan_release(&plan);
@@ -240,6 +266,7 @@ int main(void)
         cmocka_unit_test(rows_have_calls_of_their_own_behind_those_of_text),
         cmocka_unit_test(rows_that_are_computed_at_once_wait_until_their_prompt_comes_first),
         cmocka_unit_test(deterministic_rows_end_where_chunks_do_unless_they_are_computed_at_once),
+        cmocka_unit_test(scored_prompts_take_turns_and_hold_nobody_up),
         cmocka_unit_test(plans_keep_their_promises),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -127,6 +127,7 @@ static inline void caller_event(void *ud, const hearth_event *event)
         break;
     case HEARTH_EVENT_PROMPT:
     case HEARTH_EVENT_PROGRESS:
+    case HEARTH_EVENT_PROMPT_LOGPROBS:
         break;
     case HEARTH_EVENT_TEXT:
         if (caller->n_started == 0) caller->out_of_order = true;

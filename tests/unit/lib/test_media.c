@@ -383,6 +383,14 @@ static void what_cannot_be_read_is_refused_by_its_name(void **state)
         assert_says(caller->error.message, rows[i].says);
     }
     ask(&chat, "[" FIRST "]", true);
+    struct caller *caller = &chat.callers[chat.n++]; /* rows of an image have no logprobs */
+    hearth_params scored = chat_params("[" FIRST "]");
+    scored.media = chat.media;
+    scored.n_media = UPLOADS;
+    scored.prompt_logprobs = 0;
+    run(caller, chat.instance, &scored);
+    assert_true(caller->failed);
+    assert_string_equal(caller->error.param, "prompt_logprobs");
     finish(&chat);
 }
 

@@ -43,6 +43,8 @@ static void logprobs_of_the_model_are_a_softmax_of_its_logits(void **state)
     }
     told = llm_logprobs_of_model(logprobs, context, 0, chosen, INT32_MAX); /* no more than there are tokens */
     assert_int_equal(told->n_top, n_vocab);
+    assert_true(told->rank >= 1 && told->top[told->rank - 1].log == told->chosen.log);
+    assert_true(told->rank == 1 || told->top[told->rank - 2].log > told->chosen.log);
     double all = 0;
     for (size_t i = 0; i < n_vocab; i++) all += exp(told->top[i].log);
     assert_true(fabs(all - 1) < 1e-9);

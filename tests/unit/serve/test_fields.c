@@ -519,10 +519,41 @@ static void a_suffix_is_handed_on_unless_it_is_empty(void **state)
     fields_release(&fields);
 }
 
-static void echoing_with_logprobs_is_refused(void **state)
+static void logprobs_of_the_prompt_come_with_its_echo_or_by_themselves(void **state)
 {
     (void)state;
-    assert_refused(FIELDS_COMPLETION, "\"echo\":true,\"logprobs\":0", HEARTH_UNSUPPORTED, "echo");
+    static const struct {
+        int route;
+        const char *members;
+        int32_t prompt, top;
+        bool scores;
+    } rows[] = {{FIELDS_COMPLETION, "\"echo\":true,\"logprobs\":0", 0, 0, false},
+                {FIELDS_COMPLETION, "\"echo\":true,\"logprobs\":20", 20, 20, false},
+                {FIELDS_COMPLETION, "\"echo\":true", -1, -1, false},
+                {FIELDS_COMPLETION, "\"echo\":false,\"logprobs\":100", -1, 100, false},
+                {FIELDS_COMPLETION, "\"echo\":true,\"logprobs\":null,\"suffix\":\"x\"", -1, -1, false},
+                {FIELDS_COMPLETION, "\"prompt_logprobs\":7", 7, -1, true},
+                {FIELDS_COMPLETION, "\"prompt_logprobs\":null,\"stream\":true", -1, -1, false},
+                {FIELDS_COMPLETION, "\"echo\":true,\"logprobs\":2,\"prompt_logprobs\":2", 2, 2, true},
+                {FIELDS_COMPLETION, "\"echo\":true,\"logprobs\":2,\"stream\":true", 2, 2, false},
+                {FIELDS_CHAT, "\"prompt_logprobs\":0,\"logprobs\":true", 0, 0, true}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct fields fields;
+        hearth_error error;
+        if (read_with(&fields, rows[i].route, rows[i].members, &error) != 0)
+            fail_msg("%s: %s", rows[i].members, error.message);
+        const hearth_params *p = &fields.params;
+        if (p->prompt_logprobs != rows[i].prompt || p->top_logprobs != rows[i].top || fields.scores != rows[i].scores)
+            fail_msg("%s: %d, %d", rows[i].members, p->prompt_logprobs, p->top_logprobs);
+        fields_release(&fields);
+    }
+    assert_refused(FIELDS_COMPLETION, "\"echo\":true,\"logprobs\":21", HEARTH_INVALID, "logprobs");
+    assert_refused(FIELDS_COMPLETION, "\"echo\":true,\"logprobs\":1,\"suffix\":\"x\"", HEARTH_UNSUPPORTED, "suffix");
+    assert_refused(FIELDS_COMPLETION, "\"echo\":true,\"logprobs\":1,\"prompt_logprobs\":2", HEARTH_INVALID,
+                   "prompt_logprobs");
+    assert_refused(FIELDS_COMPLETION, "\"prompt_logprobs\":-1", HEARTH_INVALID, "prompt_logprobs");
+    assert_refused(FIELDS_COMPLETION, "\"prompt_logprobs\":21", HEARTH_INVALID, "prompt_logprobs");
+    assert_refused(FIELDS_COMPLETION, "\"prompt_logprobs\":1,\"stream\":true", HEARTH_UNSUPPORTED, "prompt_logprobs");
 }
 
 static void a_salt_is_handed_on(void **state)
@@ -693,16 +724,6 @@ static void a_bias_may_be_given_in_the_form_of_llama_server(void **state)
     fields_release(&fields);
 }
 
-static void echoing_tokens_is_refused(void **state)
-{
-    (void)state;
-    struct fields fields;
-    hearth_error error;
-    assert_int_equal(read_body(&fields, FIELDS_COMPLETION, "{\"prompt\":[1,2],\"echo\":true}", &error),
-                     HEARTH_UNSUPPORTED);
-    assert_string_equal(error.param, "echo");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -725,7 +746,7 @@ int main(void)
         cmocka_unit_test(a_prompt_may_mix_text_and_tokens),
         cmocka_unit_test(images_in_a_prompt_are_refused),
         cmocka_unit_test(a_suffix_is_handed_on_unless_it_is_empty),
-        cmocka_unit_test(echoing_with_logprobs_is_refused),
+        cmocka_unit_test(logprobs_of_the_prompt_come_with_its_echo_or_by_themselves),
         cmocka_unit_test(a_lookup_is_of_one_prompt),
         cmocka_unit_test(a_lookup_takes_whatever_prompt_a_reply_is_asked_for_with),
         cmocka_unit_test(of_two_names_for_the_length_the_newer_one_holds),
@@ -733,7 +754,6 @@ int main(void)
         cmocka_unit_test(empty_stop_strings_stop_nothing),
         cmocka_unit_test(the_options_of_ollama_count_where_the_body_itself_lacks_the_field),
         cmocka_unit_test(the_penalty_of_repetition_has_two_names),
-        cmocka_unit_test(echoing_tokens_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

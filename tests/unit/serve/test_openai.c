@@ -271,6 +271,43 @@ static void a_completion_streams_text_and_echoes_its_prompt(void **unused)
     buf_release(&out);
 }
 
+/* Of the tokens "<s>", " On" and "ce" the first and a space are not in the text that was sent. */
+static void the_prompt_is_echoed_with_the_logprobs_of_its_tokens(void **unused)
+{
+    (void)unused;
+    static const int32_t tokens[] = {1, 2, 3};
+    static const size_t ends[] = {3, 6, 8};
+    const hearth_logprob likeliest = {.token = 9, .log = -0.25, .bytes = "x", .n_bytes = 1};
+    const hearth_logprobs scores[] = {
+        {.chosen = {.token = 2, .log = -1, .bytes = " On", .n_bytes = 3}, .rank = 2, .top = &likeliest, .n_top = 1},
+        {.chosen = {.token = 3, .log = -2, .bytes = "ce", .n_bytes = 2}, .rank = 7, .top = &likeliest, .n_top = 1}};
+    const hearth_logprobs upon = {.chosen = {.token = 4, .log = -3, .bytes = " up", .n_bytes = 3}};
+    struct answer reply = {.result = result,
+                           .prompt = {.tokens = tokens, .n_tokens = 3, .text = "<s> Once", .len = 8, .ends = ends}};
+    for (size_t i = 0; i < 2; i++) answer_add_prompt_logprobs(&reply, token_logprobs_copy(&scores[i]));
+    answer_add_logprobs(&reply, token_logprobs_copy(&upon));
+    buf_puts(&reply.text, " up");
+    void *state = open_state(&openai_completion_form, "{\"prompt\":\"Once\",\"echo\":true,\"logprobs\":1}");
+    struct buf out = {0};
+    openai_dialect.whole(state, &reply, 1, &out);
+    assert_json(out.v);
+    assert_non_null(strstr(out.v, "{\"index\":0,\"text\":\"Once up\",\"logprobs\":{\"tokens\":[\"<s>\",\" On\",\"ce\","
+                                  "\" up\"],\"token_logprobs\":[null,-1,-2,-3],\"top_logprobs\":[null,{\"x\":-0.25},"
+                                  "{\"x\":-0.25},{}],\"text_offset\":[0,0,2,4]},"));
+    openai_dialect.release(state);
+    buf_clear(&out);
+    state = open_state(&openai_completion_form, "{\"prompt\":[1,2,3],\"echo\":true,\"prompt_logprobs\":1}");
+    openai_dialect.whole(state, &reply, 1, &out);
+    assert_json(out.v);
+    assert_non_null(strstr(out.v, "\"text\":\"<s> Once up\""));
+    assert_non_null(strstr(out.v,
+                           "\"prompt_logprobs\":[null,{\"2\":{\"logprob\":-1,\"rank\":2,\"decoded_token\":\" On\"},"
+                           "\"9\":{\"logprob\":-0.25,\"rank\":1,\"decoded_token\":\"x\"}},{\"3\":"));
+    openai_dialect.release(state);
+    answer_release(&reply);
+    buf_release(&out);
+}
+
 static void a_completion_without_echo_begins_with_its_first_text(void **unused)
 {
     (void)unused;
@@ -379,6 +416,7 @@ int main(void)
         cmocka_unit_test(usage_has_the_tokens_of_reasoning_where_there_are_any),
         cmocka_unit_test(usage_counts_a_prompt_once_however_many_choices_it_has),
         cmocka_unit_test(a_completion_streams_text_and_echoes_its_prompt),
+        cmocka_unit_test(the_prompt_is_echoed_with_the_logprobs_of_its_tokens),
         cmocka_unit_test(a_completion_without_echo_begins_with_its_first_text),
         cmocka_unit_test(an_error_has_openais_form),
         cmocka_unit_test(a_stream_that_breaks_off_ends_its_choices_with_an_error),
