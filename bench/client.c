@@ -95,9 +95,12 @@ static void note_usage(struct stream_inside *s, const json_t *chunk)
     const json_t *response = json_object_get(json_object_get(chunk, "response"), "usage");
     const json_t *message = json_object_get(json_object_get(chunk, "message"), "usage");
     int64_t prompt = -1;
-    note_number(message != NULL ? message : json_object_get(chunk, "usage"), "cache_read_input_tokens",
-                &s->outside.n_cached);
-    note_number(message != NULL ? message : json_object_get(chunk, "usage"), "input_tokens", &s->outside.n_computed);
+    const json_t *usage = message != NULL ? message : json_object_get(chunk, "usage");
+    int64_t kept = 0;
+    note_number(usage, "cache_read_input_tokens", &s->outside.n_cached);
+    note_number(usage, "input_tokens", &s->outside.n_computed);
+    note_number(usage, "cache_creation_input_tokens", &kept);
+    s->outside.n_computed += kept;
     note_number(response, "input_tokens", &prompt);
     note_number(json_object_get(response, "input_tokens_details"), "cached_tokens", &s->outside.n_cached);
     if (prompt >= 0) s->outside.n_computed = prompt - s->outside.n_cached;

@@ -501,6 +501,7 @@ typedef struct hearth_result {
     int32_t slot;            /* the slot that computed it */
     int32_t n_prompt;        /* tokens of the prompt; at the end cache_n + prompt_n */
     int32_t cache_n;         /* prompt tokens that were cached */
+    int32_t kept_n;          /* leading prompt tokens, cached or computed, that are kept for later requests */
     int32_t prompt_n;        /* prompt tokens that were computed (prefill) */
     int32_t too_short_n;     /* of these, tokens that were cached, but fewer than cache_min_tokens */
     int32_t predicted_n;     /* tokens generated, the end-of-generation token included */

@@ -136,7 +136,7 @@ struct seq {
 struct run {
     struct llm_sampler *sampler;
     struct reply reply;
-    int32_t n_prompt, n_cached, n_too_short, n_predicted, max_tokens;
+    int32_t n_prompt, n_cached, n_kept, n_too_short, n_predicted, max_tokens;
     int64_t started_at, first_token_at, last_token_at;
     int64_t held_until; /* its sampling takes long: while others compute, it computes nothing before */
     bool continues;     /* the placement continued a conversation that was in the cells: for the log */
@@ -428,6 +428,9 @@ int32_t find_resident(const struct engine *engine, const struct job *job);
 /* How many leading tokens of the prompt need not be computed, if everything there is were reused; `resident`:
  * find_resident(). */
 int32_t find_reusable(const struct engine *engine, const struct job *job, int32_t resident);
+
+/* How many leading tokens of the prompt a request for the same could reuse afterwards. */
+int32_t find_kept(const struct engine *engine, const struct job *job);
 
 /* The position where the prompt diverges from the most similar sequence. */
 int32_t find_divergence(const struct engine *engine, const struct job *job);

@@ -15,6 +15,7 @@ hearth_result slot_result(const struct slot *slot)
         .slot = slot->id,
         .n_prompt = run->n_prompt,
         .cache_n = run->n_cached,
+        .kept_n = run->n_kept,
         .prompt_n = run->n_prompt - run->n_cached,
         .too_short_n = run->n_too_short,
         .predicted_n = run->n_predicted,

@@ -180,6 +180,7 @@ static struct run *begin_run(struct engine *engine, struct job *job)
     struct run *run = mem_alloc(sizeof *run);
     run->n_prompt = (int32_t)job->prompt.len;
     run->n_told = -1;
+    run->n_kept = find_kept(engine, job);
     int32_t room = engine->window - run->n_prompt;
     run->max_tokens = job->max_tokens < room ? job->max_tokens : room;
     run->sampler = job->sampler;
@@ -202,6 +203,7 @@ static void send_started(struct slot *slot, const struct placement *p)
                             .n_prompt = run->n_prompt,
                             .cache_n = cached,
                             .prompt_n = run->n_prompt - cached,
+                            .kept_n = run->n_kept,
                             .queue_ms = clock_to_ms(run->started_at - job->submitted_at)};
     job_note_stages(job, &result);
     job_send_started(job, &result);

@@ -31,9 +31,8 @@
  * the reply. */
 static int32_t reusable(const struct engine *engine, const struct job *job)
 {
-    int32_t all = (int32_t)job->wanted->len - 1, system = job->conversation.system_end;
+    int32_t all = score_reusable(job, (int32_t)job->wanted->len - 1), system = job->conversation.system_end;
     if (!job->cache_prompt || !cache_policy_keeps(&engine->policy)) return 0;
-    all = score_reusable(job, all);
     return engine->policy.keeps_system_prompts && system < all ? system : all;
 }
 
@@ -303,6 +302,14 @@ int32_t find_reusable(const struct engine *engine, const struct job *job, int32_
 {
     int32_t stored = job->hit == NULL ? 0 : fetchable(engine, job);
     return stored > resident ? stored : resident;
+}
+
+int32_t find_kept(const struct engine *engine, const struct job *job)
+{
+    int32_t all = (int32_t)job->prompt.len - 1, system = job->conversation.system_end;
+    if (!job->cache_prompt || !cache_policy_keeps(&engine->policy)) return 0;
+    int32_t n = engine->policy.keeps_system_prompts && system < all ? system : all;
+    return cache_policy_worth(&engine->policy, cache_policy_whole(&engine->policy, &job->media.spans, n));
 }
 
 int32_t find_divergence(const struct engine *engine, const struct job *job)

@@ -13,8 +13,9 @@ const apis = [
     path: /\/v1\/messages$/,
     cap: (body) => { body.max_tokens = Math.min(body.max_tokens, mostTokens); },
     cost: (text) => {
-      const [computed, cached] = numbers(text, /"input_tokens":\s*(\d+)/g, /"cache_read_input_tokens":\s*(\d+)/g);
-      return { prompt: computed + cached, cached };
+      const [rest, kept, cached] = numbers(text, /"input_tokens":\s*(\d+)/g, /"cache_creation_input_tokens":\s*(\d+)/g,
+        /"cache_read_input_tokens":\s*(\d+)/g);
+      return { prompt: rest + kept + cached, cached };
     },
   },
   {

@@ -49,7 +49,7 @@ const agents = {
       metadata: { user_id: `user_${stamp}` },
     }),
     reply: ({ content }) => content.map(({ text }) => text ?? '').join(''),
-    cost: ({ usage }) => ({ prompt: usage.input_tokens + usage.cache_read_input_tokens, cached: usage.cache_read_input_tokens }),
+    cost: ({ usage }) => ({ prompt: usage.input_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens, cached: usage.cache_read_input_tokens }),
   },
   // Items, developer messages, tools in a namespace, free text, and such as only OpenAI has.
   Codex: {

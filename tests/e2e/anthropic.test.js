@@ -24,6 +24,7 @@ const weather = {
 const question = [user('What is the weather in Lisbon?')];
 const body = (more) => ({ model: 'demo', max_tokens: 100, temperature: 0, messages: [user('Who are you?')], ...more });
 const ask = (more) => anthropic.messages.create(body(more));
+const prompt = (usage) => usage.input_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens;
 const text = (message) => message.content.map((block) => block.text ?? '').join('');
 
 test('a message has the fields of the API', async () => {
@@ -41,14 +42,19 @@ test('a message has the fields of the API', async () => {
   assert.ok(message.usage.output_tokens > 1);
 });
 
-test('what was cached is not counted as input', async () => {
+test('what was cached, and what was computed and is kept, is not counted as input', async () => {
   const messages = [user('Tell me about the harbour of Lisbon.')];
+  const { input_tokens: length } = await anthropic.messages.countTokens({ model: 'demo', messages });
   const first = (await ask({ messages })).usage;
   const second = (await ask({ messages })).usage;
   assert.ok(second.cache_read_input_tokens > first.cache_read_input_tokens);
-  assert.equal(second.cache_creation_input_tokens, 0);
-  assert.equal(second.input_tokens + second.cache_read_input_tokens,
-    first.input_tokens + first.cache_read_input_tokens);
+  assert.ok(first.cache_creation_input_tokens > 0);
+  assert.equal(first.cache_creation_input_tokens + first.cache_read_input_tokens, second.cache_read_input_tokens,
+    'what was created is what the next one reads');
+  assert.deepEqual([second.input_tokens, second.cache_creation_input_tokens], [1, 0]);
+  for (const usage of [first, second]) assert.equal(prompt(usage), length);
+  const apart = (await ask({ messages, cache_prompt: false })).usage;
+  assert.deepEqual([apart.input_tokens, apart.cache_creation_input_tokens, apart.cache_read_input_tokens], [length, 0, 0]);
 });
 
 test('a stream says the same as a whole message', async () => {
@@ -60,8 +66,7 @@ test('a stream says the same as a whole message', async () => {
     assert.deepEqual(ids(final.content), ids(whole.content));
     assert.equal(final.stop_reason, whole.stop_reason);
     assert.equal(final.usage.output_tokens, whole.usage.output_tokens);
-    assert.equal(final.usage.input_tokens + final.usage.cache_read_input_tokens,
-      whole.usage.input_tokens + whole.usage.cache_read_input_tokens);
+    assert.equal(prompt(final.usage), prompt(whole.usage));
   }
 });
 
@@ -73,7 +78,7 @@ test('the events of a stream come in their order', async () => {
     ['content_block_stop', 'message_delta', 'message_stop']);
   assert.ok(events.slice(2, -3).every((event) => event.type === 'content_block_delta' && event.index === 0));
   const { usage } = events[0].message;
-  assert.ok(usage.input_tokens + usage.cache_read_input_tokens > 5, 'the first event knows the length of the prompt');
+  assert.ok(prompt(usage) > 5, 'the first event knows the length of the prompt');
 });
 
 test('max_tokens and stop_sequences end a message and say so', async () => {
@@ -147,7 +152,7 @@ test('tokens can be counted beforehand', async () => {
   const request = { model: 'demo', system: 'Be brief.', messages: question, tools: [weather] };
   const { input_tokens: counted } = await anthropic.messages.countTokens(request);
   const { usage } = await ask(request);
-  assert.equal(counted, usage.input_tokens + usage.cache_read_input_tokens);
+  assert.equal(counted, prompt(usage));
 });
 
 test('a coding agent\'s billing header, which changes with each conversation, does not break the prefix', async () => {
@@ -158,7 +163,7 @@ test('a coding agent\'s billing header, which changes with each conversation, do
   const rest = 'You are an agent that writes programs. '.repeat(20);
   const first = await ask({ system: system('7a9', 'a5145', rest) });
   const second = await ask({ system: system('94d', '0f3e2', rest) });
-  const length = first.usage.input_tokens + first.usage.cache_read_input_tokens;
+  const length = prompt(first.usage);
   assert.equal(second.usage.cache_read_input_tokens, length - 1, 'all but the token that is always computed');
 });
 
@@ -200,7 +205,7 @@ test('a note stands for an image in the history, and for one that a tool gave', 
   const first = await ask({ messages: conversation(image) });
   assert.ok(first.usage.output_tokens > 0);
   const second = await ask({ messages: [...conversation(image), { role: 'assistant', content: first.content }, user('Well?')] });
-  assert.ok(second.usage.cache_read_input_tokens >= first.usage.input_tokens + first.usage.cache_read_input_tokens - 2);
+  assert.ok(second.usage.cache_read_input_tokens >= prompt(first.usage) - 2);
 });
 
 test('tools of Anthropic\'s servers are left out, and the conversation goes on', async () => {

@@ -67,7 +67,7 @@ describe('an image', () => {
         messages: [{ role: 'user', content: [{ type: 'image', source: { type: 'base64', media_type: 'image/png', data: png(3) } }, { type: 'text', text: 'What is this?' }] },
           ...replies.flatMap((content) => [{ role: 'assistant', content }, { role: 'user', content: 'Why?' }])],
       });
-      return { text, prompt: usage.input_tokens + usage.cache_read_input_tokens, cached: usage.cache_read_input_tokens };
+      return { text, prompt: usage.input_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens, cached: usage.cache_read_input_tokens };
     });
   });
 
@@ -231,7 +231,7 @@ test('a PDF document is its text, for a model that takes text only as well', asy
   });
   assert.match(prompt, /The secret code is QX7B2\./);
   const { usage } = await ask(document(pdf('The secret code is QX7B2.')));
-  assert.ok(usage.input_tokens + usage.cache_read_input_tokens > 20);
+  assert.ok(usage.input_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens > 20);
   await assert.rejects(ask(document(Buffer.from('%PDF-1.4\njunk').toString('base64'))), (error) => error.status === 400
     && /pdftotext: it is damaged/.test(error.message));
   await server.stop();

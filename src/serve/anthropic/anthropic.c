@@ -64,15 +64,17 @@ void anthropic_put_error(struct buf *out, const hearth_error *error, const char 
 
 /* ---- Pieces ---- */
 
-/* input_tokens leaves out the cached tokens. cache_creation_input_tokens is 0: caching is not billed here. At the
- * start of a stream prompt_n may be less than the rest of the prompt, which is computed later. */
+/* The three numbers of the prompt are its tokens in sum: those that were cached, those that were computed and are kept,
+ * and the rest, the one that is always computed at least. At the start of a stream prompt_n may be less than what is to
+ * be computed. */
 static void put_usage(struct buf *out, const hearth_result *r)
 {
     int32_t rest = r->n_prompt - r->cache_n > r->prompt_n ? r->n_prompt - r->cache_n : r->prompt_n;
+    int32_t created = r->kept_n > r->cache_n ? r->kept_n - r->cache_n : 0;
     buf_printf(out,
-               "\"usage\":{\"input_tokens\":%d,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":%d,"
+               "\"usage\":{\"input_tokens\":%d,\"cache_creation_input_tokens\":%d,\"cache_read_input_tokens\":%d,"
                "\"output_tokens\":%d}",
-               rest, r->cache_n, r->predicted_n);
+               rest - created, created, r->cache_n, r->predicted_n);
 }
 
 static const char *stop_reason(const struct answer *answer)

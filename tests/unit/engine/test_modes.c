@@ -84,6 +84,41 @@ static void what_is_computed_of_a_growing_conversation_depends_on_the_mode(void 
     rig->engine = NULL;
 }
 
+/* Of a prompt of n tokens, 122 of which are a system prompt, as the first of two such requests says it. */
+static void assert_kept(struct rig *rig, struct shape shape, bool cached, int32_t kept)
+{
+    open_engine(rig, shape);
+    struct chat chat = system_and_user(1, 120, 2);
+    for (int i = 0; i < 2; i++) {
+        struct asker asker;
+        asker_init(&asker, &chat, 2);
+        struct client *client = &asker.client;
+        client->job.cache_prompt = cached;
+        run_alone(rig, client);
+        assert_int_equal(client->start.kept_n, kept);
+        assert_int_equal(client->result.kept_n, kept);
+        assert_int_equal(client->result.cache_n, i == 0 ? 0 : kept);
+        client_release(client);
+    }
+    chat_release(&chat);
+    engine_close(rig->engine);
+}
+
+static void a_repeated_prompt_reuses_what_the_first_one_said_is_kept(void **state)
+{
+    struct rig *rig = *state;
+    int32_t all = 122 + 32 + 1 - 1;
+    for (int32_t seqs = 0; seqs <= 8; seqs += 8) {
+        assert_kept(rig, IMC(.slots = 2, .seqs = seqs, .window = 1000), true, all);
+        assert_kept(rig, IMC(.slots = 2, .seqs = seqs, .window = 1000), false, 0);
+        assert_kept(rig, IMC(.slots = 2, .seqs = seqs, .window = 1000, .cache_min_tokens = all + 1), true, 0);
+        assert_kept(rig, IMC(.slots = 2, .seqs = seqs, .window = 1000, .deterministic = true), true, 128);
+        assert_kept(rig, SPC(.slots = 2, .seqs = seqs, .window = 1000), true, 122);
+        assert_kept(rig, NONE(.slots = 2, .seqs = seqs, .window = 1000), true, 0);
+    }
+    rig->engine = NULL;
+}
+
 static void only_conversations_stay_in_the_cells(void **state)
 {
     struct rig *rig = *state;
@@ -619,6 +654,7 @@ int main(void)
     hearth_error error;
     const struct CMUnitTest tests[] = {
         engine_test(what_is_computed_of_a_growing_conversation_depends_on_the_mode),
+        engine_test(a_repeated_prompt_reuses_what_the_first_one_said_is_kept),
         logged_test(only_conversations_stay_in_the_cells),
         engine_test(a_slot_stands_on_the_sequence_that_it_shows),
         engine_test(alternating_system_prompts_are_computed_once_each),

@@ -300,11 +300,33 @@ static struct rig open_rig(void)
     return (struct rig){.dialect = &anthropic_dialect, .state = anthropic_state("abc", "demo")};
 }
 
+static void tokens_of_the_prompt_are_cached_created_or_the_rest(void **unused)
+{
+    (void)unused;
+    static const struct {
+        hearth_result result;
+        const char *says;
+    } rows[] = {
+        {{.n_prompt = 10, .cache_n = 3, .prompt_n = 7, .kept_n = 9},
+         "\"input_tokens\":1,\"cache_creation_input_tokens\":6,\"cache_read_input_tokens\":3,"},
+        {{.n_prompt = 10, .cache_n = 3, .kept_n = 5}, /* more is still to be computed */
+         "\"input_tokens\":5,\"cache_creation_input_tokens\":2,\"cache_read_input_tokens\":3,"},
+        {{.n_prompt = 10, .cache_n = 9, .prompt_n = 1, .kept_n = 0}, /* of media, or shorter than what is kept now */
+         "\"input_tokens\":1,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":9,"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct rig rig = open_rig();
+        anthropic_dialect.started(rig.state, 0, &rows[i].result, &rig.out);
+        if (strstr(rig.out.v, rows[i].says) == NULL) fail_msg("%zu: %s", i, rig.out.v);
+        anthropic_dialect.release(rig.state);
+        buf_release(&rig.out);
+    }
+}
+
 static void a_stream_begins_with_an_empty_message(void **unused)
 {
     (void)unused;
     struct rig rig = open_rig();
-    hearth_result started = {.n_prompt = 10, .cache_n = 8};
+    hearth_result started = {.n_prompt = 10, .cache_n = 8, .kept_n = 8};
     anthropic_dialect.started(rig.state, 0, &started, &rig.out);
     rig_expect(&rig, EVENT("message_start",
                            ",\"message\":" HEAD "],\"stop_reason\":null,\"stop_sequence\":null," USAGE("0") "}"));
@@ -591,6 +613,7 @@ int main(void)
         cmocka_unit_test(a_call_is_left_out_with_its_result),
         cmocka_unit_test(a_billing_header_is_left_out),
         cmocka_unit_test(what_cannot_be_is_refused_by_the_clients_own_names),
+        cmocka_unit_test(tokens_of_the_prompt_are_cached_created_or_the_rest),
         cmocka_unit_test(a_stream_begins_with_an_empty_message),
         cmocka_unit_test(a_stream_has_a_block_for_each_kind_of_piece),
         cmocka_unit_test(an_empty_stream_has_no_block),
