@@ -679,12 +679,14 @@ HEARTH_API bool hearth_reader_is_whole(const hearth_reader *reader);
 
 /* ---- Embeddings and reranking scores ---- */
 
-/* A text, or tokens that are used as they are: exactly one of the two. */
+/* A text, tokens that are used as they are, or both in parts: exactly one of the three. A document is a text. */
 typedef struct hearth_input {
-    const char *text; /* NULL: tokens */
+    const char *text; /* NULL: tokens or parts */
     size_t len;
     const int32_t *tokens;
     size_t n_tokens;
+    const hearth_part *parts; /* with BOS and EOS around the first, if that is a text */
+    size_t n_parts;
 } hearth_input;
 
 #define HEARTH_INPUTS_MAX      2048
@@ -705,7 +707,7 @@ typedef struct hearth_embed_params {
     bool truncate_left;      /* inputs lose their beginning; documents always lose their end */
     int32_t dimensions;      /* only the first so many numbers of each vector, for models trained for it; 0: all */
     int32_t norm;    /* p-norm that vectors are normalised to: 2 (default): length 1; 0: the largest absolute value
-                        becomes 32760; -1: not normalised */
+                        becomes 32760; -1: not normalised. Without pooling they never are */
     bool raw_scores; /* logits as the head gives them; else scores from 0 to 1 */
     bool lent;       /* inputs and query are not copied: they must not change until on_end is called */
 } hearth_embed_params;

@@ -29,7 +29,8 @@ static void read_as(bool native, const uint8_t *data, size_t size)
     require(e.params.dimensions >= 0 && e.params.norm >= -1 && e.params.truncate >= -1);
     for (size_t i = 0; i < e.params.n_inputs; i++) {
         const hearth_input *input = &e.params.inputs[i];
-        require((input->text != NULL) + (input->n_tokens > 0) == 1);
+        require((input->text != NULL) + (input->n_tokens > 0) + (input->n_parts > 0) == 1);
+        for (size_t k = 0; k < input->n_parts; k++) require(input->parts[k].text != NULL || input->parts[k].token >= 0);
         for (size_t t = 0; t < input->n_tokens; t++) require(input->tokens[t] >= 0);
     }
     answer_with(&e);

@@ -25,6 +25,10 @@ struct hearth_embedding {
     hearth_embed_params params; /* its numbers; the texts are copied into what follows, or borrowed until the end */
     const char *query, **texts;
     size_t *lens;
+    struct input_parts {
+        hearth_part *v; /* with texts that are borrowed, or copied as the others */
+        size_t n;
+    } * parts; /* of each input that has some */
     hearth_vector *vectors;
     hearth_embedded result;
 };
@@ -37,8 +41,12 @@ static void unref_embedding(hearth_embedding *request)
     for (size_t i = 0; i < request->job.n_inputs; i++) {
         tokens_release(&request->job.inputs[i].tokens);
         free(request->job.inputs[i].vectors);
+        for (size_t k = 0; k < request->parts[i].n && !request->params.lent; k++)
+            free((void *)(uintptr_t)request->parts[i].v[k].text);
+        free(request->parts[i].v);
         if (!request->params.lent) free((void *)request->texts[i]);
     }
+    free(request->parts);
     if (!request->params.lent) free((void *)request->query);
     free(request->job.inputs);
     free(request->texts);
@@ -122,25 +130,45 @@ static int check_run(const hearth_embedding *request, struct run run, const char
     return error_at(error, own.code, name, "a text of '%s' has %s", name, own.message);
 }
 
-/* The text of an input or a document that is tokenised: shortened if it is to be truncated, and checked. */
-static int take_run(const hearth_embedding *request, size_t i, struct run *run, hearth_error *error)
+/* A text of an input or a document as it is tokenised: shortened if it is to be truncated, and checked. */
+static int take_run(const hearth_embedding *request, struct run *run, hearth_error *error)
 {
     size_t most = most_bytes(request);
-    *run = (struct run){request->texts[i], request->lens[i]};
     if (request->params.truncate != 0)
         *run = cut_run(*run, most < LLM_UNSPLITTABLE_MAX ? most : LLM_UNSPLITTABLE_MAX, request->params.truncate_left);
     return check_run(request, *run, name_of_inputs(request), error);
+}
+
+static int tokenise(hearth_embedding *request, struct run run, bool add_special, struct tokens *tokens,
+                    hearth_error *error)
+{
+    if (take_run(request, &run, error) != HEARTH_OK) return (int)error->code;
+    llm_tokenize(request->model->weights, run.text, run.len, add_special, false, tokens);
+    return HEARTH_OK;
+}
+
+static int tokenise_parts(hearth_embedding *request, const struct input_parts *parts, struct tokens *tokens,
+                          hearth_error *error)
+{
+    int rc = HEARTH_OK;
+    for (size_t i = 0; i < parts->n && rc == HEARTH_OK; i++) {
+        const hearth_part *part = &parts->v[i];
+        if (part->text == NULL)
+            tokens_push(tokens, part->token);
+        else
+            rc = tokenise(request, (struct run){part->text, part->len}, i == 0, tokens, error);
+    }
+    return rc;
 }
 
 static int prepare_input(hearth_embedding *request, size_t i, hearth_error *error)
 {
     const struct llm_model *weights = request->model->weights;
     struct tokens *tokens = &request->job.inputs[i].tokens;
-    struct run run;
-    if (request->texts[i] != NULL) {
-        if (take_run(request, i, &run, error) != HEARTH_OK) return (int)error->code;
-        llm_tokenize(weights, run.text, run.len, true, false, tokens);
-    }
+    int rc = tokenise_parts(request, &request->parts[i], tokens, error);
+    if (request->texts[i] != NULL)
+        rc = tokenise(request, (struct run){request->texts[i], request->lens[i]}, true, tokens, error);
+    if (rc != HEARTH_OK) return rc;
     llm_truncate_input(weights, tokens, limit_of(request), request->params.truncate_left);
     if (tokens->len == 0) return error_at(error, HEARTH_INVALID, "input", "input[%zu] is empty", i);
     return HEARTH_OK;
@@ -148,9 +176,9 @@ static int prepare_input(hearth_embedding *request, size_t i, hearth_error *erro
 
 static int prepare_document(hearth_embedding *request, size_t i, hearth_error *error)
 {
-    struct run query = {request->query, request->params.query_len}, run;
+    struct run query = {request->query, request->params.query_len}, run = {request->texts[i], request->lens[i]};
     if (check_run(request, query, "query", error) != HEARTH_OK) return (int)error->code;
-    if (take_run(request, i, &run, error) != HEARTH_OK) return (int)error->code;
+    if (take_run(request, &run, error) != HEARTH_OK) return (int)error->code;
     struct llm_pair pair = {.query = query.text,
                             .query_len = query.len,
                             .document = run.text,
@@ -180,9 +208,10 @@ static int prepare_job_input(struct embed_job *job, size_t i, hearth_error *erro
 static void shape(const hearth_embedding *request, struct embed_input *input, hearth_vector *vector)
 {
     const hearth_embed_params *p = &request->params;
+    int32_t norm = embed_pooling(request->model->pool) == HEARTH_POOLING_NONE ? -1 : p->norm;
     vector->width = embed_width(request->model->pool);
     if (request->query == NULL)
-        vector->width = vectors_shape(input->vectors, (size_t)input->n_vectors, vector->width, p->dimensions, p->norm);
+        vector->width = vectors_shape(input->vectors, (size_t)input->n_vectors, vector->width, p->dimensions, norm);
     else if (!p->raw_scores && llm_model_info(request->model->weights)->n_scores == 1)
         input->vectors[0] = vectors_score(input->vectors[0]);
     vector->v = input->vectors;
@@ -213,12 +242,23 @@ static void embed_job_ended(struct embed_job *job, const hearth_error *error)
 /* llama.cpp counts a text's bytes in 32 bits. */
 #define TEXT_MAX (INT32_MAX / 2)
 
+static int check_token(int32_t token, size_t i, int32_t n_vocab, hearth_error *error)
+{
+    if (token >= 0 && token < n_vocab) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, "input", "input[%zu]: token %d is not in the vocabulary (0 to %d)", i, token,
+                    n_vocab - 1);
+}
+
 static int check_tokens(const hearth_input *input, size_t i, int32_t n_vocab, hearth_error *error)
 {
     for (size_t t = 0; t < input->n_tokens; t++)
-        if (input->tokens[t] < 0 || input->tokens[t] >= n_vocab)
-            return error_at(error, HEARTH_INVALID, "input", "input[%zu]: token %d is not in the vocabulary (0 to %d)",
-                            i, input->tokens[t], n_vocab - 1);
+        if (check_token(input->tokens[t], i, n_vocab, error) != HEARTH_OK) return HEARTH_INVALID;
+    for (size_t k = 0; k < input->n_parts; k++) {
+        const hearth_part *part = &input->parts[k];
+        if (part->text == NULL && check_token(part->token, i, n_vocab, error) != HEARTH_OK) return HEARTH_INVALID;
+        if (part->text != NULL && part->len > TEXT_MAX)
+            return error_at(error, HEARTH_TOO_LONG, "input", "input[%zu] has a text of %zu bytes", i, part->len);
+    }
     return HEARTH_OK;
 }
 
@@ -230,7 +270,7 @@ static int check_inputs(const hearth_embed_params *p, int32_t n_vocab, hearth_er
                         HEARTH_INPUTS_MAX, p->n_inputs);
     for (size_t i = 0; i < p->n_inputs; i++) {
         const hearth_input *input = &p->inputs[i];
-        if (input->text == NULL && (p->query != NULL || input->tokens == NULL))
+        if (input->text == NULL && (p->query != NULL || (input->tokens == NULL && input->parts == NULL)))
             return error_at(error, HEARTH_INVALID, name, "%s[%zu] is not a text", name, i);
         if (input->text != NULL && input->len > TEXT_MAX)
             return error_at(error, HEARTH_TOO_LONG, name, "%s[%zu] has %zu bytes", name, i, input->len);
@@ -256,6 +296,17 @@ static const char *copy_text(const hearth_embed_params *p, const char *text, siz
     return p->lent || text == NULL ? text : mem_strndup(text, len);
 }
 
+static struct input_parts copy_parts(const hearth_embed_params *p, const hearth_input *input)
+{
+    size_t n = input->text == NULL ? input->n_parts : 0;
+    struct input_parts parts = {.v = mem_alloc((n + 1) * sizeof *parts.v), .n = n};
+    for (size_t i = 0; i < n; i++) {
+        parts.v[i] = input->parts[i];
+        parts.v[i].text = copy_text(p, input->parts[i].text, input->parts[i].len);
+    }
+    return parts;
+}
+
 static hearth_embedding *new_embedding(const hearth_embed_params *p)
 {
     hearth_embedding *request = mem_alloc(sizeof *request);
@@ -266,6 +317,7 @@ static hearth_embedding *new_embedding(const hearth_embed_params *p)
     request->query = copy_text(p, p->query, p->query_len);
     request->texts = mem_alloc(p->n_inputs * sizeof *request->texts);
     request->lens = mem_alloc(p->n_inputs * sizeof *request->lens);
+    request->parts = mem_alloc(p->n_inputs * sizeof *request->parts);
     request->job.inputs = mem_alloc(p->n_inputs * sizeof *request->job.inputs);
     request->job.n_inputs = p->n_inputs;
     request->job.prepare = prepare_job_input;
@@ -274,6 +326,7 @@ static hearth_embedding *new_embedding(const hearth_embed_params *p)
         const hearth_input *input = &p->inputs[i];
         request->lens[i] = input->len;
         request->texts[i] = copy_text(p, input->text, input->len);
+        request->parts[i] = copy_parts(p, input);
         tokens_append(&request->job.inputs[i].tokens, input->tokens, input->text == NULL ? input->n_tokens : 0);
     }
     return request;

@@ -20,39 +20,42 @@
 
 /* ---- Reading ---- */
 
-static bool get_tokens(const json_t *list, hearth_input *input)
+/* Of a list of tokens the copy is kept alone. */
+static bool get_input(const json_t *value, struct fields_prompt *prompt, hearth_input *input)
 {
-    int32_t *tokens;
-    bool good = field_get_tokens(list, &tokens, &input->n_tokens);
-    input->tokens = tokens; /* freed with the input */
-    json_array_clear((json_t *)list);
-    return good && input->n_tokens > 0;
+    bool good = field_get_prompt(value, prompt);
+    if (json_is_array(value)) json_array_clear((json_t *)value);
+    *input = (hearth_input){.text = prompt->text,
+                            .len = prompt->len,
+                            .tokens = prompt->tokens,
+                            .n_tokens = prompt->n_tokens,
+                            .parts = prompt->parts,
+                            .n_parts = prompt->n_parts};
+    return good && (prompt->tokens == NULL || prompt->n_tokens > 0);
 }
 
-static bool get_input(const json_t *value, hearth_input *input)
-{
-    if (json_is_array(value)) return get_tokens(value, input);
-    if (!json_is_string(value)) return false;
-    input->text = json_string_value(value);
-    input->len = json_string_length(value);
-    return true;
-}
-
-/* A string, a list of tokens, or a list of these. */
+/* A string, a list of tokens and strings, or a list of these: the forms of a completion's prompts. */
 static int read_inputs(struct embeddings *e, const char *name, const json_t *value, hearth_error *error)
 {
-    bool is_list = json_is_array(value) && !json_is_number(json_array_get(value, 0));
-    size_t n = is_list ? json_array_size(value) : 1;
+    bool one = field_is_one_prompt(value), has_media = false;
+    size_t n = one ? 1 : json_array_size(value);
     if (n < 1 || n > HEARTH_INPUTS_MAX)
         return error_at(error, HEARTH_INVALID, name, "'%s' may be a list of 1 to %d inputs, not %zu", name,
                         HEARTH_INPUTS_MAX, n);
     e->inputs = mem_alloc(n * sizeof *e->inputs);
+    e->prompts = mem_alloc(n * sizeof *e->prompts);
     e->params.inputs = e->inputs;
     e->params.n_inputs = n;
-    for (size_t i = 0; i < n; i++)
-        if (!get_input(is_list ? json_array_get(value, i) : value, &e->inputs[i]))
-            return error_at(error, HEARTH_INVALID, name,
-                            "'%s' must be a string, a list of tokens, or a list of these, none of them empty", name);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *input = field_unwrap_prompt(one ? value : json_array_get(value, i), &has_media);
+        if (has_media)
+            return error_at(error, HEARTH_UNSUPPORTED, name, "'%s[].multimodal_data' is not supported: send text alone",
+                            name);
+        if (!get_input(input, &e->prompts[i], &e->inputs[i]))
+            return error_at(
+                error, HEARTH_INVALID, name,
+                "'%s' must be a string, a list of tokens and strings, or a list of these, none of them empty", name);
+    }
     return HEARTH_OK;
 }
 
@@ -116,10 +119,12 @@ int embeddings_take(struct embeddings *e, json_t *body, hearth_error *error)
 
 void embeddings_release(struct embeddings *e)
 {
-    for (size_t i = 0; e->inputs != NULL && i < e->params.n_inputs; i++) free((void *)(uintptr_t)e->inputs[i].tokens);
+    for (size_t i = 0; e->prompts != NULL && i < e->params.n_inputs; i++) field_release_prompt(&e->prompts[i]);
+    free(e->prompts);
     free(e->inputs);
     json_decref(e->body);
     e->inputs = NULL;
+    e->prompts = NULL;
     e->body = NULL;
 }
 
@@ -235,7 +240,10 @@ size_t embeddings_size(const void *ud)
 {
     const struct embeddings *e = ud;
     size_t bytes = json_size_of_tree(e->body) + e->params.n_inputs * sizeof *e->inputs;
-    for (size_t i = 0; i < e->params.n_inputs; i++) bytes += e->inputs[i].n_tokens * sizeof *e->inputs[i].tokens;
+    for (size_t i = 0; i < e->params.n_inputs; i++) {
+        const hearth_input *input = &e->inputs[i];
+        bytes += input->n_tokens * sizeof *input->tokens + input->n_parts * sizeof *input->parts;
+    }
     return bytes;
 }
 

@@ -9,12 +9,15 @@
 void embeddings_openai(struct call *call); /* POST /v1/embeddings */
 void embeddings_native(struct call *call); /* POST /embedding, /embeddings: llama-server's own form */
 
-/* For the routes and tests: a parsed request. Texts belong to `body`. */
+struct fields_prompt;
+
+/* For the routes and tests: a parsed request. */
 struct embeddings {
     json_t *body;
     hearth_embed_params params;
     hearth_input *inputs;
-    const char *name; /* name of the inputs' field */
+    struct fields_prompt *prompts; /* hold what the inputs point at */
+    const char *name;              /* name of the inputs' field */
     bool native, base64;
 };
 

@@ -72,7 +72,7 @@ size_t field_prompt_size(const struct fields_prompt *prompt)
 }
 
 /* The text in llama-server's object for prompts with media: {"prompt_string", "multimodal_data"}. */
-static const json_t *unwrap(const json_t *value, bool *has_media)
+const json_t *field_unwrap_prompt(const json_t *value, bool *has_media)
 {
     const json_t *text = json_object_get(value, "prompt_string");
     if (text == NULL) return value;
@@ -81,7 +81,7 @@ static const json_t *unwrap(const json_t *value, bool *has_media)
 }
 
 /* A list that contains a number is one prompt; other lists are lists of prompts. */
-static bool is_one(const json_t *value)
+bool field_is_one_prompt(const json_t *value)
 {
     size_t i;
     json_t *item;
@@ -97,7 +97,7 @@ static bool get_one(const json_t *value, struct fields_prompt *prompt)
 
 int field_prompt(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
-    bool one = is_one(value), has_media = false;
+    bool one = field_is_one_prompt(value), has_media = false;
     size_t n = one ? 1 : json_array_size(value);
     if (n > FIELDS_CHOICES_MAX)
         return error_at(error, HEARTH_INVALID, name, "'%s' may be a list of up to %d prompts", name,
@@ -106,7 +106,7 @@ int field_prompt(struct fields *fields, const char *name, const json_t *value, h
     fields->prompts = mem_alloc((n + 1) * sizeof *fields->prompts);
     fields->n_prompts = n;
     for (size_t i = 0; i < n && good; i++)
-        good = get_one(unwrap(one ? value : json_array_get(value, i), &has_media), &fields->prompts[i]);
+        good = get_one(field_unwrap_prompt(one ? value : json_array_get(value, i), &has_media), &fields->prompts[i]);
     if (has_media)
         return error_at(error, HEARTH_UNSUPPORTED, name, "'%s.multimodal_data' is not supported: send text alone",
                         name);

@@ -285,6 +285,35 @@ static void text_and_its_tokens_give_the_same_vector(void **state)
     hearth_close(instance);
 }
 
+/* BOS and EOS are those of the first part. */
+static void parts_give_the_vector_of_their_tokens(void **state)
+{
+    (void)state;
+    hearth *instance = start_three();
+    int32_t *first, *last;
+    int32_t n = hearth_tokenize(instance, "bert", "hello", 5, true, false, &first, NULL);
+    int32_t n_last = hearth_tokenize(instance, "bert", " world", 6, false, false, &last, NULL);
+    int32_t tokens[16];
+    memcpy(tokens, first, (size_t)n * sizeof *tokens);
+    tokens[n] = 700;
+    memcpy(tokens + n + 1, last, (size_t)n_last * sizeof *tokens);
+    const hearth_part parts[] = {{.text = "hello", .len = 5}, {.token = 700}, {.text = " world", .len = 6}};
+    hearth_input inputs[] = {{.parts = parts, .n_parts = 3}, {.tokens = tokens, .n_tokens = (size_t)(n + 1 + n_last)}};
+    hearth_embed_params params = params_of("bert", inputs, 2);
+    struct waiter *waiter = embed(instance, &params);
+    assert_int_equal(waiter->result->inputs[0].n_tokens, n + 1 + n_last);
+    for (int i = 0; i < 64; i++)
+        assert_true(fabs((double)waiter->result->inputs[0].v[i] - (double)waiter->result->inputs[1].v[i]) < 1e-3);
+    done(waiter);
+    const hearth_part beyond = {.token = 1 << 20};
+    hearth_input wrong = {.parts = &beyond, .n_parts = 1};
+    params = params_of("bert", &wrong, 1);
+    assert_fails(instance, &params, HEARTH_INVALID, "input");
+    free(first);
+    free(last);
+    hearth_close(instance);
+}
+
 static void without_pooling_every_token_has_a_vector(void **state)
 {
     (void)state;
@@ -297,6 +326,9 @@ static void without_pooling_every_token_has_a_vector(void **state)
     struct waiter *waiter = embed(instance, &params);
     assert_int_equal(waiter->result->inputs[0].n_vectors, waiter->result->inputs[0].n_tokens);
     assert_true(waiter->result->inputs[0].n_vectors >= 4);
+    double length = 0; /* as the model gives it, whatever the norm */
+    for (int i = 0; i < 64; i++) length += pow((double)waiter->result->inputs[0].v[i], 2);
+    assert_true(fabs(sqrt(length) - 1) > 1e-2);
     params.dimensions = 8;
     struct waiter *cut = embed(instance, &params);
     const float *second = waiter->result->inputs[0].v + 64, *second_cut = cut->result->inputs[0].v + 8;
@@ -463,6 +495,7 @@ int main(void)
         cmocka_unit_test(a_model_without_a_reranking_head_is_not_loaded_for_it),
         cmocka_unit_test(vectors_have_the_length_one_and_the_dimensions_asked_for),
         cmocka_unit_test(text_and_its_tokens_give_the_same_vector),
+        cmocka_unit_test(parts_give_the_vector_of_their_tokens),
         cmocka_unit_test(without_pooling_every_token_has_a_vector),
         cmocka_unit_test(inputs_that_do_not_fit_are_refused_or_shortened_as_asked),
         cmocka_unit_test(wrong_inputs_are_named),

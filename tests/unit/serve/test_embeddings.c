@@ -35,6 +35,32 @@ static void inputs_are_texts_tokens_and_lists_of_these(void **state)
     }
 }
 
+/* As llama-server has them. */
+static void an_input_may_be_tokens_and_texts_in_parts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *body;
+        size_t n, n_parts; /* of the last input */
+    } rows[] = {{"{\"input\":[1,\"a\",2]}", 1, 3},
+                {"{\"input\":[\"a\",7]}", 1, 2},
+                {"{\"input\":[\"a\",[4,\"b\"]]}", 2, 2},
+                {"{\"input\":[[1,2],[\"b\"],{\"prompt_string\":[\"c\",5,6]}]}", 3, 3}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct embeddings e = read_body(rows[i].body, i % 2 == 1);
+        assert_int_equal(e.params.n_inputs, rows[i].n);
+        const hearth_input *last = &e.params.inputs[rows[i].n - 1];
+        assert_true(last->text == NULL && last->tokens == NULL);
+        assert_int_equal(last->n_parts, rows[i].n_parts);
+        assert_true(embeddings_size(&e) > rows[i].n_parts * sizeof(hearth_part));
+        embeddings_release(&e);
+    }
+    hearth_error error;
+    struct embeddings e = {0};
+    const char *media = "{\"input\":{\"prompt_string\":\"a\",\"multimodal_data\":[\"AA==\"]}}";
+    assert_int_equal(embeddings_read(&e, media, strlen(media), &error), HEARTH_UNSUPPORTED);
+}
+
 static void options_reach_the_library(void **state)
 {
     (void)state;
@@ -65,7 +91,9 @@ static void what_is_wrong_is_named(void **state)
         {"{\"input\":[]}", "input"},
         {"{\"input\":{}}", "input"},
         {"{\"input\":[[]]}", "input"},
-        {"{\"input\":[1,\"a\"]}", "input"},
+        {"{\"input\":[1,\"a\",{}]}", "input"},
+        {"{\"input\":[1,[2]]}", "input"},
+        {"{\"input\":[\"a\",[1,-2,\"b\"]]}", "input"},
         {"{\"input\":[-1]}", "input"},
         {"{\"input\":[1.5]}", "input"},
         {"{\"input\":[\"a\",null]}", "input"},
@@ -192,6 +220,7 @@ int main(void)
 #define SERVER_TEST(test) cmocka_unit_test_setup_teardown(test, harness_setup, harness_teardown)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(inputs_are_texts_tokens_and_lists_of_these),
+        cmocka_unit_test(an_input_may_be_tokens_and_texts_in_parts),
         cmocka_unit_test(options_reach_the_library),
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(more_inputs_than_the_limit_are_refused),
