@@ -20,6 +20,7 @@
 #include "serve/page/page.h"
 #include "serve/responses/conversation_routes.h"
 #include "serve/responses/responses.h"
+#include "serve/responses/responses_compact.h"
 #include "serve/status/cache_routes.h"
 #include "serve/status/lifecycle.h"
 #include "serve/status/live.h"
@@ -41,6 +42,8 @@ static const struct route {
     {"POST", "/v1/completions", openai_completion, true, KEYS_COMPLETIONS, errors_put},
     {"POST", "/v1/responses", responses_create, true, KEYS_CHAT, responses_put_error},
     {"POST", "/responses", responses_create, true, KEYS_CHAT, responses_put_error},
+    {"POST", "/v1/responses/compact", responses_compact, true, KEYS_CHAT, responses_put_error},
+    {"POST", "/responses/compact", responses_compact, true, KEYS_CHAT, responses_put_error},
     {"POST", "/v1/responses/{id}/cancel", responses_cancel, false, KEYS_CHAT, responses_put_error},
     {"GET", "/v1/responses/{id}/input_items", responses_list_items, false, KEYS_CHAT, responses_put_error},
     {"GET", "/v1/responses/{id}", responses_retrieve, false, KEYS_CHAT, responses_put_error},

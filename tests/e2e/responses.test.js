@@ -28,6 +28,23 @@ const question = [{ role: 'user', content: 'What is the weather in Lisbon?' }];
 const body = (more) => ({ model: 'demo', temperature: 0, max_output_tokens: 200, input: 'Who are you?', ...more });
 const ask = (more) => openai.responses.create(body(more));
 
+test('a conversation is compacted: the user\'s messages and a summary stand for it', async () => {
+  const first = await ask({ input: 'My name is Ottilie.' });
+  const compacted = await openai.responses.compact({ model: 'demo', previous_response_id: first.id, input: 'Who are you?' });
+  assert.match(compacted.id, /^resp_/);
+  assert.equal(compacted.object, 'response.compaction');
+  assert.deepEqual(compacted.output.map((item) => item.type), ['message', 'message', 'compaction']);
+  assert.deepEqual(compacted.output.slice(0, 2).map((item) => [item.role, item.content[0].text]),
+    [['user', 'My name is Ottilie.'], ['user', 'Who are you?']]);
+  assert.ok(compacted.usage.input_tokens_details.cached_tokens >= first.usage.input_tokens, 'the conversation is in the cache');
+  const next = [{ role: 'user', content: 'What is my name?' }];
+  const { usage: whole, status } = await ask({ input: [...compacted.output, ...next] });
+  assert.equal(status, 'completed');
+  const { usage: without } = await ask({ input: [...compacted.output.slice(0, 2), ...next] });
+  assert.ok(whole.input_tokens > without.input_tokens, 'the summary is in the prompt');
+  await assert.rejects(openai.responses.compact({ model: 'demo' }), (e) => e instanceof BadRequestError && e.param === 'input');
+});
+
 test('a response has the fields of the API', async () => {
   const response = await ask({ instructions: 'Be brief.', metadata: { of: 'test' } });
   assert.match(response.id, /^resp_/);

@@ -54,9 +54,11 @@ void answer_add_token(struct answer *answer)
     if (answer->n_parts > 0 && answer->parts[answer->n_parts - 1].type == HEARTH_DELTA_REASONING) answer->reasoning_n++;
 }
 
+/* A prompt has many: the list doubles. */
 static void add_logprobs(struct token_logprobs ***list, size_t *n, struct token_logprobs *logprobs)
 {
-    *list = mem_grow(*list, *n + 1, sizeof(struct token_logprobs *));
+    bool is_full = (*n & (*n - 1)) == 0;
+    if (is_full) *list = mem_grow(*list, *n == 0 ? 1 : 2 * *n, sizeof(struct token_logprobs *));
     (*list)[(*n)++] = logprobs;
 }
 

@@ -161,6 +161,11 @@ static void finish_exchange(struct exchange *ex)
         end_stream(ex);
         return;
     }
+    hearth_error error;
+    if (ex->dialect->check != NULL && ex->dialect->check(ex->state, ex->answers, &error) != HEARTH_OK) {
+        fail_exchange(ex, &error);
+        return;
+    }
     struct call *call = ex->call;
     struct buf body = {0};
     ex->dialect->whole(ex->state, ex->answers, ex->n, &body);

@@ -33,7 +33,9 @@ struct dialect {
     void (*ping)(void *state, struct buf *out); /* keep-alive of an idle stream; NULL: an SSE comment line */
     const char *stream_type;                    /* content type of a stream; NULL: server-sent events */
     const char *whole_type;                     /* and of an answer that is not streamed; NULL: JSON */
-    /* The body of an answer that is not streamed. */
+    /* The body of an answer that is not streamed; before that, whether there is one to give: else it fails with the
+     * error (NULL: there always is). */
+    int (*check)(const void *state, const struct answer *answers, hearth_error *error);
     void (*whole)(void *state, const struct answer *answers, size_t n, struct buf *out);
     /* The body of an HTTP error. */
     call_error_form *error;

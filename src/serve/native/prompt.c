@@ -381,7 +381,8 @@ static void *open_response(struct buf *body, const struct reading_caller *caller
 {
     struct history history = {.stored = NULL};
     json_t *given = fields_parse_body(body, error);
-    struct fields *fields = given == NULL ? NULL : responses_open_fields(given, caller, true, &history, error);
+    struct fields *fields =
+        given == NULL ? NULL : responses_open_fields(given, caller, HISTORY_COUNTS, &history, error);
     history_close(&history);
     json_decref(given);
     return fields;

@@ -223,17 +223,18 @@ static void note_in_body(const struct history *history, json_t *body)
         json_object_set_new(body, "conversation", json_pack("{s:s}", "id", history->conversation));
 }
 
-static void make_turn(struct history *history, const json_t *body)
+static void make_turn(struct history *history, const json_t *body, enum history_use use)
 {
     const json_t *input = json_object_get(body, "input");
     json_t *wrapped = json_is_string(input) ? json_pack("[{s:s,s:O}]", "role", "user", "content", input) : NULL;
     /* A conversation's turn is appended to its last one when the answer is complete. */
-    struct stored_turn *before = history->conversation != NULL ? NULL : history->before;
+    bool appends = history->conversation != NULL && use == HISTORY_STORES;
+    struct stored_turn *before = appends ? NULL : history->before;
     history->turn = history_turn(history->stored, before, wrapped != NULL ? wrapped : input, history->id);
     json_decref(wrapped);
 }
 
-int history_open(struct history *history, json_t *body, const struct reading_caller *caller, bool only_counted,
+int history_open(struct history *history, json_t *body, const struct reading_caller *caller, enum history_use use,
                  json_t **before, hearth_error *error)
 {
     *history =
@@ -245,7 +246,8 @@ int history_open(struct history *history, json_t *body, const struct reading_cal
     if (resolve(history, json_object_get(body, "input"), error) != HEARTH_OK) return (int)error->code;
     if (history->before != NULL && (*before = read_before(history, error)) == NULL) return (int)error->code;
     note_in_body(history, body);
-    if (!only_counted && (history->is_stored || history->conversation != NULL)) make_turn(history, body);
+    bool stores = use == HISTORY_STORES && (history->is_stored || history->conversation != NULL);
+    if (stores || use == HISTORY_KEEPS) make_turn(history, body, use);
     return HEARTH_OK;
 }
 

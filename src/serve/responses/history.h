@@ -23,10 +23,17 @@ struct history {
     struct stored_turn *turn;   /* the input's items, later also the answer's; NULL: nothing is stored */
 };
 
+/* What becomes of the items of a request. */
+enum history_use {
+    HISTORY_STORES, /* the response is stored, where the body does not say otherwise */
+    HISTORY_COUNTS, /* the tokens are only counted and nothing is stored */
+    HISTORY_KEEPS   /* nothing is stored, but `turn` has the items, after those before */
+};
+
 /* Finds the stored items that the body continues: `*before` gets them, owned by the caller, or NULL. In the body,
  * item references are replaced by their items, and "store" and "conversation" by the values that hold.
- * `only_counted`: the tokens are only counted and nothing is stored. history_close() in any case. */
-int history_open(struct history *history, json_t *body, const struct reading_caller *caller, bool only_counted,
+ * history_close() in any case. */
+int history_open(struct history *history, json_t *body, const struct reading_caller *caller, enum history_use use,
                  json_t **before, hearth_error *error);
 void history_close(struct history *history);
 

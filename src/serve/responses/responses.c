@@ -206,7 +206,7 @@ static const char *item_status(const struct answer *answer, size_t i)
 
 /* ---- Responses ---- */
 
-static void put_usage(struct buf *out, const struct answer *answer)
+void responses_put_usage(struct buf *out, const struct answer *answer)
 {
     const hearth_result *r = &answer->result;
     int32_t prompt = r->cache_n + r->prompt_n;
@@ -258,7 +258,7 @@ static void put_response(struct buf *out, const struct responses *state, const s
     }
     buf_puts(out, "],\"usage\":");
     if (ended)
-        put_usage(out, answer);
+        responses_put_usage(out, answer);
     else
         buf_puts(out, "null");
     buf_append(out, state->echo.v, state->echo.len);
@@ -528,13 +528,13 @@ static size_t request_size(const void *ud)
     return fields_size(request->fields) + request->echo.len + history_size(&request->history);
 }
 
-struct fields *responses_open_fields(json_t *body, const struct reading_caller *caller, bool only_counted,
+struct fields *responses_open_fields(json_t *body, const struct reading_caller *caller, enum history_use use,
                                      struct history *history, hearth_error *error)
 {
     json_t *before;
     struct uploads uploads = {0};
     struct fields_converted converted = {.body = body, .uploads = &uploads};
-    if (history_open(history, body, caller, only_counted, &before, error) == HEARTH_OK)
+    if (history_open(history, body, caller, use, &before, error) == HEARTH_OK)
         converted.chat = responses_chat_after(before, body, &uploads, &converted.left_out, error);
     json_decref(before);
     struct fields *fields =
@@ -547,7 +547,7 @@ static void *read_request(struct buf *body, const struct reading_caller *caller,
 {
     struct request *request = mem_alloc(sizeof *request);
     json_t *given = fields_parse_body(body, error);
-    if (given != NULL) request->fields = responses_open_fields(given, caller, false, &request->history, error);
+    if (given != NULL) request->fields = responses_open_fields(given, caller, HISTORY_STORES, &request->history, error);
     if (request->fields != NULL) {
         responses_put_echo(&request->echo, given);
         request->tools = responses_tools_open(given);

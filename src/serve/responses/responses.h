@@ -31,9 +31,12 @@ json_t *responses_chat_after(const json_t *before, const json_t *body, struct up
                              struct left_out *left_out, hearth_error *error);
 
 /* Parses a body together with the stored items that it continues. `history` is opened in any case, also on failure,
- * which is NULL with the error; `only_counted` as in history_open(). Reading thread. */
-struct fields *responses_open_fields(json_t *body, const struct reading_caller *caller, bool only_counted,
+ * which is NULL with the error; `use` as in history_open(). Reading thread. */
+struct fields *responses_open_fields(json_t *body, const struct reading_caller *caller, enum history_use use,
                                      struct history *history, hearth_error *error);
+
+/* Appends the object that is a response's "usage". */
+void responses_put_usage(struct buf *out, const struct answer *answer);
 
 /* Appends what a response repeats of its request: the members after "usage", each with a comma before it. */
 void responses_put_echo(struct buf *out, const json_t *body);

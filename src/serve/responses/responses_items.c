@@ -3,6 +3,7 @@
 
 #include "serve/fields/fields_readers.h"
 #include "serve/fields/readable.h"
+#include "serve/responses/responses_compact.h"
 #include "serve/responses/responses_tools.h"
 
 #include <stdlib.h>
@@ -127,10 +128,22 @@ static int read_reasoning(struct convert *convert, const struct item *item)
     return rc;
 }
 
+/* A summary that hearth made is told as the user would: no turn of the assistant's is there that it could be. */
+static void add_summary(struct convert *convert, json_t *text)
+{
+    convert_end_message(convert);
+    convert_add_text(convert, "user", text);
+    json_decref(text);
+}
+
 /* The summary of what came before; encrypted ones cannot be read. */
 static int read_compaction(struct convert *convert, const struct item *item)
 {
-    json_t *text = readable_text(item->json);
+    json_t *summary = compaction_text(item->json), *text = summary != NULL ? NULL : readable_text(item->json);
+    if (summary != NULL) {
+        add_summary(convert, summary);
+        return HEARTH_OK;
+    }
     if (text == NULL) return convert_leave_out(convert, item->at);
     convert_add_text(convert, "assistant", text);
     json_decref(text);

@@ -1,0 +1,203 @@
+/* Compaction of conversations: see responses_compact.h. The reading thread makes a chat of the conversation with one
+ * more message, which asks for the summary; so the conversation's own prefix is in the cache. The exchange owns the
+ * state from then on; HTTP thread only.
+ *
+ * Nothing is stored: the item itself holds the summary, as base64 behind a mark, since clients hand it on as it is. */
+#include "serve/responses/responses_compact.h"
+
+#include "base/base64.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "serve/core/errors.h"
+#include "serve/core/member.h"
+#include "serve/core/server.h"
+#include "serve/fields/convert.h"
+#include "serve/fields/unknown.h"
+#include "serve/responses/responses.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MARK "hearth.summary.1:"
+
+static const char wish[] =
+    "Write a summary of this conversation. It will stand in its place, so that whoever goes on knows only that and "
+    "what "
+    "the user has said. Tell what the user wants and has decided; what was done and found out, with names of files, "
+    "commands, values and errors as they are; what is still open; and what was about to be done next. Write the "
+    "summary "
+    "alone.";
+
+static const char preface[] = "Summary of the conversation so far:\n\n";
+
+/* ---- Items ---- */
+
+json_t *compaction_text(const json_t *item)
+{
+    const char *content = json_string_value(json_object_get(item, "encrypted_content"));
+    struct base64_bytes bytes = {0};
+    if (content == NULL || strncmp(content, MARK, strlen(MARK)) != 0) return NULL;
+    content += strlen(MARK);
+    if (base64_get(&bytes, content, strlen(content)) != BASE64_GOOD) return NULL;
+    struct buf text = {0};
+    buf_puts(&text, preface);
+    buf_append(&text, bytes.v, bytes.len);
+    json_t *told = json_stringn(text.v, text.len); /* NULL where it is no UTF-8 */
+    buf_release(&text);
+    free(bytes.v);
+    return told;
+}
+
+static void put_compaction(struct buf *out, const char *id, const struct answer *answer)
+{
+    buf_printf(out, "{\"id\":\"cmp_%s_0\",\"type\":\"compaction\",\"encrypted_content\":\"" MARK, id);
+    base64_put(out, answer->text.v, answer->text.len);
+    buf_puts(out, "\"}");
+}
+
+static bool is_from_user(const struct stored_item *stored)
+{
+    json_t *item = json_loadb(stored->text, stored->len, JSON_ALLOW_NUL, NULL);
+    bool is = convert_is(json_object_get(item, "type"), "message") && convert_is(json_object_get(item, "role"), "user");
+    json_decref(item);
+    return is;
+}
+
+/* ---- A request ---- */
+
+struct compact {
+    struct fields *fields; /* until the exchange has them */
+    struct history history;
+    struct stored_item *items; /* of the whole conversation; they belong to the history's turns */
+    bool *from_user;           /* of each */
+    size_t n;
+    int64_t created;
+};
+
+static void close_compact(void *ud)
+{
+    struct compact *compact = ud;
+    if (compact->fields != NULL) fields_close(compact->fields);
+    free(compact->items);
+    free(compact->from_user);
+    history_close(&compact->history);
+    free(compact);
+}
+
+static size_t compact_size(const void *ud)
+{
+    const struct compact *compact = ud;
+    return fields_size(compact->fields) + history_size(&compact->history);
+}
+
+/* The conversation, and behind it the wish for a summary, as text alone, without calls. */
+static int ask_for_summary(json_t *body, hearth_error *error)
+{
+    static const char *const not_meant[] = {"stream", "store", "text", "include", "top_logprobs"};
+    const json_t *given = json_object_get(body, "input");
+    json_t *input = json_is_array(given) ? json_incref((json_t *)given) : json_array();
+    if (json_is_string(given)) json_array_append_new(input, json_pack("{s:s,s:O}", "role", "user", "content", given));
+    bool any =
+        json_array_size(input) > 0 || fields_asks(body, "previous_response_id") || fields_asks(body, "conversation");
+    if (given != NULL && !json_is_null(given) && !json_is_string(given) && !json_is_array(given)) any = false;
+    json_array_append_new(input, json_pack("{s:s,s:s}", "role", "user", "content", wish));
+    json_object_set_new(body, "input", input);
+    for (size_t i = 0; i < sizeof not_meant / sizeof *not_meant; i++) json_object_del(body, not_meant[i]);
+    json_object_del(body, "tool_choice");
+    if (fields_asks(body, "tools")) json_object_set_new(body, "tool_choice", json_string("none"));
+    if (any) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, "input",
+                    "'input' must be the conversation to compact: a string, or a list of at least one item");
+}
+
+/* Notes whose items are the user's, but for the wish, which comes last. */
+static void find_messages(struct compact *compact)
+{
+    compact->items = stored_turn_items(compact->history.turn);
+    compact->n = compact->history.turn->all_n - 1;
+    compact->from_user = mem_alloc((compact->n + 1) * sizeof *compact->from_user);
+    for (size_t i = 0; i < compact->n; i++) compact->from_user[i] = is_from_user(&compact->items[i]);
+}
+
+static void *read_compact(struct buf *body, const struct reading_caller *caller, hearth_error *error)
+{
+    struct compact *compact = mem_alloc(sizeof *compact);
+    json_t *given = fields_parse_body(body, error);
+    if (given != NULL && ask_for_summary(given, error) == HEARTH_OK)
+        compact->fields = responses_open_fields(given, caller, HISTORY_KEEPS, &compact->history, error);
+    json_decref(given);
+    if (compact->fields == NULL) {
+        close_compact(compact);
+        return NULL;
+    }
+    find_messages(compact);
+    return compact;
+}
+
+/* ---- The answer ---- */
+
+static bool says_something(const struct buf *text)
+{
+    for (size_t i = 0; i < text->len; i++)
+        if (strchr(" \t\r\n", text->v[i]) == NULL) return true;
+    return false;
+}
+
+/* What is no summary must not stand in a conversation's place. */
+static int check(const void *state, const struct answer *answers, hearth_error *error)
+{
+    (void)state;
+    if (says_something(&answers->text)) return HEARTH_OK;
+    if (answers->result.finish == HEARTH_FINISH_LENGTH)
+        return error_at(
+            error, HEARTH_TOO_LONG, "input",
+            "the context window has no room for a summary behind the conversation: leave out its oldest items");
+    return error_set(error, HEARTH_INTERNAL, "the model wrote no summary: nothing was compacted. Try again");
+}
+
+static void put_whole(void *ud, const struct answer *answers, size_t n, struct buf *out)
+{
+    (void)n; /* 1 */
+    const struct compact *compact = ud;
+    buf_printf(out, "{\"id\":\"resp_%s\",\"object\":\"response.compaction\",\"created_at\":%lld,\"output\":[",
+               compact->history.id, (long long)compact->created);
+    for (size_t i = 0; i < compact->n; i++) {
+        if (!compact->from_user[i]) continue;
+        buf_append(out, compact->items[i].text, compact->items[i].len);
+        buf_puts(out, ",");
+    }
+    put_compaction(out, compact->history.id, answers);
+    buf_puts(out, "],\"usage\":");
+    responses_put_usage(out, answers);
+    buf_puts(out, "}");
+}
+
+static const struct dialect dialect = {
+    .check = check, .whole = put_whole, .error = responses_put_error, .release = close_compact};
+
+static void answer(struct call *call, void *ud)
+{
+    struct compact *compact = ud;
+    struct fields *fields = compact->fields;
+    unknown_report(call, fields);
+    compact->created = clock_unix_ms() / 1000;
+    compact->fields = NULL;
+    struct exchange_plan plan = {.dialect = &dialect,
+                                 .state = compact,
+                                 .choices = &fields->params,
+                                 .n_choices = 1,
+                                 .owner = fields,
+                                 .release_owner = fields_close};
+    exchange_start(call, &plan);
+}
+
+void responses_compact(struct call *call)
+{
+    static const struct reading_form form = {.read_with = read_compact,
+                                             .size = compact_size,
+                                             .answer = answer,
+                                             .release = close_compact,
+                                             .put_error = responses_put_error};
+    reading_start(call, &form);
+}
