@@ -251,7 +251,7 @@ static int check_token(int32_t token, size_t i, int32_t n_vocab, hearth_error *e
 
 static int check_tokens(const hearth_input *input, size_t i, int32_t n_vocab, hearth_error *error)
 {
-    for (size_t t = 0; t < input->n_tokens; t++)
+    for (size_t t = 0; input->tokens != NULL && t < input->n_tokens; t++)
         if (check_token(input->tokens[t], i, n_vocab, error) != HEARTH_OK) return HEARTH_INVALID;
     for (size_t k = 0; k < input->n_parts; k++) {
         const hearth_part *part = &input->parts[k];
