@@ -5,6 +5,7 @@
  * canonical form, compact and with sorted keys. */
 #include "lib/parameters/message_hashes.h"
 
+#include "base/json_text.h"
 #include "base/memory.h"
 #include "base/sha256.h"
 
@@ -26,22 +27,22 @@ static void add_text(struct sha256 *running, const char *text)
     sha256_feed(running, text, len);
 }
 
-static bool add_value(struct sha256 *running, const json_t *value)
+static void add_value(struct sha256 *running, const json_t *value)
 {
-    char *text = json_dumps(value, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
-    if (text == NULL) return false;
-    add_text(running, text);
-    free(text);
-    return true;
+    struct buf text = {0};
+    json_text_write_sorted(&text, value);
+    add_text(running, buf_text(&text));
+    buf_release(&text);
 }
 
 /* An absent value is hashed as null, so that the parts after it keep their position. */
 static bool add_json(struct sha256 *running, const char *json)
 {
-    json_t *value = json == NULL ? json_null() : json_loads(json, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL);
-    bool added = value != NULL && add_value(running, value);
+    json_t *value = json == NULL ? json_null() : json_text_read(json, strlen(json), NULL);
+    if (value == NULL) return false;
+    add_value(running, value);
     json_decref(value);
-    return added;
+    return true;
 }
 
 static uint64_t first_eight(const uint8_t digest[SHA256_BYTES])
@@ -88,7 +89,7 @@ static bool hash_messages(const struct chat_seen *seen, const json_t *messages, 
     hashes[0] = hash_so_far(running);
     size_t n = json_array_size(messages);
     for (size_t i = 0; i < n; i++) {
-        if (!add_value(running, json_array_get(messages, i))) return false;
+        add_value(running, json_array_get(messages, i));
         add_media(running, seen, json_array_get(messages, i));
         hashes[i + 1] = hash_so_far(running);
     }
@@ -114,7 +115,7 @@ static void fill(const struct chat_seen *seen, const json_t *messages, struct ch
 bool chat_identify(const struct chat_seen *seen, struct chat_identity *identity)
 {
     *identity = (struct chat_identity){0};
-    json_t *messages = json_loads(seen->messages_json, JSON_ALLOW_NUL, NULL);
+    json_t *messages = json_text_read(seen->messages_json, strlen(seen->messages_json), NULL);
     if (json_is_array(messages)) fill(seen, messages, identity);
     json_decref(messages);
     return identity->hashes != NULL;

@@ -1,6 +1,7 @@
 /* The end of a cache lookup: the engine has found where the prompt and the most similar cached one diverge; a preparing
  * thread writes down the words on both sides and finds the message that the divergence is in. That renders the
  * conversation several times, which would hold up the engine thread. The result is constant afterwards. */
+#include "base/json_text.h"
 #include "base/utf8.h"
 #include "lib/requests/request.h"
 
@@ -47,7 +48,7 @@ static void put_sides(hearth_request *request)
 
 static void note_role(struct lookup *lookup, const char *messages)
 {
-    json_t *list = json_loads(messages, 0, NULL);
+    json_t *list = json_text_read(messages, strlen(messages), NULL);
     const json_t *role = json_object_get(json_array_get(list, (size_t)lookup->message), "role");
     if (json_is_string(role)) snprintf(lookup->role, sizeof lookup->role, "%s", json_string_value(role));
     json_decref(list);

@@ -2,6 +2,7 @@
  * which they hold for a comparison or a copy only. */
 #include "lib/requests/system_prompt.h"
 
+#include "base/json_text.h"
 #include "base/memory.h"
 #include "lib/parameters/message_hashes.h"
 
@@ -68,12 +69,13 @@ static void record(struct system_prompt *prompt, char *text)
 
 void system_prompt_learn(struct system_prompt *prompt, const char *messages_json)
 {
-    json_t *messages = json_loads(messages_json, JSON_ALLOW_NUL, NULL);
+    json_t *messages = json_text_read(messages_json, strlen(messages_json), NULL);
     const json_t *first = json_array_get(messages, 0);
     if (is_system(first)) {
-        char *text = has_media(first) ? NULL : json_dumps(first, JSON_COMPACT | JSON_SORT_KEYS);
+        struct buf text = {0};
+        if (!has_media(first)) json_text_write_sorted(&text, first);
         pthread_mutex_lock(&prompt->mutex);
-        record(prompt, text);
+        record(prompt, has_media(first) ? NULL : buf_take(&text));
         pthread_mutex_unlock(&prompt->mutex);
     }
     json_decref(messages);
@@ -90,8 +92,8 @@ static bool has_system(const json_t *messages)
 
 static char *with_first(json_t *messages, const char *message_json)
 {
-    json_array_insert_new(messages, 0, json_loads(message_json, JSON_ALLOW_NUL, NULL));
-    return json_dumps(messages, JSON_COMPACT);
+    json_array_insert_new(messages, 0, json_text_read(message_json, strlen(message_json), NULL));
+    return json_text_of(messages);
 }
 
 char *system_prompt_assume(struct system_prompt *prompt, const char *messages_json)
@@ -100,7 +102,7 @@ char *system_prompt_assume(struct system_prompt *prompt, const char *messages_js
     char *only = mem_strdup(prompt->only), *result = NULL;
     pthread_mutex_unlock(&prompt->mutex);
     if (only == NULL) return NULL;
-    json_t *messages = json_loads(messages_json, JSON_ALLOW_NUL, NULL);
+    json_t *messages = json_text_read(messages_json, strlen(messages_json), NULL);
     if (json_array_size(messages) > 0 && !has_system(messages)) result = with_first(messages, only);
     json_decref(messages);
     free(only);

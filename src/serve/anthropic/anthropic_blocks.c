@@ -1,14 +1,12 @@
 /* Content blocks of Messages: see anthropic_blocks.h. */
 #include "serve/anthropic/anthropic_blocks.h"
 
+#include "base/json_text.h"
 #include "serve/fields/fields_readers.h"
 #include "serve/fields/readable.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* 15 digits write the numbers of a call's input as the client did; with 17, 0.1 becomes 0.10000000000000001. */
-#define INPUT_FORMAT (JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15))
 
 static int read_text(struct convert *convert, const struct anthropic_block *block)
 {
@@ -77,7 +75,7 @@ static int collect_other(struct convert *convert, const struct anthropic_block *
 {
     const json_t *content = json_object_get(block->json, "content");
     json_t *own = json_array(), *text = readable_text(block->json);
-    bool has_content = json_is_array(content) || json_is_object(content);
+    bool has_content = json_is_array(content) || json_text_is_object(content);
     int rc = HEARTH_OK;
     if (text != NULL) json_array_append_new(own, text);
     if (has_content)
@@ -105,7 +103,7 @@ int anthropic_collect_texts(struct convert *convert, const json_t *content, stru
     json_t *part;
     int rc = HEARTH_OK;
     if (json_is_string(content)) json_array_append(texts, (json_t *)content);
-    if (json_is_object(content))
+    if (json_text_is_object(content))
         return collect_block(convert, &(struct anthropic_block){.json = content, .at = at}, texts);
     if (content != NULL && !json_is_null(content) && !json_is_string(content) && !json_is_array(content))
         return convert_fault(convert, at, "must be a string or a list of blocks");
@@ -132,7 +130,7 @@ static int read_others(struct convert *convert, const struct anthropic_block *bl
 static json_t *arguments_of(const json_t *input)
 {
     if (json_is_string(input)) return json_incref((json_t *)input);
-    char *text = input == NULL || json_is_null(input) ? NULL : json_dumps(input, INPUT_FORMAT);
+    char *text = input == NULL || json_is_null(input) ? NULL : json_text_of(input);
     json_t *arguments = json_string(text == NULL ? "{}" : text);
     free(text);
     return arguments;

@@ -1,6 +1,7 @@
 /* Accumulates the deltas of one choice's response: see answer.h. */
 #include "serve/core/answer.h"
 
+#include "base/json_text.h"
 #include "base/memory.h"
 
 #include <jansson.h>
@@ -75,8 +76,8 @@ void answer_add_prompt_logprobs(struct answer *answer, struct token_logprobs *lo
 void answer_put_arguments(struct buf *out, const struct answer_call *call)
 {
     const struct buf *text = &call->arguments;
-    json_t *arguments = text->len == 0 ? NULL : json_loadb(text->v, text->len, JSON_ALLOW_NUL, NULL);
-    if (json_is_object(arguments))
+    json_t *arguments = text->len == 0 ? NULL : json_text_read(text->v, text->len, NULL);
+    if (json_text_is_object(arguments))
         buf_append(out, text->v, text->len);
     else
         buf_puts(out, "{}");

@@ -1,26 +1,16 @@
 /* The size of JSON trees: see json_size.h. */
 #include "serve/core/json_size.h"
 
-#include <stdbool.h>
+#include "base/json_text.h"
+
 #include <string.h>
 
 /* Bytes of one value in jansson's trees: with malloc's overhead, and with its slot in the list or object around it
  * while that is being reallocated. Strings are counted as member names, which take most. */
 enum { OBJECT_BYTES = 256, LIST_BYTES = 160, STRING_BYTES = 128, OTHER_BYTES = 56 };
 
-/* The end of the string whose opening quote precedes `at`. */
-static const char *skip_string(const char *at, const char *end)
-{
-    for (; at < end && *at != '"'; at++)
-        if (*at == '\\' && at + 1 < end) at++;
-    return at < end ? at + 1 : end;
-}
-
-static bool belongs_to_word(char c)
-{
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '+' ||
-           c == '.';
-}
+/* A wide number: an object, the name of its member, its digits as a string. */
+enum { WIDE_BYTES = OBJECT_BYTES + 2 * STRING_BYTES };
 
 static void add_value(struct json_size *size, size_t bytes)
 {
@@ -32,19 +22,18 @@ struct json_size json_size_of_text(const char *text, size_t len)
 {
     struct json_size size = {0};
     size_t depth = 0;
-    for (const char *at = text, *end = text + len; at < end;) {
-        char c = *at++;
+    struct json_piece piece;
+    for (const char *at = text; json_text_next(&at, text + len, &piece);) {
+        const char c = piece.text[0];
         if (c == '"') {
             add_value(&size, STRING_BYTES);
-            at = skip_string(at, end);
         } else if (c == '{' || c == '[') {
             add_value(&size, c == '{' ? OBJECT_BYTES : LIST_BYTES);
             if (++depth > size.depth) size.depth = depth;
         } else if (c == '}' || c == ']') {
             depth -= depth > 0;
-        } else if (belongs_to_word(c)) {
-            add_value(&size, OTHER_BYTES);
-            while (at < end && belongs_to_word(*at)) at++;
+        } else {
+            add_value(&size, piece.is_wide ? WIDE_BYTES : OTHER_BYTES);
         }
     }
     return size;

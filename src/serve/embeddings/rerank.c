@@ -3,6 +3,7 @@
 #include "serve/embeddings/rerank.h"
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "serve/core/errors.h"
@@ -20,7 +21,7 @@
 /* The text of a document: a string, or the member "text" of an object, whose other members are not scored. */
 static const json_t *text_of(const json_t *value)
 {
-    if (json_is_object(value)) value = json_object_get(value, "text");
+    if (json_text_is_object(value)) value = json_object_get(value, "text");
     return json_is_string(value) ? value : NULL;
 }
 

@@ -2,6 +2,7 @@
 #include "serve/fields/convert.h"
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "serve/fields/fields_readers.h"
 
 #include <stdarg.h>
@@ -93,7 +94,7 @@ const json_t *convert_object(const struct convert *convert, const json_t *object
                              const char *name)
 {
     const json_t *value = json_object_get(object, name);
-    if (json_is_object(value)) return value;
+    if (json_text_is_object(value)) return value;
     convert_fault(convert, member_path(at, name), value == NULL ? "is missing: an object" : "must be an object");
     return NULL;
 }

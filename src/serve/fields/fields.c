@@ -3,6 +3,7 @@
 #include "serve/fields/fields_readers.h"
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/memory.h"
 #include "base/sha256.h"
 #include "serve/core/errors.h"
@@ -23,21 +24,6 @@ struct field {
     double min, max;    /* FIELD_INT, FIELD_NUMBER: inclusive range; FIELD_STRING: max bytes, 0: unlimited */
     field_reader *read; /* FIELD_OTHER */
 };
-
-/* ---- JSON text ---- */
-
-static int put_bytes(const char *bytes, size_t len, void *out)
-{
-    buf_append(out, bytes, len);
-    return 0;
-}
-
-char *fields_dump(const json_t *value)
-{
-    struct buf text = {0};
-    json_dump_callback(value, put_bytes, &text, JSON_COMPACT | JSON_ENCODE_ANY);
-    return buf_take(&text);
-}
 
 /* ---- Readers of values ---- */
 
@@ -96,9 +82,24 @@ static int read_max_tokens(struct fields *fields, const char *name, const json_t
     return HEARTH_OK;
 }
 
+/* Any whole number, as in llama-server, which takes the last 32 bits of it: here the last 63, so that its tokens are
+ * the same. Below 0: a random one. */
+static int read_seed(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    int64_t *seed = &fields->params.sampling.seed;
+    const char *wide = json_text_wide(value);
+    if (wide == NULL && field_whole(value, -0x1p63, 0x1p63, seed)) return HEARTH_OK;
+    if (wide == NULL || wide[strspn(wide, "-0123456789")] != '\0')
+        return error_at(error, HEARTH_INVALID, name, "'%s' must be a whole number; below 0 it is a random one", name);
+    uint64_t bits = 0;
+    for (const char *at = wide + (wide[0] == '-'); *at != '\0'; at++) bits = 10 * bits + (uint64_t)(*at - '0');
+    *seed = wide[0] == '-' ? -1 : (int64_t)(bits & INT64_MAX);
+    return HEARTH_OK;
+}
+
 static int read_stream_options(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
-    if (!json_is_object(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be an object", name);
+    if (!json_text_is_object(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be an object", name);
     const json_t *usage = json_object_get(value, "include_usage");
     if (usage == NULL || json_is_null(usage)) return HEARTH_OK;
     if (!json_is_boolean(usage))
@@ -145,7 +146,7 @@ static int read_parent_key(struct fields *fields, const char *name, const json_t
 static int read_options(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     (void)fields; /* find_option() reads its members */
-    if (json_is_object(value)) return HEARTH_OK;
+    if (json_text_is_object(value)) return HEARTH_OK;
     return error_at(error, HEARTH_INVALID, name, "'%s' must be an object", name);
 }
 
@@ -260,7 +261,7 @@ static const struct field table[] = {
     {"prompt_cache_key", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_session_hint},
     HEARTH_SAMPLING_TABLE(SAMPLING_NUMBER, SAMPLING_INTEGER){"repetition_penalty", FIELDS_BOTH, FIELD_NUMBER,
                                                              PARAM(sampling.repeat_penalty), 0.01, 100, NULL},
-    {"seed", FIELDS_BOTH, FIELD_INT64, PARAM(sampling.seed), -0x1p63, 0x1p63, NULL},
+    {"seed", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, read_seed},
     {"dry_sequence_breakers", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, fields_read_breakers},
     {"samplers", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, fields_read_samplers},
     {"t_max_predict_ms", FIELDS_BOTH, FIELD_INT64, PARAM(max_ms), -1, 1e12, NULL},
@@ -373,9 +374,9 @@ json_t *fields_parse_any(const char *body, size_t len, hearth_error *error)
     json_error_t where;
     struct json_size size = json_size_of_text(body, len);
     if (check_json_size(&size, len, error) != HEARTH_OK) return NULL;
-    json_t *parsed = json_loadb(body, len, JSON_ALLOW_NUL | JSON_DECODE_ANY, &where);
+    json_t *parsed = json_text_read(body, len, &where);
     char *mended = parsed == NULL ? without_halves(body, len) : NULL;
-    if (mended != NULL) parsed = json_loadb(mended, len, JSON_ALLOW_NUL | JSON_DECODE_ANY, &where);
+    if (mended != NULL) parsed = json_text_read(mended, len, &where);
     free(mended);
     if (parsed == NULL)
         error_set(error, HEARTH_INVALID, "the body is not valid JSON: line %d, column %d: %s", where.line, where.column,
@@ -386,7 +387,7 @@ json_t *fields_parse_any(const char *body, size_t len, hearth_error *error)
 json_t *fields_parse(const char *body, size_t len, hearth_error *error)
 {
     json_t *parsed = fields_parse_any(body, len, error);
-    if (parsed == NULL || json_is_object(parsed)) return parsed;
+    if (parsed == NULL || json_text_is_object(parsed)) return parsed;
     error_set(error, HEARTH_INVALID, "the body must be a JSON object");
     json_decref(parsed);
     return NULL;
@@ -430,7 +431,7 @@ static int check_combinations(struct fields *fields, int route, hearth_error *er
 static void finish_kwargs(struct fields *fields)
 {
     if (fields->kwargs == NULL) return;
-    fields->kwargs_text = fields_dump(fields->kwargs);
+    fields->kwargs_text = json_text_of(fields->kwargs);
     fields->params.template_kwargs_json = fields->kwargs_text;
     json_decref(fields->kwargs);
     fields->kwargs = NULL;

@@ -140,9 +140,6 @@ hearth_params *fields_choices(const struct fields *fields, size_t *n);
 /* Whether the table has the field for one of these routes. */
 bool fields_knows(const char *name, int route);
 
-/* A value as JSON text; free() it. */
-char *fields_dump(const json_t *value);
-
 /* Whether the field's value asks for something: null, false, 0, "", [] and {} do not. */
 bool fields_asks(const json_t *body, const char *name);
 

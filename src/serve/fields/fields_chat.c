@@ -1,5 +1,6 @@
 /* Readers of chat fields that reach the template: messages, reasoning, generation prompt. No state; any thread. */
 #include "base/error.h"
+#include "base/json_text.h"
 #include "serve/fields/convert.h"
 #include "serve/fields/fields_readers.h"
 
@@ -92,7 +93,7 @@ static void read_other_content(struct fields *fields, const struct message *mess
     if (!convert_is(json_object_get(message->json, "role"), "assistant")) return;
     if (is_silent && json_is_string(said)) json_object_set(message->json, "content", said);
     if (!is_silent && refuses) leave_out(fields, field_path_of("%.80s.refusal", message->at.v));
-    if (json_is_object(audio) && !json_is_string(transcript))
+    if (json_text_is_object(audio) && !json_is_string(transcript))
         leave_out(fields, field_path_of("%.80s.audio", message->at.v));
 }
 
@@ -101,10 +102,10 @@ static json_t *function_call(const json_t *call)
 {
     json_t *custom = json_object_get(call, "custom"), *input = json_object_get(custom, "input");
     json_t *name = json_object_get(custom, "name");
-    if (!json_is_object(call) || json_object_get(call, "function") != NULL) return json_incref((json_t *)call);
+    if (!json_text_is_object(call) || json_object_get(call, "function") != NULL) return json_incref((json_t *)call);
     if (!json_is_string(name) || !json_is_string(input)) return NULL;
     json_t *arguments = json_pack("{s:O}", "input", input);
-    char *text = fields_dump(arguments);
+    char *text = json_text_of(arguments);
     json_t *function = json_pack("{s:s,s:{s:O,s:s}}", "type", "function", "function", "name", name, "arguments", text);
     if (json_object_get(call, "id") != NULL) json_object_set(function, "id", json_object_get(call, "id"));
     json_decref(arguments);
@@ -172,7 +173,7 @@ int field_messages(struct fields *fields, const char *name, const json_t *value,
         return error_at(error, HEARTH_INVALID, name, "'%s' must be a list of at least one message", name);
     json_t *read = fields->is_converted ? json_incref((json_t *)value) : read_messages(fields, name, value);
     json_t *messages = field_with_tools(read);
-    fields->messages = fields_dump(messages);
+    fields->messages = json_text_of(messages);
     json_decref(messages);
     json_decref(read);
     fields->params.messages_json = fields->messages;
@@ -190,7 +191,7 @@ static void add_kwarg(struct fields *fields, const char *name, json_t *value)
 
 int field_template_kwargs(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
-    if (!json_is_object(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be an object", name);
+    if (!json_text_is_object(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be an object", name);
     if (fields->kwargs == NULL) fields->kwargs = json_object();
     json_object_update(fields->kwargs, (json_t *)value);
     return HEARTH_OK;
@@ -241,7 +242,7 @@ int field_reasoning_effort(struct fields *fields, const char *name, const json_t
 /* OpenRouter's form. Members of other APIs' "reasoning" ("summary") are ignored. */
 int field_reasoning(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
-    if (!json_is_object(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be an object", name);
+    if (!json_text_is_object(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be an object", name);
     static const struct {
         const char *name, *path;
         field_reader *read;

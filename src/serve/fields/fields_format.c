@@ -1,5 +1,6 @@
 /* Readers of output constraint fields (grammar, JSON schema) and of logprobs. No state; any thread. */
 #include "base/error.h"
+#include "base/json_text.h"
 #include "serve/fields/fields_readers.h"
 
 #include <stdlib.h>
@@ -19,16 +20,16 @@ int field_grammar(struct fields *fields, const char *name, const json_t *value, 
 /* An empty schema means any object, as in llama-server. */
 static void take_schema(struct fields *fields, const json_t *schema)
 {
-    bool any = schema == NULL || (json_is_object(schema) && json_object_size(schema) == 0);
+    bool any = schema == NULL || (json_text_is_object(schema) && json_object_size(schema) == 0);
     free(fields->schema);
-    fields->schema = any ? NULL : fields_dump(schema);
+    fields->schema = any ? NULL : json_text_of(schema);
     if (any) fields->schema = strdup("{\"type\":\"object\"}");
     fields->params.json_schema = fields->schema;
 }
 
 int field_json_schema(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
-    if (!json_is_object(value) && !json_is_boolean(value))
+    if (!json_text_is_object(value) && !json_is_boolean(value))
         return error_at(error, HEARTH_INVALID, name, "'%s' must be a JSON schema: an object", name);
     take_schema(fields, value);
     return HEARTH_OK;
@@ -38,10 +39,10 @@ static int take_named_schema(struct fields *fields, const json_t *value, hearth_
 {
     const json_t *wrapper = json_object_get(value, "json_schema");
     const json_t *schema = json_object_get(wrapper, "schema");
-    if (!json_is_object(wrapper))
+    if (!json_text_is_object(wrapper))
         return error_at(error, HEARTH_INVALID, "response_format.json_schema",
                         "'response_format.json_schema' must be an object with a \"schema\"");
-    if (schema != NULL && !json_is_object(schema) && !json_is_null(schema))
+    if (schema != NULL && !json_text_is_object(schema) && !json_is_null(schema))
         return error_at(error, HEARTH_INVALID, "response_format.json_schema.schema",
                         "'response_format.json_schema.schema' must be an object");
     take_schema(fields, json_is_null(schema) ? NULL : schema);
@@ -57,7 +58,7 @@ int field_response_format(struct fields *fields, const char *name, const json_t 
     if (type == NULL || strcmp(type, "json_object") != 0)
         return error_at(error, HEARTH_INVALID, "response_format.type",
                         "'%s.type' must be \"text\", \"json_object\" or \"json_schema\"", name);
-    if (schema != NULL && !json_is_object(schema))
+    if (schema != NULL && !json_text_is_object(schema))
         return error_at(error, HEARTH_INVALID, "response_format.schema", "'%s.schema' must be an object", name);
     if (schema != NULL || fields->schema == NULL) take_schema(fields, schema);
     return HEARTH_OK;

@@ -1,6 +1,7 @@
 /* OpenAI's deprecated function calling: "functions", "function_call", messages of the role "function". They are
  * converted to tools; `has_functions` makes the answer use the old form too. No state; any thread. */
 #include "base/error.h"
+#include "base/json_text.h"
 #include "serve/fields/fields_readers.h"
 
 #include <stdio.h>
@@ -17,7 +18,7 @@ static int check_function(const json_t *function, size_t i, hearth_error *error)
         snprintf(at, sizeof at, "functions[%zu].name", i);
         return error_at(error, HEARTH_INVALID, at, "'%s' must be a string and not empty", at);
     }
-    if (parameters == NULL || json_is_null(parameters) || json_is_object(parameters)) return HEARTH_OK;
+    if (parameters == NULL || json_is_null(parameters) || json_text_is_object(parameters)) return HEARTH_OK;
     snprintf(at, sizeof at, "functions[%zu].parameters", i);
     return error_at(error, HEARTH_INVALID, at, "'%s' must be an object", at);
 }
@@ -33,7 +34,7 @@ int field_functions(struct fields *fields, const char *name, const json_t *value
     json_t *tools = json_array();
     json_array_foreach(value, i, function)
         json_array_append_new(tools, json_pack("{s:s, s:O}", "type", "function", "function", function));
-    fields->tools = fields_dump(tools);
+    fields->tools = json_text_of(tools);
     json_decref(tools);
     fields->params.tools_json = fields->tools;
     fields->params.parallel_tool_calls = 0;
@@ -67,7 +68,7 @@ static bool is_result(const json_t *message)
 
 static bool is_call(const json_t *message)
 {
-    return json_is_object(json_object_get(message, "function_call"));
+    return json_text_is_object(json_object_get(message, "function_call"));
 }
 
 static json_t *with_tool(const json_t *message, size_t *n_calls)

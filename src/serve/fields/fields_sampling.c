@@ -1,6 +1,7 @@
 /* Readers of list-valued sampling parameters: logit_bias, samplers, DRY sequence breakers. Strings are borrowed from
  * the JSON tree. No state; any thread. */
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/memory.h"
 #include "serve/fields/fields_readers.h"
 
@@ -88,8 +89,8 @@ static bool get_bias_entry(const char *key, const json_t *bias, hearth_bias *out
 int fields_read_logit_bias(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     size_t n = 0, i;
-    bool good = json_is_object(value) || json_is_array(value);
-    size_t size = json_is_object(value) ? json_object_size(value) : json_array_size(value);
+    bool good = json_text_is_object(value) || json_is_array(value);
+    size_t size = json_text_is_object(value) ? json_object_size(value) : json_array_size(value);
     fields->bias = mem_alloc((size + 1) * sizeof *fields->bias);
     const char *key;
     json_t *item;

@@ -1,6 +1,7 @@
 /* Readers of the fields about a chat's tools. Those of other types than functions, which OpenAI's servers run or whose
  * calls have other forms, are left out, and so is the choice of one. No state; any thread. */
 #include "base/error.h"
+#include "base/json_text.h"
 #include "serve/fields/convert.h"
 #include "serve/fields/fields_readers.h"
 
@@ -33,7 +34,7 @@ int field_tools(struct fields *fields, const char *name, const json_t *value, he
     }
     if (json_array_size(kept) < json_array_size(value)) field_note_places(fields, name, places);
     json_decref(places);
-    if (json_array_size(kept) > 0) fields->params.tools_json = fields->tools = fields_dump(kept);
+    if (json_array_size(kept) > 0) fields->params.tools_json = fields->tools = json_text_of(kept);
     json_decref(kept);
     return HEARTH_OK;
 }
@@ -61,7 +62,7 @@ static bool lost_tool_of(const struct fields *fields, const char *type)
 static void set_allowed_tools(struct fields *fields, json_t *names)
 {
     free(fields->allowed_tools);
-    fields->allowed_tools = fields_dump(names);
+    fields->allowed_tools = json_text_of(names);
     fields->params.allowed_tools_json = fields->allowed_tools;
     json_decref(names);
 }
@@ -146,7 +147,7 @@ int field_tool_choice(struct fields *fields, const char *name, const json_t *val
         const char *text;
         hearth_tool_choice choice;
     } choices[] = {{"auto", HEARTH_TOOLS_AUTO}, {"none", HEARTH_TOOLS_NONE}, {"required", HEARTH_TOOLS_REQUIRED}};
-    if (json_is_object(value)) return choose_by_type(fields, name, value, error);
+    if (json_text_is_object(value)) return choose_by_type(fields, name, value, error);
     for (size_t i = 0; json_is_string(value) && i < sizeof choices / sizeof *choices; i++) {
         if (strcmp(json_string_value(value), choices[i].text) != 0) continue;
         if (choices[i].choice != HEARTH_TOOLS_REQUIRED || !lost_all_tools(fields))

@@ -2,6 +2,7 @@
 #include "serve/fields/readable.h"
 
 #include "base/buf.h"
+#include "base/json_text.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -33,7 +34,7 @@ static void put_value(struct buf *out, const char *name, const json_t *value)
 {
     size_t i;
     json_t *item;
-    if (json_is_object(value)) put_members(out, value);
+    if (json_text_is_object(value)) put_members(out, value);
     json_array_foreach(value, i, item) put_value(out, name, item);
     bool is_text = json_string_length(value) > 0, is_code = name != NULL && json_is_integer(value);
     if (out->len > 0 && (is_text || is_code)) buf_puts(out, "\n");

@@ -5,6 +5,7 @@
 #include "serve/native/native.h"
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/memory.h"
 #include "serve/core/errors.h"
 #include "serve/core/member.h"
@@ -132,16 +133,14 @@ static const json_t *follow(const json_t *from, const char *path)
 
 static void put_selected(const struct native *native, const struct buf *whole, struct buf *out)
 {
-    json_t *answer = json_loadb(whole->v, whole->len, JSON_ALLOW_NUL, NULL), *selected = json_object(), *path;
+    json_t *answer = json_text_read(whole->v, whole->len, NULL), *selected = json_object(), *path;
     size_t i;
     json_array_foreach(native->selected, i, path)
     {
         const json_t *found = follow(answer, json_string_value(path));
         if (found != NULL) json_object_set(selected, json_string_value(path), (json_t *)found);
     }
-    char *text = json_dumps(selected, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    buf_puts(out, text);
-    free(text);
+    json_text_write(out, selected);
     json_decref(selected);
     json_decref(answer);
 }

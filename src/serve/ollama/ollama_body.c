@@ -2,6 +2,7 @@
 #include "serve/ollama/ollama.h"
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "serve/core/json_size.h"
@@ -10,9 +11,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-/* 15 digits write the numbers of a call's arguments as the client did; with 17, 0.1 becomes 0.10000000000000001. */
-#define ARGUMENTS_FORMAT (JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15))
 
 /* ---- Names ---- */
 
@@ -123,7 +121,7 @@ static int read_options(struct convert *convert)
     const char *name;
     int rc = HEARTH_OK;
     for (size_t i = 0; i < N_NAMES; i++) json_object_del(convert->chat, names[i].chat);
-    if (options != NULL && !json_is_object(options) && !json_is_null(options))
+    if (options != NULL && !json_text_is_object(options) && !json_is_null(options))
         return convert_fault(convert, field_path_of("options"), "must be an object");
     json_object_foreach(options, name, value) if (rc == HEARTH_OK) rc = read_option(convert, name, value);
     return rc;
@@ -152,7 +150,7 @@ static int read_format(struct convert *convert)
     if (none) return HEARTH_OK;
     if (convert_is(format, "json"))
         convert_set(convert, "response_format", json_pack("{s:s}", "type", "json_object"));
-    else if (json_is_object(format))
+    else if (json_text_is_object(format))
         convert_set(convert, "json_schema", json_incref((json_t *)format));
     else
         return convert_fault(convert, field_path_of("format"), "must be \"json\" or a JSON schema");
@@ -239,7 +237,7 @@ static char *arguments_of(const json_t *function)
 {
     const json_t *input = json_object_get(function, "arguments");
     if (input == NULL || json_is_null(input)) return mem_strdup("{}");
-    return json_is_string(input) ? mem_strdup(json_string_value(input)) : json_dumps(input, ARGUMENTS_FORMAT);
+    return json_is_string(input) ? mem_strdup(json_string_value(input)) : json_text_of(input);
 }
 
 static int read_call(struct conversation *c, const json_t *call, struct field_path at)

@@ -2,6 +2,7 @@
  * tells the text. */
 #include "serve/openai/echo.h"
 
+#include "base/json_text.h"
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "serve/fields/convert.h"
@@ -39,7 +40,7 @@ static void read_content(const json_t *content, struct buf *text)
 
 static void echo_last_message(const struct fields *fields, struct echoed *echo)
 {
-    json_t *messages = json_loads(fields->messages, JSON_ALLOW_NUL, NULL);
+    json_t *messages = json_text_read(fields->messages, strlen(fields->messages), NULL);
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
     const json_t *reasoning = json_object_get(last, "reasoning_content");
     bool continues = convert_is(json_object_get(last, "role"), "assistant") &&

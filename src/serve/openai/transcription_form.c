@@ -3,6 +3,7 @@
  * All fields of a form are text: an empty one was not given, since that is what web pages send for those that nobody
  * filled in. */
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/memory.h"
 #include "http/multipart.h"
 #include "serve/core/json_size.h"
@@ -56,8 +57,8 @@ static int read_text(struct form *form, const struct form_value *value)
 
 static int read_number(struct form *form, const struct form_value *value)
 {
-    json_t *number = json_loadb(value->bytes.v, value->bytes.len, JSON_DECODE_ANY, NULL);
-    if (json_is_number(number)) return set(form, value, number);
+    json_t *number = json_text_read(value->bytes.v, value->bytes.len, NULL);
+    if (json_text_is_number(number)) return set(form, value, number);
     json_decref(number);
     return error_at(form->error, HEARTH_INVALID, value->name, "'%s' must be a number", value->name);
 }

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/memory.h"
 #include "serve/core/errors.h"
 #include "serve/core/member.h"
@@ -44,8 +45,9 @@ static int read_metadata(struct conversation_request *request, const json_t *bod
 {
     const json_t *metadata = json_object_get(body, "metadata");
     if (metadata == NULL || json_is_null(metadata)) return HEARTH_OK;
-    if (!json_is_object(metadata)) return error_at(error, HEARTH_INVALID, "metadata", "'metadata' must be an object");
-    request->metadata = fields_dump(metadata);
+    if (!json_text_is_object(metadata))
+        return error_at(error, HEARTH_INVALID, "metadata", "'metadata' must be an object");
+    request->metadata = json_text_of(metadata);
     return HEARTH_OK;
 }
 
@@ -158,7 +160,7 @@ void conversations_retrieve(struct call *call)
 
 static int64_t created_of(const struct buf *text)
 {
-    json_t *json = json_loadb(text->v, text->len, 0, NULL);
+    json_t *json = json_text_read(text->v, text->len, NULL);
     int64_t created = json_integer_value(json_object_get(json, "created_at"));
     json_decref(json);
     return created;

@@ -2,6 +2,7 @@
 #include "serve/responses/history.h"
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/memory.h"
 #include "serve/core/errors.h"
 #include "serve/fields/convert.h"
@@ -39,7 +40,7 @@ static void add_item(struct stored_turn *turn, const json_t *given, const char *
         id = json_string_value(json_object_get(item, "id"));
     }
     complete_message(item);
-    char *text = fields_dump(item);
+    char *text = json_text_of(item);
     struct buf bytes = {0};
     buf_puts(&bytes, text);
     stored_turn_add(turn, id, &bytes);
@@ -53,7 +54,7 @@ struct stored_turn *history_turn(struct stored *stored, struct stored_turn *befo
     struct stored_turn *turn = stored_turn_new(stored, before);
     size_t i;
     json_t *item;
-    json_array_foreach(items, i, item) if (json_is_object(item)) add_item(turn, item, name);
+    json_array_foreach(items, i, item) if (json_text_is_object(item)) add_item(turn, item, name);
     turn->n_input = turn->n;
     return turn;
 }
@@ -85,7 +86,7 @@ static const char *id_in(const json_t *body, const char *field, hearth_error *er
     const json_t *value = json_object_get(body, field);
     *error = (hearth_error){0};
     if (value == NULL || json_is_null(value)) return NULL;
-    if (json_is_object(value) && strcmp(field, "conversation") == 0) value = json_object_get(value, "id");
+    if (json_text_is_object(value) && strcmp(field, "conversation") == 0) value = json_object_get(value, "id");
     const char *id = field_string(value);
     if (id == NULL || id[0] == '\0') {
         error_at(error, HEARTH_INVALID, field, "'%s' must be an id", field);
@@ -155,7 +156,7 @@ static json_t *read_stored_item(struct references *references, const struct stor
         if (strcmp(item->id, id) != 0) continue;
         references->bytes += item->len;
         if (references->bytes > references->history->max_bytes) return NULL;
-        return json_loadb(item->text, item->len, JSON_ALLOW_NUL, NULL);
+        return json_text_read(item->text, item->len, NULL);
     }
     return NULL;
 }

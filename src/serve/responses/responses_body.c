@@ -1,6 +1,7 @@
 /* Converts bodies of OpenAI's Responses to chats. history.c has found the stored items; responses_items.c reads items,
  * responses_tools.c tools. Fields without effect here (truncation, service_tier, …) are repeated in the response with
  * the value that holds. No state; any thread. */
+#include "base/json_text.h"
 #include "serve/fields/fields_readers.h"
 #include "serve/responses/responses.h"
 #include "serve/responses/responses_items.h"
@@ -145,9 +146,11 @@ void responses_put_echo(struct buf *out, const json_t *body)
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
         const json_t *value = json_object_get(body, members[i].name);
         bool given = !members[i].fixed && value != NULL && !json_is_null(value);
-        char *text = given ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15)) : NULL;
-        buf_printf(out, ",\"%s\":%s", members[i].name, text != NULL ? text : members[i].value);
-        free(text);
+        buf_printf(out, ",\"%s\":", members[i].name);
+        if (given)
+            json_text_write(out, value);
+        else
+            buf_puts(out, members[i].value);
     }
 }
 

@@ -8,6 +8,7 @@
 #include "base/base64.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/memory.h"
 #include "serve/core/errors.h"
 #include "serve/core/member.h"
@@ -58,7 +59,7 @@ static void put_compaction(struct buf *out, const char *id, const struct answer 
 
 static bool is_from_user(const struct stored_item *stored)
 {
-    json_t *item = json_loadb(stored->text, stored->len, JSON_ALLOW_NUL, NULL);
+    json_t *item = json_text_read(stored->text, stored->len, NULL);
     bool is = convert_is(json_object_get(item, "type"), "message") && convert_is(json_object_get(item, "role"), "user");
     json_decref(item);
     return is;

@@ -1,6 +1,7 @@
 /* Items of Responses: see responses_items.h. */
 #include "serve/responses/responses_items.h"
 
+#include "base/json_text.h"
 #include "serve/fields/fields_readers.h"
 #include "serve/fields/readable.h"
 #include "serve/responses/responses_compact.h"
@@ -161,7 +162,7 @@ static int refuse_reference(struct convert *convert, const struct item *item)
 static json_t *arguments_of(const json_t *value)
 {
     if (json_is_string(value)) return json_incref((json_t *)value);
-    char *text = fields_dump(value);
+    char *text = json_text_of(value);
     json_t *arguments = json_string(text);
     free(text);
     return arguments;
@@ -181,7 +182,7 @@ static int read_call(struct convert *convert, const struct item *item)
     const json_t *name = id == NULL ? NULL : convert_string(convert, item->json, item->at, "name");
     const json_t *arguments = json_object_get(item->json, "arguments");
     if (name == NULL) return HEARTH_INVALID;
-    if (!json_is_object(arguments)) arguments = convert_string(convert, item->json, item->at, "arguments");
+    if (!json_text_is_object(arguments)) arguments = convert_string(convert, item->json, item->at, "arguments");
     if (arguments == NULL) return HEARTH_INVALID;
     if (convert_lost_call(convert, id)) return convert_leave_out(convert, item->at);
     add_call(convert, item, name, arguments_of(arguments));
@@ -308,7 +309,7 @@ static json_t *arguments_by_form(const json_t *item, const struct call_form *for
 {
     json_t *value = json_object_get(item, form->member), *action = member_of(item, "action"), *object;
     if (form->name == NULL && json_is_string(value)) return json_incref(value);
-    object = json_is_object(value) ? json_copy(value) : json_pack("{s:O}", form->member, value);
+    object = json_text_is_object(value) ? json_copy(value) : json_pack("{s:O}", form->member, value);
     if (action != NULL && strcmp(form->member, "actions") == 0) json_object_set(object, "action", action);
     if (form->own != NULL) json_object_del(object, form->own);
     json_t *arguments = arguments_of(object);
@@ -322,7 +323,7 @@ static int add_result(struct convert *convert, const struct item *item, const js
     json_t *texts = json_array(), *joined = json_array();
     json_t *shown = strcmp(member, "tools") == 0 ? arguments_of(result) : json_incref((json_t *)result);
     int rc = HEARTH_OK;
-    if (json_is_object(shown) || json_is_array(shown) || json_is_string(shown))
+    if (json_text_is_object(shown) || json_is_array(shown) || json_is_string(shown))
         rc = collect_texts(convert, shown, field_path_of("%s.%s", item->at.v, member), texts);
     convert_join(joined, texts);
     if (rc == HEARTH_OK) convert_add_result(convert, call_of(item), joined);

@@ -1,6 +1,7 @@
 /* Tools of Responses, converted to functions and back: see responses_tools.h. */
 #include "serve/responses/responses_tools.h"
 
+#include "base/json_text.h"
 #include "base/memory.h"
 
 #include <stdlib.h>
@@ -17,7 +18,7 @@ json_t *responses_tool_name(const json_t *space, const json_t *name)
 json_t *responses_custom_arguments(const json_t *input)
 {
     json_t *arguments = json_pack("{s:O}", "input", input);
-    char *text = json_dumps(arguments, JSON_COMPACT);
+    char *text = json_text_of(arguments);
     json_t *string = json_string(text);
     free(text);
     json_decref(arguments);
@@ -36,7 +37,7 @@ static int read_function(struct convert *convert, const struct tool *tool)
     const json_t *schema = json_object_get(tool->json, "parameters");
     const json_t *name = convert_string(convert, tool->json, tool->at, "name");
     if (name == NULL) return HEARTH_INVALID;
-    if (schema != NULL && !json_is_null(schema) && !json_is_object(schema))
+    if (schema != NULL && !json_is_null(schema) && !json_text_is_object(schema))
         return convert_fault(convert, field_path_of("%s.parameters", tool->at.v), "must be an object");
     json_t *named = json_copy((json_t *)tool->json);
     json_object_set_new(named, "name", responses_tool_name(tool->space, name));
@@ -168,7 +169,7 @@ static int read_choice(struct convert *convert)
 {
     const json_t *choice = json_object_get(convert->body, "tool_choice"), *type = json_object_get(choice, "type");
     if (choice == NULL || json_is_null(choice)) return HEARTH_OK;
-    if (!json_is_object(choice)) {
+    if (!json_text_is_object(choice)) {
         convert_set(convert, "tool_choice", json_incref((json_t *)choice));
         return HEARTH_OK;
     }
@@ -250,7 +251,7 @@ const struct responses_tool *responses_tools_find(const struct responses_tools *
 
 void responses_put_input(struct buf *out, const struct buf *arguments)
 {
-    json_t *json = json_loadb(arguments->v, arguments->len, JSON_ALLOW_NUL, NULL);
+    json_t *json = json_text_read(buf_text(arguments), arguments->len, NULL);
     const json_t *input = json_object_get(json, "input");
     if (json_is_string(input))
         buf_append(out, json_string_value(input), json_string_length(input));

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/metrics.h"
@@ -209,7 +210,7 @@ static bool pause_sending(struct tracer *t, int attempt)
 /* How many of the batch's n spans a collector that took it did not take, as its answer says. */
 static int64_t count_rejected(struct tracer *t, size_t n)
 {
-    json_t *answer = json_loadb(t->answer.v, t->answer.len, 0, NULL);
+    json_t *answer = json_text_read(buf_text(&t->answer), t->answer.len, NULL);
     json_t *partial = json_object_get(answer, "partialSuccess"), *count = json_object_get(partial, "rejectedSpans");
     const char *text = json_string_value(count), *why = json_string_value(json_object_get(partial, "errorMessage"));
     int64_t rejected = text != NULL ? strtoll(text, NULL, 10) : json_integer_value(count);

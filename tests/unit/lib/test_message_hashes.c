@@ -1,6 +1,8 @@
 /* Hashes of leading messages: which changes change them, and which do not. */
 #include "lib/parameters/message_hashes.h"
 
+#include "base/memory.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +11,7 @@
 
 #include <openssl/evp.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define TOOL(name, what) "[{\"type\":\"function\",\"function\":{\"name\":\"" name "\",\"description\":\"" what "\"}}]"
@@ -216,10 +219,25 @@ static void a_system_or_developer_message_at_the_beginning_is_noticed(void **sta
     }
 }
 
+static void numbers_that_differ_in_one_digit_are_different_messages(void **state)
+{
+    (void)state;
+    static const char *const digits[] = {"18446744073709551614", "18446744073709551615", "1e999", "1e998"};
+    uint64_t hashes[4];
+    for (size_t i = 0; i < 4; i++) {
+        char *messages = mem_format("[{\"role\":\"user\",\"content\":%s}]", digits[i]);
+        struct chat_identity identity = of_messages(messages);
+        hashes[i] = identity.hashes[1];
+        for (size_t k = 0; k < i; k++) assert_true(hashes[k] != hashes[i]);
+        chat_identity_release(&identity);
+        free(messages);
+    }
+}
+
 static void what_cannot_be_read_has_no_identity(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"", "{}", "[", "[1e999]", "\"text\""};
+    static const char *const bad[] = {"", "{}", "[", "[1e]", "\"text\""};
     struct chat_identity identity;
     struct chat_seen seen = plain;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -246,6 +264,7 @@ int main(void)
         cmocka_unit_test(one_message_is_not_two),
         cmocka_unit_test(a_hash_is_the_beginning_of_a_sha_256),
         cmocka_unit_test(a_system_or_developer_message_at_the_beginning_is_noticed),
+        cmocka_unit_test(numbers_that_differ_in_one_digit_are_different_messages),
         cmocka_unit_test(what_cannot_be_read_has_no_identity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
