@@ -4,7 +4,7 @@ import { el, find } from './dom.js';
 
 const formats = { 'audio/wav': 'wav', 'audio/x-wav': 'wav', 'audio/wave': 'wav', 'audio/vnd.wave': 'wav', 'audio/mpeg': 'mp3', 'audio/mp3': 'mp3', 'audio/flac': 'flac', 'audio/x-flac': 'flac' };
 
-const pictures = ['image/png', 'image/jpeg', 'image/webp', 'image/gif'];
+const pictures = ['image/png', 'image/jpeg', 'image/webp', 'image/gif', 'image/bmp'];
 
 const read = (file) => new Promise((resolve, reject) => {
   const reader = new FileReader();
@@ -25,7 +25,7 @@ export class Attachments {
     for (const file of list) {
       const kind = pictures.includes(file.type) ? 'image' : formats[file.type] ? 'audio' : null;
       if (kind && this.takes().has(kind)) this.begin({ kind, name: file.name, format: formats[file.type], data: null }, file);
-      else if (file.type.startsWith('image/') && this.takes().has('image')) this.say(`${file.name || file.type} is not taken: PNG, JPEG, WebP and GIF are.`);
+      else if (file.type.startsWith('image/') && this.takes().has('image')) this.say(`${file.name || file.type} is not taken: PNG, JPEG, WebP, GIF and BMP are.`);
       else this.say(`This model does not take ${file.name || file.type || 'this file'}.`);
     }
     this.show();

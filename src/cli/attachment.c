@@ -72,7 +72,7 @@ char *attachment_path(const char *text)
 
 bool attachment_is_pasted(const char *line)
 {
-    static const char *const endings[] = {".png", ".jpg", ".jpeg", ".webp", ".gif", ".wav", ".mp3", ".flac"};
+    static const char *const endings[] = {".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".wav", ".mp3", ".flac"};
     char *path = attachment_path(line);
     const size_t len = strlen(path);
     struct stat st;

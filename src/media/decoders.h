@@ -11,6 +11,6 @@ struct media_decoder {
     bool (*decode)(const struct media_bytes *bytes, struct media_image *image, const char **reason);
 };
 
-extern const struct media_decoder media_png, media_jpeg, media_webp, media_gif;
+extern const struct media_decoder media_png, media_jpeg, media_webp, media_gif, media_bmp;
 
 #endif

@@ -45,6 +45,16 @@ static bool is_mpeg_frame(const struct media_bytes *bytes)
     return version != 1 && layer == 1 && rate != 0 && rate != 15 && (bytes->v[2] >> 2 & 3) != 3;
 }
 
+/* Two letters say too little: the size of the header, which is one of few, tells as well. */
+static bool is_bmp(const struct media_bytes *bytes)
+{
+    static const uint8_t sizes[] = {12, 16, 40, 52, 56, 64, 108, 124};
+    bool is_known = false;
+    if (!has_at(bytes, 0, "BM", 2) || !has_at(bytes, 15, "\0\0\0", 3)) return false;
+    for (size_t i = 0; i < sizeof sizes; i++) is_known = is_known || bytes->v[14] == sizes[i];
+    return is_known;
+}
+
 enum media_format media_format_of(const struct media_bytes *bytes)
 {
     for (size_t i = 0; i < sizeof signatures / sizeof *signatures; i++) {
@@ -52,6 +62,7 @@ enum media_format media_format_of(const struct media_bytes *bytes)
         bool then = s->then == NULL || has_at(bytes, s->then_at, s->then, strlen(s->then));
         if (then && has_at(bytes, s->at, s->bytes, s->len)) return s->format;
     }
+    if (is_bmp(bytes)) return MEDIA_BMP;
     return is_mpeg_frame(bytes) ? MEDIA_MP3 : MEDIA_UNKNOWN;
 }
 
@@ -64,6 +75,7 @@ static const struct {
     [MEDIA_JPEG] = {"JPEG", MEDIA_IMAGE},
     [MEDIA_WEBP] = {"WebP", MEDIA_IMAGE},
     [MEDIA_GIF] = {"GIF", MEDIA_IMAGE},
+    [MEDIA_BMP] = {"BMP", MEDIA_IMAGE},
     [MEDIA_WAV] = {"WAV", MEDIA_AUDIO},
     [MEDIA_MP3] = {"MP3", MEDIA_AUDIO},
     [MEDIA_FLAC] = {"FLAC", MEDIA_AUDIO},

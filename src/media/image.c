@@ -9,8 +9,11 @@
 
 static const struct media_decoder *decoder_of(enum media_format format)
 {
-    static const struct media_decoder *const decoders[] = {
-        [MEDIA_PNG] = &media_png, [MEDIA_JPEG] = &media_jpeg, [MEDIA_WEBP] = &media_webp, [MEDIA_GIF] = &media_gif};
+    static const struct media_decoder *const decoders[] = {[MEDIA_PNG] = &media_png,
+                                                           [MEDIA_JPEG] = &media_jpeg,
+                                                           [MEDIA_WEBP] = &media_webp,
+                                                           [MEDIA_GIF] = &media_gif,
+                                                           [MEDIA_BMP] = &media_bmp};
     return media_kind_of(format) == MEDIA_IMAGE ? decoders[format] : NULL;
 }
 
@@ -38,7 +41,7 @@ int media_image_measure(const struct media_bytes *bytes, const struct media_imag
     const char *reason = "its header says nothing that makes sense";
     *image = (struct media_image){0};
     if (decoder == NULL)
-        return error_set(error, HEARTH_INVALID, "a %s is no image: PNG, JPEG, WebP and GIF are",
+        return error_set(error, HEARTH_INVALID, "a %s is no image: PNG, JPEG, WebP, GIF and BMP are",
                          media_format_name(format));
     if (!decoder->measure(bytes, image, &reason) || image->width == 0 || image->height == 0)
         return is_damaged(format, reason, error);

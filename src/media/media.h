@@ -19,6 +19,7 @@ enum media_format {
     MEDIA_JPEG,
     MEDIA_WEBP,
     MEDIA_GIF,
+    MEDIA_BMP,
     MEDIA_WAV,
     MEDIA_MP3,
     MEDIA_FLAC,

@@ -159,10 +159,15 @@ static const struct file_kind {
     const char *type;  /* of an image's data URL */
     const char *sound; /* a sound's format; NULL: an image */
 } kinds[] = {
-    {"\x89PNG", 0, "image/png", NULL}, {"\xff\xd8\xff", 0, "image/jpeg", NULL},
-    {"GIF8", 0, "image/gif", NULL},    {"WEBP", 8, "image/webp", NULL},
-    {"WAVE", 8, NULL, "wav"},          {"ID3", 0, NULL, "mp3"},
-    {"\xff\xfb", 0, NULL, "mp3"},      {"", 0, "application/octet-stream", NULL},
+    {"\x89PNG", 0, "image/png", NULL},
+    {"\xff\xd8\xff", 0, "image/jpeg", NULL},
+    {"GIF8", 0, "image/gif", NULL},
+    {"WEBP", 8, "image/webp", NULL},
+    {"WAVE", 8, NULL, "wav"},
+    {"ID3", 0, NULL, "mp3"},
+    {"\xff\xfb", 0, NULL, "mp3"},
+    {"BM", 0, "image/bmp", NULL},
+    {"", 0, "application/octet-stream", NULL},
 };
 
 static const struct file_kind *kind_of(const hearth_medium *medium)

@@ -174,7 +174,7 @@ static struct llm_medium *read_upload(const struct model_media *model, const str
         break;
     }
     error_set(error, HEARTH_INVALID,
-              "is a %s: send PNG, JPEG, WebP or GIF, WAV, MP3 or FLAC, MP4, WebM, Matroska or AVI",
+              "is a %s: send PNG, JPEG, WebP, GIF or BMP, WAV, MP3 or FLAC, MP4, WebM, Matroska or AVI",
               media_format_name(format));
     return NULL;
 }

@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Tokens before the divergence whose words are reported; of those after it, up to DIVERGENCE_NEXT. */
 #define COMMON_TOKENS 8

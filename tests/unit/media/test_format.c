@@ -17,6 +17,8 @@ static void first_bytes_decide(void **state)
     assert_int_equal(FORMAT("RIFF1234WAVEfmt "), MEDIA_WAV);
     assert_int_equal(FORMAT("RIFF1234AVI LIST"), MEDIA_VIDEO);
     assert_int_equal(FORMAT("GIF89a...."), MEDIA_GIF);
+    assert_int_equal(FORMAT("BM1234\0\0\0\0\x36\0\0\0\x28\0\0\0"), MEDIA_BMP);
+    assert_int_equal(FORMAT("BM1234\0\0\0\0\x1a\0\0\0\x0c\0\0\0"), MEDIA_BMP);
     assert_int_equal(FORMAT("fLaC...."), MEDIA_FLAC);
     assert_int_equal(FORMAT("ID3\x04...."), MEDIA_MP3);
     assert_int_equal(FORMAT("\xff\xfb\x90\x64...."), MEDIA_MP3);
@@ -37,6 +39,8 @@ static void what_only_looks_like_one_is_unknown(void **state)
     assert_int_equal(FORMAT("<svg xmlns"), MEDIA_UNKNOWN);
     assert_int_equal(FORMAT("\xff\xff\xff\xff"), MEDIA_UNKNOWN);
     assert_int_equal(FORMAT("BM......"), MEDIA_UNKNOWN);
+    assert_int_equal(FORMAT("BM1234\0\0\0\0\x36\0\0\0\x29\0\0\0"), MEDIA_UNKNOWN);
+    assert_int_equal(FORMAT("BM is a car, if one adds a W"), MEDIA_UNKNOWN);
     assert_int_equal(FORMAT("hello, world"), MEDIA_UNKNOWN);
 }
 
