@@ -153,7 +153,20 @@ static void answer_preflight(struct call *call)
 struct found {
     const struct route *route;     /* NULL: none has this path and method */
     const struct route *same_path; /* NULL: none has this path */
+    call_error_form *put_error;    /* of the API that the path belongs to */
 };
+
+/* Paths that no route has belong to the API that has the others below it: its clients read its form of error. */
+static call_error_form *form_of_path(const char *path)
+{
+    static const struct {
+        const char *below;
+        call_error_form *put_error;
+    } apis[] = {{"/api/", ollama_put_error}, {"/v1/messages/", anthropic_put_error}};
+    for (size_t i = 0; i < sizeof apis / sizeof *apis; i++)
+        if (strncmp(path, apis[i].below, strlen(apis[i].below)) == 0) return apis[i].put_error;
+    return errors_put;
+}
 
 static struct found find_route(const char *path, const char *method)
 {
@@ -163,6 +176,7 @@ static struct found find_route(const char *path, const char *method)
         found.same_path = r;
         if (answers(r, method)) found.route = r;
     }
+    found.put_error = found.same_path != NULL ? found.same_path->put_error : form_of_path(path);
     return found;
 }
 
@@ -178,15 +192,10 @@ static int grant_of(const struct found *found, const struct http_request *http)
     return is_preflight(found, http) ? KEYS_PUBLIC : KEYS_ALL;
 }
 
-static call_error_form *error_form(const struct found *found)
-{
-    return found->same_path != NULL ? found->same_path->put_error : errors_put;
-}
-
 /* Anthropic's clients read the request id from this header. */
 static void repeat_id(struct http_request *http, const struct found *found, const char *id)
 {
-    if (error_form(found) == anthropic_put_error) http_set_header(http, "request-id", id);
+    if (found->put_error == anthropic_put_error) http_set_header(http, "request-id", id);
 }
 
 static struct call *open_call(struct server *server, struct http_request *http, const struct found *found)
@@ -203,7 +212,7 @@ static void refuse(struct call *call, const struct found *found, int code, const
 {
     hearth_error error;
     error_set(&error, code, "%s", message);
-    call_fail(call, &error, error_form(found));
+    call_fail(call, &error, found->put_error);
 }
 
 static void refuse_access(struct call *call, const struct found *found, const hearth_error *error)
@@ -213,7 +222,7 @@ static void refuse_access(struct call *call, const struct found *found, const he
         ratelimit_put_headers(call->limit, call->http);
         ratelimit_put_retry(call->limit, call->http);
     }
-    call_fail(call, error, error_form(found));
+    call_fail(call, error, found->put_error);
 }
 
 static void refuse_method(struct call *call, const struct found *found)
@@ -357,5 +366,5 @@ void routes_fault(void *server, struct http_request *http, int status, const cha
     call_set_id(server, http, id);
     call_set_retry(http, errors_kind(errors_code_of_status(status)));
     repeat_id(http, &found, id);
-    error_form (&found)(out, &error, id);
+    found.put_error(out, &error, id);
 }

@@ -4,13 +4,17 @@
 #include "serve/core/reading.h"
 
 #include "base/error.h"
+#include "base/gzip.h"
 #include "base/memory.h"
 #include "base/thread.h"
+#include "serve/core/errors.h"
 #include "serve/core/server.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
+#include <strings.h>
 
 /* Bytes up to which a body is parsed at once on the HTTP thread, and up to which a queued one is short. */
 #define READ_AT_ONCE (16 << 10)
@@ -28,6 +32,7 @@ struct reading_job {
     struct buf body;
     char *owner; /* owner of the call's API key */
     char *content_type;
+    char *coding;   /* Content-Encoding; NULL: none */
     size_t counted; /* bytes of the body, in the sum of all bodies */
     void *request;  /* the parsed request; NULL: `error` says why not */
     size_t size;
@@ -55,6 +60,7 @@ static void free_job(struct reading_job *job)
     buf_release(&job->body);
     free(job->owner);
     free(job->content_type);
+    free(job->coding);
     free(job);
 }
 
@@ -68,6 +74,7 @@ static void on_read(void *ud)
     } else {
         http_watch(call->http, NULL, NULL);
         call->counted = job->size;
+        if ((int)job->error.code == ERRORS_MEDIA_TYPE) http_set_header(call->http, "Accept-Encoding", "gzip");
         if (job->request != NULL)
             job->form->answer(call, job->request);
         else
@@ -87,9 +94,37 @@ static void cancel_job(void *ud)
 
 /* ---- The reading thread ---- */
 
+static bool is_gzip(const char *coding)
+{
+    return strcasecmp(coding, "gzip") == 0 || strcasecmp(coding, "x-gzip") == 0;
+}
+
+/* Decodes a body that was sent compressed; some clients do so by default with long ones. */
+static int decode_body(struct reading_job *job)
+{
+    struct buf decoded = {0};
+    if (job->coding == NULL) return HEARTH_OK;
+    if (!is_gzip(job->coding))
+        return error_set(&job->error, ERRORS_MEDIA_TYPE,
+                         "a body with 'Content-Encoding: %.40s' is not read here: send it as it is, or with gzip",
+                         job->coding);
+    enum gzip_fault fault = gzip_decode(buf_text(&job->body), job->body.len, job->server->max_body, &decoded);
+    buf_release(&job->body);
+    job->body = decoded;
+    if (fault == GZIP_BROKEN)
+        return error_set(&job->error, HEARTH_INVALID,
+                         "the body is not gzip, as 'Content-Encoding' says, or is damaged or cut off");
+    if (fault == GZIP_OK) return HEARTH_OK;
+    return error_set(&job->error, ERRORS_TOO_LARGE,
+                     "the body is too large when it is decoded: server.max_body_bytes "
+                     "allows %zu bytes",
+                     job->server->max_body);
+}
+
 static void read_body(struct reading_job *job)
 {
     const struct reading_form *form = job->form;
+    if (decode_body(job) != HEARTH_OK) return;
     struct reading_caller caller = {.content_type = job->content_type,
                                     .stored = job->server->stored,
                                     .owner = job->owner,
@@ -182,6 +217,14 @@ static void enqueue(struct reading *reading, struct reading_job *job)
     pthread_mutex_unlock(&reading->mutex);
 }
 
+/* What the body is coded with, a copy; NULL: with nothing. Several codings are none that is known. */
+static char *coding_of(const struct http_request *http)
+{
+    const char *coding = http_header(http, "Content-Encoding");
+    if (coding == NULL || coding[0] == '\0' || strcasecmp(coding, "identity") == 0) return NULL;
+    return mem_strdup(http_count_headers(http, "Content-Encoding") > 1 ? "several" : coding);
+}
+
 void reading_start(struct call *call, const struct reading_form *form)
 {
     struct reading *reading = call->server->reading;
@@ -194,7 +237,8 @@ void reading_start(struct call *call, const struct reading_form *form)
     job->server = call->server;
     job->owner = mem_strdup(call->owner);
     job->content_type = mem_strdup(http_header(call->http, "Content-Type"));
-    if (job->body.len > READ_AT_ONCE || form->read_with != NULL) {
+    job->coding = coding_of(call->http);
+    if (job->body.len > READ_AT_ONCE || form->read_with != NULL || job->coding != NULL) {
         http_watch(call->http, cancel_job, job);
         enqueue(reading, job);
     } else {

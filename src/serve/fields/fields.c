@@ -371,7 +371,12 @@ static char *without_halves(const char *body, size_t len)
 
 json_t *fields_parse_any(const char *body, size_t len, hearth_error *error)
 {
+    static const char mark[] = "\xEF\xBB\xBF"; /* of UTF-8, which programs of Windows put before texts */
     json_error_t where;
+    if (len >= strlen(mark) && memcmp(body, mark, strlen(mark)) == 0) {
+        body += strlen(mark);
+        len -= strlen(mark);
+    }
     struct json_size size = json_size_of_text(body, len);
     if (check_json_size(&size, len, error) != HEARTH_OK) return NULL;
     json_t *parsed = json_text_read(body, len, &where);

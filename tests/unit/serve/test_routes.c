@@ -32,6 +32,29 @@ static void unknown_routes_get_404_and_wrong_methods_405(void **state)
     client_close(&client);
 }
 
+/* A path that no route has, below one of an API's: in the form that its clients read. */
+static void unknown_routes_of_an_api_are_refused_in_its_form(void **state)
+{
+    static const char *const rows[][2] = {
+        {"/api/nothing", "{\"error\":\"there is no such route\"}"},
+        {"/api/nothing/else", "{\"error\":\"there is no such route\"}"},
+        {"/v1/messages/batches", "{\"type\":\"error\",\"error\":{\"type\":\"not_found"},
+        {"/v1/api/", "{\"error\":{\"message\":"},
+        {"/apis", "{\"error\":{\"message\":"}};
+    static const char *const methods[] = {"GET", "POST", "DELETE"};
+    struct client client = harness_start(*state);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (size_t k = 0; k < 3; k++) {
+            struct response response = ask(&client, methods[k], rows[i][0], k == 1 ? "{}" : NULL);
+            assert_int_equal(response.status, 404);
+            if (strncmp(response.body.v, rows[i][1], strlen(rows[i][1])) != 0)
+                fail_msg("%s: %s", rows[i][0], response.body.v);
+            response_release(&response);
+        }
+    }
+    client_close(&client);
+}
+
 static void a_head_has_the_headers_of_a_get(void **state)
 {
     struct client client = harness_start(*state);
@@ -200,6 +223,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         ROW(unknown_routes_get_404_and_wrong_methods_405),
+        ROW(unknown_routes_of_an_api_are_refused_in_its_form),
         ROW(a_head_has_the_headers_of_a_get),
         ROW(a_request_id_is_kept_where_it_is_sane),
         ROW(errors_of_the_body_name_the_field),
