@@ -214,17 +214,16 @@ describe('bodies', () => {
     for (const [field, numbers] of Object.entries({
       max_tokens: ['1e400', '-2', '1.5', '99999999999999999999', '-9223372036854775809'],
       n: ['0', '-1', '1e9', '4294967297'],
-      temperature: ['1e400', '-1'],
+      temperature: ['1e400', '-101'],
       top_p: ['1.5', '-0.5'],
       top_k: ['1e30', '99999999999'],
-      seed: ['1e300', '99999999999999999999999'],
+      seed: ['1e300', '1e400', '1.5'],
       frequency_penalty: ['1e300'],
     })) {
       for (const number of numbers) {
         const error = await refused(`{"prompt":"a","max_tokens":1,"${field}":${number}}`.replace(
           field === 'max_tokens' ? '"max_tokens":1,' : '\u0000', ''));
-        // A number that no double holds may be refused as bad JSON, which names no field.
-        if (!/e[34]00$|\d{19}/.test(number)) assert.equal(error.param, field, `${field}: ${number}`);
+        assert.equal(error.param, field, `${field}: ${number}`);
       }
     }
   });

@@ -171,6 +171,7 @@ hearth_sampling sampling_complete(const hearth_sampling *given, const struct con
     const struct llm_model_info *info = llm_model_info(model);
     all.ending = all.ignore_eos ? info->ending : NULL;
     all.n_ending = all.ignore_eos ? info->n_ending : 0;
+    if (all.temperature < 0) all.temperature = 0; /* means the same, and has the same range around it */
     all.seed = seed_of(given->seed, config->sampling.seed);
     return all;
 }

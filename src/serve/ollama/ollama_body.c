@@ -366,10 +366,24 @@ static int read_messages(struct convert *convert)
     return rc;
 }
 
+/* Ollama does not look at the type of a tool. */
+static json_t *with_type(json_t *tool)
+{
+    const json_t *type = json_object_get(tool, "type");
+    bool has_type = json_is_string(type) && json_string_length(type) > 0;
+    if (has_type || !json_text_is_object(json_object_get(tool, "function"))) return json_incref(tool);
+    json_t *copy = json_copy(tool);
+    json_object_set_new(copy, "type", json_string("function"));
+    return copy;
+}
+
 static int read_tools(struct convert *convert)
 {
-    json_t *tools = json_object_get(convert->body, "tools");
-    if (tools != NULL) convert_set(convert, "tools", json_incref(tools));
+    json_t *tools = json_object_get(convert->body, "tools"), *tool, *typed = json_array();
+    size_t i;
+    json_array_foreach(tools, i, tool) json_array_append_new(typed, with_type(tool));
+    if (tools != NULL) convert_set(convert, "tools", json_is_array(tools) ? json_incref(typed) : json_incref(tools));
+    json_decref(typed);
     return HEARTH_OK;
 }
 

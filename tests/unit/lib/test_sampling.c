@@ -63,6 +63,8 @@ static void the_request_comes_first_then_what_was_configured_then_the_file_then_
     assert_true(complete(&given, set, advising).temperature == 0.6);
     assert_int_equal(complete(&given, set, advising).top_k, 11);
     assert_true(complete(&given, set, advising).top_p == 0.5); /* of which nothing was configured */
+    given.temperature = -1;                                    /* as likely as 0: nothing is drawn */
+    assert_true(complete(&given, set, advising).temperature == 0);
     given.temperature = 0;
     given.top_k = 0;
     assert_true(complete(&given, set, advising).temperature == 0);

@@ -330,6 +330,9 @@ static void a_schema_is_read_in_three_forms(void **state)
         {"\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\",\"strict\":true,"
          "\"schema\":{\"type\":\"string\"}}}",
          "{\"type\":\"string\"}"},
+        {"\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\"}}", "{\"type\":\"object\"}"},
+        {"\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\",\"schema\":null}}",
+         "{\"type\":\"object\"}"},
         {"\"response_format\":{\"type\":\"text\"}", NULL},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -49,6 +49,11 @@ static void messages_become_those_of_a_chat(void **unused)
                                                                             "\"own\",\"content\":\"3\"},"
                                                                             "{\"role\":\"tool\",\"tool_call_id\":"
                                                                             "\"call\",\"content\":\"4\"}]}"},
+        /* Calls without arguments, as Ollama itself writes them. */
+        {"{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"get\",\"arguments\":null}},"
+         "{\"function\":{\"name\":\"put\"}}]}]}",
+         "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[" CALL(
+             "call_0", "get", "{}") "," CALL("call_1", "put", "{}") "]}]}"},
         {"{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[]},{\"role\":\"user\",\"content\":null,"
          "\"images\":[]}]}",
          "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\"},{\"role\":\"user\",\"content\":\"\"}]}"},
@@ -83,6 +88,13 @@ static void options_become_fields_of_a_chat(void **unused)
         {WITH("\"logprobs\":true,\"top_logprobs\":2"), "{\"logprobs\":true,\"top_logprobs\":2}"},
         {WITH("\"logprobs\":false,\"top_logprobs\":2"), "{\"logprobs\":null,\"top_logprobs\":null}"},
         {WITH("\"tools\":[{\"type\":\"function\"}]"), "{\"tools\":[{\"type\":\"function\"}]}"},
+        /* A tool without a type is a function, if it has one. */
+        {WITH("\"tools\":[{\"function\":{\"name\":\"a\"}},{\"type\":\"\",\"function\":{\"name\":\"b\"}},{\"type\":null,"
+              "\"function\":{}},{\"type\":\"other\",\"function\":{}},{\"name\":\"c\"},5]"),
+         "{\"tools\":[{\"function\":{\"name\":\"a\"},\"type\":\"function\"},{\"type\":\"function\",\"function\":{"
+         "\"name\":"
+         "\"b\"}},{\"type\":\"function\",\"function\":{}},{\"type\":\"other\",\"function\":{}},{\"name\":\"c\"},5]}"},
+        {WITH("\"tools\":5"), "{\"tools\":5}"},
         {WITH("\"keep_alive\":\"5m\",\"truncate\":true,\"shift\":true,\"min_keep\":3"),
          "{\"keep_alive\":null,\"truncate\":null,\"shift\":null,\"min_keep\":3}"},
     };
@@ -192,7 +204,7 @@ static void a_request_keeps_what_else_it_asks_for(void **unused)
     assert_string_equal(error.param, "temperature");
     struct buf out = {0};
     ollama_put_error(&out, &error, NULL);
-    assert_string_equal(out.v, "{\"error\":\"'options.temperature' must be a number from 0 to 100\"}");
+    assert_string_equal(out.v, "{\"error\":\"'options.temperature' must be a number from -100 to 100\"}");
     buf_release(&out);
 }
 

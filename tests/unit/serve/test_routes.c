@@ -96,7 +96,7 @@ static void errors_of_the_body_name_the_field(void **state)
         ask(&client, "POST", "/v1/chat/completions", "{\"messages\":[{}],\"temperature\":\"hot\"}");
     assert_int_equal(response.status, 400);
     assert_string_equal(response.body.v,
-                        "{\"error\":{\"message\":\"'temperature' must be a number from 0 to 100\",\"type\":"
+                        "{\"error\":{\"message\":\"'temperature' must be a number from -100 to 100\",\"type\":"
                         "\"invalid_request_error\",\"code\":\"invalid_value\",\"param\":\"temperature\"}}");
     response_release(&response);
     response = ask(&client, "POST", "/v1/chat/completions", "{\"messages\":[{}],\"grammar_lazy\":true}");

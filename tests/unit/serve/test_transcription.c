@@ -207,7 +207,7 @@ static void what_cannot_be_asked_names_its_field(void **state)
         {{{"file", SOUND}, {"include[]", "logprobs"}}, 400, "include[]", "not supported"},
         {{{"file", SOUND}, {"known_speaker_names[]", "Ann"}}, 400, "known_speaker_names[]", "not supported"},
         {{{"file", SOUND}, {"temperature", "warm"}}, 400, "temperature", "a number"},
-        {{{"file", SOUND}, {"temperature", "-1"}}, 400, "temperature", "from 0"},
+        {{{"file", SOUND}, {"temperature", "-101"}}, 400, "temperature", "from -100"},
         {{{"file", SOUND}, {"seed", "true"}}, 400, "seed", "a number"},
         {{{"file", SOUND}, {"stream", "maybe"}}, 400, "stream", "true or false"},
     };
