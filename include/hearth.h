@@ -322,8 +322,12 @@ HEARTH_API int hearth_fit_model(const hearth_config *config, const char *model, 
 
 typedef struct hearth_bias {
     int32_t token;
-    float bias; /* added to the token's logit; -INFINITY forbids it */
+    float bias;       /* added to the token's logit; -INFINITY forbids it */
+    const char *text; /* instead of `token`: each token of this text; NULL: none */
 } hearth_bias;
+
+/* Bytes that the texts of a request's biases may have together. */
+#define HEARTH_BIAS_BYTES 65536
 
 /* Most tokens of a prompt that hearth_params.only_prompt returns. */
 #define HEARTH_PROMPT_TOLD (1 << 18)

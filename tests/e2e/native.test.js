@@ -359,6 +359,24 @@ test('what only the library finds out is said with the route\'s own name of the 
   }
 });
 
+test('a bias of a text is one of each of its tokens, as with llama-server', async () => {
+  const fixed = { prompt: who, n_predict: 8, temperature: 0, cache_prompt: false };
+  const plain = await both('/completion', fixed, ['content']);
+  const word = plain.content.trim().split(' ')[0];
+  for (const logit_bias of [[[word, false]], [[word, -100], [`${word} `, -100]], { [word]: false }, { [` ${word}`]: -50, 5: 20 },
+    [['<|im_end|>', 50]], [['12', 40], ['', 3]], []]) {
+    const ours = await both('/completion', { ...fixed, logit_bias }, ['content']);
+    const tokens = [];
+    for (const [of] of Array.isArray(logit_bias) ? logit_bias : Object.entries(logit_bias)) {
+      if (of === '5') tokens.push(5);
+      else tokens.push(...(await server.client.ask('/tokenize', { content: of, parse_special: false })).tokens);
+    }
+    // jansson keeps the order of members, JavaScript puts numbers first.
+    assert.deepEqual(ours.generation_settings.logit_bias.map((bias) => bias.token).sort(), tokens.sort());
+  }
+  await server.client.refused(400, '/completion', { ...fixed, logit_bias: [['x'.repeat(70000), 1]] });
+});
+
 test('slots say what llama-server says of them', async () => {
   const [slot] = await server.client.slots();
   assert.equal(slot.n_ctx, 2048);

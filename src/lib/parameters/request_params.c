@@ -97,11 +97,18 @@ static void free_list(const char *const *list, size_t n)
     free((void *)list);
 }
 
+static hearth_bias *copy_biases(const hearth_bias *biases, size_t n)
+{
+    hearth_bias *copy = copy_bytes(biases, n * sizeof *biases);
+    for (size_t i = 0; i < n; i++) copy[i].text = mem_strdup(biases[i].text);
+    return copy;
+}
+
 static void copy_sampling(hearth_sampling *s)
 {
     s->dry_breakers = copy_list(s->dry_breakers, s->n_dry_breakers);
     s->samplers = copy_list(s->samplers, s->n_samplers);
-    s->logit_bias = copy_bytes(s->logit_bias, s->n_logit_bias * sizeof *s->logit_bias);
+    s->logit_bias = copy_biases(s->logit_bias, s->n_logit_bias);
 }
 
 static hearth_snippet *copy_snippets(const hearth_snippet *snippets, size_t n)
@@ -168,6 +175,7 @@ static void free_sampling(hearth_sampling *s)
 {
     free_list(s->dry_breakers, s->n_dry_breakers);
     free_list(s->samplers, s->n_samplers);
+    for (size_t i = 0; i < s->n_logit_bias; i++) free((void *)s->logit_bias[i].text);
     free((void *)s->logit_bias);
 }
 

@@ -68,13 +68,19 @@ static int check_samplers(const hearth_sampling *s, hearth_error *error)
     return HEARTH_OK;
 }
 
-static int check_lists(const hearth_sampling *s, int32_t n_vocab, hearth_error *error)
+static int check_biases(const hearth_sampling *s, int32_t n_vocab, hearth_error *error)
 {
-    for (size_t i = 0; i < s->n_logit_bias; i++)
-        if (s->logit_bias[i].token < 0 || s->logit_bias[i].token >= n_vocab)
+    size_t bytes = 0;
+    for (size_t i = 0; i < s->n_logit_bias; i++) {
+        const hearth_bias *bias = &s->logit_bias[i];
+        bytes += bias->text == NULL ? 0 : strlen(bias->text);
+        if (bias->text == NULL && (bias->token < 0 || bias->token >= n_vocab))
             return error_at(error, HEARTH_INVALID, "logit_bias", "token %d is not in the vocabulary (0 to %d)",
-                            s->logit_bias[i].token, n_vocab - 1);
-    return check_samplers(s, error);
+                            bias->token, n_vocab - 1);
+    }
+    if (bytes <= HEARTH_BIAS_BYTES) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, "logit_bias", "the texts of 'logit_bias' have %zu bytes: at most %d", bytes,
+                    HEARTH_BIAS_BYTES);
 }
 
 int sampling_check(const hearth_sampling *sampling, int32_t n_vocab, hearth_error *error)
@@ -86,7 +92,8 @@ int sampling_check(const hearth_sampling *sampling, int32_t n_vocab, hearth_erro
         return error_at(error, HEARTH_INVALID, name_of(number), "'%s' must be a number from %g to %g", name_of(number),
                         number->low, number->top);
     }
-    return check_lists(sampling, n_vocab, error);
+    int rc = check_biases(sampling, n_vocab, error);
+    return rc == HEARTH_OK ? check_samplers(sampling, error) : rc;
 }
 
 int sampling_check_config(const struct config_model *config, hearth_error *error)
@@ -173,5 +180,36 @@ hearth_sampling sampling_complete(const hearth_sampling *given, const struct con
     all.n_ending = all.ignore_eos ? info->n_ending : 0;
     if (all.temperature < 0) all.temperature = 0; /* means the same, and has the same range around it */
     all.seed = seed_of(given->seed, config->sampling.seed);
+    return all;
+}
+
+/* ---- Biases of texts ---- */
+
+static bool has_texts(const hearth_sampling *sampling)
+{
+    for (size_t i = 0; i < sampling->n_logit_bias; i++)
+        if (sampling->logit_bias[i].text != NULL) return true;
+    return false;
+}
+
+hearth_bias *sampling_spell_biases(hearth_sampling *sampling, const struct llm_model *model)
+{
+    struct tokens tokens = {0};
+    hearth_bias *all = NULL;
+    size_t n = 0;
+    if (!has_texts(sampling)) return NULL;
+    for (size_t i = 0; i < sampling->n_logit_bias; i++) {
+        const hearth_bias *given = &sampling->logit_bias[i];
+        tokens.len = 0;
+        if (given->text == NULL)
+            tokens_push(&tokens, given->token);
+        else
+            llm_tokenize(model, given->text, strlen(given->text), false, false, &tokens);
+        all = mem_grow(all, n + tokens.len + 1, sizeof *all);
+        for (size_t k = 0; k < tokens.len; k++) all[n++] = (hearth_bias){.token = tokens.v[k], .bias = given->bias};
+    }
+    tokens_release(&tokens);
+    sampling->logit_bias = all;
+    sampling->n_logit_bias = n;
     return all;
 }

@@ -17,4 +17,8 @@ int sampling_check_config(const struct config_model *config, hearth_error *error
 hearth_sampling sampling_complete(const hearth_sampling *given, const struct config_model *config,
                                   const struct llm_model *model);
 
+/* Gives the biases of texts to the texts' tokens. What it returns is the new list of all biases, which `sampling`
+ * borrows and the caller frees; NULL: no bias has a text. */
+hearth_bias *sampling_spell_biases(hearth_sampling *sampling, const struct llm_model *model);
+
 #endif

@@ -372,6 +372,7 @@ static int open_sampler(hearth_request *request, hearth_error *error)
     constraint.grammar.shown = request->shown.v;
     constraint.grammar.n_shown = request->shown.len;
     request->sampling = sampling_complete(&request->params->sampling, model->config, model->weights);
+    request->biases = sampling_spell_biases(&request->sampling, model->weights);
     struct llm_sampling sampling = {.params = request->sampling,
                                     .window = engine_window(model->engine),
                                     .grammar = constraint.grammar,

@@ -37,6 +37,7 @@ static void unref_request(hearth_request *request)
     free(request->left_out);
     free(request->scales);
     free(request->stop);
+    free(request->biases);
     params_free(request->params);
     lease_end(&request->lease);
     free(request);

@@ -36,6 +36,7 @@ struct hearth_request {
     const char **stop;                /* stop strings of the request and of the format, which own the strings */
     struct tokens shown;              /* special tokens whose text belongs to the reply */
     hearth_sampling sampling; /* the request's, with every value filled in; borrows lists from params and the model */
+    hearth_bias *biases;      /* its biases, where some were of texts; NULL: they are those of params */
     struct kept_prompt {      /* with params->keep_prompt */
         struct tokens tokens;
         struct buf text;

@@ -471,6 +471,7 @@ static const char *const borrowed[] = {
     "input_extra",
     "response_fields",
     "return_tokens",
+    "logit_bias",
 };
 
 /* Frees the rest of the tree: most of it was copied, or is not used. */

@@ -64,26 +64,35 @@ int fields_read_samplers(struct fields *fields, const char *name, const json_t *
 
 /* ---- Bias ---- */
 
-static bool get_bias(const json_t *token, const json_t *bias, hearth_bias *out)
+/* How much: false forbids, as in llama-server. */
+static bool get_amount(const json_t *bias, float *out)
 {
-    int64_t whole;
-    double number = json_number_value(bias);
-    if (!field_whole(token, 0, INT32_MAX, &whole)) return false;
-    if (!json_is_false(bias) && (!json_is_number(bias) || number < -100 || number > 100)) return false;
-    out->token = (int32_t)whole;
-    out->bias = json_is_false(bias) ? -INFINITY : (float)number; /* false forbids, as in llama-server */
-    return true;
+    const double number = json_number_value(bias);
+    *out = json_is_false(bias) ? -INFINITY : (float)number;
+    return json_is_false(bias) || (json_is_number(bias) && number >= -100 && number <= 100);
 }
 
-/* Keys of the object form are tokens in decimal digits. */
+/* A token, or a text that stands for all of its tokens. */
+static bool get_bias(const json_t *of, const json_t *bias, hearth_bias *out)
+{
+    int64_t whole = 0;
+    *out = (hearth_bias){.text = field_string(of)};
+    if (out->text == NULL && !field_whole(of, 0, INT32_MAX, &whole)) return false;
+    out->token = (int32_t)whole;
+    return get_amount(bias, &out->bias);
+}
+
+/* Keys of the object form are tokens in decimal digits, or texts. */
 static bool get_bias_entry(const char *key, const json_t *bias, hearth_bias *out)
 {
-    char *end;
-    if (key[0] < '0' || key[0] > '9' || strlen(key) > 10) return false;
-    json_t *token = json_integer(strtoll(key, &end, 10));
-    bool good = *end == '\0' && get_bias(token, bias, out);
-    json_decref(token);
-    return good;
+    const size_t sign = key[0] == '-', digits = strspn(key + sign, "0123456789");
+    *out = (hearth_bias){.text = key};
+    if (digits > 0 && key[sign + digits] == '\0') {
+        const long long token = strtoll(key, NULL, 10);
+        if (token < 0 || token > INT32_MAX) return false;
+        *out = (hearth_bias){.token = (int32_t)token};
+    }
+    return get_amount(bias, &out->bias);
 }
 
 int fields_read_logit_bias(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
@@ -100,7 +109,9 @@ int fields_read_logit_bias(struct fields *fields, const char *name, const json_t
         get_bias(json_array_get(item, 0), json_array_get(item, 1), &fields->bias[n++]);
     if (!good)
         return error_at(error, HEARTH_INVALID, name,
-                        "'%s' must map tokens to numbers from -100 to 100: {\"1234\": -5} or [[1234, -5]]", name);
+                        "'%s' must map tokens, or texts, to numbers from -100 to 100: {\"1234\": -5} or "
+                        "[[1234, -5], [\"text\", false]]",
+                        name);
     fields->params.sampling.logit_bias = fields->bias;
     fields->params.sampling.n_logit_bias = n;
     return HEARTH_OK;

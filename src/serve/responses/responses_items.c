@@ -69,7 +69,7 @@ static int collect_texts(const struct convert *convert, const json_t *content, s
     json_t *part;
     int rc = HEARTH_OK;
     if (json_is_string(content)) json_array_append(texts, (json_t *)content);
-    if (json_is_object(content)) return collect_part(convert, content, at, texts);
+    if (json_text_is_object(content)) return collect_part(convert, content, at, texts);
     if (!json_is_string(content) && !json_is_array(content))
         return convert_fault(convert, at, "must be a string or a list of parts");
     json_array_foreach(content, i, part) if (rc == HEARTH_OK) rc =

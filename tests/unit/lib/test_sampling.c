@@ -159,9 +159,9 @@ static void what_cannot_be_meant_is_refused_by_its_name(void **state)
 static void a_copy_shares_nothing(void **state)
 {
     (void)state;
-    char name[] = "top_k", breaker[] = "x";
+    char name[] = "top_k", breaker[] = "x", word[] = "word";
     const char *names[] = {name}, *breakers[] = {breaker};
-    hearth_bias bias = {.token = 3, .bias = 1};
+    hearth_bias bias = {.token = 3, .bias = 1, .text = word};
     hearth_params params = hearth_params_default();
     hearth_sampling given = params.sampling;
     given.samplers = names;
@@ -171,12 +171,58 @@ static void a_copy_shares_nothing(void **state)
     params.sampling = given;
     hearth_params *copied = params_copy(&params);
     const hearth_sampling *copy = &copied->sampling;
-    name[0] = breaker[0] = '?';
+    name[0] = breaker[0] = word[0] = '?';
     bias.token = 4;
     assert_string_equal(copy->samplers[0], "top_k");
     assert_string_equal(copy->dry_breakers[0], "x");
     assert_int_equal(copy->logit_bias[0].token, 3);
+    assert_string_equal(copy->logit_bias[0].text, "word");
     params_free(copied);
+}
+
+/* ---- Biases ---- */
+
+static void a_bias_of_a_text_is_one_of_each_of_its_tokens(void **state)
+{
+    (void)state;
+    static const char text[] = "Hello, world";
+    const hearth_bias given[] = {
+        {.token = 3, .bias = 1}, {.text = text, .bias = -2}, {.text = ""}, {.token = 4, .bias = 5}};
+    hearth_sampling sampling = {.logit_bias = given, .n_logit_bias = 4};
+    struct tokens tokens = {0};
+    llm_tokenize(plain, text, strlen(text), false, false, &tokens);
+    assert_true(tokens.len > 1);
+    hearth_bias *all = sampling_spell_biases(&sampling, plain);
+    assert_ptr_equal(sampling.logit_bias, all);
+    assert_int_equal(sampling.n_logit_bias, tokens.len + 2);
+    assert_true(all[0].token == 3 && all[0].bias == 1);
+    for (size_t i = 0; i < tokens.len; i++) {
+        assert_true(all[1 + i].token == tokens.v[i] && all[1 + i].bias == -2);
+        assert_null(all[1 + i].text);
+    }
+    assert_true(all[tokens.len + 1].token == 4 && all[tokens.len + 1].bias == 5);
+    free(all);
+    tokens_release(&tokens);
+    sampling = (hearth_sampling){.logit_bias = given, .n_logit_bias = 1};
+    assert_null(sampling_spell_biases(&sampling, plain));
+    assert_ptr_equal(sampling.logit_bias, given);
+}
+
+static void texts_of_biases_are_bounded(void **state)
+{
+    (void)state;
+    char *text = mem_alloc(HEARTH_BIAS_BYTES + 1);
+    memset(text, 'a', HEARTH_BIAS_BYTES);
+    const hearth_bias biases[] = {{.text = text}, {.text = "b"}};
+    hearth_sampling sampling = hearth_params_default().sampling;
+    hearth_error error;
+    sampling.logit_bias = biases;
+    sampling.n_logit_bias = 1;
+    assert_int_equal(sampling_check(&sampling, 10, &error), HEARTH_OK);
+    sampling.n_logit_bias = 2;
+    assert_int_equal(sampling_check(&sampling, 10, &error), HEARTH_INVALID);
+    assert_string_equal(error.param, "logit_bias");
+    free(text);
 }
 
 /* ---- */
@@ -214,6 +260,8 @@ int main(void)
         cmocka_unit_test(a_seed_is_random_unless_it_is_given),
         cmocka_unit_test(what_cannot_be_meant_is_refused_by_its_name),
         cmocka_unit_test(a_copy_shares_nothing),
+        cmocka_unit_test(a_bias_of_a_text_is_one_of_each_of_its_tokens),
+        cmocka_unit_test(texts_of_biases_are_bounded),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

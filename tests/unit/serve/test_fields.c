@@ -215,7 +215,7 @@ static void a_wrong_type_or_range_is_refused_by_the_name_of_its_field(void **sta
 {
     (void)state;
     static const struct {
-        const char *param, *values[8];
+        const char *param, *values[10];
     } wrong[] = {
         {"model", {"1", "[]", "\"a\\u0000b\""}},
         {"stream", {"1", "\"true\"", "[]"}},
@@ -255,7 +255,8 @@ static void a_wrong_type_or_range_is_refused_by_the_name_of_its_field(void **sta
         {"grammar", {"5", "{}", "\"a\\u0000\""}},
         {"t_max_predict_ms", {"-2", "1.5", "\"1\"", "1e300"}},
         {"logit_bias",
-         {"5", "{\"x\":1}", "{\"-1\":1}", "{\"1\":101}", "{\"99999999999\":1}", "[[1]]", "[[1,true]]", "[[1.5,1]]"}},
+         {"5", "{\"x\":true}", "{\"-1\":1}", "[[null,1]]", "{\"1\":101}", "{\"99999999999\":1}", "[[1]]", "[[1,true]]",
+          "[[1.5,1]]"}},
         {"stop",
          {"5", "[1]", "\"a\\u0000\"",
           "[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"0\",\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\"]"}},
@@ -271,7 +272,7 @@ static void a_wrong_type_or_range_is_refused_by_the_name_of_its_field(void **sta
         {"prompt_cache_key", {"1", "[]", "\"a\\u0000b\""}},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        for (size_t v = 0; v < 8 && wrong[i].values[v] != NULL; v++)
+        for (size_t v = 0; v < 10 && wrong[i].values[v] != NULL; v++)
             for (int route = FIELDS_CHAT; route <= FIELDS_COMPLETION; route++) {
                 char member[256];
                 snprintf(member, sizeof member, "\"%s\":%s", wrong[i].param, wrong[i].values[v]);
@@ -725,6 +726,27 @@ static void a_bias_may_be_given_in_the_form_of_llama_server(void **state)
     fields_release(&fields);
 }
 
+/* As in llama-server: in a list every string is a text, as a key every one that is no number. */
+static void a_bias_may_be_of_a_text(void **state)
+{
+    (void)state;
+    static const char *const members[] = {"\"logit_bias\":[[\" hello\",false],[\"12\",3],[7,1]]",
+                                          "\"logit_bias\":{\" hello\":false,\"12x\":3,\"7\":1}"};
+    for (size_t i = 0; i < 2; i++) {
+        struct fields fields;
+        hearth_error error;
+        assert_int_equal(read_with(&fields, FIELDS_CHAT, members[i], &error), 0);
+        const hearth_bias *biases = fields.params.sampling.logit_bias;
+        assert_int_equal(fields.params.sampling.n_logit_bias, 3);
+        assert_string_equal(biases[0].text, " hello");
+        assert_true(isinf(biases[0].bias) && biases[1].bias == 3);
+        assert_string_equal(biases[1].text, i == 0 ? "12" : "12x");
+        assert_null(biases[2].text);
+        assert_int_equal(biases[2].token, 7);
+        fields_release(&fields);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -752,6 +774,7 @@ int main(void)
         cmocka_unit_test(a_lookup_takes_whatever_prompt_a_reply_is_asked_for_with),
         cmocka_unit_test(of_two_names_for_the_length_the_newer_one_holds),
         cmocka_unit_test(a_bias_may_be_given_in_the_form_of_llama_server),
+        cmocka_unit_test(a_bias_may_be_of_a_text),
         cmocka_unit_test(empty_stop_strings_stop_nothing),
         cmocka_unit_test(the_options_of_ollama_count_where_the_body_itself_lacks_the_field),
         cmocka_unit_test(the_penalty_of_repetition_has_two_names),
