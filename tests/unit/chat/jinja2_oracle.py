@@ -171,13 +171,13 @@ def numbers():
     raw = {f"n{i}": RAW + n for i, n in enumerate(NUMBERS)}
     values = json.loads(to_json(raw))
     source = (
-        "{% for m in messages %}{% for c in m.tool_calls or [] %}{% set a = c.function.arguments %}{{ a | tojson }}"
+        "{% for m in messages %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}{% set a = c.function.arguments %}{{ a | tojson }}"
         "{% for k, v in a.items() %}{{ k }}={{ v }};{% endfor %}{% endfor %}{% endfor %}"
         "{% for t in tools or [] %}{{ t.function.parameters.properties | tojson }}{% endfor %}{{ values | default({}) | tojson }}"
     )
     pairs = "".join(f"{name}={value};" for name, value in values.items())
-    messages = [user("a"), said("b", tool_calls=[call("act", raw)]), result("c")]
-    expected = json.dumps(values) + pairs + json.dumps(values) + json.dumps(values)
+    messages = [user("a"), said(None, tool_calls=[call("act", raw)]), result("c")]
+    expected = "a" + json.dumps(values) + pairs + "c" + json.dumps(values) + json.dumps(values)
     texts = {"messages": to_json(messages), "tools": to_json([tool("act", raw)]), "kwargs": to_json({"values": raw})}
     return {"source": source, **texts, "expected": expected}
 

@@ -741,8 +741,8 @@ static void what_the_template_raises_is_the_message(void **state)
 static void an_error_names_the_message_or_the_tool_that_the_template_fails_on(void **state)
 {
     (void)state;
-    static const char turns[] = "{% for m in messages %}{% if m.role != ('assistant' if loop.index0 % 2 else 'user') %}"
-                                "{{ raise_exception('turns') }}{% endif %}{{ m.content }}{% endfor %}",
+    static const char words[] = "{% for m in messages %}{% if 'bad' in m.content %}{{ raise_exception('a bad word') }}"
+                                "{% endif %}{{ m.content }}{% endfor %}",
                       types[] = "{% for t in tools or [] %}{% for k, v in t.function.parameters.properties.items() %}"
                                 "{{ v.type.upper() }}{% endfor %}{% endfor %}{{ messages[0].content }}",
                       names[] =
@@ -752,12 +752,10 @@ static void an_error_names_the_message_or_the_tool_that_the_template_fails_on(vo
     static const struct {
         const char *source, *messages, *tools, *param, *message;
     } rows[] = {
-        {turns, "[{\"role\":\"assistant\",\"content\":\"A\"}" MORE_TURNS "]", NULL, "messages[0]",
-         "messages[0]: turns"},
-        {turns,
-         "[{\"role\":\"user\",\"content\":\"A\"}" MORE_TURNS ",{\"role\":\"assistant\",\"content\":\"D\"}" MORE_TURNS
-         "]",
-         NULL, "messages[4]", "messages[4]: turns"},
+        {words, "[{\"role\":\"user\",\"content\":\"bad\"}" MORE_TURNS "]", NULL, "messages[0]",
+         "messages[0]: a bad word"},
+        {words, "[{\"role\":\"user\",\"content\":\"A\"}" MORE_TURNS ",{\"role\":\"assistant\",\"content\":\"bad\"}]",
+         NULL, "messages[3]", "messages[3]: a bad word"},
         {types, USER_SAYS("A"), "[" TOOL("f", TYPED) "," TOOL("g", TYPED "," UNTYPED) "," TOOL("h", "") "]",
          "tools[1].function.parameters.properties.b", NULL},
         {names, USER_SAYS("A"), "[" TOOL("f", TYPED) "," TOOL("no", TYPED) "]", "tools[1]", "tools[1]: a name"},
