@@ -11,6 +11,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import Ajv from 'ajv/dist/2020.js';
 import { build, demo } from './lib/models.js';
+import { serve } from './lib/server.js';
 import { between, generator, pick } from './lib/random.js';
 import { anySchema, objectSchema } from './lib/random_schemas.js';
 
@@ -34,14 +35,14 @@ function tool(random, name) {
 function makeCase(index) {
   const random = generator(seed * 1000003 + index);
   const wanted = pick(random, ['schema', 'required', 'required', 'auto']);
-  const asked = { template: templates[index % templates.length], seed: index, limit: random() < 0.15 ? between(random, 1, 40) : 400, ...pick(random, biases) };
+  const asked = { template: templates[index % templates.length], seed: index, limit: random() < 0.15 ? between(random, 1, 40) : 200, ...pick(random, biases) };
   if (wanted === 'schema') return { ...asked, schema: pick(random, [anySchema, objectSchema])(random, between(random, 0, 3)) };
   const tools = ['act', 'look_up'].slice(0, between(random, 1, 2)).map((name) => tool(random, name));
   return { ...asked, tools, choice: wanted, parallel: random() < 0.5 };
 }
 
 // The answers to the cases, in their order.
-async function* answers(list) {
+async function* answersOf(list) {
   const child = spawn(join(build, 'bin', 'constrained-replies'), [demo, folder], { stdio: ['pipe', 'pipe', 'inherit'] });
   const ended = once(child, 'close');
   (async () => {
@@ -52,7 +53,22 @@ async function* answers(list) {
   assert.equal((await ended)[0], 0, 'the program that draws replies has failed');
 }
 
+// The same from two programs at once: [case, answer].
+async function* answers(list) {
+  const half = Math.ceil(list.length / 2);
+  const ready = [list.slice(0, half), list.slice(half)].map(async (part) => {
+    const answered = [];
+    for await (const answer of answersOf(part)) answered.push([part[answered.length], answer]);
+    return answered;
+  });
+  for (const part of await Promise.all(ready)) yield* part;
+}
+
 // ---- Judgement ----
+
+// llama.cpp's handlers of these read arguments as tags or literals of their own, and its grammars for them want neither
+// all that is required nor what the schemas of all values say: a call has a tool's name and an object (docs/schemas.md).
+const loose = /^(LFM2|google-gemma-4|muse-glimmer|openbmb-MiniCPM5|inclusionai-ling-3|MiniMax-M3)/;
 
 const shapes = {
   date: /^\d{4}-\d\d-\d\d$/, time: /^\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/,
@@ -79,9 +95,9 @@ function fault(schema, text) {
 function callFault(asked, call, complete) {
   const known = asked.tools.find((one) => one.function.name === call.name);
   if (!known) return `no such tool: ${call.name}`;
-  if (!complete && !parsed(call.arguments)) return null; // a prefix
-  const wrong = fault(known.function.parameters, call.arguments);
-  return wrong && complete ? wrong : null;
+  if (!complete) return null; // a prefix
+  const wrong = fault(loose.test(asked.template) ? { type: 'object' } : known.function.parameters, call.arguments);
+  return wrong;
 }
 
 function replyFault(asked, answer) {
@@ -93,21 +109,75 @@ function replyFault(asked, answer) {
   return answer.calls.map((call) => callFault(asked, call, complete)).find(Boolean) ?? null;
 }
 
+// Some templates fail at what a schema may hold; a call cannot be required of others. Both are 400 with the reason.
+const refusals = /has no form of calls|^the chat template failed/;
+
 test(`constrained replies are what was asked for: ${cases} of seed ${seed}`, async (t) => {
   assert.ok(templates.length > 60, folder);
-  const list = Array.from({ length: cases }, (_, i) => makeCase(i));
-  const counts = {};
+  const counts = { calls: 0 };
   const faults = [];
-  let index = 0;
-  for await (const answer of answers(list)) {
-    const asked = list[index++];
+  let n = 0;
+  for await (const [asked, answer] of answers(Array.from({ length: cases }, (_, i) => makeCase(i)))) {
     const how = answer.refused ? 'refused' : answer.end;
     counts[how] = (counts[how] ?? 0) + 1;
+    n++;
     const wrong = answer.refused ?? (answer.end === 'free' ? null : replyFault(asked, answer));
-    if (wrong && !/has no form of calls/.test(wrong)) faults.push({ index: index - 1, wrong, asked, answer });
+    if (how === 'stop') counts.calls += answer.calls.length;
+    if (wrong && !(answer.refused && refusals.test(wrong))) faults.push({ index: asked.seed, wrong, asked, answer });
   }
   t.diagnostic(`${cases} cases of seed ${seed}: ${JSON.stringify(counts)}`);
   const told = faults.slice(0, Number(process.env.HEARTH_FAULTS ?? 5)).map((one) => JSON.stringify(one));
-  assert.equal(index, cases);
+  assert.equal(n, cases);
   assert.equal(faults.length, 0, `${faults.length} of ${cases}:\n${told.join('\n')}`);
+  assert.ok(counts.stop > cases / 3 && counts.calls > cases / 8 && (counts.refused ?? 0) < cases / 8, JSON.stringify(counts));
+});
+
+// ---- Over HTTP ----
+
+const messages = [{ role: 'user', content: 'Who are you?' }];
+const action = (schema) => ({ name: 'act', description: 'It acts', parameters: schema });
+
+// How each API is asked for a schema, and what of its answer is whole: its text, or null where it was cut off.
+const routes = {
+  '/v1/chat/completions': [
+    (schema) => ({ messages, max_tokens: 400, response_format: { type: 'json_schema', json_schema: { name: 'it', schema } } }),
+    ({ choices: [one] }) => one.finish_reason === 'stop' ? one.message.content : null],
+  '/v1/chat/completions, tool': [
+    (schema) => ({ messages, max_tokens: 400, tools: [{ type: 'function', function: action(schema) }], tool_choice: 'required' }),
+    ({ choices: [one] }) => one.finish_reason === 'tool_calls' ? one.message.tool_calls[0].function.arguments : null],
+  '/v1/completions': [
+    (schema) => ({ prompt: 'x', max_tokens: 400, json_schema: schema }), ({ choices: [one] }) => one.finish_reason === 'stop' ? one.text : null],
+  '/completion': [
+    (schema) => ({ prompt: 'x', n_predict: 400, json_schema: schema }), (json) => json.stop_type === 'eos' ? json.content : null],
+  '/api/chat': [
+    (schema) => ({ messages, stream: false, format: schema, options: { num_predict: 400 } }), (json) => json.done_reason === 'stop' ? json.message.content : null],
+  '/api/generate': [
+    (schema) => ({ prompt: 'x', stream: false, format: schema, options: { num_predict: 400 } }), (json) => json.done_reason === 'stop' ? json.response : null],
+  '/v1/responses': [
+    (schema) => ({ input: 'x', max_output_tokens: 400, text: { format: { type: 'json_schema', name: 'it', schema } } }),
+    (json) => json.status === 'completed' ? json.output.at(-1).content[0].text : null],
+  '/v1/messages': [
+    (schema) => ({ messages, max_tokens: 400, tools: [{ name: 'act', description: 'It acts', input_schema: schema }], tool_choice: { type: 'any' } }),
+    (json) => json.stop_reason === 'tool_use' ? JSON.stringify(json.content.find((block) => block.type === 'tool_use').input) : null],
+};
+
+test('each API gives what its schema allows', async (t) => {
+  const server = await serve({ t, models: { n_seq_max: 4, context_window: 2048 } });
+  const list = Object.entries(routes).flatMap(([route, [body, whole]]) => Array.from({ length: 20 }, (_, i) => ({ route, body, whole, i })));
+  const counts = { whole: 0, cut: 0 };
+  const faults = [];
+  const work = async () => {
+    for (let one = list.pop(); one; one = list.pop()) {
+      const schema = objectSchema(generator(seed * 1000003 + one.i), one.i % 3);
+      const json = await server.client.ask(one.route.split(',')[0], { ...one.body(schema), temperature: 1.2, seed: one.i + 1 });
+      const text = one.whole(json);
+      counts[text === null ? 'cut' : 'whole']++;
+      const wrong = text === null ? null : fault(schema, text);
+      if (wrong) faults.push(`${one.route}: ${wrong} ${JSON.stringify(schema)}`);
+    }
+  };
+  await Promise.all([work(), work(), work(), work()]);
+  t.diagnostic(JSON.stringify(counts));
+  assert.deepEqual(faults.slice(0, 5), []);
+  assert.ok(counts.whole > counts.cut, JSON.stringify(counts));
 });
