@@ -97,9 +97,9 @@ int chat_parse(const struct chat_request *request, struct chat_parsed **parsed, 
 void chat_parsed_close(struct chat_parsed *parsed); /* NULL is fine */
 
 /* Renders the prompt; what it holds is the caller's, to be given to chat_prompt_release(). Fails as
- * chat_parse() does, and with HEARTH_INVALID where the template fails (param is the message or tool that it fails on, as
- * in "messages[3]" or "tools[0].function.parameters", or "messages"; the message is the template's), or does not print
- * text of a system message or of the last turn (param is that field). On failure the prompt is left empty. */
+ * chat_parse() does, and with HEARTH_INVALID where the template fails (param is the message or tool that it fails on,
+ * as in "messages[3]" or "tools[0].function.parameters", or "messages"; the message is the template's), or does not
+ * print text of a system message or of the last turn (param is that field). On failure the prompt is left empty. */
 int chat_render_parts(const struct chat_template *template_, const struct chat_request *request,
                       struct chat_prompt *prompt, hearth_error *error);
 void chat_prompt_release(struct chat_prompt *prompt);
