@@ -173,8 +173,10 @@ int chat_render_parts(const struct chat_template *template_, const struct chat_r
                       struct chat_prompt *prompt, hearth_error *error)
 {
     *prompt = {};
-    return chat::guarded(error, "messages", chat::render_error_message,
-                         [&] { chat::render(*template_, *request, *prompt); });
+    int rc = chat::guarded(error, "messages", chat::render_error_message,
+                           [&] { chat::render(*template_, *request, *prompt); });
+    if (rc != HEARTH_OK) chat_prompt_release(prompt);
+    return rc;
 }
 
 void chat_prompt_release(struct chat_prompt *prompt)
