@@ -67,7 +67,8 @@ static void put_biases(struct buf *out, const hearth_sampling *sampling)
     buf_puts(out, ",\"logit_bias\":[");
     for (size_t i = 0; i < sampling->n_logit_bias; i++) put_bias(out, &sampling->logit_bias[i], i == 0);
     for (size_t i = 0; i < sampling->n_ending; i++)
-        put_bias(out, &(hearth_bias){sampling->ending[i], -INFINITY}, i == 0 && sampling->n_logit_bias == 0);
+        put_bias(out, &(hearth_bias){.token = sampling->ending[i], .bias = -INFINITY},
+                 i == 0 && sampling->n_logit_bias == 0);
     buf_puts(out, "]");
 }
 

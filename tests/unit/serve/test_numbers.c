@@ -46,7 +46,7 @@ static char *with_number(const char *format, const char *number)
 /* ---- From the body to the template ---- */
 
 /* A body with "#" for a number, and what messages, tools, arguments of the template and schema must then contain. */
-struct place {
+struct spot {
     const char *what;
     const struct fields_api *api; /* NULL: OpenAI's and llama-server's */
     const char *body;
@@ -59,7 +59,7 @@ struct place {
 #define LIMIT    "\"maximum\":#,\"enum\":[#,1]"
 #define IN_TEXT  "\"arguments\":\"{\\\"lat\\\":#,\\\"of\\\":[#]}\""
 
-static const struct place places[] = {
+static const struct spot spots[] = {
     {"a chat's tools", NULL, "{" HI ",\"tools\":[" FUNCTION "]}", .tools = LIMIT},
     {"a chat's functions", NULL, "{" HI ",\"functions\":[{\"name\":\"act\",\"parameters\":" SCHEMA "}]}",
      .tools = LIMIT},
@@ -92,30 +92,30 @@ static const struct place places[] = {
     {"Ollama's format", &ollama_chat_api, "{" HI ",\"format\":" SCHEMA "}", .schema = LIMIT},
 };
 
-static void assert_within(const struct place *place, const char *text, const char *format, const char *number)
+static void assert_within(const struct spot *spot, const char *text, const char *format, const char *number)
 {
     char *expected = format == NULL ? NULL : with_number(format, number);
     if (expected != NULL && (text == NULL || strstr(text, expected) == NULL))
-        fail_msg("%s: %s has not %s", place->what, text, expected);
+        fail_msg("%s: %s has not %s", spot->what, text, expected);
     free(expected);
 }
 
 static void numbers_reach_the_template_with_value_and_digits(void **unused)
 {
     (void)unused;
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    for (size_t i = 0; i < sizeof spots / sizeof *spots; i++) {
         for (size_t k = 0; k < N_NUMBERS; k++) {
-            const struct place *place = &places[i];
+            const struct spot *spot = &spots[i];
             hearth_error error = {0};
             struct buf body = {0};
-            char *text = with_number(place->body, numbers[k][0]);
+            char *text = with_number(spot->body, numbers[k][0]);
             buf_puts(&body, text);
-            struct fields *fields = fields_open(&body, FIELDS_CHAT, place->api, &error);
-            if (fields == NULL) fail_msg("%s: %s: %s", place->what, text, error.message);
-            assert_within(place, fields->params.messages_json, place->messages, numbers[k][1]);
-            assert_within(place, fields->params.tools_json, place->tools, numbers[k][1]);
-            assert_within(place, fields->params.template_kwargs_json, place->kwargs, numbers[k][1]);
-            assert_within(place, fields->params.json_schema, place->schema, numbers[k][1]);
+            struct fields *fields = fields_open(&body, FIELDS_CHAT, spot->api, &error);
+            if (fields == NULL) fail_msg("%s: %s: %s", spot->what, text, error.message);
+            assert_within(spot, fields->params.messages_json, spot->messages, numbers[k][1]);
+            assert_within(spot, fields->params.tools_json, spot->tools, numbers[k][1]);
+            assert_within(spot, fields->params.template_kwargs_json, spot->kwargs, numbers[k][1]);
+            assert_within(spot, fields->params.json_schema, spot->schema, numbers[k][1]);
             fields_close(fields);
             free(text);
         }
