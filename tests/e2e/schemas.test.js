@@ -66,6 +66,24 @@ test('a schema of a completion, of the older field and of a tool is kept as well
   assert.ok(ajv.validate(wanted, JSON.parse(called.choices[0].message.tool_calls[0].function.arguments)));
 });
 
+test("a tool's schema that cannot be kept does not refuse the request, and what can be is kept", async () => {
+  const call = async (properties) => {
+    const parameters = { type: 'object', properties, required: Object.keys(properties) };
+    const json = await server.client.chat({
+      messages: [{ role: 'user', content: 'Hi' }], max_tokens: 400, temperature: 1, seed: 5, tool_choice: 'required',
+      tools: [{ type: 'function', function: { name: 'act', parameters } }],
+    });
+    const [choice] = json.choices;
+    return choice.finish_reason === 'tool_calls' ? JSON.parse(choice.message.tool_calls[0].function.arguments) : null;
+  };
+  assert.match((await call({ p: { type: 'string', pattern: '^\\d{3}$' } })).p, /^\d{3}$/);
+  assert.equal((await call({ enum: { type: 'string', pattern: '^"x"$' } })).enum, '"x"');
+  for (const odd of [true, { type: 'colour' }, { $ref: '#/nowhere' }, { pattern: '(?=a)b' }, { type: 'array', maxItems: 1e6 }]) {
+    const given = await call({ n: { type: 'integer', minimum: 100, maximum: 120 }, odd });
+    if (given !== null) assert.ok(given.n >= 100 && given.n <= 120, JSON.stringify(given));
+  }
+});
+
 test('a schema that cannot be kept is refused with the reason', async () => {
   const deep = {};
   for (let i = 0, at = deep; i < 400; i++) { at.type = 'array'; at.items = {}; at = at.items; }
@@ -77,6 +95,8 @@ test('a schema that cannot be kept is refused with the reason', async () => {
     { type: 'string', pattern: '^(?=a)b$' },
     { enum: 5 },
     { anyOf: {} },
+    { type: 'array', maxItems: 1e6 },
+    { properties: { a: false }, required: ['a'] },
     deep,
   ];
   for (const wanted of refused) {

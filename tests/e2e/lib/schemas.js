@@ -3,11 +3,11 @@
 
 import { between, pick } from './random.js';
 
-const words = ['alpha', 'beta', 'gamma', 'delta', 'one', 'two', 'ключ', 'a b', 'x"y'];
+const words = ['alpha', 'beta', 'gamma', 'delta', 'one', 'two', 'ключ', 'a b', 'x"y', 'enum', 'pattern'];
 
 const leaves = {
   string: (random) => ({ type: 'string', minLength: between(random, 0, 2), maxLength: between(random, 2, 8) }),
-  pattern: (random) => ({ type: 'string', pattern: pick(random, ['^[a-c]{1,4}$', '^\\d{3}-\\d{2}$', '^(red|green|blue)$', '^[A-Z][a-z]{0,3}x?$', '^a\\.b$']) }),
+  pattern: (random) => ({ type: 'string', pattern: pick(random, ['^[a-c]{1,4}$', '^\\d{3}-\\d{2}$', '^(red|green|blue)$', '^[A-Z][a-z]{0,3}x?$', '^a\\.b$', '^"x"$', '^\\s{2}$', '^[^x]{3}$', '^\\S\\W$']) }),
   integer: (random) => {
     const minimum = between(random, -1000, 1000);
     return { type: 'integer', minimum, maximum: minimum + between(random, 0, 5000) };
