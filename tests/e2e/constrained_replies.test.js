@@ -53,10 +53,10 @@ async function* answersOf(list) {
   assert.equal((await ended)[0], 0, 'the program that draws replies has failed');
 }
 
-// The same from two programs at once: [case, answer].
+// The same from two programs at once, each with half of the templates: [case, answer].
 async function* answers(list) {
-  const half = Math.ceil(list.length / 2);
-  const ready = [list.slice(0, half), list.slice(half)].map(async (part) => {
+  const ready = [0, 1].map(async (half) => {
+    const part = list.filter((one) => templates.indexOf(one.template) % 2 === half);
     const answered = [];
     for await (const answer of answersOf(part)) answered.push([part[answered.length], answer]);
     return answered;
@@ -74,6 +74,21 @@ const shapes = {
   date: /^\d{4}-\d\d-\d\d$/, time: /^\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/,
   'date-time': /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/, uuid: /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i,
 };
+
+// Formats with a tag for each argument write strings as they are, whatever their schema says (docs/schemas.md).
+const tagged = /^(GLM|Qwen3-Coder|Qwen3\.5|NVIDIA-Nemotron-3|StepFun|ByteDance-Seed|MiniMax-M2|deepseek-ai-DeepSeek-V(3\.2|4)|tencent|Spark|poolside|Kimi-K3)/;
+
+const mayBeText = (schema) => schema.$ref !== undefined || [schema.type ?? 'string'].flat().includes('string');
+
+function withoutTexts(schema) {
+  const properties = Object.entries(schema.properties ?? {}).map(([name, one]) => [name, mayBeText(one) ? {} : one]);
+  return { ...schema, properties: Object.fromEntries(properties), ...(schema.additionalProperties?.type ? { additionalProperties: true } : {}) };
+}
+
+function promised(template, schema) {
+  if (loose.test(template)) return { type: 'object' };
+  return tagged.test(template) ? withoutTexts(schema) : schema;
+}
 
 function parsed(text) {
   try {
@@ -96,8 +111,7 @@ function callFault(asked, call, complete) {
   const known = asked.tools.find((one) => one.function.name === call.name);
   if (!known) return `no such tool: ${call.name}`;
   if (!complete) return null; // a prefix
-  const wrong = fault(loose.test(asked.template) ? { type: 'object' } : known.function.parameters, call.arguments);
-  return wrong;
+  return fault(promised(asked.template, known.function.parameters), call.arguments);
 }
 
 function replyFault(asked, answer) {
@@ -163,7 +177,7 @@ const routes = {
 
 test('each API gives what its schema allows', async (t) => {
   const server = await serve({ t, models: { n_seq_max: 4, context_window: 2048 } });
-  const list = Object.entries(routes).flatMap(([route, [body, whole]]) => Array.from({ length: 20 }, (_, i) => ({ route, body, whole, i })));
+  const list = Object.entries(routes).flatMap(([route, [body, whole]]) => Array.from({ length: 12 }, (_, i) => ({ route, body, whole, i })));
   const counts = { whole: 0, cut: 0 };
   const faults = [];
   const work = async () => {
