@@ -288,7 +288,7 @@ static const char no_mark[] = "\x1f";
  * until it is certain. */
 void chat_reader::hold_content(common_chat_msg &now)
 {
-    if (now.content.empty() || now.reasoning_content.empty() || !content.emitted.empty()) return;
+    if (now.content.empty() || !content.emitted.empty()) return;
     chat::parsed_reply more = parse(cropped + no_mark);
     if (more.fits && more.message.reasoning_content.size() > now.reasoning_content.size()) now.content.clear();
 }
