@@ -185,44 +185,67 @@ static void find_system_end(chat_template &template_)
     if (!between.empty() && between.find_first_not_of('\n') == std::string::npos) template_.turns.system_end = between;
 }
 
-/* The order matters: what users' and system messages become is known before calls are asked about, and what calls
- * become before what stands beside them. */
+static const setting as_it_is = [](turn_rules &) {};
+
+/* Most templates print a conversation that has all of it; then the rules are not asked about one by one. */
+static void choose_all(chat_template &template_, const std::vector<const char *> &samples,
+                       const std::vector<rule> &rules)
+{
+    const turn_rules before = template_.turns;
+    for (const auto &one : rules) one.values[0](template_.turns);
+    if (n_lost(template_, {{}, samples, rules[0].about_calls}, 1) == 0) return;
+    template_.turns = before;
+    for (const auto &one : rules) choose(template_, one);
+}
+
+static void find_content_rules(chat_template &template_, const jinja::caps &caps)
+{
+    choose_all(template_, {"s3u1a1u3a3uau", "suuaau"},
+               {{shapes<&turn_rules::user_shape>(caps), {"u", "u1", "u3"}, false},
+                {shapes<&turn_rules::assistant_shape>(caps), {"uau", "ua1u", "ua3u"}, false},
+                {shapes<&turn_rules::system_shape>(caps), {"su", "s1u", "s3u"}, false},
+                {{as_it_is, [](turn_rules &rules) { rules.joins_users = true; }}, {"uu", "uauu"}, false},
+                {{as_it_is, [](turn_rules &rules) { rules.in_a_row = assistants::joined; },
+                  [](turn_rules &rules) { rules.in_a_row = assistants::parted; }},
+                 {"uaau"},
+                 false}});
+    choose(template_, {{as_it_is, [](turn_rules &rules) { rules.system = system_place::first; },
+                        [](turn_rules &rules) { rules.system = system_place::nowhere; }},
+                       {"su", "ssu", "sua", "suau", "us", "suasu"},
+                       false});
+}
+
+static void find_call_rules(chat_template &template_, const jinja::caps &caps)
+{
+    choose_all(
+        template_, {"sulmucr1uacr3ub3raujrau", "sucr", "ucrau", "uacruau", "up"},
+        {{{as_it_is, [](turn_rules &rules) { rules.shortens_ids = true; }}, {"ulm"}, true},
+         {argument_forms(caps), {"ucr"}, true},
+         {{as_it_is, [](turn_rules &rules) { rules.joins_results = true; }}, {"ucru"}, true},
+         {{as_it_is, [](turn_rules &rules) { rules.calls_as_text = true; },
+           [](turn_rules &rules) { rules.results_as_text = rules.calls_as_text = true; }},
+          {"ucr", "ucru", "ucrau", "sucr"},
+          true},
+         {{as_it_is, [](turn_rules &rules) { rules.calls_apart = true; }}, {"up"}, true},
+         {shapes<&turn_rules::tool_shape>(caps), {"ucru", "ucr1u", "ucr3u"}, true},
+         {{as_it_is, [](turn_rules &rules) { rules.parts_calls = true; }}, {"uacru", "uacrau", "uacruau"}, true},
+         {{as_it_is, [](turn_rules &rules) { rules.text_before_calls = true; }}, {"ubru", "ubrau", "ub3ru"}, true},
+         {{as_it_is, [](turn_rules &rules) { rules.wraps_raw = true; }}, {"ujru"}, true}});
+}
+
+/* The order matters: what users' and system messages become is known before calls are asked about, what calls become
+ * before what stands beside them, and all of it before who may speak first. */
 void find_turn_rules(chat_template &template_)
 {
-    static const setting as_it_is = [](turn_rules &) {};
     const jinja::caps caps = template_.compiled->caps;
     /* llama.cpp would bring the content of all messages into one form. */
     template_.compiled->caps.supports_string_content = template_.compiled->caps.supports_typed_content = true;
     template_.turns = turn_rules();
     find_system_end(template_);
-    choose(template_, {shapes<&turn_rules::user_shape>(caps), {"u", "u1", "u3"}, false});
-    choose(template_, {shapes<&turn_rules::assistant_shape>(caps), {"uau", "ua1u", "ua3u"}, false});
-    choose(template_, {shapes<&turn_rules::system_shape>(caps), {"su", "s1u", "s3u"}, false});
-    choose(template_, {{as_it_is, [](turn_rules &rules) { rules.joins_users = true; }}, {"uu", "uauu"}, false});
-    choose(template_, {{as_it_is, [](turn_rules &rules) { rules.in_a_row = assistants::joined; },
-                        [](turn_rules &rules) { rules.in_a_row = assistants::parted; }},
-                       {"uaau"},
-                       false});
-    choose(template_, {{as_it_is, [](turn_rules &rules) { rules.system = system_place::first; },
-                        [](turn_rules &rules) { rules.system = system_place::nowhere; }},
-                       {"su", "ssu", "sua", "suau", "us", "suasu"},
-                       false});
-    choose(template_, {{as_it_is, [](turn_rules &rules) { rules.shortens_ids = true; }}, {"ulm"}, true});
-    choose(template_, {argument_forms(caps), {"ucr"}, true});
-    choose(template_, {{as_it_is, [](turn_rules &rules) { rules.joins_results = true; }}, {"ucru"}, true});
-    choose(template_, {{as_it_is, [](turn_rules &rules) { rules.calls_as_text = true; },
-                        [](turn_rules &rules) { rules.results_as_text = rules.calls_as_text = true; }},
-                       {"ucr", "ucru", "ucrau", "sucr"},
-                       true});
-    choose(template_, {{as_it_is, [](turn_rules &rules) { rules.calls_apart = true; }}, {"up"}, true});
-    choose(template_, {shapes<&turn_rules::tool_shape>(caps), {"ucru", "ucr1u", "ucr3u"}, true});
-    choose(template_,
-           {{as_it_is, [](turn_rules &rules) { rules.parts_calls = true; }}, {"uacru", "uacrau", "uacruau"}, true});
-    choose(template_,
-           {{as_it_is, [](turn_rules &rules) { rules.text_before_calls = true; }}, {"ubru", "ubrau", "ub3ru"}, true});
+    find_content_rules(template_, caps);
+    find_call_rules(template_, caps);
     choose(template_,
            {{as_it_is, [](turn_rules &rules) { rules.user_first = true; }}, {"au", "cru", "sau", "a", "s"}, true});
-    choose(template_, {{as_it_is, [](turn_rules &rules) { rules.wraps_raw = true; }}, {"ujru"}, true});
 }
 
 } // namespace chat

@@ -212,7 +212,7 @@ static std::vector<turn> in_a_row(const turn_rules &rules, const std::vector<tur
         begun = begun || role != "system";
         put_in_row(rules, turns, one);
     }
-    if (!begun && whole && !before.empty()) turns.push_back({message_of("user", ""), before.back().from});
+    if (!begun && whole) turns.push_back({message_of("user", ""), before.empty() ? 0 : before.back().from});
     return turns;
 }
 
