@@ -731,6 +731,19 @@ static void what_the_template_raises_is_the_message(void **state)
                    "String");
 }
 
+/* As the templates that print the type of a schema do for some schemas. */
+static void macros_that_call_themselves_without_end_are_an_error(void **state)
+{
+    (void)state;
+    hearth_error error = {0};
+    struct chat_template *template_ = opened("{% macro f(x) %}{{ f(x + 1) }}{% endmacro %}{{ f(1) }}");
+    struct chat_request request = asking(USER_SAYS("Hi"));
+    assert_null(chat_render(template_, &request, &error));
+    assert_int_equal(error.code, HEARTH_INVALID);
+    assert_non_null(strstr(error.message, "maximum recursion depth exceeded"));
+    chat_template_close(template_);
+}
+
 #define TOOL(name, properties)                                                                                         \
     "{\"type\":\"function\",\"function\":{\"name\":\"" name                                                            \
     "\",\"parameters\":{\"type\":\"object\",\"properties\":{" properties "}}}}"
@@ -935,6 +948,7 @@ int main(void)
         cmocka_unit_test(text_that_the_template_changes_is_not_named),
         cmocka_unit_test(what_a_template_refuses_is_put_more_plainly),
         cmocka_unit_test(what_the_template_raises_is_the_message),
+        cmocka_unit_test(macros_that_call_themselves_without_end_are_an_error),
         cmocka_unit_test(an_error_names_the_message_or_the_tool_that_the_template_fails_on),
         cmocka_unit_test(an_invalid_template_is_refused_when_opened),
         cmocka_unit_test(every_known_template_renders_and_marks_the_users_text),
