@@ -241,7 +241,7 @@ describe('bodies', () => {
     stream: ['yes', 1, [], {}],
     stream_options: ['yes', 1, [], true],
     stop: [5, {}, [5], [[]], true],
-    logit_bias: [5, 'x', [5], { x: 1 }, { 5: 'x' }, { 5: {} }],
+    logit_bias: [5, 'x', [5], { x: 'x' }, { 5: 'x' }, { 5: {} }],
     repeat_penalty: ['1', [], {}],
     frequency_penalty: ['1', [], {}],
     presence_penalty: ['1', [], {}],

@@ -238,7 +238,7 @@ describe('chat with the demo model', () => {
   test('a part of a message that is not used is refused by name', async () => {
     for (const [message, param] of [
       [{ role: 'user', contents: 'Hi' }, 'messages[0].content'],
-      [{ role: 'user', content: [{ type: 'text', text: 'Hi' }, { type: 'txt', text: 'Hi' }] }, 'messages[0].content[1].type'],
+      [{ role: 'user', content: [{ type: 'text', text: 'Hi' }, { type: 'txt', value: 'Hi' }] }, 'messages[0].content[1].type'],
       [{ role: 'usr', content: 'Hi there' }, 'messages[0].role'],
     ]) {
       const reply = await client.post('/v1/chat/completions', { messages: [message], max_tokens: 1 });
@@ -262,6 +262,7 @@ test('an error of the template is a bad request with the template\'s words', asy
 {%- if message.role != ('assistant' if loop.index0 % 2 else 'user') %}
 {{- raise_exception('roles must take turns: user, assistant, user') }}
 {%- endif %}
+{%- if 'Howdy' in message.content %}{{- raise_exception('speak properly') }}{%- endif %}
 {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}`);
@@ -270,10 +271,11 @@ test('an error of the template is a bad request with the template\'s words', asy
     const say = (...roles) => ({ messages: roles.map((role) => ({ role, content: 'Hello' })), max_tokens: 2 });
     const good = await server.client.chat(say('user', 'assistant', 'user'));
     assert.equal(good.usage.completion_tokens, 2);
-    for (const roles of [['assistant', 'user'], ['user', 'assistant', 'assistant', 'user']]) {
-      const error = await server.client.refused(400, '/v1/chat/completions', say(...roles));
-      assert.match(error.message, /roles must take turns: user, assistant, user/);
-    }
+    const error = await server.client.refused(400, '/v1/chat/completions', { messages: [...say('user', 'assistant').messages, { role: 'user', content: 'Howdy' }] });
+    assert.match(error.message, /speak properly/);
+    assert.equal(error.param, 'messages[2]');
+    for (const roles of [['assistant', 'user'], ['user', 'assistant', 'assistant', 'user']])
+      assert.equal((await server.client.chat(say(...roles))).usage.completion_tokens, 2, 'as turns that the template takes');
     assert.equal((await server.client.chat(say('user'))).usage.completion_tokens, 2);
     assert.equal((await server.client.chat(say('user', 'system'))).usage.completion_tokens, 2, 'as words of the user\'s');
     assert.equal((await server.client.chat(say('user', 'user'))).usage.completion_tokens, 2, 'as one message');

@@ -345,12 +345,12 @@ test('routes without /v1 are those with it, and what is not built says what to d
 });
 
 test('what only the library finds out is said with the route\'s own name of the field', async () => {
-  const call = { type: 'function_call', call_id: 'c', name: 'f', arguments: 'not json' };
+  const call = { type: 'function_call', call_id: 'c', name: '', arguments: '{}' };
   const rows = [
     ['/detokenize', { tokens: [999999] }, 'tokens'],
     ['/tokenize', { content: [999999] }, 'content'],
-    ['/responses/input_tokens', { input: [{ role: 'user', content: 'hi' }, call] }, 'input'],
-    ['/responses', { input: [{ role: 'user', content: 'hi' }, call] }, 'input'],
+    ['/responses/input_tokens', { input: [{ role: 'user', content: 'hi' }, call] }, 'input[1]'],
+    ['/responses', { input: [{ role: 'user', content: 'hi' }, call] }, 'input[1]'],
   ];
   for (const [path, body, param] of rows) {
     const error = await server.client.refused(400, path, body);

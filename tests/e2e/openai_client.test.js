@@ -54,7 +54,7 @@ test('a note stands for images, sounds and files; media: refuse makes them an er
   await assert.rejects(client.chat.completions.create({ model: 'demo', messages: [{ role: 'user', content }] }),
     (error) => error.status === 400 && error.param === 'messages[0].content[1].type' && error.code === 'not_supported');
   await assert.rejects(client.responses.create({ model: 'demo', input: [{ role: 'user', content: [{ type: 'input_image', image_url: parts[0].image_url.url }] }] }),
-    (error) => error.status === 400 && error.param === 'input');
+    (error) => error.status === 400 && error.param === 'input[0]');
   await strict.stop();
 });
 
