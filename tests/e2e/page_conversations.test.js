@@ -506,7 +506,7 @@ describe('attachments', () => {
     const server = await withProjector(t, 'llava');
     const page = await openPage(t, await browser(t), server.url);
     await page.setInputFiles('#attach-file', { name: 'drawing.svg', mimeType: 'image/svg+xml', buffer: Buffer.from('<svg/>') });
-    await page.locator('#notice').getByText('drawing.svg is not taken: PNG, JPEG, WebP and GIF are.').waitFor();
+    await page.locator('#notice').getByText('drawing.svg is not taken: PNG, JPEG, WebP, GIF and BMP are.').waitFor();
     await page.setInputFiles('#attach-file', { name: 'broken.png', mimeType: 'image/png', buffer: Buffer.from('no picture') });
     await page.locator('.attachment img').waitFor({ state: 'attached' });
     await send(page, 'What is this?');
