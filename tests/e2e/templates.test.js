@@ -93,7 +93,7 @@ function isAsGood(ours, theirs, body) {
   const bothAnswer = ours.status === 200 && theirs.status === 200;
   if (bothAnswer && ours.json.prompt === theirs.json.prompt) return true;
   // Content behind reasoning that goes on is in neither prompt: only hearth says so.
-  if (ours.status === 400 && /content$/.test(ours.json.error.param)) return body.continue_final_message === 'reasoning_content';
+  if (ours.status === 400 && /\.content/.test(ours.json.error.param)) return body.continue_final_message === 'reasoning_content';
   const weTell = ours.status === 200 && tells(ours.json.prompt, body);
   const theyTell = theirs.status === 200 && tells(theirs.json.prompt, body);
   return weTell ? !theyTell && (bothAnswer || body.messages.length > 1) : ours.status !== 200 && theirs.status !== 200;
