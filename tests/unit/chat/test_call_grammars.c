@@ -2,11 +2,11 @@
  * replies are drawn from the grammar of a required call, byte by byte, and read. Each is a call with arguments that are
  * JSON, whole, and nothing else but text before it. HEARTH_SEED= chooses other replies,
  * HEARTH_REPLIES= more of them, HEARTH_TEMPLATE= one file. */
+#include "base/json_text.h"
 #include "grammar/grammar.h"
 #include "support.h"
 
 #include <dirent.h>
-#include <jansson.h>
 
 /* ---- Drawing ---- */
 
@@ -86,7 +86,7 @@ static const char *fault_of(const struct chat_format *format, const struct buf *
     chat_reader_end(reader, see, &seen);
     if (seen.n_calls == 0) fault = "it is no call";
     for (size_t i = 0; i < seen.n_calls; i++) {
-        json_t *arguments = json_loadb(buf_text(&seen.arguments[i]), seen.arguments[i].len, JSON_ALLOW_NUL, NULL);
+        json_t *arguments = json_text_read(buf_text(&seen.arguments[i]), seen.arguments[i].len, NULL);
         if (!json_is_object(arguments)) fault = "its arguments are no JSON";
         json_decref(arguments);
         buf_release(&seen.arguments[i]);
@@ -166,15 +166,17 @@ static void what_the_grammar_of_a_call_lets_through_is_read_as_a_call(void **sta
     const char *seed = getenv("HEARTH_SEED"), *times = getenv("HEARTH_REPLIES"), *only = getenv("HEARTH_TEMPLATE");
     struct buf faults = {0};
     char *folder = templates_path("");
-    DIR *dir = opendir(folder);
+    struct dirent **entries;
+    int n = scandir(folder, &entries, NULL, alphasort); /* the draws follow the order */
     drawn = seed == NULL ? 20261128 : strtoull(seed, NULL, 10);
     print_message("seed %llu\n", (unsigned long long)drawn);
-    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
-        if (strstr(entry->d_name, ".jinja") == NULL) continue;
-        if (only == NULL || strcmp(only, entry->d_name) == 0)
-            draw_from(entry->d_name, times == NULL ? 2 : atoi(times), &faults);
+    for (int i = 0; i < n; i++) {
+        const char *name = entries[i]->d_name;
+        if (strstr(name, ".jinja") != NULL && (only == NULL || strcmp(only, name) == 0))
+            draw_from(name, times == NULL ? 2 : atoi(times), &faults);
+        free(entries[i]);
     }
-    closedir(dir);
+    free(entries);
     free(folder);
     print_message("%d replies\n", n_replies);
     fputs(buf_text(&faults), stderr);
