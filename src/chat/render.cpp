@@ -118,7 +118,6 @@ static char *joined_lines(const std::vector<std::string> &paths)
     } catch (const std::bad_alloc &) {
         throw;
     } catch (const std::exception &exception) {
-        if (request.n_messages > 0) throw; /* nobody wants to know */
         std::string what = render_error_message(exception.what());
         std::string culprit = find_culprit(template_, request, parsed, what);
         if (culprit.empty()) throw;
@@ -135,6 +134,7 @@ static rendering render_messages(const chat_template &template_, chat_request &r
         params = read_request(template_, request, parsed);
         return prompt_of(template_, params);
     } catch (const std::exception &) {
+        if (request.n_messages > 0) throw; /* a part is put as the whole is: request.plain */
         std::exception_ptr first = std::current_exception();
         try {
             request.plain = true;

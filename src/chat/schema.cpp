@@ -165,9 +165,11 @@ void mend_grammar(std::string &grammar)
     mend_keys(grammar);
     replace_all(grammar, "| [\\\\] ([\"\\\\bfnrt] | \"u\" " HEX "{4})", "| [\\\\] ([\"\\\\bfnrt] | \"u\" " WHOLE ")");
     for (const char *quote : {"\"", "'"}) {
-        std::string mark = quote;
-        replace_all(grammar, "( [^" + mark + "\\\\] | \"\\\\\" ( [" + mark + "\\\\/ bfnrt] | \"u\" " HEX "{4} ) )*",
-                    "( [^" + mark + "\\\\\\x00-\\x1F] | \"\\\\\" ( [" + mark + "\\\\/bfnrt] | \"u\" " WHOLE " ) )*");
+        std::string loose = "( [^@\\\\] | \"\\\\\" ( [@\\\\/ bfnrt] | \"u\" " HEX "{4} ) )*";
+        std::string tight = "( [^@\\\\\\x00-\\x1F] | \"\\\\\" ( [@\\\\/bfnrt] | \"u\" " WHOLE " ) )*";
+        replace_all(loose, "@", quote);
+        replace_all(tight, "@", quote);
+        replace_all(grammar, loose, tight);
     }
     replace_all(grammar, "([eE] [-+]? integral-part)?", "([eE] [-+]? [0-9]{1,2})?");
 }

@@ -76,6 +76,7 @@ static int render(const struct prepare_chat *chat, size_t n_messages, struct cha
     struct chat_request request = chat->request;
     if (n_messages > 0) {
         request.n_messages = n_messages;
+        request.plain = chat->text.plain; /* a part is put as the whole is */
         request.add_generation_prompt = false;
         request.continue_final = HEARTH_CONTINUE_NEVER;
     }
