@@ -30,7 +30,7 @@ static void make_name(void)
     for (size_t i = 0; i < sizeof random; i++, at += 2) snprintf(member_name + at, 3, "%02x", random[i]);
 }
 
-static const char *name_of_wide(void)
+const char *json_text_name_of_wide(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, make_name);
@@ -143,7 +143,7 @@ static struct buf without_wide(const char *text, size_t len, bool blank)
         if (blank)
             buf_printf(&copy, "%-*d", (int)piece.len, 0);
         else
-            buf_printf(&copy, "{\"%s\":\"%.*s\"}", name_of_wide(), (int)piece.len, piece.text);
+            buf_printf(&copy, "{\"%s\":\"%.*s\"}", json_text_name_of_wide(), (int)piece.len, piece.text);
         copied = at;
     }
     if (copied != text) buf_append(&copy, copied, (size_t)(text + len - copied));
@@ -165,7 +165,7 @@ json_t *json_text_read(const char *text, size_t len, json_error_t *fault)
 
 const char *json_text_wide(const json_t *value)
 {
-    return json_object_size(value) == 1 ? json_string_value(json_object_get(value, name_of_wide())) : NULL;
+    return json_object_size(value) == 1 ? json_string_value(json_object_get(value, json_text_name_of_wide())) : NULL;
 }
 
 bool json_text_is_object(const json_t *value)

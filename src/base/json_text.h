@@ -30,6 +30,10 @@ char *json_text_of(const json_t *value); /* never NULL; free() it */
 /* The digits of a wide number; NULL: the value is none. */
 const char *json_text_wide(const json_t *value);
 
+/* "number:" and 32 random hexadecimal digits, the same for as long as the process lives: for other trees that carry
+ * wide numbers in their own way. */
+const char *json_text_name_of_wide(void);
+
 bool json_text_is_object(const json_t *value); /* and no wide number */
 bool json_text_is_number(const json_t *value); /* wide or not */
 

@@ -6,6 +6,7 @@
 #include "chat/schema.hpp"
 #include "chat/tools.hpp"
 #include "chat/turns.hpp"
+#include "chat/wide.hpp"
 
 #include "chat-auto-parser-helpers.h"
 
@@ -133,7 +134,7 @@ static void take_tool_fields(autoparser::generation_params &params, const chat_t
 common_json read_kwargs(const std::string &text)
 {
     if (text.empty()) return {};
-    common_json kwargs = parse_json(text, "chat_template_kwargs");
+    common_json kwargs = parse_json(mark_wide_numbers(text), "chat_template_kwargs");
     if (!kwargs.is_object()) throw refusal{HEARTH_INVALID, "chat_template_kwargs", "must be an object"};
     for (const auto &entry : kwargs.items()) {
         std::string path = "chat_template_kwargs." + entry.key();

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <optional>
 
@@ -288,12 +289,13 @@ bool allows(const common_json &schema, const common_json &value)
         fits = fits && value.size() >= count_of(schema, "minItems", 0) &&
                value.size() <= count_of(schema, "maxItems", no_maximum);
     if (value.is_number()) {
+        const double endless = std::numeric_limits<double>::infinity();
         auto bound = [&](const char *key, double none) {
             return schema.contains(key) ? schema.at(key).get<double>() : none;
         };
         double number = value.get<double>();
-        fits = fits && number >= bound("minimum", number) && number <= bound("maximum", number) &&
-               number > bound("exclusiveMinimum", number - 1) && number < bound("exclusiveMaximum", number + 1);
+        fits = fits && number >= bound("minimum", -endless) && number <= bound("maximum", endless) &&
+               number > bound("exclusiveMinimum", -endless) && number < bound("exclusiveMaximum", endless);
     }
     return fits;
 }

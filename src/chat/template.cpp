@@ -5,6 +5,7 @@
 #include "chat/format.hpp"
 #include "chat/probe.hpp"
 #include "chat/request.hpp"
+#include "chat/wide.hpp"
 
 #include "chat-auto-parser-helpers.h"
 #include "jinja/runtime.h"
@@ -74,6 +75,8 @@ struct template_root : jinja::statement {
         trust(context.get_val("bos_token"));
         trust(context.get_val("eos_token"));
         trust_roles(context.get_val("messages"));
+        give_numbers(context.get_val("messages"));
+        give_numbers(context.get_val("tools"));
     }
 
     jinja::value execute_impl(jinja::context &context) const override
@@ -82,6 +85,7 @@ struct template_root : jinja::statement {
         auto results = jinja::mk_val<jinja::value_array>();
         for (const auto &piece : body) results->push_back(piece->execute(context));
         auto text = jinja::runtime::gather_string_parts(results);
+        for (auto &part : text->val_str.parts) restore_numbers(part.val);
         if (!render_scope::current->done) render_scope::current->parts = text->val_str.parts;
         render_scope::current->done = true;
         return text;

@@ -3,6 +3,7 @@
 
 #include "chat/fields.hpp"
 #include "chat/schema.hpp"
+#include "chat/wide.hpp"
 
 namespace chat
 {
@@ -30,7 +31,7 @@ static common_chat_tool read_tool(const common_json &tool, const std::string &pa
 
 std::vector<common_chat_tool> read_tools(const std::string &text)
 {
-    common_json array = parse_json(text, "tools");
+    common_json array = parse_json(mark_wide_numbers(text), "tools");
     if (!array.is_array()) throw refusal{HEARTH_INVALID, "tools", "must be an array"};
     if (array.size() > max_tools)
         throw refusal{HEARTH_INVALID, "tools", "has more than " + std::to_string(max_tools) + " tools"};
@@ -47,8 +48,9 @@ void lower_parameters(common_json &tools)
     for (size_t i = 0; i < tools.size(); i++) {
         common_json &function = tools[i]["function"];
         if (!function.contains("parameters")) continue;
-        const common_json parameters = function.at("parameters");
+        common_json parameters = function.at("parameters");
         if (!parameters.is_object() || parameters.empty()) continue;
+        unmark_numbers(parameters);
         function["parameters"] =
             tool_schema(parameters, function.at("name").get<std::string>(), "t" + std::to_string(i) + "d");
     }

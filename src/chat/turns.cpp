@@ -2,6 +2,7 @@
 #include "chat/turns.hpp"
 
 #include "chat/fields.hpp"
+#include "chat/wide.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -285,7 +286,7 @@ static void give_shape(common_chat_msg &message, shape wanted)
 static std::optional<common_json> parse_object(const std::string &text)
 {
     try {
-        common_json parsed = parse_json(text, "arguments");
+        common_json parsed = parse_json(mark_wide_numbers(text), "arguments");
         return parsed.is_object() ? std::optional<common_json>(parsed) : std::nullopt;
     } catch (const refusal &) {
         return std::nullopt;

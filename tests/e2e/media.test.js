@@ -126,6 +126,21 @@ describe('an image', () => {
       assert.ok(json.error.message.includes(says), json.error.message);
     }
   });
+
+  test('Messages names the place as its own body has it, a result of a tool too', async () => {
+    const source = { type: 'base64', media_type: 'image/png', data: 'aGVsbG8=' };
+    const image = { type: 'image', source };
+    const use = { role: 'assistant', content: [{ type: 'tool_use', id: 'a', name: 'look', input: {} }] };
+    const rows = [
+      [[{ role: 'user', content: [{ type: 'text', text: 'Hi' }, image] }], 'messages.0.content.1.source.data'],
+      [[{ role: 'user', content: 'Hi' }, use, { role: 'user', content: [{ type: 'tool_result', tool_use_id: 'a', content: [{ type: 'text', text: 'x' }, image] }] }], 'messages.2.content.0.content.1.source.data'],
+    ];
+    for (const [messages, path] of rows) {
+      const { status, json } = await server.client.post('/v1/messages', { max_tokens: 1, system: 'Be short', messages });
+      assert.equal(status, 400);
+      assert.ok(json.error.message.replace(/\[(\d+)\]/g, '.$1').includes(path), json.error.message);
+    }
+  });
 });
 
 for (const signal of ['SIGTERM', 'SIGKILL']) test(`a follow-up after ${signal} neither encodes the image nor computes its tokens`, async (t) => {

@@ -43,6 +43,15 @@ test('integers beyond 64 bits are taken in every API: in tools, in the history, 
   for (const [path, body] of Object.entries(bodies)) await taken(path, body);
 });
 
+test('numbers that no integer or double holds reach the prompt as they were written', async () => {
+  const numbers = ['18446744073709551616', '-123456789012345678901234567890', '1e400'];
+  const call = `{"role":"assistant","content":null,"tool_calls":[{"id":"call00001","type":"function",
+    "function":{"name":"act","arguments":"{\\"id\\":[${numbers}]}"}}]},{"role":"tool","tool_call_id":"call00001","content":"ok"}`;
+  const wide = `{"type":"function","function":{"name":"act","parameters":{"type":"object","properties":{"id":{"enum":[${numbers}]}}}}}`;
+  const prompt = JSON.parse(await taken('/apply-template', `{"messages":[${user},${call}],"tools":[${wide}]}`)).prompt;
+  for (const number of numbers) assert.equal(prompt.split(number).length, 3, `${number} in ${prompt}`);
+});
+
 test('a stored response and a conversation give numbers back as they were', async () => {
   const item = `{"type":"message","role":"user","content":"Hi","x":[${huge},-${huge},1e400,0.30000000000000004,52.52000659]}`;
   const numbers = item.slice(item.indexOf('[')).slice(0, -1);

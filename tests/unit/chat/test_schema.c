@@ -293,6 +293,7 @@ static void what_stands_beside_one_another_holds_together(void **state)
          {"5", "8", "3"}},
         {"{\"type\":\"integer\",\"minimum\":100}", {"100", "4711"}, {"15", "99", "-100"}},
         {"{\"type\":\"integer\",\"maximum\":18446744073709551615}", {"1", "-5"}, {"1.5"}},
+        {"{\"type\":\"number\",\"enum\":[1e20,-1e300]}", {"1e+20"}, {"1"}},
         {"{\"type\":\"string\",\"enum\":[1,\"a\",null]}", {"\"a\""}, {"1", "null"}},
         {"{\"properties\":{\"a\":{\"const\":1}},\"required\":[\"z\"]}", {"{\"z\":[]}", "{\"z\":1,\"a\":1}"}, {"{}"}},
         {"{\"prefixItems\":[{\"const\":1}],\"items\":{\"const\":2},\"minItems\":2}",
