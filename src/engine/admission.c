@@ -1,17 +1,25 @@
-/* The admission queue and its permits: see admission.h. One mutex guards it all. */
+/* The admission queue and its permits: see admission.h. One mutex guards it all, and the HTTP thread takes it: whatever
+ * is done under it takes the same time however many jobs wait. So those that wait stand in a list for each kind, of
+ * which only the first one matters; a job's `turn` says which came first. Postponed jobs, which are gone through, have
+ * permits, so that they are few. */
 #include "engine/admission.h"
 
 #include "base/memory.h"
 
+#include <assert.h>
 #include <stdlib.h>
+
+/* What a job takes and whether it expires. */
+enum job_kind { WORK, PATIENT_WORK, PROMPT_ONLY, PATIENT_PROMPT_ONLY, N_KINDS };
 
 struct admission {
     struct clock *clock;
     int64_t timeout;
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t changed;
-    struct job_list waiting, postponed;
-    uint64_t wakes;
+    struct job_list waiting[N_KINDS], postponed;
+    struct job_list decided; /* cancelled, or woken: for the next thread that asks */
+    uint64_t turns, wakes;
     size_t permits, permits_in_use;
     bool prompt_only_running; /* a job that only wants its prompt is admitted */
     bool prompt_only_apart;   /* another one is, and was set apart */
@@ -37,43 +45,62 @@ void admission_release(struct admission *a)
     free(a);
 }
 
+/* ---- Where a job stands; with the mutex held ---- */
+
+static struct job_list *list_at(struct admission *a, const struct job *job)
+{
+    if (job->station == JOB_POSTPONED) return &a->postponed;
+    if (job->station == JOB_DECIDED) return &a->decided;
+    return &a->waiting[(job->only_prompt ? PROMPT_ONLY : WORK) + (job->patient ? 1 : 0)];
+}
+
+/* The one place where a job's station changes. */
+static void move_job(struct admission *a, struct job *job, enum job_station station)
+{
+    assert(job->station != station);
+    assert(job->station == JOB_ELSEWHERE || station == JOB_ELSEWHERE || station == JOB_DECIDED);
+    if (job->station != JOB_ELSEWHERE) job_list_take(list_at(a, job), job);
+    job->station = station;
+    if (station != JOB_ELSEWHERE) job_list_append(list_at(a, job), job);
+}
+
 bool admission_enter(struct admission *a, struct job *job)
 {
     pthread_mutex_lock(&a->mutex);
     bool open = !a->closed;
     if (open) {
-        job_list_append(&a->waiting, job);
+        job->turn = a->turns++;
+        move_job(a, job, job_is_cancelled(job) ? JOB_DECIDED : JOB_WAITING);
         pthread_cond_broadcast(&a->changed);
     }
     pthread_mutex_unlock(&a->mutex);
     return open;
 }
 
-static bool is_prompt_only(const struct job *job)
+/* ---- Verdicts; with the mutex held ---- */
+
+/* The job that came first, of two kinds. NULL: there is none. */
+static struct job *first_of(const struct admission *a, enum job_kind one, enum job_kind other)
 {
-    return job->only_prompt;
+    struct job *first = a->waiting[one].first, *second = a->waiting[other].first;
+    if (first == NULL || second == NULL) return first == NULL ? second : first;
+    return first->turn < second->turn ? first : second;
 }
 
-static bool needs_permit(const struct job *job)
+/* The first job in the queue for which there is a permit. NULL: none. */
+static struct job *next_to_admit(const struct admission *a)
 {
-    return !job->only_prompt;
+    struct job *work = a->permits_in_use < a->permits ? first_of(a, WORK, PATIENT_WORK) : NULL;
+    struct job *prompt = a->prompt_only_running ? NULL : first_of(a, PROMPT_ONLY, PATIENT_PROMPT_ONLY);
+    if (work == NULL || prompt == NULL) return work == NULL ? prompt : work;
+    return work->turn < prompt->turn ? work : prompt;
 }
 
-static bool is_any_job(const struct job *job)
-{
-    (void)job;
-    return true;
-}
-
-/* Admits the first job in the queue for which there is a permit. NULL: none. */
 static struct job *admit(struct admission *a)
 {
-    bool free_permit = a->permits_in_use < a->permits;
-    if (!free_permit && a->prompt_only_running) return NULL;
-    struct job *job = job_list_take_first_matching(&a->waiting, !free_permit             ? is_prompt_only
-                                                                : a->prompt_only_running ? needs_permit
-                                                                                         : is_any_job);
+    struct job *job = next_to_admit(a);
     if (job == NULL) return NULL;
+    move_job(a, job, JOB_ELSEWHERE);
     job->admitted = true;
     job->admitted_at = clock_now(a->clock);
     if (job->only_prompt)
@@ -83,16 +110,15 @@ static struct job *admit(struct admission *a)
     return job;
 }
 
-static bool can_expire(const struct job *job)
+/* The job that expires next: all have the same time-out. NULL: none ever does. */
+static struct job *next_to_expire(const struct admission *a)
 {
-    return !job->patient;
+    return first_of(a, WORK, PROMPT_ONLY);
 }
 
-/* When the next job expires. All have the same time-out, so it is the first one that is not patient. */
 static int64_t next_expiry(const struct admission *a)
 {
-    const struct job *job = a->waiting.first;
-    while (job != NULL && job->patient) job = job->next;
+    const struct job *job = next_to_expire(a);
     return job == NULL ? CLOCK_NEVER : job->submitted_at + a->timeout;
 }
 
@@ -104,40 +130,39 @@ static int64_t next_deadline(const struct admission *a)
     return next;
 }
 
-/* A postponed job that is due: woken, cancelled or past its deadline. */
-static struct job *take_due(struct admission *a)
+/* Decides on the postponed jobs whose deadline has passed. */
+static void decide_on_late(struct admission *a)
 {
     int64_t now = clock_now(a->clock);
-    struct job_list kept = {0};
-    struct job *job, *due = NULL;
-    while ((job = job_list_take_first(&a->postponed)) != NULL) {
-        bool is_due = job_is_cancelled(job) || job->postponed_after != a->wakes || now >= job->postponed_until;
-        if (is_due && due == NULL)
-            due = job;
-        else
-            job_list_append(&kept, job);
+    for (struct job *job = a->postponed.first, *next; job != NULL; job = next) {
+        next = job->next;
+        if (now >= job->postponed_until) move_job(a, job, JOB_DECIDED);
     }
-    a->postponed = kept;
-    return due;
+}
+
+static size_t count_waiting(const struct admission *a)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < N_KINDS; i++) n += a->waiting[i].len;
+    return n;
 }
 
 /* Whether some job has a verdict now, and which. */
 static bool decide(struct admission *a, enum admission_verdict *verdict, struct job **job)
 {
-    if ((*job = take_due(a)) != NULL) {
+    decide_on_late(a);
+    if ((*job = a->decided.first) != NULL) {
         *verdict = job_is_cancelled(*job) ? ADMISSION_CANCELLED : ADMISSION_DUE;
-    } else if ((*job = job_list_take_first_matching(&a->waiting, job_is_cancelled)) != NULL) {
-        *verdict = ADMISSION_CANCELLED;
+        move_job(a, *job, JOB_ELSEWHERE);
     } else if ((*job = admit(a)) != NULL) {
         *verdict = ADMISSION_ADMITTED;
-    } else if (a->waiting.first == NULL) {
-        *verdict = ADMISSION_CLOSED;
-        return a->closed;
     } else if (clock_now(a->clock) >= next_expiry(a)) {
         *verdict = ADMISSION_EXPIRED;
-        *job = job_list_take_first_matching(&a->waiting, can_expire);
+        *job = next_to_expire(a);
+        move_job(a, *job, JOB_ELSEWHERE);
     } else {
-        return false;
+        *verdict = ADMISSION_CLOSED;
+        return a->closed && count_waiting(a) == 0;
     }
     return true;
 }
@@ -165,8 +190,7 @@ bool admission_postpone(struct admission *a, struct job *job, int64_t deadline, 
     bool open = !a->closed;
     if (open) {
         job->postponed_until = deadline;
-        job->postponed_after = seen;
-        job_list_append(&a->postponed, job);
+        move_job(a, job, job_is_cancelled(job) || seen != a->wakes ? JOB_DECIDED : JOB_POSTPONED);
         pthread_cond_broadcast(&a->changed); /* a thread that waits recomputes its deadline */
     }
     pthread_mutex_unlock(&a->mutex);
@@ -177,7 +201,18 @@ void admission_wake(struct admission *a)
 {
     pthread_mutex_lock(&a->mutex);
     a->wakes++;
+    while (a->postponed.first != NULL) move_job(a, a->postponed.first, JOB_DECIDED);
     pthread_cond_broadcast(&a->changed);
+    pthread_mutex_unlock(&a->mutex);
+}
+
+void admission_cancel(struct admission *a, struct job *job)
+{
+    pthread_mutex_lock(&a->mutex);
+    if (job->station == JOB_WAITING || job->station == JOB_POSTPONED) {
+        move_job(a, job, JOB_DECIDED);
+        pthread_cond_broadcast(&a->changed);
+    }
     pthread_mutex_unlock(&a->mutex);
 }
 
@@ -205,20 +240,22 @@ void admission_leave(struct admission *a, const struct job *job)
     pthread_mutex_unlock(&a->mutex);
 }
 
-void admission_poke(struct admission *a)
+static void leave_all(struct admission *a, struct job_list *from, struct job_list *left)
 {
-    pthread_mutex_lock(&a->mutex);
-    pthread_cond_broadcast(&a->changed);
-    pthread_mutex_unlock(&a->mutex);
+    while (from->first != NULL) {
+        struct job *job = from->first;
+        move_job(a, job, JOB_ELSEWHERE);
+        job_list_append(left, job);
+    }
 }
 
 struct job_list admission_close(struct admission *a)
 {
+    struct job_list left = {0};
     pthread_mutex_lock(&a->mutex);
-    struct job_list left = a->waiting;
-    struct job *job;
-    while ((job = job_list_take_first(&a->postponed)) != NULL) job_list_append(&left, job);
-    a->waiting = (struct job_list){0};
+    for (size_t i = 0; i < N_KINDS; i++) leave_all(a, &a->waiting[i], &left);
+    leave_all(a, &a->postponed, &left);
+    leave_all(a, &a->decided, &left);
     a->closed = true;
     pthread_cond_broadcast(&a->changed);
     pthread_mutex_unlock(&a->mutex);
@@ -228,7 +265,7 @@ struct job_list admission_close(struct admission *a)
 size_t admission_waiting(struct admission *a)
 {
     pthread_mutex_lock(&a->mutex);
-    size_t len = a->waiting.len;
+    size_t n = count_waiting(a);
     pthread_mutex_unlock(&a->mutex);
-    return len;
+    return n;
 }

@@ -1,4 +1,5 @@
-/* Admission to a model: a FIFO queue with a limited number of permits. At most `permits` requests are in flight
+/* Admission to a model: a FIFO queue with a limited number of permits. Coming and leaving cost the same however many
+ * wait. At most `permits` requests are in flight
  * (n_seq_max x queue_depth); further ones wait here in order until a permit is free, their time-out passes, or they are
  * cancelled. Jobs that only want their prompt rendered and tokenised take no permit, but are admitted one at a time, so
  * that a preparing thread is left for the others, however many and long they are; one more may be set apart.
@@ -43,8 +44,8 @@ void admission_set_apart(struct admission *admission, struct job *job);
 /* An admitted job has ended: its permit is free. */
 void admission_leave(struct admission *admission, const struct job *job);
 
-/* Some job's `cancelled` was set: looks whether it waits here. */
-void admission_poke(struct admission *admission);
+/* The job's `cancelled` was set: where it waits here, or will, that is its verdict. Its memory must be there. */
+void admission_cancel(struct admission *admission, struct job *job);
 
 /* Closes admission; returns the jobs that were waiting or postponed, for the caller to fail. */
 struct job_list admission_close(struct admission *admission);

@@ -9,22 +9,24 @@
 void job_list_append(struct job_list *list, struct job *job)
 {
     job->next = NULL;
-    if (list->last == NULL)
-        list->first = job;
-    else
-        list->last->next = job;
+    job->previous = list->last;
+    *(list->last == NULL ? &list->first : &list->last->next) = job;
     list->last = job;
     list->len++;
+}
+
+void job_list_take(struct job_list *list, struct job *job)
+{
+    *(job->previous == NULL ? &list->first : &job->previous->next) = job->next;
+    *(job->next == NULL ? &list->last : &job->next->previous) = job->previous;
+    job->next = job->previous = NULL;
+    list->len--;
 }
 
 struct job *job_list_take_first(struct job_list *list)
 {
     struct job *job = list->first;
-    if (job == NULL) return NULL;
-    list->first = job->next;
-    if (list->first == NULL) list->last = NULL;
-    list->len--;
-    job->next = NULL;
+    if (job != NULL) job_list_take(list, job);
     return job;
 }
 
@@ -35,20 +37,6 @@ struct job_list job_list_take_matching(struct job_list *list, bool (*matches)(co
     while ((job = job_list_take_first(list)) != NULL) job_list_append(matches(job) ? &taken : &kept, job);
     *list = kept;
     return taken;
-}
-
-struct job *job_list_take_first_matching(struct job_list *list, bool (*matches)(const struct job *job))
-{
-    struct job_list kept = {0};
-    struct job *job, *found = NULL;
-    while ((job = job_list_take_first(list)) != NULL) {
-        if (found == NULL && matches(job))
-            found = job;
-        else
-            job_list_append(&kept, job);
-    }
-    *list = kept;
-    return found;
 }
 
 void job_add_checkpoint(struct job *job, int32_t position)

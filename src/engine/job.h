@@ -100,9 +100,10 @@ struct job {
     bool admitted; /* by admission, which is to be notified of its end: admission_leave() */
     bool apart;    /* admission_set_apart() */
 
-    /* While admission has postponed it: the deadline, and the number of wakes when it was postponed. */
-    int64_t postponed_until;
-    uint64_t postponed_after;
+    /* Admission's own, under its mutex: */
+    enum job_station { JOB_ELSEWHERE, JOB_WAITING, JOB_POSTPONED, JOB_DECIDED } station;
+    uint64_t turn;           /* of those that wait, the one with the lowest came first */
+    int64_t postponed_until; /* the deadline */
 
     /* While the engine has it: */
     int64_t queued_at; /* since when it waits for a slot, not counting times when every slot computed a prompt */
@@ -110,10 +111,10 @@ struct job {
     int32_t n_scored;  /* leading positions of the prompt whose logits gave a logprob: only these may be reused */
     struct run *run;   /* how far it came before it was suspended; NULL: it has not begun */
     const struct tokens *wanted; /* in its cells: the prompt, or what a suspended run wants */
-    struct job *next;            /* in the list of its owner */
+    struct job *next, *previous; /* in the list of its owner */
 };
 
-/* A first-in, first-out list of jobs; {0} is an empty one. */
+/* A first-in, first-out list of jobs, each in one list at most; {0} is an empty one. */
 struct job_list {
     struct job *first, *last;
     size_t len;
@@ -121,12 +122,10 @@ struct job_list {
 
 void job_list_append(struct job_list *list, struct job *job);
 struct job *job_list_take_first(struct job_list *list);
+void job_list_take(struct job_list *list, struct job *job); /* which is in it */
 
 /* Takes out every job for which `matches` holds and returns them as a list; both lists keep their order. */
 struct job_list job_list_take_matching(struct job_list *list, bool (*matches)(const struct job *job));
-
-/* Takes out the first job for which `matches` holds; NULL if there is none. */
-struct job *job_list_take_first_matching(struct job_list *list, bool (*matches)(const struct job *job));
 
 /* Inserts a checkpoint position in order. Does nothing where it is one already, the array is full, or the prompt ends
  * there. */

@@ -34,6 +34,13 @@ struct load_metrics {
     struct histogram load_seconds;
 };
 
+struct lease;
+
+/* A first-in, first-out list of leases (lease.c); {0} is an empty one. */
+struct lease_list {
+    struct lease *first, *last;
+};
+
 struct model_entry {
     const struct config_model *config;
     struct hearth_config *own; /* of an added model, with its section alone; NULL: the section is the instance's */
@@ -54,7 +61,8 @@ struct model_entry {
     struct model *model;        /* NULL unless it is in memory */
     size_t n_requests, n_brief; /* leases of requests that have the model; brief leases */
     size_t n_active;            /* requests that run or whose handle is not released */
-    size_t n_waiting;           /* requests that wait for the model */
+    struct lease_list waiting;  /* those of requests that wait for the model, in their order */
+    size_t n_waiting;           /* so many */
     bool asked;                 /* hearth_load_model() asked for it */
     uint64_t wanted_at;         /* its number in the order in which models were asked for: the lowest is loaded first */
     int64_t used_at;            /* clock time in nanoseconds of its load or of the end of its last lease */

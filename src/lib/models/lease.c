@@ -1,33 +1,51 @@
-/* Leases on models: those of requests, which wait in a FIFO queue while their model is not loaded, and brief ones of
- * other calls. The manager's mutex guards them all; the notifier thread grants or fails those that wait. */
+/* Leases on models: those of requests, which wait in a FIFO queue of their model's while it is not loaded, and brief
+ * ones of other calls. The manager's mutex guards them all, and the HTTP thread takes it: coming and leaving take the
+ * same time however many wait. The notifier thread grants those that wait, and tells those that failed. */
 #include "lib/models/model_manager_parts.h"
 
 #include "base/error.h"
 
+#include <assert.h>
 #include <string.h>
 
-/* ---- The queue of waiting leases; with the mutex held ---- */
+/* ---- Where a lease stands; with the mutex held ---- */
 
 void manager_want(struct model_entry *entry)
 {
     if (!entry->asked && entry->n_waiting == 0) entry->wanted_at = ++entry->manager->n_wanted;
 }
 
-static void enqueue(struct model_manager *manager, struct lease *lease)
+static struct lease_list *list_at(const struct lease *lease)
 {
-    manager_want(lease->entry);
-    lease->entry->n_waiting++;
-    lease->next = NULL;
-    *manager->tail = lease;
-    manager->tail = &lease->next;
+    return lease->station == LEASE_QUEUED ? &lease->entry->waiting : &lease->entry->manager->failed;
 }
 
-static void dequeue(struct model_manager *manager, struct lease **link)
+static void take_out(struct lease *lease)
 {
-    struct lease *lease = *link;
-    *link = lease->next;
-    if (*link == NULL) manager->tail = link;
-    if (!lease->failed) lease->entry->n_waiting--;
+    struct lease_list *list = list_at(lease);
+    *(lease->previous == NULL ? &list->first : &lease->previous->next) = lease->next;
+    *(lease->next == NULL ? &list->last : &lease->next->previous) = lease->previous;
+    if (lease->station == LEASE_QUEUED) lease->entry->n_waiting--;
+}
+
+static void append(struct lease *lease)
+{
+    struct lease_list *list = list_at(lease);
+    lease->next = NULL;
+    lease->previous = list->last;
+    *(list->last == NULL ? &list->first : &list->last->next) = lease;
+    list->last = lease;
+    if (lease->station == LEASE_QUEUED) lease->entry->n_waiting++;
+}
+
+/* The one place where a lease's station changes. */
+static void move_lease(struct lease *lease, enum lease_station station)
+{
+    assert(lease->station != station && (lease->station != LEASE_FAILED || station == LEASE_ELSEWHERE));
+    if (station == LEASE_QUEUED) manager_want(lease->entry);
+    if (lease->station != LEASE_ELSEWHERE) take_out(lease);
+    lease->station = station;
+    if (station != LEASE_ELSEWHERE) append(lease);
 }
 
 static void grant(struct lease *lease)
@@ -48,15 +66,13 @@ static hearth_error load_error_of(const struct model_entry *entry)
     return error;
 }
 
-/* Failed leases leave n_waiting at once, so that a later request has the model loaded anew. */
+/* They leave the queue at once, so that a later request has the model loaded anew. */
 void leases_fail(struct model_entry *entry)
 {
     hearth_error error = load_error_of(entry);
-    for (struct lease *lease = entry->manager->first; lease != NULL; lease = lease->next) {
-        if (lease->entry != entry || lease->failed) continue;
-        lease->failed = true;
-        lease->error = error;
-        entry->n_waiting--;
+    while (entry->waiting.first != NULL) {
+        entry->waiting.first->error = error;
+        move_lease(entry->waiting.first, LEASE_FAILED);
     }
 }
 
@@ -74,40 +90,71 @@ static void set_timeout_error(const struct lease *lease, hearth_error *error)
                  entry->config->name, (unsigned long long)(entry->manager->budget >> 20));
 }
 
-/* Whether the wait is over. HEARTH_OK in the error: the model is loaded; else why the request gets none. */
-static bool is_decided(struct model_manager *manager, struct lease *lease, hearth_error *error)
+/* When the wait of an entry's leases ends: all that have a deadline have the same time from their beginning. One
+ * without belongs to a request that comes before, with whose leases it is cancelled, so that few are passed over. */
+static const struct lease *next_to_expire(const struct model_entry *entry)
 {
-    struct clock *clock = manager->instance->clock;
-    *error = lease->failed ? lease->error : (hearth_error){0};
-    if (manager->stopping)
-        error_set(error, HEARTH_UNAVAILABLE, "engine shutting down");
-    else if (atomic_load(lease->cancelled))
-        error_set(error, HEARTH_CANCELLED, "request was cancelled");
-    else if (!lease->failed && lease->entry->presence == HEARTH_MODEL_LOADED)
-        return true;
-    else if (!lease->failed && lease->deadline != CLOCK_NEVER && clock_now(clock) >= lease->deadline)
-        set_timeout_error(lease, error);
-    return error->code != HEARTH_OK;
+    const struct lease *lease = entry->waiting.first;
+    while (lease != NULL && lease->deadline == CLOCK_NEVER) lease = lease->next;
+    return lease;
 }
 
+/* The first lease of the entry, where it is granted now. */
+static struct lease *take_granted(struct model_entry *entry)
+{
+    struct lease *lease = entry->waiting.first;
+    if (lease == NULL || entry->manager->stopping || entry->presence != HEARTH_MODEL_LOADED) return NULL;
+    move_lease(lease, LEASE_ELSEWHERE);
+    grant(lease);
+    return lease;
+}
+
+/* Fails one lease of the entry that can wait no longer. */
+static void fail_late(struct model_entry *entry)
+{
+    struct lease *lease = (struct lease *)next_to_expire(entry);
+    bool is_late = lease != NULL && clock_now(entry->manager->instance->clock) >= lease->deadline;
+    if (entry->manager->stopping && (lease = entry->waiting.first) != NULL)
+        error_set(&lease->error, HEARTH_UNAVAILABLE, "engine shutting down");
+    else if (is_late)
+        set_timeout_error(lease, &lease->error);
+    else
+        return;
+    move_lease(lease, LEASE_FAILED);
+}
+
+/* A lease whose wait is over. HEARTH_OK in the error: the model is loaded; else why the request gets none. */
 static struct lease *take_decided(struct model_manager *manager, hearth_error *error)
 {
-    for (struct lease **link = &manager->first; *link != NULL; link = &(*link)->next) {
-        struct lease *lease = *link;
-        if (!is_decided(manager, lease, error)) continue;
-        dequeue(manager, link);
-        if (error->code == HEARTH_OK) grant(lease);
-        return lease;
+    *error = (hearth_error){0};
+    for (size_t i = 0; i < manager_count(manager) && manager->failed.first == NULL; i++) {
+        struct lease *granted = take_granted(manager_at(manager, i));
+        if (granted != NULL) return granted;
+        fail_late(manager_at(manager, i));
     }
-    return NULL;
+    struct lease *failed = manager->failed.first;
+    if (failed == NULL) return NULL;
+    move_lease(failed, LEASE_ELSEWHERE);
+    *error = failed->error;
+    return failed;
 }
 
 static int64_t next_lease_deadline(const struct model_manager *manager)
 {
     int64_t deadline = CLOCK_NEVER;
-    for (const struct lease *lease = manager->first; lease != NULL; lease = lease->next)
-        if (lease->deadline < deadline) deadline = lease->deadline;
+    for (size_t i = 0; i < manager_count(manager); i++) {
+        const struct lease *lease = next_to_expire(manager_at(manager, i));
+        if (lease != NULL && lease->deadline < deadline) deadline = lease->deadline;
+    }
     return deadline;
+}
+
+/* Whether a lease waits or has yet to be told. */
+static bool has_leases(const struct model_manager *manager)
+{
+    bool any = manager->failed.first != NULL;
+    for (size_t i = 0; i < manager_count(manager); i++) any = any || manager_at(manager, i)->n_waiting > 0;
+    return any;
 }
 
 void *leases_notify_loop(void *ud)
@@ -116,7 +163,7 @@ void *leases_notify_loop(void *ud)
     struct clock *clock = manager->instance->clock;
     hearth_error error;
     pthread_mutex_lock(&manager->mutex);
-    while (!manager->stopping || manager->first != NULL) {
+    while (!manager->stopping || has_leases(manager)) {
         struct lease *lease = take_decided(manager, &error);
         if (lease == NULL) {
             clock->wait(clock, &manager->changed, &manager->mutex, next_lease_deadline(manager));
@@ -151,18 +198,22 @@ enum lease_taken lease_take(struct lease *lease, hearth_error *error)
         grant(lease);
         taken = LEASE_READY;
     } else {
-        enqueue(manager, lease);
+        move_lease(lease, LEASE_QUEUED);
         pthread_cond_broadcast(&manager->changed);
     }
     pthread_mutex_unlock(&manager->mutex);
     return taken;
 }
 
-void lease_wake_notifier(struct lease *lease)
+void lease_cancel(struct lease *lease)
 {
     struct model_manager *manager = lease->entry->manager;
     pthread_mutex_lock(&manager->mutex);
-    pthread_cond_broadcast(&manager->changed);
+    if (lease->station == LEASE_QUEUED) {
+        error_set(&lease->error, HEARTH_CANCELLED, "request was cancelled");
+        move_lease(lease, LEASE_FAILED);
+        pthread_cond_broadcast(&manager->changed);
+    }
     pthread_mutex_unlock(&manager->mutex);
 }
 

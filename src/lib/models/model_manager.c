@@ -229,7 +229,6 @@ struct model_manager *manager_open(struct hearth *instance, const struct model_l
     manager->instance = instance;
     manager->loader = *loader;
     manager->budget = (uint64_t)instance->config->server.memory_budget_mb << 20;
-    manager->tail = &manager->first;
     pthread_mutex_init(&manager->mutex, NULL);
     clock_cond_init(&manager->changed);
     return manager;

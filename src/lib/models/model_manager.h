@@ -53,8 +53,7 @@ void manager_stop(struct model_manager *manager);
 /* A request's use of a model. The caller of lease_take() fills in the first part. */
 struct lease {
     struct model_entry *entry;
-    const _Atomic bool *cancelled; /* a set flag ends the wait; lease_wake_notifier() makes the notifier thread look */
-    int64_t deadline;              /* clock time in nanoseconds at which the wait ends; CLOCK_NEVER */
+    int64_t deadline; /* clock time in nanoseconds at which the wait ends; CLOCK_NEVER: another one's holds for both */
     /* Called on the notifier thread, if the request had to wait: without an error the model is loaded, with one the
      * request gets none. */
     void (*on_ready)(void *ud, const hearth_error *error);
@@ -63,16 +62,16 @@ struct lease {
     struct model *_Atomic model; /* NULL: not granted yet */
     _Atomic int parties;         /* 2, 1 or 0 of those that call lease_drop_party() */
     /* Guarded by the manager's mutex: */
-    bool failed;
-    hearth_error error;
-    struct lease *next;
+    enum lease_station { LEASE_ELSEWHERE, LEASE_QUEUED, LEASE_FAILED } station;
+    hearth_error error; /* of a failed one */
+    struct lease *next, *previous;
 };
 
 /* on_ready is called only for LEASE_WAITS, and then exactly once. */
 enum lease_taken { LEASE_READY, LEASE_WAITS, LEASE_REFUSED };
 
 enum lease_taken lease_take(struct lease *lease, hearth_error *error);
-void lease_wake_notifier(struct lease *lease);
+void lease_cancel(struct lease *lease); /* ends its wait, if it still waits */
 
 /* Called by both parties of a request: the engine side before it emits the last event, the caller's side when the
  * handle is released. After both the request no longer counts as active (hearth_unload_model() does not refuse because

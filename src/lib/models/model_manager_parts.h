@@ -16,7 +16,7 @@ struct model_manager {
     pthread_cond_t changed;
     bool has_loader, has_notifier, stopping; /* has_*: the thread was started and is not joined */
     uint64_t n_wanted;                       /* counts the models asked for: numbers their order (wanted_at) */
-    struct lease *first, **tail;             /* FIFO queue of leases that wait */
+    struct lease_list failed;                /* leases whose requests have yet to be told */
 };
 
 /* Number of entries whose facts are complete. */
@@ -35,7 +35,7 @@ static inline struct model_entry *manager_at(const struct model_manager *manager
 bool manager_can_fit(const struct model_manager *manager, const struct model_entry *entry);
 /* Numbers the entry in the order in which models are loaded, unless it has a number. */
 void manager_want(struct model_entry *entry);
-/* Marks the leases that wait for the model as failed, with the entry's error. */
+/* Fails the leases that wait for the model, with the entry's error. */
 void leases_fail(struct model_entry *entry);
 
 /* HEARTH_NOT_FOUND, of an entry that was found before its model was removed. */

@@ -354,7 +354,6 @@ static int submit_embedding(hearth_embedding *request, struct model_entry *entry
 {
     struct lease *lease = &request->lease;
     lease->entry = entry;
-    lease->cancelled = &request->job.cancelled;
     lease->deadline = request->job.submitted_at + clock_from_ms((int64_t)(entry->config->admission_timeout * 1e3));
     lease->on_ready = on_pool_ready;
     lease->ud = request;
@@ -391,7 +390,7 @@ void hearth_embedding_cancel(hearth_embedding *request)
     atomic_store(&request->job.cancelled, true);
     struct model *model = atomic_load(&request->lease.model);
     if (model == NULL)
-        lease_wake_notifier(&request->lease);
+        lease_cancel(&request->lease);
     else
         embed_poke(model->pool);
 }

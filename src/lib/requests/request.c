@@ -215,7 +215,6 @@ static void prepare_lease(hearth_request *request, struct model_entry *entry)
     const struct job *job = &request->job;
     int64_t timeout = clock_from_ms((int64_t)(entry->config->admission_timeout * 1e3));
     request->lease.entry = entry;
-    request->lease.cancelled = &job->cancelled;
     request->lease.deadline = job->patient ? CLOCK_NEVER : job->submitted_at + timeout;
     request->lease.on_ready = on_model_ready;
     request->lease.ud = request;
@@ -288,10 +287,10 @@ void hearth_cancel(hearth_request *request)
     atomic_store(&request->job.cancelled, true);
     struct model *model = atomic_load(&request->lease.model);
     if (model == NULL) {
-        lease_wake_notifier(&request->lease);
+        lease_cancel(&request->lease);
         return;
     }
-    admission_poke(model->admission);
+    admission_cancel(model->admission, &request->job);
     engine_poke(model->engine);
 }
 

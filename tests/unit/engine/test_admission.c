@@ -4,6 +4,7 @@
 
 #include "engine/admission.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define SECOND 1000000000LL
@@ -120,7 +121,7 @@ static void a_request_whose_client_gave_up_does_not_wait_for_its_turn(void **sta
     start_asking(&asker, rig);
     fake_clock_await_waiter(&rig->clock);
     atomic_store(&rig->jobs[3].cancelled, true);
-    admission_poke(rig->admission);
+    admission_cancel(rig->admission, &rig->jobs[3]);
     pthread_join(asker.thread, NULL);
     assert_int_equal(asker.verdict, ADMISSION_CANCELLED);
     assert_ptr_equal(asker.job, &rig->jobs[3]);
@@ -258,7 +259,7 @@ static void a_postponed_request_holds_up_nobody_and_can_be_cancelled(void **stat
     enter(rig, 1);
     expect(rig, ADMISSION_ADMITTED, 1);
     atomic_store(&rig->jobs[0].cancelled, true);
-    admission_poke(rig->admission);
+    admission_cancel(rig->admission, &rig->jobs[0]);
     expect(rig, ADMISSION_CANCELLED, 0);
 }
 
@@ -272,6 +273,140 @@ static void closing_hands_back_what_is_postponed(void **state)
     assert_ptr_equal(left.first, &rig->jobs[0]);
     expect(rig, ADMISSION_CLOSED, -1);
     assert_false(admission_postpone(rig->admission, &rig->jobs[0], CLOCK_NEVER, 0));
+}
+
+/* ---- Against a plain queue ---- */
+
+enum { PLAIN_JOBS = 300, PLAIN_PERMITS = 2 };
+
+/* One array in the order of arrival, gone through from the front each time. */
+struct plain_queue {
+    struct job jobs[PLAIN_JOBS];
+    bool waits[PLAIN_JOBS];
+    int n, in_use;
+    bool prompt_runs;
+    int admitted[PLAIN_PERMITS + 1], n_admitted; /* those that have not left */
+};
+
+static bool fits(const struct plain_queue *queue, const struct job *job)
+{
+    return job->only_prompt ? !queue->prompt_runs : queue->in_use < PLAIN_PERMITS;
+}
+
+/* The job that a verdict is due for, and which. -1: none. */
+static int plain_decision(const struct plain_queue *queue, int64_t now, enum admission_verdict *verdict)
+{
+    for (int pass = 0; pass < 3; pass++)
+        for (int i = 0; i < queue->n; i++) {
+            const struct job *job = &queue->jobs[i];
+            bool late = !job->patient && now >= job->submitted_at + 30 * SECOND;
+            const bool holds[] = {job_is_cancelled(job), fits(queue, job), late};
+            *verdict =
+                (const enum admission_verdict[]){ADMISSION_CANCELLED, ADMISSION_ADMITTED, ADMISSION_EXPIRED}[pass];
+            if (queue->waits[i] && holds[pass]) return i;
+        }
+    return -1;
+}
+
+static void plain_admit(struct plain_queue *queue, int i)
+{
+    queue->admitted[queue->n_admitted++] = i;
+    if (queue->jobs[i].only_prompt)
+        queue->prompt_runs = true;
+    else
+        queue->in_use++;
+}
+
+static void plain_leave(struct rig *rig, struct plain_queue *queue)
+{
+    if (queue->n_admitted == 0) return;
+    struct job *job = &queue->jobs[queue->admitted[--queue->n_admitted]];
+    if (job->only_prompt)
+        queue->prompt_runs = false;
+    else
+        queue->in_use--;
+    admission_leave(rig->admission, job);
+}
+
+static void plain_enter(struct rig *rig, struct plain_queue *queue, int kind)
+{
+    if (queue->n == PLAIN_JOBS) return;
+    struct job *job = &queue->jobs[queue->n];
+    job->only_prompt = kind % 2 == 1;
+    job->patient = kind / 2 % 2 == 1;
+    job->submitted_at = clock_now(&rig->clock.clock);
+    queue->waits[queue->n++] = true;
+    assert_true(admission_enter(rig->admission, job));
+}
+
+static void plain_cancel(struct rig *rig, struct plain_queue *queue, int i)
+{
+    if (queue->n == 0) return;
+    struct job *job = &queue->jobs[i % queue->n];
+    atomic_store(&job->cancelled, true);
+    admission_cancel(rig->admission, job);
+}
+
+/* Each verdict that is due, as the plain queue has it. Which of two cancelled ones comes first does not matter. */
+static void expect_plain(struct rig *rig, struct plain_queue *queue)
+{
+    enum admission_verdict wanted, verdict;
+    for (int i; (i = plain_decision(queue, clock_now(&rig->clock.clock), &wanted)) >= 0;) {
+        struct job *job = NULL;
+        verdict = admission_next(rig->admission, &job);
+        assert_int_equal(verdict, wanted);
+        if (verdict != ADMISSION_CANCELLED) assert_ptr_equal(job, &queue->jobs[i]);
+        assert_int_equal(verdict == ADMISSION_CANCELLED, job_is_cancelled(job));
+        queue->waits[job - queue->jobs] = false;
+        if (verdict == ADMISSION_ADMITTED) plain_admit(queue, i);
+    }
+}
+
+static void any_coming_and_leaving_gives_what_a_plain_queue_gives(void **state)
+{
+    struct rig *rig = *state;
+    struct plain_queue *queue = calloc(1, sizeof *queue);
+    unsigned seed = 44;
+    for (int step = 0; step < 3000; step++) {
+        seed = seed * 1103515245 + 12345;
+        int draw = (int)(seed >> 16 & 0x7fff);
+        if (draw % 8 < 4)
+            plain_enter(rig, queue, draw / 8);
+        else if (draw % 8 == 4)
+            plain_cancel(rig, queue, draw / 8);
+        else if (draw % 8 == 5)
+            fake_clock_advance(&rig->clock, draw / 8 % 7 * SECOND);
+        else
+            plain_leave(rig, queue);
+        if (draw / 64 % 3 == 0) expect_plain(rig, queue);
+    }
+    expect_plain(rig, queue);
+    assert_int_equal(queue->n, PLAIN_JOBS);
+    free(queue);
+}
+
+/* ---- Many ---- */
+
+/* Nanoseconds for each of `n` jobs to come and to leave, the last one first. */
+static double cost_of_leaving(struct rig *rig, size_t n)
+{
+    struct job *jobs = calloc(n, sizeof *jobs), *job;
+    int64_t from = clock_now(clock_monotonic());
+    for (size_t i = 0; i < n; i++) assert_true(admission_enter(rig->admission, &jobs[i]));
+    for (size_t i = n; i-- > 0;) {
+        atomic_store(&jobs[i].cancelled, true);
+        admission_cancel(rig->admission, &jobs[i]);
+    }
+    for (size_t i = 0; i < n; i++) assert_int_equal(admission_next(rig->admission, &job), ADMISSION_CANCELLED);
+    double cost = (double)(clock_now(clock_monotonic()) - from) / (double)n;
+    free(jobs);
+    return cost;
+}
+
+static void leaving_costs_the_same_however_many_wait(void **state)
+{
+    double few = cost_of_leaving(*state, 1000), many = cost_of_leaving(*state, 64000);
+    if (many > 16 * few) fail_msg("%.0f ns each of 1000, %.0f ns each of 64000", few, many);
 }
 
 #define admission_test(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -292,6 +427,8 @@ int main(void)
         admission_test(a_postponed_request_is_due_at_its_deadline_and_not_before),
         admission_test(a_postponed_request_holds_up_nobody_and_can_be_cancelled),
         admission_test(closing_hands_back_what_is_postponed),
+        admission_test(any_coming_and_leaving_gives_what_a_plain_queue_gives),
+        admission_test(leaving_costs_the_same_however_many_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
