@@ -5,12 +5,25 @@
  * the client wait. That alone could deadlock: many bodies, each received in part, none of which can be completed. So
  * the body that began first is always read, unless dispatched requests hold memory: these end by themselves and free
  * it. Bodies thus take at most max_bodies + max_body bytes (and one read buffer). What a handler parses from a body
- * replaces it in the sum (http_recount()); the handler keeps that within a limit of its own. */
+ * replaces it in the sum (http_recount()); the handler keeps that within a limit of its own.
+ *
+ * A client that begins bodies and does not send the rest would keep all others from sending theirs until its time is
+ * up. So bodies of one client that have not arrived whole take half of the memory at most, but for the one that began
+ * first, which can always be completed; and large bodies leave some of the memory to small ones. */
 #include "http/connection.h"
+
+#include "base/sha256.h"
+
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* Up to so many bytes a body is small: a chat, without media. */
+#define SMALL_BODY (256u << 10)
 
 static bool is_receiving(const struct connection *connection)
 {
-    return connection->older != NULL || connection->server->bodies.oldest == connection;
+    return connection->share != NULL;
 }
 
 /* Resumes stalled connections from the event loop, not at once: the caller that frees memory may be within a handler
@@ -35,8 +48,46 @@ static void resume_all(evutil_socket_t fd, short what, void *ud)
     for (struct connection *c; (c = next_to_resume(&server->bodies)) != NULL;) connection_resume(c);
 }
 
+/* ---- Clients ---- */
+
+static uint64_t number_of(const struct http_server *server, const void *name, size_t len)
+{
+    struct sha256 *hash = sha256_open();
+    uint8_t digest[SHA256_BYTES];
+    uint64_t number;
+    sha256_feed(hash, &server->bodies.secret, sizeof server->bodies.secret);
+    sha256_feed(hash, name, len);
+    sha256_so_far(hash, digest);
+    sha256_close(hash);
+    memcpy(&number, digest, sizeof number);
+    return number;
+}
+
+uint64_t bodies_client_at(const struct http_server *server, const struct sockaddr *address)
+{
+    if (address->sa_family == AF_INET)
+        return number_of(server, &((const struct sockaddr_in *)address)->sin_addr, sizeof(struct in_addr));
+    if (address->sa_family == AF_INET6)
+        return number_of(server, &((const struct sockaddr_in6 *)address)->sin6_addr, sizeof(struct in6_addr) / 2);
+    return number_of(server, "", 0);
+}
+
+void http_set_client(struct http_request *request, const void *name, size_t len)
+{
+    request->connection->client = number_of(request->server, name, len);
+    request->has_client = true;
+}
+
+bool http_has_client(const struct http_request *request)
+{
+    return request->has_client;
+}
+
+/* ---- Connections that receive a body ---- */
+
 void bodies_init(struct http_server *server)
 {
+    while (getrandom(&server->bodies.secret, sizeof server->bodies.secret, 0) < 0) continue;
     server->bodies.resume = event_new(server->base, -1, 0, resume_all, server);
 }
 
@@ -52,6 +103,20 @@ void bodies_enter(struct connection *connection)
     connection->newer = NULL;
     *(bodies->newest != NULL ? &bodies->newest->newer : &bodies->oldest) = connection;
     bodies->newest = connection;
+    connection->share = &bodies->shares[connection->client % BODY_SHARES];
+    connection->received = 0;
+    if (connection->share->oldest == NULL) connection->share->oldest = connection;
+}
+
+static void leave_share(struct connection *connection)
+{
+    struct body_share *share = connection->share;
+    struct connection *next = connection->newer;
+    connection->share = NULL;
+    share->receiving -= connection->received;
+    if (share->oldest != connection) return;
+    while (next != NULL && next->share != share) next = next->newer;
+    share->oldest = next;
 }
 
 void bodies_leave(struct connection *connection)
@@ -59,17 +124,37 @@ void bodies_leave(struct connection *connection)
     if (!is_receiving(connection)) return;
     struct http_bodies *bodies = &connection->server->bodies;
     bodies_stall(connection, false);
+    leave_share(connection);
     *(connection->older != NULL ? &connection->older->newer : &bodies->oldest) = connection->newer;
     *(connection->newer != NULL ? &connection->newer->older : &bodies->newest) = connection->older;
     connection->older = connection->newer = NULL;
     memory_freed(bodies);
 }
 
+void bodies_receive(struct connection *connection, size_t len)
+{
+    connection->server->bodies.held += len;
+    if (connection->share == NULL) return; /* it came with the head */
+    connection->received += len;
+    connection->share->receiving += len;
+}
+
+/* Bodies without a length are small until they are not. */
+static bool is_small(const struct connection *connection)
+{
+    return connection->request->length <= SMALL_BODY && connection->received <= SMALL_BODY;
+}
+
+/* Small ones have a part of the memory for themselves, of which a client may take half. */
 bool bodies_may_read(struct connection *connection)
 {
     const struct http_bodies *bodies = &connection->server->bodies;
-    if (bodies->held < connection->server->limits.max_bodies) return true;
-    return bodies->dispatched == 0 && bodies->oldest == connection;
+    const struct body_share *share = connection->share;
+    const size_t most = connection->server->limits.max_bodies, kept = most / 8;
+    const bool small = is_small(connection);
+    if (bodies->dispatched == 0 && bodies->oldest == connection) return true;
+    if (bodies->held >= (small ? most : most - kept)) return false;
+    return share->oldest == connection || share->receiving < most / 2 + (small ? kept / 2 : 0);
 }
 
 void bodies_stall(struct connection *connection, bool stalled)
@@ -82,11 +167,6 @@ void bodies_stall(struct connection *connection, bool stalled)
         connection->server->bodies.stalled--;
 }
 
-void bodies_add(struct http_server *server, size_t len)
-{
-    server->bodies.held += len;
-}
-
 void bodies_dispatch(struct http_server *server, size_t len)
 {
     server->bodies.dispatched += len;
@@ -94,7 +174,7 @@ void bodies_dispatch(struct http_server *server, size_t len)
 
 void http_recount(struct http_server *server, size_t before, size_t now)
 {
-    bodies_add(server, now);
+    server->bodies.held += now;
     bodies_dispatch(server, now);
     bodies_free(server, before, true);
 }

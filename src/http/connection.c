@@ -230,6 +230,7 @@ static void begin_request(struct connection *c)
     const struct http_limits *limits = &c->server->limits;
     int first_ms = limits->first_request_timeout_ms, read_ms = limits->read_timeout_ms;
     c->request = request_new(c);
+    c->client = c->address;
     c->state = CONNECTION_HEAD;
     c->began_at = clock_now(clock_monotonic());
     if (!c->over_limit) set_timer(c, !c->sent_head && first_ms < read_ms ? first_ms : read_ms);
@@ -430,11 +431,12 @@ struct bufferevent *connection_bufferevent(struct event_base *base, evutil_socke
     return bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE);
 }
 
-struct connection *connection_open(struct http_server *server, struct bufferevent *bev, bool over_limit)
+void connection_open(struct http_server *server, struct bufferevent *bev, uint64_t address, bool over_limit)
 {
     struct connection *c = mem_alloc(sizeof *c);
     c->server = server;
     c->bev = bev;
+    c->address = address;
     c->over_limit = over_limit;
     server->n_over_limit += over_limit;
     wait_in(c, over_limit ? &server->over_limit : &server->fresh);
@@ -451,5 +453,4 @@ struct connection *connection_open(struct http_server *server, struct buffereven
     bufferevent_enable(bev, EV_READ | EV_WRITE);
     c->state = tls_is(bev) ? CONNECTION_HANDSHAKE : CONNECTION_IDLE;
     set_timer(c, over_limit ? OVER_LIMIT_MS : server->limits.first_request_timeout_ms);
-    return c;
 }

@@ -44,12 +44,23 @@ struct http_posts {
     struct event *wake;
 };
 
+/* What the connections of one client receive together. Clients whose numbers end alike have one share: with a secret
+ * in the number none of them can choose whose. */
+#define BODY_SHARES 4096
+
+struct body_share {
+    size_t receiving;          /* bytes of bodies that have not arrived whole */
+    struct connection *oldest; /* of those that receive one, the one that began first */
+};
+
 /* Memory of request bodies, and its limit; see bodies.c. */
 struct http_bodies {
     size_t held;                        /* bytes of all bodies, and of what was parsed from them */
     size_t dispatched;                  /* of these, bytes of dispatched requests */
     size_t stalled;                     /* connections that wait for memory */
     struct connection *oldest, *newest; /* connections that receive a body, in the order of its beginning */
+    struct body_share shares[BODY_SHARES];
+    uint64_t secret; /* clients' numbers are mixed with */
     struct event *resume;
 };
 
@@ -111,7 +122,11 @@ struct connection {
     struct event *timer; /* idle, read or linger timeout, by state */
     struct event *hangup;
     int hangup_fd;
+    uint64_t address;                 /* number of its client's address */
+    uint64_t client;                  /* of the request's: that, or of what the handler named (http_set_client()) */
     struct connection *older, *newer; /* among those that receive a body */
+    struct body_share *share;         /* its client's, while it receives a body */
+    size_t received;                  /* bytes of that body so far */
     struct waiting *waits_in;         /* its list of the server; NULL: none */
     TAILQ_ENTRY(connection) waiting;
     struct http_request *request;
@@ -121,8 +136,11 @@ struct connection {
 struct bufferevent *connection_bufferevent(struct event_base *base, evutil_socket_t fd);
 
 /* Serves requests over `bev`, which it takes over, after the handshake if it is TLS. `over_limit`: only an urgent
- * request is answered. */
-struct connection *connection_open(struct http_server *server, struct bufferevent *bev, bool over_limit);
+ * request is answered. `address`: bodies_client_at(). */
+void connection_open(struct http_server *server, struct bufferevent *bev, uint64_t address, bool over_limit);
+
+/* The number of a client by its address: a network of 64 bits in IPv6; all of unix sockets have one. */
+uint64_t bodies_client_at(const struct http_server *server, const struct sockaddr *address);
 
 /* Close the connection and free it. Only connection_gone() calls on_gone for its request. */
 void connection_free(struct connection *connection);
@@ -149,8 +167,8 @@ void bodies_release(struct http_server *server);
 void bodies_enter(struct connection *connection); /* its body begins to arrive */
 void bodies_leave(struct connection *connection); /* its body has arrived whole or is given up; harmless twice */
 bool bodies_may_read(struct connection *connection);
+void bodies_receive(struct connection *connection, size_t len); /* so much of the request's body has arrived */
 void bodies_stall(struct connection *connection, bool stalled);
-void bodies_add(struct http_server *server, size_t len);
 void bodies_dispatch(struct http_server *server, size_t len);
 void bodies_free(struct http_server *server, size_t len, bool dispatched);
 
@@ -196,7 +214,7 @@ struct http_request {
     size_t url;
     struct http_field *fields;
     size_t n_fields, cap_fields;
-    bool head_done, whole;
+    bool head_done, whole, has_client;
     bool version_1_0, keep_alive, wants_continue, has_length;
     uint64_t length; /* Content-Length */
     size_t framing;  /* bytes of chunk sizes, extensions and trailers since the last byte of the body */

@@ -22,7 +22,8 @@ struct http_tls; /* a certificate and its key */
 struct http_limits {
     size_t max_body;   /* bytes of one body; more is 413 */
     size_t max_bodies; /* bytes of all bodies together; above it connections are not read until others end
-                          (backpressure) */
+                          (backpressure). One client's may take half of it before they have arrived, and an eighth
+                          is kept for small ones */
     size_t max_head;   /* bytes of request line and headers; more is 431 */
     /* At the limit a new connection replaces an idle one: the one that has waited longest of those that never sent a
      * request, else of those whose requests are all answered. If none is idle, the new one is accepted over the
@@ -150,6 +151,11 @@ int http_port(const struct http_request *request);
  * updates the count with http_recount() when it parses the body to something of another size, and sets it to 0 when
  * that is freed. */
 struct buf http_take_body(struct http_request *request);
+
+/* Names the client in on_head, in place of its address: clients share the memory of bodies that arrive, so that those
+ * of one cannot keep others from sending theirs. */
+void http_set_client(struct http_request *request, const void *name, size_t len);
+bool http_has_client(const struct http_request *request); /* whether on_head named it */
 void http_recount(struct http_server *server, size_t before, size_t now);
 
 /* Watches for the client's disconnect before the answer has ended: calls on_gone(ud), after which the request is

@@ -68,7 +68,7 @@ static int on_body(llhttp_t *parser, const char *at, size_t len)
 {
     struct http_request *request = parser->data;
     buf_append(&request->body, at, len);
-    bodies_add(request->server, len);
+    bodies_receive(request->connection, len);
     request->framing = 0;
     return 0;
 }

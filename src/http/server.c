@@ -72,7 +72,7 @@ void server_accept(struct evconnlistener *listener, evutil_socket_t fd, struct s
     bool plain = server->tls == NULL || address->sa_family == AF_UNIX, over_limit = exceeds_limit(server);
     connection_open(server,
                     plain ? connection_bufferevent(server->base, fd) : tls_bufferevent(server->tls, server->base, fd),
-                    over_limit);
+                    bodies_client_at(server, address), over_limit);
 }
 
 /* accept() failed, most likely for want of descriptors. The connection is still pending, so that accepting again at

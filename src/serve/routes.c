@@ -259,7 +259,8 @@ static int check_access(const struct server *server, const struct http_request *
     int rc = cors_check(server->cors, http, body_of(found), error);
     if (rc == HEARTH_OK && server->hosts != NULL) rc = hosts_check(server->hosts, http, error);
     if (rc == HEARTH_OK) rc = access_check(server, http, grant_of(found, http), key, error);
-    if (rc == HEARTH_OK && is_limited(found)) rc = ratelimit_check(server->ratelimits, *key, error);
+    if (rc == HEARTH_OK && is_limited(found))
+        rc = ratelimit_check(server->ratelimits, *key, http_has_client(http), error);
     return rc;
 }
 
@@ -290,7 +291,7 @@ static void dispatch(struct call *call, const struct found *found)
     if (strcmp(found->route->method, "GET") == 0) drop_body(call);
     if (is_limited(found)) call_trace(call, operation_of(found->route));
     if (is_limited(found)) {
-        ratelimit_count_request(call->limit);
+        if (!http_has_client(call->http)) ratelimit_count_request(call->limit);
         ratelimit_put_headers(call->limit, call->http);
     }
     enum server_stage stage = server_stage(call->server);
@@ -302,6 +303,16 @@ static void dispatch(struct call *call, const struct found *found)
         found->route->handler(call);
 }
 
+/* A body is to arrive: it counts against the key, even if it never does. */
+static void admit_body(const struct server *server, struct http_request *http, const struct found *found,
+                       const struct key *key)
+{
+    struct ratelimit *limit = ratelimit_ref(server->ratelimits, key);
+    if (is_limited(found)) ratelimit_count_request(limit);
+    ratelimit_unref(limit);
+    http_set_client(http, key->digest, sizeof key->digest);
+}
+
 /* Who needs no key sends no body: the answer is there without it. */
 void routes_head(void *server, struct http_request *http)
 {
@@ -309,7 +320,10 @@ void routes_head(void *server, struct http_request *http)
     const struct key *key;
     hearth_error error;
     int rc = check_access(server, http, &found, &key, &error);
-    if (rc == HEARTH_OK && grant_of(&found, http) == KEYS_PUBLIC) routes_request(server, http);
+    if (rc == HEARTH_OK && grant_of(&found, http) == KEYS_PUBLIC)
+        routes_request(server, http);
+    else if (rc == HEARTH_OK && key != NULL)
+        admit_body(server, http, &found, key);
     if (rc == HEARTH_OK) return;
     struct call *call = open_call(server, http, &found);
     call_set_key(call, key);

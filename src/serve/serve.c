@@ -374,7 +374,7 @@ static int open_http(struct run *run, hearth_error *error)
         limit_connections((int)setting_number(run, "server.max_connections", limits.max_connections));
     double first_s = setting_number(run, "server.first_request_timeout", limits.first_request_timeout_ms / 1e3);
     limits.first_request_timeout_ms = (int)(first_s * 1e3);
-    if (limits.max_bodies < limits.max_body) limits.max_bodies = limits.max_body;
+    if (limits.max_bodies < 2 * limits.max_body) limits.max_bodies = 2 * limits.max_body;
     run->server.max_body = limits.max_body;
     run->server.http = http_open(&limits, &handler, error);
     if (run->server.http == NULL) return (int)error->code;

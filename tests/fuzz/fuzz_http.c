@@ -103,7 +103,7 @@ static struct bufferevent *dial(struct http_server *server)
 {
     struct bufferevent *pair[2];
     if (bufferevent_pair_new(http_base(server), 0, pair) != 0) abort();
-    connection_open(server, pair[0], false);
+    connection_open(server, pair[0], 0, false);
     bufferevent_setcb(pair[1], discard, NULL, NULL, NULL);
     bufferevent_enable(pair[1], EV_READ | EV_WRITE);
     return pair[1];

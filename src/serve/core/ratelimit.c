@@ -163,12 +163,12 @@ static int check_bucket(const struct bucket *b, int64_t now, const char *what, h
                      (long long)b->limit, what);
 }
 
-int ratelimit_check(struct ratelimits *all, const struct key *key, hearth_error *error)
+int ratelimit_check(struct ratelimits *all, const struct key *key, bool counted, hearth_error *error)
 {
     struct ratelimit *limit = ratelimit_ref(all, key);
     if (limit == NULL) return HEARTH_OK;
     int64_t now = clock_now(all->clock);
-    int rc = check_bucket(&limit->requests, now, "requests", error);
+    int rc = counted ? HEARTH_OK : check_bucket(&limit->requests, now, "requests", error);
     if (rc == HEARTH_OK) rc = check_bucket(&limit->tokens, now, "tokens", error);
     ratelimit_unref(limit);
     return rc;

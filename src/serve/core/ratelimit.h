@@ -18,9 +18,9 @@ void ratelimits_close(struct ratelimits *all);
 /* The number of keys whose use is in memory. */
 size_t ratelimits_kept(const struct ratelimits *all);
 
-/* HEARTH_OK if another request with the key (NULL: none) may begin. Does not count it: ratelimit_count_request()
- * does. */
-int ratelimit_check(struct ratelimits *all, const struct key *key, hearth_error *error);
+/* HEARTH_OK if another request with the key (NULL: none) may begin, or one that was `counted` may go on. Does not count
+ * it: ratelimit_count_request() does. */
+int ratelimit_check(struct ratelimits *all, const struct key *key, bool counted, hearth_error *error);
 
 /* The use of a key. NULL for a key without limits and for no key: the functions below take that and allow
  * everything. A key that is reloaded keeps what it has used, under its new limits. */

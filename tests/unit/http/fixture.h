@@ -340,12 +340,15 @@ static inline void release_held(struct fixture *f, void *arg)
 
 /* ---- The client ---- */
 
-static inline int dial(struct fixture *f)
+/* `host`: the last part of the client's address, 127.0.0.host. */
+static inline int dial_from(struct fixture *f, unsigned host)
 {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)f->port)};
+    struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK - 1 + host)}};
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&own, sizeof own), 0);
     struct timeval patience = {.tv_sec = PATIENCE_MS / 1000};
     int one = 1;
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
@@ -353,6 +356,11 @@ static inline int dial(struct fixture *f)
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
     return fd;
+}
+
+static inline int dial(struct fixture *f)
+{
+    return dial_from(f, 1);
 }
 
 /* False if the server closed meanwhile. */

@@ -2,6 +2,7 @@
 #include "fixture.h"
 
 #include <fcntl.h>
+#include <semaphore.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -607,6 +608,78 @@ static void a_body_that_gets_no_memory_in_time_is_answered_with_503(void **state
     fixture_close(f);
 }
 
+/* ---- Shares of that memory ---- */
+
+enum { LARGE = 1 << 20, PART = 300000, SMALL = 1000, SLOW = 9 };
+
+static const char large_body[LARGE];
+
+struct slow_client {
+    struct fixture *fixture;
+    pthread_t thread;
+    sem_t *go_on;
+    int status;
+};
+
+static void begin_post(int fd, size_t len)
+{
+    char head[128];
+    snprintf(head, sizeof head, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %zu\r\n\r\n", len);
+    say(fd, head);
+}
+
+/* Sends the rest of its body when it is told to. */
+static void *post_slowly(void *ud)
+{
+    struct slow_client *client = ud;
+    int fd = dial(client->fixture);
+    begin_post(fd, LARGE);
+    say_bytes(fd, large_body, PART);
+    while (sem_wait(client->go_on) != 0) continue;
+    say_bytes(fd, large_body + PART, LARGE - PART);
+    struct answer answer = hear(fd, false);
+    client->status = answer.status;
+    answer_release(&answer);
+    close(fd);
+    return NULL;
+}
+
+static void post_whole(struct fixture *f, unsigned host, size_t len)
+{
+    int fd = dial_from(f, host);
+    begin_post(fd, len);
+    assert_true(say_bytes(fd, large_body, len));
+    hear_only(fd, 200);
+    close(fd);
+}
+
+static void bodies_that_one_client_does_not_end_keep_nobody_waiting(void **state)
+{
+    (void)state;
+    struct http_limits limits = http_limits_default();
+    limits.max_body = LARGE;
+    limits.max_bodies = 4 * LARGE;
+    struct fixture *f = fixture_open(limits);
+    struct slow_client slow[SLOW];
+    sem_t go_on;
+    sem_init(&go_on, 0, 0);
+    for (int i = 0; i < SLOW; i++) {
+        slow[i] = (struct slow_client){.fixture = f, .go_on = &go_on};
+        pthread_create(&slow[i].thread, NULL, post_slowly, &slow[i]);
+    }
+    wait_until(f, n.stalled > 0);
+    post_whole(f, 2, LARGE);
+    post_whole(f, 2, SMALL);
+    post_whole(f, 1, SMALL);
+    assert_true(counts_of(f).stalled > 0);
+    for (int i = 0; i < SLOW; i++) sem_post(&go_on);
+    for (int i = 0; i < SLOW; i++) pthread_join(slow[i].thread, NULL);
+    for (int i = 0; i < SLOW; i++) assert_int_equal(slow[i].status, 200);
+    wait_until(f, n.bodies == 0 && n.connections == 0);
+    sem_destroy(&go_on);
+    fixture_close(f);
+}
+
 /* ---- Posted calls ---- */
 
 enum { POSTERS = 4, POSTS = 20000 };
@@ -698,6 +771,7 @@ int main(void)
         cmocka_unit_test(bodies_that_are_held_keep_others_waiting),
         cmocka_unit_test(a_dropped_body_frees_its_memory_at_once),
         cmocka_unit_test(a_body_that_gets_no_memory_in_time_is_answered_with_503),
+        cmocka_unit_test(bodies_that_one_client_does_not_end_keep_nobody_waiting),
         cmocka_unit_test(posts_of_many_threads_all_arrive),
         cmocka_unit_test(posts_run_in_order_and_none_is_lost_at_the_end),
     };

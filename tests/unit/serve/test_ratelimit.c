@@ -42,7 +42,7 @@ static struct key key_of(uint8_t id, struct key_limits limits)
 static bool may_ask(struct rig *rig, const struct key *key)
 {
     hearth_error error = {0};
-    if (ratelimit_check(rig->all, key, &error) == HEARTH_OK) return true;
+    if (ratelimit_check(rig->all, key, false, &error) == HEARTH_OK) return true;
     assert_int_equal(error.code, (hearth_code)ERRORS_RATE_LIMIT);
     return false;
 }
