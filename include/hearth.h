@@ -134,7 +134,8 @@ HEARTH_API int hearth_load(hearth *instance, hearth_progress progress, void *ud,
 HEARTH_API void hearth_reopen_cache(hearth *instance, int64_t timeout_ms);
 
 /* Stops admission: later submissions and requests that still wait fail with HEARTH_UNAVAILABLE at once; running ones
- * may finish within `timeout_ms` milliseconds, then they are cancelled. Returns when all have ended. */
+ * may finish within `timeout_ms` milliseconds, then they are cancelled. Returns when all have ended, but for a request
+ * whose preparation does not end within a second of being told to. */
 HEARTH_API void hearth_drain(hearth *instance, int64_t timeout_ms);
 
 /* hearth_drain() with a timeout of 0, then frees everything. Every request must have been released. NULL is fine. */

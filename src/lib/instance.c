@@ -205,7 +205,6 @@ void hearth_drain(hearth *instance, int64_t timeout_ms)
     if (instance->store != NULL) store_end_orders(instance->store);
     manager_stop(instance->manager);
     each_model(instance, model_stop_admission);
-    each_model(instance, model_join_preparers);
     for (size_t i = 0; i < n; i++)
         if (instance->entries[i].model != NULL) model_drain(instance->entries[i].model, deadline);
 }

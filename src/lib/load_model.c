@@ -12,6 +12,7 @@
 #include "lib/models/template_text.h"
 #include "lib/models/weights.h"
 #include "lib/parameters/sampling.h"
+#include "lib/requests/preparing.h"
 #include "lib/requests/request.h"
 #include "lib/requests/slow_lane.h"
 #include "lib/requests/system_prompt.h"
@@ -145,12 +146,16 @@ static void wake_postponed(void *ud)
     admission_wake(((struct model *)ud)->admission);
 }
 
+/* How long a drain waits for a preparation that was told to stop. */
+#define PATIENCE_NS 1000000000
+
 static int start_preparers(struct model *model, struct clock *clock, hearth_error *error)
 {
     const struct config_model *config = model->config;
     model->admission = admission_open(clock, (size_t)(config->n_seq_max * config->queue_depth),
                                       clock_from_ms((int64_t)(config->admission_timeout * 1e3)));
     model->waiter = (struct store_user){.wake = wake_postponed, .ud = model};
+    model->preparing = preparing_open(MODEL_PREPARERS + SLOW_LANE_THREADS);
     model->slow_lane = slow_lane_open(request_prepare_slowly, error);
     int rc = model->slow_lane == NULL ? (int)error->code : HEARTH_OK;
     for (; rc == HEARTH_OK && model->n_preparers < MODEL_PREPARERS; model->n_preparers += rc == HEARTH_OK)
@@ -167,28 +172,37 @@ void model_stop_admission(struct model *model)
     }
     struct job_list left = admission_close(model->admission);
     job_list_fail(&left, HEARTH_UNAVAILABLE, "engine shutting down");
+    slow_lane_stop(model->slow_lane);
+    if (model->preparing != NULL) preparing_stop(model->preparing);
 }
 
-void model_join_preparers(struct model *model)
+static void join_preparers(struct model *model)
 {
     while (model->n_preparers > 0) pthread_join(model->preparers[--model->n_preparers], NULL);
     slow_lane_close(model->slow_lane);
     model->slow_lane = NULL;
 }
 
+/* What is being prepared was told to stop, and the engine takes it no more. It is waited for last: the engine has
+ * conversations to save. */
 void model_drain(struct model *model, int64_t deadline)
 {
-    if (model->pool != NULL)
+    if (model->pool != NULL) {
         embed_drain(model->pool, deadline);
-    else
-        engine_drain(model->engine, deadline);
+        return;
+    }
+    engine_drain(model->engine, deadline);
+    if (preparing_wait(model->preparing, PATIENCE_NS)) return;
+    log_event(LOG_WARN, "serve", "a request is still being prepared, and is not waited for",
+              log_str("model", model->config->name));
 }
 
 void model_close(struct model *model)
 {
     if (model == NULL) return;
     if (model->admission != NULL) model_stop_admission(model);
-    model_join_preparers(model);
+    join_preparers(model);
+    preparing_close(model->preparing);
     if (model->store != NULL) store_remove_user(model->store, &model->waiter);
     engine_close(model->engine);
     embed_close(model->pool);

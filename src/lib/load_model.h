@@ -14,11 +14,8 @@ struct model *model_open(struct hearth *instance, struct model_entry *entry, str
 /* Stores what is resident. NULL is fine. */
 void model_close(struct model *model);
 
-/* Fails requests that wait for a slot, and refuses later ones. */
+/* Fails requests that wait for admission, cancels those that are being prepared, and refuses later ones. */
 void model_stop_admission(struct model *model);
-
-/* After model_stop_admission(): waits for the threads that prepare requests. */
-void model_join_preparers(struct model *model);
 
 /* Waits for those in slots, until the clock's `deadline` (nanoseconds), at which they are cut off. */
 void model_drain(struct model *model, int64_t deadline);

@@ -21,6 +21,7 @@
 
 struct system_prompt;
 struct slow_lane;
+struct preparing;
 
 /* A loaded model. A chat model has weights, template, engine and the threads that prepare its requests; an embedding or
  * rerank model has weights and a pool of contexts, and none of the rest. */
@@ -43,6 +44,7 @@ struct model {
     struct llm_tokenizer_cache *tokenizer_cache; /* of the preparing threads; NULL: not a chat model */
     pthread_t preparers[MODEL_PREPARERS];
     int n_preparers;
+    struct preparing *preparing; /* the requests that those threads and the slow lane's prepare; likewise */
     struct slow_lane *slow_lane; /* for requests whose documents take long to read; NULL: not a chat model */
 };
 

@@ -14,6 +14,7 @@
 #include "lib/requests/infill.h"
 #include "lib/requests/output_constraint.h"
 #include "lib/requests/prepare.h"
+#include "lib/requests/preparing.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -91,6 +92,13 @@ static const char *name_of_prompt(const hearth_request *request)
  * of tokens. */
 #define COUNTED_BYTES (64 << 10)
 
+/* Between two steps of a preparation. */
+static int check_wanted(const hearth_request *request, hearth_error *error)
+{
+    if (!job_is_cancelled(&request->job)) return HEARTH_OK;
+    return error_set(error, HEARTH_CANCELLED, "request was cancelled");
+}
+
 /* Refuses texts that cannot be tokenised, or that are too long for the window by their bytes alone. */
 static int check_text(const void *ud, const char *text, size_t len, hearth_error *error)
 {
@@ -99,7 +107,7 @@ static int check_text(const void *ud, const char *text, size_t len, hearth_error
     size_t window = (size_t)engine_window(request->model->engine), least = len / llm_longest_token(weights);
     hearth_error own;
     bool whole = !request->job.only_prompt && request->params->suffix == NULL; /* else it is cut or not computed */
-    if (job_is_cancelled(&request->job)) return error_set(error, HEARTH_CANCELLED, "request was cancelled");
+    if (check_wanted(request, error) != HEARTH_OK) return (int)error->code;
     if (whole && len > COUNTED_BYTES && least >= window)
         return request_refuse_length(request->model->entry, name_of_prompt(request),
                                      &(struct request_length){.n_tokens = least, .bytes = len, .window = window},
@@ -162,7 +170,7 @@ static struct llm_tokenising tokenising_of(const hearth_request *request)
 static bool is_wanted_no_more(void *ud)
 {
     const hearth_request *request = ud;
-    return job_is_cancelled(&request->job) || slow_lane_is_closing(request->model->slow_lane);
+    return job_is_cancelled(&request->job);
 }
 
 /* Where its media may come from; the time for all of them begins now. */
@@ -246,6 +254,7 @@ static int prepare_chat(hearth_request *request, hearth_error *error)
                   log_int("parts", (int64_t)chat.text.n_media));
     if (rc == HEARTH_OK) rc = check_scored(request, error);
     if (rc == HEARTH_OK) rc = check_length(request, error);
+    if (rc == HEARTH_OK) rc = check_wanted(request, error);
     if (rc == HEARTH_OK && computes(request))
         rc = chat_format_open(request->model->template_, &chat.request, &chat.text, &request->format, error);
     if (rc == HEARTH_OK && request->job.only_prompt)
@@ -327,7 +336,7 @@ static int prepare_text(hearth_request *request, hearth_error *error)
     const hearth_params *p = request->params;
     if (check_texts(request, error) != HEARTH_OK) return (int)error->code;
     tokenise_text(request);
-    if (job_is_cancelled(&request->job)) return error_set(error, HEARTH_CANCELLED, "request was cancelled");
+    if (check_wanted(request, error) != HEARTH_OK) return (int)error->code;
     if (p->suffix != NULL && fill_in(request, error) != HEARTH_OK) return (int)error->code;
     int rc = check_length(request, error);
     if (rc != HEARTH_OK || !request->job.only_prompt) return rc;
@@ -403,6 +412,7 @@ static void collect_stops(hearth_request *request)
 
 static int prepare_reply(hearth_request *request, hearth_error *error)
 {
+    if (check_wanted(request, error) != HEARTH_OK) return (int)error->code;
     if (!computes(request)) return HEARTH_OK;
     collect_stops(request);
     output_shown_tokens(request->model->weights, request->format, &request->shown);
@@ -493,10 +503,19 @@ static void finish_postponed(hearth_request *request)
         submit_job(request);
 }
 
+static int prepare(hearth_request *request, hearth_error *error)
+{
+    int rc = prepare_request(request, error);
+    return rc == HEARTH_OK ? prepare_reply(request, error) : rc;
+}
+
 static void prepare_and_submit(hearth_request *request)
 {
     hearth_error error;
-    if (prepare_request(request, &error) != HEARTH_OK || prepare_reply(request, &error) != HEARTH_OK) {
+    preparing_begin(request->model->preparing, &request->job);
+    int rc = prepare(request, &error);
+    preparing_end(request->model->preparing, &request->job);
+    if (rc != HEARTH_OK) {
         job_fail(&request->job, &error);
         return;
     }

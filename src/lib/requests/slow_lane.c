@@ -5,15 +5,14 @@
 #include "base/thread.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 
 struct slow_lane {
     void (*prepare)(struct job *job);
     pthread_t threads[SLOW_LANE_THREADS];
     int n_threads;
-    atomic_bool closing;   /* set under the mutex */
     pthread_mutex_t mutex; /* guards what follows */
+    bool closing;
     pthread_cond_t changed;
     struct job_list jobs;
 };
@@ -22,7 +21,7 @@ static void *run(void *ud)
 {
     struct slow_lane *lane = ud;
     pthread_mutex_lock(&lane->mutex);
-    while (!atomic_load(&lane->closing)) {
+    while (!lane->closing) {
         struct job *job = job_list_take_first(&lane->jobs);
         if (job == NULL) {
             pthread_cond_wait(&lane->changed, &lane->mutex);
@@ -53,26 +52,31 @@ struct slow_lane *slow_lane_open(void (*prepare)(struct job *job), hearth_error 
 void slow_lane_add(struct slow_lane *lane, struct job *job)
 {
     pthread_mutex_lock(&lane->mutex);
-    job_list_append(&lane->jobs, job);
+    bool taken = !lane->closing;
+    if (taken) job_list_append(&lane->jobs, job);
     pthread_cond_signal(&lane->changed);
     pthread_mutex_unlock(&lane->mutex);
+    if (!taken) job_fail_with(job, HEARTH_UNAVAILABLE, "engine shutting down");
+}
+
+void slow_lane_stop(struct slow_lane *lane)
+{
+    if (lane == NULL) return;
+    pthread_mutex_lock(&lane->mutex);
+    struct job_list left = lane->jobs;
+    lane->jobs = (struct job_list){0};
+    lane->closing = true;
+    pthread_cond_broadcast(&lane->changed);
+    pthread_mutex_unlock(&lane->mutex);
+    job_list_fail(&left, HEARTH_UNAVAILABLE, "engine shutting down");
 }
 
 void slow_lane_close(struct slow_lane *lane)
 {
     if (lane == NULL) return;
-    pthread_mutex_lock(&lane->mutex);
-    atomic_store(&lane->closing, true);
-    pthread_cond_broadcast(&lane->changed);
-    pthread_mutex_unlock(&lane->mutex);
+    slow_lane_stop(lane);
     while (lane->n_threads > 0) pthread_join(lane->threads[--lane->n_threads], NULL);
-    job_list_fail(&lane->jobs, HEARTH_UNAVAILABLE, "engine shutting down");
     pthread_mutex_destroy(&lane->mutex);
     pthread_cond_destroy(&lane->changed);
     free(lane);
-}
-
-bool slow_lane_is_closing(const struct slow_lane *lane)
-{
-    return atomic_load(&lane->closing);
 }

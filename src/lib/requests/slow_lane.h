@@ -14,11 +14,11 @@ enum { SLOW_LANE_THREADS = 4 };
 /* `prepare` is called on the lane's threads. NULL: no thread can be had. */
 struct slow_lane *slow_lane_open(void (*prepare)(struct job *job), hearth_error *error);
 
+/* Jobs that wait are failed, and those that come. NULL is fine. */
+void slow_lane_stop(struct slow_lane *lane);
+
 /* Jobs that wait are failed; those that are being prepared are waited for. NULL is fine. */
 void slow_lane_close(struct slow_lane *lane);
-
-/* Whether slow_lane_close() has been called: what is being prepared had better fail. Any thread, until that returns. */
-bool slow_lane_is_closing(const struct slow_lane *lane);
 
 void slow_lane_add(struct slow_lane *lane, struct job *job);
 

@@ -186,6 +186,52 @@ static void a_drain_without_patience_ends_what_runs(void **state)
     end(instance, &caller, 1);
 }
 
+/* Shuts its gate in the event that a preparing thread emits. */
+struct gate {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool reached, open;
+};
+
+static void wait_at_gate(void *ud, const hearth_event *event)
+{
+    struct gate *gate = ud;
+    pthread_mutex_lock(&gate->mutex);
+    gate->reached = true;
+    pthread_cond_broadcast(&gate->changed);
+    while (event->type == HEARTH_EVENT_PROMPT && !gate->open) pthread_cond_wait(&gate->changed, &gate->mutex);
+    pthread_mutex_unlock(&gate->mutex);
+}
+
+static void a_drain_waits_for_no_preparation_that_does_not_end(void **state)
+{
+    (void)state;
+    hearth *instance = start(DEMO(LONG_WINDOW));
+    struct gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, false};
+    struct caller caller;
+    hearth_params params = text_params("Once", HEARTH_UNSET), prompt = text_params("Once", 1);
+    params.sampling.ignore_eos = true;
+    prompt.only_prompt = true;
+    caller_init(&caller);
+    caller_submit(&caller, instance, &params);
+    caller_await_tokens(&caller, 1);
+    hearth_error error;
+    hearth_request *stuck = hearth_submit(instance, &prompt, wait_at_gate, &gate, &error);
+    assert_non_null(stuck);
+    pthread_mutex_lock(&gate.mutex);
+    while (!gate.reached) pthread_cond_wait(&gate.changed, &gate.mutex);
+    pthread_mutex_unlock(&gate.mutex);
+    hearth_drain(instance, 0);
+    assert_true(caller_ended(&caller));
+    pthread_mutex_lock(&gate.mutex);
+    gate.open = true;
+    pthread_cond_broadcast(&gate.changed);
+    pthread_mutex_unlock(&gate.mutex);
+    assert_int_equal(hearth_wait(stuck, NULL), HEARTH_CANCELLED);
+    hearth_request_release(stuck);
+    end(instance, &caller, 1);
+}
+
 /* ---- */
 
 int main(void)
@@ -197,6 +243,7 @@ int main(void)
         cmocka_unit_test(a_request_that_waits_for_a_slot_never_starts_when_cancelled),
         cmocka_unit_test(a_handle_released_early_does_not_stop_the_events),
         cmocka_unit_test(an_instance_can_be_closed_while_requests_run),
+        cmocka_unit_test(a_drain_waits_for_no_preparation_that_does_not_end),
         cmocka_unit_test(draining_fails_what_waits_lets_finish_what_runs_and_admits_no_more),
         cmocka_unit_test(a_drain_without_patience_ends_what_runs),
     };
