@@ -312,6 +312,7 @@ void chat_reader::begin()
 {
     if (format.parser.empty()) return;
     full_text = cropped = format.params.generation_prompt;
+    understood = full_text.size();
     if (!format.continues) return;
     chat::parsed_reply before = parse(cropped);
     std::string held = before.rest(format, cropped);
@@ -319,7 +320,6 @@ void chat_reader::begin()
     if (before.last == chat::parsed_reply::CONTENT) before.message.content += held;
     reasoning.parsed = reasoning.emitted = before.message.reasoning_content;
     content.parsed = content.emitted = before.message.content;
-    understood = full_text.size();
 }
 
 void chat_reader::track_depth(const std::string &more)

@@ -116,6 +116,7 @@ function callFault(asked, call, complete) {
 
 function replyFault(asked, answer) {
   const complete = answer.end === 'stop';
+  if (answer.end === 'stop string' && asked.choice === 'auto' && !answer.calls.length) return null; // a text's own end
   if (!complete && answer.end !== 'length') return `it ends by ${answer.end}`;
   if (asked.schema) return complete ? fault(asked.schema, answer.content) : null;
   if (complete && asked.choice === 'required' && !answer.calls.length) return 'no call';

@@ -145,6 +145,41 @@ static void one_tools_schema_is_no_reason_to_refuse_a_request(void **state)
     unlink(path);
 }
 
+/* Names that a grammar's rules cannot have, and that differ in nothing else, as names in other scripts do. */
+static void tools_and_arguments_with_names_alike_can_all_be_written(void **state)
+{
+    (void)state;
+#define ALIKE(name)                                                                                                    \
+    "{\"type\":\"function\",\"function\":{\"name\":\"" name "\",\"parameters\":{\"type\":\"object\",\"properties\":{"  \
+    "\"x_y\":{\"type\":\"integer\"},\"x/y\":{\"type\":\"integer\"},\"x.y\":{\"type\":\"string\"}},\"required\":["      \
+    "\"x_y\",\"x/y\",\"x.y\"]}}}"
+    static const char *const names[] = {"t_a", "t/a", "t.a", "x_y", "x/y", "x.y"};
+    char *folder = templates_path("");
+    size_t tried = 0;
+    DIR *all = opendir(folder);
+    assert_non_null(all);
+    for (const struct dirent *entry; (entry = readdir(all)) != NULL;) {
+        if (strstr(entry->d_name, ".jinja") == NULL) continue;
+        struct chat_template *template_ = opened_file(entry->d_name, "", false);
+        struct chat_request request = asking(USER_SAYS("Hi"));
+        const struct chat_format *format;
+        hearth_error error = {0};
+        request.tools_json = "[" ALIKE("t_a") "," ALIKE("t/a") "," ALIKE("t.a") "]";
+        request.tool_choice = HEARTH_TOOLS_REQUIRED;
+        if (chat_format_open(template_, &request, NULL, &format, &error) == HEARTH_OK) {
+            for (size_t i = 0; format->grammar != NULL && strstr(format->grammar, "x_y") != NULL && i < 6; i++)
+                if (strstr(format->grammar, names[i]) == NULL)
+                    fail_msg("%s: %s cannot be written", entry->d_name, names[i]);
+            tried += strstr(format->grammar, "x_y") != NULL;
+            chat_format_unref(format);
+        }
+        chat_template_close(template_);
+    }
+    closedir(all);
+    free(folder);
+    assert_true(tried > 40);
+}
+
 /* What costs too much is not converted, and does not cost the request its other tools. */
 static void a_tools_schema_that_costs_too_much_is_free(void **state)
 {
@@ -475,6 +510,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_malformed_tool_names_its_field),
         cmocka_unit_test(one_tools_schema_is_no_reason_to_refuse_a_request),
+        cmocka_unit_test(tools_and_arguments_with_names_alike_can_all_be_written),
         cmocka_unit_test(a_tools_schema_that_costs_too_much_is_free),
         cmocka_unit_test(a_tools_name_has_a_maximum_length),
         cmocka_unit_test(what_contradicts_itself_is_refused),

@@ -219,6 +219,27 @@ static void what_does_not_fit_the_format_is_content(void **state)
     }
 }
 
+/* The prompt's end, which the reply goes on from, is no content, however the reply begins. */
+static void a_reply_that_may_begin_with_a_tag_is_read_in_any_pieces(void **state)
+{
+    (void)state;
+    static const char reply[] =
+        "<|START_THINKING|.<|END_O hm<|END_THINKING|><|START_ACTION|>[{\"tool_call_id\": \"0\", "
+        "\"tool_name\": \"write\", \"parameters\": {\"n\": 1}}]<|END_ACTION|>";
+    struct chat_request request = asking(USER_SAYS("Hi"));
+    request.tools_json = TOOLS;
+    request.tool_choice = HEARTH_TOOLS_REQUIRED;
+    for (size_t piece = 1; piece < 20; piece++) {
+        struct rig rig = open_with("Cohere2MoE.jinja", request);
+        add_in_pieces(&rig, reply, piece);
+        end(&rig);
+        assert_text(&rig.heard.content, "");
+        assert_text(&rig.heard.reasoning, "<|START_THINKING|.<|END_O hm");
+        assert_int_equal(rig.heard.n_calls, 1);
+        close_rig(&rig);
+    }
+}
+
 static void endless_nesting_does_not_exhaust_the_stack(void **state)
 {
     (void)state;
@@ -417,6 +438,7 @@ int main(void)
         cmocka_unit_test(brackets_in_the_content_do_not_keep_calls_from_being_read),
         cmocka_unit_test(held_back_text_is_emitted_at_the_end),
         cmocka_unit_test(what_does_not_fit_the_format_is_content),
+        cmocka_unit_test(a_reply_that_may_begin_with_a_tag_is_read_in_any_pieces),
         cmocka_unit_test(endless_nesting_does_not_exhaust_the_stack),
         cmocka_unit_test(characters_and_invalid_bytes_pass),
         cmocka_unit_test(reasoning_stays_in_the_text_where_asked),
