@@ -18,8 +18,8 @@ deps=${HEARTH_DEPS:-$HOME/.cache/hearth/deps}
 if [ "${1:-}" = test ]; then
     programs+=' nodejs:node npm:npm clang:clang clang-format:clang-format clang-tidy:clang-tidy valgrind:valgrind tmux:tmux
         llvm:llvm-symbolizer poppler-utils:pdftotext chromium:chromium zsh:zsh fish:fish lintian:lintian
-        redis-server:redis-server' # names of functions; what reads PDF; a browser; shells that have completions; what looks
-        # at Debian packages; the server of the tier `remote`
+        redis-server:redis-server systemd:systemd-analyze' # names of functions; what reads PDF; a browser; shells that have
+        # completions; what looks at Debian packages; the server of the tier `remote`; what spells the filters of services
     libraries+=' libclang-rt-dev python3-jinja2' # of the sanitizers and fuzzers, clang itself does not depend on it; what
         # templates are compared with, for /usr/bin/python3
 elif ! compgen -G "$deps/page-*/licences.txt" >/dev/null ||

@@ -117,7 +117,7 @@ struct config_model {
     int64_t n_gpu_layers, media_cache_mb;
     int64_t image_megapixels, image_min_tokens, image_max_tokens, sound_seconds, video_frames;
     double video_fps;
-    bool media_urls;
+    bool media_urls, media_unconfined;
     struct config_strings media_url_hosts;
     int64_t media_url_mb;
     double media_url_seconds;

@@ -250,6 +250,10 @@ const struct config_row config_rows[] = {
         "How long fetching the files of one request may take.", RANGE(1, 600)),
     KEY("models.*.media_path", CONFIG_PATH, MODEL(media_path), "null",
         "Folder: a request may name files below it, file://NAME. null: none.", OR_NULL),
+    KEY("models.*.media_unconfined", CONFIG_BOOL, MODEL(media_unconfined), "false",
+        "`ffmpeg` and `pdftotext` also read the videos and documents of requests where the kernel cannot confine them "
+        "(it has no Landlock, or no seccomp): what takes over such a program can then do whatever hearth's user can.",
+        ANY),
     KEY("models.*.image_megapixels", CONFIG_INT, MODEL(image_megapixels), "40",
         "Largest image that is decoded, in millions of pixels; each takes 3 bytes of memory meanwhile.",
         RANGE(1, 1000)),

@@ -1,16 +1,16 @@
-/* Programs run on uploads: see child.h. The child has no environment, no file but the upload, cannot write files or
- * gain rights, has no network where the kernel lets a process give it up, and dies with the server. */
+/* Programs run on uploads: see child.h. The child has no environment, no file but the upload, is confined (confine.h)
+ * and dies with the server. What it writes to stderr is thrown away: it may be words of the upload. */
 #include "media/child.h"
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "media/confine.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,9 +37,26 @@ static char *find_program(const char *name)
     return NULL;
 }
 
-bool media_child_is_there(const char *name)
+/* The program's path; NULL: it cannot be run. */
+static char *path_of(const struct media_program *program, hearth_error *error)
 {
-    char *path = find_program(name);
+    char *path = find_program(program->name);
+    if (path == NULL)
+        error_set(error, HEARTH_UNSUPPORTED, "needs %s, which is not installed here (Debian's package %s)",
+                  program->name, program->package);
+    if (path == NULL || program->unconfined || confine_lacks() == NULL) return path;
+    free(path);
+    error_set(error, HEARTH_UNSUPPORTED,
+              "needs %s, which is not run here: this system has %s to confine it: see "
+              "models.*.media_unconfined",
+              program->name, confine_lacks());
+    return NULL;
+}
+
+bool media_child_can_run(const struct media_program *program)
+{
+    hearth_error error;
+    char *path = path_of(program, &error);
     free(path);
     return path != NULL;
 }
@@ -68,21 +85,29 @@ static void limit(__rlimit_resource_t what, rlim_t most)
     setrlimit(what, &both);
 }
 
-static void become(const char *path, char *const *argv, const struct media_program *program, int input, int output)
+/* What the child is given. */
+struct start {
+    const char *path;
+    char *const *argv;
+    int input, output;
+    struct confine_means means;
+    int files; /* of confine_prepare() */
+};
+
+static void become(const struct start *start, const struct media_program *program)
 {
     static char *const environment[] = {(char *)"PATH=/usr/bin:/bin", (char *)"LC_ALL=C.UTF-8", NULL};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    unshare(CLONE_NEWUSER | CLONE_NEWNET);           /* where that is allowed */
     limit(RLIMIT_CPU, 4 * (rlim_t)program->seconds); /* of all its threads */
     limit(RLIMIT_AS, program->most_memory);
     limit(RLIMIT_FSIZE, 0);
     limit(RLIMIT_CORE, 0);
     limit(RLIMIT_NOFILE, 64);
     int nothing = open("/dev/null", O_WRONLY);
-    if (dup2(input, 0) == 0 && dup2(output, 1) == 1 && dup2(nothing, 2) == 2) {
+    if (dup2(start->input, 0) == 0 && dup2(start->output, 1) == 1 && dup2(nothing, 2) == 2 &&
+        confine_self(&start->means, start->files)) {
         close_range(3, ~0U, 0);
-        execve(path, argv, environment);
+        execve(start->path, start->argv, environment);
     }
     _exit(127);
 }
@@ -145,9 +170,11 @@ static int run_found(const struct media_program *program, char *path, int input,
     int ends[2], status = 1 << 8; /* it failed, unless it says otherwise */
     for (size_t i = 0; program->args[i] != NULL && i < 30; i++) argv[i + 1] = (char *)(uintptr_t)program->args[i];
     if (pipe2(ends, O_CLOEXEC) != 0) return error_set(error, HEARTH_NO_MEMORY, "cannot be read: %s", strerror(errno));
+    const struct start start = {path, argv, input, ends[1], confine_means(), confine_prepare(path)};
     pid_t pid = fork();
-    if (pid == 0) become(path, argv, program, input, ends[1]);
+    if (pid == 0) become(&start, program);
     close(ends[1]);
+    if (start.files >= 0) close(start.files);
     int64_t deadline = clock_now(clock_monotonic()) + clock_from_ms((int64_t)program->seconds * 1000);
     enum ending ending = pid < 0 ? ENDED : collect(program, ends[0], deadline, sink);
     close(ends[0]);
@@ -161,10 +188,8 @@ static int run_found(const struct media_program *program, char *path, int input,
 static int run(const struct media_program *program, const struct media_bytes *upload, const struct media_sink *sink,
                hearth_error *error)
 {
-    char *path = find_program(program->name);
-    if (path == NULL)
-        return error_set(error, HEARTH_UNSUPPORTED, "needs %s, which is not installed here (Debian's package %s)",
-                         program->name, program->package);
+    char *path = path_of(program, error);
+    if (path == NULL) return (int)error->code;
     int input = file_of(upload);
     int rc = input < 0 ? error_set(error, HEARTH_NO_MEMORY, "cannot be read: there is no memory")
                        : run_found(program, path, input, sink, error);

@@ -13,6 +13,7 @@ struct media_program {
     size_t most_memory;      /* bytes */
     size_t most_output;      /* bytes: a program that writes more is ended */
     const char *output_key;  /* what raises that; NULL: nothing does */
+    bool unconfined;         /* it is run where the kernel cannot confine it as well */
     const struct media_stop *stop;
 };
 
@@ -25,10 +26,11 @@ struct media_sink {
 /* The upload's name for the program: readable, seekable, and gone with it. */
 #define MEDIA_CHILD_INPUT "/proc/self/fd/0"
 
-/* Whether PATH has it. */
-bool media_child_is_there(const char *name);
+/* Whether PATH has it, and it can be confined or need not be. */
+bool media_child_can_run(const struct media_program *program);
 
-/* Gives what the program writes to the sink. HEARTH_UNSUPPORTED: it is not installed; HEARTH_TOO_LONG: it took more
+/* Gives what the program writes to the sink. HEARTH_UNSUPPORTED: it is not installed, or not to be
+ * run here; HEARTH_TOO_LONG: it took more
  * than it may; HEARTH_INVALID: it failed, so that the upload is damaged; HEARTH_CANCELLED: it was stopped. */
 int media_child_run(const struct media_program *program, const struct media_bytes *upload,
                     const struct media_sink *sink, hearth_error *error);

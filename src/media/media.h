@@ -108,22 +108,28 @@ struct media_video_limits {
     double fps;         /* as many a second, */
     size_t most_frames; /* unless these would be more: then every second one, every fourth, … */
     uint32_t most_side; /* of a frame: larger ones are made smaller */
+    bool unconfined;    /* the program may run where the kernel cannot confine it */
 };
 
 /* Decodes the frames, one at least, unless it has to stop before; what else there is in the file,
- * sound too, is left out. HEARTH_UNSUPPORTED: the program that reads it is not installed. Blocks for half a minute at
- * most. */
+ * sound too, is left out. HEARTH_UNSUPPORTED: the program that reads it is not installed, or cannot be confined. Blocks
+ * for half a minute at most. */
 int media_video_decode(const struct media_bytes *bytes, const struct media_video_limits *limits,
                        const struct media_stop *stop, struct media_video *video, hearth_error *error);
 void media_video_release(struct media_video *video);
 
-bool media_video_is_read(void); /* whether that program is installed */
+bool media_video_is_read(bool unconfined); /* whether that program is there, and may be run */
 
 /* ---- Documents ---- */
 
-/* Appends the text of a PDF file, in UTF-8. HEARTH_UNSUPPORTED: the program that reads it is not installed;
- * HEARTH_TOO_LONG: it has more than so many bytes. Blocks for some seconds at most. */
-int media_document_text(const struct media_bytes *bytes, size_t most, const struct media_stop *stop, struct buf *text,
-                        hearth_error *error);
+struct media_document_limits {
+    size_t most_bytes; /* of text */
+    bool unconfined;   /* as with videos */
+};
+
+/* Appends the text of a PDF file, in UTF-8. HEARTH_UNSUPPORTED: the program that reads it is not installed, or cannot
+ * be confined; HEARTH_TOO_LONG: it has more than so many bytes. Blocks for some seconds at most. */
+int media_document_text(const struct media_bytes *bytes, const struct media_document_limits *limits,
+                        const struct media_stop *stop, struct buf *text, hearth_error *error);
 
 #endif

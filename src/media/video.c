@@ -121,6 +121,16 @@ static void take(void *ud, const char *bytes, size_t n)
 
 /* ---- The program ---- */
 
+static struct media_program ffmpeg(bool unconfined)
+{
+    return (struct media_program){.name = "ffmpeg",
+                                  .package = "ffmpeg",
+                                  .seconds = 30,
+                                  .most_memory = 2UL << 30,
+                                  .most_output = SIZE_MAX,
+                                  .unconfined = unconfined};
+}
+
 /* The kinds of file are those that the signatures in format.c let through: none of them can name another file. */
 static int run(const struct media_bytes *bytes, const struct media_stop *stop, struct reader *reader,
                hearth_error *error)
@@ -151,13 +161,9 @@ static int run(const struct media_bytes *bytes, const struct media_stop *stop, s
                                 "image2pipe",
                                 "pipe:1",
                                 NULL};
-    struct media_program program = {.name = "ffmpeg",
-                                    .package = "ffmpeg",
-                                    .args = args,
-                                    .seconds = 30,
-                                    .most_memory = 2UL << 30,
-                                    .most_output = SIZE_MAX,
-                                    .stop = stop};
+    struct media_program program = ffmpeg(limits->unconfined);
+    program.args = args;
+    program.stop = stop;
     int rc = media_child_run(&program, bytes, &(struct media_sink){take, reader}, error);
     free(filter);
     return rc;
@@ -177,9 +183,10 @@ int media_video_decode(const struct media_bytes *bytes, const struct media_video
     return rc;
 }
 
-bool media_video_is_read(void)
+bool media_video_is_read(bool unconfined)
 {
-    return media_child_is_there("ffmpeg");
+    const struct media_program program = ffmpeg(unconfined);
+    return media_child_can_run(&program);
 }
 
 void media_video_release(struct media_video *video)

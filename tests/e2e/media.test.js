@@ -6,15 +6,23 @@ import assert from 'node:assert/strict';
 import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
 import { Ollama } from 'ollama';
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { mp4, png, wav, withFfmpeg } from './lib/media.js';
-import { demo, projectorFor } from './lib/models.js';
-import { run, serve, temporaryFolder } from './lib/server.js';
+import { build, demo, projectorFor } from './lib/models.js';
+import { run, serve, shim, temporaryFolder } from './lib/server.js';
 import { saved } from './lib/store.js';
 
-const start = ({ t, kind = 'llava', set, models, env } = {}) => serve({
-  t, set, env, models: { context_window: 2048, n_seq_max: 2, cache_min_tokens: 0, mmproj: projectorFor(demo, kind), ...models },
+// Sanitizers do not run under a service's filters.
+const tool = join(build, 'bin', 'hearth-under-unit');
+const underUnit = {
+  command: [tool, fileURLToPath(new URL('../../packaging/hearth.service.in', import.meta.url))],
+  missing: !existsSync(tool) && 'sanitizers need more calls than the service may make',
+};
+
+const start = ({ t, kind = 'llava', set, models, env, under } = {}) => serve({
+  t, set, env, under, models: { context_window: 2048, n_seq_max: 2, cache_min_tokens: 0, mmproj: projectorFor(demo, kind), ...models },
 });
 const encoded = (server) => server.client.metric('hearth_media_encoded_total');
 
@@ -230,10 +238,11 @@ test('hearth chat attaches files: /image, and a pasted path', async () => {
   assert.match(plain.stderr, /text only: images and sounds need its projector, --mmproj FILE/);
 });
 
+const pdf = (words) => Buffer.from('%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n'
+  + '3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 300 100]/Contents 4 0 R/Resources<</Font<</F1<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>>>>>>>endobj\n'
+  + `4 0 obj<</Length ${words.length + 28}>>stream\nBT /F1 12 Tf 20 50 Td (${words}) Tj ET\nendstream endobj\ntrailer<</Root 1 0 R>>\n`).toString('base64');
+
 test('a PDF document is its text, for a model that takes text only as well', async (t) => {
-  const pdf = (words) => Buffer.from('%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n'
-    + '3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 300 100]/Contents 4 0 R/Resources<</Font<</F1<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>>>>>>>endobj\n'
-    + `4 0 obj<</Length ${words.length + 28}>>stream\nBT /F1 12 Tf 20 50 Td (${words}) Tj ET\nendstream endobj\ntrailer<</Root 1 0 R>>\n`).toString('base64');
   const server = await serve({ t, models: { context_window: 1024 } });
   const anthropic = new Anthropic({ baseURL: server.url, apiKey: 'none', maxRetries: 0 });
   const document = (data) => ({ type: 'document', source: { type: 'base64', media_type: 'application/pdf', data } });
@@ -285,5 +294,43 @@ test('without ffmpeg a video is refused, and the error names what is missing', a
   });
   assert.equal(status, 400);
   assert.match(error.message, /'messages\[0\]\.content\[0\]\.input_video\.data' needs ffmpeg, which is not installed here/);
+  await server.stop();
+});
+
+// What becomes of a PDF document, and of a video, whose answer is given.
+async function readBoth(server) {
+  const { json: { prompt } } = await server.client.post('/apply-template', {
+    messages: [{ role: 'user', content: [{ type: 'file', file: { file_data: `data:application/pdf;base64,${pdf('The secret code is QX7B2.')}` } }] }],
+  });
+  const video = await server.client.post('/v1/chat/completions', {
+    max_tokens: 2, messages: [{ role: 'user', content: [{ type: 'input_video', input_video: { data: mp4(1) } }] }],
+  });
+  return { prompt, video, says: (await server.client.get('/props')).json.modalities.video };
+}
+
+test('where the kernel cannot confine the programs they are not run, unless the configuration says so', async (t) => {
+  const env = { ...withFfmpeg, LD_PRELOAD: shim('no_landlock') };
+  let server = await start({ t, env });
+  let { prompt, video, says } = await readBoth(server);
+  assert.doesNotMatch(prompt, /QX7B2/);
+  await server.says(/a document cannot be read reason="needs pdftotext, which is not run here: this system has no Landlock/);
+  assert.equal(video.status, 400);
+  assert.match(video.json.error.message, /no Landlock to confine it: see models\.\*\.media_unconfined/);
+  assert.equal(says, false);
+  await server.stop();
+  server = await start({ t, env, models: { media_unconfined: true } });
+  ({ prompt, video, says } = await readBoth(server));
+  assert.match(prompt, /The secret code is QX7B2\./);
+  assert.equal(video.status, 200, video.text);
+  assert.equal(says, true);
+  await server.stop();
+});
+
+test('the filters of the service that hearth installs let it run, and the programs be confined', { skip: underUnit.missing }, async (t) => {
+  const server = await start({ t, env: withFfmpeg, under: underUnit.command });
+  const { prompt, video, says } = await readBoth(server);
+  assert.match(prompt, /The secret code is QX7B2\./);
+  assert.equal(video.status, 200, video.text);
+  assert.equal(says, true);
   await server.stop();
 });

@@ -139,7 +139,7 @@ static struct buf short_video(int number)
         memset(pixels, 60 * i + 20 * number, 56 * 3 * 10);
         add_frame(&frames, pixels, 56, 56);
     }
-    struct buf upload = video_of(folder, number == 0 ? "zero" : "ones", &frames);
+    struct buf upload = video_of(&frames);
     buf_release(&frames);
     free(pixels);
     return upload;

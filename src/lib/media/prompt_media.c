@@ -233,8 +233,9 @@ static int learn_layout(struct prompt_media *media, size_t i, const struct media
 static int read_document(struct prompt_media *media, size_t i, const struct media_bytes *file, hearth_error *error)
 {
     struct buf text = {0}, clean = {0};
-    int rc = media_document_text(file, media->room.text, media->stop, &text, error);
-    media->room.text -= text.len < media->room.text ? text.len : media->room.text;
+    struct media_document_limits *room = &media->room.documents;
+    int rc = media_document_text(file, room, media->stop, &text, error);
+    room->most_bytes -= text.len < room->most_bytes ? text.len : room->most_bytes;
     bool missing = rc == HEARTH_UNSUPPORTED; /* the program: a note stands for the document */
     if (rc == HEARTH_OK) utf8_put_clean(&clean, buf_text(&text), text.len);
     if (rc == HEARTH_OK) media->texts[i].text = buf_take(&clean);

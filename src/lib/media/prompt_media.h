@@ -37,7 +37,7 @@ void prompt_media_close(struct prompt_media *media); /* NULL is fine */
 /* What all of them together may have. */
 struct prompt_media_room {
     int32_t rows; /* of images, sounds and videos */
-    size_t text;  /* bytes of what documents become */
+    struct media_document_limits documents;
 };
 
 /* Reads all of them, as long as there is room; `sources` says which URLs are fetched, within its limits for all of

@@ -64,7 +64,7 @@ static int read_facts(struct model_facts *facts, const struct config_model *conf
         .has_chat_template = facts->type == HEARTH_MODEL_CHAT && templated,
         .images = facts->type == HEARTH_MODEL_CHAT && kinds.images,
         .sounds = facts->type == HEARTH_MODEL_CHAT && kinds.sounds,
-        .videos = facts->type == HEARTH_MODEL_CHAT && kinds.images && media_video_is_read(),
+        .videos = facts->type == HEARTH_MODEL_CHAT && kinds.images && media_video_is_read(config->media_unconfined),
     };
     return HEARTH_OK;
 }

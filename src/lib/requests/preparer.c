@@ -197,7 +197,9 @@ static int read_media(hearth_request *request, hearth_error *error)
     request->media = prompt_media_open(model->media, p->media, p->n_media, &sharing);
     const struct media_stop stop = {is_wanted_no_more, request};
     struct media_sources sources = sources_of(request, &stop);
-    const struct prompt_media_room room = {engine_window(model->engine), (size_t)model->config->max_prompt_bytes};
+    const struct media_document_limits documents = {(size_t)model->config->max_prompt_bytes,
+                                                    model->config->media_unconfined};
+    const struct prompt_media_room room = {engine_window(model->engine), documents};
     return prompt_media_read(request->media, &sources, &room, error);
 }
 

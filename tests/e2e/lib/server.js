@@ -102,9 +102,9 @@ export const modelName = (path) => path.replace(/^.*\//, '').replace(/\.gguf$/, 
 // `access` is what its client needs to get in: {ca, key}; `env` is added to the environment.
 // `stderr` is where its log goes, in place of `log`: a file descriptor. `files` is its limit of open files.
 // `passed` is a descriptor that it gets as its third, as systemd passes a socket; `when` a promise: the server, which has
-// that descriptor at once, begins only then. `command` starts the server in place of all that.
+// that descriptor at once, begins only then. `command` starts the server in place of all that; `under` is what it runs under.
 // A test that has a server of its own gives its context `t`, so that no failure leaves the server running.
-export async function serve({ t, model, set = {}, models = {}, args = [], loaded = true, access, env: more, stderr = 'pipe', files, passed, when, command } = {}) {
+export async function serve({ t, model, set = {}, models = {}, args = [], loaded = true, access, env: more, stderr = 'pipe', files, passed, when, command, under = [] } = {}) {
   const name = model ? modelName(model) : 'demo';
   const small = model ? {} : { n_seq_max: 4, cache_min_tokens: 0 }; // as `make run` serves the demo model
   const steady = { threads: 1, idle_conversations: 'stay' };
@@ -113,7 +113,7 @@ export async function serve({ t, model, set = {}, models = {}, args = [], loaded
   const list = ['serve', '--host', '127.0.0.1', '--port', '0', ...(model ? ['--model', model] : [])];
   for (const [key, value] of Object.entries(keys)) list.push('--set', `${key}=${value}`);
   const first = files ? `ulimit -n ${files} && exec "$0" "$@"` : passed ? 'read -r _ && LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" "$@"' : null;
-  command ??= [...first ? ['sh', '-c', first] : [], hearth, ...list, ...args];
+  command ??= [...under, ...first ? ['sh', '-c', first] : [], hearth, ...list, ...args];
   const stdio = [passed ? 'pipe' : 'ignore', 'pipe', stderr, ...passed ? [passed] : []];
   const child = spawn(command[0], command.slice(1), { stdio, env: { ...env, ...more } });
   started.add(child);

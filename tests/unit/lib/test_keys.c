@@ -307,7 +307,8 @@ static const char *const elsewhere[] = {
     "models.*.media_url_mb",
     "models.*.media_url_seconds",
     "models.*.media_path",
-    "models.*.jinja_file", /* test_instance.c, the_template_is_read_and_compiled_once */
+    "models.*.media_unconfined", /* media.test.js */
+    "models.*.jinja_file",       /* test_instance.c, the_template_is_read_and_compiled_once */
     "models.*.chat_template_kwargs",
     "models.*.lora",             /* test_adapters.c */
     "models.*.max_prompt_bytes", /* test_prompts.c */

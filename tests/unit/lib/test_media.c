@@ -306,7 +306,7 @@ static struct buf video_of_two_seconds(void)
     struct buf frames = {0};
     uint8_t *pixels = gradient(56, 56);
     for (int i = 0; i < 8; i++) add_frame(&frames, pixels, 56, 56);
-    struct buf upload = video_of(folder, "film", &frames);
+    struct buf upload = video_of(&frames);
     buf_release(&frames);
     free(pixels);
     return upload;

@@ -1,5 +1,5 @@
-/* A program in the place of ffmpeg, so that no test of what becomes of frames needs the real one: it writes the file of
- * PPM images that an upload names. */
+/* A program in the place of ffmpeg, so that no test of what becomes of frames needs the real one: it writes what
+ * follows an upload's first bytes, which are to be PPM images. */
 #ifndef UNIT_MEDIA_FAKE_FFMPEG_H
 #define UNIT_MEDIA_FAKE_FFMPEG_H
 
@@ -21,9 +21,7 @@ static inline void install_ffmpeg(const char *folder)
 {
     struct buf script = {0};
     char *path = mem_format("%s/ffmpeg", folder), *search = mem_format("%s:%s", folder, getenv("PATH"));
-    buf_puts(&script, "#!/bin/sh\nexec cat \"");
-    buf_puts(&script, folder);
-    buf_puts(&script, "/$(tail -c 4).ppm\"\n");
+    buf_puts(&script, "#!/bin/sh\nexec tail -c +13\n");
     put_file(path, &script);
     assert_int_equal(chmod(path, 0700), 0);
     setenv("PATH", search, 1);
@@ -32,18 +30,15 @@ static inline void install_ffmpeg(const char *folder)
     free(path);
 }
 
-/* An upload of which the program writes `frames`, whatever they are. `name` has four letters. */
-static inline struct buf video_of(const char *folder, const char *name, const struct buf *frames)
+/* An upload of which the program writes `frames`, whatever they are. */
+static inline struct buf video_of(const struct buf *frames)
 {
     struct buf upload = {0};
-    char *path = mem_format("%s/%s.ppm", folder, name);
-    put_file(path, frames);
-    free(path);
     buf_append(&upload,
                "\0\0\0\x10"
                "ftypisom",
                12);
-    buf_puts(&upload, name);
+    buf_append(&upload, buf_text(frames), frames->len);
     return upload;
 }
 

@@ -16,7 +16,7 @@ static struct buf greys(int n)
 static int decode(const struct buf *frames, size_t most, struct media_video *video, hearth_error *error)
 {
     const struct media_video_limits limits = {.fps = 4, .most_frames = most, .most_side = 64};
-    struct buf upload = video_of(folder, "film", frames);
+    struct buf upload = video_of(frames);
     const struct media_bytes bytes = bytes_of(&upload);
     assert_int_equal(media_format_of(&bytes), MEDIA_VIDEO);
     int rc = media_video_decode(&bytes, &limits, NULL, video, error);
