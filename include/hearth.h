@@ -1017,7 +1017,8 @@ HEARTH_API const char *hearth_cpu_features(void);
 
 /* Opens the log: level is error | warn | info | debug, format is text | json; path NULL: stderr. A thread of its own
  * writes the lines, so that no caller waits for a slow stderr or disk: lines are dropped instead, and counted. At its
- * end the process waits up to a second for it. May be called again, with another path. */
+ * end the process waits up to a second for it. May be called again, with another path. llama.cpp's messages are among
+ * the lines; what a library writes to stderr by itself is not, since stderr is the program's. */
 HEARTH_API int hearth_log_open(const char *path, const char *level, const char *format, hearth_error *error);
 
 /* Has the log's thread open the same path again, for log rotation; a failure is logged. Never waits. */

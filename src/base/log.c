@@ -39,6 +39,7 @@ struct switch_over {
     bool wanted;
     size_t at;  /* in the queue */
     int fd;     /* -1: `path` is to be opened */
+    bool owned; /* the log opened it, and closes it */
     char *path; /* NULL where there is a descriptor */
 };
 
@@ -56,8 +57,11 @@ static struct {
     struct switch_over switch_over;
     char *path; /* NULL: stderr */
 
-    int fd; /* the log thread's, while there is one */
-} sink = {.mutex = PTHREAD_MUTEX_INITIALIZER, .fd = STDERR_FILENO, .level = LOG_INFO};
+    int stderr_fd; /* where standard error is: see log_use_stderr() */
+
+    int fd; /* the log thread's, while there is one, as the next */
+    bool owned;
+} sink = {.mutex = PTHREAD_MUTEX_INITIALIZER, .stderr_fd = STDERR_FILENO, .fd = STDERR_FILENO, .level = LOG_INFO};
 
 /* ---- Lines ---- */
 
@@ -214,17 +218,19 @@ static int open_file(const char *path)
     return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 }
 
-static void use(int fd)
+static void use(int fd, bool owned)
 {
-    if (sink.fd != STDERR_FILENO && sink.fd != fd) close(sink.fd);
+    if (sink.owned && sink.fd != fd) close(sink.fd);
     sink.fd = fd;
+    sink.owned = owned;
 }
 
 static void do_switch_over(struct writer *w)
 {
-    int fd = w->switch_over.fd >= 0 ? w->switch_over.fd : open_file(w->switch_over.path);
+    bool is_open = w->switch_over.fd >= 0;
+    int fd = is_open ? w->switch_over.fd : open_file(w->switch_over.path);
     if (fd >= 0) {
-        use(fd);
+        use(fd, w->switch_over.owned || !is_open);
         w->torn = false;
     } else {
         log_event(LOG_ERROR, "log", "not reopened, the former file stays", log_str("path", w->switch_over.path),
@@ -360,16 +366,15 @@ static int find_level(const char *name)
 }
 
 /* With the mutex. */
-static void switch_to(int fd)
+static void switch_to(int fd, bool owned)
 {
     if (!sink.threaded) {
-        use(fd);
+        use(fd, owned);
         return;
     }
-    if (sink.switch_over.wanted && sink.switch_over.fd >= 0 && sink.switch_over.fd != STDERR_FILENO)
-        close(sink.switch_over.fd);
+    if (sink.switch_over.wanted && sink.switch_over.owned) close(sink.switch_over.fd);
     free(sink.switch_over.path);
-    sink.switch_over = (struct switch_over){.wanted = true, .at = sink.queue.len, .fd = fd};
+    sink.switch_over = (struct switch_over){.wanted = true, .at = sink.queue.len, .fd = fd, .owned = owned};
     wake_writer();
     await_written(FLUSH_WAIT_MS);
 }
@@ -383,16 +388,26 @@ int log_open(const char *path, const char *level, const char *format, hearth_err
     bool json = strcmp(format, "json") == 0;
     if (!json && strcmp(format, "text") != 0)
         return error_at(error, HEARTH_INVALID, "format", "unknown log format '%s': use text or json", format);
-    int fd = path == NULL ? STDERR_FILENO : open_file(path);
-    if (fd < 0) return error_at(error, HEARTH_IO, path, "cannot open the log file %s: %s", path, strerror(errno));
+    int fd = path == NULL ? -1 : open_file(path);
+    if (fd < 0 && path != NULL)
+        return error_at(error, HEARTH_IO, path, "cannot open the log file %s: %s", path, strerror(errno));
     pthread_mutex_lock(&sink.mutex);
+    if (path == NULL) fd = sink.stderr_fd;
     sink.json = json;
     sink.level = (enum log_level)number;
     free(sink.path);
     sink.path = mem_strdup(path);
-    switch_to(fd);
+    switch_to(fd, path != NULL);
     pthread_mutex_unlock(&sink.mutex);
     return HEARTH_OK;
+}
+
+void log_use_stderr(int fd)
+{
+    pthread_mutex_lock(&sink.mutex);
+    sink.stderr_fd = fd;
+    if (sink.path == NULL) switch_to(fd, false);
+    pthread_mutex_unlock(&sink.mutex);
 }
 
 void log_reopen(void)
@@ -404,6 +419,11 @@ void log_reopen(void)
         wake_writer();
     }
     pthread_mutex_unlock(&sink.mutex);
+}
+
+bool log_is_busy(void)
+{
+    return atomic_load(&sink.busy);
 }
 
 /* ---- Starting, fork, exit ---- */
@@ -482,24 +502,4 @@ bool log_flush(int64_t ms)
     bool written = await_written(ms);
     pthread_mutex_unlock(&sink.mutex);
     return written;
-}
-
-/* ---- Crashes ---- */
-
-/* Other threads keep running, so that the log's can write the queue meanwhile. A signal handler may do little but wait.
- */
-static void on_crash(int number)
-{
-    const struct timespec a_little = {.tv_nsec = 1000000};
-    for (int ms = 0; ms < FLUSH_WAIT_MS && atomic_load(&sink.busy); ms++) nanosleep(&a_little, NULL);
-    raise(number); /* delivered when this returns, to the default action */
-}
-
-void log_outlive_crashes(void)
-{
-    static const int numbers[] = {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV};
-    struct sigaction former, ours = {.sa_handler = on_crash, .sa_flags = (int)SA_RESETHAND};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (sigaction(numbers[i], NULL, &former) == 0 && former.sa_handler == SIG_DFL)
-            sigaction(numbers[i], &ours, NULL);
 }

@@ -81,9 +81,11 @@ void log_reopen(void);
 /* Waits until all lines logged so far are written, `ms` at most; whether they are. Any thread. */
 bool log_flush(int64_t ms);
 
-/* Installs handlers for the signals of a crash, which wait up to 1 s for queued lines and then let the signal do what
- * it always did. Signals that have a handler are left alone. */
-void log_outlive_crashes(void);
+/* Whether lines are queued or being written; for a handler of signals as well. */
+bool log_is_busy(void);
+
+/* Where standard error is from now on: lines that would go there go to this descriptor. */
+void log_use_stderr(int fd);
 
 /* Lines lost so far: the queue was full, or they could not be written. */
 int64_t log_lines_dropped(void);

@@ -3,7 +3,7 @@
 #include "serve/serve.h"
 
 #include "base/buf.h"
-#include "base/log.h"
+#include "base/log_stderr.h"
 #include "base/memory.h"
 #include "cli/args.h"
 #include "cli/command.h"
@@ -123,7 +123,9 @@ static int serve(const char *command, const hearth_config *config, const struct 
         hearth_log_open(hearth_config_get(config, "server.log_file"), hearth_config_get(config, "server.log_level"),
                         hearth_config_get(config, "server.log_format"), &error);
     log_outlive_crashes();
+    if (status == 0) status = log_take_stderr(&error);
     if (status == 0) status = serve_run(config, &options, &error);
+    log_give_stderr();
     buf_release(&a.curl);
     return status == 0 ? EXIT_FINE : args_fail(command, &error, setup_failure_status(config, &error));
 }

@@ -1,6 +1,8 @@
 /* The progress bar and the input mode of a terminal: see terminal.h. */
 #include "cli/terminal.h"
 
+#include "base/log_stderr.h"
+
 #include <stdio.h>
 #include <unistd.h>
 
@@ -8,21 +10,21 @@
 
 void terminal_clear_line(void)
 {
-    if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr);
+    if (isatty(fileno(log_console()))) fputs("\r\033[K", log_console());
 }
 
 bool terminal_progress(void *ud, const char *model, float fraction)
 {
     (void)ud;
     static const char full[] = "##############################", empty[] = "..............................";
-    if (!isatty(STDERR_FILENO)) return true;
+    if (!isatty(fileno(log_console()))) return true;
     const int filled = (int)(fraction * BAR_WIDTH);
     if (fraction >= 1)
         terminal_clear_line();
     else
-        fprintf(stderr, "\rloading %s [%.*s%.*s] %3.0f %%", model, filled, full, BAR_WIDTH - filled, empty,
+        fprintf(log_console(), "\rloading %s [%.*s%.*s] %3.0f %%", model, filled, full, BAR_WIDTH - filled, empty,
                 (double)fraction * 100);
-    fflush(stderr);
+    fflush(log_console());
     return true;
 }
 

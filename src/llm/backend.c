@@ -135,9 +135,16 @@ void llm_on_log(enum ggml_log_level level, const char *text, void *ud)
     }
 }
 
+/* ggml would write the message to standard error, and have a debugger, if one is installed, look at the process. */
+static void on_abort(const char *message)
+{
+    log_event(LOG_ERROR, "llama.cpp", "cannot go on", log_str("reason", message));
+}
+
 static void start(void)
 {
     llama_log_set(llm_on_log, NULL);
+    ggml_set_abort_callback(on_abort);
     llama_backend_init();
 }
 

@@ -138,3 +138,33 @@ for (const format of ['text', 'json']) {
     assert.ok(!lines.some((line) => line.startsWith('faked')));
   });
 }
+
+// eslint-disable-next-line no-control-regex
+const raw = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f]/;
+const loud = shim('loud');
+
+for (const format of ['text', 'json']) {
+  test(`what a library writes to stderr is a line of the log, escaped (${format})`, async (t) => {
+    const server = await serve({ t, args: ['--log-format', format], env: { LD_PRELOAD: loud } });
+    assert.equal((await server.client.post('/v1/completions', { prompt: 'LOUD', max_tokens: 1 })).status, 200);
+    await until('all of it is logged', () => /a library says.*behind/.test(server.log));
+    await server.stop();
+    assert.doesNotMatch(server.log, raw);
+    for (const line of server.log.split('\n')) assert.doesNotMatch(line, /^(careful|2026-01-01|behind)/);
+    assert.match(server.log, /a library says.*careful\\u001b\[31m/);
+    assert.match(server.log, /a library says.*serve: forged"/);
+  });
+}
+
+test('a library that ends the process has its last words in the log, escaped', async (t) => {
+  for (const set of [{}, { 'server.log_file': join(temporaryFolder(), 'log') }]) {
+    const server = await serve({ t, set, env: { LD_PRELOAD: loud } });
+    await assert.rejects(server.client.post('/v1/completions', { prompt: 'LOUD DEATH', max_tokens: 1 }));
+    const { signal } = await within(30, 'the end', server.ended);
+    assert.equal(signal, 'SIGABRT');
+    const text = set['server.log_file'] ? readFileSync(set['server.log_file'], 'utf8') : server.log;
+    assert.equal(text.match(/a library says text="it goes down, \d+"/g).length, 2000);
+    assert.match(text, /a library says text="last words\\u001b\[0m"/);
+    assert.doesNotMatch(text + server.log, raw);
+  }
+});

@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/log_stderr.h"
 #include "base/memory.h"
 
 #include <setjmp.h>
@@ -232,6 +233,121 @@ static void a_crash_loses_no_line(void **state)
     }
 }
 
+/* ---- What others write to stderr ---- */
+
+static size_t count(const char *text, const char *part)
+{
+    size_t n = 0;
+    for (const char *at = text; (at = strstr(at, part)) != NULL; at++) n++;
+    return n;
+}
+
+static void say(const char *bytes, size_t n)
+{
+    if (write(STDERR_FILENO, bytes, n) != (ssize_t)n) abort();
+}
+
+#define SAY(text) say(text, sizeof(text) - 1)
+
+static void take_stderr(void)
+{
+    hearth_error error;
+    if (log_take_stderr(&error) != HEARTH_OK) abort();
+}
+
+static void others_write(void)
+{
+    take_stderr();
+    log_event(LOG_INFO, "g", "begun");
+    SAY("one\n");
+    fprintf(stderr, "in %s\n", "pieces");
+    SAY("\033[31mred\n2026-01-01T00:00:00.000Z info  g: forged\r\n\n");
+    SAY("a\0b\xff\xc2\x9b\n");
+    for (int i = 0; i < 2500; i++) SAY("x");
+    log_give_stderr();
+    SAY("raw\n");
+    log_event(LOG_INFO, "g", "ended");
+}
+
+static void lines_of_others_are_events_of_the_log(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {
+        "info  g: begun",
+        "error stderr: a library says text=one",
+        "error stderr: a library says text=\"in pieces\"",
+        "error stderr: a library says text=\"\\u001b[31mred\"",
+        "error stderr: a library says text=\"2026-01-01T00:00:00.000Z info  g: forged\"",
+        "error stderr: a library says text=\"a?b",
+    };
+    struct child child = begin(others_write);
+    char *text = hear(&child), *at = text;
+    assert_int_equal(end(&child), 0);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        at = strstr(at, lines[i]);
+        if (at == NULL) fail_msg("after that there is no %s: %s", lines[i], text);
+    }
+    assert_int_equal(count(text, "text=xxxx"), 3); /* 1000, 1000 and 500 of them */
+    assert_non_null(strstr(text, "\nraw\n"));
+    assert_non_null(strstr(text, "g: ended"));
+    for (const char *c = text; *c != '\0'; c++) assert_true(*c == '\n' || (unsigned char)*c >= ' ');
+    assert_null(strstr(text, "\xc2\x9b"));
+    free(text);
+}
+
+static void speak_and_crash(void)
+{
+    const struct rlimit no_core = {0};
+    setrlimit(RLIMIT_CORE, &no_core);
+    signal(SIGABRT, SIG_DFL);
+    take_stderr();
+    log_outlive_crashes();
+    for (int i = 0; i < 5000; i++) SAY("more than a pipe holds\n");
+    SAY("last \033words");
+    abort();
+}
+
+static void a_crash_loses_nothing_that_others_wrote(void **state)
+{
+    (void)state;
+    struct child child = begin(speak_and_crash);
+    char *text = hear(&child);
+    int status = end(&child);
+    assert_int_equal(count(text, "text=\"more than a pipe holds\""), 5000);
+    assert_non_null(strstr(text, "last \\u001bwords"));
+    assert_null(strchr(text, '\033'));
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGABRT);
+    free(text);
+}
+
+static void *write_for_ever(void *ud)
+{
+    while (true) SAY("and on\n");
+    return ud;
+}
+
+/* A library that writes faster than the log can, or for ever, holds up nobody but itself, and ends nothing. */
+static void exit_while_another_writes(void)
+{
+    pthread_t thread;
+    take_stderr();
+    if (pthread_create(&thread, NULL, write_for_ever, NULL) != 0) abort();
+    log_event(LOG_INFO, "g", "begun");
+    log_give_stderr();
+    log_event(LOG_INFO, "g", "given");
+}
+
+static void it_is_given_back_while_another_thread_writes(void **state)
+{
+    (void)state;
+    struct child child = begin(exit_while_another_writes);
+    char *text = hear(&child);
+    assert_int_equal(end(&child), 0);
+    assert_non_null(strstr(text, "g: given"));
+    free(text);
+}
+
 static void fork_and_log(void)
 {
     log_numbered(0, 50); /* some lines are still queued, for the parent alone to write */
@@ -243,13 +359,6 @@ static void fork_and_log(void)
     say_ready();
     waitpid(pid, NULL, 0);
     log_event(LOG_INFO, "g", "of the parent");
-}
-
-static size_t count(const char *text, const char *part)
-{
-    size_t n = 0;
-    for (const char *at = text; (at = strstr(at, part)) != NULL; at++) n++;
-    return n;
 }
 
 static void the_child_of_a_fork_writes_its_own_lines_alone(void **state)
@@ -357,6 +466,9 @@ int main(void)
         cmocka_unit_test(what_is_queued_at_the_end_is_written),
         cmocka_unit_test(the_end_waits_a_second_for_a_stuck_output),
         cmocka_unit_test(a_crash_loses_no_line),
+        cmocka_unit_test(lines_of_others_are_events_of_the_log),
+        cmocka_unit_test(a_crash_loses_nothing_that_others_wrote),
+        cmocka_unit_test(it_is_given_back_while_another_thread_writes),
         cmocka_unit_test(the_child_of_a_fork_writes_its_own_lines_alone),
         cmocka_unit_test(a_file_is_reopened_between_two_lines),
         cmocka_unit_test(lines_that_cannot_be_written_are_counted_and_reported),
