@@ -115,7 +115,7 @@ struct config_model {
     enum config_idle idle_conversations;
     enum config_media media;
     int64_t n_gpu_layers, media_cache_mb;
-    int64_t image_megapixels, image_min_tokens, image_max_tokens, sound_seconds, video_frames;
+    int64_t image_megapixels, image_min_tokens, image_max_tokens, request_megapixels, sound_seconds, video_frames;
     double video_fps;
     bool media_urls, media_unconfined;
     struct config_strings media_url_hosts;

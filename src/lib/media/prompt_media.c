@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "engine/engine.h"
+#include "lib/media/images.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -37,9 +38,11 @@ struct upload {
     struct buf fetched;          /* the bytes of one that has a URL */
     struct media_layout *layout; /* NULL: neither an image nor a sound that the projector takes */
     struct medium *medium;       /* NULL: nothing of it had to be encoded yet, and its layout was known */
+    bool has_digest;
 };
 
-#define LONG_SECONDS 60 /* of a sound: longer ones take about a second to read */
+#define LONG_SECONDS 60 /* of a request's sounds: more take about a second to read */
+#define LONG_MS      30 /* of its images: other requests wait no longer for the thread that reads them */
 #define MARKER_BEGIN "<__media_%016llx_"
 #define MARKER_END   "__>"
 
@@ -56,6 +59,7 @@ struct prompt_media {
     struct engine *engine;
     const struct media_stop *stop; /* while it is read: the request is cancelled */
     struct prompt_media_room room; /* likewise: what is left of it */
+    uint64_t pixels;               /* likewise: of the images so far */
 };
 
 /* ---- Opening ---- */
@@ -120,16 +124,6 @@ void prompt_media_close(struct prompt_media *media)
 
 /* ---- Reading ---- */
 
-static struct llm_medium *read_image(const struct model_media *model, const struct media_bytes *bytes,
-                                     hearth_error *error)
-{
-    struct media_image image;
-    if (media_image_decode(bytes, &model->images, &image, error) != HEARTH_OK) return NULL;
-    struct llm_medium *chunks = llm_medium_of_image(model->projector, image.rgb, image.width, image.height, error);
-    free(image.rgb);
-    return chunks;
-}
-
 static struct llm_medium *read_sound(const struct model_media *model, const struct media_bytes *bytes,
                                      const struct media_stop *stop, hearth_error *error)
 {
@@ -163,7 +157,7 @@ static struct llm_medium *read_upload(const struct model_media *model, const str
     error->code = HEARTH_OK;
     switch (media_kind_of(format)) {
     case MEDIA_IMAGE:
-        return facts->images ? read_image(model, bytes, error) : NULL;
+        return facts->images ? image_read(model, bytes, error) : NULL;
     case MEDIA_AUDIO:
         return facts->sounds ? read_sound(model, bytes, stop, error) : NULL;
     case MEDIA_FRAMES:
@@ -254,9 +248,12 @@ static void extend(uint8_t digest[SHA256_BYTES], const void *bytes, size_t len)
     sha256_close(hash);
 }
 
-static void digest_of(const struct prompt_media *media, const struct media_bytes *file, uint8_t digest[SHA256_BYTES])
+static void digest(struct prompt_media *media, size_t i, const struct media_bytes *file)
 {
     const struct prompt_media_sharing *sharing = &media->sharing;
+    uint8_t *digest = media->digests[i];
+    if (media->uploads[i].has_digest) return;
+    media->uploads[i].has_digest = true;
     sha256_of(file->v, file->len, digest);
     if (media->model != NULL && media_kind_of(media_format_of(file)) == MEDIA_FRAMES) {
         const struct media_video_limits *frames = &media->model->videos;
@@ -274,7 +271,7 @@ static int read_one(struct prompt_media *media, size_t i, hearth_error *error)
     struct upload *upload = &media->uploads[i];
     const struct media_bytes file = bytes_of(upload);
     enum media_kind kind = media_kind_of(media_format_of(&file));
-    digest_of(media, &file, media->digests[i]);
+    digest(media, i, &file);
     if (kind == MEDIA_DOCUMENT) return read_document(media, i, &file, error);
     if (media->model == NULL) return HEARTH_OK;
     if (upload->file->fault != NULL)
@@ -301,21 +298,66 @@ static bool is_fetched(const struct model_media *model, const char *url, const s
            (sources->folder != NULL && strncasecmp(url, "file:", 5) == 0);
 }
 
-static bool is_long_sound(const struct model_media *model, enum media_kind kind, const struct media_bytes *file)
+/* How long reading takes, of what is to be read. */
+struct effort {
+    double seconds; /* of sound */
+    int64_t ns;     /* for images */
+};
+
+static void add_effort(const struct model_media *model, const struct media_bytes *file, struct effort *effort)
 {
     hearth_error error;
     double seconds = 0;
-    bool is_read = kind == MEDIA_AUDIO && llm_projector_facts_of(model->projector)->sounds;
-    return is_read && media_sound_measure(file, &seconds, &error) == HEARTH_OK && seconds > LONG_SECONDS;
+    uint64_t pixels = image_pixels(model, file);
+    if (pixels > 0) effort->ns += image_expect_ns(pixels);
+    if (media_kind_of(media_format_of(file)) == MEDIA_AUDIO && llm_projector_facts_of(model->projector)->sounds &&
+        media_sound_measure(file, &seconds, &error) == HEARTH_OK)
+        effort->seconds += seconds;
 }
 
-bool prompt_media_is_slow(const struct model_media *model, const hearth_medium *upload,
-                          const struct media_sources *sources)
+static bool is_much(const struct effort *effort)
 {
-    if (upload->url != NULL) return is_fetched(model, upload->url, sources);
-    const struct media_bytes file = {.v = upload->bytes, .len = upload->len};
+    return effort->seconds > LONG_SECONDS || effort->ns > clock_from_ms(LONG_MS);
+}
+
+/* What is known from another request, as with each turn of a conversation, is not decoded. To see that, it is hashed.
+ */
+static bool is_known(struct prompt_media *media, size_t i, const struct media_bytes *file)
+{
+    digest(media, i, file);
+    struct media_layout *layout = layouts_find(media->model->layouts, media->digests[i]);
+    layout_release(layout);
+    return layout != NULL;
+}
+
+static struct effort effort_of(struct prompt_media *media, bool all)
+{
+    struct effort effort = {0};
+    for (size_t i = 0; media->model != NULL && i < media->n; i++) {
+        const struct media_bytes file = bytes_of(&media->uploads[i]);
+        if (file.len > 0 && (all || !is_known(media, i, &file))) add_effort(media->model, &file, &effort);
+    }
+    return effort;
+}
+
+/* Whether a program of the machine reads it, or it comes from elsewhere. */
+static bool is_slow(const struct prompt_media *media, size_t i, const struct media_sources *sources)
+{
+    const struct upload *upload = &media->uploads[i];
+    if (upload->file->url != NULL) return is_fetched(media->model, upload->file->url, sources);
+    const struct media_bytes file = bytes_of(upload);
     enum media_kind kind = media_kind_of(media_format_of(&file));
-    return kind == MEDIA_DOCUMENT || (model != NULL && (kind == MEDIA_FRAMES || is_long_sound(model, kind, &file)));
+    return kind == MEDIA_DOCUMENT || (media->model != NULL && kind == MEDIA_FRAMES);
+}
+
+bool prompt_media_is_slow(struct prompt_media *media, const struct media_sources *sources)
+{
+    for (size_t i = 0; i < media->n; i++)
+        if (is_slow(media, i, sources)) return true;
+    struct effort effort = effort_of(media, true);
+    if (!is_much(&effort)) return false;
+    effort = effort_of(media, false);
+    return is_much(&effort);
 }
 
 /* What is after the host may be a secret. */
@@ -334,6 +376,35 @@ static int fetch(struct upload *upload, const struct media_sources *sources, hea
     return HEARTH_OK;
 }
 
+/* Counts an image among those of the request, before anything of it is decoded. */
+static int count_pixels(struct prompt_media *media, struct upload *upload, hearth_error *error)
+{
+    const struct media_bytes file = bytes_of(upload);
+    if (media->model != NULL && file.len > 0) media->pixels += image_pixels(media->model, &file);
+    if (media->pixels <= media->room.pixels) return HEARTH_OK;
+    error_set(error, HEARTH_TOO_LONG,
+              "has, with the other images, %llu million pixels: those of a request may have %llu together "
+              "(models.*.request_megapixels)",
+              (unsigned long long)(media->pixels + 999999) / 1000000, (unsigned long long)media->room.pixels / 1000000);
+    return name_field(upload, error);
+}
+
+/* Of those that came with the request. */
+static int count_all_pixels(struct prompt_media *media, hearth_error *error)
+{
+    int rc = HEARTH_OK;
+    for (size_t i = 0; i < media->n && rc == HEARTH_OK; i++)
+        if (media->uploads[i].file->url == NULL) rc = count_pixels(media, &media->uploads[i], error);
+    return rc;
+}
+
+static int fetch_one(struct prompt_media *media, struct upload *upload, struct media_sources *left, hearth_error *error)
+{
+    int rc = fetch(upload, left, error);
+    left->most_bytes -= upload->fetched.len;
+    return rc == HEARTH_OK ? count_pixels(media, upload, error) : rc;
+}
+
 int prompt_media_read(struct prompt_media *media, const struct media_sources *sources,
                       const struct prompt_media_room *room, hearth_error *error)
 {
@@ -341,13 +412,13 @@ int prompt_media_read(struct prompt_media *media, const struct media_sources *so
     struct media_sources left = *sources;
     media->stop = sources->stop;
     media->room = *room;
+    if (count_all_pixels(media, error) != HEARTH_OK) return (int)error->code;
     for (size_t i = 0; i < media->n; i++) {
         struct upload *upload = &media->uploads[i];
         int rc = HEARTH_OK;
         if (media_has_to_stop(media->stop)) return error_set(error, HEARTH_CANCELLED, "request was cancelled");
         if (upload->file->url != NULL && is_fetched(media->model, upload->file->url, sources))
-            rc = fetch(upload, &left, error);
-        left.most_bytes -= upload->fetched.len;
+            rc = fetch_one(media, upload, &left, error);
         if (rc == HEARTH_OK) rc = read_one(media, i, error);
         if (rc != HEARTH_OK) return rc;
         rows += tokens_of_upload(&media->uploads[i]);

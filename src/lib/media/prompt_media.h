@@ -28,15 +28,15 @@ struct prompt_media_sharing {
 struct prompt_media *prompt_media_open(struct model_media *model, const hearth_medium *uploads, size_t n,
                                        const struct prompt_media_sharing *sharing);
 
-/* Whether reading it may take seconds: a program of the machine has to read it, it comes from elsewhere, or it is a
- * long sound. */
-bool prompt_media_is_slow(const struct model_media *model, const hearth_medium *upload,
-                          const struct media_sources *sources);
+/* Whether reading them takes so long that others should not wait for it: a program of the machine has to read one, one
+ * comes from elsewhere, or there are large images or long sounds that are not known. */
+bool prompt_media_is_slow(struct prompt_media *media, const struct media_sources *sources);
 void prompt_media_close(struct prompt_media *media); /* NULL is fine */
 
 /* What all of them together may have. */
 struct prompt_media_room {
-    int32_t rows; /* of images, sounds and videos */
+    int32_t rows;    /* of images, sounds and videos */
+    uint64_t pixels; /* of images */
     struct media_document_limits documents;
 };
 

@@ -187,20 +187,30 @@ static struct media_sources sources_of(const hearth_request *request, const stru
                                   .stop = stop};
 }
 
+/* Those of a request that has some, from when it is admitted on. */
+static struct prompt_media *media_of(hearth_request *request)
+{
+    const hearth_params *p = request->params;
+    const struct prompt_media_sharing sharing = {.salt = p->cache_salt, .none = !p->cache_prompt};
+    if (request->media == NULL)
+        request->media = prompt_media_open(request->model->media, p->media, p->n_media, &sharing);
+    return request->media;
+}
+
 /* Reads the request's images, sounds, videos and documents, as far as the model takes them. */
 static int read_media(hearth_request *request, hearth_error *error)
 {
     const hearth_params *p = request->params;
     struct model *model = request->model;
     if (p->n_media == 0) return HEARTH_OK;
-    const struct prompt_media_sharing sharing = {.salt = p->cache_salt, .none = !p->cache_prompt};
-    request->media = prompt_media_open(model->media, p->media, p->n_media, &sharing);
     const struct media_stop stop = {is_wanted_no_more, request};
     struct media_sources sources = sources_of(request, &stop);
     const struct media_document_limits documents = {(size_t)model->config->max_prompt_bytes,
                                                     model->config->media_unconfined};
-    const struct prompt_media_room room = {engine_window(model->engine), documents};
-    return prompt_media_read(request->media, &sources, &room, error);
+    const struct prompt_media_room room = {.rows = engine_window(model->engine),
+                                           .pixels = (uint64_t)model->config->request_megapixels * 1000000,
+                                           .documents = documents};
+    return prompt_media_read(media_of(request), &sources, &room, error);
 }
 
 /* The rendered text, with a fixed word where a medium's marker, which nobody may know, stands. */
@@ -531,13 +541,11 @@ static void prepare_and_submit(hearth_request *request)
     submit_job(request);
 }
 
-/* Whether one of its uploads takes long to read. */
-static bool is_slow(const hearth_request *request)
+/* Whether its uploads take long to read. */
+static bool is_slow(hearth_request *request)
 {
     const struct media_sources sources = sources_of(request, NULL);
-    for (size_t i = 0; i < request->params->n_media; i++)
-        if (prompt_media_is_slow(request->model->media, &request->params->media[i], &sources)) return true;
-    return false;
+    return request->params->n_media > 0 && prompt_media_is_slow(media_of(request), &sources);
 }
 
 void request_prepare_slowly(struct job *job)

@@ -17,9 +17,12 @@ struct slow_lane {
     struct job_list jobs;
 };
 
+#define GIVES_WAY 5
+
 static void *run(void *ud)
 {
     struct slow_lane *lane = ud;
+    thread_give_way(GIVES_WAY);
     pthread_mutex_lock(&lane->mutex);
     while (!lane->closing) {
         struct job *job = job_list_take_first(&lane->jobs);

@@ -1,6 +1,6 @@
-/* The slow lane: requests whose preparation takes seconds, because a program of the machine reads a document or a video
- * of theirs, or because a file of theirs is fetched, are prepared on threads of their own, so that nobody else's waits
- * for them. */
+/* The slow lane: requests whose preparation takes long, because a program of the machine reads a document or a video of
+ * theirs, a file of theirs is fetched, or they have large images or long sounds, are prepared on threads of their own
+ * and of lower priority, so that nobody else's waits for them. */
 #ifndef LIB_REQUESTS_SLOW_LANE_H
 #define LIB_REQUESTS_SLOW_LANE_H
 

@@ -1,6 +1,6 @@
-/* A library that writes to standard error, loaded into the server with LD_PRELOAD: bodies of requests that hold LOUD are
- * read with a warning, which a terminal would act on and which looks like a line of the log; those that hold LOUD DEATH
- * with a message and the end of the process. */
+/* A library that writes to standard error, loaded into the server with LD_PRELOAD: bodies of requests that hold LOUD
+ * are read with a warning, which a terminal would act on and which looks like a line of the log; those that hold LOUD
+ * DEATH with a message and the end of the process. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <jansson.h>

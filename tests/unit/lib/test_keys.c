@@ -297,6 +297,7 @@ static const char *const elsewhere[] = {
     "models.*.mmproj", /* test_media.c, as the next */
     "models.*.media_cache_mb",
     "models.*.image_megapixels", /* test_media.c, each_limit_is_a_key, as the next */
+    "models.*.request_megapixels",
     "models.*.image_min_tokens",
     "models.*.image_max_tokens",
     "models.*.sound_seconds",

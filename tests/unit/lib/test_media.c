@@ -342,6 +342,7 @@ static void each_limit_is_a_key(void **state)
         int expected;
     } rows[] = {
         {"image_megapixels", "1", &images, image_of_a_megapixel, REFUSED},
+        {"request_megapixels", "1", &images, image_of_a_megapixel, REFUSED},
         {"image_max_tokens", "8", &images, image_of_a_megapixel, FEWER},
         {"image_min_tokens", "120", &images, small_image, MORE},
         {"sound_seconds", "2", &sounds, sound_of_two_seconds, REFUSED},
@@ -359,6 +360,85 @@ static void each_limit_is_a_key(void **state)
                                                 : with > usual);
         buf_release(&upload);
     }
+}
+
+/* ---- What they cost others ---- */
+
+static struct buf black_image(uint32_t width, uint32_t height)
+{
+    uint8_t *pixels = mem_alloc((size_t)width * height * 3);
+    struct buf file = png_of(pixels, width, height, PNG_FORMAT_RGB);
+    free(pixels);
+    return file;
+}
+
+static bool has_ended(struct caller *caller)
+{
+    pthread_mutex_lock(&caller->mutex);
+    bool ended = caller->n_last > 0;
+    pthread_mutex_unlock(&caller->mutex);
+    return ended;
+}
+
+/* As many requests with large images as there are preparing threads, each of which takes seconds until it is refused
+ * for its last upload; and a text. */
+static void large_images_hold_up_no_text(void **state)
+{
+    (void)state;
+    enum { REQUESTS = 2, IMAGES = 8 };
+    struct buf large = black_image(6000, 4000);
+    hearth_medium media[IMAGES + 1];
+    struct chat chat;
+    begin(&chat, &kinds[0], open_model(&kinds[0], NULL, NULL));
+    for (int i = 0; i < IMAGES; i++) media[i] = (hearth_medium){.bytes = large.v, .len = large.len};
+    media[IMAGES] = (hearth_medium){.bytes = "broken", .len = 6};
+    hearth_params params = chat_params("[" FIRST "]");
+    params.media = media;
+    params.n_media = IMAGES + 1;
+    params.cache_prompt = false; /* so that each is decoded */
+    for (; chat.n < REQUESTS; chat.n++) {
+        caller_init(&chat.callers[chat.n]);
+        caller_submit(&chat.callers[chat.n], chat.instance, &params);
+    }
+    hearth_params text = chat_params("[" USER("Hello") "]");
+    text.max_tokens = 2;
+    run(&chat.callers[chat.n++], chat.instance, &text);
+    assert_false(chat.callers[REQUESTS].failed);
+    for (int i = 0; i < REQUESTS; i++) assert_false(has_ended(&chat.callers[i]));
+    for (int i = 0; i < REQUESTS; i++) {
+        caller_await_end(&chat.callers[i]);
+        assert_says(chat.callers[i].error.message, "unknown type");
+    }
+    finish(&chat);
+    buf_release(&large);
+}
+
+/* Before any is decoded: the first of them is none. */
+static void the_pixels_of_a_request_have_a_bound(void **state)
+{
+    (void)state;
+    struct buf image = black_image(1000, 400), broken = black_image(800, 500);
+    struct chat chat;
+    begin(&chat, &kinds[0], open_model(&kinds[0], "request_megapixels", "1"));
+    broken.len /= 2;
+    const hearth_medium media[] = {{.bytes = broken.v, .len = broken.len, .field = "first"},
+                                   {.bytes = image.v, .len = image.len, .field = "second"},
+                                   {.bytes = image.v, .len = image.len, .field = "third"}};
+    hearth_params params = chat_params("[" FIRST "]");
+    params.media = media;
+    for (size_t n = 3; n >= 2; n--) {
+        struct caller *caller = &chat.callers[chat.n++];
+        params.n_media = n;
+        run(caller, chat.instance, &params);
+        assert_true(caller->failed);
+        assert_string_equal(caller->error.param, n == 3 ? "third" : "first");
+        assert_says(caller->error.message, n == 3 ? "'third' has, with the other images, 2 million pixels: those of a "
+                                                    "request may have 1 together (models.*.request_megapixels)"
+                                                  : "damaged or cut off");
+    }
+    finish(&chat);
+    buf_release(&broken);
+    buf_release(&image);
 }
 
 static void what_cannot_be_read_is_refused_by_its_name(void **state)
@@ -581,6 +661,8 @@ int main(void)
         cmocka_unit_test(agents_that_look_at_one_image_encode_it_once),
         cmocka_unit_test(encodings_are_shared_under_one_salt_and_never_without_the_cache),
         cmocka_unit_test(each_limit_is_a_key),
+        cmocka_unit_test(large_images_hold_up_no_text),
+        cmocka_unit_test(the_pixels_of_a_request_have_a_bound),
         cmocka_unit_test(what_cannot_be_read_is_refused_by_its_name),
         cmocka_unit_test(what_a_model_does_not_take_becomes_a_note),
         cmocka_unit_test(a_user_cannot_spell_a_medium),
