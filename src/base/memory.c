@@ -1,6 +1,8 @@
 /* Allocation that ends the process where it fails. */
 #include "base/memory.h"
 
+#include "base/log_stderr.h"
+
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -10,7 +12,7 @@
 static void *or_end(void *block, size_t size)
 {
     if (block == NULL && size > 0) {
-        fprintf(stderr, "hearth: out of memory (%zu bytes)\n", size);
+        fprintf(log_console(), "hearth: out of memory (%zu bytes)\n", size);
         abort();
     }
     return block;

@@ -2,6 +2,8 @@
  * SHA-256. */
 #include "base/seal.h"
 
+#include "base/log_stderr.h"
+
 #include <limits.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
@@ -15,7 +17,7 @@
 static void require(bool done)
 {
     if (done) return;
-    fputs("hearth: OpenSSL cannot compute HMAC-SHA-256 or AES-256-GCM\n", stderr);
+    fputs("hearth: OpenSSL cannot compute HMAC-SHA-256 or AES-256-GCM\n", log_console());
     abort();
 }
 

@@ -2,6 +2,7 @@
  * memory for control data, that ends the process. */
 #include "base/sha256.h"
 
+#include "base/log_stderr.h"
 #include "base/memory.h"
 
 #include <openssl/crypto.h>
@@ -17,7 +18,7 @@ struct sha256 {
 static void require(bool done)
 {
     if (done) return;
-    fputs("hearth: OpenSSL cannot compute SHA-256\n", stderr);
+    fputs("hearth: OpenSSL cannot compute SHA-256\n", log_console());
     abort();
 }
 

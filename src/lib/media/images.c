@@ -1,7 +1,7 @@
 /* Reading images, and its price: see images.h. */
 #include "lib/media/images.h"
 
-#include "base/clock.h"
+#include "base/error.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -90,12 +90,17 @@ static struct llm_medium *decode_and_cut(const struct model_media *model, const 
     return chunks;
 }
 
-struct llm_medium *image_read(const struct model_media *model, const struct media_bytes *bytes, hearth_error *error)
+struct llm_medium *image_read(const struct model_media *model, const struct media_bytes *bytes,
+                              const struct media_stop *stop, hearth_error *error)
 {
     uint64_t pixels = image_pixels(model, bytes);
+    struct llm_medium *chunks = NULL;
     if (pixels > LARGE_PIXELS) take_turn();
     int64_t began_at = cpu_ns();
-    struct llm_medium *chunks = decode_and_cut(model, bytes, error);
+    if (media_has_to_stop(stop))
+        error_set(error, HEARTH_CANCELLED, "request was cancelled");
+    else
+        chunks = decode_and_cut(model, bytes, error);
     if (chunks != NULL) learn(pixels, cpu_ns() - began_at);
     if (pixels > LARGE_PIXELS) give_turn();
     return chunks;

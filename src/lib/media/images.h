@@ -12,8 +12,9 @@ uint64_t image_pixels(const struct model_media *model, const struct media_bytes 
 /* Nanoseconds that reading an image of so many pixels will take, by what others took. */
 int64_t image_expect_ns(uint64_t pixels);
 
-/* Large ones are read one after the other, in the order of their arrival, since each has its pixels in memory. The
- * caller closes the chunks. */
-struct llm_medium *image_read(const struct model_media *model, const struct media_bytes *bytes, hearth_error *error);
+/* Large ones are read one after the other, in the order of their arrival, since each has its pixels in memory; one that
+ * is wanted no more when its turn comes is not. `stop` may be NULL. The caller closes the chunks. */
+struct llm_medium *image_read(const struct model_media *model, const struct media_bytes *bytes,
+                              const struct media_stop *stop, hearth_error *error);
 
 #endif

@@ -157,7 +157,7 @@ static struct llm_medium *read_upload(const struct model_media *model, const str
     error->code = HEARTH_OK;
     switch (media_kind_of(format)) {
     case MEDIA_IMAGE:
-        return facts->images ? image_read(model, bytes, error) : NULL;
+        return facts->images ? image_read(model, bytes, stop, error) : NULL;
     case MEDIA_AUDIO:
         return facts->sounds ? read_sound(model, bytes, stop, error) : NULL;
     case MEDIA_FRAMES:

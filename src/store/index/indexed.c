@@ -3,6 +3,7 @@
  * and kept.c when an entry comes or goes. */
 #include "store/index/index_parts.h"
 
+#include "base/log_stderr.h"
 #include "base/memory.h"
 
 #include <stdio.h>
@@ -35,7 +36,7 @@ void index_unlock(struct index *index)
 void index_require_held(const struct index *index)
 {
     if (index->held && pthread_equal(index->owner, pthread_self())) return;
-    fputs("hearth: the index of a tier was about to be changed without its mutex\n", stderr);
+    fputs("hearth: the index of a tier was about to be changed without its mutex\n", log_console());
     abort();
 }
 

@@ -3,6 +3,7 @@
 #include "store/remote/redis_tls.h"
 
 #include "base/error.h"
+#include "base/log_stderr.h"
 #include "base/memory.h"
 
 #include <arpa/inet.h>
@@ -29,7 +30,7 @@ struct redis_tls {
 static void require(bool done)
 {
     if (done) return;
-    fputs("hearth: OpenSSL has no memory for a TLS connection\n", stderr);
+    fputs("hearth: OpenSSL has no memory for a TLS connection\n", log_console());
     abort();
 }
 
