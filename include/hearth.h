@@ -884,6 +884,16 @@ typedef struct hearth_cache {
 
 HEARTH_API void hearth_cache_status(const hearth *instance, hearth_cache *out);
 
+/* A model in memory whose states are neither stored nor looked up, since the store cannot tell what they were computed
+ * from. */
+typedef struct hearth_unstored {
+    const char *model; /* name; valid as long as the instance */
+    char reason[200];
+} hearth_unstored;
+
+/* Fills up to `max` entries; returns how many there are. */
+HEARTH_API size_t hearth_unstored_models(const hearth *instance, hearth_unstored *out, size_t max);
+
 /* A stored conversation, or a branch of one: a list of tokens in a tier that no other goes on from. Of its text nothing
  * is told: the store knows neither whose it is nor under which cache_salt. */
 typedef struct hearth_stored {

@@ -225,8 +225,11 @@ struct engine {
     size_t n_slots;
     struct snapshots *snapshots; /* in host memory, outside the context */
     uint64_t checkpoint_bytes;   /* of the last checkpoint that was to be saved; 0: none was */
-    struct store *store;         /* keeps what is evicted from the cells; NULL: there is none */
+    struct file_watch *watch;    /* of the weights' files; NULL: there is none */
+    uint64_t changes;            /* of theirs, when the engine looked last */
+    struct store *store;         /* keeps what is evicted from the cells; NULL: there is none, or none any more */
     int store_sharers;           /* models that share it */
+    struct store *joined;        /* the store that knows `user` */
     struct store_user *user;     /* this engine, as the store identifies it */
     struct llm_state_format *format;
     int32_t stride, continued_interval;
@@ -600,6 +603,9 @@ bool fetch_step(struct engine *engine);
 
 /* The request needs the store no more. */
 void fetch_release(struct job *job);
+
+/* forget.c: forgets what was computed of other weights, if they have changed since the last time. */
+void forget_changed(struct engine *engine);
 
 /* codec.c: how the store splits and joins states of this format. */
 struct store_codec codec_of(const struct llm_state_format *format);

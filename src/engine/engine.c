@@ -96,6 +96,7 @@ static void set_checkpoints(const struct engine *engine, struct job *job)
 static void accept_job(struct engine *engine, struct job *job)
 {
     job->wanted = &job->prompt;
+    if (engine->store == NULL) fetch_release(job); /* it looked the store up before the engine left that */
     set_checkpoints(engine, job);
     if (job->only_lookup) {
         lookup_answer(engine, job);
@@ -174,6 +175,7 @@ static bool take_mail(struct engine *engine)
     bool draining = engine->draining, closing = engine->closing;
     pthread_mutex_unlock(&engine->mutex);
     struct job *job;
+    forget_changed(engine);
     while ((job = job_list_take_first(&mail)) != NULL) accept_job(engine, job);
     orders_carry_out(engine, orders);
     if (draining) fail_refused(engine);
@@ -325,7 +327,7 @@ static void clear_gauges(struct engine_stats *stats)
 static void free_engine(struct engine *engine)
 {
     clear_gauges(engine->stats);
-    if (engine->store != NULL) store_remove_user(engine->store, engine->user);
+    if (engine->joined != NULL) store_remove_user(engine->joined, engine->user);
     for (size_t i = 0; i < engine->n_seqs; i++) {
         tokens_release(&engine->seqs[i].tokens);
         media_spans_release(&engine->seqs[i].media);
@@ -358,6 +360,11 @@ static void free_engine(struct engine *engine)
 static void wake(void *ud)
 {
     engine_poke(ud);
+}
+
+static bool may_store(void *ud)
+{
+    return file_watch_check(((struct engine *)ud)->watch) == FILES_SAME;
 }
 
 /* What else the last bits depend on: a deterministic run reuses only what this same configuration computed
@@ -399,7 +406,7 @@ static void join_store(struct engine *engine, const struct engine_params *params
                   log_str("reason", error.message));
         return;
     }
-    engine->store = params->store;
+    engine->store = engine->joined = params->store;
     engine->store_sharers = params->store_sharers > 0 ? params->store_sharers : 1;
     engine->stride = params->stride;
     engine->continued_interval = params->continued_interval;
@@ -408,6 +415,7 @@ static void join_store(struct engine *engine, const struct engine_params *params
     *engine->user = (struct store_user){.identity = identity_of(engine, params, identity),
                                         .codec = codec_of(engine->format),
                                         .wake = wake,
+                                        .may_store = may_store,
                                         .ud = engine};
     store_expect(engine->store, llm_state_format_row_bytes(engine->format) * (uint64_t)engine->stride);
 }
@@ -429,6 +437,8 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
     engine->n_adapters = params->n_adapters;
     engine->logprobs = llm_logprobs_open(params->model);
     engine->clock = params->clock;
+    engine->watch = params->watch;
+    engine->changes = file_watch_changes(params->watch);
     engine->stats = params->stats != NULL ? params->stats : &engine->own_stats;
     engine->window = context.window;
     engine->n_batch = context.n_batch;

@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/file_watch.h"
 #include "base/metrics.h"
 #include "engine/cache_policy.h"
 #include "engine/job.h"
@@ -41,6 +42,9 @@ struct engine_params {
      */
     bool (*identify)(void *ud, struct identity *identity);
     void *identify_ud;
+    /* Watches the files of the weights; NULL: nothing does. Borrowed. Once they have changed nothing is stored or
+     * fetched any more; with each change what was computed before is forgotten, from the next job on that comes in. */
+    struct file_watch *watch;
     int32_t stride, continued_interval; /* tokens: the store's block; between two saves of a growing sequence */
     int64_t evict_timeout_ns; /* how long saving may delay an eviction that a slot waits for, and the engine's end */
     bool logs_words;          /* the log may hold words of prompts */

@@ -175,6 +175,16 @@ void snapshots_invalidate(struct snapshots *snapshots, int32_t home, int32_t n)
     }
 }
 
+void snapshots_forget(struct snapshots *snapshots)
+{
+    for (size_t i = 0; i < snapshots->n;) {
+        if (is_protected(snapshots->v[i]))
+            i++;
+        else
+            drop(snapshots, i);
+    }
+}
+
 /* ---- Lookup ---- */
 
 const struct snapshot *snapshots_find(const struct snapshots *snapshots, const int32_t *tokens, int32_t n,

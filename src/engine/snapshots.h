@@ -65,6 +65,9 @@ void snapshots_unhold(struct snapshots *snapshots, const struct snapshot *snapsh
 /* The cells of the sequence from n on are gone: drops its checkpoints of more than n tokens, pinned or not. */
 void snapshots_invalidate(struct snapshots *snapshots, int32_t home, int32_t n);
 
+/* Drops all that are neither pinned nor held. */
+void snapshots_forget(struct snapshots *snapshots);
+
 struct snapshots_usage {
     uint64_t bytes, budget;
     uint64_t evictions; /* snapshots that were evicted for others */

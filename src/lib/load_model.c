@@ -9,6 +9,8 @@
 #include "lib/models/estimate.h"
 #include "lib/models/instance_store.h"
 #include "lib/models/model_context.h"
+#include "lib/models/model_manager.h"
+#include "lib/models/model_watch.h"
 #include "lib/models/template_text.h"
 #include "lib/models/weights.h"
 #include "lib/parameters/sampling.h"
@@ -65,8 +67,16 @@ static size_t count_models(const struct hearth *instance)
     return n;
 }
 
-/* The identity of the model's states. Where the fingerprint of the model or an adapter is missing, they are not stored.
- */
+static void note_unstored(void *ud, const char *reason)
+{
+    struct model_entry *entry = ud;
+    log_event(LOG_WARN, "store", "off for this model", log_str("model", entry->config->name),
+              log_str("reason", reason));
+    manager_note_unstored(entry, reason);
+}
+
+/* The identity of the model's states. Where the fingerprint of the model or an adapter is missing, they are not stored;
+ * nor where a file was changed since the watch was opened, which says so itself. */
 static bool identify_states(void *ud, struct identity *identity)
 {
     struct model *model = ud;
@@ -75,10 +85,12 @@ static bool identify_states(void *ud, struct identity *identity)
     bool known = fingerprint_finish(fingerprint);
     if (!known) error = fingerprint->error;
     if (!known || !adapters_finish(model->adapters, &error)) {
-        log_event(LOG_WARN, "store", "off for this model", log_str("model", model->config->name),
-                  log_str("reason", error.message));
+        note_unstored(model->entry, error.message);
         return false;
     }
+    enum file_state state = file_watch_check(model->watch);
+    if (state == FILES_UNKNOWN) note_unstored(model->entry, "its files cannot be looked at");
+    if (state != FILES_SAME) return false;
     *identity = instance_store_identity(model->config, fingerprint->digest);
     store_name_model(model->store, fingerprint->digest, model->config->name);
     return true;
@@ -91,6 +103,7 @@ static void set_store(const struct hearth *instance, struct model *model, struct
     params->store_sharers = (int)count_models(instance);
     params->identify = identify_states;
     params->identify_ud = model;
+    params->watch = model->watch;
     params->stride = (int32_t)cache->boundary_align_tokens;
     params->continued_interval = (int32_t)cache->continued_interval;
     params->evict_timeout_ns = clock_from_ms(cache->evict_save_timeout_ms);
@@ -213,6 +226,7 @@ void model_close(struct model *model)
     model_media_close(model->media);
     adapters_unload(model->adapters);
     llm_model_close(model->weights);
+    file_watch_close(model->watch);
     free(model);
 }
 
@@ -267,6 +281,7 @@ static int open_media(struct model *model, int64_t save_timeout_ms, hearth_error
         .most_seconds = (uint32_t)config->sound_seconds,
         .budget = (size_t)config->media_cache_mb << 20,
         .store = decide_caching(config) != ENGINE_CACHES_NOTHING ? model->store : NULL,
+        .watch = model->watch,
         .save_timeout_ns = clock_from_ms(save_timeout_ms),
         .name = config->name,
         .stats = &model->entry->encoder_stats,
@@ -348,6 +363,16 @@ static int load_parts(struct hearth *instance, struct model *model, struct model
     return HEARTH_OK;
 }
 
+/* Before anything of the files is read. Where nothing is kept between requests nothing can be of other bytes. */
+static int open_watch(struct model *model, hearth_error *error)
+{
+    bool keeps = decide_caching(model->config) != ENGINE_CACHES_NOTHING;
+    if (model->entry->facts.type != HEARTH_MODEL_CHAT || !keeps) return HEARTH_OK;
+    manager_note_unstored(model->entry, "");
+    model->watch = model_watch_open(model->config, note_unstored, model->entry, error);
+    return model->watch == NULL ? (int)error->code : HEARTH_OK;
+}
+
 struct model *model_open(struct hearth *instance, struct model_entry *entry, struct model_progress *progress,
                          hearth_error *error)
 {
@@ -355,9 +380,9 @@ struct model *model_open(struct hearth *instance, struct model_entry *entry, str
     bool verify = !entry->config->ignore_integrity_check && llm_file_has_sidecar(entry->config->path);
     struct model *model = mem_alloc(sizeof *model);
     *model = (struct model){.entry = entry, .config = entry->config, .adapters = entry->adapters};
-    int rc = HEARTH_OK;
+    int rc = open_watch(model, error);
     struct fingerprint_source source = {.path = entry->config->path, .store = instance->store, .verify = verify};
-    if (instance->store != NULL || verify) rc = fingerprint_start(fingerprint, &source, error);
+    if (rc == HEARTH_OK && (instance->store != NULL || verify)) rc = fingerprint_start(fingerprint, &source, error);
     if (rc == HEARTH_OK) rc = load_parts(instance, model, progress, error);
     fingerprint_stop(fingerprint);
     if (rc == HEARTH_OK) return model;

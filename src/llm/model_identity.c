@@ -3,6 +3,7 @@
  * concatenation. No state; any thread. */
 #include "llm/model_identity.h"
 #include "base/error.h"
+#include "base/file_stamp.h"
 #include "base/memory.h"
 #include "base/sha256.h"
 #include "llm/llm_parts.h"
@@ -75,22 +76,15 @@ static int count_parts(const char *path, char prefix[PATH_MAX], int32_t *n, hear
                     (long long)at + 1, (long long)count);
 }
 
-/* One file of a model, and of how many. */
-struct part {
-    const char *path;
-    int32_t n;
-};
-
-/* Calls `each` for every file of the model, in order. */
-static int each_part(const char *path, int (*each)(void *ud, const struct part *part, hearth_error *error), void *ud,
-                     hearth_error *error)
+int llm_file_each_part(const char *path, int (*each)(void *ud, const struct llm_part *part, hearth_error *error),
+                       void *ud, hearth_error *error)
 {
     char prefix[PATH_MAX], name[PATH_MAX];
     int32_t n;
     int code = count_parts(path, prefix, &n, error);
     for (int32_t i = 0; i < n && code == HEARTH_OK; i++) {
         if (n > 1) llama_split_path(name, sizeof name, prefix, i, n);
-        code = each(ud, &(struct part){n > 1 ? name : path, n}, error);
+        code = each(ud, &(struct llm_part){n > 1 ? name : path, n}, error);
     }
     return code;
 }
@@ -102,12 +96,11 @@ static int cannot_look(const char *path, hearth_error *error)
 
 static void feed_stamp(struct sha256 *hash, const struct stat *st)
 {
-    const int64_t facts[] = {(int64_t)st->st_dev, (int64_t)st->st_ino, st->st_size,        st->st_mtim.tv_sec,
-                             st->st_mtim.tv_nsec, st->st_ctim.tv_sec,  st->st_ctim.tv_nsec};
-    sha256_feed(hash, facts, sizeof facts);
+    struct file_stamp stamp = file_stamp_of(st);
+    sha256_feed(hash, &stamp, sizeof stamp);
 }
 
-static int stamp_file(void *ud, const struct part *part, hearth_error *error)
+static int stamp_file(void *ud, const struct llm_part *part, hearth_error *error)
 {
     struct stat st;
     if (stat(part->path, &st) != 0) return cannot_look(part->path, error);
@@ -118,7 +111,7 @@ static int stamp_file(void *ud, const struct part *part, hearth_error *error)
 int llm_file_stamp(const char *path, uint8_t stamp[32], hearth_error *error)
 {
     struct sha256 *hash = sha256_open();
-    int code = each_part(path, stamp_file, hash, error);
+    int code = llm_file_each_part(path, stamp_file, hash, error);
     sha256_so_far(hash, stamp);
     sha256_close(hash);
     return code;
@@ -150,7 +143,7 @@ static int verify_part(struct feeding *feeding, const char *path, hearth_error *
     return code == HEARTH_OK ? compare(path, got, wanted, error) : code;
 }
 
-static int feed_part(void *ud, const struct part *part, hearth_error *error)
+static int feed_part(void *ud, const struct llm_part *part, hearth_error *error)
 {
     struct feeding *feeding = ud;
     bool verify = feeding->how->verify && llm_file_has_sidecar(part->path);
@@ -161,7 +154,7 @@ int llm_file_fingerprint(const char *path, const struct llm_reading *how, uint8_
 {
     hearth_error unwanted;
     struct feeding feeding = {.how = how, .all = sha256_open(), .chunk = mem_alloc(CHUNK)};
-    int code = each_part(path, feed_part, &feeding, error != NULL ? error : &unwanted);
+    int code = llm_file_each_part(path, feed_part, &feeding, error != NULL ? error : &unwanted);
     if (code == HEARTH_OK) sha256_so_far(feeding.all, digest);
     sha256_close(feeding.all);
     free(feeding.chunk);
@@ -206,7 +199,7 @@ static int feed_spot(const struct look *look, int fd, uint64_t at, const char *p
     return HEARTH_OK;
 }
 
-static int look_at_open(struct look *look, int fd, const struct part *part, hearth_error *error)
+static int look_at_open(struct look *look, int fd, const struct llm_part *part, hearth_error *error)
 {
     struct stat st;
     if (fstat(fd, &st) != 0) return cannot_look(part->path, error);
@@ -222,7 +215,7 @@ static int look_at_open(struct look *look, int fd, const struct part *part, hear
 
 /* The stamp is that of the open file, whose spots are read. (A network file system asks its server when a file is
  * opened.) */
-static int look_at_part(void *ud, const struct part *part, hearth_error *error)
+static int look_at_part(void *ud, const struct llm_part *part, hearth_error *error)
 {
     int fd = open(part->path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return cannot_read(part->path, error);
@@ -234,7 +227,7 @@ static int look_at_part(void *ud, const struct part *part, hearth_error *error)
 int llm_file_signs(const char *path, struct llm_file_signs *signs, hearth_error *error)
 {
     struct look look = {.stamp = sha256_open(), .spots = sha256_open(), .bytes = mem_alloc(SPOT_BYTES)};
-    int code = each_part(path, look_at_part, &look, error);
+    int code = llm_file_each_part(path, look_at_part, &look, error);
     sha256_so_far(look.stamp, signs->stamp);
     sha256_so_far(look.spots, signs->spots);
     signs->changed_s = look.changed_s;

@@ -33,8 +33,17 @@ bool llm_file_has_sidecar(const char *path);
  */
 bool llm_file_matches_sidecar(const char *path, const uint8_t digest[32]);
 
-/* A digest of device, inode, size and times (of content and of inode, in ns) of the model's files: while it stays
- * equal, so does their content. */
+/* One file of a model, and of how many. */
+struct llm_part {
+    const char *path;
+    int32_t n;
+};
+
+/* Calls `each` for every file of the model, in order, until one of these calls fails. */
+int llm_file_each_part(const char *path, int (*each)(void *ud, const struct llm_part *part, hearth_error *error),
+                       void *ud, hearth_error *error);
+
+/* A digest of the stamps of the model's files (base/file_stamp.h): while it stays equal, so does their content. */
 int llm_file_stamp(const char *path, uint8_t stamp[32], hearth_error *error);
 
 /* By what the files of a model are recognised at a later start without being read whole. */

@@ -92,6 +92,9 @@ struct store_user {
     struct identity identity; /* of its saves and lookups, where they give no other */
     struct store_codec codec;
     void (*wake)(void *ud); /* something it waits for has come: a piece, room for saves, the end of saves; any thread */
+    /* Whether what it has copied out until now may be stored: asked before each save is written, on the thread of a
+     * tier, which may wait for it for a moment. NULL: it may. */
+    bool (*may_store)(void *ud);
     void *ud;
 };
 
@@ -100,7 +103,8 @@ struct store_user {
 void store_name_model(struct store *store, const uint8_t model[SHA256_BYTES], const char *name);
 
 /* Removes a user, whose hits are closed: none of its functions runs or is called any more. Waits for those that run,
- * never for I/O. Its queued saves that are not being written are dropped: store_wait() before that, where it matters.
+ * never for I/O of the store's. Its queued saves that are not being written are dropped: store_wait() before that,
+ * where it matters.
  */
 void store_remove_user(struct store *store, const struct store_user *user);
 

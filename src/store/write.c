@@ -57,15 +57,29 @@ static struct slab_key key_at(const struct writing *writing, int32_t end)
 
 /* ---- One slab ---- */
 
-/* Calls the codec, unless the user was removed. */
-static bool cut_payload(struct writing *writing, struct slab_head *head)
+/* Around a call of the user's functions. NULL: it was removed, and may not be called. */
+static const struct store_user *begin_call(struct store *store, const struct save_job *job)
 {
-    struct store *store = writing->store;
-    const struct save_job *job = writing->job;
     store_lock(store);
     const struct store_user *user = job->user;
     if (user != NULL) user_call_begin(store, user);
     store_unlock(store);
+    return user;
+}
+
+static void end_call(struct store *store, const struct store_user *user)
+{
+    store_lock(store);
+    user_call_end(store, user);
+    store_unlock(store);
+}
+
+/* Calls the codec. */
+static bool cut_payload(struct writing *writing, struct slab_head *head)
+{
+    struct store *store = writing->store;
+    const struct save_job *job = writing->job;
+    const struct store_user *user = begin_call(store, job);
     if (user == NULL) return false;
 
     int64_t started = clock_now(clock_monotonic());
@@ -75,9 +89,7 @@ static bool cut_payload(struct writing *writing, struct slab_head *head)
                                &writing->payload, &head->regions, &head->n_regions);
     metric_add(&store->stats.pack_ns, clock_now(clock_monotonic()) - started);
     head->payload_size = writing->payload.len;
-    store_lock(store);
-    user_call_end(store, user);
-    store_unlock(store);
+    end_call(store, user);
     if (!done)
         log_event(LOG_ERROR, LOG_GROUP, "a state could not be cut", log_int("from", from), log_int("to", job->to));
     return done;
@@ -375,12 +387,23 @@ static void count_outcome(struct store *store, const struct save_job *job, enum 
         metric_add(&stats->saves[job->reason], 1);
 }
 
-static bool can_write(struct store *store, const struct tier *tier)
+/* Asks the user after the bytes were copied out and before any of them can be found: what it says of now holds for
+ * them. */
+static bool may_store(struct store *store, const struct save_job *job)
+{
+    const struct store_user *user = begin_call(store, job);
+    if (user == NULL) return false;
+    bool may = user->may_store == NULL || user->may_store(user->ud);
+    end_call(store, user);
+    return may;
+}
+
+static bool can_write(struct store *store, const struct tier *tier, const struct save_job *job)
 {
     store_lock(store);
     bool can = tier->state == TIER_OPEN && !saver_is_over(tier); /* a call that hangs is of another thread */
     store_unlock(store);
-    return can;
+    return can && may_store(store, job);
 }
 
 bool save_job_write(struct store *store, struct tier *tier, const struct save_job *job)
@@ -388,13 +411,13 @@ bool save_job_write(struct store *store, struct tier *tier, const struct save_jo
     struct writing writing = {.store = store, .tier = tier, .job = job};
     enum outcome outcome = FAILED;
     if (tier_is_shared(tier)) {
-        if (can_write(store, tier))
+        if (can_write(store, tier, job))
             upload_job(&writing);
         else
             metric_add(&store->stats.uploads_dropped, 1);
         return true;
     }
-    if (can_write(store, tier)) {
+    if (can_write(store, tier, job)) {
         look_up(&writing);
         outcome = job->kind == SLAB_ROWS ? write_rows(&writing) : write_state(&writing);
         index_release(tier->index, &writing.match);

@@ -1119,6 +1119,13 @@ int hearth_lora_set(hearth *instance, const char *model, const hearth_lora *lora
     return HEARTH_OK;
 }
 
+size_t hearth_unstored_models(const hearth *instance, hearth_unstored *out, size_t max)
+{
+    (void)instance;
+    if (max > 0) out[0] = (hearth_unstored){.model = "demo \"2\"", .reason = "/a/b.gguf was \"changed\""};
+    return 1;
+}
+
 const char *hearth_tier_name(size_t i)
 {
     static const char *const names[HEARTH_TIERS] = {"ram", "ram_file", "disk", "remote"};

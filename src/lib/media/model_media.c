@@ -72,7 +72,9 @@ static struct encoder *open_encoder(struct model_media *media, const struct mode
 {
     char name[STORE_MODEL_NAME];
     snprintf(name, sizeof name, "%s (mmproj)", params->name);
-    if (params->store != NULL) media->stored = stored_encodings_open(params->store, media->key, name);
+    const struct stored_encodings_params stored = {
+        .store = params->store, .projector = media->key, .name = name, .watch = params->watch};
+    if (params->store != NULL) media->stored = stored_encodings_open(&stored);
     const struct encoder_params encoder = {.budget = params->budget, .stored = media->stored, .stats = params->stats};
     return encoder_open(&encoder, error);
 }

@@ -27,10 +27,11 @@ struct model_media_params {
     struct llm_projector_params projector;
     struct media_image_limits images;
     struct media_video_limits videos;
-    bool deterministic;    /* the same bits, whatever was kept */
-    uint32_t most_seconds; /* of a sound */
-    size_t budget;         /* bytes of encodings that are kept in memory */
-    struct store *store;   /* where encodings are kept as well; NULL: nowhere */
+    bool deterministic;       /* the same bits, whatever was kept */
+    uint32_t most_seconds;    /* of a sound */
+    size_t budget;            /* bytes of encodings that are kept in memory */
+    struct store *store;      /* where encodings are kept as well; NULL: nowhere */
+    struct file_watch *watch; /* of the projector's file among others, opened before it was read; NULL: none */
     int64_t save_timeout_ns;
     const char *name; /* of the model, for listings of the store */
     struct encoder_stats *stats;

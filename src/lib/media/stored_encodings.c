@@ -6,6 +6,7 @@
 #include "lib/media/stored_encodings.h"
 
 #include "base/clock.h"
+#include "base/file_watch.h"
 #include "base/media_spans.h"
 #include "base/memory.h"
 #include "store/store.h"
@@ -19,6 +20,7 @@
 
 struct stored_encodings {
     struct store *store;
+    struct file_watch *watch;
     struct store_user user;
     uint64_t last_save; /* its ticket; 0: none */
     pthread_mutex_t mutex;
@@ -56,23 +58,29 @@ static void wake(void *ud)
     pthread_mutex_unlock(&stored->mutex);
 }
 
+static bool may_store(void *ud)
+{
+    return file_watch_check(((struct stored_encodings *)ud)->watch) == FILES_SAME;
+}
+
 /* ---- Opening ---- */
 
-struct stored_encodings *stored_encodings_open(struct store *store, const uint8_t projector[SHA256_BYTES],
-                                               const char *name)
+struct stored_encodings *stored_encodings_open(const struct stored_encodings_params *params)
 {
     static const char space[] = "hearth encodings of media 2\n";
     struct stored_encodings *stored = mem_alloc(sizeof *stored);
-    stored->store = store;
+    stored->store = params->store;
+    stored->watch = params->watch;
     stored->user = (struct store_user){.identity.quant = quant_code("unknown"),
                                        .codec = {.has_state = true, .cut = cut, .join = join}};
     stored->user.wake = wake;
+    stored->user.may_store = may_store;
     stored->user.ud = stored;
-    memcpy(stored->user.identity.model, projector, SHA256_BYTES);
+    memcpy(stored->user.identity.model, params->projector, SHA256_BYTES);
     sha256_of(space, sizeof space - 1, stored->user.identity.context);
     pthread_mutex_init(&stored->mutex, NULL);
     clock_cond_init(&stored->woken_now);
-    store_name_model(store, projector, name);
+    store_name_model(params->store, params->projector, params->name);
     return stored;
 }
 
@@ -127,6 +135,7 @@ bool stored_encodings_read(struct stored_encodings *stored, const uint8_t key[SH
                            float *rows, size_t n_floats)
 {
     struct tokens name = {0};
+    if (!may_store(stored)) return false;
     media_tokens_append(&name, key, KEY_TOKENS);
     int64_t deadline = encode_ns > 0 ? clock_now(clock_monotonic()) + encode_ns : CLOCK_NEVER;
     struct store_query query = {

@@ -12,13 +12,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct file_watch;
 struct store;
 struct stored_encodings;
 
-/* `projector`: the digest of all that rows depend on beside their medium; `name` is what listings call them. The store
- * outlives it. */
-struct stored_encodings *stored_encodings_open(struct store *store, const uint8_t projector[SHA256_BYTES],
-                                               const char *name);
+struct stored_encodings_params {
+    struct store *store;
+    const uint8_t *projector; /* SHA256_BYTES: the digest of all that rows depend on beside their medium */
+    const char *name;         /* what listings call them */
+    struct file_watch *watch; /* once these files have changed nothing is read or written; NULL: no files */
+};
+
+/* What the parameters name outlives it, but for the digest and the name. */
+struct stored_encodings *stored_encodings_open(const struct stored_encodings_params *params);
 
 /* Waits at most until the deadline (CLOCK_MONOTONIC, ns) for what is being written; drops what is not begun then. */
 void stored_encodings_close(struct stored_encodings *stored, int64_t deadline);

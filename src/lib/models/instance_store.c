@@ -3,6 +3,7 @@
 #include "lib/models/instance_store.h"
 
 #include "lib/models/loaded_model.h"
+#include "lib/models/model_manager.h"
 #include "llm/model_identity.h"
 #include "store/remote/remote_backend.h"
 
@@ -170,4 +171,18 @@ void hearth_cache_status(const hearth *instance, hearth_cache *out)
                   {&out->uploaded_bytes, &stats->uploaded_bytes},
                   {&out->uploads_dropped, &stats->uploads_dropped}};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) *values[i].to = metric_get(values[i].from);
+}
+
+size_t hearth_unstored_models(const hearth *instance, hearth_unstored *out, size_t max)
+{
+    size_t n = 0, n_entries = atomic_load(&instance->n_entries);
+    for (size_t i = 0; i < n_entries; i++) {
+        struct model_entry *entry = &instance->entries[i];
+        hearth_unstored one = {.model = entry->config->name};
+        manager_unstored(entry, one.reason, sizeof one.reason);
+        if (one.reason[0] == '\0') continue;
+        if (n < max) out[n] = one;
+        n++;
+    }
+    return n;
 }

@@ -35,6 +35,7 @@ struct model {
     struct engine *engine;               /* NULL: not a chat model */
     struct embed_pool *pool;             /* NULL: a chat model */
     struct model_media *media;           /* NULL: it takes text only */
+    struct file_watch *watch;            /* of all files that its states depend on; NULL: it caches nothing */
     struct store *store;                 /* the instance's */
     struct cache_events *events;         /* the instance's */
     int64_t resume_wait_ns;              /* how long a request waits for its parent_key to be saved */

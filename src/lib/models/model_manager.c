@@ -8,6 +8,7 @@
 #include "base/thread.h"
 #include "lib/models/model_names.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #ifdef __GLIBC__
@@ -321,6 +322,20 @@ size_t manager_waiting(struct model_entry *entry)
     size_t n = entry->n_waiting;
     pthread_mutex_unlock(&entry->manager->mutex);
     return n;
+}
+
+void manager_note_unstored(struct model_entry *entry, const char *reason)
+{
+    pthread_mutex_lock(&entry->manager->mutex);
+    snprintf(entry->unstored, sizeof entry->unstored, "%s", reason);
+    pthread_mutex_unlock(&entry->manager->mutex);
+}
+
+void manager_unstored(struct model_entry *entry, char *reason, size_t size)
+{
+    pthread_mutex_lock(&entry->manager->mutex);
+    snprintf(reason, size, "%s", entry->model == NULL ? "" : entry->unstored);
+    pthread_mutex_unlock(&entry->manager->mutex);
 }
 
 /* ---- hearth.h ---- */

@@ -92,4 +92,8 @@ hearth_model_state manager_state(struct model_entry *entry);
 bool manager_has(struct model_entry *entry);       /* whether the model is in memory */
 size_t manager_waiting(struct model_entry *entry); /* number of requests that wait for it */
 
+/* Why its states are neither stored nor looked up; "": they are. */
+void manager_note_unstored(struct model_entry *entry, const char *reason);
+void manager_unstored(struct model_entry *entry, char *reason, size_t size);
+
 #endif

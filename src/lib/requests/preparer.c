@@ -495,6 +495,9 @@ static void submit_job(hearth_request *request)
     struct slab_key parent;
     struct job *job = &request->job;
     struct store_query query = query_of(request, &parent);
+    /* What is in the store is of the files that were loaded; and the engine hears of a change before it takes the job.
+     */
+    if (job->cache_prompt && file_watch_check(request->model->watch) != FILES_SAME) query.user = NULL;
     bool keeps = query.user != NULL && job->cache_prompt, asks = keeps && job->prompt_logprobs < 0;
     if (keeps) name_request_identity(request, query.user);
     if (asks && waits_for_parent(request, &query)) return;

@@ -1,5 +1,5 @@
-/* The routes of the KV cache. JSON is written as text: members have a fixed order: tiers, what is resident, counters.
- * HTTP thread only, except parsing. */
+/* The routes of the KV cache. JSON is written as text: members have a fixed order: tiers, models without a store, what
+ * is resident, counters. HTTP thread only, except parsing. */
 #include "serve/status/cache_routes.h"
 
 #include "base/error.h"
@@ -87,6 +87,23 @@ static void put_residents(struct buf *out, const hearth *instance)
     free(residents);
 }
 
+static void put_unstored(struct buf *out, const hearth *instance)
+{
+    size_t max = hearth_unstored_models(instance, NULL, 0);
+    hearth_unstored *models = mem_alloc((max + 1) * sizeof *models);
+    size_t n = hearth_unstored_models(instance, models, max);
+    buf_puts(out, ",\"not_stored\":[");
+    for (size_t i = 0; i < n && i < max; i++) {
+        buf_puts(out, i > 0 ? ",{" : "{");
+        member_puts(out, "model", models[i].model);
+        buf_puts(out, ",\"reason\":");
+        errors_put_message(out, models[i].reason);
+        buf_puts(out, "}");
+    }
+    buf_puts(out, "]");
+    free(models);
+}
+
 void cache_put_status(struct buf *out, const hearth *instance)
 {
     hearth_cache cache;
@@ -97,6 +114,7 @@ void cache_put_status(struct buf *out, const hearth *instance)
         put_tier(out, &cache.tiers[i]);
     }
     buf_puts(out, "}");
+    put_unstored(out, instance);
     put_residents(out, instance);
     for (size_t i = 0; i < sizeof counters / sizeof *counters; i++) {
         int64_t value;

@@ -30,6 +30,7 @@ struct shape {
     struct store *store;                /* borrowed; NULL: none */
     int32_t stride, continued_interval; /* 0: 64, never */
     int64_t evict_timeout_ms;           /* 0: a minute */
+    struct file_watch *watch;           /* borrowed; NULL: none */
 };
 
 static inline struct engine *open_engine(struct rig *rig, struct shape shape)
@@ -55,6 +56,7 @@ static inline struct engine *open_engine(struct rig *rig, struct shape shape)
         .preempt_fails = shape.preempt_fails,
         .snapshot_budget = shape.snapshot_budget > 0 ? shape.snapshot_budget : 1 << 30,
         .store = shape.store,
+        .watch = shape.watch,
         .stride = shape.stride > 0 ? shape.stride : 64,
         .continued_interval = shape.continued_interval > 0 ? shape.continued_interval : INT32_MAX,
         .evict_timeout_ns = (shape.evict_timeout_ms > 0 ? shape.evict_timeout_ms : 60000) * 1000000,

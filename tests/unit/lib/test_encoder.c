@@ -208,7 +208,8 @@ static void what_is_stored_is_read_in_place_of_encoding(void **state)
     rig_init(&rig, STORE_DISK);
     rig_start(&rig);
     for (int round = 0; round < 2; round++) {
-        stored = stored_encodings_open(rig.store, projector, "demo (mmproj)");
+        stored = stored_encodings_open(
+            &(struct stored_encodings_params){.store = rig.store, .projector = projector, .name = "demo (mmproj)"});
         struct encoder *encoder = open_encoder(0);
         use(encoder, 1, false);
         use(encoder, 2, true);

@@ -44,7 +44,8 @@ static void close_now(struct stored_encodings *stored)
 static void store_one(struct rig *rig, float first)
 {
     float rows[FLOATS];
-    struct stored_encodings *stored = stored_encodings_open(rig->store, projector, "demo (mmproj)");
+    struct stored_encodings *stored = stored_encodings_open(
+        &(struct stored_encodings_params){.store = rig->store, .projector = projector, .name = "demo (mmproj)"});
     fill(rows, first);
     stored_encodings_write(stored, key, rows, FLOATS);
     close_now(stored);
@@ -58,14 +59,16 @@ static void rows_come_back_under_their_key_alone(void **state)
     store_one(rig, 5);
     rig_stop(rig);
     rig_start(rig);
-    struct stored_encodings *stored = stored_encodings_open(rig->store, projector, "demo (mmproj)");
+    struct stored_encodings *stored = stored_encodings_open(
+        &(struct stored_encodings_params){.store = rig->store, .projector = projector, .name = "demo (mmproj)"});
     fill(expected, 5);
     assert_true(stored_encodings_read(stored, key, 0, rows, FLOATS));
     assert_memory_equal(rows, expected, sizeof rows);
     assert_false(stored_encodings_read(stored, other_key, 0, rows, FLOATS));
     assert_false(stored_encodings_read(stored, key, 0, rows, FLOATS - 1));
     close_now(stored);
-    stored = stored_encodings_open(rig->store, other_projector, "demo (mmproj)");
+    stored = stored_encodings_open(
+        &(struct stored_encodings_params){.store = rig->store, .projector = other_projector, .name = "demo (mmproj)"});
     assert_false(stored_encodings_read(stored, key, 0, rows, FLOATS));
     close_now(stored);
     rig_stop(rig);
@@ -93,7 +96,8 @@ static void a_damaged_one_is_not_used(void **state)
     store_one(rig, 5);
     rig_each_file(rig, flip, &n);
     assert_int_equal(n, 2); /* and the file of the model's name */
-    struct stored_encodings *stored = stored_encodings_open(rig->store, projector, "demo (mmproj)");
+    struct stored_encodings *stored = stored_encodings_open(
+        &(struct stored_encodings_params){.store = rig->store, .projector = projector, .name = "demo (mmproj)"});
     assert_false(stored_encodings_read(stored, key, 0, rows, FLOATS));
     close_now(stored);
     rig_stop(rig);
@@ -105,7 +109,8 @@ static void what_takes_longer_to_read_than_to_encode_is_not_read(void **state)
     float rows[FLOATS];
     rig_start(rig);
     store_one(rig, 5);
-    struct stored_encodings *stored = stored_encodings_open(rig->store, projector, "demo (mmproj)");
+    struct stored_encodings *stored = stored_encodings_open(
+        &(struct stored_encodings_params){.store = rig->store, .projector = projector, .name = "demo (mmproj)"});
     int64_t before = metric_get(&store_stats(rig->store)->read_bytes);
     assert_false(stored_encodings_read(stored, key, 1, rows, FLOATS));
     assert_int_equal(metric_get(&store_stats(rig->store)->read_bytes), before);
@@ -125,7 +130,8 @@ static void a_disk_that_hangs_is_left_when_encoding_would_be_done(void **state)
     rig->params.files = &gated.files;
     rig_start(rig);
     store_one(rig, 5);
-    struct stored_encodings *stored = stored_encodings_open(rig->store, projector, "demo (mmproj)");
+    struct stored_encodings *stored = stored_encodings_open(
+        &(struct stored_encodings_params){.store = rig->store, .projector = projector, .name = "demo (mmproj)"});
     gate_close(&gated);
     assert_false(stored_encodings_read(stored, key, 100000000, rows, FLOATS));
     gate_open(&gated);

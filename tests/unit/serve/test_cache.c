@@ -18,6 +18,7 @@ static void the_cache_route_has_tiers_residents_and_counters(void **state)
         "\"trouble\":\"no \\\"folder\\\"\"},"
         "\"disk\":{\"on\":true,\"entries\":5,\"bytes\":1234567890123,\"quota_bytes\":1073741824,\"evictions\":0},"
         "\"remote\":{\"on\":true,\"entries\":6,\"bytes\":7,\"quota_bytes\":8,\"evictions\":0}},"
+        "\"not_stored\":[{\"model\":\"demo \\\"2\\\"\",\"reason\":\"[path] was \\\"changed\\\"\"}],"
         "\"resident\":[{\"model\":\"demo\",\"seq_id\":3,\"slot_id\":-1,\"state\":\"idle\",\"tokens\":40,"
         "\"own_tokens\":30,\"shared_tokens\":10,\"messages\":2,\"kept\":false,\"media\":0,\"media_tokens\":0,\"cost_"
         "ms\":1.500,"

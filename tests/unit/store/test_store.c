@@ -154,6 +154,32 @@ static void what_is_stored_already_is_not_written_again(void **state)
     tokens_release(&t);
 }
 
+/* The user is asked once a save, after it has queued it. */
+static bool allow(void *ud)
+{
+    int *left = ud;
+    return (*left)-- > 0;
+}
+
+static void what_its_user_takes_back_is_neither_found_nor_kept(void **state)
+{
+    struct rig *rig = *state;
+    int left = 1;
+    struct store_user *user = &rig->user.user;
+    *user = (struct store_user){.identity = user->identity, .codec = user->codec, .may_store = allow, .ud = &left};
+    rig_start(rig);
+    struct tokens tokens = some_tokens(5, 100), others = some_tokens(6, 100);
+    rig_keep(rig, tokens.v, 64);
+    rig_wait(rig, rig_save_from(rig, tokens.v, 64, 100));
+    rig_wait(rig, rig_save_from(rig, others.v, 0, 100));
+    assert_int_equal(rig_found(rig, tokens.v, 100), 64);
+    assert_int_equal(rig_found(rig, others.v, 100), 0);
+    assert_int_equal(metric_get(&store_stats(rig->store)->saves_dropped), 2);
+    assert_int_equal(left, -2);
+    tokens_release(&tokens);
+    tokens_release(&others);
+}
+
 static void rows_that_hang_on_nothing_are_dropped_and_counted(void **state)
 {
     struct rig *rig = *state;
@@ -441,6 +467,7 @@ int main(void)
         TIERS(a_conversation_is_written_once),
         TIERS(a_shared_prompt_is_written_once),
         TIERS(what_is_stored_already_is_not_written_again),
+        TIERS(what_its_user_takes_back_is_neither_found_nor_kept),
         TIERS(rows_that_hang_on_nothing_are_dropped_and_counted),
         TIERS(a_state_is_gone_on_from_only_where_it_was_saved),
         TIERS(a_state_without_its_rows_is_not_kept),

@@ -1,0 +1,53 @@
+/* Whether files are still those that they were when the watch was opened: a model's, which are mapped while it is
+ * loaded, so that whoever writes to them changes what is computed.
+ *
+ * Looking at a file may wait for a disk or a network, so a thread of the watch does it; whoever asks waits for it no
+ * longer than the watch's patience, and not at all while a look takes longer than that. What was computed before
+ * file_watch_check() was called, and is answered with FILES_SAME, was computed from the files as they were at first:
+ * each look begins after the call, and a change cannot be undone. */
+#ifndef BASE_FILE_WATCH_H
+#define BASE_FILE_WATCH_H
+
+#include "base/file_stamp.h"
+#include "hearth.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct file_watch;
+
+struct file_watch_params {
+    const char *const *paths; /* copied */
+    size_t n;
+    int64_t patience_ns;
+    int (*read)(const char *path, struct file_stamp *stamp); /* NULL: file_stamp_read() */
+    /* Once, when a file was found changed: why, in a line. On the watch's thread, before anybody is told of it; it must
+     * not call the watch, nor wait. NULL: nobody is told. */
+    void (*report)(void *ud, const char *reason);
+    void *ud;
+};
+
+/* Looks at the files, which the caller's thread waits for, up to three seconds longer where they have just been changed
+ * (file_stamp_is_settled()). A file that cannot be read counts as changed once it can be. NULL: no thread can be had.
+ */
+struct file_watch *file_watch_open(const struct file_watch_params *params, hearth_error *error);
+
+/* report() is not called any more. A look that hangs is not waited for. NULL is fine. */
+void file_watch_close(struct file_watch *watch);
+
+enum file_state {
+    FILES_SAME,
+    FILES_CHANGED, /* some time since the watch was opened: it stays so */
+    FILES_UNKNOWN  /* it cannot be told now */
+};
+
+/* Looks again. Any thread that may wait so long; not the engine's or the HTTP thread. NULL: FILES_SAME. */
+enum file_state file_watch_check(struct file_watch *watch);
+
+/* How often looks have found a file changed since the look before; or so lately changed that another change might not
+ * be seen. What was computed from the files at one such count must not be mixed with what is at another. Any thread;
+ * waits for nothing. */
+uint64_t file_watch_changes(const struct file_watch *watch);
+
+#endif
