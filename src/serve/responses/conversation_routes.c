@@ -41,6 +41,9 @@ static size_t conversation_request_size(const void *ud)
     return sizeof *request + request->turn->all_bytes + (request->metadata == NULL ? 0 : strlen(request->metadata));
 }
 
+/* All that OpenAI's API lets be sent, 16 values of 512 characters with keys of 64, is less. */
+#define METADATA_MAX 65536
+
 static int read_metadata(struct conversation_request *request, const json_t *body, hearth_error *error)
 {
     const json_t *metadata = json_object_get(body, "metadata");
@@ -48,6 +51,10 @@ static int read_metadata(struct conversation_request *request, const json_t *bod
     if (!json_text_is_object(metadata))
         return error_at(error, HEARTH_INVALID, "metadata", "'metadata' must be an object");
     request->metadata = json_text_of(metadata);
+    size_t len = strlen(request->metadata);
+    if (len > METADATA_MAX)
+        return error_at(error, HEARTH_INVALID, "metadata", "'metadata' has %zu bytes as JSON, more than %d: shorten it",
+                        len, METADATA_MAX);
     return HEARTH_OK;
 }
 
@@ -125,6 +132,17 @@ static void put_conversation(struct buf *out, const char *id, int64_t created, c
                metadata == NULL ? "{}" : metadata);
 }
 
+/* Answers 400: with what the body adds the conversation would be larger than everything may be together. */
+static void refuse_size(struct call *call, const char *param)
+{
+    hearth_error error;
+    error_at(&error, HEARTH_INVALID, param,
+             "the conversation would be larger than server.responses_max_mb lets it be, and stays as it was: send less "
+             "in '%s', delete items of it, begin another one, or raise that key",
+             param);
+    call_fail(call, &error, errors_put);
+}
+
 static void answer_create(struct call *call, void *ud)
 {
     struct conversation_request *request = ud;
@@ -134,9 +152,12 @@ static void answer_create(struct call *call, void *ud)
     id = mem_format("conv_%s", name);
     put_conversation(&text, id, clock_unix_ms() / 1000, request->metadata);
     buf_append(&body, text.v, text.len);
-    stored_put(request->stored,
-               &(struct stored_entry){.owner = call->owner, .id = id, .text = &text, .turn = request->turn});
-    call_reply(call, 200, "application/json", &body);
+    const struct stored_entry entry = {.owner = call->owner, .id = id, .text = &text, .turn = request->turn};
+    if (stored_put(request->stored, &entry))
+        call_reply(call, 200, "application/json", &body);
+    else
+        refuse_size(call, "items");
+    buf_release(&body);
     free(id);
     close_conversation_request(request);
 }
@@ -176,10 +197,14 @@ static void answer_update(struct call *call, void *ud)
     if (id != NULL) {
         put_conversation(&text, id, created_of(&found.text), request->metadata);
         buf_append(&body, text.v, text.len);
-        stored_set_text(stored, call->owner, id, &text);
+        bool changed = stored_set_text(stored, call->owner, id, &text) == STORED_CHANGED;
         buf_release(&text);
         stored_release(stored, &found);
-        call_reply(call, 200, "application/json", &body);
+        if (changed)
+            call_reply(call, 200, "application/json", &body);
+        else
+            refuse_size(call, "metadata");
+        buf_release(&body);
     }
     free(id);
     close_conversation_request(request);
@@ -226,9 +251,13 @@ static void answer_added(struct call *call, void *ud)
         struct stored_item *items = stored_turn_items(request->turn);
         item_list_put(&body, items, request->turn->n, false);
         free(items);
-        stored_extend(request->stored, call->owner, id, request->turn);
+        bool changed = stored_extend(request->stored, call->owner, id, request->turn) == STORED_CHANGED;
         stored_release(request->stored, &found);
-        call_reply(call, 200, "application/json", &body);
+        if (changed)
+            call_reply(call, 200, "application/json", &body);
+        else
+            refuse_size(call, "items");
+        buf_release(&body);
     }
     free(id);
     close_conversation_request(request);
@@ -272,14 +301,17 @@ void conversations_show_item(struct call *call)
     free(id);
 }
 
-/* A new turn with all items but one, for the conversation: turns are immutable, and responses may hold them too. */
-static struct stored_turn *turn_without(struct stored *stored, const struct stored_turn *turn,
+/* A new turn in place of the one with the item and those behind it, without the item: turns are immutable, and
+ * responses may hold them too. */
+static struct stored_turn *turn_without(struct stored *stored, struct stored_turn *turn,
                                         const struct stored_item *items, const struct stored_item *dropped)
 {
-    struct stored_turn *copy = stored_turn_new(stored, NULL);
-    for (size_t i = 0; i < turn->all_n; i++) {
+    size_t at = (size_t)(dropped - items), n = turn->all_n;
+    while (turn->before != NULL && turn->before->all_n > at) turn = turn->before;
+    struct stored_turn *copy = stored_turn_new(stored, turn->before);
+    for (size_t i = turn->before == NULL ? 0 : turn->before->all_n; i < n; i++) {
         struct buf text = {0};
-        if (&items[i] == dropped) continue;
+        if (i == at) continue;
         buf_append(&text, items[i].text, items[i].len);
         stored_turn_add(copy, items[i].id, &text);
     }
@@ -295,12 +327,10 @@ void conversations_delete_item(struct call *call)
     struct stored_item *items;
     const struct stored_item *item = find_item(call, found.turn, &items);
     if (item != NULL) {
-        struct buf body = {0};
         struct stored_turn *copy = turn_without(stored, found.turn, items, item);
-        buf_append(&body, found.text.v, found.text.len);
-        stored_put(stored, &(struct stored_entry){.owner = call->owner, .id = id, .text = &found.text, .turn = copy});
+        stored_set_turn(stored, call->owner, id, copy); /* it is smaller than before, and fits */
         stored_turn_unref(stored, copy);
-        call_reply(call, 200, "application/json", &body);
+        call_reply(call, 200, "application/json", &found.text);
     }
     free(items);
     stored_release(stored, &found);

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "serve/core/errors.h"
 #include "serve/fields/convert.h"
@@ -235,6 +236,17 @@ static void make_turn(struct history *history, const json_t *body, enum history_
     json_decref(wrapped);
 }
 
+/* Before anything is computed: a conversation that could not take the turn would lose it. */
+static int check_room(const struct history *history, hearth_error *error)
+{
+    size_t bytes = history->turn->all_bytes + (history->before == NULL ? 0 : history->before->all_bytes);
+    if (stored_can_hold(history->stored, bytes)) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, "conversation",
+                    "the conversation has %zu bytes with this input, which server.responses_max_mb does not let be "
+                    "stored: delete items of it, begin another one, or raise that key",
+                    bytes);
+}
+
 int history_open(struct history *history, json_t *body, const struct reading_caller *caller, enum history_use use,
                  json_t **before, hearth_error *error)
 {
@@ -249,7 +261,7 @@ int history_open(struct history *history, json_t *body, const struct reading_cal
     note_in_body(history, body);
     bool stores = use == HISTORY_STORES && (history->is_stored || history->conversation != NULL);
     if (stores || use == HISTORY_KEEPS) make_turn(history, body, use);
-    return HEARTH_OK;
+    return stores && history->conversation != NULL ? check_room(history, error) : HEARTH_OK;
 }
 
 void history_close(struct history *history)
@@ -276,12 +288,15 @@ void history_add(struct history *history, const char *id, struct buf *text)
 
 void history_finish(struct history *history, struct buf *response)
 {
-    if (history->conversation != NULL)
-        stored_extend(history->stored, history->owner, history->conversation, history->turn);
+    if (history->conversation != NULL &&
+        stored_extend(history->stored, history->owner, history->conversation, history->turn) == STORED_TOO_LARGE)
+        log_event(LOG_WARN, "serve", "a conversation is too large for another turn",
+                  log_str("id", history->conversation));
     if (history->is_stored) {
         char *id = mem_format("resp_%s", history->id);
-        stored_put(history->stored,
-                   &(struct stored_entry){.owner = history->owner, .id = id, .text = response, .turn = history->turn});
+        const struct stored_entry entry = {.owner = history->owner, .id = id, .text = response, .turn = history->turn};
+        if (!stored_put(history->stored, &entry))
+            log_event(LOG_WARN, "serve", "a response is too large to be stored", log_str("id", id));
         free(id);
     }
     buf_release(response);

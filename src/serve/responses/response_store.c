@@ -58,11 +58,10 @@ static void link_turn(struct stored_turn *turn, struct stored_turn *before)
 
 /* Drops a reference; frees the turn and those before it that lose their last one. A loop, since recursion could be
  * deep. */
-static void drop_turn(struct stored *stored, struct stored_turn *turn)
+static void drop_turn(struct stored_turn *turn)
 {
     while (turn != NULL && --turn->refs == 0) {
         struct stored_turn *before = turn->before;
-        if (turn->is_counted) stored->size.bytes -= turn_bytes(turn);
         for (size_t i = 0; i < turn->n; i++) {
             free(turn->items[i].id);
             free(turn->items[i].text);
@@ -73,12 +72,20 @@ static void drop_turn(struct stored *stored, struct stored_turn *turn)
     }
 }
 
-/* Counts a turn's bytes. The turns before it are counted already, since they are stored. */
+/* An entry leads to the turn now: its bytes count, and those of turns before it that did not. */
 static void count_turn(struct stored *stored, struct stored_turn *turn)
 {
-    if (turn == NULL || turn->is_counted) return;
-    turn->is_counted = true;
-    stored->size.bytes += turn_bytes(turn);
+    for (; turn != NULL && turn->led_to++ == 0; turn = turn->before) stored->size.bytes += turn_bytes(turn);
+}
+
+static void uncount_turn(struct stored *stored, struct stored_turn *turn)
+{
+    for (; turn != NULL && --turn->led_to == 0; turn = turn->before) stored->size.bytes -= turn_bytes(turn);
+}
+
+static size_t bytes_to(const struct stored_turn *turn)
+{
+    return turn == NULL ? 0 : turn->all_bytes;
 }
 
 struct stored_turn *stored_turn_new(struct stored *stored, struct stored_turn *before)
@@ -96,7 +103,7 @@ void stored_turn_unref(struct stored *stored, struct stored_turn *turn)
 {
     if (turn == NULL) return;
     pthread_mutex_lock(&stored->mutex);
-    drop_turn(stored, turn);
+    drop_turn(turn);
     pthread_mutex_unlock(&stored->mutex);
 }
 
@@ -139,46 +146,79 @@ static void touch(struct stored *stored, struct lru_entry *entry)
     TAILQ_INSERT_TAIL(&stored->by_use, entry, by_use);
 }
 
-static void remove_entry(struct stored *stored, struct lru_entry *entry)
+/* Gives an entry another last turn. */
+static void set_turn(struct stored *stored, struct lru_entry *entry, struct stored_turn *turn)
 {
-    tdelete(entry, &stored->by_id, compare);
-    TAILQ_REMOVE(&stored->by_use, entry, by_use);
-    stored->size.entries--;
-    stored->size.bytes -= entry_bytes(entry);
-    drop_turn(stored, entry->turn);
+    struct stored_turn *former = entry->turn;
+    if (turn != NULL) turn->refs++;
+    count_turn(stored, turn);
+    entry->turn = turn;
+    uncount_turn(stored, former);
+    drop_turn(former);
+}
+
+static void free_entry(struct lru_entry *entry)
+{
     buf_release(&entry->text);
     free(entry->owner);
     free(entry->id);
     free(entry);
 }
 
-static void evict_to_bounds(struct stored *stored)
+static void remove_entry(struct stored *stored, struct lru_entry *entry)
 {
-    struct lru_entry *entry;
-    while ((entry = TAILQ_FIRST(&stored->by_use)) != NULL &&
-           (stored->size.entries > stored->bounds.entries || stored->size.bytes > stored->bounds.bytes)) {
-        log_event(LOG_DEBUG, "serve", "a stored response was evicted", log_str("id", entry->id));
-        remove_entry(stored, entry);
-    }
+    tdelete(entry, &stored->by_id, compare);
+    TAILQ_REMOVE(&stored->by_use, entry, by_use);
+    stored->size.entries--;
+    stored->size.bytes -= entry_bytes(entry);
+    set_turn(stored, entry, NULL);
+    free_entry(entry);
 }
 
-void stored_put(struct stored *stored, const struct stored_entry *given)
+/* In place of one of the same id. What they lead to both is counted all the while, and not walked through. */
+static void insert_entry(struct stored *stored, struct lru_entry *entry, struct stored_turn *turn)
 {
-    struct lru_entry *entry = mem_alloc(sizeof *entry);
-    *entry = (struct lru_entry){.id = mem_strdup(given->id), .owner = mem_strdup(given->owner), .text = *given->text};
-    *given->text = (struct buf){0};
-    pthread_mutex_lock(&stored->mutex);
     struct lru_entry **same = tfind(entry, &stored->by_id, compare);
-    entry->turn = given->turn;
-    if (entry->turn != NULL) entry->turn->refs++;
-    count_turn(stored, entry->turn);
+    set_turn(stored, entry, turn);
     if (same != NULL) remove_entry(stored, *same);
     tsearch(entry, &stored->by_id, compare);
     TAILQ_INSERT_TAIL(&stored->by_use, entry, by_use);
     stored->size.entries++;
     stored->size.bytes += entry_bytes(entry);
-    evict_to_bounds(stored);
+}
+
+bool stored_can_hold(const struct stored *stored, size_t bytes)
+{
+    return stored->bounds.entries > 0 && bytes <= stored->bounds.bytes;
+}
+
+/* The entry was stored or changed, and can be held: it is used last, and once the others are gone only what it leads to
+ * is left. */
+static void evict_others(struct stored *stored, struct lru_entry *entry)
+{
+    touch(stored, entry);
+    struct lru_entry *first;
+    while ((first = TAILQ_FIRST(&stored->by_use)) != entry &&
+           (stored->size.entries > stored->bounds.entries || stored->size.bytes > stored->bounds.bytes)) {
+        log_event(LOG_DEBUG, "serve", "a stored response was evicted", log_str("id", first->id));
+        remove_entry(stored, first);
+    }
+}
+
+bool stored_put(struct stored *stored, const struct stored_entry *given)
+{
+    struct lru_entry *entry = mem_alloc(sizeof *entry);
+    *entry = (struct lru_entry){.id = mem_strdup(given->id), .owner = mem_strdup(given->owner), .text = *given->text};
+    *given->text = (struct buf){0};
+    pthread_mutex_lock(&stored->mutex);
+    bool fits = stored_can_hold(stored, entry_bytes(entry) + bytes_to(given->turn));
+    if (fits) {
+        insert_entry(stored, entry, given->turn);
+        evict_others(stored, entry);
+    }
     pthread_mutex_unlock(&stored->mutex);
+    if (!fits) free_entry(entry);
+    return fits;
 }
 
 bool stored_find(struct stored *stored, const char *owner, const char *id, bool with_text, struct stored_found *found)
@@ -202,38 +242,58 @@ void stored_release(struct stored *stored, struct stored_found *found)
     stored_turn_unref(stored, found->turn);
 }
 
-bool stored_extend(struct stored *stored, const char *owner, const char *id, struct stored_turn *turn)
+/* With the mutex: what becomes of a change after which the entry's own bytes and those of its turns are `bytes`. */
+static enum stored_change judge(const struct stored *stored, const struct lru_entry *entry, size_t bytes)
 {
-    pthread_mutex_lock(&stored->mutex);
-    struct lru_entry *entry = find_entry(stored, owner, id);
-    if (entry != NULL) {
-        link_turn(turn, entry->turn);
-        drop_turn(stored, entry->turn); /* the new turn holds it now */
-        entry->turn = turn;
-        turn->refs++;
-        count_turn(stored, turn);
-        touch(stored, entry);
-        evict_to_bounds(stored);
-    }
-    pthread_mutex_unlock(&stored->mutex);
-    return entry != NULL;
+    if (entry == NULL) return STORED_ABSENT;
+    return stored_can_hold(stored, bytes) ? STORED_CHANGED : STORED_TOO_LARGE;
 }
 
-bool stored_set_text(struct stored *stored, const char *owner, const char *id, struct buf *text)
+/* Whether appended to the entry's last turn, or in place of it. */
+static enum stored_change change_turn(struct stored *stored, struct lru_entry *entry, struct stored_turn *turn,
+                                      bool appended)
+{
+    size_t bytes = entry == NULL ? 0 : entry_bytes(entry) + turn->all_bytes + (appended ? bytes_to(entry->turn) : 0);
+    enum stored_change change = judge(stored, entry, bytes);
+    if (change != STORED_CHANGED) return change;
+    if (appended) link_turn(turn, entry->turn);
+    set_turn(stored, entry, turn);
+    evict_others(stored, entry);
+    return change;
+}
+
+enum stored_change stored_extend(struct stored *stored, const char *owner, const char *id, struct stored_turn *turn)
+{
+    pthread_mutex_lock(&stored->mutex);
+    enum stored_change change = change_turn(stored, find_entry(stored, owner, id), turn, true);
+    pthread_mutex_unlock(&stored->mutex);
+    return change;
+}
+
+enum stored_change stored_set_turn(struct stored *stored, const char *owner, const char *id, struct stored_turn *turn)
+{
+    pthread_mutex_lock(&stored->mutex);
+    enum stored_change change = change_turn(stored, find_entry(stored, owner, id), turn, false);
+    pthread_mutex_unlock(&stored->mutex);
+    return change;
+}
+
+enum stored_change stored_set_text(struct stored *stored, const char *owner, const char *id, struct buf *text)
 {
     pthread_mutex_lock(&stored->mutex);
     struct lru_entry *entry = find_entry(stored, owner, id);
-    if (entry != NULL) {
+    size_t bytes = entry == NULL ? 0 : entry_bytes(entry) - entry->text.len + text->len + bytes_to(entry->turn);
+    enum stored_change change = judge(stored, entry, bytes);
+    if (change == STORED_CHANGED) {
         stored->size.bytes -= entry_bytes(entry);
         buf_release(&entry->text);
         entry->text = *text;
         *text = (struct buf){0};
         stored->size.bytes += entry_bytes(entry);
-        touch(stored, entry);
-        evict_to_bounds(stored);
+        evict_others(stored, entry);
     }
     pthread_mutex_unlock(&stored->mutex);
-    return entry != NULL;
+    return change;
 }
 
 bool stored_remove(struct stored *stored, const char *owner, const char *id)

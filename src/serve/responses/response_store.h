@@ -1,5 +1,6 @@
 /* The in-memory store of responses and conversations, by id, until the process ends. Beyond its bounds the least
- * recently used entry is evicted (LRU).
+ * recently used entry is evicted (LRU), but never the one that is stored or changed: where that is too large by itself
+ * nothing changes, and nothing is evicted. What requests hold beside the entries is theirs, and not counted.
  *
  * A turn is the items of one request and of its answer. It references the turn before it: the turns of a conversation
  * are in memory once, and a response can be continued after the responses before it were evicted.
@@ -42,7 +43,8 @@ struct stored_turn {
     size_t n_input;          /* the first n_input items are the request's, the others its answer's */
     size_t all_n, all_bytes; /* items, and bytes, of this turn and all before it */
     size_t refs;             /* under the store's mutex */
-    bool is_counted;         /* counted in the store's bytes; under the mutex */
+    size_t led_to; /* by so many entries and turns that entries lead to: counted in the store's bytes unless it is 0.
+                      Under the mutex */
 };
 
 /* A new turn without items; the caller holds a reference. `before` may be NULL. */
@@ -65,9 +67,12 @@ struct stored_entry {
     struct stored_turn *turn; /* its last turn; NULL: none. The store takes a reference of its own */
 };
 
-/* Stores an entry, replacing one of the same id, and evicts until the bounds hold; an entry that is too large by
- * itself is evicted at once. */
-void stored_put(struct stored *stored, const struct stored_entry *entry);
+/* Stores an entry, replacing one of the same id, and evicts others until the bounds hold. False: it is too large by
+ * itself, with all turns that it leads to; then what has its id stays as it is. */
+bool stored_put(struct stored *stored, const struct stored_entry *entry);
+
+/* Whether so many bytes of one entry and its turns can be stored at all. */
+bool stored_can_hold(const struct stored *stored, size_t bytes);
 
 /* A copy of an entry. */
 struct stored_found {
@@ -80,11 +85,16 @@ struct stored_found {
 bool stored_find(struct stored *stored, const char *owner, const char *id, bool with_text, struct stored_found *found);
 void stored_release(struct stored *stored, struct stored_found *found);
 
-/* Appends a turn, which is not stored yet and has none before it, to the entry's last one. False: no such entry. */
-bool stored_extend(struct stored *stored, const char *owner, const char *id, struct stored_turn *turn);
+enum stored_change { STORED_CHANGED, STORED_ABSENT, STORED_TOO_LARGE };
 
-/* Replaces the entry's JSON. False: no such entry. */
-bool stored_set_text(struct stored *stored, const char *owner, const char *id, struct buf *text);
+/* Appends a turn, which is not stored yet and has none before it, to the entry's last one. */
+enum stored_change stored_extend(struct stored *stored, const char *owner, const char *id, struct stored_turn *turn);
+
+/* Replaces the entry's last turn, and with it all of its items. */
+enum stored_change stored_set_turn(struct stored *stored, const char *owner, const char *id, struct stored_turn *turn);
+
+/* Replaces the entry's JSON; `text` is emptied where that is done. */
+enum stored_change stored_set_text(struct stored *stored, const char *owner, const char *id, struct buf *text);
 
 bool stored_remove(struct stored *stored, const char *owner, const char *id);
 

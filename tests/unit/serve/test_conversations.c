@@ -111,6 +111,73 @@ static void items_are_added_shown_and_deleted_by_hand(void **state)
     client_close(&client);
 }
 
+/* `{"items":[…]}` with an item of that id and so many bytes of text. The caller frees it. */
+static char *items_of(const char *id, size_t n)
+{
+    char *body = malloc(n + 200), *at = body;
+    at += sprintf(at, "{\"items\":[{\"id\":\"%s\",\"role\":\"user\",\"content\":\"", id);
+    memset(at, 'x', n);
+    strcpy(at + n, "\"}]}");
+    return body;
+}
+
+static void a_large_conversation_is_changed_and_nothing_is_lost_for_it(void **state)
+{
+    fake_set("server.responses_max_mb", "1");
+    struct client client = start(*state);
+    char *large = items_of("msg_large", 700000), *small = items_of("msg_small", 1000),
+         *more = items_of("msg_m", 500000);
+    char *other = created(&client, small), *id = created(&client, large), body[200];
+    ANSWERS("POST", "/v1/conversations/%s/items", small, 200, NULL);
+    ANSWERS("POST", "/v1/conversations/%s/items", more, 400, "\"param\":\"items\"");
+    ANSWERS("GET", "/v1/conversations/%s/items/msg_m", NULL, 404, NULL);
+    ANSWERS("DELETE", "/v1/conversations/%s/items/msg_small", NULL, 200, "\"object\":\"conversation\"");
+    ANSWERS("GET", "/v1/conversations/%s/items/msg_small", NULL, 404, NULL);
+    ANSWERS("GET", "/v1/conversations/%s/items/msg_large", NULL, 200, NULL);
+    ANSWERS("POST", "/v1/conversations/%s/items", small, 200, NULL);
+    ANSWERS("DELETE", "/v1/conversations/%s/items/msg_large", NULL, 200, NULL);
+    ANSWERS("GET", "/v1/conversations/%s/items/msg_small", NULL, 200, NULL);
+    ANSWERS("POST", "/v1/conversations/%s/items", large, 200, NULL);
+    assert_answer(&client, other, (const char *const[]){"GET", "/v1/conversations/%s/items/msg_small", NULL}, 200,
+                  NULL);
+    char *input = malloc(500200);
+    snprintf(body, sizeof body, "\",\"conversation\":\"%s\"}", id);
+    strcpy(input, "{\"input\":\"");
+    memset(input + 10, 'y', 400000);
+    strcpy(input + 400010, body);
+    ANSWERS("POST", "/v1/responses", input, 400, "\"param\":\"conversation\"");
+    ANSWERS("GET", "/v1/conversations/%s/items/msg_large", NULL, 200, NULL);
+    struct response response = ask(&client, "POST", "/v1/conversations", more);
+    assert_int_equal(response.status, 200);
+    response_release(&response);
+    char *huge = items_of("msg_huge", 1100000);
+    response = ask(&client, "POST", "/v1/conversations", huge);
+    assert_int_equal(response.status, 400);
+    assert_contains(response.body.v, "server.responses_max_mb");
+    response_release(&response);
+    free(large), free(small), free(more), free(huge), free(input), free(id), free(other);
+    client_close(&client);
+}
+
+static void metadata_has_a_bound(void **state)
+{
+    struct client client = start(*state);
+    char *id = created(&client, "{}");
+    for (size_t n = 65000; n <= 66000; n += 1000) {
+        char *body = malloc(n + 100);
+        strcpy(body, "{\"metadata\":{\"a\":\"");
+        size_t begin = strlen(body);
+        memset(body + begin, 'x', n);
+        strcpy(body + begin + n, "\"}}");
+        int status = n < 65500 ? 200 : 400;
+        ANSWERS("POST", "/v1/conversations/%s", body, status, status == 400 ? "\"param\":\"metadata\"" : "xxxx");
+        free(body);
+    }
+    ANSWERS("GET", "/v1/conversations/%s", NULL, 200, "xxxx");
+    free(id);
+    client_close(&client);
+}
+
 #define IMAGE(url)                                                                                                     \
     "{\"role\":\"user\",\"content\":[{\"type\":\"input_image\",\"image_url\":\"data:image/png;base64," url "\"}]}"
 
@@ -167,6 +234,8 @@ int main(void)
         ROW(a_conversation_is_made_shown_changed_and_deleted),
         ROW(responses_continue_a_conversation_and_append_to_it),
         ROW(items_are_added_shown_and_deleted_by_hand),
+        ROW(a_large_conversation_is_changed_and_nothing_is_lost_for_it),
+        ROW(metadata_has_a_bound),
         ROW(images_of_stored_items_are_there_for_every_response),
         ROW(what_is_wrong_is_named),
     };

@@ -118,10 +118,10 @@ static void an_entry_replaces_one_with_its_id(void **state)
     assert_int_equal(stored_size(stored).entries, 1);
     struct buf text = {0};
     buf_puts(&text, "another");
-    assert_true(stored_set_text(stored, NULL, "1", &text));
+    assert_int_equal(stored_set_text(stored, NULL, "1", &text), STORED_CHANGED);
     assert_int_equal(stored_size(stored).bytes, bytes + strlen("another") - strlen("1"));
     buf_puts(&text, "another");
-    assert_false(stored_set_text(stored, NULL, "2", &text));
+    assert_int_equal(stored_set_text(stored, NULL, "2", &text), STORED_ABSENT);
     buf_release(&text);
     stored_close(stored);
 }
@@ -161,9 +161,147 @@ static void bytes_are_bounded_whatever_is_stored(void **state)
     }
     assert_false(has(stored, NULL, "a"));
     assert_in_range(stored_size(stored).entries, 12, 14);
+    struct stored_bounds before = stored_size(stored);
     put_after(stored, NULL, "huge", 100001);
     assert_false(has(stored, NULL, "huge"));
+    assert_int_equal(stored_size(stored).bytes, before.bytes);
+    assert_int_equal(stored_size(stored).entries, before.entries);
+    stored_close(stored);
+}
+
+/* What a request holds beside an entry is not counted: nothing is evicted for the copy and the original. */
+static void a_conversation_of_more_than_half_of_all_bytes_can_be_changed(void **state)
+{
+    (void)state;
+    struct stored *stored = opened(10, 10000);
+    struct stored_found held;
+    put_after(stored, NULL, "other", 500);
+    put_after(stored, NULL, "conv", 8000);
+    size_t bytes = stored_size(stored).bytes;
+    assert_true(stored_find(stored, NULL, "conv", false, &held));
+    struct stored_turn *copy = turn_of(stored, NULL, "copy", 7996);
+    assert_int_equal(stored_set_turn(stored, NULL, "conv", copy), STORED_CHANGED);
+    stored_turn_unref(stored, copy);
+    assert_items(stored, "conv", "copy ");
+    assert_true(has(stored, NULL, "other"));
+    assert_in_range(stored_size(stored).bytes, bytes - 20, bytes + 20);
+    stored_release(stored, &held);
+    assert_true(stored_remove(stored, NULL, "conv") && stored_remove(stored, NULL, "other"));
     assert_int_equal(stored_size(stored).bytes, 0);
+    stored_close(stored);
+}
+
+static void what_does_not_fit_changes_nothing_and_evicts_nobody(void **state)
+{
+    (void)state;
+    struct stored *stored = opened(10, 10000);
+    struct buf text = {0};
+    put_after(stored, NULL, "other", 500);
+    put_after(stored, NULL, "conv", 4000);
+    struct stored_bounds before = stored_size(stored);
+    struct stored_turn *large = turn_of(stored, NULL, "large", 7000), *larger = turn_of(stored, NULL, "larger", 11000);
+    for (size_t i = 0; i < 11000; i++) buf_puts(&text, "x");
+    assert_int_equal(stored_extend(stored, NULL, "conv", large), STORED_TOO_LARGE);
+    assert_int_equal(stored_set_turn(stored, NULL, "conv", larger), STORED_TOO_LARGE);
+    assert_int_equal(stored_set_text(stored, NULL, "conv", &text), STORED_TOO_LARGE);
+    assert_false(stored_put(stored, &(struct stored_entry){.id = "conv", .text = &text, .turn = large}));
+    assert_int_equal(stored_extend(stored, NULL, "nobody", large), STORED_ABSENT);
+    assert_null(large->before);
+    assert_items(stored, "conv", "conv ");
+    assert_true(has(stored, NULL, "conv") && has(stored, NULL, "other"));
+    assert_int_equal(stored_size(stored).bytes, before.bytes);
+    assert_int_equal(stored_size(stored).entries, before.entries);
+    /* In place of what is there it fits, and the other one has to leave for it. */
+    struct stored_turn *fitting = turn_of(stored, NULL, "b", 5300);
+    assert_int_equal(stored_extend(stored, NULL, "conv", fitting), STORED_CHANGED);
+    stored_turn_unref(stored, fitting);
+    assert_false(has(stored, NULL, "other"));
+    assert_items(stored, "conv", "conv b ");
+    assert_int_equal(stored_set_turn(stored, NULL, "conv", large), STORED_CHANGED);
+    stored_turn_unref(stored, large);
+    stored_turn_unref(stored, larger);
+    stored_close(stored);
+}
+
+/* ---- At random ---- */
+
+enum { IDS = 12, ROUNDS = 20000, BOUND = 20000 };
+
+static uint32_t random_state = 1;
+
+static uint32_t below(uint32_t n)
+{
+    random_state = random_state * 1664525 + 1013904223;
+    return (random_state >> 8) % n;
+}
+
+static void list_ids(struct stored *stored, const char *const ids[IDS], bool there[IDS])
+{
+    struct stored_found found;
+    for (int i = 0; i < IDS; i++) { /* in a fixed order, which leaves the order of uses to the changes but for these */
+        there[i] = stored_find(stored, NULL, ids[i], false, &found);
+        if (there[i]) stored_release(stored, &found);
+    }
+}
+
+static enum stored_change change_one(struct stored *stored, const char *id, struct stored_turn *turn)
+{
+    struct buf text = {0};
+    enum stored_change change;
+    buf_puts(&text, id);
+    switch (below(4)) {
+    case 0:
+        change = stored_put(stored, &(struct stored_entry){.id = id, .text = &text, .turn = turn}) ? STORED_CHANGED
+                                                                                                   : STORED_TOO_LARGE;
+        break;
+    case 1:
+        change = turn->before == NULL ? stored_extend(stored, NULL, id, turn) : STORED_ABSENT;
+        break;
+    case 2:
+        change = stored_set_turn(stored, NULL, id, turn);
+        break;
+    default:
+        for (uint32_t i = below(BOUND / 8); i > 0; i--) buf_puts(&text, "xxxxxxxxxx");
+        change = stored_set_text(stored, NULL, id, &text);
+        break;
+    }
+    buf_release(&text);
+    return change;
+}
+
+static void whatever_happens_a_change_keeps_what_it_changes_and_else_everything(void **state)
+{
+    (void)state;
+    static const char *const ids[IDS] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"};
+    struct stored *stored = opened(8, BOUND);
+    struct stored_found held = {.turn = NULL};
+    int outcomes[3] = {0};
+    for (int round = 0; round < ROUNDS; round++) {
+        uint32_t which = below(IDS);
+        bool before[IDS], after[IDS];
+        list_ids(stored, ids, before);
+        size_t bytes = stored_size(stored).bytes;
+        struct stored_turn *turn =
+            turn_of(stored, below(2) == 0 ? held.turn : NULL, "x", below(below(8) == 0 ? BOUND * 3 / 2 : BOUND / 6));
+        enum stored_change change = change_one(stored, ids[which], turn);
+        outcomes[change]++;
+        stored_turn_unref(stored, turn);
+        assert_true(stored_size(stored).bytes <= BOUND && stored_size(stored).entries <= 8);
+        if (change != STORED_CHANGED) assert_int_equal(stored_size(stored).bytes, bytes);
+        list_ids(stored, ids, after);
+        if (change == STORED_CHANGED)
+            assert_true(after[which]);
+        else
+            assert_memory_equal(before, after, sizeof before);
+        if (below(3) == 0) {
+            stored_release(stored, &held);
+            stored_find(stored, NULL, ids[below(IDS)], below(2) == 0, &held);
+        }
+    }
+    for (int i = 0; i < 3; i++) assert_true(outcomes[i] > ROUNDS / 50);
+    for (int i = 0; i < IDS; i++) stored_remove(stored, NULL, ids[i]);
+    assert_int_equal(stored_size(stored).bytes, 0); /* whatever is held */
+    stored_release(stored, &held);
     stored_close(stored);
 }
 
@@ -190,14 +328,14 @@ static void a_turn_follows_what_is_the_last_one_of_a_conversation_then(void **st
     struct stored_turn *turns[] = {turn_of(stored, NULL, "b", 5), turn_of(stored, NULL, "c", 5)};
     put_after(stored, NULL, "conv", 5);
     for (size_t i = 0; i < 2; i++) {
-        assert_true(stored_extend(stored, NULL, "conv", turns[i]));
+        assert_int_equal(stored_extend(stored, NULL, "conv", turns[i]), STORED_CHANGED);
         stored_turn_unref(stored, turns[i]);
     }
     assert_items(stored, "conv", "conv b c ");
     assert_int_equal(stored_size(stored).entries, 1);
     struct stored_turn *late = turn_of(stored, NULL, "d", 5);
     assert_true(stored_remove(stored, NULL, "conv"));
-    assert_false(stored_extend(stored, NULL, "conv", late));
+    assert_int_equal(stored_extend(stored, NULL, "conv", late), STORED_ABSENT);
     stored_turn_unref(stored, late);
     assert_int_equal(stored_size(stored).bytes, 0);
     stored_close(stored);
@@ -239,6 +377,9 @@ int main(void)
         cmocka_unit_test(an_entry_replaces_one_with_its_id),
         cmocka_unit_test(turns_are_counted_once_and_as_long_as_something_leads_to_them),
         cmocka_unit_test(bytes_are_bounded_whatever_is_stored),
+        cmocka_unit_test(a_conversation_of_more_than_half_of_all_bytes_can_be_changed),
+        cmocka_unit_test(what_does_not_fit_changes_nothing_and_evicts_nobody),
+        cmocka_unit_test(whatever_happens_a_change_keeps_what_it_changes_and_else_everything),
         cmocka_unit_test(a_turn_that_is_held_outlives_its_entry),
         cmocka_unit_test(a_turn_follows_what_is_the_last_one_of_a_conversation_then),
         cmocka_unit_test(a_conversation_may_be_very_long),
