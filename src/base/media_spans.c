@@ -71,6 +71,13 @@ int32_t media_spans_whole(const struct media_spans *spans, int32_t n)
     return span == NULL ? n : span->at;
 }
 
+int32_t media_spans_told(const struct media_spans *spans, int32_t n)
+{
+    for (size_t i = 0; i < spans->len; i++)
+        if (spans->v[i].n < MEDIA_TOLD_ROWS) return n < spans->v[i].at ? n : spans->v[i].at;
+    return n;
+}
+
 /* Whether each row has a position of its own. */
 static bool is_line(const struct media_span *span)
 {

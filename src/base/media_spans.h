@@ -4,7 +4,8 @@
  * there, made of the SHA-256 of all that the rows depend on: the content, the projector, its settings, which part of
  * the medium. These tokens are negative, which those of a vocabulary never are; two media whose rows begin alike differ
  * within the first rows, and a prefix never ends inside a medium (media_spans_whole()). So prefixes are compared, keyed
- * and stored with media as without.
+ * and stored with media as without. A token has 30 bits of the hash, so that a medium of very few rows is not told from
+ * every other one: no prefix that contains one is kept or reused (media_spans_told()).
  *
  * A row is one cell, as a token is. Its position may be another number than its index: with M-RoPE an image of many
  * rows takes as many positions as its longer side has rows. Pure functions; any thread. */
@@ -41,6 +42,11 @@ const struct media_span *media_spans_at(const struct media_spans *spans, int32_t
 
 /* The longest prefix of at most n tokens that ends inside no medium. */
 int32_t media_spans_whole(const struct media_spans *spans, int32_t n);
+
+/* The longest prefix of at most n tokens all of whose media are told from all others by their tokens: those of
+ * MEDIA_TOLD_ROWS rows, with 240 bits of the hash, and more. */
+#define MEDIA_TOLD_ROWS 8
+int32_t media_spans_told(const struct media_spans *spans, int32_t n);
 
 /* The position of the token at an index, and the index of the token at a position, also behind the last one. Of rows
  * that take fewer positions than they are: the position of the first, and its index. */

@@ -55,6 +55,7 @@ int32_t prefill_chunk_end(const struct media_spans *media, int32_t n)
 
 int32_t cache_policy_whole(const struct cache_policy *policy, const struct media_spans *media, int32_t n)
 {
+    n = media_spans_told(media, n);
     return media_spans_whole(media, policy->chunk == 1 ? n : prefill_chunk_end(media, n));
 }
 

@@ -60,7 +60,8 @@ struct cache_policy cache_policy_of(const struct cache_policy_facts *facts);
 /* Whether anything is kept for later requests. */
 bool cache_policy_keeps(const struct cache_policy *policy);
 
-/* The leading tokens, of the first n of a prompt with these media, that may be reused: whole chunks and whole media. */
+/* The leading tokens, of the first n of a prompt with these media, that may be kept and reused: whole chunks and whole
+ * media, which are told from all others. */
 int32_t cache_policy_whole(const struct cache_policy *policy, const struct media_spans *media, int32_t n);
 
 /* Where the last chunk of the first n tokens ends: chunks end at multiples of PREFILL_CHUNK, before each medium and

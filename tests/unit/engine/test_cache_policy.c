@@ -119,6 +119,24 @@ static void reuse_ends_before_a_medium_or_behind_it(void **state)
     }
 }
 
+/* The tokens of very few rows have too few bits to tell them from others: what contains them is not reused. */
+static void reuse_ends_before_a_medium_that_is_not_told_from_others(void **state)
+{
+    (void)state;
+    struct row row = {.unified = true, .cuts_anywhere = true, .caching = CONVERSATIONS};
+    struct cache_policy p = policy_of(&row);
+    for (int32_t rows_of_it = 1; rows_of_it <= 2 * MEDIA_TOLD_ROWS; rows_of_it++) {
+        struct media_span spans[] = {{.at = 100, .n = 60, .n_pos = 60},
+                                     {.at = 200, .n = rows_of_it, .n_pos = rows_of_it},
+                                     {.at = 300, .n = 60, .n_pos = 60}};
+        const struct media_spans media = {.v = spans, .len = 3};
+        int32_t most = rows_of_it < MEDIA_TOLD_ROWS ? 200 : 400;
+        assert_int_equal(cache_policy_whole(&p, &media, 199), 199);
+        assert_int_equal(cache_policy_whole(&p, &media, 400), most);
+        assert_int_equal(cache_policy_whole(&p, &media, 310), most == 400 ? 300 : 200);
+    }
+}
+
 static void too_few_tokens_are_not_worth_reusing(void **state)
 {
     (void)state;
@@ -134,6 +152,7 @@ int main(void)
         cmocka_unit_test(where_cells_cannot_be_cut_idle_conversations_have_no_price),
         cmocka_unit_test(deterministic_reuse_ends_with_a_whole_chunk),
         cmocka_unit_test(reuse_ends_before_a_medium_or_behind_it),
+        cmocka_unit_test(reuse_ends_before_a_medium_that_is_not_told_from_others),
         cmocka_unit_test(too_few_tokens_are_not_worth_reusing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -626,11 +626,13 @@ static int32_t common(const struct tokens *a, const struct tokens *prompt)
     return n < (int32_t)prompt->len ? n : n - 1; /* the last token of a prompt is always computed */
 }
 
-/* The longest part of a list's first n tokens that may be reused: whole media, and in deterministic mode whole chunks.
- */
+/* The longest part of a list's first n tokens that may be reused: whole media that are told from others, and in
+ * deterministic mode whole chunks. */
 static int32_t whole_of(const struct world *w, const struct tokens *list, int32_t n)
 {
     struct media_spans spans = client_spans_of(list);
+    for (size_t i = 0; i < spans.len; i++)
+        if (spans.v[i].n < MEDIA_TOLD_ROWS && spans.v[i].at < n) n = spans.v[i].at;
     int32_t whole = media_spans_whole(&spans, w->params.deterministic ? prefill_chunk_end(&spans, n) : n);
     media_spans_release(&spans);
     return whole;
