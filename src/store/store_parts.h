@@ -178,7 +178,8 @@ struct tier {
     char trouble[160];
     struct victim *damaged;            /* dropped entries whose damaged slabs the saver is to quarantine */
     struct damaged_slab *scan_damaged; /* damaged slabs that a scan found, to be quarantined as well */
-    bool scanning;
+    bool scanning, is_removing;
+    struct slab_name removing; /* that the saver is removing; the index knows it until that is done */
     struct hash_table removed; /* of struct removed_slab: what was removed while the tier is scanned */
     struct buf digests;        /* as in the backend, or as the saver is to write them */
     bool digests_changed;
@@ -245,8 +246,13 @@ void tier_drop(struct tier *tier, struct entry *entry, bool damaged);
 /* Frees these lists of slabs that were to be quarantined; their files stay where they are. */
 void tier_forget_damaged(struct tier *tier, struct victim *victims, struct damaged_slab *found);
 
-/* Whether the saver has removed the slab, or is about to, since the scan that is under way has begun. */
-bool tier_was_removed(struct tier *tier, const struct slab_name *name);
+/* Around a scan, whose results may be of slabs that are removed meanwhile. */
+void tier_begin_scan(struct tier *tier);
+void tier_end_scan(struct tier *tier);
+
+/* With the mutex: whether the saver has removed the slab, or is about to, since the scan that is under way has begun.
+ */
+bool tier_was_removed(const struct tier *tier, const struct slab_name *name);
 
 /* Keeps the message of a save that failed; NULL: one succeeded. Logs each change between the two. */
 void tier_report_trouble(struct tier *tier, const char *message);

@@ -123,37 +123,15 @@ static void take_damaged(struct tier *tier, struct victim **victims, struct dama
 
 /* ---- Steps, without the mutex ---- */
 
-/* A scan may have listed, or have a record of, what the saver has removed since. */
+/* A scan may have listed, or have a record of, what the saver has removed since. The saver notes that before it removes
+ * anything, and with the mutex: either it has noted it, or the index still knows it, and adopts it not again. */
 static void adopt_scanned(void *ud, struct slab_head *head, uint64_t size)
 {
     struct tier *tier = ud;
+    store_lock(tier->store);
     if (!tier_was_removed(tier, &(struct slab_name){head->key, head->kind}))
         index_adopt(tier->index, head, size, clock_unix_ms());
-}
-
-static void begin_scan(struct tier *tier)
-{
-    store_lock(tier->store);
-    tier->scanning = true;
     store_unlock(tier->store);
-}
-
-/* Of what was removed meanwhile, something may have been adopted in the moment in which it was. */
-static void end_scan(struct tier *tier)
-{
-    struct slab_names names = {0};
-    struct hash_link *link;
-    hearth_error error;
-    store_lock(tier->store);
-    tier->scanning = false;
-    for (size_t bucket = 0; (link = hash_any(&tier->removed, &bucket)) != NULL;) {
-        struct removed_slab *removed = container_of(struct removed_slab, link, link);
-        collect_slab_name(&names, &removed->name.key, removed->name.kind);
-        hash_remove(&tier->removed, link);
-        free(removed);
-    }
-    store_unlock(tier->store);
-    drop_absent(tier, &names, &error); /* what cannot be asked for now is found out when it is read */
 }
 
 /* The saver alone changes what the backend holds, and may just have replaced the slab: it checks, and quarantines. In
@@ -176,9 +154,9 @@ static void scan_backend(struct tier *tier)
     struct backend_scan scan = {.each = adopt_scanned, .damaged = queue_damaged, .ud = tier, .stop = &store->closing};
     hearth_error error = {0};
     int64_t started = clock_now(clock_monotonic());
-    begin_scan(tier);
+    tier_begin_scan(tier);
     int result = tier->backend->scan(tier->backend, &scan, &error);
-    end_scan(tier);
+    tier_end_scan(tier);
     if (result == 0 && !store->closing) {
         index_set_foreign(tier->index, scan.foreign_bytes);
         metric_add(&store->stats.corrupt_files, (int64_t)scan.n_damaged);

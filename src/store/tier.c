@@ -213,8 +213,7 @@ static uint64_t hash_of(const struct slab_name *name)
     return hash;
 }
 
-/* With the mutex. */
-static bool is_noted(const struct tier *tier, const struct slab_name *name)
+bool tier_was_removed(const struct tier *tier, const struct slab_name *name)
 {
     for (struct hash_link *link = hash_first(&tier->removed, hash_of(name)); link != NULL; link = hash_next(link)) {
         const struct removed_slab *removed = container_of(struct removed_slab, link, link);
@@ -223,29 +222,54 @@ static bool is_noted(const struct tier *tier, const struct slab_name *name)
     return false;
 }
 
-bool tier_was_removed(struct tier *tier, const struct slab_name *name)
-{
-    store_lock(tier->store);
-    bool removed = is_noted(tier, name);
-    store_unlock(tier->store);
-    return removed;
-}
-
-/* Before its slab goes, and while the index still knows it. */
 static void note_removed(struct tier *tier, const struct slab_name *name)
 {
+    if (tier_was_removed(tier, name)) return;
+    struct removed_slab *removed = mem_alloc(sizeof *removed);
+    removed->name = *name;
+    hash_add(&tier->removed, &removed->link, hash_of(name));
+}
+
+void tier_begin_scan(struct tier *tier)
+{
     store_lock(tier->store);
-    if (tier->scanning && !is_noted(tier, name)) {
-        struct removed_slab *removed = mem_alloc(sizeof *removed);
-        removed->name = *name;
-        hash_add(&tier->removed, &removed->link, hash_of(name));
+    tier->scanning = true;
+    if (tier->is_removing) note_removed(tier, &tier->removing);
+    store_unlock(tier->store);
+}
+
+void tier_end_scan(struct tier *tier)
+{
+    struct hash_link *link;
+    store_lock(tier->store);
+    tier->scanning = false;
+    for (size_t bucket = 0; (link = hash_any(&tier->removed, &bucket)) != NULL;) {
+        struct removed_slab *removed = container_of(struct removed_slab, link, link);
+        hash_remove(&tier->removed, link);
+        free(removed);
     }
+    store_unlock(tier->store);
+}
+
+/* Before its slab goes, and while the index still knows it; and once it does not any more. */
+static void begin_removal(struct tier *tier, const struct slab_name *name)
+{
+    store_lock(tier->store);
+    tier->removing = *name;
+    tier->is_removing = true;
+    if (tier->scanning) note_removed(tier, name);
+    store_unlock(tier->store);
+}
+
+static void end_removal(struct tier *tier)
+{
+    store_lock(tier->store);
+    tier->is_removing = false;
     store_unlock(tier->store);
 }
 
 static int remove_slab(struct tier *tier, const struct slab_name *name, hearth_error *error)
 {
-    note_removed(tier, name);
     tier_begin_call(tier, &tier->saver.worker, tier->store->params.save_timeout_ns);
     int result = tier->backend->remove(tier->backend, name, error);
     tier_end_call(tier, &tier->saver.worker);
@@ -260,29 +284,33 @@ static int remove_all(struct tier *tier, struct victim *victim, hearth_error *er
         next = victim->next;
         struct slab_name name = victim_name(victim);
         bool others = result != 0;
+        begin_removal(tier, &name);
         if (!others) result = remove_slab(tier, &name, error);
         if (result == 0)
             index_deleted(tier->index, victim);
         else
             index_reinstate(tier->index, victim, !others);
+        end_removal(tier);
     }
     return result;
 }
 
 static void quarantine(struct tier *tier, const struct slab_name *name)
 {
-    note_removed(tier, name);
     tier_begin_call(tier, &tier->saver.worker, tier->store->params.save_timeout_ns);
     tier->backend->quarantine(tier->backend, name);
     tier_end_call(tier, &tier->saver.worker);
 }
 
-/* A slab that was replaced by a good one meanwhile stays. */
+/* A slab that was replaced by a good one meanwhile stays. What is noted and not in the index is not adopted any more.
+ */
 static void quarantine_scan_damaged(struct tier *tier, struct damaged_slab *found)
 {
     for (struct damaged_slab *next; found != NULL; found = next) {
         next = found->next;
+        begin_removal(tier, &found->name);
         if (index_has(tier->index, &found->name.key) == INDEX_ABSENT) quarantine(tier, &found->name);
+        end_removal(tier);
         free(found);
     }
 }
@@ -299,8 +327,10 @@ void tier_quarantine_damaged(struct tier *tier)
     for (struct victim *next; victim != NULL; victim = next) {
         next = victim->next;
         struct slab_name name = victim_name(victim);
+        begin_removal(tier, &name);
         quarantine(tier, &name);
         index_deleted(tier->index, victim);
+        end_removal(tier);
     }
 }
 

@@ -2,6 +2,8 @@
 #include "tiers.h"
 
 #include "fakes/fake_files.h"
+#include "store/backends/backend.h"
+#include "store/index/index.h"
 
 #include <sched.h>
 #include <string.h>
@@ -283,6 +285,79 @@ static void a_slab_that_cannot_be_removed_stays(void **state)
     two_release(&two);
 }
 
+/* ---- While a tier is scanned ---- */
+
+/* A backend in memory, whose scan takes as long as the test wants: what is done meanwhile is done by its thread. */
+static struct {
+    struct rig *_Atomic rig;
+    struct tokens tokens;
+    int (*has)(struct backend *backend, const struct slab_name *names, size_t n, bool *there, hearth_error *error);
+    bool stored_again;
+} scanned;
+
+static void store_one(void)
+{
+    rig_wait(scanned.rig, rig_save_from(scanned.rig, scanned.tokens.v, 0, 16));
+}
+
+/* What a listing from before has of it. */
+static void report_one(struct backend_scan *scan)
+{
+    const struct identity *identity = &scanned.rig->user.user.identity;
+    struct slab_head head = {.kind = SLAB_ROWS,
+                             .reason = SLAB_FINISH,
+                             .identity = *identity,
+                             .key = slab_key_of(identity, scanned.tokens.v, 16),
+                             .end = 16,
+                             .payload_size = 16 * scanned.rig->user.row_bytes};
+    tokens_append(&head.tokens, scanned.tokens.v, 16);
+    scan->each(scan->ud, &head, 4000);
+    slab_head_release(&head);
+}
+
+static int removes_and_reports(struct backend *backend, struct backend_scan *scan, hearth_error *error)
+{
+    (void)backend, (void)error;
+    while (scanned.rig == NULL) sched_yield();
+    struct slab_key key = slab_key_of(&scanned.rig->user.user.identity, scanned.tokens.v, 16);
+    store_one();
+    assert_int_equal(give(scanned.rig, STORE_DROP, &key), HEARTH_OK);
+    report_one(scan);
+    assert_int_equal(index_has(store_tier_index(scanned.rig->store, STORE_RAM), &key), INDEX_ABSENT);
+    return 0;
+}
+
+static int is_overtaken_by_a_save(struct backend *backend, const struct slab_name *names, size_t n, bool *there,
+                                  hearth_error *error)
+{
+    int result = scanned.has(backend, names, n, there, error);
+    if (!scanned.stored_again) store_one();
+    scanned.stored_again = true;
+    return result;
+}
+
+static void what_is_removed_while_a_tier_is_scanned_stays_so_and_what_is_stored_again_stays(void **state)
+{
+    struct rig *rig = *state;
+    struct backend *backend = ram_backend_open();
+    scanned.has = backend->has;
+    scanned.rig = NULL;
+    scanned.stored_again = false;
+    scanned.tokens = some_tokens(3, 16);
+    backend->scan = removes_and_reports;
+    backend->has = is_overtaken_by_a_save;
+    rig->params.tiers[STORE_RAM].backend = backend;
+    rig->store = store_open(&rig->params, NULL);
+    scanned.rig = rig;
+    assert_true(store_wait_ready(rig->store, clock_now(clock_monotonic()) + clock_from_ms(30000)));
+    if (!scanned.stored_again) {
+        assert_int_equal(rig_found(rig, scanned.tokens.v, 16), 0);
+        store_one();
+    }
+    assert_int_equal(rig_restore(rig, scanned.tokens.v, 16), 16);
+    tokens_release(&scanned.tokens);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -294,6 +369,7 @@ int main(void)
         TIERS(a_tier_out_of_service_refuses),
         ON_DISK(orders_end_while_the_disk_hangs),
         ON_DISK(a_slab_that_cannot_be_removed_stays),
+        TIER_TEST(what_is_removed_while_a_tier_is_scanned_stays_so_and_what_is_stored_again_stays, STORE_RAM),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
