@@ -7,6 +7,7 @@
 #include "lib/models/fingerprint.h"
 #include "lib/models/instance_store.h"
 #include "lib/models/known_digests.h"
+#include "lib/models/model_watch.h"
 #include "llm/model.h"
 
 #include <dirent.h>
@@ -562,6 +563,32 @@ static int tear_down(void **state)
     return 0;
 }
 
+/* While a model is loaded: lib/models/model_watch.h. */
+static void every_file_that_states_depend_on_is_watched(void **state)
+{
+    (void)state;
+    char *first = make_parts(), *second = mem_format("%s/parts-00002-of-00002.gguf", folder);
+    char *lora = mem_format("%s/a.lora", folder), *mmproj = mem_format("%s/a.mmproj", folder);
+    const char *const files[] = {first, second, lora, mmproj};
+    hearth_config *config = config_of(first);
+    for (size_t i = 2; i < 4; i++) {
+        char *command = mem_format("cp %s %s", first, files[i]);
+        assert_int_equal(system(command), 0);
+        free(command);
+    }
+    set(config, "models.demo.lora", lora);
+    set(config, "models.demo.mmproj", mmproj);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct file_watch *watch = model_watch_open(&config->models[0], NULL, NULL, NULL);
+        assert_int_equal(file_watch_check(watch), FILES_SAME);
+        assert_int_equal(utimensat(AT_FDCWD, files[i], NULL, 0), 0);
+        assert_int_equal(file_watch_check(watch), FILES_CHANGED);
+        file_watch_close(watch);
+    }
+    hearth_config_free(config);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) free((void *)(uintptr_t)files[i]);
+}
+
 #define STARTED(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
@@ -586,6 +613,7 @@ int main(void)
         STARTED(a_known_digest_verifies_the_sidecar_of_a_model_in_one_file),
         STARTED(sidecars_of_a_split_model_are_verified_by_reading_it_again),
         STARTED(what_was_changed_while_it_was_read_is_not_noted),
+        STARTED(every_file_that_states_depend_on_is_watched),
     };
     hearth_log_open(NULL, "error", "text", NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
