@@ -201,7 +201,7 @@ static struct {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     struct file_stamp stamp;
-    int number, looks;
+    int number, looks, reading;
     bool held;
 } fake = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
@@ -210,10 +210,13 @@ static int fake_read(const char *name, struct file_stamp *stamp)
     (void)name;
     pthread_mutex_lock(&fake.mutex);
     fake.looks++;
+    fake.reading++;
     pthread_cond_broadcast(&fake.changed);
     while (fake.held) pthread_cond_wait(&fake.changed, &fake.mutex);
     int number = fake.number;
     if (number == 0) *stamp = fake.stamp;
+    fake.reading--;
+    pthread_cond_broadcast(&fake.changed);
     pthread_mutex_unlock(&fake.mutex);
     return number;
 }
@@ -223,6 +226,7 @@ static void hold(bool held)
     pthread_mutex_lock(&fake.mutex);
     fake.held = held;
     pthread_cond_broadcast(&fake.changed);
+    while (!held && fake.reading > 0) pthread_cond_wait(&fake.changed, &fake.mutex);
     pthread_mutex_unlock(&fake.mutex);
 }
 
@@ -238,8 +242,10 @@ static struct file_watch *watch_fake(int64_t patience_ms)
     const char *name = "file";
     struct file_watch_params params = {
         .paths = &name, .n = 1, .patience_ns = clock_from_ms(patience_ms), .read = fake_read};
+    pthread_mutex_lock(&fake.mutex);
     fake.stamp = (struct file_stamp){.inode = 1, .size = 100, .content_s = 5, .content_ns = 1, .inode_s = 5};
     fake.number = fake.looks = 0;
+    pthread_mutex_unlock(&fake.mutex);
     return file_watch_open(&params, NULL);
 }
 
