@@ -248,21 +248,36 @@ static void close_calls_tightly(const chat_template &template_, std::string &gra
     replace_all(grammar, " space " + end, " " + end);
 }
 
+static void apply(reply_format &format, const chat_template &template_, const autoparser::generation_params &params)
+{
+    autoparser::generation_params scratch = params; /* some handlers modify it */
+    format.params = apply_template(template_, scratch);
+    if (lacks_json_grammar(format.params, params)) format.params = json_reply(template_, params);
+    if (!format.params.parser.empty()) format.parser.load(format.params.parser);
+}
+
+/* Once more where it fails for a tool's schema; what fails then has no parser. */
+static void apply_or_go_without(reply_format &format, const chat_template &template_,
+                                autoparser::generation_params &params)
+{
+    for (bool again = true; again;) {
+        try {
+            return apply(format, template_, params);
+        } catch (const std::exception &) {
+            format.parser = common_peg_arena();
+            again = has_tools(params) && free_unconvertible(params.tools);
+        }
+    }
+    format.params = without_parser(template_, params);
+}
+
 static std::unique_ptr<reply_format> make_format(const chat_template &template_, const chat_request &request,
                                                  autoparser::generation_params params)
 {
     auto result = std::make_unique<reply_format>();
     if (request.allowed_tools_json != nullptr) keep_allowed_tools(params, request.allowed_tools_json);
     if (has_tools(params)) lower_parameters(params.tools);
-    try {
-        autoparser::generation_params scratch = params; /* some handlers modify it */
-        result->params = apply_template(template_, scratch);
-        if (lacks_json_grammar(result->params, params)) result->params = json_reply(template_, params);
-        if (!result->params.parser.empty()) result->parser.load(result->params.parser);
-    } catch (const std::exception &) {
-        result->parser = common_peg_arena();
-        result->params = without_parser(template_, params);
-    }
+    apply_or_go_without(*result, template_, params);
     if (has_tools(params) && request.tool_choice == HEARTH_TOOLS_REQUIRED) require_call(result->params);
     close_reasoning(result->params);
     if (has_tools(params) && !params.parallel_tool_calls) limit_to_one_call(result->params.grammar);

@@ -266,14 +266,21 @@ static std::string repeated(const std::string &unit, uint32_t min, uint32_t max)
 
 static std::string written(const pattern_node &node);
 
+static void check_written(size_t bytes)
+{
+    if (bytes > max_written) throw pattern_fault("it is too large");
+}
+
 /* An alternative without text makes the others optional: a grammar of llama.cpp's has no empty group. */
 static std::string written_choice(const pattern_node &node)
 {
     std::vector<std::string> parts;
     bool optional = false;
+    size_t bytes = 0;
     for (const auto &part : node.parts) {
         std::string text = written(part);
         optional = optional || text.empty();
+        check_written(bytes += text.size());
         if (!text.empty()) parts.push_back(text);
     }
     return parts.empty() ? "" : group(parts) + (optional ? "?" : "");
@@ -300,9 +307,12 @@ static std::string written(const pattern_node &node)
         text = written_repeat(node);
         break;
     default:
-        for (const auto &part : node.parts) text += written(part);
+        for (const auto &part : node.parts) {
+            text += written(part);
+            check_written(text.size());
+        }
     }
-    if (text.size() > max_written) throw pattern_fault("it is too large");
+    check_written(text.size());
     return text;
 }
 

@@ -10,26 +10,30 @@ namespace chat
 
 static const uint32_t last_char = 0x10ffff;
 
+char_set::char_set(std::vector<range> ranges)
+{
+    std::sort(ranges.begin(), ranges.end(), [](const range &a, const range &b) { return a.low < b.low; });
+    for (const range &next : ranges) {
+        bool apart = sorted.empty() || (sorted.back().high != last_char && next.low > sorted.back().high + 1);
+        if (apart)
+            sorted.push_back(next);
+        else
+            sorted.back().high = std::max(sorted.back().high, next.high);
+    }
+}
+
 void char_set::add(uint32_t low, uint32_t high)
 {
-    std::vector<range> merged;
-    for (const range &old : sorted) {
-        bool apart = old.high + 1 < low || (high != last_char && old.low > high + 1);
-        if (apart) {
-            merged.push_back(old);
-            continue;
-        }
-        low = std::min(low, old.low);
-        high = std::max(high, old.high);
-    }
-    merged.push_back({low, high});
-    std::sort(merged.begin(), merged.end(), [](const range &a, const range &b) { return a.low < b.low; });
-    sorted = std::move(merged);
+    std::vector<range> all = std::move(sorted);
+    all.push_back({low, high});
+    *this = char_set(std::move(all));
 }
 
 void char_set::add_all(const char_set &other)
 {
-    for (const range &more : other.sorted) add(more.low, more.high);
+    std::vector<range> all = std::move(sorted);
+    all.insert(all.end(), other.sorted.begin(), other.sorted.end());
+    *this = char_set(std::move(all));
 }
 
 char_set char_set::inverted() const
@@ -165,8 +169,8 @@ pattern_node parser::sequence()
     pattern_node result;
     while (at < text.size() && !ahead('|') && !ahead(')')) {
         pattern_node next = atom();
-        while (repetition(next)) {
-        }
+        for (int times = depth; repetition(next);)
+            if (++times > max_depth) throw pattern_fault("its repetitions are repeated too often");
         result.parts.push_back(std::move(next));
     }
     return result;
@@ -265,7 +269,7 @@ bool parser::number(uint32_t &out)
 char_set parser::klass()
 {
     bool negated = take('^');
-    char_set result;
+    std::vector<char_set::range> ranges;
     while (!ahead(']')) {
         bool low_single = false, high_single = false;
         char_set low = klass_atom(low_single);
@@ -275,12 +279,13 @@ char_set parser::klass()
             char_set high = klass_atom(high_single);
             if (!high_single || high.ranges()[0].low < low.ranges()[0].low)
                 throw pattern_fault("a class has a range without order");
-            result.add(low.ranges()[0].low, high.ranges()[0].low);
+            ranges.push_back({low.ranges()[0].low, high.ranges()[0].low});
         } else {
-            result.add_all(low);
+            ranges.insert(ranges.end(), low.ranges().begin(), low.ranges().end());
         }
     }
     at++;
+    char_set result(std::move(ranges));
     return negated ? result.inverted() : result;
 }
 

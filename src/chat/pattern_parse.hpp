@@ -24,6 +24,9 @@ class char_set
         uint32_t low, high;
     };
 
+    char_set() = default;
+    explicit char_set(std::vector<range> ranges); /* in any order */
+
     void add(uint32_t low, uint32_t high);
     void add_all(const char_set &other);
     char_set inverted() const;

@@ -20,12 +20,21 @@ namespace chat
 namespace
 {
 
-/* Schemas of people have some hundred parts; combining alternatives can make any number. */
-const size_t max_parts = 20000, max_combined = 256, max_bytes = (size_t)16 << 20;
+/* Combining alternatives can make any number. */
+const size_t max_combined = 256;
+
+/* More are not told. */
+const size_t max_faults = 64;
 
 /* References that lead to one another, and parts of parts of an allOf; schemas in schemas, which are less than that
  * without references. */
 const int max_combining = 32, max_depth = 400;
+
+/* Nanoseconds: a letter of a pattern that is parsed and written. */
+const size_t price_of_pattern = 1200;
+
+/* Of memory, about. */
+const size_t bytes_of_value = 100;
 
 /* The grammar's reader takes a larger number for none. */
 const uint32_t max_repeats = 2000, max_string = 2000000;
@@ -52,7 +61,10 @@ using maybe = std::optional<common_json>; /* empty: there is no such value */
 class lowerer
 {
   public:
-    lowerer(const common_json &schema, std::string begin) : root(schema), prefix(std::move(begin)) {}
+    lowerer(common_json schema, std::string begin, schema_budget &of)
+        : root(std::move(schema)), prefix(std::move(begin)), budget(of)
+    {
+    }
 
     void lower_root(bool of_tool);
 
@@ -74,22 +86,24 @@ class lowerer
     maybe lower_format(const common_json &schema, const std::string &at);
     maybe lower_integer(const common_json &schema);
     maybe matching(const std::string &pattern, const lengths &wanted, const char *unkept, const std::string &at);
-    common_json with_required(const common_json &schema) const;
+    common_json with_required(const common_json &schema, const std::set<std::string> &required) const;
     void gather(const common_json &schema, demands &into, int depth);
-    void gather_choices(const common_json &schema, const char *key, demands &into) const;
-    const common_json &target_of(const common_json &schema) const;
+    void spend_merge(const common_json &into, const common_json &more);
+    void gather_choices(const common_json &schema, const char *key, demands &into);
+    std::vector<common_json> combined(const demands &all);
+    const common_json &target_of(const common_json &schema);
     void note_unenforced(const common_json &schema);
     void note(const std::string &at, const std::string &reason);
-    void count_part();
 
     const common_json root;
     const std::string prefix;
+    schema_budget &budget;
     common_json definitions = common_json::object();
     std::map<std::string, std::string> names; /* of definitions, by what they define */
     std::set<std::string> impossible;         /* names of those without a value */
     std::set<std::string> open;               /* names of those that are being made, with nothing read before */
-    size_t n_parts = 0, n_bytes = 0;
-    int n_open = 0; /* schemas in schemas */
+    std::map<std::string, const common_json *> targets; /* of references */
+    int n_open = 0;                                     /* schemas in schemas */
 };
 
 /* ---- Faults ---- */
@@ -97,12 +111,8 @@ class lowerer
 void lowerer::note(const std::string &at, const std::string &reason)
 {
     auto known = [&](const lowered_schema::fault &fault) { return fault.pointer == at && fault.reason == reason; };
+    if (result.faults.size() >= max_faults) return;
     if (std::none_of(result.faults.begin(), result.faults.end(), known)) result.faults.push_back({at, reason});
-}
-
-void lowerer::count_part()
-{
-    if (++n_parts > max_parts) throw schema_fault("is too large, with its references and alternatives");
 }
 
 void lowerer::note_unenforced(const common_json &schema)
@@ -117,31 +127,47 @@ void lowerer::note_unenforced(const common_json &schema)
 
 /* ---- Combining ---- */
 
-const common_json &lowerer::target_of(const common_json &schema) const
+const common_json &lowerer::target_of(const common_json &schema)
 {
     if (!schema.at("$ref").is_string()) throw schema_fault("$ref must be a string");
     std::string reference = schema.at("$ref").get<std::string>();
+    auto known = targets.find(reference);
+    if (known != targets.end()) return *known->second;
     bool inside = reference == "#" || reference.compare(0, 2, "#/") == 0;
-    const common_json *target = inside ? value_at(root, reference.substr(1)) : nullptr;
+    const common_json *target = inside ? value_at(root, reference.substr(1), budget) : nullptr;
     if (target == nullptr && reference.compare(0, 1, "#") == 0)
         throw schema_fault("cannot resolve $ref " + one_line(reference.substr(0, 200)));
     if (target == nullptr)
         throw schema_fault("unsupported $ref " + one_line(reference.substr(0, 200)) +
                            ", which leads out of the schema");
+    targets.emplace(reference, target);
     return *target;
 }
 
-void lowerer::gather_choices(const common_json &schema, const char *key, demands &into) const
+void lowerer::gather_choices(const common_json &schema, const char *key, demands &into)
 {
     if (!schema.contains(key)) return;
     const common_json &list = schema.at(key);
     if (!list.is_array() || list.empty()) throw schema_fault(std::string(key) + " must be a list of schemas");
+    budget.values(values_in(list));
     into.choices.push_back(list);
+}
+
+/* A merge searches for each property in the other schema, and demands what that says of others of all of them. */
+void lowerer::spend_merge(const common_json &into, const common_json &more)
+{
+    size_t n[2] = {0, 0}, i = 0;
+    for (const common_json *side : {&into, &more})
+        n[i++] = side->contains("properties") ? side->at("properties").size() : 0;
+    budget.search(n[0] * n[1] + n[1] * n[1] / 2);
+    budget.values(2 * values_in(more));
+    for (const char *key : {"additionalProperties", "prefixItems", "items", "enum", "required"})
+        if (more.contains(key) && !into.empty()) return budget.values(2 * values_in(into));
 }
 
 void lowerer::gather(const common_json &schema, demands &into, int depth)
 {
-    count_part();
+    budget.parts(1);
     if (depth > max_combining)
         throw schema_fault("has references that lead to too many others, or go round in circles");
     if (schema.is_boolean()) {
@@ -159,29 +185,42 @@ void lowerer::gather(const common_json &schema, demands &into, int depth)
     gather_choices(schema, "oneOf", into);
     if (schema.contains("oneOf") && schema.at("oneOf").size() > 1) result.unenforced.insert("oneOf");
     note_unenforced(schema);
-    into.possible = merge_schema(into.plain, enforced_part(schema)) && into.possible;
+    common_json enforced = enforced_part(schema);
+    spend_merge(into.plain, enforced);
+    into.possible = merge_schema(into.plain, std::move(enforced)) && into.possible;
 }
 
 /* Each alternative together with what is demanded beside it. */
-maybe lowerer::lower_choices(const demands &all, const std::string &at)
+std::vector<common_json> lowerer::combined(const demands &all)
 {
-    std::vector<common_json> combined = {all.plain};
+    std::vector<common_json> each = {all.plain};
     for (const auto &list : all.choices) {
         std::vector<common_json> more;
-        for (const auto &before : combined)
+        bool many = each.size() * list.size() > max_combined && (all.choices.size() > 1 || !all.plain.empty());
+        if (many) throw schema_fault("has too many alternatives, combined with what is beside them");
+        for (const auto &before : each) {
+            size_t n = before.empty() ? 0 : values_in(before);
+            budget.values(list.size() * n + values_in(list));
+            budget.hold(list.size() * n * bytes_of_value);
             for (size_t i = 0; i < list.size(); i++)
                 more.push_back(before.empty() ? list.at(i) : both(before, list.at(i)));
-        combined = std::move(more);
-        bool many = combined.size() > max_combined && (all.choices.size() > 1 || !all.plain.empty());
-        if (many || combined.size() * all.plain.dump().size() > max_bytes)
-            throw schema_fault("has too many alternatives, combined with what is beside them");
+        }
+        each = std::move(more);
     }
+    return each;
+}
+
+maybe lowerer::lower_choices(const demands &all, const std::string &at)
+{
     common_json alternatives = common_json::array(), union_of = common_json::object();
     std::set<std::string> known;
-    for (size_t i = 0; i < combined.size(); i++) {
-        const char *key = "/anyOf/";
-        maybe lowered = lower(combined[i], all.choices.size() == 1 ? at + key + std::to_string(i) : at);
-        if (lowered && known.insert(lowered->dump()).second) alternatives.push_back(*lowered);
+    const std::vector<common_json> each = combined(all);
+    for (size_t i = 0; i < each.size(); i++) {
+        maybe lowered = lower(each[i], all.choices.size() == 1 ? at + "/anyOf/" + std::to_string(i) : at);
+        if (!lowered) continue;
+        std::string text = lowered->dump();
+        budget.text(text.size());
+        if (known.insert(std::move(text)).second) alternatives.push_back(std::move(*lowered));
     }
     if (alternatives.empty()) return {};
     if (alternatives.size() == 1) return alternatives.at(0);
@@ -203,12 +242,12 @@ maybe lowerer::lower_named(const common_json &schema, const std::string &at)
     bool alone = !schema.contains("allOf") && !schema.contains("anyOf") && !schema.contains("oneOf") &&
                  enforced_part(schema).empty() && schema.contains("$ref");
     std::string key = alone ? schema.at("$ref").dump() : schema.dump();
-    n_bytes += key.size();
-    if (n_bytes > max_bytes) throw schema_fault("is too large, with its references and alternatives");
+    budget.text(key.size());
     auto known = names.find(key);
     common_json reference = common_json::object();
     if (known == names.end()) {
         std::string name = prefix + std::to_string(names.size());
+        budget.hold(key.size());
         names.emplace(key, name);
         definitions[name] = common_json::object();
         open.insert(name);
@@ -223,7 +262,7 @@ maybe lowerer::lower_named(const common_json &schema, const std::string &at)
         }
         open.erase(name);
         if (!lowered) impossible.insert(name);
-        if (lowered) definitions[name] = *lowered;
+        if (lowered) definitions[name] = std::move(*lowered);
         known = names.find(key);
     } else if (open.count(known->second) != 0) {
         throw schema_fault("has a $ref that goes round in circles");
@@ -252,7 +291,7 @@ maybe lowerer::lower(const common_json &schema, const std::string &at)
         int &levels;
     } here(n_open);
     try {
-        count_part();
+        budget.parts(1);
         if (n_open > max_depth) throw schema_fault("is nested too deeply, with its references");
         if (schema.is_object() && (schema.contains("$ref") || schema.contains("allOf"))) return lower_named(schema, at);
         demands all;
@@ -261,6 +300,9 @@ maybe lowerer::lower(const common_json &schema, const std::string &at)
     } catch (const schema_fault &fault) {
         note(at, fault.what());
         return common_json::object();
+    } catch (schema_too_large &reached) {
+        if (reached.pointer.empty()) reached.pointer = at;
+        throw;
     }
 }
 
@@ -331,7 +373,7 @@ maybe lowerer::lower_plain(const common_json &schema, const std::string &at)
     }
     for (size_t i = 0; i < schema.at("type").size(); i++) {
         maybe lowered = lower_type(schema, schema.at("type").at(i).get<std::string>(), at);
-        if (lowered) alternatives.push_back(*lowered);
+        if (lowered) alternatives.push_back(std::move(*lowered));
     }
     if (alternatives.empty()) return {};
     if (alternatives.size() == 1) return alternatives.at(0);
@@ -355,13 +397,21 @@ maybe lowerer::lower_type(const common_json &schema, const std::string &type, co
 /* ---- Objects ---- */
 
 /* llama.cpp requires only what is among the properties. */
-common_json lowerer::with_required(const common_json &schema) const
+common_json lowerer::with_required(const common_json &schema, const std::set<std::string> &required) const
 {
     common_json properties = schema.contains("properties") ? schema.at("properties") : common_json::object();
-    common_json rest = schema.contains("additionalProperties") ? schema.at("additionalProperties") : common_json(true);
-    for (size_t i = 0; schema.contains("required") && i < schema.at("required").size(); i++) {
+    const common_json rest =
+        schema.contains("additionalProperties") ? schema.at("additionalProperties") : common_json(true);
+    std::set<std::string> missing = required;
+    size_t n_rest = values_in(rest);
+    for (const auto &entry : properties.items()) missing.erase(entry.k);
+    budget.values(values_in(properties) + required.size());
+    for (size_t i = 0; !missing.empty() && i < schema.at("required").size(); i++) {
         std::string name = schema.at("required").at(i).get<std::string>();
-        if (!properties.contains(name)) properties[name] = rest;
+        if (missing.erase(name) == 0) continue;
+        budget.values(n_rest);
+        budget.search(properties.size());
+        properties[name] = rest;
     }
     return properties;
 }
@@ -377,27 +427,28 @@ bool is_hard_to_exclude(const std::string &name)
 
 maybe lowerer::lower_object(const common_json &schema, const std::string &at)
 {
-    common_json properties = with_required(schema), kept = common_json::object(), object = common_json::object();
-    common_json required = schema.contains("required") ? schema.at("required") : common_json::array();
+    std::set<std::string> required;
+    for (size_t i = 0; schema.contains("required") && i < schema.at("required").size(); i++)
+        required.insert(schema.at("required").at(i).get<std::string>());
+    const common_json properties = with_required(schema, required);
+    common_json kept = common_json::object(), object = common_json::object();
     bool hard = false;
     object["type"] = "object";
     for (const auto &entry : properties.items()) {
         maybe value = lower_within(entry.value(), at + "/properties" + pointer_step(entry.key()));
-        bool needed = false;
-        for (size_t i = 0; i < required.size(); i++)
-            needed = needed || required.at(i).get<std::string>() == entry.key();
-        if (!value && needed) return {};
+        if (!value && required.count(entry.key()) != 0) return {};
         hard = hard || is_hard_to_exclude(entry.key());
-        if (value) kept[entry.key()] = *value;
+        budget.search(kept.size());
+        if (value) kept[entry.key()] = std::move(*value);
     }
-    if (schema.contains("properties") || !properties.empty()) object["properties"] = kept;
-    if (!required.empty()) object["required"] = required;
+    if (schema.contains("properties") || !properties.empty()) object["properties"] = std::move(kept);
+    if (!required.empty()) object["required"] = schema.at("required");
     if (!schema.contains("additionalProperties")) return object;
     maybe rest = lower_within(schema.at("additionalProperties"), at + "/additionalProperties");
     if (!rest || hard)
         object["additionalProperties"] = false;
     else
-        object["additionalProperties"] = rest->empty() ? common_json(true) : *rest;
+        object["additionalProperties"] = rest->empty() ? common_json(true) : std::move(*rest);
     return object;
 }
 
@@ -418,7 +469,7 @@ maybe lowerer::lower_tuple(const common_json &schema, const std::string &at)
             lower_within(listed ? given.at(i) : rest, at + (listed ? "/prefixItems/" + std::to_string(i) : "/items"));
         if (!item && i < least) return {};
         if (!item) break;
-        list.push_back(*item);
+        list.push_back(std::move(*item));
     }
     tuple["type"] = "array";
     tuple[list.empty() ? "maxItems" : "prefixItems"] = list.empty() ? common_json(0) : list;
@@ -436,7 +487,7 @@ maybe lowerer::lower_array(const common_json &schema, const std::string &at)
     if (schema.contains("items")) item = lower_within(schema.at("items"), at + "/items");
     if (!item && least > 0) return {};
     if (!item) most = 0;
-    if (item && !item->empty()) array["items"] = *item;
+    if (item && !item->empty()) array["items"] = std::move(*item);
     if (least > max_repeats) note(at, "minItems is too large: the limit is " + std::to_string(max_repeats));
     if (most != no_maximum && most > max_repeats)
         note(at, "maxItems is too large: the limit is " + std::to_string(max_repeats));
@@ -466,7 +517,10 @@ maybe lowerer::matching(const std::string &pattern, const lengths &wanted, const
     std::string text;
     string["type"] = "string";
     try {
+        budget.spend(pattern.size(), price_of_pattern);
         text = json_text_pattern(pattern, wanted, keeps_lengths);
+        budget.spend(text.size(), price_of_pattern / 4);
+        budget.hold(4 * text.size());
     } catch (const pattern_fault &fault) {
         note(at, "has a pattern that cannot be kept: " + one_line(pattern.substr(0, 200)) + " (" + fault.what() + ")");
         return string;
@@ -585,9 +639,12 @@ void lowerer::lower_root(bool of_tool)
 
 } // namespace
 
-lowered_schema lower_schema(const common_json &schema, const std::string &prefix, bool of_tool)
+lowered_schema lower_schema(const common_json &schema, const std::string &prefix, bool of_tool, schema_budget &budget)
 {
-    lowerer work(with_plain_references(schema), prefix);
+    size_t n = values_in(schema);
+    budget.values(3 * n);
+    budget.hold(n * 3 * bytes_of_value);
+    lowerer work(with_plain_references(schema, budget), prefix, budget);
     work.lower_root(of_tool);
     return std::move(work.result);
 }

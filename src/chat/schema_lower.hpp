@@ -7,6 +7,8 @@
 #ifndef CHAT_SCHEMA_LOWER_HPP
 #define CHAT_SCHEMA_LOWER_HPP
 
+#include "chat/schema_cost.hpp"
+
 #include "json.h"
 
 #include <set>
@@ -23,13 +25,14 @@ struct lowered_schema {
     };
 
     common_json schema;
-    std::vector<fault> faults;        /* what could not be kept, each once */
+    std::vector<fault> faults;        /* what could not be kept, each once; not all of very many */
     std::set<std::string> unenforced; /* keywords in it that nothing enforces, as docs/schemas.md names them */
 };
 
 /* `prefix`: of the names of definitions, which are unique in a grammar. `of_tool`: of a tool's arguments, whose
- * outermost part stays an object with properties: alternatives beside them are not enforced. */
-lowered_schema lower_schema(const common_json &schema, const std::string &prefix, bool of_tool);
+ * outermost part stays an object with properties: alternatives beside them are not enforced. Throws schema_too_large.
+ */
+lowered_schema lower_schema(const common_json &schema, const std::string &prefix, bool of_tool, schema_budget &budget);
 
 } // namespace chat
 

@@ -173,22 +173,29 @@ static common_json keyword_or_true(const common_json &schema, const char *key)
     return schema.contains(key) ? schema.at(key) : common_json(true);
 }
 
+static bool is_true(const common_json &schema)
+{
+    return schema.is_boolean() && schema.get<bool>();
+}
+
 /* A property of one is what the other allows of any, where it has none of that name. */
 static void merge_objects(common_json &into, const common_json &more)
 {
-    common_json properties = common_json::object();
-    common_json rest = keyword_or_true(into, "additionalProperties"),
-                other = keyword_or_true(more, "additionalProperties");
-    const common_json none = common_json::object();
-    const common_json &mine = into.contains("properties") ? into.at("properties") : none;
-    const common_json &theirs = more.contains("properties") ? more.at("properties") : none;
-    for (const auto &entry : mine.items())
-        properties[entry.key()] = both(entry.value(), theirs.contains(entry.key()) ? theirs.at(entry.key()) : other);
-    for (const auto &entry : theirs.items())
-        if (!mine.contains(entry.key())) properties[entry.key()] = both(entry.value(), rest);
+    const common_json rest = keyword_or_true(into, "additionalProperties"),
+                      other = keyword_or_true(more, "additionalProperties"), none = common_json::object();
     bool had_rest = into.contains("additionalProperties") || more.contains("additionalProperties");
-    bool had_names = into.contains("properties") || more.contains("properties");
-    if (had_names) into["properties"] = properties;
+    const common_json &theirs = more.contains("properties") ? more.at("properties") : none;
+    if (more.contains("properties") && !into.contains("properties")) into["properties"] = none;
+    if (into.contains("properties") && !is_true(other))
+        for (const auto &entry : into.at("properties").items())
+            if (!theirs.contains(entry.k)) entry.v = both(entry.v, other);
+    for (const auto &entry : theirs.items()) {
+        common_json &mine = into.at("properties");
+        if (mine.contains(entry.k))
+            mine.at(entry.k) = both(mine.at(entry.k), entry.v);
+        else
+            mine[entry.k] = both(entry.v, rest);
+    }
     if (had_rest) into["additionalProperties"] = both(rest, other);
 }
 
@@ -218,9 +225,13 @@ static void merge_text(const common_json &into, const std::string &key, const co
         throw schema_fault("has two demands of one string by " + key + ", of which one can be kept");
 }
 
-bool merge_schema(common_json &into, const common_json &more)
+bool merge_schema(common_json &into, common_json more)
 {
     bool possible = true;
+    if (into.empty()) {
+        into = std::move(more);
+        return !into.contains("enum") || !into.at("enum").empty();
+    }
     merge_objects(into, more);
     merge_arrays(into, more);
     for (const auto &entry : more.items()) {

@@ -23,7 +23,7 @@ bool is_enforced(const std::string &keyword);
 common_json enforced_part(const common_json &schema);
 
 /* Adds what another schema demands, both as enforced_part() has them. False: no value satisfies both. */
-bool merge_schema(common_json &into, const common_json &more);
+bool merge_schema(common_json &into, common_json more);
 
 /* A schema that demands both. */
 common_json both(const common_json &a, const common_json &b);

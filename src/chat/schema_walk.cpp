@@ -59,9 +59,10 @@ void each_subschema(const common_json &schema,
 
 /* ---- References ---- */
 
-const common_json *value_at(const common_json &root, const std::string &pointer)
+const common_json *value_at(const common_json &root, const std::string &pointer, schema_budget &budget)
 {
     const common_json *value = &root;
+    budget.names(pointer.size());
     for (size_t from = 1, end; from <= pointer.size(); from = end + 1) {
         end = std::min(pointer.find('/', from), pointer.size());
         std::string step = pointer.substr(from, end - from), key;
@@ -71,6 +72,7 @@ const common_json *value_at(const common_json &root, const std::string &pointer)
             i += coded;
         }
         bool is_index = !key.empty() && key.size() < 7 && key.find_first_not_of("0123456789") == std::string::npos;
+        budget.search(value->is_object() ? value->size() : 0);
         if (value->is_object() && value->contains(key))
             value = &value->at(key);
         else if (value->is_array() && is_index && std::stoul(key) < value->size())
@@ -124,18 +126,17 @@ namespace
 class references
 {
   public:
-    explicit references(const common_json &root);
+    references(const common_json &root, schema_budget &budget);
 
-    common_json plain(const common_json &schema, const std::string &pointer) const;
+    void make_plain(common_json &schema, const std::string &base) const;
 
   private:
     void collect(const common_json &schema, const std::string &pointer, const std::string &base);
-    std::string base_of(const std::string &pointer) const;
-    bool resolve(const std::string &reference, const std::string &from, std::string &pointer) const;
+    bool resolve(const std::string &reference, const std::string &base, std::string &pointer) const;
 
     const common_json &root;
+    schema_budget &budget;
     std::map<std::string, std::string> resources; /* the pointer of a schema, by its URI */
-    std::map<std::string, std::string> bases;     /* the URI that $id sets, by the pointer of its schema */
     std::map<std::string, std::string> anchors;   /* the pointer of a schema, by URI and "#" and name */
 };
 
@@ -143,10 +144,11 @@ void references::collect(const common_json &schema, const std::string &pointer, 
 {
     std::string here = base, id = without_fragment(text_at(schema, "$id"));
     if (pointer.size() > max_pointer) return;
+    budget.text(pointer.size() + base.size());
     if (!id.empty()) {
         here = joined_uri(base, id);
+        budget.hold(here.size() + pointer.size());
         resources.emplace(here, pointer);
-        bases.emplace(pointer, here);
     }
     for (const char *key : {"$anchor", "$dynamicAnchor"})
         if (!text_at(schema, key).empty()) anchors.emplace(here + "#" + text_at(schema, key), pointer);
@@ -154,25 +156,16 @@ void references::collect(const common_json &schema, const std::string &pointer, 
                    [&](const std::string &step, const common_json &within) { collect(within, pointer + step, here); });
 }
 
-references::references(const common_json &of) : root(of)
+references::references(const common_json &of, schema_budget &spent) : root(of), budget(spent)
 {
     collect(root, "", "");
     resources.emplace("", "");
 }
 
-/* The URI that $id sets nearest above. */
-std::string references::base_of(const std::string &pointer) const
+/* `base`: the URI that $id sets nearest above. */
+bool references::resolve(const std::string &reference, const std::string &base, std::string &pointer) const
 {
-    for (std::string above = pointer;; above.erase(above.rfind('/'))) {
-        auto found = bases.find(above);
-        if (found != bases.end()) return found->second;
-        if (above.empty()) return "";
-    }
-}
-
-bool references::resolve(const std::string &reference, const std::string &from, std::string &pointer) const
-{
-    std::string uri = joined_uri(base_of(from), without_fragment(reference));
+    std::string uri = joined_uri(base, without_fragment(reference));
     size_t hash = reference.find('#');
     std::string fragment = hash == std::string::npos ? "" : without_percent(reference.substr(hash + 1));
     auto resource = resources.find(uri);
@@ -184,33 +177,27 @@ bool references::resolve(const std::string &reference, const std::string &from, 
     }
     if (resource == resources.end()) return false;
     pointer = resource->second + fragment;
-    return pointer.size() <= max_pointer && value_at(root, pointer) != nullptr;
+    return pointer.size() <= max_pointer && value_at(root, pointer, budget) != nullptr;
 }
 
-/* Changes the value at a pointer that leads to one. */
-static void put_at(common_json &within, const std::string &pointer, const common_json &value)
+/* In place: of a copy of the root. */
+void references::make_plain(common_json &schema, const std::string &base) const
 {
-    common_json *place = const_cast<common_json *>(value_at(within, pointer)); /* `within` is not const */
-    *place = value;
-}
-
-common_json references::plain(const common_json &schema, const std::string &pointer) const
-{
-    common_json result = schema;
-    std::string target;
-    each_subschema(schema, [&](const std::string &step, const common_json &within) {
-        put_at(result, step, plain(within, pointer + step));
+    std::string target, reference = text_at(schema, "$ref"), id = without_fragment(text_at(schema, "$id"));
+    std::string here = id.empty() ? base : joined_uri(base, id);
+    each_subschema(schema, [&](const std::string &, const common_json &within) {
+        make_plain(const_cast<common_json &>(within), here); /* `schema` is not const */
     });
-    std::string reference = text_at(schema, "$ref");
-    if (!reference.empty() && resolve(reference, pointer, target)) result["$ref"] = "#" + target;
-    return result;
+    if (!reference.empty() && resolve(reference, here, target)) schema["$ref"] = "#" + target;
 }
 
 } // namespace
 
-common_json with_plain_references(const common_json &schema)
+common_json with_plain_references(const common_json &schema, schema_budget &budget)
 {
-    return references(schema).plain(schema, "");
+    common_json result = schema;
+    references(schema, budget).make_plain(result, "");
+    return result;
 }
 
 } // namespace chat

@@ -3,6 +3,8 @@
 #ifndef CHAT_SCHEMA_WALK_HPP
 #define CHAT_SCHEMA_WALK_HPP
 
+#include "chat/schema_cost.hpp"
+
 #include "json.h"
 
 #include <functional>
@@ -18,12 +20,12 @@ void each_subschema(const common_json &schema,
 /* A key as a step of a JSON pointer. */
 std::string pointer_step(const std::string &key);
 
-/* What a JSON pointer ("", "/$defs/a") leads to; NULL: nothing is there. */
-const common_json *value_at(const common_json &root, const std::string &pointer);
+/* What a JSON pointer ("", "/$defs/a") leads to; NULL: nothing is there. Spends what the search costs. */
+const common_json *value_at(const common_json &root, const std::string &pointer, schema_budget &budget);
 
 /* The schema with each reference that leads to a part of it as "#" and that part's JSON pointer, whatever it was: with
- * an anchor, percent-encoded, relative to an $id. Others stay as they are. */
-common_json with_plain_references(const common_json &schema);
+ * an anchor, percent-encoded, relative to an $id. Others stay as they are. Throws schema_too_large. */
+common_json with_plain_references(const common_json &schema, schema_budget &budget);
 
 } // namespace chat
 

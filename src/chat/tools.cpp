@@ -43,8 +43,12 @@ std::vector<common_chat_tool> read_tools(const std::string &text)
     return tools;
 }
 
+/* Of the budget of one schema: of a hundred tools, most have little. */
+static const size_t max_schemas = 4;
+
 void lower_parameters(common_json &tools)
 {
+    schema_budget budget(max_schemas);
     for (size_t i = 0; i < tools.size(); i++) {
         common_json &function = tools[i]["function"];
         if (!function.contains("parameters")) continue;
@@ -52,8 +56,21 @@ void lower_parameters(common_json &tools)
         if (!parameters.is_object() || parameters.empty()) continue;
         unmark_numbers(parameters);
         function["parameters"] =
-            tool_schema(parameters, function.at("name").get<std::string>(), "t" + std::to_string(i) + "d");
+            tool_schema(parameters, function.at("name").get<std::string>(), "t" + std::to_string(i) + "d", budget);
     }
+}
+
+bool free_unconvertible(common_json &tools)
+{
+    bool found = false;
+    std::string reason;
+    for (size_t i = 0; i < tools.size(); i++) {
+        common_json &function = tools[i]["function"];
+        if (!function.contains("parameters") || is_convertible(function.at("parameters"), reason)) continue;
+        function["parameters"] = freed_arguments(function.at("name").get<std::string>(), reason);
+        found = true;
+    }
+    return found;
 }
 
 } // namespace chat

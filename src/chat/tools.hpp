@@ -18,6 +18,9 @@ std::vector<common_chat_tool> read_tools(const std::string &text);
  * prompt shows them as they were. */
 void lower_parameters(common_json &tools);
 
+/* Frees those that llama.cpp does not take after all, which is known once it was tried. False: there are none. */
+bool free_unconvertible(common_json &tools);
+
 } // namespace chat
 
 #endif
