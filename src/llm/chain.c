@@ -3,6 +3,7 @@
 #include "llm/chain.h"
 
 #include "base/memory.h"
+#include "llm/dry.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -11,6 +12,7 @@
 
 /* The arguments of the constructors. */
 struct build {
+    const struct llm_model *model;
     const struct llama_vocab *vocab;
     const hearth_sampling *params;
     int32_t window;
@@ -49,9 +51,12 @@ static struct llama_sampler *dry(const struct build *build)
 {
     const hearth_sampling *p = build->params;
     if (!uses_dry(build)) return NULL;
-    return llama_sampler_init_dry(build->vocab, (float)p->dry_multiplier, (float)p->dry_base, p->dry_allowed_length,
-                                  look_back(build, p->dry_penalty_last_n), (const char **)(uintptr_t)p->dry_breakers,
-                                  p->n_dry_breakers);
+    struct dry_params params = {.multiplier = (float)p->dry_multiplier,
+                                .base = (float)p->dry_base,
+                                .allowed_length = p->dry_allowed_length,
+                                .last_n = look_back(build, p->dry_penalty_last_n)};
+    struct dry_sets *sets = llm_model_dry_sets(build->model);
+    return dry_open(&params, dry_breakers_of(sets, p->dry_breakers, p->n_dry_breakers));
 }
 
 static struct llama_sampler *top_n_sigma(const struct build *build)
@@ -286,7 +291,7 @@ static void add_samplers(struct llama_sampler *chain, const struct build *build,
         add_sampler(chain, llama_sampler_init_dist(build->seed));
 }
 
-/* DRY is not made for that: it takes the text of every token of the vocabulary, for each sequence breaker. */
+/* DRY is not made for that: its breakers are looked for in all tokens. */
 static bool is_active(const struct sampler *sampler, const struct build *build)
 {
     if (sampler->open == dry) return uses_dry(build);
@@ -348,13 +353,15 @@ static uint32_t seed_of(int64_t seed)
     return (uint32_t)seed == LLAMA_DEFAULT_SEED ? LLAMA_DEFAULT_SEED - 1 : (uint32_t)seed;
 }
 
-struct chain chain_open(const struct llama_vocab *vocab, const struct llm_sampling *sampling,
-                        const struct tokens *prompt)
+struct chain chain_open(const struct llm_model *model, const struct llm_sampling *sampling, const struct tokens *prompt)
 {
     hearth_sampling complete = sampling->params;
     if (complete.samplers == NULL) complete.samplers = llm_sampler_order(&complete.n_samplers);
-    struct build build = {
-        .vocab = vocab, .params = &complete, .window = sampling->window, .seed = seed_of(complete.seed)};
+    struct build build = {.model = model,
+                          .vocab = llama_model_get_vocab(llm_model_handle(model)),
+                          .params = &complete,
+                          .window = sampling->window,
+                          .seed = seed_of(complete.seed)};
     struct chain chain = {.greedy = is_greedy(&build)};
     struct llama_sampler_chain_params params = {.no_perf = true};
     chain.samplers = llama_sampler_chain_init(params);

@@ -20,7 +20,7 @@ struct chain {
 };
 
 /* The penalties have already accepted the prompt's last tokens. */
-struct chain chain_open(const struct llama_vocab *vocab, const struct llm_sampling *sampling,
+struct chain chain_open(const struct llm_model *model, const struct llm_sampling *sampling,
                         const struct tokens *prompt);
 void chain_close(struct chain *chain);
 

@@ -2,6 +2,7 @@
  * handle and its own copy of the facts; it is immutable after llm_model_open(), so any thread may read it. */
 #include "base/error.h"
 #include "base/memory.h"
+#include "llm/dry_breakers.h"
 #include "llm/llm_parts.h"
 #include "llm/rpc.h"
 #include "llm/sampler.h"
@@ -31,6 +32,7 @@ struct llm_model {
     size_t recursion;
     const char *samplers[MAX_SAMPLERS];
     struct lazy_texts *texts;
+    struct dry_sets *dry_sets;
     struct llm_model_info info;
     char **servers; /* that have its layers: endpoints */
     size_t n_servers;
@@ -369,6 +371,7 @@ static struct llm_model *open_file(struct loading *loading, hearth_error *error)
     model->splitter = llm_splitter_open(model);
     model->texts = mem_alloc(sizeof *model->texts);
     pthread_mutex_init(&model->texts->mutex, NULL);
+    model->dry_sets = dry_sets_open(llama_model_get_vocab(handle));
     if (llm_measure_recursion(model, &model->recursion, error) == HEARTH_OK) return model;
     llm_model_close(model);
     return NULL;
@@ -396,6 +399,7 @@ void llm_model_close(struct llm_model *model)
     if (model == NULL) return;
     llm_special_tokens_close(model->special_tokens);
     llm_splitter_close(model->splitter);
+    dry_sets_close(model->dry_sets);
     llm_token_texts_close(model->texts->v);
     pthread_mutex_destroy(&model->texts->mutex);
     free(model->texts);
@@ -432,6 +436,11 @@ const struct llm_token_texts *llm_model_token_texts(const struct llm_model *mode
     const struct llm_token_texts *texts = model->texts->v;
     pthread_mutex_unlock(&model->texts->mutex);
     return texts;
+}
+
+struct dry_sets *llm_model_dry_sets(const struct llm_model *model)
+{
+    return model->dry_sets;
 }
 
 bool llm_contains_special_token(const struct llm_model *model, const char *text, size_t len)

@@ -266,7 +266,7 @@ struct llm_sampler *llm_sampler_open(const struct llm_model *model, const struct
     s->constraint = constraint;
     s->lazy = sampling->grammar.lazy;
     struct tokens text = text_of(prompt);
-    s->chain = chain_open(vocab, sampling, &text);
+    s->chain = chain_open(model, sampling, &text);
     s->n_vocab = llama_vocab_n_tokens(vocab);
     if (s->chain.look_back > SHORT_MAX) s->chain.n_keep = s->chain.look_back = 0;
     size_t n_recent = text.len < (size_t)s->chain.look_back ? text.len : (size_t)s->chain.look_back;
