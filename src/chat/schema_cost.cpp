@@ -18,14 +18,23 @@ namespace chat
 /* ---- Prices ---- */
 
 /* Of one schema, before the work that is the same for all of them. */
-static const size_t max_nanoseconds = 500000000, max_memory = (size_t)40 << 20;
+static const size_t max_nanoseconds = 450000000, max_memory = (size_t)40 << 20;
 
 static const size_t price_of_value = 250, price_of_member = 6, price_of_part = 13000, price_of_text = 4,
-                    price_of_name = 60, price_of_rule = 6000, price_of_copied_rule = 90, price_of_copied_name = 52,
-                    price_of_same_name = 700, price_of_argument = 60000, price_of_item = 25, price_of_way = 1000;
+                    price_of_name = 60, price_of_rule = 6000, price_of_copied_rule = 100, price_of_copied_name = 52,
+                    price_of_same_name = 1100, price_of_argument = 60000, price_of_pair = 500, price_of_item = 25,
+                    price_of_way = 1000;
 
 /* A grammar's text is held in several forms at once, and its items beside them. */
-static const size_t copies_of_text = 10, bytes_of_item = 20, bytes_of_argument = 4000, copies_of_argument = 60;
+static const size_t copies_of_text = 10, bytes_of_item = 20, bytes_of_argument = 4000, bytes_of_pair = 110,
+                    copies_of_argument = 60;
+
+/* Of all rules together: less than grammar/rules.c reads; a rule's text without literals has a symbol in so many bytes.
+ */
+static const size_t max_text = (size_t)3500 << 10, max_items = 900000, bytes_of_symbol = 8;
+
+/* A grammar is followed with 2,048 alternatives at once. */
+static const size_t max_literals = 2000;
 
 /* As deep as llama.cpp's recursion may go, of which a level takes about a kilobyte of stack; a name, in which each
  * letter may be a level. */
@@ -33,7 +42,17 @@ static const size_t max_depth = 1500, max_name = 1024;
 
 /* ---- The budget ---- */
 
-schema_budget::schema_budget(size_t schemas) : now{schemas * max_nanoseconds, max_memory, 0} {}
+schema_budget::schema_budget(size_t schemas)
+    : now{schemas * max_nanoseconds, schemas * max_memory, max_text, max_items, 0}
+{
+}
+
+static void take(size_t &left, size_t n)
+{
+    bool enough = n <= left;
+    left = enough ? left - n : 0;
+    if (!enough) throw schema_too_large();
+}
 
 void schema_budget::spend(size_t n, size_t nanoseconds)
 {
@@ -44,9 +63,14 @@ void schema_budget::spend(size_t n, size_t nanoseconds)
 
 void schema_budget::hold(size_t bytes)
 {
-    bool enough = bytes <= now.bytes;
-    now.bytes = enough ? now.bytes - bytes : 0;
-    if (!enough) throw schema_too_large();
+    take(now.bytes, bytes);
+}
+
+void schema_budget::items(size_t n)
+{
+    take(now.items, n);
+    spend(n, price_of_item);
+    hold(n * bytes_of_item);
 }
 
 void schema_budget::values(size_t n)
@@ -76,18 +100,22 @@ void schema_budget::names(size_t bytes)
 }
 
 /* Rules of the same name are given numbers by trying one after the other. */
-void schema_budget::rule(const std::string &name, size_t bytes)
+void schema_budget::rule(const std::string &name, size_t bytes, size_t times)
 {
     std::string plain;
-    names(name.size());
+    bool in_run = false; /* of other characters, which become one */
+    names(name.size() * times);
     for (char c : name) {
         bool kept = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-';
-        if (kept || plain.empty() || plain.back() != '_') plain += kept ? c : '_';
+        if (kept || !in_run) plain += kept ? c : '-';
+        in_run = !kept;
     }
-    spend(same[std::hash<std::string>()(plain)]++, price_of_same_name + name.size());
+    spend(times * same[std::hash<std::string>()(plain)]++, price_of_same_name + name.size());
     spend(1, price_of_rule);
     text(name.size() + bytes);
     hold((name.size() + bytes + 16) * copies_of_text);
+    take(now.text, name.size() + bytes + 16);
+    items(2 + bytes / bytes_of_symbol);
     now.rules++;
 }
 
@@ -101,13 +129,16 @@ void schema_budget::pattern(size_t bytes)
 schema_budget::amounts schema_budget::lend(size_t nth)
 {
     amounts before = now;
-    now.nanoseconds = lent = std::min(now.nanoseconds, max_nanoseconds / nth);
+    now.nanoseconds = std::min(now.nanoseconds, max_nanoseconds / nth);
+    now.bytes = std::min(now.bytes, max_memory);
+    lent = now;
     return before;
 }
 
 void schema_budget::give_back(const amounts &before)
 {
-    now.nanoseconds = before.nanoseconds - (lent - now.nanoseconds);
+    now.nanoseconds = before.nanoseconds - (lent.nanoseconds - now.nanoseconds);
+    now.bytes = before.bytes - (lent.bytes - now.bytes);
 }
 
 size_t values_in(const common_json &value)
@@ -145,6 +176,7 @@ class conversion
     void walk_list(const common_json &list, const std::string &name, const std::string &step);
     void walk_array(const common_json &schema, const std::string &name);
     void walk_string(const common_json &schema, const std::string &name);
+    void walk_literals(const common_json &values, const std::string &name);
     void walk_integer(const common_json &schema, const std::string &name);
     void count_optional(const std::vector<std::string> &names, const std::string &name);
     void count_excluded(const common_json &properties, const std::string &name);
@@ -223,9 +255,7 @@ void conversion::count_optional(const std::vector<std::string> &names, const std
     size_t n = names.size(), bytes = 0, i = 0;
     for (const auto &each : names) {
         bytes += each.size();
-        budget.names((name.size() + each.size() + 6) * i);
-        budget.rule(joined(name, each).append("-rest"), 2 * (name.size() + each.size() + 16));
-        i++;
+        budget.rule(joined(name, each).append("-rest"), 2 * (name.size() + each.size() + 16), ++i);
     }
     if (n == 0) return;
     budget.spend(n * (n + 1) / 2, 700);
@@ -238,7 +268,7 @@ void conversion::count_excluded(const common_json &properties, const std::string
     size_t letters = 0;
     for (const auto &property : properties.items()) letters += property.k.size();
     budget.spend(letters, 1500);
-    budget.hold(letters * 12 * bytes_of_item);
+    budget.items(letters * 12);
     budget.rule(name + "-additional-k", letters * 45);
     budget.rule(name + "-additional-kv", name.size() * 2 + 60);
 }
@@ -267,7 +297,10 @@ void conversion::walk_object(const common_json &schema, const std::string &name)
         text += child.size() + 16;
         if (required.count(key) == 0) optional.push_back(key);
     }
-    budget.spend(properties.size() * properties.size(), 60);
+    if (is_tool) {
+        budget.spend(properties.size() * properties.size(), price_of_pair);
+        budget.hold(properties.size() * properties.size() * bytes_of_pair);
+    }
     bool more = schema.contains("additionalProperties") && schema.at("additionalProperties").is_object();
     if (more) walk_within(schema.at("additionalProperties"), joined(name, "additional-value"), "/additionalProperties");
     if (more || (schema.contains("additionalProperties") && schema.at("additionalProperties").get<bool>())) {
@@ -297,8 +330,7 @@ void conversion::count_repeated(const common_json &schema, const char *least, co
     size_t items = 8;
     if (schema.contains(least)) items += static_cast<size_t>(schema.at(least).get<double>());
     if (schema.contains(most)) items += 4 * static_cast<size_t>(schema.at(most).get<double>());
-    budget.spend(items, price_of_item);
-    budget.hold(items * bytes_of_item);
+    budget.items(items);
 }
 
 void conversion::walk_array(const common_json &schema, const std::string &name)
@@ -316,8 +348,15 @@ size_t conversion::literal(const common_json &value)
 {
     size_t bytes = value.dump().size();
     budget.names(bytes);
-    budget.hold(bytes * bytes_of_item);
+    budget.items(bytes);
     return 2 * bytes;
+}
+
+void conversion::walk_literals(const common_json &values, const std::string &name)
+{
+    if (values.size() > max_literals)
+        throw schema_too_large{"has an enum of more than " + std::to_string(max_literals) + " values"};
+    budget.rule(name, literal(values));
 }
 
 /* The pattern is written by json_text_pattern(), where braces are nothing but repetitions. */
@@ -329,13 +368,12 @@ void conversion::walk_string(const common_json &schema, const std::string &name)
     }
     std::string pattern = schema.at("pattern").get<std::string>();
     budget.pattern(pattern.size());
-    budget.hold(pattern.size() * bytes_of_item / 3);
+    budget.items(pattern.size() / 3);
     size_t n_braces = 0;
     for (size_t at = 0; (at = pattern.find('{', at)) != std::string::npos; at++, n_braces++) {
         size_t comma = pattern.find(',', at), end = pattern.find('}', at), times = std::stoul(pattern.substr(at + 1));
         if (comma < end && comma + 1 < end) times = std::max<size_t>(times, std::stoul(pattern.substr(comma + 1)));
-        budget.spend(4 * times, price_of_item);
-        budget.hold(4 * times * bytes_of_item);
+        budget.items(4 * times);
     }
     for (size_t i = 0; i < n_braces; i++) budget.rule(name + "-" + std::to_string(i), 40);
     budget.rule(name, 2 * pattern.size());
@@ -348,7 +386,7 @@ void conversion::walk_integer(const common_json &schema, const std::string &name
     for (const char *key : {"minimum", "maximum"})
         if (schema.contains(key)) digits = std::max(digits, schema.at(key).dump().size());
     budget.spend(digits * digits, 1000);
-    budget.hold(digits * digits * 6 * bytes_of_item);
+    budget.items(digits * digits * 6);
     budget.rule(name, digits * digits * 24 + 40);
 }
 
@@ -359,7 +397,7 @@ void conversion::walk_kind(const common_json &schema, const std::string &name)
 {
     if (schema.contains("$ref")) return walk_reference(schema, name);
     if (schema.contains("anyOf")) return walk_list(schema.at("anyOf"), name, "/anyOf");
-    if (schema.contains("enum")) return budget.rule(name, literal(schema.at("enum")));
+    if (schema.contains("enum")) return walk_literals(schema.at("enum"), name);
     std::string type = schema.contains("type") ? schema.at("type").get<std::string>() : "";
     if (type == "object") return walk_object(schema, name);
     if (type == "array") return walk_array(schema, name);

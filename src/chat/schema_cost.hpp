@@ -31,6 +31,7 @@ class schema_budget
   public:
     struct amounts {
         size_t nanoseconds, bytes; /* of time and memory: what is left */
+        size_t text, items;        /* of what a grammar may have: what is left */
         size_t rules;              /* of the grammar so far */
     };
 
@@ -38,17 +39,19 @@ class schema_budget
     explicit schema_budget(size_t schemas = 1);
 
     /* Each throws schema_too_large, and then nothing is left. */
-    void values(size_t n);                            /* values of JSON that are copied or compared */
-    void parts(size_t n);                             /* schemas that are rewritten */
-    void search(size_t members);                      /* of an object, for one of them */
-    void text(size_t bytes);                          /* that is written or compared */
-    void names(size_t bytes);                         /* text that is searched with a regular expression */
-    void rule(const std::string &name, size_t bytes); /* of the grammar, with so much text */
-    void pattern(size_t bytes);                       /* of the grammar */
-    void spend(size_t n, size_t nanoseconds);         /* n times */
-    void hold(size_t bytes);                          /* of memory, until all is prepared */
+    void values(size_t n);       /* values of JSON that are copied or compared */
+    void parts(size_t n);        /* schemas that are rewritten */
+    void search(size_t members); /* of an object, for one of them */
+    void text(size_t bytes);     /* that is written or compared */
+    void names(size_t bytes);    /* text that is searched with a regular expression */
+    /* Of the grammar, with so much text; `times`: it is added so often, and is the same each time. */
+    void rule(const std::string &name, size_t bytes, size_t times = 1);
+    void pattern(size_t bytes);               /* of the grammar */
+    void items(size_t n);                     /* of the grammar, once it is read */
+    void spend(size_t n, size_t nanoseconds); /* n times */
+    void hold(size_t bytes);                  /* of memory, until all is prepared */
 
-    /* To spend no more than a part of one schema's, `nth`, and to give back what was left then. */
+    /* To spend no more than one schema's, or one `nth` of its time, and then to have back what was left beside that. */
     amounts lend(size_t nth);
     void give_back(const amounts &before);
 
@@ -57,7 +60,7 @@ class schema_budget
 
   private:
     amounts now;
-    size_t lent = 0;                         /* nanoseconds, by lend() */
+    amounts lent = {};                       /* by lend() */
     std::unordered_map<size_t, size_t> same; /* how many rules have a name, by its hash */
 };
 

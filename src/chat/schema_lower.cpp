@@ -416,13 +416,15 @@ common_json lowerer::with_required(const common_json &schema, const std::set<std
     return properties;
 }
 
-/* Names that llama.cpp cannot keep apart from those of further properties, which then are none. */
+/* Names that llama.cpp cannot keep apart from those of further properties, which then are none; of a long one, each
+ * letter is a group within another. */
 bool is_hard_to_exclude(const std::string &name)
 {
+    static const size_t max_groups = 150;
     auto hard = [](char c) {
         return static_cast<unsigned char>(c) < 0x20 || std::string("]\\\"^-").find(c) != std::string::npos;
     };
-    return name.empty() || std::any_of(name.begin(), name.end(), hard);
+    return name.empty() || name.size() > max_groups || std::any_of(name.begin(), name.end(), hard);
 }
 
 maybe lowerer::lower_object(const common_json &schema, const std::string &at)

@@ -146,7 +146,7 @@ static void prepare_and_tell(size_t route, const char *schema, int out)
     _exit(write(out, &price, sizeof price) == sizeof price ? 0 : 1);
 }
 
-static struct price price_of(size_t route, const char *schema)
+static struct price price_once(size_t route, const char *schema)
 {
     struct price price = {0};
     struct rusage used;
@@ -166,9 +166,30 @@ static struct price price_of(size_t route, const char *schema)
     return price;
 }
 
+/* A tool's schema is no reason to refuse a request; what is wrong with another one names the field. */
+static bool is_answered(size_t route, const struct price *price)
+{
+    if (price->signal != 0 || price->taken) return price->signal == 0;
+    return !routes[route].is_tool && price->error.code == HEARTH_INVALID &&
+           strcmp(price->error.param, "json_schema") == 0;
+}
+
 static bool is_cheap(const struct price *price)
 {
     return price->signal == 0 && price->seconds <= max_seconds * SLOWER && (sanitized || price->kib <= max_kib);
+}
+
+/* What other programs take of the machine makes it dearer, never cheaper. */
+static struct price price_of(size_t route, const char *schema)
+{
+    enum { TRIES = 4 };
+    struct price least = price_once(route, schema);
+    for (int i = 1; i < TRIES && least.signal == 0 && !is_cheap(&least); i++) {
+        struct price price = price_once(route, schema);
+        if (price.seconds < least.seconds) least.seconds = price.seconds;
+        if (price.kib < least.kib) least.kib = price.kib;
+    }
+    return least;
 }
 
 /* ---- Drawing ---- */
@@ -204,7 +225,7 @@ static void note_price(struct dearest *all, const char *what, size_t route, cons
         all->kib = *price;
         memcpy(all->of_kib, name, sizeof name);
     }
-    if (is_cheap(price)) return;
+    if (is_cheap(price) && is_answered(route, price)) return;
     all->n_dear++;
     describe(what, route, price, schema);
 }
@@ -418,35 +439,39 @@ static int number_of(const char *name, int usual)
     return text == NULL ? usual : atoi(text);
 }
 
+/* One of 64 KiB at most, and its name. */
+static void draw(struct schema_rng *rng, struct buf *schema, char name[64])
+{
+    const struct schema_kind *kind = &schema_kinds[rng_below(rng, sizeof schema_kinds / sizeof *schema_kinds)];
+    int n = 1 + (int)rng_below(rng, (uint32_t)kind->most), m = (int)rng_below(rng, 40);
+    bool is_random = rng_below(rng, 4) == 0;
+    do {
+        buf_clear(schema);
+        if (is_random)
+            put_random(schema, rng, 0);
+        else
+            kind->put(schema, n, m);
+        snprintf(name, 64, is_random ? "random" : "%s (%d, %d)", kind->name, n, m);
+        n = n * 3 / 4;
+        m = m * 3 / 4;
+    } while (schema->len > MAX_SCHEMA && n > 0);
+}
+
 static void schemas_drawn_at_random_are_refused_or_ready_in_half_a_second(void **state)
 {
     (void)state;
     struct schema_rng rng = {(uint64_t)number_of("HEARTH_SCHEMA_SEED", 1)};
     struct dearest all = {0};
+    struct buf schema = {0};
+    char name[64];
     time_t until = time(NULL) + number_of("HEARTH_SCHEMA_SECONDS", 6);
     while (time(NULL) < until) {
-        struct buf schema = {0};
-        const struct schema_kind *kind = &schema_kinds[rng_below(&rng, sizeof schema_kinds / sizeof *schema_kinds)];
-        const char *name = "random";
-        if (rng_below(&rng, 4) == 0) {
-            do {
-                buf_clear(&schema);
-                put_random(&schema, &rng, 0);
-            } while (schema.len > MAX_SCHEMA);
-        } else {
-            name = kind->name;
-            int n = 1 + (int)rng_below(&rng, (uint32_t)kind->most), m = (int)rng_below(&rng, 40);
-            for (;; n = n * 3 / 4, m = m * 3 / 4) {
-                buf_clear(&schema);
-                kind->put(&schema, n, m);
-                if (schema.len <= MAX_SCHEMA || n <= 1) break;
-            }
-        }
+        draw(&rng, &schema, name);
         size_t route = rng_below(&rng, N_ROUTES);
         struct price price = price_of(route, buf_text(&schema));
         note_price(&all, name, route, &price, buf_text(&schema));
-        buf_release(&schema);
     }
+    buf_release(&schema);
     print_dearest("schemas drawn", &all);
     assert_int_equal(all.n_dear, 0);
 }
