@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void reserve(struct buf *b, size_t more)
+void buf_reserve(struct buf *b, size_t more)
 {
     size_t need = b->len + more + 1;
     if (need <= b->cap) return;
@@ -20,7 +20,7 @@ static void reserve(struct buf *b, size_t more)
 
 void buf_append(struct buf *b, const void *bytes, size_t len)
 {
-    reserve(b, len);
+    buf_reserve(b, len);
     if (len > 0) memcpy(b->v + b->len, bytes, len);
     b->len += len;
     b->v[b->len] = '\0';
@@ -39,7 +39,7 @@ void buf_printf(struct buf *b, const char *format, ...)
     int len = vsnprintf(NULL, 0, format, args);
     va_end(args);
     if (len > 0) {
-        reserve(b, (size_t)len);
+        buf_reserve(b, (size_t)len);
         vsnprintf(b->v + b->len, (size_t)len + 1, format, again);
         b->len += (size_t)len;
     }
@@ -67,7 +67,7 @@ void buf_release(struct buf *b)
 
 char *buf_take(struct buf *b)
 {
-    reserve(b, 0);
+    buf_reserve(b, 0);
     b->v[b->len] = '\0';
     char *v = b->v;
     *b = (struct buf){0};

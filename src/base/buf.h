@@ -11,6 +11,7 @@ struct buf {
     size_t len, cap;
 };
 
+void buf_reserve(struct buf *b, size_t more); /* has room for so many more bytes, which then need no copies */
 void buf_append(struct buf *b, const void *bytes, size_t len);
 void buf_puts(struct buf *b, const char *text);
 void buf_printf(struct buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -45,7 +45,11 @@ static void resume_all(evutil_socket_t fd, short what, void *ud)
 {
     (void)fd, (void)what;
     struct http_server *server = ud;
-    for (struct connection *c; (c = next_to_resume(&server->bodies)) != NULL;) connection_resume(c);
+    for (struct connection *c; (c = next_to_resume(&server->bodies)) != NULL;) {
+        http_enter(server);
+        connection_resume(c);
+        http_leave(server);
+    }
 }
 
 /* ---- Clients ---- */

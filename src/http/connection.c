@@ -22,6 +22,9 @@
 
 enum {
     READ_AHEAD = 16384,
+    /* Bytes of an answer that are copied into the output at a time, and unsent ones below which there may be more. */
+    SEND_PIECE = 128 << 10,
+    SEND_AGAIN = 32 << 10,
     LINGER_MS = 2000,    /* lingering close: time for the client to read the answer before the connection is reset */
     OVER_LIMIT_MS = 2000 /* for the request of a connection over the limit */
 };
@@ -70,6 +73,7 @@ void connection_free(struct connection *c)
     }
     bodies_leave(c);
     if (c->request != NULL) request_free(c->request);
+    buf_release(&c->rest);
     unwatch_hangup(c);
     event_free(c->timer);
     bufferevent_free(c->bev);
@@ -92,8 +96,12 @@ void connection_gone(struct connection *c)
 static void on_hangup(evutil_socket_t fd, short what, void *ud)
 {
     (void)what;
+    struct connection *c = ud;
+    struct http_server *server = c->server;
     struct pollfd state = {.fd = fd, .events = POLLRDHUP};
-    if (poll(&state, 1, 0) > 0) connection_gone(ud);
+    http_enter(server);
+    if (poll(&state, 1, 0) > 0) connection_gone(c);
+    http_leave(server);
 }
 
 /* Watches for the client's end of input while the socket is not read. Edge-triggered events report it without
@@ -160,6 +168,19 @@ static void linger(struct connection *c)
     if (!c->over_limit) wait_in(c, &c->server->kept_alive);
     evbuffer_drain(input_of(c), evbuffer_get_length(input_of(c)));
     start_reading(c);
+}
+
+bool connection_send_rest(struct connection *c)
+{
+    size_t left = c->rest.len - c->rest_at, piece = left < SEND_PIECE ? left : SEND_PIECE;
+    if (left == 0) return false;
+    bufferevent_write(c->bev, c->rest.v + c->rest_at, piece);
+    c->rest_at += piece;
+    if (piece == left) {
+        buf_release(&c->rest);
+        c->rest_at = 0;
+    }
+    return true;
 }
 
 static void start_flushing(struct connection *c)
@@ -295,6 +316,7 @@ static bool receive_body(struct connection *c, const char *bytes, size_t len)
         return false;
     }
     size_t used = 0;
+    http_name(c->server, "receiving a body");
     enum parse parsed = request_parse_body(request, bytes, len, &used);
     evbuffer_drain(input_of(c), used);
     if (parsed == PARSE_FAULT)
@@ -361,12 +383,10 @@ bool http_is_retired(const struct http_server *server)
     return c == NULL;
 }
 
-/* ---- libevent's callbacks ---- */
+/* ---- libevent's callbacks; a connection may be freed within them ---- */
 
-static void on_readable(struct bufferevent *bev, void *ud)
+static void take_input(struct connection *c)
 {
-    (void)bev;
-    struct connection *c = ud;
     switch (c->state) {
     case CONNECTION_HANDSHAKE:
         break;
@@ -387,19 +407,41 @@ static void on_readable(struct bufferevent *bev, void *ud)
     }
 }
 
+static void on_readable(struct bufferevent *bev, void *ud)
+{
+    (void)bev;
+    struct connection *c = ud;
+    struct http_server *server = c->server;
+    http_enter(server);
+    take_input(c);
+    http_leave(server);
+}
+
+/* Few bytes are unsent. */
+static void send_more(struct connection *c, bool none)
+{
+    const struct http_request *request = c->request;
+    if (c->state == CONNECTION_ANSWERING && request->on_drained != NULL) {
+        request->on_drained(request->ud);
+    } else if (c->state == CONNECTION_FLUSHING && !connection_send_rest(c) && none) {
+        if (c->keep_alive && !c->reading_closed)
+            next_request(c);
+        else
+            linger(c);
+    }
+}
+
 static void on_drained(struct bufferevent *bev, void *ud)
 {
     struct connection *c = ud;
-    if (c->state != CONNECTION_FLUSHING || evbuffer_get_length(bufferevent_get_output(bev)) > 0) return;
-    if (c->keep_alive && !c->reading_closed)
-        next_request(c);
-    else
-        linger(c);
+    struct http_server *server = c->server;
+    http_enter(server);
+    send_more(c, evbuffer_get_length(bufferevent_get_output(bev)) == 0);
+    http_leave(server);
 }
 
-static void on_event(struct bufferevent *bev, short what, void *ud)
+static void take_event(struct connection *c, struct bufferevent *bev, short what)
 {
-    struct connection *c = ud;
     bool only_end = what == (BEV_EVENT_READING | BEV_EVENT_EOF);
     if ((what & BEV_EVENT_CONNECTED) != 0) {
         c->state = CONNECTION_IDLE; /* the timer of the first request runs on */
@@ -412,16 +454,33 @@ static void on_event(struct bufferevent *bev, short what, void *ud)
     }
 }
 
-static void on_timer(evutil_socket_t fd, short what, void *ud)
+static void on_event(struct bufferevent *bev, short what, void *ud)
 {
-    (void)fd, (void)what;
     struct connection *c = ud;
+    struct http_server *server = c->server;
+    http_enter(server);
+    take_event(c, bev, what);
+    http_leave(server);
+}
+
+static void run_out(struct connection *c)
+{
     if (c->state != CONNECTION_HEAD && c->state != CONNECTION_BODY)
         connection_free(c);
     else if (c->stalled)
         refuse(c, (struct http_fault){503, "too many requests are being received, try again later"});
     else
         refuse(c, (struct http_fault){408, "the request took too long to arrive"});
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *ud)
+{
+    (void)fd, (void)what;
+    struct connection *c = ud;
+    struct http_server *server = c->server;
+    http_enter(server);
+    run_out(c);
+    http_leave(server);
 }
 
 /* ---- Opening ---- */
@@ -449,6 +508,7 @@ void connection_open(struct http_server *server, struct bufferevent *bev, uint64
     struct timeval patience = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
     bufferevent_set_timeouts(bev, NULL, &patience);
     bufferevent_setwatermark(bev, EV_READ, 0, READ_AHEAD);
+    bufferevent_setwatermark(bev, EV_WRITE, SEND_AGAIN, 0);
     bufferevent_setcb(bev, on_readable, on_drained, on_event, c);
     bufferevent_enable(bev, EV_READ | EV_WRITE);
     c->state = tls_is(bev) ? CONNECTION_HANDSHAKE : CONNECTION_IDLE;

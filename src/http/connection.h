@@ -8,6 +8,7 @@
 #define HTTP_CONNECTION_H
 
 #include "http/http.h"
+#include "http/stalls.h"
 
 #include <event2/bufferevent.h>
 #include <event2/listener.h>
@@ -57,6 +58,7 @@ struct body_share {
 struct http_bodies {
     size_t held;                        /* bytes of all bodies, and of what was parsed from them */
     size_t dispatched;                  /* of these, bytes of dispatched requests */
+    size_t reserved;                    /* bytes that were announced and may not have arrived yet */
     size_t stalled;                     /* connections that wait for memory */
     struct connection *oldest, *newest; /* connections that receive a body, in the order of its beginning */
     struct body_share shares[BODY_SHARES];
@@ -89,6 +91,7 @@ struct http_server {
     struct http_request *orphans;
     struct http_bodies bodies;
     struct http_posts posts;
+    struct stalls stalls;
 };
 
 void server_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address, int len, void *ud);
@@ -130,6 +133,8 @@ struct connection {
     struct waiting *waits_in;         /* its list of the server; NULL: none */
     TAILQ_ENTRY(connection) waiting;
     struct http_request *request;
+    struct buf rest; /* of an answer that has ended: what is not in the output yet, from `rest_at` on */
+    size_t rest_at;
 };
 
 /* Makes a plain (not TLS) bufferevent of a socket. */
@@ -148,6 +153,9 @@ void connection_gone(struct connection *connection);
 
 /* Continues to receive a body that waited for memory. */
 void connection_resume(struct connection *connection);
+
+/* Adds more of the rest of a long answer to the output. False: there is none. */
+bool connection_send_rest(struct connection *connection);
 
 /* The answer has ended: sends the rest of it, then receives the next request or closes. */
 void connection_answered(struct connection *connection);
@@ -220,8 +228,10 @@ struct http_request {
     size_t framing;  /* bytes of chunk sizes, extensions and trailers since the last byte of the body */
     struct http_target target;
     struct buf body;
+    size_t reserved; /* bytes of it, in the sum of all bodies */
 
     void (*on_gone)(void *ud);
+    void (*on_drained)(void *ud);
     void *ud;
 
     enum reply_state reply;

@@ -12,6 +12,7 @@
 
 #include <event2/event.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 struct http_server;
@@ -131,6 +132,14 @@ size_t http_connections(const struct http_server *server);
 /* Runs `call(ud)` on the server's thread, soon. From any thread; wakes the loop. */
 void http_post(struct http_server *server, void (*call)(void *ud), void *ud);
 
+/* The watchdog: what runs on the server's thread is measured, and counted as a stall if it holds up all others for too
+ * long. The caller's own timers and signals are measured between http_enter() and http_leave(); http_name() says what
+ * is answered, a constant text. */
+void http_enter(struct http_server *server);
+void http_leave(struct http_server *server);
+void http_name(struct http_server *server, const char *route);
+int64_t http_stalls(const struct http_server *server); /* how many there were */
+
 /* ---- A request ---- */
 
 const char *http_method(const struct http_request *request);                   /* "GET" */
@@ -164,18 +173,22 @@ void http_recount(struct http_server *server, size_t before, size_t now);
 void http_watch(struct http_request *request, void (*on_gone)(void *ud), void *ud);
 
 /* ---- An answer: headers, then either http_reply() or http_begin(), http_send()…, http_end() ---- http_reply(),
- * http_end() and http_abort() end it: the request is invalid afterwards. The server writes Date, Connection and
- * Content-Length or Transfer-Encoding. content_type may be NULL. */
+ * http_reply_buf(), http_end() and http_abort() end it: the request is invalid afterwards. The server writes Date,
+ * Connection and Content-Length or Transfer-Encoding. content_type may be NULL. */
 
 /* Adds a header; both strings are copied. */
 void http_set_header(struct http_request *request, const char *name, const char *value);
 void http_reply(struct http_request *request, int status, const char *content_type, const void *body, size_t len);
+void http_reply_buf(struct http_request *request, int status, const char *content_type,
+                    struct buf *body);                                               /* takes it */
 void http_begin(struct http_request *request, int status, const char *content_type); /* chunked */
 void http_send(struct http_request *request, const void *bytes, size_t len);
 void http_end(struct http_request *request);
 
-/* Bytes passed to http_send() that are not in the kernel yet: the caller's measure for backpressure. */
+/* Bytes passed to http_send() that are not in the kernel yet: the caller's measure for backpressure. And what is called
+ * while an answer is sent, with on_gone's `ud`, each time that few or none are left. */
 size_t http_backlog(const struct http_request *request);
+void http_on_drained(struct http_request *request, void (*on_drained)(void *ud));
 
 /* Closes the connection without an answer; the request is invalid afterwards and on_gone is not called. */
 void http_abort(struct http_request *request);

@@ -64,9 +64,27 @@ static int on_chunk_header(llhttp_t *parser)
     return check_room(parser->data, parser->content_length);
 }
 
+/* To grow a long body would copy it again and again. What is reserved is no memory until bytes arrive, but bounded all
+ * the same. */
+static void reserve_body(struct http_request *request)
+{
+    struct http_server *server = request->server;
+    if (!request->has_length || request->length > server->limits.max_bodies - server->bodies.reserved) return;
+    request->reserved = (size_t)request->length;
+    server->bodies.reserved += request->reserved;
+    buf_reserve(&request->body, request->reserved);
+}
+
+static void end_reserve(struct http_request *request)
+{
+    request->server->bodies.reserved -= request->reserved;
+    request->reserved = 0;
+}
+
 static int on_body(llhttp_t *parser, const char *at, size_t len)
 {
     struct http_request *request = parser->data;
+    if (request->body.v == NULL) reserve_body(request);
     buf_append(&request->body, at, len);
     bodies_receive(request->connection, len);
     request->framing = 0;
@@ -105,6 +123,7 @@ struct http_request *request_new(struct connection *connection)
 void request_free(struct http_request *request)
 {
     bodies_free(request->server, request->body.len, request->dispatched);
+    end_reserve(request);
     buf_release(&request->body);
     target_release(&request->target);
     buf_release(&request->head);
@@ -407,6 +426,7 @@ struct buf http_take_body(struct http_request *request)
 {
     struct buf body = request->body;
     request->body = (struct buf){0};
+    end_reserve(request);
     return body;
 }
 

@@ -140,16 +140,29 @@ static void end_reply(struct http_request *request)
         request_end_orphan(request);
 }
 
+void http_reply_buf(struct http_request *request, int status, const char *content_type, struct buf *body)
+{
+    if (request->reply == REPLY_NONE) {
+        struct evbuffer *out = begin_head(request, status, content_type);
+        if (out != NULL) {
+            if (status_has_body(status)) evbuffer_add_printf(out, "Content-Length: %zu\r\n", body->len);
+            add_text(out, "\r\n");
+        }
+        if (out != NULL && !request->bodyless) {
+            request->connection->rest = *body;
+            *body = (struct buf){0};
+            connection_send_rest(request->connection);
+        }
+        end_reply(request);
+    }
+    buf_release(body);
+}
+
 void http_reply(struct http_request *request, int status, const char *content_type, const void *body, size_t len)
 {
-    if (request->reply != REPLY_NONE) return;
-    struct evbuffer *out = begin_head(request, status, content_type);
-    if (out != NULL) {
-        if (status_has_body(status)) evbuffer_add_printf(out, "Content-Length: %zu\r\n", len);
-        add_text(out, "\r\n");
-        if (!request->bodyless) evbuffer_add(out, body, len);
-    }
-    end_reply(request);
+    struct buf copy = {0};
+    buf_append(&copy, body, len);
+    http_reply_buf(request, status, content_type, &copy);
 }
 
 /* ---- Streamed answers ---- */
@@ -181,6 +194,11 @@ void http_end(struct http_request *request)
     struct evbuffer *out = output_of(request);
     if (out != NULL && request->chunked && !request->bodyless) add_text(out, "0\r\n\r\n");
     end_reply(request);
+}
+
+void http_on_drained(struct http_request *request, void (*on_drained)(void *ud))
+{
+    request->on_drained = on_drained;
 }
 
 size_t http_backlog(const struct http_request *request)

@@ -105,6 +105,28 @@ void http_accept(struct http_server *server, bool accept)
     enable_listeners(server, accept);
 }
 
+/* ---- The watchdog ---- */
+
+void http_enter(struct http_server *server)
+{
+    stalls_enter(&server->stalls);
+}
+
+void http_leave(struct http_server *server)
+{
+    stalls_leave(&server->stalls);
+}
+
+void http_name(struct http_server *server, const char *route)
+{
+    stalls_name(&server->stalls, route);
+}
+
+int64_t http_stalls(const struct http_server *server)
+{
+    return server->stalls.n;
+}
+
 /* ---- Posted calls ---- */
 
 void http_post(struct http_server *server, void (*call)(void *ud), void *ud)
@@ -123,15 +145,20 @@ void http_post(struct http_server *server, void (*call)(void *ud), void *ud)
 }
 
 /* Runs the calls that are queued now; calls that they post run in the next iteration of the loop. */
-static size_t run_posted(struct http_posts *posts)
+static size_t run_posted(struct http_server *server)
 {
+    struct http_posts *posts = &server->posts;
     pthread_mutex_lock(&posts->mutex);
     struct http_posted *v = posts->v;
     size_t len = posts->len;
     posts->v = NULL;
     posts->len = posts->cap = 0;
     pthread_mutex_unlock(&posts->mutex);
-    for (size_t i = 0; i < len; i++) v[i].call(v[i].ud);
+    for (size_t i = 0; i < len; i++) {
+        http_enter(server);
+        v[i].call(v[i].ud);
+        http_leave(server);
+    }
     free(v);
     return len;
 }
@@ -186,7 +213,7 @@ struct http_server *http_open(const struct http_limits *limits, const struct htt
     TAILQ_INIT(&server->kept_alive);
     TAILQ_INIT(&server->over_limit);
     server->accept_again = evtimer_new(base, accept_again, server);
-    server->posts.wake = event_new(base, -1, 0, on_wake, &server->posts);
+    server->posts.wake = event_new(base, -1, 0, on_wake, server);
     pthread_mutex_init(&server->posts.mutex, NULL);
     bodies_init(server);
     return server;
@@ -216,12 +243,12 @@ void http_stop(struct http_server *server)
 void http_close(struct http_server *server)
 {
     if (server == NULL) return;
-    while (run_posted(&server->posts) > 0) continue; /* posted calls own memory */
+    while (run_posted(server) > 0) continue; /* posted calls own memory */
     http_stop_listening(server);
     free(http_close_unused(server));
     while (server->connections != NULL) connection_gone(server->connections);
     while (server->orphans != NULL) request_end_orphan(server->orphans);
-    while (run_posted(&server->posts) > 0) continue;
+    while (run_posted(server) > 0) continue;
     bodies_release(server);
     http_tls_close(server->tls);
     event_free(server->posts.wake);
