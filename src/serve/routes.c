@@ -30,106 +30,110 @@
 
 #include <string.h>
 
+/* How a route is answered: MODELS: with 503 while they load; AWAY: on an answering thread, since much is walked or
+ * copied. */
+enum { MODELS = 1, AWAY = 2 };
+
 /* A parameter at the end of a path matches any rest, slashes included; elsewhere it matches none (see path.h). */
 static const struct route {
     const char *method, *path;
     void (*handler)(struct call *call);
-    bool needs_models;          /* 503 while they load */
+    int how;                    /* MODELS, AWAY */
     int grant;                  /* what the API key must allow */
     call_error_form *put_error; /* the API's form of routing and access errors */
 } routes[] = {
-    {"POST", "/v1/chat/completions", openai_chat, true, KEYS_CHAT, errors_put},
-    {"POST", "/v1/completions", openai_completion, true, KEYS_COMPLETIONS, errors_put},
-    {"POST", "/v1/responses", responses_create, true, KEYS_CHAT, responses_put_error},
-    {"POST", "/responses", responses_create, true, KEYS_CHAT, responses_put_error},
-    {"POST", "/v1/responses/compact", responses_compact, true, KEYS_CHAT, responses_put_error},
-    {"POST", "/responses/compact", responses_compact, true, KEYS_CHAT, responses_put_error},
-    {"POST", "/v1/responses/{id}/cancel", responses_cancel, false, KEYS_CHAT, responses_put_error},
-    {"GET", "/v1/responses/{id}/input_items", responses_list_items, false, KEYS_CHAT, responses_put_error},
-    {"GET", "/v1/responses/{id}", responses_retrieve, false, KEYS_CHAT, responses_put_error},
-    {"DELETE", "/v1/responses/{id}", responses_delete, false, KEYS_CHAT, responses_put_error},
-    {"POST", "/responses/{id}/cancel", responses_cancel, false, KEYS_CHAT, responses_put_error},
-    {"GET", "/responses/{id}/input_items", responses_list_items, false, KEYS_CHAT, responses_put_error},
-    {"GET", "/responses/{id}", responses_retrieve, false, KEYS_CHAT, responses_put_error},
-    {"DELETE", "/responses/{id}", responses_delete, false, KEYS_CHAT, responses_put_error},
-    {"POST", "/v1/conversations", conversations_create, false, KEYS_CHAT, errors_put},
-    {"GET", "/v1/conversations/{id}/items/{item}", conversations_show_item, false, KEYS_CHAT, errors_put},
-    {"DELETE", "/v1/conversations/{id}/items/{item}", conversations_delete_item, false, KEYS_CHAT, errors_put},
-    {"GET", "/v1/conversations/{id}/items", conversations_list_items, false, KEYS_CHAT, errors_put},
-    {"POST", "/v1/conversations/{id}/items", conversations_add_items, false, KEYS_CHAT, errors_put},
-    {"GET", "/v1/conversations/{id}", conversations_retrieve, false, KEYS_CHAT, errors_put},
-    {"POST", "/v1/conversations/{id}", conversations_update, false, KEYS_CHAT, errors_put},
-    {"DELETE", "/v1/conversations/{id}", conversations_delete, false, KEYS_CHAT, errors_put},
-    {"POST", "/v1/messages", anthropic_messages, true, KEYS_CHAT, anthropic_put_error},
-    {"POST", "/v1/messages/count_tokens", anthropic_count_tokens, true, KEYS_CHAT, anthropic_put_error},
-    {"POST", "/v1/audio/transcriptions", transcription_create, true, KEYS_CHAT, errors_put},
-    {"POST", "/audio/transcriptions", transcription_create, true, KEYS_CHAT, errors_put},
-    {"POST", "/v1/embeddings", embeddings_openai, true, KEYS_EMBEDDINGS, errors_put},
-    {"POST", "/embeddings", embeddings_native, true, KEYS_EMBEDDINGS, errors_put},
-    {"POST", "/embedding", embeddings_native, true, KEYS_EMBEDDINGS, errors_put},
-    {"POST", "/v1/rerank", rerank_answer, true, KEYS_RERANK, errors_put},
-    {"POST", "/v1/reranking", rerank_answer, true, KEYS_RERANK, errors_put},
-    {"POST", "/v2/rerank", rerank_answer, true, KEYS_RERANK, errors_put},
-    {"POST", "/rerank", rerank_answer, true, KEYS_RERANK, errors_put},
-    {"POST", "/reranking", rerank_answer, true, KEYS_RERANK, errors_put},
-    {"POST", "/v1/chat/completions/input_tokens", prompt_count, true, KEYS_CHAT, errors_put},
-    {"POST", "/v1/chat/completions/render", prompt_render_chat, true, KEYS_CHAT, errors_put},
-    {"POST", "/v1/completions/render", prompt_render_completion, true, KEYS_COMPLETIONS, errors_put},
-    {"POST", "/v1/responses/input_tokens", prompt_count_response, true, KEYS_CHAT, responses_put_error},
-    {"POST", "/responses/input_tokens", prompt_count_response, true, KEYS_CHAT, responses_put_error},
-    {"POST", "/v1/tokenize", prompt_tokenize, true, KEYS_ALL, errors_put},
-    {"POST", "/v1/detokenize", prompt_detokenize, true, KEYS_ALL, errors_put},
-    {"POST", "/v1/apply-template", prompt_apply_template, true, KEYS_ALL, errors_put},
-    {"GET", "/v1/models", status_models, false, KEYS_MODELS, errors_put},
-    {"GET", "/v1/models/{id}", status_model, false, KEYS_MODELS, errors_put},
+    {"POST", "/v1/chat/completions", openai_chat, MODELS, KEYS_CHAT, errors_put},
+    {"POST", "/v1/completions", openai_completion, MODELS, KEYS_COMPLETIONS, errors_put},
+    {"POST", "/v1/responses", responses_create, MODELS, KEYS_CHAT, responses_put_error},
+    {"POST", "/responses", responses_create, MODELS, KEYS_CHAT, responses_put_error},
+    {"POST", "/v1/responses/compact", responses_compact, MODELS, KEYS_CHAT, responses_put_error},
+    {"POST", "/responses/compact", responses_compact, MODELS, KEYS_CHAT, responses_put_error},
+    {"POST", "/v1/responses/{id}/cancel", responses_cancel, AWAY, KEYS_CHAT, responses_put_error},
+    {"GET", "/v1/responses/{id}/input_items", responses_list_items, AWAY, KEYS_CHAT, responses_put_error},
+    {"GET", "/v1/responses/{id}", responses_retrieve, AWAY, KEYS_CHAT, responses_put_error},
+    {"DELETE", "/v1/responses/{id}", responses_delete, AWAY, KEYS_CHAT, responses_put_error},
+    {"POST", "/responses/{id}/cancel", responses_cancel, AWAY, KEYS_CHAT, responses_put_error},
+    {"GET", "/responses/{id}/input_items", responses_list_items, AWAY, KEYS_CHAT, responses_put_error},
+    {"GET", "/responses/{id}", responses_retrieve, AWAY, KEYS_CHAT, responses_put_error},
+    {"DELETE", "/responses/{id}", responses_delete, AWAY, KEYS_CHAT, responses_put_error},
+    {"POST", "/v1/conversations", conversations_create, 0, KEYS_CHAT, errors_put},
+    {"GET", "/v1/conversations/{id}/items/{item}", conversations_show_item, AWAY, KEYS_CHAT, errors_put},
+    {"DELETE", "/v1/conversations/{id}/items/{item}", conversations_delete_item, AWAY, KEYS_CHAT, errors_put},
+    {"GET", "/v1/conversations/{id}/items", conversations_list_items, AWAY, KEYS_CHAT, errors_put},
+    {"POST", "/v1/conversations/{id}/items", conversations_add_items, 0, KEYS_CHAT, errors_put},
+    {"GET", "/v1/conversations/{id}", conversations_retrieve, AWAY, KEYS_CHAT, errors_put},
+    {"POST", "/v1/conversations/{id}", conversations_update, 0, KEYS_CHAT, errors_put},
+    {"DELETE", "/v1/conversations/{id}", conversations_delete, AWAY, KEYS_CHAT, errors_put},
+    {"POST", "/v1/messages", anthropic_messages, MODELS, KEYS_CHAT, anthropic_put_error},
+    {"POST", "/v1/messages/count_tokens", anthropic_count_tokens, MODELS, KEYS_CHAT, anthropic_put_error},
+    {"POST", "/v1/audio/transcriptions", transcription_create, MODELS, KEYS_CHAT, errors_put},
+    {"POST", "/audio/transcriptions", transcription_create, MODELS, KEYS_CHAT, errors_put},
+    {"POST", "/v1/embeddings", embeddings_openai, MODELS, KEYS_EMBEDDINGS, errors_put},
+    {"POST", "/embeddings", embeddings_native, MODELS, KEYS_EMBEDDINGS, errors_put},
+    {"POST", "/embedding", embeddings_native, MODELS, KEYS_EMBEDDINGS, errors_put},
+    {"POST", "/v1/rerank", rerank_answer, MODELS, KEYS_RERANK, errors_put},
+    {"POST", "/v1/reranking", rerank_answer, MODELS, KEYS_RERANK, errors_put},
+    {"POST", "/v2/rerank", rerank_answer, MODELS, KEYS_RERANK, errors_put},
+    {"POST", "/rerank", rerank_answer, MODELS, KEYS_RERANK, errors_put},
+    {"POST", "/reranking", rerank_answer, MODELS, KEYS_RERANK, errors_put},
+    {"POST", "/v1/chat/completions/input_tokens", prompt_count, MODELS, KEYS_CHAT, errors_put},
+    {"POST", "/v1/chat/completions/render", prompt_render_chat, MODELS, KEYS_CHAT, errors_put},
+    {"POST", "/v1/completions/render", prompt_render_completion, MODELS, KEYS_COMPLETIONS, errors_put},
+    {"POST", "/v1/responses/input_tokens", prompt_count_response, MODELS, KEYS_CHAT, responses_put_error},
+    {"POST", "/responses/input_tokens", prompt_count_response, MODELS, KEYS_CHAT, responses_put_error},
+    {"POST", "/v1/tokenize", prompt_tokenize, MODELS, KEYS_ALL, errors_put},
+    {"POST", "/v1/detokenize", prompt_detokenize, MODELS, KEYS_ALL, errors_put},
+    {"POST", "/v1/apply-template", prompt_apply_template, MODELS, KEYS_ALL, errors_put},
+    {"GET", "/v1/models", status_models, AWAY, KEYS_MODELS, errors_put},
+    {"GET", "/v1/models/{id}", status_model, AWAY, KEYS_MODELS, errors_put},
     /* llama-server's. Completions without /v1 have llama-server's own form. */
-    {"POST", "/chat/completions", openai_chat, true, KEYS_CHAT, errors_put},
-    {"POST", "/chat/completions/input_tokens", prompt_count, true, KEYS_CHAT, errors_put},
-    {"POST", "/completion", native_completion, true, KEYS_COMPLETIONS, errors_put},
-    {"POST", "/completions", native_completion, true, KEYS_COMPLETIONS, errors_put},
-    {"POST", "/infill", native_infill, true, KEYS_COMPLETIONS, errors_put},
-    {"POST", "/tokenize", prompt_tokenize, true, KEYS_ALL, errors_put},
-    {"POST", "/detokenize", prompt_detokenize, true, KEYS_ALL, errors_put},
-    {"POST", "/apply-template", prompt_apply_template, true, KEYS_ALL, errors_put},
-    {"GET", "/models", status_models, false, KEYS_MODELS, errors_put},
-    {"GET", "/models/{id}", status_model, false, KEYS_MODELS, errors_put},
-    {"GET", "/props", props_show, true, KEYS_MODELS, errors_put},
-    {"POST", "/props", props_refuse, false, KEYS_ADMIN, errors_put},
-    {"POST", "/slots/{id}", status_slot_action, false, KEYS_CACHE, errors_put},
+    {"POST", "/chat/completions", openai_chat, MODELS, KEYS_CHAT, errors_put},
+    {"POST", "/chat/completions/input_tokens", prompt_count, MODELS, KEYS_CHAT, errors_put},
+    {"POST", "/completion", native_completion, MODELS, KEYS_COMPLETIONS, errors_put},
+    {"POST", "/completions", native_completion, MODELS, KEYS_COMPLETIONS, errors_put},
+    {"POST", "/infill", native_infill, MODELS, KEYS_COMPLETIONS, errors_put},
+    {"POST", "/tokenize", prompt_tokenize, MODELS, KEYS_ALL, errors_put},
+    {"POST", "/detokenize", prompt_detokenize, MODELS, KEYS_ALL, errors_put},
+    {"POST", "/apply-template", prompt_apply_template, MODELS, KEYS_ALL, errors_put},
+    {"GET", "/models", status_models, AWAY, KEYS_MODELS, errors_put},
+    {"GET", "/models/{id}", status_model, AWAY, KEYS_MODELS, errors_put},
+    {"GET", "/props", props_show, MODELS | AWAY, KEYS_MODELS, errors_put},
+    {"POST", "/props", props_refuse, 0, KEYS_ADMIN, errors_put},
+    {"POST", "/slots/{id}", status_slot_action, 0, KEYS_CACHE, errors_put},
     /* Ollama's. */
-    {"POST", "/api/chat", ollama_chat, true, KEYS_CHAT, ollama_put_error},
-    {"POST", "/api/generate", ollama_generate, true, KEYS_COMPLETIONS, ollama_put_error},
-    {"POST", "/api/embed", ollama_embed, true, KEYS_EMBEDDINGS, ollama_put_error},
-    {"POST", "/api/embeddings", ollama_embeddings, true, KEYS_EMBEDDINGS, ollama_put_error},
-    {"GET", "/api/version", ollama_version, false, KEYS_PUBLIC, ollama_put_error},
-    {"GET", "/api/tags", ollama_tags, false, KEYS_MODELS, ollama_put_error},
-    {"GET", "/api/ps", ollama_ps, false, KEYS_MODELS, ollama_put_error},
-    {"POST", "/api/show", ollama_show, false, KEYS_MODELS, ollama_put_error},
-    {"POST", "/api/pull", ollama_pull, true, KEYS_ADMIN, ollama_put_error},
-    {"POST", "/api/push", ollama_refuse, false, KEYS_MODELS, ollama_put_error},
-    {"POST", "/api/create", ollama_refuse, false, KEYS_MODELS, ollama_put_error},
-    {"POST", "/api/copy", ollama_refuse, false, KEYS_MODELS, ollama_put_error},
-    {"DELETE", "/api/delete", ollama_delete, true, KEYS_ADMIN, ollama_put_error},
-    {"HEAD", "/api/blobs/{id}", ollama_refuse, false, KEYS_MODELS, ollama_put_error},
-    {"POST", "/api/blobs/{id}", ollama_refuse, false, KEYS_MODELS, ollama_put_error},
-    {"POST", "/models/load", lifecycle_load, true, KEYS_ADMIN, errors_put},
-    {"POST", "/models/unload", lifecycle_unload, true, KEYS_ADMIN, errors_put},
-    {"GET", "/", page_root, false, KEYS_PUBLIC, errors_put},
-    {"GET", "/page/{name}", page_file, false, KEYS_PUBLIC, errors_put},
-    {"GET", "/health", status_health, false, KEYS_PUBLIC, errors_put},
-    {"GET", "/v1/health", status_health, false, KEYS_PUBLIC, errors_put},
-    {"GET", "/v1/liveness", status_liveness, false, KEYS_PUBLIC, errors_put},
-    {"GET", "/v1/readiness", status_health, false, KEYS_PUBLIC, errors_put},
-    {"GET", "/slots", status_slots, false, KEYS_STATUS, errors_put},
-    {"GET", "/live", live_stream, true, KEYS_STATUS, errors_put},
-    {"GET", "/lora-adapters", adapters_list, true, KEYS_STATUS, errors_put},
-    {"POST", "/lora-adapters", adapters_set, true, KEYS_ADMIN, errors_put},
-    {"GET", "/cache", cache_status, false, KEYS_CACHE, errors_put},
-    {"POST", "/cache/lookup", cache_lookup, true, KEYS_CACHE, errors_put},
-    {"GET", "/cache/stored", stored_list, false, KEYS_CACHE, errors_put},
-    {"POST", "/cache/stored", stored_order, true, KEYS_ADMIN, errors_put},
-    {"POST", "/cache/resident", resident_orders_give, true, KEYS_ADMIN, errors_put},
-    {"GET", "/metrics", status_metrics, false, KEYS_STATUS, errors_put},
+    {"POST", "/api/chat", ollama_chat, MODELS, KEYS_CHAT, ollama_put_error},
+    {"POST", "/api/generate", ollama_generate, MODELS, KEYS_COMPLETIONS, ollama_put_error},
+    {"POST", "/api/embed", ollama_embed, MODELS, KEYS_EMBEDDINGS, ollama_put_error},
+    {"POST", "/api/embeddings", ollama_embeddings, MODELS, KEYS_EMBEDDINGS, ollama_put_error},
+    {"GET", "/api/version", ollama_version, 0, KEYS_PUBLIC, ollama_put_error},
+    {"GET", "/api/tags", ollama_tags, AWAY, KEYS_MODELS, ollama_put_error},
+    {"GET", "/api/ps", ollama_ps, AWAY, KEYS_MODELS, ollama_put_error},
+    {"POST", "/api/show", ollama_show, 0, KEYS_MODELS, ollama_put_error},
+    {"POST", "/api/pull", ollama_pull, MODELS, KEYS_ADMIN, ollama_put_error},
+    {"POST", "/api/push", ollama_refuse, 0, KEYS_MODELS, ollama_put_error},
+    {"POST", "/api/create", ollama_refuse, 0, KEYS_MODELS, ollama_put_error},
+    {"POST", "/api/copy", ollama_refuse, 0, KEYS_MODELS, ollama_put_error},
+    {"DELETE", "/api/delete", ollama_delete, MODELS, KEYS_ADMIN, ollama_put_error},
+    {"HEAD", "/api/blobs/{id}", ollama_refuse, 0, KEYS_MODELS, ollama_put_error},
+    {"POST", "/api/blobs/{id}", ollama_refuse, 0, KEYS_MODELS, ollama_put_error},
+    {"POST", "/models/load", lifecycle_load, MODELS, KEYS_ADMIN, errors_put},
+    {"POST", "/models/unload", lifecycle_unload, MODELS, KEYS_ADMIN, errors_put},
+    {"GET", "/", page_root, 0, KEYS_PUBLIC, errors_put},
+    {"GET", "/page/{name}", page_file, 0, KEYS_PUBLIC, errors_put},
+    {"GET", "/health", status_health, 0, KEYS_PUBLIC, errors_put},
+    {"GET", "/v1/health", status_health, 0, KEYS_PUBLIC, errors_put},
+    {"GET", "/v1/liveness", status_liveness, 0, KEYS_PUBLIC, errors_put},
+    {"GET", "/v1/readiness", status_health, 0, KEYS_PUBLIC, errors_put},
+    {"GET", "/slots", status_slots, AWAY, KEYS_STATUS, errors_put},
+    {"GET", "/live", live_stream, MODELS, KEYS_STATUS, errors_put},
+    {"GET", "/lora-adapters", adapters_list, MODELS | AWAY, KEYS_STATUS, errors_put},
+    {"POST", "/lora-adapters", adapters_set, MODELS, KEYS_ADMIN, errors_put},
+    {"GET", "/cache", cache_status, AWAY, KEYS_CACHE, errors_put},
+    {"POST", "/cache/lookup", cache_lookup, MODELS, KEYS_CACHE, errors_put},
+    {"GET", "/cache/stored", stored_list, AWAY, KEYS_CACHE, errors_put},
+    {"POST", "/cache/stored", stored_order, MODELS, KEYS_ADMIN, errors_put},
+    {"POST", "/cache/resident", resident_orders_give, MODELS, KEYS_ADMIN, errors_put},
+    {"GET", "/metrics", status_metrics, 0, KEYS_STATUS, errors_put},
 };
 
 #define N_ROUTES (sizeof routes / sizeof *routes)
@@ -203,6 +207,7 @@ static struct call *open_call(struct server *server, struct http_request *http, 
     struct call *call = call_open(server, http);
     repeat_id(http, found, call->id);
     if (found->same_path != NULL) call->route = found->same_path->path;
+    http_name(server->http, call->route);
     return call;
 }
 
@@ -274,7 +279,7 @@ static const char *operation_of(const struct route *route)
         const char *operation;
     } names[] = {{KEYS_CHAT, "chat"}, {KEYS_COMPLETIONS, "text_completion"}, {KEYS_EMBEDDINGS, "embeddings"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (route->needs_models && names[i].grant == route->grant) return names[i].operation;
+        if ((route->how & MODELS) != 0 && names[i].grant == route->grant) return names[i].operation;
     return NULL;
 }
 
@@ -286,6 +291,12 @@ static void drop_body(struct call *call)
     buf_release(&body);
 }
 
+static void run_handler(struct call *call, void *ud)
+{
+    const struct route *route = ud;
+    route->handler(call);
+}
+
 static void dispatch(struct call *call, const struct found *found)
 {
     if (strcmp(found->route->method, "GET") == 0) drop_body(call);
@@ -295,10 +306,12 @@ static void dispatch(struct call *call, const struct found *found)
         ratelimit_put_headers(call->limit, call->http);
     }
     enum server_stage stage = server_stage(call->server);
-    if (found->route->needs_models && stage == SERVER_LOADING)
+    if ((found->route->how & MODELS) != 0 && stage == SERVER_LOADING)
         refuse(call, found, HEARTH_UNAVAILABLE, "the models are loading: try again soon");
-    else if (found->route->needs_models && stage == SERVER_STOPPING)
+    else if ((found->route->how & MODELS) != 0 && stage == SERVER_STOPPING)
         refuse(call, found, HEARTH_UNAVAILABLE, "the server is stopping");
+    else if ((found->route->how & AWAY) != 0)
+        call_away(call, run_handler, (void *)found->route);
     else
         found->route->handler(call);
 }

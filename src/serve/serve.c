@@ -1,10 +1,11 @@
 /* The server from start to end: open, listen, load the models, serve, drain, close. Where the sockets are also another
  * process's (handover.h), it neither accepts nor refuses connections before it serves and while it drains.
  *
- * Three threads, beside those of pulls (pulls/pulls.h): the calling thread becomes the HTTP thread; the reading thread
- * parses bodies (reading.h); the loading thread loads the models and, at the end, drains, while the HTTP thread still
- * sends the last responses. Both are started first, since a shutdown must not fail because no thread can be created.
- * struct run belongs to the calling thread, which outlives the others. */
+ * Threads, beside those of pulls (pulls/pulls.h): the calling thread becomes the HTTP thread; the reading thread
+ * parses bodies (reading.h); the answering threads make answers (workers.h); the loading thread loads the models and,
+ * at the end, drains, while the HTTP thread still sends the last responses. They are started first, since a shutdown
+ * must not fail because no thread can be created. struct run belongs to the calling thread, which outlives the others.
+ */
 #include "serve/serve.h"
 
 #include "base/clock.h"
@@ -382,7 +383,8 @@ static int open_http(struct run *run, hearth_error *error)
     run->server.live = live_open(run->server.instance, run->server.http);
     run->server.pulls = open_pulls(run);
     run->server.reading = reading_open(run->server.http, error);
-    return run->server.reading == NULL ? (int)error->code : HEARTH_OK;
+    if (run->server.reading != NULL) run->server.workers = workers_open(error);
+    return run->server.workers == NULL ? (int)error->code : HEARTH_OK;
 }
 
 /* Sockets that other processes have opened already. */
@@ -608,11 +610,13 @@ int serve_run(const hearth_config *config, const struct serve_options *options, 
         *error = run.load_error;
     }
     reading_close(server->reading);
+    workers_stop(server->workers);
     pulls_join(server->pulls);
     live_close(server->live);
     handover_stop(run.handover);
     secrets_close(run.secrets);
     if (server->http != NULL) http_close(server->http);
+    workers_close(server->workers);
     pulls_close(server->pulls);
     publisher_close(run.publisher);
     tracer_close(server->tracer);

@@ -1,5 +1,5 @@
 /* Anthropic's dialect: a message of content blocks, or a stream of events in which each block starts, grows and
- * stops. The exchange owns its state; HTTP thread only. */
+ * stops. The exchange owns its state; answering threads, but for what begins it. */
 #include "serve/anthropic/anthropic.h"
 
 #include "base/memory.h"

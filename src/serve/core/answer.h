@@ -1,5 +1,6 @@
 /* The accumulated response of one choice of a request: its text, reasoning, tool calls, tokens and logprobs so far.
- * The exchange adds what each event of the library brings; the dialects read it. HTTP thread only. */
+ * The exchange adds what each event of the library brings; the dialects read it. Answering threads; it belongs to
+ * whoever has the exchange. */
 #ifndef SERVE_CORE_ANSWER_H
 #define SERVE_CORE_ANSWER_H
 

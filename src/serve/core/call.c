@@ -171,13 +171,67 @@ void call_leave_out(struct call *call, const char *path)
     left_out_add(&call->left_out, places_find(call->places, path).v);
 }
 
+/* ---- Calls that are answered on an answering thread ---- */
+
+struct call_away {
+    struct work work;
+    struct call *call;
+    call_handler *handler;
+    void *ud;
+    /* The response. */
+    int status;
+    const char *content_type;
+    struct buf body;
+};
+
+static void reply_away(void *ud)
+{
+    struct call_away *away = ud;
+    struct call *call = away->call;
+    http_name(call->server->http, call->route);
+    call->away = NULL;
+    call_reply(call, away->status, away->content_type, &away->body);
+    free(away);
+}
+
+/* The handler has ended with call_reply(). */
+static void run_away(void *ud)
+{
+    struct call_away *away = ud;
+    struct http_server *http = away->call->server->http;
+    away->handler(away->call, away->ud);
+    http_post(http, reply_away, away);
+}
+
+void call_away(struct call *call, call_handler *handler, void *ud)
+{
+    struct call_away *away = mem_alloc(sizeof *away);
+    *away = (struct call_away){.call = call, .handler = handler, .ud = ud};
+    away->work = (struct work){.lane = WORK_ROUTE, .run = run_away, .ud = away};
+    call->away = away;
+    workers_do(call->server->workers, &away->work);
+}
+
+static void keep_reply(struct call_away *away, int status, const char *content_type, struct buf *body)
+{
+    away->status = status;
+    away->content_type = content_type;
+    away->body = *body;
+    *body = (struct buf){0};
+}
+
+/* ---- Responses ---- */
+
 void call_reply(struct call *call, int status, const char *content_type, struct buf *body)
 {
+    if (call->away != NULL) {
+        keep_reply(call->away, status, content_type, body);
+        return;
+    }
     struct http_request *http = call->http;
     left_out_report(&call->left_out, http, call->id, call->model);
     finish_call(call, status);
-    http_reply(http, status, content_type, body->v, body->len);
-    buf_release(body);
+    http_reply_buf(http, status, content_type, body);
 }
 
 void call_set_retry(struct http_request *http, const struct errors_kind *kind)
@@ -198,12 +252,17 @@ void call_fail(struct call *call, const hearth_error *error, call_error_form *fo
     call_reply(call, kind->status, "application/json", &body);
 }
 
+void call_begin_whole(struct call *call, const char *content_type)
+{
+    left_out_report(&call->left_out, call->http, call->id, call->model);
+    http_begin(call->http, 200, content_type);
+}
+
 void call_begin(struct call *call, const char *content_type)
 {
     http_set_header(call->http, "Cache-Control", "no-cache");
     http_set_header(call->http, "X-Accel-Buffering", "no"); /* else nginx as a reverse proxy buffers the stream */
-    left_out_report(&call->left_out, call->http, call->id, call->model);
-    http_begin(call->http, 200, content_type);
+    call_begin_whole(call, content_type);
 }
 
 void call_end(struct call *call)

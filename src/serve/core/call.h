@@ -1,8 +1,8 @@
 /* One HTTP request that is being served: its request id, its API key's owner, grants and rate limit, its access log
  * line and its entry in the request metrics.
  *
- * HTTP thread only. A call ends with exactly one of call_reply(), call_fail(), call_end(), call_gone(), which frees
- * it. */
+ * HTTP thread only, but for the handlers of call_away(). A call ends with exactly one of call_reply(), call_fail(),
+ * call_end(), call_gone(), which frees it. */
 #ifndef SERVE_CORE_CALL_H
 #define SERVE_CORE_CALL_H
 
@@ -11,6 +11,7 @@
 #include "http/http.h"
 #include "serve/core/left_out.h"
 #include "serve/core/places.h"
+#include "serve/core/workers.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -38,7 +39,11 @@ struct call {
     char *model;         /* what the answer calls it; NULL: not known yet */
     json_t *places;      /* where the chat's fields stand in the body; NULL: where they are in the chat */
     struct left_out left_out; /* reported with the headers, and complete when they are sent */
+    struct call_away *away;   /* NULL: the HTTP thread answers it */
 };
+
+/* What answers a call: ends with call_reply() or call_fail(). */
+typedef void call_handler(struct call *call, void *ud);
 
 /* Writes an error in an API's form. `request_id` is NULL within a stream, whose headers have named the id already. */
 typedef void call_error_form(struct buf *out, const hearth_error *error, const char *request_id);
@@ -76,6 +81,10 @@ const char *call_model(const struct call *call, const char *named);
 /* Notes that the model is not shown a field of its chat, "messages[2].content", until the headers are sent. */
 void call_leave_out(struct call *call, const char *path);
 
+/* Has the call answered on an answering thread, since that may take long. The handler may use all that is not the HTTP
+ * thread's own; the request stays valid, whether the client does or not. */
+void call_away(struct call *call, call_handler *handler, void *ud);
+
 /* Sends a whole response. `body` is released. */
 void call_reply(struct call *call, int status, const char *content_type, struct buf *body);
 
@@ -86,8 +95,10 @@ void call_set_retry(struct http_request *http, const struct errors_kind *kind);
  * client's own fields. */
 void call_fail(struct call *call, const hearth_error *error, call_error_form *form);
 
-/* A streamed response: call_begin(), http_send()…, call_end(). */
+/* A streamed response, or a whole one that is sent in pieces: call_begin() or call_begin_whole(), http_send()…,
+ * call_end(). */
 void call_begin(struct call *call, const char *content_type);
+void call_begin_whole(struct call *call, const char *content_type);
 void call_end(struct call *call);
 
 /* The client disconnected: `call->http` is invalid already. */

@@ -1,14 +1,15 @@
 /* A generation request in flight: submits the choices of one HTTP request to the library, consumes their events, and
  * sends the answer, streamed or whole, with backpressure from slow clients.
  *
- * An exchange knows no API's JSON: a dialect writes that. Everything runs on the HTTP thread except the callback that
- * queues the library's events. */
+ * An exchange knows no API's JSON: a dialect writes that, on the answering threads (workers.h), one at a time for each
+ * exchange. The HTTP thread starts an exchange and sends what was written. */
 #ifndef SERVE_CORE_EXCHANGE_H
 #define SERVE_CORE_EXCHANGE_H
 
 #include "base/buf.h"
 #include "serve/core/answer.h"
 #include "serve/core/call.h"
+#include "serve/core/pieces.h"
 
 /* A piece of a stream: text, a token's logprobs, or both. */
 struct exchange_piece {
@@ -22,6 +23,8 @@ struct exchange_piece {
 /* The dialect of an API: writes responses and streams in the API's form. The functions append bytes to
  * `out`; `state` is the dialect's own. */
 struct dialect {
+    /* Reads more of the request, which may take long; before the choices are submitted. NULL: there is no more. */
+    void (*prepare)(void *state);
     /* Events of a stream: choice `index` has been placed in a slot; more of its prompt is computed (NULL: not
      * reported); a piece; the choice is complete; all choices are complete; the stream breaks off with an error. */
     void (*started)(void *state, size_t index, const hearth_result *result, struct buf *out);
@@ -37,6 +40,9 @@ struct dialect {
      * error (NULL: there always is). */
     int (*check)(const void *state, const struct answer *answers, hearth_error *error);
     void (*whole)(void *state, const struct answer *answers, size_t n, struct buf *out);
+    /* In place of `whole`, where it may be long. */
+    void (*pieces)(void *state, const struct answer *answers, size_t n, struct pieces *out);
+    bool keeps_logprobs; /* streams need the logprobs of tokens that they have sent */
     /* The body of an HTTP error. */
     call_error_form *error;
     void (*release)(void *state);
@@ -53,17 +59,17 @@ struct exchange_plan {
     void (*release_owner)(void *owner);
 };
 
-/* Bounds of a streamed answer. */
+/* Bounds of an answer. */
 struct exchange_limits {
-    size_t outbox_bytes;  /* bytes of queued events; beyond it the client is too slow and its request is cancelled */
-    size_t backlog_bytes; /* backpressure: unsent bytes at the socket above which events stay queued */
-    int recheck_ms;       /* ms between checks whether a slow client has taken bytes */
-    int ping_ms;          /* ms without a byte after which a keep-alive is sent */
+    size_t outbox_bytes;   /* bytes of queued events; beyond it the client is too slow and its request is cancelled */
+    size_t backlog_bytes;  /* backpressure: unsent bytes at the socket above which events stay queued */
+    size_t logprobs_bytes; /* bytes of an answer's logprobs until they are sent */
+    int ping_ms;           /* ms without a byte after which a keep-alive is sent */
 };
 
 extern const struct exchange_limits exchange_limits_default;
 
-/* Submits all choices and answers `call`, now or later. HTTP thread only. */
+/* Submits all choices and answers `call`, later. HTTP thread only. */
 void exchange_start(struct call *call, const struct exchange_plan *plan);
 
 #endif

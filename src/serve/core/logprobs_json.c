@@ -24,6 +24,12 @@ struct token_logprobs *token_logprobs_copy(const hearth_logprobs *given)
     return made;
 }
 
+size_t token_logprobs_bytes(const struct token_logprobs *logprobs)
+{
+    size_t text = 8; /* of most tokens */
+    return sizeof *logprobs + logprobs->n * (sizeof logprobs->v[0] + text);
+}
+
 struct token_logprobs *token_logprobs_without(int32_t token, const char *bytes, size_t n_bytes)
 {
     const hearth_logprobs without = {.chosen = {.token = token, .bytes = bytes, .n_bytes = n_bytes}};
@@ -73,6 +79,19 @@ void token_logprobs_put_openai(struct buf *out, const struct token_logprobs *log
     buf_puts(out, "]}");
 }
 
+static void put_openai_of(const void *items, size_t i, struct buf *out)
+{
+    struct token_logprobs *const *logprobs = items;
+    token_logprobs_put_openai(out, logprobs[i]);
+}
+
+void token_logprobs_put_list(struct pieces *out, struct token_logprobs *const *logprobs, size_t n)
+{
+    buf_puts(&out->text, "[");
+    pieces_put_list(out, (struct pieces_list){.items = logprobs, .n = n, .put = put_openai_of});
+    buf_puts(&out->text, "]");
+}
+
 /* ---- vLLM's form ---- */
 
 static void put_ranked(struct buf *out, const hearth_logprob *logprob, int32_t rank)
@@ -95,12 +114,15 @@ static void put_place(struct buf *out, const struct token_logprobs *logprobs)
     buf_puts(out, "}");
 }
 
-void prompt_logprobs_put(struct buf *out, struct token_logprobs *const *logprobs, size_t n)
+static void put_place_of(const void *items, size_t i, struct buf *out)
 {
-    buf_puts(out, ",\"prompt_logprobs\":[null");
-    for (size_t i = 0; i < n; i++) {
-        buf_puts(out, ",");
-        put_place(out, logprobs[i]);
-    }
-    buf_puts(out, "]");
+    struct token_logprobs *const *logprobs = items;
+    put_place(out, logprobs[i]);
+}
+
+void prompt_logprobs_put(struct pieces *out, struct token_logprobs *const *logprobs, size_t n)
+{
+    buf_puts(&out->text, n == 0 ? "[null" : "[null,");
+    pieces_put_list(out, (struct pieces_list){.items = logprobs, .n = n, .put = put_place_of});
+    buf_puts(&out->text, "]");
 }

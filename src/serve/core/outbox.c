@@ -1,4 +1,4 @@
-/* The event queue between the library's threads and the HTTP thread: a linked list under a mutex, which suffices
+/* The event queue between the library's threads and those that answer: a linked list under a mutex, which suffices
  * since events come at the rate of tokens. */
 #include "serve/core/outbox.h"
 
@@ -57,7 +57,7 @@ static struct outbox_event *copy_event(size_t choice, const hearth_event *event)
 
 static size_t event_bytes(const struct outbox_event *event)
 {
-    size_t logprobs_bytes = event->logprobs == NULL ? 0 : event->logprobs->n * (sizeof event->logprobs->v[0] + 8);
+    size_t logprobs_bytes = event->logprobs == NULL ? 0 : token_logprobs_bytes(event->logprobs);
     return sizeof *event + event->len + 1 + logprobs_bytes;
 }
 
@@ -96,27 +96,28 @@ struct outbox_event *outbox_take(struct outbox *outbox)
     return event;
 }
 
-void outbox_answer(struct outbox *outbox)
+bool outbox_sleep(struct outbox *outbox)
 {
     pthread_mutex_lock(&outbox->mutex);
-    outbox->awake = false;
+    bool none = outbox->head == NULL;
+    if (none) outbox->awake = false;
     pthread_mutex_unlock(&outbox->mutex);
+    return none;
 }
 
-static bool read_flag(struct outbox *outbox, const bool *flag)
+bool outbox_wake(struct outbox *outbox)
 {
     pthread_mutex_lock(&outbox->mutex);
-    bool value = *flag;
+    bool slept = !outbox->awake;
+    outbox->awake = true;
     pthread_mutex_unlock(&outbox->mutex);
-    return value;
-}
-
-bool outbox_is_awake(struct outbox *outbox)
-{
-    return read_flag(outbox, &outbox->awake);
+    return slept;
 }
 
 bool outbox_is_overflown(struct outbox *outbox)
 {
-    return read_flag(outbox, &outbox->overflown);
+    pthread_mutex_lock(&outbox->mutex);
+    bool is = outbox->overflown;
+    pthread_mutex_unlock(&outbox->mutex);
+    return is;
 }

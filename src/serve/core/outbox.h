@@ -1,6 +1,7 @@
-/* A bounded FIFO queue of generation events from the library's threads to the HTTP thread. Events are copied.
+/* A bounded FIFO queue of generation events from the library's threads to those that answer. Events are copied.
  *
- * Any thread puts; one thread, the reader, takes. The outbox locks for itself. */
+ * Any thread puts; one reader takes. While the reader is awake it belongs to one thread, which may pass it on; whoever
+ * wakes it gets it. The outbox locks for itself. */
 #ifndef SERVE_CORE_OUTBOX_H
 #define SERVE_CORE_OUTBOX_H
 
@@ -27,22 +28,27 @@ struct outbox {
     struct outbox_event *head, **tail;
     size_t bytes, limit; /* bytes of the queued events, and their maximum */
     bool keeps_empty;    /* also keeps TEXT events without text, which else are dropped unless they have logprobs */
-    bool awake;          /* the reader was woken and has not called outbox_answer() yet */
+    bool awake;          /* the reader was woken and does not sleep yet */
     bool overflown;      /* text was dropped: the reader is too slow */
 };
 
 void outbox_init(struct outbox *outbox, size_t limit, bool keeps_empty);
 void outbox_release(struct outbox *outbox);
 
-/* True: the caller has to wake the reader, which then calls outbox_answer(). Text beyond the limit is dropped and
+/* True: the reader slept, and the caller has woken it. Text beyond the limit is dropped and
  * the queue marked overflown; the last event of a request is always queued. */
 bool outbox_put(struct outbox *outbox, size_t choice, const hearth_event *event);
 
 /* For the reader. NULL: the queue is empty. The caller frees the event. */
 struct outbox_event *outbox_take(struct outbox *outbox);
 void outbox_free_event(struct outbox_event *event);
-void outbox_answer(struct outbox *outbox);
-bool outbox_is_awake(struct outbox *outbox); /* a wake-up has not been answered yet */
+
+/* The reader sleeps until outbox_put() or outbox_wake() wakes it. False: there are events, it stays awake. */
+bool outbox_sleep(struct outbox *outbox);
+
+/* Wakes the reader. False: it is awake. */
+bool outbox_wake(struct outbox *outbox);
+
 bool outbox_is_overflown(struct outbox *outbox);
 
 #endif

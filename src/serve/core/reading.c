@@ -73,9 +73,12 @@ static void on_read(void *ud)
         if (job->request != NULL) job->form->release(job->request);
     } else {
         http_watch(call->http, NULL, NULL);
+        http_name(job->http, call->route);
         call->counted = job->size;
         if ((int)job->error.code == ERRORS_MEDIA_TYPE) http_set_header(call->http, "Accept-Encoding", "gzip");
-        if (job->request != NULL)
+        if (job->request != NULL && job->form->is_away)
+            call_away(call, job->form->answer, job->request);
+        else if (job->request != NULL)
             job->form->answer(call, job->request);
         else
             call_fail(call, &job->error, job->form->put_error);

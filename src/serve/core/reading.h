@@ -33,6 +33,7 @@ struct reading_form {
      * takes it over, has ended. Same thread as `read`. */
     size_t (*size)(const void *request);
     void (*answer)(struct call *call, void *request); /* on the HTTP thread; takes the request over */
+    bool is_away;                                     /* on an answering thread instead: see call_away() */
     void (*release)(void *request);                   /* if the client disconnected; any thread */
     call_error_form *put_error;
 };

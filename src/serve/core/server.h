@@ -11,6 +11,7 @@
 #include "serve/core/keys.h"
 #include "serve/core/ratelimit.h"
 #include "serve/core/reading.h"
+#include "serve/core/workers.h"
 
 #include <pthread.h>
 
@@ -33,6 +34,7 @@ struct server {
     hearth *instance;
     struct http_server *http;
     struct reading *reading;
+    struct workers *workers;
     struct exchange_limits limits;
     struct stored *stored; /* stored responses and conversations */
     struct live *live;     /* the streams of GET /live */

@@ -1,5 +1,5 @@
 /* The routes of LoRA adapters. Answers contain the file's name without its directory, so that clients learn nothing
- * of the file system. HTTP thread only; no state. */
+ * of the file system. HTTP thread; the list on an answering thread; no state. */
 #include "serve/native/lora_adapters.h"
 
 #include "base/error.h"

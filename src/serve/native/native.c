@@ -1,4 +1,5 @@
-/* The dialect of llama-server's native completions. The exchange owns its state; HTTP thread only.
+/* The dialect of llama-server's native completions. The exchange owns its state; answering threads, but
+ * for what begins it.
  *
  * An answer is an object, or a list of one for each choice; a stream has pieces with "stop":false, and for each
  * choice a final one that has everything but the text. */
@@ -21,6 +22,7 @@
 #include <string.h>
 
 struct native {
+    const struct fields *fields; /* the request, until it is prepared */
     char *model;
     struct buf settings; /* the request's part of "generation_settings" */
     bool stream, return_tokens, timings_per_token;
@@ -28,6 +30,9 @@ struct native {
     bool post_sampling; /* answers have post-sampling probabilities in place of logprobs */
     json_t *selected;   /* "response_fields": paths of the answer's members; NULL: all */
 };
+
+/* Paths of "response_fields"; an answer has fewer members. */
+#define MAX_PATHS 1024
 
 /* ---- Pieces ---- */
 
@@ -56,21 +61,28 @@ static void put_logprob(struct buf *out, const hearth_logprob *logprob, bool pos
         buf_printf(out, ",\"logprob\":%.9g", logprob_finite(logprob->log));
 }
 
-static void put_logprobs(struct buf *out, struct token_logprobs *const *logprobs, size_t n, bool post_sampling)
+static void put_token(struct buf *out, const struct token_logprobs *logprobs, bool post_sampling)
 {
-    buf_puts(out, ",\"completion_probabilities\":[");
-    for (size_t i = 0; i < n; i++) {
-        if (i > 0) buf_puts(out, ",");
-        put_logprob(out, &logprobs[i]->v[0], post_sampling);
-        buf_printf(out, ",\"%s\":[", post_sampling ? "top_probs" : "top_logprobs");
-        for (size_t k = 1; k < logprobs[i]->n; k++) {
-            if (k > 1) buf_puts(out, ",");
-            put_logprob(out, &logprobs[i]->v[k], post_sampling);
-            buf_puts(out, "}");
-        }
-        buf_puts(out, "]}");
+    put_logprob(out, &logprobs->v[0], post_sampling);
+    buf_printf(out, ",\"%s\":[", post_sampling ? "top_probs" : "top_logprobs");
+    for (size_t k = 1; k < logprobs->n; k++) {
+        if (k > 1) buf_puts(out, ",");
+        put_logprob(out, &logprobs->v[k], post_sampling);
+        buf_puts(out, "}");
     }
-    buf_puts(out, "]");
+    buf_puts(out, "]}");
+}
+
+static void put_logprobs_of(const void *items, size_t i, struct buf *out)
+{
+    struct token_logprobs *const *logprobs = items;
+    put_token(out, logprobs[i], false);
+}
+
+static void put_probs_of(const void *items, size_t i, struct buf *out)
+{
+    struct token_logprobs *const *logprobs = items;
+    put_token(out, logprobs[i], true);
 }
 
 /* ---- Final objects ---- */
@@ -81,7 +93,7 @@ static const char *stop_type(const hearth_result *result)
     return result->stop_string != NULL ? "word" : "eos";
 }
 
-static void put_end(const struct native *native, const struct answer *answer, struct buf *out)
+static void put_end(const struct answer *answer, struct buf *out)
 {
     const hearth_result *r = &answer->result;
     const char *word = r->stop_string != NULL ? r->stop_string : "";
@@ -93,18 +105,15 @@ static void put_end(const struct native *native, const struct answer *answer, st
     /* The last generated token is not in the KV cache yet. */
     buf_printf(out, ",\"tokens_cached\":%d", r->n_prompt + (r->predicted_n > 0 ? r->predicted_n - 1 : 0));
     timings_put(out, r);
-    if (!native->stream && answer->n_logprobs > 0)
-        put_logprobs(out, answer->logprobs, answer->n_logprobs, native->post_sampling);
-    if (native->scores) prompt_logprobs_put(out, answer->prompt_logprobs, answer->n_prompt_logprobs);
 }
 
-/* A stream has sent its text and tokens already. */
-static void put_final(const struct native *native, size_t index, const struct answer *answer, struct buf *out)
+/* All members but the long lists, which come last. A stream has sent its text and tokens already. */
+static void put_members(const struct native *native, size_t index, const struct answer *answer, struct buf *out)
 {
     const hearth_result *r = &answer->result;
     size_t text = native->stream ? 0 : answer->text.len;
     size_t tokens = native->stream ? 0 : answer->tokens.len;
-    buf_printf(out, "{\"index\":%zu", index);
+    buf_printf(out, "\"index\":%zu", index);
     put_member(out, "content", answer->text.v, text);
     put_tokens(out, answer->tokens.v, tokens);
     buf_printf(out, ",\"id_slot\":%d,\"stop\":true", r->slot);
@@ -115,8 +124,39 @@ static void put_final(const struct native *native, size_t index, const struct an
     buf_puts(out, ",");
     buf_append(out, native->settings.v, native->settings.len);
     buf_puts(out, "}");
-    put_end(native, answer, out);
-    buf_puts(out, "}");
+    put_end(answer, out);
+}
+
+/* The members that may be long. */
+enum long_member { PROBABILITIES, PROMPT_LOGPROBS, N_LONG };
+static const char *const long_names[N_LONG] = {"completion_probabilities", "prompt_logprobs"};
+
+static bool has_long(const struct native *native, const struct answer *answer, enum long_member which)
+{
+    return which == PROBABILITIES ? !native->stream && answer->n_logprobs > 0 : native->scores;
+}
+
+static void put_long(const struct native *native, const struct answer *answer, enum long_member which,
+                     struct pieces *out)
+{
+    if (which == PROMPT_LOGPROBS) {
+        prompt_logprobs_put(out, answer->prompt_logprobs, answer->n_prompt_logprobs);
+        return;
+    }
+    buf_puts(&out->text, "[");
+    pieces_put_list(out, (struct pieces_list){.items = answer->logprobs,
+                                              .n = answer->n_logprobs,
+                                              .put = native->post_sampling ? put_probs_of : put_logprobs_of});
+    buf_puts(&out->text, "]");
+}
+
+static void put_all_long(const struct native *native, const struct answer *answer, struct pieces *out)
+{
+    for (int which = 0; which < N_LONG; which++) {
+        if (!has_long(native, answer, (enum long_member)which)) continue;
+        buf_printf(&out->text, ",\"%s\":", long_names[which]);
+        put_long(native, answer, (enum long_member)which, out);
+    }
 }
 
 /* ---- "response_fields": "a/b" selects the member b of the member a, and is named "a/b" in the answer ---- */
@@ -131,43 +171,99 @@ static const json_t *follow(const json_t *from, const char *path)
     return from;
 }
 
-static void put_selected(const struct native *native, const struct buf *whole, struct buf *out)
+/* Which long member a path means; N_LONG: none. */
+static enum long_member long_of(const char *path)
 {
-    json_t *answer = json_text_read(whole->v, whole->len, NULL), *selected = json_object(), *path;
-    size_t i;
-    json_array_foreach(native->selected, i, path)
-    {
-        const json_t *found = follow(answer, json_string_value(path));
-        if (found != NULL) json_object_set(selected, json_string_value(path), (json_t *)found);
+    for (int which = 0; which < N_LONG; which++) {
+        size_t len = strlen(long_names[which]);
+        if (strncmp(path, long_names[which], len) != 0) continue;
+        if (path[len] == '\0' || strcmp(path + len, "/") == 0) return (enum long_member)which;
     }
-    json_text_write(out, selected);
-    json_decref(selected);
-    json_decref(answer);
+    return N_LONG;
 }
 
-void native_put_answer(const void *state, size_t index, const struct answer *answer, struct buf *out)
+/* An answer as the paths see it: its members as a tree, but for the long ones. */
+struct selection {
+    const struct native *native;
+    const struct answer *answer;
+    json_t *members;
+    size_t n; /* put so far */
+};
+
+/* An empty path is the whole answer. */
+static void put_everything(const struct selection *selection, struct pieces *out)
+{
+    struct buf text = {0};
+    json_text_write(&text, selection->members);
+    buf_append(&out->text, text.v, text.len - 1);
+    put_all_long(selection->native, selection->answer, out);
+    buf_puts(&out->text, "}");
+    buf_release(&text);
+}
+
+static void put_path(struct selection *selection, const json_t *path, struct pieces *out)
+{
+    const char *text = json_string_value(path);
+    const enum long_member which = long_of(text);
+    const json_t *found = follow(selection->members, text);
+    if (which == N_LONG ? found == NULL : !has_long(selection->native, selection->answer, which)) return;
+    buf_puts(&out->text, selection->n++ == 0 ? "{" : ",");
+    json_text_write(&out->text, path);
+    buf_puts(&out->text, ":");
+    if (which != N_LONG)
+        put_long(selection->native, selection->answer, which, out);
+    else if (*text == '\0')
+        put_everything(selection, out);
+    else
+        json_text_write(&out->text, found);
+}
+
+static void put_selected(const struct native *native, size_t index, const struct answer *answer, struct pieces *out)
+{
+    struct buf text = {0};
+    struct selection selection = {.native = native, .answer = answer};
+    json_t *path;
+    size_t i;
+    buf_puts(&text, "{");
+    put_members(native, index, answer, &text);
+    buf_puts(&text, "}");
+    selection.members = json_text_read(text.v, text.len, NULL);
+    buf_release(&text);
+    json_array_foreach(native->selected, i, path) put_path(&selection, path, out);
+    buf_puts(&out->text, selection.n == 0 ? "{}" : "}");
+    json_decref(selection.members);
+}
+
+void native_put_answer(const void *state, size_t index, const struct answer *answer, struct pieces *out)
 {
     const struct native *native = state;
-    if (native->selected == NULL) {
-        put_final(native, index, answer, out);
+    if (native->selected != NULL) {
+        put_selected(native, index, answer, out);
         return;
     }
-    struct buf whole = {0};
-    put_final(native, index, answer, &whole);
-    put_selected(native, &whole, out);
-    buf_release(&whole);
+    buf_puts(&out->text, "{");
+    put_members(native, index, answer, &out->text);
+    put_all_long(native, answer, out);
+    buf_puts(&out->text, "}");
 }
 
 /* ---- The dialect ---- */
 
-static void put_whole(void *state, const struct answer *answers, size_t n, struct buf *out)
+static void put_whole(void *state, const struct answer *answers, size_t n, struct pieces *out)
 {
-    if (n > 1) buf_puts(out, "[");
+    if (n > 1) buf_puts(&out->text, "[");
     for (size_t i = 0; i < n; i++) {
-        if (i > 0) buf_puts(out, ",");
+        if (i > 0) buf_puts(&out->text, ",");
         native_put_answer(state, i, &answers[i], out);
     }
-    if (n > 1) buf_puts(out, "]");
+    if (n > 1) buf_puts(&out->text, "]");
+}
+
+static void prepare(void *state)
+{
+    struct native *native = state;
+    settings_put_request(&native->settings, native->fields);
+    native->fields = NULL;
 }
 
 static void put_started(void *state, size_t index, const hearth_result *result, struct buf *out)
@@ -198,17 +294,23 @@ static void put_progress(void *state, size_t index, const hearth_result *result,
 static void put_more(void *state, const struct exchange_piece *piece, struct buf *out)
 {
     const struct native *native = state;
-    struct token_logprobs *logprobs = (struct token_logprobs *)piece->logprobs;
+    const struct token_logprobs *logprobs = piece->logprobs;
     open_piece(out, piece, &piece->answer->result);
     if (native->timings_per_token) timings_put(out, &piece->answer->result);
-    if (logprobs != NULL) put_logprobs(out, &logprobs, 1, native->post_sampling);
+    if (logprobs != NULL) {
+        buf_puts(out, ",\"completion_probabilities\":[");
+        put_token(out, logprobs, native->post_sampling);
+        buf_puts(out, "]");
+    }
     buf_puts(out, "}\n\n");
 }
 
 static void put_done(void *state, size_t index, const struct answer *answer, struct buf *out)
 {
+    struct pieces final = {0};
+    native_put_answer(state, index, answer, &final);
     buf_puts(out, "data: ");
-    native_put_answer(state, index, answer, out);
+    pieces_put_all(&final, out);
     buf_puts(out, "\n\n");
 }
 
@@ -244,24 +346,42 @@ static void put_infill_error(struct buf *out, const hearth_error *error, const c
 
 #define DIALECT(put_error)                                                                                             \
     {                                                                                                                  \
-        .started = put_started, .progress = put_progress, .more = put_more, .done = put_done, .ended = put_ended,      \
-        .broken = put_broken, .whole = put_whole, .error = (put_error), .release = release                             \
+        .prepare = prepare, .started = put_started, .progress = put_progress, .more = put_more, .done = put_done,      \
+        .ended = put_ended, .broken = put_broken, .pieces = put_whole, .error = (put_error), .release = release        \
     }
 
 const struct dialect native_dialect = DIALECT(errors_put), native_infill_dialect = DIALECT(put_infill_error);
 
 /* ---- Starting ---- */
 
+/* A list of paths has each once. */
+static json_t *without_repeats(const json_t *paths)
+{
+    json_t *once = json_array(), *seen = json_object(), *path;
+    size_t i;
+    json_array_foreach(paths, i, path)
+    {
+        const char *text = json_string_value(path);
+        if (json_object_get(seen, text) != NULL) continue;
+        json_object_set_new(seen, text, json_true());
+        json_array_append(once, path);
+    }
+    json_decref(seen);
+    return once;
+}
+
 /* An empty list selects everything, as in llama-server. */
-static int read_response_fields(struct native *native, json_t *value, hearth_error *error)
+static int read_response_fields(struct native *native, const json_t *value, hearth_error *error)
 {
     size_t i;
     json_t *path;
     if (value == NULL || json_is_null(value)) return HEARTH_OK;
-    bool good = json_is_array(value);
+    bool good = json_is_array(value) && json_array_size(value) <= MAX_PATHS;
     json_array_foreach(value, i, path) good = good && field_string(path) != NULL;
-    if (!good) return error_at(error, HEARTH_INVALID, "response_fields", "'response_fields' must be a list of strings");
-    if (json_array_size(value) > 0) native->selected = json_incref(value);
+    if (!good)
+        return error_at(error, HEARTH_INVALID, "response_fields",
+                        "'response_fields' must be a list of at most %d strings", MAX_PATHS);
+    if (json_array_size(value) > 0) native->selected = without_repeats(value);
     return HEARTH_OK;
 }
 
@@ -281,7 +401,7 @@ void *native_state(const struct fields *fields, const char *model, hearth_error 
     native->timings_per_token = fields->timings_per_token;
     native->scores = fields->scores;
     native->post_sampling = fields->params.post_sampling_probs;
-    settings_put_request(&native->settings, fields);
+    native->fields = fields;
     int rc = read_response_fields(native, json_object_get(fields->body, "response_fields"), error);
     if (rc == HEARTH_OK) rc = read_return_tokens(native, json_object_get(fields->body, "return_tokens"), error);
     if (rc == HEARTH_OK) return native;

@@ -17,9 +17,10 @@ void native_answer(struct call *call, const struct dialect *dialect, struct fiel
 /* For native_answer() and tests: the dialects, and their state, which copies what it needs. NULL with the error: a
  * field that only these routes read is invalid. */
 extern const struct dialect native_dialect, native_infill_dialect;
+/* The state reads the fields once more when it is prepared. */
 void *native_state(const struct fields *fields, const char *model, hearth_error *error);
 
-/* Appends the final object of a choice, for OpenAI's "__verbose"; in a stream it has no text. */
-void native_put_answer(const void *state, size_t index, const struct answer *answer, struct buf *out);
+/* Puts the final object of a choice, for OpenAI's "__verbose"; in a stream it has no text. */
+void native_put_answer(const void *state, size_t index, const struct answer *answer, struct pieces *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* Properties of a model: see props.h. HTTP thread only; no state. */
+/* Properties of a model: see props.h. Answering threads; no state. */
 #include "serve/native/props.h"
 
 #include "base/error.h"

@@ -1,4 +1,4 @@
-/* GET /props: the properties of a model in llama-server's form. HTTP thread only. */
+/* GET /props: the properties of a model in llama-server's form. Answering threads, where it is not refused. */
 #ifndef SERVE_NATIVE_PROPS_H
 #define SERVE_NATIVE_PROPS_H
 

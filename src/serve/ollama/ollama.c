@@ -1,5 +1,5 @@
 /* Ollama's dialect: an object, or a stream of NDJSON lines, the last of which has counts and times. The exchange
- * owns its state; HTTP thread only. */
+ * owns its state; answering threads, but for what begins it. */
 #include "serve/ollama/ollama.h"
 
 #include "base/clock.h"

@@ -1,5 +1,5 @@
 /* Ollama's routes that tell of models and of the server's version. Models are files as they are: routes that would make
- * others of them are refused with advice. HTTP thread only; no state. */
+ * others of them are refused with advice. HTTP thread or answering threads; no state. */
 #include "serve/ollama/ollama.h"
 
 #include "base/error.h"

@@ -1,6 +1,6 @@
 /* What the choices of an answer begin with ("echo"): a completion's prompt, with the logprobs of its tokens where
- * "logprobs" asks for them, too; in a chat the message that the reply continues. The dialect owns it; HTTP thread only.
- * Of functions that take a struct echo, NULL is fine: nothing is echoed. */
+ * "logprobs" asks for them, too; in a chat the message that the reply continues. The dialect owns it; answering
+ * threads. Of functions that take a struct echo, NULL is fine: nothing is echoed. */
 #ifndef SERVE_OPENAI_ECHO_H
 #define SERVE_OPENAI_ECHO_H
 

@@ -1,4 +1,5 @@
-/* OpenAI's dialect: whole answers and streams of chunks. The exchange owns its state; HTTP thread only.
+/* OpenAI's dialect: whole answers and streams of chunks. The exchange owns its state; answering
+ * threads, but for what begins it.
  *
  * JSON is written as text: members have a fixed order, and a tree for each token's chunk would cost too much. */
 #include "serve/openai/openai.h"
@@ -18,16 +19,18 @@
 
 struct openai {
     const struct openai_form *form;
+    const struct fields *fields;       /* the request, until it is prepared */
     struct buf chunk_head, whole_head; /* {"id":… up to "choices":[ */
     bool include_usage, timings_per_token, hides_reasoning;
     size_t n; /* choices for each prompt */
     size_t n_prompts;
-    bool scores;       /* "prompt_logprobs" were requested */
-    struct echo *echo; /* what the choices begin with; NULL: nothing */
-    size_t *offsets;   /* characters of each choice that were streamed */
-    bool *echoed;      /* for each choice: that was streamed, or there is none */
-    bool *ended;       /* for each choice: its last chunk was streamed */
-    void *native;      /* state of the native dialect, for "__verbose"; NULL: not requested */
+    bool scores;               /* "prompt_logprobs" were requested */
+    struct echo *echo;         /* what the choices begin with; NULL: nothing */
+    size_t *offsets;           /* characters of each choice that were streamed */
+    bool *echoed;              /* for each choice: that was streamed, or there is none */
+    bool *ended;               /* for each choice: its last chunk was streamed */
+    void *native;              /* state of the native dialect, for "__verbose"; NULL: not requested */
+    struct echo_tokens *shown; /* of each choice of a whole answer, which lists them while it is sent; NULL: not yet */
 };
 
 static const char *const finish_names[] = {[HEARTH_FINISH_STOP] = "stop", [HEARTH_FINISH_LENGTH] = "length"};
@@ -123,15 +126,15 @@ static void close_chunk(const struct openai *openai, const hearth_result *timing
 
 /* "verbose": llama-server's native answer, of one choice or as a list of several. */
 static void put_verbose(const struct openai *openai, size_t index, const struct answer *answers, size_t n,
-                        struct buf *out)
+                        struct pieces *out)
 {
     if (openai->native == NULL) return;
-    buf_puts(out, n > 1 ? ",\"__verbose\":[" : ",\"__verbose\":");
+    buf_puts(&out->text, n > 1 ? ",\"__verbose\":[" : ",\"__verbose\":");
     for (size_t i = 0; i < n; i++) {
-        if (i > 0) buf_puts(out, ",");
+        if (i > 0) buf_puts(&out->text, ",");
         native_put_answer(openai->native, index + i, &answers[i], out);
     }
-    if (n > 1) buf_puts(out, "]");
+    if (n > 1) buf_puts(&out->text, "]");
 }
 
 /* A chunk without logprobs. */
@@ -145,12 +148,12 @@ static void put_plain(const struct openai *openai, size_t index, const char *mem
 }
 
 /* The value of "logprobs". */
-static void put_tokens(const struct openai *openai, const struct echo_tokens *tokens, struct buf *out)
+static void put_tokens(const struct openai *openai, const struct echo_tokens *tokens, struct pieces *out)
 {
     if (tokens->n > 0)
         openai->form->put_logprobs(out, tokens->v, tokens->n, tokens->offsets);
     else
-        buf_puts(out, "null");
+        buf_puts(&out->text, "null");
 }
 
 /* A chunk of an echo; none where it would be empty. */
@@ -161,7 +164,9 @@ static void put_echoed(const struct openai *openai, size_t index, const hearth_d
     open_chunk(openai, index, out);
     openai->form->put_delta(out, delta);
     buf_puts(out, ",\"logprobs\":");
-    put_tokens(openai, tokens, out);
+    struct pieces logprobs = {0};
+    put_tokens(openai, tokens, &logprobs);
+    pieces_put_all(&logprobs, out);
     put_finish(out, NULL);
     close_chunk(openai, NULL, out);
 }
@@ -219,10 +224,11 @@ static void put_more(void *state, const struct exchange_piece *piece, struct buf
         buf_puts(out, openai->form->empty);
     buf_puts(out, ",\"logprobs\":");
     struct token_logprobs *logprobs = (struct token_logprobs *)piece->logprobs;
-    if (logprobs != NULL)
-        openai->form->put_logprobs(out, &logprobs, 1, &openai->offsets[piece->index]);
-    else
-        buf_puts(out, "null");
+    const struct echo_tokens token = {
+        .v = &logprobs, .offsets = &openai->offsets[piece->index], .n = logprobs == NULL ? 0 : 1};
+    struct pieces list = {0};
+    put_tokens(openai, &token, &list);
+    pieces_put_all(&list, out);
     if (delta != NULL) openai->offsets[piece->index] += utf8_count(delta->text, delta->len);
     put_finish(out, NULL);
     close_chunk(openai, openai->timings_per_token ? &piece->answer->result : NULL, out);
@@ -241,7 +247,9 @@ static void put_done(void *state, size_t index, const struct answer *answer, str
     put_finish(out, answer == NULL ? "error" : finish_name(openai, answer));
     begin_close(openai, out);
     if (answer != NULL) timings_put(out, &answer->result);
-    if (answer != NULL) put_verbose(openai, index, answer, 1, out);
+    struct pieces verbose = {0};
+    if (answer != NULL) put_verbose(openai, index, answer, 1, &verbose);
+    pieces_put_all(&verbose, out);
     buf_puts(out, "}\n\n");
 }
 
@@ -273,42 +281,47 @@ static void put_broken(void *state, const hearth_error *error, struct buf *out)
 
 /* ---- Whole answers ---- */
 
-static void put_whole_choice(const struct openai *openai, size_t index, const struct answer *answer, struct buf *out)
+static void put_scores(const struct answer *answer, struct pieces *out)
+{
+    buf_puts(&out->text, ",\"prompt_logprobs\":");
+    prompt_logprobs_put(out, answer->prompt_logprobs, answer->n_prompt_logprobs);
+}
+
+static void put_whole_choice(struct openai *openai, size_t index, const struct answer *answer, struct pieces *out)
 {
     struct answer shown = *answer;
     shown.text = shown.reasoning = (struct buf){0};
     const struct buf *reasoning = echo_reasoning(openai->echo, index);
     echo_put_text(openai->echo, index, answer, &shown.text);
-    struct echo_tokens tokens = echo_tokens_of(openai->echo, answer, &shown.text);
-    echo_tokens_add(&tokens, answer->logprobs, answer->n_logprobs);
+    struct echo_tokens *tokens = &openai->shown[index];
+    *tokens = echo_tokens_of(openai->echo, answer, &shown.text);
+    echo_tokens_add(tokens, answer->logprobs, answer->n_logprobs);
     buf_append(&shown.text, answer->text.v, answer->text.len);
     buf_append(&shown.reasoning, reasoning->v, reasoning->len);
     if (!openai->hides_reasoning) buf_append(&shown.reasoning, answer->reasoning.v, answer->reasoning.len);
-    buf_printf(out, "%s{\"index\":%zu,", index == 0 ? "" : ",", index);
-    openai->form->put_whole(out, &shown);
-    buf_puts(out, ",\"logprobs\":");
-    put_tokens(openai, &tokens, out);
-    if (openai->scores && openai->form->scores_choices)
-        prompt_logprobs_put(out, answer->prompt_logprobs, answer->n_prompt_logprobs);
-    put_finish(out, finish_name(openai, answer));
-    echo_tokens_release(&tokens);
+    buf_printf(&out->text, "%s{\"index\":%zu,", index == 0 ? "" : ",", index);
+    openai->form->put_whole(&out->text, &shown);
+    buf_puts(&out->text, ",\"logprobs\":");
+    put_tokens(openai, tokens, out);
+    if (openai->scores && openai->form->scores_choices) put_scores(answer, out);
+    put_finish(&out->text, finish_name(openai, answer));
     buf_release(&shown.text);
     buf_release(&shown.reasoning);
 }
 
-static void put_whole_answer(void *state, const struct answer *answers, size_t n, struct buf *out)
+static void put_whole_answer(void *state, const struct answer *answers, size_t n, struct pieces *out)
 {
-    const struct openai *openai = state;
+    struct openai *openai = state;
     hearth_result total = sum(answers, n);
-    buf_append(out, openai->whole_head.v, openai->whole_head.len);
+    openai->shown = mem_alloc(n * sizeof *openai->shown);
+    buf_append(&out->text, openai->whole_head.v, openai->whole_head.len);
     for (size_t i = 0; i < n; i++) put_whole_choice(openai, i, &answers[i], out);
-    buf_puts(out, "]");
-    if (openai->scores && !openai->form->scores_choices)
-        prompt_logprobs_put(out, answers[0].prompt_logprobs, answers[0].n_prompt_logprobs);
-    put_usage(out, openai, answers, n);
-    timings_put(out, &total);
+    buf_puts(&out->text, "]");
+    if (openai->scores && !openai->form->scores_choices) put_scores(&answers[0], out);
+    put_usage(&out->text, openai, answers, n);
+    timings_put(&out->text, &total);
     put_verbose(openai, 0, answers, n, out);
-    buf_puts(out, "}");
+    buf_puts(&out->text, "}");
 }
 
 /* ---- State ---- */
@@ -330,16 +343,27 @@ void *openai_state(const struct openai_form *form, const struct fields *fields, 
     openai->ended = mem_alloc(openai->n * openai->n_prompts * sizeof *openai->ended);
     put_head(&openai->chunk_head, names, form->id_prefix, form->chunk);
     put_head(&openai->whole_head, names, form->id_prefix, form->object);
-    openai->echo = echo_open(fields);
+    openai->fields = fields;
     openai->scores = fields->scores;
     openai->echoed = mem_alloc(openai->n * openai->n_prompts * sizeof *openai->echoed);
-    for (size_t i = 0; i < openai->n * openai->n_prompts; i++) openai->echoed[i] = openai->echo == NULL;
     return openai;
+}
+
+static void prepare(void *state)
+{
+    struct openai *openai = state;
+    openai->echo = echo_open(openai->fields);
+    for (size_t i = 0; i < openai->n * openai->n_prompts; i++) openai->echoed[i] = openai->echo == NULL;
+    if (openai->native != NULL) native_dialect.prepare(openai->native);
+    openai->fields = NULL;
 }
 
 static void release(void *state)
 {
     struct openai *openai = state;
+    for (size_t i = 0; openai->shown != NULL && i < openai->n * openai->n_prompts; i++)
+        echo_tokens_release(&openai->shown[i]);
+    free(openai->shown);
     echo_close(openai->echo);
     free(openai->offsets);
     free(openai->echoed);
@@ -350,13 +374,14 @@ static void release(void *state)
     free(openai);
 }
 
-const struct dialect openai_dialect = {.started = put_started,
+const struct dialect openai_dialect = {.prepare = prepare,
+                                       .started = put_started,
                                        .progress = put_progress,
                                        .more = put_more,
                                        .done = put_done,
                                        .ended = put_ended,
                                        .broken = put_broken,
-                                       .whole = put_whole_answer,
+                                       .pieces = put_whole_answer,
                                        .error = errors_put,
                                        .release = release};
 

@@ -18,8 +18,8 @@ struct openai_form {
     const char *calls;     /* finish_reason of an answer with tool calls */
     void (*put_delta)(struct buf *out, const hearth_delta *delta);
     void (*put_whole)(struct buf *out, const struct answer *answer);
-    /* Appends the value of "logprobs" for `n` tokens, which begin at these characters of the answer's text. */
-    void (*put_logprobs)(struct buf *out, struct token_logprobs *const *logprobs, size_t n, const size_t *offsets);
+    /* Puts the value of "logprobs" for `n` tokens, which begin at these characters of the answer's text. */
+    void (*put_logprobs)(struct pieces *out, struct token_logprobs *const *logprobs, size_t n, const size_t *offsets);
     bool scores_choices; /* "prompt_logprobs" are a member of each choice, else of the answer */
 };
 

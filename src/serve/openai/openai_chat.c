@@ -128,15 +128,13 @@ static void put_function_whole(struct buf *out, const struct answer *answer)
     put_message(out, answer, put_function);
 }
 
-static void put_chat_logprobs(struct buf *out, struct token_logprobs *const *logprobs, size_t n, const size_t *offsets)
+static void put_chat_logprobs(struct pieces *out, struct token_logprobs *const *logprobs, size_t n,
+                              const size_t *offsets)
 {
     (void)offsets;
-    buf_puts(out, "{\"content\":[");
-    for (size_t i = 0; i < n; i++) {
-        if (i > 0) buf_puts(out, ",");
-        token_logprobs_put_openai(out, logprobs[i]);
-    }
-    buf_puts(out, "],\"refusal\":null}");
+    buf_puts(&out->text, "{\"content\":");
+    token_logprobs_put_list(out, logprobs, n);
+    buf_puts(&out->text, ",\"refusal\":null}");
 }
 
 #define FORM(calls_, put_delta_, put_whole_)                                                                           \

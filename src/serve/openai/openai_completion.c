@@ -20,23 +20,19 @@ static void put_completion_whole(struct buf *out, const struct answer *answer)
 
 /* ---- Logprobs, in the older of OpenAI's two forms: four lists of the same length ---- */
 
-static void put_tokens(struct buf *out, struct token_logprobs *const *logprobs, size_t n)
+static void put_token(const void *items, size_t i, struct buf *out)
 {
-    for (size_t i = 0; i < n; i++) {
-        if (i > 0) buf_puts(out, ",");
-        logprob_put_text(out, &logprobs[i]->v[0]);
-    }
+    struct token_logprobs *const *logprobs = items;
+    logprob_put_text(out, &logprobs[i]->v[0]);
 }
 
-static void put_logs(struct buf *out, struct token_logprobs *const *logprobs, size_t n)
+static void put_log(const void *items, size_t i, struct buf *out)
 {
-    for (size_t i = 0; i < n; i++) {
-        if (i > 0) buf_puts(out, ",");
-        if (logprobs[i]->none)
-            buf_puts(out, "null");
-        else
-            buf_printf(out, "%.9g", logprob_finite(logprobs[i]->v[0].log));
-    }
+    struct token_logprobs *const *logprobs = items;
+    if (logprobs[i]->none)
+        buf_puts(out, "null");
+    else
+        buf_printf(out, "%.9g", logprob_finite(logprobs[i]->v[0].log));
 }
 
 static bool is_among(const struct buf *texts, size_t n, const struct buf *text)
@@ -48,7 +44,7 @@ static bool is_among(const struct buf *texts, size_t n, const struct buf *text)
 
 /* Members are named by text, and each name occurs once: of tokens that read alike, as parts of characters do, the
  * likeliest counts, which comes first. */
-static void put_likeliest(struct buf *out, const struct token_logprobs *logprobs)
+static void put_likeliest_of(struct buf *out, const struct token_logprobs *logprobs)
 {
     struct buf *texts = mem_alloc(logprobs->n * sizeof *texts);
     size_t n = 0;
@@ -69,24 +65,33 @@ static void put_likeliest(struct buf *out, const struct token_logprobs *logprobs
     free(texts);
 }
 
-static void put_completion_logprobs(struct buf *out, struct token_logprobs *const *logprobs, size_t n,
+static void put_likeliest(const void *items, size_t i, struct buf *out)
+{
+    struct token_logprobs *const *logprobs = items;
+    if (logprobs[i]->none)
+        buf_puts(out, "null");
+    else
+        put_likeliest_of(out, logprobs[i]);
+}
+
+static void put_offset(const void *items, size_t i, struct buf *out)
+{
+    const size_t *offsets = items;
+    buf_printf(out, "%zu", offsets[i]);
+}
+
+static void put_completion_logprobs(struct pieces *out, struct token_logprobs *const *logprobs, size_t n,
                                     const size_t *offsets)
 {
-    buf_puts(out, "{\"tokens\":[");
-    put_tokens(out, logprobs, n);
-    buf_puts(out, "],\"token_logprobs\":[");
-    put_logs(out, logprobs, n);
-    buf_puts(out, "],\"top_logprobs\":[");
-    for (size_t i = 0; i < n; i++) {
-        if (i > 0) buf_puts(out, ",");
-        if (logprobs[i]->none)
-            buf_puts(out, "null");
-        else
-            put_likeliest(out, logprobs[i]);
-    }
-    buf_puts(out, "],\"text_offset\":[");
-    for (size_t i = 0; i < n; i++) buf_printf(out, "%s%zu", i == 0 ? "" : ",", offsets[i]);
-    buf_puts(out, "]}");
+    buf_puts(&out->text, "{\"tokens\":[");
+    pieces_put_list(out, (struct pieces_list){.items = logprobs, .n = n, .put = put_token});
+    buf_puts(&out->text, "],\"token_logprobs\":[");
+    pieces_put_list(out, (struct pieces_list){.items = logprobs, .n = n, .put = put_log});
+    buf_puts(&out->text, "],\"top_logprobs\":[");
+    pieces_put_list(out, (struct pieces_list){.items = logprobs, .n = n, .put = put_likeliest});
+    buf_puts(&out->text, "],\"text_offset\":[");
+    pieces_put_list(out, (struct pieces_list){.items = offsets, .n = n, .put = put_offset});
+    buf_puts(&out->text, "]}");
 }
 
 const struct openai_form openai_completion_form = {.id_prefix = "cmpl-",

@@ -1,5 +1,5 @@
-/* Transcriptions: answers in OpenAI's formats, and the route. The exchange owns the dialect's state; HTTP thread
- * only. */
+/* Transcriptions: answers in OpenAI's formats, and the route. The exchange owns the dialect's state; answering
+ * threads, but for the route. */
 #include "serve/openai/transcription.h"
 
 #include "base/error.h"

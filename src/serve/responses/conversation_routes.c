@@ -1,5 +1,6 @@
-/* The routes of conversations: see conversation_routes.h. The reading thread parses bodies; the HTTP thread does
- * everything else, and it alone changes stored entries. */
+/* The routes of conversations: see conversation_routes.h. The reading thread parses bodies; the answering threads
+ * do everything else, one route at a time. What is changed as it was found is so under stored_lock(), since the turns
+ * of responses come from other threads. */
 #include "serve/responses/conversation_routes.h"
 
 #include "base/clock.h"
@@ -108,7 +109,7 @@ static void *read_conversation_request(struct buf *text, const struct reading_ca
 
 #define FORM(does)                                                                                                     \
     {                                                                                                                  \
-        .read_with = read_conversation_request, .size = conversation_request_size, .answer = (does),                   \
+        .read_with = read_conversation_request, .size = conversation_request_size, .answer = (does), .is_away = true,  \
         .release = close_conversation_request, .put_error = errors_put                                                 \
     }
 
@@ -318,7 +319,7 @@ static struct stored_turn *turn_without(struct stored *stored, struct stored_tur
     return copy;
 }
 
-void conversations_delete_item(struct call *call)
+static void delete_item(struct call *call)
 {
     struct stored_found found;
     struct stored *stored = call->server->stored;
@@ -335,4 +336,12 @@ void conversations_delete_item(struct call *call)
     free(items);
     stored_release(stored, &found);
     free(id);
+}
+
+void conversations_delete_item(struct call *call)
+{
+    struct stored *stored = call->server->stored;
+    stored_lock(stored);
+    delete_item(call);
+    stored_unlock(stored);
 }

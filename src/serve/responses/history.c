@@ -288,10 +288,14 @@ void history_add(struct history *history, const char *id, struct buf *text)
 
 void history_finish(struct history *history, struct buf *response)
 {
-    if (history->conversation != NULL &&
-        stored_extend(history->stored, history->owner, history->conversation, history->turn) == STORED_TOO_LARGE)
-        log_event(LOG_WARN, "serve", "a conversation is too large for another turn",
-                  log_str("id", history->conversation));
+    if (history->conversation != NULL) {
+        stored_lock(history->stored);
+        enum stored_change kept = stored_extend(history->stored, history->owner, history->conversation, history->turn);
+        stored_unlock(history->stored);
+        if (kept == STORED_TOO_LARGE)
+            log_event(LOG_WARN, "serve", "a conversation is too large for another turn",
+                      log_str("id", history->conversation));
+    }
     if (history->is_stored) {
         char *id = mem_format("resp_%s", history->id);
         const struct stored_entry entry = {.owner = history->owner, .id = id, .text = response, .turn = history->turn};

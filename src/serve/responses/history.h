@@ -1,7 +1,7 @@
 /* The history of a Responses request: the stored items that it continues (previous_response_id, conversation, item
  * references), and the turn that it adds to the store.
  *
- * The reading thread opens it. The request owns it, later its exchange on the HTTP thread. */
+ * The reading thread opens it. The request owns it, later its exchange. */
 #ifndef SERVE_RESPONSES_HISTORY_H
 #define SERVE_RESPONSES_HISTORY_H
 

@@ -19,6 +19,7 @@ struct lru_entry {
 };
 
 struct stored {
+    pthread_mutex_t changes; /* stored_lock(); taken before `mutex` */
     pthread_mutex_t mutex;
     struct stored_bounds bounds, size;
     void *by_id;
@@ -305,6 +306,16 @@ bool stored_remove(struct stored *stored, const char *owner, const char *id)
     return entry != NULL;
 }
 
+void stored_lock(struct stored *stored)
+{
+    pthread_mutex_lock(&stored->changes);
+}
+
+void stored_unlock(struct stored *stored)
+{
+    pthread_mutex_unlock(&stored->changes);
+}
+
 struct stored_bounds stored_size(struct stored *stored)
 {
     pthread_mutex_lock(&stored->mutex);
@@ -320,6 +331,7 @@ struct stored *stored_open(struct stored_bounds bounds)
     struct stored *stored = mem_alloc(sizeof *stored);
     stored->bounds = bounds;
     pthread_mutex_init(&stored->mutex, NULL);
+    pthread_mutex_init(&stored->changes, NULL);
     TAILQ_INIT(&stored->by_use);
     return stored;
 }
@@ -330,6 +342,7 @@ void stored_close(struct stored *stored)
     stored->bounds = (struct stored_bounds){0};
     while (!TAILQ_EMPTY(&stored->by_use)) remove_entry(stored, TAILQ_FIRST(&stored->by_use));
     pthread_mutex_destroy(&stored->mutex);
+    pthread_mutex_destroy(&stored->changes);
     free(stored);
 }
 

@@ -98,6 +98,10 @@ enum stored_change stored_set_text(struct stored *stored, const char *owner, con
 
 bool stored_remove(struct stored *stored, const char *owner, const char *id);
 
+/* Between these no other thread that locks changes what is stored: for what is changed as it was found. */
+void stored_lock(struct stored *stored);
+void stored_unlock(struct stored *stored);
+
 /* The number of entries and their bytes. */
 struct stored_bounds stored_size(struct stored *stored);
 

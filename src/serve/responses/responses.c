@@ -1,5 +1,6 @@
 /* The dialect of OpenAI's Responses: a response of output items, or a stream of numbered events in which each item
- * is added, grows and is done. The exchange owns its state; HTTP thread only. */
+ * is added, grows and is done. The exchange owns its state; answering threads, but for what begins
+ * it. */
 #include "serve/responses/responses.h"
 
 #include "base/clock.h"
@@ -499,6 +500,7 @@ const struct dialect responses_dialect = {.started = put_started,
                                           .broken = put_broken,
                                           .whole = put_whole,
                                           .ping = put_ping,
+                                          .keeps_logprobs = true,
                                           .error = responses_put_error,
                                           .release = release};
 

@@ -1,4 +1,4 @@
-/* The routes of stored responses. HTTP thread only; no state. */
+/* The routes of stored responses. Answering threads; no state. */
 #include "base/error.h"
 #include "base/memory.h"
 #include "serve/core/errors.h"

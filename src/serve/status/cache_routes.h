@@ -1,4 +1,4 @@
-/* The routes of the KV cache: status of the tiers, and cache lookups. HTTP thread only; no state. */
+/* The routes of the KV cache: status of the tiers, and cache lookups. No state; the status on an answering thread. */
 #ifndef SERVE_STATUS_CACHE_ROUTES_H
 #define SERVE_STATUS_CACHE_ROUTES_H
 

@@ -1,4 +1,5 @@
-/* Status of the instance and of the server, as JSON and as Prometheus text. HTTP thread only; no state. */
+/* Status of the instance and of the server, as JSON and as Prometheus text. Threads: see
+ * status.h; no state. */
 #include "serve/status/status.h"
 
 #include "base/error.h"
@@ -315,6 +316,9 @@ void status_metrics(struct call *call)
     }
     put_gauge(&body, "hearth_http_connections", "Open HTTP connections", http_connections(server->http));
     put_gauge(&body, "hearth_http_active_requests", "HTTP requests not answered yet", http_active(server->http));
+    metrics_put_head(&body, "hearth_http_stalls_total", "counter",
+                     "Times when answering one request held up all connections for more than 5 ms");
+    metrics_put_value(&body, "hearth_http_stalls_total", "", (double)http_stalls(server->http));
     put_gauge(&body, "hearth_http_limited_keys", "API keys that have lately used some of their limits",
               ratelimits_kept(server->ratelimits));
     put_tracing(&body, server->tracer);

@@ -1,4 +1,5 @@
-/* Status routes: health, models, slots, Prometheus metrics. Each answers its call at once. HTTP thread only. */
+/* Status routes: health, models, slots, Prometheus metrics. HTTP thread, or answering threads where
+ * the table of routes says so. */
 #ifndef SERVE_STATUS_STATUS_H
 #define SERVE_STATUS_STATUS_H
 

@@ -11,11 +11,24 @@ import { hearth } from './models.js';
 import { until, within } from './wait.js';
 
 const started = new Set();
-const folders = [];
+const folders = [], servers = [];
 process.on('exit', () => {
+  servers.forEach(checkStalls);
   started.forEach((child) => child.kill('SIGKILL'));
   folders.forEach((folder) => rmSync(folder, { recursive: true, force: true }));
 });
+
+// Nothing that one client sends may hold up the others: a test program fails if a server's watchdog says so. Processor time
+// counts whatever the machine does; a wait is one for a thread that a busy machine may not run for a while. Sanitizers make
+// everything slower.
+const slower = ['ASAN_OPTIONS', 'TSAN_OPTIONS'].some((name) => name in process.env) ? 20 : 1;
+function checkStalls(server) {
+  for (const [line, took, busy] of server.log.matchAll(/.*all connections were held up.*took_ms=([\d.]+) busy_ms=([\d.]+).*/g)) {
+    if (Number(busy) <= 5 * slower && Number(took) <= 100 * slower) continue;
+    console.error(`the HTTP thread was held up: ${line}`);
+    process.exitCode = 1;
+  }
+}
 
 // A folder that goes with the test program.
 export function temporaryFolder() {
@@ -119,6 +132,7 @@ export async function serve({ t, model, set = {}, models = {}, args = [], loaded
   started.add(child);
   t?.after(() => child.kill('SIGKILL'));
   const server = new Server(child, access);
+  servers.push(server);
   server.model = name;
   if (passed) {
     await when;

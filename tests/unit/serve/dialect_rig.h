@@ -78,6 +78,15 @@ static inline void assert_refused(fields_converter *convert, const struct rig_re
 
 /* ---- Answers ---- */
 
+/* The body of an answer that is sent in pieces. */
+static inline void rig_put_pieces(const struct dialect *dialect, void *state, const struct answer *answers, size_t n,
+                                  struct buf *out)
+{
+    struct pieces body = {0};
+    dialect->pieces(state, answers, n, &body);
+    pieces_put_all(&body, out);
+}
+
 struct rig {
     const struct dialect *dialect;
     void *state;

@@ -2,6 +2,7 @@
  * and errors of the fields that only these routes have. */
 #include "serve/native/native.h"
 #include "serve/native/settings.h"
+#include "unit/serve/dialect_rig.h"
 #include "unit/serve/harness.h"
 
 #include <jansson.h>
@@ -58,6 +59,7 @@ static void *open_state(const char *body)
     if (fields_read(&fields, FIELDS_COMPLETION, body, strlen(body), &error) != 0) fail_msg("%s", error.message);
     void *state = native_state(&fields, "demo", &error);
     if (state == NULL) fail_msg("%s", error.message);
+    native_dialect.prepare(state);
     fields_release(&fields);
     return state;
 }
@@ -67,7 +69,7 @@ static char *whole(const char *body, struct answer *answer)
 {
     struct buf out = {0};
     void *state = open_state(body);
-    native_dialect.whole(state, answer, 1, &out);
+    rig_put_pieces(&native_dialect, state, answer, 1, &out);
     native_dialect.release(state);
     buf_release(&answer->text);
     return buf_take(&out);
@@ -150,7 +152,7 @@ static void several_choices_are_a_list(void **unused)
     struct buf out = {0};
     struct answer answers[] = {answer_with("a"), answer_with("b")};
     void *state = open_state("{\"prompt\":[\"Hi\",\"Ho\"],\"response_fields\":[\"index\",\"content\"]}");
-    native_dialect.whole(state, answers, 2, &out);
+    rig_put_pieces(&native_dialect, state, answers, 2, &out);
     assert_string_equal(out.v, "[{\"index\":0,\"content\":\"a\"},{\"index\":1,\"content\":\"b\"}]");
     native_dialect.release(state);
     for (size_t i = 0; i < 2; i++) buf_release(&answers[i].text);

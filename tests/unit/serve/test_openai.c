@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "serve/core/errors.h"
 #include "serve/fields/convert.h"
+#include "unit/serve/dialect_rig.h"
 
 #include <jansson.h>
 #include <setjmp.h>
@@ -57,6 +58,7 @@ static void *open_state(const struct openai_form *form, const char *body)
     assert_int_equal(fields_read(&fields, route, body, strlen(body), &error), 0);
     void *state = openai_state(form, &fields, &names, &error);
     assert_non_null(state);
+    openai_dialect.prepare(state);
     fields_release(&fields);
     return state;
 }
@@ -103,11 +105,13 @@ static void a_prompt_that_was_too_short_to_be_reused_is_in_the_timings(void **un
     void *state = open_state(&openai_chat_form, "{\"messages\":[{}]}");
     struct answer reply = {.result = result};
     struct buf out = {0};
-    openai_dialect.whole(state, &reply, 1, &out);
+    rig_put_pieces(&openai_dialect, state, &reply, 1, &out);
     assert_null(strstr(out.v, "not_reused"));
+    openai_dialect.release(state);
     buf_clear(&out);
+    state = open_state(&openai_chat_form, "{\"messages\":[{}]}");
     reply.result.too_short_n = 32;
-    openai_dialect.whole(state, &reply, 1, &out);
+    rig_put_pieces(&openai_dialect, state, &reply, 1, &out);
     assert_json(out.v);
     assert_non_null(strstr(out.v, ",\"not_reused\":{\"tokens\":32,\"reason\":\"cache_min_tokens\"}}"));
     openai_dialect.release(state);
@@ -131,7 +135,7 @@ static void calls_come_in_the_form_of_functions_where_these_were_sent(void **unu
                              "\"logprobs\":null,\"finish_reason\":null}]}\n\n" CHUNK
                              "{\"index\":0,\"delta\":{\"function_call\":{\"arguments\":\"{}\"}},\"logprobs\":null,"
                              "\"finish_reason\":null}]}\n\n");
-    openai_dialect.whole(state, &reply, 1, &out);
+    rig_put_pieces(&openai_dialect, state, &reply, 1, &out);
     assert_non_null(strstr(out.v, "\"message\":{\"role\":\"assistant\",\"content\":null,\"function_call\":{\"name\":"
                                   "\"look\",\"arguments\":\"{}\"},\"refusal\":null},\"logprobs\":null,"
                                   "\"finish_reason\":\"function_call\"}"));
@@ -152,7 +156,7 @@ static void reasoning_is_left_out_where_requested(void **unused)
     answer_add(&reply, &thought);
     openai_dialect.more(state, &piece, &out);
     assert_int_equal(out.len, 0);
-    openai_dialect.whole(state, &reply, 1, &out);
+    rig_put_pieces(&openai_dialect, state, &reply, 1, &out);
     assert_null(strstr(out.v, "Hm"));
     assert_json(out.v);
     openai_dialect.release(state);
@@ -167,7 +171,7 @@ static void llama_servers_own_form_is_shown_as_well_where_asked_for(void **unuse
     void *state = open_state(&openai_chat_form, "{\"messages\":[{}],\"verbose\":true,\"stop\":[\"x\"]}");
     struct answer reply = {.result = result, .sampling = &picks, .prompt = {.text = "Hi there", .len = 8}};
     struct buf out = {0};
-    openai_dialect.whole(state, &reply, 1, &out);
+    rig_put_pieces(&openai_dialect, state, &reply, 1, &out);
     assert_json(out.v);
     assert_non_null(strstr(out.v, "},\"__verbose\":{\"index\":0,\"content\":"));
     assert_non_null(strstr(out.v, "\"prompt\":\"Hi there\""));
@@ -205,7 +209,7 @@ static void a_whole_chat_is_openais_object(void **unused)
     struct buf out = {0};
     buf_puts(&reply.text, "Hello");
     reply.result.finish = HEARTH_FINISH_LENGTH;
-    openai_dialect.whole(state, &reply, 1, &out);
+    rig_put_pieces(&openai_dialect, state, &reply, 1, &out);
     assert_json(out.v);
     assert_taken(&out, "{\"id\":\"chatcmpl-abc\",\"object\":\"chat.completion\",\"created\":1700000000,"
                        "\"model\":\"demo\",\"system_fingerprint\":\"hearth-0.1.0\",\"choices\":[{\"index\":0,"
@@ -224,7 +228,7 @@ static void usage_has_the_tokens_of_reasoning_where_there_are_any(void **unused)
     void *state = open_state(&openai_chat_form, "{\"messages\":[{}],\"n\":2}");
     struct answer replies[2] = {{.result = result, .reasoning_n = 2}, {.result = result, .reasoning_n = 1}};
     struct buf out = {0};
-    openai_dialect.whole(state, replies, 2, &out);
+    rig_put_pieces(&openai_dialect, state, replies, 2, &out);
     assert_json(out.v);
     assert_non_null(strstr(out.v, "\"prompt_tokens_details\":{\"cached_tokens\":8},"
                                   "\"completion_tokens_details\":{\"reasoning_tokens\":3}}"));
@@ -239,7 +243,7 @@ static void usage_counts_a_prompt_once_however_many_choices_it_has(void **unused
     struct answer replies[4];
     struct buf out = {0};
     for (int i = 0; i < 4; i++) replies[i] = (struct answer){.result = result};
-    openai_dialect.whole(state, replies, 4, &out);
+    rig_put_pieces(&openai_dialect, state, replies, 4, &out);
     assert_json(out.v);
     assert_non_null(strstr(out.v, "\"usage\":{\"prompt_tokens\":20,\"completion_tokens\":12,\"total_tokens\":32,"
                                   "\"prompt_tokens_details\":{\"cached_tokens\":16}}"));
@@ -262,7 +266,7 @@ static void a_completion_streams_text_and_echoes_its_prompt(void **unused)
                        "{\"index\":1,\"text\":\"\",\"logprobs\":null,\"finish_reason\":\"stop\"}]," TIMINGS "}\n\n");
     struct answer replies[2] = {{.result = result}, {.result = result}};
     buf_puts(&replies[0].text, " upon");
-    openai_dialect.whole(state, replies, 2, &out);
+    rig_put_pieces(&openai_dialect, state, replies, 2, &out);
     assert_json(out.v);
     assert_non_null(strstr(out.v, "{\"index\":0,\"text\":\"Once upon\","));
     assert_non_null(strstr(out.v, "{\"index\":1,\"text\":\"Twice\","));
@@ -289,7 +293,7 @@ static void the_prompt_is_echoed_with_the_logprobs_of_its_tokens(void **unused)
     buf_puts(&reply.text, " up");
     void *state = open_state(&openai_completion_form, "{\"prompt\":\"Once\",\"echo\":true,\"logprobs\":1}");
     struct buf out = {0};
-    openai_dialect.whole(state, &reply, 1, &out);
+    rig_put_pieces(&openai_dialect, state, &reply, 1, &out);
     assert_json(out.v);
     assert_non_null(strstr(out.v, "{\"index\":0,\"text\":\"Once up\",\"logprobs\":{\"tokens\":[\"<s>\",\" On\",\"ce\","
                                   "\" up\"],\"token_logprobs\":[null,-1,-2,-3],\"top_logprobs\":[null,{\"x\":-0.25},"
@@ -297,7 +301,7 @@ static void the_prompt_is_echoed_with_the_logprobs_of_its_tokens(void **unused)
     openai_dialect.release(state);
     buf_clear(&out);
     state = open_state(&openai_completion_form, "{\"prompt\":[1,2,3],\"echo\":true,\"prompt_logprobs\":1}");
-    openai_dialect.whole(state, &reply, 1, &out);
+    rig_put_pieces(&openai_dialect, state, &reply, 1, &out);
     assert_json(out.v);
     assert_non_null(strstr(out.v, "\"text\":\"<s> Once up\""));
     assert_non_null(strstr(out.v,

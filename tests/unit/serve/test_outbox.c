@@ -55,17 +55,22 @@ static void events_come_out_in_order_with_copies_of_all_they_had(void **state)
     outbox_release(&outbox);
 }
 
-static void the_reader_is_woken_once_until_it_answers(void **state)
+static void the_reader_is_woken_once_until_it_sleeps(void **state)
 {
     (void)state;
     struct outbox outbox;
     outbox_init(&outbox, 1 << 20, false);
     assert_true(put_text(&outbox, 0, "a"));
     assert_false(put_text(&outbox, 0, "b"));
-    assert_true(outbox_is_awake(&outbox));
-    outbox_answer(&outbox);
-    assert_false(outbox_is_awake(&outbox));
+    assert_false(outbox_wake(&outbox));
+    assert_false(outbox_sleep(&outbox)); /* there are events */
+    for (int i = 0; i < 2; i++) outbox_free_event(outbox_take(&outbox));
+    assert_true(outbox_sleep(&outbox));
     assert_true(put_text(&outbox, 0, "c"));
+    outbox_free_event(outbox_take(&outbox));
+    assert_true(outbox_sleep(&outbox));
+    assert_true(outbox_wake(&outbox));
+    assert_false(put_text(&outbox, 0, "d"));
     outbox_release(&outbox);
 }
 
@@ -108,7 +113,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(events_come_out_in_order_with_copies_of_all_they_had),
-        cmocka_unit_test(the_reader_is_woken_once_until_it_answers),
+        cmocka_unit_test(the_reader_is_woken_once_until_it_sleeps),
         cmocka_unit_test(empty_text_is_no_event),
         cmocka_unit_test(text_beyond_the_limit_is_dropped_and_the_last_event_still_comes),
     };
