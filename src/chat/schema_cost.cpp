@@ -21,7 +21,7 @@ namespace chat
 static const size_t max_nanoseconds = 450000000, max_memory = (size_t)40 << 20;
 
 static const size_t price_of_value = 250, price_of_member = 6, price_of_part = 13000, price_of_text = 4,
-                    price_of_name = 60, price_of_rule = 6000, price_of_copied_rule = 100, price_of_copied_name = 52,
+                    price_of_name = 60, price_of_rule = 6000, price_of_copied_rule = 115, price_of_copied_name = 52,
                     price_of_same_name = 1100, price_of_argument = 60000, price_of_pair = 500, price_of_item = 25,
                     price_of_way = 1000;
 
@@ -34,7 +34,7 @@ static const size_t copies_of_text = 10, bytes_of_item = 20, bytes_of_argument =
 static const size_t max_text = (size_t)3500 << 10, max_items = 900000, bytes_of_symbol = 8;
 
 /* A grammar is followed with 2,048 alternatives at once. */
-static const size_t max_literals = 2000;
+static const size_t max_alternatives = 2000;
 
 /* As deep as llama.cpp's recursion may go, of which a level takes about a kilobyte of stack; a name, in which each
  * letter may be a level. */
@@ -197,6 +197,12 @@ std::string joined(const std::string &name, const std::string &more)
     return name.empty() ? more : name + "-" + more;
 }
 
+void check_alternatives(const common_json &list)
+{
+    if (list.size() > max_alternatives)
+        throw schema_too_large{"has more than " + std::to_string(max_alternatives) + " alternatives"};
+}
+
 /* ---- References ---- */
 
 const common_json *conversion::target_of(const common_json &schema)
@@ -354,8 +360,7 @@ size_t conversion::literal(const common_json &value)
 
 void conversion::walk_literals(const common_json &values, const std::string &name)
 {
-    if (values.size() > max_literals)
-        throw schema_too_large{"has an enum of more than " + std::to_string(max_literals) + " values"};
+    check_alternatives(values);
     budget.rule(name, literal(values));
 }
 
@@ -396,7 +401,10 @@ void conversion::walk_integer(const common_json &schema, const std::string &name
 void conversion::walk_kind(const common_json &schema, const std::string &name)
 {
     if (schema.contains("$ref")) return walk_reference(schema, name);
-    if (schema.contains("anyOf")) return walk_list(schema.at("anyOf"), name, "/anyOf");
+    if (schema.contains("anyOf")) {
+        check_alternatives(schema.at("anyOf"));
+        return walk_list(schema.at("anyOf"), name, "/anyOf");
+    }
     if (schema.contains("enum")) return walk_literals(schema.at("enum"), name);
     std::string type = schema.contains("type") ? schema.at("type").get<std::string>() : "";
     if (type == "object") return walk_object(schema, name);

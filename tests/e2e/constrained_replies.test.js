@@ -196,3 +196,53 @@ test('each API gives what its schema allows', async (t) => {
   assert.deepEqual(faults.slice(0, 5), []);
   assert.ok(counts.whole > counts.cut, JSON.stringify(counts));
 });
+
+// ---- Schemas that cost much ----
+
+const twice = (key, n) => ({
+  $ref: '#/$defs/d0', $defs: { ...Object.fromEntries(Array.from({ length: n }, (_, i) =>
+    [`d${i}`, { [key]: [{ $ref: `#/$defs/d${i + 1}` }, { items: { $ref: `#/$defs/d${i + 1}` } }] }])), [`d${n}`]: { type: 'integer' } },
+});
+const nested = (type, n) => Array.from({ length: n }).reduce((inner) => ({ type, properties: { a: inner } }), {});
+const many = (n, one) => Array.from({ length: n }, (_, i) => one(i));
+const named = (n, one) => Object.fromEntries(many(n, (i) => [`p${i}`, one(i)]));
+const costly = {
+  types: nested(['object', ''], 24), 'types of null': nested([null, null], 24), 'types in lists': nested([['object'], ['object']], 24),
+  'anyOf of the next twice': twice('anyOf', 60), 'allOf of the next twice': twice('allOf', 60),
+  'allOf of references': { allOf: many(6000, () => ({ $ref: '#/$defs/a' })), $defs: { a: { type: 'object' } } },
+  'long names': { anyOf: many(700, (i) => ({ $ref: `#/$defs/${'x'.repeat(200)}${i}` })), $defs: Object.fromEntries(many(700, (i) => [`${'x'.repeat(200)}${i}`, { const: i }])) },
+  patterns: { anyOf: many(3000, (i) => ({ pattern: `^a${i}$` })) },
+  'optional properties': { type: 'object', properties: named(900, () => ({ type: 'string' })) },
+  'a repetition repeated': { type: 'string', pattern: `^a${'{2}'.repeat(3000)}$` },
+};
+// A limit of the field's, or one of the schema's with the part at fault; of a tool, that its text is too long.
+const reasons = /JSON schema that cannot be used: #|has too many members/, prompt = /exceeds the available context/;
+const isTool = (route) => /tool|messages$/.test(route);
+
+test('a schema that costs much is refused with the part at fault or answered soon, over each API', async (t) => {
+  const server = await serve({ t, models: { n_seq_max: 4, context_window: 2048 } });
+  const timed = async (path, body) => {
+    const began = performance.now();
+    const reply = await server.client.post(path, body);
+    return { status: reply.status, json: reply.json, ms: performance.now() - began };
+  };
+  const counts = { refused: 0, answered: 0 };
+  const faults = [];
+  for (const [route, [body]] of Object.entries(routes)) {
+    const path = route.split(',')[0];
+    const short = (schema) => JSON.parse(JSON.stringify({ ...body(schema), max_tokens: 4, n_predict: 4 }).replace('"num_predict":400', '"num_predict":4').replace('"max_output_tokens":400', '"max_output_tokens":16'));
+    const plain = await timed(path, short({ type: 'object', properties: { a: { type: 'integer' } } }));
+    assert.equal(plain.status, 200, `${route}: ${JSON.stringify(plain.json)}`);
+    for (const [name, schema] of Object.entries(costly)) {
+      const { status, json, ms } = await timed(path, short(schema));
+      counts[status === 200 ? 'answered' : 'refused']++;
+      const message = json.error?.message ?? json.error ?? '';
+      const expected = status === 200 || (status === 400 && (isTool(route) ? prompt : reasons).test(message)); // a prompt has all of a tool
+      if (!expected) faults.push(`${route}, ${name}: ${status} ${String(message).slice(0, 200)}`);
+      if (ms > 3000 + 20 * plain.ms) faults.push(`${route}, ${name}: ${ms} ms, and ${plain.ms} ms for a plain one`);
+    }
+  }
+  t.diagnostic(JSON.stringify(counts));
+  assert.deepEqual(faults, []);
+  assert.ok(counts.refused > 20 && counts.answered > 10, JSON.stringify(counts));
+});
