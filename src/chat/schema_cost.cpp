@@ -21,7 +21,7 @@ namespace chat
 static const size_t max_nanoseconds = 450000000, max_memory = (size_t)40 << 20;
 
 static const size_t price_of_value = 250, price_of_member = 6, price_of_part = 13000, price_of_text = 4,
-                    price_of_name = 60, price_of_rule = 6000, price_of_copied_rule = 115, price_of_copied_name = 52,
+                    price_of_name = 60, price_of_rule = 6000, price_of_copied_rule = 150, price_of_copied_name = 52,
                     price_of_same_name = 1100, price_of_argument = 60000, price_of_pair = 500, price_of_item = 25,
                     price_of_way = 1000;
 
