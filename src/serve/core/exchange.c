@@ -273,6 +273,11 @@ static struct common *open_common(const struct call *call, const struct exchange
     return common;
 }
 
+static void unref_shared(void *ud)
+{
+    hearth_shared_unref(ud);
+}
+
 void exchange_start(struct call *call, const struct exchange_plan *plan)
 {
     struct exchange *ex = new_exchange(call, plan);
@@ -287,6 +292,6 @@ void exchange_start(struct call *call, const struct exchange_plan *plan)
     ex->news.end = EXCHANGE_FAILED;
     free(ex->params);
     ex->params = NULL;
-    hearth_shared_unref(ex->common->shared);
+    workers_release(ex->server->workers, unref_shared, ex->common->shared);
     exchange_take(ex);
 }

@@ -70,7 +70,7 @@ static void on_read(void *ud)
     struct call *call = job->call;
     http_recount(job->http, job->counted, call == NULL ? 0 : job->size);
     if (call == NULL) {
-        if (job->request != NULL) job->form->release(job->request);
+        if (job->request != NULL) workers_release(job->server->workers, job->form->release, job->request);
     } else {
         http_watch(call->http, NULL, NULL);
         http_name(job->http, call->route);

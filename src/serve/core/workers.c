@@ -107,3 +107,24 @@ void workers_do(struct workers *workers, struct work *work)
     pthread_mutex_unlock(&workers->mutex);
     if (stopping) work->run(work->ud);
 }
+
+struct release {
+    struct work work;
+    void (*release)(void *owned);
+    void *owned;
+};
+
+static void run_release(void *ud)
+{
+    struct release *release = ud;
+    release->release(release->owned);
+    free(release);
+}
+
+void workers_release(struct workers *workers, void (*release)(void *owned), void *owned)
+{
+    struct release *made = mem_alloc(sizeof *made);
+    *made = (struct release){.release = release, .owned = owned};
+    made->work = (struct work){.lane = WORK_TURN, .run = run_release, .ud = made};
+    workers_do(workers, &made->work);
+}

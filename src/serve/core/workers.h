@@ -33,4 +33,7 @@ void workers_close(struct workers *workers); /* after workers_stop(); NULL is fi
 /* Any thread. The work must not be in the queue. */
 void workers_do(struct workers *workers, struct work *work);
 
+/* Has `release(owned)` called on an answering thread: to free a large request takes its time. */
+void workers_release(struct workers *workers, void (*release)(void *owned), void *owned);
+
 #endif

@@ -11,6 +11,7 @@
 struct embedding_call {
     struct call *call; /* NULL: the client disconnected */
     struct http_server *http;
+    struct workers *workers;
     struct ratelimit *ratelimit; /* of the API key: holds one of its slots while the request runs */
     const struct embed_form *form;
     void *state;
@@ -20,13 +21,19 @@ struct embedding_call {
     size_t counted;     /* bytes of the state, in the sum of all bodies */
 };
 
-static void free_call(struct embedding_call *ec)
+static void release_call(void *ud)
 {
+    struct embedding_call *ec = ud;
     hearth_embedding_release(ec->request);
     ec->form->release(ec->state);
-    http_recount(ec->http, ec->counted, 0);
     buf_release(&ec->answer);
     free(ec);
+}
+
+static void free_call(struct embedding_call *ec)
+{
+    http_recount(ec->http, ec->counted, 0);
+    workers_release(ec->workers, release_call, ec);
 }
 
 static void fail_embedding(struct embedding_call *ec)
@@ -69,8 +76,12 @@ static void on_gone(void *ud)
 void embed_start(struct call *call, const hearth_embed_params *params, const struct embed_form *form, void *state)
 {
     struct embedding_call *ec = mem_alloc(sizeof *ec);
-    *ec = (struct embedding_call){
-        .call = call, .http = call->server->http, .ratelimit = call->limit, .form = form, .state = state};
+    *ec = (struct embedding_call){.call = call,
+                                  .http = call->server->http,
+                                  .workers = call->server->workers,
+                                  .ratelimit = call->limit,
+                                  .form = form,
+                                  .state = state};
     ec->counted = call->counted;
     call->counted = 0;
     call_set_model(call, params->model);

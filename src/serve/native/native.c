@@ -415,8 +415,8 @@ void native_answer(struct call *call, const struct dialect *dialect, struct fiel
     unknown_report(call, fields);
     struct native *native = native_state(fields, call_model(call, fields->params.model), &error);
     if (native == NULL) {
+        workers_release(call->server->workers, fields_close, fields);
         call_fail(call, &error, errors_put);
-        fields_close(fields);
         return;
     }
     size_t n;

@@ -397,8 +397,8 @@ void openai_answer(struct call *call, const struct openai_form *form, struct fie
     unknown_report(call, fields);
     void *state = openai_state(form, fields, &names, &error);
     if (state == NULL) {
+        workers_release(call->server->workers, fields_close, fields);
         call_fail(call, &error, errors_put);
-        fields_close(fields);
         return;
     }
     fields->params.keep_prompt = fields->verbose || fields->echo;

@@ -31,6 +31,7 @@ struct watcher {
 
 struct live {
     const hearth *instance;
+    struct http_server *http;
     struct event *timer;
     struct watcher *watchers;
     size_t n_watchers;
@@ -108,10 +109,13 @@ static void on_timer(evutil_socket_t fd, short what, void *ud)
     (void)fd, (void)what;
     struct live *live = ud;
     int64_t now = clock_now(clock_monotonic());
+    http_enter(live->http);
+    http_name(live->http, "/live");
     renew_report(live);
     for (struct watcher *w = live->watchers; w != NULL; w = w->next)
         if (wants_report(w, now)) send_report(w, now);
     arm_timer(live);
+    http_leave(live->http);
 }
 
 /* Takes the watcher out of the list and frees it; returns its call. */
@@ -190,6 +194,7 @@ struct live *live_open(const hearth *instance, struct http_server *http)
 {
     struct live *live = mem_alloc(sizeof *live);
     live->instance = instance;
+    live->http = http;
     live->timer = event_new(http_base(http), -1, 0, on_timer, live);
     return live;
 }

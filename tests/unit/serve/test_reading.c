@@ -113,6 +113,8 @@ static int set_up(void **state)
     assert_non_null(rig.server.http);
     rig.server.reading = reading_open(rig.server.http, &error);
     assert_non_null(rig.server.reading);
+    rig.server.workers = workers_open(&error);
+    assert_non_null(rig.server.workers);
     assert_int_equal(http_listen(rig.server.http, "127.0.0.1:0", &bound, &error), HEARTH_OK);
     rig.port = (int)strtol(strrchr(bound, ':') + 1, NULL, 10);
     free(bound);
@@ -141,7 +143,9 @@ static int tear_down(void **state)
         http_post(rig.server.http, stop, NULL);
         pthread_join(rig.thread, NULL);
         reading_close(rig.server.reading);
+        workers_stop(rig.server.workers);
         http_close(rig.server.http);
+        workers_close(rig.server.workers);
     }
     free(rig.server.counts);
     pthread_mutex_destroy(&rig.server.mutex);
