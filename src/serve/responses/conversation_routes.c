@@ -144,6 +144,19 @@ static void refuse_size(struct call *call, const char *param)
     call_fail(call, &error, errors_put);
 }
 
+/* Answers with the body what was changed, or with what stood in the way. Between being found and changed a conversation
+ * may have left: other requests go on meanwhile. */
+static void answer_change(struct call *call, enum stored_change change, const char *param, const char *id,
+                          struct buf *body)
+{
+    if (change == STORED_CHANGED)
+        call_reply(call, 200, "application/json", body);
+    else if (change == STORED_ABSENT)
+        item_list_miss(call, "conversation", id);
+    else
+        refuse_size(call, param);
+}
+
 static void answer_create(struct call *call, void *ud)
 {
     struct conversation_request *request = ud;
@@ -198,13 +211,10 @@ static void answer_update(struct call *call, void *ud)
     if (id != NULL) {
         put_conversation(&text, id, created_of(&found.text), request->metadata);
         buf_append(&body, text.v, text.len);
-        bool changed = stored_set_text(stored, call->owner, id, &text) == STORED_CHANGED;
+        enum stored_change change = stored_set_text(stored, call->owner, id, &text);
         buf_release(&text);
         stored_release(stored, &found);
-        if (changed)
-            call_reply(call, 200, "application/json", &body);
-        else
-            refuse_size(call, "metadata");
+        answer_change(call, change, "metadata", id, &body);
         buf_release(&body);
     }
     free(id);
@@ -252,12 +262,9 @@ static void answer_added(struct call *call, void *ud)
         struct stored_item *items = stored_turn_items(request->turn);
         item_list_put(&body, items, request->turn->n, false);
         free(items);
-        bool changed = stored_extend(request->stored, call->owner, id, request->turn) == STORED_CHANGED;
+        enum stored_change change = stored_extend(request->stored, call->owner, id, request->turn);
         stored_release(request->stored, &found);
-        if (changed)
-            call_reply(call, 200, "application/json", &body);
-        else
-            refuse_size(call, "items");
+        answer_change(call, change, "items", id, &body);
         buf_release(&body);
     }
     free(id);
