@@ -178,7 +178,8 @@ static void sixty_four_breakers_are_prepared_in_less_time_than_llama_cpp_takes_f
     (void)state;
     struct llm_model *model = open_vocabulary("qwen2");
     char *breakers[MAX_BREAKERS];
-    for (size_t i = 0; i < MAX_BREAKERS; i++) breakers[i] = mem_format("%c%zu and so on, with some more words in it", "eans"[i % 4], i);
+    for (size_t i = 0; i < MAX_BREAKERS; i++)
+        breakers[i] = mem_format("%c%zu and so on, with some more words in it", "eans"[i % 4], i);
     double began = cpu_seconds();
     llama_sampler_free(llama_sampler_init_dry(vocab_of(model), 0.8F, 1.75F, 2, 64, (const char **)breakers, 2));
     double of_eight = (cpu_seconds() - began) * 4;
