@@ -33,6 +33,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+/* The choices of all requests beyond one of each may be so many times as many as connections. */
+#define CHOICES_A_CONNECTION 4
+
 /* After a drain, in ms: the time clients get to receive the rest of their answers; the time connections stay open
  * after the last answer has ended, since idle keep-alive connections never close by themselves; the interval of
  * checks. */
@@ -377,14 +380,16 @@ static int open_http(struct run *run, hearth_error *error)
     limits.first_request_timeout_ms = (int)(first_s * 1e3);
     if (limits.max_bodies < 2 * limits.max_body) limits.max_bodies = 2 * limits.max_body;
     run->server.max_body = limits.max_body;
+    run->server.max_further_choices = CHOICES_A_CONNECTION * (size_t)limits.max_connections;
     run->server.http = http_open(&limits, &handler, error);
     if (run->server.http == NULL) return (int)error->code;
     http_set_socket_access(run->server.http, access);
-    run->server.live = live_open(run->server.instance, run->server.http);
     run->server.pulls = open_pulls(run);
     run->server.reading = reading_open(run->server.http, error);
     if (run->server.reading != NULL) run->server.workers = workers_open(error);
-    return run->server.workers == NULL ? (int)error->code : HEARTH_OK;
+    if (run->server.workers == NULL) return (int)error->code;
+    run->server.live = live_open(run->server.instance, run->server.http, run->server.workers);
+    return HEARTH_OK;
 }
 
 /* Sockets that other processes have opened already. */

@@ -14,6 +14,15 @@ const user = (content) => ({ role: 'user', content });
 const assistant = (content, more) => ({ role: 'assistant', content, ...more });
 const textOf = (reply) => reply.choices[0].text ?? reply.choices[0].message.content;
 
+test('the choices of all requests together have a bound, which those that end leave', async (t) => {
+  const { client } = await serve({ t, model, set: { 'server.max_connections': 8 }, models: { n_seq_max: 1, context_window: 1024 } });
+  for (let i = 0; i < 3; i++) assert.equal((await client.complete({ prompt: 'Hi', n: 30, max_tokens: 1 })).choices.length, 30);
+  const { status, json } = await client.post('/v1/completions', { prompt: 'Hi', n: 40, max_tokens: 1 });
+  assert.equal(status, 429);
+  assert.equal(json.error.param, 'n');
+  assert.match(json.error.message, /server\.max_connections/);
+});
+
 describe('choices of one prompt', () => {
   const hot = { temperature: 1.5, top_k: 0, top_p: 1, ignore_eos: true };
   for (const slots of [1, 4]) {

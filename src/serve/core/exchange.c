@@ -9,6 +9,7 @@
 #include "serve/core/exchange_parts.h"
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/memory.h"
 #include "serve/core/server.h"
 #include "serve/tracing/trace.h"
@@ -75,6 +76,7 @@ static void free_exchange(void *ud)
 static void finish_exchange(struct exchange *ex)
 {
     http_recount(ex->server->http, ex->counted, 0);
+    ex->server->further_choices -= ex->further;
     ex->work.run = free_exchange;
     workers_do(ex->server->workers, &ex->work);
 }
@@ -278,6 +280,23 @@ static void unref_shared(void *ud)
     hearth_shared_unref(ud);
 }
 
+/* A request with many choices is as much as many connections. */
+static int take_choices(struct exchange *ex, hearth_error *error)
+{
+    struct server *server = ex->server;
+    const size_t most = server->max_further_choices, further = ex->n - 1;
+    if (further > 0 && most > 0 && server->further_choices + further > most)
+        return error_at(error, HEARTH_BUSY, "n",
+                        "the request asks for %zu choices, and requests that are under way have %zu of at most %zu "
+                        "(server.max_connections): try again when others have ended, or ask for fewer",
+                        ex->n, server->further_choices, most);
+    int rc = ratelimit_take_slots(ex->ratelimit, ex->n, error);
+    if (rc != HEARTH_OK) return rc;
+    ex->further = further;
+    server->further_choices += further;
+    return HEARTH_OK;
+}
+
 void exchange_start(struct call *call, const struct exchange_plan *plan)
 {
     struct exchange *ex = new_exchange(call, plan);
@@ -285,7 +304,7 @@ void exchange_start(struct call *call, const struct exchange_plan *plan)
     call_set_model(call, call_model(call, plan->choices[0].model));
     http_watch(call->http, on_gone, ex);
     http_on_drained(call->http, on_drained);
-    if (ratelimit_take_slots(ex->ratelimit, ex->n, &ex->news.error) == HEARTH_OK) {
+    if (take_choices(ex, &ex->news.error) == HEARTH_OK) {
         workers_do(ex->server->workers, &ex->work);
         return;
     }

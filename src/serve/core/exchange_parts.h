@@ -72,6 +72,7 @@ struct exchange {
     struct event *timer;         /* for keep-alives; NULL: the answer is not a stream */
     bool blocked;                /* backpressure: the exchange is the HTTP thread's until the client has taken bytes */
     size_t counted;              /* bytes of the parsed request, in the sum of all bodies */
+    size_t further;              /* choices in the sum of those of all requests, beyond one of each */
 
     atomic_bool gone; /* the client is: set by the HTTP thread, any reads it */
 };

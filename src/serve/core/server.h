@@ -51,8 +51,9 @@ struct server {
     int ollama_port;     /* port of server.ollama_listen; 0: none */
     struct server_count *counts;
     size_t n_counts;
-    struct exemplars exemplars;  /* none without a tracer */
-    struct unknown_log *unknown; /* unknown fields that were logged already */
+    size_t further_choices, max_further_choices; /* of requests under way, beyond one of each; 0 at most: no limit */
+    struct exemplars exemplars;                  /* none without a tracer */
+    struct unknown_log *unknown;                 /* unknown fields that were logged already */
 
     /* Under the mutex: written by the loading thread and the signal handlers, read by the HTTP thread. */
     pthread_mutex_t mutex;

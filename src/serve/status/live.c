@@ -1,4 +1,5 @@
-/* Streams of reports: see live.h. A timer runs while there are watchers. HTTP thread only, which owns all of it. */
+/* Streams of reports: see live.h. While there are watchers a timer runs, or a report is being made on an answering
+ * thread: it walks slots, models and tiers. The HTTP thread owns everything else. */
 #include "serve/status/live.h"
 
 #include "base/clock.h"
@@ -32,6 +33,11 @@ struct watcher {
 struct live {
     const hearth *instance;
     struct http_server *http;
+    struct workers *workers;
+    struct work work; /* makes a report */
+    struct buf made;  /* while `making` the answering thread's, or on its way back */
+    bool making;
+    bool closed; /* whoever comes back frees it */
     struct event *timer;
     struct watcher *watchers;
     size_t n_watchers;
@@ -39,6 +45,8 @@ struct live {
     struct buf report; /* an event, as it is sent */
     uint64_t number;   /* of the report: one that says the same as the one before has the same number */
 };
+
+static void take_report(void *ud);
 
 static void put_activity(struct buf *out, const hearth_activity *a)
 {
@@ -64,16 +72,32 @@ static void put_activities(struct buf *out, const hearth *instance)
     free(activities);
 }
 
+/* On an answering thread. */
+static void make_report(void *ud)
+{
+    struct live *live = ud;
+    struct buf *now = &live->made;
+    buf_puts(now, "data: {\"slots\":");
+    status_put_slots(now, live->instance);
+    buf_puts(now, ",\"cache\":");
+    cache_put_status(now, live->instance);
+    buf_puts(now, ",\"models\":");
+    put_activities(now, live->instance);
+    buf_puts(now, "}\n\n");
+    http_post(live->http, take_report, live);
+}
+
+static void start_report(struct live *live)
+{
+    if (live->making) return;
+    live->making = true;
+    workers_do(live->workers, &live->work);
+}
+
 static void renew_report(struct live *live)
 {
-    struct buf now = {0};
-    buf_puts(&now, "data: {\"slots\":");
-    status_put_slots(&now, live->instance);
-    buf_puts(&now, ",\"cache\":");
-    cache_put_status(&now, live->instance);
-    buf_puts(&now, ",\"models\":");
-    put_activities(&now, live->instance);
-    buf_puts(&now, "}\n\n");
+    struct buf now = live->made;
+    live->made = (struct buf){0};
     bool same = now.len == live->report.len && memcmp(now.v, live->report.v, now.len) == 0;
     buf_release(same ? &now : &live->report);
     if (same) return;
@@ -107,15 +131,31 @@ static void arm_timer(struct live *live)
 static void on_timer(evutil_socket_t fd, short what, void *ud)
 {
     (void)fd, (void)what;
+    start_report(ud);
+}
+
+static void free_live(struct live *live)
+{
+    buf_release(&live->made);
+    buf_release(&live->report);
+    free(live);
+}
+
+/* The report is there. */
+static void take_report(void *ud)
+{
     struct live *live = ud;
     int64_t now = clock_now(clock_monotonic());
-    http_enter(live->http);
+    if (live->closed) {
+        free_live(live);
+        return;
+    }
     http_name(live->http, "/live");
+    live->making = false;
     renew_report(live);
     for (struct watcher *w = live->watchers; w != NULL; w = w->next)
         if (wants_report(w, now)) send_report(w, now);
-    arm_timer(live);
-    http_leave(live->http);
+    if (live->n_watchers > 0) arm_timer(live);
 }
 
 /* Takes the watcher out of the list and frees it; returns its call. */
@@ -142,10 +182,7 @@ static void add_watcher(struct live *live, struct call *call)
     *watcher = (struct watcher){.next = live->watchers, .live = live, .call = call};
     live->watchers = watcher;
     http_watch(call->http, on_gone, watcher);
-    if (live->n_watchers++ > 0) return; /* the timer's next report is the first for it */
-    renew_report(live);
-    send_report(watcher, clock_now(clock_monotonic()));
-    arm_timer(live);
+    if (live->n_watchers++ == 0) start_report(live); /* else the next report is the first for it */
 }
 
 void live_stream(struct call *call)
@@ -190,11 +227,13 @@ void live_stop(struct live *live)
     live_end_all(live);
 }
 
-struct live *live_open(const hearth *instance, struct http_server *http)
+struct live *live_open(const hearth *instance, struct http_server *http, struct workers *workers)
 {
     struct live *live = mem_alloc(sizeof *live);
     live->instance = instance;
     live->http = http;
+    live->workers = workers;
+    live->work = (struct work){.lane = WORK_ROUTE, .run = make_report, .ud = live};
     live->timer = event_new(http_base(http), -1, 0, on_timer, live);
     return live;
 }
@@ -204,6 +243,6 @@ void live_close(struct live *live)
     if (live == NULL) return;
     live_end_all(live);
     event_free(live->timer);
-    buf_release(&live->report);
-    free(live);
+    live->closed = true;
+    if (!live->making) free_live(live);
 }

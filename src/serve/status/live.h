@@ -12,7 +12,7 @@
 
 struct live;
 
-struct live *live_open(const hearth *instance, struct http_server *http);
+struct live *live_open(const hearth *instance, struct http_server *http, struct workers *workers);
 
 /* After http_run() has returned and before http_close(): ends the streams. NULL is fine. */
 void live_close(struct live *live);

@@ -348,9 +348,10 @@ static inline int dial_from(struct fixture *f, unsigned host)
     struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK - 1 + host)}};
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     assert_true(fd >= 0);
+    int one = 1;
+    setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one); /* to look for a free one takes its time */
     assert_int_equal(bind(fd, (struct sockaddr *)&own, sizeof own), 0);
     struct timeval patience = {.tv_sec = PATIENCE_MS / 1000};
-    int one = 1;
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);

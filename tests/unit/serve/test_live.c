@@ -146,7 +146,9 @@ static void a_slow_reader_misses_reports_and_gets_the_newest(void **state)
     enum { MANY = 40000 };
     struct client client = harness_start(*state);
     fake_set_residents(MANY, 1);
+    const size_t before = fake_reports();
     watch(&client);
+    fake_wait_reports(before + 2); /* the first is made */
     for (int32_t tokens = 2; tokens <= 4; tokens++) {
         fake_set_residents(MANY, tokens);
         fake_wait_reports(fake_reports() + 2);
