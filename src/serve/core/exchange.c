@@ -17,6 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Ms between two looks at a blocked exchange. */
+#define LOOK_MS 250
+
 const struct exchange_limits exchange_limits_default = {
     .outbox_bytes = 4 << 20, .backlog_bytes = 256 << 10, .logprobs_bytes = 64 << 20, .ping_ms = 5000};
 
@@ -163,9 +166,10 @@ static bool is_blocked(const struct exchange *ex)
     return ex->call != NULL && ex->begun && client_is_slow(ex);
 }
 
+/* While it is blocked nobody else looks whether the outbox has overflown. */
 static void arm_timer(struct exchange *ex)
 {
-    int ms = ex->server->limits.ping_ms;
+    int ms = ex->blocked && LOOK_MS < ex->server->limits.ping_ms ? LOOK_MS : ex->server->limits.ping_ms;
     struct timeval delay = {.tv_sec = ms / 1000, .tv_usec = (ms % 1000) * 1000};
     if (ex->timer != NULL && ex->begun) event_add(ex->timer, &delay);
 }
@@ -173,8 +177,8 @@ static void arm_timer(struct exchange *ex)
 /* Passes the exchange on, or lets it sleep until the next event. */
 static void pass_on(struct exchange *ex)
 {
-    arm_timer(ex);
     ex->blocked = is_blocked(ex);
+    arm_timer(ex);
     if (ex->blocked) return;
     if (ex->call == NULL && ex->n_running == 0)
         finish_exchange(ex);
@@ -207,15 +211,18 @@ static void on_drained(void *ud)
     if (ex->blocked) exchange_take(ex);
 }
 
-/* The stream was idle: sends a keep-alive, so that no proxy drops the connection during a long prefill. A client that
- * does not take what was sent gets none. */
+/* A client that reads too slowly is cut off in a turn. The stream was idle: sends a keep-alive, so that no proxy drops
+ * the connection during a long prefill. A client that does not take what was sent gets none. */
 static void on_timer(evutil_socket_t fd, short what, void *ud)
 {
     (void)fd, (void)what;
     struct exchange *ex = ud;
     struct http_server *http = ex->server->http;
     http_enter(http);
-    if (ex->blocked || !outbox_wake(&ex->outbox)) {
+    if (ex->blocked && !ex->ended && outbox_is_overflown(&ex->outbox)) {
+        ex->blocked = false;
+        workers_do(ex->server->workers, &ex->work);
+    } else if (ex->blocked || !outbox_wake(&ex->outbox)) {
         arm_timer(ex);
     } else {
         ex->wants_ping = true;

@@ -18,13 +18,13 @@ process.on('exit', () => {
   folders.forEach((folder) => rmSync(folder, { recursive: true, force: true }));
 });
 
-// Nothing that one client sends may hold up the others: a test program fails if a server's watchdog says so. Processor time
-// counts whatever the machine does; a wait is one for a thread that a busy machine may not run for a while. Sanitizers make
-// everything slower.
+// Nothing that one client sends may hold up the others: a test program fails if a server's watchdog says so. The watchdog
+// counts from 5 ms on; here the kernel's work for other connections, which it does within a call that sends, and threads
+// that a busy machine does not run for a while are allowed for. Sanitizers make everything slower.
 const slower = ['ASAN_OPTIONS', 'TSAN_OPTIONS'].some((name) => name in process.env) ? 20 : 1;
 function checkStalls(server) {
   for (const [line, took, busy] of server.log.matchAll(/.*all connections were held up.*took_ms=([\d.]+) busy_ms=([\d.]+).*/g)) {
-    if (Number(busy) <= 5 * slower && Number(took) <= 100 * slower) continue;
+    if (Number(busy) <= 50 * slower && Number(took) <= 250 * slower) continue;
     console.error(`the HTTP thread was held up: ${line}`);
     process.exitCode = 1;
   }
