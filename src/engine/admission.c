@@ -122,6 +122,14 @@ static int64_t next_expiry(const struct admission *a)
     return job == NULL ? CLOCK_NEVER : job->submitted_at + a->timeout;
 }
 
+static struct job *take_expired(struct admission *a)
+{
+    struct job *job = next_to_expire(a);
+    if (job == NULL || clock_now(a->clock) < job->submitted_at + a->timeout) return NULL;
+    move_job(a, job, JOB_ELSEWHERE);
+    return job;
+}
+
 static int64_t next_deadline(const struct admission *a)
 {
     int64_t next = next_expiry(a);
@@ -156,10 +164,8 @@ static bool decide(struct admission *a, enum admission_verdict *verdict, struct 
         move_job(a, *job, JOB_ELSEWHERE);
     } else if ((*job = admit(a)) != NULL) {
         *verdict = ADMISSION_ADMITTED;
-    } else if (clock_now(a->clock) >= next_expiry(a)) {
+    } else if ((*job = take_expired(a)) != NULL) {
         *verdict = ADMISSION_EXPIRED;
-        *job = next_to_expire(a);
-        move_job(a, *job, JOB_ELSEWHERE);
     } else {
         *verdict = ADMISSION_CLOSED;
         return a->closed && count_waiting(a) == 0;
