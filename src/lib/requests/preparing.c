@@ -8,17 +8,21 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+struct place {
+    struct job *job; /* NULL: it is free */
+};
+
 struct preparing {
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t ended;
     bool stopped;
     size_t most, n;
-    struct job *jobs[]; /* NULL: a free place */
+    struct place places[];
 };
 
 struct preparing *preparing_open(size_t most)
 {
-    struct preparing *all = mem_alloc(sizeof *all + most * sizeof *all->jobs);
+    struct preparing *all = mem_alloc(sizeof *all + most * sizeof *all->places);
     all->most = most;
     pthread_mutex_init(&all->mutex, NULL);
     clock_cond_init(&all->ended);
@@ -36,7 +40,7 @@ void preparing_close(struct preparing *all)
 static size_t place_of(const struct preparing *all, const struct job *job)
 {
     size_t i = 0;
-    while (i < all->most && all->jobs[i] != job) i++;
+    while (i < all->most && all->places[i].job != job) i++;
     assert(i < all->most);
     return i;
 }
@@ -49,7 +53,7 @@ static void cancel(struct job *job)
 void preparing_begin(struct preparing *all, struct job *job)
 {
     pthread_mutex_lock(&all->mutex);
-    all->jobs[place_of(all, NULL)] = job;
+    all->places[place_of(all, NULL)].job = job;
     all->n++;
     if (all->stopped) cancel(job);
     pthread_mutex_unlock(&all->mutex);
@@ -58,7 +62,7 @@ void preparing_begin(struct preparing *all, struct job *job)
 void preparing_end(struct preparing *all, const struct job *job)
 {
     pthread_mutex_lock(&all->mutex);
-    all->jobs[place_of(all, job)] = NULL;
+    all->places[place_of(all, job)].job = NULL;
     all->n--;
     pthread_cond_broadcast(&all->ended);
     pthread_mutex_unlock(&all->mutex);
@@ -69,7 +73,7 @@ void preparing_stop(struct preparing *all)
     pthread_mutex_lock(&all->mutex);
     all->stopped = true;
     for (size_t i = 0; i < all->most; i++)
-        if (all->jobs[i] != NULL) cancel(all->jobs[i]);
+        if (all->places[i].job != NULL) cancel(all->places[i].job);
     pthread_mutex_unlock(&all->mutex);
 }
 
