@@ -163,14 +163,15 @@ sanitized() { # command...
 
 # Every commit builds and runs one part of the unit tests on one of the sanitizers' builds: which one follows from its
 # hash, so that all have their turn, and a part that failed fails again. What is no checkout goes by the day. The programs
-# that take minutes there (exactness, crash, families) have no turn: `make asan` and `make tsan` run them.
+# that take minutes there (exactness, crash, families) have no turn: `make asan` and `make tsan` run them. Nor has a test
+# that is another one's program once more (_under_unit).
 parts=10
 choose_part() {
     local hash presets=(asan tsan)
     hash=$(git rev-parse --short=6 HEAD 2>/dev/null || date +%j)
     preset=${presets[16#$hash % 2]}
     part=$((16#$hash / 2 % parts + 1))
-    part_options=(-I "$part,,$parts" -E '^(exactness|crash)_|_families$')
+    part_options=(-I "$part,,$parts" -E '^(exactness|crash)_|_families$|_under_unit$')
     part_tests=$(ctest --test-dir build -N "${part_options[@]}" | sed -nE 's/^ *Test +#[0-9]+: //p')
 }
 
