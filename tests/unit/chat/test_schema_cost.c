@@ -1,6 +1,7 @@
 /* What schemas cost: each is prepared in a process of its own, and refused, or ready, within half a second and 64 MiB.
  *
  * HEARTH_SCHEMA_SECONDS: how long schemas are drawn (default 6); HEARTH_SCHEMA_SEED. The dearest are printed. */
+#include "fakes/sanitized.h"
 #include "grammar/grammar.h"
 #include "schema_kinds.h"
 #include "support.h"

@@ -137,7 +137,6 @@ static void requests_that_have_begun_are_finished_and_leave_nothing(void **state
         ask(&s, &waits);
         engine_submit(rig->engine, &waits.job);
         change_weights(shape.watch);
-        fake_llm.held = false;
         fake_llm_step(100000);
         client_await_end(&suspended);
         client_await_end(&runs);
