@@ -7,13 +7,12 @@
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
 import http from 'node:http';
-import { setTimeout as pause } from 'node:timers/promises';
 import { Gaps } from './lib/gaps.js';
 import { Health } from './lib/health.js';
 import { smallModel } from './lib/models.js';
 import { between, generator, pick } from './lib/random.js';
 import { serve } from './lib/server.js';
-import { within } from './lib/wait.js';
+import { until, within } from './lib/wait.js';
 
 const seconds = Number(process.env.HEARTH_HOSTILE_S ?? 60);
 const seed = Number(process.env.HEARTH_SEED ?? 44);
@@ -144,8 +143,8 @@ test(`hostile requests hold up nobody, for ${seconds} s of seed ${seed}`, async 
   const quiet = await health.slowest();
   await gaps.mark();
 
-  const until = performance.now() + seconds * 1000;
-  let goesOn = () => performance.now() < until;
+  const end = performance.now() + seconds * 1000;
+  let goesOn = () => performance.now() < end;
   const counts = {};
   const slow = [];
   const note = (one, status) => {
@@ -165,8 +164,9 @@ test(`hostile requests hold up nobody, for ${seconds} s of seed ${seed}`, async 
 
   let stopped = false;
   goesOn = () => !stopped;
+  const before = Object.values(counts).reduce((a, b) => a + b);
   const under = attackers();
-  await pause(1000); // some are under way: the limit below holds whichever they are
+  await until('the attack goes on', () => Object.values(counts).reduce((a, b) => a + b) >= before + 2 * atOnce);
   const from = performance.now();
   await server.stop();
   stopped = true;
