@@ -148,7 +148,7 @@ void http_reply_buf(struct http_request *request, int status, const char *conten
             if (status_has_body(status)) evbuffer_add_printf(out, "Content-Length: %zu\r\n", body->len);
             add_text(out, "\r\n");
         }
-        if (out != NULL && !request->bodyless) {
+        if (out != NULL && !request->bodyless && body->len > 0) {
             request->connection->rest = *body;
             *body = (struct buf){0};
             connection_send_rest(request->connection);
