@@ -259,6 +259,12 @@ static void (*next_step(const struct tier *tier, int64_t *when))(struct tier *)
     return NULL;
 }
 
+/* With the mutex: whether saves are queued for a tier that was closed before it was opened. */
+static bool is_opened_at_end(const struct tier *tier)
+{
+    return tier->state == TIER_OPENING && tier->saver.first != NULL && !saver_is_over(tier);
+}
+
 void *supervisor_main(void *ud)
 {
     struct tier *tier = ud;
@@ -266,7 +272,7 @@ void *supervisor_main(void *ud)
     struct clock *clock = clock_monotonic();
     store_lock(store);
     tier->back_off = tier->scan_back_off = BACK_OFF_FIRST_NS;
-    while (!store->closing) {
+    while (!store->closing || is_opened_at_end(tier)) {
         int64_t when;
         void (*step)(struct tier *) = next_step(tier, &when);
         if (step == NULL) {

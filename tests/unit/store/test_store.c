@@ -456,6 +456,22 @@ static void many_users_at_once_disturb_nobody(void **state)
     assert_int_equal(metric_get(&store_stats(rig->store)->saves_dropped), 0);
 }
 
+/* Its threads have not begun yet when it is closed. */
+static void what_is_saved_before_the_store_is_open_is_kept(void **state)
+{
+    struct rig *rig = *state;
+    for (uint64_t i = 0; i < 20; i++) {
+        struct tokens t = some_tokens(300 + i, 64);
+        rig->store = store_open(&rig->params, NULL);
+        assert_true(rig_save_from(rig, t.v, 0, 64) != 0);
+        assert_true(store_close(rig->store, CLOCK_NEVER));
+        rig_start(rig);
+        if (rig->params.save_tier != STORE_RAM) assert_int_equal(rig_restore(rig, t.v, 64), 64);
+        rig_stop(rig);
+        tokens_release(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -479,6 +495,7 @@ int main(void)
         TIERS(a_parent_key_is_a_hint),
         TIERS(random_conversations_equal_a_search_through_lists),
         TIERS(so_do_those_with_states_and_joined_rows),
+        TIERS(what_is_saved_before_the_store_is_open_is_kept),
         TIERS(many_users_at_once_disturb_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
