@@ -32,6 +32,12 @@ struct chat_medium {
     bool is_marker;   /* rows replace it later; else it is text like that of other parts */
 };
 
+/* Whether the work is to be given up: asked again and again, on the thread that works. */
+struct chat_stop {
+    bool (*gives_up)(void *ud);
+    void *ud;
+};
+
 struct chat_request {
     const char *messages_json; /* an array in OpenAI's form */
     const char *kwargs_json;   /* an object for the template, or NULL */
@@ -53,6 +59,7 @@ struct chat_request {
     bool takes_media;                 /* the model takes some, so that a note says it does not take this one */
     bool plain;                       /* the messages are put as plainly as they can be, since the template refuses them
                                          otherwise: chat_prompt.plain of the same messages */
+    const struct chat_stop *stop;     /* of rendering, which then fails with HEARTH_CANCELLED; NULL: never */
     const struct chat_parsed *parsed; /* of this request, by chat_parse(); NULL: each call parses it for itself */
 };
 

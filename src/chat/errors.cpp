@@ -55,6 +55,8 @@ int guarded(hearth_error *error, const char *param, std::string (*explain)(const
     } catch (const template_failure &exception) {
         return error_at(error, HEARTH_INVALID, exception.param.c_str(), "%s: %s", exception.param.c_str(),
                         exception.message.c_str());
+    } catch (const given_up &) {
+        return error_set(error, HEARTH_CANCELLED, "request was cancelled");
     } catch (const std::bad_alloc &) {
         return error_set(error, HEARTH_NO_MEMORY, "no memory for a chat prompt");
     } catch (const std::exception &exception) {

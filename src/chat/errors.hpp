@@ -23,6 +23,10 @@ struct template_failure {
     std::string param, message;
 };
 
+/* The work is given up (patience.hpp). No std::exception: the template engine would make an error of the template's of
+ * it, and the messages would be put in another form. */
+struct given_up {};
+
 /* The text without control characters and outer white space: errors are one line. */
 std::string one_line(const std::string &text);
 

@@ -7,6 +7,7 @@
 #include "chat/errors.hpp"
 #include "chat/fields.hpp"
 #include "chat/json_reply.hpp"
+#include "chat/patience.hpp"
 #include "chat/request.hpp"
 #include "chat/schema.hpp"
 #include "chat/template.hpp"
@@ -316,6 +317,7 @@ int chat_format_open(const struct chat_template *template_, const struct chat_re
                      const struct chat_prompt *prompt, const struct chat_format **format, hearth_error *error)
 {
     *format = nullptr;
+    chat::patience patience(request->stop);
     return chat::guarded(error, "messages", chat::render_error_message,
                          [&] { *format = chat::open_format(*template_, *request, prompt); });
 }

@@ -2,6 +2,7 @@
 #include "chat/blame.hpp"
 #include "chat/errors.hpp"
 #include "chat/lost.hpp"
+#include "chat/patience.hpp"
 #include "chat/request.hpp"
 #include "chat/template.hpp"
 #include "chat/words.hpp"
@@ -173,6 +174,7 @@ int chat_render_parts(const struct chat_template *template_, const struct chat_r
                       struct chat_prompt *prompt, hearth_error *error)
 {
     *prompt = {};
+    chat::patience patience(request->stop);
     int rc = chat::guarded(error, "messages", chat::render_error_message,
                            [&] { chat::render(*template_, *request, *prompt); });
     if (rc != HEARTH_OK) chat_prompt_release(prompt);

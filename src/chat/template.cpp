@@ -3,6 +3,7 @@
 
 #include "chat/errors.hpp"
 #include "chat/format.hpp"
+#include "chat/patience.hpp"
 #include "chat/probe.hpp"
 #include "chat/request.hpp"
 #include "chat/wide.hpp"
@@ -164,6 +165,7 @@ static std::unique_ptr<common_chat_template> compile_template(const std::string 
     auto around = std::make_unique<template_root>();
     around->pos = 0;
     around->body = std::move(compiled->prog.body);
+    insert_questions(around->body);
     compiled->prog.body.clear();
     compiled->prog.body.push_back(std::move(around));
     return compiled;

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { bareModel, smallModel } from './lib/models.js';
 import { serve } from './lib/server.js';
-import { tokens } from './lib/wait.js';
+import { tokens, until, within } from './lib/wait.js';
 
 describe('a window of 256 tokens', () => {
   let server;
@@ -317,5 +317,38 @@ describe('a vocabulary of llama.cpp\'s, without a template but with a begin mark
     }
     assert.equal(counts.with, counts.plain);
     assert.equal(counts.without, counts.plain);
+  });
+});
+
+describe('a template that a message makes run for ever', () => {
+  const endless = { messages: [{ role: 'user', content: 'endless' }], max_tokens: 2 };
+  const hello = { messages: [{ role: 'user', content: 'Hello' }], max_tokens: 2 };
+  const folder = mkdtempSync(join(tmpdir(), 'hearth-e2e-'));
+  const path = join(folder, 'endless.jinja');
+  writeFileSync(path, `{% if messages[-1].content == 'endless' %}{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}{% endif %}{{ messages[0].content }}`);
+  after(() => rmSync(folder, { recursive: true }));
+  let server;
+  before(async () => { server = await serve({ model: smallModel('llama'), models: { context_window: 256, jinja_file: path } }); });
+
+  test('clients that leave free the threads: the next is answered at once', async () => {
+    const aborts = Array.from({ length: 8 }, () => new AbortController());
+    const asked = aborts.map(({ signal }) => server.client.post('/v1/chat/completions', endless, { signal }).catch(() => {}));
+    await until('they fill the threads', async () => /^hearth_admission_waiting\S* [1-9]/m.test((await server.client.get('/metrics')).text));
+    aborts.forEach((abort) => abort.abort());
+    await Promise.all(asked);
+    await within(5, 'it is answered', server.client.chat(hello));
+  });
+
+  test('who stays is told, after 10 s of computing', async () => {
+    const error = await server.client.refused(400, '/v1/chat/completions', endless);
+    assert.equal(error.param, 'messages');
+    assert.match(error.message, /more than 10 s of computing/);
+    assert.equal((await server.client.chat(hello)).usage.completion_tokens, 2);
+  });
+
+  test('it does not hold up the end', async () => {
+    const asked = server.client.post('/v1/chat/completions', endless).catch(() => {});
+    await server.stop();
+    await asked;
   });
 });

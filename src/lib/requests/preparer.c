@@ -92,11 +92,49 @@ static const char *name_of_prompt(const hearth_request *request)
  * of tokens. */
 #define COUNTED_BYTES (64 << 10)
 
+/* CPU seconds that one preparation may take: many times what the longest conversations take. Templates are programs,
+ * and clients choose how long these run. */
+#define MOST_SECONDS 10
+
+static int64_t thread_time(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+static bool takes_too_long(const hearth_request *request)
+{
+    return thread_time() >= request->most_thread_time;
+}
+
+static bool is_given_up(void *ud)
+{
+    const hearth_request *request = ud;
+    return job_is_cancelled(&request->job) || takes_too_long(request);
+}
+
 /* Between two steps of a preparation. */
 static int check_wanted(const hearth_request *request, hearth_error *error)
 {
-    if (!job_is_cancelled(&request->job)) return HEARTH_OK;
+    if (!is_given_up((void *)request)) return HEARTH_OK;
     return error_set(error, HEARTH_CANCELLED, "request was cancelled");
+}
+
+/* From now on, on this thread. */
+static void begin_patience(hearth_request *request)
+{
+    request->stop_rendering = (struct chat_stop){is_given_up, request};
+    request->most_thread_time = thread_time() + MOST_SECONDS * INT64_C(1000000000);
+}
+
+/* Who still waits for a preparation that was given up is told why. */
+static void explain_giving_up(const hearth_request *request, hearth_error *error)
+{
+    if (error->code != HEARTH_CANCELLED || job_is_cancelled(&request->job)) return;
+    error_at(error, HEARTH_INVALID, name_of_prompt(request),
+             "preparing the prompt takes more than %d s of computing: send fewer messages, tools or media",
+             MOST_SECONDS);
 }
 
 /* Refuses texts that cannot be tokenised, or that are too long for the window by their bytes alone. */
@@ -156,6 +194,7 @@ static struct chat_request chat_request_of(const hearth_request *request)
                                  .reasoning_in_text = p->reasoning_in_text,
                                  .add_generation_prompt = !p->no_generation_prompt,
                                  .now = today(),
+                                 .stop = &request->stop_rendering,
                                  .refuses_media = request->model->config->media == CONFIG_MEDIA_REFUSE};
 }
 
@@ -203,7 +242,7 @@ static int read_media(hearth_request *request, hearth_error *error)
     const hearth_params *p = request->params;
     struct model *model = request->model;
     if (p->n_media == 0) return HEARTH_OK;
-    const struct media_stop stop = {is_wanted_no_more, request};
+    const struct media_stop stop = {is_wanted_no_more, request}; /* limits of their own bound how long they take */
     struct media_sources sources = sources_of(request, &stop);
     const struct media_document_limits documents = {(size_t)model->config->max_prompt_bytes,
                                                     model->config->media_unconfined};
@@ -242,6 +281,7 @@ static int check_scored(const hearth_request *request, hearth_error *error)
 static int prepare_chat(hearth_request *request, hearth_error *error)
 {
     if (read_media(request, error) != HEARTH_OK) return (int)error->code;
+    begin_patience(request);
     struct prepare_chat chat = {.weights = request->model->weights,
                                 .template_ = request->model->template_,
                                 .request = chat_request_of(request),
@@ -273,6 +313,7 @@ static int prepare_chat(hearth_request *request, hearth_error *error)
         send_text(request, &chat.text);
     else if (rc == HEARTH_OK)
         prepare_conversation(&chat, &wishes, &request->job);
+    if (rc == HEARTH_OK) rc = check_wanted(request, error);
     if (rc == HEARTH_OK && request->job.only_lookup)
         request->lookup.chat = chat; /* lookup_finish() needs it to find the message of the divergence */
     else
@@ -512,6 +553,7 @@ static void submit_job(hearth_request *request)
 /* A request that was postponed: for its parent's save, or for the engine's answer to a lookup. */
 static void finish_postponed(hearth_request *request)
 {
+    begin_patience(request);
     if (request->lookup.answered)
         lookup_finish(request);
     else
@@ -528,9 +570,11 @@ static void prepare_and_submit(hearth_request *request)
 {
     hearth_error error;
     preparing_begin(request->model->preparing, &request->job);
+    begin_patience(request);
     int rc = prepare(request, &error);
     preparing_end(request->model->preparing, &request->job);
     if (rc != HEARTH_OK) {
+        explain_giving_up(request, &error);
         job_fail(&request->job, &error);
         return;
     }

@@ -28,6 +28,9 @@ struct hearth_request {
     uint64_t parent_ticket;  /* number of the last save that its parent may be in */
     int64_t parent_deadline; /* clock time in nanoseconds; 0: it did not wait for its parent yet */
 
+    int64_t most_thread_time;        /* CPU nanoseconds of the preparing thread at which it gives up */
+    struct chat_stop stop_rendering; /* asks for that, and whether the request is wanted */
+
     /* Prepared: */
     struct prompt_media *media;       /* NULL: there is none, or the model takes text only */
     char *assumed;                    /* messages with the assumed system message before them; NULL: as given */
