@@ -76,6 +76,8 @@ struct chat_reader {
     int depth = 0;
     bool closed = true;       /* it has ended, and with it the last call */
     bool left_format = false; /* the reply does not fit the format: all that follows is content */
+    bool within_json = false; /* but only to the end of the JSON value that it is of */
+    chat::json_end value;
     chat::emitted_text reasoning, content;
     std::vector<chat::emitted_call> calls;
 
@@ -89,6 +91,7 @@ struct chat_reader {
 
   private:
     void track_depth(const std::string &more);
+    void emit_unparsed(const chat::delta_sink &to, const std::string &more);
     void emit(const chat::delta_sink &to, hearth_delta_type type, const std::string &text, size_t index = 0);
     void emit_more(const chat::delta_sink &to, hearth_delta_type type, chat::emitted_text &text, const std::string &now,
                    size_t index = 0);
@@ -338,10 +341,7 @@ void chat_reader::append(const char *text, size_t len, const chat::delta_sink &t
     std::string more = partial_character.substr(0, partial_character.size() - begun);
     partial_character.erase(0, more.size());
     if (more.empty()) return;
-    if (left_format) {
-        content.emitted += more;
-        return emit(to, HEARTH_DELTA_CONTENT, more);
-    }
+    if (left_format) return emit_unparsed(to, more);
     full_text += more;
     cropped += more;
     unparsed += more.size();
@@ -365,14 +365,26 @@ void chat_reader::parse_more(const chat::delta_sink &to)
     shorten_text(now.message);
 }
 
-/* Loses nothing: all that was not understood is emitted as content. */
+void chat_reader::emit_unparsed(const chat::delta_sink &to, const std::string &more)
+{
+    std::string text = within_json ? more.substr(0, value.feed(more)) : more;
+    content.emitted += text;
+    if (!text.empty()) emit(to, HEARTH_DELTA_CONTENT, text);
+}
+
+/* Loses nothing: all that was not understood is emitted as content. JSON to which the reply is bound may spell the
+ * format's tags in its strings, and not fit therefore: what follows its value is such tags. */
 void chat_reader::fall_back_to_content(const chat::delta_sink &to)
 {
     std::string rest = full_text.substr(std::min(understood, full_text.size()));
+    std::string json =
+        format.writes_json && !format.mixes_reasoning ? without_marks(format, content.emitted + rest) : "";
+    within_json = !json.empty() && json.find_first_of("{[\"") == 0;
+    if (within_json && content.emitted.empty()) rest = json;
+    if (within_json) value.feed(content.emitted);
     left_format = true;
     understood = full_text.size();
-    content.emitted += rest;
-    if (!rest.empty()) emit(to, HEARTH_DELTA_CONTENT, rest);
+    emit_unparsed(to, rest);
 }
 
 /* Emits the missing ends by the parse of the whole reply; what was emitted before stays. */

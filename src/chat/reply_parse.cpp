@@ -66,8 +66,7 @@ bool is_whole_reply(const reply_format &format, const std::string &text)
     return format.parser.empty() || format.parser.parse(context).success();
 }
 
-/* Strips leading tags of the format and white space. */
-static std::string without_marks(const reply_format &format, std::string text)
+std::string without_marks(const reply_format &format, std::string text)
 {
     for (bool found = true; found;) {
         found = false;
@@ -92,20 +91,39 @@ std::string parsed_reply::rest(const reply_format &format, const std::string &te
 
 /* ---- JSON ---- */
 
-json_end::json_end(const std::string &json) : text(json)
+json_end::json_end(const std::string &text)
 {
-    for (size_t at = 0; at < text.size(); at++) feed(at);
+    feed(text);
 }
 
-void json_end::feed(size_t at)
+/* Whether the value goes on with that byte. A number or a word ends before the first byte that none has. */
+bool json_end::takes(char c)
 {
-    if (!quoted && text[at] == '"') {
+    if (bare && std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '-' && c != '+') ended = true;
+    if (ended) return false;
+    if (quoted) {
+        quoted = c != '"' || escaped;
+        escaped = c == '\\' && !escaped;
+        ended = !quoted && depth == 0;
+    } else if (c == '"') {
         quoted = true;
         start = at;
-    } else if (quoted) {
-        quoted = text[at] != '"' || escaped;
-        escaped = text[at] == '\\' && !escaped;
+    } else if (c == '{' || c == '[') {
+        depth++;
+    } else if (c == '}' || c == ']') {
+        ended = --depth == 0;
+    } else {
+        bare = depth == 0 && std::isspace(static_cast<unsigned char>(c)) == 0;
     }
+    at++;
+    return true;
+}
+
+size_t json_end::feed(const std::string &more)
+{
+    size_t n = 0;
+    while (n < more.size() && takes(more[n])) n++;
+    return n;
 }
 
 } // namespace chat

@@ -25,24 +25,30 @@ struct parsed_reply {
 /* Parses the text, which begins with the prefill. */
 parsed_reply parse_reply(const reply_format &format, const std::string &text);
 
+/* The text without leading tags of the format and white space. */
+std::string without_marks(const reply_format &format, std::string text);
+
 /* Whether the text is a whole reply in the format, and no prefix of one alone. */
 bool is_whole_reply(const reply_format &format, const std::string &text);
 
-/* Scans JSON text, complete or not, and finds whether it ends within a string. */
+/* Scans JSON text, complete or not, and finds whether it ends within a string, and where its value ends. */
 class json_end
 {
   public:
-    explicit json_end(const std::string &text);
+    explicit json_end(const std::string &text = "");
+
+    /* Scans on; returns how many bytes of `more` belong to the value. */
+    size_t feed(const std::string &more);
 
     bool in_string() const { return quoted; }
     size_t string_start() const { return start; } /* of the open string */
 
   private:
-    void feed(size_t at);
+    bool takes(char c);
 
-    const std::string &text;
-    bool quoted = false, escaped = false;
-    size_t start = 0;
+    bool quoted = false, escaped = false, bare = false, ended = false;
+    int depth = 0; /* open brackets */
+    size_t at = 0, start = 0;
 };
 
 } // namespace chat

@@ -353,6 +353,30 @@ static void long_json_is_what_the_model_wrote_without_the_fence(void **state)
     }
 }
 
+/* The handler looks for the end of the turn in the content, which may spell it. */
+static void json_may_spell_the_tags_of_the_format(void **state)
+{
+    static const char *const values[] = {
+        "{\"a\": \"b</think><|role_end|>\"}",
+        "{\"<|role_end|>\": [\"<|role_end|>\", {\"c\": \"<think>}]<|role_end|>\\\"<|role_end|>\"}], \"d\": 1.5e+3}",
+        "\"<|role_end|>\"",
+        "[1, \"<tool_call><|role_end|>\", 2]",
+    };
+    (void)state;
+    struct chat_request request = asking(USER_SAYS("Hi"));
+    request.json_schema = "{}";
+    for (size_t i = 0; i < 4 * 20; i++) {
+        struct rig rig = open_with("inclusionai-ling-3.0-flash.jinja", request);
+        add(&rig, "Hm</think>");
+        add_in_pieces(&rig, values[i % 4], 1 + i / 4);
+        add(&rig, i / 4 % 2 == 0 ? "\n<|role_end|>" : "<|role_end|>");
+        end(&rig);
+        assert_text(&rig.heard.reasoning, "Hm");
+        assert_text(&rig.heard.content, values[i % 4]);
+        close_rig(&rig);
+    }
+}
+
 /* ---- Work ---- */
 
 /* Feeds a reply of about that many bytes, token by token; returns the bytes parsed for it. */
@@ -444,6 +468,7 @@ int main(void)
         cmocka_unit_test(reasoning_stays_in_the_text_where_asked),
         cmocka_unit_test(a_continued_message_is_not_repeated),
         cmocka_unit_test(long_json_is_what_the_model_wrote_without_the_fence),
+        cmocka_unit_test(json_may_spell_the_tags_of_the_format),
         cmocka_unit_test(the_work_is_linear_in_the_replys_length),
         cmocka_unit_test(nothing_of_a_long_reply_is_missing),
     };
