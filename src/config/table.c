@@ -312,7 +312,9 @@ const struct config_row config_rows[] = {
         "unless nothing is shared (no caching, or deterministic).",
         CHOICES("auto|true|false")),
     KEY("models.*.deterministic", CONFIG_BOOL, MODEL(deterministic), "false",
-        "Fixed cuts and one sequence a decode call: replies are bit-identical whatever else runs, and slower.", ANY),
+        "Fixed cuts and one sequence a decode call: replies are bit-identical whatever else runs, and slower. Sliding "
+        "windows take the memory of a whole context, and are not stored.",
+        ANY),
     KEY("models.*.cache_type_k", CONFIG_NAME, MODEL(cache_type_k), "f16",
         "Data type of the keys in the KV cache. Where it is not set: as with context_window, q8_0 where f16 does not "
         "fit.",

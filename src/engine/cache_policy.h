@@ -28,8 +28,8 @@ struct cache_policy_facts {
     int32_t window;     /* cells of a stream of cells */
     bool deterministic;
     bool unified;       /* one pool of cells for all sequences; else a stream of cells each */
-    bool cuts_anywhere; /* no recurrent state and no sliding window: llm_cuts_anywhere() */
-    bool has_window;    /* a sliding window: llm_has_window() */
+    bool cuts_anywhere; /* no recurrent state, and no sliding window or a full one: llm_cuts_anywhere() */
+    bool has_window;    /* a sliding window, full or not: llm_has_window() */
 };
 
 struct cache_policy {

@@ -30,10 +30,11 @@ uint32_t llm_total_sequences(const struct llm_context_params *params)
 }
 
 /* A unified KV cache holds the sliding windows of all sequences, a stream that of one; beside them there is room for
- * the batch tokens of one micro-batch. */
+ * the batch tokens of one micro-batch. Full windows are as large as the other layers' cells. */
 static uint64_t window_cells(const struct llm_context_params *params, const struct llm_model_info *info)
 {
     uint64_t all = llm_total_cells(params), n = params->unified ? 1 : (uint64_t)params->n_seq;
+    if (params->full_windows) return padded(all);
     uint64_t windows = (uint64_t)info->n_swa * (params->unified ? llm_total_sequences(params) : 1);
     uint64_t rows = smaller(smaller((uint64_t)params->n_ubatch, (uint64_t)params->n_batch), all);
     return n * padded(smaller(padded(all) / n, windows + rows));

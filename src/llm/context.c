@@ -21,6 +21,7 @@ struct llm_context {
     int32_t capacity; /* tokens of the batch */
     bool unified;
     int32_t window, n_seq, n_vocab, n_swa;
+    bool full_windows;
     bool on_devices;                  /* some device is one: decode calls may return before they are computed */
     bool recurrent;                   /* recurrent and hybrid models, whose state cannot go back */
     bool mrope;                       /* positions have several dimensions */
@@ -137,6 +138,7 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     context->unified = params->unified;
     context->n_vocab = info->n_vocab;
     context->n_swa = info->n_swa;
+    context->full_windows = params->full_windows;
     context->on_devices = llm_has_devices(info);
     context->recurrent = info->kind == HEARTH_KIND_RECURRENT || info->kind == HEARTH_KIND_HYBRID;
     context->flash_attention =
@@ -270,7 +272,7 @@ void llm_seq_clear(struct llm_context *context, int32_t seq)
  * ones, which the new end would need, have been overwritten. All positions from pos_min on are there. */
 static bool window_is_complete(struct llm_context *context, int32_t seq, int32_t from)
 {
-    if (context->n_swa <= 0) return true;
+    if (context->n_swa <= 0 || context->full_windows) return true;
     from = llm_position(context, seq, from);
     int32_t needed = from > context->n_swa ? from - context->n_swa : 0;
     return llama_memory_seq_pos_min(llama_get_memory(context->handle), seq) <= needed;
@@ -298,7 +300,7 @@ bool llm_seq_cut(struct llm_context *context, int32_t seq, int32_t from)
 
 bool llm_cuts_anywhere(const struct llm_context *context)
 {
-    return !context->recurrent && context->n_swa <= 0;
+    return !context->recurrent && (context->n_swa <= 0 || context->full_windows);
 }
 
 unsigned llm_seq_copying(const struct llm_context *context, int32_t seq)

@@ -13,12 +13,14 @@
 struct llm_context;
 
 struct llm_context_params {
-    int32_t window;   /* tokens of one sequence */
-    int32_t n_seq;    /* sequences: at most 256, and 255 where a unified KV cache needs the scratch sequence */
-    int32_t n_cells;  /* cells of a unified KV cache, all sequences together; 0, or a stream each: window x n_seq */
-    int32_t n_batch;  /* batch tokens of one llm_decode() at most */
-    int32_t n_ubatch; /* batch tokens computed together (a micro-batch) */
-    bool unified;     /* a unified KV cache, one pool of cells for all sequences; else one stream of cells for each */
+    int32_t window;    /* tokens of one sequence */
+    int32_t n_seq;     /* sequences: at most 256, and 255 where a unified KV cache needs the scratch sequence */
+    int32_t n_cells;   /* cells of a unified KV cache, all sequences together; 0, or a stream each: window x n_seq */
+    int32_t n_batch;   /* batch tokens of one llm_decode() at most */
+    int32_t n_ubatch;  /* batch tokens computed together (a micro-batch) */
+    bool unified;      /* a unified KV cache, one pool of cells for all sequences; else one stream of cells for each */
+    bool full_windows; /* layers with a sliding window keep the cells of the whole window of the context, each at its
+                          position: they can be cut anywhere, and are the same whatever was cut before */
     bool scratch; /* a unified KV cache gets one more sequence, the scratch sequence, if llama.cpp allows one more: KV
                      rows are saved and loaded through it (llm/state_slices.h). It has no cells of its own, but memory
                      for a recurrent state or a sliding window */
@@ -108,7 +110,8 @@ void llm_seq_clear(struct llm_context *context, int32_t seq);
  * `to` is then empty. */
 bool llm_seq_share(struct llm_context *context, int32_t from, int32_t to, int32_t n);
 
-/* Whether sequences can be cut and shared at any position: false with recurrent states and sliding windows. */
+/* Whether sequences can be cut and shared at any position: false with recurrent states, and with sliding windows
+ * that are not full. */
 bool llm_cuts_anywhere(const struct llm_context *context);
 
 /* Whether attention is limited to a sliding window in some layers. */

@@ -178,8 +178,8 @@ int llm_translate_params(struct llama_context_params *out, const struct llm_cont
     /* llama.cpp expects that each sequence may want logits at once, and ends the process where the batch is smaller. */
     out->n_outputs_max = out->n_batch > out->n_seq_max ? out->n_batch : out->n_seq_max;
     out->kv_unified = params->unified;
-    /* Layers with a sliding window keep only their newest n_swa tokens, whatever llama.cpp's default. */
-    out->swa_full = false;
+    /* Else layers with a sliding window keep only their newest n_swa tokens, whatever llama.cpp's default. */
+    out->swa_full = params->full_windows;
     out->offload_kqv = params->offload_kqv;
     out->op_offload = params->op_offload;
     out->abort_callback = params->abort;

@@ -6,7 +6,8 @@
  * with what the earlier request computed. The result's cache_n says how much was reused.
  *
  * A sliding window that comes back from a snapshot lies in other cells, whose sums have other last bits: deterministic
- * mode uses none of these, and preempts nobody there. */
+ * mode uses none of these, and preempts nobody there. It keeps full windows, so that what is in the cells is reused
+ * exactly as in a dense model. */
 #ifndef EXACTNESS_MATRIX_H
 #define EXACTNESS_MATRIX_H
 
@@ -215,7 +216,8 @@ static struct range expected(const struct cell *cell, const struct ask *ask)
     }
     if (ask->like == NOTHING) return (struct range){0, 0};
     int32_t most = common(cell, turn, like);
-    if (cuts_anywhere(oracle.arch) && ask->least != UNSURE) return (struct range){most, most};
+    bool cuts = cuts_anywhere(oracle.arch) || !uses_states(cell), resumes = ask->least == RESUMED && !uses_states(cell);
+    if (cuts && ask->least != UNSURE && !resumes) return (struct range){most, most};
     return (struct range){uses_states(cell) ? amount_of(cell, ask->least, like) : 0, most};
 }
 

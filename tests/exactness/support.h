@@ -133,6 +133,7 @@ static inline void oracle_open(struct oracle *oracle, const struct arch *arch, e
                                         .type_k = deterministic ? "f16" : "f32",
                                         .type_v = deterministic ? "f16" : "f32",
                                         .flash_attention = deterministic ? "auto" : "off",
+                                        .full_windows = deterministic && is_sliding(arch),
                                         .rope_scaling = "none",
                                         .rope_freq_base = NAN,
                                         .rope_freq_scale = NAN,

@@ -57,7 +57,7 @@ int estimate_check(const struct config_model *config, const struct llm_context_p
     double free_bytes = info->remote ? 0 : (double)llm_free_memory(on_gpu); /* 0: not known */
     struct llm_cells cells = llm_cells_of(context, info);
     if (free_bytes == 0 || cells.total + projector_bytes(config) <= free_bytes) return HEARTH_OK;
-    if (cells.states + cells.windows > cells.whole)
+    if (!context->full_windows && cells.states + cells.windows > cells.whole)
         return error_at(
             error, HEARTH_NO_MEMORY, "n_seq_spare",
             "models.%s does not fit: %d sequences (n_seq_max %d) need %.2f GiB for their recurrent states and "

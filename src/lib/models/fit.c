@@ -153,13 +153,15 @@ static void list_choices(const struct fit_model *model, const struct fit_machine
     }
 }
 
-static void list_types(const struct llm_model_info *info, hearth_fit *fit)
+static void list_types(const struct fit_model *model, hearth_fit *fit)
 {
+    const struct llm_model_info *info = model->info;
+    bool full = model_keeps_full_windows(model->config, info);
     static const char *const names[HEARTH_FIT_TYPES] = {"f16", "q8_0", "q4_0"};
     for (size_t i = 0; i < HEARTH_FIT_TYPES; i++) {
         double element = llm_type_bytes(names[i]), sum = 0;
         for (int32_t layer = 0; layer < info->n_layer; layer++)
-            if (info->is_swa == NULL || !info->is_swa[layer])
+            if (full || info->is_swa == NULL || !info->is_swa[layer])
                 sum += info->n_head_kv[layer] * (info->n_embd_head_k + info->n_embd_head_v) * element;
         fit->types[i] = (hearth_fit_type){.name = names[i], .token_bytes = (uint64_t)sum};
     }
@@ -248,7 +250,7 @@ void fit_choose(const struct fit_model *model, const struct fit_machine *machine
     fit->n_gpu_layers = 0;
     fit->memory_budget = (uint64_t)budget_of_memory(machine->memory);
     fit->gpu_budget = machine->has_gpu ? (uint64_t)budget_of_gpu(machine->gpu) : 0;
-    list_types(model->info, fit);
+    list_types(model, fit);
     list_choices(model, machine, fit);
     explain(model, machine, fit);
 }

@@ -36,6 +36,12 @@ static bool decide_unified(const struct config_model *config, const struct llm_m
     return config->kv_unified == CONFIG_TRUE;
 }
 
+bool model_keeps_full_windows(const struct config_model *config, const struct llm_model_info *info)
+{
+    bool recurrent = info->kind == HEARTH_KIND_HYBRID || info->kind == HEARTH_KIND_RECURRENT;
+    return config->deterministic && info->n_swa > 0 && !recurrent;
+}
+
 /* Whether every sequence takes memory for a recurrent state or a sliding window, used or not. */
 static bool has_state_each(const struct llm_model_info *info)
 {
@@ -94,6 +100,7 @@ int model_context_params(const struct config_model *config, const struct llm_mod
         .n_batch = (int32_t)most_tokens,
         .n_ubatch = (int32_t)config->n_ubatch,
         .unified = unified,
+        .full_windows = model_keeps_full_windows(config, info),
         .scratch = needs_scratch(config, info),
         .type_k = config->cache_type_k,
         .type_v = config->cache_type_v,

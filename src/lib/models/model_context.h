@@ -12,6 +12,11 @@
  * stretches its positions. */
 int32_t model_window(const struct config_model *config, const struct llm_model_info *info);
 
+/* Whether layers with a sliding window keep all of their cells. A window that has wrapped around has its cells in
+ * another order, and gives other bits, which deterministic mode must not. Beside a recurrent state, which cannot be
+ * cut, whole windows would be of no use. */
+bool model_keeps_full_windows(const struct config_model *config, const struct llm_model_info *info);
+
 /* Fails where the settings contradict each other. */
 int model_context_params(const struct config_model *config, const struct llm_model_info *info,
                          struct llm_context_params *params, hearth_error *error);

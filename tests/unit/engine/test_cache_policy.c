@@ -38,6 +38,7 @@ static const struct row rows[] = {
     {"window", true, false, true, false, CONVERSATIONS, "lcp", 0},
     {"window streams", false, false, true, false, CONVERSATIONS, "lcq", WINDOW / 64},
     {"window streams, exact", false, false, true, true, CONVERSATIONS, "q", WINDOW / 64},
+    {"full window streams, exact", false, true, true, true, CONVERSATIONS, "pq", WINDOW / 64},
 };
 
 static struct cache_policy policy_of(const struct row *row)

@@ -130,39 +130,51 @@ static void what_is_allocated_agrees_with_the_estimate(void **state)
     }
 }
 
+struct spare_case {
+    const char *arch, *slots, *spare;
+    int sequences; /* with the scratch sequence */
+};
+
+static void assert_counted(const struct spare_case *one, const char *deterministic)
+{
+    hearth_error error;
+    char *path = make_model(one->arch);
+    hearth_config *config = DEMO("path", path, "n_seq_max", one->slots, "n_seq_spare", one->spare, "context_window",
+                                 "1000", "n_ubatch", "100", "deterministic", deterministic);
+    char *report = hearth_memory_report(config, "demo", &error), *told = mem_format("sequences %d:", one->sequences);
+    assert_non_null(report);
+    assert_says(report, told);
+    double cells = figure(report, "estimate", "3 all slots") + figure(report, "estimate", "sliding windows") +
+                   figure(report, "estimate", "recurrent states");
+    double allocated = figure(report, "allocated", "cells");
+    assert_in_range(cells, allocated - 3 * 5348,
+                    allocated + 3 * 5348); /* buffers are reported in hundredths of a MiB */
+    assert_bytes(figure(report, "estimate", "4 total"), figure(report, "estimate", "weights") + cells);
+    hearth_free(report);
+    hearth_config_free(config);
+    free(told);
+    assert_int_equal(unlink(path), 0);
+    free(path);
+}
+
 /* Models with a state or a sliding window for each sequence have more sequences than slots: n_seq_spare says how many,
  * the estimate counts them, and llama.cpp allocates as much. */
 static void spare_sequences_are_counted_as_they_are_allocated(void **state)
 {
     (void)state;
-    static const struct {
-        const char *arch, *slots, *spare;
-        int sequences; /* with the scratch sequence */
-    } cases[] = {{"gemma3", "1", "-1", 5}, {"gemma3", "4", "0", 5},      {"gpt-oss", "4", "-1", 9},
-                 {"qwen35", "1", "-1", 5}, {"qwen35", "4", "-1", 9},     {"qwen35", "4", "0", 5},
-                 {"lfm2", "2", "20", 23},  {"falcon-h1", "8", "-1", 17}, {"mamba2", "4", "-1", 8},
-                 {"mamba2", "1", "0", 1},  {"qwen3", "4", "-1", 33},     {"qwen3", "4", "0", 5}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        hearth_error error;
-        char *path = make_model(cases[i].arch);
-        hearth_config *config = DEMO("path", path, "n_seq_max", cases[i].slots, "n_seq_spare", cases[i].spare,
-                                     "context_window", "1000", "n_ubatch", "100");
-        char *report = hearth_memory_report(config, "demo", &error),
-             *told = mem_format("sequences %d:", cases[i].sequences);
-        assert_non_null(report);
-        assert_says(report, told);
-        double cells = figure(report, "estimate", "3 all slots") + figure(report, "estimate", "sliding windows") +
-                       figure(report, "estimate", "recurrent states");
-        double allocated = figure(report, "allocated", "cells");
-        assert_in_range(cells, allocated - 3 * 5348,
-                        allocated + 3 * 5348); /* buffers are reported in hundredths of a MiB */
-        assert_bytes(figure(report, "estimate", "4 total"), figure(report, "estimate", "weights") + cells);
-        hearth_free(report);
-        hearth_config_free(config);
-        free(told);
-        assert_int_equal(unlink(path), 0);
-        free(path);
-    }
+    static const struct spare_case cases[] = {
+        {"gemma3", "1", "-1", 5}, {"gemma3", "4", "0", 5}, {"gpt-oss", "4", "-1", 9}, {"qwen35", "1", "-1", 5},
+        {"qwen35", "4", "-1", 9}, {"qwen35", "4", "0", 5}, {"lfm2", "2", "20", 23},   {"falcon-h1", "8", "-1", 17},
+        {"mamba2", "4", "-1", 8}, {"mamba2", "1", "0", 1}, {"qwen3", "4", "-1", 33},  {"qwen3", "4", "0", 5}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) assert_counted(&cases[i], "false");
+}
+
+static void so_are_the_full_windows_of_deterministic_mode(void **state)
+{
+    (void)state;
+    static const struct spare_case cases[] = {
+        {"gemma3", "1", "-1", 1}, {"gemma3", "4", "-1", 4}, {"gpt-oss", "2", "0", 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) assert_counted(&cases[i], "true");
 }
 
 /* These modes leave nothing in cells between requests, and so have no spare sequences. */
@@ -276,6 +288,7 @@ int main(void)
         cmocka_unit_test(every_slot_has_a_full_window),
         cmocka_unit_test(what_is_allocated_agrees_with_the_estimate),
         cmocka_unit_test(spare_sequences_are_counted_as_they_are_allocated),
+        cmocka_unit_test(so_are_the_full_windows_of_deterministic_mode),
         cmocka_unit_test(only_conversations_have_spare_sequences),
         cmocka_unit_test(a_file_is_checked_to_be_whole),
         cmocka_unit_test(the_report_tells_how_positions_are_stretched),
