@@ -3,14 +3,14 @@
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: all run demo-model test bench bench-full bench-check agents asan tsan fuzz crash install deb dist format tidy clean help
+.PHONY: all run demo-model test real real-all bench bench-full bench-check agents asan tsan fuzz crash install deb dist format tidy clean help
 
 all: ## build build/bin/hearth, build/bin/hearth-mkmodel, build/lib/libhearth.a and .so
 	@scripts/build.sh release
 
 # Two terminals are answered at once, and the second turn, short as it is, shows what was there already.
-run: all ## build, then serve the demo model on 127.0.0.1:8080
-	build/bin/hearth serve --set n_seq_max=4 --set cache_min_tokens=0
+run: all ## build, then serve the demo model on 127.0.0.1:8080; MODEL=smollm2 or gemma3: a real one, fetched once
+	$(if $(MODEL),scripts/real.sh serve $(MODEL),build/bin/hearth serve --set n_seq_max=4 --set cache_min_tokens=0)
 
 # Not part of anything else: the model it makes is a committed file. tools/demo-model/README.md
 demo-model: all ## train models/demo.gguf anew, one to four hours on two cores, into build/demo-model; an interrupted training is resumed
@@ -20,6 +20,12 @@ demo-model: all ## train models/demo.gguf anew, one to four hours on two cores, 
 
 test: ## build and run every test; ends with `N passed, N failed`
 	@scripts/test.sh
+
+real: all ## fetch three small real models once (415 MB) and test with them; those that cannot be fetched are skipped
+	@scripts/real.sh
+
+real-all: all ## the same with the longer versions of the tests
+	@HEARTH_REAL=all scripts/real.sh
 
 bench: all ## compare with llama-server, a quarter of an hour: same llama.cpp, same model file
 	@scripts/packages.sh test
@@ -73,4 +79,5 @@ help: ## print this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 	@echo
 	@echo 'Variables: PREFIX (/usr/local), DESTDIR, HEARTH_DEPS (cache folder of llama.cpp, ~/.cache/hearth/deps),'
-	@echo '  LLAMA_CPP_DIR (own source tree of the pinned llama.cpp), LLAMA_FLAGS (-DGGML_CUDA=ON), FUZZ_SECONDS (120)'
+	@echo '  LLAMA_CPP_DIR (own source tree of the pinned llama.cpp), LLAMA_FLAGS (-DGGML_CUDA=ON), FUZZ_SECONDS (120),'
+	@echo '  MODEL (of make run), PIP_INDEX_URL (where real models come from)'

@@ -42,7 +42,7 @@ link_of() { # package, file
     local page href
     page=$(download -H 'Accept: application/vnd.pypi.simple.v1+html, text/html;q=0.5' -o "$work/page" \
         -w '%{url_effective}' "$(index_url)/$1/") || return
-    href=$(grep -oE "href=[\"'][^\"']*/$2[\"'#?][^\"']*" "$work/page" | head -n 1 | sed -E "s/^href=.//; s/[\"'#].*//; s/&amp;/\&/g") || true
+    href=$(grep -oE "href=[\"']([^\"']*/)?$2[\"'#?][^\"']*" "$work/page" | head -n 1 | sed -E "s/^href=.//; s/[\"'#].*//; s/&amp;/\&/g") || true
     case $href in
         '') echo "the index has no $2" >&2; return 1 ;;
         http://* | https://*) echo "$href" ;;
@@ -88,7 +88,7 @@ all=(smollm2 gemma3 minilm)
 
 smollm2=SmolLM2-135M-Instruct.Q4_1.gguf
 gemma3=gemma-3-270m-q4_k_m.gguf
-minilm=all-MiniLM-L6-v2.gguf
+minilm='all-MiniLM-L6-v2.gguf'
 
 fetch_smollm2() {
     local sum=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
@@ -151,7 +151,7 @@ fetch() { # name
     rm -rf "$models"/fetch.*
     work=$(mktemp -d "$models/fetch.XXXXXX")
     trap 'rm -rf "$work"' EXIT
-    fetch_"$1" || exit
+    fetch_"$1"
     echo "$models/${!1}"
 }
 
@@ -170,11 +170,11 @@ run_tests() {
     scripts/packages.sh test
     for name in "${all[@]}"; do
         status=0
-        (fetch "$name") >/dev/null || status=$?
+        scripts/real.sh fetch "$name" >/dev/null || status=$?
         case $status in
             0) ;;
-            $unreachable) missing+=("$name") ;;
-            *) say "$name: failed"; echo "make real: 0 passed, 1 failed"; exit 1 ;;
+            "$unreachable") missing+=("$name") ;;
+            *) echo "make real: 0 passed, 1 failed: fetching $name"; exit 1 ;;
         esac
     done
     node=$(node_path)
@@ -200,7 +200,7 @@ case ${1:-} in
         ;;
     serve)
         known "${2:-}" smollm2 gemma3
-        path=$(fetch "$2")
+        path=$(scripts/real.sh fetch "$2")
         # Four clients at once, each with what the model was trained for, or as much as is of use on a small machine.
         exec build/bin/hearth serve --model "$path" --set n_seq_max=4 --set context_window=8192
         ;;

@@ -4,13 +4,13 @@ import { after, before, describe, test } from 'node:test';
 import assert from 'node:assert/strict';
 import { serve, temporaryFolder } from '../e2e/lib/server.js';
 import { all, realModel } from './lib/models.js';
-import { coldPerplexity, grownPerplexity, sameToThreeDigits, tokensOf } from './lib/perplexity.js';
+import { alike, grown, perplexityOf, sameToThreeDigits, scored, tokensOf } from './lib/perplexity.js';
 import { prose } from './lib/text.js';
 
 const { path: model, skip } = realModel('smollm2');
 const user = (content) => ({ role: 'user', content });
 const start = (t, { disk = temporaryFolder(), ...models } = {}) => serve({ t, model, set: { 'cache.tiers.disk.path': disk },
-  models: { n_seq_max: 2, context_window: 4096, threads: 0, ...models } });
+  models: { n_seq_max: 2, context_window: 4096, ...models } });
 
 describe('SmolLM2', { skip }, () => {
   let server, client;
@@ -66,10 +66,11 @@ describe('SmolLM2', { skip }, () => {
 });
 
 describe('SmolLM2, what is cached', { skip }, () => {
-  test('deterministic: the reply is the same cached and cold', async (t) => {
+  test('deterministic: reply and logprobs are the same cached and cold', async (t) => {
     const server = await start(t, { deterministic: true });
-    const messages = [user(`${prose}\n\nHow does this story go on?`)];
-    const ask = (more) => server.client.chat({ messages, temperature: 1, seed: 5, max_tokens: all ? 400 : 60, ...more });
+    const { client } = server;
+    const messages = [user(`${prose.slice(0, 1000)}\n\nHow does this story go on?`)];
+    const ask = (more) => client.chat({ messages, temperature: 1, seed: 5, max_tokens: all ? 400 : 40, ...more });
     const cold = await ask();
     assert.equal(cold.timings.cache_n, 0);
     for (const more of [{}, { cache_prompt: false }, {}]) {
@@ -78,6 +79,14 @@ describe('SmolLM2, what is cached', { skip }, () => {
       if (more.cache_prompt === false) assert.equal(reply.timings.cache_n, 0);
       else assert.ok(reply.timings.cache_n >= cold.usage.prompt_tokens - 128, `${reply.timings.cache_n} of ${cold.usage.prompt_tokens}`);
     }
+
+    const tokens = (await tokensOf(client, prose)).slice(0, 200);
+    const from = tokens.length - (all ? 80 : 10); // past a multiple of 64, where pieces end
+    await client.complete({ prompt: tokens, max_tokens: 1 });
+    const warm = await grown(client, tokens, from);
+    const each = await grown(client, tokens, from, { cache_prompt: false });
+    assert.deepEqual(warm.logprobs, each.logprobs);
+    assert.ok(warm.cached.every((n) => n >= 64) && each.cached.every((n) => n === 0), `${warm.cached}`);
     await server.stop();
   });
 
@@ -87,17 +96,19 @@ describe('SmolLM2, what is cached', { skip }, () => {
     const tokens = await tokensOf(first.client, prose);
     assert.ok(tokens.length > 1000, `${tokens.length} tokens`);
     const from = all ? 300 : tokens.length - 100;
-    const cold = await coldPerplexity(first.client, tokens, from);
-    assert.ok(cold > 1.1 && cold < 40, `the model reads English: perplexity ${cold}`);
-    await first.client.complete({ prompt: tokens.slice(0, from), max_tokens: 1 });
+    const cold = await scored(first.client, tokens, 1);
+    const perplexity = perplexityOf(cold);
+    assert.ok(perplexity > 5 && perplexity < 30, `the model reads English: ${perplexity}`);
     await first.stop();
 
     const second = await start(t, { disk });
-    const { perplexity, cached } = await grownPerplexity(second.client, tokens, from);
-    assert.ok(cached[0] >= from - 2, `${cached[0]} of ${from} tokens are read back`);
-    cached.forEach((n, i) => assert.ok(n >= from + i - 2, `${n} of ${from + i} tokens are reused`));
-    t.diagnostic(`perplexity of ${tokens.length - from} tokens: ${cold.toFixed(4)} cold, ${perplexity.toFixed(4)} cached`);
-    sameToThreeDigits(perplexity, cold);
+    const warm = await grown(second.client, tokens, from);
+    assert.ok(warm.cached[0] >= from - 2, `${warm.cached[0]} of ${from} tokens are read back`);
+    warm.cached.forEach((n, i) => assert.ok(n >= from + i - 2, `${n} of ${from + i} tokens are reused`));
+    const each = alike(warm.logprobs, cold.slice(from - 1));
+    sameToThreeDigits(await scored(second.client, tokens, 1), cold);
+    t.diagnostic(`perplexity ${perplexity.toFixed(3)}; of the last ${tokens.length - from} tokens ` +
+      `${perplexityOf(cold.slice(from - 1)).toFixed(3)} cold, ${perplexityOf(warm.logprobs).toFixed(3)} cached, ${each.toFixed(3)} a token`);
     await second.stop();
   });
 });
