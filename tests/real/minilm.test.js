@@ -23,6 +23,9 @@ const texts = [
   '東京は日本の首都です。',
   'مرحبا بالعالم',
   'שלום עולם',
+  'Ελληνικά: Ο Οδυσσεύς ΟΔΥΣΣΕΥΣ',
+  "İstanbul'da DİYARBAKIR",
+  'ﬁnance ½ Ⅷ ① x²+y³ © 2024 ™ €',
   'e = mc^2; 3.14159 < 22/7 & x_1 >= -5',
   'printf("%d\\n", x[i] + ~y);',
   'https://example.org/a?b=c#d',
@@ -33,8 +36,13 @@ const texts = [
   prose.slice(0, 500),
 ];
 
-// Texts that llama.cpp's tokenizer cuts otherwise than BERT's does, and why.
+// Texts that llama.cpp's tokenizer cuts otherwise than BERT's does, so that their vectors are others, and why.
 const known = {
+  '안녕하세요 세계': 'BERT takes syllables of Hangul apart into letters, llama.cpp does not',
+  '한국': 'the same',
+  'नमस्ते दुनिया': 'vowels written as spacing marks are dropped as if they were accents',
+  'தமிழ் বাংলা': 'the same',
+  [`${'a'.repeat(120)}`]: 'a word of more than 100 characters is unknown to BERT, and cut into pieces by llama.cpp',
 };
 
 const cosine = (a, b) => {
@@ -51,21 +59,19 @@ describe('all-MiniLM-L6-v2', { skip }, () => {
   });
   after(() => server?.stop());
 
-  const tokensOf = async (content) => (await server.client.ask('/tokenize', { content, add_special: true })).tokens;
   const vectorsOf = async (input) => {
     const { data, usage } = await server.client.ask('/v1/embeddings', { input });
     return { vectors: data.map(({ embedding }) => embedding), count: usage.prompt_tokens };
   };
 
   for (const text of texts) {
-    test(`tokens and vector are the reference's: ${JSON.stringify(text.slice(0, 60))}`, async () => {
+    test(`the vector is the reference's: ${JSON.stringify(text.slice(0, 60))}`, async () => {
       const tokens = reference.tokens(text);
-      assert.deepEqual(await tokensOf(text), tokens);
       const { vectors: [vector], count } = await vectorsOf(text);
       assert.equal(count, tokens.length);
       assert.ok(Math.abs(Math.hypot(...vector) - 1) < 1e-4, 'its length is 1');
       const near = cosine(vector, reference.embed(tokens));
-      assert.ok(near >= 0.9999, `cosine ${near}`);
+      assert.ok(near >= 0.99999, `cosine ${near}`);
     });
   }
 
@@ -83,14 +89,15 @@ describe('all-MiniLM-L6-v2', { skip }, () => {
     assert.ok(cosine(question, answer) > cosine(question, other) + 0.2, `${cosine(question, answer)}, ${cosine(question, other)}`);
   });
 
-  for (const [text, { why, tokens }] of Object.entries(known)) {
-    test(`known to differ, ${why}: ${JSON.stringify(text.slice(0, 60))}`, async () => {
-      assert.deepEqual(await tokensOf(text), tokens, 'llama.cpp cuts it as when this was written');
-      assert.notDeepEqual(tokens, reference.tokens(text), 'if it is the same now, the text belongs above');
+  for (const [text, why] of Object.entries(known)) {
+    test(`known to differ: ${JSON.stringify(text.slice(0, 60))}: ${why}`, async () => {
+      const tokens = reference.tokens(text);
+      const expected = reference.embed(tokens);
       const { vectors: [vector] } = await vectorsOf(text);
-      // Of the tokens that llama.cpp makes of it, the vector is right.
-      const near = cosine(vector, reference.embed(tokens));
-      assert.ok(near >= 0.9999, `cosine ${near}`);
+      assert.ok(cosine(vector, expected) < 0.9999, 'it no longer does: the text belongs to the others');
+      // Sent in BERT's tokens the text has its vector.
+      const { vectors: [right] } = await vectorsOf([tokens]);
+      assert.ok(cosine(right, expected) >= 0.99999);
     });
   }
 
@@ -98,7 +105,7 @@ describe('all-MiniLM-L6-v2', { skip }, () => {
     for (const paragraph of prose.split('\n\n')) {
       const tokens = reference.tokens(paragraph);
       const { vectors: [vector] } = await vectorsOf(paragraph);
-      assert.ok(cosine(vector, reference.embed(tokens)) >= 0.9999, paragraph);
+      assert.ok(cosine(vector, reference.embed(tokens)) > 0.99999, paragraph);
     }
   });
 });
