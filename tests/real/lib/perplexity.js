@@ -32,14 +32,16 @@ export async function grown(client, tokens, from, more) {
 
 // Where calls have other shapes, or other cells are taken, the last bits of sums differ. llama.cpp rounds activations to 8 bits
 // where weights are quantized, those bits decide how, and in the end a token's logprob differs by 0.1, that of one cold run
-// from another's as well. Over many tokens that cancels out. A cell that is lost or misplaced does not.
-function alike(a, b, what, most = 0.1) {
+// from another's as well. Over many tokens that cancels out. A beginning
+// that is lost does not (SmolLM2 without tokens 64 to 127: 4.9 for 1.6). Any other lost cell shows in deterministic mode, where
+// logprobs are compared to the last bit.
+function alike(a, b, what, most = 0.05) {
   assert.equal(a.length, b.length);
   const mean = (list) => list.reduce((sum, one) => sum + one, 0) / list.length;
   const between = Math.abs(mean(a) - mean(b));
   const each = Math.sqrt(mean(a.map((one, i) => (one - b[i]) ** 2)));
   const found = `${what}: perplexity ${perplexityOf(a).toFixed(3)} and ${perplexityOf(b).toFixed(3)}, ${each.toFixed(3)} a token`;
-  assert.ok(between < most && each < 0.3, found);
+  assert.ok(between < most && each < 0.2, found);
   return found;
 }
 
