@@ -166,7 +166,7 @@ known() { # name, among...
 run_tests() {
     local name status=0 log=build/logs/real.tap missing=() counts node
     mkdir -p build/logs
-    rm -f $log
+    : >$log
     scripts/packages.sh test
     for name in "${all[@]}"; do
         status=0
@@ -183,10 +183,15 @@ run_tests() {
     # One file at a time: each has a server that computes on all cores.
     (cd tests/real && "$node" --test --test-concurrency=1 --test-reporter=spec --test-reporter-destination=stdout \
         --test-reporter=tap --test-reporter-destination="$OLDPWD/$log" ./*.test.js) || status=$?
-    counts=$(awk '
+    counts=$(awk -v status=$status '
         /^# (pass|fail|cancelled|todo) / { n[$2] += $3 }
-        END { printf "%d passed, %d failed, %d still to come\n", n["pass"], n["fail"] + n["cancelled"], n["todo"] }
-    ' $log | sed 's/, 0 still to come//')
+        END {
+            failed = n["fail"] + n["cancelled"]
+            if (status && !failed) failed = 1 # ended before it reported
+            printf "%d passed, %d failed", n["pass"], failed
+            if (n["todo"]) printf ", %d still to come", n["todo"]
+        }
+    ' $log)
     [ ${#missing[@]} = 0 ] || counts+=", ${#missing[@]} models skipped: could not fetch ${missing[*]}"
     echo "make real: $counts"
     exit $status

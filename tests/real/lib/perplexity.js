@@ -32,9 +32,9 @@ export async function grown(client, tokens, from, more) {
 
 // Where calls have other shapes, or other cells are taken, the last bits of sums differ. llama.cpp rounds activations to 8 bits
 // where weights are quantized, those bits decide how, and in the end a token's logprob differs by 0.1, that of one cold run
-// from another's as well. Over many tokens that cancels out. A beginning
-// that is lost does not (SmolLM2 without tokens 64 to 127: 4.9 for 1.6). Any other lost cell shows in deterministic mode, where
-// logprobs are compared to the last bit.
+// from another's as well. Over many tokens that cancels out. A beginning that is lost does not (SmolLM2 without tokens 64 to
+// 127: a perplexity of 4.9 in place of 1.6). Any other lost cell shows in deterministic mode, where logprobs are compared to
+// the last bit.
 function alike(a, b, what, most = 0.05) {
   assert.equal(a.length, b.length);
   const mean = (list) => list.reduce((sum, one) => sum + one, 0) / list.length;
