@@ -125,6 +125,7 @@ struct config_model {
     char *split_mode;                        /* none | layer | row */
     struct config_strings rpc, tensor_split; /* the latter are numbers */
     bool offload_kqv, op_offload;
+    bool reply_tokens;
     int64_t threads;
     char *rope_scaling;                     /* none | linear | yarn */
     double rope_freq_base, rope_freq_scale; /* NAN: not set, likewise yarn_* */

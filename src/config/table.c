@@ -367,6 +367,10 @@ const struct config_row config_rows[] = {
         "then the GPUs; [3, 1] is three quarters and one. Empty: by their free memory.",
         ANY),
     KEY("models.*.offload_kqv", CONFIG_BOOL, MODEL(offload_kqv), "true", "Keeps the KV cache on the GPU.", ANY),
+    KEY("models.*.reply_tokens", CONFIG_BOOL, MODEL(reply_tokens), "true",
+        "A reply that comes back in a prompt has the tokens that were sampled, though its text might be tokenised "
+        "otherwise: its cells are reused. Not with `deterministic`.",
+        ANY),
     KEY("models.*.op_offload", CONFIG_BOOL, MODEL(op_offload), "true",
         "Lets the GPU compute large batches of layers that are kept in the machine's memory.", ANY),
     KEY("models.*.threads", CONFIG_INT, MODEL(threads), "0",

@@ -15,6 +15,7 @@
 #include "lib/models/weights.h"
 #include "lib/parameters/sampling.h"
 #include "lib/requests/preparing.h"
+#include "lib/requests/reply_book.h"
 #include "lib/requests/request.h"
 #include "lib/requests/slow_lane.h"
 #include "lib/requests/system_prompt.h"
@@ -23,6 +24,16 @@
 
 /* Some 30 conversations of 100,000 tokens each. */
 #define TOKENIZER_CACHE_BYTES ((size_t)16 << 20)
+
+/* Some 2 million tokens of replies. */
+#define REPLY_BOOK_BYTES ((size_t)8 << 20)
+
+/* Only conversations have replies that come back. Deterministic mode reuses none, and a text that ends with EOS is none
+ * that goes on. */
+static bool keeps_replies(const struct config_model *config, const struct llm_model_info *info)
+{
+    return config->reply_tokens && config->incremental_cache && !config->deterministic && !info->adds_eos;
+}
 
 /* ---- The engine and the store ---- */
 
@@ -223,6 +234,7 @@ void model_close(struct model *model)
     system_prompt_close(model->system_prompt);
     chat_template_close(model->template_);
     llm_tokenizer_cache_close(model->tokenizer_cache);
+    reply_book_close(model->reply_book);
     model_media_close(model->media);
     adapters_unload(model->adapters);
     llm_model_close(model->weights);
@@ -310,6 +322,7 @@ static int open_chat_model(struct hearth *instance, struct model *model, hearth_
     if (rc != HEARTH_OK) return rc;
     rc = open_media(model, instance->config->cache.evict_save_timeout_ms, error);
     if (rc != HEARTH_OK) return rc;
+    if (keeps_replies(model->config, info)) model->reply_book = reply_book_open(model->weights, REPLY_BOOK_BYTES);
     model->tokenizer_cache = llm_tokenizer_cache_open(TOKENIZER_CACHE_BYTES, &model->entry->tokenizer_stats);
     if (model->config->system_prompt_cache && model->config->system_prompt_assumed)
         model->system_prompt = system_prompt_open();

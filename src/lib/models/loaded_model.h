@@ -20,6 +20,7 @@
 #define MODEL_PREPARERS 2 /* threads that render and tokenise: one long prompt must not hold up the next request */
 
 struct system_prompt;
+struct reply_book;
 struct slow_lane;
 struct preparing;
 
@@ -43,6 +44,7 @@ struct model {
     bool logs_words;                     /* the log may contain words of prompts */
     struct admission *admission;
     struct llm_tokenizer_cache *tokenizer_cache; /* of the preparing threads; NULL: not a chat model */
+    struct reply_book *reply_book;               /* NULL: replies that come back are tokenised like other text */
     pthread_t preparers[MODEL_PREPARERS];
     int n_preparers;
     struct preparing *preparing; /* the requests that those threads and the slow lane's prepare; likewise */

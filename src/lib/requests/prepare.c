@@ -53,20 +53,48 @@ static void tokenise_run(const struct prepare_chat *chat, struct llm_tokenizer_i
     if (in.len > 0 || in.add_special) llm_tokenize_until(chat->weights, &in, &chat->how, out->tokens);
 }
 
-/* Appends the tokens of the text from a byte on. */
-static void tokenise_chat(const struct prepare_chat *chat, const struct chat_prompt *text, size_t from,
-                          const struct output *out)
+/* Appends the tokens of a range of the text. */
+static void tokenise_range(const struct prepare_chat *chat, const struct chat_prompt *text, size_t from, size_t to,
+                           const struct output *out)
 {
     if (!chat->by_parts) {
-        tokenise_run(chat, (struct llm_tokenizer_input){text->text + from, text->len - from, from == 0, true}, out);
+        tokenise_run(chat, (struct llm_tokenizer_input){text->text + from, to - from, from == 0, true}, out);
         return;
     }
     for (size_t i = 0; i < text->n_parts; i++) {
         const struct chat_part *part = &text->parts[i];
         size_t end = part->offset + part->len, begin = part->offset > from ? part->offset : from;
+        if (end > to) end = to;
         struct llm_tokenizer_input in = {text->text + begin, end - begin, begin == 0, !part->is_input};
         if (begin < end) tokenise_run(chat, in, out);
     }
+}
+
+/* A text of the chat: the whole, or a part of its messages. */
+struct chat_text {
+    const struct prepare_chat *chat;
+    const struct chat_prompt *text;
+};
+
+static void tokenise_for_book(const void *ud, size_t from, size_t to, struct tokens *out)
+{
+    const struct chat_text *it = ud;
+    tokenise_range(it->chat, it->text, from, to, &(struct output){.tokens = out});
+}
+
+/* Appends the tokens of the whole text to a list that is empty: where it holds replies that the book knows, those that
+ * were sampled. */
+static void tokenise_chat(const struct prepare_chat *chat, const struct chat_prompt *text, const struct output *out,
+                          struct reply_place *place)
+{
+    *place = (struct reply_place){0};
+    if (chat->book == NULL || chat->media != NULL) {
+        tokenise_range(chat, text, 0, text->len, out);
+        return;
+    }
+    const struct chat_text it = {chat, text};
+    const struct reply_text all = {.v = text->text, .len = text->len, .tokenise = tokenise_for_book, .ud = &it};
+    reply_book_tokenise(chat->book, chat->scope, &all, out->tokens, place);
 }
 
 /* Renders all messages as the request wants them (n_messages 0), or only the first `n_messages` as complete turns,
@@ -101,7 +129,7 @@ int prepare_prompt(struct prepare_chat *chat, struct tokens *prompt, hearth_erro
         return rc;
     }
     chat->by_parts = spells_special(chat->weights, &chat->text);
-    tokenise_chat(chat, &chat->text, 0, &(struct output){.tokens = prompt, .is_prompt = true});
+    tokenise_chat(chat, &chat->text, &(struct output){.tokens = prompt, .is_prompt = true}, &chat->place);
     if (!atomic_load(chat->how.stop)) return HEARTH_OK;
     tokens_truncate(prompt, 0);
     prepare_release(chat);
@@ -143,7 +171,7 @@ static size_t common_bytes(const struct chat_prompt *a, const struct chat_prompt
 static size_t tokens_before(const struct ends *ends, size_t byte)
 {
     struct tokens rest = {0};
-    tokenise_chat(ends->chat, &ends->chat->text, byte, &(struct output){.tokens = &rest});
+    tokenise_range(ends->chat, &ends->chat->text, byte, ends->chat->text.len, &(struct output){.tokens = &rest});
     size_t n = 0;
     if (rest.len > 0 && rest.len < ends->prompt->len) n = ends->prompt->len - rest.len;
     if (n > 0 && memcmp(ends->prompt->v + n, rest.v, rest.len * sizeof *rest.v) != 0) n = 0;
@@ -159,7 +187,11 @@ static int32_t common_tokens(const struct ends *ends, const struct chat_prompt *
     size_t seam = last_seam(whole, common_bytes(text, whole));
     size_t skipped = seam > whole->len / 2 ? tokens_before(ends, seam) : 0;
     struct tokens part = {0}, rest = {.v = ends->prompt->v + skipped, .len = ends->prompt->len - skipped};
-    tokenise_chat(ends->chat, text, skipped > 0 ? seam : 0, &(struct output){.tokens = &part});
+    struct reply_place place;
+    if (skipped > 0)
+        tokenise_range(ends->chat, text, seam, text->len, &(struct output){.tokens = &part});
+    else
+        tokenise_chat(ends->chat, text, &(struct output){.tokens = &part}, &place);
     size_t common = tokens_common_prefix(&part, &rest);
     tokens_release(&part);
     return (int32_t)(skipped + common);

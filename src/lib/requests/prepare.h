@@ -8,6 +8,7 @@
 #include "chat/chat.h"
 #include "engine/job.h"
 #include "lib/media/prompt_media.h"
+#include "lib/requests/reply_book.h"
 #include "llm/model.h"
 
 struct prepare_chat {
@@ -19,10 +20,13 @@ struct prepare_chat {
     const void *ud;
     struct prompt_media *media; /* that was read, and whose markers the request has; NULL: none */
     struct llm_tokenising how;  /* once how.stop is set, prepare_prompt() ends with HEARTH_CANCELLED */
+    struct reply_book *book;    /* for replies that the prompt holds, where there are no media; NULL: none */
+    uint64_t scope;             /* of the request, in the book */
     /* Filled in by prepare_prompt(), used by what follows; request.parsed as well. */
     struct chat_parsed *parsed;
     struct chat_prompt text;
-    bool by_parts; /* the template's text and the request's are tokenised separately */
+    struct reply_place place; /* of the reply to it */
+    bool by_parts;            /* the template's text and the request's are tokenised separately */
 };
 
 /* Parses the request, renders all messages, by default with the generation prompt, and appends their tokens to

@@ -212,6 +212,13 @@ static bool is_wanted_no_more(void *ud)
     return job_is_cancelled(&request->job);
 }
 
+/* The replies that its prompt may hold; NULL: none are looked for. Requests that share no cells see no others' either.
+ */
+static struct reply_book *book_of(const hearth_request *request)
+{
+    return request->job.cache_prompt ? request->model->reply_book : NULL;
+}
+
 /* Where its media may come from; the time for all of them begins now. */
 static struct media_sources sources_of(const hearth_request *request, const struct media_stop *stop)
 {
@@ -288,6 +295,8 @@ static int prepare_chat(hearth_request *request, hearth_error *error)
                                 .check = check_text,
                                 .ud = request,
                                 .media = request->media,
+                                .book = book_of(request),
+                                .scope = request->job.scope,
                                 .how = tokenising_of(request)};
     struct prepare_wishes wishes = wishes_of(request);
     if (request->media != NULL) {
@@ -296,6 +305,7 @@ static int prepare_chat(hearth_request *request, hearth_error *error)
         chat.request.takes_media = request->model->media != NULL;
     }
     int rc = prompt_of_messages(request, &chat, error);
+    if (computes(request)) request->place = chat.place;
     if (rc == HEARTH_OK) request->left_out = own_left_out(request, &chat.text);
     if (rc == HEARTH_OK && request->media != NULL)
         prompt_media_attach(request->media, request->model->engine, &request->job);
@@ -346,6 +356,25 @@ static void tokenise_parts(const hearth_request *request, bool markers, struct t
     }
 }
 
+/* A range of the text of a completion. */
+static void tokenise_range(const void *ud, size_t from, size_t to, struct tokens *out)
+{
+    const hearth_request *request = ud;
+    const hearth_params *p = request->params;
+    const struct llm_tokenising how = tokenising_of(request);
+    struct llm_tokenizer_input in = {p->text + from, to - from, from == 0 && !p->without_bos_eos, !p->plain};
+    llm_tokenize_until(request->model->weights, &in, &how, out);
+}
+
+static void tokenise_with_replies(hearth_request *request)
+{
+    const hearth_params *p = request->params;
+    const struct reply_text text = {.v = p->text, .len = p->text_len, .tokenise = tokenise_range, .ud = request};
+    struct reply_place place;
+    reply_book_tokenise(book_of(request), request->job.scope, &text, &request->job.prompt, &place);
+    if (computes(request)) request->place = place;
+}
+
 /* With a suffix (fill-in-the-middle) the text is an editor's: it gets neither BOS nor EOS, and special tokens that it
  * spells stay text. */
 static void tokenise_text(hearth_request *request)
@@ -355,7 +384,10 @@ static void tokenise_text(hearth_request *request)
     struct tokens *prompt = &request->job.prompt;
     bool markers = !p->without_bos_eos && p->suffix == NULL, plain = p->plain || p->suffix != NULL;
     struct llm_tokenizer_input in = {p->text, p->text_len, markers, !plain};
-    if (p->text != NULL) llm_tokenize_until(request->model->weights, &in, &how, prompt);
+    if (p->text != NULL && p->suffix == NULL && book_of(request) != NULL)
+        tokenise_with_replies(request);
+    else if (p->text != NULL)
+        llm_tokenize_until(request->model->weights, &in, &how, prompt);
     tokenise_parts(request, markers, prompt);
 }
 

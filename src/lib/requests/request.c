@@ -22,6 +22,7 @@ static void unref_request(hearth_request *request)
     if (atomic_fetch_sub(&request->refs, 1) > 1) return;
     tokens_release(&request->job.prompt);
     tokens_release(&request->shown);
+    tokens_release(&request->sampled);
     store_hit_close(request->job.hit);
     llm_sampler_close(request->job.sampler);
     chat_format_unref(request->format);
@@ -53,10 +54,23 @@ static void note_end(hearth_request *request, const hearth_error *error)
     pthread_mutex_unlock(&request->mutex);
 }
 
+/* Replies of more tokens are kept so far. */
+#define KEPT_TOKENS (64 << 10)
+
+/* What is sampled is kept for the next turn, that of a request that was cancelled, too. */
+static void note_reply(hearth_request *request, const hearth_event *event, bool last)
+{
+    if (request->place.n_bytes == 0) return;
+    if (event->type == HEARTH_EVENT_TEXT && event->token >= 0 && request->sampled.len < KEPT_TOKENS)
+        tokens_push(&request->sampled, event->token);
+    if (last) reply_book_add(request->model->reply_book, &request->place, &request->sampled);
+}
+
 static void forward_event(void *ud, const hearth_event *event)
 {
     hearth_request *request = ud;
     bool last = event->type == HEARTH_EVENT_DONE || event->type == HEARTH_EVENT_FAILED;
+    note_reply(request, event, last);
     if (last) prompt_media_give_back(request->media);
     if (last) lease_drop_party(&request->lease);
     request->on_event(request->ud, event);

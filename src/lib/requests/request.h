@@ -37,6 +37,8 @@ struct hearth_request {
     char *left_out;                   /* hearth_request_left_out() */
     const struct chat_format *format; /* of a chat's replies; NULL for a completion */
     const char **stop;                /* stop strings of the request and of the format, which own the strings */
+    struct reply_place place;         /* where its reply begins, in the model's reply book */
+    struct tokens sampled;            /* its reply so far; written on the engine's thread */
     struct tokens shown;              /* special tokens whose text belongs to the reply */
     hearth_sampling sampling; /* the request's, with every value filled in; borrows lists from params and the model */
     hearth_bias *biases;      /* its biases, where some were of texts; NULL: they are those of params */

@@ -60,6 +60,7 @@ static const struct {
     {"models.m.split_mode", 6, {"none", "layer", "row"}},
     {"models.m.offload_kqv", 6, {"true", "false"}},
     {"models.m.op_offload", 6, {"true", "false"}},
+    {"models.m.reply_tokens", 6, {"true", "false"}},
     {"models.m.rope_scaling", 5, {"none", "linear", "yarn"}},
     {"models.m.rope_freq_base", 10, {"1", "10000", "1000000"}},
     {"models.m.rope_freq_scale", 10, {"0.000001", "0.25", "1", "4", "1000000"}},

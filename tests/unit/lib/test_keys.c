@@ -294,7 +294,8 @@ static const char *const elsewhere[] = {
     "models.*.load",                   /* test_model_manager.c, as the next */
     "models.*.optional",
     "models.*.idle_unload",
-    "models.*.mmproj", /* test_media.c, as the next */
+    "models.*.reply_tokens", /* tests/e2e/reply_tokens.test.js */
+    "models.*.mmproj",       /* test_media.c, as the next */
     "models.*.media_cache_mb",
     "models.*.image_megapixels", /* test_media.c, each_limit_is_a_key, as the next */
     "models.*.request_megapixels",

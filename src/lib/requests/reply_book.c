@@ -1,0 +1,414 @@
+/* A table of replies by scope and by the hash of the text before them, and a sorted list of where in a text they may
+ * begin: see reply_book.h.
+ *
+ * The hash of a text is a polynomial modulo a prime, so that one pass over a prompt gives the hashes of all of its
+ * beginnings. It says where to look; the bytes and the tokens' hash decide. */
+#include "lib/requests/reply_book.h"
+
+#include "base/buf.h"
+#include "base/memory.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* ---- Entries ---- */
+
+/* A reply. Whoever reads its tokens without the lock has a reference. */
+struct reply {
+    struct reply *newer, *older; /* in the order of their use */
+    struct reply *next;          /* in its bucket */
+    struct reply_place place;
+    atomic_int refs;
+    size_t n;
+    int32_t tokens[];
+};
+
+/* Replies that begin so many bytes behind the begin of a text. */
+struct begin {
+    size_t at;
+    size_t n_replies;
+};
+
+enum { BUCKETS = 4096, REPLIES_MAX = 4096 };
+
+struct reply_book {
+    const struct llm_model *weights;
+    uint64_t base;         /* of the polynomial: a secret */
+    pthread_mutex_t mutex; /* guards what follows */
+    size_t limit, bytes, n_replies;
+    struct reply *newest, *oldest;
+    struct begin begins[REPLIES_MAX]; /* in ascending order */
+    size_t n_begins;
+    struct reply *buckets[BUCKETS];
+};
+
+/* ---- Hashes ---- */
+
+#define PRIME ((UINT64_C(1) << 61) - 1)
+
+__extension__ typedef unsigned __int128 uint128;
+
+static uint64_t times(uint64_t a, uint64_t b)
+{
+    uint128 product = (uint128)a * b;
+    uint64_t sum = (uint64_t)(product & PRIME) + (uint64_t)(product >> 61);
+    return sum >= PRIME ? sum - PRIME : sum;
+}
+
+static uint64_t add_byte(const struct reply_book *book, uint64_t hash, char byte)
+{
+    uint64_t sum = times(hash, book->base) + (unsigned char)byte + 1;
+    return sum >= PRIME ? sum - PRIME : sum;
+}
+
+static uint64_t add_tokens(uint64_t hash, const struct tokens *tokens)
+{
+    for (size_t i = 0; i < tokens->len; i++) {
+        hash = (hash ^ (uint32_t)tokens->v[i]) * UINT64_C(0x9e3779b97f4a7c15);
+        hash ^= hash >> 29;
+    }
+    return hash;
+}
+
+/* ---- The table ---- */
+
+struct reply_book *reply_book_open(const struct llm_model *weights, size_t bytes)
+{
+    struct reply_book *book = mem_alloc(sizeof *book);
+    book->weights = weights;
+    book->limit = bytes;
+    ssize_t got = getrandom(&book->base, sizeof book->base, 0);
+    (void)got; /* it keeps collisions from being made, which cost time alone */
+    book->base = book->base % (PRIME - 1000) + 500;
+    pthread_mutex_init(&book->mutex, NULL);
+    return book;
+}
+
+static void unref(struct reply *reply)
+{
+    if (atomic_fetch_sub(&reply->refs, 1) == 1) free(reply);
+}
+
+static struct reply **bucket_of(struct reply_book *book, const struct reply_place *place)
+{
+    return &book->buckets[(place->text ^ place->text >> 32 ^ place->scope * 31) % BUCKETS];
+}
+
+static size_t size_of(const struct reply *reply)
+{
+    return sizeof *reply + reply->n * sizeof *reply->tokens;
+}
+
+/* The first begin at or behind `at`. */
+static size_t find_begin(const struct reply_book *book, size_t at)
+{
+    size_t low = 0, high = book->n_begins;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (book->begins[middle].at < at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void note_begin(struct reply_book *book, size_t at)
+{
+    size_t i = find_begin(book, at);
+    if (i == book->n_begins || book->begins[i].at != at) {
+        memmove(&book->begins[i + 1], &book->begins[i], (book->n_begins - i) * sizeof *book->begins);
+        book->begins[i] = (struct begin){.at = at};
+        book->n_begins++;
+    }
+    book->begins[i].n_replies++;
+}
+
+static void forget_begin(struct reply_book *book, size_t at)
+{
+    size_t i = find_begin(book, at);
+    assert(i < book->n_begins && book->begins[i].at == at);
+    if (--book->begins[i].n_replies > 0) return;
+    book->n_begins--;
+    memmove(&book->begins[i], &book->begins[i + 1], (book->n_begins - i) * sizeof *book->begins);
+}
+
+static void unlink_use(struct reply_book *book, struct reply *reply)
+{
+    *(reply->newer == NULL ? &book->newest : &reply->newer->older) = reply->older;
+    *(reply->older == NULL ? &book->oldest : &reply->older->newer) = reply->newer;
+}
+
+static void link_newest(struct reply_book *book, struct reply *reply)
+{
+    reply->newer = NULL;
+    reply->older = book->newest;
+    *(book->newest == NULL ? &book->oldest : &book->newest->newer) = reply;
+    book->newest = reply;
+}
+
+static void drop(struct reply_book *book, struct reply *reply)
+{
+    struct reply **at = bucket_of(book, &reply->place);
+    while (*at != reply) at = &(*at)->next;
+    *at = reply->next;
+    unlink_use(book, reply);
+    forget_begin(book, reply->place.n_bytes);
+    book->bytes -= size_of(reply);
+    book->n_replies--;
+    unref(reply);
+}
+
+void reply_book_close(struct reply_book *book)
+{
+    if (book == NULL) return;
+    while (book->oldest != NULL) drop(book, book->oldest);
+    pthread_mutex_destroy(&book->mutex);
+    free(book);
+}
+
+static bool same_place(const struct reply_place *a, const struct reply_place *b)
+{
+    return a->scope == b->scope && a->text == b->text && a->n_bytes == b->n_bytes && a->tokens == b->tokens &&
+           a->n_tokens == b->n_tokens;
+}
+
+static struct reply *find_equal(struct reply_book *book, const struct reply *reply)
+{
+    for (struct reply *other = *bucket_of(book, &reply->place); other != NULL; other = other->next)
+        if (same_place(&other->place, &reply->place) && other->n == reply->n &&
+            memcmp(other->tokens, reply->tokens, reply->n * sizeof *reply->tokens) == 0)
+            return other;
+    return NULL;
+}
+
+static void insert(struct reply_book *book, struct reply *reply)
+{
+    struct reply **bucket = bucket_of(book, &reply->place);
+    while (book->n_replies > 0 && (book->n_replies == REPLIES_MAX || book->bytes + size_of(reply) > book->limit))
+        drop(book, book->oldest);
+    reply->next = *bucket;
+    *bucket = reply;
+    link_newest(book, reply);
+    note_begin(book, reply->place.n_bytes);
+    book->bytes += size_of(reply);
+    book->n_replies++;
+}
+
+void reply_book_add(struct reply_book *book, const struct reply_place *place, const struct tokens *reply)
+{
+    size_t size = sizeof(struct reply) + reply->len * sizeof *reply->v;
+    if (place->n_bytes == 0 || reply->len == 0 || size > book->limit) return;
+    struct reply *added = mem_alloc(size);
+    *added = (struct reply){.place = *place, .refs = 1, .n = reply->len};
+    memcpy(added->tokens, reply->v, reply->len * sizeof *reply->v);
+    pthread_mutex_lock(&book->mutex);
+    struct reply *known = find_equal(book, added);
+    if (known == NULL) {
+        insert(book, added);
+    } else {
+        unlink_use(book, known);
+        link_newest(book, known);
+    }
+    pthread_mutex_unlock(&book->mutex);
+    if (known != NULL) unref(added);
+}
+
+/* ---- Finding ---- */
+
+/* A text that is being tokenised. */
+struct work {
+    struct reply_book *book;
+    uint64_t scope;
+    const struct reply_text *text;
+    struct tokens *out; /* the tokens of its first `done` bytes */
+    size_t done;
+    uint64_t hash; /* of these tokens */
+};
+
+/* How many of the reply's tokens the text goes on with, and their bytes. */
+static size_t match(const struct work *work, const struct reply *reply, size_t from, size_t *n_bytes)
+{
+    struct buf bytes = {0};
+    size_t n = 0, at = from;
+    *n_bytes = 0;
+    for (; n < reply->n; n++) {
+        bytes.len = 0;
+        llm_token_bytes(work->book->weights, reply->tokens[n], true, &bytes);
+        if (bytes.len > work->text->len - at || memcmp(work->text->v + at, bytes.v, bytes.len) != 0) break;
+        at += bytes.len;
+        *n_bytes = at - from;
+    }
+    buf_release(&bytes);
+    return n;
+}
+
+/* Where the text leaves the reply, what is left of a word is tokenised with what the client put in the reply's place.
+ */
+static size_t whole_words(const struct work *work, const struct reply *reply, size_t n, size_t *n_bytes)
+{
+    struct buf bytes = {0};
+    bool begins_word = n == reply->n;
+    while (n > 0 && !begins_word) {
+        bytes.len = 0;
+        llm_token_bytes(work->book->weights, reply->tokens[--n], true, &bytes);
+        *n_bytes -= bytes.len;
+        begins_word = bytes.len > 0 && (bytes.v[0] == ' ' || bytes.v[0] == '\n');
+    }
+    buf_release(&bytes);
+    return n;
+}
+
+static bool spells(const struct work *work, const struct tokens *tokens, size_t from, size_t to)
+{
+    struct buf bytes = {0};
+    for (size_t i = 0; i < tokens->len && bytes.len <= to - from; i++)
+        llm_token_bytes(work->book->weights, tokens->v[i], true, &bytes);
+    bool same = bytes.len == to - from && memcmp(bytes.v, work->text->v + from, bytes.len) == 0;
+    buf_release(&bytes);
+    return same;
+}
+
+static bool begins_with_control_token(const struct work *work, const struct tokens *tokens, size_t from)
+{
+    struct buf as_text = {0}, spelled = {0};
+    if (tokens->len == 0) return false;
+    llm_token_bytes(work->book->weights, tokens->v[0], false, &as_text);
+    llm_token_bytes(work->book->weights, tokens->v[0], true, &spelled);
+    bool control = as_text.len == 0 && spelled.len > 0 && spelled.len <= work->text->len - from &&
+                   memcmp(spelled.v, work->text->v + from, spelled.len) == 0;
+    buf_release(&as_text);
+    buf_release(&spelled);
+    return control;
+}
+
+/* Some vocabularies put a blank before whatever they tokenise, and behind each control token: the range has the text's
+ * tokens if it begins with such a token, or if nothing was put before it. */
+static bool tokenise_on(const struct work *work, size_t to, struct tokens *more)
+{
+    work->text->tokenise(work->text->ud, work->done, to, more);
+    return work->done == 0 || begins_with_control_token(work, more, work->done) || spells(work, more, work->done, to);
+}
+
+/* The reply at the place that the text goes on with for longest, with a reference; NULL: none has a token of it. */
+static struct reply *find_longest(const struct work *work, const struct reply_place *place, size_t *n, size_t *n_bytes)
+{
+    enum { MOST = 16 };
+    struct reply *found[MOST], *best = NULL;
+    size_t n_found = 0;
+    pthread_mutex_lock(&work->book->mutex);
+    for (struct reply *reply = *bucket_of(work->book, place); reply != NULL && n_found < MOST; reply = reply->next) {
+        if (!same_place(&reply->place, place)) continue;
+        atomic_fetch_add(&reply->refs, 1);
+        found[n_found++] = reply;
+    }
+    pthread_mutex_unlock(&work->book->mutex);
+    *n = 0;
+    for (size_t i = 0; i < n_found; i++) {
+        size_t bytes, matching = match(work, found[i], place->n_bytes, &bytes);
+        matching = whole_words(work, found[i], matching, &bytes);
+        if (matching > *n) {
+            if (best != NULL) unref(best);
+            best = found[i];
+            *n = matching;
+            *n_bytes = bytes;
+        } else {
+            unref(found[i]);
+        }
+    }
+    return best;
+}
+
+/* Somebody needs it still. */
+static void touch(struct reply_book *book, struct reply *reply)
+{
+    pthread_mutex_lock(&book->mutex);
+    bool kept = find_equal(book, reply) == reply;
+    if (kept) unlink_use(book, reply);
+    if (kept) link_newest(book, reply);
+    pthread_mutex_unlock(&book->mutex);
+    unref(reply);
+}
+
+/* The text may go on with a reply at `at`, where its hash is that of some reply's place. Whether it does. */
+static bool take_reply(struct work *work, size_t at, uint64_t text_hash)
+{
+    struct tokens more = {0};
+    bool same = tokenise_on(work, at, &more);
+    uint64_t hash = add_tokens(work->hash, &more);
+    struct reply_place place = {
+        .scope = work->scope, .text = text_hash, .tokens = hash, .n_bytes = at, .n_tokens = work->out->len + more.len};
+    size_t n, n_bytes;
+    struct reply *reply = same ? find_longest(work, &place, &n, &n_bytes) : NULL;
+    if (reply != NULL) {
+        struct tokens sampled = {.v = reply->tokens, .len = n};
+        tokens_append(work->out, more.v, more.len);
+        tokens_append(work->out, sampled.v, sampled.len);
+        work->hash = add_tokens(hash, &sampled);
+        work->done = at + n_bytes;
+        touch(work->book, reply);
+    }
+    tokens_release(&more);
+    return reply != NULL;
+}
+
+/* Whether some reply begins there; its tokens' hash is not known yet. */
+static bool has_place(struct reply_book *book, uint64_t scope, uint64_t text_hash, size_t at)
+{
+    struct reply_place place = {.scope = scope, .text = text_hash};
+    bool any = false;
+    pthread_mutex_lock(&book->mutex);
+    for (struct reply *reply = *bucket_of(book, &place); reply != NULL && !any; reply = reply->next)
+        any = reply->place.scope == scope && reply->place.text == text_hash && reply->place.n_bytes == at;
+    pthread_mutex_unlock(&book->mutex);
+    return any;
+}
+
+static size_t copy_begins(struct reply_book *book, size_t most, size_t **begins)
+{
+    pthread_mutex_lock(&book->mutex);
+    size_t n = find_begin(book, most);
+    *begins = mem_grow(NULL, n + 1, sizeof **begins);
+    for (size_t i = 0; i < n; i++) (*begins)[i] = book->begins[i].at;
+    pthread_mutex_unlock(&book->mutex);
+    return n;
+}
+
+/* Places with the same text before them have the same tokens before them, but where some of their replies were dropped.
+ * Each that has not costs tokenising a range in vain. */
+#define FAILURES_MAX 8
+
+void reply_book_tokenise(struct reply_book *book, uint64_t scope, const struct reply_text *text, struct tokens *out,
+                         struct reply_place *place)
+{
+    struct work work = {.book = book, .scope = scope, .text = text, .out = out};
+    size_t *begins, n_begins = copy_begins(book, text->len, &begins), next = 0, n_failures = 0;
+    uint64_t hash = 1;
+    for (size_t at = 0; at < text->len; at++) {
+        if (next < n_begins && begins[next] == at) {
+            next++;
+            bool tries = at >= work.done && n_failures < FAILURES_MAX && has_place(book, scope, hash, at);
+            if (tries && !take_reply(&work, at, hash)) n_failures++;
+        }
+        hash = add_byte(book, hash, text->v[at]);
+    }
+    free(begins);
+    struct tokens rest = {0};
+    if (!tokenise_on(&work, text->len, &rest)) { /* as if nothing had been found */
+        tokens_truncate(out, 0);
+        tokens_truncate(&rest, 0);
+        work.hash = 0;
+        text->tokenise(text->ud, 0, text->len, &rest);
+    }
+    tokens_append(out, rest.v, rest.len);
+    *place = (struct reply_place){.scope = scope,
+                                  .text = hash,
+                                  .tokens = add_tokens(work.hash, &rest),
+                                  .n_bytes = text->len,
+                                  .n_tokens = out->len};
+    tokens_release(&rest);
+}

@@ -1,0 +1,151 @@
+// Replies that come back as text: they have the tokens that were sampled, so that nothing is computed twice, and the prompt
+// is the same text. The models are random and write letters alone, whose tokens another tokenising would not find again.
+
+import { after, before, describe, test } from 'node:test';
+import assert from 'node:assert/strict';
+import { smallModel } from './lib/models.js';
+import { serve } from './lib/server.js';
+
+const user = (content) => ({ role: 'user', content });
+const assistant = (content) => ({ role: 'assistant', content });
+const letters = { grammar: 'root ::= [a-z ]+', temperature: 1 };
+const start = (model, more) => serve({ model, models: { context_window: 1024, n_seq_max: 4, cache_min_tokens: 0, ...more } });
+
+const ask = (server, messages, more) => server.client.chat({ messages, max_tokens: 60, ...letters, ...more });
+const textOf = (reply) => reply.choices[0].message.content;
+const cachedOf = (reply) => reply.usage.prompt_tokens_details.cached_tokens;
+const all = (reply) => reply.usage.prompt_tokens + reply.usage.completion_tokens - 1; // the last token is in no cell
+
+// The turn after a reply that came back as `text`.
+const goOn = (server, messages, text, more) => ask(server, [...messages, assistant(text), user('Go on.')], { max_tokens: 1, ...more });
+
+// What is computed of the turn after it: its new text, and what of the reply was computed before.
+async function lost(server, seed, more) {
+  const messages = [user(`Write something ${seed}.`)];
+  const reply = await ask(server, messages, { seed, ...more });
+  const next = await goOn(server, messages, textOf(reply), more);
+  return Math.max(0, all(reply) - cachedOf(next));
+}
+
+const seeds = [1, 2, 3, 4, 5, 6];
+const sum = (list) => list.reduce((a, b) => a + b, 0);
+
+async function lostOf(server, more) {
+  const list = [];
+  for (const seed of seeds) list.push(await lost(server, seed, more));
+  return sum(list);
+}
+
+for (const arch of ['llama', 'gemma3', 'qwen35']) {
+  test(`${arch}: nothing of a reply is computed twice; without the key most of it is`, async () => {
+    const model = smallModel(arch);
+    const server = await start(model);
+    assert.equal(await lostOf(server), 0);
+    await server.stop();
+    const without = await start(model, { reply_tokens: false });
+    assert.ok(await lostOf(without) > 60 * seeds.length / 2);
+    await without.stop();
+  });
+}
+
+describe('one server', () => {
+  let server;
+  before(async () => { server = await start(smallModel('llama')); });
+  after(() => server.stop());
+
+  const withoutSpecial = (text) => text.replace(/<\|im_(start|end)\|>/g, '');
+
+  // The bytes of the prompt's tokens but the first, as the model sees them.
+  async function seen(messages) {
+    const { prompt_logprobs: tokens } = await ask(server, messages, { max_tokens: 1, prompt_logprobs: 0, cache_prompt: true });
+    return tokens.slice(1).map((one) => Object.values(one)[0].decoded_token).join('');
+  }
+
+  test('a conversation of ten turns computes what is new alone', async () => {
+    const messages = [user('Hello.')];
+    let before = null;
+    for (let turn = 0; turn < 10; turn++) {
+      const reply = await ask(server, messages, { seed: 100 + turn, max_tokens: 30 });
+      if (before) assert.ok(cachedOf(reply) >= all(before), `turn ${turn}: ${cachedOf(reply)} of ${all(before)}`);
+      messages.push(assistant(textOf(reply)), user('And then?'));
+      before = reply;
+    }
+  });
+
+  test('the model sees the text of the messages', async () => {
+    const messages = [user('What is it?')];
+    const reply = await ask(server, messages, { seed: 7 });
+    const next = [...messages, assistant(textOf(reply)), user('Why?')];
+    const { prompt } = await server.client.ask('/apply-template', { messages: next });
+    assert.equal(withoutSpecial(await seen(next)), withoutSpecial(prompt));
+    assert.ok((await seen(next)).includes(textOf(reply)));
+  });
+
+  test('a reply that the client changed by one byte is what the client sent', async () => {
+    const messages = [user('Tell me.')];
+    const reply = await ask(server, messages, { seed: 8 });
+    for (const at of [0, 10, Math.floor(textOf(reply).length / 2), textOf(reply).length - 1]) {
+      const text = `${textOf(reply).slice(0, at)}#${textOf(reply).slice(at + 1)}`;
+      const next = await goOn(server, messages, text);
+      assert.ok(cachedOf(next) <= reply.usage.prompt_tokens + at, 'what follows the change is computed');
+      assert.ok((await seen([...messages, assistant(text), user('Go on.')])).includes(text));
+    }
+  });
+
+  test('each of several choices is gone on from', async () => {
+    const messages = [user('Choose.')];
+    const { choices, usage } = await server.client.chat({ messages, n: 3, seed: 9, max_tokens: 40, ...letters });
+    for (const { message: { content } } of choices) {
+      const next = await goOn(server, messages, content);
+      const own = usage.completion_tokens / choices.length;
+      assert.ok(cachedOf(next) >= usage.prompt_tokens + own - 1, `${cachedOf(next)} of ${usage.prompt_tokens} and ${own}`);
+    }
+  });
+
+  test('a stop string ends a reply: what came before it is reused but for a word', async () => {
+    const messages = [user('Stop.')];
+    const whole = await ask(server, messages, { seed: 10 });
+    const stop = textOf(whole).slice(-8, -5);
+    const reply = await ask(server, messages, { seed: 10, stop });
+    assert.equal(reply.choices[0].finish_reason, 'stop');
+    const next = await goOn(server, messages, textOf(reply));
+    assert.ok(cachedOf(next) > reply.usage.prompt_tokens, `${cachedOf(next)}`);
+  });
+
+  test('a client that leaves in the middle, and sends what it got', async () => {
+    const messages = [user('Leave.')];
+    const stream = await server.client.stream('/v1/chat/completions', { messages, stream: true, max_tokens: 400, ...letters, seed: 11 });
+    let text = '';
+    for await (const chunk of stream.events()) {
+      text += chunk.choices?.[0]?.delta?.content ?? '';
+      if (text.length > 60) break; // which destroys the connection
+    }
+    const next = await goOn(server, messages, text);
+    assert.ok(cachedOf(next) > 30, `${cachedOf(next)}`);
+  });
+
+  test('two tenants share nothing, though their replies are the same text', async () => {
+    const messages = [user('Who am I?')];
+    const ours = await ask(server, messages, { seed: 12, cache_salt: 'one' });
+    const before = await goOn(server, messages, textOf(ours), { cache_salt: 'two' });
+    assert.equal(cachedOf(before), 0);
+    const mine = await goOn(server, messages, textOf(ours), { cache_salt: 'one' });
+    assert.ok(cachedOf(mine) >= all(ours));
+    assert.notEqual(before.usage.prompt_tokens, mine.usage.prompt_tokens, 'it is tokenised as other text is');
+  });
+
+  test('a completion that goes on from a completion', async () => {
+    const prompt = 'Once upon a time';
+    const reply = await server.client.complete({ prompt, max_tokens: 60, ...letters, seed: 13 });
+    const next = await server.client.complete({ prompt: `${prompt}${reply.choices[0].text} and`, max_tokens: 1, ...letters });
+    assert.ok(next.usage.prompt_tokens_details.cached_tokens >= all(reply));
+  });
+
+  test('a request that shares no cells gets no sampled tokens', async () => {
+    const messages = [user('Nothing.')];
+    const reply = await ask(server, messages, { seed: 14 });
+    const mine = await goOn(server, messages, textOf(reply));
+    const other = await goOn(server, messages, textOf(reply), { cache_prompt: false });
+    assert.notEqual(other.usage.prompt_tokens, mine.usage.prompt_tokens);
+  });
+});
