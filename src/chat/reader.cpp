@@ -380,7 +380,7 @@ void chat_reader::fall_back_to_content(const chat::delta_sink &to)
     std::string json =
         format.writes_json && !format.mixes_reasoning ? without_marks(format, content.emitted + rest) : "";
     within_json = !json.empty() && json.find_first_of("{[\"") == 0;
-    if (within_json && content.emitted.empty()) rest = json;
+    if (within_json && content.emitted.find_first_not_of(" \t\r\n") == std::string::npos) rest = json;
     if (within_json) value.feed(content.emitted);
     left_format = true;
     understood = full_text.size();

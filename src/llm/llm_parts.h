@@ -170,6 +170,9 @@ struct llm_split llm_next_split(const struct llm_splitter *splitter, const char 
  * on the text around their ends, not on what precedes them: after a change in a text they are soon the same again. */
 struct llm_split llm_next_chunk(const struct llm_splitter *splitter, const char *text, size_t len, size_t from);
 
+/* A control, unknown or user-defined token. */
+bool llm_is_found_first(const struct llama_vocab *vocab, llama_token token);
+
 /* Appends the tokens of a chunk: from the cache if they are there, else as llm_tokenize_whole() does, and adds them. */
 void llm_tokenize_chunk(const struct llm_model *model, const struct llm_tokenizer_input *in,
                         const struct llm_tokenising *how, struct tokens *out);

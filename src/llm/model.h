@@ -110,6 +110,9 @@ bool llm_contains_special_token(const struct llm_model *model, const char *text,
 /* Appends the bytes of a token, which may be part of a UTF-8 character. special: also those of control tokens. Rows of
  * media have no text. */
 void llm_token_bytes(const struct llm_model *model, int32_t token, bool special, struct buf *out);
+
+/* Whether it is a control or user-defined token, which the tokenizer finds before it splits a text into words. */
+bool llm_token_is_found_first(const struct llm_model *model, int32_t token);
 bool llm_token_ends_generation(const struct llm_model *model, int32_t token);
 
 /* The fill-in-the-middle (FIM) tokens of a model; -1: it has none of that kind. */

@@ -57,7 +57,7 @@ static size_t begin_of_character(const char *text, size_t end)
 
 /* Special and user-defined tokens, which the tokenizer matches before it splits the text into words, together with the
  * blanks around them. */
-static bool is_found_first(const struct llama_vocab *vocab, llama_token token)
+bool llm_is_found_first(const struct llama_vocab *vocab, llama_token token)
 {
     return (llama_vocab_get_attr(vocab, token) &
             (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN | LLAMA_TOKEN_ATTR_USER_DEFINED)) != 0;
@@ -108,7 +108,7 @@ struct llm_splitter *llm_splitter_open(const struct llm_model *model)
         buf_clear(&text);
         llm_token_bytes(model, token, true, &text);
         note_token(splitter, &text);
-        if (is_found_first(vocab, token)) note_found_first(splitter, &text);
+        if (llm_is_found_first(vocab, token)) note_found_first(splitter, &text);
     }
     buf_release(&text);
     splitter->drops_blank = adds_leading_blank(model);

@@ -99,6 +99,11 @@ void llm_token_bytes(const struct llm_model *model, int32_t token, bool special,
     free(bytes);
 }
 
+bool llm_token_is_found_first(const struct llm_model *model, int32_t token)
+{
+    return llm_is_found_first(llama_model_get_vocab(llm_model_handle(model)), token);
+}
+
 bool llm_token_ends_generation(const struct llm_model *model, int32_t token)
 {
     return llama_vocab_is_eog(llama_model_get_vocab(llm_model_handle(model)), token);

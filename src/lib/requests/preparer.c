@@ -212,11 +212,13 @@ static bool is_wanted_no_more(void *ud)
     return job_is_cancelled(&request->job);
 }
 
-/* The replies that its prompt may hold; NULL: none are looked for. Requests that share no cells see no others' either.
- */
+/* The replies that its prompt may hold; NULL: none are looked for. Requests that share no cells see no others' either;
+ * who asks for the tokens of a text, or for their logprobs, means the tokenizer's. */
 static struct reply_book *book_of(const hearth_request *request)
 {
-    return request->job.cache_prompt ? request->model->reply_book : NULL;
+    const hearth_params *p = request->params;
+    bool means_tokens = p->keep_prompt || p->prompt_logprobs >= 0 || (p->only_prompt && p->text != NULL);
+    return request->job.cache_prompt && !means_tokens ? request->model->reply_book : NULL;
 }
 
 /* Where its media may come from; the time for all of them begins now. */

@@ -33,7 +33,12 @@ struct begin {
     size_t n_replies;
 };
 
-enum { BUCKETS = 4096, REPLIES_MAX = 4096 };
+enum {
+    BUCKETS = 4096,
+    REPLIES_MAX = 4096,
+    PLACE_MAX = 8,  /* replies behind one prompt: those of its choices, or of a question that is asked again */
+    SHORT_REPLY = 2 /* tokens; what a classifier answers is not worth a place */
+};
 
 struct reply_book {
     const struct llm_model *weights;
@@ -163,10 +168,16 @@ static void drop(struct reply_book *book, struct reply *reply)
     unref(reply);
 }
 
+static void drop_oldest(struct reply_book *book)
+{
+    book->oldest->older = NULL; /* as it is: clang's analyzer does not see it */
+    drop(book, book->oldest);
+}
+
 void reply_book_close(struct reply_book *book)
 {
     if (book == NULL) return;
-    while (book->oldest != NULL) drop(book, book->oldest);
+    while (book->oldest != NULL) drop_oldest(book);
     pthread_mutex_destroy(&book->mutex);
     free(book);
 }
@@ -186,11 +197,26 @@ static struct reply *find_equal(struct reply_book *book, const struct reply *rep
     return NULL;
 }
 
+/* The last that may be kept at a place leaves it to a newer one. */
+static void make_room_at(struct reply_book *book, const struct reply_place *place)
+{
+    struct reply *oldest = NULL;
+    size_t n = 0;
+    for (struct reply *reply = *bucket_of(book, place); reply != NULL; reply = reply->next) {
+        const struct reply_place *other = &reply->place;
+        if (other->scope != place->scope || other->text != place->text || other->n_bytes != place->n_bytes) continue;
+        oldest = reply;
+        n++;
+    }
+    if (n >= PLACE_MAX) drop(book, oldest);
+}
+
 static void insert(struct reply_book *book, struct reply *reply)
 {
+    make_room_at(book, &reply->place);
     struct reply **bucket = bucket_of(book, &reply->place);
     while (book->n_replies > 0 && (book->n_replies == REPLIES_MAX || book->bytes + size_of(reply) > book->limit))
-        drop(book, book->oldest);
+        drop_oldest(book);
     reply->next = *bucket;
     *bucket = reply;
     link_newest(book, reply);
@@ -202,7 +228,7 @@ static void insert(struct reply_book *book, struct reply *reply)
 void reply_book_add(struct reply_book *book, const struct reply_place *place, const struct tokens *reply)
 {
     size_t size = sizeof(struct reply) + reply->len * sizeof *reply->v;
-    if (place->n_bytes == 0 || reply->len == 0 || size > book->limit) return;
+    if (place->n_bytes == 0 || reply->len <= SHORT_REPLY || size > book->limit) return;
     struct reply *added = mem_alloc(size);
     *added = (struct reply){.place = *place, .refs = 1, .n = reply->len};
     memcpy(added->tokens, reply->v, reply->len * sizeof *reply->v);
@@ -230,37 +256,122 @@ struct work {
     uint64_t hash; /* of these tokens */
 };
 
-/* How many of the reply's tokens the text goes on with, and their bytes. */
-static size_t match(const struct work *work, const struct reply *reply, size_t from, size_t *n_bytes)
+/* A part of a text that is a reply's: its first n tokens, and their bytes. */
+struct match {
+    size_t n, n_bytes;
+};
+
+static void spell_token(const struct work *work, int32_t token, struct buf *bytes)
 {
-    struct buf bytes = {0};
-    size_t n = 0, at = from;
-    *n_bytes = 0;
-    for (; n < reply->n; n++) {
-        bytes.len = 0;
-        llm_token_bytes(work->book->weights, reply->tokens[n], true, &bytes);
-        if (bytes.len > work->text->len - at || memcmp(work->text->v + at, bytes.v, bytes.len) != 0) break;
-        at += bytes.len;
-        *n_bytes = at - from;
-    }
-    buf_release(&bytes);
-    return n;
+    bytes->len = 0;
+    llm_token_bytes(work->book->weights, token, true, bytes);
 }
 
-/* Where the text leaves the reply, what is left of a word is tokenised with what the client put in the reply's place.
- */
-static size_t whole_words(const struct work *work, const struct reply *reply, size_t n, size_t *n_bytes)
+/* The reply's tokens that spell what the text goes on with. */
+static struct match match_bytes(const struct work *work, const struct reply *reply, size_t from)
 {
+    struct match match = {0};
     struct buf bytes = {0};
-    bool begins_word = n == reply->n;
-    while (n > 0 && !begins_word) {
-        bytes.len = 0;
-        llm_token_bytes(work->book->weights, reply->tokens[--n], true, &bytes);
-        *n_bytes -= bytes.len;
-        begins_word = bytes.len > 0 && (bytes.v[0] == ' ' || bytes.v[0] == '\n');
+    for (; match.n < reply->n; match.n++) {
+        size_t at = from + match.n_bytes;
+        spell_token(work, reply->tokens[match.n], &bytes);
+        if (bytes.len > work->text->len - at) break;
+        if (bytes.len > 0 && memcmp(work->text->v + at, bytes.v, bytes.len) != 0) break;
+        match.n_bytes += bytes.len;
     }
     buf_release(&bytes);
-    return n;
+    return match;
+}
+
+static bool is_of_word(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+           ((unsigned char)c & 0xc0) == 0x80;
+}
+
+static bool begins_word(const struct work *work, size_t at)
+{
+    return at == work->text->len || !is_of_word(work->text->v[at]);
+}
+
+/* Where the text leaves the reply within a word, the word is tokenised with what the client put there. */
+static void keep_whole_words(const struct work *work, const struct reply *reply, size_t from, struct match *match)
+{
+    struct buf bytes = {0};
+    while (match->n > 0 && !begins_word(work, from + match->n_bytes)) {
+        spell_token(work, reply->tokens[--match->n], &bytes);
+        match->n_bytes -= bytes.len;
+    }
+    buf_release(&bytes);
+}
+
+/* A control or user-defined token in a list, by the bytes before it: without blanks, which some vocabularies add. */
+struct mark {
+    size_t i, at;
+    int32_t token; /* -1: the list has no more */
+};
+
+static struct mark next_mark(const struct work *work, const struct tokens *tokens, struct mark mark)
+{
+    struct buf bytes = {0};
+    bool found = false;
+    for (; mark.i < tokens->len && !found; mark.i++) {
+        mark.token = tokens->v[mark.i];
+        found = llm_token_is_found_first(work->book->weights, mark.token);
+        if (found) break;
+        spell_token(work, mark.token, &bytes);
+        for (size_t k = 0; k < bytes.len; k++) mark.at += bytes.v[k] != ' ';
+    }
+    if (!found) mark.token = -1;
+    buf_release(&bytes);
+    return mark;
+}
+
+static struct mark pass_mark(const struct work *work, struct mark mark)
+{
+    struct buf bytes = {0};
+    spell_token(work, mark.token, &bytes);
+    for (size_t k = 0; k < bytes.len; k++) mark.at += bytes.v[k] != ' ';
+    mark.i++;
+    buf_release(&bytes);
+    return mark;
+}
+
+/* The model may spell in words what the template writes as a control token, and may write a control token where a
+ * client's text only spells it: such a token means something else than its bytes. So the sampled tokens end before the
+ * first that the tokenizer would not make of these bytes, or would make where they have none. */
+static void keep_same_marks(const struct work *work, const struct reply *reply, size_t from, struct match *match)
+{
+    const struct tokens sampled = {.v = (int32_t *)reply->tokens, .len = match->n};
+    struct tokens made = {0};
+    work->text->tokenise(work->text->ud, from, from + match->n_bytes, &made);
+    struct mark a = next_mark(work, &sampled, (struct mark){0}), b = next_mark(work, &made, (struct mark){0});
+    while (a.token >= 0 && a.token == b.token && a.at == b.at) {
+        a = next_mark(work, &sampled, pass_mark(work, a));
+        b = next_mark(work, &made, pass_mark(work, b));
+    }
+    size_t end = a.token < 0 ? b.at : b.token < 0 || a.at < b.at ? a.at : b.at;
+    bool differ = a.token >= 0 || b.token >= 0;
+    tokens_release(&made);
+    struct buf bytes = {0};
+    size_t n_solid = 0, n = 0, n_bytes = 0;
+    for (; differ && n < match->n; n++) {
+        spell_token(work, reply->tokens[n], &bytes);
+        for (size_t k = 0; k < bytes.len; k++) n_solid += bytes.v[k] != ' ';
+        if (n_solid > end || (n == a.i && a.token >= 0)) break;
+        n_bytes += bytes.len;
+    }
+    buf_release(&bytes);
+    if (differ) *match = (struct match){n, n_bytes};
+}
+
+/* What may be taken of the reply. */
+static struct match match_reply(const struct work *work, const struct reply *reply, size_t from)
+{
+    struct match match = match_bytes(work, reply, from);
+    keep_whole_words(work, reply, from, &match);
+    if (match.n > 0) keep_same_marks(work, reply, from, &match);
+    return match;
 }
 
 static bool spells(const struct work *work, const struct tokens *tokens, size_t from, size_t to)
@@ -268,7 +379,7 @@ static bool spells(const struct work *work, const struct tokens *tokens, size_t 
     struct buf bytes = {0};
     for (size_t i = 0; i < tokens->len && bytes.len <= to - from; i++)
         llm_token_bytes(work->book->weights, tokens->v[i], true, &bytes);
-    bool same = bytes.len == to - from && memcmp(bytes.v, work->text->v + from, bytes.len) == 0;
+    bool same = bytes.len == to - from && (bytes.len == 0 || memcmp(bytes.v, work->text->v + from, bytes.len) == 0);
     buf_release(&bytes);
     return same;
 }
@@ -294,33 +405,19 @@ static bool tokenise_on(const struct work *work, size_t to, struct tokens *more)
     return work->done == 0 || begins_with_control_token(work, more, work->done) || spells(work, more, work->done, to);
 }
 
-/* The reply at the place that the text goes on with for longest, with a reference; NULL: none has a token of it. */
-static struct reply *find_longest(const struct work *work, const struct reply_place *place, size_t *n, size_t *n_bytes)
+/* The replies that begin `at` bytes behind the begin of a text with that hash, with references. */
+static size_t find_replies(struct reply_book *book, const struct reply_place *place, struct reply *found[PLACE_MAX])
 {
-    enum { MOST = 16 };
-    struct reply *found[MOST], *best = NULL;
-    size_t n_found = 0;
-    pthread_mutex_lock(&work->book->mutex);
-    for (struct reply *reply = *bucket_of(work->book, place); reply != NULL && n_found < MOST; reply = reply->next) {
-        if (!same_place(&reply->place, place)) continue;
+    size_t n = 0;
+    pthread_mutex_lock(&book->mutex);
+    for (struct reply *reply = *bucket_of(book, place); reply != NULL && n < PLACE_MAX; reply = reply->next) {
+        const struct reply_place *other = &reply->place;
+        if (other->scope != place->scope || other->text != place->text || other->n_bytes != place->n_bytes) continue;
         atomic_fetch_add(&reply->refs, 1);
-        found[n_found++] = reply;
+        found[n++] = reply;
     }
-    pthread_mutex_unlock(&work->book->mutex);
-    *n = 0;
-    for (size_t i = 0; i < n_found; i++) {
-        size_t bytes, matching = match(work, found[i], place->n_bytes, &bytes);
-        matching = whole_words(work, found[i], matching, &bytes);
-        if (matching > *n) {
-            if (best != NULL) unref(best);
-            best = found[i];
-            *n = matching;
-            *n_bytes = bytes;
-        } else {
-            unref(found[i]);
-        }
-    }
-    return best;
+    pthread_mutex_unlock(&book->mutex);
+    return n;
 }
 
 /* Somebody needs it still. */
@@ -331,41 +428,61 @@ static void touch(struct reply_book *book, struct reply *reply)
     if (kept) unlink_use(book, reply);
     if (kept) link_newest(book, reply);
     pthread_mutex_unlock(&book->mutex);
-    unref(reply);
 }
 
-/* The text may go on with a reply at `at`, where its hash is that of some reply's place. Whether it does. */
-static bool take_reply(struct work *work, size_t at, uint64_t text_hash)
+/* A reply that the text goes on with, and how far. */
+struct found {
+    struct reply *reply;
+    struct match match;
+};
+
+/* The one that goes on for most bytes; of several tokenisings of these, the shortest: others sampled it oddly. */
+static bool is_better(const struct found *a, const struct found *b)
 {
+    if (a->match.n_bytes != b->match.n_bytes) return a->match.n_bytes > b->match.n_bytes;
+    return a->match.n < b->match.n;
+}
+
+/* Takes the best of the replies that begin there, if the tokens before it are the same as when it was sampled. False:
+ * they are not, and tokenising them was in vain. */
+static bool take_best(struct work *work, const struct found *found, size_t n, size_t at)
+{
+    const struct found *best = NULL;
     struct tokens more = {0};
     bool same = tokenise_on(work, at, &more);
     uint64_t hash = add_tokens(work->hash, &more);
-    struct reply_place place = {
-        .scope = work->scope, .text = text_hash, .tokens = hash, .n_bytes = at, .n_tokens = work->out->len + more.len};
-    size_t n, n_bytes;
-    struct reply *reply = same ? find_longest(work, &place, &n, &n_bytes) : NULL;
-    if (reply != NULL) {
-        struct tokens sampled = {.v = reply->tokens, .len = n};
+    for (size_t i = 0; same && i < n; i++) {
+        const struct reply_place *place = &found[i].reply->place;
+        if (place->tokens != hash || place->n_tokens != work->out->len + more.len) continue;
+        if (best == NULL || is_better(&found[i], best)) best = &found[i];
+    }
+    if (best != NULL) {
+        struct tokens sampled = {.v = best->reply->tokens, .len = best->match.n};
         tokens_append(work->out, more.v, more.len);
         tokens_append(work->out, sampled.v, sampled.len);
         work->hash = add_tokens(hash, &sampled);
-        work->done = at + n_bytes;
-        touch(work->book, reply);
+        work->done = at + best->match.n_bytes;
+        touch(work->book, best->reply);
     }
     tokens_release(&more);
-    return reply != NULL;
+    return best != NULL;
 }
 
-/* Whether some reply begins there; its tokens' hash is not known yet. */
-static bool has_place(struct reply_book *book, uint64_t scope, uint64_t text_hash, size_t at)
+/* The text may go on with a reply at `at`, where its hash is that of some reply's place. False: one would fit, but not
+ * behind these tokens. */
+static bool take_reply(struct work *work, size_t at, uint64_t text_hash)
 {
-    struct reply_place place = {.scope = scope, .text = text_hash};
-    bool any = false;
-    pthread_mutex_lock(&book->mutex);
-    for (struct reply *reply = *bucket_of(book, &place); reply != NULL && !any; reply = reply->next)
-        any = reply->place.scope == scope && reply->place.text == text_hash && reply->place.n_bytes == at;
-    pthread_mutex_unlock(&book->mutex);
-    return any;
+    const struct reply_place place = {.scope = work->scope, .text = text_hash, .n_bytes = at};
+    struct reply *replies[PLACE_MAX];
+    struct found fitting[PLACE_MAX];
+    size_t n = find_replies(work->book, &place, replies), n_fitting = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct found found = {replies[i], match_reply(work, replies[i], at)};
+        if (found.match.n > 0) fitting[n_fitting++] = found;
+    }
+    bool taken = n_fitting == 0 || take_best(work, fitting, n_fitting, at);
+    for (size_t i = 0; i < n; i++) unref(replies[i]);
+    return taken;
 }
 
 static size_t copy_begins(struct reply_book *book, size_t most, size_t **begins)
@@ -391,7 +508,7 @@ void reply_book_tokenise(struct reply_book *book, uint64_t scope, const struct r
     for (size_t at = 0; at < text->len; at++) {
         if (next < n_begins && begins[next] == at) {
             next++;
-            bool tries = at >= work.done && n_failures < FAILURES_MAX && has_place(book, scope, hash, at);
+            bool tries = at >= work.done && n_failures < FAILURES_MAX;
             if (tries && !take_reply(&work, at, hash)) n_failures++;
         }
         hash = add_byte(book, hash, text->v[at]);

@@ -55,7 +55,7 @@ static void note_end(hearth_request *request, const hearth_error *error)
 }
 
 /* Replies of more tokens are kept so far. */
-#define KEPT_TOKENS (64 << 10)
+#define KEPT_TOKENS (16 << 10)
 
 /* What is sampled is kept for the next turn, that of a request that was cancelled, too. */
 static void note_reply(hearth_request *request, const hearth_event *event, bool last)
@@ -63,7 +63,9 @@ static void note_reply(hearth_request *request, const hearth_event *event, bool 
     if (request->place.n_bytes == 0) return;
     if (event->type == HEARTH_EVENT_TEXT && event->token >= 0 && request->sampled.len < KEPT_TOKENS)
         tokens_push(&request->sampled, event->token);
-    if (last) reply_book_add(request->model->reply_book, &request->place, &request->sampled);
+    if (!last) return;
+    reply_book_add(request->model->reply_book, &request->place, &request->sampled);
+    tokens_release(&request->sampled);
 }
 
 static void forward_event(void *ud, const hearth_event *event)

@@ -75,10 +75,12 @@ static void add_random_text(unsigned *seed, size_t n, struct buf *text)
 
 /* ---- Tokenising ---- */
 
+static bool parses_special = true;
+
 static void tokenise(const void *ud, size_t from, size_t to, struct tokens *out)
 {
     const struct buf *text = ud;
-    llm_tokenize(weights, text->v + from, to - from, from == 0, true, out);
+    llm_tokenize(weights, text->v + from, to - from, from == 0, parses_special, out);
 }
 
 static struct tokens ask(struct reply_book *book, uint64_t scope, const struct buf *text, struct reply_place *place)
@@ -251,19 +253,19 @@ static void of_several_replies_at_a_place_each_is_found(void **state)
 {
     (void)state;
     struct reply_book *book = reply_book_open(weights, ROOM);
-    struct tokens none = {0}, replies[10] = {0};
+    struct tokens none = {0}, replies[6] = {0};
     struct talk talk = begun(book, 1, &none);
     struct reply_place place;
     unsigned seed = 9;
     struct tokens prompt = ask(book, 1, &talk.text, &place);
-    for (size_t i = 0; i < 10; i++) {
+    for (size_t i = 0; i < 6; i++) {
         add_words(&seed, 1, &replies[i]);
         if (i % 2 == 1) tokens_append(&replies[i], replies[i - 1].v, replies[i - 1].len); /* one begins like another */
         add_words(&seed, 20, &replies[i]);
         reply_book_add(book, &place, &replies[i]);
         reply_book_add(book, &place, &replies[i]); /* it is known */
     }
-    for (size_t i = 0; i < 10; i++) {
+    for (size_t i = 0; i < 6; i++) {
         struct talk back = {.scope = 1};
         buf_append(&back.text, talk.text.v, talk.text.len);
         spell(&replies[i], &back.text);
@@ -280,6 +282,152 @@ static void of_several_replies_at_a_place_each_is_found(void **state)
     tokens_release(&none);
     tokens_release(&prompt);
     close_talk(&talk);
+    reply_book_close(book);
+}
+
+/* ---- Tokens that mean more than their bytes ---- */
+
+#define END "<|im_end|>"
+
+static int32_t end_token(void)
+{
+    struct tokens tokens = {0};
+    llm_tokenize(weights, END, strlen(END), false, true, &tokens);
+    assert_int_equal(tokens.len, 1);
+    int32_t token = tokens.v[0];
+    tokens_release(&tokens);
+    return token;
+}
+
+static size_t count(const struct tokens *tokens, int32_t token)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < tokens->len; i++) n += tokens->v[i] == token;
+    return n;
+}
+
+/* The place behind a prompt, its tokens, and a reply that has the end of a turn in its middle: as a control token, or
+ * spelled. */
+struct middle {
+    struct reply_book *book;
+    struct buf text;
+    struct tokens prompt, reply;
+};
+
+static struct middle open_middle(bool as_control)
+{
+    struct middle it = {.book = reply_book_open(weights, ROOM)};
+    struct reply_place place;
+    unsigned seed = 21;
+    buf_puts(&it.text, "Who are you?");
+    it.prompt = ask(it.book, 0, &it.text, &place);
+    add_words(&seed, 20, &it.reply);
+    llm_tokenize(weights, END, strlen(END), false, as_control, &it.reply);
+    add_words(&seed, 20, &it.reply);
+    assert_int_equal(count(&it.reply, end_token()), as_control);
+    reply_book_add(it.book, &place, &it.reply);
+    spell(&it.reply, &it.text);
+    return it;
+}
+
+static void close_middle(struct middle *it)
+{
+    reply_book_close(it->book);
+    buf_release(&it->text);
+    tokens_release(&it->prompt);
+    tokens_release(&it->reply);
+}
+
+/* A client's text that spells a control token is none, whatever was sampled; a template's is one. */
+static void a_control_token_is_taken_only_where_the_tokenizer_finds_it(void **state)
+{
+    (void)state;
+    for (int sampled = 0; sampled < 2; sampled++) {
+        for (int parsed = 0; parsed < 2; parsed++) {
+            struct middle it = open_middle(sampled);
+            struct reply_place place;
+            struct tokens said = {0};
+            parses_special = parsed;
+            struct tokens asked = ask(it.book, 0, &it.text, &place);
+            parses_special = true;
+            tokens_append(&said, it.prompt.v, it.prompt.len);
+            tokens_append(&said, it.reply.v, it.reply.len);
+            assert_spells(&asked, &it.text);
+            assert_int_equal(count(&asked, end_token()), parsed);
+            size_t common = tokens_common_prefix(&asked, &said);
+            if (sampled == parsed)
+                assert_int_equal(common, said.len);
+            else
+                assert_in_range(common, it.prompt.len + 1, it.prompt.len + 20);
+            tokens_release(&said);
+            tokens_release(&asked);
+            close_middle(&it);
+        }
+    }
+}
+
+/* Somebody has the same text written letter by letter: others do not get the letters. */
+static void of_two_replies_with_the_same_bytes_the_shorter_counts(void **state)
+{
+    (void)state;
+    static const char text[] = " Hello! How can I help you? ";
+    for (int order = 0; order < 2; order++) {
+        struct reply_book *book = reply_book_open(weights, ROOM);
+        struct buf prompt = {0};
+        struct reply_place place;
+        struct tokens usual = {0}, letters = {0};
+        buf_puts(&prompt, "<|im_start|>");
+        struct tokens before = ask(book, 0, &prompt, &place);
+        llm_tokenize(weights, text, strlen(text), false, true, &usual);
+        for (size_t i = 0; i < strlen(text); i++) llm_tokenize(weights, text + i, 1, false, true, &letters);
+        assert_true(letters.len > usual.len);
+        reply_book_add(book, &place, order == 0 ? &usual : &letters);
+        reply_book_add(book, &place, order == 0 ? &letters : &usual);
+        buf_puts(&prompt, text);
+        struct tokens asked = ask(book, 0, &prompt, &place);
+        tokens_append(&before, usual.v, usual.len);
+        assert_same(&asked, &before);
+        tokens_release(&asked);
+        tokens_release(&before);
+        tokens_release(&usual);
+        tokens_release(&letters);
+        buf_release(&prompt);
+        reply_book_close(book);
+    }
+}
+
+/* The same question a thousand times: the newest replies are found, and other places keep theirs. */
+static void a_place_has_few_replies(void **state)
+{
+    (void)state;
+    struct reply_book *book = reply_book_open(weights, ROOM);
+    struct tokens first = {0};
+    struct talk other = begun(book, 1, &first);
+    struct buf prompt = {0};
+    struct reply_place place;
+    struct tokens reply = {0};
+    unsigned seed = 5;
+    buf_puts(&prompt, "<|im_start|>Again<|im_end|>");
+    struct tokens said = ask(book, 0, &prompt, &place);
+    for (int i = 0; i < 1000; i++) {
+        tokens_truncate(&reply, 0);
+        add_words(&seed, 60, &reply);
+        reply_book_add(book, &place, &reply);
+    }
+    tokens_append(&said, reply.v, reply.len);
+    spell(&reply, &prompt);
+    spell(&first, &other.text);
+    tokens_append(&other.said, first.v, first.len);
+    struct tokens asked = ask(book, 0, &prompt, &place), kept = ask(book, 1, &other.text, &place);
+    assert_same(&asked, &said);
+    assert_same(&kept, &other.said);
+    tokens_release(&asked);
+    tokens_release(&kept);
+    tokens_release(&said);
+    tokens_release(&reply);
+    tokens_release(&first);
+    buf_release(&prompt);
+    close_talk(&other);
     reply_book_close(book);
 }
 
@@ -403,6 +551,9 @@ int main(void)
         cmocka_unit_test(other_scopes_and_other_places_get_none),
         cmocka_unit_test(of_a_reply_that_was_changed_whole_words_are_kept),
         cmocka_unit_test(of_several_replies_at_a_place_each_is_found),
+        cmocka_unit_test(a_control_token_is_taken_only_where_the_tokenizer_finds_it),
+        cmocka_unit_test(of_two_replies_with_the_same_bytes_the_shorter_counts),
+        cmocka_unit_test(a_place_has_few_replies),
         cmocka_unit_test(the_oldest_are_dropped_and_the_text_stays),
         cmocka_unit_test(a_reply_that_has_no_room_or_no_place_is_not_kept),
         cmocka_unit_test(where_the_text_would_change_nothing_is_taken),
