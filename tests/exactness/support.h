@@ -426,6 +426,8 @@ static inline hearth *start(const struct oracle *oracle, const char *const *keys
     set(config, "n_ubatch", "64");
     set(config, "cache_min_tokens", "1");
     set(config, "cache.tiers.disk.quota_mb", "0"); /* what is not about the store has none */
+    set(config, "reply_tokens",
+        "false"); /* turns are tokenised by the test; tests/e2e/reply_tokens.test.js is with it */
     set_layout(config, oracle->layout);
     for (; *keys != NULL; keys += 2) set(config, keys[0], keys[1]);
     hearth *instance = hearth_open(config, &error);
