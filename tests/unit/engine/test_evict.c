@@ -565,8 +565,9 @@ static void damage_all_slabs(void)
     closedir(all);
 }
 
-/* Fetches as another engine would; the store drops what it finds damaged. */
-static void read_all(const struct stored *s, struct client *client)
+/* Fetches the first slab as another engine would; the store drops what it finds damaged, and with it what hangs on it.
+ * What else is read ahead would be found damaged at some time later. */
+static void read_first(const struct stored *s, struct client *client)
 {
     struct store_query query = {.user = engine_store_user(s->rig->engine),
                                 .identity = &client->job.identity,
@@ -575,7 +576,7 @@ static void read_all(const struct stored *s, struct client *client)
     struct store_hit *hit = store_find(s->store, &query);
     struct store_piece piece;
     enum store_next next = STORE_PENDING;
-    store_fetch(hit, store_hit_tokens(hit));
+    store_fetch(hit, STRIDE);
     while (next == STORE_PIECE || next == STORE_PENDING) {
         if (next == STORE_PENDING) sched_yield();
         next = store_next_piece(hit, &piece);
@@ -591,7 +592,7 @@ static void run_and_damage(struct stored *s, struct client *client)
     await_rest(s);
     assert_int_equal(stored_of(s, client), 619);
     damage_all_slabs();
-    read_all(s, client);
+    read_first(s, client);
     assert_int_equal(stored_of(s, client), 0);
 }
 
