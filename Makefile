@@ -10,7 +10,11 @@ all: ## build build/bin/hearth, build/bin/hearth-mkmodel, build/lib/libhearth.a 
 
 # Two terminals are answered at once, and the second turn, short as it is, shows what was there already.
 run: all ## build, then serve the demo model on 127.0.0.1:8080; MODEL=smollm2 or gemma3: a real one, fetched once
-	$(if $(MODEL),scripts/real.sh serve $(MODEL),build/bin/hearth serve --set n_seq_max=4 --set cache_min_tokens=0)
+ifdef MODEL
+	scripts/real.sh serve $(MODEL)
+else
+	build/bin/hearth serve --set n_seq_max=4 --set cache_min_tokens=0
+endif
 
 # Not part of anything else: the model it makes is a committed file. tools/demo-model/README.md
 demo-model: all ## train models/demo.gguf anew, one to four hours on two cores, into build/demo-model; an interrupted training is resumed
