@@ -4,6 +4,7 @@
 #include "lib/requests/reply_book.h"
 
 #include <ctype.h>
+#include <jansson.h>
 #include <pthread.h>
 
 #define ROOM ((size_t)1 << 20)
@@ -521,6 +522,100 @@ static void where_the_text_would_change_nothing_is_taken(void **state)
     demo(NULL);
 }
 
+/* ---- Every vocabulary ---- */
+
+/* The text without blanks, which some vocabularies add, and the control tokens in their order. */
+static void gather(const struct tokens *tokens, struct buf *solid, struct tokens *control)
+{
+    struct buf text = {0};
+    spell(tokens, &text);
+    for (size_t i = 0; i < text.len; i++)
+        if (text.v[i] != ' ') buf_append(solid, &text.v[i], 1);
+    for (size_t i = 0; i < tokens->len; i++)
+        if (llm_token_is_found_first(weights, tokens->v[i])) tokens_push(control, tokens->v[i]);
+    buf_release(&text);
+}
+
+static void assert_means_the_same(const struct tokens *a, const struct tokens *b)
+{
+    struct buf solid[2] = {{0}};
+    struct tokens control[2] = {{0}};
+    gather(a, &solid[0], &control[0]);
+    gather(b, &solid[1], &control[1]);
+    assert_int_equal(solid[0].len, solid[1].len);
+    assert_memory_equal(solid[0].v, solid[1].v, solid[0].len);
+    assert_same(&control[0], &control[1]);
+    for (size_t i = 0; i < 2; i++) {
+        buf_release(&solid[i]);
+        tokens_release(&control[i]);
+    }
+}
+
+static bool is_utf8(const struct buf *bytes)
+{
+    json_t *text = json_stringn(bytes->v, bytes->len); /* which takes nothing else */
+    bool valid = text != NULL;
+    json_decref(text);
+    return valid;
+}
+
+/* Any token whose bytes are whole characters: clients' texts are UTF-8. */
+static int32_t any_token(unsigned *seed)
+{
+    struct buf bytes = {0};
+    int32_t token = 0;
+    do {
+        bytes.len = 0;
+        token = (int32_t)rolled(seed, (unsigned)llm_model_info(weights)->n_vocab);
+        llm_token_bytes(weights, token, true, &bytes);
+    } while (bytes.len == 0 || !is_utf8(&bytes));
+    buf_release(&bytes);
+    return token;
+}
+
+/* Replies hold any tokens at all, control tokens too, and what follows begins in any way. */
+static void in_every_vocabulary_text_and_control_tokens_stay(void **state)
+{
+    static const char *const names[] = {"llama-spm", "phi-3", "llama-bpe", "qwen2", "gpt-2", "deepseek-llm", "falcon"};
+    static const char *const between[] = {"</s>", "<|im_end|>\n", "<|end|>", "\n", " and ", "<|endoftext|>"};
+    (void)state;
+    unsigned seed = 77;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        close_vocabulary(NULL);
+        open_vocabulary(mem_format("%s/source/models/ggml-vocab-%s.gguf", getenv("HEARTH_LLAMA"), names[i]));
+        for (int round = 0; round < 40; round++) {
+            struct reply_book *book = reply_book_open(weights, ROOM);
+            struct buf text = {0};
+            parses_special = round % 2 == 0;
+            for (int turn = 0; turn < 4; turn++) {
+                struct reply_place place;
+                struct tokens reply = {0};
+                buf_puts(&text, between[rolled(&seed, 6)]);
+                add_random_text(&seed, 1 + rolled(&seed, 9), &text);
+                struct tokens asked = ask(book, 0, &text, &place), plain = plainly(&text);
+                assert_means_the_same(&asked, &plain);
+                for (int k = 0; k < 20; k++) {
+                    if (rolled(&seed, 3) == 0)
+                        tokens_push(&reply, any_token(&seed));
+                    else
+                        add_words(&seed, 1, &reply);
+                }
+                if (turn % 2 == 1) llm_tokenize(weights, "</s>", 4, false, rolled(&seed, 2) == 0, &reply);
+                reply_book_add(book, &place, &reply);
+                spell(&reply, &text);
+                tokens_release(&reply);
+                tokens_release(&asked);
+                tokens_release(&plain);
+            }
+            buf_release(&text);
+            reply_book_close(book);
+        }
+    }
+    parses_special = true;
+    close_vocabulary(NULL);
+    demo(NULL);
+}
+
 /* ---- Threads ---- */
 
 static struct reply_book *shared;
@@ -557,6 +652,7 @@ int main(void)
         cmocka_unit_test(the_oldest_are_dropped_and_the_text_stays),
         cmocka_unit_test(a_reply_that_has_no_room_or_no_place_is_not_kept),
         cmocka_unit_test(where_the_text_would_change_nothing_is_taken),
+        cmocka_unit_test(in_every_vocabulary_text_and_control_tokens_stay),
         cmocka_unit_test(threads_do_not_disturb_each_other),
     };
     return cmocka_run_group_tests(tests, demo, close_vocabulary);
