@@ -53,7 +53,7 @@ const checks = {
   pattern: (pattern, { json }) => {
     const [{ message, finish_reason: reason }] = json.choices;
     const text = callsOf(json)[0]?.function.arguments ?? message.content;
-    if (reason !== 'length') assert.match(JSON.parse(text).p, new RegExp(pattern));
+    if (reason !== 'length') assert.match(JSON.parse(text).p, new RegExp(pattern, 'u')); // JSON Schema counts code points
   },
   grows: async (_, { json }, { client, route, body }) => {
     const without = JSON.parse(JSON.stringify(body).replace('FOUNDWORD', ''));
