@@ -23,11 +23,15 @@ const kinds = [
   ['generated', (f) => `${number(f.generated)} generated`],
 ];
 
+// The next tokens of both spell the same text, as far as both are known.
+const saysTheSame = (a, b) => a && b && (a.startsWith(b) || b.startsWith(a));
+
 function explain({ shared, restored, computed, divergence }) {
   if (!divergence || computed < 64 || computed < (shared + restored) / 4) return null;
   const where = divergence.message === null || divergence.message === undefined ? '' : `, in message ${divergence.message + 1}${divergence.role ? ` (${divergence.role})` : ''}`;
   const text = `The nearest cached prompt is the same up to token ${number(divergence.position)}${where}.`;
   if (divergence.prompt === null && divergence.nearest === null) return el('p', { class: 'why' }, text);
+  if (saysTheSame(divergence.prompt, divergence.nearest)) return el('p', { class: 'why' }, text, ' Then both say ', el('q', {}, divergence.prompt), ', in other tokens.');
   return el('p', { class: 'why' }, text, ' Then it has ', el('q', {}, divergence.nearest ?? ''), ' where this one has ', el('q', {}, divergence.prompt ?? ''), '.');
 }
 

@@ -178,7 +178,8 @@ run_tests() {
         esac
     done
     node=$(node_path)
-    export HEARTH_BUILD=${HEARTH_BUILD:-$PWD/build} HEARTH_REAL_MODELS=$models HEARTH_REAL_MISSING=${missing[*]}
+    LLAMA_SERVER=$(scripts/llama.sh --server)
+    export LLAMA_SERVER HEARTH_BUILD=${HEARTH_BUILD:-$PWD/build} HEARTH_REAL_MODELS=$models HEARTH_REAL_MISSING=${missing[*]}
     status=0
     # One file at a time: each has a server that computes on all cores.
     (cd tests/real && "$node" --test --test-concurrency=1 --test-reporter=spec --test-reporter-destination=stdout \

@@ -68,6 +68,27 @@ static void print_limit(const char *limit)
         if (strcmp(reasons[i][0], limit) == 0) printf("not all of these are reused: %s\n", reasons[i][1]);
 }
 
+/* One says what the other begins with: the next tokens of both spell the same text. */
+static bool says_the_same(const char *a, const char *b)
+{
+    size_t len = strlen(a) < strlen(b) ? strlen(a) : strlen(b);
+    return len > 0 && strncmp(a, b, len) == 0;
+}
+
+static void print_next_words(const char *prompt, const char *nearest)
+{
+    if (says_the_same(prompt, nearest)) {
+        print_words("both go on", strlen(prompt) < strlen(nearest) ? prompt : nearest);
+        printf("  the same words, in other tokens: the nearest one was tokenised, or sampled, otherwise\n");
+        return;
+    }
+    print_words("this prompt says", prompt);
+    if (nearest[0] != '\0')
+        print_words("the nearest says", nearest);
+    else
+        printf("  the nearest one ends there: what follows is new\n");
+}
+
 static void print_divergence(const json_t *found, const json_t *divergence)
 {
     int64_t position = number(divergence, "position"), prompt = number(found, "prompt_tokens");
@@ -85,11 +106,7 @@ static void print_divergence(const json_t *found, const json_t *divergence)
             printf(", in message %d (%s),", (int)json_integer_value(message), text(divergence, "role"));
         printf(" the prompt diverges from the nearest one (%s)\n", where);
         print_words("both say", text(divergence, "common"));
-        print_words("this prompt says", text(divergence, "prompt"));
-        if (nearest[0] != '\0')
-            print_words("the nearest says", nearest);
-        else
-            printf("  the nearest one ends there: what follows is new\n");
+        print_next_words(text(divergence, "prompt"), nearest);
     }
     print_limit(text(divergence, "limit"));
 }

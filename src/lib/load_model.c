@@ -322,7 +322,7 @@ static int open_chat_model(struct hearth *instance, struct model *model, hearth_
     if (rc != HEARTH_OK) return rc;
     rc = open_media(model, instance->config->cache.evict_save_timeout_ms, error);
     if (rc != HEARTH_OK) return rc;
-    if (keeps_replies(model->config, info)) model->reply_book = reply_book_open(model->weights, REPLY_BOOK_BYTES);
+    if (keeps_replies(model->config, info)) model->reply_book = reply_book_open(REPLY_BOOK_BYTES);
     model->tokenizer_cache = llm_tokenizer_cache_open(TOKENIZER_CACHE_BYTES, &model->entry->tokenizer_stats);
     if (model->config->system_prompt_cache && model->config->system_prompt_assumed)
         model->system_prompt = system_prompt_open();

@@ -53,7 +53,7 @@ bool store_parent_is_coming(struct store *store, const struct store_query *query
 
 /* A scan that has just begun nearly always ends soon, and what it finds is worth waiting for; but only until
  * scan_grace_ns after the tier was first opened. */
-static void wait_for_scan(struct store *store, int64_t deadline)
+void store_wait_scan(struct store *store, int64_t deadline)
 {
     int64_t grace = store->params.scan_grace_ns;
     for (enum store_tier i = 0; i < STORE_TIERS; i++) {
@@ -132,7 +132,7 @@ struct store_hit *store_find(struct store *store, const struct store_query *quer
     hit->has_parent_key = query->parent_key != NULL;
     if (hit->has_parent_key) hit->parent_key = *query->parent_key;
     set_tokens(hit, query->tokens, query->n);
-    wait_for_scan(store, query->deadline);
+    store_wait_scan(store, query->deadline);
     for (enum store_tier i = 0; i < STORE_TIERS; i++) hit->searched[i] = tier_serves(&store->tiers[i]);
     search(hit);
     choose_tier(hit);
@@ -202,6 +202,30 @@ bool store_note_divergence(struct store *store, const struct store_query *query,
         nearer = true;
     }
     return nearer;
+}
+
+int32_t store_common(struct store *store, const struct store_query *query)
+{
+    int32_t most = 0;
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) {
+        if (!tier_serves(&store->tiers[i])) continue;
+        int32_t common = index_common(store->tiers[i].index, identity_of(query), query->tokens, query->n);
+        if (common > most) most = common;
+    }
+    return most;
+}
+
+/* Tokens of one way that are copied at once, with the index's mutex. */
+#define WAY_TOKENS 1024
+
+size_t store_ways_on(struct store *store, const struct store_query *query, struct tokens *ways, size_t max)
+{
+    size_t n = 0;
+    for (enum store_tier i = 0; i < STORE_TIERS; i++)
+        if (tier_serves(&store->tiers[i]))
+            n += index_ways_on(store->tiers[i].index, identity_of(query), query->tokens, query->n, ways + n, max - n,
+                               WAY_TOKENS);
+    return n;
 }
 
 bool store_hit_key(const struct store_hit *hit, enum store_tier tier, struct slab_key *key)

@@ -175,6 +175,14 @@ int32_t store_hit_common(const struct store_hit *hit, enum store_tier *tier);
 bool store_note_divergence(struct store *store, const struct store_query *query, struct divergence *divergence,
                            enum store_tier *tier);
 
+/* How many of the query's tokens the longest beginning of a stored list has, whether its rows can be reused or not.
+ * store_ways_on(): of the lists that begin with all of the query's tokens, appends the next ones of each way on, as far
+ * as these lists have them in common, to one of the `max` lists each, and returns how many ways. Both count as no use;
+ * neither asks a server or waits for a scan, as store_find() does: store_wait_scan(). */
+int32_t store_common(struct store *store, const struct store_query *query);
+size_t store_ways_on(struct store *store, const struct store_query *query, struct tokens *ways, size_t max);
+void store_wait_scan(struct store *store, int64_t deadline);
+
 /* Predicts how long it takes to fetch the tokens [from, to) of the hit, in ns, from recent reads of its tier. */
 double store_hit_read_ns(const struct store_hit *hit, int32_t from, int32_t to);
 

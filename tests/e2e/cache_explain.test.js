@@ -125,6 +125,15 @@ describe('hearth cache explain', () => {
     assert.deepEqual([json.computed, json.divergence.position], [found.computed, found.divergence.position], 'as the server answers');
   });
 
+  test('the same words in other tokens are not shown twice', async () => {
+    const letters = [...'the children went to the market'].map((letter) => letter.charCodeAt(0)); // the demo model's tokens
+    await server.client.complete({ prompt: letters, max_tokens: 1, cache_salt: 'letters' });
+    const { stdout } = await explain({ prompt: 'the children went to the market', cache_salt: 'letters' }, '--as', 'completion');
+    assert.match(stdout, /^ {2}both go on +"\w+/m);
+    assert.match(stdout, /the same words, in other tokens/);
+    assert.doesNotMatch(stdout, /the nearest says|this prompt says/);
+  });
+
   test('what is all there, and what is like nothing', async () => {
     await server.client.chat({ messages: about('Monday'), max_tokens: 4 });
     assert.match((await explain({ messages: about('Monday') })).stdout, /all of the prompt is there/);

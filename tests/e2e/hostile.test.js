@@ -152,7 +152,12 @@ test(`hostile requests hold up nobody, for ${seconds} s of seed ${seed}`, async 
     if (status === 'no answer' || status === 500) slow.push(`${status}: ${one.what}`);
   };
   const attackers = () => Array.from({ length: atOnce }, (_, i) => attack(server.port, generator(seed * 1000 + i), () => goesOn(), note));
-  await Promise.all(attackers());
+  const beside = Promise.race([health.failed, gaps.failed]).catch((error) => {
+    goesOn = () => false;
+    throw new Error(`after ${(performance.now() - end + seconds * 1000).toFixed(0)} ms: ${error.message}; the server's log ends: ${server.log.slice(-2000)}`);
+  });
+  await Promise.race([Promise.all(attackers()), beside]);
+  beside.catch(() => {}); // what comes later is asked for below
   const stall = await health.slowest();
   const gap = await gaps.largest();
   t.diagnostic(`${JSON.stringify(counts)}; /health ${stall.toFixed(0)} ms at most (${quiet.toFixed(0)} ms when quiet), largest gap ${gap.toFixed(0)} ms`);

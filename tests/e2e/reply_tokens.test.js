@@ -4,7 +4,8 @@
 import { after, before, describe, test } from 'node:test';
 import assert from 'node:assert/strict';
 import { smallModel } from './lib/models.js';
-import { serve } from './lib/server.js';
+import { serve, temporaryFolder } from './lib/server.js';
+import { saved } from './lib/store.js';
 
 const user = (content) => ({ role: 'user', content });
 const assistant = (content) => ({ role: 'assistant', content });
@@ -131,5 +132,62 @@ describe('one server', () => {
     const mine = await goOn(server, messages, textOf(reply));
     const other = await goOn(server, messages, textOf(reply), { cache_prompt: false });
     assert.notEqual(other.usage.prompt_tokens, mine.usage.prompt_tokens);
+  });
+});
+
+// What the store has when the process is killed is found again: the reply book is new, the token lists are not.
+describe('after kill -9', () => {
+  const sentences = ['The cat sat.', 'I do not know that.', 'Go to the house.'];
+  const disk = (folder) => ({ 'cache.tiers.disk.path': folder });
+  const begin = (arch, folder, more) => serve({ model: smallModel(arch), set: disk(folder), models: { context_window: 1024, n_seq_max: 4, cache_min_tokens: 0, ...more } });
+  const literal = (words) => ({ grammar: `root ::= ${JSON.stringify(words)}`, temperature: 1, max_tokens: 60 });
+
+  // A conversation, and what is computed of its next turn.
+  async function converse(server, salt) {
+    const messages = [user('Hello.')];
+    let last;
+    for (let turn = 0; turn < 6; turn++) {
+      last = await server.client.chat({ messages, ...literal(sentences[turn % 3]), seed: turn, cache_salt: salt });
+      messages.push(assistant(textOf(last)), user(`And what did the children and the old man of the house say about that, for the ${turn + 2}nd time?`));
+    }
+    return { messages, tokens: all(last) };
+  }
+
+  for (const arch of ['llama', 'gemma3', 'qwen35']) {
+    test(`${arch}: replies have the tokens that were sampled; without the key they do not`, async () => {
+      const folder = temporaryFolder();
+      const first = await begin(arch, folder);
+      const { messages, tokens } = await converse(first);
+      await saved(first);
+      first.signal('SIGKILL');
+      await first.ended;
+      const without = await begin(arch, folder, { reply_tokens: false });
+      const plain = await without.client.chat({ messages, max_tokens: 1 });
+      await without.stop();
+      const second = await begin(arch, folder);
+      const next = await second.client.chat({ messages, max_tokens: 1 });
+      assert.ok(cachedOf(plain) < tokens - 20, `${cachedOf(plain)} of ${tokens} by its text alone`);
+      assert.ok(cachedOf(next) >= tokens - 1, `${cachedOf(next)} of ${tokens}`);
+      const { json: { prompt } } = await second.client.post('/apply-template', { messages });
+      assert.ok(prompt.includes(sentences[2]));
+      await second.stop();
+    });
+  }
+
+  test('tenants see their own alone', async () => {
+    const folder = temporaryFolder();
+    const first = await begin('llama', folder);
+    const { messages, tokens } = await converse(first, 'one');
+    await saved(first);
+    await first.stop();
+    const second = await begin('llama', folder);
+    const of = async (salt) => (await second.client.chat({ messages, max_tokens: 1, cache_salt: salt })).usage;
+    const [mine, other, nobody] = [await of('one'), await of('two'), await of(undefined)];
+    assert.ok(mine.prompt_tokens_details.cached_tokens >= tokens - 1);
+    assert.equal(other.prompt_tokens_details.cached_tokens, 0);
+    assert.equal(nobody.prompt_tokens_details.cached_tokens, 0);
+    assert.equal(other.prompt_tokens, nobody.prompt_tokens);
+    assert.ok(other.prompt_tokens < mine.prompt_tokens, 'it is tokenised as other text is');
+    await second.stop();
   });
 });

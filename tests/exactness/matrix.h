@@ -288,15 +288,18 @@ static int tear_down(void **state)
     return 0;
 }
 
+/* Where only conversations are cached, replies come back in them. */
 static int play_matrix(enum layout layout)
 {
     enum { N = N_ARCHS * N_MODES * N_SCENES };
     static struct cell cells[N];
     static struct CMUnitTest tests[N];
+    memset(tests, 0, sizeof tests);
     for (size_t i = 0; i < N; i++) {
         struct cell *cell = &cells[i];
         *cell = (struct cell){NULL, i / (N_MODES * N_SCENES), layout, (enum mode)(i / N_SCENES % N_MODES),
                               &scenes[i % N_SCENES]};
+        if (samples && cell->mode != IMC) continue; /* cmocka passes over what has no function */
         cell->name = mem_format("%s, %s, %s, %s", archs[cell->arch].name, layout_names[layout], modes[cell->mode].name,
                                 cell->scene->name);
         tests[i] = (struct CMUnitTest){.name = cell->name, .test_func = play_cell, .initial_state = cell};

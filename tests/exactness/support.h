@@ -24,6 +24,7 @@
 #include "hearth.h"
 #include "image.h"
 #include "lib/models/loaded_model.h"
+#include "lib/requests/reply_book.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -333,6 +334,46 @@ struct saying {
     uint32_t fixed_seed, seed;
 };
 
+/* Whether replies that come back are to have the tokens that were sampled; how many prompts they have changed. */
+static bool samples;
+static size_t n_sampled;
+
+static inline void tokenise_text(const void *ud, size_t from, size_t to, struct tokens *out)
+{
+    const struct prompt_text *text = ud;
+    llm_tokenize(text->weights, text->v + from, to - from, from == 0, true, out);
+}
+
+static inline struct tokens with_replies(const struct oracle *oracle, struct reply_book *book, const struct buf *bytes,
+                                         struct reply_place *place)
+{
+    struct prompt_text text = {oracle->model, bytes->v, bytes->len, tokenise_text, NULL};
+    struct tokens tokens = {0};
+    text.ud = &text;
+    reply_book_tokenise(book, 0, &text, &tokens, place);
+    return tokens;
+}
+
+/* The prompt has the tokens of the reply before it. */
+static inline void put_sampled(struct oracle *oracle, const struct turn *before, const struct buf *text,
+                               struct turn *turn)
+{
+    struct reply_book *book = reply_book_open(1 << 20);
+    struct reply_place place;
+    struct buf asked = {0};
+    buf_append(&asked, before->text.v, before->text.len);
+    buf_puts(&asked, "<|im_start|>assistant\n");
+    struct tokens first = with_replies(oracle, book, &asked, &place);
+    reply_book_add(book, &place, &before->reply);
+    struct tokens tokens = with_replies(oracle, book, text, &place);
+    n_sampled += tokens.len != turn->prompt.len || tokens_common_prefix(&tokens, &turn->prompt) < tokens.len;
+    tokens_release(&turn->prompt);
+    turn->prompt = tokens;
+    tokens_release(&first);
+    buf_release(&asked);
+    reply_book_close(book);
+}
+
 /* One message more than `before`; or two, with the reply to it. */
 static inline void write_chat(struct oracle *oracle, const struct turn *before, bool with_reply,
                               const struct saying *say, struct turn *turn)
@@ -352,6 +393,7 @@ static inline void write_chat(struct oracle *oracle, const struct turn *before, 
     buf_append(&text, turn->text.v, turn->text.len);
     buf_puts(&text, "<|im_start|>assistant\n");
     tokens_of_text(oracle, text.v, text.len, &turn->prompt);
+    if (samples && with_reply) put_sampled(oracle, before, &text, turn);
     buf_release(&content);
     buf_release(&text);
 }
@@ -426,8 +468,7 @@ static inline hearth *start(const struct oracle *oracle, const char *const *keys
     set(config, "n_ubatch", "64");
     set(config, "cache_min_tokens", "1");
     set(config, "cache.tiers.disk.quota_mb", "0"); /* what is not about the store has none */
-    set(config, "reply_tokens",
-        "false"); /* turns are tokenised by the test; tests/e2e/reply_tokens.test.js is with it */
+    set(config, "reply_tokens", samples ? "true" : "false");
     set_layout(config, oracle->layout);
     for (; *keys != NULL; keys += 2) set(config, keys[0], keys[1]);
     hearth *instance = hearth_open(config, &error);

@@ -76,14 +76,14 @@ struct chat_text {
     const struct chat_prompt *text;
 };
 
-static void tokenise_for_book(const void *ud, size_t from, size_t to, struct tokens *out)
+static void tokenise_text_range(const void *ud, size_t from, size_t to, struct tokens *out)
 {
     const struct chat_text *it = ud;
     tokenise_range(it->chat, it->text, from, to, &(struct output){.tokens = out});
 }
 
-/* Appends the tokens of the whole text to a list that is empty: where it holds replies that the book knows, those that
- * were sampled. */
+/* Appends the tokens of the whole text to a list that is empty: where it holds replies that the book or the store has,
+ * those that were sampled. */
 static void tokenise_chat(const struct prepare_chat *chat, const struct chat_prompt *text, const struct output *out,
                           struct reply_place *place)
 {
@@ -93,8 +93,9 @@ static void tokenise_chat(const struct prepare_chat *chat, const struct chat_pro
         return;
     }
     const struct chat_text it = {chat, text};
-    const struct reply_text all = {.v = text->text, .len = text->len, .tokenise = tokenise_for_book, .ud = &it};
+    const struct prompt_text all = {chat->weights, text->text, text->len, tokenise_text_range, &it};
     reply_book_tokenise(chat->book, chat->scope, &all, out->tokens, place);
+    if (stored_replies_take(&chat->stored, &all, out->tokens)) reply_place_move(place, out->tokens);
 }
 
 /* Renders all messages as the request wants them (n_messages 0), or only the first `n_messages` as complete turns,

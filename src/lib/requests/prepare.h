@@ -9,6 +9,7 @@
 #include "engine/job.h"
 #include "lib/media/prompt_media.h"
 #include "lib/requests/reply_book.h"
+#include "lib/requests/stored_replies.h"
 #include "llm/model.h"
 
 struct prepare_chat {
@@ -22,6 +23,7 @@ struct prepare_chat {
     struct llm_tokenising how;  /* once how.stop is set, prepare_prompt() ends with HEARTH_CANCELLED */
     struct reply_book *book;    /* for replies that the prompt holds, where there are no media; NULL: none */
     uint64_t scope;             /* of the request, in the book */
+    struct stored_lists stored; /* where replies are looked for that the book has not */
     /* Filled in by prepare_prompt(), used by what follows; request.parsed as well. */
     struct chat_parsed *parsed;
     struct chat_prompt text;

@@ -221,6 +221,11 @@ static struct reply_book *book_of(const hearth_request *request)
     return request->job.cache_prompt && !means_tokens ? request->model->reply_book : NULL;
 }
 
+static struct stored_lists lists_of(const hearth_request *request)
+{
+    return book_of(request) == NULL ? (struct stored_lists){NULL} : request_stored_lists(request);
+}
+
 /* Where its media may come from; the time for all of them begins now. */
 static struct media_sources sources_of(const hearth_request *request, const struct media_stop *stop)
 {
@@ -299,6 +304,7 @@ static int prepare_chat(hearth_request *request, hearth_error *error)
                                 .media = request->media,
                                 .book = book_of(request),
                                 .scope = request->job.scope,
+                                .stored = lists_of(request),
                                 .how = tokenising_of(request)};
     struct prepare_wishes wishes = wishes_of(request);
     if (request->media != NULL) {
@@ -371,9 +377,12 @@ static void tokenise_range(const void *ud, size_t from, size_t to, struct tokens
 static void tokenise_with_replies(hearth_request *request)
 {
     const hearth_params *p = request->params;
-    const struct reply_text text = {.v = p->text, .len = p->text_len, .tokenise = tokenise_range, .ud = request};
+    const struct prompt_text text = {request->model->weights, p->text, p->text_len, tokenise_range, request};
+    const struct stored_lists lists = lists_of(request);
+    struct tokens *prompt = &request->job.prompt;
     struct reply_place place;
-    reply_book_tokenise(book_of(request), request->job.scope, &text, &request->job.prompt, &place);
+    reply_book_tokenise(book_of(request), request->job.scope, &text, prompt, &place);
+    if (stored_replies_take(&lists, &text, prompt)) reply_place_move(&place, prompt);
     if (computes(request)) request->place = place;
 }
 

@@ -5,7 +5,6 @@
  * beginnings. It says where to look; the bytes and the tokens' hash decide. */
 #include "lib/requests/reply_book.h"
 
-#include "base/buf.h"
 #include "base/memory.h"
 
 #include <assert.h>
@@ -41,7 +40,6 @@ enum {
 };
 
 struct reply_book {
-    const struct llm_model *weights;
     uint64_t base;         /* of the polynomial: a secret */
     pthread_mutex_t mutex; /* guards what follows */
     size_t limit, bytes, n_replies;
@@ -81,10 +79,9 @@ static uint64_t add_tokens(uint64_t hash, const struct tokens *tokens)
 
 /* ---- The table ---- */
 
-struct reply_book *reply_book_open(const struct llm_model *weights, size_t bytes)
+struct reply_book *reply_book_open(size_t bytes)
 {
     struct reply_book *book = mem_alloc(sizeof *book);
-    book->weights = weights;
     book->limit = bytes;
     ssize_t got = getrandom(&book->base, sizeof book->base, 0);
     (void)got; /* it keeps collisions from being made, which cost time alone */
@@ -250,160 +247,11 @@ void reply_book_add(struct reply_book *book, const struct reply_place *place, co
 struct work {
     struct reply_book *book;
     uint64_t scope;
-    const struct reply_text *text;
+    const struct prompt_text *text;
     struct tokens *out; /* the tokens of its first `done` bytes */
     size_t done;
     uint64_t hash; /* of these tokens */
 };
-
-/* A part of a text that is a reply's: its first n tokens, and their bytes. */
-struct match {
-    size_t n, n_bytes;
-};
-
-static void spell_token(const struct work *work, int32_t token, struct buf *bytes)
-{
-    bytes->len = 0;
-    llm_token_bytes(work->book->weights, token, true, bytes);
-}
-
-/* The reply's tokens that spell what the text goes on with. */
-static struct match match_bytes(const struct work *work, const struct reply *reply, size_t from)
-{
-    struct match match = {0};
-    struct buf bytes = {0};
-    for (; match.n < reply->n; match.n++) {
-        size_t at = from + match.n_bytes;
-        spell_token(work, reply->tokens[match.n], &bytes);
-        if (bytes.len > work->text->len - at) break;
-        if (bytes.len > 0 && memcmp(work->text->v + at, bytes.v, bytes.len) != 0) break;
-        match.n_bytes += bytes.len;
-    }
-    buf_release(&bytes);
-    return match;
-}
-
-static bool is_of_word(char c)
-{
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
-           ((unsigned char)c & 0xc0) == 0x80;
-}
-
-static bool begins_word(const struct work *work, size_t at)
-{
-    return at == work->text->len || !is_of_word(work->text->v[at]);
-}
-
-/* Where the text leaves the reply within a word, the word is tokenised with what the client put there. */
-static void keep_whole_words(const struct work *work, const struct reply *reply, size_t from, struct match *match)
-{
-    struct buf bytes = {0};
-    while (match->n > 0 && !begins_word(work, from + match->n_bytes)) {
-        spell_token(work, reply->tokens[--match->n], &bytes);
-        match->n_bytes -= bytes.len;
-    }
-    buf_release(&bytes);
-}
-
-/* A control or user-defined token in a list, by the bytes before it: without blanks, which some vocabularies add. */
-struct mark {
-    size_t i, at;
-    int32_t token; /* -1: the list has no more */
-};
-
-static struct mark next_mark(const struct work *work, const struct tokens *tokens, struct mark mark)
-{
-    struct buf bytes = {0};
-    bool found = false;
-    for (; mark.i < tokens->len && !found; mark.i++) {
-        mark.token = tokens->v[mark.i];
-        found = llm_token_is_found_first(work->book->weights, mark.token);
-        if (found) break;
-        spell_token(work, mark.token, &bytes);
-        for (size_t k = 0; k < bytes.len; k++) mark.at += bytes.v[k] != ' ';
-    }
-    if (!found) mark.token = -1;
-    buf_release(&bytes);
-    return mark;
-}
-
-static struct mark pass_mark(const struct work *work, struct mark mark)
-{
-    struct buf bytes = {0};
-    spell_token(work, mark.token, &bytes);
-    for (size_t k = 0; k < bytes.len; k++) mark.at += bytes.v[k] != ' ';
-    mark.i++;
-    buf_release(&bytes);
-    return mark;
-}
-
-/* The model may spell in words what the template writes as a control token, and may write a control token where a
- * client's text only spells it: such a token means something else than its bytes. So the sampled tokens end before the
- * first that the tokenizer would not make of these bytes, or would make where they have none. */
-static void keep_same_marks(const struct work *work, const struct reply *reply, size_t from, struct match *match)
-{
-    const struct tokens sampled = {.v = (int32_t *)reply->tokens, .len = match->n};
-    struct tokens made = {0};
-    work->text->tokenise(work->text->ud, from, from + match->n_bytes, &made);
-    struct mark a = next_mark(work, &sampled, (struct mark){0}), b = next_mark(work, &made, (struct mark){0});
-    while (a.token >= 0 && a.token == b.token && a.at == b.at) {
-        a = next_mark(work, &sampled, pass_mark(work, a));
-        b = next_mark(work, &made, pass_mark(work, b));
-    }
-    size_t end = a.token < 0 ? b.at : b.token < 0 || a.at < b.at ? a.at : b.at;
-    bool differ = a.token >= 0 || b.token >= 0;
-    tokens_release(&made);
-    struct buf bytes = {0};
-    size_t n_solid = 0, n = 0, n_bytes = 0;
-    for (; differ && n < match->n; n++) {
-        spell_token(work, reply->tokens[n], &bytes);
-        for (size_t k = 0; k < bytes.len; k++) n_solid += bytes.v[k] != ' ';
-        if (n_solid > end || (n == a.i && a.token >= 0)) break;
-        n_bytes += bytes.len;
-    }
-    buf_release(&bytes);
-    if (differ) *match = (struct match){n, n_bytes};
-}
-
-/* What may be taken of the reply. */
-static struct match match_reply(const struct work *work, const struct reply *reply, size_t from)
-{
-    struct match match = match_bytes(work, reply, from);
-    keep_whole_words(work, reply, from, &match);
-    if (match.n > 0) keep_same_marks(work, reply, from, &match);
-    return match;
-}
-
-static bool spells(const struct work *work, const struct tokens *tokens, size_t from, size_t to)
-{
-    struct buf bytes = {0};
-    for (size_t i = 0; i < tokens->len && bytes.len <= to - from; i++)
-        llm_token_bytes(work->book->weights, tokens->v[i], true, &bytes);
-    bool same = bytes.len == to - from && (bytes.len == 0 || memcmp(bytes.v, work->text->v + from, bytes.len) == 0);
-    buf_release(&bytes);
-    return same;
-}
-
-static bool begins_with_control_token(const struct work *work, const struct tokens *tokens, size_t from)
-{
-    struct buf as_text = {0}, spelled = {0};
-    if (tokens->len == 0) return false;
-    llm_token_bytes(work->book->weights, tokens->v[0], false, &as_text);
-    llm_token_bytes(work->book->weights, tokens->v[0], true, &spelled);
-    bool control = as_text.len == 0 && spelled.len > 0 && spelled.len <= work->text->len - from &&
-                   memcmp(spelled.v, work->text->v + from, spelled.len) == 0;
-    buf_release(&as_text);
-    buf_release(&spelled);
-    return control;
-}
-
-/* Some vocabularies put a blank before whatever they tokenise, and behind each control token: the range has the text's
- * tokens if it begins with such a token, or if nothing was put before it. */
-static bool tokenise_on(const struct work *work, size_t to, struct tokens *more)
-{
-    work->text->tokenise(work->text->ud, work->done, to, more);
-    return work->done == 0 || begins_with_control_token(work, more, work->done) || spells(work, more, work->done, to);
-}
 
 /* The replies that begin `at` bytes behind the begin of a text with that hash, with references. */
 static size_t find_replies(struct reply_book *book, const struct reply_place *place, struct reply *found[PLACE_MAX])
@@ -433,7 +281,7 @@ static void touch(struct reply_book *book, struct reply *reply)
 /* A reply that the text goes on with, and how far. */
 struct found {
     struct reply *reply;
-    struct match match;
+    struct text_match match;
 };
 
 /* The one that goes on for most bytes; of several tokenisings of these, the shortest: others sampled it oddly. */
@@ -449,7 +297,7 @@ static bool take_best(struct work *work, const struct found *found, size_t n, si
 {
     const struct found *best = NULL;
     struct tokens more = {0};
-    bool same = tokenise_on(work, at, &more);
+    bool same = text_tokenise_on(work->text, work->done, at, &more);
     uint64_t hash = add_tokens(work->hash, &more);
     for (size_t i = 0; same && i < n; i++) {
         const struct reply_place *place = &found[i].reply->place;
@@ -477,7 +325,7 @@ static bool take_reply(struct work *work, size_t at, uint64_t text_hash)
     struct found fitting[PLACE_MAX];
     size_t n = find_replies(work->book, &place, replies), n_fitting = 0;
     for (size_t i = 0; i < n; i++) {
-        struct found found = {replies[i], match_reply(work, replies[i], at)};
+        struct found found = {replies[i], text_match(work->text, replies[i]->tokens, replies[i]->n, at)};
         if (found.match.n > 0) fitting[n_fitting++] = found;
     }
     bool taken = n_fitting == 0 || take_best(work, fitting, n_fitting, at);
@@ -499,7 +347,7 @@ static size_t copy_begins(struct reply_book *book, size_t most, size_t **begins)
  * Each that has not costs tokenising a range in vain. */
 #define FAILURES_MAX 8
 
-void reply_book_tokenise(struct reply_book *book, uint64_t scope, const struct reply_text *text, struct tokens *out,
+void reply_book_tokenise(struct reply_book *book, uint64_t scope, const struct prompt_text *text, struct tokens *out,
                          struct reply_place *place)
 {
     struct work work = {.book = book, .scope = scope, .text = text, .out = out};
@@ -515,7 +363,7 @@ void reply_book_tokenise(struct reply_book *book, uint64_t scope, const struct r
     }
     free(begins);
     struct tokens rest = {0};
-    if (!tokenise_on(&work, text->len, &rest)) { /* as if nothing had been found */
+    if (!text_tokenise_on(text, work.done, text->len, &rest)) { /* as if nothing had been found */
         tokens_truncate(out, 0);
         tokens_truncate(&rest, 0);
         work.hash = 0;
@@ -528,4 +376,11 @@ void reply_book_tokenise(struct reply_book *book, uint64_t scope, const struct r
                                   .n_bytes = text->len,
                                   .n_tokens = out->len};
     tokens_release(&rest);
+}
+
+void reply_place_move(struct reply_place *place, const struct tokens *tokens)
+{
+    if (place->n_bytes == 0) return;
+    place->tokens = add_tokens(0, tokens);
+    place->n_tokens = tokens->len;
 }

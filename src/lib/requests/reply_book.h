@@ -10,7 +10,7 @@
 #define LIB_REQUESTS_REPLY_BOOK_H
 
 #include "base/tokens.h"
-#include "llm/model.h"
+#include "lib/requests/prompt_text.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@
 struct reply_book;
 
 /* Holds replies of at most so many bytes; those that were neither added nor found for longest are dropped. */
-struct reply_book *reply_book_open(const struct llm_model *weights, size_t bytes);
+struct reply_book *reply_book_open(size_t bytes);
 void reply_book_close(struct reply_book *book); /* NULL is fine */
 
 /* Where a reply begins: behind a whole prompt. */
@@ -30,19 +30,14 @@ struct reply_place {
     size_t n_tokens;       /* likewise */
 };
 
-/* A prompt's text, and how a range of its bytes is tokenised, with BOS before its begin and EOS behind its end. */
-struct reply_text {
-    const char *v;
-    size_t len;
-    void (*tokenise)(const void *ud, size_t from, size_t to, struct tokens *out);
-    const void *ud;
-};
-
 /* Appends the tokens of the text to `out`, which is empty; says where its reply will begin. */
-void reply_book_tokenise(struct reply_book *book, uint64_t scope, const struct reply_text *text, struct tokens *out,
+void reply_book_tokenise(struct reply_book *book, uint64_t scope, const struct prompt_text *text, struct tokens *out,
                          struct reply_place *place);
 
 /* Keeps the tokens that were sampled at the place. Short: for the engine's thread. */
 void reply_book_add(struct reply_book *book, const struct reply_place *place, const struct tokens *reply);
+
+/* The prompt has these tokens now. */
+void reply_place_move(struct reply_place *place, const struct tokens *tokens);
 
 #endif

@@ -74,6 +74,10 @@ struct request_length {
 int request_refuse_length(const struct model_entry *entry, const char *field, const struct request_length *length,
                           hearth_error *error);
 
+/* stored_lists.c: what is stored under the request's identity, for its preparation; waits for a scan that has just
+ * begun. Without functions: nothing is looked for. */
+struct stored_lists request_stored_lists(const hearth_request *request);
+
 /* lookup.c: a job's on_looked_up(), called on the engine thread: hands the request back to a preparing thread. */
 void lookup_answered(struct job *job, const hearth_result *result);
 

@@ -68,6 +68,15 @@ void index_find_again(struct index *index, const struct index_lookup *lookup, st
 bool index_note_divergence(struct index *index, const struct identity *identity, const int32_t *tokens, int32_t n,
                            struct divergence *divergence);
 
+/* How many of the n tokens some stored list of the identity begins with. Pins nothing, and counts as no use. */
+int32_t index_common(struct index *index, const struct identity *identity, const int32_t *tokens, int32_t n);
+
+/* Of the stored lists that begin with these n tokens: appends up to `most` tokens that they have in common behind them,
+ * for each way in which they go on, to one of the `max` lists each. Returns how many ways. Pins nothing, and counts as
+ * no use. */
+size_t index_ways_on(struct index *index, const struct identity *identity, const int32_t *tokens, int32_t n,
+                     struct tokens *ways, size_t max, size_t most);
+
 /* Gives the pins back and empties the match. */
 void index_release(struct index *index, struct match *match);
 

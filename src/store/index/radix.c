@@ -85,6 +85,27 @@ size_t radix_next_tokens(struct radix_position position, int32_t *tokens, size_t
     return n;
 }
 
+static void copy_edge(const struct radix_node *node, size_t from, size_t most, struct tokens *out)
+{
+    size_t rest = node->tokens.len - from, n = rest < most ? rest : most;
+    int32_t *tokens = mem_grow(NULL, n, sizeof *tokens);
+    packed_copy(&node->tokens, from, n, tokens);
+    tokens_append(out, tokens, n);
+    free(tokens);
+}
+
+size_t radix_ways_on(struct radix_position position, struct tokens *ways, size_t max, size_t most)
+{
+    size_t n = 0, rest = (size_t)(position.node->end - position.end);
+    if (rest > 0) {
+        if (max > 0) copy_edge(position.node, position.node->tokens.len - rest, most, &ways[n++]);
+        return n;
+    }
+    for (const struct radix_node *child = position.node->first_child; child != NULL && n < max; child = child->next)
+        copy_edge(child, 0, most, &ways[n++]);
+    return n;
+}
+
 struct radix_position radix_position_at(struct radix_node *node, int32_t end)
 {
     while (node->parent != NULL && node->parent->end >= end) node = node->parent;

@@ -8,6 +8,7 @@
 #define STORE_INDEX_RADIX_H
 
 #include "base/hash_table.h"
+#include "base/tokens.h"
 #include "store/index/packed.h"
 
 struct radix_entry {
@@ -44,6 +45,10 @@ struct radix_position radix_walk(const struct radix *radix, struct radix_positio
 
 /* Copies up to `max` tokens by which some list continues after the position. Returns how many. */
 size_t radix_next_tokens(struct radix_position position, int32_t *tokens, size_t max);
+
+/* Appends up to `most` tokens of each edge that goes on from the position, to one of the `max` lists each. Returns how
+ * many edges. */
+size_t radix_ways_on(struct radix_position position, struct tokens *ways, size_t max, size_t most);
 
 /* The position after `end` tokens on the path to the node. */
 struct radix_position radix_position_at(struct radix_node *node, int32_t end);

@@ -136,23 +136,48 @@ void index_find_again(struct index *index, const struct index_lookup *lookup, st
     index_unlock(index);
 }
 
+/* With the mutex: as far as these tokens are those of a stored list. False: nothing of the identity is stored. */
+static bool walk_all(const struct index *index, const struct identity *identity, const int32_t *tokens, int32_t n,
+                     struct radix_position *position)
+{
+    struct space *space = space_find(index, identity);
+    if (space == NULL) return false;
+    *position = radix_walk(&index->radix, (struct radix_position){space->root, 0}, tokens, (size_t)n);
+    return true;
+}
+
 bool index_note_divergence(struct index *index, const struct identity *identity, const int32_t *tokens, int32_t n,
                            struct divergence *divergence)
 {
-    bool nearer = false;
+    struct radix_position position;
     index_lock(index);
-    struct space *space = space_find(index, identity);
-    if (space != NULL) {
-        struct radix_position position =
-            radix_walk(&index->radix, (struct radix_position){space->root, 0}, tokens, (size_t)n);
-        nearer = position.end > divergence->common;
-        if (nearer) {
-            divergence->common = position.end;
-            divergence->n_next = (int32_t)radix_next_tokens(position, divergence->next, DIVERGENCE_NEXT);
-        }
+    bool nearer = walk_all(index, identity, tokens, n, &position) && position.end > divergence->common;
+    if (nearer) {
+        divergence->common = position.end;
+        divergence->n_next = (int32_t)radix_next_tokens(position, divergence->next, DIVERGENCE_NEXT);
     }
     index_unlock(index);
     return nearer;
+}
+
+int32_t index_common(struct index *index, const struct identity *identity, const int32_t *tokens, int32_t n)
+{
+    struct radix_position position;
+    index_lock(index);
+    int32_t common = walk_all(index, identity, tokens, n, &position) ? position.end : 0;
+    index_unlock(index);
+    return common;
+}
+
+size_t index_ways_on(struct index *index, const struct identity *identity, const int32_t *tokens, int32_t n,
+                     struct tokens *ways, size_t max, size_t most)
+{
+    struct radix_position position;
+    index_lock(index);
+    bool known = walk_all(index, identity, tokens, n, &position) && position.end == n;
+    size_t n_ways = known ? radix_ways_on(position, ways, max, most) : 0;
+    index_unlock(index);
+    return n_ways;
 }
 
 void index_release(struct index *index, struct match *match)

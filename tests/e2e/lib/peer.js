@@ -16,7 +16,8 @@ export const freePort = () => new Promise((resolve, reject) => {
   });
 });
 
-// `t` is the test's context, or anything else with after(): the server ends with it. `env` is added to the environment.
+// `t` is the test's context, or anything else with after(): the server ends with it, or with the client's
+// end(). `env` is added to the environment.
 export async function peer(t, model, args = [], env = {}) {
   assert.ok(process.env.LLAMA_SERVER, 'LLAMA_SERVER names llama-server: scripts/llama.sh --server builds it');
   const port = await freePort();
@@ -29,6 +30,7 @@ export async function peer(t, model, args = [], env = {}) {
   child.on('close', () => { ended = true; });
   t.after(() => child.kill('SIGKILL'));
   const client = new Client(port);
+  client.end = () => new Promise((resolve) => { if (ended) resolve(); child.on('close', resolve); child.kill('SIGKILL'); });
   await until('llama-server is ready', async () => {
     assert.ok(!ended, log);
     return (await client.get('/health').catch(() => ({}))).status === 200;

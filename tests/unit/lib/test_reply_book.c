@@ -1,120 +1,19 @@
 /* The reply book (lib/requests/reply_book.h): conversations of random replies, beside a plain list of what was said. */
-#include "support.h"
+#include "vocabulary.h"
 
 #include "lib/requests/reply_book.h"
 
-#include <ctype.h>
-#include <jansson.h>
 #include <pthread.h>
 
 #define ROOM ((size_t)1 << 20)
 
-/* ---- A vocabulary, and words ---- */
-
-static struct llm_model *weights;
-static struct tokens words; /* short tokens of letters, digits and blanks: few texts of them have only these */
-
-static void open_vocabulary(char *path)
-{
-    hearth_error error;
-    struct llm_model_params params = {.path = path, .split_mode = "layer"};
-    weights = llm_model_open(&params, &error);
-    if (weights == NULL) fail_msg("%s", error.message);
-    free(path);
-    tokens_truncate(&words, 0);
-    for (int32_t token = 0; token < llm_model_info(weights)->n_vocab; token++) {
-        struct buf bytes = {0};
-        llm_token_bytes(weights, token, false, &bytes);
-        bool plain = bytes.len > 0 && bytes.len <= 2;
-        for (size_t i = 0; i < bytes.len; i++)
-            plain = plain && (bytes.v[i] == ' ' || isalnum((unsigned char)bytes.v[i]));
-        if (plain) tokens_push(&words, token);
-        buf_release(&bytes);
-    }
-    assert_true(words.len > 30);
-}
-
-static int demo(void **state)
-{
-    (void)state;
-    llm_init();
-    open_vocabulary(source_path("models/demo.gguf"));
-    return 0;
-}
-
-static int close_vocabulary(void **state)
-{
-    (void)state;
-    llm_model_close(weights);
-    tokens_release(&words);
-    return 0;
-}
-
-static unsigned rolled(unsigned *seed, unsigned sides)
-{
-    *seed = *seed * 1664525U + 1013904223U;
-    return (*seed >> 8) % sides;
-}
-
-static void add_words(unsigned *seed, size_t n, struct tokens *out)
-{
-    while (n-- > 0) tokens_push(out, words.v[rolled(seed, (unsigned)words.len)]);
-}
-
-static void spell(const struct tokens *tokens, struct buf *text)
-{
-    for (size_t i = 0; i < tokens->len; i++) llm_token_bytes(weights, tokens->v[i], true, text);
-}
-
-static void add_random_text(unsigned *seed, size_t n, struct buf *text)
-{
-    struct tokens some = {0};
-    add_words(seed, n, &some);
-    spell(&some, text);
-    tokens_release(&some);
-}
-
-/* ---- Tokenising ---- */
-
-static bool parses_special = true;
-
-static void tokenise(const void *ud, size_t from, size_t to, struct tokens *out)
-{
-    const struct buf *text = ud;
-    llm_tokenize(weights, text->v + from, to - from, from == 0, parses_special, out);
-}
-
 static struct tokens ask(struct reply_book *book, uint64_t scope, const struct buf *text, struct reply_place *place)
 {
     struct tokens out = {0};
-    reply_book_tokenise(book, scope, &(struct reply_text){text->v, text->len, tokenise, text}, &out, place);
+    reply_book_tokenise(book, scope, &(struct prompt_text){weights, text->v, text->len, tokenise, text}, &out, place);
     assert_int_equal(place->n_bytes, text->len);
     assert_int_equal(place->n_tokens, out.len);
     return out;
-}
-
-static struct tokens plainly(const struct buf *text)
-{
-    struct tokens out = {0};
-    tokenise(text, 0, text->len, &out);
-    return out;
-}
-
-static void assert_same(const struct tokens *a, const struct tokens *b)
-{
-    assert_int_equal(a->len, b->len);
-    assert_memory_equal(a->v, b->v, a->len * sizeof *a->v);
-}
-
-/* That the model sees the text. BOS has none of it. */
-static void assert_spells(const struct tokens *tokens, const struct buf *text)
-{
-    struct buf spelled = {0};
-    spell(tokens, &spelled);
-    size_t skipped = spelled.len - text->len;
-    assert_true(spelled.len >= text->len);
-    assert_memory_equal(spelled.v + skipped, text->v, text->len);
-    buf_release(&spelled);
 }
 
 /* ---- One conversation ---- */
@@ -154,7 +53,7 @@ static void take_turn(struct talk *talk, struct reply_book *book, unsigned *seed
 static void replies_that_come_back_have_the_tokens_that_were_sampled(void **state)
 {
     (void)state;
-    struct reply_book *book = reply_book_open(weights, ROOM);
+    struct reply_book *book = reply_book_open(ROOM);
     struct talk talks[6] = {0};
     unsigned seed = 45, differ = 0;
     for (size_t i = 0; i < 6; i++) talks[i].scope = i / 3; /* the same words may be said in both */
@@ -197,7 +96,7 @@ static void assert_plain(struct reply_book *book, uint64_t scope, const struct b
 static void other_scopes_and_other_places_get_none(void **state)
 {
     (void)state;
-    struct reply_book *book = reply_book_open(weights, ROOM);
+    struct reply_book *book = reply_book_open(ROOM);
     struct tokens reply = {0};
     struct talk talk = begun(book, 1, &reply);
     struct buf elsewhere = {0};
@@ -218,7 +117,7 @@ static void other_scopes_and_other_places_get_none(void **state)
 static void of_a_reply_that_was_changed_whole_words_are_kept(void **state)
 {
     (void)state;
-    struct reply_book *book = reply_book_open(weights, ROOM);
+    struct reply_book *book = reply_book_open(ROOM);
     struct tokens reply = {0};
     struct talk talk = begun(book, 1, &reply);
     size_t at = talk.text.len, kept = 0;
@@ -253,7 +152,7 @@ static void of_a_reply_that_was_changed_whole_words_are_kept(void **state)
 static void of_several_replies_at_a_place_each_is_found(void **state)
 {
     (void)state;
-    struct reply_book *book = reply_book_open(weights, ROOM);
+    struct reply_book *book = reply_book_open(ROOM);
     struct tokens none = {0}, replies[6] = {0};
     struct talk talk = begun(book, 1, &none);
     struct reply_place place;
@@ -317,7 +216,7 @@ struct middle {
 
 static struct middle open_middle(bool as_control)
 {
-    struct middle it = {.book = reply_book_open(weights, ROOM)};
+    struct middle it = {.book = reply_book_open(ROOM)};
     struct reply_place place;
     unsigned seed = 21;
     buf_puts(&it.text, "Who are you?");
@@ -373,7 +272,7 @@ static void of_two_replies_with_the_same_bytes_the_shorter_counts(void **state)
     (void)state;
     static const char text[] = " Hello! How can I help you? ";
     for (int order = 0; order < 2; order++) {
-        struct reply_book *book = reply_book_open(weights, ROOM);
+        struct reply_book *book = reply_book_open(ROOM);
         struct buf prompt = {0};
         struct reply_place place;
         struct tokens usual = {0}, letters = {0};
@@ -401,7 +300,7 @@ static void of_two_replies_with_the_same_bytes_the_shorter_counts(void **state)
 static void a_place_has_few_replies(void **state)
 {
     (void)state;
-    struct reply_book *book = reply_book_open(weights, ROOM);
+    struct reply_book *book = reply_book_open(ROOM);
     struct tokens first = {0};
     struct talk other = begun(book, 1, &first);
     struct buf prompt = {0};
@@ -437,7 +336,7 @@ static void a_place_has_few_replies(void **state)
 static void the_oldest_are_dropped_and_the_text_stays(void **state)
 {
     (void)state;
-    struct reply_book *book = reply_book_open(weights, 4000);
+    struct reply_book *book = reply_book_open(4000);
     struct talk talks[40] = {0};
     unsigned seed = 46;
     size_t kept = 0;
@@ -471,7 +370,7 @@ static void the_oldest_are_dropped_and_the_text_stays(void **state)
 static void a_reply_that_has_no_room_or_no_place_is_not_kept(void **state)
 {
     (void)state;
-    struct reply_book *book = reply_book_open(weights, 400);
+    struct reply_book *book = reply_book_open(400);
     struct tokens reply = {0};
     struct talk talk = begun(book, 1, &reply);
     for (int i = 0; i < 200; i++) tokens_push(&reply, words.v[0]);
@@ -491,7 +390,7 @@ static void where_the_text_would_change_nothing_is_taken(void **state)
     (void)state;
     close_vocabulary(NULL);
     open_vocabulary(mem_format("%s/source/models/ggml-vocab-llama-spm.gguf", getenv("HEARTH_LLAMA")));
-    struct reply_book *book = reply_book_open(weights, ROOM);
+    struct reply_book *book = reply_book_open(ROOM);
     static const struct {
         const char *rest;
         bool taken;
@@ -524,55 +423,6 @@ static void where_the_text_would_change_nothing_is_taken(void **state)
 
 /* ---- Every vocabulary ---- */
 
-/* The text without blanks, which some vocabularies add, and the control tokens in their order. */
-static void gather(const struct tokens *tokens, struct buf *solid, struct tokens *control)
-{
-    struct buf text = {0};
-    spell(tokens, &text);
-    for (size_t i = 0; i < text.len; i++)
-        if (text.v[i] != ' ') buf_append(solid, &text.v[i], 1);
-    for (size_t i = 0; i < tokens->len; i++)
-        if (llm_token_is_found_first(weights, tokens->v[i])) tokens_push(control, tokens->v[i]);
-    buf_release(&text);
-}
-
-static void assert_means_the_same(const struct tokens *a, const struct tokens *b)
-{
-    struct buf solid[2] = {{0}};
-    struct tokens control[2] = {{0}};
-    gather(a, &solid[0], &control[0]);
-    gather(b, &solid[1], &control[1]);
-    assert_int_equal(solid[0].len, solid[1].len);
-    assert_memory_equal(solid[0].v, solid[1].v, solid[0].len);
-    assert_same(&control[0], &control[1]);
-    for (size_t i = 0; i < 2; i++) {
-        buf_release(&solid[i]);
-        tokens_release(&control[i]);
-    }
-}
-
-static bool is_utf8(const struct buf *bytes)
-{
-    json_t *text = json_stringn(bytes->v, bytes->len); /* which takes nothing else */
-    bool valid = text != NULL;
-    json_decref(text);
-    return valid;
-}
-
-/* Any token whose bytes are whole characters: clients' texts are UTF-8. */
-static int32_t any_token(unsigned *seed)
-{
-    struct buf bytes = {0};
-    int32_t token = 0;
-    do {
-        bytes.len = 0;
-        token = (int32_t)rolled(seed, (unsigned)llm_model_info(weights)->n_vocab);
-        llm_token_bytes(weights, token, true, &bytes);
-    } while (bytes.len == 0 || !is_utf8(&bytes));
-    buf_release(&bytes);
-    return token;
-}
-
 /* Replies hold any tokens at all, control tokens too, and what follows begins in any way. */
 static void in_every_vocabulary_text_and_control_tokens_stay(void **state)
 {
@@ -584,7 +434,7 @@ static void in_every_vocabulary_text_and_control_tokens_stay(void **state)
         close_vocabulary(NULL);
         open_vocabulary(mem_format("%s/source/models/ggml-vocab-%s.gguf", getenv("HEARTH_LLAMA"), names[i]));
         for (int round = 0; round < 40; round++) {
-            struct reply_book *book = reply_book_open(weights, ROOM);
+            struct reply_book *book = reply_book_open(ROOM);
             struct buf text = {0};
             parses_special = round % 2 == 0;
             for (int turn = 0; turn < 4; turn++) {
@@ -633,7 +483,7 @@ static void threads_do_not_disturb_each_other(void **state)
 {
     (void)state;
     pthread_t threads[4];
-    shared = reply_book_open(weights, ROOM);
+    shared = reply_book_open(ROOM);
     for (uintptr_t i = 0; i < 4; i++) assert_int_equal(pthread_create(&threads[i], NULL, converse, (void *)(i + 1)), 0);
     for (size_t i = 0; i < 4; i++) pthread_join(threads[i], NULL);
     reply_book_close(shared);

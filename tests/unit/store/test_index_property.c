@@ -360,6 +360,12 @@ static void expect_nearest(const struct world *w, enum family family, const int3
     assert_int_equal(goes_on, most > 0);
     assert_false(index_note_divergence(w->index, &w->identities[family], tokens, n,
                                        &divergence)); /* no longer than what is noted */
+    assert_int_equal(index_common(w->index, &w->identities[family], tokens, n), most);
+    struct tokens ways[LONGEST] = {{0}};
+    size_t n_ways = index_ways_on(w->index, &w->identities[family], tokens, most, ways, LONGEST, LONGEST);
+    if (most > 0) assert_int_equal(n_ways > 0, divergence.n_next > 0);
+    for (size_t i = 0; i < LONGEST; i++) tokens_release(&ways[i]);
+    if (most < n) assert_int_equal(index_ways_on(w->index, &w->identities[family], tokens, n, ways, 1, 1), 0);
 }
 
 static void look(struct world *w)

@@ -79,6 +79,32 @@ static bool has_next(const struct world *w, const int32_t *tokens, int32_t n, co
     return false;
 }
 
+/* Every list that goes on from there does so by one of the ways, and each way is that of some list. */
+static void expect_ways_on(const struct world *w, struct radix_position position, const int32_t *tokens)
+{
+    struct tokens ways[2] = {{0}};
+    size_t n_ways = radix_ways_on(position, ways, 2, LONGEST / 2), n = (size_t)position.end;
+    bool by_way[2] = {false};
+    for (size_t i = 0; i < ENTRIES; i++) {
+        const struct list *list = &w->lists[i];
+        if (list->node == NULL || in_common(list, tokens, position.end) < position.end || list->n == position.end)
+            continue;
+        size_t at = 0;
+        while (at < n_ways && ways[at].v[0] != list->tokens[n]) at++;
+        assert_true(at < n_ways);
+        bool whole = (size_t)list->n >= n + ways[at].len;
+        assert_true(whole);
+        assert_memory_equal(list->tokens + n, ways[at].v, ways[at].len * sizeof *tokens);
+        by_way[at] = true;
+    }
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(by_way[i], i < n_ways);
+        assert_true(ways[i].len <= LONGEST / 2);
+        tokens_release(&ways[i]);
+    }
+    assert_int_equal(radix_ways_on(position, NULL, 0, LONGEST), 0);
+}
+
 static void look(struct world *w)
 {
     int32_t next[LONGEST / 2];
@@ -87,6 +113,7 @@ static void look(struct world *w)
     assert_int_equal(position.end, longest(w, tokens, n, false));
     size_t n_next = radix_next_tokens(position, next, LONGEST / 2);
     if (position.end > 0) assert_true(has_next(w, tokens, position.end, next, n_next));
+    expect_ways_on(w, position, tokens);
     struct radix_position rows = radix_deepest_with_rows(position);
     assert_int_equal(rows.end, longest(w, tokens, n, true));
     if (rows.end == 0) return;
