@@ -31,10 +31,13 @@ static struct text_match match_bytes(const struct prompt_text *text, const int32
     return match;
 }
 
+/* Letters and digits of ASCII, first bytes of letters of two (Latin, Greek, Cyrillic, …), and bytes
+ * within a character. Scripts of three bytes a letter, such as Chinese, hardly have blanks between words. */
 static bool is_of_word(char c)
 {
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
-           ((unsigned char)c & 0xc0) == 0x80;
+    unsigned char byte = (unsigned char)c;
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (byte & 0xc0) == 0x80 ||
+           (byte >= 0xc3 && byte <= 0xdf);
 }
 
 static bool begins_word(const struct prompt_text *text, size_t at)
