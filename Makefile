@@ -3,7 +3,7 @@
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: all run demo-model test real real-all bench bench-full bench-check agents asan tsan fuzz crash install deb dist format tidy clean help
+.PHONY: all run demo-model test real real-all bench bench-full bench-check peers agents asan tsan fuzz crash install deb dist format tidy clean help
 
 all: ## build build/bin/hearth, build/bin/hearth-mkmodel, build/lib/libhearth.a and .so
 	@scripts/build.sh release
@@ -43,6 +43,9 @@ bench-check: ## compare counts of a fixed scenario (tokens, decode calls, copies
 	@scripts/packages.sh test
 	@scripts/build.sh release hearth_bench_counts
 	@node bench/check.mjs
+
+peers: all ## compare with llama-server, Ollama and Kronk on a real model, three quarters of an hour
+	@scripts/peers.sh
 
 agents: all ## five coding agents of npm (1.5 GB) against hearth and llama-server: what their prompts cost
 	@scripts/agents.sh

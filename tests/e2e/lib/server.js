@@ -41,7 +41,10 @@ export function temporaryFolder() {
 const home = temporaryFolder();
 const env = { ...process.env, HOME: home, XDG_CACHE_HOME: '' };
 
-// A running server. `log` is all it has written so far; `client` speaks HTTP to it.
+// Characters of a log that are kept: what runs for half an hour under attack writes more than a string can have.
+const logMost = 64 << 20;
+
+// A running server. `log` is all it has written so far, or the end of that; `client` speaks HTTP to it.
 class Server {
   constructor(child, access) {
     this.child = child;
@@ -55,7 +58,7 @@ class Server {
     });
     for (const stream of [child.stdout, child.stderr].filter(Boolean)) {
       stream.setEncoding('utf8');
-      stream.on('data', (text) => { this.log += text; });
+      stream.on('data', (text) => { this.log = (this.log.length > logMost ? this.log.slice(-logMost / 2) : this.log) + text; });
     }
   }
 
