@@ -694,8 +694,9 @@ typedef struct hearth_input {
     size_t n_parts;
 } hearth_input;
 
-#define HEARTH_INPUTS_MAX      2048
-#define HEARTH_TRUNCATE_WINDOW (-1)
+#define HEARTH_INPUTS_MAX          2048
+#define HEARTH_TRUNCATE_WINDOW     (-1)
+#define HEARTH_TRUNCATE_CONFIGURED (-2) /* as the model's key `truncate` says */
 
 /* One request: inputs that become vectors; or, with a query, documents (texts) that get scores. Start from
  * hearth_embed_params_default(); hearth_embed() copies everything, unless it is lent. */
@@ -706,7 +707,7 @@ typedef struct hearth_embed_params {
     const char *query; /* NULL: vectors */
     size_t query_len;
     int32_t truncate; /* inputs are truncated to so many tokens; HEARTH_TRUNCATE_WINDOW: to the model's window; 0:
-                         longer ones are refused */
+                         longer ones are refused; HEARTH_TRUNCATE_CONFIGURED is the default */
     int32_t
         max_document_tokens; /* each document alone is first truncated to so many tokens, at its end; 0: it is not */
     bool truncate_left;      /* inputs lose their beginning; documents always lose their end */

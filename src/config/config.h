@@ -133,6 +133,7 @@ struct config_model {
     int64_t yarn_orig_ctx; /* 0: the model's */
     enum config_switch embedding;
     char *pooling; /* auto | none | mean | cls | last | rank */
+    bool truncate;
     struct config_loras lora;
     struct {
 #define SAMPLING_NUMBER(name, ...)  double name;

@@ -290,9 +290,14 @@ const struct config_row config_rows[] = {
         "times as many and 28 at least. With the slots they are 255 at most.",
         RANGE(-1, 254)),
     KEY("models.*.queue_depth", CONFIG_INT, MODEL(queue_depth), "2",
-        "Requests that may be in flight (running or waiting) for each slot.", RANGE(1, 1024)),
+        "Requests that may be in flight (running or waiting) for each slot. A model for embeddings takes all that "
+        "come, "
+        "up to 64 MiB of text, and packs them into calls.",
+        RANGE(1, 1024)),
     KEY("models.*.admission_timeout", CONFIG_SECONDS, MODEL(admission_timeout), "30",
-        "How long a request may wait in the admission queue before it is answered with 429.", RANGE(0, DAY)),
+        "How long a request may wait in the admission queue before it is answered with 429; for embeddings, only until "
+        "their model is loaded.",
+        RANGE(0, DAY)),
     KEY("models.*.max_prompt_bytes", CONFIG_INT, MODEL(max_prompt_bytes), "4194304",
         "Bytes of text that a request may bring: messages, tools, a prompt, a schema or a grammar. More is refused "
         "before anything is made of it, since rendering and tokenising take a multiple of it in memory.",
@@ -417,6 +422,10 @@ const struct config_row config_rows[] = {
         "How the vectors of an input's tokens become one; none: each is given, rank: a score. auto: what the file "
         "says, else mean for an encoder and last for a decoder.",
         CHOICES("auto|none|mean|cls|last|rank")),
+    KEY("models.*.truncate", CONFIG_BOOL, MODEL(truncate), "false",
+        "Embeddings and reranking: inputs that are too long lose their end, where a request does not say `truncate` "
+        "itself. Otherwise they are refused, which some clients take for no answer at all.",
+        ANY),
     KEY("models.*.lora", CONFIG_LORAS, MODEL(lora), "[]",
         "LoRA adapters for the weights, each with the scale of requests that name none: 1, if not given.", ANY),
     HEARTH_SAMPLING_TABLE(SAMPLING_NUMBER, SAMPLING_INTEGER)

@@ -1,4 +1,4 @@
-/* Internal declarations of the embedding pool: the pool, its queues, its workers. */
+/* Internal declarations of the embedding pool: the pool, its queue, its workers. */
 #ifndef EMBED_EMBED_PARTS_H
 #define EMBED_EMBED_PARTS_H
 
@@ -32,8 +32,7 @@ struct worker {
 struct embed_pool {
     char name[128];
     struct clock *clock;
-    int64_t timeout;
-    size_t permits;
+    size_t most_bytes;
     int32_t window, width;
     hearth_pooling pooling;
     struct embed_stats *stats,
@@ -41,8 +40,9 @@ struct embed_pool {
 
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t changed;
-    struct queue waiting, in_flight;
-    size_t n_ending; /* jobs out of the queues whose on_end() is still running */
+    struct queue jobs;
+    size_t bytes;    /* of these */
+    size_t n_ending; /* jobs out of the queue whose on_end() is still running */
     bool draining, past_deadline, closing;
 
     int32_t n_workers;

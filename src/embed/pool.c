@@ -1,4 +1,4 @@
-/* The worker threads of a pool of embedding contexts, and their queues. One mutex guards the queues and the pool's part
+/* The worker threads of a pool of embedding contexts, and their queue. One mutex guards the queue and the pool's part
  * of every job; it is never held while a job is prepared, computed or ended.
  *
  * A worker asks for the next thing to do, in this order: end a finished job; if the prepared inputs do not fill a call,
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Queues ---- */
+/* ---- The queue ---- */
 
 static void queue_append(struct queue *list, struct embed_job *job)
 {
@@ -51,29 +51,10 @@ static bool is_finished(const struct embed_job *job)
     return job->n_running == 0 && (job->failed || job->n_assigned == job->n_inputs);
 }
 
-static void fail_list(struct queue *list, hearth_code code, const char *message)
-{
-    for (struct embed_job *job = list->first; job != NULL; job = job->next) fail(job, code, message);
-}
-
 static void fail_cancelled(struct queue *list)
 {
     for (struct embed_job *job = list->first; job != NULL; job = job->next)
         if (atomic_load(&job->cancelled)) fail(job, HEARTH_CANCELLED, "request was cancelled");
-}
-
-/* The queue is in order of arrival, so that its first job expires first. */
-static int64_t next_expiry(const struct embed_pool *pool)
-{
-    return pool->waiting.first == NULL ? CLOCK_NEVER : pool->waiting.first->submitted_at + pool->timeout;
-}
-
-static void fail_expired(struct embed_pool *pool)
-{
-    int64_t now = clock_now(pool->clock);
-    for (struct embed_job *job = pool->waiting.first; job != NULL; job = job->next)
-        if (now >= job->submitted_at + pool->timeout)
-            fail(job, HEARTH_BUSY, "server busy processing other requests, try again shortly");
 }
 
 /* ---- What to do next ---- */
@@ -85,21 +66,14 @@ static struct embed_job *take_finished_from(struct queue *list)
     return *link == NULL ? NULL : queue_take(list, link);
 }
 
-static void admit_jobs(struct embed_pool *pool)
-{
-    while (pool->waiting.first != NULL && pool->in_flight.len < pool->permits)
-        queue_append(&pool->in_flight, queue_take(&pool->waiting, &pool->waiting.first));
-}
-
-/* Takes a finished job out of its queue. */
+/* Takes a finished job out of the queue. */
 static struct embed_job *take_finished(struct embed_pool *pool)
 {
-    fail_cancelled(&pool->waiting);
-    fail_cancelled(&pool->in_flight);
-    if (pool->in_flight.len >= pool->permits) fail_expired(pool);
-    struct embed_job *job = take_finished_from(&pool->waiting);
-    if (job == NULL) job = take_finished_from(&pool->in_flight);
-    pool->n_ending += job != NULL;
+    fail_cancelled(&pool->jobs);
+    struct embed_job *job = take_finished_from(&pool->jobs);
+    if (job == NULL) return NULL;
+    pool->bytes -= job->bytes;
+    pool->n_ending++;
     return job;
 }
 
@@ -126,7 +100,7 @@ static bool fit(struct capacity *capacity, const struct embed_input *input)
 static bool is_call_full(const struct embed_pool *pool, const struct worker *worker)
 {
     struct capacity capacity = capacity_of_call(worker);
-    for (const struct embed_job *job = pool->in_flight.first; job != NULL; job = job->next) {
+    for (const struct embed_job *job = pool->jobs.first; job != NULL; job = job->next) {
         if (job->failed) continue;
         for (size_t i = job->n_assigned; i < job->n_prepared; i++)
             if (!fit(&capacity, &job->inputs[i])) return true;
@@ -136,7 +110,7 @@ static bool is_call_full(const struct embed_pool *pool, const struct worker *wor
 
 static struct embed_job *find_unprepared(const struct embed_pool *pool)
 {
-    struct embed_job *job = pool->in_flight.first;
+    struct embed_job *job = pool->jobs.first;
     while (job != NULL && (job->preparing || job->failed || job->n_prepared == job->n_inputs)) job = job->next;
     return job;
 }
@@ -158,15 +132,15 @@ static bool assign_input(struct worker *worker, struct embed_job *job, struct ca
 static bool fill_call(struct embed_pool *pool, struct worker *worker)
 {
     struct capacity capacity = capacity_of_call(worker);
-    struct embed_job **link = &pool->in_flight.first;
+    struct embed_job **link = &pool->jobs.first;
     bool fits = true;
     worker->n = 0;
-    for (size_t left = pool->in_flight.len; fits && left > 0 && *link != NULL; left--) {
+    for (size_t left = pool->jobs.len; fits && left > 0 && *link != NULL; left--) {
         struct embed_job *job = *link;
         size_t before = job->n_assigned;
         while (fits && !job->failed && job->n_assigned < job->n_prepared) fits = assign_input(worker, job, &capacity);
         if (job->n_assigned > before && job->n_assigned < job->n_inputs)
-            queue_append(&pool->in_flight, queue_take(&pool->in_flight, link));
+            queue_append(&pool->jobs, queue_take(&pool->jobs, link));
         else
             link = &job->next;
     }
@@ -191,7 +165,7 @@ static void finish_call(struct worker *worker)
 /* Aborts the calls whose inputs nobody wants any more. */
 static void abort_unwanted(struct embed_pool *pool)
 {
-    fail_cancelled(&pool->in_flight);
+    fail_cancelled(&pool->jobs);
     for (int32_t w = 0; w < pool->n_workers; w++) {
         struct worker *worker = &pool->workers[w];
         bool wanted = worker->n == 0;
@@ -252,7 +226,6 @@ static bool step(struct embed_pool *pool, struct worker *worker)
 {
     struct embed_job *job = take_finished(pool);
     if (job != NULL) {
-        pthread_cond_broadcast(&pool->changed); /* its permit is free */
         pthread_mutex_unlock(&pool->mutex);
         end_job(pool, job);
         pthread_mutex_lock(&pool->mutex);
@@ -260,7 +233,6 @@ static bool step(struct embed_pool *pool, struct worker *worker)
         pthread_cond_broadcast(&pool->changed);
         return true;
     }
-    admit_jobs(pool);
     job = is_call_full(pool, worker) ? NULL : find_unprepared(pool);
     if (job != NULL)
         prepare_some(pool, worker, job);
@@ -278,7 +250,7 @@ static void *run_worker(void *ud)
     struct embed_pool *pool = worker->pool;
     pthread_mutex_lock(&pool->mutex);
     while (!pool->closing)
-        if (!step(pool, worker)) pool->clock->wait(pool->clock, &pool->changed, &pool->mutex, next_expiry(pool));
+        if (!step(pool, worker)) pool->clock->wait(pool->clock, &pool->changed, &pool->mutex, CLOCK_NEVER);
     pthread_mutex_unlock(&pool->mutex);
     return NULL;
 }
@@ -321,8 +293,7 @@ struct embed_pool *embed_open(const struct embed_params *params, hearth_error *e
     snprintf(pool->name, sizeof pool->name, "%s", params->name);
     pool->clock = params->clock;
     pool->stats = params->stats != NULL ? params->stats : &pool->own_stats;
-    pool->timeout = params->timeout_ns;
-    pool->permits = params->permits;
+    pool->most_bytes = params->most_bytes;
     pool->window = params->context.window;
     pool->pooling = params->pooling;
     pthread_mutex_init(&pool->mutex, NULL);
@@ -340,14 +311,22 @@ struct embed_pool *embed_open(const struct embed_params *params, hearth_error *e
     return NULL;
 }
 
-bool embed_submit(struct embed_pool *pool, struct embed_job *job)
+enum embed_submitted embed_submit(struct embed_pool *pool, struct embed_job *job)
 {
+    enum embed_submitted submitted = EMBED_TAKEN;
     pthread_mutex_lock(&pool->mutex);
-    bool open = !pool->draining;
-    if (open) queue_append(&pool->waiting, job);
-    pthread_cond_broadcast(&pool->changed);
+    bool full = pool->bytes > 0 && (pool->bytes >= pool->most_bytes || job->bytes > pool->most_bytes - pool->bytes);
+    if (pool->draining)
+        submitted = EMBED_STOPPED;
+    else if (full)
+        submitted = EMBED_FULL;
+    if (submitted == EMBED_TAKEN) {
+        queue_append(&pool->jobs, job);
+        pool->bytes += job->bytes;
+        pthread_cond_broadcast(&pool->changed);
+    }
     pthread_mutex_unlock(&pool->mutex);
-    return open;
+    return submitted;
 }
 
 void embed_poke(struct embed_pool *pool)
@@ -362,7 +341,8 @@ void embed_stop(struct embed_pool *pool)
 {
     pthread_mutex_lock(&pool->mutex);
     pool->draining = true;
-    fail_list(&pool->waiting, HEARTH_UNAVAILABLE, "engine shutting down");
+    for (struct embed_job *job = pool->jobs.first; job != NULL; job = job->next)
+        if (!job->preparing && job->n_prepared == 0) fail(job, HEARTH_UNAVAILABLE, "engine shutting down");
     pthread_cond_broadcast(&pool->changed);
     pthread_mutex_unlock(&pool->mutex);
 }
@@ -371,10 +351,11 @@ void embed_drain(struct embed_pool *pool, int64_t deadline)
 {
     embed_stop(pool);
     pthread_mutex_lock(&pool->mutex);
-    while (pool->waiting.len + pool->in_flight.len + pool->n_ending > 0) {
+    while (pool->jobs.len + pool->n_ending > 0) {
         if (clock_now(pool->clock) >= deadline && !pool->past_deadline) {
             pool->past_deadline = true;
-            fail_list(&pool->in_flight, HEARTH_CANCELLED, "engine shutting down");
+            for (struct embed_job *job = pool->jobs.first; job != NULL; job = job->next)
+                fail(job, HEARTH_CANCELLED, "engine shutting down");
             abort_unwanted(pool);
             pthread_cond_broadcast(&pool->changed);
         }
@@ -423,7 +404,8 @@ hearth_pooling embed_pooling(const struct embed_pool *pool)
 size_t embed_waiting(struct embed_pool *pool)
 {
     pthread_mutex_lock(&pool->mutex);
-    size_t n = pool->waiting.len;
+    size_t n = 0;
+    for (const struct embed_job *job = pool->jobs.first; job != NULL; job = job->next) n += job->n_assigned == 0;
     pthread_mutex_unlock(&pool->mutex);
     return n;
 }

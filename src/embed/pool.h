@@ -1,10 +1,10 @@
 /* A pool of contexts for embeddings and reranking scores: `n_contexts` embedders on one model's weights, each with a
  * thread.
  *
- * A job is a list of inputs. It waits in the admission queue until a permit is free (at most `permits` jobs are in
- * flight, as for chats). The pool's threads prepare its inputs, about a call's worth at a time, and assign them:
- * whichever context is free takes as many inputs, of one job or of several, as fit one call. Jobs come in from any
- * thread. */
+ * A job is a list of inputs. Every job is taken, in the order in which they come, as long as the texts of all of them
+ * have room: an indexer sends hundreds of requests at once, each with one input. The pool's threads prepare inputs,
+ * about a call's worth at a time, and assign them: whichever context is free takes as many inputs, of one job or of
+ * several, as fit one call. Jobs come in from any thread. */
 #ifndef EMBED_POOL_H
 #define EMBED_POOL_H
 
@@ -30,9 +30,9 @@ struct embed_job {
     void (*on_end)(struct embed_job *job, const hearth_error *error);
     struct embed_input *inputs;
     size_t n_inputs;
+    size_t bytes; /* of the texts and tokens that it holds until its end */
     _Atomic bool cancelled;
     _Atomic int64_t n_computed; /* tokens, by the pool; also of a job that fails */
-    int64_t submitted_at;       /* clock of the pool */
 
     /* The pool's: */
     bool preparing, failed; /* preparing: a thread prepares inputs, and counts as one of n_running */
@@ -50,21 +50,25 @@ struct embed_params {
     hearth_pooling pooling;
     int32_t n_contexts;
     struct llm_context_params context; /* of one context, as llm_embedder_open() takes it; the pool sets abort and ud */
-    size_t permits;                    /* jobs in flight */
-    int64_t timeout_ns;                /* how long a job waits for its permit */
+    size_t most_bytes;                 /* of all jobs together; one that is alone may have more */
     struct clock *clock;
     struct embed_stats *stats; /* counters to continue; NULL: the pool has its own. Borrowed */
 };
 
 struct embed_pool *embed_open(const struct embed_params *params, hearth_error *error);
 
-/* Queues the job. False: the pool is being drained, and the job stays the caller's. */
-bool embed_submit(struct embed_pool *pool, struct embed_job *job);
+/* Queues the job; if it is not taken, it stays the caller's. */
+enum embed_submitted {
+    EMBED_TAKEN,
+    EMBED_FULL,   /* its texts have no room beside those that wait */
+    EMBED_STOPPED /* the pool is being drained */
+};
+enum embed_submitted embed_submit(struct embed_pool *pool, struct embed_job *job);
 
 /* Some job's `cancelled` was set: the pool looks at once, also in the middle of a call. */
 void embed_poke(struct embed_pool *pool);
 
-/* Closes admission and fails the waiting jobs. */
+/* Takes no more jobs, and fails those of which nothing was prepared. */
 void embed_stop(struct embed_pool *pool);
 
 /* The same, and waits until the jobs in flight have ended; those left at `deadline` are failed. */
@@ -76,7 +80,7 @@ void embed_close(struct embed_pool *pool);
 int32_t embed_window(const struct embed_pool *pool); /* tokens of one input */
 int32_t embed_width(const struct embed_pool *pool);  /* numbers of a vector */
 hearth_pooling embed_pooling(const struct embed_pool *pool);
-size_t embed_waiting(struct embed_pool *pool); /* jobs without a permit */
+size_t embed_waiting(struct embed_pool *pool); /* jobs of which nothing was given to a call */
 
 struct embed_stats {
     metric_value calls, inputs, tokens, jobs_done, jobs_failed, jobs_cancelled, contexts_busy;

@@ -329,6 +329,10 @@ static int open_chat_model(struct hearth *instance, struct model *model, hearth_
     return start_preparers(model, instance->clock, error);
 }
 
+/* Texts of requests for embeddings that wait together: those of an indexer that sends ten thousand paragraphs at once.
+ */
+#define EMBEDDED_BYTES ((size_t)64 << 20)
+
 static int open_pool(struct model *model, struct clock *clock, hearth_error *error)
 {
     const struct config_model *config = model->config;
@@ -336,8 +340,7 @@ static int open_pool(struct model *model, struct clock *clock, hearth_error *err
                                   .model = model->weights,
                                   .pooling = embedding_pooling(config, model->weights),
                                   .n_contexts = (int32_t)config->n_seq_max,
-                                  .permits = (size_t)(config->n_seq_max * config->queue_depth),
-                                  .timeout_ns = clock_from_ms((int64_t)(config->admission_timeout * 1e3)),
+                                  .most_bytes = EMBEDDED_BYTES,
                                   .clock = clock,
                                   .stats = &model->entry->pool_stats};
     int rc = embedding_context_params(config, model->weights, &params.context, error);

@@ -16,6 +16,7 @@ const encoder = { vocab: 'bert-bge', layers: 2, embd: 64, heads: 2, 'kv-heads': 
 const files = () => ({
   demo: { path: demo, context_window: 512 },
   bert: { path: smallModel('bert', encoder), n_seq_max: 2 },
+  cut: { path: smallModel('bert', encoder), truncate: true },
   qwen: { path: smallModel('qwen3', { pooling: 'last' }), context_window: 512 },
   tokens: { path: smallModel('bert', encoder), pooling: 'none' },
   ranker: { path: smallModel('reranker', encoder) },
@@ -102,6 +103,24 @@ test('too long inputs are refused, or shortened as asked', async () => {
   await assert.rejects(embed(['short', long]), (e) => e instanceof BadRequestError && e.code === 'context_length_exceeded' && /input\[1\] has 602 tokens, which is too large to process/.test(e.message));
   assert.equal((await embed(long, { truncate: true })).usage.prompt_tokens, 512);
   assert.equal((await embed(long, { truncate_prompt_tokens: 20 })).usage.prompt_tokens, 20);
+});
+
+test('where the model is configured so, long inputs are shortened unless the request says otherwise', async () => {
+  const long = 'word '.repeat(2000), ask = (body) => server.client.post('/v1/embeddings', { model: 'cut', input: long, ...body });
+  const { status, json } = await ask({});
+  assert.deepEqual([status, json.usage.prompt_tokens], [200, 512]);
+  assert.equal((await ask({ truncate: null })).status, 200);
+  const refused = await ask({ truncate: false });
+  assert.equal(refused.status, 400);
+  assert.match(refused.json.error.message, /too large to process.*"truncate": true/s);
+});
+
+test('hundreds of requests at once are all answered, however few contexts there are', async () => {
+  const texts = Array.from({ length: 400 }, (_, i) => `${i} ${'word '.repeat(100)}`);
+  const answers = await Promise.all(texts.map((input) => server.client.post('/v1/embeddings', { model: 'cut', input })));
+  assert.deepEqual([...new Set(answers.map(({ status }) => status))], [200]);
+  const { json: together } = await server.client.post('/v1/embeddings', { model: 'cut', input: texts });
+  for (const i of [0, 199, 399]) near(answers[i].json.data[0].embedding, together.data[i].embedding, texts[i].slice(0, 5));
 });
 
 test('without a model in the request, each route takes the first of its type', async () => {

@@ -187,8 +187,11 @@ describe('embeddings', () => {
     const aborts = [0, 1, 2].map(() => new AbortController());
     const replies = aborts.map((abort) => client.post('/v1/embeddings', many, { signal: abort.signal }));
     replies.forEach((reply) => reply.catch(() => {})); // they all leave
-    await until('two wait', async () => await client.metric('hearth_admission_waiting') === 2);
+    await until('they are computed in turn', async () => await client.metric('hearth_embed_contexts_busy') > 0);
+    const later = Array.from({ length: 200 }, () => client.post('/v1/embeddings', { input: 'word '.repeat(400) }));
+    await until('others wait', async () => await client.metric('hearth_admission_waiting') > 0);
     aborts.forEach((abort) => abort.abort());
+    for (const { status } of await within(120, 'all others are served', Promise.all(later))) assert.equal(status, 200);
     await until('nobody waits', async () => await client.metric('hearth_admission_waiting') === 0);
     await within(20, 'the next is served', vector());
   });

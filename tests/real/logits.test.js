@@ -13,11 +13,11 @@ import { tokensOf } from './lib/perplexity.js';
 import { prose } from './lib/text.js';
 
 const count = 20;
-const asked = 400; // tokens whose logprobs are compared; all others count as one
+const asked = 100; // tokens whose logprobs are compared; all others count as one
 const mean = (list) => list.reduce((sum, one) => sum + one, 0) / list.length;
 
 // The beginnings of a text, each of which goes on from the one before.
-const step = all ? 48 : 9;
+const step = all ? 48 : 6;
 const promptsOf = (tokens) => Array.from({ length: count }, (_, i) => tokens.slice(0, 24 + (i + 1) * step));
 
 // [{id: logprob}] of the token behind each prompt.
@@ -54,10 +54,9 @@ const compare = (reference, other) => ({
 
 const settings = {
   'llama-server': [],
-  'flash attention': ['-fa', 'on'],
   'no flash attention': ['-fa', 'off'],
-  'cells of 32 bits': ['-ctk', 'f32', '-ctv', 'f32', '-fa', 'on'],
   'batches of 32': ['-b', '32', '-ub', '32'],
+  ...all ? { 'cells of 32 bits': ['-ctk', 'f32', '-ctv', 'f32', '-fa', 'on'] } : {},
 };
 
 for (const name of ['smollm2', 'gemma3']) {
@@ -88,7 +87,7 @@ for (const name of ['smollm2', 'gemma3']) {
       await again.stop();
       assert.ok(cold.cached.every((n) => n === 0));
       assert.ok(cached.cached.slice(1).every((n, i) => n >= prompts[i].length - 1), `${cached.cached}`);
-      assert.ok(stored.cached.every((n, i) => n >= prompts[i].length - 1), `${stored.cached}`);
+      assert.ok(stored.cached.every((n, i) => n >= (i > 0 ? prompts[i - 1].length : 1)), `${stored.cached}`); // a sliding window comes back where it was saved
       const own = { 'hearth, cold': cold, 'hearth, cached': cached, 'hearth, read back from disk': stored };
       for (const [what, { found }] of Object.entries(own)) rows[what] = compare(reference, found);
       for (const [what, { kl, agree, most }] of Object.entries(rows))

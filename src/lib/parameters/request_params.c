@@ -32,7 +32,7 @@ hearth_params hearth_params_default(void)
 
 hearth_embed_params hearth_embed_params_default(void)
 {
-    return (hearth_embed_params){.norm = 2};
+    return (hearth_embed_params){.norm = 2, .truncate = HEARTH_TRUNCATE_CONFIGURED};
 }
 
 /* ---- hearth_shared ---- */

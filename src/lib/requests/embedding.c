@@ -70,7 +70,7 @@ static int refuse_long(const hearth_embedding *request, size_t i, size_t n_token
     error_at(
         error, HEARTH_TOO_LONG, name,
         "%s[%zu] has %zu tokens, which is too large to process. This model's maximum context length is %zu tokens: "
-        "shorten it, or ask for it to be truncated",
+        "shorten it, or ask for it to be truncated (\"truncate\": true)",
         name, i, n_tokens, window);
     error_note_length(error, n_tokens, window);
     return HEARTH_TOO_LONG;
@@ -307,6 +307,16 @@ static struct input_parts copy_parts(const hearth_embed_params *p, const hearth_
     return parts;
 }
 
+/* What an input holds: its texts, and four bytes a token. */
+static size_t bytes_of(const hearth_input *input)
+{
+    if (input->text != NULL) return input->len;
+    size_t bytes = input->n_tokens * sizeof *input->tokens;
+    for (size_t k = 0; k < input->n_parts; k++)
+        bytes += input->parts[k].text == NULL ? sizeof input->parts[k].token : input->parts[k].len;
+    return bytes;
+}
+
 static hearth_embedding *new_embedding(const hearth_embed_params *p)
 {
     hearth_embedding *request = mem_alloc(sizeof *request);
@@ -328,6 +338,7 @@ static hearth_embedding *new_embedding(const hearth_embed_params *p)
         request->texts[i] = copy_text(p, input->text, input->len);
         request->parts[i] = copy_parts(p, input);
         tokens_append(&request->job.inputs[i].tokens, input->tokens, input->text == NULL ? input->n_tokens : 0);
+        request->job.bytes += bytes_of(input);
     }
     return request;
 }
@@ -338,8 +349,16 @@ static hearth_embedding *new_embedding(const hearth_embed_params *p)
 static int submit_to_pool(hearth_embedding *request, hearth_error *error)
 {
     request->model = atomic_load(&request->lease.model);
-    if (embed_submit(request->model->pool, &request->job)) return HEARTH_OK;
-    return error_set(error, HEARTH_UNAVAILABLE, "submit: engine shutting down");
+    switch (embed_submit(request->model->pool, &request->job)) {
+    case EMBED_TAKEN:
+        return HEARTH_OK;
+    case EMBED_FULL:
+        return error_set(error, HEARTH_BUSY,
+                         "server busy processing other requests: their texts and this one's are more than wait "
+                         "together, try again shortly");
+    default:
+        return error_set(error, HEARTH_UNAVAILABLE, "submit: engine shutting down");
+    }
 }
 
 static void on_pool_ready(void *ud, const hearth_error *error)
@@ -350,11 +369,11 @@ static void on_pool_ready(void *ud, const hearth_error *error)
     if (error != NULL) embed_job_ended(&request->job, error);
 }
 
-static int submit_embedding(hearth_embedding *request, struct model_entry *entry, hearth_error *error)
+static int submit_embedding(hearth_embedding *request, struct model_entry *entry, int64_t now, hearth_error *error)
 {
     struct lease *lease = &request->lease;
     lease->entry = entry;
-    lease->deadline = request->job.submitted_at + clock_from_ms((int64_t)(entry->config->admission_timeout * 1e3));
+    lease->deadline = now + clock_from_ms((int64_t)(entry->config->admission_timeout * 1e3));
     lease->on_ready = on_pool_ready;
     lease->ud = request;
     switch (lease_take(lease, error)) {
@@ -376,10 +395,11 @@ hearth_embedding *hearth_embed(hearth *instance, const hearth_embed_params *para
     struct model_entry *entry = instance_pick_model(instance, params->model, type, error);
     if (entry == NULL || check(params, entry, error) != HEARTH_OK) return NULL;
     hearth_embedding *request = new_embedding(params);
+    if (params->truncate == HEARTH_TRUNCATE_CONFIGURED)
+        request->params.truncate = entry->config->truncate ? HEARTH_TRUNCATE_WINDOW : 0;
     request->on_end = on_end;
     request->ud = ud;
-    request->job.submitted_at = clock_now(instance->clock);
-    if (submit_embedding(request, entry, error) == HEARTH_OK) return request;
+    if (submit_embedding(request, entry, clock_now(instance->clock), error) == HEARTH_OK) return request;
     request->refs = 1; /* the job never started */
     unref_embedding(request);
     return NULL;

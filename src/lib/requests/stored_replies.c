@@ -6,8 +6,8 @@
 #include <string.h>
 
 enum {
-    SPLICES_MAX = 32, /* parts of one prompt that are replaced: each costs tokenising the rest once more */
-    STEPS_MAX = 512,  /* edges of the tree of lists that one part follows */
+    SPLICES_MAX = 8, /* parts of one prompt that are replaced: each costs tokenising the rest once more */
+    STEPS_MAX = 512, /* edges of the tree of lists that one part follows */
     WAYS_MAX = 8
 };
 

@@ -73,7 +73,7 @@ static int find_inputs(struct embeddings *e, hearth_error *error)
 }
 
 /* "truncate" truncates inputs to the model's maximum, "truncate_prompt_tokens" to that many tokens, or with -1 to
- * the maximum. */
+ * the maximum. Without them the model's key decides. */
 static int read_truncation(struct embeddings *e, hearth_error *error)
 {
     static const char *const directions[] = {"right", "left", NULL};
@@ -83,7 +83,10 @@ static int read_truncation(struct embeddings *e, hearth_error *error)
     int rc = body_bool(e->body, "truncate", &truncate, error);
     if (rc == HEARTH_OK) rc = body_int(e->body, "truncate_prompt_tokens", -1, &tokens, error);
     if (rc == HEARTH_OK) rc = body_word(e->body, "truncate_direction", directions, &direction, error);
-    e->params.truncate = tokens != 0 ? tokens : truncate ? HEARTH_TRUNCATE_WINDOW : 0;
+    if (tokens != 0)
+        e->params.truncate = tokens;
+    else if (body_find(e->body, "truncate") != NULL)
+        e->params.truncate = truncate ? HEARTH_TRUNCATE_WINDOW : 0;
     e->params.truncate_left = direction == 1;
     return rc;
 }

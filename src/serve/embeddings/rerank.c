@@ -53,14 +53,18 @@ static int read_documents(struct rerank *r, hearth_error *error)
 }
 
 /* "truncate" (TEI), "truncation" (Jina) or "max_tokens_per_doc" (Cohere). Cohere's truncates each document to that
- * many tokens, and together with the query to the model's maximum. */
+ * many tokens, and together with the query to the model's maximum. Without them the model's key decides. */
 static int read_rerank_truncation(struct rerank *r, hearth_error *error)
 {
     bool truncate = false;
     int rc = body_bool(r->body, "truncate", &truncate, error);
     if (rc == HEARTH_OK) rc = body_bool(r->body, "truncation", &truncate, error);
     if (rc == HEARTH_OK) rc = body_int(r->body, "max_tokens_per_doc", 1, &r->params.max_document_tokens, error);
-    if (truncate || r->params.max_document_tokens > 0) r->params.truncate = HEARTH_TRUNCATE_WINDOW;
+    bool says = body_find(r->body, "truncate") != NULL || body_find(r->body, "truncation") != NULL;
+    if (truncate || r->params.max_document_tokens > 0)
+        r->params.truncate = HEARTH_TRUNCATE_WINDOW;
+    else if (says)
+        r->params.truncate = 0;
     return rc;
 }
 

@@ -12,9 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SECOND 1000000000LL
-
-enum { ROWS = 256, INPUTS = 64, JOBS = 70, PLACES = 66 };
+enum { ROWS = 256, INPUTS = 64, JOBS = 300, MOST_BYTES = 3000 };
 
 struct client {
     struct embed_job job; /* first: a job is its client */
@@ -57,15 +55,14 @@ static void on_end(struct embed_job *job, const hearth_error *error)
     pthread_mutex_unlock(client->mutex);
 }
 
-static void open_pool(int32_t n_contexts, size_t permits)
+static void open_pool(int32_t n_contexts)
 {
     hearth_error error;
     struct embed_params params = {.name = "m",
                                   .pooling = HEARTH_POOLING_MEAN,
                                   .n_contexts = n_contexts,
                                   .context = {.window = 128},
-                                  .permits = permits,
-                                  .timeout_ns = 30 * SECOND,
+                                  .most_bytes = MOST_BYTES,
                                   .clock = &rig.clock.clock};
     rig.pool = embed_open(&params, &error);
     assert_non_null(rig.pool);
@@ -107,7 +104,7 @@ static struct client *make(int i, size_t n, int len)
     struct client *client = &rig.clients[i];
     client->mutex = &rig.mutex;
     client->changed = &rig.changed;
-    client->job = (struct embed_job){.prepare = prepare, .on_end = on_end, .n_inputs = n};
+    client->job = (struct embed_job){.prepare = prepare, .on_end = on_end, .n_inputs = n, .bytes = 10};
     client->job.inputs = mem_alloc(n * sizeof *client->job.inputs);
     for (size_t k = 0; k < n; k++)
         for (int t = 0; t < len; t++) tokens_push(&client->job.inputs[k].tokens, t == len - 1 ? (int32_t)k : 1);
@@ -116,8 +113,7 @@ static struct client *make(int i, size_t n, int len)
 
 static void submit(struct client *client)
 {
-    client->job.submitted_at = clock_now(&rig.clock.clock);
-    assert_true(embed_submit(rig.pool, &client->job));
+    assert_int_equal(embed_submit(rig.pool, &client->job), EMBED_TAKEN);
 }
 
 static void await(struct client *client)
@@ -158,7 +154,7 @@ static void assert_failed(struct client *client, hearth_code code)
 static void sixty_four_inputs_of_one_request_need_an_eighth_of_the_calls_of_sixty_four_requests(void **state)
 {
     (void)state;
-    open_pool(1, PLACES);
+    open_pool(1);
     struct client *together = make(0, 64, 4);
     submit(together);
     assert_served(together);
@@ -175,7 +171,7 @@ static void sixty_four_inputs_of_one_request_need_an_eighth_of_the_calls_of_sixt
 static void requests_that_wait_together_share_a_call(void **state)
 {
     (void)state;
-    open_pool(1, PLACES);
+    open_pool(1);
     fake_embedder_hold(true);
     submit(make(0, 1, 4));
     fake_embedder_wait_held(1);
@@ -189,7 +185,7 @@ static void requests_that_wait_together_share_a_call(void **state)
 static void a_call_takes_no_more_than_fits_it(void **state)
 {
     (void)state;
-    open_pool(1, PLACES);
+    open_pool(1);
     submit(make(0, 5, 100));
     assert_served(&rig.clients[0]);
     assert_int_equal(fake_embedder_calls(), 3);
@@ -200,7 +196,7 @@ static void a_call_takes_no_more_than_fits_it(void **state)
 static void a_long_list_does_not_hold_up_a_short_one(void **state)
 {
     (void)state;
-    open_pool(1, PLACES);
+    open_pool(1);
     fake_embedder_hold(true);
     submit(make(0, 640, 4));
     fake_embedder_wait_held(1);
@@ -224,7 +220,7 @@ static void note_end(struct embed_job *job, const hearth_error *error)
 static void a_list_is_prepared_a_call_ahead_and_no_further(void **state)
 {
     (void)state;
-    open_pool(1, PLACES);
+    open_pool(1);
     fake_embedder_hold(true);
     submit(make(0, 640, 4));
     fake_embedder_wait_held(1);
@@ -243,7 +239,7 @@ static void a_list_is_prepared_a_call_ahead_and_no_further(void **state)
 static void one_request_more_than_contexts_waits_and_is_then_served(void **state)
 {
     (void)state;
-    open_pool(2, PLACES);
+    open_pool(2);
     fake_embedder_hold(true);
     submit(make(0, 1, 4));
     fake_embedder_wait_held(1);
@@ -260,20 +256,47 @@ static void one_request_more_than_contexts_waits_and_is_then_served(void **state
 
 /* ---- Admission ---- */
 
-static void a_request_without_a_permit_in_time_fails_and_may_try_again(void **state)
+/* An indexer sends hundreds at once: none waits for a place, and no time passes for them. */
+static void hundreds_of_requests_at_once_are_all_served_in_full_calls(void **state)
 {
     (void)state;
-    open_pool(2, 1);
+    open_pool(1);
     fake_embedder_hold(true);
     submit(make(0, 1, 4));
     fake_embedder_wait_held(1);
-    submit(make(1, 1, 4));
-    fake_clock_await_waiter(&rig.clock);
-    fake_clock_advance(&rig.clock, 30 * SECOND);
-    assert_failed(&rig.clients[1], HEARTH_BUSY);
-    assert_false(ended(&rig.clients[0]));
+    for (int i = 1; i < 3 * INPUTS; i++) submit(make(i, 1, 4));
+    assert_int_equal(embed_waiting(rig.pool), 3 * INPUTS - 1);
+    fake_clock_advance(&rig.clock, 3600000000000LL);
+    fake_embedder_hold(false);
+    for (int i = 0; i < 3 * INPUTS; i++) assert_served(&rig.clients[i]);
+    assert_int_equal(fake_embedder_calls(), 1 + 3);
+    assert_int_equal(embed_waiting(rig.pool), 0);
+}
+
+static void texts_that_have_no_room_are_refused_and_may_come_again(void **state)
+{
+    (void)state;
+    open_pool(1);
+    fake_embedder_hold(true);
+    make(0, 1, 4)->job.bytes = 2 * (size_t)MOST_BYTES; /* alone it may have more */
+    submit(&rig.clients[0]);
+    fake_embedder_wait_held(1);
+    struct client *other = make(1, 1, 4);
+    assert_int_equal(embed_submit(rig.pool, &other->job), EMBED_FULL);
     fake_embedder_hold(false);
     assert_served(&rig.clients[0]);
+    fake_embedder_hold(true);
+    submit(other);
+    fake_embedder_wait_held(1);
+    make(2, 1, 4)->job.bytes = MOST_BYTES - 10;
+    submit(&rig.clients[2]);
+    struct client *last = make(3, 1, 4);
+    last->job.bytes = 1;
+    assert_int_equal(embed_submit(rig.pool, &last->job), EMBED_FULL);
+    last->mutex = NULL; /* it was never submitted */
+    fake_embedder_hold(false);
+    assert_served(other);
+    assert_served(&rig.clients[2]);
 }
 
 /* ---- Faults ---- */
@@ -281,7 +304,7 @@ static void a_request_without_a_permit_in_time_fails_and_may_try_again(void **st
 static void an_input_that_cannot_be_computed_fails_its_request_alone(void **state)
 {
     (void)state;
-    open_pool(1, PLACES);
+    open_pool(1);
     fake_embedder_hold(true);
     submit(make(0, 1, 4));
     fake_embedder_wait_held(1);
@@ -299,7 +322,7 @@ static void an_input_that_cannot_be_computed_fails_its_request_alone(void **stat
 static void a_request_that_cannot_be_prepared_fails_alone(void **state)
 {
     (void)state;
-    open_pool(1, PLACES);
+    open_pool(1);
     make(0, 1, 4)->refuse = true;
     submit(&rig.clients[0]);
     submit(make(1, 1, 4));
@@ -313,7 +336,7 @@ static void a_request_that_cannot_be_prepared_fails_alone(void **state)
 static void a_cancelled_request_ends_in_the_middle_of_its_call(void **state)
 {
     (void)state;
-    open_pool(1, PLACES);
+    open_pool(1);
     fake_embedder_hold(true);
     submit(make(0, 100, 4));
     fake_embedder_wait_held(1);
@@ -326,7 +349,7 @@ static void a_cancelled_request_ends_in_the_middle_of_its_call(void **state)
 static void cancelling_one_request_leaves_the_call_to_the_others_in_it(void **state)
 {
     (void)state;
-    open_pool(1, PLACES);
+    open_pool(1);
     fake_embedder_hold(true);
     submit(make(0, 1, 4));
     fake_embedder_wait_held(1);
@@ -340,37 +363,29 @@ static void cancelling_one_request_leaves_the_call_to_the_others_in_it(void **st
     assert_served(&rig.clients[2]);
 }
 
-static void *drain(void *ud)
-{
-    (void)ud;
-    embed_drain(rig.pool, CLOCK_NEVER);
-    return NULL;
-}
-
-static void draining_fails_those_without_a_permit_and_lets_the_others_finish(void **state)
+static void draining_fails_those_that_were_not_begun_and_lets_the_others_finish(void **state)
 {
     (void)state;
-    open_pool(2, 1);
+    open_pool(1);
     fake_embedder_hold(true);
     submit(make(0, 1, 4));
     fake_embedder_wait_held(1);
     submit(make(1, 1, 4));
-    pthread_t thread;
-    pthread_create(&thread, NULL, drain, NULL);
-    assert_failed(&rig.clients[1], HEARTH_UNAVAILABLE);
+    embed_stop(rig.pool);
     assert_false(ended(&rig.clients[0]));
     fake_embedder_hold(false);
-    pthread_join(thread, NULL);
+    embed_drain(rig.pool, CLOCK_NEVER);
     assert_served(&rig.clients[0]);
+    assert_failed(&rig.clients[1], HEARTH_UNAVAILABLE);
     struct client *after = make(2, 1, 4);
-    assert_false(embed_submit(rig.pool, &after->job));
+    assert_int_equal(embed_submit(rig.pool, &after->job), EMBED_STOPPED);
     after->mutex = NULL; /* it was never submitted */
 }
 
 static void at_the_deadline_what_still_runs_is_broken_off(void **state)
 {
     (void)state;
-    open_pool(1, PLACES);
+    open_pool(1);
     fake_embedder_hold(true);
     submit(make(0, 1, 4));
     fake_embedder_wait_held(1);
@@ -388,12 +403,13 @@ int main(void)
         POOL_TEST(a_long_list_does_not_hold_up_a_short_one),
         POOL_TEST(a_list_is_prepared_a_call_ahead_and_no_further),
         POOL_TEST(one_request_more_than_contexts_waits_and_is_then_served),
-        POOL_TEST(a_request_without_a_permit_in_time_fails_and_may_try_again),
+        POOL_TEST(hundreds_of_requests_at_once_are_all_served_in_full_calls),
+        POOL_TEST(texts_that_have_no_room_are_refused_and_may_come_again),
         POOL_TEST(an_input_that_cannot_be_computed_fails_its_request_alone),
         POOL_TEST(a_request_that_cannot_be_prepared_fails_alone),
         POOL_TEST(a_cancelled_request_ends_in_the_middle_of_its_call),
         POOL_TEST(cancelling_one_request_leaves_the_call_to_the_others_in_it),
-        POOL_TEST(draining_fails_those_without_a_permit_and_lets_the_others_finish),
+        POOL_TEST(draining_fails_those_that_were_not_begun_and_lets_the_others_finish),
         POOL_TEST(at_the_deadline_what_still_runs_is_broken_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

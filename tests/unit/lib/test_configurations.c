@@ -70,6 +70,7 @@ static const struct {
     {"models.m.yarn_beta_slow", 10, {"0", "1", "10000"}},
     {"models.m.yarn_orig_ctx", 10, {"0", "1", "64", "4096"}},
     {"models.m.embedding", 12, {"auto", "true", "false"}},
+    {"models.m.truncate", 12, {"true", "false"}},
     {"models.m.pooling", 12, {"auto", "none", "mean", "cls", "last", "rank"}},
     {"cache.tiers.ram.quota_mb", 2, {"64", "0"}},
     {"cache.boundary_align_tokens", 4, {"1", "16", "100"}},

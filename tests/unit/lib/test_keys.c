@@ -22,7 +22,7 @@ static struct seen {
     int n_weights, n_contexts, n_engines, n_pools;
     struct engine_params engine;
     struct embed_params pool;
-    size_t permits; /* of admission, to an engine or a pool */
+    size_t permits; /* of admission to an engine */
     int64_t patience_ns;
     struct store_params store;
     hearth_sampling picks;
@@ -80,8 +80,6 @@ struct embed_pool *__wrap_embed_open(const struct embed_params *params, hearth_e
 {
     seen.pool = *params;
     seen.n_pools++;
-    seen.permits = params->permits;
-    seen.patience_ns = params->timeout_ns;
     return __real_embed_open(params, error);
 }
 
@@ -166,8 +164,8 @@ enum {
     KEY(all_cells,      MODEL(n_seq_max),             "3",       3 * 256, seen.context.n_ctx, CHAT, NULL)              \
     KEY(contexts,       MODEL(n_seq_max),             "3",       3,    seen.n_contexts, VECTORS, NULL)                 \
     KEY(spare,          MODEL(n_seq_spare),           "5",       7,    seen.context.n_seq_max, CHAT, NULL)              \
-    KEY(depth,          MODEL(queue_depth),           "5",       5,    seen.permits, BOTH, NULL)                        \
-    KEY(patience,       MODEL(admission_timeout),     "7.5",     7.5 * S, seen.patience_ns, BOTH, NULL)                \
+    KEY(depth,          MODEL(queue_depth),           "5",       5,    seen.permits, CHAT, NULL)                        \
+    KEY(patience,       MODEL(admission_timeout),     "7.5",     7.5 * S, seen.patience_ns, CHAT, NULL)                \
     KEY(batch,          MODEL(n_batch),               "1088",    1088, seen.context.n_batch, BOTH, NULL)               \
     KEY(ubatch,         MODEL(n_ubatch),              "64",      64,   seen.context.n_ubatch, CHAT, NULL)              \
     KEY(part,           MODEL(n_ubatch),              "64",      64,   seen.context.n_ubatch, VECTORS, "pooling=last") \
@@ -295,6 +293,7 @@ static const char *const elsewhere[] = {
     "models.*.optional",
     "models.*.idle_unload",
     "models.*.reply_tokens", /* tests/e2e/reply_tokens.test.js */
+    "models.*.truncate",     /* tests/e2e/embeddings.test.js */
     "models.*.mmproj",       /* test_media.c, as the next */
     "models.*.media_cache_mb",
     "models.*.image_megapixels", /* test_media.c, each_limit_is_a_key, as the next */

@@ -79,6 +79,12 @@ static void options_reach_the_library(void **state)
     assert_int_equal(e.params.truncate, 7);
     assert_int_equal(e.params.dimensions, 0);
     embeddings_release(&e);
+    e = read_body("{\"input\":\"a\",\"truncate\":null}", false);
+    assert_int_equal(e.params.truncate, HEARTH_TRUNCATE_CONFIGURED);
+    embeddings_release(&e);
+    e = read_body("{\"input\":\"a\",\"truncate\":false}", false);
+    assert_int_equal(e.params.truncate, 0);
+    embeddings_release(&e);
 }
 
 static void what_is_wrong_is_named(void **state)
