@@ -146,7 +146,6 @@ const kinds = {
         OLLAMA_KEEP_ALIVE: '-1', OLLAMA_NO_CLOUD: '1', OLLAMA_DEBUG: '1', HOME: state };
       const server = await started(process.env.OLLAMA, ['serve'], { name: 'Ollama', port, env, path: '/api/version',
         computed: (log) => [...log.matchAll(/prompt eval time = .*?\/ +(\d+) tokens/g)].reduce((sum, [, n]) => sum + Number(n), 0) });
-      const begin = performance.now();
       const listed = await new Promise((resolve) => { http.get({ host: '127.0.0.1', port, path: '/api/tags' }, (response) => { let text = ''; response.on('data', (data) => { text += data; }); response.on('end', () => resolve(text)); }); });
       if (!listed.includes('"model:latest"')) {
         const file = join(state, 'Modelfile');
@@ -157,7 +156,7 @@ const kinds = {
       }
       const loading = performance.now();
       await chat(server, [{ role: 'user', content: 'Hi' }], { maxTokens: 1 }); // loads the model
-      server.ready += performance.now() - loading + 0 * begin;
+      server.ready += performance.now() - loading;
       return server;
     },
   },
@@ -197,7 +196,7 @@ async function agents(server) {
     await Promise.all(talks.map(async (talk) => {
       const reply = await chat(server, talk.messages, { maxTokens: 24 });
       computed += reply.computed ?? 0;
-      least += reply.prompt - (talk.last ? talk.last.prompt + talk.last.reply - 1 : own.prompt - 8);
+      least += reply.prompt - (talk.last ? talk.last.prompt + talk.last.reply - 1 : own.prompt - 4) // all begin "Agent ";
       talk.last = reply;
       talk.messages.push(assistant(reply.text), user(`And in other words, for the ${turn + 2}nd time?`));
     }));
