@@ -223,7 +223,7 @@ static struct reply_book *book_of(const hearth_request *request)
 
 static struct stored_lists lists_of(const hearth_request *request)
 {
-    return book_of(request) == NULL ? (struct stored_lists){NULL} : request_stored_lists(request);
+    return book_of(request) == NULL ? (struct stored_lists){.common = NULL} : request_stored_lists(request);
 }
 
 /* Where its media may come from; the time for all of them begins now. */

@@ -26,7 +26,8 @@ static size_t ways_on(const void *ud, const int32_t *tokens, int32_t n, struct t
 struct stored_lists request_stored_lists(const hearth_request *request)
 {
     const struct model *model = request->model;
-    if (!request->job.cache_prompt || engine_store_user(model->engine) == NULL) return (struct stored_lists){NULL};
+    if (!request->job.cache_prompt || engine_store_user(model->engine) == NULL)
+        return (struct stored_lists){.common = NULL};
     store_wait_scan(model->store, clock_now(request->clock) + model->resume_wait_ns);
     return (struct stored_lists){common, ways_on, request};
 }

@@ -202,7 +202,7 @@ static void where_nothing_is_stored_or_looked_for_the_tokens_stay(void **state)
     assert_plain(&none, &talk.text);
     struct tokens tokens = plainly(&talk.text);
     const struct prompt_text prompt = {weights, talk.text.v, talk.text.len, tokenise, &talk.text};
-    assert_false(stored_replies_take(&(struct stored_lists){NULL}, &prompt, &tokens));
+    assert_false(stored_replies_take(&(struct stored_lists){.common = NULL}, &prompt, &tokens));
     tokens_release(&tokens);
     close_talk(&talk);
 }
