@@ -86,7 +86,7 @@ test('wrong requests are 400 and name the field, an unknown model is 404 and nam
   for (const input of [[],[[]], [99999999], Array(2049).fill('a')]) {
     await assert.rejects(embed(input), (e) => e instanceof BadRequestError && e.param === 'input', JSON.stringify(input).slice(0, 40));
   }
-  await assert.rejects(embed('a', { model: 'nobody' }), (e) => e instanceof NotFoundError && /demo, bert, qwen, tokens, ranker/.test(e.message));
+  await assert.rejects(embed('a', { model: 'nobody' }), (e) => e instanceof NotFoundError && /demo, bert, cut, qwen, tokens, ranker/.test(e.message));
 });
 
 test('a model of another type is 400 and says what it is for', async () => {
@@ -223,5 +223,5 @@ test('wrong rank requests are 400 and name the field', async () => {
 test('models tell their type', async () => {
   const { data } = await (await fetch(`${server.url}/v1/models`)).json();
   assert.deepEqual(data.map((m) => [m.id, m.meta.type, m.meta.pooling]), [['demo', 'chat', ''], ['bert', 'embedding', 'mean'],
-    ['qwen', 'embedding', 'last'], ['tokens', 'embedding', 'none'], ['ranker', 'rerank', 'rank']]);
+    ['cut', 'embedding', 'mean'], ['qwen', 'embedding', 'last'], ['tokens', 'embedding', 'none'], ['ranker', 'rerank', 'rank']]);
 });

@@ -226,24 +226,4 @@ describe('a server that is full', () => {
     const how = await within(30, 'the server ends', server.ended);
     assert.deepEqual(how, { code: 0, signal: null }, server.log);
   });
-
-  test('so is a model for embeddings', async (t) => {
-    const encoder = { vocab: 'bert-bge', layers: 6, embd: 384, heads: 6, 'kv-heads': 6, 'head-dim': 64, ctx: 512, ff: 1536 };
-    const server = await serve({ t, model: smallModel('bert', encoder), models: { n_seq_max: 1, queue_depth: 1, admission_timeout: 0 } });
-    const abort = new AbortController();
-    const input = Array(2000).fill('word '.repeat(400));
-    // Where it comes while one of the others has the place, it is refused itself, and comes again.
-    const send = () => server.client.post('/v1/embeddings', { input }, { signal: abort.signal })
-      .then(({ status }) => status === 429 && send()).catch(() => {}); // it is not waited for to its end
-    send();
-    const reply = await until('another is refused', async () => {
-      const one = await server.client.post('/v1/embeddings', { input: 'a' });
-      return one.status === 429 && one;
-    });
-    refusal(reply, 429, '/v1/embeddings');
-    assert.match(reply.headers['retry-after'], /^[1-9]\d*$/);
-    abort.abort();
-    await until('it is free again', async () => (await server.client.post('/v1/embeddings', { input: 'a' })).status === 200);
-    await server.stop();
-  });
 });

@@ -95,7 +95,8 @@ static void tokenise_chat(const struct prepare_chat *chat, const struct chat_pro
     const struct chat_text it = {chat, text};
     const struct prompt_text all = {chat->weights, text->text, text->len, tokenise_text_range, &it};
     reply_book_tokenise(chat->book, chat->scope, &all, out->tokens, place);
-    if (stored_replies_take(&chat->stored, &all, out->tokens)) reply_place_move(place, out->tokens);
+    /* Tokenised part by part a text has other tokens than the same text as a whole, which may be stored: no reply. */
+    if (!chat->by_parts && stored_replies_take(&chat->stored, &all, out->tokens)) reply_place_move(place, out->tokens);
 }
 
 /* Renders all messages as the request wants them (n_messages 0), or only the first `n_messages` as complete turns,
