@@ -111,6 +111,11 @@ HEARTH_API char *hearth_config_manual(void);
 /* hearth.yaml(5), a manual page of the same keys. The caller frees it. */
 HEARTH_API char *hearth_config_man(void);
 
+/* GBNF of the texts that are all of what a regular expression of ECMA-262 matches, for hearth_params.grammar; backward
+ * references and assertions are HEARTH_INVALID. NULL with the error, whose message says what is wrong. The
+ * caller frees it. Any thread. */
+HEARTH_API char *hearth_regex_grammar(const char *regex, hearth_error *error);
+
 /* Frees the strings that functions of this header return to the caller. */
 HEARTH_API void hearth_free(char *string);
 

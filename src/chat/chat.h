@@ -165,6 +165,10 @@ bool chat_reader_is_whole(const struct chat_reader *reader);
  * wrong and where. */
 char *chat_schema_grammar(const char *json_schema, hearth_error *error);
 
+/* GBNF of the texts that are all of what a regular expression matches; the caller frees it with free(). HEARTH_INVALID,
+ * with what is wrong. */
+char *chat_pattern_grammar(const char *pattern, hearth_error *error);
+
 /* The text alone; the caller frees it with free(). NULL on failure. Text with zero bytes in it is refused. */
 char *chat_render(const struct chat_template *template_, const struct chat_request *request, hearth_error *error);
 

@@ -4,6 +4,7 @@
  * its reply, and the generation prompt, which some templates choose by the messages. */
 #include "chat/format.hpp"
 
+#include "chat/call_grammar.hpp"
 #include "chat/errors.hpp"
 #include "chat/fields.hpp"
 #include "chat/json_reply.hpp"
@@ -168,87 +169,6 @@ static common_chat_params without_parser(const chat_template &template_, const a
     return result;
 }
 
-/* Whether a rule of calls follows there, perhaps after white space. */
-static bool calls_follow(const std::string &grammar, size_t at)
-{
-    static const std::string space = " space";
-    if (grammar.compare(at, space.size() + 1, space + " ") == 0) at += space.size();
-    return grammar.substr(at + 1, grammar.find_first_of(" \n", at + 1) - at - 1).find("tool") != std::string::npos;
-}
-
-/* llama.cpp allows text before a required call, and a small model may never come to the call; where the text looks like
- * the beginning of a call, none is read. This removes the text from the root rule. */
-static void drop_text_before_call(std::string &grammar)
-{
-    size_t line = grammar.compare(0, 9, "root ::= ") == 0 ? 0 : grammar.find("\nroot ::= ");
-    if (line == std::string::npos) return;
-    size_t at = line;
-    while ((at = grammar.find(" until-", at)) < grammar.find('\n', line + 1)) {
-        size_t end = grammar.find_first_not_of("0123456789", at + 7);
-        if (end != std::string::npos && grammar[end] == '?')
-            grammar.erase(at, end + 1 - at);
-        else if (end != std::string::npos && calls_follow(grammar, end))
-            grammar.erase(at, end - at);
-        else
-            at++;
-    }
-}
-
-/* Functionary's calls may follow a message, in llama.cpp's grammar without what its parser wants between the two. */
-static void drop_message_before_call(std::string &grammar)
-{
-    size_t begin = grammar.find("(\"all\\n\" "), end = grammar.find(" | tools)", begin);
-    if (begin != std::string::npos && end < grammar.find('\n', begin)) grammar.replace(begin, end + 9 - begin, "tools");
-}
-
-static void require_call(common_chat_params &params)
-{
-    if (params.grammar.empty())
-        throw refusal{HEARTH_UNSUPPORTED, "tool_choice",
-                      "requires a call, and this model's chat template has no form of calls: leave it out"};
-    drop_text_before_call(params.grammar);
-    drop_message_before_call(params.grammar);
-}
-
-/* Some of llama.cpp's parsers do without the end of the reasoning, and take what the grammar lets follow for more of
- * it. A grammar that holds from the beginning wants the end. */
-static void close_reasoning(common_chat_params &params)
-{
-    if (params.grammar_lazy || params.thinking_end_tags.empty()) return;
-    std::string first = gbnf_format_literal(params.thinking_end_tags[0]);
-    replace_all(params.grammar, first + "?", first);
-    for (const auto &tag : params.thinking_end_tags) {
-        std::string end = gbnf_format_literal(tag);
-        replace_all(params.grammar, "(" + end + " | )", end);
-    }
-}
-
-/* llama.cpp does not always end a reply after the one call that is allowed. */
-static void limit_to_one_call(std::string &grammar)
-{
-    static const std::string end = ")+\n";
-    for (const std::string begin : {"\ntool-calls ::= (", "\ntools ::= ("}) {
-        size_t at = grammar.find(begin);
-        if (at == std::string::npos) continue;
-        size_t stop = grammar.find('\n', at + 1);
-        if (stop == std::string::npos || grammar.compare(stop + 1 - end.size(), end.size(), end) != 0) continue;
-        grammar.erase(stop - 2, 2);
-        grammar.erase(at + begin.size() - 1, 1);
-    }
-}
-
-/* Where nothing but the end of a call closes its arguments, llama.cpp's parser wants it right behind them, and its
- * grammar allows white space. */
-static void close_calls_tightly(const chat_template &template_, std::string &grammar)
-{
-    if (!template_.analysis) return;
-    const autoparser::analyze_tools &tools = template_.analysis->tools;
-    if (tools.format.mode != autoparser::tool_format::TAG_WITH_TAGGED || !tools.function.close.empty()) return;
-    if (tools.format.per_call_end.empty() || tools.arguments.tolerate_intertag_whitespace) return;
-    std::string end = gbnf_format_literal(tools.format.per_call_end);
-    replace_all(grammar, " space " + end, " " + end);
-}
-
 static void apply(reply_format &format, const chat_template &template_, const autoparser::generation_params &params)
 {
     autoparser::generation_params scratch = params; /* some handlers modify it */
@@ -272,22 +192,76 @@ static void apply_or_go_without(reply_format &format, const chat_template &templ
     format.params = without_parser(template_, params);
 }
 
+static void mend(common_chat_params &made)
+{
+    close_reasoning(made);
+    mend_grammar(made.grammar);
+}
+
+/* Text, calls, or whichever the model chooses where nothing binds its text. */
+static void make_way(reply_format &format, const chat_template &template_, autoparser::generation_params params)
+{
+    apply_or_go_without(format, template_, params);
+    if (has_tools(params) && params.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED) require_call(format.params);
+    if (has_tools(params) && !params.parallel_tool_calls) limit_to_one_call(format.params.grammar);
+    mend(format.params);
+    close_calls_tightly(template_, format.params.grammar);
+}
+
+/* Text of the schema, and how it is read where the parser of calls leaves marks in it. */
+static common_chat_params text_way(reply_format &format, const chat_template &template_,
+                                   autoparser::generation_params params)
+{
+    params.tools = common_json::array();
+    params.tool_choice = COMMON_CHAT_TOOL_CHOICE_NONE;
+    common_chat_params made;
+    if (template_.has_handler) {
+        autoparser::generation_params scratch = params; /* some handlers modify it */
+        made = apply_template(template_, scratch);
+    }
+    bool by_handler = template_.has_handler && !lacks_json_grammar(made, params);
+    if (!by_handler) made = json_reply(template_, params);
+    bool is_wrapped = !template_.has_handler && template_.analysis->content.is_always_wrapped();
+    if (by_handler || is_wrapped) format.text_parser.load(made.parser);
+    if (is_wrapped) take_last_content(format.text_parser);
+    mend(made);
+    return made;
+}
+
+/* A call, or text of the schema: llama.cpp takes no notice of tools beside a schema. What is written is bound by the
+ * grammars of either; what is read is whatever comes. */
+static void make_either_way(reply_format &format, const chat_template &template_,
+                            const autoparser::generation_params &params)
+{
+    autoparser::generation_params by_call = params;
+    by_call.json_schema = common_json();
+    make_way(format, template_, by_call);
+    reply_format calls;
+    by_call.tool_choice = COMMON_CHAT_TOOL_CHOICE_REQUIRED;
+    make_way(calls, template_, by_call);
+    const std::string text = text_way(format, template_, params).grammar;
+    format.params.grammar = either_grammar(calls.params.grammar, text);
+    format.params.grammar_lazy = false;
+    format.params.grammar_triggers.clear();
+}
+
+/* A required call leaves no place for text of a schema. */
 static std::unique_ptr<reply_format> make_format(const chat_template &template_, const chat_request &request,
                                                  autoparser::generation_params params)
 {
     auto result = std::make_unique<reply_format>();
     if (request.allowed_tools_json != nullptr) keep_allowed_tools(params, request.allowed_tools_json);
     if (has_tools(params)) lower_parameters(params.tools);
-    apply_or_go_without(*result, template_, params);
-    if (has_tools(params) && request.tool_choice == HEARTH_TOOLS_REQUIRED) require_call(result->params);
-    close_reasoning(result->params);
-    if (has_tools(params) && !params.parallel_tool_calls) limit_to_one_call(result->params.grammar);
-    mend_grammar(result->params.grammar);
-    close_calls_tightly(template_, result->params.grammar);
+    bool must_call = has_tools(params) && params.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED;
+    if (must_call) params.json_schema = common_json();
+    if (has_tools(params) && !params.json_schema.is_null())
+        make_either_way(*result, template_, params);
+    else
+        make_way(*result, template_, params);
     result->params.parser.clear();
     result->params.prompt.clear();
     result->user_grammar = request.grammar == nullptr ? "" : request.grammar;
-    result->writes_json = request.json_schema != nullptr;
+    result->writes_json = !params.json_schema.is_null();
     result->mixes_reasoning = request.reasoning_in_text;
     result->continues = params.has_continuation();
     result->fill_c_members();

@@ -23,6 +23,7 @@ struct reply_format : chat_format {
     common_chat_params params;
     std::string user_grammar;
     common_peg_arena parser;      /* empty: the whole reply is content */
+    common_peg_arena text_parser; /* tried first, of text without calls; empty: `parser` reads all */
     bool writes_json = false;     /* the content is JSON of a schema */
     bool mixes_reasoning = false; /* reasoning is part of the content */
     bool continues = false;       /* the reply continues a message: its prefill is no part of the new text */

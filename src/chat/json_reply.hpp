@@ -4,6 +4,8 @@
 
 #include "chat/template.hpp"
 
+#include "chat-peg-parser.h"
+
 namespace chat
 {
 
@@ -12,6 +14,9 @@ bool lacks_json_grammar(const common_chat_params &made, const autoparser::genera
 
 /* What llama.cpp makes of the request without its tools, with a grammar by which the content is JSON of the schema. */
 common_chat_params json_reply(const chat_template &template_, autoparser::generation_params params);
+
+/* Makes a parser one of replies without text before the content that has marks around it, as the grammar has it. */
+void take_last_content(common_peg_arena &parser);
 
 } // namespace chat
 

@@ -1,7 +1,7 @@
-/* Makes patterns of JSON text: see pattern.hpp.
+/* Makes patterns of JSON text, and grammars of text: see pattern.hpp.
  *
- * What is written is the part of regular expressions that llama.cpp converts faithfully: classes of raw characters and
- * of escapes, groups that capture nothing, repetitions. */
+ * What is written for llama.cpp is the part of regular expressions that it converts faithfully: classes of raw
+ * characters and of escapes, groups that capture nothing, repetitions. In GBNF that is written almost the same. */
 #include "chat/pattern.hpp"
 
 #include <algorithm>
@@ -37,15 +37,15 @@ static bool is_group(const pattern_node &node)
     return node.kind == pattern_node::SEQUENCE || node.kind == pattern_node::CHOICE;
 }
 
-/* What matches the whole of a string in which `found` is. */
-static pattern_node whole(pattern_node found)
+/* What matches the whole of a string in which `found` is; only those that are all of it, unless it may be anywhere. */
+static pattern_node whole(pattern_node found, bool anywhere)
 {
     if (found.kind == pattern_node::CHOICE) {
-        for (auto &part : found.parts) part = whole(std::move(part));
+        for (auto &part : found.parts) part = whole(std::move(part), anywhere);
         return found;
     }
     if (found.kind == pattern_node::SEQUENCE && found.parts.size() == 1 && is_group(found.parts.front()))
-        return whole(std::move(found.parts.front()));
+        return whole(std::move(found.parts.front()), anywhere);
     pattern_node result;
     if (found.kind == pattern_node::SEQUENCE)
         result.parts = std::move(found.parts);
@@ -57,6 +57,7 @@ static pattern_node whole(pattern_node found)
     while (!parts.empty() && parts.front().kind == pattern_node::START) parts.erase(parts.begin());
     while (!parts.empty() && parts.back().kind == pattern_node::END) parts.pop_back();
     if (has_anchors(result)) throw pattern_fault("it has '^' or '$' in its middle");
+    if (!anywhere) return result;
     if (!starts) parts.insert(parts.begin(), anything());
     if (!ends && (starts || parts.size() > 1)) parts.push_back(anything());
     return result;
@@ -200,9 +201,12 @@ static std::vector<std::string> escapes_of(const char_set &set)
     return result;
 }
 
-static std::string group(const std::vector<std::string> &parts)
+/* What is written: a regular expression of JSON text, for llama.cpp; or GBNF of the text itself. */
+enum class form { json, gbnf };
+
+static std::string group(const std::vector<std::string> &parts, form as)
 {
-    std::string text = "(?:";
+    std::string text = as == form::json ? "(?:" : "(";
     for (size_t i = 0; i < parts.size(); i++) text += (i > 0 ? "|" : "") + parts[i];
     return text + ")";
 }
@@ -220,14 +224,16 @@ static char_set raw_part(const char_set &set)
     return result;
 }
 
-static std::string written_set(const char_set &set)
+static std::string written_set(const char_set &set, form as)
 {
+    if (as == form::gbnf && set.empty()) throw pattern_fault("it has a class without characters");
+    if (as == form::gbnf) return klass(set);
     char_set raw = raw_part(set);
     std::vector<std::string> escapes = escapes_of(set), either;
     if (raw.empty() && escapes.empty()) throw pattern_fault("it has a class without characters");
     if (!raw.empty()) either.push_back(klass(raw));
-    if (!escapes.empty()) either.push_back("\\\\" + (escapes.size() > 1 ? group(escapes) : escapes[0]));
-    return either.size() == 1 && escapes.empty() ? either[0] : group(either);
+    if (!escapes.empty()) either.push_back("\\\\" + (escapes.size() > 1 ? group(escapes, as) : escapes[0]));
+    return either.size() == 1 && escapes.empty() ? either[0] : group(either, as);
 }
 
 /* The grammar's reader knows no larger number, so that more is written as repetitions of repetitions. */
@@ -239,32 +245,32 @@ static std::string braces(const std::string &what, uint32_t min, uint32_t max)
     return what + "{" + std::to_string(min) + (max > min ? "," + std::to_string(max) : "") + "}";
 }
 
-static std::string exactly(const std::string &unit, uint32_t n)
+static std::string exactly(const std::string &unit, uint32_t n, form as)
 {
     if (n <= max_braces) return n == 0 ? "" : braces(unit, n, n);
-    std::string whole = braces("(?:" + braces(unit, block, block) + ")", n / block, n / block);
+    std::string whole = braces(group({braces(unit, block, block)}, as), n / block, n / block);
     return whole + (n % block > 0 ? braces(unit, n % block, n % block) : "");
 }
 
-static std::string at_most(const std::string &unit, uint32_t n)
+static std::string at_most(const std::string &unit, uint32_t n, form as)
 {
     if (n <= max_braces) return n == 0 ? "" : braces(unit, 0, n);
-    return braces("(?:" + braces(unit, block, block) + ")", 0, n / block - 1) + braces(unit, 0, block + n % block);
+    return braces(group({braces(unit, block, block)}, as), 0, n / block - 1) + braces(unit, 0, block + n % block);
 }
 
-static std::string repeated(const std::string &unit, uint32_t min, uint32_t max)
+static std::string repeated(const std::string &unit, uint32_t min, uint32_t max, form as)
 {
     if (max == no_maximum) {
         if (min < 2) return unit + (min == 0 ? "*" : "+");
-        return exactly(unit, min) + unit + "*";
+        return exactly(unit, min, as) + unit + "*";
     }
     if (min == 0 && max == 1) return unit + "?";
     if (min == 1 && max == 1) return unit;
     if (max <= max_braces) return max == 0 ? "" : braces(unit, min, max);
-    return exactly(unit, min) + at_most(unit, max - min);
+    return exactly(unit, min, as) + at_most(unit, max - min, as);
 }
 
-static std::string written(const pattern_node &node);
+static std::string written(const pattern_node &node, form as);
 
 static void check_written(size_t bytes)
 {
@@ -272,43 +278,43 @@ static void check_written(size_t bytes)
 }
 
 /* An alternative without text makes the others optional: a grammar of llama.cpp's has no empty group. */
-static std::string written_choice(const pattern_node &node)
+static std::string written_choice(const pattern_node &node, form as)
 {
     std::vector<std::string> parts;
     bool optional = false;
     size_t bytes = 0;
     for (const auto &part : node.parts) {
-        std::string text = written(part);
+        std::string text = written(part, as);
         optional = optional || text.empty();
         check_written(bytes += text.size());
         if (!text.empty()) parts.push_back(text);
     }
-    return parts.empty() ? "" : group(parts) + (optional ? "?" : "");
+    return parts.empty() ? "" : group(parts, as) + (optional ? "?" : "");
 }
 
-static std::string written_repeat(const pattern_node &node)
+static std::string written_repeat(const pattern_node &node, form as)
 {
-    std::string unit = written(node.parts.front());
+    std::string unit = written(node.parts.front(), as);
     if (unit.empty()) return "";
-    return repeated(node.parts.front().kind == pattern_node::SET && unit[0] == '[' ? unit : "(?:" + unit + ")",
-                    node.min, node.max);
+    bool is_one = node.parts.front().kind == pattern_node::SET && unit[0] == '[';
+    return repeated(is_one ? unit : group({unit}, as), node.min, node.max, as);
 }
 
-static std::string written(const pattern_node &node)
+static std::string written(const pattern_node &node, form as)
 {
     std::string text;
     switch (node.kind) {
     case pattern_node::SET:
-        return written_set(node.set);
+        return written_set(node.set, as);
     case pattern_node::CHOICE:
-        text = written_choice(node);
+        text = written_choice(node, as);
         break;
     case pattern_node::REPEAT:
-        text = written_repeat(node);
+        text = written_repeat(node, as);
         break;
     default:
         for (const auto &part : node.parts) {
-            text += written(part);
+            text += written(part, as);
             check_written(text.size());
         }
     }
@@ -323,9 +329,9 @@ static std::string anchored(const std::string &text)
 
 std::string json_text_pattern(const std::string &pattern, const lengths &wanted, bool &keeps_lengths)
 {
-    pattern_node node = whole(parse_pattern(pattern));
+    pattern_node node = whole(parse_pattern(pattern), true);
     keeps_lengths = keep_lengths(node, wanted);
-    return anchored(written(node));
+    return anchored(written(node, form::json));
 }
 
 std::string json_text_of_length(const lengths &wanted)
@@ -333,7 +339,13 @@ std::string json_text_of_length(const lengths &wanted)
     pattern_node node = anything();
     node.min = wanted.min;
     node.max = wanted.max;
-    return anchored(written(node));
+    return anchored(written(node, form::json));
+}
+
+std::string pattern_grammar(const std::string &pattern)
+{
+    std::string text = written(whole(parse_pattern(pattern), false), form::gbnf);
+    return "root ::= " + (text.empty() ? "\"\"" : text) + "\n";
 }
 
 } // namespace chat

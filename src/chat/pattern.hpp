@@ -26,7 +26,10 @@ struct lengths {
  * repeated, or all its strings have such lengths. "": only the empty string matches. Throws pattern_fault. */
 std::string json_text_pattern(const std::string &pattern, const lengths &wanted, bool &keeps_lengths);
 
-/* The same for any string of these lengths. */
+/* GBNF of the texts that are all of what a pattern matches. Throws pattern_fault. */
+std::string pattern_grammar(const std::string &pattern);
+
+/* A pattern as the first one for any string of these lengths. */
 std::string json_text_of_length(const lengths &wanted);
 
 } // namespace chat

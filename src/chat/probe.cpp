@@ -3,6 +3,7 @@
 
 #include "chat/errors.hpp"
 #include "chat/request.hpp"
+#include "chat/worded_tools.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -233,6 +234,17 @@ static void find_call_rules(chat_template &template_, const jinja::caps &caps)
          {{as_it_is, [](turn_rules &rules) { rules.wraps_raw = true; }}, {"ujru"}, true}});
 }
 
+/* The words are for a template that prints nothing of tools, or in whose replies llama.cpp would find no calls. */
+static void find_tool_words(chat_template &template_)
+{
+    script said = read_script("su");
+    std::optional<std::string> with = prompt_of_messages(template_, said.messages, true);
+    std::optional<std::string> without = prompt_of_messages(template_, said.messages, false);
+    bool prints_them = with && with != without;
+    template_.turns.tools_as_text = !prints_them;
+    if (!has_form_of_calls(template_)) put_calls_in_words(template_);
+}
+
 /* The order matters: what users' and system messages become is known before calls are asked about, what calls become
  * before what stands beside them, and all of it before who may speak first. */
 void find_turn_rules(chat_template &template_)
@@ -244,6 +256,7 @@ void find_turn_rules(chat_template &template_)
     find_system_end(template_);
     find_content_rules(template_, caps);
     find_call_rules(template_, caps);
+    find_tool_words(template_);
     choose(template_,
            {{as_it_is, [](turn_rules &rules) { rules.user_first = true; }}, {"au", "cru", "sau", "a", "s"}, true});
 }

@@ -40,6 +40,19 @@ static void note(parsed_reply &result, const common_peg_ast_node &node)
     result.known = node.end;
 }
 
+static parsed_reply parse_by(const reply_format &format, const common_peg_arena &parser, const std::string &text)
+{
+    parsed_reply result;
+    common_peg_parse_context context(text, COMMON_PEG_PARSE_FLAG_LENIENT);
+    common_peg_parse_result parsed = parser.parse(context);
+    result.fits = !parsed.fail();
+    if (!result.fits) return result;
+    mapper_of(format, result.message)->from_ast(context.ast, parsed);
+    context.ast.visit(parsed, [&](const common_peg_ast_node &node) { note(result, node); });
+    result.end = std::max(result.known, parsed.end);
+    return result;
+}
+
 parsed_reply parse_reply(const reply_format &format, const std::string &text)
 {
     parsed_reply result;
@@ -50,14 +63,8 @@ parsed_reply parse_reply(const reply_format &format, const std::string &text)
         result.last = parsed_reply::CONTENT;
         return result;
     }
-    common_peg_parse_context context(text, COMMON_PEG_PARSE_FLAG_LENIENT);
-    common_peg_parse_result parsed = format.parser.parse(context);
-    result.fits = !parsed.fail();
-    if (!result.fits) return result;
-    mapper_of(format, result.message)->from_ast(context.ast, parsed);
-    context.ast.visit(parsed, [&](const common_peg_ast_node &node) { note(result, node); });
-    result.end = std::max(result.known, parsed.end);
-    return result;
+    if (!format.text_parser.empty()) result = parse_by(format, format.text_parser, text);
+    return result.fits ? result : parse_by(format, format.parser, text);
 }
 
 bool is_whole_reply(const reply_format &format, const std::string &text)

@@ -7,6 +7,7 @@
 #include "chat/tools.hpp"
 #include "chat/turns.hpp"
 #include "chat/wide.hpp"
+#include "chat/worded_tools.hpp"
 
 #include "chat-auto-parser-helpers.h"
 
@@ -112,6 +113,8 @@ static void take_messages(autoparser::generation_params &params, const chat_temp
     params.continue_final_message = continuation_of(messages, request, begins);
     if (params.continue_final_message != COMMON_CHAT_CONTINUATION_NONE) take_continued(params, template_, messages);
     rename_developer(messages);
+    if (!parsed.tools.empty() && (template_.turns.tools_as_text || template_.turns.new_calls_as_text))
+        tell_of_tools(template_.turns, messages, parsed.tools);
     if (wants_trim(template_)) std::for_each(messages.begin(), messages.end(), trim);
     const turn_rules rules = request.plain ? plain_rules(template_.turns) : template_.turns;
     params.messages = turns_to_json(rules, make_turns(rules, messages, !partly));
@@ -126,8 +129,8 @@ static void take_tool_fields(autoparser::generation_params &params, const chat_t
                                                       COMMON_CHAT_TOOL_CHOICE_REQUIRED};
     params.tools = common_chat_tools_to_json_oaicompat(parsed.tools);
     params.tool_choice = choices[request.tool_choice];
-    params.parallel_tool_calls = request.parallel_tool_calls < 0 ? template_.compiled->caps.supports_parallel_tool_calls
-                                                                 : request.parallel_tool_calls != 0;
+    bool takes_several = template_.turns.new_calls_as_text || template_.compiled->caps.supports_parallel_tool_calls;
+    params.parallel_tool_calls = request.parallel_tool_calls < 0 ? takes_several : request.parallel_tool_calls != 0;
 }
 
 /* Refuses the two arguments that would override what was checked or requested elsewhere. */

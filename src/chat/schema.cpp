@@ -3,6 +3,7 @@
 
 #include "chat/chat.h"
 #include "chat/fields.hpp"
+#include "chat/pattern.hpp"
 #include "chat/schema_log.h"
 #include "chat/schema_lower.hpp"
 #include "chat/schema_walk.hpp"
@@ -14,6 +15,7 @@ extern "C" {
 }
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <mutex>
 #include <vector>
@@ -67,6 +69,8 @@ void mend_grammar(std::string &grammar)
         replace_all(grammar, loose, tight);
     }
     replace_all(grammar, "([eE] [-+]? integral-part)?", "([eE] [-+]? [0-9]{1,2})?");
+    replace_all(grammar, "[1-9] [0-9]*) (\".\" [0-9]+)? ((\"e\" | \"E\") [+-]? [0-9]+)?",
+                "[1-9] [0-9]{0,15}) (\".\" [0-9]{1,16})? ((\"e\" | \"E\") [+-]? [0-9]{1,2})?");
 }
 
 /* ---- Grammars ---- */
@@ -235,6 +239,17 @@ common_json tool_schema(const common_json &parameters, const std::string &tool, 
 }
 
 } // namespace chat
+
+char *chat_pattern_grammar(const char *pattern, hearth_error *error)
+{
+    static const size_t max_pattern = (size_t)64 << 10;
+    char *grammar = nullptr;
+    chat::guarded(error, "regex", chat::one_line, [&] {
+        if (std::strlen(pattern) > max_pattern) throw chat::pattern_fault("it is longer than 64 KiB");
+        grammar = mem_strdup(chat::pattern_grammar(pattern).c_str());
+    });
+    return grammar;
+}
 
 char *chat_schema_grammar(const char *json_schema, hearth_error *error)
 {

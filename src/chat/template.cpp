@@ -101,6 +101,8 @@ static common_chat_params generate(const chat_template &template_, const autopar
     if (!template_.analysis) throw std::invalid_argument("the template could not be analysed");
     const autoparser::autoparser &analysis = *template_.analysis;
     common_chat_params result = autoparser::peg_generator::generate_parser(*template_.compiled, params, analysis);
+    if (template_.turns.new_calls_as_text && !params.tools.empty())
+        result.preserved_tokens.insert(result.preserved_tokens.end(), {"<tool_call>", "</tool_call>"});
     result.supports_thinking = analysis.reasoning.mode != autoparser::reasoning_mode::NONE;
     if (!result.supports_thinking) return result;
     result.thinking_start_tag = trim_whitespace(analysis.reasoning.start);
@@ -123,8 +125,15 @@ static std::optional<common_chat_params> apply_handler(const chat_template &temp
     return common_chat_try_specialized_template(*template_.compiled, template_.compiled->source(), params);
 }
 
+/* The template does not get tools that are words of its messages. */
+static void leave_worded_tools(const chat_template &template_, autoparser::generation_params &params)
+{
+    if (template_.turns.tools_as_text) params.tools = common_json::array();
+}
+
 rendering prompt_of(const chat_template &template_, autoparser::generation_params params)
 {
+    leave_worded_tools(template_, params);
     if (auto special = apply_handler(template_, params)) return {special->prompt, special->generation_prompt};
     bool as_it_is = params.continue_final_message == COMMON_CHAT_CONTINUATION_NONE || !template_.analysis;
     return {as_it_is ? common_chat_template_direct_apply(*template_.compiled, params)
@@ -136,6 +145,7 @@ std::string generation_prompt_of(const chat_template &template_, autoparser::gen
                                  const chat_prompt *prompt)
 {
     if (prompt != nullptr && prompt->generation_prompt != nullptr) return prompt->generation_prompt;
+    leave_worded_tools(template_, params);
     if (auto special = apply_handler(template_, params)) return special->generation_prompt;
     bool has_generation_prompt =
         params.add_generation_prompt && params.continue_final_message == COMMON_CHAT_CONTINUATION_NONE;
@@ -184,6 +194,7 @@ static void analyse(chat_template &template_)
         const common_chat_template &compiled = *template_.compiled;
         auto special = common_chat_try_specialized_template(compiled, compiled.source(), params);
         template_.supports_thinking = special && special->supports_thinking;
+        template_.has_handler = special.has_value();
         if (special) return;
         autoparser::autoparser analysis;
         analysis.analyze_template(compiled);

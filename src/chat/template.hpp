@@ -75,8 +75,9 @@ struct chat_template {
     std::unique_ptr<chat::format_cache> format_cache;
     common_json kwargs; /* default chat_template_kwargs: an object; null: none */
     bool adds_bos, adds_eos;
-    bool supports_thinking; /* the default of enable_thinking */
-    chat::turn_rules turns; /* how messages are put so that it prints them */
+    bool has_handler = false; /* llama.cpp has a handler for this very template */
+    bool supports_thinking;   /* the default of enable_thinking */
+    chat::turn_rules turns;   /* how messages are put so that it prints them */
 
     chat_template();
     ~chat_template();

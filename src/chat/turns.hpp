@@ -45,12 +45,14 @@ struct turn_rules {
     bool joins_users = false;   /* users' messages in a row become one */
     bool joins_results = false; /* a user's message becomes a part of the tool's result before it */
     bool shortens_ids = false;  /* ids of calls become nine letters and digits */
-    bool argument_objects = false; /* arguments are objects; else the text of one */
-    bool wraps_raw = false;        /* arguments that are no object become one: {"arguments": text} */
-    bool calls_as_text = false;    /* calls are words of the assistant's */
-    bool results_as_text = false;  /* results of tools are words of the user's */
-    bool calls_apart = false;      /* each call is a message of its own */
-    bool parts_calls = false;      /* an empty message of the user's is put between what the assistant says and calls */
+    bool argument_objects = false;  /* arguments are objects; else the text of one */
+    bool wraps_raw = false;         /* arguments that are no object become one: {"arguments": text} */
+    bool tools_as_text = false;     /* tools are words of the system's: see worded_tools.hpp */
+    bool new_calls_as_text = false; /* so are the calls in replies */
+    bool calls_as_text = false;     /* calls are words of the assistant's */
+    bool results_as_text = false;   /* results of tools are words of the user's */
+    bool calls_apart = false;       /* each call is a message of its own */
+    bool parts_calls = false; /* an empty message of the user's is put between what the assistant says and calls */
     bool text_before_calls = false; /* text beside calls is a message of its own before them */
     assistants in_a_row = assistants::apart;
 };

@@ -478,11 +478,24 @@ static bool are_replies(const struct engine *engine, const struct plan_share *sh
     return true;
 }
 
-/* Evicts for the call, or at least for the shares that cannot wait. False: the call cannot be made. */
+/* Cells that the call's shares take, and what is left of their prompts after them. */
+static int32_t rest_of_prompts(const struct engine *engine, const struct plan_share *shares, size_t n)
+{
+    int32_t rest = 0;
+    for (size_t i = 0; i < n; i++) {
+        int32_t end = (int32_t)engine->slots[shares[i].slot].job->prompt.len;
+        rest += (end > shares[i].to ? end : shares[i].to) - shares[i].from;
+    }
+    return rest;
+}
+
+/* Evicts for the call, or at least for the shares that cannot wait. False: the call cannot be made. Where a cut takes a
+ * restore from a checkpoint, and a save, there is one cut for the prompts as a whole. */
 static bool evict_for_call(struct engine *engine, struct plan_share *shares, size_t *n, int32_t n_tokens)
 {
     if (are_replies(engine, shares, *n)) return evict_now(engine, n_tokens);
-    enum evict_outcome evicted = evict_for_cells(engine, n_tokens);
+    int32_t wanted = engine->policy.cuts_anywhere ? n_tokens : rest_of_prompts(engine, shares, *n);
+    enum evict_outcome evicted = evict_for_cells(engine, wanted);
     if (evicted == EVICT_PENDING) *n = postpone_prompts(engine, shares, *n);
     return evicted != EVICT_NOTHING && *n > 0;
 }

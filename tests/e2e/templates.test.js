@@ -1,5 +1,5 @@
 // Every chat template that llama.cpp has: hearth's prompt is the one that llama-server makes of the same body, unless that
-// lacks a text of it or has one in another place, which hearth's has not; and where one of them refuses what is no history,
+// lacks a text of it or has one in another place, or knows no tools, which hearth's does; and where one of them refuses what is no history,
 // so does the other. hearth serves all of them at once, each on the demo model's weights; llama-server
 // takes one at a time.
 
@@ -94,6 +94,9 @@ function isAsGood(ours, theirs, body) {
   if (bothAnswer && ours.json.prompt === theirs.json.prompt) return true;
   // Content behind reasoning that goes on is in neither prompt: only hearth says so.
   if (ours.status === 400 && /\.content/.test(ours.json.error.param)) return body.continue_final_message === 'reasoning_content';
+  // Tools or calls that llama-server leaves out, or makes nothing of, are told of in words.
+  const inWords = ours.status === 200 && body.tools && ours.json.prompt.includes('Where no function helps, answer without one.');
+  if (inWords) return tells(ours.json.prompt, body) && ours.json.prompt.includes(tool.function.description);
   const weTell = ours.status === 200 && tells(ours.json.prompt, body);
   const theyTell = theirs.status === 200 && tells(theirs.json.prompt, body);
   return weTell ? !theyTell && (bothAnswer || body.messages.length > 1) : ours.status !== 200 && theirs.status !== 200;

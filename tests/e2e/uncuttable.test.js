@@ -54,3 +54,21 @@ for (const arch of ['qwen35', 'falcon-h1', 'lfm2', 'mamba2', 'gemma3', 'gpt-oss'
     });
   }
 }
+
+describe('gemma3, where the cells are full of earlier conversations', () => {
+  let server;
+  before(async () => {
+    server = await serve({ model: smallModel('gemma3'), models: { n_seq_max: 1, context_window: 2048, kv_unified: true } });
+  });
+  after(() => server.stop());
+
+  test('one prompt takes one cut, which is one restore at most', async () => {
+    const restored = () => server.client.metric('hearth_states_restored_total');
+    for (let i = 0; i < 4; i++) {
+      const before = await restored();
+      await server.client.complete({ prompt: tokens(1500, i), temperature: 0, max_tokens: 1 });
+      const n = await restored() - before;
+      assert.ok(n <= 1, `prompt ${i}: ${n} restores`);
+    }
+  });
+});

@@ -59,6 +59,13 @@ static void add_trigger(struct output_constraint *constraint, const struct llm_m
         add(&constraint->patterns, &constraint->n_patterns, mem_strdup(trigger->text));
 }
 
+/* ---- Regular expressions ---- */
+
+char *hearth_regex_grammar(const char *regex, hearth_error *error)
+{
+    return chat_pattern_grammar(regex, error);
+}
+
 /* ---- Opening ---- */
 
 static void open_chat_constraint(struct output_constraint *constraint, const struct llm_model *weights,

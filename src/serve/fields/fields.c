@@ -228,6 +228,13 @@ static const struct field table[] = {
     {"grammar", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, field_grammar},
     {"json_schema", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, field_json_schema},
     {"response_format", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, field_response_format},
+    {"structured_outputs", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, field_structured_outputs},
+    {"guided_json", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, field_guided_json},
+    {"guided_regex", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, field_guided_regex},
+    {"guided_choice", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, field_guided_choice},
+    {"guided_grammar", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, field_guided_grammar},
+    {"regex", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, field_guided_regex},
+    {"ebnf", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, field_guided_grammar},
     {"logprobs", FIELDS_CHAT, FIELD_OTHER, 0, 0, 0, field_logprobs},
     {"top_logprobs", FIELDS_CHAT, FIELD_OTHER, 0, 0, 0, field_top_logprobs},
     {"logprobs", FIELDS_COMPLETION, FIELD_INT, PARAM(top_logprobs), 0, FIELDS_PROBS_MAX, NULL},
@@ -571,8 +578,8 @@ void fields_close(void *fields)
 size_t fields_size(const void *ud)
 {
     const struct fields *fields = ud;
-    const char *const texts[] = {fields->messages,      fields->kwargs_text, fields->tools,
-                                 fields->allowed_tools, fields->schema,      fields->unknown};
+    const char *const texts[] = {fields->messages, fields->kwargs_text, fields->tools,       fields->allowed_tools,
+                                 fields->schema,   fields->unknown,     fields->made_grammar};
     size_t bytes = sizeof *fields + json_size_of_tree(fields->body) + json_size_of_tree(fields->places) +
                    uploads_size(&fields->uploads);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) bytes += texts[i] == NULL ? 0 : strlen(texts[i]);
@@ -597,6 +604,7 @@ void fields_release(struct fields *fields)
     free(fields->allowed_tools);
     free(fields->unknown);
     free(fields->schema);
+    hearth_free(fields->made_grammar);
     json_decref(fields->kwargs);
     json_decref(fields->places);
     free(fields->stop);

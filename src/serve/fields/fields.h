@@ -72,6 +72,7 @@ struct fields {
     json_t *kwargs; /* arguments of the template, collected from several fields while parsing */
     char *messages, *kwargs_text, *tools, *allowed_tools, *schema; /* JSON text */
     const char **stop, **samplers, **dry_breakers;
+    char *made_grammar;    /* of a regular expression; hearth_free() */
     char *sampler_letters; /* holds `samplers` if they were given as letters */
     hearth_bias *bias;
     hearth_lora *lora;

@@ -21,6 +21,9 @@ field_reader field_messages, field_template_kwargs, field_tools, field_tool_choi
 field_reader field_functions, field_function_call;
 json_t *field_with_tools(const json_t *messages); /* the messages with function calls converted to tool calls */
 
+/* fields_guided.c: output constraints by the names that vLLM and SGLang give them. */
+field_reader field_structured_outputs, field_guided_json, field_guided_regex, field_guided_choice, field_guided_grammar;
+
 /* fields_format.c: output constraints and logprobs. */
 field_reader field_grammar, field_response_format, field_json_schema, field_logprobs, field_top_logprobs, field_n_probs,
     field_prompt_logprobs;

@@ -75,6 +75,7 @@ static const char *name_of_tool(const json_t *tool)
     return name != NULL && name[0] != '\0' ? name : NULL;
 }
 
+/* A function that is named is called once, whatever parallel_tool_calls says. */
 static int choose_one(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     const char *tool = name_of_tool(value);
@@ -82,6 +83,7 @@ static int choose_one(struct fields *fields, const char *name, const json_t *val
         return error_at(error, HEARTH_INVALID, "tool_choice.function.name",
                         "'%s' must name its function: {\"type\":\"function\",\"function\":{\"name\":…}}", name);
     fields->params.tool_choice = HEARTH_TOOLS_REQUIRED;
+    fields->params.parallel_tool_calls = 0;
     set_allowed_tools(fields, json_pack("[s]", tool));
     return HEARTH_OK;
 }

@@ -760,7 +760,7 @@ static void an_error_names_the_message_or_the_tool_that_the_template_fails_on(vo
                                 "{{ v.type.upper() }}{% endfor %}{% endfor %}{{ messages[0].content }}",
                       names[] =
                           "{% for t in tools or [] %}{% if t.function.name == 'no' %}{{ raise_exception('a name') }}"
-                          "{% endif %}{% endfor %}{{ messages[0].content }}",
+                          "{% endif %}{{ t.function.name }}{% endfor %}{{ messages[0].content }}",
                       ever[] = "{% if true %}{{ raise_exception('never') }}{% endif %}{{ messages[0].content }}";
     static const struct {
         const char *source, *messages, *tools, *param, *message;
