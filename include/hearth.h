@@ -223,6 +223,7 @@ typedef struct hearth_model_info {
     bool images, sounds;              /* its messages may have: models.*.mmproj */
     bool videos;                      /* and these: it takes images, and ffmpeg is installed */
     hearth_model_state state;
+    double idle_left; /* seconds after which it is unloaded if no request comes; negative: never */
 } hearth_model_info;
 
 /* Describes the index-th model, in the order of the configuration, in memory or not; false past the last that
@@ -245,6 +246,10 @@ HEARTH_API int hearth_load_model(hearth *instance, const char *model, hearth_err
 /* Asks for a model to be unloaded and returns at once; a later request loads it again. HEARTH_BUSY while it has
  * requests or is being loaded, HEARTH_INVALID where it is not loaded. */
 HEARTH_API int hearth_unload_model(hearth *instance, const char *model, hearth_error *error);
+
+/* How many seconds the model stays in memory without requests, in place of idle_unload, from the end of its next
+ * request until this is called again or it is unloaded; negative: always, but for memory that another model needs. */
+HEARTH_API int hearth_keep_model(hearth *instance, const char *model, double seconds, hearth_error *error);
 
 /* Waits while the model is being loaded or unloaded. Returns the error of its last load, or HEARTH_OK. */
 HEARTH_API int hearth_await_model(hearth *instance, const char *model, hearth_error *error);

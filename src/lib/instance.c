@@ -44,6 +44,7 @@ static bool loads_on_demand(const struct model_entry *entry)
 static int open_entry(struct hearth *instance, struct model_entry *entry, hearth_error *error)
 {
     int rc = HEARTH_OK;
+    manager_forget_keep(entry);
     entry->adapters = adapters_open(entry->config, error);
     if (entry->adapters == NULL) return (int)error->code;
     bool limited = instance->config->server.memory_budget_mb > 0;

@@ -10,6 +10,7 @@ bool hearth_model(const hearth *instance, size_t index, hearth_model_info *out)
     out->created_ms = atomic_load(&entry->created_ms);
     out->created = out->created_ms / 1000;
     out->state = manager_state(entry);
+    out->idle_left = manager_idle_left(entry);
     return true;
 }
 

@@ -235,6 +235,37 @@ test('a model is loaded and unloaded without a word', async () => {
   assert.ok((await names()).includes('thinker:latest'), 'who is told that it is loaded finds it there');
 });
 
+test('a model stays as long as keep_alive says', async () => {
+  const expires = async () => {
+    const model = (await ollama.ps()).models.find(({ name }) => name === 'thinker:latest');
+    return model && (new Date(model.expires_at) - Date.now()) / 1000;
+  };
+  const ask = (keep) => ollama.chat({ model: 'thinker', messages: [user('Hi')], options: { num_predict: 2 }, ...keep });
+  // Holds from the end of the request, which may be just after its reply.
+  const stays = (what, from, to) => until(`${what}: ${from} to ${to} s`, async () => { const left = await expires(); return left > from && left <= to + 0.5; });
+  const always = [1e9, Infinity];
+  await ask({});
+  await stays('as the configuration says', ...always);
+  for (const [keep, from, to] of [['5m', 290, 300], [120, 110, 120], ['1h30m', 5390, 5400], ['1m0.5s', 50, 60.5]]) {
+    await ask({ keep_alive: keep });
+    await stays(keep, from, to);
+  }
+  await ask({});
+  await stays('as the last request said', 50, 60.5);
+  for (const keep of [-1, '-1s', '-5m']) {
+    await ask({ keep_alive: '5m' });
+    await ask({ keep_alive: keep });
+    await stays(keep, ...always);
+  }
+  await ask({ keep_alive: '1s' });
+  await until('the model has left', async () => await expires() === undefined);
+  await ask({});
+  await stays('loaded anew', ...always);
+  await ask({ keep_alive: 0 });
+  await until('the model has left after its reply', async () => await expires() === undefined);
+  for (const bad of ['soon', '5', '5 minutes', '', true, {}]) await assert.rejects(ask({ keep_alive: bad }), { status_code: 400 }, `${bad}`);
+});
+
 test('a note stands for an image', async () => {
   const note = '[image left out: this model takes text only]';
   const seen = await chat({ messages: [{ ...user('What is this?'), images: ['aGk='] }] });

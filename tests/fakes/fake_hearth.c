@@ -616,6 +616,19 @@ int hearth_remove_model(hearth *instance, const char *model, hearth_error *error
     return HEARTH_OK;
 }
 
+int hearth_keep_model(hearth *instance, const char *model, double seconds, hearth_error *error)
+{
+    (void)instance, (void)model, (void)seconds, (void)error;
+    return HEARTH_OK;
+}
+
+/* The expression alone. */
+char *hearth_regex_grammar(const char *regex, hearth_error *error)
+{
+    (void)error;
+    return strdup(regex);
+}
+
 void hearth_free(char *string)
 {
     free(string);
@@ -701,6 +714,7 @@ bool hearth_model(const hearth *instance, size_t index, hearth_model_info *info)
     (void)instance;
     if (index > 0) return false;
     *info = (hearth_model_info){.name = "demo",
+                                .idle_left = -1,
                                 .path = "/models/demo.gguf",
                                 .architecture = "qwen3",
                                 .type = HEARTH_MODEL_CHAT,

@@ -66,8 +66,10 @@ struct model_entry {
     bool asked;                 /* hearth_load_model() asked for it */
     uint64_t wanted_at;         /* its number in the order in which models were asked for: the lowest is loaded first */
     int64_t used_at;            /* clock time in nanoseconds of its load or of the end of its last lease */
-    hearth_error error;         /* of its last load, where that failed */
-    char unstored[200];         /* why its states are neither stored nor looked up since it was loaded; "": they are */
+    double next_keep;           /* `keep` from the end of the next request */
+    double keep; /* seconds that it stays without use: hearth_keep_model(), else its idle_unload; negative: always */
+    hearth_error error; /* of its last load, where that failed */
+    char unstored[200]; /* why its states are neither stored nor looked up since it was loaded; "": they are */
 };
 
 /* Reads the facts of a model. On a later load they must be what they were, else HEARTH_INVALID: requests were

@@ -237,6 +237,7 @@ void lease_end(struct lease *lease)
     if (atomic_load(&lease->model) == NULL) return;
     pthread_mutex_lock(&manager->mutex);
     entry->used_at = clock_now(manager->instance->clock);
+    entry->keep = entry->next_keep;
     if (--entry->n_requests == 0) pthread_cond_broadcast(&manager->changed);
     pthread_mutex_unlock(&manager->mutex);
 }

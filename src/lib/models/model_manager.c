@@ -86,8 +86,8 @@ static bool is_wanted_and_can_fit(const struct model_entry *entry)
 
 static int64_t idle_until(const struct model_entry *entry)
 {
-    if (!is_idle(entry) || entry->config->idle_unload == 0) return CLOCK_NEVER;
-    return entry->used_at + clock_from_ms((int64_t)(entry->config->idle_unload * 1e3));
+    if (!is_idle(entry) || entry->keep < 0) return CLOCK_NEVER;
+    return entry->used_at + clock_from_ms((int64_t)(entry->keep * 1e3));
 }
 
 static bool is_any(const struct model_entry *entry)
@@ -97,6 +97,11 @@ static bool is_any(const struct model_entry *entry)
 }
 
 /* ---- Loading and unloading ---- */
+
+void manager_forget_keep(struct model_entry *entry)
+{
+    entry->keep = entry->next_keep = entry->config->idle_unload > 0 ? entry->config->idle_unload : -1;
+}
 
 static void trim_heap(void)
 {
@@ -119,6 +124,7 @@ static void unload(struct model_manager *manager, struct model_entry *entry)
     pthread_mutex_lock(&manager->mutex);
     entry->model = NULL;
     entry->presence = HEARTH_MODEL_UNLOADED;
+    manager_forget_keep(entry);
     pthread_cond_broadcast(&manager->changed);
 }
 
@@ -424,6 +430,30 @@ int hearth_load_model(hearth *instance, const char *model, hearth_error *error)
 int hearth_unload_model(hearth *instance, const char *model, hearth_error *error)
 {
     return with_model(instance, model, request_unload, error);
+}
+
+int hearth_keep_model(hearth *instance, const char *model, double seconds, hearth_error *error)
+{
+    static const double longest = 1e9; /* seconds: some thirty years */
+    hearth_error own;
+    if (error == NULL) error = &own;
+    struct model_entry *entry = instance_find_model(instance, model, error);
+    if (entry == NULL) return (int)error->code;
+    struct model_manager *manager = entry->manager;
+    pthread_mutex_lock(&manager->mutex);
+    entry->next_keep = seconds > longest ? -1 : seconds;
+    pthread_mutex_unlock(&manager->mutex);
+    return HEARTH_OK;
+}
+
+double manager_idle_left(struct model_entry *entry)
+{
+    struct model_manager *manager = entry->manager;
+    pthread_mutex_lock(&manager->mutex);
+    double waited = is_idle(entry) ? clock_to_ms(clock_now(manager->instance->clock) - entry->used_at) / 1e3 : 0;
+    double left = entry->keep < 0 ? -1 : entry->keep > waited ? entry->keep - waited : 0;
+    pthread_mutex_unlock(&manager->mutex);
+    return left;
 }
 
 int hearth_remove_model(hearth *instance, const char *model, hearth_error *error)

@@ -89,6 +89,12 @@ void brief_lease_end(struct model_entry *entry);
 /* ---- Status ---- */
 
 hearth_model_state manager_state(struct model_entry *entry);
+
+/* The model stays without use as long as the configuration says. Before anybody knows the entry, or under the mutex. */
+void manager_forget_keep(struct model_entry *entry);
+
+/* Seconds after which the model is unloaded if no request comes; negative: never. Any thread. */
+double manager_idle_left(struct model_entry *entry);
 bool manager_has(struct model_entry *entry);       /* whether the model is in memory */
 size_t manager_waiting(struct model_entry *entry); /* number of requests that wait for it */
 

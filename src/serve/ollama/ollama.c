@@ -302,6 +302,18 @@ static void unload_model(struct call *call, struct ollama_request *request)
 
 /* ---- Routes ---- */
 
+/* How long models stay is the administrator's to say, where there are keys. */
+static void keep_model(const struct call *call, const struct ollama_request *request)
+{
+    hearth_error error;
+    hearth *instance = call->server->instance;
+    bool asks = request->has_keep && !request->unload && call_may(call, KEYS_ADMIN);
+    int32_t index = asks ? hearth_find_model(instance, request->model, &error) : -1;
+    hearth_model_info info;
+    if (index < 0 || !hearth_model(instance, (size_t)index, &info)) return;
+    hearth_keep_model(instance, info.name, request->keep, NULL);
+}
+
 /* Logs that num_ctx exceeds the context window, which only the configuration sets. */
 static void note_window(const struct call *call, const struct ollama_request *request)
 {
@@ -314,15 +326,10 @@ static void note_window(const struct call *call, const struct ollama_request *re
               log_int("num_ctx", request->num_ctx), log_int("context_window", info.context_window));
 }
 
-static void answer(struct call *call, void *ud)
+static void answer_content(struct call *call, struct ollama_request *request)
 {
-    struct ollama_request *request = ud;
-    struct fields *fields = request->fields;
-    if (fields == NULL) {
-        (request->unload ? unload_model : load_model)(call, request);
-        return;
-    }
     size_t n;
+    struct fields *fields = request->fields;
     note_window(call, request);
     unknown_report(call, fields);
     hearth_params *choices = fields_choices(fields, &n);
@@ -335,6 +342,16 @@ static void answer(struct call *call, void *ud)
                                  .release_owner = ollama_close};
     exchange_start(call, &plan);
     free(choices);
+}
+
+static void answer(struct call *call, void *ud)
+{
+    struct ollama_request *request = ud;
+    keep_model(call, request);
+    if (request->fields != NULL)
+        answer_content(call, request);
+    else
+        (request->unload ? unload_model : load_model)(call, request);
 }
 
 static void *read_request(struct buf *body, bool is_chat, hearth_error *error)

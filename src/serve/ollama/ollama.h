@@ -34,6 +34,8 @@ struct ollama_request {
     char *model;           /* as the client wrote it; NULL: not given */
     bool is_chat;
     bool unload;
+    bool has_keep;   /* "keep_alive" is given */
+    double keep;     /* in seconds; negative: always */
     int64_t num_ctx; /* context window that the client requests, in tokens; 0: not given */
 };
 

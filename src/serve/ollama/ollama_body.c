@@ -475,13 +475,40 @@ json_t *ollama_generate_body(const json_t *body, struct uploads *uploads, struct
 
 /* ---- Requests ---- */
 
-/* "keep_alive": 0, "0", "0s" */
-static bool is_zero(const json_t *keep_alive)
+/* Seconds of a duration as Go writes it: "5m", "1h30m", "-1m", "0". False: it is none. */
+static bool read_duration(const char *text, double *seconds)
 {
-    const char *text = field_string(keep_alive);
-    char *end = NULL;
-    double value = text != NULL ? strtod(text, &end) : json_number_value(keep_alive);
-    return value == 0 && (json_is_number(keep_alive) || (text != NULL && end != text));
+    static const struct {
+        const char *name;
+        double seconds;
+    } units[] = {{"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}, {"s", 1}, {"m", 60}, {"h", 3600}};
+    const double sign = *text == '-' ? -1 : 1;
+    text += *text == '-' || *text == '+';
+    *seconds = 0;
+    if (strcmp(text, "0") == 0) return true;
+    for (bool begun = false; *text != '\0' || !begun; begun = true) {
+        size_t i = 0, n = strspn(text, "0123456789.");
+        char *end;
+        double value = strtod(text, &end);
+        if (n == 0 || end != text + n) return false;
+        while (i < sizeof units / sizeof *units && strncmp(end, units[i].name, strlen(units[i].name)) != 0) i++;
+        if (i == sizeof units / sizeof *units) return false;
+        *seconds += sign * value * units[i].seconds;
+        text = end + strlen(units[i].name);
+    }
+    return true;
+}
+
+static int read_keep_alive(struct ollama_request *request, const json_t *tree, hearth_error *error)
+{
+    const json_t *value = json_object_get(tree, "keep_alive");
+    const char *text = field_string(value);
+    if (value == NULL || json_is_null(value)) return HEARTH_OK;
+    request->has_keep = true;
+    request->keep = json_number_value(value);
+    if (json_is_number(value) || (text != NULL && read_duration(text, &request->keep))) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, "keep_alive",
+                    "'keep_alive' must be seconds or a duration with its unit: \"5m\", \"1h30m\", \"-1s\" for always");
 }
 
 /* Whether the request has no prompt, and so only loads or unloads the model. */
@@ -501,7 +528,7 @@ static int read_names(struct ollama_request *request, const json_t *tree, hearth
     request->model = mem_strdup(field_string(model));
     if (!field_whole(json_object_get(json_object_get(tree, "options"), "num_ctx"), 1, INT32_MAX, &request->num_ctx))
         request->num_ctx = 0;
-    return HEARTH_OK;
+    return read_keep_alive(request, tree, error);
 }
 
 /* The fields of this API. Sampling parameters are known in "options" only. */
@@ -544,7 +571,7 @@ static int read_content(struct ollama_request *request, json_t *tree, hearth_err
 {
     bool is_completion = !request->is_chat && ollama_is_completion(tree);
     if (is_about_model(tree, request->is_chat) && !(is_completion && text_of(tree, "suffix") != NULL)) {
-        request->unload = is_zero(json_object_get(tree, "keep_alive"));
+        request->unload = request->has_keep && request->keep == 0;
         return HEARTH_OK;
     }
     int route = is_completion ? FIELDS_COMPLETION : FIELDS_CHAT;

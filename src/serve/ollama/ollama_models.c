@@ -20,7 +20,7 @@
 /* The version of Ollama whose API this is: some clients refuse older ones. */
 #define API_VERSION "0.12.11"
 
-/* "expires_at": the time at which a model will be unloaded is not known. */
+/* "expires_at" of a model that stays. */
 #define NEVER "9999-12-31T23:59:59Z"
 
 /* ---- Pieces ---- */
@@ -163,7 +163,12 @@ static bool is_running(const hearth_model_info *info)
 
 static void put_running(struct buf *out, const hearth_model_info *info)
 {
-    buf_printf(out, ",\"expires_at\":\"" NEVER "\",\"size_vram\":0,\"context_length\":%d", info->context_window);
+    buf_puts(out, ",\"expires_at\":\"");
+    if (info->idle_left < 0)
+        buf_puts(out, NEVER);
+    else
+        ollama_put_time(out, clock_unix_ms() + (int64_t)(info->idle_left * 1e3));
+    buf_printf(out, "\",\"size_vram\":0,\"context_length\":%d", info->context_window);
 }
 
 void ollama_ps(struct call *call)

@@ -165,7 +165,7 @@ static void a_request_without_a_prompt_loads_or_unloads_the_model(void **unused)
         {"{\"messages\":[]}", true, true, false},
         {"{\"messages\":null,\"keep_alive\":0}", true, true, true},
         {"{\"messages\":[],\"keep_alive\":\"0s\"}", true, true, true},
-        {"{\"messages\":[],\"keep_alive\":\"soon\"}", true, true, false},
+        {"{\"messages\":[],\"keep_alive\":\"1s\"}", true, true, false},
         {"{\"messages\":[],\"keep_alive\":-1}", true, true, false},
         {"{\"messages\":[],\"keep_alive\":\"5m\"}", true, true, false},
         {WITH("\"keep_alive\":0"), true, false, false},
