@@ -160,6 +160,8 @@ static void take_over(struct run *run)
 static void load(struct run *run)
 {
     struct server *server = &run->server;
+    const char *first = hearth_config_model(run->config, 0);
+    if (first != NULL) on_progress(run, first, 0);
     run->load_rc = hearth_load(server->instance, on_progress, run, &run->load_error);
     if (run->load_rc != HEARTH_OK) {
         http_post(server->http, note_load_failed, run);

@@ -28,9 +28,12 @@ describe('loading', () => {
     const server = await serve({ t, model: largeModel(), models: { context_window: 2048 }, loaded: false });
     const seen = [];
     let refused = null;
+    const listed = new Set();
     await server.whileAlive('/health answers 200', async () => {
       const reply = await server.client.get('/health');
       seen.push(reply);
+      const { data } = (await server.client.get('/v1/models')).json;
+      for (const { id, status } of data) listed.add(`${id} ${status.value}`);
       if (reply.status === 503 && !refused) refused = await server.client.post('/v1/completions', { prompt: 'a' });
       return reply.status === 200;
     }, 60);
@@ -42,6 +45,8 @@ describe('loading', () => {
     }
     if (refused) assert.ok([200, 503].includes(refused.status), refused.text);
     assert.ok(loading.length > 0, 'loading was seen');
+    assert.ok([...listed].some((one) => one.endsWith(' loading')), `a model is listed while it loads: ${[...listed]}`);
+    assert.equal(new Set([...listed].map((one) => one.split(' ')[0])).size, 1, [...listed].join());
     await server.stop();
   });
 

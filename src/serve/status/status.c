@@ -160,6 +160,21 @@ static void list_for_anthropics(struct call *call)
     reply_json(call, 200, list);
 }
 
+/* The model that is being loaded when the server starts, of which nothing but its name is known; NULL: none is. */
+static json_t *describe_loading(struct server *server)
+{
+    char name[sizeof server->loading_model] = "";
+    pthread_mutex_lock(&server->mutex);
+    if (server->stage == SERVER_LOADING) snprintf(name, sizeof name, "%s", server->loading_model);
+    pthread_mutex_unlock(&server->mutex);
+    hearth_model_info info;
+    for (size_t i = 0; models_next(server->instance, &i, &info); i++)
+        if (strcmp(info.name, name) == 0) return NULL;
+    if (name[0] == '\0') return NULL;
+    return json_pack("{s:o, s:s, s:i, s:s, s:{s:s}}", "id", clean(name), "object", "model", "created", 0, "owned_by",
+                     "hearth", "status", "value", hearth_model_state_name(HEARTH_MODEL_LOADING));
+}
+
 void status_models(struct call *call)
 {
     if (is_anthropics(call)) {
@@ -172,6 +187,8 @@ void status_models(struct call *call)
         json_array_append_new(data, describe(&info));
         json_array_append_new(models, describe_briefly(&info));
     }
+    json_t *loading = describe_loading(call->server);
+    if (loading != NULL) json_array_append_new(data, loading);
     reply_json(call, 200, json_pack("{s:s, s:o, s:o}", "object", "list", "data", data, "models", models));
 }
 
