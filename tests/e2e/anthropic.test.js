@@ -148,6 +148,14 @@ test('an answer can be made to fit a schema', async () => {
   assert.ok([1, 2].includes(JSON.parse(text(message)).n));
 });
 
+test('a thread is refused in the words by which SDKs send the whole conversation instead', async () => {
+  for (const thread of [{ type: 'create' }, { type: 'continue', previous_message_id: 'msg_1' }]) {
+    const { status, json } = await server.client.post('/v1/messages', { model: 'demo', max_tokens: 8, messages: [{ role: 'user', content: 'Hi' }], thread });
+    assert.equal(status, 400);
+    assert.deepEqual(json.error.details, { error_code: 'thread_unsupported_request', unsupported: ['thread'] });
+  }
+});
+
 test('tokens can be counted beforehand', async () => {
   const request = { model: 'demo', system: 'Be brief.', messages: question, tools: [weather] };
   const { input_tokens: counted } = await anthropic.messages.countTokens(request);

@@ -50,6 +50,8 @@ static void put_error_members(struct buf *out, const hearth_error *error)
     buf_puts(&text, renamed.message);
     errors_put_message(out, buf_text(&text));
     buf_release(&text);
+    if (strcmp(error->param, "thread") == 0) /* by which SDKs know that they have to send the whole conversation */
+        buf_puts(out, ",\"details\":{\"error_code\":\"thread_unsupported_request\",\"unsupported\":[\"thread\"]}");
     buf_puts(out, "}");
 }
 

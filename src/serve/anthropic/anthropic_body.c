@@ -13,7 +13,8 @@
 /* Anthropic requires max_tokens; this is llama-server's default for requests without it. */
 #define MAX_TOKENS 4096
 
-static const char *const refused[] = {"container", "mcp_servers", NULL};
+/* "thread" asks for the messages before to be kept here: SDKs that send it send them all once it is refused. */
+static const char *const refused[] = {"container", "mcp_servers", "thread", NULL};
 
 /* ---- Messages ---- */
 
@@ -273,10 +274,25 @@ json_t *anthropic_chat(const json_t *body, struct uploads *uploads, struct left_
 
 /* ---- The API ---- */
 
-static const char *const known[] = {
-    "messages",      "system",        "max_tokens",    "stop_sequences", "thinking",    "tools",
-    "tool_choice",   "metadata",      "service_tier",  "container",      "mcp_servers", "context_management",
-    "output_config", "cache_control", "inference_geo", "speed",          "keep_alive",  NULL};
+static const char *const known[] = {"messages",
+                                    "system",
+                                    "max_tokens",
+                                    "stop_sequences",
+                                    "thinking",
+                                    "tools",
+                                    "tool_choice",
+                                    "metadata",
+                                    "service_tier",
+                                    "container",
+                                    "mcp_servers",
+                                    "context_management",
+                                    "output_config",
+                                    "cache_control",
+                                    "inference_geo",
+                                    "speed",
+                                    "keep_alive",
+                                    "thread",
+                                    NULL};
 
 const struct fields_api anthropic_api = {
     .name = "messages", .convert = anthropic_chat, .known = known, .has_table = true};
