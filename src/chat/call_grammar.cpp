@@ -81,8 +81,8 @@ void limit_to_one_call(std::string &grammar)
 
 void close_calls_tightly(const chat_template &template_, std::string &grammar)
 {
-    if (!template_.analysis) return;
-    const autoparser::analyze_tools &tools = template_.analysis->tools;
+    if (template_.has_handler) return;
+    const autoparser::analyze_tools &tools = template_.analysis.tools;
     if (tools.format.mode != autoparser::tool_format::TAG_WITH_TAGGED || !tools.function.close.empty()) return;
     if (tools.format.per_call_end.empty() || tools.arguments.tolerate_intertag_whitespace) return;
     std::string end = gbnf_format_literal(tools.format.per_call_end);

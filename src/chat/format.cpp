@@ -221,7 +221,7 @@ static common_chat_params text_way(reply_format &format, const chat_template &te
     }
     bool by_handler = template_.has_handler && !lacks_json_grammar(made, params);
     if (!by_handler) made = json_reply(template_, params);
-    bool is_wrapped = !template_.has_handler && template_.analysis->content.is_always_wrapped();
+    bool is_wrapped = !template_.has_handler && template_.analysis.content.is_always_wrapped();
     if (by_handler || is_wrapped) format.text_parser.load(made.parser);
     if (is_wrapped) take_last_content(format.text_parser);
     mend(made);

@@ -95,11 +95,10 @@ struct template_root : jinja::statement {
 
 /* ---- What llama.cpp makes of a request ---- */
 
-/* For a template that the analysis understood, as common_chat_templates_apply() does it. */
+/* For a template without a handler, as common_chat_templates_apply() does it. */
 static common_chat_params generate(const chat_template &template_, const autoparser::generation_params &params)
 {
-    if (!template_.analysis) throw std::invalid_argument("the template could not be analysed");
-    const autoparser::autoparser &analysis = *template_.analysis;
+    const autoparser::autoparser &analysis = template_.analysis;
     common_chat_params result = autoparser::peg_generator::generate_parser(*template_.compiled, params, analysis);
     if (template_.turns.new_calls_as_text && !params.tools.empty())
         result.preserved_tokens.insert(result.preserved_tokens.end(), {"<tool_call>", "</tool_call>"});
@@ -135,7 +134,7 @@ rendering prompt_of(const chat_template &template_, autoparser::generation_param
 {
     leave_worded_tools(template_, params);
     if (auto special = apply_handler(template_, params)) return {special->prompt, special->generation_prompt};
-    bool as_it_is = params.continue_final_message == COMMON_CHAT_CONTINUATION_NONE || !template_.analysis;
+    bool as_it_is = params.continue_final_message == COMMON_CHAT_CONTINUATION_NONE;
     return {as_it_is ? common_chat_template_direct_apply(*template_.compiled, params)
                      : generate(template_, params).prompt,
             std::nullopt};
@@ -181,28 +180,38 @@ static std::unique_ptr<common_chat_template> compile_template(const std::string 
     return compiled;
 }
 
-/* Finds out once what every request needs: whether the model reasons, and how templates without a handler are
- * structured. */
-static void analyse(chat_template &template_)
+/* Whether llama.cpp has a handler for the template and, where it has one, whether the model reasons. A handler throws
+ * where the template refuses what it is tried with. */
+static void find_handler(chat_template &template_)
 {
     render_scope scope(0);
     autoparser::generation_params params;
     params.messages = common_json::array({common_json{{"role", "user"}, {"content", "test"}}});
     params.add_generation_prompt = true;
     params.extra_context = common_json::object();
+    template_.supports_thinking = false;
     try {
         const common_chat_template &compiled = *template_.compiled;
         auto special = common_chat_try_specialized_template(compiled, compiled.source(), params);
-        template_.supports_thinking = special && special->supports_thinking;
         template_.has_handler = special.has_value();
-        if (special) return;
-        autoparser::autoparser analysis;
-        analysis.analyze_template(compiled);
-        template_.supports_thinking = analysis.reasoning.mode != autoparser::reasoning_mode::NONE;
-        template_.analysis = std::move(analysis);
+        template_.supports_thinking = special && special->supports_thinking;
     } catch (const std::exception &) {
-        template_.supports_thinking = false;
+        template_.has_handler = true;
     }
+}
+
+/* How a template without a handler is structured. Where that cannot be found out, replies are plain text. */
+static void analyse(chat_template &template_)
+{
+    render_scope scope(0);
+    autoparser::autoparser &analysis = template_.analysis;
+    try {
+        analysis.analyze_template(*template_.compiled);
+    } catch (const std::exception &) {
+        analysis = autoparser::autoparser();
+        analysis.analysis_complete = true;
+    }
+    template_.supports_thinking = analysis.reasoning.mode != autoparser::reasoning_mode::NONE;
 }
 
 } // namespace chat
@@ -224,7 +233,8 @@ struct chat_template *chat_template_open(const struct chat_template_params *para
         common_chat_templates_ptr templates = common_chat_templates_init(nullptr, source, bos, eos);
         /* llama.cpp replaces some templates that it knows to be wrong. */
         result->compiled = chat::compile_template(common_chat_templates_source(templates.get()), bos, eos);
-        chat::analyse(*result);
+        chat::find_handler(*result);
+        if (!result->has_handler) chat::analyse(*result);
         chat::find_turn_rules(*result);
     });
     return code == HEARTH_OK ? result.release() : nullptr;

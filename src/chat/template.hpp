@@ -51,8 +51,7 @@ class render_scope
 std::string format_time(std::time_t now, const std::string &format);
 
 /* Makes what llama.cpp makes for a request: the prompt, and how its reply is constrained and parsed, by the template's
- * own handler or from the analysis. Throws what the template and llama.cpp throw; std::invalid_argument where the
- * template could not be analysed. Needs a render_scope. */
+ * own handler or from the analysis. Throws what the template and llama.cpp throw. Needs a render_scope. */
 common_chat_params apply_template(const chat_template &template_, autoparser::generation_params &params);
 
 /* The prompt alone, and its generation prompt: much cheaper than apply_template(). Handlers return both at once;
@@ -70,8 +69,7 @@ std::string generation_prompt_of(const chat_template &template_, autoparser::gen
 
 struct chat_template {
     std::unique_ptr<common_chat_template> compiled;
-    std::optional<autoparser::autoparser>
-        analysis; /* of templates without a handler; empty where the analysis failed */
+    autoparser::autoparser analysis; /* of templates without a handler; where it failed: replies are plain text */
     std::unique_ptr<chat::format_cache> format_cache;
     common_json kwargs; /* default chat_template_kwargs: an object; null: none */
     bool adds_bos, adds_eos;

@@ -66,32 +66,35 @@ static std::string call_as_text(const common_chat_tool_call &call)
            "}\n</tool_call>";
 }
 
-static void put_calls_as_text(std::vector<turn> &turns, const turn &asked)
+static void put_calls_as_text(std::vector<common_chat_msg> &turns, const common_chat_msg &asked)
 {
     turns.push_back(asked);
-    common_chat_msg &message = turns.back().message;
+    common_chat_msg &message = turns.back();
     for (const auto &call : message.tool_calls) append_text(message, call_as_text(call), "\n");
     message.tool_calls.clear();
 }
 
 /* The text beside the calls is a message of its own before them. Returns the calls without it. */
-static turn put_text_before(const turn_rules &rules, std::vector<turn> &turns, const turn &asked)
+static common_chat_msg put_text_before(const turn_rules &rules, std::vector<common_chat_msg> &turns,
+                                       const common_chat_msg &asked)
 {
-    turn calls = asked;
-    std::string text = text_of(asked.message);
+    common_chat_msg calls = asked;
+    std::string text = text_of(asked);
     if (!rules.text_before_calls || text.empty()) return calls;
     turns.push_back(asked);
-    turns.back().message.tool_calls.clear();
-    turns.back().message.reasoning_content.clear(); /* which stays beside the calls */
-    set_text(calls.message, "");
+    turns.back().tool_calls.clear();
+    turns.back().reasoning_content.clear(); /* which stays beside the calls */
+    set_text(calls, "");
     return calls;
 }
 
 /* Takes the result of a call from those that follow its message: the one with its id, else the first. */
-static bool take_result(std::vector<turn> &results, const common_chat_tool_call &call, turn &result)
+static bool take_result(std::vector<common_chat_msg> &results, const common_chat_tool_call &call,
+                        common_chat_msg &result)
 {
-    auto found = std::find_if(results.begin(), results.end(),
-                              [&](const turn &one) { return !call.id.empty() && one.message.tool_call_id == call.id; });
+    auto found = std::find_if(results.begin(), results.end(), [&](const common_chat_msg &one) {
+        return !call.id.empty() && one.tool_call_id == call.id;
+    });
     if (found == results.end()) found = results.begin();
     if (found == results.end()) return false;
     result = std::move(*found);
@@ -100,47 +103,49 @@ static bool take_result(std::vector<turn> &results, const common_chat_tool_call 
 }
 
 /* Each call is a message of its own, and its result follows it. */
-static void put_calls_apart(std::vector<turn> &turns, const turn &calls, std::vector<turn> &results)
+static void put_calls_apart(std::vector<common_chat_msg> &turns, const common_chat_msg &calls,
+                            std::vector<common_chat_msg> &results)
 {
-    turn one = calls, result;
-    for (const auto &call : calls.message.tool_calls) {
-        one.message.tool_calls = {call};
+    common_chat_msg one = calls, result;
+    for (const auto &call : calls.tool_calls) {
+        one.tool_calls = {call};
         turns.push_back(one);
         if (take_result(results, call, result)) turns.push_back(result);
-        set_text(one.message, "");
-        one.message.reasoning_content.clear();
+        set_text(one, "");
+        one.reasoning_content.clear();
     }
 }
 
-static void put_result(const turn_rules &rules, std::vector<turn> &turns, const turn &result)
+static void put_result(const turn_rules &rules, std::vector<common_chat_msg> &turns, const common_chat_msg &result)
 {
     turns.push_back(result);
     if (!rules.results_as_text) return;
-    std::string text = "<tool_response>\n" + text_of(result.message) + "\n</tool_response>";
-    turns.back().message = message_of("user", text);
+    std::string text = "<tool_response>\n" + text_of(result) + "\n</tool_response>";
+    turns.back() = message_of("user", text);
 }
 
-static void put_calls(const turn_rules &rules, std::vector<turn> &turns, const turn &asked, std::vector<turn> &results)
+static void put_calls(const turn_rules &rules, std::vector<common_chat_msg> &turns, const common_chat_msg &asked,
+                      std::vector<common_chat_msg> &results)
 {
     if (rules.calls_as_text) return put_calls_as_text(turns, asked);
-    turn calls = put_text_before(rules, turns, asked);
+    common_chat_msg calls = put_text_before(rules, turns, asked);
     if (rules.calls_apart)
         put_calls_apart(turns, calls, results);
     else
         turns.push_back(calls);
 }
 
-static std::vector<turn> with_calls(const turn_rules &rules, const std::vector<turn> &before)
+static std::vector<common_chat_msg> with_calls(const turn_rules &rules, const std::vector<common_chat_msg> &before)
 {
-    std::vector<turn> turns;
+    std::vector<common_chat_msg> turns;
     for (auto one = before.begin(); one != before.end();) {
-        const turn &said = *one++;
-        if (said.message.tool_calls.empty()) {
-            said.message.role == "tool" ? put_result(rules, turns, said) : turns.push_back(said);
+        const common_chat_msg &said = *one++;
+        if (said.tool_calls.empty()) {
+            said.role == "tool" ? put_result(rules, turns, said) : turns.push_back(said);
             continue;
         }
-        std::vector<turn> results;
-        while (one != before.end() && one->message.role == "tool") results.push_back(*one++);
+        std::vector<common_chat_msg> results;
+        while (one != before.end() && one->role == "tool") results.push_back(*one++);
         put_calls(rules, turns, said, results);
         for (const auto &result : results) put_result(rules, turns, result);
     }
@@ -151,25 +156,25 @@ static std::vector<turn> with_calls(const turn_rules &rules, const std::vector<t
 
 /* Messages that are the user's are marked as open where a system message is the last part of them: the next message of
  * the user's is appended. */
-static std::vector<turn> with_system(const turn_rules &rules, const std::vector<turn> &before)
+static std::vector<common_chat_msg> with_system(const turn_rules &rules, const std::vector<common_chat_msg> &before)
 {
     if (rules.system == system_place::anywhere) return before;
-    std::vector<turn> turns;
+    std::vector<common_chat_msg> turns;
     bool open = false, leads = true; /* only system messages so far */
     const char *between = "\n\n";
     for (const auto &one : before) {
-        const std::string role = one.message.role, text = text_of(one.message);
+        const std::string role = one.role, text = text_of(one);
         bool is_system = role == "system";
         bool becomes_user = is_system && (!leads || rules.system == system_place::nowhere);
-        bool appends = !turns.empty() &&
-                       ((is_system && (leads || turns.back().message.role == "user")) || (role == "user" && open));
+        bool appends =
+            !turns.empty() && ((is_system && (leads || turns.back().role == "user")) || (role == "user" && open));
         std::string said = is_system && !leads ? "<system>\n" + text + "\n</system>" : text;
         if (appends && is_system && leads)
-            append_text(turns.back().message, said);
+            append_text(turns.back(), said);
         else if (appends)
-            append_text(turns.back().message, said, between);
+            append_text(turns.back(), said, between);
         else
-            turns.push_back(becomes_user ? turn{message_of("user", said), one.from} : one);
+            turns.push_back(becomes_user ? message_of("user", said) : one);
         open = becomes_user || (appends && open);
         between = leads && is_system ? rules.system_end.c_str() : "\n\n";
         leads = leads && is_system;
@@ -184,36 +189,37 @@ static bool is_plain_assistant(const common_chat_msg &message)
     return message.role == "assistant" && message.tool_calls.empty();
 }
 
-static void put_in_row(const turn_rules &rules, std::vector<turn> &turns, const turn &next)
+static void put_in_row(const turn_rules &rules, std::vector<common_chat_msg> &turns, const common_chat_msg &next)
 {
-    const std::string role = next.message.role;
-    common_chat_msg *last = turns.empty() ? nullptr : &turns.back().message;
-    bool two_say = last != nullptr && is_plain_assistant(*last) && is_plain_assistant(next.message);
-    bool says_and_calls = last != nullptr && is_plain_assistant(*last) && !next.message.tool_calls.empty();
+    const std::string role = next.role;
+    common_chat_msg *last = turns.empty() ? nullptr : &turns.back();
+    bool two_say = last != nullptr && is_plain_assistant(*last) && is_plain_assistant(next);
+    bool says_and_calls = last != nullptr && is_plain_assistant(*last) && !next.tool_calls.empty();
     bool joins = last != nullptr && role == "user" &&
                  ((rules.joins_users && last->role == "user") || (rules.joins_results && last->role == "tool"));
-    if (joins) return append_text(*last, text_of(next.message));
+    if (joins) return append_text(*last, text_of(next));
     if (two_say && rules.in_a_row == assistants::joined) {
         common_chat_msg before = std::move(*last);
-        *last = next.message;
+        *last = next;
         return join_before(*last, before);
     }
     bool parts = (two_say && rules.in_a_row == assistants::parted) || (says_and_calls && rules.parts_calls);
-    if (parts) turns.push_back({message_of("user", ""), next.from});
+    if (parts) turns.push_back(message_of("user", ""));
     turns.push_back(next);
 }
 
-static std::vector<turn> in_a_row(const turn_rules &rules, const std::vector<turn> &before, bool whole)
+static std::vector<common_chat_msg> in_a_row(const turn_rules &rules, const std::vector<common_chat_msg> &before,
+                                             bool whole)
 {
-    std::vector<turn> turns;
+    std::vector<common_chat_msg> turns;
     bool begun = !rules.user_first;
     for (const auto &one : before) {
-        const std::string role = one.message.role;
-        if (!begun && role != "system" && role != "user") put_in_row(rules, turns, {message_of("user", ""), one.from});
+        const std::string role = one.role;
+        if (!begun && role != "system" && role != "user") put_in_row(rules, turns, message_of("user", ""));
         begun = begun || role != "system";
         put_in_row(rules, turns, one);
     }
-    if (!begun && whole) turns.push_back({message_of("user", ""), before.empty() ? 0 : before.back().from});
+    if (!begun && whole) turns.push_back(message_of("user", ""));
     return turns;
 }
 
@@ -236,21 +242,20 @@ static std::string short_id(const std::string &id)
     return result;
 }
 
-static void shorten_ids(std::vector<turn> &turns)
+static void shorten_ids(std::vector<common_chat_msg> &turns)
 {
     for (auto &one : turns) {
-        for (auto &call : one.message.tool_calls) call.id = short_id(call.id);
-        if (one.message.role == "tool") one.message.tool_call_id = short_id(one.message.tool_call_id);
+        for (auto &call : one.tool_calls) call.id = short_id(call.id);
+        if (one.role == "tool") one.tool_call_id = short_id(one.tool_call_id);
     }
 }
 
-std::vector<turn> make_turns(const turn_rules &rules, const std::vector<common_chat_msg> &messages, bool whole)
+std::vector<common_chat_msg> make_turns(const turn_rules &rules, const std::vector<common_chat_msg> &messages,
+                                        bool whole)
 {
-    std::vector<turn> turns;
-    for (size_t i = 0; i < messages.size(); i++) {
-        turns.push_back({messages[i], i});
-        if (messages[i].contains_media()) set_text(turns.back().message, text_of(messages[i]));
-    }
+    std::vector<common_chat_msg> turns = messages;
+    for (auto &one : turns)
+        if (one.contains_media()) set_text(one, text_of(one));
     turns = in_a_row(rules, with_system(rules, with_calls(rules, turns)), whole);
     if (rules.shortens_ids) shorten_ids(turns);
     return turns;
@@ -305,13 +310,10 @@ static common_json arguments_of(const turn_rules &rules, const std::string &text
     return rules.argument_objects ? wrapped : common_json(wrapped.dump());
 }
 
-common_json turns_to_json(const turn_rules &rules, const std::vector<turn> &turns)
+common_json turns_to_json(const turn_rules &rules, const std::vector<common_chat_msg> &turns)
 {
-    std::vector<common_chat_msg> messages;
-    for (const auto &one : turns) {
-        messages.push_back(one.message);
-        give_shape(messages.back(), shape_of(rules, one.message.role));
-    }
+    std::vector<common_chat_msg> messages = turns;
+    for (auto &one : messages) give_shape(one, shape_of(rules, one.role));
     common_json array = common_chat_msgs_to_json_oaicompat(messages, false);
     for (size_t i = 0; i < messages.size(); i++) {
         for (size_t k = 0; k < messages[i].tool_calls.size(); k++)

@@ -57,22 +57,18 @@ struct turn_rules {
     assistants in_a_row = assistants::apart;
 };
 
-/* A message as the template gets it. */
-struct turn {
-    common_chat_msg message;
-    size_t from; /* the request's message that it comes from, or the first of them */
-};
-
-/* The messages as the rules want them. `whole`: they are not the leading part of a request, to be rendered by itself.
+/* The messages as the template gets them. `whole`: they are not the leading part of a request, to be rendered by
+ * itself.
  */
-std::vector<turn> make_turns(const turn_rules &rules, const std::vector<common_chat_msg> &messages, bool whole);
+std::vector<common_chat_msg> make_turns(const turn_rules &rules, const std::vector<common_chat_msg> &messages,
+                                        bool whole);
 
 /* Rules that any template keeps: users and the assistant take turns, and all else is their words. For conversations
  * that a template refuses by the rules that it is known to have. */
 turn_rules plain_rules(const turn_rules &known);
 
 /* The form in which the template gets them. */
-common_json turns_to_json(const turn_rules &rules, const std::vector<turn> &turns);
+common_json turns_to_json(const turn_rules &rules, const std::vector<common_chat_msg> &turns);
 
 /* All text of a message: its parts joined by line ends, but for media, whose markers stand between them as they are. */
 std::string text_of(const common_chat_msg &message);

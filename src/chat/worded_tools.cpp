@@ -12,16 +12,13 @@ namespace chat
 bool has_form_of_calls(const chat_template &template_)
 {
     if (template_.has_handler) return true;
-    return template_.analysis && template_.analysis->jinja_caps.supports_tool_calls &&
-           template_.analysis->tools.format.mode != autoparser::tool_format::NONE;
+    const autoparser::autoparser &analysis = template_.analysis;
+    return analysis.jinja_caps.supports_tool_calls && analysis.tools.format.mode != autoparser::tool_format::NONE;
 }
 
-/* Of a template that could not be analysed nothing is known but that its replies are text. */
 void put_calls_in_words(chat_template &template_)
 {
-    if (!template_.analysis) template_.analysis.emplace();
-    autoparser::autoparser &analysis = *template_.analysis;
-    analysis.analysis_complete = true;
+    autoparser::autoparser &analysis = template_.analysis;
     analysis.jinja_caps.supports_tool_calls = true;
     analysis.tools = autoparser::analyze_tools();
     analysis.tools.format.mode = autoparser::tool_format::JSON_NATIVE;

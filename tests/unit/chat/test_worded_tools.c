@@ -103,6 +103,29 @@ static void a_conversation_grows_behind_its_prompt(void **state)
     chat_template_close(template_);
 }
 
+/* llama.cpp's own handler for such templates tells of tools; that this one refuses a message by itself changes nothing.
+ */
+static void a_template_with_a_handler_gets_its_tools(void **state)
+{
+    (void)state;
+    static const char source[] =
+        "{%- if messages|length < 2 -%}{{- raise_exception('two at least') -}}{%- endif -%}"
+        "{%- for t in tools or [] -%}{{- '<|start|>tools ' + t.function.name + '<|end|>' -}}{%- endfor -%}"
+        "{%- for m in messages -%}{{- '<|start|>' + m.role + '<|channel|>final<|message|>' + m.content|string + "
+        "'<|end|>' -}}"
+        "{%- endfor -%}{%- if add_generation_prompt -%}{{- '<|start|>assistant' -}}{%- endif -%}";
+    struct chat_template *template_ = opened(source);
+    struct chat_request request = asking("");
+    request.tools_json = FIND;
+    char *text =
+        rendered(template_, &request,
+                 "[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"Where?\"}]");
+    assert_has(text, "<|start|>tools find<|end|>");
+    assert_null(strstr(text, "<tool_call>"));
+    free(text);
+    chat_template_close(template_);
+}
+
 /* ---- Replies ---- */
 
 struct heard {
@@ -185,6 +208,7 @@ int main(void)
         cmocka_unit_test(the_prompt_tells_of_tools_beside_what_the_client_says),
         cmocka_unit_test(what_a_tool_says_is_the_requests_text),
         cmocka_unit_test(a_conversation_grows_behind_its_prompt),
+        cmocka_unit_test(a_template_with_a_handler_gets_its_tools),
         cmocka_unit_test(calls_are_read_where_they_are_written_as_told),
         cmocka_unit_test(a_required_call_is_bound_by_its_grammar),
     };
