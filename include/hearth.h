@@ -614,6 +614,11 @@ HEARTH_API hearth_prompt hearth_request_prompt(const hearth_request *request);
  * STARTED event on (with only_prompt: from DONE on), until the handle is released. */
 HEARTH_API const char *hearth_request_left_out(const hearth_request *request);
 
+/* What nothing enforces of the request's JSON schemas, one a line: keywords as docs/schemas.md names them, and parts of
+ * tools' parameters that take any value, as in "find#/properties/place"; NULL: all is enforced. Valid as
+ * hearth_request_left_out() is. */
+HEARTH_API const char *hearth_request_unenforced(const hearth_request *request);
+
 /* Where the prompt of a cache lookup and the most similar cached one, of the same salt and adapters, diverge. The texts
  * are those of a few tokens. */
 typedef struct hearth_divergence {

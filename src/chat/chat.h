@@ -138,6 +138,7 @@ struct chat_format {
     const char *thinking_start; /* start tag of reasoning; NULL: the model does not reason */
     const char *const *thinking_ends;
     size_t n_thinking_ends;
+    const char *unenforced; /* of its schemas, as docs/schemas.md names it, one a line; NULL: nothing */
 };
 
 /* The format of the replies to such a request, made once for each template and set of tools and then cached. The caller
@@ -161,9 +162,9 @@ void chat_reader_end(struct chat_reader *reader, hearth_delta_fn each, void *ud)
 /* Once it has ended: whether each call of the reply was closed, and has arguments that are a JSON object. */
 bool chat_reader_is_whole(const struct chat_reader *reader);
 
-/* Converts a JSON schema to GBNF; the caller frees it with free(). HEARTH_INVALID, param "json_schema", with what is
- * wrong and where. */
-char *chat_schema_grammar(const char *json_schema, hearth_error *error);
+/* Converts a JSON schema to GBNF; the caller frees it with free(), and what *unenforced gets where
+ * something is not enforced, one a line (`unenforced` may be NULL). HEARTH_INVALID, param "json_schema", with what is wrong and where. */
+char *chat_schema_grammar(const char *json_schema, char **unenforced, hearth_error *error);
 
 /* GBNF of the texts that are all of what a regular expression matches; the caller frees it with free(). HEARTH_INVALID,
  * with what is wrong. */

@@ -64,6 +64,8 @@ void reply_format::fill_c_members()
     thinking_start = params.thinking_start_tag.empty() ? nullptr : params.thinking_start_tag.c_str();
     thinking_ends = end_list.data();
     n_thinking_ends = end_list.size();
+    unenforced_lines = lines_of(unenforced_parts);
+    unenforced = unenforced_lines.empty() ? nullptr : unenforced_lines.c_str();
 }
 
 /* ---- Remembering ---- */
@@ -186,7 +188,7 @@ static void apply_or_go_without(reply_format &format, const chat_template &templ
             return apply(format, template_, params);
         } catch (const std::exception &) {
             format.parser = common_peg_arena();
-            again = has_tools(params) && free_unconvertible(params.tools);
+            again = has_tools(params) && free_unconvertible(params.tools, format.unenforced_parts);
         }
     }
     format.params = without_parser(template_, params);
@@ -247,13 +249,16 @@ static void make_either_way(reply_format &format, const chat_template &template_
 
 /* A required call leaves no place for text of a schema. */
 static std::unique_ptr<reply_format> make_format(const chat_template &template_, const chat_request &request,
-                                                 autoparser::generation_params params)
+                                                 const chat_parsed &parsed, autoparser::generation_params params)
 {
     auto result = std::make_unique<reply_format>();
     if (request.allowed_tools_json != nullptr) keep_allowed_tools(params, request.allowed_tools_json);
-    if (has_tools(params)) lower_parameters(params.tools);
+    if (has_tools(params)) lower_parameters(params.tools, result->unenforced_parts);
     bool must_call = has_tools(params) && params.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED;
-    if (must_call) params.json_schema = common_json();
+    if (must_call)
+        params.json_schema = common_json();
+    else
+        result->unenforced_parts.insert(parsed.unenforced.begin(), parsed.unenforced.end());
     if (has_tools(params) && !params.json_schema.is_null())
         make_either_way(*result, template_, params);
     else
@@ -280,7 +285,7 @@ static const chat_format *open_format(const chat_template &template_, const chat
     std::string key = key_of(template_, request, params, prompt);
     const chat_format *known = template_.format_cache->find(key);
     if (known != nullptr) return known;
-    const chat_format *opened = make_format(template_, request, params).release();
+    const chat_format *opened = make_format(template_, request, parsed, params).release();
     template_.format_cache->insert(key, opened);
     return opened;
 }

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <list>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct reply_format : chat_format {
     mutable std::atomic<int> references{1};
     common_chat_params params;
     std::string user_grammar;
+    std::set<std::string> unenforced_parts;
     common_peg_arena parser;      /* empty: the whole reply is content */
     common_peg_arena text_parser; /* tried first, of text without calls; empty: `parser` reads all */
     bool writes_json = false;     /* the content is JSON of a schema */
@@ -33,6 +35,7 @@ struct reply_format : chat_format {
   private:
     std::vector<chat_trigger> trigger_list;
     std::vector<const char *> preserved_list, stop_list, end_list;
+    std::string unenforced_lines;
 };
 
 inline const reply_format *as_reply_format(const chat_format *format)

@@ -170,12 +170,12 @@ static void check_tool_choice(const chat_request &request, const chat_parsed &pa
 }
 
 /* Handlers would not report what is wrong with a schema. An empty one means any object, as with llama-server. */
-static common_json read_schema(const chat_request &request)
+static common_json read_schema(const chat_request &request, std::set<std::string> &unenforced)
 {
     if (request.json_schema == nullptr) return {};
     if (request.grammar != nullptr)
         throw refusal{HEARTH_INVALID, "grammar", "cannot be used together with json_schema"};
-    common_json schema = reply_schema(parse_json(request.json_schema, "json_schema"));
+    common_json schema = reply_schema(parse_json(request.json_schema, "json_schema"), unenforced);
     if (schema.empty()) schema["type"] = "object";
     return schema;
 }
@@ -186,7 +186,7 @@ chat_parsed parse_request(const chat_request &request)
     parsed.messages = read_messages(request, parsed.n_media);
     if (request.tools_json != nullptr) parsed.tools = read_tools(request.tools_json);
     check_tool_choice(request, parsed);
-    parsed.schema = read_schema(request);
+    parsed.schema = read_schema(request, parsed.unenforced);
     parsed.kwargs = read_kwargs(request.kwargs_json != nullptr ? request.kwargs_json : "");
     return parsed;
 }

@@ -8,12 +8,14 @@
 #include "chat/template.hpp"
 
 #include <optional>
+#include <set>
 
 /* All that is the same for every rendering of a request. */
 struct chat_parsed {
     std::vector<common_chat_msg> messages;
     std::vector<common_chat_tool> tools;
     common_json schema; /* null: the request has none */
+    std::set<std::string> unenforced; /* of the schema, as docs/schemas.md names it */
     common_json kwargs; /* an object; null: the request has none */
     size_t n_media = 0; /* media parts that a note replaced */
 };

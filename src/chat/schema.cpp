@@ -121,7 +121,7 @@ static std::string described(const lowered_schema::fault &fault)
     return "is a JSON schema that cannot be used: #" + pointer + " " + fault.reason;
 }
 
-common_json reply_schema(const common_json &schema)
+common_json reply_schema(const common_json &schema, std::set<std::string> &unenforced)
 {
     static const std::string param = "json_schema";
     if (!schema.is_object()) throw refusal{HEARTH_INVALID, param, "must be an object"};
@@ -135,10 +135,26 @@ common_json reply_schema(const common_json &schema)
         throw refusal{HEARTH_INVALID, param, described({reached.pointer, reached.reason})};
     }
     name_unenforced(lowered.unenforced);
+    unenforced.insert(lowered.unenforced.begin(), lowered.unenforced.end());
     return lowered.schema;
 }
 
+std::string lines_of(const std::set<std::string> &names)
+{
+    std::string lines;
+    for (const auto &name : names) lines += (lines.empty() ? "" : "\n") + one_line(name);
+    return lines;
+}
+
 /* ---- Tools ---- */
+
+/* A part of a tool's parameters that takes any value: in the log, and as a JSON pointer. */
+static void note_freed(std::set<std::string> &unenforced, const std::string &tool, const std::string &pointer,
+                       const std::string &reason)
+{
+    schema_log_freed(tool.c_str(), pointer.c_str(), reason.c_str());
+    unenforced.insert(tool + "#" + pointer);
+}
 
 static common_json free_arguments()
 {
@@ -147,9 +163,9 @@ static common_json free_arguments()
     return any;
 }
 
-common_json freed_arguments(const std::string &tool, const std::string &why)
+common_json freed_arguments(const std::string &tool, const std::string &why, std::set<std::string> &unenforced)
 {
-    schema_log_freed(tool.c_str(), "", why.c_str());
+    note_freed(unenforced, tool, "", why);
     return free_arguments();
 }
 
@@ -193,46 +209,48 @@ static std::vector<std::string> dear_properties(const common_json &schema, const
 }
 
 /* Frees properties that are too much by themselves; else all of them, then even their names. */
-static common_json freed(const common_json &schema, const std::string &tool, schema_budget &budget, std::string reason)
+static common_json freed(const common_json &schema, const std::string &tool, schema_budget &budget, std::string reason,
+                         std::set<std::string> &unenforced)
 {
     common_json result = schema;
-    if (!schema.contains("properties")) return freed_arguments(tool, reason);
+    if (!schema.contains("properties")) return freed_arguments(tool, reason, unenforced);
     std::vector<std::string> dear = dear_properties(schema, tool);
     for (const auto &name : dear) result["properties"][name] = common_json::object();
     if (!dear.empty() && is_affordable(result, tool, budget, reason)) {
-        for (const auto &name : dear) schema_log_freed(tool.c_str(), pointer_step(name).c_str(), reason.c_str());
+        for (const auto &name : dear) note_freed(unenforced, tool, pointer_step(name), reason);
         return result;
     }
-    schema_log_freed(tool.c_str(), "", reason.c_str());
+    note_freed(unenforced, tool, "", reason);
     for (const auto &entry : result.at("properties").items()) entry.v = common_json::object();
     return is_affordable(result, tool, budget, reason) ? result : free_arguments();
 }
 
 /* As tool_schema() says, with what is left of a budget. */
 static common_json affordable_schema(const common_json &parameters, const std::string &tool, const std::string &prefix,
-                                     schema_budget &budget)
+                                     schema_budget &budget, std::set<std::string> &unenforced)
 {
     static const size_t max_logged = 8;
     std::string reason;
     lowered_schema lowered = lower_schema(parameters, prefix, true, budget);
     for (size_t i = 0; i < lowered.faults.size() && i < max_logged; i++)
-        schema_log_freed(tool.c_str(), lowered.faults[i].pointer.c_str(), lowered.faults[i].reason.c_str());
+        note_freed(unenforced, tool, lowered.faults[i].pointer, lowered.faults[i].reason);
     name_unenforced(lowered.unenforced);
+    unenforced.insert(lowered.unenforced.begin(), lowered.unenforced.end());
     bool takes_anything = lowered.schema.empty() || (lowered.schema.size() == 1 && lowered.schema.contains("$defs"));
     if (takes_anything) return free_arguments();
     if (is_affordable(lowered.schema, tool, budget, reason)) return lowered.schema;
-    return freed(lowered.schema, tool, budget, reason);
+    return freed(lowered.schema, tool, budget, reason, unenforced);
 }
 
 common_json tool_schema(const common_json &parameters, const std::string &tool, const std::string &prefix,
-                        schema_budget &all)
+                        schema_budget &all, std::set<std::string> &unenforced)
 {
     common_json schema;
     const schema_budget::amounts before = all.lend(1);
     try {
-        schema = affordable_schema(parameters, tool, prefix, all);
+        schema = affordable_schema(parameters, tool, prefix, all, unenforced);
     } catch (const schema_too_large &reached) {
-        schema = freed_arguments(tool, reached.reason);
+        schema = freed_arguments(tool, reached.reason, unenforced);
     }
     all.give_back(before);
     return schema;
@@ -251,12 +269,14 @@ char *chat_pattern_grammar(const char *pattern, hearth_error *error)
     return grammar;
 }
 
-char *chat_schema_grammar(const char *json_schema, hearth_error *error)
+char *chat_schema_grammar(const char *json_schema, char **unenforced, hearth_error *error)
 {
     char *grammar = nullptr;
     chat::guarded(error, "json_schema", chat::one_line, [&] {
-        common_json schema = chat::reply_schema(chat::parse_json(json_schema, "json_schema"));
+        std::set<std::string> keywords;
+        common_json schema = chat::reply_schema(chat::parse_json(json_schema, "json_schema"), keywords);
         grammar = mem_strdup(chat::schema_grammar(schema, "json_schema").c_str());
+        if (unenforced != nullptr && !keywords.empty()) *unenforced = mem_strdup(chat::lines_of(keywords).c_str());
     });
     return grammar;
 }

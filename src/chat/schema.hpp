@@ -24,20 +24,23 @@ void replace_all(std::string &text, const std::string &from, const std::string &
 void mend_grammar(std::string &grammar);
 
 /* The schema of a reply as llama.cpp takes it, lowered. Throws refusal where a part of it cannot be kept or the whole
- * costs too much, with that part's JSON pointer. */
-common_json reply_schema(const common_json &schema);
+ * costs too much, with that part's JSON pointer. `unenforced` gets what nothing enforces, as docs/schemas.md names it. */
+common_json reply_schema(const common_json &schema, std::set<std::string> &unenforced);
 
 /* The same for a tool's parameters: what cannot be kept is free, with a line in the log, since one tool is no reason to
  * refuse a request, and agents validate arguments anyway. `prefix`: of the names of definitions, one for each tool;
- * `all`: of all tools together. */
+ * `all`: of all tools together. `unenforced` gets the parts that are free, too, as in "find#/properties/place". */
 common_json tool_schema(const common_json &parameters, const std::string &tool, const std::string &prefix,
-                        schema_budget &all);
+                        schema_budget &all, std::set<std::string> &unenforced);
 
 /* Whether llama.cpp takes a schema, and why not, which is known once it was converted. */
 bool is_convertible(const common_json &schema, std::string &reason);
 
 /* The arguments of a tool of which nothing is known, with a line in the log. */
-common_json freed_arguments(const std::string &tool, const std::string &why);
+common_json freed_arguments(const std::string &tool, const std::string &why, std::set<std::string> &unenforced);
+
+/* One name a line. */
+std::string lines_of(const std::set<std::string> &names);
 
 } // namespace chat
 

@@ -46,7 +46,7 @@ std::vector<common_chat_tool> read_tools(const std::string &text)
 /* Of the budget of one schema: of a hundred tools, most have little. */
 static const size_t max_schemas = 4;
 
-void lower_parameters(common_json &tools)
+void lower_parameters(common_json &tools, std::set<std::string> &unenforced)
 {
     schema_budget budget(max_schemas);
     for (size_t i = 0; i < tools.size(); i++) {
@@ -55,19 +55,19 @@ void lower_parameters(common_json &tools)
         common_json parameters = function.at("parameters");
         if (!parameters.is_object() || parameters.empty()) continue;
         unmark_numbers(parameters);
-        function["parameters"] =
-            tool_schema(parameters, function.at("name").get<std::string>(), "t" + std::to_string(i) + "d", budget);
+        function["parameters"] = tool_schema(parameters, function.at("name").get<std::string>(),
+                                             "t" + std::to_string(i) + "d", budget, unenforced);
     }
 }
 
-bool free_unconvertible(common_json &tools)
+bool free_unconvertible(common_json &tools, std::set<std::string> &unenforced)
 {
     bool found = false;
     std::string reason;
     for (size_t i = 0; i < tools.size(); i++) {
         common_json &function = tools[i]["function"];
         if (!function.contains("parameters") || is_convertible(function.at("parameters"), reason)) continue;
-        function["parameters"] = freed_arguments(function.at("name").get<std::string>(), reason);
+        function["parameters"] = freed_arguments(function.at("name").get<std::string>(), reason, unenforced);
         found = true;
     }
     return found;

@@ -5,6 +5,7 @@
 
 #include "chat-auto-parser.h"
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,11 +16,11 @@ namespace chat
 std::vector<common_chat_tool> read_tools(const std::string &text);
 
 /* Replaces the parameters of tools, in OpenAI's form, by what llama.cpp can make a grammar of: see tool_schema(). The
- * prompt shows them as they were. */
-void lower_parameters(common_json &tools);
+ * prompt shows them as they were. `unenforced` gets what nothing enforces of them. */
+void lower_parameters(common_json &tools, std::set<std::string> &unenforced);
 
 /* Frees those that llama.cpp does not take after all, which is known once it was tried. False: there are none. */
-bool free_unconvertible(common_json &tools);
+bool free_unconvertible(common_json &tools, std::set<std::string> &unenforced);
 
 } // namespace chat
 

@@ -4,6 +4,7 @@
 import { after, before, test } from 'node:test';
 import assert from 'node:assert/strict';
 import Ajv from 'ajv/dist/2020.js';
+import addFormats from 'ajv-formats';
 import { serve } from './lib/server.js';
 import { generator } from './lib/random.js';
 import { definitions, nodes } from './lib/schemas.js';
@@ -64,6 +65,48 @@ test('a schema of a completion, of the older field and of a tool is kept as well
     messages: [{ role: 'user', content: 'Hi' }], tools: [tool], tool_choice: 'required', max_tokens: 1000, temperature: 1, seed: 2,
   });
   assert.ok(ajv.validate(wanted, JSON.parse(called.choices[0].message.tool_calls[0].function.arguments)));
+});
+
+test('what is drawn of a format is of that format', async () => {
+  const ajv = new Ajv({ strict: false });
+  addFormats(ajv);
+  for (const format of ['date', 'time', 'date-time', 'duration', 'email', 'ipv4', 'ipv6', 'uri', 'json-pointer', 'uuid']) {
+    const wanted = { type: 'array', minItems: 12, maxItems: 12, items: { type: 'string', format } };
+    for (const seed of [1, 2]) {
+      const choice = await reply(wanted, seed);
+      if (choice.finish_reason !== 'stop') continue; // a random model may write an address without end
+      const all = JSON.parse(choice.message.content);
+      for (const text of all) assert.ok(ajv.validate(wanted.items, text), `${format}: ${text}`);
+    }
+  }
+});
+
+test('the answer names what nothing enforces of its schemas, however they are given', async () => {
+  const named = async (path, body) => {
+    const response = await server.client.post(path, { max_tokens: 8, ...body });
+    assert.equal(response.status, 200, response.text);
+    return response.headers['x-hearth-not-enforced'] ?? '';
+  };
+  const loose = { type: 'object', properties: { a: { type: 'number', multipleOf: 3, minimum: 1 }, b: { type: 'string', format: 'hostname' } } };
+  const strict = { type: 'object', properties: { a: { type: 'integer', minimum: 1 }, b: { type: 'string', format: 'email' } } };
+  const messages = [{ role: 'user', content: 'Hi' }];
+  const form = (schema) => ({ type: 'json_schema', json_schema: { name: 'it', strict: true, schema } });
+  const tool = (name, parameters) => ({ type: 'function', function: { name, parameters } });
+  const all = 'format hostname, minimum of numbers, multipleOf';
+  const chat = '/v1/chat/completions';
+  for (const stream of [false, true]) {
+    assert.equal(await named(chat, { messages, stream, response_format: form(loose) }), all);
+    assert.equal(await named(chat, { messages, stream, response_format: form(strict) }), '');
+    assert.equal(await named(chat, { messages, stream, tools: [tool('act', strict), tool('find', loose)] }), all);
+    assert.equal(await named('/v1/completions', { prompt: 'x', stream, json_schema: loose }), all);
+    assert.equal(await named('/v1/responses', { input: 'Hi', max_output_tokens: 16, stream, text: { format: { type: 'json_schema', name: 'it', schema: loose } } }), all);
+    assert.equal(await named('/v1/messages', { messages, stream, tools: [{ name: 'act', input_schema: loose }] }), all);
+  }
+  const odd = { type: 'object', properties: { p: { pattern: '(?=a)b' } } };
+  assert.equal(await named(chat, { messages, tools: [tool('act', odd)] }), 'act#/properties/p');
+  // No call can be made, and no schema binds what is written beside a forced call.
+  assert.equal(await named(chat, { messages, tools: [tool('act', odd)], tool_choice: 'none' }), '');
+  assert.equal(await named(chat, { messages, tools: [tool('act', strict)], tool_choice: 'required', response_format: form(loose) }), '');
 });
 
 test("a tool's schema that cannot be kept does not refuse the request, and what can be is kept", async () => {

@@ -269,6 +269,12 @@ const char *hearth_request_left_out(const hearth_request *request)
     return NULL;
 }
 
+const char *hearth_request_unenforced(const hearth_request *request)
+{
+    (void)request;
+    return NULL;
+}
+
 /* The prompt of a request with a reply: the text that was given, without tokens. */
 hearth_prompt hearth_request_prompt(const hearth_request *request)
 {

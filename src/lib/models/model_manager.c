@@ -397,6 +397,17 @@ static int request_removal(struct model_entry *entry, hearth_error *error)
     return HEARTH_OK;
 }
 
+static int remove_and_wait(struct model_entry *entry, hearth_error *error)
+{
+    struct model_manager *manager = entry->manager;
+    struct clock *clock = manager->instance->clock;
+    int rc = request_removal(entry, error);
+    while (rc == HEARTH_OK && is_leaving(entry) && !manager->stopping)
+        clock->wait(clock, &manager->changed, &manager->mutex, CLOCK_NEVER);
+    if (rc == HEARTH_OK) log_event(LOG_INFO, "model", "removed", log_str("model", entry->config->name));
+    return rc;
+}
+
 static int await_load(struct model_entry *entry, hearth_error *error)
 {
     struct model_manager *manager = entry->manager;
@@ -458,18 +469,7 @@ double manager_idle_left(struct model_entry *entry)
 
 int hearth_remove_model(hearth *instance, const char *model, hearth_error *error)
 {
-    hearth_error own;
-    if (error == NULL) error = &own;
-    struct model_entry *entry = instance_find_model(instance, model, error);
-    if (entry == NULL) return (int)error->code;
-    struct model_manager *manager = entry->manager;
-    pthread_mutex_lock(&manager->mutex);
-    int rc = request_removal(entry, error);
-    while (rc == HEARTH_OK && is_leaving(entry) && !manager->stopping)
-        instance->clock->wait(instance->clock, &manager->changed, &manager->mutex, CLOCK_NEVER);
-    pthread_mutex_unlock(&manager->mutex);
-    if (rc == HEARTH_OK) log_event(LOG_INFO, "model", "removed", log_str("model", entry->config->name));
-    return rc;
+    return with_model(instance, model, remove_and_wait, error);
 }
 
 int hearth_await_model(hearth *instance, const char *model, hearth_error *error)

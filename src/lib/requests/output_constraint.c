@@ -92,7 +92,7 @@ static int open_completion_constraint(struct output_constraint *constraint, cons
 {
     constraint->grammar.text = params->grammar;
     if (params->json_schema == NULL) return HEARTH_OK;
-    constraint->schema_grammar = chat_schema_grammar(params->json_schema, error);
+    constraint->schema_grammar = chat_schema_grammar(params->json_schema, &constraint->unenforced, error);
     constraint->grammar.text = constraint->schema_grammar;
     return constraint->schema_grammar == NULL ? (int)error->code : HEARTH_OK;
 }
@@ -118,5 +118,6 @@ void output_constraint_close(struct output_constraint *constraint)
     free_list(constraint->words, constraint->n_words);
     free_list(constraint->patterns, constraint->n_patterns);
     free(constraint->schema_grammar);
+    free(constraint->unenforced);
     tokens_release(&constraint->tokens);
 }

@@ -10,7 +10,8 @@
 struct output_constraint {
     struct llm_grammar grammar;
     struct llm_thinking thinking;
-    char *schema_grammar; /* from here on: owned, and borrowed by grammar and thinking */
+    char *unenforced;     /* of a completion's schema: chat_format.unenforced; owned from here on */
+    char *schema_grammar; /* from here on: borrowed by grammar and thinking */
     char **patterns, **words;
     size_t n_patterns, n_words;
     struct tokens tokens;

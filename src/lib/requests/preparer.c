@@ -474,6 +474,8 @@ static int open_sampler(hearth_request *request, hearth_error *error)
     struct output_constraint constraint;
     int rc = output_constraint_open(&constraint, model->weights, request->params, request->format, error);
     if (rc != HEARTH_OK) return rc;
+    const char *unenforced = request->format == NULL ? constraint.unenforced : request->format->unenforced;
+    request->unenforced = unenforced == NULL ? NULL : mem_strdup(unenforced);
     constraint.grammar.shown = request->shown.v;
     constraint.grammar.n_shown = request->shown.len;
     request->sampling = sampling_complete(&request->params->sampling, model->config, model->weights);

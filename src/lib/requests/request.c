@@ -36,6 +36,7 @@ static void unref_request(hearth_request *request)
     prompt_media_close(request->media);
     free(request->assumed);
     free(request->left_out);
+    free(request->unenforced);
     free(request->scales);
     free(request->stop);
     free(request->biases);
@@ -328,6 +329,11 @@ const hearth_sampling *hearth_request_sampling(const hearth_request *request)
 const char *hearth_request_left_out(const hearth_request *request)
 {
     return request->left_out;
+}
+
+const char *hearth_request_unenforced(const hearth_request *request)
+{
+    return request->unenforced;
 }
 
 hearth_prompt hearth_request_prompt(const hearth_request *request)

@@ -35,6 +35,7 @@ struct hearth_request {
     struct prompt_media *media;       /* NULL: there is none, or the model takes text only */
     char *assumed;                    /* messages with the assumed system message before them; NULL: as given */
     char *left_out;                   /* hearth_request_left_out() */
+    char *unenforced;                 /* hearth_request_unenforced() */
     const struct chat_format *format; /* of a chat's replies; NULL for a completion */
     const char **stop;                /* stop strings of the request and of the format, which own the strings */
     struct reply_place place;         /* where its reply begins, in the model's reply book */

@@ -17,7 +17,7 @@ void anthropic_count_tokens(struct call *call);
 void anthropic_put_error(struct buf *out, const hearth_error *error, const char *request_id);
 
 /* Converts a body to an OpenAI chat: a fields_converter. */
-json_t *anthropic_chat(const json_t *body, struct uploads *uploads, struct left_out *left_out, hearth_error *error);
+json_t *anthropic_chat(const json_t *body, struct uploads *uploads, struct header_list *left_out, hearth_error *error);
 extern const struct fields_api anthropic_api;
 
 /* For tests: the dialect and its state. `id` and `model` are copied. */

@@ -260,7 +260,7 @@ static int read_output_config(struct convert *convert)
     return HEARTH_OK;
 }
 
-json_t *anthropic_chat(const json_t *body, struct uploads *uploads, struct left_out *left_out, hearth_error *error)
+json_t *anthropic_chat(const json_t *body, struct uploads *uploads, struct header_list *left_out, hearth_error *error)
 {
     static int (*const readers[])(struct convert *) = {read_system,          read_messages,     read_tools,
                                                        read_tool_choice,     read_max_tokens,   read_stops,

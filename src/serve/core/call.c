@@ -168,7 +168,7 @@ static void finish_call(struct call *call, int status)
 
 void call_leave_out(struct call *call, const char *path)
 {
-    left_out_add(&call->left_out, places_find(call->places, path).v);
+    header_list_add(&call->left_out, places_find(call->places, path).v);
 }
 
 /* ---- Calls that are answered on an answering thread ---- */
@@ -222,6 +222,12 @@ static void keep_reply(struct call_away *away, int status, const char *content_t
 
 /* ---- Responses ---- */
 
+static void report_lists(struct call *call)
+{
+    header_list_report_left_out(&call->left_out, call->http, call->id, call->model);
+    header_list_report_unenforced(&call->unenforced, call->http);
+}
+
 void call_reply(struct call *call, int status, const char *content_type, struct buf *body)
 {
     if (call->away != NULL) {
@@ -229,7 +235,7 @@ void call_reply(struct call *call, int status, const char *content_type, struct 
         return;
     }
     struct http_request *http = call->http;
-    left_out_report(&call->left_out, http, call->id, call->model);
+    report_lists(call);
     finish_call(call, status);
     http_reply_buf(http, status, content_type, body);
 }
@@ -254,7 +260,7 @@ void call_fail(struct call *call, const hearth_error *error, call_error_form *fo
 
 void call_begin_whole(struct call *call, const char *content_type)
 {
-    left_out_report(&call->left_out, call->http, call->id, call->model);
+    report_lists(call);
     http_begin(call->http, 200, content_type);
 }
 

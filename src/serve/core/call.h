@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "hearth.h"
 #include "http/http.h"
-#include "serve/core/left_out.h"
+#include "serve/core/header_list.h"
 #include "serve/core/places.h"
 #include "serve/core/workers.h"
 
@@ -38,7 +38,7 @@ struct call {
     size_t counted;      /* bytes of the parsed body, counted in the sum of all bodies; an exchange takes them over */
     char *model;         /* what the answer calls it; NULL: not known yet */
     json_t *places;      /* where the chat's fields stand in the body; NULL: where they are in the chat */
-    struct left_out left_out; /* reported with the headers, and complete when they are sent */
+    struct header_list left_out, unenforced; /* reported with the headers, and complete when they are sent */
     struct call_away *away;   /* NULL: the HTTP thread answers it */
 };
 

@@ -152,8 +152,9 @@ static void take_news(struct exchange *ex)
         call_gone(close_exchange(ex));
         return;
     }
-    left_out_add_all(&ex->call->left_out, &news->left_out);
-    news->left_out = (struct left_out){.named = 0};
+    header_list_add_all(&ex->call->left_out, &news->left_out);
+    header_list_add_all(&ex->call->unenforced, &news->unenforced);
+    news->left_out = news->unenforced = (struct header_list){.named = 0};
     if (news->begins) begin_answer(ex);
     news->begins = false;
     if (news->end != EXCHANGE_SHORT && !send_output(ex)) return;

@@ -42,7 +42,7 @@ struct exchange_news {
     hearth_error error;
     size_t slots;             /* of the rate limit to give back */
     int64_t tokens;           /* to count against the rate limit */
-    struct left_out left_out; /* what the chat template does not print */
+    struct header_list left_out, unenforced; /* what the chat template does not print, and of schemas nothing enforces */
 };
 
 struct exchange {

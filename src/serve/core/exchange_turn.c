@@ -81,14 +81,14 @@ static void finish(struct exchange *ex)
 
 /* ---- Events ---- */
 
-/* What the chat template does not print is named like what no template could. */
-static void note_left_out(struct exchange *ex, const char *lines)
+/* Adds each line; `places`: those of the fields that the lines name, or NULL. */
+static void add_lines(struct header_list *list, const char *lines, const json_t *places)
 {
     for (size_t len; lines != NULL && *lines != '\0'; lines += len + (lines[len] == '\n')) {
         len = strcspn(lines, "\n");
-        char *path = mem_strndup(lines, len);
-        left_out_add(&ex->news.left_out, places_find(ex->call->places, path).v);
-        free(path);
+        char *line = mem_strndup(lines, len);
+        header_list_add(list, places == NULL ? line : places_find(places, line).v);
+        free(line);
     }
 }
 
@@ -103,7 +103,9 @@ static void note_started(struct exchange *ex, const struct outbox_event *event)
     answer->sampling = hearth_request_sampling(request);
     answer->prompt = hearth_request_prompt(request);
     answer->divergence = hearth_request_divergence(request);
-    note_left_out(ex, hearth_request_left_out(request));
+    /* What the chat template does not print is named like what no template could. */
+    add_lines(&ex->news.left_out, hearth_request_left_out(request), ex->call->places);
+    add_lines(&ex->news.unenforced, hearth_request_unenforced(request), NULL);
     if (!ex->stream) return;
     /* The head is sent at the first sign of success, so that what fails before is a proper HTTP error. */
     if (!ex->begun) ex->news.begins = true;

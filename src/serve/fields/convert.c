@@ -26,7 +26,7 @@ bool convert_passes(const char *name)
     return true;
 }
 
-void convert_open(struct convert *convert, const json_t *body, struct uploads *uploads, struct left_out *left_out,
+void convert_open(struct convert *convert, const json_t *body, struct uploads *uploads, struct header_list *left_out,
                   hearth_error *error)
 {
     *convert = (struct convert){
@@ -113,7 +113,7 @@ int convert_bad_type(const struct convert *convert, const json_t *object, struct
 
 int convert_leave_out(const struct convert *convert, struct field_path at)
 {
-    left_out_add(convert->left_out, at.v);
+    header_list_add(convert->left_out, at.v);
     return HEARTH_OK;
 }
 

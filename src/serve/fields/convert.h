@@ -23,7 +23,7 @@ struct convert {
     const json_t *before;      /* Responses: stored items that precede those of the body; borrowed, NULL: none */
     json_t *chat;              /* the OpenAI chat that is built */
     struct uploads *uploads;   /* the media of its parts */
-    struct left_out *left_out; /* what the chat will not have */
+    struct header_list *left_out; /* what the chat will not have */
     hearth_error *error;
     bool asks;    /* what is read now is what the user asks: text of the last turn, or of the system prompt */
     json_t *lost; /* ids of calls that are left out, as keys, with their results; NULL: none */
@@ -41,7 +41,7 @@ struct convert {
 struct field_path field_path_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Begins with a copy of the client's body, without the fields that mean something else in a chat. */
-void convert_open(struct convert *convert, const json_t *body, struct uploads *uploads, struct left_out *left_out,
+void convert_open(struct convert *convert, const json_t *body, struct uploads *uploads, struct header_list *left_out,
                   hearth_error *error);
 
 /* Whether a field of chats is copied unchanged. */

@@ -532,7 +532,7 @@ struct fields *fields_open_converted(const struct fields_converted *converted, i
     struct unknown unknown = unknown_find(converted->body, route, api);
     struct fields *fields = mem_alloc(sizeof *fields);
     if (fields_take(fields, route, converted->chat, converted->uploads, error) == HEARTH_OK) {
-        left_out_add_all(&fields->left_out, &converted->left_out);
+        header_list_add_all(&fields->left_out, &converted->left_out);
         fields->api = unknown.api;
         fields->unknown = unknown.names;
         return fields;

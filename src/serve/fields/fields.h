@@ -10,7 +10,7 @@
 
 #include "base/buf.h"
 #include "hearth.h"
-#include "serve/core/left_out.h"
+#include "serve/core/header_list.h"
 #include "serve/fields/upload.h"
 
 #include <jansson.h>
@@ -66,7 +66,7 @@ struct fields {
 
     bool is_converted; /* from another API: the messages name their uploads already */
     struct uploads uploads;
-    struct left_out left_out; /* what the model will not see */
+    struct header_list left_out; /* what the model will not see */
     json_t *places;           /* where messages and tools stand in the client's body; NULL: where they are here */
 
     json_t *kwargs; /* arguments of the template, collected from several fields while parsing */
@@ -85,7 +85,7 @@ struct fields {
 /* Converts the body of another API to an OpenAI chat, owned by the caller; NULL with the error. Media go to `uploads`,
  * which the caller releases: their strings in the body are empty then, and the chat's parts name them. `left_out` gets
  * what the chat does not have. */
-typedef json_t *fields_converter(const json_t *body, struct uploads *uploads, struct left_out *left_out,
+typedef json_t *fields_converter(const json_t *body, struct uploads *uploads, struct header_list *left_out,
                                  hearth_error *error);
 
 /* An API other than OpenAI's and llama-server's, which need no conversion (NULL). Static, one in each API's folder. */
@@ -115,7 +115,7 @@ struct fields_converted {
     const json_t *body; /* the client's, for its unknown fields */
     json_t *chat;
     struct uploads *uploads;  /* that the chat names; NULL: the chat is the body itself, OpenAI's */
-    struct left_out left_out; /* by its converter */
+    struct header_list left_out; /* by its converter */
 };
 
 /* The same for a body that is converted already: takes chat and uploads over. */

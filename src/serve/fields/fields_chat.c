@@ -27,7 +27,7 @@ struct message {
 
 static void leave_out(struct fields *fields, struct field_path at)
 {
-    left_out_add(&fields->left_out, at.v);
+    header_list_add(&fields->left_out, at.v);
 }
 
 /* A part of another type: its text, if it has some. Else it is left out (NULL), or, if the user asks it, is handed on
@@ -162,7 +162,7 @@ static json_t *read_messages(struct fields *fields, const char *name, const json
         json_array_append(kept, json);
     }
     json_decref(lost);
-    if (!left_out_is_empty(&fields->left_out)) field_note_places(fields, name, places);
+    if (!header_list_is_empty(&fields->left_out)) field_note_places(fields, name, places);
     json_decref(places);
     return kept;
 }

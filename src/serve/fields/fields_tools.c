@@ -26,7 +26,7 @@ int field_tools(struct fields *fields, const char *name, const json_t *value, he
     {
         struct field_path at = field_path_of("%s[%zu]", name, i);
         if (is_of_another_type(tool)) {
-            left_out_add(&fields->left_out, at.v);
+            header_list_add(&fields->left_out, at.v);
             continue;
         }
         json_array_append(kept, tool);

@@ -387,7 +387,7 @@ static int read_tools(struct convert *convert)
     return HEARTH_OK;
 }
 
-json_t *ollama_chat_body(const json_t *body, struct uploads *uploads, struct left_out *left_out, hearth_error *error)
+json_t *ollama_chat_body(const json_t *body, struct uploads *uploads, struct header_list *left_out, hearth_error *error)
 {
     static reader *const readers[] = {read_messages, read_tools,  read_options,    read_think, read_format,
                                       read_logprobs, read_stream, drop_own_fields, NULL};
@@ -463,7 +463,7 @@ static int read_prompt(struct convert *convert)
     return rc;
 }
 
-json_t *ollama_generate_body(const json_t *body, struct uploads *uploads, struct left_out *left_out,
+json_t *ollama_generate_body(const json_t *body, struct uploads *uploads, struct header_list *left_out,
                              hearth_error *error)
 {
     static reader *const readers[] = {check_generate, read_prompt, read_options,    read_think, read_format,

@@ -64,7 +64,7 @@ static int read_metadata(struct conversation_request *request, const json_t *bod
 static int check_items(const json_t *items, hearth_error *error)
 {
     struct uploads uploads = {0};
-    struct left_out unused = {0}; /* named when the items come into a prompt */
+    struct header_list unused = {0}; /* named when the items come into a prompt */
     json_t *body = json_pack("{s:O}", "input", items), *chat = responses_chat(body, &uploads, &unused, error);
     uploads_release(&uploads);
     if (chat == NULL && strncmp(error->param, "input", strlen("input")) == 0) {

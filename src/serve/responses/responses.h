@@ -23,12 +23,12 @@ void responses_cancel(struct call *call);
 void responses_put_error(struct buf *out, const hearth_error *error, const char *request_id);
 
 /* Converts a body to an OpenAI chat: a fields_converter. */
-json_t *responses_chat(const json_t *body, struct uploads *uploads, struct left_out *left_out, hearth_error *error);
+json_t *responses_chat(const json_t *body, struct uploads *uploads, struct header_list *left_out, hearth_error *error);
 extern const struct fields_api responses_api;
 
 /* The same with the stored items `before` (NULL: none) in front of the body's. */
 json_t *responses_chat_after(const json_t *before, const json_t *body, struct uploads *uploads,
-                             struct left_out *left_out, hearth_error *error);
+                             struct header_list *left_out, hearth_error *error);
 
 /* Parses a body together with the stored items that it continues. `history` is opened in any case, also on failure,
  * which is NULL with the error; `use` as in history_open(). Reading thread. */

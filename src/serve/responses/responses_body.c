@@ -99,7 +99,7 @@ static int read_ending(struct convert *convert)
 }
 
 json_t *responses_chat_after(const json_t *before, const json_t *body, struct uploads *uploads,
-                             struct left_out *left_out, hearth_error *error)
+                             struct header_list *left_out, hearth_error *error)
 {
     static int (*const readers[])(struct convert *) = {read_instructions, read_input,  responses_read_tools,
                                                        read_max_tokens,   read_format, read_reasoning_effort,
@@ -112,7 +112,7 @@ json_t *responses_chat_after(const json_t *before, const json_t *body, struct up
     return convert_close(&convert, rc);
 }
 
-json_t *responses_chat(const json_t *body, struct uploads *uploads, struct left_out *left_out, hearth_error *error)
+json_t *responses_chat(const json_t *body, struct uploads *uploads, struct header_list *left_out, hearth_error *error)
 {
     return responses_chat_after(NULL, body, uploads, left_out, error);
 }

@@ -22,7 +22,7 @@ void *any_api_messages(struct buf *body, hearth_error *error)
 
 /* Refuses bodies that continue stored items: without those the prompt would be another than the one that is looked
  * up. */
-static json_t *whole_response_chat(const json_t *body, struct uploads *uploads, struct left_out *left_out,
+static json_t *whole_response_chat(const json_t *body, struct uploads *uploads, struct header_list *left_out,
                                    hearth_error *error)
 {
     static const char *const links[] = {"previous_response_id", "conversation"};

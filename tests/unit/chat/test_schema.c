@@ -10,7 +10,7 @@ static bool allows(const char *schema, const char *text)
 {
     hearth_error error = {0};
     struct grammar_state state = {0}, next = {0};
-    char *rules = chat_schema_grammar(schema, &error);
+    char *rules = chat_schema_grammar(schema, NULL, &error);
     if (rules == NULL) fail_msg("%s: %s", schema, error.message);
     struct grammar *grammar = grammar_open(rules, NULL, &error);
     if (grammar == NULL) fail_msg("%s: %s", schema, error.message);
@@ -53,7 +53,7 @@ static void a_schema_becomes_a_grammar(void **state)
     hearth_error error = {0};
     char *grammar = chat_schema_grammar("{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#/$defs/n\"}},"
                                         "\"$defs\":{\"n\":{\"type\":\"integer\"}}}",
-                                        &error);
+                                        NULL, &error);
     assert_non_null(grammar);
     assert_non_null(strstr(grammar, "root ::= "));
     assert_non_null(strstr(grammar, "\\\"a\\\""));
@@ -66,7 +66,7 @@ static void a_schema_may_refer_to_itself(void **state)
     hearth_error error = {0};
     char *grammar = chat_schema_grammar("{\"$ref\":\"#/$defs/tree\",\"$defs\":{\"tree\":{\"type\":\"object\","
                                         "\"properties\":{\"left\":{\"$ref\":\"#/$defs/tree\"}}}}}",
-                                        &error);
+                                        NULL, &error);
     assert_non_null(grammar);
     free(grammar);
 }
@@ -74,7 +74,7 @@ static void a_schema_may_refer_to_itself(void **state)
 static void assert_refused(const char *schema, const char *part_of_message)
 {
     hearth_error error = {0};
-    assert_null(chat_schema_grammar(schema, &error));
+    assert_null(chat_schema_grammar(schema, NULL, &error));
     assert_int_equal(error.code, HEARTH_INVALID);
     assert_string_equal(error.param, "json_schema");
     if (strstr(error.message, part_of_message) == NULL) fail_msg("%s: %s", schema, error.message);
@@ -110,7 +110,7 @@ static void an_unusable_schema_is_refused_with_its_reason(void **state)
 
 static void assert_same_grammar(const char *schema, const char *other)
 {
-    char *a = chat_schema_grammar(schema, NULL), *b = chat_schema_grammar(other, NULL);
+    char *a = chat_schema_grammar(schema, NULL, NULL), *b = chat_schema_grammar(other, NULL, NULL);
     assert_non_null(a);
     assert_string_equal(a, b);
     free(a);
@@ -122,7 +122,7 @@ static void character_classes_are_expanded_in_patterns_but_not_in_literals(void 
     (void)state;
     assert_same_grammar("{\"type\":\"string\",\"pattern\":\"^\\\\d{3}-[\\\\w.]+$\"}",
                         "{\"type\":\"string\",\"pattern\":\"^[0-9]{3}-[a-zA-Z0-9_.]+$\"}");
-    char *kept = chat_schema_grammar("{\"const\":{\"pattern\":\"\\\\d\"}}", NULL);
+    char *kept = chat_schema_grammar("{\"const\":{\"pattern\":\"\\\\d\"}}", NULL, NULL);
     assert_non_null(kept);
     assert_null(strstr(kept, "[0-9]"));
     free(kept);
@@ -192,6 +192,32 @@ static void lengths_hold_beside_a_pattern_of_one_repetition(void **state)
     };
     ASSERT_TAKEN(rows);
     assert_refused("{\"pattern\":\"^abc$\",\"maxLength\":2}", "no string that it matches");
+}
+
+/* What a model may draw of them is checked with another library's checks: tests/e2e/schemas.test.js. */
+static void formats_take_the_forms_that_are_in_use(void **state)
+{
+    (void)state;
+    static const struct taken rows[] = {
+        {"{\"type\":\"string\",\"format\":\"duration\"}",
+         {"\"P3D\"", "\"PT1H30M\"", "\"P1Y2M3DT4H5M6S\"", "\"P2W\""},
+         {"\"P\"", "\"PT\"", "\"3D\"", "\"P1H\""}},
+        {"{\"format\":\"email\"}",
+         {"\"ann.lee+x@mail.example.com\"", "\"o'neil@a-b.ie\""},
+         {"\"ann\"", "\"ann@\"", "\"a..b@c.de\"", "\"a@-b.de\""}},
+        {"{\"format\":\"ipv4\"}",
+         {"\"127.0.0.1\"", "\"255.255.255.255\""},
+         {"\"256.1.1.1\"", "\"1.2.3\"", "\"01.2.3.4\""}},
+        {"{\"format\":\"ipv6\"}",
+         {"\"::1\"", "\"::\"", "\"2001:db8::8a2e:370:7334\"", "\"1:2:3:4:5:6:7:8\""},
+         {"\"1:2:3\"", "\"1::2::3\"", "\"12345::\"", "\"1:2:3:4:5:6:7:8:9\""}},
+        {"{\"format\":\"uri\"}",
+         {"\"https://example.com:8080/a/b?q=1&r=%20#top\"", "\"mailto:ann@example.com\"", "\"file:///etc/hosts\"",
+          "\"http://[::1]/\""},
+         {"\"example.com\"", "\"http://a b\"", "\"/a\"", "\"http://a/%2\""}},
+        {"{\"format\":\"json-pointer\"}", {"\"\"", "\"/a/0/~1b\""}, {"\"a\"", "\"/~2\""}},
+    };
+    ASSERT_TAKEN(rows);
 }
 
 static void limits_beyond_what_a_grammar_repeats_are_kept(void **state)
@@ -356,7 +382,7 @@ static bool is_logged(const char *keyword, const char *value)
     int fd = mkstemp(path);
     char *schema = mem_format("{\"type\":\"object\",\"%s\":%s,\"$defs\":{\"a\":{}}}", keyword, value);
     assert_int_equal(log_open(path, "info", "text", NULL), HEARTH_OK);
-    char *grammar = chat_schema_grammar(schema, NULL);
+    char *grammar = chat_schema_grammar(schema, NULL, NULL);
     log_open(NULL, "info", "text", NULL);
     assert_non_null(grammar);
     ssize_t n = pread(fd, line, sizeof line - 1, 0);
@@ -524,7 +550,7 @@ static void an_object_of_very_many_optional_properties_is_refused_before_it_take
         if (rows[i].refused) {
             assert_refused(schema.v, "becomes too large");
         } else {
-            char *grammar = chat_schema_grammar(schema.v, &error);
+            char *grammar = chat_schema_grammar(schema.v, NULL, &error);
             assert_non_null(grammar);
             free(grammar);
         }
@@ -551,7 +577,7 @@ static void optional_properties_of_all_objects_are_counted(void **state)
     buf_puts(&referred, "},\"allOf\":[{\"anyOf\":[");
     for (int i = 0; i < 100; i++) buf_printf(&referred, "%s{\"$ref\":\"#/$defs/A\"}", i > 0 ? "," : "");
     buf_puts(&referred, "]}]}");
-    char *grammar = chat_schema_grammar(referred.v, &error);
+    char *grammar = chat_schema_grammar(referred.v, NULL, &error);
     assert_non_null(grammar);
     free(grammar);
     buf_release(&alternatives);
@@ -615,6 +641,7 @@ int main(void)
         cmocka_unit_test(a_pattern_without_anchors_is_found_anywhere),
         cmocka_unit_test(a_pattern_that_no_grammar_expresses_is_refused),
         cmocka_unit_test(lengths_hold_beside_a_pattern_of_one_repetition),
+        cmocka_unit_test(formats_take_the_forms_that_are_in_use),
         cmocka_unit_test(limits_beyond_what_a_grammar_repeats_are_kept),
         cmocka_unit_test(properties_are_named_like_keywords),
         cmocka_unit_test(references_of_every_kind_are_followed),

@@ -69,7 +69,7 @@ static bool opens(const char *text, hearth_error *error)
 
 static bool prepare_completion(const char *schema, hearth_error *error)
 {
-    char *grammar = chat_schema_grammar(schema, error);
+    char *grammar = chat_schema_grammar(schema, NULL, error);
     bool good = grammar != NULL && opens(grammar, error);
     free(grammar);
     return good;

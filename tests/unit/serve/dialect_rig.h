@@ -30,7 +30,7 @@ static inline void assert_converts_but(fields_converter *convert, const char *bo
 {
     hearth_error error = {0};
     struct uploads uploads = {0};
-    struct left_out left_out = {0};
+    struct header_list left_out = {0};
     json_t *given = rig_json(body), *wanted = rig_json(expected), *chat = convert(given, &uploads, &left_out, &error),
            *value;
     const char *name;
@@ -65,7 +65,7 @@ static inline void assert_refused(fields_converter *convert, const struct rig_re
     for (size_t i = 0; i < n; i++) {
         hearth_error error = {0};
         struct uploads uploads = {0};
-        struct left_out left_out = {0};
+        struct header_list left_out = {0};
         json_t *given = rig_json(rows[i].body), *chat = convert(given, &uploads, &left_out, &error);
         if (chat != NULL) fail_msg("not refused: %s", rows[i].body);
         if (error.code != rows[i].code || strcmp(error.param, rows[i].param) != 0)

@@ -1,8 +1,9 @@
-/* What of a request the model does not see: the list, and how answers and the log name it. */
+/* What headers of an answer name: the list, what of a request the model does not see, what of a schema nothing
+ * enforces. */
 #include "unit/serve/harness.h"
 
 #include "base/log.h"
-#include "serve/core/left_out.h"
+#include "serve/core/header_list.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -11,59 +12,59 @@
 
 /* ---- The list ---- */
 
-static void a_path_is_listed_once_in_the_order_of_the_body(void **state)
+static void a_name_is_listed_once_in_the_order_of_the_body(void **state)
 {
     (void)state;
-    struct left_out list = {0};
-    assert_true(left_out_is_empty(&list));
-    left_out_add(&list, "messages[2].content[1]");
-    left_out_add(&list, "messages[2]");
-    left_out_add(&list, "messages[2].content[1]");
-    left_out_add(&list, "messages[2].content[11]");
-    assert_string_equal(list.paths, "messages[2].content[1], messages[2], messages[2].content[11]");
+    struct header_list list = {0};
+    assert_true(header_list_is_empty(&list));
+    header_list_add(&list, "messages[2].content[1]");
+    header_list_add(&list, "messages[2]");
+    header_list_add(&list, "messages[2].content[1]");
+    header_list_add(&list, "messages[2].content[11]");
+    assert_string_equal(list.names, "messages[2].content[1], messages[2], messages[2].content[11]");
     assert_int_equal(list.named, 3);
     assert_int_equal(list.more, 0);
-    assert_false(left_out_is_empty(&list));
+    assert_false(header_list_is_empty(&list));
 }
 
 static void a_long_list_says_how_many_more_there_are(void **state)
 {
     (void)state;
-    struct left_out few = {0}, long_ones = {0};
+    struct header_list few = {0}, long_ones = {0};
     for (int i = 0; i < 100; i++) {
         char path[128];
         snprintf(path, sizeof path, "input[%d]", i);
-        left_out_add(&few, path);
+        header_list_add(&few, path);
         snprintf(path, sizeof path, "input[%d].%090d", i, 0);
-        left_out_add(&long_ones, path);
+        header_list_add(&long_ones, path);
     }
-    assert_int_equal(few.named, LEFT_OUT_PATHS);
-    assert_int_equal(few.more, 100 - LEFT_OUT_PATHS);
-    assert_true(long_ones.named > 1 && long_ones.named < LEFT_OUT_PATHS);
+    assert_int_equal(few.named, HEADER_LIST_NAMES);
+    assert_int_equal(few.more, 100 - HEADER_LIST_NAMES);
+    assert_true(long_ones.named > 1 && long_ones.named < HEADER_LIST_NAMES);
     assert_int_equal(long_ones.named + long_ones.more, 100);
-    assert_true(strlen(long_ones.paths) < LEFT_OUT_BYTES);
+    assert_true(strlen(long_ones.names) < HEADER_LIST_BYTES);
 }
 
 static void what_a_header_cannot_hold_is_replaced(void **state)
 {
     (void)state;
-    struct left_out list = {0};
-    left_out_add(&list, "a\r\nb, c \xc3\xbc\x7f");
-    assert_string_equal(list.paths, "a??b??c????");
+    struct header_list list = {0};
+    header_list_add(&list, "a\r\nb, c \xc3\xbc\x7f");
+    assert_string_equal(list.names, "a??b? c ???");
 }
 
 static void lists_are_joined_without_what_both_have(void **state)
 {
     (void)state;
-    struct left_out list = {0}, other = {0};
-    left_out_add(&list, "input[1]");
-    left_out_add_all(&list, &(struct left_out){0});
-    assert_string_equal(list.paths, "input[1]");
-    left_out_add(&other, "input[1]");
-    left_out_add(&other, "tools[0]");
+    struct header_list list = {0}, other = {0};
+    header_list_add(&list, "input[1]");
+    header_list_add_all(&list, &(struct header_list){0});
+    assert_string_equal(list.names, "input[1]");
+    header_list_add(&other, "input[1]");
+    header_list_add(&other, "tools[0]");
     other.more = 3;
-    left_out_add_all(&list, &other);
-    assert_string_equal(list.paths, "input[1], tools[0]");
+    header_list_add_all(&list, &other);
+    assert_string_equal(list.names, "input[1], tools[0]");
     assert_int_equal(list.more, 3);
 }
 
@@ -153,7 +154,7 @@ static void the_log_has_one_line_for_a_request(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_path_is_listed_once_in_the_order_of_the_body),
+        cmocka_unit_test(a_name_is_listed_once_in_the_order_of_the_body),
         cmocka_unit_test(a_long_list_says_how_many_more_there_are),
         cmocka_unit_test(what_a_header_cannot_hold_is_replaced),
         cmocka_unit_test(lists_are_joined_without_what_both_have),

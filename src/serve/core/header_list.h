@@ -1,0 +1,43 @@
+/* What a header of the answer names of a request that is answered all the same. Two such lists:
+ *
+ * - What the model does not see, though the client sent it as a part of the conversation: parts of another type than any
+ *   template can show, tools that nothing here runs. A client whose history holds such a thing would never get an answer
+ *   again if it were refused. It is named by the path of the client's own field, and in one line of the log.
+ * - What of its JSON schemas nothing enforces: by keyword.
+ *
+ * A list of bounded size without pointers, so that it is copied as a value and has nothing to be released. It belongs
+ * to what holds it: a body that is being converted, the parsed request, then the call. */
+#ifndef SERVE_CORE_HEADER_LIST_H
+#define SERVE_CORE_HEADER_LIST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct http_request;
+
+/* Maximum number of names, and bytes of the list. */
+#define HEADER_LIST_NAMES 16
+#define HEADER_LIST_BYTES 512
+
+struct header_list {
+    char names[HEADER_LIST_BYTES]; /* "messages[2].content[1], input[4]": printable ASCII */
+    size_t named, more;            /* names in the list, and those that it has no room for */
+};
+
+/* Adds a name, unless the list has it. Other characters than printable ASCII become "?". */
+void header_list_add(struct header_list *list, const char *name);
+
+/* Adds the names of another list. */
+void header_list_add_all(struct header_list *list, const struct header_list *other);
+
+bool header_list_is_empty(const struct header_list *list);
+
+/* The answer's header X-Hearth-Left-Out, and a line of the log with the request and its model (NULL: not known).
+ * Nothing where the list is empty. HTTP thread only. */
+void header_list_report_left_out(const struct header_list *list, struct http_request *http, const char *request_id,
+                                 const char *model);
+
+/* The answer's header X-Hearth-Not-Enforced. Nothing where the list is empty. HTTP thread only. */
+void header_list_report_unenforced(const struct header_list *list, struct http_request *http);
+
+#endif
