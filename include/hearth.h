@@ -609,9 +609,10 @@ typedef struct hearth_prompt {
  * params.keep_prompt. */
 HEARTH_API hearth_prompt hearth_request_prompt(const hearth_request *request);
 
-/* Fields of older messages whose text the model's chat template does not print in any form, one a line, as in
- * "messages[2].content"; NULL: none. Such text in the last turn or in a system message is refused. Valid from the
- * STARTED event on (with only_prompt: from DONE on), until the handle is released. */
+/* What of a chat the model does not see, one a line, as in "messages[2].content[1]"; NULL: nothing. Media that it does
+ * not take, where a note replaces them, and fields of older messages whose text its chat template does not print in any
+ * form; such text in the last turn or in a system message is refused. Valid from the STARTED event on (with
+ * only_prompt: from DONE on), until the handle is released. */
 HEARTH_API const char *hearth_request_left_out(const hearth_request *request);
 
 /* What nothing enforces of the request's JSON schemas, one a line: keywords as docs/schemas.md names them, and parts of

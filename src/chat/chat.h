@@ -75,10 +75,9 @@ struct chat_prompt {
     struct chat_part *parts;
     size_t n_parts;
     char *generation_prompt; /* the generation prompt, if it is known from rendering; else NULL */
-    size_t n_media;          /* images and other media that a note replaces */
     bool plain;              /* the messages were put as plainly as they can be: request.plain */
-    char *left_out;          /* fields of older messages whose text the template does not print, one a line, as in
-                                "messages[2].content"; NULL: none */
+    char *left_out;          /* what the model does not see, one a line, as in "messages[2].content": media that a note
+                                replaces, fields of older messages whose text the template does not print; NULL: nothing */
 };
 
 /* Fails with HEARTH_INVALID, param "chat_template" and llama.cpp's message where the template is invalid; with the
@@ -163,7 +162,8 @@ void chat_reader_end(struct chat_reader *reader, hearth_delta_fn each, void *ud)
 bool chat_reader_is_whole(const struct chat_reader *reader);
 
 /* Converts a JSON schema to GBNF; the caller frees it with free(), and what *unenforced gets where
- * something is not enforced, one a line (`unenforced` may be NULL). HEARTH_INVALID, param "json_schema", with what is wrong and where. */
+ * something is not enforced, one a line (`unenforced` may be NULL). HEARTH_INVALID, param "json_schema", with what is
+ * wrong and where. */
 char *chat_schema_grammar(const char *json_schema, char **unenforced, hearth_error *error);
 
 /* GBNF of the texts that are all of what a regular expression matches; the caller frees it with free(). HEARTH_INVALID,

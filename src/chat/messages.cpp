@@ -21,7 +21,7 @@ static const char *name_of_media(const std::string &type)
 /* How media parts are read. */
 struct media_reader {
     const chat_request &request;
-    size_t &n_replaced;
+    std::vector<std::string> &left_out;
 };
 
 /* What is rendered for the part; its text is NULL where the model does not take it. */
@@ -51,7 +51,7 @@ static void read_media(const common_json &part, const std::string &type, const m
         throw refusal{HEARTH_UNSUPPORTED, path + ".type",
                       "is \"" + type + "\", and this model takes " + (takes_some ? "no such files" : "text only") +
                           ": leave it out of the messages"};
-    media.n_replaced++;
+    media.left_out.push_back(path);
     result.text =
         std::string("[") + name + " left out: this model takes " + (takes_some ? "no such files]" : "text only]");
 }
@@ -124,9 +124,9 @@ static void check_has_content(const common_json &object, const common_chat_msg &
     if (!may_lack && !object.contains("content")) throw refusal{HEARTH_INVALID, path + ".content", "is missing"};
 }
 
-std::vector<common_chat_msg> read_messages(const chat_request &request, size_t &n_media)
+std::vector<common_chat_msg> read_messages(const chat_request &request, std::vector<std::string> &media_left_out)
 {
-    media_reader media = {request, n_media};
+    media_reader media = {request, media_left_out};
     common_json array = parse_json(request.messages_json, "messages");
     if (!array.is_array()) throw refusal{HEARTH_INVALID, "messages", "must be an array"};
     if (array.size() == 0) throw refusal{HEARTH_INVALID, "messages", "must hold at least one message"};

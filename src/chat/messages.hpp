@@ -16,8 +16,9 @@ namespace chat
 {
 
 /* Throws refusal, naming the field as in "messages[2].content[0].type". Images and other parts that are not text are
- * refused, or replaced by a fixed note, so that a conversation keeps its prefix; n_media counts the replaced ones. */
-std::vector<common_chat_msg> read_messages(const chat_request &request, size_t &n_media);
+ * refused, or replaced by a fixed note, so that a conversation keeps its prefix; `media_left_out` gets the places of
+ * the replaced ones. */
+std::vector<common_chat_msg> read_messages(const chat_request &request, std::vector<std::string> &media_left_out);
 
 } // namespace chat
 

@@ -155,10 +155,13 @@ static void render(const chat_template &template_, const chat_request &asked, ch
     chat_request request = asked;
     const chat_parsed &parsed = parsed_of(request, own);
     autoparser::generation_params params;
-    prompt.n_media = parsed.n_media;
     rendering rendered = render_messages(template_, request, parsed, params);
     const std::string &text = rendered.prompt;
-    if (request.n_messages == 0) prompt.left_out = joined_lines(find_lost(template_, request, parsed, text));
+    if (request.n_messages == 0) {
+        std::vector<std::string> left_out = find_lost(template_, request, parsed, text);
+        left_out.insert(left_out.begin(), parsed.media_left_out.begin(), parsed.media_left_out.end());
+        prompt.left_out = joined_lines(left_out);
+    }
     std::string removed = template_.adds_bos ? template_.compiled->bos_token() : "";
     std::vector<bool> marks = mark_bytes(scope.parts, text, removed);
     mark_tools(marks, text, params);

@@ -183,7 +183,7 @@ static common_json read_schema(const chat_request &request, std::set<std::string
 chat_parsed parse_request(const chat_request &request)
 {
     chat_parsed parsed;
-    parsed.messages = read_messages(request, parsed.n_media);
+    parsed.messages = read_messages(request, parsed.media_left_out);
     if (request.tools_json != nullptr) parsed.tools = read_tools(request.tools_json);
     check_tool_choice(request, parsed);
     parsed.schema = read_schema(request, parsed.unenforced);

@@ -17,7 +17,7 @@ struct chat_parsed {
     common_json schema; /* null: the request has none */
     std::set<std::string> unenforced; /* of the schema, as docs/schemas.md names it */
     common_json kwargs; /* an object; null: the request has none */
-    size_t n_media = 0; /* media parts that a note replaced */
+    std::vector<std::string> media_left_out; /* parts that a note replaced, as in "messages[0].content[1]" */
 };
 
 namespace chat

@@ -24,7 +24,8 @@ void replace_all(std::string &text, const std::string &from, const std::string &
 void mend_grammar(std::string &grammar);
 
 /* The schema of a reply as llama.cpp takes it, lowered. Throws refusal where a part of it cannot be kept or the whole
- * costs too much, with that part's JSON pointer. `unenforced` gets what nothing enforces, as docs/schemas.md names it. */
+ * costs too much, with that part's JSON pointer. `unenforced` gets what nothing enforces, as docs/schemas.md names it.
+ */
 common_json reply_schema(const common_json &schema, std::set<std::string> &unenforced);
 
 /* The same for a tool's parameters: what cannot be kept is free, with a line in the log, since one tool is no reason to

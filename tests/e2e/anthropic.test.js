@@ -210,8 +210,10 @@ test('a note stands for an image in the history, and for one that a tool gave', 
     user([{ type: 'tool_result', tool_use_id: 't1', content: [{ type: 'text', text: 'here' }, picture] }])];
   const count = async (messages) => (await anthropic.messages.countTokens({ model: 'demo', messages })).input_tokens;
   assert.equal(await count(conversation(image)), await count(conversation(note)));
-  const first = await ask({ messages: conversation(image) });
+  const { data: first, response } = await anthropic.messages.create({ model: 'demo', max_tokens: 8, messages: conversation(image) }).withResponse();
   assert.ok(first.usage.output_tokens > 0);
+  assert.equal(response.headers.get('x-hearth-left-out'), 'messages[0].content[0], messages[2].content[0].content[1]');
+  assert.equal(first.usage.left_out, 2);
   const second = await ask({ messages: [...conversation(image), { role: 'assistant', content: first.content }, user('Well?')] });
   assert.ok(second.usage.cache_read_input_tokens >= prompt(first.usage) - 2);
 });

@@ -139,6 +139,12 @@ test('options say how the reply is sampled and where it ends', async () => {
   const stopped = await chat({ ...long, options: { ...greedy, stop: [' '], num_ctx: 99999, num_predict: -1, frobnicate: 1 } });
   assert.equal(stopped.message.content, first);
   await server.says(/num_ctx is above the context window.* model=demo num_ctx=99999 context_window=2048/);
+  const window = async (num_ctx) => {
+    const answer = await server.client.post('/api/chat', { model: 'demo', messages: question, stream: false, options: { num_ctx, num_predict: 1 } });
+    return answer.headers['x-hearth-context-window'];
+  };
+  assert.equal(await window(2049), '2048');
+  assert.equal(await window(2048), undefined);
   await server.says(/frobnicate/);
   const seeded = () => chat({ ...long, options: { temperature: 1.5, seed: 7, num_predict: 20 } });
   assert.equal((await seeded()).message.content, (await seeded()).message.content);

@@ -43,8 +43,14 @@ test('a note stands for images, sounds and files; media: refuse makes them an er
   const names = ['image', 'audio', 'document'];
   for (const [i, part] of parts.entries()) {
     const say = (content) => ({ model: 'demo', temperature: 0, max_tokens: 8, messages: [{ role: 'user', content }] });
-    const [seen, said] = [await openai.chat.completions.create(say([part])),
-      await openai.chat.completions.create(say(`[${names[i]} left out: this model takes text only]`))];
+    const { data: seen, response } = await openai.chat.completions.create(say([part])).withResponse();
+    assert.equal(response.headers.get('x-hearth-left-out'), 'messages[0].content[0]', names[i]);
+    assert.equal(seen.usage.left_out, 1, names[i]);
+    const said = await openai.chat.completions.create(say(`[${names[i]} left out: this model takes text only]`));
+    assert.equal(said.usage.left_out, undefined, names[i]);
+    const chunks = [];
+    for await (const chunk of await openai.chat.completions.create({ ...say([part]), stream: true, stream_options: { include_usage: true } })) chunks.push(chunk);
+    assert.equal(chunks.at(-1).usage.left_out, 1, names[i]);
     assert.equal(seen.usage.prompt_tokens, said.usage.prompt_tokens, names[i]);
     assert.equal(seen.choices[0].message.content, said.choices[0].message.content, names[i]);
   }

@@ -317,11 +317,6 @@ static int prepare_chat(hearth_request *request, hearth_error *error)
     if (rc == HEARTH_OK) request->left_out = own_left_out(request, &chat.text);
     if (rc == HEARTH_OK && request->media != NULL)
         prompt_media_attach(request->media, request->model->engine, &request->job);
-    if (rc == HEARTH_OK && chat.text.n_media > 0)
-        log_event(LOG_INFO, "serve",
-                  "images, sounds or documents were replaced by notes: this model does not take them",
-                  log_str("id", request->job.id), log_str("model", request->model->config->name),
-                  log_int("parts", (int64_t)chat.text.n_media));
     if (rc == HEARTH_OK) rc = check_scored(request, error);
     if (rc == HEARTH_OK) rc = check_length(request, error);
     if (rc == HEARTH_OK) rc = check_wanted(request, error);

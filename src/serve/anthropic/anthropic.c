@@ -69,14 +69,21 @@ void anthropic_put_error(struct buf *out, const hearth_error *error, const char 
 /* The three numbers of the prompt are its tokens in sum: those that were cached, those that were computed and are kept,
  * and the rest, the one that is always computed at least. At the start of a stream prompt_n may be less than what is to
  * be computed. */
-static void put_usage(struct buf *out, const hearth_result *r)
+static void put_tokens(struct buf *out, const hearth_result *r)
 {
     int32_t rest = r->n_prompt - r->cache_n > r->prompt_n ? r->n_prompt - r->cache_n : r->prompt_n;
     int32_t created = r->kept_n > r->cache_n ? r->kept_n - r->cache_n : 0;
     buf_printf(out,
                "\"usage\":{\"input_tokens\":%d,\"cache_creation_input_tokens\":%d,\"cache_read_input_tokens\":%d,"
-               "\"output_tokens\":%d}",
+               "\"output_tokens\":%d",
                rest - created, created, r->cache_n, r->predicted_n);
+}
+
+static void put_usage(struct buf *out, const struct answer *answer)
+{
+    put_tokens(out, &answer->result);
+    answer_put_left_out(out, answer);
+    buf_puts(out, "}");
 }
 
 static const char *stop_reason(const struct answer *answer)
@@ -148,7 +155,7 @@ static void put_whole(void *state, const struct answer *answers, size_t n, struc
     buf_puts(out, "],");
     put_stop(out, answers);
     buf_puts(out, ",");
-    put_usage(out, &answers->result);
+    put_usage(out, answers);
     buf_puts(out, "}");
 }
 
@@ -174,8 +181,8 @@ static void put_started(void *state, size_t index, const hearth_result *result, 
     buf_puts(out, ",\"message\":");
     put_head(out, state);
     buf_puts(out, "],\"stop_reason\":null,\"stop_sequence\":null,");
-    put_usage(out, result);
-    buf_puts(out, "}");
+    put_tokens(out, result);
+    buf_puts(out, "}}");
     close_event(out);
     buf_puts(out, PING);
 }
@@ -246,7 +253,7 @@ static void put_done(void *state, size_t index, const struct answer *answer, str
     buf_puts(out, ",\"delta\":{");
     put_stop(out, answer);
     buf_puts(out, "},");
-    put_usage(out, &answer->result);
+    put_usage(out, answer);
     close_event(out);
 }
 

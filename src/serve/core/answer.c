@@ -84,6 +84,11 @@ void answer_put_arguments(struct buf *out, const struct answer_call *call)
     json_decref(arguments);
 }
 
+void answer_put_left_out(struct buf *out, const struct answer *answer)
+{
+    if (answer->n_left_out > 0) buf_printf(out, ",\"left_out\":%zu", answer->n_left_out);
+}
+
 void answer_release(struct answer *answer)
 {
     for (size_t i = 0; i < answer->n_calls; i++) {

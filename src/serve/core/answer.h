@@ -41,6 +41,7 @@ struct answer {
     const hearth_sampling *sampling;
     hearth_prompt prompt;         /* empty if the request does not ask for its prompt */
     hearth_divergence divergence; /* of a cache lookup */
+    size_t n_left_out;            /* fields of the request that the model does not see: X-Hearth-Left-Out */
     bool started, done;
 };
 
@@ -53,5 +54,9 @@ void answer_release(struct answer *answer);
 /* Appends a call's arguments as a JSON object; {} if generation broke off within them, so that they are not valid
  * JSON. */
 void answer_put_arguments(struct buf *out, const struct answer_call *call);
+
+/* Appends the member of a "usage" that says how much of the request the model did not see, with a comma before it:
+ * nothing where it saw all. */
+void answer_put_left_out(struct buf *out, const struct answer *answer);
 
 #endif

@@ -166,11 +166,6 @@ static void finish_call(struct call *call, int status)
     free(call);
 }
 
-void call_leave_out(struct call *call, const char *path)
-{
-    header_list_add(&call->left_out, places_find(call->places, path).v);
-}
-
 /* ---- Calls that are answered on an answering thread ---- */
 
 struct call_away {

@@ -39,7 +39,7 @@ struct call {
     char *model;         /* what the answer calls it; NULL: not known yet */
     json_t *places;      /* where the chat's fields stand in the body; NULL: where they are in the chat */
     struct header_list left_out, unenforced; /* reported with the headers, and complete when they are sent */
-    struct call_away *away;   /* NULL: the HTTP thread answers it */
+    struct call_away *away;                  /* NULL: the HTTP thread answers it */
 };
 
 /* What answers a call: ends with call_reply() or call_fail(). */
@@ -77,9 +77,6 @@ const char *call_own_salt(const char *salt);
 /* The name that an answer gives its model: `named`, as the client wrote it, whichever model it leads to; if that is
  * NULL the name of the library's choice (server.default_model, else the first chat model). */
 const char *call_model(const struct call *call, const char *named);
-
-/* Notes that the model is not shown a field of its chat, "messages[2].content", until the headers are sent. */
-void call_leave_out(struct call *call, const char *path);
 
 /* Has the call answered on an answering thread, since that may take long. The handler may use all that is not the HTTP
  * thread's own; the request stays valid, whether the client does or not. */

@@ -155,7 +155,8 @@ void cors_put_headers(const struct cors *cors, struct http_request *http)
     http_set_header(http, "Access-Control-Expose-Headers",
                     "X-Request-Id, Request-Id, Retry-After, X-RateLimit-Limit-Requests, X-RateLimit-Limit-Tokens, "
                     "X-RateLimit-Remaining-Requests, X-RateLimit-Remaining-Tokens, X-RateLimit-Reset-Requests, "
-                    "X-RateLimit-Reset-Tokens, X-Hearth-Unknown-Fields, X-Hearth-Left-Out, X-Hearth-Not-Enforced, traceparent");
+                    "X-RateLimit-Reset-Tokens, X-Hearth-Unknown-Fields, X-Hearth-Left-Out, X-Hearth-Not-Enforced, "
+                    "X-Hearth-Context-Window, traceparent");
 }
 
 /* The headers of the official clients, and those that the preflight asks for. Authorization has to be listed: the

@@ -253,6 +253,7 @@ static struct exchange *new_exchange(struct call *call, const struct exchange_pl
     ex->dialect = plan->dialect;
     ex->state = plan->state;
     ex->stream = plan->stream;
+    ex->n_left_out = call->left_out.named + call->left_out.more;
     ex->n = plan->n_choices;
     ex->choices = mem_alloc(ex->n * sizeof *ex->choices);
     ex->answers = mem_alloc(ex->n * sizeof *ex->answers);

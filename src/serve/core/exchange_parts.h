@@ -40,9 +40,10 @@ struct exchange_news {
     bool has_more; /* the answer goes on without further events */
     enum exchange_end end;
     hearth_error error;
-    size_t slots;             /* of the rate limit to give back */
-    int64_t tokens;           /* to count against the rate limit */
-    struct header_list left_out, unenforced; /* what the chat template does not print, and of schemas nothing enforces */
+    size_t slots;   /* of the rate limit to give back */
+    int64_t tokens; /* to count against the rate limit */
+    struct header_list left_out,
+        unenforced; /* what the chat template does not print, and of schemas nothing enforces */
 };
 
 struct exchange {
@@ -56,6 +57,7 @@ struct exchange {
     size_t n, n_running, n_done;
     struct choice *choices;
     struct answer *answers;
+    size_t n_left_out;     /* fields that the call leaves out, before its requests are rendered */
     size_t logprobs_bytes; /* of the answers' logprobs */
     bool begun;            /* bytes of the answer were written */
     bool ended;            /* no more will be */

@@ -81,15 +81,18 @@ static void finish(struct exchange *ex)
 
 /* ---- Events ---- */
 
-/* Adds each line; `places`: those of the fields that the lines name, or NULL. */
-static void add_lines(struct header_list *list, const char *lines, const json_t *places)
+/* Adds each line, and returns how many they are. `places`: those of the fields that the lines name, or NULL. */
+static size_t add_lines(struct header_list *list, const char *lines, const json_t *places)
 {
+    size_t n = 0;
     for (size_t len; lines != NULL && *lines != '\0'; lines += len + (lines[len] == '\n')) {
         len = strcspn(lines, "\n");
         char *line = mem_strndup(lines, len);
         header_list_add(list, places == NULL ? line : places_find(places, line).v);
         free(line);
+        n++;
     }
+    return n;
 }
 
 static void note_started(struct exchange *ex, const struct outbox_event *event)
@@ -104,7 +107,8 @@ static void note_started(struct exchange *ex, const struct outbox_event *event)
     answer->prompt = hearth_request_prompt(request);
     answer->divergence = hearth_request_divergence(request);
     /* What the chat template does not print is named like what no template could. */
-    add_lines(&ex->news.left_out, hearth_request_left_out(request), ex->call->places);
+    size_t n_lost = add_lines(&ex->news.left_out, hearth_request_left_out(request), ex->call->places);
+    answer->n_left_out = ex->n_left_out + n_lost;
     add_lines(&ex->news.unenforced, hearth_request_unenforced(request), NULL);
     if (!ex->stream) return;
     /* The head is sent at the first sign of success, so that what fails before is a proper HTTP error. */

@@ -19,10 +19,10 @@ struct field_path {
 };
 
 struct convert {
-    const json_t *body;        /* the client's; borrowed */
-    const json_t *before;      /* Responses: stored items that precede those of the body; borrowed, NULL: none */
-    json_t *chat;              /* the OpenAI chat that is built */
-    struct uploads *uploads;   /* the media of its parts */
+    const json_t *body;           /* the client's; borrowed */
+    const json_t *before;         /* Responses: stored items that precede those of the body; borrowed, NULL: none */
+    json_t *chat;                 /* the OpenAI chat that is built */
+    struct uploads *uploads;      /* the media of its parts */
     struct header_list *left_out; /* what the chat will not have */
     hearth_error *error;
     bool asks;    /* what is read now is what the user asks: text of the last turn, or of the system prompt */

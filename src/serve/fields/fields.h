@@ -67,7 +67,7 @@ struct fields {
     bool is_converted; /* from another API: the messages name their uploads already */
     struct uploads uploads;
     struct header_list left_out; /* what the model will not see */
-    json_t *places;           /* where messages and tools stand in the client's body; NULL: where they are here */
+    json_t *places;              /* where messages and tools stand in the client's body; NULL: where they are here */
 
     json_t *kwargs; /* arguments of the template, collected from several fields while parsing */
     char *messages, *kwargs_text, *tools, *allowed_tools, *schema; /* JSON text */
@@ -114,7 +114,7 @@ struct fields *fields_open_tree(json_t *tree, int route, const struct fields_api
 struct fields_converted {
     const json_t *body; /* the client's, for its unknown fields */
     json_t *chat;
-    struct uploads *uploads;  /* that the chat names; NULL: the chat is the body itself, OpenAI's */
+    struct uploads *uploads;     /* that the chat names; NULL: the chat is the body itself, OpenAI's */
     struct header_list left_out; /* by its converter */
 };
 

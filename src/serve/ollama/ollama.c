@@ -314,7 +314,7 @@ static void keep_model(const struct call *call, const struct ollama_request *req
     hearth_keep_model(instance, info.name, request->keep, NULL);
 }
 
-/* Logs that num_ctx exceeds the context window, which only the configuration sets. */
+/* Says that num_ctx exceeds the context window, which only the configuration sets. */
 static void note_window(const struct call *call, const struct ollama_request *request)
 {
     hearth_model_info info;
@@ -322,6 +322,9 @@ static void note_window(const struct call *call, const struct ollama_request *re
     const hearth *instance = call->server->instance;
     int32_t index = request->num_ctx == 0 ? -1 : hearth_find_model(instance, request->model, &error);
     if (index < 0 || !hearth_model(instance, (size_t)index, &info) || request->num_ctx <= info.context_window) return;
+    char window[16];
+    snprintf(window, sizeof window, "%d", info.context_window);
+    http_set_header(call->http, "X-Hearth-Context-Window", window);
     log_event(LOG_INFO, "serve", "num_ctx is above the context window, which holds", log_str("model", info.name),
               log_int("num_ctx", request->num_ctx), log_int("context_window", info.context_window));
 }
@@ -330,7 +333,6 @@ static void answer_content(struct call *call, struct ollama_request *request)
 {
     size_t n;
     struct fields *fields = request->fields;
-    note_window(call, request);
     unknown_report(call, fields);
     hearth_params *choices = fields_choices(fields, &n);
     struct exchange_plan plan = {.dialect = &ollama_dialect,
@@ -348,6 +350,7 @@ static void answer(struct call *call, void *ud)
 {
     struct ollama_request *request = ud;
     keep_model(call, request);
+    note_window(call, request);
     if (request->fields != NULL)
         answer_content(call, request);
     else

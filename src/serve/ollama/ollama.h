@@ -45,7 +45,8 @@ void ollama_close(void *request);
 size_t ollama_size(const void *request); /* bytes */
 
 /* Convert a body to an OpenAI chat or completion, owned by the caller; NULL: the error is filled in. */
-json_t *ollama_chat_body(const json_t *body, struct uploads *uploads, struct header_list *left_out, hearth_error *error);
+json_t *ollama_chat_body(const json_t *body, struct uploads *uploads, struct header_list *left_out,
+                         hearth_error *error);
 json_t *ollama_generate_body(const json_t *body, struct uploads *uploads, struct header_list *left_out,
                              hearth_error *error);
 extern const struct fields_api ollama_chat_api, ollama_generate_api;

@@ -99,6 +99,7 @@ static void put_usage(struct buf *out, const struct openai *openai, const struct
                (long long)prompt, (long long)completion, (long long)total, (long long)cached);
     if (reasoning > 0)
         buf_printf(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":%lld}", (long long)reasoning);
+    answer_put_left_out(out, answers);
     buf_puts(out, "}");
 }
 

@@ -213,8 +213,10 @@ void responses_put_usage(struct buf *out, const struct answer *answer)
     int32_t prompt = r->cache_n + r->prompt_n;
     buf_printf(out,
                "{\"input_tokens\":%d,\"input_tokens_details\":{\"cached_tokens\":%d},\"output_tokens\":%d,"
-               "\"output_tokens_details\":{\"reasoning_tokens\":%d},\"total_tokens\":%d}",
+               "\"output_tokens_details\":{\"reasoning_tokens\":%d},\"total_tokens\":%d",
                prompt, r->cache_n, r->predicted_n, answer->reasoning_n, prompt + r->predicted_n);
+    answer_put_left_out(out, answer);
+    buf_puts(out, "}");
 }
 
 /* What is the request's own fault is not to be tried again. */

@@ -548,7 +548,7 @@ static void a_note_replaces_parts_that_are_not_text(void **state)
         char *expected = mem_format("[%s left out: this model takes text only]\na<|im_end|>", rows[i][1]);
         assert_int_equal(chat_render_parts(template_, &request, &prompt, &error), HEARTH_OK);
         assert_non_null(strstr(prompt.text, expected));
-        assert_int_equal(prompt.n_media, 1);
+        assert_string_equal(prompt.left_out, "messages[0].content[0]");
         chat_prompt_release(&prompt);
         free(expected);
         request.refuses_media = true;

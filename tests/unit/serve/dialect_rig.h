@@ -35,7 +35,7 @@ static inline void assert_converts_but(fields_converter *convert, const char *bo
            *value;
     const char *name;
     if (chat == NULL) fail_msg("%s: %s", body, error.message);
-    if (paths != NULL && strcmp(left_out.paths, paths) != 0) fail_msg("'%s' left out of %s", left_out.paths, body);
+    if (paths != NULL && strcmp(left_out.names, paths) != 0) fail_msg("'%s' left out of %s", left_out.names, body);
     json_object_foreach(wanted, name, value)
     {
         json_t *found = json_object_get(chat, name);

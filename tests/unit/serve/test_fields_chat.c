@@ -116,7 +116,7 @@ static void tools_of_other_types_are_left_out_and_so_is_their_choice(void **stat
         struct fields f = chat_with(rows[i].members);
         if (rows[i].tools == NULL) assert_null(f.params.tools_json);
         if (rows[i].tools != NULL) assert_string_equal(f.params.tools_json, rows[i].tools);
-        assert_string_equal(f.left_out.paths, rows[i].left_out);
+        assert_string_equal(f.left_out.names, rows[i].left_out);
         assert_int_equal(f.params.tool_choice, rows[i].choice);
         if (rows[i].allowed == NULL) assert_null(f.params.allowed_tools_json);
         if (rows[i].allowed != NULL) assert_string_equal(f.params.allowed_tools_json, rows[i].allowed);
@@ -252,7 +252,7 @@ static void history_is_not_judged(void **state)
         buf_printf(&expected, "[%s]", rows[i][1]);
         assert_int_equal(fields_read(&f, FIELDS_CHAT, body.v, body.len, &error), HEARTH_OK);
         assert_string_equal(f.params.messages_json, expected.v);
-        if (strcmp(f.left_out.paths, rows[i][2]) != 0) fail_msg("%s: %s", body.v, f.left_out.paths);
+        if (strcmp(f.left_out.names, rows[i][2]) != 0) fail_msg("%s: %s", body.v, f.left_out.names);
         fields_release(&f);
         buf_release(&body);
         buf_release(&expected);
