@@ -85,6 +85,40 @@ test('tool_choice decides whether and which', async () => {
   assert.ok(['UTC', 'CET'].includes(JSON.parse(named.choices[0].message.tool_calls[0].function.arguments).zone));
 });
 
+const shell = { type: 'custom', custom: { name: 'shell', description: 'Runs a command' } };
+const digits = { type: 'custom', custom: { name: 'digits', format: { type: 'grammar', grammar: { syntax: 'regex', definition: '[0-9]{3}' } } } };
+
+test('a custom tool is called with a text, whole and streamed, and the conversation goes on behind it', async () => {
+  const forced = { messages: question, tools: [weather, digits, shell], tool_choice: { type: 'custom', custom: { name: 'digits' } } };
+  const first = await ask(forced);
+  const [call] = first.choices[0].message.tool_calls;
+  assert.equal(first.choices[0].finish_reason, 'tool_calls');
+  assert.equal(call.type, 'custom');
+  assert.equal(call.custom.name, 'digits');
+  assert.match(call.custom.input, /^[0-9]{3}$/);
+
+  const stream = await ask({ ...forced, stream: true }); // the library's stream() knows functions alone
+  const seen = { name: '', input: '' };
+  for await (const chunk of stream) {
+    for (const delta of chunk.choices[0]?.delta.tool_calls ?? []) {
+      seen.name += delta.custom.name ?? '';
+      seen.input += delta.custom.input ?? '';
+    }
+  }
+  assert.deepEqual(seen, { name: 'digits', input: call.custom.input });
+
+  const second = await ask({
+    messages: [...question, first.choices[0].message, { role: 'tool', tool_call_id: call.id, content: 'fine' }],
+    tools: forced.tools, tool_choice: 'none',
+  });
+  assert.match(second.choices[0].message.content, /\S/);
+  assert.ok(second.usage.prompt_tokens_details.cached_tokens >= first.usage.prompt_tokens);
+  const free = await ask({ messages: question, tools: [shell], tool_choice: 'required', max_tokens: 60 });
+  assert.equal(free.choices[0].message.tool_calls[0].custom.name, 'shell');
+  await assert.rejects(ask({ messages: question, tools: [{ type: 'custom', custom: {} }] }),
+    (error) => error instanceof BadRequestError && error.param === 'tools[0].custom.name');
+});
+
 test('without parallel calls there is one', async () => {
   const reply = await ask({ messages: question, tools: [weather], tool_choice: 'required', parallel_tool_calls: false });
   assert.equal(reply.choices[0].message.tool_calls.length, 1);

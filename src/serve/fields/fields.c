@@ -602,6 +602,7 @@ void fields_release(struct fields *fields)
     free(fields->kwargs_text);
     free(fields->tools);
     free(fields->allowed_tools);
+    json_decref(fields->custom_tools);
     free(fields->unknown);
     free(fields->schema);
     hearth_free(fields->made_grammar);

@@ -67,6 +67,7 @@ struct fields {
     bool is_converted; /* from another API: the messages name their uploads already */
     struct uploads uploads;
     struct header_list left_out; /* what the model will not see */
+    json_t *custom_tools;        /* names of the chat's custom tools: a list; NULL: it has none */
     json_t *places;              /* where messages and tools stand in the client's body; NULL: where they are here */
 
     json_t *kwargs; /* arguments of the template, collected from several fields while parsing */

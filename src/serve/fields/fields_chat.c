@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "serve/fields/convert.h"
+#include "serve/fields/custom_tools.h"
 #include "serve/fields/fields_readers.h"
 
 #include <stdlib.h>
@@ -104,12 +105,9 @@ static json_t *function_call(const json_t *call)
     json_t *name = json_object_get(custom, "name");
     if (!json_text_is_object(call) || json_object_get(call, "function") != NULL) return json_incref((json_t *)call);
     if (!json_is_string(name) || !json_is_string(input)) return NULL;
-    json_t *arguments = json_pack("{s:O}", "input", input);
-    char *text = json_text_of(arguments);
-    json_t *function = json_pack("{s:s,s:{s:O,s:s}}", "type", "function", "function", "name", name, "arguments", text);
+    json_t *function = json_pack("{s:s,s:{s:O,s:o}}", "type", "function", "function", "name", name, "arguments",
+                                 custom_tool_arguments(input));
     if (json_object_get(call, "id") != NULL) json_object_set(function, "id", json_object_get(call, "id"));
-    json_decref(arguments);
-    free(text);
     return function;
 }
 

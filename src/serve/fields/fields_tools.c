@@ -1,8 +1,9 @@
-/* Readers of the fields about a chat's tools. Those of other types than functions, which OpenAI's servers run or whose
- * calls have other forms, are left out, and so is the choice of one. No state; any thread. */
+/* Readers of the fields about a chat's tools. Custom ones become functions; those of other types, which OpenAI's
+ * servers run, are left out, and so is the choice of one. No state; any thread. */
 #include "base/error.h"
 #include "base/json_text.h"
 #include "serve/fields/convert.h"
+#include "serve/fields/custom_tools.h"
 #include "serve/fields/fields_readers.h"
 
 #include <stdlib.h>
@@ -10,11 +11,43 @@
 
 /* ---- Tools ---- */
 
+static bool is_custom(const json_t *tool)
+{
+    return convert_is(json_object_get(tool, "type"), "custom");
+}
+
 /* One without a type is not judged here. */
 static bool is_of_another_type(const json_t *tool)
 {
     const json_t *type = json_object_get(tool, "type");
-    return json_is_string(type) && !convert_is(type, "function");
+    return json_is_string(type) && !convert_is(type, "function") && !is_custom(tool);
+}
+
+/* A custom tool as a function, whose name is noted; owned by the caller. NULL with the error: it has no name. */
+static json_t *read_custom(struct fields *fields, const json_t *tool, struct field_path at, hearth_error *error)
+{
+    const json_t *custom = json_object_get(tool, "custom"), *name = json_object_get(custom, "name");
+    struct field_path path = field_path_of("%.80s.custom.name", at.v);
+    if (json_string_length(name) == 0) {
+        error_at(error, HEARTH_INVALID, path.v, "'%s' must be the tool's name", path.v);
+        return NULL;
+    }
+    if (fields->custom_tools == NULL) fields->custom_tools = json_array();
+    json_array_append(fields->custom_tools, (json_t *)name);
+    return json_pack("{s:s,s:o}", "type", "function", "function", custom_tool_function(name, custom));
+}
+
+/* Adds it to the tools that are kept, unless it is left out. */
+static int read_tool(struct fields *fields, json_t *tool, struct field_path at, json_t *kept, hearth_error *error)
+{
+    if (is_of_another_type(tool)) {
+        header_list_add(&fields->left_out, at.v);
+        return HEARTH_OK;
+    }
+    json_t *function = is_custom(tool) ? read_custom(fields, tool, at, error) : json_incref(tool);
+    if (function == NULL) return (int)error->code;
+    json_array_append_new(kept, function);
+    return HEARTH_OK;
 }
 
 int field_tools(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
@@ -22,21 +55,18 @@ int field_tools(struct fields *fields, const char *name, const json_t *value, he
     if (!json_is_array(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be a list of tools", name);
     json_t *tool, *kept = json_array(), *places = json_array();
     size_t i;
+    int rc = HEARTH_OK;
     json_array_foreach(value, i, tool)
     {
         struct field_path at = field_path_of("%s[%zu]", name, i);
-        if (is_of_another_type(tool)) {
-            header_list_add(&fields->left_out, at.v);
-            continue;
-        }
-        json_array_append(kept, tool);
-        json_array_append_new(places, json_string(at.v));
+        if (rc == HEARTH_OK) rc = read_tool(fields, tool, at, kept, error);
+        if (json_array_size(kept) > json_array_size(places)) json_array_append_new(places, json_string(at.v));
     }
     if (json_array_size(kept) < json_array_size(value)) field_note_places(fields, name, places);
     json_decref(places);
     if (json_array_size(kept) > 0) fields->params.tools_json = fields->tools = json_text_of(kept);
     json_decref(kept);
-    return HEARTH_OK;
+    return rc;
 }
 
 /* ---- tool_choice ---- */
@@ -67,10 +97,10 @@ static void set_allowed_tools(struct fields *fields, json_t *names)
     json_decref(names);
 }
 
-/* {"type":"function","function":{"name":…}}, or the name beside the type. NULL: neither. */
+/* {"type":"function","function":{"name":…}}, or the name beside the type; "custom" likewise. NULL: neither. */
 static const char *name_of_tool(const json_t *tool)
 {
-    const json_t *function = json_object_get(tool, "function");
+    const json_t *function = json_object_get(tool, is_custom(tool) ? "custom" : "function");
     const char *name = field_string(json_object_get(function != NULL ? function : tool, "name"));
     return name != NULL && name[0] != '\0' ? name : NULL;
 }
@@ -79,9 +109,11 @@ static const char *name_of_tool(const json_t *tool)
 static int choose_one(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     const char *tool = name_of_tool(value);
+    const char *type = is_custom(value) ? "custom" : "function";
+    struct field_path path = field_path_of("tool_choice.%s.name", type);
     if (tool == NULL)
-        return error_at(error, HEARTH_INVALID, "tool_choice.function.name",
-                        "'%s' must name its function: {\"type\":\"function\",\"function\":{\"name\":…}}", name);
+        return error_at(error, HEARTH_INVALID, path.v, "'%s' must name its %s: {\"type\":\"%s\",\"%s\":{\"name\":…}}",
+                        name, is_custom(value) ? "tool" : type, type, type);
     fields->params.tool_choice = HEARTH_TOOLS_REQUIRED;
     fields->params.parallel_tool_calls = 0;
     set_allowed_tools(fields, json_pack("[s]", tool));
@@ -133,7 +165,8 @@ static int choose_among(struct fields *fields, const char *name, const json_t *a
 static int choose_by_type(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     const char *type = field_string(json_object_get(value, "type"));
-    if (type == NULL || strcmp(type, "function") == 0) return choose_one(fields, name, value, error);
+    if (type == NULL || strcmp(type, "function") == 0 || is_custom(value))
+        return choose_one(fields, name, value, error);
     if (strcmp(type, "allowed_tools") == 0)
         return choose_among(fields, name, json_object_get(value, "allowed_tools"), error);
     if (lost_tool_of(fields, type)) return HEARTH_OK;

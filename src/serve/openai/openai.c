@@ -10,6 +10,7 @@
 #include "serve/core/errors.h"
 #include "serve/core/server.h"
 #include "serve/core/timings.h"
+#include "serve/fields/custom_tools.h"
 #include "serve/fields/unknown.h"
 #include "serve/native/native.h"
 #include "serve/openai/echo.h"
@@ -29,6 +30,8 @@ struct openai {
     size_t *offsets;           /* characters of each choice that were streamed */
     bool *echoed;              /* for each choice: that was streamed, or there is none */
     bool *ended;               /* for each choice: its last chunk was streamed */
+    json_t *custom;            /* names of the custom tools: a list; NULL: there are none */
+    size_t *inputs;            /* for each choice: the calls whose inputs were streamed, if they are custom tools' */
     void *native;              /* state of the native dialect, for "__verbose"; NULL: not requested */
     struct echo_tokens *shown; /* of each choice of a whole answer, which lists them while it is sent; NULL: not yet */
 };
@@ -163,7 +166,7 @@ static void put_echoed(const struct openai *openai, size_t index, const hearth_d
 {
     if (delta->len == 0 && tokens->n == 0) return;
     open_chunk(openai, index, out);
-    openai->form->put_delta(out, delta);
+    openai->form->put_delta(out, delta, false);
     buf_puts(out, ",\"logprobs\":");
     struct pieces logprobs = {0};
     put_tokens(openai, tokens, &logprobs);
@@ -211,16 +214,51 @@ static void put_progress(void *state, size_t index, const hearth_result *r, stru
     buf_puts(out, "}\n\n");
 }
 
+static bool calls_custom_tool(const struct openai *openai, const struct answer *answer, size_t call)
+{
+    return custom_tool_is_among(openai->custom, answer->calls[call].name);
+}
+
+/* The inputs of custom tools' calls that are complete, among the first `n` calls of the answer. The model writes them
+ * as JSON: each is one chunk behind its last token. */
+static void put_inputs(const struct openai *openai, size_t index, const struct answer *answer, size_t n,
+                       struct buf *out)
+{
+    for (size_t *i = &openai->inputs[index]; *i < n; (*i)++) {
+        if (!calls_custom_tool(openai, answer, *i)) continue;
+        struct buf input = {0};
+        custom_tool_put_input(&input, &answer->calls[*i].arguments);
+        hearth_delta delta = {.type = HEARTH_DELTA_ARGUMENTS, .index = *i, .text = buf_text(&input), .len = input.len};
+        open_chunk(openai, index, out);
+        openai->form->put_delta(out, &delta, true);
+        buf_puts(out, ",\"logprobs\":null");
+        put_finish(out, NULL);
+        close_chunk(openai, NULL, out);
+        buf_release(&input);
+    }
+}
+
+/* The delta as it is streamed; NULL: not at all, or later. */
+static const hearth_delta *shown_delta(const struct openai *openai, const struct exchange_piece *piece)
+{
+    const hearth_delta *delta = piece->delta;
+    if (delta == NULL) return NULL;
+    if (openai->hides_reasoning && delta->type == HEARTH_DELTA_REASONING) return NULL;
+    bool waits = delta->type == HEARTH_DELTA_ARGUMENTS && calls_custom_tool(openai, piece->answer, delta->index);
+    return waits ? NULL : delta;
+}
+
 static void put_more(void *state, const struct exchange_piece *piece, struct buf *out)
 {
     const struct openai *openai = state;
-    const hearth_delta *delta = piece->delta;
-    if (openai->hides_reasoning && delta != NULL && delta->type == HEARTH_DELTA_REASONING) delta = NULL;
+    const hearth_delta *delta = shown_delta(openai, piece);
+    bool begins_call = delta != NULL && delta->type == HEARTH_DELTA_CALL;
+    if (begins_call) put_inputs(openai, piece->index, piece->answer, delta->index, out);
     if (delta == NULL && piece->logprobs == NULL) return;
     put_echo(openai, piece->index, piece->answer, out);
     open_chunk(openai, piece->index, out);
     if (delta != NULL)
-        openai->form->put_delta(out, delta);
+        openai->form->put_delta(out, delta, begins_call && calls_custom_tool(openai, piece->answer, delta->index));
     else
         buf_puts(out, openai->form->empty);
     buf_puts(out, ",\"logprobs\":");
@@ -241,6 +279,7 @@ static void put_done(void *state, size_t index, const struct answer *answer, str
     struct openai *openai = state;
     openai->ended[index] = true;
     if (answer != NULL) put_echo(openai, index, answer, out);
+    if (answer != NULL) put_inputs(openai, index, answer, answer->n_calls, out);
     open_chunk(openai, index, out);
     /* The last chunk has no text: clients print the text of every chunk. */
     buf_puts(out, openai->form->empty);
@@ -301,7 +340,7 @@ static void put_whole_choice(struct openai *openai, size_t index, const struct a
     buf_append(&shown.reasoning, reasoning->v, reasoning->len);
     if (!openai->hides_reasoning) buf_append(&shown.reasoning, answer->reasoning.v, answer->reasoning.len);
     buf_printf(&out->text, "%s{\"index\":%zu,", index == 0 ? "" : ",", index);
-    openai->form->put_whole(&out->text, &shown);
+    openai->form->put_whole(&out->text, &shown, openai->custom);
     buf_puts(&out->text, ",\"logprobs\":");
     put_tokens(openai, tokens, out);
     if (openai->scores && openai->form->scores_choices) put_scores(answer, out);
@@ -342,6 +381,8 @@ void *openai_state(const struct openai_form *form, const struct fields *fields, 
     openai->n_prompts = fields->n_prompts;
     openai->offsets = mem_alloc(openai->n * openai->n_prompts * sizeof *openai->offsets);
     openai->ended = mem_alloc(openai->n * openai->n_prompts * sizeof *openai->ended);
+    openai->inputs = mem_alloc(openai->n * openai->n_prompts * sizeof *openai->inputs);
+    openai->custom = json_incref(fields->custom_tools);
     put_head(&openai->chunk_head, names, form->id_prefix, form->chunk);
     put_head(&openai->whole_head, names, form->id_prefix, form->object);
     openai->fields = fields;
@@ -369,6 +410,8 @@ static void release(void *state)
     free(openai->offsets);
     free(openai->echoed);
     free(openai->ended);
+    free(openai->inputs);
+    json_decref(openai->custom);
     if (openai->native != NULL) native_dialect.release(openai->native);
     buf_release(&openai->chunk_head);
     buf_release(&openai->whole_head);

@@ -8,7 +8,8 @@
 #include "serve/core/reading.h"
 #include "serve/fields/fields.h"
 
-/* How a route writes its choices: the members of a choice after "index". */
+/* How a route writes its choices: the members of a choice after "index". A delta is_custom where it is of a call of a
+ * custom tool: its begin, or its whole input. */
 struct openai_form {
     const char *id_prefix; /* "chatcmpl-" */
     const char *object;    /* "object" of a whole answer */
@@ -16,8 +17,9 @@ struct openai_form {
     const char *opening;   /* first chunk of a choice's stream; NULL: none */
     const char *empty;     /* members of a chunk without text */
     const char *calls;     /* finish_reason of an answer with tool calls */
-    void (*put_delta)(struct buf *out, const hearth_delta *delta);
-    void (*put_whole)(struct buf *out, const struct answer *answer);
+    void (*put_delta)(struct buf *out, const hearth_delta *delta, bool is_custom);
+    /* `custom`: names of the custom tools, a list, or NULL. */
+    void (*put_whole)(struct buf *out, const struct answer *answer, const json_t *custom);
     /* Puts the value of "logprobs" for `n` tokens, which begin at these characters of the answer's text. */
     void (*put_logprobs)(struct pieces *out, struct token_logprobs *const *logprobs, size_t n, const size_t *offsets);
     bool scores_choices; /* "prompt_logprobs" are a member of each choice, else of the answer */

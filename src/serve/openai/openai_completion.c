@@ -8,13 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void put_completion_delta(struct buf *out, const hearth_delta *delta)
+static void put_completion_delta(struct buf *out, const hearth_delta *delta, bool is_custom)
 {
+    (void)is_custom;
     member_put(out, "text", delta->text, delta->len);
 }
 
-static void put_completion_whole(struct buf *out, const struct answer *answer)
+static void put_completion_whole(struct buf *out, const struct answer *answer, const json_t *custom)
 {
+    (void)custom;
     member_put(out, "text", answer->text.v, answer->text.len);
 }
 

@@ -11,6 +11,7 @@
 #include "serve/core/server.h"
 #include "serve/core/timings.h"
 #include "serve/fields/convert.h"
+#include "serve/fields/custom_tools.h"
 #include "serve/fields/unknown.h"
 #include "serve/responses/responses_tools.h"
 
@@ -148,7 +149,7 @@ static void put_given(struct buf *out, const struct responses *state, const stru
         put_text(out, member, answer, part);
         return;
     }
-    responses_put_input(&input, &answer->calls[part->call].arguments);
+    custom_tool_put_input(&input, &answer->calls[part->call].arguments);
     member_put(out, member, input.v == NULL ? "" : input.v, input.len);
     buf_release(&input);
 }

@@ -2,6 +2,7 @@
 #include "serve/responses/responses_items.h"
 
 #include "base/json_text.h"
+#include "serve/fields/custom_tools.h"
 #include "serve/fields/fields_readers.h"
 #include "serve/fields/readable.h"
 #include "serve/responses/responses_compact.h"
@@ -196,7 +197,7 @@ static int read_custom_call(struct convert *convert, const struct item *item)
     const json_t *input = name == NULL ? NULL : convert_string(convert, item->json, item->at, "input");
     if (input == NULL) return HEARTH_INVALID;
     if (convert_lost_call(convert, id)) return convert_leave_out(convert, item->at);
-    add_call(convert, item, name, responses_custom_arguments(input));
+    add_call(convert, item, name, custom_tool_arguments(input));
     return HEARTH_OK;
 }
 

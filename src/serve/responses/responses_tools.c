@@ -3,6 +3,7 @@
 
 #include "base/json_text.h"
 #include "base/memory.h"
+#include "serve/fields/custom_tools.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,16 +14,6 @@ json_t *responses_tool_name(const json_t *space, const json_t *name)
 {
     if (!json_is_string(space)) return json_incref((json_t *)name);
     return json_sprintf("%s__%s", json_string_value(space), json_string_value(name));
-}
-
-json_t *responses_custom_arguments(const json_t *input)
-{
-    json_t *arguments = json_pack("{s:O}", "input", input);
-    char *text = json_text_of(arguments);
-    json_t *string = json_string(text);
-    free(text);
-    json_decref(arguments);
-    return string;
 }
 
 /* ---- Requests ---- */
@@ -47,28 +38,13 @@ static int read_function(struct convert *convert, const struct tool *tool)
     return HEARTH_OK;
 }
 
-/* The description of a custom tool, with its grammar: that is not enforced, since it is Lark or a regular
- * expression, and output constraints are GBNF. */
-static json_t *custom_description(const json_t *tool)
-{
-    const json_t *format = json_object_get(tool, "format"), *definition = json_object_get(format, "definition");
-    const char *description = json_string_value(json_object_get(tool, "description"));
-    if (description == NULL) description = "";
-    if (!json_is_string(definition)) return json_string(description);
-    const char *syntax = json_string_value(json_object_get(format, "syntax"));
-    return json_sprintf("%s%sThe input must match this %s grammar:\n%s", description,
-                        description[0] == '\0' ? "" : "\n\n", syntax == NULL ? "" : syntax,
-                        json_string_value(definition));
-}
-
 static int read_custom(struct convert *convert, const struct tool *tool)
 {
     const json_t *name = convert_string(convert, tool->json, tool->at, "name");
     if (name == NULL) return HEARTH_INVALID;
-    json_t *parameters = json_pack("{s:s, s:{s:{s:s}}, s:[s], s:b}", "type", "object", "properties", "input", "type",
-                                   "string", "required", "input", "additionalProperties", 0);
-    json_t *function = json_pack("{s:o, s:o, s:o}", "name", responses_tool_name(tool->space, name), "description",
-                                 custom_description(tool->json), "parameters", parameters);
+    json_t *by_model = responses_tool_name(tool->space, name);
+    json_t *function = custom_tool_function(by_model, tool->json);
+    json_decref(by_model);
     convert->at = tool->at;
     convert_add_tool(convert, function, "parameters");
     json_decref(function);
@@ -247,15 +223,4 @@ const struct responses_tool *responses_tools_find(const struct responses_tools *
     for (size_t i = 0; i < tools->n; i++)
         if (strcmp(tools->v[i].by_model, name) == 0) return &tools->v[i].tool;
     return NULL;
-}
-
-void responses_put_input(struct buf *out, const struct buf *arguments)
-{
-    json_t *json = json_text_read(buf_text(arguments), arguments->len, NULL);
-    const json_t *input = json_object_get(json, "input");
-    if (json_is_string(input))
-        buf_append(out, json_string_value(input), json_string_length(input));
-    else
-        buf_append(out, arguments->v, arguments->len);
-    json_decref(json);
 }

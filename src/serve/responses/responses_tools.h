@@ -18,9 +18,6 @@ int responses_read_tools(struct convert *convert);
 /* The name of a tool as the model sees it; `space`, its namespace, may be NULL. A JSON string owned by the caller. */
 json_t *responses_tool_name(const json_t *space, const json_t *name);
 
-/* The arguments of the function that a custom tool became: {"input": …} as a JSON string owned by the caller. */
-json_t *responses_custom_arguments(const json_t *input);
-
 /* ---- Answers ---- */
 
 /* A tool as the client named it. */
@@ -37,8 +34,5 @@ void responses_tools_close(struct responses_tools *tools); /* NULL is fine */
 
 /* Finds a tool by the name that the model used; NULL: a function of the same name. */
 const struct responses_tool *responses_tools_find(const struct responses_tools *tools, const char *name);
-
-/* Appends the input in the arguments of a custom tool's call; incomplete arguments are appended as they are. */
-void responses_put_input(struct buf *out, const struct buf *arguments);
 
 #endif

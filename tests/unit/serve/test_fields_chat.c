@@ -94,21 +94,21 @@ static void some_of_the_tools_may_be_allowed(void **state)
 static void tools_of_other_types_are_left_out_and_so_is_their_choice(void **state)
 {
     (void)state;
-#define CUSTOM "{\"type\":\"custom\",\"custom\":{\"name\":\"b\"}}"
+#define OTHER "{\"type\":\"web_search\",\"web_search\":{\"name\":\"b\"}}"
     static const struct {
         const char *members, *tools, *left_out;
         hearth_tool_choice choice;
         const char *allowed;
     } rows[] = {
-        {"\"tools\":[" CUSTOM "," TOOL("a") "," CUSTOM "],\"tool_choice\":" CUSTOM, "[" TOOL("a") "]",
+        {"\"tools\":[" OTHER "," TOOL("a") "," OTHER "],\"tool_choice\":" OTHER, "[" TOOL("a") "]",
          "tools[0], tools[2]", HEARTH_TOOLS_AUTO, NULL},
-        {"\"tools\":[" CUSTOM "],\"tool_choice\":\"required\"", NULL, "tools[0]", HEARTH_TOOLS_AUTO, NULL},
-        {"\"tools\":[" CUSTOM "],\"tool_choice\":\"none\"", NULL, "tools[0]", HEARTH_TOOLS_NONE, NULL},
-        {"\"tools\":[" CUSTOM "," TOOL("a") "],\"tool_choice\":\"required\"", "[" TOOL("a") "]", "tools[0]",
+        {"\"tools\":[" OTHER "],\"tool_choice\":\"required\"", NULL, "tools[0]", HEARTH_TOOLS_AUTO, NULL},
+        {"\"tools\":[" OTHER "],\"tool_choice\":\"none\"", NULL, "tools[0]", HEARTH_TOOLS_NONE, NULL},
+        {"\"tools\":[" OTHER "," TOOL("a") "],\"tool_choice\":\"required\"", "[" TOOL("a") "]", "tools[0]",
          HEARTH_TOOLS_REQUIRED, NULL},
-        {"\"tools\":[" CUSTOM "," TOOL("a") "]," ALLOWED("\"required\"", "[" CUSTOM "," TOOL("a") "]"),
-         "[" TOOL("a") "]", "tools[0]", HEARTH_TOOLS_REQUIRED, "[\"a\"]"},
-        {"\"tools\":[" CUSTOM "," TOOL("a") "]," ALLOWED("\"required\"", "[" CUSTOM "]"), "[" TOOL("a") "]", "tools[0]",
+        {"\"tools\":[" OTHER "," TOOL("a") "]," ALLOWED("\"required\"", "[" OTHER "," TOOL("a") "]"), "[" TOOL("a") "]",
+         "tools[0]", HEARTH_TOOLS_REQUIRED, "[\"a\"]"},
+        {"\"tools\":[" OTHER "," TOOL("a") "]," ALLOWED("\"required\"", "[" OTHER "]"), "[" TOOL("a") "]", "tools[0]",
          HEARTH_TOOLS_NONE, NULL},
         {"\"tools\":[{\"function\":{}}]", "[{\"function\":{}}]", "", HEARTH_TOOLS_AUTO, NULL},
     };
@@ -122,7 +122,49 @@ static void tools_of_other_types_are_left_out_and_so_is_their_choice(void **stat
         if (rows[i].allowed != NULL) assert_string_equal(f.params.allowed_tools_json, rows[i].allowed);
         fields_release(&f);
     }
-#undef CUSTOM
+#undef OTHER
+}
+
+#define INPUT(more)                                                                                                    \
+    "{\"type\":\"object\",\"properties\":{\"input\":{\"type\":\"string\"" more                                         \
+    "}},\"required\":[\"input\"],\"additionalProperties\":false}"
+#define BECOMES(name, description, more)                                                                               \
+    "{\"type\":\"function\",\"function\":{\"name\":\"" name "\",\"description\":\"" description                        \
+    "\",\"parameters\":" INPUT(more) "}}"
+
+static void custom_tools_become_functions_of_one_text(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {
+        {"{\"name\":\"b\"}", BECOMES("b", "", "")},
+        {"{\"name\":\"b\",\"description\":\"Runs.\",\"format\":{\"type\":\"text\"}}", BECOMES("b", "Runs.", "")},
+        {"{\"name\":\"b\",\"description\":\"Runs.\",\"format\":{\"type\":\"grammar\",\"grammar\":{\"syntax\":\"lark\","
+         "\"definition\":\"start: A\"}}}",
+         BECOMES("b", "Runs.\\n\\nThe input must match this lark grammar:\\nstart: A", "")},
+        {"{\"name\":\"b\",\"format\":{\"type\":\"grammar\",\"grammar\":{\"syntax\":\"regex\",\"definition\":\"a|b\"}}}",
+         BECOMES("b", "The input must match this regex grammar:\\na|b", ",\"pattern\":\"^(?:a|b)$\"")},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct buf members = {0}, tools = {0};
+        buf_printf(&members,
+                   "\"tools\":[" TOOL("a") ",{\"type\":\"custom\",\"custom\":%s}],\"tool_choice\":{\"type\":"
+                                           "\"custom\",\"custom\":{\"name\":\"b\"}}",
+                   rows[i][0]);
+        buf_printf(&tools, "[" TOOL("a") ",%s]", rows[i][1]);
+        struct fields f = chat_with(members.v);
+        assert_string_equal(f.params.tools_json, tools.v);
+        assert_string_equal(f.params.allowed_tools_json, "[\"b\"]");
+        assert_int_equal(f.params.tool_choice, HEARTH_TOOLS_REQUIRED);
+        assert_int_equal(json_array_size(f.custom_tools), 1);
+        assert_string_equal(f.left_out.names, "");
+        fields_release(&f);
+        buf_release(&members);
+        buf_release(&tools);
+    }
+    struct fields f = chat_with("\"tools\":[" TOOL("a") ",{\"type\":\"custom\",\"custom\":{\"name\":\"b\"}}]," ALLOWED(
+        "\"auto\"", "[{\"type\":\"custom\",\"custom\":{\"name\":\"b\"}}]"));
+    assert_string_equal(f.params.allowed_tools_json, "[\"b\"]");
+    fields_release(&f);
 }
 
 #define FUNCTION "{\"name\":\"look\",\"parameters\":{\"type\":\"object\"}}"
@@ -430,12 +472,14 @@ static void what_is_wrong_is_named(void **state)
         {FIELDS_CHAT, "\"n_probs\":101", "n_probs"},
         {FIELDS_COMPLETION, "\"logprobs\":101", "logprobs"},
         {FIELDS_COMPLETION, "\"logprobs\":true", "logprobs"},
+        {FIELDS_CHAT, "\"tools\":[{\"type\":\"custom\"}]", "tools[0].custom.name"},
+        {FIELDS_CHAT, "\"tool_choice\":{\"type\":\"custom\"}", "tool_choice.custom.name"},
         {FIELDS_CHAT, "\"return_progress\":1", "return_progress"},
         {FIELDS_CHAT, "\"timings_per_token\":1", "timings_per_token"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) assert_refused(&rows[i], HEARTH_INVALID);
-    static const struct refused custom = {FIELDS_CHAT, "\"tool_choice\":{\"type\":\"custom\"}", "tool_choice.type"};
-    assert_refused(&custom, HEARTH_UNSUPPORTED);
+    static const struct refused other = {FIELDS_CHAT, "\"tool_choice\":{\"type\":\"web_search\"}", "tool_choice.type"};
+    assert_refused(&other, HEARTH_UNSUPPORTED);
 }
 
 int main(void)
@@ -444,6 +488,7 @@ int main(void)
         cmocka_unit_test(tools_and_their_choice_are_handed_on),
         cmocka_unit_test(some_of_the_tools_may_be_allowed),
         cmocka_unit_test(tools_of_other_types_are_left_out_and_so_is_their_choice),
+        cmocka_unit_test(custom_tools_become_functions_of_one_text),
         cmocka_unit_test(functions_are_tools),
         cmocka_unit_test(messages_of_functions_become_those_of_tools),
         cmocka_unit_test(history_is_not_judged),

@@ -74,7 +74,7 @@ static void lists_are_joined_without_what_both_have(void **state)
 static const struct {
     const char *route, *body;
 } apis[] = {
-    {"/v1/chat/completions", "\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{\"type\":\"custom\"}]"},
+    {"/v1/chat/completions", "\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{\"type\":\"search\"}]"},
     {"/v1/messages", "\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{\"type\":\"web_search_2\"}]"},
     {"/v1/responses", "\"input\":\"a\",\"tools\":[{\"type\":\"web_search\"}]"},
     {"/api/chat", "\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{\"type\":\"web_search\"}]"},

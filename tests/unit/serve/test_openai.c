@@ -145,6 +145,55 @@ static void calls_come_in_the_form_of_functions_where_these_were_sent(void **unu
     buf_release(&out);
 }
 
+/* The model writes JSON; the client gets the text in it, once it is whole. */
+static void calls_of_custom_tools_have_an_input(void **unused)
+{
+    (void)unused;
+    void *state = open_state(&openai_chat_form,
+                             "{\"messages\":[{}],\"tools\":[{\"type\":\"custom\",\"custom\":{\"name\":\"run\"}},"
+                             "{\"type\":\"function\",\"function\":{\"name\":\"look\"}}]}");
+    static const hearth_delta deltas[] = {
+        {.type = HEARTH_DELTA_CALL, .id = "c1", .name = "run"},
+        {.type = HEARTH_DELTA_ARGUMENTS, .text = "{\"input\":", .len = 9},
+        {.type = HEARTH_DELTA_ARGUMENTS, .text = " \"a\\n\"}", .len = 7},
+        {.type = HEARTH_DELTA_CALL, .id = "c2", .name = "look", .index = 1},
+        {.type = HEARTH_DELTA_ARGUMENTS, .text = "{}", .len = 2, .index = 1},
+        {.type = HEARTH_DELTA_CALL, .id = "c3", .name = "run", .index = 2},
+        {.type = HEARTH_DELTA_ARGUMENTS, .text = "{\"inp", .len = 5, .index = 2},
+    };
+    struct answer reply = {.result = result};
+    struct buf out = {0};
+    for (size_t i = 0; i < sizeof deltas / sizeof *deltas; i++) {
+        struct exchange_piece piece = {.delta = &deltas[i], .token = 1, .answer = &reply};
+        answer_add(&reply, &deltas[i]);
+        openai_dialect.more(state, &piece, &out);
+    }
+#define CALL(text)                                                                                                     \
+    CHUNK "{\"index\":0,\"delta\":{\"tool_calls\":[{" text "}]},\"logprobs\":null,\"finish_reason\":null}]}\n\n"
+    assert_taken(&out,
+                 CALL("\"index\":0,\"id\":\"c1\",\"type\":\"custom\",\"custom\":{\"name\":\"run\",\"input\":\"\"}")
+                     CALL("\"index\":0,\"custom\":{\"input\":\"a\\n\"}")
+                         CALL("\"index\":1,\"id\":\"c2\",\"type\":\"function\",\"function\":{\"name\":\"look\","
+                              "\"arguments\":\"\"}") CALL("\"index\":1,\"function\":{\"arguments\":\"{}\"}")
+                             CALL("\"index\":2,\"id\":\"c3\",\"type\":\"custom\",\"custom\":{\"name\":\"run\","
+                                  "\"input\":\"\"}"));
+    openai_dialect.done(state, 0, &reply, &out);
+    assert_int_equal(strncmp(out.v, CALL("\"index\":2,\"custom\":{\"input\":\"{\\\"inp\"}"),
+                             strlen(CALL("\"index\":2,\"custom\":{\"input\":\"{\\\"inp\"}"))),
+                     0);
+#undef CALL
+    buf_clear(&out);
+    rig_put_pieces(&openai_dialect, state, &reply, 1, &out);
+    assert_non_null(strstr(out.v,
+                           "\"tool_calls\":[{\"id\":\"c1\",\"type\":\"custom\",\"custom\":{\"name\":\"run\",\"input\":"
+                           "\"a\\n\"}},{\"id\":\"c2\",\"type\":\"function\",\"function\":{\"name\":\"look\","
+                           "\"arguments\":\"{}\"}},{\"id\":\"c3\",\"type\":\"custom\""));
+    assert_json(out.v);
+    openai_dialect.release(state);
+    answer_release(&reply);
+    buf_release(&out);
+}
+
 static void reasoning_is_left_out_where_requested(void **unused)
 {
     (void)unused;
@@ -413,6 +462,7 @@ int main(void)
         cmocka_unit_test(progress_is_told_without_text_and_with_timings_where_they_are_wanted),
         cmocka_unit_test(a_prompt_that_was_too_short_to_be_reused_is_in_the_timings),
         cmocka_unit_test(calls_come_in_the_form_of_functions_where_these_were_sent),
+        cmocka_unit_test(calls_of_custom_tools_have_an_input),
         cmocka_unit_test(reasoning_is_left_out_where_requested),
         cmocka_unit_test(llama_servers_own_form_is_shown_as_well_where_asked_for),
         cmocka_unit_test(usage_comes_in_a_chunk_of_its_own_when_asked_for),
