@@ -643,6 +643,34 @@ HEARTH_API int hearth_wait(hearth_request *request, hearth_error *error);
 /* Releases the handle. Does not cancel: events are emitted until the last. */
 HEARTH_API void hearth_request_release(hearth_request *request);
 
+/* ---- Presets ---- */
+
+/* A name for a model, with a system message and sampling parameters that hold where a request says nothing else. A
+ * request that names it as its model is one for that model; a chat without a system message gets the preset's. */
+typedef struct hearth_preset {
+    const char *name;
+    const char *model;        /* the model's name */
+    const char *system;       /* NULL: none */
+    hearth_sampling sampling; /* its numbers and its seed count: as hearth_params_default() has them, "not given" */
+    const char *const *stop;
+    size_t n_stop;
+    int32_t max_tokens; /* HEARTH_UNSET: not given */
+} hearth_preset;
+
+/* Adds a preset, or replaces the one of that name; requests that run keep what they began with. Everything is copied.
+ * `model` may be a preset, whose values hold where this one has none. HEARTH_NOT_FOUND: there is no such model;
+ * HEARTH_INVALID: a model has the name, or a value is wrong; HEARTH_BUSY: there are too many. Any thread. */
+HEARTH_API int hearth_set_preset(hearth *instance, const hearth_preset *preset, hearth_error *error);
+
+/* HEARTH_NOT_FOUND: there is no such preset. Any thread. */
+HEARTH_API int hearth_remove_preset(hearth *instance, const char *name, hearth_error *error);
+
+/* The preset of that name, or the i-th in the order of their names: a reference, immutable, that the caller gives back;
+ * NULL: there is none. Any thread. */
+HEARTH_API const hearth_preset *hearth_find_preset(const hearth *instance, const char *name);
+HEARTH_API const hearth_preset *hearth_preset_at(const hearth *instance, size_t i);
+HEARTH_API void hearth_release_preset(const hearth_preset *preset); /* NULL is fine */
+
 /* ---- Adapters ---- */
 
 typedef struct hearth_adapter {

@@ -12,6 +12,7 @@
 #include "lib/models/instance_store.h"
 #include "lib/models/model_manager.h"
 #include "lib/models/model_names.h"
+#include "lib/models/presets.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -179,6 +180,7 @@ hearth *hearth_open(const hearth_config *config, hearth_error *error)
     instance->clock = clock_monotonic();
     instance->entries = mem_alloc((config->n_models + HEARTH_ADDED_MODELS + 1) * sizeof *instance->entries);
     pthread_mutex_init(&instance->adding, NULL);
+    instance->presets = presets_open();
     instance->manager = manager_open(instance, &(struct model_loader){.open = model_open, .close = model_close});
     if (instance_store_open(instance->config, &instance->store, error) == HEARTH_OK) return instance;
     hearth_close(instance);
@@ -227,6 +229,7 @@ void hearth_close(hearth *instance)
     }
     cache_events_close(instance->events);
     pthread_mutex_destroy(&instance->adding);
+    presets_close(instance->presets);
     free(instance->entries);
     hearth_config_free(instance->config);
     free(instance);

@@ -57,6 +57,7 @@ struct hearth {
     struct store *store;         /* of all models; NULL: no tier is on, KV states live in cells only */
     struct cache_events *events; /* of the store; NULL: nobody follows it */
     struct model_manager *manager;
+    struct presets *presets;
     struct model_entry *entries; /* room for the configuration's models and HEARTH_ADDED_MODELS */
     pthread_mutex_t adding;      /* of those that add models, and read their files meanwhile; nobody else takes it */
     _Atomic size_t n_entries;    /* the entries below it are complete and may be read */

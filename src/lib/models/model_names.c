@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "lib/models/loaded_model.h"
+#include "lib/models/presets.h"
 
 /* The entry of a section of the configuration; NULL: not read yet, or left out. */
 static struct model_entry *entry_of(const struct hearth *instance, const struct config_model *section)
@@ -44,7 +45,7 @@ static const struct config_model *resolve_added(const struct hearth *instance, c
 
 /* The section that the name leads to, of the configuration or of an added model; NULL: none. One that was left out
  * gives its name to an added model. */
-static const struct config_model *resolve(const struct hearth *instance, const char *name)
+static const struct config_model *resolve_model(const struct hearth *instance, const char *name)
 {
     const struct config_model *section = config_resolve_model(instance->config, name);
     if (section != NULL && is_removed(instance, section)) section = NULL;
@@ -53,9 +54,19 @@ static const struct config_model *resolve(const struct hearth *instance, const c
     return added != NULL ? added : section;
 }
 
+/* The same, or that of the preset of that name. */
+static const struct config_model *resolve(const struct hearth *instance, const char *name)
+{
+    const struct config_model *section = resolve_model(instance, name);
+    const hearth_preset *preset = section == NULL ? presets_find(instance->presets, name) : NULL;
+    if (preset != NULL) section = resolve_model(instance, preset->model);
+    preset_unref(preset);
+    return section;
+}
+
 bool instance_knows_model(const struct hearth *instance, const char *name)
 {
-    const struct config_model *section = resolve(instance, name);
+    const struct config_model *section = resolve_model(instance, name);
     return section != NULL && !is_left_out(instance, section);
 }
 
@@ -82,6 +93,11 @@ static void list_names(const struct hearth *instance, struct buf *out)
     for (size_t i = 0; i < n; i++)
         if (instance->entries[i].own != NULL && entry_is_listed(&instance->entries[i]))
             put_name(out, instance->entries[i].config->name);
+    const hearth_preset *preset;
+    for (size_t i = 0; (preset = presets_at(instance->presets, i)) != NULL; i++) {
+        put_name(out, preset->name);
+        preset_unref(preset);
+    }
 }
 
 struct model_entry *instance_find_model(const struct hearth *instance, const char *name, hearth_error *error)

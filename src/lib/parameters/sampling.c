@@ -113,6 +113,18 @@ int sampling_check_config(const struct config_model *config, hearth_error *error
 
 /* ---- Completing what is not given ---- */
 
+void sampling_take(hearth_sampling *sampling, const hearth_sampling *others)
+{
+    for (size_t i = 0; i < N_NUMBERS; i++) {
+        const struct number *number = &numbers[i];
+        double value;
+        if (given_number(number, sampling, &value) || !given_number(number, others, &value)) continue;
+        memcpy((char *)sampling + number->offset, (const char *)others + number->offset,
+               number->whole ? sizeof(int32_t) : sizeof(double));
+    }
+    if (sampling->seed < 0) sampling->seed = others->seed;
+}
+
 static double configured(const struct number *number, const struct config_model *config)
 {
     const struct config_row *row = config_row_find(number->key);

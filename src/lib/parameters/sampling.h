@@ -13,6 +13,9 @@ int sampling_check(const hearth_sampling *sampling, int32_t n_vocab, hearth_erro
 /* Fails with HEARTH_INVALID where the configuration names an unknown sampler; error->param names the key. */
 int sampling_check_config(const struct config_model *config, hearth_error *error);
 
+/* Takes from `others` the numbers and the seed that are not given. */
+void sampling_take(hearth_sampling *sampling, const hearth_sampling *others);
+
 /* The parameters with every value filled in. Lists are borrowed from `given`, the configuration or the model. */
 hearth_sampling sampling_complete(const hearth_sampling *given, const struct config_model *config,
                                   const struct llm_model *model);

@@ -52,8 +52,28 @@ static bool assume_system_prompt(hearth_request *request, struct prepare_chat *c
     return true;
 }
 
+/* Puts the preset's system message before messages that have none. Where the template refuses that, what it says of the
+ * messages as they were given counts, if it refuses those, too. */
+static int prepare_preset(hearth_request *request, struct prepare_chat *chat, char *messages, hearth_error *error)
+{
+    hearth_error refusal;
+    chat->request.messages_json = messages;
+    if (prepare_prompt(chat, &request->job.prompt, &refusal) == HEARTH_OK) {
+        request->assumed = messages;
+        return HEARTH_OK;
+    }
+    chat->request.messages_json = request->params->messages_json;
+    free(messages);
+    if (prepare_prompt(chat, &request->job.prompt, error) != HEARTH_OK) return (int)error->code;
+    return error_at(error, HEARTH_INVALID, "model", "the system message of the preset '%s' cannot be used: %s",
+                    request->preset->name, refusal.message);
+}
+
 static int prompt_of_messages(hearth_request *request, struct prepare_chat *chat, hearth_error *error)
 {
+    const char *said = request->preset == NULL ? NULL : request->preset->system;
+    char *with = said == NULL ? NULL : system_prompt_put(said, request->params->messages_json);
+    if (with != NULL) return prepare_preset(request, chat, with, error);
     /* Requests that share no cells with others neither record a system message nor get one. Adapters do not matter: it
      * is text. */
     const char *salt = request->params->cache_salt;
@@ -473,7 +493,9 @@ static int open_sampler(hearth_request *request, hearth_error *error)
     request->unenforced = unenforced == NULL ? NULL : mem_strdup(unenforced);
     constraint.grammar.shown = request->shown.v;
     constraint.grammar.n_shown = request->shown.len;
-    request->sampling = sampling_complete(&request->params->sampling, model->config, model->weights);
+    hearth_sampling given = request->params->sampling;
+    if (request->preset != NULL) sampling_take(&given, &request->preset->sampling);
+    request->sampling = sampling_complete(&given, model->config, model->weights);
     request->biases = sampling_spell_biases(&request->sampling, model->weights);
     struct llm_sampling sampling = {.params = request->sampling,
                                     .window = engine_window(model->engine),
@@ -484,9 +506,9 @@ static int open_sampler(hearth_request *request, hearth_error *error)
     return job->sampler == NULL ? (int)error->code : HEARTH_OK;
 }
 
-/* The stop strings of the request and of the format. A grammar that holds from the beginning says itself where the
- * reply ends: the format's strings could only break it off. A model without a chat template, for which ChatML was
- * assumed, may write the end of its turn as text: its vocabulary hardly has a token for it. */
+/* The stop strings of the request, or else of its preset, and of the format. A grammar that holds from the beginning
+ * says itself where the reply ends: the format's strings could only break it off. A model without a chat template, for
+ * which ChatML was assumed, may write the end of its turn as text: its vocabulary hardly has a token for it. */
 static void collect_stops(hearth_request *request)
 {
     const hearth_params *p = request->params;
@@ -494,12 +516,15 @@ static void collect_stops(hearth_request *request)
     bool bound = request->format != NULL && request->format->grammar != NULL && !request->format->grammar_lazy &&
                  p->grammar == NULL;
     size_t n_format = request->format == NULL || bound ? 0 : request->format->n_stops;
-    request->stop = mem_alloc((p->n_stop + n_format + 1) * sizeof *request->stop);
-    for (size_t i = 0; i < p->n_stop; i++) request->stop[i] = p->stop[i];
-    for (size_t i = 0; i < n_format; i++) request->stop[p->n_stop + i] = request->format->stops[i];
-    request->job.n_stop = p->n_stop + n_format;
+    bool by_preset = p->n_stop == 0 && request->preset != NULL;
+    const char *const *stop = by_preset ? request->preset->stop : p->stop;
+    size_t n_stop = by_preset ? request->preset->n_stop : p->n_stop;
+    request->stop = mem_alloc((n_stop + n_format + 1) * sizeof *request->stop);
+    for (size_t i = 0; i < n_stop; i++) request->stop[i] = stop[i];
+    for (size_t i = 0; i < n_format; i++) request->stop[n_stop + i] = request->format->stops[i];
+    request->job.n_stop = n_stop + n_format;
     if (assumed && !bound) request->stop[request->job.n_stop++] = "<|im_end|>";
-    request->job.n_own_stop = request->job.n_stop - p->n_stop;
+    request->job.n_own_stop = request->job.n_stop - n_stop;
     request->job.stop = request->stop;
 }
 

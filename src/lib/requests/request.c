@@ -35,6 +35,7 @@ static void unref_request(hearth_request *request)
     pthread_mutex_destroy(&request->mutex);
     prompt_media_close(request->media);
     free(request->assumed);
+    hearth_release_preset(request->preset);
     free(request->left_out);
     free(request->unenforced);
     free(request->scales);
@@ -237,8 +238,18 @@ static void prepare_lease(hearth_request *request, struct model_entry *entry)
     request->lease.ud = request;
 }
 
-static hearth_request *new_request(const hearth_params *p, struct model_entry *entry, struct clock *clock)
+/* Its other values are taken while the request is prepared. */
+static void take_preset(hearth_request *request, const hearth_preset *preset)
 {
+    int32_t most = request->params->max_tokens;
+    if (most == HEARTH_UNSET && preset != NULL) most = preset->max_tokens;
+    request->job.max_tokens = most == HEARTH_UNSET ? INT32_MAX : most;
+    request->preset = preset;
+}
+
+static hearth_request *new_request(const hearth *instance, const hearth_params *p, struct model_entry *entry)
+{
+    struct clock *clock = instance->clock;
     hearth_request *request = mem_alloc(sizeof *request);
     struct job *job = &request->job;
     request->refs = 2;
@@ -253,7 +264,6 @@ static hearth_request *new_request(const hearth_params *p, struct model_entry *e
     job->post_sampling_probs = p->post_sampling_probs;
     job->progress = p->progress;
     job->max_ns = clock_from_ms(p->max_ms);
-    job->max_tokens = p->max_tokens == HEARTH_UNSET ? INT32_MAX : p->max_tokens;
     job->cache_prompt = p->cache_prompt;
     job->only_lookup = p->only_lookup;
     job->on_looked_up = lookup_answered;
@@ -264,6 +274,8 @@ static hearth_request *new_request(const hearth_params *p, struct model_entry *e
     job->on_end = job_ended;
     job->submitted_at = clock_now(clock);
     set_id(job, p->request_id);
+    bool names_preset = p->model != NULL && !instance_knows_model(instance, p->model);
+    take_preset(request, names_preset ? hearth_find_preset(instance, p->model) : NULL);
     prepare_lease(request, entry);
     return request;
 }
@@ -290,7 +302,7 @@ hearth_request *hearth_submit(hearth *instance, const hearth_params *params, hea
     if (error == NULL) error = &own;
     struct model_entry *entry = instance_pick_model(instance, params->model, HEARTH_MODEL_CHAT, error);
     if (entry == NULL || check_params(params, entry, error) != HEARTH_OK) return NULL;
-    hearth_request *request = new_request(params, entry, instance->clock);
+    hearth_request *request = new_request(instance, params, entry);
     request->on_event = on_event;
     request->ud = ud;
     if (submit_request(request, error) == HEARTH_OK) return request;

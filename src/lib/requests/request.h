@@ -33,7 +33,9 @@ struct hearth_request {
 
     /* Prepared: */
     struct prompt_media *media;       /* NULL: there is none, or the model takes text only */
-    char *assumed;                    /* messages with the assumed system message before them; NULL: as given */
+    const hearth_preset *preset;      /* that it names as its model; NULL: none */
+    char *assumed;                    /* messages with a system message before them, the preset's or an assumed one;
+                                         NULL: as given */
     char *left_out;                   /* hearth_request_left_out() */
     char *unenforced;                 /* hearth_request_unenforced() */
     const struct chat_format *format; /* of a chat's replies; NULL for a completion */

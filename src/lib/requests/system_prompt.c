@@ -90,21 +90,32 @@ static bool has_system(const json_t *messages)
     return false;
 }
 
-static char *with_first(json_t *messages, const char *message_json)
+/* Takes the message over. NULL: the messages have a system message, or are none. */
+static char *with_first(json_t *message, const char *messages_json)
 {
-    json_array_insert_new(messages, 0, json_text_read(message_json, strlen(message_json), NULL));
-    return json_text_of(messages);
+    char *result = NULL;
+    json_t *messages = json_text_read(messages_json, strlen(messages_json), NULL);
+    if (json_array_size(messages) > 0 && !has_system(messages)) {
+        json_array_insert(messages, 0, message);
+        result = json_text_of(messages);
+    }
+    json_decref(messages);
+    json_decref(message);
+    return result;
+}
+
+char *system_prompt_put(const char *text, const char *messages_json)
+{
+    return with_first(json_pack("{s:s, s:s}", "role", "system", "content", text), messages_json);
 }
 
 char *system_prompt_assume(struct system_prompt *prompt, const char *messages_json)
 {
     pthread_mutex_lock(&prompt->mutex);
-    char *only = mem_strdup(prompt->only), *result = NULL;
+    char *only = mem_strdup(prompt->only);
     pthread_mutex_unlock(&prompt->mutex);
     if (only == NULL) return NULL;
-    json_t *messages = json_text_read(messages_json, strlen(messages_json), NULL);
-    if (json_array_size(messages) > 0 && !has_system(messages)) result = with_first(messages, only);
-    json_decref(messages);
+    char *result = with_first(json_text_read(only, strlen(only), NULL), messages_json);
     free(only);
     return result;
 }

@@ -14,6 +14,9 @@ void system_prompt_close(struct system_prompt *prompt);
 /* Records the system message that these messages begin with, if they have one. */
 void system_prompt_learn(struct system_prompt *prompt, const char *messages_json);
 
+/* The messages with a system message of this text before them, to be freed with free(). NULL: they have one. */
+char *system_prompt_put(const char *text, const char *messages_json);
+
 /* The messages with the recorded system message before them, to be freed with free(). NULL: they have one, or not
  * exactly one is recorded. */
 char *system_prompt_assume(struct system_prompt *prompt, const char *messages_json);
