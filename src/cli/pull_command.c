@@ -8,6 +8,7 @@
 #include "cli/pulling.h"
 #include "cli/setup.h"
 #include "pull/declare.h"
+#include "pull/preset_files.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -170,6 +171,26 @@ static void print_fault(void *ud, const char *name, const char *why)
     fprintf(stderr, "hearth models: %s: %s\n", name, why);
 }
 
+/* Presets, whose files say what they are of: those that POST /api/create made. */
+static void print_preset(void *ud, const char *name, const char *text)
+{
+    size_t *n = ud;
+    json_t *json = json_loads(text, 0, NULL);
+    const char *from = json_string_value(json_object_get(json, "from"));
+    if ((*n)++ == 0) printf("%-40s  %10s  %-10s  %s\n", "name", "size", "pulled", "from");
+    printf("%-40s  %10s  %-10s  ", name, "preset", "");
+    print_visible(from == NULL ? "" : from);
+    printf("\n");
+    json_decref(json);
+}
+
+static void add_preset(void *ud, const char *name, const char *text)
+{
+    const struct json_list *list = ud;
+    json_t *json = json_loads(text, 0, NULL);
+    json_array_append_new(list->models, json_pack("{s:s, s:o*}", "name", name, "preset", json));
+}
+
 static int run_models(const char *command, const char *folder, const char *name, bool as_json)
 {
     (void)name;
@@ -177,7 +198,10 @@ static int run_models(const char *command, const char *folder, const char *name,
     hearth_error error;
     struct json_list list = {folder, json_array()};
     const struct pull_visitor rows = {print_row, print_fault, &n}, objects = {add_json, print_fault, &list};
+    const struct pull_preset_visitor preset_rows = {print_preset, print_fault, &n},
+                                     preset_objects = {add_preset, print_fault, &list};
     int rc = pull_folder_list(folder, as_json ? &objects : &rows, &error);
+    if (rc == HEARTH_OK) rc = pull_presets_list(folder, as_json ? &preset_objects : &preset_rows, &error);
     if (rc == HEARTH_OK && as_json) {
         json_dumpf(list.models, stdout, JSON_INDENT(2));
         printf("\n");
@@ -191,7 +215,8 @@ int command_models(int argc, char **argv)
 {
     static const struct folder_action action = {
         .spec = {.command = "hearth models",
-                 .about = "Lists the models that hearth pull fetched: name, size, day, and what they were pulled from.",
+                 .about = "Lists the models that hearth pull fetched: name, size, day, and what they were pulled from; "
+                          "and presets.",
                  .examples = "  hearth models\n"
                              "  hearth models --json\n"},
         .has_json = true,
@@ -205,6 +230,7 @@ static int run_rm(const char *command, const char *folder, const char *name, boo
     (void)as_json;
     hearth_error error;
     int rc = pull_folder_remove(folder, name, &error);
+    if (rc == HEARTH_NOT_FOUND && pull_preset_remove(folder, name, NULL) == HEARTH_OK) rc = HEARTH_OK;
     if (rc != HEARTH_OK) return args_fail(command, &error, status_of(&error));
     printf("removed %s\n", name);
     return EXIT_FINE;
@@ -214,9 +240,9 @@ int command_rm(int argc, char **argv)
 {
     static const struct folder_action action = {
         .spec = {.command = "hearth rm",
-                 .about =
-                     "Removes a pulled model from the models folder: its own files and no others. A server that has\n"
-                     "it loaded goes on with it.",
+                 .about = "Removes a pulled model or a preset from the models folder: its own files and no others. A "
+                          "server that has\n"
+                          "it loaded goes on with it.",
                  .operand = "NAME",
                  .examples = "  hearth rm Qwen3-8B-Q4_K_M\n"},
         .run = run_rm,

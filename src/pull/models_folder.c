@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "pull/listing.h"
+#include "pull/text_files.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -18,8 +19,7 @@
 #include <unistd.h>
 
 #define PREPARED_MANIFEST PULL_MANIFEST ".part"
-#define MANIFEST_MOST     (4 << 20) /* bytes */
-#define LOCK_TRIES        100       /* a lock that is removed while it is awaited is looked for anew */
+#define LOCK_TRIES        100 /* a lock that is removed while it is awaited is looked for anew */
 
 /* ---- Models ---- */
 
@@ -68,20 +68,6 @@ char *pull_file_path(const char *folder, const char *model, const char *file)
     return mem_format("%s/%s/%s", folder, model, file);
 }
 
-static int make_folders(const char *path)
-{
-    char *copy = mem_strdup(path);
-    int rc = 0;
-    for (char *slash = strchr(copy + 1, '/'); slash != NULL && rc == 0; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        rc = mkdir(copy, 0755) == 0 || errno == EEXIST ? 0 : -1;
-        *slash = '/';
-    }
-    if (rc == 0) rc = mkdir(copy, 0755) == 0 || errno == EEXIST ? 0 : -1;
-    free(copy);
-    return rc;
-}
-
 /* ---- Manifests ---- */
 
 static bool read_stored(const json_t *value, struct pull_stored *file)
@@ -117,25 +103,11 @@ static bool read_model(const json_t *root, struct pull_model *model)
     return model->n_files > 0 && !model->files[0].is_projector;
 }
 
-/* The whole text of a small file; false with errno. */
-static bool read_text(int folder, const char *name, struct buf *text)
-{
-    char block[1 << 14];
-    ssize_t n = 0;
-    int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return false;
-    while (text->len <= MANIFEST_MOST && (n = read(fd, block, sizeof block)) > 0) buf_append(text, block, (size_t)n);
-    int fault = n < 0 ? errno : text->len > MANIFEST_MOST ? EFBIG : 0;
-    close(fd);
-    errno = fault;
-    return fault == 0;
-}
-
 static int read_manifest(int folder, const char *file, const char *name, struct pull_model *model, hearth_error *error)
 {
     struct buf text = {0};
     *model = (struct pull_model){0};
-    if (!read_text(folder, file, &text)) {
+    if (!pull_read_text(folder, file, &text)) {
         int fault = errno;
         buf_release(&text);
         if (fault == ENOENT)
@@ -172,21 +144,6 @@ static json_t *manifest_of(const struct pull_model *model)
                      (json_int_t)model->pulled_ms, "files", files);
 }
 
-/* A file that is whole on the disk. False with errno. */
-static bool write_text(int folder, const char *name, const char *text)
-{
-    size_t len = strlen(text), done = 0;
-    ssize_t n = 0;
-    int fd = openat(folder, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
-    if (fd < 0) return false;
-    while (done < len && (n = write(fd, text + done, len - done)) > 0) done += (size_t)n;
-    bool good = done == len && fsync(fd) == 0;
-    int fault = errno;
-    close(fd);
-    errno = fault;
-    return good;
-}
-
 int pull_place_read(const struct pull_place *place, const char *name, struct pull_model *model, hearth_error *error)
 {
     return read_manifest(place->fd, PULL_MANIFEST, name, model, error);
@@ -213,7 +170,7 @@ int pull_place_prepare(const struct pull_place *place, const struct pull_model *
 {
     json_t *root = manifest_of(model);
     char *text = json_dumps(root, JSON_INDENT(2));
-    bool good = write_text(place->fd, PREPARED_MANIFEST, text);
+    bool good = pull_write_text(place->fd, PREPARED_MANIFEST, text);
     int fault = errno;
     free(text);
     json_decref(root);
@@ -259,7 +216,7 @@ static bool lock_place(struct pull_place *place)
 int pull_place_open(const char *folder, const char *name, struct pull_place *place, hearth_error *error)
 {
     *place = (struct pull_place){.fd = -1, .lock = -1};
-    if (make_folders(folder) != 0)
+    if (pull_make_folders(folder) != 0)
         return error_set(error, HEARTH_IO, "cannot create the models folder %s: %s", folder, strerror(errno));
     place->path = mem_format("%s/%s", folder, name);
     if (lock_place(place)) return HEARTH_OK;

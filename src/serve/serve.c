@@ -18,6 +18,7 @@
 #include "serve/events/publisher.h"
 #include "serve/fields/unknown.h"
 #include "serve/handover.h"
+#include "serve/ollama/ollama.h"
 #include "serve/pulls/pulls.h"
 #include "serve/responses/response_store.h"
 #include "serve/routes.h"
@@ -387,6 +388,7 @@ static int open_http(struct run *run, hearth_error *error)
     if (run->server.http == NULL) return (int)error->code;
     http_set_socket_access(run->server.http, access);
     run->server.pulls = open_pulls(run);
+    ollama_load_presets(&run->server);
     run->server.reading = reading_open(run->server.http, error);
     if (run->server.reading != NULL) run->server.workers = workers_open(error);
     if (run->server.workers == NULL) return (int)error->code;

@@ -295,7 +295,7 @@ test('errors are told in Ollama\'s form', async () => {
     [() => ollama.delete({ model: 'demo' }), 400, /'demo' is the configuration's/],
     [() => ollama.delete({ model: 'nobody' }), 404, /^model 'nobody' not found$/],
     [() => ollama.copy({ source: 'demo', destination: 'other' }), 400, /models\.NAME\.aliases/],
-    [() => ollama.create({ model: 'other', from: 'demo' }), 400, /models\.NAME\.path/],
+    [() => ollama.push({ model: 'other' }), 400, /models\.NAME\.path/],
     [() => chat({ messages: [user('word '.repeat(3000))] }), 400, /exceeds the available context size/],
   ];
   for (const [ask, status, text] of refused) {

@@ -628,6 +628,36 @@ int hearth_keep_model(hearth *instance, const char *model, double seconds, heart
     return HEARTH_OK;
 }
 
+int hearth_set_preset(hearth *instance, const hearth_preset *preset, hearth_error *error)
+{
+    (void)instance, (void)preset, (void)error;
+    return HEARTH_OK;
+}
+
+int hearth_remove_preset(hearth *instance, const char *name, hearth_error *error)
+{
+    (void)instance, (void)name, (void)error;
+    return HEARTH_OK;
+}
+
+/* There are no presets. */
+const hearth_preset *hearth_find_preset(const hearth *instance, const char *name)
+{
+    (void)instance, (void)name;
+    return NULL;
+}
+
+const hearth_preset *hearth_preset_at(const hearth *instance, size_t i)
+{
+    (void)instance, (void)i;
+    return NULL;
+}
+
+void hearth_release_preset(const hearth_preset *preset)
+{
+    (void)preset;
+}
+
 /* The expression alone. */
 char *hearth_regex_grammar(const char *regex, hearth_error *error)
 {

@@ -12,6 +12,24 @@ bool models_next(const hearth *instance, size_t *i, hearth_model_info *info)
     return false;
 }
 
+bool models_next_preset(const hearth *instance, size_t *i, hearth_model_info *info, const hearth_preset **preset)
+{
+    hearth_error error;
+    for (; (*preset = hearth_preset_at(instance, *i)) != NULL; ++*i) {
+        int32_t index = hearth_find_model(instance, (*preset)->name, &error);
+        /* One of a model that was added later with its name is out of use. */
+        bool found =
+            index >= 0 && hearth_model(instance, (size_t)index, info) && !models_is_called(info, (*preset)->name);
+        if (found) {
+            info->name = (*preset)->name;
+            info->n_aliases = 0;
+            return true;
+        }
+        hearth_release_preset(*preset);
+    }
+    return false;
+}
+
 bool models_is_called(const hearth_model_info *info, const char *name)
 {
     bool called = strcmp(info->name, name) == 0;

@@ -67,9 +67,12 @@ static void put_weights_type(struct buf *out, const char *name)
     if (size != NULL && strchr("SML", size[3]) != NULL) buf_printf(out, "_%c", size[3]);
 }
 
-static void put_details(struct buf *out, const hearth_model_info *info)
+/* `parent`: the model of a preset; "" of a model. */
+static void put_details(struct buf *out, const hearth_model_info *info, const char *parent)
 {
-    buf_puts(out, ",\"details\":{\"parent_model\":\"\",\"format\":\"gguf\"");
+    buf_puts(out, ",\"details\":{");
+    member_puts(out, "parent_model", parent);
+    put_string(out, "format", "gguf");
     put_string(out, "family", info->architecture);
     buf_puts(out, ",\"families\":[");
     utf8_put_json_string(out, info->architecture, strlen(info->architecture));
@@ -101,13 +104,13 @@ static void put_modified(struct buf *out, const hearth_model_info *info)
 }
 
 /* {…, of a model in a list; the object stays open. */
-static void put_entry(struct buf *out, const hearth_model_info *info)
+static void put_entry(struct buf *out, const hearth_model_info *info, const char *parent)
 {
     put_names(out, info);
     put_modified(out, info);
     buf_printf(out, ",\"size\":%llu", (unsigned long long)info->size_bytes);
     put_digest(out, info);
-    put_details(out, info);
+    put_details(out, info, parent);
 }
 
 /* ---- Lists ---- */
@@ -125,35 +128,33 @@ static bool is_known_kind(const hearth_model_info *info)
     return info->type != HEARTH_MODEL_RERANK;
 }
 
-typedef bool model_filter(const hearth_model_info *info);
-
-static void list(struct call *call, model_filter *is_wanted,
-                 void (*put_more)(struct buf *out, const hearth_model_info *))
+/* Appends one to a list, `first` in it. */
+static void put_listed(struct buf *out, const hearth_model_info *info, const char *parent, bool *first,
+                       void (*put_more)(struct buf *out, const hearth_model_info *))
 {
-    struct buf body = {0};
-    hearth_model_info info;
-    bool first = true;
-    buf_puts(&body, "{\"models\":[");
-    for (size_t i = 0; models_next(call->server->instance, &i, &info); i++) {
-        if (!is_wanted(&info)) continue;
-        if (!first) buf_puts(&body, ",");
-        first = false;
-        put_entry(&body, &info);
-        put_more(&body, &info);
-        buf_puts(&body, "}");
-    }
-    buf_puts(&body, "]}");
-    call_reply(call, 200, "application/json", &body);
-}
-
-static void put_nothing(struct buf *out, const hearth_model_info *info)
-{
-    (void)out, (void)info;
+    if (!*first) buf_puts(out, ",");
+    *first = false;
+    put_entry(out, info, parent);
+    if (put_more != NULL) put_more(out, info);
+    buf_puts(out, "}");
 }
 
 void ollama_tags(struct call *call)
 {
-    list(call, is_known_kind, put_nothing);
+    struct buf body = {0};
+    hearth_model_info info;
+    const hearth_preset *preset;
+    const hearth *instance = call->server->instance;
+    bool first = true;
+    buf_puts(&body, "{\"models\":[");
+    for (size_t i = 0; models_next(instance, &i, &info); i++)
+        if (is_known_kind(&info)) put_listed(&body, &info, "", &first, NULL);
+    for (size_t i = 0; models_next_preset(instance, &i, &info, &preset); i++) {
+        if (is_known_kind(&info)) put_listed(&body, &info, preset->model, &first, NULL);
+        hearth_release_preset(preset);
+    }
+    buf_puts(&body, "]}");
+    call_reply(call, 200, "application/json", &body);
 }
 
 static bool is_running(const hearth_model_info *info)
@@ -173,7 +174,14 @@ static void put_running(struct buf *out, const hearth_model_info *info)
 
 void ollama_ps(struct call *call)
 {
-    list(call, is_running, put_running);
+    struct buf body = {0};
+    hearth_model_info info;
+    bool first = true;
+    buf_puts(&body, "{\"models\":[");
+    for (size_t i = 0; models_next(call->server->instance, &i, &info); i++)
+        if (is_running(&info)) put_listed(&body, &info, "", &first, put_running);
+    buf_puts(&body, "]}");
+    call_reply(call, 200, "application/json", &body);
 }
 
 /* ---- One model ---- */
@@ -183,12 +191,25 @@ static void put_parameter(struct buf *out, const char *name, double value)
     if (isfinite(value)) buf_printf(out, "\n%-30s %g", name, value);
 }
 
-/* The default parameters, as lines of a Modelfile. */
-static void put_parameters(struct buf *out, const hearth *instance, size_t index, const hearth_model_info *info)
+/* The preset's number, or else the model's. */
+static double chosen(double of_preset, double of_model)
 {
-    hearth_sampling s = hearth_params_default().sampling;
+    return isnan(of_preset) ? of_model : of_preset;
+}
+
+/* The default parameters, as lines of a Modelfile. `preset`: NULL: none. */
+static void put_parameters(struct buf *out, const hearth *instance, size_t index, const hearth_model_info *info,
+                           const hearth_preset *preset)
+{
+    const hearth_sampling none = hearth_params_default().sampling, *own = preset == NULL ? &none : &preset->sampling;
+    hearth_sampling s = none;
     struct buf text = {0};
     hearth_model_sampling(instance, index, &s);
+    s.temperature = chosen(own->temperature, s.temperature);
+    s.top_k = own->top_k == HEARTH_UNSET ? s.top_k : own->top_k;
+    s.top_p = chosen(own->top_p, s.top_p);
+    s.min_p = chosen(own->min_p, s.min_p);
+    s.repeat_penalty = chosen(own->repeat_penalty, s.repeat_penalty);
     buf_printf(&text, "%-30s %d", "num_ctx", info->context_window);
     if (info->type == HEARTH_MODEL_CHAT) {
         put_parameter(&text, "temperature", s.temperature);
@@ -252,15 +273,19 @@ static void show(struct call *call, void *name)
     struct buf body = {0};
     const hearth *instance = call->server->instance;
     int32_t index = hearth_find_model(instance, name, &error);
+    const hearth_preset *preset = hearth_find_preset(instance, name);
     free(name);
     if (index < 0 || !hearth_model(instance, (size_t)index, &info)) {
         call_fail(call, &error, ollama_put_error);
+        hearth_release_preset(preset);
         return;
     }
     buf_puts(&body, "{\"modelfile\":\"\"");
-    put_parameters(&body, instance, (size_t)index, &info);
+    put_parameters(&body, instance, (size_t)index, &info, preset);
     put_string(&body, "template", info.chat_template);
-    put_details(&body, &info);
+    if (preset != NULL && preset->system != NULL) put_string(&body, "system", preset->system);
+    put_details(&body, &info, preset == NULL ? "" : preset->model);
+    hearth_release_preset(preset);
     put_model_info(&body, &info);
     put_capabilities(&body, &info);
     put_modified(&body, &info);
@@ -300,9 +325,10 @@ void ollama_show(struct call *call)
 void ollama_refuse(struct call *call)
 {
     hearth_error error;
-    error_set(
-        &error, HEARTH_INVALID,
-        "models are not made, copied or pushed by requests: POST /api/pull fetches one, or name a GGUF file in the "
-        "configuration as models.NAME.path (models.NAME.aliases gives it more names), and start hearth anew");
+    error_set(&error, HEARTH_INVALID,
+              "models' files are not made or pushed by requests: POST /api/pull fetches one, POST /api/create makes a "
+              "name with "
+              "a system message and parameters for one, or name a GGUF file in the "
+              "configuration as models.NAME.path (models.NAME.aliases gives it more names), and start hearth anew");
     call_fail(call, &error, ollama_put_error);
 }

@@ -194,6 +194,10 @@ static void begin_removal(struct call *call, void *ud)
 {
     struct asked *asked = ud;
     hearth_error error;
+    if (ollama_remove_preset(call, asked->model)) {
+        release_asked(asked);
+        return;
+    }
     asked->call = call;
     asked->follower = (struct pulls_follower){.on_end = on_removed};
     int rc = pulls_remove(call->server->pulls, asked->model, &asked->follower, &error);

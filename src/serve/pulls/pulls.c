@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/thread.h"
 #include "http/http.h"
+#include "pull/declare.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -31,6 +32,7 @@ struct job {
     struct pulls_work work;
     char *subject;
     bool removes;
+    struct pulls_task task; /* run: NULL: the job pulls or removes a model */
     pthread_t thread;
     bool joined;
     struct pulls_follower *followers;
@@ -110,10 +112,16 @@ static void pass_on(void *ud)
 
 static void end_job(void *ud);
 
+static int do_work(struct job *job)
+{
+    if (job->task.run != NULL) return job->task.run(job->task.ud, &job->error);
+    return job->removes ? work_remove(&job->work, &job->error) : work_pull(&job->work, &job->model, &job->error);
+}
+
 static void *run(void *ud)
 {
     struct job *job = ud;
-    int rc = job->removes ? work_remove(&job->work, &job->error) : work_pull(&job->work, &job->model, &job->error);
+    int rc = do_work(job);
     if (rc == HEARTH_OK) job->error = (hearth_error){0}; /* what was tried on the way may have left one */
     http_post(job->pulls->http, end_job, job);
     return NULL;
@@ -127,6 +135,11 @@ static int start(struct job *job, hearth_error *error)
     return thread_start(&job->thread, run, job, job->removes ? "removes a model" : "pulls a model", error);
 }
 
+static void release_task(const struct pulls_task *task)
+{
+    if (task->run != NULL) task->release(task->ud);
+}
+
 static void free_job(struct job *job)
 {
     struct job **link = &job->pulls->jobs;
@@ -136,6 +149,7 @@ static void free_job(struct job *job)
     free(job->news);
     free(job->subject);
     free(job->model);
+    release_task(&job->task);
     free(job);
 }
 
@@ -183,18 +197,28 @@ void pulls_leave(struct pulls_follower *follower)
     struct pulls_follower **link = &job->followers;
     while (*link != follower) link = &(*link)->next;
     *link = follower->next;
-    if (job->followers == NULL && !job->removes) atomic_store(&job->cancelled, true);
+    if (job->followers == NULL && !job->removes && job->task.run == NULL) atomic_store(&job->cancelled, true);
+}
+
+static int check_served(const struct pulls *pulls, hearth_error *error)
+{
+    const char *serves = hearth_config_get(pulls->place.config, "server.serve_pulled");
+    if (serves == NULL || strcmp(serves, "false") != 0) return HEARTH_OK;
+    return error_at(error, HEARTH_UNSUPPORTED, "server.serve_pulled",
+                    "server.serve_pulled is false: models are neither made, pulled nor removed by requests here");
+}
+
+char *pulls_folder(const struct pulls *pulls, hearth_error *error)
+{
+    return check_served(pulls, error) == HEARTH_OK ? pull_folder_of(pulls->place.config, error) : NULL;
 }
 
 static int check_begin(const struct pulls *pulls, hearth_error *error)
 {
-    const char *serves = hearth_config_get(pulls->place.config, "server.serve_pulled");
     size_t n = 0;
     for (const struct job *job = pulls->jobs; job != NULL; job = job->next) n++;
     if (pulls->stopping) return error_set(error, HEARTH_UNAVAILABLE, "the server is stopping");
-    if (serves != NULL && strcmp(serves, "false") == 0)
-        return error_at(error, HEARTH_UNSUPPORTED, "server.serve_pulled",
-                        "server.serve_pulled is false: models are neither pulled nor removed by requests here");
+    if (check_served(pulls, error) != HEARTH_OK) return (int)error->code;
     if (n >= MOST_JOBS)
         return error_set(error, HEARTH_BUSY, "%d models are being pulled or removed already: try again later",
                          (int)MOST_JOBS);
@@ -204,11 +228,15 @@ static int check_begin(const struct pulls *pulls, hearth_error *error)
 static int begin(struct pulls *pulls, const struct job *what, struct pulls_follower *follower, hearth_error *error)
 {
     int rc = check_begin(pulls, error);
-    if (rc != HEARTH_OK) return rc;
+    if (rc != HEARTH_OK) {
+        release_task(&what->task);
+        return rc;
+    }
     struct job *job = mem_alloc(sizeof *job);
     job->pulls = pulls;
     job->subject = mem_strdup(what->subject);
     job->removes = what->removes;
+    job->task = what->task;
     job->work = (struct pulls_work){.place = &pulls->place,
                                     .subject = job->subject,
                                     .insecure = what->work.insecure,
@@ -231,7 +259,9 @@ int pulls_pull(struct pulls *pulls, const char *reference, bool insecure, struct
                hearth_error *error)
 {
     for (struct job *job = pulls->jobs; job != NULL; job = job->next) {
-        if (job->removes || job->work.insecure != insecure || strcmp(job->subject, reference) != 0) continue;
+        if (job->removes || job->task.run != NULL || job->work.insecure != insecure ||
+            strcmp(job->subject, reference) != 0)
+            continue;
         follow(job, follower);
         return HEARTH_OK;
     }
@@ -242,6 +272,12 @@ int pulls_pull(struct pulls *pulls, const char *reference, bool insecure, struct
 int pulls_remove(struct pulls *pulls, const char *model, struct pulls_follower *follower, hearth_error *error)
 {
     const struct job what = {.subject = (char *)model, .removes = true};
+    return begin(pulls, &what, follower, error);
+}
+
+int pulls_run(struct pulls *pulls, const struct pulls_task *task, struct pulls_follower *follower, hearth_error *error)
+{
+    const struct job what = {.subject = "", .task = *task};
     return begin(pulls, &what, follower, error);
 }
 

@@ -34,8 +34,20 @@ void pulls_close(struct pulls *pulls); /* after http_close() */
  * will be no call. */
 int pulls_pull(struct pulls *pulls, const char *reference, bool insecure, struct pulls_follower *follower,
                hearth_error *error);
+/* Another piece of work on the models folder. It may block, and goes on where its follower leaves; `release` is called
+ * when it is over, also where it did not begin. */
+struct pulls_task {
+    int (*run)(void *ud, hearth_error *error);
+    void (*release)(void *ud);
+    void *ud;
+};
+int pulls_run(struct pulls *pulls, const struct pulls_task *task, struct pulls_follower *follower, hearth_error *error);
 int pulls_remove(struct pulls *pulls, const char *model, struct pulls_follower *follower, hearth_error *error);
 
 void pulls_leave(struct pulls_follower *follower);
+
+/* The models folder, to be freed. NULL with HEARTH_UNSUPPORTED: it is not served here (server.serve_pulled). Any
+ * thread. */
+char *pulls_folder(const struct pulls *pulls, hearth_error *error);
 
 #endif

@@ -152,6 +152,11 @@ static void list_for_anthropics(struct call *call)
     hearth_model_info info;
     for (size_t i = 0; models_next(call->server->instance, &i, &info); i++)
         json_array_append_new(data, describe_for_anthropics(&info));
+    const hearth_preset *preset;
+    for (size_t i = 0; models_next_preset(call->server->instance, &i, &info, &preset); i++) {
+        json_array_append_new(data, describe_for_anthropics(&info));
+        hearth_release_preset(preset);
+    }
     size_t n = json_array_size(data);
     json_t *first = json_object_get(json_array_get(data, 0), "id"),
            *last = n == 0 ? NULL : json_object_get(json_array_get(data, n - 1), "id");
@@ -187,6 +192,12 @@ void status_models(struct call *call)
         json_array_append_new(data, describe(&info));
         json_array_append_new(models, describe_briefly(&info));
     }
+    const hearth_preset *preset;
+    for (size_t i = 0; models_next_preset(call->server->instance, &i, &info, &preset); i++) {
+        json_array_append_new(data, describe(&info));
+        json_array_append_new(models, describe_briefly(&info));
+        hearth_release_preset(preset);
+    }
     json_t *loading = describe_loading(call->server);
     if (loading != NULL) json_array_append_new(data, loading);
     reply_json(call, 200, json_pack("{s:s, s:o, s:o}", "object", "list", "data", data, "models", models));
@@ -197,6 +208,13 @@ bool status_find_model(struct call *call, const char *name, size_t *index, heart
     for (*index = 0; models_next(call->server->instance, index, info); ++*index)
         if (name == NULL || models_is_called(info, name)) return true;
     hearth_error error;
+    const hearth_preset *preset = name == NULL ? NULL : hearth_find_preset(call->server->instance, name);
+    int32_t of_preset = preset == NULL ? -1 : hearth_find_model(call->server->instance, name, &error);
+    hearth_release_preset(preset);
+    if (of_preset >= 0) {
+        *index = (size_t)of_preset;
+        return hearth_model(call->server->instance, *index, info);
+    }
     error_at(&error, HEARTH_NOT_FOUND, "model", "there is no model '%s': GET /v1/models lists them",
              name == NULL ? "" : name);
     call_fail(call, &error, errors_put);
@@ -207,7 +225,9 @@ void status_model(struct call *call)
 {
     hearth_model_info info;
     size_t index;
-    if (!status_find_model(call, path_rest(call->route, call->path), &index, &info)) return;
+    const char *name = path_rest(call->route, call->path);
+    if (!status_find_model(call, name, &index, &info)) return;
+    if (!models_is_called(&info, name)) info.name = name; /* a preset's */
     reply_json(call, 200, is_anthropics(call) ? describe_for_anthropics(&info) : describe(&info));
 }
 

@@ -451,10 +451,10 @@ static void texts_become_vectors(void **state)
     client_close(&client);
 }
 
-static void routes_that_would_change_the_models_are_refused_with_advice(void **state)
+static void routes_that_would_change_models_files_are_refused_with_advice(void **state)
 {
     static const char *routes[][2] = {
-        {"POST", "/api/push"}, {"POST", "/api/create"}, {"POST", "/api/copy"}, {"POST", "/api/blobs/sha256:0"}};
+        {"POST", "/api/push"}, {"POST", "/api/blobs/sha256:0"}};
     struct client client = harness_start(*state);
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)
         expect(&client, routes[i], "{\"model\":\"m\"}", 400, "models.NAME.path");
@@ -549,7 +549,7 @@ int main(void)
         SERVED(a_model_is_loaded_and_unloaded_without_a_prompt),
         SERVED(models_are_listed_and_shown),
         SERVED(texts_become_vectors),
-        SERVED(routes_that_would_change_the_models_are_refused_with_advice),
+        SERVED(routes_that_would_change_models_files_are_refused_with_advice),
         SERVED(pulls_and_removals_are_refused_in_ollamas_form),
         SERVED(where_pulled_models_are_not_served_none_comes_or_goes),
         SERVED(its_clients_find_ollama_on_a_listener_of_their_own),

@@ -1,0 +1,345 @@
+/* Ollama's POST /api/create and /api/copy, and DELETE /api/delete of what they make: presets, which are names for a
+ * model with a system message and parameters of their own (hearth_set_preset()). Each is a file in the models folder:
+ *
+ *     {"from": "the model's name", "system": "…", "parameters": {"temperature": 0.3, …}}
+ *
+ * with Ollama's names of the parameters. A request is parsed on any thread; a thread of serve/pulls does the rest,
+ * since the disk may be slow; the answer is the HTTP thread's. */
+#include "serve/ollama/ollama.h"
+
+#include "base/error.h"
+#include "base/json_text.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "pull/preset_files.h"
+#include "serve/core/errors.h"
+#include "serve/core/reading.h"
+#include "serve/core/server.h"
+#include "serve/fields/body.h"
+#include "serve/core/json_size.h"
+#include "serve/pulls/pulls.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What is asked for: a preset to be made, or `removes`. */
+struct order {
+    char *name, *from;
+    json_t *json; /* what the preset's file will have, but for "from" */
+    bool stream, copies, removes;
+    hearth *instance;
+    char *folder;
+};
+
+struct asked {
+    struct pulls_follower follower; /* the first member: its callbacks get it */
+    struct call *call;
+    bool stream, copies;
+};
+
+/* ---- Parameters ---- */
+
+/* The library names "options", where Ollama's chats have them. */
+static void rename_parameters(hearth_error *error)
+{
+    static const char old[] = "options.";
+    if (strncmp(error->param, old, sizeof old - 1) != 0) return;
+    char *name = mem_strdup(error->param + sizeof old - 1), *why = strstr(error->message, "' ");
+    char *message = mem_format("'parameters.%s%s", name, why == NULL ? "' cannot be used" : why);
+    error_at(error, error->code, "", "%s", message);
+    snprintf(error->param, sizeof error->param, "parameters.%s", name);
+    free(message);
+    free(name);
+}
+
+/* The parameters as those of a chat; NULL with the error: one of them is wrong. */
+static struct fields *read_parameters(const json_t *parameters, hearth_error *error)
+{
+    json_t *chat =
+        json_pack("{s:[{s:s, s:s}], s:O*}", "messages", "role", "user", "content", "", "options", parameters);
+    struct fields *fields = fields_open_tree(chat, FIELDS_CHAT, &ollama_chat_api, error);
+    if (fields == NULL) {
+        *error = ollama_rename(error);
+        rename_parameters(error);
+    }
+    return fields;
+}
+
+/* Adds the preset of a file to the instance. */
+static int set_preset(hearth *instance, const char *name, const json_t *json, hearth_error *error)
+{
+    const char *system = json_string_value(json_object_get(json, "system"));
+    struct fields *fields = read_parameters(json_object_get(json, "parameters"), error);
+    if (fields == NULL) return (int)error->code;
+    const hearth_preset preset = {.name = name,
+                                  .model = json_string_value(json_object_get(json, "from")),
+                                  .system = system != NULL && system[0] != '\0' ? system : NULL,
+                                  .sampling = fields->params.sampling,
+                                  .stop = fields->params.stop,
+                                  .n_stop = fields->params.n_stop,
+                                  .max_tokens = fields->params.max_tokens};
+    int rc = hearth_set_preset(instance, &preset, error);
+    fields_close(fields);
+    return rc;
+}
+
+/* ---- Loading ---- */
+
+static void load(void *ud, const char *name, const char *text)
+{
+    hearth_error error;
+    json_t *json = json_text_read(text, strlen(text), NULL);
+    int rc = json_text_is_object(json) ? set_preset(ud, name, json, &error)
+                                       : error_set(&error, HEARTH_INVALID, "it is no JSON object");
+    if (rc != HEARTH_OK)
+        log_event(LOG_WARN, "serve", "a preset cannot be used", log_str("name", name), log_str("error", error.message));
+    json_decref(json);
+}
+
+static void note_fault(void *ud, const char *name, const char *why)
+{
+    (void)ud;
+    log_event(LOG_WARN, "serve", "a preset cannot be used", log_str("name", name), log_str("error", why));
+}
+
+void ollama_load_presets(const struct server *server)
+{
+    hearth_error error;
+    const struct pull_preset_visitor visitor = {.each = load, .fault = note_fault, .ud = server->instance};
+    char *folder = pulls_folder(server->pulls, &error);
+    if (folder == NULL) return;
+    if (pull_presets_list(folder, &visitor, &error) != HEARTH_OK)
+        log_event(LOG_WARN, "serve", "presets cannot be read", log_str("error", error.message));
+    free(folder);
+}
+
+/* ---- The body ---- */
+
+static void release_order(void *ud)
+{
+    struct order *order = ud;
+    free(order->name);
+    free(order->from);
+    free(order->folder);
+    json_decref(order->json);
+    free(order);
+}
+
+static size_t order_size(const void *ud)
+{
+    const struct order *order = ud;
+    return sizeof *order + strlen(order->name) + json_size_of_tree(order->json);
+}
+
+/* A name without a tag ":latest", to be freed. NULL with the error: it is missing. */
+static char *read_name(const json_t *tree, const char *field, const char *older, hearth_error *error)
+{
+    static const char tag[] = ":latest";
+    const char *name = NULL;
+    if (older != NULL && body_text(tree, older, &name, error) != HEARTH_OK) return NULL;
+    if (body_text(tree, field, &name, error) != HEARTH_OK) return NULL;
+    if (name == NULL || name[0] == '\0') {
+        error_at(error, HEARTH_INVALID, field, "'%s' is missing: give a model's name", field);
+        return NULL;
+    }
+    size_t len = strlen(name), n = sizeof tag - 1;
+    return mem_strndup(name, len > n && strcmp(name + len - n, tag) == 0 ? len - n : len);
+}
+
+static int refuse_others(const json_t *tree, hearth_error *error)
+{
+    static const char *const refused[][2] = {
+        {"files", "POST /api/pull fetches a model's files"},
+        {"adapters", "models.NAME.lora of the configuration names them"},
+        {"quantize", "models are files as they were pulled"},
+        {"modelfile", "give 'from', 'system' and 'parameters'"},
+        {"template", "the model's own holds: models.NAME.jinja_file sets another"},
+        {"messages", "send them with each request"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        if (!fields_asks(tree, refused[i][0])) continue;
+        return error_at(error, HEARTH_UNSUPPORTED, refused[i][0], "'%s' is not supported: %s", refused[i][0],
+                        refused[i][1]);
+    }
+    return HEARTH_OK;
+}
+
+static json_t *read_preset(const json_t *tree, hearth_error *error)
+{
+    const char *system = NULL;
+    const json_t *parameters = body_find(tree, "parameters");
+    if (refuse_others(tree, error) != HEARTH_OK || body_text(tree, "system", &system, error) != HEARTH_OK) return NULL;
+    if (parameters != NULL && !json_text_is_object(parameters)) {
+        error_at(error, HEARTH_INVALID, "parameters", "'parameters' must be an object");
+        return NULL;
+    }
+    struct fields *fields = read_parameters(parameters, error);
+    if (fields == NULL) return NULL;
+    fields_close(fields);
+    return json_pack("{s:s*, s:O*}", "system", system, "parameters", parameters);
+}
+
+static void *read_created(struct buf *body, hearth_error *error)
+{
+    json_t *tree = fields_parse_body(body, error);
+    bool stream = true;
+    if (tree == NULL) return NULL;
+    json_t *json = body_bool(tree, "stream", &stream, error) == HEARTH_OK ? read_preset(tree, error) : NULL;
+    char *name = json == NULL ? NULL : read_name(tree, "model", "name", error);
+    char *from = name == NULL ? NULL : read_name(tree, "from", NULL, error);
+    json_decref(tree);
+    struct order *order = mem_alloc(sizeof *order);
+    *order = (struct order){.name = name, .from = from, .json = json, .stream = stream};
+    if (from != NULL) return order;
+    release_order(order);
+    return NULL;
+}
+
+static void *read_copied(struct buf *body, hearth_error *error)
+{
+    json_t *tree = fields_parse_body(body, error);
+    if (tree == NULL) return NULL;
+    char *from = read_name(tree, "source", NULL, error);
+    char *name = from == NULL ? NULL : read_name(tree, "destination", NULL, error);
+    json_decref(tree);
+    struct order *order = mem_alloc(sizeof *order);
+    *order = (struct order){.name = name, .from = from, .json = json_object(), .copies = true};
+    if (name != NULL) return order;
+    release_order(order);
+    return NULL;
+}
+
+/* ---- On a thread of serve/pulls ---- */
+
+/* What the order leaves open is the preset's that it is made of: a file names a model, never a preset, so that each
+ * stands for itself. */
+static json_t *whole_of(const struct order *order)
+{
+    const hearth_preset *base = hearth_find_preset(order->instance, order->from);
+    char *text = base == NULL ? NULL : pull_preset_read(order->folder, base->name, NULL);
+    json_t *whole = text == NULL ? NULL : json_text_read(text, strlen(text), NULL);
+    if (!json_text_is_object(whole)) {
+        json_decref(whole);
+        whole = json_pack("{s:s}", "from", base == NULL ? order->from : base->model);
+    }
+    json_t *parameters = json_object_get(order->json, "parameters"), *its = json_object_get(whole, "parameters");
+    if (json_text_is_object(its) && parameters != NULL)
+        json_object_update(its, parameters);
+    else if (parameters != NULL)
+        json_object_set(whole, "parameters", parameters);
+    if (json_object_get(order->json, "system") != NULL)
+        json_object_set(whole, "system", json_object_get(order->json, "system"));
+    hearth_release_preset(base);
+    free(text);
+    return whole;
+}
+
+static int make(void *ud, hearth_error *error)
+{
+    const struct order *order = ud;
+    json_t *whole = whole_of(order);
+    char *text = json_text_of(whole);
+    int rc = set_preset(order->instance, order->name, whole, error);
+    if (rc == HEARTH_OK && pull_preset_write(order->folder, order->name, text, error) != HEARTH_OK) {
+        rc = (int)error->code;
+        hearth_remove_preset(order->instance, order->name, NULL);
+    }
+    if (rc == HEARTH_OK) log_event(LOG_INFO, "serve", "a preset was made", log_str("name", order->name));
+    free(text);
+    json_decref(whole);
+    return rc;
+}
+
+static int remove_it(void *ud, hearth_error *error)
+{
+    const struct order *order = ud;
+    int rc = pull_preset_remove(order->folder, order->name, error);
+    if (rc == HEARTH_OK || rc == HEARTH_NOT_FOUND) rc = hearth_remove_preset(order->instance, order->name, error);
+    if (rc == HEARTH_OK) log_event(LOG_INFO, "serve", "a preset was removed", log_str("name", order->name));
+    return rc;
+}
+
+/* ---- Answers ---- */
+
+static void on_done(struct pulls_follower *follower, const char *model, const hearth_error *error)
+{
+    struct asked *asked = (struct asked *)follower;
+    struct buf body = {0};
+    (void)model;
+    if (error != NULL) {
+        call_fail(asked->call, error, ollama_put_error);
+    } else if (asked->copies) {
+        call_reply(asked->call, 200, NULL, &body);
+    } else {
+        if (asked->stream) buf_puts(&body, "{\"status\":\"writing manifest\"}\n");
+        buf_puts(&body, "{\"status\":\"success\"}");
+        if (asked->stream) buf_puts(&body, "\n");
+        call_reply(asked->call, 200, asked->stream ? "application/x-ndjson" : "application/json", &body);
+    }
+    free(asked);
+}
+
+static void on_gone(void *ud)
+{
+    struct asked *asked = ud;
+    call_gone(asked->call);
+    pulls_leave(&asked->follower);
+    free(asked);
+}
+
+/* Takes the order over. */
+static void begin(struct call *call, void *ud)
+{
+    struct order *order = ud;
+    hearth_error error;
+    struct asked *asked = mem_alloc(sizeof *asked);
+    *asked = (struct asked){.follower = {.on_end = on_done},
+                            .call = call,
+                            .stream = order->stream,
+                            .copies = order->copies || order->removes};
+    order->instance = call->server->instance;
+    order->folder = pulls_folder(call->server->pulls, &error);
+    const struct pulls_task task = {.run = order->removes ? remove_it : make, .release = release_order, .ud = order};
+    int rc = order->folder == NULL ? (int)error.code : HEARTH_OK;
+    if (rc != HEARTH_OK)
+        release_order(order);
+    else
+        rc = pulls_run(call->server->pulls, &task, &asked->follower, &error);
+    if (rc == HEARTH_OK) {
+        http_watch(call->http, on_gone, asked);
+        return;
+    }
+    call_fail(call, &error, ollama_put_error);
+    free(asked);
+}
+
+bool ollama_remove_preset(struct call *call, const char *name)
+{
+    const hearth_preset *preset = hearth_find_preset(call->server->instance, name);
+    if (preset == NULL) return false;
+    struct order *order = mem_alloc(sizeof *order);
+    *order = (struct order){.name = mem_strdup(preset->name), .removes = true};
+    hearth_release_preset(preset);
+    begin(call, order);
+    return true;
+}
+
+void ollama_create(struct call *call)
+{
+    static const struct reading_form form = {.read = read_created,
+                                             .size = order_size,
+                                             .answer = begin,
+                                             .release = release_order,
+                                             .put_error = ollama_put_error};
+    reading_start(call, &form);
+}
+
+void ollama_copy(struct call *call)
+{
+    static const struct reading_form form = {.read = read_copied,
+                                             .size = order_size,
+                                             .answer = begin,
+                                             .release = release_order,
+                                             .put_error = ollama_put_error};
+    reading_start(call, &form);
+}
