@@ -2,6 +2,8 @@
 #include "chat/schema_lower.hpp"
 
 #include "chat/errors.hpp"
+#include "chat/formats.hpp"
+#include "chat/number_pattern.hpp"
 #include "chat/pattern.hpp"
 #include "chat/schema_merge.hpp"
 #include "chat/schema_walk.hpp"
@@ -61,12 +63,12 @@ using maybe = std::optional<common_json>; /* empty: there is no such value */
 class lowerer
 {
   public:
-    lowerer(common_json schema, std::string begin, schema_budget &of)
-        : root(std::move(schema)), prefix(std::move(begin)), budget(of)
+    lowerer(common_json schema, std::string begin, bool is_tools, schema_budget &all)
+        : root(std::move(schema)), prefix(std::move(begin)), of_tool(is_tools), budget(all)
     {
     }
 
-    void lower_root(bool of_tool);
+    void lower_root();
 
     lowered_schema result;
 
@@ -85,6 +87,7 @@ class lowerer
     maybe lower_string(const common_json &schema, const std::string &at);
     maybe lower_format(const common_json &schema, const std::string &at);
     maybe lower_integer(const common_json &schema);
+    maybe lower_number(const common_json &schema);
     maybe matching(const std::string &pattern, const lengths &wanted, const char *unkept, const std::string &at);
     common_json with_required(const common_json &schema, const std::set<std::string> &required) const;
     void gather(const common_json &schema, demands &into, int depth);
@@ -97,6 +100,7 @@ class lowerer
 
     const common_json root;
     const std::string prefix;
+    const bool of_tool;
     schema_budget &budget;
     common_json definitions = common_json::object();
     std::map<std::string, std::string> names; /* of definitions, by what they define */
@@ -387,8 +391,7 @@ maybe lowerer::lower_type(const common_json &schema, const std::string &type, co
     if (type == "array") return lower_array(schema, at);
     if (type == "string") return lower_string(schema, at);
     if (type == "integer") return lower_integer(schema);
-    for (const char *key : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
-        if (type == "number" && schema.contains(key)) result.unenforced.insert(std::string(key) + " of numbers");
+    if (type == "number") return lower_number(schema);
     common_json plain = common_json::object();
     plain["type"] = type;
     return plain;
@@ -500,47 +503,6 @@ maybe lowerer::lower_array(const common_json &schema, const std::string &at)
 
 /* ---- Strings ---- */
 
-#define YEAR  "[0-9]{4}"
-#define MONTH "(0[1-9]|1[0-2])"
-#define DATE                                                                                                           \
-    "(" YEAR "-(" MONTH "-(0[1-9]|1[0-9]|2[0-8])|(0[13-9]|1[0-2])-(29|30)|(0[13578]|1[02])-31)"                        \
-    "|([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29)"
-#define TIME "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{3})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
-
-/* ISO 8601's, as of RFC 3339: a smaller unit only behind the next larger one. */
-#define N        "[0-9]{1,9}"
-#define DUR_DATE "(" N "D|" N "M(" N "D)?|" N "Y(" N "M(" N "D)?)?)"
-#define DUR_TIME "T(" N "S|" N "M(" N "S)?|" N "H(" N "M(" N "S)?)?)"
-#define DURATION "P(" DUR_DATE "(" DUR_TIME ")?|" DUR_TIME "|" N "W)"
-
-#define OCTET    "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-#define IPV4     "(" OCTET "\\.){3}" OCTET
-#define H        "[0-9a-fA-F]{1,4}"
-#define IPV6                                                                                                           \
-    "((" H ":){7}" H "|(" H ":){1,7}:|(" H ":){1,6}:" H "|(" H ":){1,5}(:" H "){1,2}|(" H ":){1,4}(:" H "){1,3}|(" H   \
-    ":){1,3}(:" H "){1,4}|(" H ":){1,2}(:" H "){1,5}|" H ":(:" H "){1,6}|:((:" H "){1,7}|:))"
-
-#define LABEL "[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
-#define ATOM  "[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]{1,64}"
-#define EMAIL ATOM "(\\." ATOM ")*@(" LABEL "\\.)+" LABEL
-
-/* RFC 3986, with a scheme. */
-#define HEX2  "%[0-9a-fA-F]{2}"
-#define NAME  "([a-zA-Z0-9._~!$&'()*+,;=-]|" HEX2 ")"
-#define PCHAR "([a-zA-Z0-9._~!$&'()*+,;=:@-]|" HEX2 ")"
-#define TAIL  "([a-zA-Z0-9._~!$&'()*+,;=:@/?-]|" HEX2 ")*"
-#define URI                                                                                                            \
-    "[a-zA-Z][a-zA-Z0-9+.-]*:(//((" NAME "|:)*@)?(" NAME "*|\\[" IPV6 "\\])(:[0-9]{0,5})?(/" PCHAR "*)*|/(" PCHAR      \
-    "+(/" PCHAR "*)*)?|" PCHAR "+(/" PCHAR "*)*)(\\?" TAIL ")?(#" TAIL ")?"
-
-/* Formats that are enforced, beside UUIDs, which llama.cpp has. Each in the forms that its standard has and that are in
- * use: no address of IPv6 ends in one of IPv4. */
-const struct {
-    const char *name, *pattern;
-} formats[] = {{"date", "^" DATE "$"},         {"time", "^" TIME "$"},   {"date-time", "^" DATE "T" TIME "$"},
-               {"duration", "^" DURATION "$"}, {"email", "^" EMAIL "$"}, {"ipv4", "^" IPV4 "$"},
-               {"ipv6", "^" IPV6 "$"},         {"uri", "^" URI "$"},     {"json-pointer", "^(/([^/~]|~[01])*)*$"}};
-
 maybe lowerer::matching(const std::string &pattern, const lengths &wanted, const char *unkept, const std::string &at)
 {
     common_json string = common_json::object();
@@ -565,8 +527,8 @@ maybe lowerer::lower_format(const common_json &schema, const std::string &at)
 {
     std::string format = schema.at("format").get<std::string>();
     lengths wanted = {count_of(schema, "minLength", 0), count_of(schema, "maxLength", no_maximum)};
-    for (const auto &known : formats)
-        if (format == known.name) return matching(known.pattern, wanted, "minLength or maxLength beside format", at);
+    const char *pattern = pattern_of_format(format);
+    if (pattern != nullptr) return matching(pattern, wanted, "minLength or maxLength beside format", at);
     common_json string = schema;
     bool uuid = format == "uuid" || (format.size() == 5 && format.compare(0, 4, "uuid") == 0);
     if (uuid && (wanted.min > 36 || wanted.max < 36)) return {};
@@ -639,10 +601,55 @@ maybe lowerer::lower_integer(const common_json &schema)
     return integer;
 }
 
+/* ---- Numbers ---- */
+
+/* llama.cpp's grammars have no bounds of numbers: mend_grammar() makes one of a string with such a pattern. In a tool's
+ * parameters it would be taken for a string where a form of calls has no quotes. */
+maybe lowerer::lower_number(const common_json &schema)
+{
+    static const struct {
+        const char *key;
+        bool is_low, excludes;
+    } keys[] = {{"minimum", true, false},
+                {"exclusiveMinimum", true, true},
+                {"maximum", false, false},
+                {"exclusiveMaximum", false, true}};
+    number_bounds bounds;
+    double low = 0, high = 0;
+    bool is_kept = !of_tool, is_bounded = false;
+    for (const auto &one : keys) {
+        if (!schema.contains(one.key)) continue;
+        std::optional<decimal> &bound = one.is_low ? bounds.low : bounds.high;
+        double value = schema.at(one.key).get<double>(), &before = one.is_low ? low : high;
+        bool is_tighter = !bound || (one.is_low ? value >= before : value <= before);
+        std::optional<decimal> read = read_decimal(schema.at(one.key).dump());
+        is_kept = is_kept && read;
+        is_bounded = true;
+        if (!is_tighter || !is_kept) continue;
+        bound = read;
+        before = value;
+        /* A bound that was cut is none of the numbers that lie beyond it. */
+        bool is_near_end = one.is_low != read->is_negative;
+        (one.is_low ? bounds.excludes_low : bounds.excludes_high) = read->is_cut ? is_near_end : one.excludes;
+    }
+    common_json number = common_json::object();
+    number["type"] = "number";
+    if (!is_bounded) return number;
+    std::string pattern = is_kept ? number_pattern(bounds) : "";
+    if (is_kept && pattern.empty()) return {};
+    for (const auto &one : keys)
+        if (!is_kept && schema.contains(one.key)) result.unenforced.insert(std::string(one.key) + " of numbers");
+    if (!is_kept) return number;
+    budget.spend(pattern.size(), price_of_pattern);
+    number["type"] = "string";
+    number["pattern"] = "^" NUMBER_MARK "(" + pattern + ")$";
+    return number;
+}
+
 /* ---- The outermost schema ---- */
 
 /* Formats of calls with a tag for each argument take their names from an object. */
-void lowerer::lower_root(bool of_tool)
+void lowerer::lower_root()
 {
     demands all;
     maybe lowered;
@@ -675,8 +682,8 @@ lowered_schema lower_schema(const common_json &schema, const std::string &prefix
     size_t n = values_in(schema);
     budget.values(3 * n);
     budget.hold(n * 3 * bytes_of_value);
-    lowerer work(with_plain_references(schema, budget), prefix, budget);
-    work.lower_root(of_tool);
+    lowerer work(with_plain_references(schema, budget), prefix, of_tool, budget);
+    work.lower_root();
     return std::move(work.result);
 }
 

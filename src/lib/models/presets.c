@@ -116,7 +116,7 @@ int presets_set(struct presets *presets, const hearth_preset *preset, hearth_err
     bool fits = is_there || presets->n < PRESETS_MAX;
     if (is_there) before = presets->v[i];
     if (fits && !is_there) {
-        memmove(&presets->v[i + 1], &presets->v[i], (presets->n - i) * sizeof *presets->v);
+        memmove(&presets->v[i + 1], &presets->v[i], (presets->n - i) * sizeof(struct owned *));
         presets->n++;
     }
     if (fits) presets->v[i] = own;
@@ -135,7 +135,7 @@ bool presets_remove(struct presets *presets, const char *name)
     if (is_there) {
         own = presets->v[i];
         presets->n--;
-        memmove(&presets->v[i], &presets->v[i + 1], (presets->n - i) * sizeof *presets->v);
+        memmove(&presets->v[i], &presets->v[i + 1], (presets->n - i) * sizeof(struct owned *));
     }
     pthread_mutex_unlock(&presets->mutex);
     if (own != NULL) preset_unref(&own->shown);

@@ -12,6 +12,10 @@ const leaves = {
     const minimum = between(random, -1000, 1000);
     return { type: 'integer', minimum, maximum: minimum + between(random, 0, 5000) };
   },
+  number: (random) => {
+    const minimum = between(random, -1000, 1000) / 8;
+    return { type: 'number', [pick(random, ['minimum', 'exclusiveMinimum'])]: minimum, maximum: minimum + between(random, 1, 500) / 100 };
+  },
   small: () => ({ type: 'integer', minimum: 0, maximum: 9 }),
   exclusive: () => ({ type: 'integer', exclusiveMinimum: 3, exclusiveMaximum: 12 }),
   boolean: () => ({ type: 'boolean' }),

@@ -78,11 +78,13 @@ static void see(void *ud, const hearth_delta *delta)
         buf_append(&seen->arguments[delta->index], delta->text, delta->len);
 }
 
-/* What is not {"ok":…} with true or false in it. */
+/* What is not {"ok":…,"share":…} with true or false, and a number from 0 to 1. */
 static const char *fault_of_text(const struct seen *seen)
 {
     json_t *json = json_text_read(buf_text((struct buf *)&seen->text), seen->text.len, NULL);
-    bool fits = json_object_size(json) == 1 && json_is_boolean(json_object_get(json, "ok"));
+    json_t *share = json_object_get(json, "share");
+    double value = json_is_number(share) ? json_number_value(share) : -1;
+    bool fits = json_object_size(json) == 2 && json_is_boolean(json_object_get(json, "ok")) && value >= 0 && value <= 1;
     json_decref(json);
     return fits ? NULL : "its text is not of the schema";
 }
@@ -131,8 +133,8 @@ static const char *const tools[] = {
 };
 
 #define OK_SCHEMA                                                                                                      \
-    "{\"type\":\"object\",\"properties\":{\"ok\":{\"type\":\"boolean\"}},\"required\":[\"ok\"],"                       \
-    "\"additionalProperties\":false}"
+    "{\"type\":\"object\",\"properties\":{\"ok\":{\"type\":\"boolean\"},\"share\":{\"type\":\"number\",\"minimum\":0," \
+    "\"maximum\":1}},\"required\":[\"ok\",\"share\"],\"additionalProperties\":false}"
 
 static int n_replies;
 

@@ -3,6 +3,7 @@
 #include "grammar/grammar.h"
 #include "support.h"
 
+#include <math.h>
 #include <unistd.h>
 
 /* Whether the grammar of the schema takes all of the text; NULL: the schema has to be a good one. */
@@ -218,6 +219,68 @@ static void formats_take_the_forms_that_are_in_use(void **state)
         {"{\"format\":\"json-pointer\"}", {"\"\"", "\"/a/0/~1b\""}, {"\"a\"", "\"/~2\""}},
     };
     ASSERT_TAKEN(rows);
+}
+
+/* As a schema spells it. */
+static double spelt(double value)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%.10g", value);
+    return strtod(text, NULL);
+}
+
+static double picked(int digits)
+{
+    double scale = pow(10, digits);
+    return spelt(round(((double)rand() / RAND_MAX - 0.5) * pow(10, rand() % 5) * scale) / scale);
+}
+
+/* Against comparing doubles: numbers at the bounds, beside them and elsewhere, with zeros that mean nothing. */
+static void numbers_keep_their_bounds(void **state)
+{
+    (void)state;
+    srand(11);
+    for (int i = 0; i < 200; i++) {
+        double low = picked(rand() % 4), high = rand() % 8 == 0 ? low : spelt(low + fabs(picked(rand() % 4)));
+        bool has_low = rand() % 4 > 0, has_high = rand() % 4 > 0, without_low = rand() % 3 == 0,
+             without_high = rand() % 3 == 0;
+        struct buf schema = {0};
+        buf_puts(&schema, "{\"anyOf\":[{\"const\":\"none\"},{\"type\":\"number\"");
+        if (has_low) buf_printf(&schema, ",\"%s\":%.10g", without_low ? "exclusiveMinimum" : "minimum", low);
+        if (has_high) buf_printf(&schema, ",\"%s\":%.10g", without_high ? "exclusiveMaximum" : "maximum", high);
+        buf_puts(&schema, "}]}");
+        for (int k = 0; k < 24; k++) {
+            double base = k % 3 == 0 ? low : k % 3 == 1 ? high : picked(3);
+            double value = base + (k % 2 == 0 ? 0 : picked(3)) + (k % 5 == 0 ? 1e-7 : k % 5 == 1 ? -1e-7 : 0);
+            char text[64];
+            snprintf(text, sizeof text, k % 4 == 3 && fabs(value) < 1e6 ? "%.9f" : "%.12g", value);
+            double read = strtod(text, NULL);
+            if (strchr(text, 'e') != NULL || (text[0] == '-' && read == 0)) continue; /* forms that are not written */
+            bool fits = (!has_low || (without_low ? read > low : read >= low)) &&
+                        (!has_high || (without_high ? read < high : read <= high));
+            if (allows(schema.v, text) != fits) fail_msg("%s: %s %s", schema.v, text, fits ? "is refused" : "is taken");
+        }
+        buf_release(&schema);
+    }
+}
+
+static void bounds_of_numbers_are_those_of_json(void **state)
+{
+    (void)state;
+    static const struct taken rows[] = {
+        {"{\"type\":\"number\",\"minimum\":0,\"maximum\":1}",
+         {"0", "1.0", "0.5", "0.00001"},
+         {"1.5", "-0.1", "\"0\"", "01", ".5", "1.", "1.01"}},
+        {"{\"type\":\"number\",\"exclusiveMinimum\":0,\"minimum\":0}", {"0.1", "7"}, {"0", "0.0", "-1"}},
+        {"{\"type\":\"number\",\"minimum\":1e2,\"maximum\":2.5e2}", {"100", "250.0"}, {"99.9", "250.1"}},
+        {"{\"type\":\"number\",\"minimum\":0.12345678901234567,\"maximum\":31.240000000000002}",
+         {"0.12345678901235", "31.24"},
+         {"0.12345678901234", "31.2400000000001"}},
+        {"{\"type\":\"number\",\"maximum\":-0.12345678901234567}", {"-0.12345678901235"}, {"-0.12345678901234"}},
+        {"{\"type\":\"number\",\"minimum\":1e300}", {"5", "-1"}, {"\"\""}}, /* not kept, and named */
+    };
+    ASSERT_TAKEN(rows);
+    assert_refused("{\"type\":\"number\",\"exclusiveMinimum\":1,\"maximum\":1}", "allows no value");
 }
 
 static void limits_beyond_what_a_grammar_repeats_are_kept(void **state)
@@ -642,6 +705,8 @@ int main(void)
         cmocka_unit_test(a_pattern_that_no_grammar_expresses_is_refused),
         cmocka_unit_test(lengths_hold_beside_a_pattern_of_one_repetition),
         cmocka_unit_test(formats_take_the_forms_that_are_in_use),
+        cmocka_unit_test(numbers_keep_their_bounds),
+        cmocka_unit_test(bounds_of_numbers_are_those_of_json),
         cmocka_unit_test(limits_beyond_what_a_grammar_repeats_are_kept),
         cmocka_unit_test(properties_are_named_like_keywords),
         cmocka_unit_test(references_of_every_kind_are_followed),
