@@ -57,6 +57,23 @@ describe('keys', () => {
     assert.equal((await none.fetch('OPTIONS', '/v1/chat/completions')).status, 204);
   });
 
+  test('how long a model stays, and what presets there are, is for the administrator to say', async () => {
+    const chatter = server.client.withKey(alice);
+    const ask = (client, keep_alive) => client.ask('/api/chat', { model: 'demo', messages: [{ role: 'user', content: 'Hi' }], stream: false, options: { num_predict: 2 }, keep_alive });
+    const expires = async () => (await server.client.get('/api/ps')).json.models[0].expires_at;
+    const always = await expires();
+    await ask(chatter, '5m');
+    await ask(chatter, 0); // the second has the first one's behind it
+    assert.equal(await expires(), always);
+    await ask(server.client, '5m');
+    await until('the model leaves some time', async () => await expires() !== always);
+    await ask(server.client, -1);
+    await until('it stays', async () => await expires() === always);
+    for (const [route, body] of [['/api/create', { model: 'p', from: 'demo' }], ['/api/copy', { source: 'demo', destination: 'p' }]])
+      assert.equal((await chatter.post(route, body)).status, 403);
+    assert.equal((await chatter.fetch('DELETE', '/api/delete', { body: { model: 'demo' } })).status, 403);
+  });
+
   test('the official client gets in with its key, and is told why not without', async () => {
     const client = (apiKey) => new OpenAI({ baseURL: `${server.url}/v1`, apiKey, maxRetries: 0 });
     const ask = (openai) => openai.chat.completions.create({
