@@ -120,6 +120,14 @@ class HostedVLLM(OpenAI):
     prefix = 'hosted_vllm'
 
 
+class LMStudio(OpenAI):
+    prefix = 'lm_studio'
+
+
+class Llamafile(OpenAI):
+    prefix = 'llamafile'
+
+
 class Anthropic(Shared, unittest.TestCase):
     prefix, base, not_found = 'anthropic', URL, litellm.NotFoundError
 
