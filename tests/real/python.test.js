@@ -6,6 +6,7 @@ import { spawn } from 'node:child_process';
 import { readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { peer } from '../e2e/lib/peer.js';
 import { modelName, serve, temporaryFolder } from '../e2e/lib/server.js';
 import { realModel } from './lib/models.js';
 
@@ -36,9 +37,12 @@ describe('Python clients', { skip }, () => {
 
   for (const file of readdirSync(folder).filter((name) => /^test_.*\.py$/.test(name))) {
     test(file, { timeout: 300_000 }, async (t) => {
+      // llama-server on the same model, for what compares with it.
+      const other = file === 'test_lm_eval.py' && process.env.LLAMA_SERVER ? await peer(t, chat.path, ['-c', '4096']) : null;
       // What the tests compile goes with the folder; those of the packages lie in the venv.
       const child = spawn(python, ['-W', 'ignore', '-B', file], { cwd: folder, signal: t.signal, killSignal: 'SIGKILL',
-        env: { ...process.env, ...server.env, HOME: cache, PYTHONPATH: '', PYTHONUNBUFFERED: '1' } });
+        env: { ...process.env, ...server.env, ...other && { HEARTH_PEER_URL: `http://127.0.0.1:${other.port}` },
+          HOME: cache, PYTHONPATH: '', PYTHONUNBUFFERED: '1' } });
       let output = '';
       for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', (text) => { output += text; });
       const status = await new Promise((resolve) => {
