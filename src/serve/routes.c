@@ -98,6 +98,7 @@ static const struct route {
     {"GET", "/models", status_models, AWAY, KEYS_MODELS, errors_put},
     {"GET", "/models/{id}", status_model, AWAY, KEYS_MODELS, errors_put},
     {"GET", "/props", props_show, MODELS | AWAY, KEYS_MODELS, errors_put},
+    {"GET", "/tokenizer_info", props_tokenizer, MODELS | AWAY, KEYS_MODELS, errors_put},
     {"POST", "/props", props_refuse, 0, KEYS_ADMIN, errors_put},
     {"POST", "/slots/{id}", status_slot_action, 0, KEYS_CACHE, errors_put},
     /* Ollama's. */

@@ -261,11 +261,25 @@ test('tokens, text and templates are the same', async () => {
   await both('/tokenize', { content: [300, 'Hi', 5] });
   await both('/tokenize', {});
   const { tokens } = await server.client.ask('/v1/tokenize', { content });
-  const { content: back } = await both('/detokenize', { tokens });
+  const { content: back } = await both('/detokenize', { tokens }, ['content']);
   assert.equal(back, content);
-  await both('/detokenize', {});
+  await both('/detokenize', {}, ['content']);
   await both('/apply-template', { messages: chat });
   await both('/chat/completions/input_tokens', { messages: chat });
+});
+
+test('vLLM\'s form of these has the same tokens', async () => {
+  const prompt = 'Hällo <|im_end|> 🤗\n';
+  for (const add of [true, false]) {
+    const { tokens, count } = await server.client.ask('/tokenize', { prompt, add_special_tokens: add });
+    assert.deepEqual(tokens, (await server.client.ask('/tokenize', { content: prompt, add_special: add })).tokens);
+    assert.equal(count, tokens.length);
+    if (!add) assert.equal((await server.client.ask('/detokenize', { tokens })).prompt, prompt);
+  }
+  const refused = await server.client.refused(400, '/tokenize', { messages: chat });
+  assert.equal(refused.param, 'messages');
+  const about = (await server.client.get('/tokenizer_info')).json, props = (await server.client.get('/props')).json;
+  for (const name of ['bos_token', 'eos_token', 'chat_template']) assert.equal(about[name], props[name]);
 });
 
 test('a gap is filled in with the prompt that llama-server makes', async () => {

@@ -21,13 +21,26 @@
 
 /* ---- Answers ---- */
 
+static void put_tokens(const hearth_prompt *prompt, struct buf *out)
+{
+    buf_puts(out, "\"tokens\":[");
+    for (size_t i = 0; i < prompt->n_tokens; i++) buf_printf(out, "%s%d", i == 0 ? "" : ",", prompt->tokens[i]);
+    buf_puts(out, "]}");
+}
+
 static void put_tokenized(void *state, const struct answer *answers, size_t n, struct buf *out)
 {
     (void)state, (void)n; /* 1 */
-    const hearth_prompt *prompt = &answers[0].prompt;
-    buf_puts(out, "{\"tokens\":[");
-    for (size_t i = 0; i < prompt->n_tokens; i++) buf_printf(out, "%s%d", i == 0 ? "" : ",", prompt->tokens[i]);
-    buf_puts(out, "]}");
+    buf_puts(out, "{");
+    put_tokens(&answers[0].prompt, out);
+}
+
+/* vLLM's form. */
+static void put_counted(void *state, const struct answer *answers, size_t n, struct buf *out)
+{
+    (void)state, (void)n;
+    buf_printf(out, "{\"count\":%zu,", answers[0].prompt.n_tokens);
+    put_tokens(&answers[0].prompt, out);
 }
 
 /* Whether a JSON string holds the bytes as they are: of nearly all tokens, of which there may be many thousands. */
@@ -77,23 +90,24 @@ static void put_pieces(void *state, const struct answer *answers, size_t n, stru
     buf_puts(out, "]}");
 }
 
-static void put_text(struct buf *out, const char *name, const struct answer *answer)
-{
-    buf_puts(out, "{");
-    member_put(out, name, answer->text.v, answer->text.len);
-    buf_puts(out, "}");
-}
-
+/* Under llama-server's name and under vLLM's. */
 static void put_content(void *state, const struct answer *answers, size_t n, struct buf *out)
 {
     (void)state, (void)n;
-    put_text(out, "content", &answers[0]);
+    const struct buf *text = &answers[0].text;
+    buf_puts(out, "{");
+    member_put(out, "content", text->v, text->len);
+    buf_puts(out, ",");
+    member_put(out, "prompt", text->v, text->len);
+    buf_puts(out, "}");
 }
 
 static void put_prompt(void *state, const struct answer *answers, size_t n, struct buf *out)
 {
     (void)state, (void)n;
-    put_text(out, "prompt", &answers[0]);
+    buf_puts(out, "{");
+    member_put(out, "prompt", answers[0].text.v, answers[0].text.len);
+    buf_puts(out, "}");
 }
 
 /* Routers take tokens without a sign. That of a medium's row, which is negative here, is the same number of 32 bits in
@@ -160,6 +174,7 @@ static void release_nothing(void *state)
     }
 
 static const struct dialect tokens_dialect = DIALECT(put_tokenized, put_content_error),
+                            counted_dialect = DIALECT(put_counted, errors_put),
                             pieces_dialect = DIALECT(put_pieces, put_content_error),
                             content_dialect = DIALECT(put_content, put_tokens_error),
                             prompt_dialect = DIALECT(put_prompt, errors_put),
@@ -193,6 +208,7 @@ struct prompt_request {
     hearth_params params;
     struct fields_prompt prompt;
     bool with_pieces;
+    bool is_vllms; /* its text is "prompt" */
 };
 
 static void close_request(void *ud)
@@ -234,10 +250,17 @@ static int read_prompt(struct prompt_request *request, const json_t *body, const
     return error_at(error, HEARTH_INVALID, name, "'%s' must be a string, or a list of tokens and strings", name);
 }
 
+/* llama-server's form has "content", vLLM's "prompt". */
 static int read_text(struct prompt_request *request, const json_t *body, hearth_error *error)
 {
-    bool add_special = false, parse_special = true;
-    int rc = read_prompt(request, body, "content", error);
+    bool has_content = json_object_get(body, "content") != NULL, parse_special = true;
+    request->is_vllms = !has_content && json_object_get(body, "prompt") != NULL;
+    bool add_special = request->is_vllms;
+    if (!has_content && json_object_get(body, "messages") != NULL)
+        return error_at(error, HEARTH_INVALID, "messages",
+                        "'messages' are tokenised by POST /v1/chat/completions/render: give 'content' here");
+    int rc = read_prompt(request, body, request->is_vllms ? "prompt" : "content", error);
+    if (rc == HEARTH_OK) rc = body_bool(body, "add_special_tokens", &add_special, error);
     if (rc == HEARTH_OK) rc = body_bool(body, "add_special", &add_special, error);
     if (rc == HEARTH_OK) rc = body_bool(body, "parse_special", &parse_special, error);
     if (rc == HEARTH_OK) rc = body_bool(body, "with_pieces", &request->with_pieces, error);
@@ -282,7 +305,9 @@ static void *open_tokens(struct buf *body, hearth_error *error)
 static void answer_tokenize(struct call *call, void *ud)
 {
     struct prompt_request *request = ud;
-    const struct dialect *dialect = request->with_pieces ? &pieces_dialect : &tokens_dialect;
+    const struct dialect *dialect = request->with_pieces ? &pieces_dialect
+                                    : request->is_vllms  ? &counted_dialect
+                                                         : &tokens_dialect;
     start(call, &(struct plan){dialect, &request->params, request, close_request});
 }
 

@@ -59,6 +59,21 @@ void props_show(struct call *call)
     call_reply(call, 200, "application/json", &body);
 }
 
+/* vLLM's, which lm-eval asks. */
+void props_tokenizer(struct call *call)
+{
+    hearth_model_info info;
+    size_t index;
+    if (!status_find_model(call, http_query(call->http, "model"), &index, &info)) return;
+    struct buf body = {0};
+    buf_puts(&body, "{");
+    member_puts(&body, "bos_token", info.bos_text);
+    put_string(&body, "eos_token", info.eos_text);
+    put_string(&body, "chat_template", info.chat_template);
+    buf_printf(&body, ",\"model_max_length\":%d}", info.context_window);
+    call_reply(call, 200, "application/json", &body);
+}
+
 void props_refuse(struct call *call)
 {
     hearth_error error;

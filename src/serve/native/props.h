@@ -5,6 +5,7 @@
 #include "serve/core/call.h"
 
 void props_show(struct call *call);
-void props_refuse(struct call *call); /* POST /props */
+void props_refuse(struct call *call);    /* POST /props */
+void props_tokenizer(struct call *call); /* GET /tokenizer_info */
 
 #endif

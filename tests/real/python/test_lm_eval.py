@@ -10,7 +10,6 @@ import requests
 from lm_eval import evaluator
 from lm_eval.api.task import ConfigurableTask
 from lm_eval.models.openai_completions import LocalCompletionsAPI
-from lm_eval.utils import RemoteTokenizer
 
 PEER = os.environ.get('HEARTH_PEER_URL')  # llama-server's, where there is one
 os.environ['OPENAI_API_KEY'] = KEY
@@ -29,21 +28,8 @@ QUESTIONS = [(question, choices.split(', ')) for question, choices in (
 )]
 
 
-class Tokens(RemoteTokenizer):
-    """lm-eval's tokenizer of a server, by what hearth has of it: the other tokenizers need a download."""
-
-    def _validate_server(self):
-        self._tokenizer_info = {'eos_token': '<|im_end|>', 'bos_token': '<|im_start|>'}
-
-    def encode(self, text):
-        reply = requests.post(f'{URL}/tokenize', json={'model': CHAT, 'content': text})
-        return reply.json()['tokens']
-
-
 def model(**more):
-    lm = LocalCompletionsAPI(f'{V1}/completions', tokenizer_backend=None, model=CHAT, max_length=512, max_retries=1, **more)
-    lm.tokenizer, lm.tokenizer_backend, lm.tokenized_requests = Tokens(f'{V1}/completions'), 'remote', True
-    return lm
+    return LocalCompletionsAPI(f'{V1}/completions', tokenizer_backend='remote', model=CHAT, max_length=512, max_retries=1, **more)
 
 
 def evaluate(lm):

@@ -16,8 +16,9 @@ static void each_route_answers_with_its_object(void **state)
         {"/v1/tokenize", "{\"content\":[5,\"Hi\"],\"with_pieces\":false}", "{\"tokens\":[1,2,3]}"},
         {"/tokenize", "{\"content\":\"Hi\",\"with_pieces\":true}",
          "{\"tokens\":[{\"id\":1,\"piece\":\"H\\\"i\"},{\"id\":2,\"piece\":[195]},{\"id\":3,\"piece\":[169]}]}"},
-        {"/detokenize", "{\"tokens\":[1,2,3]}", "{\"content\":\"H\\\"i\xc3\xa9\"}"},
-        {"/v1/detokenize", "{\"tokens\":[1,2,3],\"model\":\"demo\"}", "{\"content\":\"H\\\"i\xc3\xa9\"}"},
+        {"/detokenize", "{\"tokens\":[1,2,3]}", "{\"content\":\"H\\\"i\xc3\xa9\",\"prompt\":\"H\\\"i\xc3\xa9\"}"},
+        {"/v1/detokenize", "{\"tokens\":[1,2,3],\"model\":\"demo\"}",
+         "{\"content\":\"H\\\"i\xc3\xa9\",\"prompt\":\"H\\\"i\xc3\xa9\"}"},
         {"/apply-template", "{" MESSAGES "}", "{\"prompt\":\"H\\\"i\xc3\xa9\"}"},
         {"/v1/apply-template", "{" MESSAGES ",\"stream\":true}", "{\"prompt\":\"H\\\"i\xc3\xa9\"}"},
         {"/chat/completions/input_tokens", "{" MESSAGES "}",
@@ -60,8 +61,8 @@ static void nothing_has_no_tokens_and_no_text(void **state)
     static const struct fake_script empty = {.texts = NULL};
     static const char *const rows[][3] = {{"/tokenize", "{}", "{\"tokens\":[]}"},
                                           {"/tokenize", "{\"with_pieces\":true}", "{\"tokens\":[]}"},
-                                          {"/detokenize", "{}", "{\"content\":\"\"}"},
-                                          {"/detokenize", "{\"tokens\":[]}", "{\"content\":\"\"}"}};
+                                          {"/detokenize", "{}", "{\"content\":\"\",\"prompt\":\"\"}"},
+                                          {"/detokenize", "{\"tokens\":[]}", "{\"content\":\"\",\"prompt\":\"\"}"}};
     struct client client = harness_start(*state);
     fake_play(&empty);
     for (size_t i = 0; i < 4; i++) {
