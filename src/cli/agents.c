@@ -14,6 +14,13 @@ static void set_variable(struct agents_settings *settings, const char *name, con
         (struct agents_variable){.name = mem_strdup(name), .value = mem_strdup(value)};
 }
 
+static void set_number(struct agents_settings *settings, const char *name, int32_t value)
+{
+    char *text = mem_format("%d", value);
+    set_variable(settings, name, text);
+    free(text);
+}
+
 /* Takes ownership of `word`. */
 static void add_word(struct agents_settings *settings, char *word)
 {
@@ -115,16 +122,141 @@ static void configure_pi(const struct agents_server *server, struct agents_setti
     free(folder);
 }
 
+/* Copilot's CLI asks for no login once it is told of another provider. */
+static void configure_copilot(const struct agents_server *server, struct agents_settings *settings)
+{
+    char *base = mem_format("%s/v1", server->url);
+    set_variable(settings, "COPILOT_PROVIDER_BASE_URL", base);
+    set_variable(settings, "COPILOT_PROVIDER_TYPE", "openai");
+    set_variable(settings, "COPILOT_PROVIDER_WIRE_API", "completions");
+    set_variable(settings, "COPILOT_PROVIDER_BEARER_TOKEN", server->key); /* goes before a key */
+    set_variable(settings, "COPILOT_MODEL", server->model);
+    set_variable(settings, "COPILOT_PROVIDER_WIRE_MODEL", server->model);
+    if (server->window > 0) {
+        set_number(settings, "COPILOT_PROVIDER_MAX_PROMPT_TOKENS", server->window - server->window / 4);
+        set_number(settings, "COPILOT_PROVIDER_MAX_OUTPUT_TOKENS", server->window / 4);
+    }
+    add_word(settings, mem_strdup("copilot"));
+    free(base);
+}
+
+/* Cline reads its providers from a file that a variable names; all else of the user's stays where it is. */
+static void configure_cline(const struct agents_server *server, struct agents_settings *settings)
+{
+    static const char provider[] = "openai-compatible";
+    json_t *own = json_pack("{s:s, s:s, s:s, s:o}", "provider", provider, "apiKey", server->key, "model", server->model,
+                            "baseUrl", json_sprintf("%s/v1", server->url));
+    json_t *entry =
+        json_pack("{s:o, s:s, s:s}", "settings", own, "updatedAt", "2026-01-01T00:00:00.000Z", "tokenSource", "manual");
+    settings->file = mem_format("%s/cline/providers.json", server->home);
+    settings->content = text_of(json_pack("{s:i, s:s, s:{}, s:{s:o}}", "version", 1, "lastUsedProvider", provider,
+                                          "modes", "providers", provider, entry));
+    set_variable(settings, "CLINE_PROVIDER_SETTINGS_PATH", settings->file);
+    add_word(settings, mem_strdup("cline"));
+}
+
+/* Droid merges a file of settings that is named to it with the user's own, for that process alone. */
+static void configure_droid(const struct agents_server *server, struct agents_settings *settings)
+{
+    json_t *model =
+        json_pack("{s:s, s:s, s:o, s:s, s:s}", "model", server->model, "displayName", "hearth", "baseUrl",
+                  json_sprintf("%s/v1", server->url), "apiKey", server->key, "provider", "generic-chat-completion-api");
+    if (server->window > 0) {
+        json_object_set_new(model, "maxContextLimit", json_integer(server->window));
+        json_object_set_new(model, "maxOutputTokens", json_integer(server->window / 4));
+    }
+    settings->file = mem_format("%s/droid/settings.json", server->home);
+    settings->content =
+        text_of(json_pack("{s:[o], s:o}", "customModels", model, "model", json_sprintf("custom:%s", server->model)));
+    add_word(settings, mem_strdup("droid"));
+    add_word(settings, mem_strdup("--settings"));
+    add_word(settings, mem_strdup(settings->file));
+}
+
+static void configure_kimi(const struct agents_server *server, struct agents_settings *settings)
+{
+    char *base = mem_format("%s/v1", server->url);
+    set_variable(settings, "KIMI_MODEL_NAME", server->model);
+    set_variable(settings, "KIMI_MODEL_PROVIDER_TYPE", "openai");
+    set_variable(settings, "KIMI_MODEL_BASE_URL", base);
+    set_variable(settings, "KIMI_MODEL_API_KEY", server->key);
+    if (server->window > 0) set_number(settings, "KIMI_MODEL_MAX_CONTEXT_SIZE", server->window);
+    add_word(settings, mem_strdup("kimi"));
+    free(base);
+}
+
+/* Mistral's Vibe takes lists of its configuration as variables, and adds them to the user's. */
+static void configure_vibe(const struct agents_server *server, struct agents_settings *settings)
+{
+    json_t *model = json_pack("{s:s, s:s, s:s}", "name", server->model, "provider", "hearth", "alias", "hearth");
+    if (server->window > 0) json_object_set_new(model, "max_context_length", json_integer(server->window));
+    char *models = text_of(json_pack("[o]", model));
+    char *providers = text_of(json_pack("[{s:s, s:o, s:s}]", "name", "hearth", "api_base",
+                                        json_sprintf("%s/v1", server->url), "api_key_env_var", "HEARTH_API_KEY"));
+    set_variable(settings, "VIBE_PROVIDERS", providers);
+    set_variable(settings, "VIBE_MODELS", models);
+    set_variable(settings, "VIBE_ACTIVE_MODEL", "hearth");
+    set_variable(settings, "HEARTH_API_KEY", server->key);
+    add_word(settings, mem_strdup("vibe"));
+    free(models);
+    free(providers);
+}
+
+/* Of Hermes' providers this is the one for a server of one's own that sends a key. */
+static void configure_hermes(const struct agents_server *server, struct agents_settings *settings)
+{
+    static const char *const words[] = {"hermes", "--provider", "lmstudio", "--model"};
+    char *base = mem_format("%s/v1", server->url);
+    set_variable(settings, "LM_BASE_URL", base);
+    set_variable(settings, "LM_API_KEY", server->key);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) add_word(settings, mem_strdup(words[i]));
+    add_word(settings, mem_strdup(server->model));
+    free(base);
+}
+
+/* OpenClaw has one file of configuration, which a variable names; what it keeps stays in the user's folder. */
+static void configure_openclaw(const struct agents_server *server, struct agents_settings *settings)
+{
+    json_t *model = json_pack("{s:s, s:s, s:[s]}", "id", server->model, "name", server->model, "input", "text");
+    if (server->window > 0) {
+        json_object_set_new(model, "contextWindow", json_integer(server->window));
+        json_object_set_new(model, "maxTokens", json_integer(server->window / 4));
+    }
+    json_t *provider = json_pack("{s:o, s:s, s:s, s:[o]}", "baseUrl", json_sprintf("%s/v1", server->url), "apiKey",
+                                 server->key, "api", "openai-completions", "models", model);
+    json_t *first = json_sprintf("hearth/%s", server->model);
+    settings->file = mem_format("%s/openclaw/openclaw.json", server->home);
+    settings->content =
+        text_of(json_pack("{s:{s:{s:{s:o}}}, s:{s:s, s:{s:o}}}", "agents", "defaults", "model", "primary", first,
+                          "models", "mode", "merge", "providers", "hearth", provider));
+    set_variable(settings, "OPENCLAW_CONFIG_PATH", settings->file);
+    add_word(settings, mem_strdup("openclaw"));
+}
+
+/* Options, since aider lets a .env file of the folder replace variables. */
+static void configure_aider(const struct agents_server *server, struct agents_settings *settings)
+{
+    set_variable(settings, "AIDER_OPENAI_API_KEY", server->key);
+    add_word(settings, mem_strdup("aider"));
+    add_word(settings, mem_strdup("--openai-api-base"));
+    add_word(settings, mem_format("%s/v1", server->url));
+    add_word(settings, mem_strdup("--model"));
+    add_word(settings, mem_format("openai/%s", server->model));
+    add_word(settings,
+             mem_strdup("--no-show-model-warnings")); /* it knows prices and windows of others' models alone */
+}
+
 /* The sizes of first prompts were measured, in tokens. */
 static const struct agent {
     const char *name;
     int32_t first_prompt;
     void (*configure)(const struct agents_server *server, struct agents_settings *settings);
-} agents[] = {{"claude", 19300, configure_claude},
-              {"codex", 0, configure_codex},
-              {"opencode", 7400, configure_opencode},
-              {"qwen", 15100, configure_qwen},
-              {"pi", 1600, configure_pi}};
+} agents[] = {
+    {"claude", 19300, configure_claude}, {"codex", 0, configure_codex},    {"opencode", 7400, configure_opencode},
+    {"qwen", 15100, configure_qwen},     {"pi", 1600, configure_pi},       {"copilot", 13800, configure_copilot},
+    {"cline", 7200, configure_cline},    {"droid", 9300, configure_droid}, {"kimi", 24000, configure_kimi},
+    {"vibe", 9200, configure_vibe},      {"hermes", 14600, configure_hermes},  {"openclaw", 10800, configure_openclaw},
+    {"aider", 600, configure_aider}};
 
 #define N_AGENTS (sizeof agents / sizeof *agents)
 

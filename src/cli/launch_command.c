@@ -364,10 +364,11 @@ int command_launch(int argc, char **argv)
     agents_put_names(&names);
     const struct args_spec spec = {
         .command = COMMAND,
-        .about =
-            "Runs a coding agent on this server: claude, codex, opencode, qwen or pi. What follows -- is the agent's.\n"
-            "Where no server answers, one is started, and ends with the agent. A server that wants a key: set\n"
-            "HEARTH_API_KEY.",
+        .about = "Runs a coding agent on this server: claude, codex, opencode, qwen, pi, copilot, cline, droid, kimi, "
+                 "vibe, hermes,\n"
+                 "openclaw or aider. What follows -- is the agent's.\n"
+                 "Where no server answers, one is started, and ends with the agent. A server that wants a key: set\n"
+                 "HEARTH_API_KEY.",
         .options = options,
         .n_options = sizeof options / sizeof *options,
         .operand = "AGENT",

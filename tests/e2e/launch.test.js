@@ -12,14 +12,17 @@ import { demo, hearth } from './lib/models.js';
 import { run, serve, temporaryFolder } from './lib/server.js';
 import { until } from './lib/wait.js';
 
-const agents = ['claude', 'codex', 'opencode', 'qwen', 'pi'];
+const agents = ['claude', 'codex', 'opencode', 'qwen', 'pi', 'copilot', 'cline', 'droid', 'kimi', 'vibe', 'hermes', 'openclaw', 'aider'];
 
 // Prints {words, variables, file, status}: the status of a request to where it was told that the server is.
 const script = `#!${process.execPath}
 const { env } = process;
 const words = process.argv.slice(2);
 const option = (name) => words.find((word) => word.startsWith(name + '='))?.slice(name.length + 1);
-const file = env.PI_CODING_AGENT_DIR && JSON.parse(require('fs').readFileSync(env.PI_CODING_AGENT_DIR + '/models.json', 'utf8'));
+const after = (name) => words[words.indexOf(name) + 1];
+const path = { pi: () => env.PI_CODING_AGENT_DIR + '/models.json', cline: () => env.CLINE_PROVIDER_SETTINGS_PATH, droid: () => after('--settings'),
+  openclaw: () => env.OPENCLAW_CONFIG_PATH }[require('path').basename(process.argv[1])];
+const file = path && JSON.parse(require('fs').readFileSync(path(), 'utf8'));
 const opencode = env.OPENCODE_CONFIG_CONTENT && JSON.parse(env.OPENCODE_CONFIG_CONTENT);
 const told = {
   claude: () => [env.ANTHROPIC_BASE_URL + '/v1/messages', env.ANTHROPIC_MODEL, env.ANTHROPIC_AUTH_TOKEN],
@@ -27,6 +30,28 @@ const told = {
   opencode: () => [opencode.provider.hearth.options.baseURL + '/chat/completions', opencode.model.replace('hearth/', ''), opencode.provider.hearth.options.apiKey],
   qwen: () => [env.OPENAI_BASE_URL + '/chat/completions', env.OPENAI_MODEL, env.OPENAI_API_KEY],
   pi: () => [file.providers.hearth.baseUrl + '/chat/completions', words[words.indexOf('--model') + 1], env[file.providers.hearth.apiKey]],
+  copilot: () => [env.COPILOT_PROVIDER_BASE_URL + '/chat/completions', env.COPILOT_MODEL, env.COPILOT_PROVIDER_BEARER_TOKEN],
+  cline: () => {
+    const { baseUrl, model, apiKey } = file.providers[file.lastUsedProvider].settings;
+    return [baseUrl + '/chat/completions', model, apiKey];
+  },
+  droid: () => {
+    const { baseUrl, apiKey } = file.customModels[0];
+    return [baseUrl + '/chat/completions', file.model.replace('custom:', ''), apiKey];
+  },
+  kimi: () => [env.KIMI_MODEL_BASE_URL + '/chat/completions', env.KIMI_MODEL_NAME, env.KIMI_MODEL_API_KEY],
+  vibe: () => {
+    const model = JSON.parse(env.VIBE_MODELS).find(({ alias }) => alias === env.VIBE_ACTIVE_MODEL);
+    const provider = JSON.parse(env.VIBE_PROVIDERS).find(({ name }) => name === model.provider);
+    return [provider.api_base + '/chat/completions', model.name, env[provider.api_key_env_var]];
+  },
+  hermes: () => [env.LM_BASE_URL + '/chat/completions', after('--model'), env.LM_API_KEY],
+  openclaw: () => {
+    const [provider, model] = file.agents.defaults.model.primary.split('/');
+    const { baseUrl, apiKey } = file.models.providers[provider];
+    return [baseUrl + '/chat/completions', model, apiKey];
+  },
+  aider: () => [after('--openai-api-base') + '/chat/completions', after('--model').replace('openai/', ''), env.AIDER_OPENAI_API_KEY],
 }[require('path').basename(process.argv[1])];
 const [url, model, key] = told();
 const hello = [{ role: 'user', content: 'Who are you?' }];
@@ -86,14 +111,24 @@ describe('on a server that is there', () => {
 });
 
 describe('on a llama-server', () => {
-  const list = { data: [{ id: 'theirs', meta: { n_ctx: 24576, n_ctx_train: 32768 } }] };
-
-  test('the window is read where it has it', async (t) => {
+  const printed = async (t, agent, meta) => {
+    const list = { data: [{ id: 'theirs', meta }] };
     const other = createHttpServer((request, response) => response.end(JSON.stringify(list))).listen(0, '127.0.0.1');
     t.after(() => other.close());
     await until('it listens', async () => other.address() !== null);
-    const { stdout, stderr } = await run(['launch', 'pi', '--print', '--url', `http://127.0.0.1:${other.address().port}`], { env });
-    assert.match(stdout, /"contextWindow": ?24576/, stderr);
+    return (await run(['launch', agent, '--print', '--url', `http://127.0.0.1:${other.address().port}`], { env })).stdout;
+  };
+
+  test('the window is read where it has it', async (t) => {
+    for (const [agent, text] of [['pi', /"contextWindow": ?24576/], ['copilot', /MAX_PROMPT_TOKENS='18432'[^]*MAX_OUTPUT_TOKENS='6144'/],
+      ['droid', /"maxContextLimit": ?24576/], ['kimi', /MAX_CONTEXT_SIZE='24576'/], ['vibe', /"max_context_length": ?24576/],
+      ['openclaw', /"contextWindow": ?24576/]])
+      assert.match(await printed(t, agent, { n_ctx: 24576, n_ctx_train: 32768 }), text, agent);
+  });
+
+  test('none is named where it has none: those who want a positive one keep their own', async (t) => {
+    for (const agent of ['copilot', 'droid', 'kimi', 'vibe', 'openclaw'])
+      assert.doesNotMatch(await printed(t, agent, {}), /max_?(context|output|prompt|tokens)|contextWindow/i, agent);
   });
 });
 
@@ -123,7 +158,7 @@ describe('where no server answers', () => {
   test('what went wrong is said', async () => {
     const url = `http://127.0.0.1:${await freePort()}`;
     const rows = [
-      [['launch', 'claud'], 2, /claud.*claude, codex, opencode, qwen, pi/],
+      [['launch', 'claud'], 2, /claud.*claude, codex, opencode, qwen, pi, copilot/],
       [['launch', 'claude', '--print', '--url', url], 1, /no server answers at http/],
       [['launch', 'claude', '--url', 'http://192.0.2.1:1', '--print'], 1, /no server answers/],
       [['launch', 'claude', '--url', url, '--model', '/nowhere.gguf'], 1, /could not be started.*serve\.log/],
