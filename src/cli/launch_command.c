@@ -227,13 +227,13 @@ static void put_quoted(const char *word)
 static void print_settings(const struct launch *launch, const struct agents_settings *settings)
 {
     if (settings->file != NULL) {
-        printf("mkdir -p \"$(dirname ");
+        printf("(umask 077; mkdir -p \"$(dirname "); /* some of these files hold the key */
         put_quoted(settings->file);
-        printf(")\"\nprintf %%s ");
+        printf(")\"; printf %%s ");
         put_quoted(settings->content);
         printf(" > ");
         put_quoted(settings->file);
-        printf("\n");
+        printf(")\n");
     }
     for (size_t i = 0; i < settings->n_variables; i++) {
         printf("export %s=", settings->variables[i].name);
@@ -257,7 +257,8 @@ static int write_file(const struct agents_settings *settings, hearth_error *erro
     char *folder = mem_strndup(settings->file, (size_t)(strrchr(settings->file, '/') - settings->file));
     make_folders(folder);
     free(folder);
-    FILE *file = fopen(settings->file, "w");
+    int fd = open(settings->file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
     bool written = file != NULL && fputs(settings->content, file) >= 0;
     if (file != NULL && fclose(file) != 0) written = false;
     if (written) return HEARTH_OK;
