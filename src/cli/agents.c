@@ -252,11 +252,20 @@ static const struct agent {
     int32_t first_prompt;
     void (*configure)(const struct agents_server *server, struct agents_settings *settings);
 } agents[] = {
-    {"claude", 19300, configure_claude}, {"codex", 0, configure_codex},    {"opencode", 7400, configure_opencode},
-    {"qwen", 15100, configure_qwen},     {"pi", 1600, configure_pi},       {"copilot", 13800, configure_copilot},
-    {"cline", 7200, configure_cline},    {"droid", 9300, configure_droid}, {"kimi", 24000, configure_kimi},
-    {"vibe", 9200, configure_vibe},      {"hermes", 14600, configure_hermes},  {"openclaw", 10800, configure_openclaw},
-    {"aider", 600, configure_aider}};
+    {"claude", 25100, configure_claude}, /* in a terminal */
+    {"codex", 0, configure_codex},
+    {"opencode", 7400, configure_opencode},
+    {"qwen", 15100, configure_qwen},
+    {"pi", 1600, configure_pi},
+    {"copilot", 13800, configure_copilot},
+    {"cline", 7200, configure_cline},
+    {"droid", 9300, configure_droid},
+    {"kimi", 24000, configure_kimi},
+    {"vibe", 9200, configure_vibe},
+    {"hermes", 14600, configure_hermes}, /* and refuses a window of less than 64,000 */
+    {"openclaw", 10800, configure_openclaw},
+    {"aider", 600, configure_aider},
+};
 
 #define N_AGENTS (sizeof agents / sizeof *agents)
 
