@@ -155,8 +155,8 @@ static void configure_cline(const struct agents_server *server, struct agents_se
     add_word(settings, mem_strdup("cline"));
 }
 
-/* Droid merges a file of settings that is named to it with the user's own, for that process alone. `droid exec` wants no
- * login then. */
+/* Droid merges a file of settings that is named to it with the user's own, for that process alone. `droid exec` wants
+ * no login then. */
 static void configure_droid(const struct agents_server *server, struct agents_settings *settings)
 {
     json_t *model =
