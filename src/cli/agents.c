@@ -152,6 +152,7 @@ static void configure_cline(const struct agents_server *server, struct agents_se
     settings->content = text_of(json_pack("{s:i, s:s, s:{}, s:{s:o}}", "version", 1, "lastUsedProvider", provider,
                                           "modes", "providers", provider, entry));
     set_variable(settings, "CLINE_PROVIDER_SETTINGS_PATH", settings->file);
+    set_variable(settings, "CLINE_SESSION_BACKEND_MODE", "local"); /* its daemon has the settings it was started with */
     add_word(settings, mem_strdup("cline"));
 }
 
