@@ -28,7 +28,7 @@ test: ## build and run every test; ends with `N passed, N failed`
 real: all ## fetch three small real models once (415 MB) and test with them; those that cannot be fetched are skipped
 	@scripts/real.sh
 
-real-all: all ## the same with the longer versions of the tests
+real-all: all ## the same with the longer versions of the tests, and Open WebUI in a browser (1.5 GB more)
 	@HEARTH_REAL=all scripts/real.sh
 
 bench: all ## compare with llama-server, a quarter of an hour: same llama.cpp, same model file

