@@ -651,6 +651,7 @@ typedef struct hearth_preset {
     const char *name;
     const char *model;        /* the model's name */
     const char *system;       /* NULL: none */
+    const char *template_;    /* a chat template in Jinja, in place of the model's; NULL: the model's */
     hearth_sampling sampling; /* its numbers and its seed count: as hearth_params_default() has them, "not given" */
     const char *const *stop;
     size_t n_stop;
@@ -659,7 +660,8 @@ typedef struct hearth_preset {
 
 /* Adds a preset, or replaces the one of that name; requests that run keep what they began with. Everything is copied.
  * `model` may be a preset, whose values hold where this one has none. HEARTH_NOT_FOUND: there is no such model;
- * HEARTH_INVALID: a model has the name, or a value is wrong; HEARTH_BUSY: there are too many. Any thread. */
+ * HEARTH_INVALID: a model has the name, or a value or the template is wrong; HEARTH_BUSY: there are too many. Any
+ * thread. */
 HEARTH_API int hearth_set_preset(hearth *instance, const hearth_preset *preset, hearth_error *error);
 
 /* HEARTH_NOT_FOUND: there is no such preset. Any thread. */

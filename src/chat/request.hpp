@@ -14,9 +14,9 @@
 struct chat_parsed {
     std::vector<common_chat_msg> messages;
     std::vector<common_chat_tool> tools;
-    common_json schema; /* null: the request has none */
-    std::set<std::string> unenforced; /* of the schema, as docs/schemas.md names it */
-    common_json kwargs; /* an object; null: the request has none */
+    common_json schema;                      /* null: the request has none */
+    std::set<std::string> unenforced;        /* of the schema, as docs/schemas.md names it */
+    common_json kwargs;                      /* an object; null: the request has none */
     std::vector<std::string> media_left_out; /* parts that a note replaced, as in "messages[0].content[1]" */
 };
 

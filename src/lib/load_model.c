@@ -11,6 +11,7 @@
 #include "lib/models/model_context.h"
 #include "lib/models/model_manager.h"
 #include "lib/models/model_watch.h"
+#include "lib/models/preset_templates.h"
 #include "lib/models/template_text.h"
 #include "lib/models/weights.h"
 #include "lib/parameters/sampling.h"
@@ -39,17 +40,12 @@ static bool keeps_replies(const struct config_model *config, const struct llm_mo
 
 static int open_template(struct model *model, hearth_error *error)
 {
-    const struct llm_model_info *info = llm_model_info(model->weights);
     char *text = model_template_text(model->config, model->weights, error);
     if (text == NULL) return (int)error->code;
-    struct chat_template_params params = {.source = text,
-                                          .bos = info->bos_text,
-                                          .eos = info->eos_text,
-                                          .adds_bos = info->adds_bos,
-                                          .adds_eos = info->adds_eos,
-                                          .kwargs_json = model->config->chat_template_kwargs};
+    struct chat_template_params params = model_template_params(model->config, model->weights, text);
     model->template_ = chat_template_open(&params, error);
     free(text);
+    model->templates = preset_templates_open();
     if (model->template_ != NULL) return HEARTH_OK;
     error_prefix(error, "the chat template of %s: ",
                  model->config->jinja_file != NULL ? model->config->jinja_file : model->config->path);
@@ -233,6 +229,7 @@ void model_close(struct model *model)
     admission_release(model->admission);
     system_prompt_close(model->system_prompt);
     chat_template_close(model->template_);
+    preset_templates_close(model->templates);
     llm_tokenizer_cache_close(model->tokenizer_cache);
     reply_book_close(model->reply_book);
     model_media_close(model->media);

@@ -81,13 +81,29 @@ test('one is made of another, copied, replaced and removed, each for itself', as
   await assert.rejects(ollama.delete({ model: 'parrot' }), { status_code: 404 });
 });
 
+test('a template of its own is rendered in place of the model\'s, and another preset has the model\'s', async () => {
+  const template = "{%- for m in messages -%}{{- '[' + m.role + '] ' + m.content -}}{%- endfor -%}{%- if add_generation_prompt -%}{{- '[assistant]' -}}{%- endif -%}";
+  await ollama.create({ model: 'square', from: 'demo', system: 'Hm.', template });
+  const shown = async (model) => (await server.client.ask('/apply-template', { model, messages: question })).prompt;
+  assert.equal(await shown('square'), '[system] Hm.[user] Who are you?[assistant]');
+  assert.match(await shown('pirate'), /<\|im_start\|>/);
+  assert.equal((await ollama.show({ model: 'square' })).template, template);
+  assert.ok((await ollama.chat({ model: 'square', messages: question, options: greedy })).eval_count > 0);
+  await ollama.create({ model: 'round', from: 'square', template: template.replaceAll("'['", "'('") });
+  assert.equal(await shown('round'), '(system] Hm.(user] Who are you?[assistant]');
+  assert.equal(await shown('square'), '[system] Hm.[user] Who are you?[assistant]');
+  await assert.rejects(ollama.create({ model: 'bad', from: 'demo', template: '{% for %}' }), /'template' cannot be used: /);
+  await ollama.delete({ model: 'round' });
+  await ollama.delete({ model: 'square' });
+});
+
 test('what cannot be made is refused with the field, and changes nothing', async () => {
   const rows = [
     [{ model: 'x' }, 400, /'from' is missing/],
     [{ model: 'x', from: 'nobody' }, 404, /nobody/],
     [{ model: 'demo', from: 'demo' }, 400, /'demo' is a model/],
     [{ model: 'a/../b', from: 'demo' }, 400, /name/],
-    [{ model: 'x', from: 'demo', template: '{{ .Prompt }}' }, 400, /'template' is not supported/],
+    [{ model: 'x', from: 'demo', template: '{{ .Prompt }}' }, 400, /'template' must be in Jinja/],
     [{ model: 'x', from: 'demo', parameters: { temperature: 'hot' } }, 400, /'parameters\.temperature' must be a number/],
     [{ model: 'x', from: 'demo', parameters: [] }, 400, /'parameters' must be an object/],
     [{ model: 'x', from: 'demo', parameters: { top_p: 7 } }, 400, /top_p/],

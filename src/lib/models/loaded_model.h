@@ -19,6 +19,7 @@
 
 #define MODEL_PREPARERS 2 /* threads that render and tokenise: one long prompt must not hold up the next request */
 
+struct preset_templates;
 struct system_prompt;
 struct reply_book;
 struct slow_lane;
@@ -32,6 +33,7 @@ struct model {
     struct llm_model *weights;
     struct adapters *adapters;           /* the entry's, loaded */
     struct chat_template *template_;     /* NULL: not a chat model */
+    struct preset_templates *templates;  /* those of presets; likewise */
     struct system_prompt *system_prompt; /* NULL: chats without a system message get none */
     struct engine *engine;               /* NULL: not a chat model */
     struct embed_pool *pool;             /* NULL: a chat model */

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "chat/chat.h"
 #include "lib/models/loaded_model.h"
 #include "lib/models/model_names.h"
 #include "lib/parameters/sampling.h"
@@ -54,6 +55,7 @@ static struct owned *copy_of(const hearth_preset *preset)
     own->shown.name = mem_strndup(preset->name, length_of(preset->name));
     own->shown.model = mem_strdup(preset->model);
     own->shown.system = mem_strdup(preset->system);
+    own->shown.template_ = mem_strdup(preset->template_);
     char **stop = mem_alloc((preset->n_stop + 1) * sizeof *stop);
     for (size_t i = 0; i < preset->n_stop; i++) stop[i] = mem_strdup(preset->stop[i]);
     own->shown.stop = (const char *const *)stop;
@@ -73,6 +75,7 @@ void preset_unref(const hearth_preset *preset)
     free((char *)own->shown.name);
     free((char *)own->shown.model);
     free((char *)own->shown.system);
+    free((char *)own->shown.template_);
     free(own);
 }
 
@@ -162,6 +165,18 @@ const hearth_preset *presets_at(struct presets *presets, size_t i)
 
 /* ---- The instance's ---- */
 
+/* The texts of a model's own tokens do not matter for that. */
+static int check_template(const char *source, hearth_error *error)
+{
+    const struct chat_template_params params = {.source = source, .bos = "", .eos = ""};
+    hearth_error why;
+    struct chat_template *compiled = chat_template_open(&params, &why);
+    if (compiled == NULL)
+        return error_at(error, HEARTH_INVALID, "template", "'template' cannot be used: %s", why.message);
+    chat_template_close(compiled);
+    return HEARTH_OK;
+}
+
 static int check(const hearth *instance, const hearth_preset *preset, hearth_error *error)
 {
     if (preset->name == NULL || preset->name[0] == '\0')
@@ -171,7 +186,8 @@ static int check(const hearth *instance, const hearth_preset *preset, hearth_err
         return error_at(error, HEARTH_INVALID, "name", "'%s' is a model: choose another name", preset->name);
     for (size_t i = 0; i < preset->n_stop; i++)
         if (preset->stop[i][0] == '\0') return error_at(error, HEARTH_INVALID, "stop", "a stop string is empty");
-    return sampling_check(&preset->sampling, INT32_MAX, error);
+    int rc = sampling_check(&preset->sampling, INT32_MAX, error);
+    return rc == HEARTH_OK && preset->template_ != NULL ? check_template(preset->template_, error) : rc;
 }
 
 /* The preset with what it leaves open taken from the one that it is made of. */
@@ -180,6 +196,7 @@ static hearth_preset over(const hearth_preset *preset, const hearth_preset *base
     hearth_preset all = *preset;
     all.model = base->model;
     if (all.system == NULL) all.system = base->system;
+    if (all.template_ == NULL) all.template_ = base->template_;
     if (all.n_stop == 0) {
         all.stop = base->stop;
         all.n_stop = base->n_stop;

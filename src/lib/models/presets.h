@@ -1,6 +1,6 @@
-/* Presets: names (a tag ":latest" is ignored) for a model with a system message and sampling parameters of their own, which hold where a request
- * says nothing else. A request has a reference to the preset that it was submitted under, so that one may be replaced
- * or removed at any time. Any thread; the lock is held for copies and comparisons alone. */
+/* Presets: names (a tag ":latest" is ignored) for a model with a system message and sampling parameters of their own,
+ * which hold where a request says nothing else. A request has a reference to the preset that it was submitted under, so
+ * that one may be replaced or removed at any time. Any thread; the lock is held for copies and comparisons alone. */
 #ifndef LIB_MODELS_PRESETS_H
 #define LIB_MODELS_PRESETS_H
 

@@ -35,3 +35,15 @@ char *model_template_text(const struct config_model *config, const struct llm_mo
     const char *own = llm_model_info(weights)->chat_template;
     return mem_strdup(own != NULL ? own : chatml);
 }
+
+struct chat_template_params model_template_params(const struct config_model *config, const struct llm_model *weights,
+                                                  const char *source)
+{
+    const struct llm_model_info *info = llm_model_info(weights);
+    return (struct chat_template_params){.source = source,
+                                         .bos = info->bos_text,
+                                         .eos = info->eos_text,
+                                         .adds_bos = info->adds_bos,
+                                         .adds_eos = info->adds_eos,
+                                         .kwargs_json = config->chat_template_kwargs};
+}

@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "lib/models/preset_templates.h"
+#include "lib/models/template_text.h"
 #include "lib/parameters/sampling.h"
 #include "lib/requests/infill.h"
 #include "lib/requests/output_constraint.h"
@@ -312,12 +314,27 @@ static int check_scored(const hearth_request *request, hearth_error *error)
                     "'prompt_logprobs' needs a prompt of text alone: leave it out, or the images, sounds and videos");
 }
 
+static int take_template(hearth_request *request, hearth_error *error)
+{
+    const char *source = request->preset == NULL ? NULL : request->preset->template_;
+    if (source == NULL) return HEARTH_OK;
+    const struct chat_template_params params =
+        model_template_params(request->model->config, request->model->weights, source);
+    request->template_ = preset_templates_take(request->model->templates, &params, error);
+    return request->template_ == NULL ? (int)error->code : HEARTH_OK;
+}
+
+static const struct chat_template *template_of(const hearth_request *request)
+{
+    return request->template_ != NULL ? preset_template_compiled(request->template_) : request->model->template_;
+}
+
 static int prepare_chat(hearth_request *request, hearth_error *error)
 {
-    if (read_media(request, error) != HEARTH_OK) return (int)error->code;
+    if (read_media(request, error) != HEARTH_OK || take_template(request, error) != HEARTH_OK) return (int)error->code;
     begin_patience(request);
     struct prepare_chat chat = {.weights = request->model->weights,
-                                .template_ = request->model->template_,
+                                .template_ = template_of(request),
                                 .request = chat_request_of(request),
                                 .check = check_text,
                                 .ud = request,
@@ -341,7 +358,7 @@ static int prepare_chat(hearth_request *request, hearth_error *error)
     if (rc == HEARTH_OK) rc = check_length(request, error);
     if (rc == HEARTH_OK) rc = check_wanted(request, error);
     if (rc == HEARTH_OK && computes(request))
-        rc = chat_format_open(request->model->template_, &chat.request, &chat.text, &request->format, error);
+        rc = chat_format_open(chat.template_, &chat.request, &chat.text, &request->format, error);
     if (rc == HEARTH_OK && request->job.only_prompt)
         send_text(request, &chat.text);
     else if (rc == HEARTH_OK)

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "lib/models/adapters.h"
 #include "lib/models/model_names.h"
+#include "lib/models/preset_templates.h"
 #include "lib/parameters/request_params.h"
 #include "lib/parameters/sampling.h"
 
@@ -35,6 +36,7 @@ static void unref_request(hearth_request *request)
     pthread_mutex_destroy(&request->mutex);
     prompt_media_close(request->media);
     free(request->assumed);
+    preset_template_unref(request->template_);
     hearth_release_preset(request->preset);
     free(request->left_out);
     free(request->unenforced);

@@ -32,17 +32,18 @@ struct hearth_request {
     struct chat_stop stop_rendering; /* asks for that, and whether the request is wanted */
 
     /* Prepared: */
-    struct prompt_media *media;       /* NULL: there is none, or the model takes text only */
-    const hearth_preset *preset;      /* that it names as its model; NULL: none */
-    char *assumed;                    /* messages with a system message before them, the preset's or an assumed one;
-                                         NULL: as given */
-    char *left_out;                   /* hearth_request_left_out() */
-    char *unenforced;                 /* hearth_request_unenforced() */
-    const struct chat_format *format; /* of a chat's replies; NULL for a completion */
-    const char **stop;                /* stop strings of the request and of the format, which own the strings */
-    struct reply_place place;         /* where its reply begins, in the model's reply book */
-    struct tokens sampled;            /* its reply so far; written on the engine's thread */
-    struct tokens shown;              /* special tokens whose text belongs to the reply */
+    struct prompt_media *media;        /* NULL: there is none, or the model takes text only */
+    const hearth_preset *preset;       /* that it names as its model; NULL: none */
+    struct preset_template *template_; /* the preset's; NULL: the model's holds */
+    char *assumed;                     /* messages with a system message before them, the preset's or an assumed one;
+                                          NULL: as given */
+    char *left_out;                    /* hearth_request_left_out() */
+    char *unenforced;                  /* hearth_request_unenforced() */
+    const struct chat_format *format;  /* of a chat's replies; NULL for a completion */
+    const char **stop;                 /* stop strings of the request and of the format, which own the strings */
+    struct reply_place place;          /* where its reply begins, in the model's reply book */
+    struct tokens sampled;             /* its reply so far; written on the engine's thread */
+    struct tokens shown;               /* special tokens whose text belongs to the reply */
     hearth_sampling sampling; /* the request's, with every value filled in; borrows lists from params and the model */
     hearth_bias *biases;      /* its biases, where some were of texts; NULL: they are those of params */
     struct kept_prompt {      /* with params->keep_prompt */

@@ -282,7 +282,8 @@ static void show(struct call *call, void *name)
     }
     buf_puts(&body, "{\"modelfile\":\"\"");
     put_parameters(&body, instance, (size_t)index, &info, preset);
-    put_string(&body, "template", info.chat_template);
+    bool has_own = preset != NULL && preset->template_ != NULL;
+    put_string(&body, "template", has_own ? preset->template_ : info.chat_template);
     if (preset != NULL && preset->system != NULL) put_string(&body, "system", preset->system);
     put_details(&body, &info, preset == NULL ? "" : preset->model);
     hearth_release_preset(preset);

@@ -1,7 +1,7 @@
 /* Ollama's POST /api/create and /api/copy, and DELETE /api/delete of what they make: presets, which are names for a
  * model with a system message and parameters of their own (hearth_set_preset()). Each is a file in the models folder:
  *
- *     {"from": "the model's name", "system": "…", "parameters": {"temperature": 0.3, …}}
+ *     {"from": "the model's name", "system": "…", "template": "…", "parameters": {"temperature": 0.3, …}}
  *
  * with Ollama's names of the parameters. A request is parsed on any thread; a thread of serve/pulls does the rest,
  * since the disk may be slow; the answer is the HTTP thread's. */
@@ -13,10 +13,10 @@
 #include "base/memory.h"
 #include "pull/preset_files.h"
 #include "serve/core/errors.h"
+#include "serve/core/json_size.h"
 #include "serve/core/reading.h"
 #include "serve/core/server.h"
 #include "serve/fields/body.h"
-#include "serve/core/json_size.h"
 #include "serve/pulls/pulls.h"
 
 #include <stdlib.h>
@@ -74,6 +74,7 @@ static int set_preset(hearth *instance, const char *name, const json_t *json, he
     const hearth_preset preset = {.name = name,
                                   .model = json_string_value(json_object_get(json, "from")),
                                   .system = system != NULL && system[0] != '\0' ? system : NULL,
+                                  .template_ = json_string_value(json_object_get(json, "template")),
                                   .sampling = fields->params.sampling,
                                   .stop = fields->params.stop,
                                   .n_stop = fields->params.n_stop,
@@ -153,7 +154,6 @@ static int refuse_others(const json_t *tree, hearth_error *error)
         {"adapters", "models.NAME.lora of the configuration names them"},
         {"quantize", "models are files as they were pulled"},
         {"modelfile", "give 'from', 'system' and 'parameters'"},
-        {"template", "the model's own holds: models.NAME.jinja_file sets another"},
         {"messages", "send them with each request"},
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
@@ -166,9 +166,18 @@ static int refuse_others(const json_t *tree, hearth_error *error)
 
 static json_t *read_preset(const json_t *tree, hearth_error *error)
 {
-    const char *system = NULL;
+    const char *system = NULL, *template_ = NULL;
     const json_t *parameters = body_find(tree, "parameters");
-    if (refuse_others(tree, error) != HEARTH_OK || body_text(tree, "system", &system, error) != HEARTH_OK) return NULL;
+    if (refuse_others(tree, error) != HEARTH_OK || body_text(tree, "system", &system, error) != HEARTH_OK ||
+        body_text(tree, "template", &template_, error) != HEARTH_OK)
+        return NULL;
+    if (template_ != NULL && template_[0] == '\0') template_ = NULL;
+    /* Ollama's are in Go's language, and have no statements of Jinja's. */
+    if (template_ != NULL && strstr(template_, "{%") == NULL) {
+        error_at(error, HEARTH_UNSUPPORTED, "template",
+                 "'template' must be in Jinja, with {%%…%%}: leave it out where the model's own is right");
+        return NULL;
+    }
     if (parameters != NULL && !json_text_is_object(parameters)) {
         error_at(error, HEARTH_INVALID, "parameters", "'parameters' must be an object");
         return NULL;
@@ -176,7 +185,7 @@ static json_t *read_preset(const json_t *tree, hearth_error *error)
     struct fields *fields = read_parameters(parameters, error);
     if (fields == NULL) return NULL;
     fields_close(fields);
-    return json_pack("{s:s*, s:O*}", "system", system, "parameters", parameters);
+    return json_pack("{s:s*, s:s*, s:O*}", "system", system, "template", template_, "parameters", parameters);
 }
 
 static void *read_created(struct buf *body, hearth_error *error)
@@ -227,8 +236,11 @@ static json_t *whole_of(const struct order *order)
         json_object_update(its, parameters);
     else if (parameters != NULL)
         json_object_set(whole, "parameters", parameters);
-    if (json_object_get(order->json, "system") != NULL)
-        json_object_set(whole, "system", json_object_get(order->json, "system"));
+    static const char *const texts[] = {"system", "template"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        json_t *text_of = json_object_get(order->json, texts[i]);
+        if (text_of != NULL) json_object_set(whole, texts[i], text_of);
+    }
     hearth_release_preset(base);
     free(text);
     return whole;

@@ -453,8 +453,7 @@ static void texts_become_vectors(void **state)
 
 static void routes_that_would_change_models_files_are_refused_with_advice(void **state)
 {
-    static const char *routes[][2] = {
-        {"POST", "/api/push"}, {"POST", "/api/blobs/sha256:0"}};
+    static const char *routes[][2] = {{"POST", "/api/push"}, {"POST", "/api/blobs/sha256:0"}};
     struct client client = harness_start(*state);
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)
         expect(&client, routes[i], "{\"model\":\"m\"}", 400, "models.NAME.path");
