@@ -422,12 +422,16 @@ typedef struct hearth_medium {
 /* How long a sound file (WAV, MP3, FLAC) is, in seconds, as its header says. HEARTH_INVALID: it is none. */
 HEARTH_API int hearth_sound_seconds(const void *bytes, size_t len, double *seconds, hearth_error *error);
 
+/* Values that a request gives although they are as if they were not given: then a preset's does not hold. */
+enum { HEARTH_GIVEN_MAX_TOKENS = 1, HEARTH_GIVEN_SEED = 2, HEARTH_GIVEN_STOP = 4 };
+
 /* One request: one prompt, one reply. The prompt is exactly one of messages_json, text, tokens, parts. Start
  * from hearth_params_default(), where nothing is given; hearth_submit() copies everything, unless it is shared. */
 typedef struct hearth_params {
     hearth_shared *shared; /* owns what the rest points at, but for model and request_id; NULL: all is copied */
 
     const char *model;      /* name; NULL: server.default_model, else the first chat model */
+    unsigned given;         /* HEARTH_GIVEN_… */
     const char *request_id; /* for logs and /slots; NULL: one is made */
 
     const char *messages_json;  /* chat: JSON array of messages in OpenAI's form */
@@ -668,7 +672,7 @@ HEARTH_API int hearth_set_preset(hearth *instance, const hearth_preset *preset, 
 HEARTH_API int hearth_remove_preset(hearth *instance, const char *name, hearth_error *error);
 
 /* The preset of that name, or the i-th in the order of their names: a reference, immutable, that the caller gives back;
- * NULL: there is none. Any thread. */
+ * NULL: there is none. A model that was added later with its name hides it from the first. Any thread. */
 HEARTH_API const hearth_preset *hearth_find_preset(const hearth *instance, const char *name);
 HEARTH_API const hearth_preset *hearth_preset_at(const hearth *instance, size_t i);
 HEARTH_API void hearth_release_preset(const hearth_preset *preset); /* NULL is fine */

@@ -126,20 +126,29 @@ static char *joined_lines(const std::vector<std::string> &paths)
     }
 }
 
+/* The prompt shows the schema that the client sent, not what became of it for a grammar. */
+static autoparser::generation_params read_for_prompt(const chat_template &template_, const chat_request &request,
+                                                     const chat_parsed &parsed)
+{
+    autoparser::generation_params params = read_request(template_, request, parsed);
+    params.json_schema = parsed.given_schema;
+    return params;
+}
+
 /* A conversation that the template refuses is put in the plainest form that there is: a history cannot be changed any
  * more by who has to send it. What the template says of it counts if it refuses that, too. */
 static rendering render_messages(const chat_template &template_, chat_request &request, const chat_parsed &parsed,
                                  autoparser::generation_params &params)
 {
     try {
-        params = read_request(template_, request, parsed);
+        params = read_for_prompt(template_, request, parsed);
         return prompt_of(template_, params);
     } catch (const std::exception &) {
         if (request.n_messages > 0) throw; /* a part is put as the whole is: request.plain */
         std::exception_ptr first = std::current_exception();
         try {
             request.plain = true;
-            params = read_request(template_, request, parsed);
+            params = read_for_prompt(template_, request, parsed);
             return prompt_of(template_, params);
         } catch (const std::exception &) {
             request.plain = false;

@@ -170,14 +170,15 @@ static void check_tool_choice(const chat_request &request, const chat_parsed &pa
 }
 
 /* Handlers would not report what is wrong with a schema. An empty one means any object, as with llama-server. */
-static common_json read_schema(const chat_request &request, std::set<std::string> &unenforced)
+static void read_schema(const chat_request &request, chat_parsed &parsed)
 {
-    if (request.json_schema == nullptr) return {};
+    if (request.json_schema == nullptr) return;
     if (request.grammar != nullptr)
         throw refusal{HEARTH_INVALID, "grammar", "cannot be used together with json_schema"};
-    common_json schema = reply_schema(parse_json(request.json_schema, "json_schema"), unenforced);
-    if (schema.empty()) schema["type"] = "object";
-    return schema;
+    parsed.given_schema = parse_json(request.json_schema, "json_schema");
+    parsed.schema = reply_schema(parsed.given_schema, parsed.unenforced);
+    for (common_json *schema : {&parsed.given_schema, &parsed.schema})
+        if (schema->empty()) (*schema)["type"] = "object";
 }
 
 chat_parsed parse_request(const chat_request &request)
@@ -186,7 +187,7 @@ chat_parsed parse_request(const chat_request &request)
     parsed.messages = read_messages(request, parsed.media_left_out);
     if (request.tools_json != nullptr) parsed.tools = read_tools(request.tools_json);
     check_tool_choice(request, parsed);
-    parsed.schema = read_schema(request, parsed.unenforced);
+    read_schema(request, parsed);
     parsed.kwargs = read_kwargs(request.kwargs_json != nullptr ? request.kwargs_json : "");
     return parsed;
 }

@@ -258,6 +258,10 @@ static int write_file(const struct agents_settings *settings, hearth_error *erro
     make_folders(folder);
     free(folder);
     int fd = open(settings->file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd >= 0 && fchmod(fd, 0600) != 0) { /* one that was there already */
+        close(fd);
+        fd = -1;
+    }
     FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
     bool written = file != NULL && fputs(settings->content, file) >= 0;
     if (file != NULL && fclose(file) != 0) written = false;

@@ -30,10 +30,11 @@ static int open_folder(const char *folder)
 int pull_preset_write(const char *folder, const char *name, const char *json, hearth_error *error)
 {
     if (pull_check_model_name(name, error) != HEARTH_OK) return (int)error->code;
-    char *file = mem_format("%s" ENDING, name), *part = mem_format("%s.part", file);
+    char *file = mem_format("%s" ENDING, name), *part = mem_format("%s.%ld.part", file, (long)getpid());
     int fd = pull_make_folders(folder) == 0 ? open_folder(folder) : -1;
     bool good = fd >= 0 && pull_write_text(fd, part, json) && renameat(fd, part, fd, file) == 0 && fsync(fd) == 0;
     int rc = good ? HEARTH_OK : fail("write", folder, name, error);
+    if (!good && fd >= 0) unlinkat(fd, part, 0);
     if (fd >= 0) close(fd);
     free(file);
     free(part);

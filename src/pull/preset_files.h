@@ -1,5 +1,5 @@
-/* Presets in the models folder: a file each, MODELS/NAME.preset.json, with what it was made of. Blocks on the disk; any
- * thread, several processes at once: a file is written whole or not at all. */
+/* Presets in the models folder: a file each, MODELS/NAME.preset.json, with what it was made of. Blocks on the disk;
+ * several processes at once, of each one thread at a time that writes: a file is written whole or not at all. */
 #ifndef PULL_PRESET_FILES_H
 #define PULL_PRESET_FILES_H
 

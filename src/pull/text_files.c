@@ -43,9 +43,14 @@ bool pull_write_text(int folder, const char *name, const char *text)
 {
     size_t len = strlen(text), done = 0;
     ssize_t n = 0;
+    if (len > TEXT_MOST) {
+        errno = EFBIG;
+        return false;
+    }
     int fd = openat(folder, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (fd < 0) return false;
-    while (done < len && (n = write(fd, text + done, len - done)) > 0) done += (size_t)n;
+    while (done < len && ((n = write(fd, text + done, len - done)) > 0 || (n < 0 && errno == EINTR)))
+        done += n > 0 ? (size_t)n : 0;
     bool good = done == len && fsync(fd) == 0;
     int fault = errno;
     close(fd);

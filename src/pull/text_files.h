@@ -12,7 +12,7 @@ int pull_make_folders(const char *path);
 /* Appends the whole text of a file. False: it cannot be read; EFBIG: it is too large for one. */
 bool pull_read_text(int folder, const char *name, struct buf *text);
 
-/* Writes a file; it is whole on the disk where this is true. */
+/* Writes a file; it is whole on the disk where this is true. EFBIG: the text is too large to be read again. */
 bool pull_write_text(int folder, const char *name, const char *text);
 
 #endif

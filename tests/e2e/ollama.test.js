@@ -294,8 +294,7 @@ test('errors are told in Ollama\'s form', async () => {
     [() => ollama.push({ model: 'llama3' }), 400, /models\.NAME\.path/],
     [() => ollama.delete({ model: 'demo' }), 400, /'demo' is the configuration's/],
     [() => ollama.delete({ model: 'nobody' }), 404, /^model 'nobody' not found$/],
-    [() => ollama.copy({ source: 'demo', destination: 'other' }), 400, /models\.NAME\.aliases/],
-    [() => ollama.push({ model: 'other' }), 400, /models\.NAME\.path/],
+    [() => ollama.copy({ source: 'nobody', destination: 'other' }), 404, /'nobody' does not exist/],
     [() => chat({ messages: [user('word '.repeat(3000))] }), 400, /exceeds the available context size/],
   ];
   for (const [ask, status, text] of refused) {

@@ -3,7 +3,7 @@
 
 import { after, before, test } from 'node:test';
 import assert from 'node:assert/strict';
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, rmdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Ollama } from 'ollama';
 import { plainEnvironment } from './lib/mirror.js';
@@ -118,6 +118,40 @@ test('what cannot be made is refused with the field, and changes nothing', async
   assert.ok(!existsSync(file('x')));
   assert.equal((await server.client.post('/api/copy', { source: 'nobody', destination: 'y' })).status, 404);
   assert.equal((await server.client.post('/api/copy', { source: 'demo' })).status, 400);
+});
+
+test('what several order at once, and what cannot be written or read, leaves memory and disk of one mind', async () => {
+  const systems = Array.from({ length: 4 }, (_, i) => `You are number ${i}. ${'x'.repeat(20000 * i)}`);
+  const answers = await Promise.all(systems.map((text) => server.client.post('/api/create', { model: 'many', from: 'demo', system: text, stream: false })));
+  assert.deepEqual(answers.map(({ status }) => status), [200, 200, 200, 200]);
+  assert.equal(JSON.parse(readFileSync(file('many'), 'utf8')).system, (await ollama.show({ model: 'many' })).system);
+
+  const first = (await ollama.show({ model: 'many' })).system;
+  rmSync(file('many'));
+  mkdirSync(file('many'));
+  await assert.rejects(ollama.create({ model: 'many', from: 'demo', system: 'Another.' }), /cannot write/);
+  assert.equal((await ollama.show({ model: 'many' })).system, first, 'the former one is there still');
+  await assert.rejects(ollama.copy({ source: 'many', destination: 'more' }), /cannot read/);
+  assert.ok(!(await names()).includes('more:latest'));
+  rmdirSync(file('many'));
+  await assert.rejects(ollama.copy({ source: 'many', destination: 'more' }), { status_code: 404 });
+  await ollama.delete({ model: 'many' });
+  await assert.rejects(ollama.create({ model: 'many', from: 'demo', system: 'x'.repeat(4 << 20) }), /too large/i);
+  assert.deepEqual(readdirSync(folder).filter((name) => name.endsWith('.part')), []);
+});
+
+test('what a request gives holds, also where it gives what is usual', async () => {
+  await ollama.create({ model: 'short', from: 'demo', parameters: { num_predict: 2, seed: 7, stop: ['e'] } });
+  const ask = (options) => ollama.chat({ model: 'short', messages: question, options: { temperature: 0, ...options } });
+  assert.equal((await ask({ stop: [] })).eval_count, 2);
+  assert.equal((await ask({ stop: [] })).done_reason, 'length');
+  const free = await ask({ num_predict: -1, stop: [] });
+  assert.ok(free.eval_count > 2 && free.message.content.includes('e'), free.message.content);
+  assert.ok(!(await ask({ num_predict: -1 })).message.content.includes('e'));
+  const seed = async (body) => (await server.client.ask('/completion', { model: 'short', prompt: 'Once', n_predict: 1, ...body })).generation_settings.seed;
+  assert.equal(await seed({}), 7);
+  assert.notEqual(await seed({ seed: -1 }), 7);
+  await ollama.delete({ model: 'short' });
 });
 
 test('they outlive the server, are listed and removed on the command line, and a broken file is a line of the log', async () => {

@@ -469,6 +469,9 @@ double manager_idle_left(struct model_entry *entry)
 
 int hearth_remove_model(hearth *instance, const char *model, hearth_error *error)
 {
+    const hearth_preset *preset = model == NULL ? NULL : hearth_find_preset(instance, model);
+    hearth_release_preset(preset);
+    if (preset != NULL) return error_at(error, HEARTH_NOT_FOUND, "model", "'%s' is a preset and no model", model);
     return with_model(instance, model, remove_and_wait, error);
 }
 

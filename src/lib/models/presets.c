@@ -211,7 +211,7 @@ int hearth_set_preset(hearth *instance, const hearth_preset *preset, hearth_erro
     hearth_error own;
     if (error == NULL) error = &own;
     if (check(instance, preset, error) != HEARTH_OK) return (int)error->code;
-    const hearth_preset *base = presets_find(instance->presets, preset->model);
+    const hearth_preset *base = hearth_find_preset(instance, preset->model);
     hearth_preset all = base == NULL ? *preset : over(preset, base);
     int rc = HEARTH_OK;
     if (!instance_knows_model(instance, all.model))
@@ -229,7 +229,7 @@ int hearth_remove_preset(hearth *instance, const char *name, hearth_error *error
 
 const hearth_preset *hearth_find_preset(const hearth *instance, const char *name)
 {
-    return presets_find(instance->presets, name);
+    return instance_knows_model(instance, name) ? NULL : presets_find(instance->presets, name);
 }
 
 const hearth_preset *hearth_preset_at(const hearth *instance, size_t i)

@@ -66,6 +66,10 @@ static int prepare_preset(hearth_request *request, struct prepare_chat *chat, ch
     }
     chat->request.messages_json = request->params->messages_json;
     free(messages);
+    if (refusal.code != HEARTH_INVALID && refusal.code != HEARTH_UNSUPPORTED) {
+        *error = refusal;
+        return (int)error->code;
+    }
     if (prepare_prompt(chat, &request->job.prompt, error) != HEARTH_OK) return (int)error->code;
     return error_at(error, HEARTH_INVALID, "model", "the system message of the preset '%s' cannot be used: %s",
                     request->preset->name, refusal.message);
@@ -512,6 +516,7 @@ static int open_sampler(hearth_request *request, hearth_error *error)
     constraint.grammar.n_shown = request->shown.len;
     hearth_sampling given = request->params->sampling;
     if (request->preset != NULL) sampling_take(&given, &request->preset->sampling);
+    if ((request->params->given & HEARTH_GIVEN_SEED) != 0) given.seed = request->params->sampling.seed;
     request->sampling = sampling_complete(&given, model->config, model->weights);
     request->biases = sampling_spell_biases(&request->sampling, model->weights);
     struct llm_sampling sampling = {.params = request->sampling,
@@ -533,7 +538,7 @@ static void collect_stops(hearth_request *request)
     bool bound = request->format != NULL && request->format->grammar != NULL && !request->format->grammar_lazy &&
                  p->grammar == NULL;
     size_t n_format = request->format == NULL || bound ? 0 : request->format->n_stops;
-    bool by_preset = p->n_stop == 0 && request->preset != NULL;
+    bool by_preset = p->n_stop == 0 && (p->given & HEARTH_GIVEN_STOP) == 0 && request->preset != NULL;
     const char *const *stop = by_preset ? request->preset->stop : p->stop;
     size_t n_stop = by_preset ? request->preset->n_stop : p->n_stop;
     request->stop = mem_alloc((n_stop + n_format + 1) * sizeof *request->stop);

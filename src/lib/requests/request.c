@@ -244,12 +244,15 @@ static void prepare_lease(hearth_request *request, struct model_entry *entry)
 static void take_preset(hearth_request *request, const hearth_preset *preset)
 {
     int32_t most = request->params->max_tokens;
-    if (most == HEARTH_UNSET && preset != NULL) most = preset->max_tokens;
+    bool is_given = most != HEARTH_UNSET || (request->params->given & HEARTH_GIVEN_MAX_TOKENS) != 0;
+    if (!is_given && preset != NULL) most = preset->max_tokens;
     request->job.max_tokens = most == HEARTH_UNSET ? INT32_MAX : most;
     request->preset = preset;
 }
 
-static hearth_request *new_request(const hearth *instance, const hearth_params *p, struct model_entry *entry)
+/* Takes the preset over. */
+static hearth_request *new_request(const hearth *instance, const hearth_params *p, const hearth_preset *preset,
+                                   struct model_entry *entry)
 {
     struct clock *clock = instance->clock;
     hearth_request *request = mem_alloc(sizeof *request);
@@ -276,8 +279,7 @@ static hearth_request *new_request(const hearth *instance, const hearth_params *
     job->on_end = job_ended;
     job->submitted_at = clock_now(clock);
     set_id(job, p->request_id);
-    bool names_preset = p->model != NULL && !instance_knows_model(instance, p->model);
-    take_preset(request, names_preset ? hearth_find_preset(instance, p->model) : NULL);
+    take_preset(request, preset);
     prepare_lease(request, entry);
     return request;
 }
@@ -297,14 +299,28 @@ static int submit_request(hearth_request *request, hearth_error *error)
     }
 }
 
+/* The preset that the name leads to; NULL: none whose model is there. */
+static const hearth_preset *find_preset(const hearth *instance, const char *name)
+{
+    const hearth_preset *preset = name == NULL ? NULL : hearth_find_preset(instance, name);
+    if (preset == NULL || instance_knows_model(instance, preset->model)) return preset;
+    hearth_release_preset(preset);
+    return NULL;
+}
+
 hearth_request *hearth_submit(hearth *instance, const hearth_params *params, hearth_event_fn on_event, void *ud,
                               hearth_error *error)
 {
     hearth_error own;
     if (error == NULL) error = &own;
-    struct model_entry *entry = instance_pick_model(instance, params->model, HEARTH_MODEL_CHAT, error);
-    if (entry == NULL || check_params(params, entry, error) != HEARTH_OK) return NULL;
-    hearth_request *request = new_request(instance, params, entry);
+    const hearth_preset *preset = find_preset(instance, params->model);
+    const char *model = preset == NULL ? params->model : preset->model;
+    struct model_entry *entry = instance_pick_model(instance, model, HEARTH_MODEL_CHAT, error);
+    if (entry == NULL || check_params(params, entry, error) != HEARTH_OK) {
+        hearth_release_preset(preset);
+        return NULL;
+    }
+    hearth_request *request = new_request(instance, params, preset, entry);
     request->on_event = on_event;
     request->ud = ud;
     if (submit_request(request, error) == HEARTH_OK) return request;

@@ -99,6 +99,7 @@ static bool send_output(struct exchange *ex)
         size_t left = ex->out.len - ex->sent, piece = left < SEND_BYTES ? left : SEND_BYTES;
         http_send(ex->call->http, ex->out.v + ex->sent, piece);
         ex->sent += piece;
+        ex->has_sent = true;
     }
     if (ex->sent < ex->out.len) return false;
     buf_clear(&ex->out);
@@ -170,6 +171,7 @@ static bool is_blocked(const struct exchange *ex)
 /* While it is blocked nobody else looks whether the outbox has overflown. */
 static void arm_timer(struct exchange *ex)
 {
+    ex->has_sent = false;
     int ms = ex->blocked && LOOK_MS < ex->server->limits.ping_ms ? LOOK_MS : ex->server->limits.ping_ms;
     struct timeval delay = {.tv_sec = ms / 1000, .tv_usec = (ms % 1000) * 1000};
     if (ex->timer != NULL && ex->begun) event_add(ex->timer, &delay);
@@ -179,7 +181,9 @@ static void arm_timer(struct exchange *ex)
 static void pass_on(struct exchange *ex)
 {
     ex->blocked = is_blocked(ex);
-    arm_timer(ex);
+    /* Tokens that are not sent, of reasoning that is hidden or of a custom tool's input, keep no connection alive. */
+    if (ex->blocked || ex->has_sent || (ex->timer != NULL && !event_pending(ex->timer, EV_TIMEOUT, NULL)))
+        arm_timer(ex);
     if (ex->blocked) return;
     if (ex->call == NULL && ex->n_running == 0)
         finish_exchange(ex);

@@ -62,6 +62,7 @@ struct exchange {
     bool begun;            /* bytes of the answer were written */
     bool ended;            /* no more will be */
     bool wants_ping;
+    bool has_sent;         /* bytes, since the timer was set last */
     hearth_params *params; /* of the choices; NULL: submitted */
     struct common *common;
     struct pieces body; /* what is left of a long answer */

@@ -16,10 +16,12 @@ bool models_next_preset(const hearth *instance, size_t *i, hearth_model_info *in
 {
     hearth_error error;
     for (; (*preset = hearth_preset_at(instance, *i)) != NULL; ++*i) {
-        int32_t index = hearth_find_model(instance, (*preset)->name, &error);
-        /* One of a model that was added later with its name is out of use. */
-        bool found =
-            index >= 0 && hearth_model(instance, (size_t)index, info) && !models_is_called(info, (*preset)->name);
+        int32_t index = hearth_find_model(instance, (*preset)->model, &error);
+        const hearth_preset *named = hearth_find_preset(instance, (*preset)->name);
+        /* Another model may answer for one that is not there, or have the preset's name. */
+        bool found = named != NULL && index >= 0 && hearth_model(instance, (size_t)index, info) &&
+                     models_is_called(info, (*preset)->model);
+        hearth_release_preset(named);
         if (found) {
             info->name = (*preset)->name;
             info->n_aliases = 0;

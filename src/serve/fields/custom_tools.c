@@ -31,11 +31,15 @@ static json_t *description_of(const json_t *tool, const json_t *grammar)
                         text_of(grammar, "definition"));
 }
 
+/* What a regular expression matches is all of the input; many say so themselves. */
 static json_t *schema_of_input(const json_t *grammar)
 {
     json_t *input = json_pack("{s:s}", "type", "string");
-    if (grammar != NULL && strcmp(text_of(grammar, "syntax"), "regex") == 0)
-        json_object_set_new(input, "pattern", json_sprintf("^(?:%s)$", text_of(grammar, "definition")));
+    if (grammar == NULL || strcmp(text_of(grammar, "syntax"), "regex") != 0) return input;
+    const char *regex = text_of(grammar, "definition");
+    size_t len = strlen(regex);
+    bool is_anchored = len > 1 && regex[0] == '^' && regex[len - 1] == '$' && regex[len - 2] != '\\';
+    json_object_set_new(input, "pattern", json_sprintf(is_anchored ? "%s" : "^(?:%s)$", regex));
     return input;
 }
 

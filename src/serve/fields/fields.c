@@ -79,6 +79,7 @@ static int read_max_tokens(struct fields *fields, const char *name, const json_t
     if (!field_whole(value, -1, INT32_MAX, &whole))
         return error_at(error, HEARTH_INVALID, name, "'%s' must be a whole number, or -1 for no limit", name);
     fields->params.max_tokens = whole < 0 ? HEARTH_UNSET : (int32_t)whole;
+    fields->params.given |= HEARTH_GIVEN_MAX_TOKENS;
     return HEARTH_OK;
 }
 
@@ -88,6 +89,7 @@ static int read_seed(struct fields *fields, const char *name, const json_t *valu
 {
     int64_t *seed = &fields->params.sampling.seed;
     const char *wide = json_text_wide(value);
+    fields->params.given |= HEARTH_GIVEN_SEED;
     if (wide == NULL && field_whole(value, -0x1p63, 0x1p63, seed)) return HEARTH_OK;
     if (wide == NULL || wide[strspn(wide, "-0123456789")] != '\0')
         return error_at(error, HEARTH_INVALID, name, "'%s' must be a whole number; below 0 it is a random one", name);
@@ -114,6 +116,7 @@ static int read_stop(struct fields *fields, const char *name, const json_t *valu
 {
     bool is_list = json_is_array(value);
     size_t n = is_list ? json_array_size(value) : 1, n_kept = 0;
+    fields->params.given |= HEARTH_GIVEN_STOP;
     if (n > FIELDS_STOP_MAX)
         return error_at(error, HEARTH_INVALID, name, "'%s' may hold up to %d strings", name, FIELDS_STOP_MAX);
     fields->stop = mem_alloc((n + 1) * sizeof *fields->stop);

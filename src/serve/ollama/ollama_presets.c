@@ -19,6 +19,7 @@
 #include "serve/fields/body.h"
 #include "serve/pulls/pulls.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -220,44 +221,71 @@ static void *read_copied(struct buf *body, hearth_error *error)
 
 /* ---- On a thread of serve/pulls ---- */
 
-/* What the order leaves open is the preset's that it is made of: a file names a model, never a preset, so that each
- * stands for itself. */
-static json_t *whole_of(const struct order *order)
+/* One order at a time: what is in memory and what is on the disk are of the same one. */
+static pthread_mutex_t ordering = PTHREAD_MUTEX_INITIALIZER;
+
+/* What the file of the model or preset has that the order is made of. NULL with the error: it is lost. */
+static json_t *base_of(const struct order *order, hearth_error *error)
 {
     const hearth_preset *base = hearth_find_preset(order->instance, order->from);
-    char *text = base == NULL ? NULL : pull_preset_read(order->folder, base->name, NULL);
-    json_t *whole = text == NULL ? NULL : json_text_read(text, strlen(text), NULL);
-    if (!json_text_is_object(whole)) {
-        json_decref(whole);
-        whole = json_pack("{s:s}", "from", base == NULL ? order->from : base->model);
-    }
-    json_t *parameters = json_object_get(order->json, "parameters"), *its = json_object_get(whole, "parameters");
-    if (json_text_is_object(its) && parameters != NULL)
-        json_object_update(its, parameters);
-    else if (parameters != NULL)
-        json_object_set(whole, "parameters", parameters);
-    static const char *const texts[] = {"system", "template"};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        json_t *text_of = json_object_get(order->json, texts[i]);
-        if (text_of != NULL) json_object_set(whole, texts[i], text_of);
+    if (base == NULL) return json_pack("{s:s}", "from", order->from);
+    char *text = pull_preset_read(order->folder, base->name, error);
+    json_t *json = text == NULL ? NULL : json_text_read(text, strlen(text), NULL);
+    if (text != NULL && !json_text_is_object(json)) {
+        error_set(error, HEARTH_IO, "the file of the preset '%s' is damaged", base->name);
+        json_decref(json);
+        json = NULL;
     }
     hearth_release_preset(base);
     free(text);
+    return json;
+}
+
+/* What the order leaves open is the preset's that it is made of: a file names a model, never a preset, so that each
+ * stands for itself. NULL with the error. */
+static json_t *whole_of(const struct order *order, hearth_error *error)
+{
+    static const char *const texts[] = {"system", "template"};
+    json_t *whole = base_of(order, error), *own = json_object_get(order->json, "parameters");
+    if (whole == NULL) return NULL;
+    json_t *its = json_object_get(whole, "parameters");
+    if (json_text_is_object(its) && own != NULL)
+        json_object_update(its, own);
+    else if (own != NULL)
+        json_object_set(whole, "parameters", own);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        json_t *text = json_object_get(order->json, texts[i]);
+        if (text != NULL) json_object_set(whole, texts[i], text);
+    }
     return whole;
+}
+
+/* Where the file cannot be written, the preset of that name, if there was one, is as it was. */
+static int set_and_write(const struct order *order, const json_t *whole, hearth_error *error)
+{
+    const hearth_preset *before = hearth_find_preset(order->instance, order->name);
+    char *text = json_text_of(whole);
+    int rc = set_preset(order->instance, order->name, whole, error);
+    if (rc == HEARTH_OK && pull_preset_write(order->folder, order->name, text, error) != HEARTH_OK) {
+        rc = (int)error->code;
+        if (before == NULL)
+            hearth_remove_preset(order->instance, order->name, NULL);
+        else
+            hearth_set_preset(order->instance, before, NULL);
+    }
+    hearth_release_preset(before);
+    free(text);
+    return rc;
 }
 
 static int make(void *ud, hearth_error *error)
 {
     const struct order *order = ud;
-    json_t *whole = whole_of(order);
-    char *text = json_text_of(whole);
-    int rc = set_preset(order->instance, order->name, whole, error);
-    if (rc == HEARTH_OK && pull_preset_write(order->folder, order->name, text, error) != HEARTH_OK) {
-        rc = (int)error->code;
-        hearth_remove_preset(order->instance, order->name, NULL);
-    }
+    pthread_mutex_lock(&ordering);
+    json_t *whole = whole_of(order, error);
+    int rc = whole == NULL ? (int)error->code : set_and_write(order, whole, error);
+    pthread_mutex_unlock(&ordering);
     if (rc == HEARTH_OK) log_event(LOG_INFO, "serve", "a preset was made", log_str("name", order->name));
-    free(text);
     json_decref(whole);
     return rc;
 }
@@ -265,8 +293,10 @@ static int make(void *ud, hearth_error *error)
 static int remove_it(void *ud, hearth_error *error)
 {
     const struct order *order = ud;
+    pthread_mutex_lock(&ordering);
     int rc = pull_preset_remove(order->folder, order->name, error);
     if (rc == HEARTH_OK || rc == HEARTH_NOT_FOUND) rc = hearth_remove_preset(order->instance, order->name, error);
+    pthread_mutex_unlock(&ordering);
     if (rc == HEARTH_OK) log_event(LOG_INFO, "serve", "a preset was removed", log_str("name", order->name));
     return rc;
 }

@@ -227,7 +227,10 @@ void status_model(struct call *call)
     size_t index;
     const char *name = path_rest(call->route, call->path);
     if (!status_find_model(call, name, &index, &info)) return;
-    if (!models_is_called(&info, name)) info.name = name; /* a preset's */
+    if (!models_is_called(&info, name)) { /* a preset */
+        info.name = name;
+        info.n_aliases = 0;
+    }
     reply_json(call, 200, is_anthropics(call) ? describe_for_anthropics(&info) : describe(&info));
 }
 

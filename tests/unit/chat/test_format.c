@@ -275,6 +275,26 @@ static void of_two_messages_of_the_assistants_the_last_goes_on(void **state)
     }
 }
 
+/* Not what became of it for a grammar, which writes a bounded number as a string. */
+static void a_template_that_shows_the_schema_shows_the_clients(void **state)
+{
+    (void)state;
+    hearth_error error = {0};
+    struct chat_template *template_ = opened_file("deepseek-ai-DeepSeek-V4.jinja", "<s>", false);
+    struct chat_request request = asking(USER_SAYS("Hi"));
+    request.json_schema = "{\"type\":\"object\",\"properties\":{\"p\":{\"type\":\"number\",\"minimum\":0.5}}}";
+    char *text = chat_render(template_, &request, &error);
+    if (text == NULL) fail_msg("%s", error.message);
+    if (strstr(text, "\"minimum\"") == NULL || strstr(text, "0.5") == NULL) fail_msg("%s", text);
+    assert_null(strstr(text, "pattern"));
+    free(text);
+    const struct chat_format *format;
+    assert_int_equal(chat_format_open(template_, &request, NULL, &format, &error), HEARTH_OK);
+    assert_null(strstr(format->grammar, "\x01"));
+    chat_format_unref(format);
+    chat_template_close(template_);
+}
+
 /* The text of the last message is the request's, also in what handlers append. */
 static void a_continued_message_is_marked_as_the_requests(void **state)
 {
@@ -517,6 +537,7 @@ int main(void)
         cmocka_unit_test(a_message_is_continued_only_where_that_is_possible),
         cmocka_unit_test(of_two_messages_of_the_assistants_the_last_goes_on),
         cmocka_unit_test(a_continued_message_is_marked_as_the_requests),
+        cmocka_unit_test(a_template_that_shows_the_schema_shows_the_clients),
         cmocka_unit_test(a_tool_that_spells_a_special_token_stays_text),
         cmocka_unit_test(one_tool_may_be_called_while_all_are_shown),
         cmocka_unit_test(some_tools_may_be_called_while_all_are_shown),

@@ -150,6 +150,32 @@ static void names_are_found_listed_in_order_and_refused(void **state)
     hearth_close(instance);
 }
 
+static void a_model_that_comes_later_has_its_name(void **state)
+{
+    (void)state;
+    struct caller callers[3];
+    hearth_error error;
+    hearth *instance = start(demo_config(NULL));
+    hearth_preset preset = preset_of("late", "demo", "You are a pirate.");
+    add(instance, &preset);
+    char *before = prompt_of(instance, &callers[0], "late", HELLO);
+    assert_non_null(strstr(before, "pirate"));
+    assert_int_equal(hearth_remove_model(instance, "late", &error), HEARTH_NOT_FOUND);
+    hearth_config *config = hearth_config_new();
+    add_demo(config, "late");
+    set(config, "models.late.load", "demand");
+    if (hearth_add_model(instance, config, "late", &error) != HEARTH_OK) fail_msg("%s", error.message);
+    hearth_config_free(config);
+    char *after = prompt_of(instance, &callers[1], "late", HELLO),
+         *own = prompt_of(instance, &callers[2], "demo", HELLO);
+    assert_string_equal(after, own);
+    assert_null(hearth_find_preset(instance, "late"));
+    free(before);
+    free(after);
+    free(own);
+    end(instance, callers, 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -157,6 +183,7 @@ int main(void)
         cmocka_unit_test(its_sampling_and_limits_hold_where_the_request_says_nothing),
         cmocka_unit_test(one_made_of_another_has_what_it_leaves_open),
         cmocka_unit_test(names_are_found_listed_in_order_and_refused),
+        cmocka_unit_test(a_model_that_comes_later_has_its_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,9 @@
 #include "unit/serve/harness.h"
 
 #include <jansson.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
 
 #define CHAT        "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]"
 #define CHAT_WHOLE  "{" CHAT "}"
@@ -325,6 +328,42 @@ static void a_quiet_stream_is_kept_alive_with_comments(void **state)
     client_close(&client);
 }
 
+struct thinker {
+    pthread_t thread;
+    atomic_bool enough;
+};
+
+static void *think(void *ud)
+{
+    struct thinker *thinker = ud;
+    while (!atomic_load(&thinker->enough)) {
+        fake_text(0, "~rHm");
+        usleep(2000);
+    }
+    return NULL;
+}
+
+/* What the model writes and nobody is sent keeps no connection alive. */
+static void a_stream_of_hidden_reasoning_is_kept_alive_too(void **state)
+{
+    struct harness *h = *state;
+    struct thinker thinker = {.enough = false};
+    h->limits.ping_ms = 20;
+    struct client client = harness_start(h);
+    client_send(&client, "POST", CHAT_ROUTE, "", "{\"stream\":true,\"reasoning\":{\"exclude\":true}," CHAT "}");
+    fake_wait(0);
+    fake_started(0);
+    assert_int_equal(pthread_create(&thinker.thread, NULL, think, &thinker), 0);
+    client_await(&client, "3\r\n:\n\n\r\n3\r\n:\n\n\r\n");
+    atomic_store(&thinker.enough, true);
+    pthread_join(thinker.thread, NULL);
+    fake_done(0, &result);
+    struct response response = client_read(&client, true);
+    assert_contains(response.body.v, "data: [DONE]\n\n");
+    response_release(&response);
+    client_close(&client);
+}
+
 static void a_failure_before_the_start_is_an_http_error(void **state)
 {
     static const struct {
@@ -455,6 +494,7 @@ int main(void)
         ROW(a_client_that_does_not_read_is_cut_off),
         ROW(a_slow_client_that_reads_on_gets_everything),
         ROW(a_quiet_stream_is_kept_alive_with_comments),
+        ROW(a_stream_of_hidden_reasoning_is_kept_alive_too),
         ROW(a_failure_before_the_start_is_an_http_error),
         ROW(a_failure_after_the_start_ends_the_stream_with_an_error),
         ROW(one_failing_choice_fails_all),

@@ -143,6 +143,9 @@ static void custom_tools_become_functions_of_one_text(void **state)
          BECOMES("b", "Runs.\\n\\nThe input must match this lark grammar:\\nstart: A", "")},
         {"{\"name\":\"b\",\"format\":{\"type\":\"grammar\",\"grammar\":{\"syntax\":\"regex\",\"definition\":\"a|b\"}}}",
          BECOMES("b", "The input must match this regex grammar:\\na|b", ",\"pattern\":\"^(?:a|b)$\"")},
+        {"{\"name\":\"b\",\"format\":{\"type\":\"grammar\",\"grammar\":{\"syntax\":\"regex\",\"definition\":\"^(a|b)$"
+         "\"}}}",
+         BECOMES("b", "The input must match this regex grammar:\\n^(a|b)$", ",\"pattern\":\"^(a|b)$\"")},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct buf members = {0}, tools = {0};
