@@ -54,7 +54,7 @@ describe('bash', () => {
     assert.deepEqual(offers('serve', '--log-level', '=', 'd'), ['debug'], 'after an equals sign too');
     assert.deepEqual(offers('serve', '--log-level', '='), ['error', 'warn', 'info', 'debug']);
     assert.deepEqual(offers('cache', 'explain', '--as', 'm'), ['messages']);
-    assert.deepEqual(offers('launch', 'c'), ['claude', 'codex']);
+    assert.deepEqual(offers('launch', 'c'), ['claude', 'codex', 'copilot', 'cline']);
     assert.deepEqual(offers('completions', ''), ['bash', 'zsh', 'fish']);
     assert.deepEqual(offers('serve', '--model', 'mod'), ['models']);
     assert.deepEqual(offers('model', 'info', 'mod'), ['models']);
@@ -96,7 +96,7 @@ test('fish reads its file, and completes with it', () => {
   assert.deepEqual(completes('hearth serve --log-level d'), ['debug']);
   assert.deepEqual(completes('hearth serve --log-'), ['--log-format', '--log-level']);
   assert.deepEqual(completes('hearth serve --set n_seq_'), ['n_seq_max=', 'n_seq_spare=']);
-  assert.deepEqual(completes('hearth launch co'), ['codex']);
+  assert.deepEqual(completes('hearth launch co'), ['codex', 'copilot']);
   assert.deepEqual(completes('hearth version ser'), []);
 });
 

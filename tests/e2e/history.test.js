@@ -154,7 +154,7 @@ const turns = {
     }),
   },
 };
-const silent = ['container_upload', 'fallback', 'mcp_tool_listing', 'redacted_thinking', 'tool_addition', 'tool_removal'];
+const silent = ['container_upload', 'fallback', 'image', 'mcp_tool_listing', 'redacted_thinking', 'tool_addition', 'tool_removal'];
 
 describe('Messages', () => {
   for (const [types, union] of [[messages, 'ContentBlock'], [messages, 'ContentBlockParam'], [beta, 'BetaContentBlock'], [beta, 'BetaContentBlockParam'], [beta, 'BetaToolsetToolUseBlock']]) {
