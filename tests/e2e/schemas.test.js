@@ -7,7 +7,7 @@ import Ajv from 'ajv/dist/2020.js';
 import addFormats from 'ajv-formats';
 import { serve } from './lib/server.js';
 import { generator } from './lib/random.js';
-import { definitions, nodes } from './lib/schemas.js';
+import { definitions, nodes, numbers } from './lib/schemas.js';
 
 let server;
 
@@ -18,7 +18,11 @@ after(() => server.stop());
 
 function schemas() {
   const random = generator(300);
-  return Array.from({ length: 300 }, () => ({ ...nodes.object(random, 3), ...definitions }));
+  return Array.from({ length: 300 }, () => {
+    const made = { ...nodes.object(random, 3), ...definitions };
+    if (random() < 0.3) made.properties.share = numbers(random);
+    return made;
+  });
 }
 
 // ---- Replies ----

@@ -12,10 +12,6 @@ const leaves = {
     const minimum = between(random, -1000, 1000);
     return { type: 'integer', minimum, maximum: minimum + between(random, 0, 5000) };
   },
-  number: (random) => {
-    const minimum = between(random, -1000, 1000) / 8;
-    return { type: 'number', [pick(random, ['minimum', 'exclusiveMinimum'])]: minimum, maximum: minimum + between(random, 1, 500) / 100 };
-  },
   small: () => ({ type: 'integer', minimum: 0, maximum: 9 }),
   exclusive: () => ({ type: 'integer', exclusiveMinimum: 3, exclusiveMaximum: 12 }),
   boolean: () => ({ type: 'boolean' }),
@@ -24,6 +20,12 @@ const leaves = {
   constant: (random) => ({ const: pick(random, [...words, 7, { a: [1, 'b'] }]) }),
   date: () => ({ type: 'string', format: 'date' }),
   either: () => ({ type: ['boolean', 'null'] }),
+};
+
+// Bounds of numbers are not enforced in a tool's parameters, so that these are for replies alone.
+export const numbers = (random) => {
+  const minimum = between(random, -1000, 1000) / 8;
+  return { type: 'number', [pick(random, ['minimum', 'exclusiveMinimum'])]: minimum, maximum: minimum + between(random, 1, 500) / 100 };
 };
 
 export const nodes = {
