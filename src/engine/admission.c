@@ -6,7 +6,6 @@
 
 #include "base/memory.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 /* What a job takes and whether it expires. */
@@ -49,19 +48,17 @@ void admission_release(struct admission *a)
 
 static struct job_list *list_at(struct admission *a, const struct job *job)
 {
-    if (job->station == JOB_POSTPONED) return &a->postponed;
-    if (job->station == JOB_DECIDED) return &a->decided;
+    if (job->state == JOB_POSTPONED) return &a->postponed;
+    if (job->state == JOB_DECIDED) return &a->decided;
     return &a->waiting[(job->only_prompt ? PROMPT_ONLY : WORK) + (job->patient ? 1 : 0)];
 }
 
-/* The one place where a job's station changes. */
-static void move_job(struct admission *a, struct job *job, enum job_station station)
+/* A job stands in the list that its state says. */
+static void move_job(struct admission *a, struct job *job, enum job_state state)
 {
-    assert(job->station != station);
-    assert(job->station == JOB_ELSEWHERE || station == JOB_ELSEWHERE || station == JOB_DECIDED);
-    if (job->station != JOB_ELSEWHERE) job_list_take(list_at(a, job), job);
-    job->station = station;
-    if (station != JOB_ELSEWHERE) job_list_append(list_at(a, job), job);
+    if (job->state != JOB_OUTSIDE) job_list_take(list_at(a, job), job);
+    job_enter(job, state);
+    if (state != JOB_OUTSIDE) job_list_append(list_at(a, job), job);
 }
 
 bool admission_enter(struct admission *a, struct job *job)
@@ -100,7 +97,7 @@ static struct job *admit(struct admission *a)
 {
     struct job *job = next_to_admit(a);
     if (job == NULL) return NULL;
-    move_job(a, job, JOB_ELSEWHERE);
+    move_job(a, job, JOB_OUTSIDE);
     job->admitted = true;
     job->admitted_at = clock_now(a->clock);
     if (job->only_prompt)
@@ -126,7 +123,7 @@ static struct job *take_expired(struct admission *a)
 {
     struct job *job = next_to_expire(a);
     if (job == NULL || clock_now(a->clock) < job->submitted_at + a->timeout) return NULL;
-    move_job(a, job, JOB_ELSEWHERE);
+    move_job(a, job, JOB_OUTSIDE);
     return job;
 }
 
@@ -161,7 +158,7 @@ static bool decide(struct admission *a, enum admission_verdict *verdict, struct 
     decide_on_late(a);
     if ((*job = a->decided.first) != NULL) {
         *verdict = job_is_cancelled(*job) ? ADMISSION_CANCELLED : ADMISSION_DUE;
-        move_job(a, *job, JOB_ELSEWHERE);
+        move_job(a, *job, JOB_OUTSIDE);
     } else if ((*job = admit(a)) != NULL) {
         *verdict = ADMISSION_ADMITTED;
     } else if ((*job = take_expired(a)) != NULL) {
@@ -215,7 +212,7 @@ void admission_wake(struct admission *a)
 void admission_cancel(struct admission *a, struct job *job)
 {
     pthread_mutex_lock(&a->mutex);
-    if (job->station == JOB_WAITING || job->station == JOB_POSTPONED) {
+    if (job->state == JOB_WAITING || job->state == JOB_POSTPONED) {
         move_job(a, job, JOB_DECIDED);
         pthread_cond_broadcast(&a->changed);
     }
@@ -250,7 +247,7 @@ static void leave_all(struct admission *a, struct job_list *from, struct job_lis
 {
     while (from->first != NULL) {
         struct job *job = from->first;
-        move_job(a, job, JOB_ELSEWHERE);
+        move_job(a, job, JOB_OUTSIDE);
         job_list_append(left, job);
     }
 }

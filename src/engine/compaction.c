@@ -69,8 +69,7 @@ static bool move_slice(struct engine *engine, struct seq *seq, int32_t limit)
 
 static bool may_move(const struct seq *seq)
 {
-    bool fetching = seq->slot != NULL && seq->slot->fetching.on;
-    return seq->n_cells > 0 && !fetching;
+    return seq->n_cells > 0 && !(seq->state == SEQ_RUNNING && slot_is_fetching(seq->slot));
 }
 
 void compaction_step(struct engine *engine)

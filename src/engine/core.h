@@ -22,6 +22,7 @@
 #include "engine/reply.h"
 #include "engine/sharing.h"
 #include "engine/snapshots.h"
+#include "engine/states.h"
 #include "engine/thread_scaling.h"
 #include "engine/tick_budget.h"
 #include "llm/adapter.h"
@@ -62,9 +63,8 @@ struct stored_end {
     struct stored_mark mark;
 };
 
-/* The eviction of a resident sequence, which waits until its cells are stored or until its deadline. */
+/* The eviction of a sequence that leaves, which waits until its cells are stored or until its deadline. */
 struct pending_eviction {
-    bool on;
     bool ordered;               /* it leaves although nobody needs the room, but not unsaved */
     int32_t keep;               /* cells that stay */
     int attempts;               /* how often the engine asked for what the store lacked */
@@ -100,14 +100,13 @@ struct compaction {
  * While a slot computes on it, `tokens` is everything that the request wants in its cells, prompt and reply, and the
  * first `n_cells` of them are computed. The slot needs batch tokens while n_cells < tokens.len; once they are equal,
  * the logits of the last token give the next one. Recomputing after a failure therefore only means a smaller n_cells.
- * When no slot computes on it, tokens.len == n_cells; a sequence with 0 cells is free. */
+ * When no slot computes on it, tokens.len == n_cells. */
 struct seq {
     int32_t id;
-    struct slot *slot;     /* computes on it; NULL: resident, or free */
-    bool pinned;           /* a placement that is being carried out uses it: it is not evicted meanwhile */
-    bool kept;             /* by order: it is evicted last, and does not leave for its price */
-    bool clear_when_saved; /* its request has ended, and it keeps its cells only until a system prompt is copied out of
-                              them */
+    enum seq_state state;
+    struct slot *slot; /* SEQ_RUNNING: computes on it; else NULL */
+    bool pinned;       /* a placement that is being carried out uses it: it is not evicted meanwhile */
+    bool kept;         /* by order: it is evicted last, and does not leave for its price */
     struct tokens tokens;
     struct media_spans media; /* among the tokens; those behind them, of a request that was cut, mean nothing */
     int32_t n_cells;
@@ -125,11 +124,11 @@ struct seq {
     int32_t message_tokens;
     uint64_t message_hash;
 
-    struct run *suspended; /* a suspended request, which resumes on these cells; NULL: none */
+    struct run *suspended; /* SEQ_SUSPENDED, leaving or not: the request that resumes on these cells; else NULL */
     struct idle_account idle;
     struct saving saving;
     struct stored_end stored;
-    struct pending_eviction eviction;
+    struct pending_eviction eviction; /* of one that leaves */
 };
 
 /* How far a request has come. It moves with its job when the job is suspended, and back into a slot when it resumes. */
@@ -153,22 +152,18 @@ struct run {
 /* A slot: a share in every tick, and the request that has it. */
 struct slot {
     int32_t id;
-    hearth_slot_state state;
+    enum slot_state state;
     struct seq *seq;           /* NULL when idle or pending */
     struct job *job;           /* NULL when idle */
     size_t set;                /* of adapters, of the job: adapter_turns.h */
-    const struct seq *awaited; /* while pending: the sequence whose cells it waits for, in which of its uses, and how
-                                  many cells; NULL: none */
+    const struct seq *awaited; /* SLOT_AWAITS_PREFIX: the sequence whose cells it waits for, in which of its uses, and
+                                  how many cells; else NULL */
     uint64_t awaited_use;
     int32_t awaited_cells;
-    bool yielded;     /* gave its cells to other slots; begins again when some request ends */
-    bool lacks_cells; /* has no tokens in any batch, or no sequence yet, until a pending eviction has freed cells */
-    bool awaits_rows; /* likewise until the rows of its next medium have been encoded */
     int32_t suspect_until; /* was in a call that failed: computed in calls of its own until it has so many cells */
     struct run *run;       /* NULL when idle */
-    struct fetching { /* its cells come from the store, job->hit; until they are there it has no tokens in any batch */
-        bool on;
-        int32_t n; /* tokens */
+    struct fetching {      /* SLOT_FETCHES, SLOT_FETCH_AWAITS_ROOM: what comes from the store, job->hit */
+        int32_t n;         /* tokens */
         int64_t began_at;
         bool piece_held; /* `piece` was taken from the store, and there was no room for it yet */
         struct store_piece piece;
@@ -176,6 +171,29 @@ struct slot {
     struct job_list queue; /* jobs that wait for this very slot, because it computes on their conversation */
     int64_t taken_at, last_used;
 };
+
+/* Whether it has a share in the ticks. */
+static inline bool slot_computes(const struct slot *slot)
+{
+    return slot->state == SLOT_PREFILLS || slot->state == SLOT_GENERATES;
+}
+
+static inline bool slot_is_fetching(const struct slot *slot)
+{
+    return slot->state == SLOT_FETCHES || slot->state == SLOT_FETCH_AWAITS_ROOM;
+}
+
+/* Whether it waits until an eviction has freed cells. */
+static inline bool slot_awaits_room(const struct slot *slot)
+{
+    return slot->state == SLOT_AWAITS_LOAD || slot->state == SLOT_FETCH_AWAITS_ROOM ||
+           slot->state == SLOT_PREFILL_AWAITS_ROOM;
+}
+
+static inline bool slot_has_yielded(const struct slot *slot)
+{
+    return slot->state == SLOT_PREFILL_YIELDED || slot->state == SLOT_REPLY_YIELDED;
+}
 
 /* The reuse plan of a request: which cached prefix it begins with, and from where. reuse_plan.c chooses it, place.c
  * carries it out. */
@@ -349,6 +367,10 @@ struct victim {
     bool safe;       /* nothing is lost with its cells */
 };
 
+/* The sequence (not one that runs) has other cells, or none: its claim ends where they are fewer than `had`, its
+ * eviction where they are gone. */
+void seq_settle(struct seq *seq, int32_t had);
+
 struct victim next_victim(const struct engine *engine, enum room room, const struct seq *but_not);
 
 /* The least recently used of the sequences whose eviction is pending. NULL: there is none. */
@@ -369,12 +391,11 @@ struct seq *evict_for_seq(struct engine *engine);
 
 /* Whether no sequence is free, and as many evictions are pending as slots await one. */
 bool evict_is_pending(const struct engine *engine);
-bool slot_awaits_seq(const struct slot *slot);
 
 /* The outcome of an eviction that was to free so many cells, or at least some of them. */
 enum evict_outcome {
     EVICT_DONE,
-    EVICT_PENDING, /* an eviction is pending, and ends when the cells are stored: the slot lacks_cells */
+    EVICT_PENDING, /* an eviction is pending, and ends when the cells are stored: the slot waits for room */
     EVICT_NOTHING  /* no cells are resident */
 };
 enum evict_outcome evict_for_cells(struct engine *engine, int32_t n);
@@ -541,6 +562,10 @@ void finish_waiting(struct engine *engine, struct job *job, const hearth_error *
 
 /* Whether the request's cells stay resident for other requests after its end. */
 bool keeps_cells(const struct engine *engine, const struct job *job);
+
+/* There may be room again: slots that wait for it try again; after a request's end also those that gave their cells
+ * away. */
+void slots_try_again(struct engine *engine, bool yielded);
 
 /* Takes the request off its slot, which is idle afterwards. `keep` of its cells stay resident. */
 struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep);

@@ -102,13 +102,14 @@ static void accept_job(struct engine *engine, struct job *job)
         lookup_answer(engine, job);
         return;
     }
+    job_enter(job, JOB_QUEUED);
     fetch_ahead(engine, job);
     job_list_append(&engine->waiting, job);
 }
 
 static bool has_not_begun(const struct job *job)
 {
-    return job->run == NULL;
+    return job->state == JOB_QUEUED;
 }
 
 static bool is_any(const struct job *job)
@@ -185,9 +186,7 @@ static bool take_mail(struct engine *engine)
 static bool any_slot_computes(const struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++) {
-        const struct slot *slot = &engine->slots[i];
-        bool waits = slot->yielded || slot->lacks_cells || slot->awaits_rows || slot->fetching.on;
-        if (slot->seq != NULL && !waits) return true;
+        if (slot_computes(&engine->slots[i])) return true;
     }
     return false;
 }
@@ -234,6 +233,7 @@ void engine_submit(struct engine *engine, struct job *job)
     pthread_mutex_lock(&engine->mutex);
     bool refused = engine->draining;
     if (!refused) {
+        job_enter(job, JOB_SUBMITTED);
         job_list_append(&engine->inbox, job);
         engine->busy = true;
         pthread_cond_signal(&engine->mail);

@@ -16,22 +16,17 @@
 
 /* ---- Waiting slots ---- */
 
-bool slot_awaits_seq(const struct slot *slot)
-{
-    return slot->state == HEARTH_SLOT_PENDING && slot->awaited == NULL && !slot->lacks_cells;
-}
-
 static size_t count_awaiting(const struct engine *engine)
 {
     size_t n = 0;
-    for (size_t i = 0; i < engine->n_slots; i++) n += slot_awaits_seq(&engine->slots[i]);
+    for (size_t i = 0; i < engine->n_slots; i++) n += engine->slots[i].state == SLOT_AWAITS_SEQ;
     return n;
 }
 
 static size_t count_free(const struct engine *engine)
 {
     size_t n = 0;
-    for (size_t i = 0; i < engine->n_seqs; i++) n += engine->seqs[i].slot == NULL && engine->seqs[i].n_cells == 0;
+    for (size_t i = 0; i < engine->n_seqs; i++) n += engine->seqs[i].state == SEQ_FREE;
     return n;
 }
 
@@ -39,7 +34,7 @@ static struct seq *find_partly_evicted(struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
-        if (seq->eviction.on && seq->eviction.keep > 0 && !seq->pinned) return seq;
+        if (seq_state_leaves(seq->state) && seq->eviction.keep > 0 && !seq->pinned) return seq;
     }
     return NULL;
 }
@@ -48,26 +43,21 @@ static struct seq *find_partly_evicted(struct engine *engine)
 static size_t count_to_be_free(const struct engine *engine)
 {
     size_t n = 0;
-    for (size_t i = 0; i < engine->n_seqs; i++) n += engine->seqs[i].eviction.on && engine->seqs[i].eviction.keep == 0;
+    for (size_t i = 0; i < engine->n_seqs; i++)
+        n += seq_state_leaves(engine->seqs[i].state) && engine->seqs[i].eviction.keep == 0;
     return n;
 }
 
 static bool is_any_slot_waiting(const struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++)
-        if (engine->slots[i].lacks_cells) return true;
+        if (slot_awaits_room(&engine->slots[i])) return true;
     return count_free(engine) < count_awaiting(engine);
 }
 
-/* Lets the slots that lack cells try again. */
-static void wake_waiting(struct engine *engine)
+static void try_again_unless_pending(struct engine *engine)
 {
-    for (size_t i = 0; i < engine->n_slots; i++) engine->slots[i].lacks_cells = false;
-}
-
-static void wake_waiting_unless_pending(struct engine *engine)
-{
-    if (next_pending_victim(engine) == NULL) wake_waiting(engine);
+    if (next_pending_victim(engine) == NULL) slots_try_again(engine, false);
 }
 
 /* ---- Evicting ---- */
@@ -98,7 +88,7 @@ static int32_t evict_unsaved(struct engine *engine, struct seq *seq, int32_t kee
     if (seq->saving.n_events > 0) store_count_dropped(engine->store);
     log_event(LOG_WARN, "store", "evicted before it was stored", log_int("seq", seq->id),
               log_int("tokens", seq->n_cells), log_int("copied", seq->saving.n),
-              log_num("waited_ms", seq->eviction.on ? clock_to_ms(now - seq->eviction.began_at) : 0));
+              log_num("waited_ms", seq_state_leaves(seq->state) ? clock_to_ms(now - seq->eviction.began_at) : 0));
     return evict_cells(engine, seq, keep);
 }
 
@@ -106,13 +96,14 @@ void evict_stored(struct engine *engine, struct seq *seq)
 {
     seq_keep(engine, seq, 0);
     seq_truncate_tokens(seq);
-    wake_waiting(engine);
+    slots_try_again(engine, false);
 }
 
 static void keep_resident(struct engine *engine, struct seq *seq)
 {
     seq->eviction = (struct pending_eviction){0};
-    wake_waiting(engine);
+    seq_enter(seq, seq_state_staying(seq->state));
+    slots_try_again(engine, false);
 }
 
 /* Whether the store has not got past a wait that missed its deadline: such a store is not waited for again. */
@@ -156,14 +147,14 @@ static void carry_out_eviction(struct engine *engine, struct seq *seq, enum evic
         evict_unsaved(engine, seq, seq->eviction.keep);
     else
         evict_cells(engine, seq, seq->eviction.keep);
-    wake_waiting(engine);
+    slots_try_again(engine, false);
 }
 
 static void start_eviction(struct engine *engine, struct seq *seq, int32_t keep)
 {
     int64_t now = clock_now(engine->clock), left = CLOCK_NEVER - now;
+    seq_enter(seq, seq_state_leaving(seq->state));
     seq->eviction = (struct pending_eviction){
-        .on = true,
         .keep = keep,
         .began_at = now,
         .deadline = engine->evict_timeout_ns < left ? now + engine->evict_timeout_ns : CLOCK_NEVER,
@@ -183,11 +174,15 @@ static bool begin_eviction(struct engine *engine, struct seq *seq, int32_t keep)
 /* One that is pending for a slot may be of a part of the cells, and ends when nobody waits any more. */
 bool evict_ordered(struct engine *engine, struct seq *seq)
 {
-    bool is_safe = save_status(engine, seq) == SAVE_COMPLETE;
-    if (!is_safe && !seq->eviction.on) start_eviction(engine, seq, 0);
+    if (save_status(engine, seq) == SAVE_COMPLETE) {
+        evict_cells(engine, seq, 0);
+        slots_try_again(engine, false);
+        return true;
+    }
+    if (!seq_state_leaves(seq->state)) start_eviction(engine, seq, 0);
     seq->eviction.keep = 0;
     seq->eviction.ordered = true;
-    enum eviction_check check = is_safe ? EVICT_SAVED : check_eviction(engine, seq);
+    enum eviction_check check = check_eviction(engine, seq);
     if (check == EVICT_SAVED) carry_out_eviction(engine, seq, check);
     if (check == EVICT_UNSAVED) keep_resident(engine, seq);
     return check != EVICT_UNSAVED;
@@ -195,7 +190,7 @@ bool evict_ordered(struct engine *engine, struct seq *seq)
 
 void evict_cancel(struct engine *engine, struct seq *seq)
 {
-    if (seq == NULL || !seq->eviction.on) return;
+    if (seq == NULL || !seq_state_leaves(seq->state)) return;
     log_event(LOG_DEBUG, "batch-engine", "eviction-taken-back", log_int("seq", seq->id),
               log_int("tokens", seq->n_cells));
     seq->last_used = clock_now(engine->clock);
@@ -206,22 +201,22 @@ void evict_step(struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
-        enum eviction_check check = seq->eviction.on ? check_eviction(engine, seq) : EVICT_LATER;
+        enum eviction_check check = seq_state_leaves(seq->state) ? check_eviction(engine, seq) : EVICT_LATER;
         if (check == EVICT_LATER) continue;
         if (is_any_slot_waiting(engine) || (check == EVICT_SAVED && seq->eviction.ordered))
             carry_out_eviction(engine, seq, check);
         else
             keep_resident(engine, seq);
     }
-    wake_waiting_unless_pending(engine);
+    try_again_unless_pending(engine);
 }
 
 int64_t evict_deadline(const struct engine *engine)
 {
     int64_t first = CLOCK_NEVER;
     for (size_t i = 0; i < engine->n_seqs; i++) {
-        const struct pending_eviction *eviction = &engine->seqs[i].eviction;
-        if (eviction->on && eviction->deadline < first) first = eviction->deadline;
+        const struct seq *seq = &engine->seqs[i];
+        if (seq_state_leaves(seq->state) && seq->eviction.deadline < first) first = seq->eviction.deadline;
     }
     return first;
 }
@@ -279,7 +274,7 @@ static int32_t free_some_now(struct engine *engine, struct victim victim, int32_
 {
     int32_t keep = cells_to_keep(engine, victim.seq, n);
     if (victim.safe) return evict_cells(engine, victim.seq, keep);
-    if (!victim.seq->eviction.on) save_before_eviction(engine, victim.seq);
+    if (!seq_state_leaves(victim.seq->state)) save_before_eviction(engine, victim.seq);
     return evict_unsaved(engine, victim.seq, keep);
 }
 
@@ -293,6 +288,6 @@ bool evict_now(struct engine *engine, int32_t n)
         if (victim.seq == NULL) break;
         freed += free_some_now(engine, victim, n - freed);
     }
-    wake_waiting_unless_pending(engine); /* these cells are not for prompts */
+    try_again_unless_pending(engine); /* these cells are not for prompts */
     return freed > 0;
 }

@@ -30,11 +30,12 @@ void fetch_ahead(struct engine *engine, struct job *job)
 void fetch_begin(struct engine *engine, struct slot *slot, int32_t n)
 {
     struct job *job = slot->job;
-    slot->fetching = (struct fetching){.on = true, .n = n, .began_at = clock_now(engine->clock)};
+    slot->fetching = (struct fetching){.n = n, .began_at = clock_now(engine->clock)};
     /* Other slots may wait for these cells; where cells cannot be cut, for all of them. */
     if (!engine->policy.cuts_anywhere) job_add_checkpoint(job, n);
     if (!store_is_fetching(job->hit)) store_fetch(job->hit, n);
     store_skip(job->hit, slot->seq->n_cells);
+    slot_enter(slot, SLOT_FETCHES);
 }
 
 static void log_fetched(const struct slot *slot, double took_ms)
@@ -59,7 +60,7 @@ void fetch_stop(struct engine *engine, struct slot *slot)
 {
     struct seq *seq = slot->seq;
     struct run *run = slot->run;
-    if (!slot->fetching.on) return;
+    if (!slot_is_fetching(slot)) return;
     double took_ms = clock_to_ms(clock_now(engine->clock) - slot->fetching.began_at);
     if (seq->n_cells == 0) seq_clear(engine, seq); /* KV rows without their checkpoint */
     if (media_spans_whole(&seq->media, seq->n_cells) != seq->n_cells) seq_keep(engine, seq, seq->n_cells);
@@ -74,6 +75,7 @@ void fetch_stop(struct engine *engine, struct slot *slot)
     }
     log_fetched(slot, took_ms);
     slot->fetching = (struct fetching){0};
+    slot_enter(slot, SLOT_PREFILLS);
     store_hit_count(slot->job->hit, seq->n_cells);
     fetch_release(slot->job);
     if (is_worth_keeping(engine, slot)) seq_save_checkpoint(engine, seq);
@@ -145,7 +147,8 @@ static bool take_some(struct engine *engine, struct slot *slot, struct copy_turn
         if (next == STORE_PENDING) return any;
         enum loading loading = next == STORE_PIECE ? load(engine, slot, &fetching->piece) : LOAD_FAILED;
         if (loading == LOAD_LATER) {
-            fetching->piece_held = slot->lacks_cells = true;
+            fetching->piece_held = true;
+            slot_enter(slot, SLOT_FETCH_AWAITS_ROOM);
             return any;
         }
         any = true;
@@ -162,7 +165,7 @@ static bool take_some(struct engine *engine, struct slot *slot, struct copy_turn
 static bool any_generating(const struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++)
-        if (engine->slots[i].state == HEARTH_SLOT_GENERATE) return true;
+        if (slot_state_shown(engine->slots[i].state) == HEARTH_SLOT_GENERATE) return true;
     return false;
 }
 
@@ -173,7 +176,7 @@ bool fetch_step(struct engine *engine)
     struct copy_turn turn = engine_copy_turn(engine, streams ? SLICE_BYTES : SLICE_BYTES_IDLE, streams);
     for (size_t i = 0; i < engine->n_slots; i++) {
         struct slot *slot = &engine->slots[i];
-        if (slot->fetching.on && !slot->lacks_cells) any = take_some(engine, slot, &turn) || any;
+        if (slot->state == SLOT_FETCHES) any = take_some(engine, slot, &turn) || any;
     }
     return any;
 }

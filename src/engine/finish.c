@@ -31,7 +31,7 @@ hearth_result slot_result(const struct slot *slot)
 void slot_tell_progress(const struct engine *engine, struct slot *slot)
 {
     struct run *run = slot->run;
-    if (!slot->job->progress || run->n_predicted > 0 || slot->seq == NULL || slot->fetching.on) return;
+    if (!slot->job->progress || run->n_predicted > 0 || slot->seq == NULL || slot_is_fetching(slot)) return;
     int32_t n = slot->seq->n_cells < run->n_prompt ? slot->seq->n_cells : run->n_prompt;
     if (n <= run->n_told) return;
     run->n_told = n;
@@ -59,7 +59,10 @@ static void end_run(struct engine *engine, struct job *job, struct run *run)
 {
     if (run == NULL) return;
     struct seq *seq = suspended_in(engine, run);
-    if (seq != NULL) seq->suspended = NULL;
+    if (seq != NULL) {
+        seq->suspended = NULL;
+        seq_enter(seq, seq->state == SEQ_SUSPENDED ? SEQ_IDLE : SEQ_IDLE_LEAVES);
+    }
     if (seq != NULL && !keeps_cells(engine, job)) {
         seq_keep(engine, seq, 0);
         seq_retire(engine, seq);
@@ -70,6 +73,19 @@ static void end_run(struct engine *engine, struct job *job, struct run *run)
     job->wanted = &job->prompt;
     tokens_release(&run->wanted);
     free(run);
+}
+
+void slots_try_again(struct engine *engine, bool yielded)
+{
+    static const enum slot_state next[SLOT_STATES] = {[SLOT_AWAITS_LOAD] = SLOT_AWAITS_SEQ,
+                                                      [SLOT_FETCH_AWAITS_ROOM] = SLOT_FETCHES,
+                                                      [SLOT_PREFILL_AWAITS_ROOM] = SLOT_PREFILLS,
+                                                      [SLOT_PREFILL_YIELDED] = SLOT_PREFILLS,
+                                                      [SLOT_REPLY_YIELDED] = SLOT_GENERATES};
+    for (size_t i = 0; i < engine->n_slots; i++) {
+        struct slot *slot = &engine->slots[i];
+        if (slot_awaits_room(slot) || (yielded && slot_has_yielded(slot))) slot_enter(slot, next[slot->state]);
+    }
 }
 
 struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep)
@@ -85,16 +101,14 @@ struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep)
     }
     fetch_release(job);
     adapter_turns_leave(&engine->turns, slot->set);
-    slot->state = HEARTH_SLOT_IDLE;
+    slot_enter(slot, SLOT_IDLE);
     slot->seq = NULL;
     slot->job = NULL;
     slot->run = NULL;
     slot->awaited = NULL;
-    slot->awaits_rows = false;
     slot->last_used = clock_now(engine->clock);
     metric_add(&engine->stats->slots_busy, -1);
-    for (size_t i = 0; i < engine->n_slots; i++) /* there may be room again */
-        engine->slots[i].yielded = engine->slots[i].lacks_cells = false;
+    slots_try_again(engine, true);
     return job;
 }
 
@@ -108,20 +122,22 @@ static struct job *end_slot(struct engine *engine, struct slot *slot, const char
     fetch_stop(engine, slot);
     bool stays = seq != NULL && keeps_cells(engine, slot->job);
     int64_t saves_at = clock_now(engine->clock);
-    bool clear_when_saved = seq != NULL && !stays && !save_flush(engine, seq);
+    bool spent = seq != NULL && !stays && !save_flush(engine, seq);
     end_run(engine, slot->job, slot->run);
     slot->run = NULL;
     if (stays && seq->n_cells > 0) save_finished(engine, seq);
     *save_ms = engine->store == NULL ? 0 : clock_to_ms(clock_now(engine->clock) - saves_at);
-    if (clear_when_saved) seq->clear_when_saved = true;
-    return slot_release(engine, slot, stays || clear_when_saved ? seq->n_cells : 0);
+    struct job *job = slot_release(engine, slot, stays || spent ? seq->n_cells : 0);
+    if (spent && seq->state == SEQ_IDLE) seq_enter(seq, SEQ_SPENT);
+    return job;
 }
 
 void finish_clear_saved(struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
-        if (!seq->clear_when_saved || save_status(engine, seq) != SAVE_COMPLETE) continue;
+        bool spent = seq_state_staying(seq->state) == SEQ_SPENT;
+        if (!spent || save_status(engine, seq) != SAVE_COMPLETE) continue;
         seq_keep(engine, seq, 0);
         seq_retire(engine, seq);
     }
@@ -186,7 +202,7 @@ void finish_cancelled(struct engine *engine)
     for (size_t i = 0; i < engine->n_slots; i++) {
         struct slot *slot = &engine->slots[i];
         cancel_in_list(engine, &slot->queue, &cancelled);
-        if (slot->state == HEARTH_SLOT_IDLE) continue;
+        if (slot->state == SLOT_IDLE) continue;
         if (job_is_cancelled(slot->job))
             finish_failed(engine, slot, &cancelled);
         else if (stop_now)

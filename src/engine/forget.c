@@ -18,7 +18,7 @@ static void set_apart(struct job *job)
 static void forget_list(struct job_list *jobs)
 {
     for (struct job *job = jobs->first; job != NULL; job = job->next) {
-        if (job->run != NULL) set_apart(job);
+        if (job->state == JOB_SUSPENDED) set_apart(job);
         fetch_release(job);
     }
 }
@@ -36,7 +36,7 @@ static void forget_slot(struct engine *engine, struct slot *slot)
 static void forget_seq(struct engine *engine, struct seq *seq)
 {
     save_release(seq);
-    if (seq->slot != NULL || seq->suspended != NULL)
+    if (seq->state == SEQ_RUNNING || seq->suspended != NULL)
         seq->scope = SCOPE_PRIVATE;
     else if (seq->n_cells > 0)
         evict_stored(engine, seq);

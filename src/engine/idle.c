@@ -107,8 +107,9 @@ double idle_tokens_to_come(const struct engine *engine)
     double n = 0;
     for (size_t i = 0; i < engine->n_slots; i++) {
         const struct slot *slot = &engine->slots[i];
-        if (slot->state != HEARTH_SLOT_PREFILL) continue;
-        int32_t has = slot->fetching.on ? slot->fetching.n : slot->seq->n_cells; /* or will have, without computing */
+        if (slot_state_shown(slot->state) != HEARTH_SLOT_PREFILL) continue;
+        int32_t has =
+            slot_is_fetching(slot) ? slot->fetching.n : slot->seq->n_cells; /* or will have, without computing */
         n += (double)slot->seq->tokens.len - has;
     }
     return n;
@@ -134,7 +135,7 @@ static bool is_wanted(const struct engine *engine, const struct seq *seq)
     for (size_t i = 0; i < engine->n_slots; i++) {
         const struct slot *slot = &engine->slots[i];
         if (any_wants(&slot->queue, seq)) return true;
-        if (slot->state == HEARTH_SLOT_PENDING && wants(slot->job, seq)) return true;
+        if (slot_state_shown(slot->state) == HEARTH_SLOT_PENDING && wants(slot->job, seq)) return true;
     }
     return false;
 }
@@ -170,8 +171,7 @@ static bool is_too_dear(const struct engine *engine, struct seq *seq, double cos
 
 static bool may_leave(const struct seq *seq)
 {
-    return is_idle(seq) && seq->idle.cells > 0 && !seq->pinned && !seq->kept && seq->suspended == NULL &&
-           !seq->eviction.on && !seq->clear_when_saved && seq->scope != SCOPE_PRIVATE;
+    return seq->state == SEQ_IDLE && seq->idle.cells > 0 && !seq->pinned && !seq->kept && seq->scope != SCOPE_PRIVATE;
 }
 
 /* Whether what leaves stays stored for long. */

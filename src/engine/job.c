@@ -110,6 +110,7 @@ void job_send_text(struct job *job, const struct job_text *text)
 
 void job_done(struct job *job, const hearth_result *result)
 {
+    job_enter(job, JOB_ENDED);
     send(job, &(hearth_event){.type = HEARTH_EVENT_DONE, .token = -1, .result = result});
     job->on_end(job);
 }
@@ -118,6 +119,7 @@ void job_fail(struct job *job, const hearth_error *error)
 {
     hearth_result stages = {.slot = -1};
     job_note_stages(job, &stages);
+    job_enter(job, JOB_ENDED);
     send(job, &(hearth_event){.type = HEARTH_EVENT_FAILED, .token = -1, .error = error, .result = &stages});
     job->on_end(job);
 }

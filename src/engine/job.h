@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/media_spans.h"
 #include "base/tokens.h"
+#include "engine/states.h"
 #include "hearth.h"
 #include "llm/sampler.h"
 #include "store/slabs/slab_key.h"
@@ -94,6 +95,8 @@ struct job {
                                              from this one, such as ends of messages */
     size_t n_checkpoints;
 
+    _Atomic enum job_state
+        state; /* job_enter() changes it; atomic, since admission_cancel() looks at it on any thread */
     _Atomic bool cancelled;
     int64_t submitted_at;                           /* clock of the engine */
     int64_t admitted_at, prepared_at, looked_up_at; /* likewise; 0: not yet */
@@ -101,7 +104,6 @@ struct job {
     bool apart;    /* admission_set_apart() */
 
     /* Admission's own, under its mutex: */
-    enum job_station { JOB_ELSEWHERE, JOB_WAITING, JOB_POSTPONED, JOB_DECIDED } station;
     uint64_t turn;           /* of those that wait, the one with the lowest came first */
     int64_t postponed_until; /* the deadline */
 

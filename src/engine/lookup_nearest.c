@@ -70,10 +70,12 @@ void lookup_answer(struct engine *engine, struct job *job)
     }
     fetch_release(job);
     note_nearest(engine, job, lookup->reusable);
-    if (job->on_looked_up != NULL)
-        job->on_looked_up(job, &result);
-    else
+    if (job->on_looked_up == NULL) {
         job_done(job, &result);
+        return;
+    }
+    job_enter(job, JOB_OUTSIDE);
+    job->on_looked_up(job, &result);
 }
 
 /* ---- The log ---- */

@@ -32,23 +32,28 @@ static void step(struct engine *engine, struct slot *slot)
     struct job_span_rows rows;
     hearth_error error;
     size_t first = next_medium(slot);
-    slot->awaits_rows = false;
+    bool waits = false;
     for (size_t i = first; i < media->len && i <= first + AHEAD; i++) {
         enum job_rows found = ask_for_rows(slot, i, &rows, &error);
         bool comes_now = slot->seq->n_cells >= media->v[i].at;
-        slot->awaits_rows = slot->awaits_rows || (comes_now && found == JOB_ROWS_PENDING);
+        waits = waits || (comes_now && found == JOB_ROWS_PENDING);
         if (!comes_now || found != JOB_ROWS_FAILED) continue;
         finish_failed(engine, slot, &error);
         return;
     }
+    if (waits && slot->state == SLOT_PREFILLS) slot_enter(slot, SLOT_PREFILL_AWAITS_ROWS);
+    if (waits && slot->state == SLOT_GENERATES) slot_enter(slot, SLOT_REPLY_AWAITS_ROWS);
+    if (!waits && slot->state == SLOT_PREFILL_AWAITS_ROWS) slot_enter(slot, SLOT_PREFILLS);
+    if (!waits && slot->state == SLOT_REPLY_AWAITS_ROWS) slot_enter(slot, SLOT_GENERATES);
 }
 
 void media_step(struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++) {
         struct slot *slot = &engine->slots[i];
-        bool computes = slot->seq != NULL && !slot->yielded && !slot->fetching.on;
-        if (computes && slot->job->media.spans.len > 0) step(engine, slot);
+        bool looks =
+            slot_computes(slot) || slot->state == SLOT_PREFILL_AWAITS_ROWS || slot->state == SLOT_REPLY_AWAITS_ROWS;
+        if (looks && slot->job->media.spans.len > 0) step(engine, slot);
     }
 }
 

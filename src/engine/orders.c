@@ -74,14 +74,15 @@ static struct seq *find_named(const struct engine *engine, const struct engine_o
     char hash[17];
     if (order->seq_id < 0 || (size_t)order->seq_id >= engine->n_seqs) return NULL;
     struct seq *seq = &engine->seqs[order->seq_id];
-    if (seq->n_cells == 0 || seq->slot != NULL || seq->clear_when_saved) return NULL;
+    enum seq_state claim = seq_state_staying(seq->state);
+    if (claim != SEQ_IDLE && claim != SEQ_SUSPENDED) return NULL;
     seq_put_hash(seq, hash);
     return strcmp(hash, order->hash) == 0 ? seq : NULL;
 }
 
 static bool is_running(const struct engine *engine, int32_t seq_id)
 {
-    return seq_id >= 0 && (size_t)seq_id < engine->n_seqs && engine->seqs[seq_id].slot != NULL;
+    return seq_id >= 0 && (size_t)seq_id < engine->n_seqs && engine->seqs[seq_id].state == SEQ_RUNNING;
 }
 
 static int obey(struct engine *engine, struct engine_order *order)

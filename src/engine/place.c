@@ -132,15 +132,15 @@ static void bind_seq(struct engine *engine, struct slot *slot, const struct plac
     tokens_append(&seq->tokens, job->wanted->v, job->wanted->len);
     job->wanted = &job->prompt;
     tokens_release(&slot->run->wanted);
+    seq_enter(seq, SEQ_RUNNING);
     seq->slot = slot;
     seq->suspended = NULL;
-    seq->clear_when_saved = false;
     seq->uses++;
     seq->last_slot = slot->id;
     seq->scope = job->cache_prompt ? job->scope : SCOPE_PRIVATE;
     if (seq->n_cells < seq->message_tokens) seq->n_messages = 0;
     slot->seq = seq;
-    slot->state = HEARTH_SLOT_PREFILL;
+    slot_enter(slot, SLOT_PREFILLS);
     use_store(engine, slot, p);
     if (saves_checkpoints(engine, job)) add_own_checkpoints(engine, slot, divergence);
     if (slot->run->n_predicted == 0) {
@@ -157,6 +157,7 @@ static void wait_for(struct slot *slot, const struct placement *p)
     slot->awaited = p->source;
     slot->awaited_use = p->source->uses;
     slot->awaited_cells = p->n;
+    slot_enter(slot, SLOT_AWAITS_PREFIX);
     log_event(LOG_INFO, "batch-engine", "slot-pending", log_int("slot", slot->id), log_str("id", slot->job->id),
               log_int("for_slot", p->source->slot->id), log_int("for_tokens", p->n));
 }
@@ -168,7 +169,7 @@ static struct slot *choose_slot(struct engine *engine, const struct seq *source)
     struct slot *best = NULL;
     for (size_t i = 0; i < engine->n_slots; i++) {
         struct slot *slot = &engine->slots[i];
-        if (slot->state != HEARTH_SLOT_IDLE) continue;
+        if (slot->state != SLOT_IDLE) continue;
         if (source != NULL && source->last_slot == slot->id) return slot;
         if (best == NULL || slot->last_used < best->last_used) best = slot;
     }
@@ -234,11 +235,11 @@ static bool assign_seq(struct engine *engine, struct slot *slot, const struct pl
     if (snapshot != NULL) snapshots_hold(engine->snapshots, snapshot);
     struct seq *seq = find_seq(engine, p);
     int64_t begun_at = clock_now(engine->clock);
-    if (seq != NULL) slot->lacks_cells = load_prefix(engine, slot->job, p, seq) == EVICT_PENDING;
+    if (seq != NULL && load_prefix(engine, slot->job, p, seq) == EVICT_PENDING) slot_enter(slot, SLOT_AWAITS_LOAD);
     double took_ms = clock_to_ms(clock_now(engine->clock) - begun_at);
     if (p->source != NULL) p->source->pinned = false;
     if (snapshot != NULL) snapshots_unhold(engine->snapshots, snapshot);
-    if (seq == NULL || slot->lacks_cells) return false;
+    if (seq == NULL || slot->state == SLOT_AWAITS_LOAD) return false;
     if (p->n > 0 && p->how != PLACE_FETCH) slot->run->restore_ms += took_ms;
     if (p->how == PLACE_RESTORE) log_restored(engine, seq, p, took_ms);
     if (p->how == PLACE_RESTORE && seq->n_cells == 0 && p->snapshot != slot->run->snapshot)
@@ -252,7 +253,7 @@ static bool assign_seq(struct engine *engine, struct slot *slot, const struct pl
 /* Carries the placement out, as far as that is possible now. */
 static void carry_out(struct engine *engine, struct slot *slot, const struct placement *p)
 {
-    slot->state = HEARTH_SLOT_PENDING;
+    if (slot->state != SLOT_AWAITS_SEQ) slot_enter(slot, SLOT_AWAITS_SEQ);
     slot->awaited = NULL;
     if (p->how == PLACE_WAIT)
         wait_for(slot, p);
@@ -271,6 +272,7 @@ static void assign_slot(struct engine *engine, struct slot *slot, struct job *jo
     slot->set = adapter_turns_join(&engine->turns, job->scales);
     slot->run = job->run != NULL ? job->run : begin_run(engine, job);
     job->run = NULL;
+    job_enter(job, JOB_RUNNING);
     preempt_note_unblocked(job);
     slot->suspect_until = 0;
     slot->taken_at = clock_now(engine->clock);
@@ -284,8 +286,8 @@ static void assign_slot(struct engine *engine, struct slot *slot, struct job *jo
 static bool is_still_waiting(const struct engine *engine, const struct slot *slot)
 {
     const struct seq *seq = slot->awaited;
-    if (slot->lacks_cells) return true;
-    if (seq == NULL) return evict_is_pending(engine);
+    if (slot->state == SLOT_AWAITS_LOAD) return true;
+    if (slot->state == SLOT_AWAITS_SEQ) return evict_is_pending(engine);
     return seq->uses == slot->awaited_use && seq_is_prefilling(seq) && seq->n_cells < slot->awaited_cells;
 }
 
@@ -295,7 +297,7 @@ static void release_pending(struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++) {
         struct slot *slot = &engine->slots[i];
-        if (slot->state != HEARTH_SLOT_PENDING || is_still_waiting(engine, slot)) continue;
+        if (slot_state_shown(slot->state) != HEARTH_SLOT_PENDING || is_still_waiting(engine, slot)) continue;
         struct placement p = find_placement(engine, slot->job, slot->run, false);
         carry_out(engine, slot, &p);
     }
@@ -310,7 +312,7 @@ static void queue_for(struct slot *slot, struct job *job)
 /* A suspended job has more tokens than at its first query, and its cells may be in the store by now. */
 static void ask_store_again(struct engine *engine, struct job *job)
 {
-    if (engine->store == NULL || job->run == NULL || job->hit != NULL || !job->cache_prompt) return;
+    if (engine->store == NULL || job->state != JOB_SUSPENDED || job->hit != NULL || !job->cache_prompt) return;
     struct store_query query = {
         .user = engine->user, .identity = &job->identity, .tokens = job->wanted->v, .n = (int32_t)job->wanted->len - 1};
     job->hit = store_find(engine->store, &query);
@@ -340,7 +342,7 @@ static void serve_queues(struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++) {
         struct slot *slot = &engine->slots[i];
-        while (slot->state == HEARTH_SLOT_IDLE && slot->queue.first != NULL)
+        while (slot->state == SLOT_IDLE && slot->queue.first != NULL)
             place(engine, slot, job_list_take_first(&slot->queue));
     }
 }

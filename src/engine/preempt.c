@@ -17,8 +17,10 @@
 
 static bool all_compute_prompts(const struct engine *engine)
 {
-    for (size_t i = 0; i < engine->n_slots; i++)
-        if (engine->slots[i].state == HEARTH_SLOT_IDLE || engine->slots[i].state == HEARTH_SLOT_GENERATE) return false;
+    for (size_t i = 0; i < engine->n_slots; i++) {
+        hearth_slot_state shown = slot_state_shown(engine->slots[i].state);
+        if (shown == HEARTH_SLOT_IDLE || shown == HEARTH_SLOT_GENERATE) return false;
+    }
     return true;
 }
 
@@ -63,7 +65,7 @@ static void block_jobs(struct engine *engine, struct job_list *list, int64_t now
     struct job *job;
     while ((job = job_list_take_first(list)) != NULL) {
         mark_blocked(job);
-        if (job->run == NULL && now - blocked_since(engine, job) >= engine->slot_timeout_ns)
+        if (job->state == JOB_QUEUED && now - blocked_since(engine, job) >= engine->slot_timeout_ns)
             fail_busy(engine, job);
         else
             job_list_append(&kept, job);
@@ -100,9 +102,7 @@ static void update_blocked(struct engine *engine, int64_t now)
 static bool can_be_preempted(const struct engine *engine, const struct slot *slot)
 {
     /* a request that has to compute its cells again has made no progress since it got its slot */
-    bool has_its_cells =
-        slot->state == HEARTH_SLOT_GENERATE && slot->seq->n_cells + 1 == (int32_t)slot->seq->tokens.len;
-    if (!has_its_cells || slot->yielded) return false;
+    if (slot->state != SLOT_GENERATES || slot->seq->n_cells + 1 != (int32_t)slot->seq->tokens.len) return false;
     if (engine->policy.one_pool || engine->preempt_fails) return true;
     if (!engine->policy.loads_states) return false;
     return llm_seq_state_size(engine->context, slot->seq->id, LLM_STATE_SNAPSHOT) <=
@@ -180,7 +180,7 @@ struct seq *suspended_in(const struct engine *engine, const struct run *run)
 static bool any_idle(const struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++)
-        if (engine->slots[i].state == HEARTH_SLOT_IDLE) return true;
+        if (engine->slots[i].state == SLOT_IDLE) return true;
     return false;
 }
 
@@ -206,8 +206,12 @@ static void suspend(struct engine *engine, struct slot *slot)
     slot->run = NULL;
     bool needed = engine->policy.one_pool || keeps_cells(engine, job);
     slot_release(engine, slot, needed ? seq->n_cells : 0);
-    if (engine->policy.one_pool && seq->n_cells > 0) seq->suspended = run;
+    if (engine->policy.one_pool && seq->n_cells > 0) {
+        seq->suspended = run;
+        seq_enter(seq, SEQ_SUSPENDED);
+    }
     job->run = run;
+    job_enter(job, JOB_SUSPENDED);
     job->queued_at = clock_now(engine->clock);
     job_list_append(&engine->waiting, job);
 }

@@ -51,8 +51,24 @@ void seq_clear(struct engine *engine, struct seq *seq)
 {
     llm_seq_clear(engine->context, seq->id);
     sharing_cut(&engine->sharing, seq->id, 0);
+    seq->kept = false;
+    int32_t had = seq->n_cells;
     seq->n_cells = 0;
-    seq->kept = seq->clear_when_saved = false;
+    if (seq->state != SEQ_RUNNING) seq_settle(seq, had);
+}
+
+void seq_settle(struct seq *seq, int32_t had)
+{
+    enum seq_state state = seq_state_staying(seq->state);
+    bool leaves = seq_state_leaves(seq->state) && seq->n_cells > seq->eviction.keep;
+    if (state == SEQ_SUSPENDED && seq->n_cells < had) state = SEQ_IDLE;
+    if (seq->n_cells == 0) state = SEQ_FREE;
+    if (state != SEQ_SUSPENDED) seq->suspended = NULL;
+    if (leaves)
+        state = seq_state_leaving(state);
+    else
+        seq->eviction = (struct pending_eviction){0};
+    if (state != seq->state) seq_enter(seq, state);
 }
 
 void seq_keep(struct engine *engine, struct seq *seq, int32_t n)
@@ -70,10 +86,9 @@ void seq_keep(struct engine *engine, struct seq *seq, int32_t n)
     }
     snapshots_invalidate(engine->snapshots, seq->id, seq->n_cells);
     save_cut(seq, seq->n_cells);
-    if (seq->n_cells <= seq->eviction.keep) seq->eviction = (struct pending_eviction){0};
     if (seq->n_exact > seq->n_cells) seq->n_exact = seq->n_cells;
     if (seq->n_cells < seq->message_tokens) seq->n_messages = 0;
-    if (seq->n_cells < had) seq->suspended = NULL;
+    if (seq->state != SEQ_RUNNING) seq_settle(seq, had);
     struct run *run = seq->slot == NULL ? NULL : seq->slot->run;
     if (run != NULL && run->n_cached > seq->n_cells) run->n_cached = seq->n_cells;
 }
@@ -95,6 +110,7 @@ void seq_truncate_tokens(struct seq *seq)
 
 void seq_retire(struct engine *engine, struct seq *seq)
 {
+    if (seq->state == SEQ_RUNNING) seq_enter(seq, seq->n_cells > 0 ? SEQ_IDLE : SEQ_FREE);
     seq->slot = NULL;
     seq->last_used = seq->retired_at = clock_now(engine->clock);
     seq->idle = (struct idle_account){0};
@@ -108,7 +124,7 @@ void seq_verify_all(struct engine *engine)
         struct seq *seq = &engine->seqs[i];
         if (llm_seq_end(engine->context, seq->id) == seq->n_cells) continue;
         seq_keep(engine, seq, seq->n_cells);
-        if (seq->slot == NULL) seq_truncate_tokens(seq);
+        if (seq->state != SEQ_RUNNING) seq_truncate_tokens(seq);
     }
 }
 

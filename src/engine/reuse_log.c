@@ -16,7 +16,7 @@ struct text {
 
 static const struct seq *seq_of(const struct engine *engine, const struct slot *slot)
 {
-    return slot->state == HEARTH_SLOT_IDLE ? slot_last_seq(engine, slot) : slot->seq;
+    return slot->state == SLOT_IDLE ? slot_last_seq(engine, slot) : slot->seq;
 }
 
 static bool is_same_conversation(const struct conversation *c, const struct seq *seq)
@@ -30,7 +30,7 @@ static struct text verdict(const struct engine *engine, const struct slot *slot,
 {
     struct text t;
     const struct seq *seq = seq_of(engine, slot);
-    if (slot->state == HEARTH_SLOT_PENDING)
+    if (slot_state_shown(slot->state) == HEARTH_SLOT_PENDING)
         snprintf(t.v, sizeof t.v, "slot[%d] pending (build in-flight)", slot->id);
     else if (seq == NULL || seq->n_messages == 0)
         snprintf(t.v, sizeof t.v, "slot[%d] empty", slot->id);

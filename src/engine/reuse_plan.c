@@ -86,7 +86,8 @@ static int32_t available_later(const struct engine *engine, const struct seq *se
 
 bool seq_is_prefilling(const struct seq *seq)
 {
-    return seq->slot != NULL && seq->slot->state == HEARTH_SLOT_PREFILL && !seq->slot->yielded;
+    return seq->state == SEQ_RUNNING && slot_state_shown(seq->slot->state) == HEARTH_SLOT_PREFILL &&
+           seq->slot->state != SLOT_PREFILL_YIELDED;
 }
 
 /* ---- Costs ---- */
@@ -174,7 +175,7 @@ static void consider_wait(const struct engine *engine, const struct job *job, st
     int64_t cost = (int64_t)job->wanted->len - later + WORTH_WAITING / 2;
     keep_cheaper(best, (struct placement){.how = PLACE_WAIT, .source = seq, .n = later, .cost = cost});
     /* A slot that fetches from the store has its cells soon, and they need not be in the cells twice. */
-    int32_t soon = !seq->slot->fetching.on ? 0 : later < seq->slot->fetching.n ? later : seq->slot->fetching.n;
+    int32_t soon = !slot_is_fetching(seq->slot) ? 0 : later < seq->slot->fetching.n ? later : seq->slot->fetching.n;
     if (soon < n + WORTH_WAITING) return;
     keep_cheaper(best, (struct placement){
                            .how = PLACE_WAIT, .source = seq, .n = soon, .cost = (int64_t)job->wanted->len - soon});
@@ -258,7 +259,7 @@ static void consider_fetch(const struct engine *engine, const struct job *job, s
  * computes on its conversation has far more of it, the request waits for that slot. */
 static void consider_queue(const struct engine *engine, const struct job *job, struct seq *seq, struct placement *best)
 {
-    if (seq->slot == NULL || seq->slot->state != HEARTH_SLOT_GENERATE) return;
+    if (seq->slot == NULL || slot_state_shown(seq->slot->state) != HEARTH_SLOT_GENERATE) return;
     int32_t match = seq_can_keep(engine, seq, matching(engine, seq, job));
     if (match == 0) return;
     const struct seq *victim = best->how == PLACE_CONTINUE ? NULL : next_victim(engine, ROOM_FOR_SEQ, NULL).seq;

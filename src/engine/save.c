@@ -306,7 +306,8 @@ bool save_step(struct engine *engine)
     struct copy_turn turn = engine_copy_turn(engine, SLICE_BYTES, true);
     for (int evicting = 1; evicting >= 0; evicting--)
         for (size_t i = 0; i < engine->n_seqs; i++)
-            if (engine->seqs[i].eviction.on == evicting) any = copy_within(engine, &engine->seqs[i], &turn) || any;
+            if (seq_state_leaves(engine->seqs[i].state) == evicting)
+                any = copy_within(engine, &engine->seqs[i], &turn) || any;
     return any;
 }
 

@@ -29,21 +29,22 @@ const struct seq *slot_last_seq(const struct engine *engine, const struct slot *
 
 static hearth_slot status_of(const struct engine *engine, const struct slot *slot)
 {
-    hearth_slot s = {.id = slot->id, .seq_id = -1, .model = engine->name, .state = slot->state, .n_remaining = -1};
+    hearth_slot s = {
+        .id = slot->id, .seq_id = -1, .model = engine->name, .state = slot_state_shown(slot->state), .n_remaining = -1};
     _Static_assert(sizeof s.request_id == sizeof slot->job->id, "a request's id fits");
     if (slot->job != NULL) memcpy(s.request_id, slot->job->id, sizeof s.request_id);
-    if (slot->state != HEARTH_SLOT_IDLE) {
+    if (slot->state != SLOT_IDLE) {
         s.cached_tokens = slot->run->n_cached;
         s.n_prompt = slot->run->n_prompt;
         s.n_predicted = slot->run->n_predicted;
         s.n_remaining = slot->run->max_tokens - slot->run->n_predicted;
         s.n_past = slot->seq == NULL ? 0 : slot->seq->n_cells;
     }
-    const struct seq *seq = slot->state == HEARTH_SLOT_IDLE ? slot_last_seq(engine, slot) : slot->seq;
+    const struct seq *seq = slot->state == SLOT_IDLE ? slot_last_seq(engine, slot) : slot->seq;
     if (seq == NULL) return s;
     s.seq_id = seq->id;
     s.cached_messages = (int32_t)seq->n_messages;
-    if (slot->state != HEARTH_SLOT_IDLE) return s;
+    if (slot->state != SLOT_IDLE) return s;
     s.cached_tokens = seq->n_cells;
     s.last_used = seq->retired_at_unix_ms;
     s.cost_ms = seq->idle.paid_ns / 1e6;
@@ -56,9 +57,9 @@ static hearth_slot status_of(const struct engine *engine, const struct slot *slo
 
 static hearth_resident_state state_of(const struct seq *seq)
 {
-    if (seq->slot != NULL) return HEARTH_RESIDENT_RUNNING;
+    if (seq->state == SEQ_RUNNING) return HEARTH_RESIDENT_RUNNING;
     if (seq->suspended != NULL) return HEARTH_RESIDENT_SUSPENDED;
-    return seq->eviction.on ? HEARTH_RESIDENT_LEAVING : HEARTH_RESIDENT_IDLE;
+    return seq_state_leaves(seq->state) ? HEARTH_RESIDENT_LEAVING : HEARTH_RESIDENT_IDLE;
 }
 
 static hearth_resident resident_of(const struct engine *engine, const struct seq *seq)

@@ -51,12 +51,11 @@ static bool is_checkpoint(const struct job *job, int32_t n)
 
 static struct plan_need need_of(const struct engine *engine, const struct slot *slot)
 {
-    bool waits = slot->yielded || slot->lacks_cells || slot->awaits_rows || slot->fetching.on;
-    if (slot->seq == NULL || waits) return (struct plan_need){0};
+    if (!slot_computes(slot)) return (struct plan_need){0};
     const struct seq *seq = slot->seq;
     int32_t wanted = (int32_t)seq->tokens.len, to = wanted;
     struct plan_need need = {.from = seq->n_cells,
-                             .generating = slot->state == HEARTH_SLOT_GENERATE && wanted - seq->n_cells == 1,
+                             .generating = slot->state == SLOT_GENERATES && wanted - seq->n_cells == 1,
                              .set = slot->set};
     if (!media_need(slot, &need, &to)) need.to = next_checkpoint(engine, slot->job, seq->n_cells, to);
     need.scored = score_needs(slot->job, &need);
@@ -155,7 +154,7 @@ static int32_t make_plan(struct engine *engine)
 static void token_came(struct engine *engine, struct slot *slot)
 {
     struct run *run = slot->run;
-    slot->state = HEARTH_SLOT_GENERATE;
+    if (slot->state != SLOT_GENERATES) slot_enter(slot, SLOT_GENERATES);
     run->last_token_at = clock_now(engine->clock);
     if (run->n_predicted == 0) {
         run->first_token_at = run->last_token_at;
@@ -300,7 +299,7 @@ static void apply_share(struct engine *engine, const struct plan_share *share, i
     int32_t of_prompt = (share->to < slot->run->n_prompt ? share->to : slot->run->n_prompt) - share->from;
     if (of_prompt > 0) metric_add(&engine->stats->prompt_tokens, of_prompt);
     bool at_checkpoint = false;
-    if (slot->state == HEARTH_SLOT_PREFILL) {
+    if (slot->state == SLOT_PREFILLS) {
         at_checkpoint = slot->job->cache_prompt && is_checkpoint(slot->job, seq->n_cells);
         if (at_checkpoint || next_on_grid(engine, slot->job, seq->n_cells - 1) == seq->n_cells)
             seq_save_checkpoint(engine, seq);
@@ -343,9 +342,10 @@ static struct slot *choose_yielding(struct engine *engine, struct slot *starved)
     size_t computed = 0;
     for (size_t i = 0; i < engine->n_slots; i++) {
         struct slot *slot = &engine->slots[i];
-        if (slot->seq == NULL || slot->yielded) continue;
+        if (slot->seq == NULL || slot_has_yielded(slot)) continue;
         computed++;
-        if (slot->state == HEARTH_SLOT_PREFILL && (most == NULL || slot->seq->n_cells > most->seq->n_cells))
+        if (slot_state_shown(slot->state) == HEARTH_SLOT_PREFILL &&
+            (most == NULL || slot->seq->n_cells > most->seq->n_cells))
             most = slot;
     }
     if (computed < 2) return NULL;
@@ -360,8 +360,7 @@ static bool yield_cells(struct engine *engine, struct slot *starved)
               log_int("tokens", slot->seq->n_cells));
     fetch_stop(engine, slot);
     seq_keep(engine, slot->seq, 0);
-    slot->yielded = true;
-    slot->lacks_cells = false;
+    slot_enter(slot, slot->state == SLOT_GENERATES ? SLOT_REPLY_YIELDED : SLOT_PREFILL_YIELDED);
     return true;
 }
 
@@ -377,7 +376,7 @@ static void mark_suspects(struct engine *engine, const struct plan_share *shares
 static bool still_fits(const struct engine *engine, const struct plan_share *share)
 {
     const struct slot *slot = &engine->slots[share->slot];
-    return !slot->yielded && slot->seq->n_cells == share->from;
+    return slot_computes(slot) && slot->seq->n_cells == share->from;
 }
 
 static void split_call(struct engine *engine, struct plan_share *shares, size_t n, enum llm_decoded outcome)
@@ -460,11 +459,11 @@ static size_t postpone_prompts(struct engine *engine, struct plan_share *shares,
     for (size_t i = 0; i < n; i++) {
         struct slot *slot = &engine->slots[shares[i].slot];
         int32_t n_tokens = shares[i].to - shares[i].from;
-        if (slot->state == HEARTH_SLOT_GENERATE) {
+        if (slot->state == SLOT_GENERATES) {
             shares[left++] = shares[i];
             continue;
         }
-        slot->lacks_cells = true;
+        slot_enter(slot, SLOT_PREFILL_AWAITS_ROOM);
         engine->plan.n_tokens -= n_tokens; /* not computed, so they must not count in the cost per token */
         engine->plan.n_prompt_tokens -= n_tokens;
     }
@@ -474,7 +473,7 @@ static size_t postpone_prompts(struct engine *engine, struct plan_share *shares,
 static bool are_replies(const struct engine *engine, const struct plan_share *shares, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (engine->slots[shares[i].slot].state != HEARTH_SLOT_GENERATE) return false;
+        if (engine->slots[shares[i].slot].state != SLOT_GENERATES) return false;
     return true;
 }
 

@@ -20,31 +20,31 @@ typedef bool group(const struct engine *engine, const struct seq *seq);
 static bool is_unclaimed(const struct engine *engine, const struct seq *seq)
 {
     (void)engine;
-    return !seq->eviction.on && seq->suspended == NULL && !seq->kept;
+    return !seq_state_leaves(seq->state) && seq->suspended == NULL && !seq->kept;
 }
 
 static bool is_suspended(const struct engine *engine, const struct seq *seq)
 {
     (void)engine;
-    return !seq->eviction.on && seq->suspended != NULL && !seq->kept;
+    return seq->state == SEQ_SUSPENDED && !seq->kept;
 }
 
 static bool is_kept(const struct engine *engine, const struct seq *seq)
 {
     (void)engine;
-    return !seq->eviction.on && seq->kept;
+    return !seq_state_leaves(seq->state) && seq->kept;
 }
 
 static bool is_pending(const struct engine *engine, const struct seq *seq)
 {
     (void)engine;
-    return seq->eviction.on && seq->suspended == NULL;
+    return seq_state_leaves(seq->state) && seq->suspended == NULL;
 }
 
 static bool is_pending_and_suspended(const struct engine *engine, const struct seq *seq)
 {
     (void)engine;
-    return seq->eviction.on && seq->suspended != NULL;
+    return seq->state == SEQ_SUSPENDED_LEAVES;
 }
 
 static bool is_duplicate(const struct engine *engine, const struct seq *seq)
@@ -78,7 +78,7 @@ static struct seq *least_recently_used(const struct engine *engine, group *belon
     struct seq *oldest = NULL;
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
-        bool resident = seq->slot == NULL && seq->n_cells > 0 && !seq->pinned && seq != but_not;
+        bool resident = seq->state > SEQ_RUNNING && !seq->pinned && seq != but_not;
         if (!resident || (oldest != NULL && seq->last_used >= oldest->last_used)) continue;
         if (belongs(engine, seq)) oldest = seq;
     }
@@ -91,7 +91,7 @@ static struct seq *find_free(const struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
-        if (seq->slot == NULL && seq->n_cells == 0) return seq;
+        if (seq->state == SEQ_FREE) return seq;
     }
     return NULL;
 }
@@ -129,6 +129,6 @@ struct seq *next_pending_victim(const struct engine *engine)
 bool can_have_seq(const struct engine *engine, const struct seq *but_not)
 {
     for (size_t i = 0; i < engine->n_seqs; i++)
-        if (engine->seqs[i].slot == NULL && &engine->seqs[i] != but_not) return true;
+        if (engine->seqs[i].state != SEQ_RUNNING && &engine->seqs[i] != but_not) return true;
     return false;
 }

@@ -523,7 +523,7 @@ static const char *fault_in_cells(const struct engine *engine)
         const struct tokens *cells = fake_llm_cells(engine->context, seq->id);
         size_t n = (size_t)seq->n_cells;
         bool half =
-            seq->slot != NULL && seq->slot->fetching.on && n == 0; /* KV rows whose checkpoint is still to come */
+            seq->slot != NULL && slot_is_fetching(seq->slot) && n == 0; /* KV rows whose checkpoint is still to come */
         if (half && cells->len <= seq->tokens.len) continue;
         if (cells->len != n) return "a sequence has more or fewer cells than the engine believes";
         if (seq->tokens.len < n || !holds(cells, &seq->tokens, n))
@@ -531,8 +531,8 @@ static const char *fault_in_cells(const struct engine *engine)
         if (seq->slot == NULL && seq->tokens.len != n) return "a resident sequence claims tokens without cells";
         if (seq->slot != NULL && seq->slot->seq != seq) return "a sequence belongs to a slot that has another";
         if (seq->n_exact > seq->n_cells) return "more cells are exact than are there";
-        if (seq->eviction.on && seq->slot != NULL) return "a sequence leaves that a slot computes on";
-        if (seq->eviction.on && seq->n_cells <= seq->eviction.keep) return "a sequence leaves that has left";
+        if (seq_state_leaves(seq->state) && seq->n_cells <= seq->eviction.keep)
+            return "a sequence leaves that has left";
     }
     return NULL;
 }
@@ -543,9 +543,7 @@ static const char *fault_in_leaving(const struct engine *engine)
     bool leaving = evict_deadline(engine) != CLOCK_NEVER;
     for (size_t i = 0; i < engine->n_slots; i++) {
         const struct slot *slot = &engine->slots[i];
-        if (slot->lacks_cells && !leaving) return "a slot waits for cells that nobody gives up";
-        if (slot->lacks_cells && slot->state == HEARTH_SLOT_GENERATE) return "a reply waits for cells";
-        if (slot_awaits_seq(slot) && slot->seq != NULL) return "a slot waits for a sequence and has one";
+        if (slot_awaits_room(slot) && !leaving) return "a slot waits for cells that nobody gives up";
     }
     return NULL;
 }
@@ -555,7 +553,7 @@ static const char *fault_in_waiting(const struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++) {
         const struct slot *slot = &engine->slots[i];
-        if (slot->state != HEARTH_SLOT_PENDING || slot->awaited == NULL || slot->awaited->slot == NULL) continue;
+        if (slot->state != SLOT_AWAITS_PREFIX || slot->awaited->slot == NULL) continue;
         size_t n = tokens_common_prefix(&slot->awaited->tokens, &slot->job->prompt);
         if (n < (size_t)slot->awaited_cells) return "a slot waits for cells that nobody computes";
     }
@@ -564,13 +562,13 @@ static const char *fault_in_waiting(const struct engine *engine)
 
 static void note_what_is_met(const struct engine *engine)
 {
-    for (size_t i = 0; i < engine->n_seqs; i++) met.leaving += engine->seqs[i].eviction.on;
+    for (size_t i = 0; i < engine->n_seqs; i++) met.leaving += seq_state_leaves(engine->seqs[i].state);
     for (size_t i = 0; i < engine->n_slots; i++) {
-        met.pending += engine->slots[i].state == HEARTH_SLOT_PENDING;
-        met.yielded += engine->slots[i].yielded;
+        met.pending += slot_state_shown(engine->slots[i].state) == HEARTH_SLOT_PENDING;
+        met.yielded += slot_has_yielded(&engine->slots[i]);
         met.queued += engine->slots[i].queue.first != NULL;
-        met.lacking += engine->slots[i].lacks_cells;
-        met.awaiting += slot_awaits_seq(&engine->slots[i]);
+        met.lacking += slot_awaits_room(&engine->slots[i]);
+        met.awaiting += engine->slots[i].state == SLOT_AWAITS_SEQ;
     }
 }
 
@@ -579,7 +577,7 @@ static void cancel_who_is_waited_for(struct world *w)
 {
     for (size_t i = 0; i < w->engine->n_slots; i++) {
         const struct slot *slot = &w->engine->slots[i];
-        bool waits = slot->state == HEARTH_SLOT_PENDING && slot->awaited != NULL && slot->awaited->slot != NULL;
+        bool waits = slot->state == SLOT_AWAITS_PREFIX && slot->awaited->slot != NULL;
         if (waits && one_in(w, 12)) cancel((struct request *)slot->awaited->slot->job);
     }
 }

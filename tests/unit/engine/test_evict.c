@@ -86,7 +86,7 @@ static void look(void *ud)
     bool leaving = false;
     for (size_t i = 0; i < engine->n_seqs; i++) {
         const struct seq *seq = &engine->seqs[i];
-        leaving = leaving || seq->eviction.on;
+        leaving = leaving || seq_state_leaves(seq->state);
         bool its = seq->n_cells > 0 && seq->tokens.v[0] == watch.client->job.prompt.v[0];
         if (its && seq->n_cells > most) most = seq->n_cells;
     }

@@ -363,7 +363,7 @@ static void who_waits_for_the_slot_of_its_conversation_holds_up_nobody_else(void
     step();
     assert_list(&rig->engine->slots[0].queue, c, NULL);
     assert_null(rig->engine->waiting.first);
-    assert_int_equal(rig->engine->slots[1].state, HEARTH_SLOT_IDLE);
+    assert_int_equal(rig->engine->slots[1].state, SLOT_IDLE);
     assert_int_equal(metric_get(&rig->engine->stats->jobs_waiting), 1);
     hand_in(rig, d);
     step();
@@ -596,7 +596,7 @@ static void a_slot_is_preempted_after_the_timeout_and_not_before(void **state)
     /* Decided; no slot has changed yet. */
     assert_ptr_equal(rig->engine->preemption.victim, &rig->engine->slots[0]);
     assert_true(has_slot(rig, 0, a) && has_slot(rig, 1, b));
-    assert_int_equal(rig->engine->slots[0].state, HEARTH_SLOT_GENERATE);
+    assert_int_equal(rig->engine->slots[0].state, SLOT_GENERATES);
     assert_list(&rig->engine->waiting, c, NULL);
     char line[300];
     snprintf(line, sizeof line,
@@ -1076,7 +1076,7 @@ static void what_is_private_lies_nowhere_but_in_its_snapshot_while_it_is_suspend
     wait_until_decided(rig, c);
     step();
     assert_true(has_slot(rig, 0, c));
-    assert_int_equal(rig->engine->slots[0].state, HEARTH_SLOT_PENDING);
+    assert_int_equal(rig->engine->slots[0].state, SLOT_AWAITS_PREFIX);
     assert_int_equal(fake_llm_cells(rig->engine->context, 0)->len, 0);
     let_run(scene);
     assert_served(a, 20);
