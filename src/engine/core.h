@@ -539,6 +539,9 @@ int32_t score_rows(const struct engine *engine, double ns);
 /* The share was computed, its first token with this index in the call: emits the logprobs. */
 void score_share(struct engine *engine, struct slot *slot, const struct plan_share *share, int32_t first_token);
 
+/* invariants.c: asserts what holds between two rounds of the loop. */
+void engine_check(const struct engine *engine);
+
 /* tick.c: plans and computes one batch. */
 void tick(struct engine *engine);
 

@@ -219,6 +219,7 @@ static void *run(void *ud)
         status_publish(engine);
         work(engine);
         status_publish(engine);
+        engine_check(engine);
     }
     save_all(engine);
     log_event(LOG_INFO, "batch-engine", "stopped", log_str("model", engine->name));

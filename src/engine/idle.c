@@ -51,7 +51,7 @@ static struct idle_count count_running(const struct engine *engine)
     struct idle_count count = {0};
     for (size_t i = 0; i < engine->n_seqs; i++) {
         const struct seq *seq = &engine->seqs[i];
-        uint64_t cells = is_idle(seq) ? (uint64_t)seq->n_cells : 1;
+        uint64_t cells = is_idle(seq) ? (uint64_t)seq->n_cells : seq->n_cells > 0; /* one that has none shares none */
         if (!is_idle(seq)) count.running += seq->n_cells;
         count.signature =
             (count.signature ^ seq->uses ^ cells << 32 ^ (uint64_t)is_idle(seq) << 63) * 0x9e3779b97f4a7c15;

@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 struct entry {
@@ -222,4 +223,18 @@ struct snapshots_usage snapshots_usage(const struct snapshots *snapshots)
 {
     return (struct snapshots_usage){
         .bytes = snapshots->bytes, .budget = snapshots->budget, .evictions = snapshots->evictions, .n = snapshots->n};
+}
+
+size_t snapshots_check(const struct snapshots *snapshots)
+{
+    uint64_t bytes = 0;
+    size_t pinned = 0;
+    for (size_t i = 0; i < snapshots->n; i++) {
+        const struct entry *entry = snapshots->v[i];
+        assert(!entry->held && entry->snapshot.bytes != NULL && entry->snapshot.size > 0);
+        bytes += entry->snapshot.size;
+        pinned += entry->pinned;
+    }
+    assert(bytes == snapshots->bytes && bytes <= snapshots->budget);
+    return pinned;
 }

@@ -74,6 +74,9 @@ struct snapshots_usage {
     size_t n;
 };
 
+/* Asserts that sizes add up, and that nothing is held, as between two placements; returns how many are pinned. */
+size_t snapshots_check(const struct snapshots *snapshots);
+
 struct snapshots_usage snapshots_usage(const struct snapshots *snapshots);
 
 #endif
