@@ -18,6 +18,24 @@ int thread_refuse(int number, const char *task, hearth_error *error)
         task, strerrordesc_np(number));
 }
 
+void thread_claim(struct thread_owner *owner)
+{
+    assert(!owner->claimed);
+    owner->id = pthread_self();
+    owner->claimed = true;
+}
+
+void thread_release(struct thread_owner *owner)
+{
+    assert_thread(owner);
+    owner->claimed = false;
+}
+
+bool thread_may_call(const struct thread_owner *owner)
+{
+    return !owner->claimed || pthread_equal(owner->id, pthread_self());
+}
+
 int thread_start(pthread_t *thread, void *(*main)(void *ud), void *ud, const char *task, hearth_error *error)
 {
     int number = pthread_create(thread, NULL, main, ud);

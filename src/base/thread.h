@@ -4,7 +4,22 @@
 
 #include "hearth.h"
 
+#include <assert.h>
 #include <pthread.h>
+#include <stdbool.h>
+
+/* The thread that owns something, once it has claimed it: assert_thread() ends a build with assertions where another
+ * one calls. Before the claim, and after the release, any thread may. */
+struct thread_owner {
+    pthread_t id;
+    _Atomic bool claimed;
+};
+
+void thread_claim(struct thread_owner *owner);
+void thread_release(struct thread_owner *owner);
+bool thread_may_call(const struct thread_owner *owner);
+
+#define assert_thread(owner) assert(thread_may_call(owner))
 
 /* Starts `main(ud)`; the caller joins or detaches it. `task` completes "cannot start the thread that …".
  * HEARTH_NO_MEMORY: none could be started, and `thread` is undefined. */

@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 /* What a job takes and whether it expires. */
@@ -61,6 +62,41 @@ static void move_job(struct admission *a, struct job *job, enum job_state state)
     if (state != JOB_OUTSIDE) job_list_append(list_at(a, job), job);
 }
 
+#ifndef NDEBUG
+/* With more jobs than this in a list, looking at each would take the time that the lists are there to save. */
+#define CHECKED_JOBS 64
+
+static void check_list(struct admission *a, struct job_list *list, enum job_state state)
+{
+    size_t n = 0;
+    for (struct job *job = list->first; job != NULL && n < CHECKED_JOBS; job = job->next, n++) {
+        assert(job->state == state && list_at(a, job) == list);
+        assert(job->admitted || state != JOB_POSTPONED);
+        assert(!job->admitted || state != JOB_WAITING);
+    }
+    assert(n == list->len || n == CHECKED_JOBS);
+}
+
+static void check(struct admission *a)
+{
+    for (size_t i = 0; i < N_KINDS; i++) check_list(a, &a->waiting[i], JOB_WAITING);
+    check_list(a, &a->postponed, JOB_POSTPONED);
+    check_list(a, &a->decided, JOB_DECIDED);
+    assert(a->permits_in_use <= a->permits);
+}
+#else
+static void check(struct admission *a)
+{
+    (void)a;
+}
+#endif
+
+static void unlock(struct admission *a)
+{
+    check(a);
+    pthread_mutex_unlock(&a->mutex);
+}
+
 bool admission_enter(struct admission *a, struct job *job)
 {
     pthread_mutex_lock(&a->mutex);
@@ -70,7 +106,7 @@ bool admission_enter(struct admission *a, struct job *job)
         move_job(a, job, job_is_cancelled(job) ? JOB_DECIDED : JOB_WAITING);
         pthread_cond_broadcast(&a->changed);
     }
-    pthread_mutex_unlock(&a->mutex);
+    unlock(a);
     return open;
 }
 
@@ -175,7 +211,7 @@ enum admission_verdict admission_next(struct admission *a, struct job **job)
     enum admission_verdict verdict;
     pthread_mutex_lock(&a->mutex);
     while (!decide(a, &verdict, job)) a->clock->wait(a->clock, &a->changed, &a->mutex, next_deadline(a));
-    pthread_mutex_unlock(&a->mutex);
+    unlock(a);
     return verdict;
 }
 
@@ -183,7 +219,7 @@ uint64_t admission_wakes(struct admission *a)
 {
     pthread_mutex_lock(&a->mutex);
     uint64_t n = a->wakes;
-    pthread_mutex_unlock(&a->mutex);
+    unlock(a);
     return n;
 }
 
@@ -196,7 +232,7 @@ bool admission_postpone(struct admission *a, struct job *job, int64_t deadline, 
         move_job(a, job, job_is_cancelled(job) || seen != a->wakes ? JOB_DECIDED : JOB_POSTPONED);
         pthread_cond_broadcast(&a->changed); /* a thread that waits recomputes its deadline */
     }
-    pthread_mutex_unlock(&a->mutex);
+    unlock(a);
     return open;
 }
 
@@ -206,7 +242,7 @@ void admission_wake(struct admission *a)
     a->wakes++;
     while (a->postponed.first != NULL) move_job(a, a->postponed.first, JOB_DECIDED);
     pthread_cond_broadcast(&a->changed);
-    pthread_mutex_unlock(&a->mutex);
+    unlock(a);
 }
 
 void admission_cancel(struct admission *a, struct job *job)
@@ -216,7 +252,7 @@ void admission_cancel(struct admission *a, struct job *job)
         move_job(a, job, JOB_DECIDED);
         pthread_cond_broadcast(&a->changed);
     }
-    pthread_mutex_unlock(&a->mutex);
+    unlock(a);
 }
 
 void admission_set_apart(struct admission *a, struct job *job)
@@ -227,7 +263,7 @@ void admission_set_apart(struct admission *a, struct job *job)
         a->prompt_only_running = false;
         pthread_cond_broadcast(&a->changed);
     }
-    pthread_mutex_unlock(&a->mutex);
+    unlock(a);
 }
 
 void admission_leave(struct admission *a, const struct job *job)
@@ -237,10 +273,12 @@ void admission_leave(struct admission *a, const struct job *job)
         a->prompt_only_apart = false;
     else if (job->only_prompt)
         a->prompt_only_running = false;
-    else
+    else {
+        assert(a->permits_in_use > 0);
         a->permits_in_use--;
+    }
     pthread_cond_broadcast(&a->changed);
-    pthread_mutex_unlock(&a->mutex);
+    unlock(a);
 }
 
 static void leave_all(struct admission *a, struct job_list *from, struct job_list *left)
@@ -261,7 +299,7 @@ struct job_list admission_close(struct admission *a)
     leave_all(a, &a->decided, &left);
     a->closed = true;
     pthread_cond_broadcast(&a->changed);
-    pthread_mutex_unlock(&a->mutex);
+    unlock(a);
     return left;
 }
 
@@ -269,6 +307,6 @@ size_t admission_waiting(struct admission *a)
 {
     pthread_mutex_lock(&a->mutex);
     size_t n = count_waiting(a);
-    pthread_mutex_unlock(&a->mutex);
+    unlock(a);
     return n;
 }

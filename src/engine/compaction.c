@@ -42,6 +42,7 @@ static int32_t lowest_top(const struct engine *engine, const struct llm_cell_map
 
 void compaction_observe(struct engine *engine, const struct llm_cell_map *map, int32_t n_tokens)
 {
+    assert_thread(&engine->owner);
     int32_t free = map->top - lowest_top(engine, map);
     if (free > 0) engine->compaction.paid_ns += decode_cost_of_idle(&engine->decode_cost, free, 1, n_tokens);
 }
@@ -74,6 +75,7 @@ static bool may_move(const struct seq *seq)
 
 void compaction_step(struct engine *engine)
 {
+    assert_thread(&engine->owner);
     struct llm_cell_map map;
     if (engine->policy.idle != ENGINE_IDLE_PRICED || engine->format == NULL) return;
     if (!llm_cells_map(engine->context, &map)) return;

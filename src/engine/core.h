@@ -12,6 +12,7 @@
 #ifndef ENGINE_CORE_H
 #define ENGINE_CORE_H
 
+#include "base/thread.h"
 #include "engine/adapter_turns.h"
 #include "engine/cache_policy.h"
 #include "engine/checkpoint_grid.h"
@@ -283,6 +284,7 @@ struct engine {
     struct engine_stats *stats,
         own_stats; /* where the engine counts; own_stats: where it does if the caller gave no stats */
     pthread_t thread;
+    struct thread_owner owner; /* the same one, while its loop runs */
 
     /* The shares that the running decode call computes. The abort callback reads them on llama.cpp's threads; the
      * engine's thread writes them between decode calls only. */

@@ -207,6 +207,7 @@ static void work(struct engine *engine)
 static void *run(void *ud)
 {
     struct engine *engine = ud;
+    thread_claim(&engine->owner);
     log_event(LOG_INFO, "batch-engine", "started", log_str("model", engine->name),
               log_int("slots", (int64_t)engine->n_slots), log_int("context_window", engine->window),
               log_int("n_batch", engine->n_batch));
@@ -222,6 +223,7 @@ static void *run(void *ud)
         engine_check(engine);
     }
     save_all(engine);
+    thread_release(&engine->owner);
     log_event(LOG_INFO, "batch-engine", "stopped", log_str("model", engine->name));
     return NULL;
 }

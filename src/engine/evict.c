@@ -94,6 +94,7 @@ static int32_t evict_unsaved(struct engine *engine, struct seq *seq, int32_t kee
 
 void evict_stored(struct engine *engine, struct seq *seq)
 {
+    assert_thread(&engine->owner);
     seq_keep(engine, seq, 0);
     seq_truncate_tokens(seq);
     slots_try_again(engine, false);
@@ -174,6 +175,7 @@ static bool begin_eviction(struct engine *engine, struct seq *seq, int32_t keep)
 /* One that is pending for a slot may be of a part of the cells, and ends when nobody waits any more. */
 bool evict_ordered(struct engine *engine, struct seq *seq)
 {
+    assert_thread(&engine->owner);
     if (save_status(engine, seq) == SAVE_COMPLETE) {
         evict_cells(engine, seq, 0);
         slots_try_again(engine, false);
@@ -190,6 +192,7 @@ bool evict_ordered(struct engine *engine, struct seq *seq)
 
 void evict_cancel(struct engine *engine, struct seq *seq)
 {
+    assert_thread(&engine->owner);
     if (seq == NULL || !seq_state_leaves(seq->state)) return;
     log_event(LOG_DEBUG, "batch-engine", "eviction-taken-back", log_int("seq", seq->id),
               log_int("tokens", seq->n_cells));
@@ -199,6 +202,7 @@ void evict_cancel(struct engine *engine, struct seq *seq)
 
 void evict_step(struct engine *engine)
 {
+    assert_thread(&engine->owner);
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
         enum eviction_check check = seq_state_leaves(seq->state) ? check_eviction(engine, seq) : EVICT_LATER;
@@ -230,6 +234,7 @@ bool evict_is_pending(const struct engine *engine)
 
 struct seq *evict_for_seq(struct engine *engine)
 {
+    assert_thread(&engine->owner);
     struct victim victim = next_victim(engine, ROOM_FOR_SEQ, NULL);
     if (victim.safe) {
         if (victim.seq->n_cells > 0) evict_cells(engine, victim.seq, 0);
@@ -252,6 +257,7 @@ static int32_t cells_to_keep(const struct engine *engine, const struct seq *seq,
 
 enum evict_outcome evict_for_cells(struct engine *engine, int32_t n)
 {
+    assert_thread(&engine->owner);
     bool pending = next_pending_victim(engine) != NULL;
     int32_t freed = 0;
     struct victim victim = next_victim(engine, ROOM_FOR_CELLS, NULL);
@@ -280,6 +286,7 @@ static int32_t free_some_now(struct engine *engine, struct victim victim, int32_
 
 bool evict_now(struct engine *engine, int32_t n)
 {
+    assert_thread(&engine->owner);
     int32_t freed = 0;
     while (freed < n) {
         struct victim victim = next_victim(engine, ROOM_FOR_CELLS, NULL);

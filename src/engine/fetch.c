@@ -21,6 +21,7 @@ void fetch_release(struct job *job)
 /* Where rows are joined before they are loaded, a whole conversation would be in memory for each job that waits. */
 void fetch_ahead(struct engine *engine, struct job *job)
 {
+    assert_thread(&engine->owner);
     bool waits = job->hit == NULL || engine->waiting.len >= engine->n_slots;
     if (waits || !llm_state_format_appends(engine->format)) return;
     struct placement p = find_placement(engine, job, job->run, true);
@@ -29,6 +30,7 @@ void fetch_ahead(struct engine *engine, struct job *job)
 
 void fetch_begin(struct engine *engine, struct slot *slot, int32_t n)
 {
+    assert_thread(&engine->owner);
     struct job *job = slot->job;
     slot->fetching = (struct fetching){.n = n, .began_at = clock_now(engine->clock)};
     /* Other slots may wait for these cells; where cells cannot be cut, for all of them. */
@@ -58,6 +60,7 @@ static bool is_worth_keeping(const struct engine *engine, const struct slot *slo
 
 void fetch_stop(struct engine *engine, struct slot *slot)
 {
+    assert_thread(&engine->owner);
     struct seq *seq = slot->seq;
     struct run *run = slot->run;
     if (!slot_is_fetching(slot)) return;
@@ -171,6 +174,7 @@ static bool any_generating(const struct engine *engine)
 
 bool fetch_step(struct engine *engine)
 {
+    assert_thread(&engine->owner);
     bool any = false;
     bool streams = any_generating(engine);
     struct copy_turn turn = engine_copy_turn(engine, streams ? SLICE_BYTES : SLICE_BYTES_IDLE, streams);

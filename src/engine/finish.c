@@ -77,6 +77,7 @@ static void end_run(struct engine *engine, struct job *job, struct run *run)
 
 void slots_try_again(struct engine *engine, bool yielded)
 {
+    assert_thread(&engine->owner);
     static const enum slot_state next[SLOT_STATES] = {[SLOT_AWAITS_LOAD] = SLOT_AWAITS_SEQ,
                                                       [SLOT_FETCH_AWAITS_ROOM] = SLOT_FETCHES,
                                                       [SLOT_PREFILL_AWAITS_ROOM] = SLOT_PREFILLS,
@@ -90,6 +91,7 @@ void slots_try_again(struct engine *engine, bool yielded)
 
 struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep)
 {
+    assert_thread(&engine->owner);
     struct job *job = slot->job;
     if (slot->seq != NULL) {
         struct seq *seq = slot->seq;
@@ -134,6 +136,7 @@ static struct job *end_slot(struct engine *engine, struct slot *slot, const char
 
 void finish_clear_saved(struct engine *engine)
 {
+    assert_thread(&engine->owner);
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
         bool spent = seq_state_staying(seq->state) == SEQ_SPENT;
@@ -153,6 +156,7 @@ static bool is_asked_for(const struct job *job, const char *stop_string)
 
 void finish_done(struct engine *engine, struct slot *slot, hearth_finish finish, const char *stop_string)
 {
+    assert_thread(&engine->owner);
     hearth_result result = slot_result(slot);
     result.finish = finish;
     result.stop_string = is_asked_for(slot->job, stop_string) ? stop_string : NULL;
@@ -169,6 +173,7 @@ void finish_done(struct engine *engine, struct slot *slot, hearth_finish finish,
 
 void finish_failed(struct engine *engine, struct slot *slot, const hearth_error *error)
 {
+    assert_thread(&engine->owner);
     bool cancelled = error->code == HEARTH_CANCELLED;
     metric_add(cancelled ? &engine->stats->requests_cancelled : &engine->stats->requests_failed, 1);
     double save_ms;
@@ -177,6 +182,7 @@ void finish_failed(struct engine *engine, struct slot *slot, const hearth_error 
 
 void finish_waiting(struct engine *engine, struct job *job, const hearth_error *error)
 {
+    assert_thread(&engine->owner);
     bool cancelled = error->code == HEARTH_CANCELLED;
     metric_add(cancelled ? &engine->stats->requests_cancelled : &engine->stats->requests_failed, 1);
     end_run(engine, job, job->run);
@@ -194,6 +200,7 @@ static void cancel_in_list(struct engine *engine, struct job_list *list, const h
 
 void finish_cancelled(struct engine *engine)
 {
+    assert_thread(&engine->owner);
     hearth_error cancelled, stopping;
     error_set(&cancelled, HEARTH_CANCELLED, "request was cancelled");
     error_set(&stopping, HEARTH_UNAVAILABLE, "engine shutting down");

@@ -44,6 +44,7 @@ static void forget_seq(struct engine *engine, struct seq *seq)
 
 void forget_changed(struct engine *engine)
 {
+    assert_thread(&engine->owner);
     uint64_t changes = file_watch_changes(engine->watch);
     if (changes == engine->changes) return;
     engine->changes = changes;

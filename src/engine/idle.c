@@ -63,6 +63,7 @@ static struct idle_count count_running(const struct engine *engine)
  * call of a long reply. */
 double idle_count_cells(struct engine *engine)
 {
+    assert_thread(&engine->owner);
     struct idle_count now = count_running(engine), *last = &engine->idle_count;
     now.used = last->used + now.running - last->running;
     if (now.signature != last->signature) {
@@ -81,6 +82,7 @@ double idle_count_cells(struct engine *engine)
 
 void idle_observe(struct engine *engine, const struct plan_share *shares, size_t n, int64_t ns)
 {
+    assert_thread(&engine->owner);
     if (engine->policy.idle != ENGINE_IDLE_PRICED) return;
     struct llm_cell_map map;
     bool mapped = llm_cells_map(engine->context, &map);
@@ -184,6 +186,7 @@ static bool store_is_roomy(const struct engine *engine, double used)
 
 void idle_step(struct engine *engine)
 {
+    assert_thread(&engine->owner);
     if (engine->policy.idle == ENGINE_IDLE_STAYS || engine->store == NULL) return;
     double used = idle_count_cells(engine), to_come = idle_tokens_to_come(engine), calls = to_come / engine->n_ubatch;
     if (!store_is_roomy(engine, used)) return;

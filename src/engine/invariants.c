@@ -186,6 +186,7 @@ static void check_queues(const struct engine *engine)
 
 void engine_check(const struct engine *engine)
 {
+    assert_thread(&engine->owner);
     static _Atomic uint64_t rounds;
     for (size_t i = 0; i < engine->n_slots; i++) check_slot(engine, &engine->slots[i]);
     for (size_t i = 0; i < engine->n_seqs; i++) check_seq(engine, &engine->seqs[i]);

@@ -55,6 +55,7 @@ static void note_nearest(const struct engine *engine, struct job *job, int32_t r
 
 void lookup_answer(struct engine *engine, struct job *job)
 {
+    assert_thread(&engine->owner);
     hearth_result result = {.slot = -1, .lookup = {.prompt = (int32_t)job->prompt.len}};
     job_note_stages(job, &result);
     hearth_cache_lookup *lookup = &result.lookup;

@@ -49,6 +49,7 @@ static void step(struct engine *engine, struct slot *slot)
 
 void media_step(struct engine *engine)
 {
+    assert_thread(&engine->owner);
     for (size_t i = 0; i < engine->n_slots; i++) {
         struct slot *slot = &engine->slots[i];
         bool looks =
@@ -75,6 +76,7 @@ bool media_need(const struct slot *slot, struct plan_need *need, int32_t *to)
 
 enum llm_decoded media_decode(struct engine *engine, const struct plan_share *share)
 {
+    assert_thread(&engine->owner);
     const struct slot *slot = &engine->slots[share->slot];
     size_t i = next_medium(slot);
     const struct media_span *span = &slot->job->media.spans.v[i];

@@ -102,6 +102,7 @@ static int obey(struct engine *engine, struct engine_order *order)
 
 void orders_carry_out(struct engine *engine, struct engine_order *first)
 {
+    assert_thread(&engine->owner);
     if (first == NULL) return;
     for (struct engine_order *order = first; order != NULL; order = order->next) {
         order->error = (hearth_error){0};

@@ -333,6 +333,7 @@ static void place(struct engine *engine, struct slot *own, struct job *job)
 
 void place_in(struct engine *engine, struct slot *slot, struct job *job)
 {
+    assert_thread(&engine->owner);
     struct placement p = find_placement(engine, job, job->run, false);
     assign_slot(engine, slot, job, &p);
 }
@@ -356,6 +357,7 @@ static size_t count_waiting(const struct engine *engine)
 
 void place_jobs(struct engine *engine)
 {
+    assert_thread(&engine->owner);
     release_pending(engine);
     serve_queues(engine);
     while (engine->waiting.first != NULL && choose_slot(engine, NULL) != NULL)

@@ -160,6 +160,7 @@ static bool preempt_for(struct engine *engine, const struct job *job, struct slo
 
 void preempt_decide(struct engine *engine)
 {
+    assert_thread(&engine->owner);
     int64_t now = clock_now(engine->clock);
     update_blocked(engine, now);
     for (size_t i = 0; i <= engine->n_slots; i++) {
@@ -226,6 +227,7 @@ static void fail_preempted(struct engine *engine, struct slot *slot, const struc
 
 void preempt_carry_out(struct engine *engine)
 {
+    assert_thread(&engine->owner);
     struct preemption p = engine->preemption;
     engine->preemption = (struct preemption){0};
     if (p.victim == NULL || !can_be_preempted(engine, p.victim)) return; /* its slot is idle if it has ended */

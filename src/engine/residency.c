@@ -49,6 +49,7 @@ static enum llm_loaded rewind_to(struct engine *engine, const struct seq *seq, c
 
 void seq_clear(struct engine *engine, struct seq *seq)
 {
+    assert_thread(&engine->owner);
     llm_seq_clear(engine->context, seq->id);
     sharing_cut(&engine->sharing, seq->id, 0);
     seq->kept = false;
@@ -73,6 +74,7 @@ void seq_settle(struct seq *seq, int32_t had)
 
 void seq_keep(struct engine *engine, struct seq *seq, int32_t n)
 {
+    assert_thread(&engine->owner);
     int32_t had = seq->n_cells;
     n = media_spans_whole(&seq->media, n);
     bool cut = n > 0 && (llm_seq_cut(engine->context, seq->id, n) || rewind_to(engine, seq, seq, n) == LLM_LOADED);
@@ -95,6 +97,7 @@ void seq_keep(struct engine *engine, struct seq *seq, int32_t n)
 
 enum llm_loaded seq_share(struct engine *engine, const struct seq *from, struct seq *to, int32_t n)
 {
+    assert_thread(&engine->owner);
     int32_t all = engine->policy.cuts_anywhere ? n : from->n_cells;
     if (!llm_seq_share(engine->context, from->id, to->id, all)) return LLM_BAD_STATE;
     enum llm_loaded loaded = llm_seq_cut(engine->context, to->id, n) ? LLM_LOADED : rewind_to(engine, to, from, n);
@@ -110,6 +113,7 @@ void seq_truncate_tokens(struct seq *seq)
 
 void seq_retire(struct engine *engine, struct seq *seq)
 {
+    assert_thread(&engine->owner);
     if (seq->state == SEQ_RUNNING) seq_enter(seq, seq->n_cells > 0 ? SEQ_IDLE : SEQ_FREE);
     seq->slot = NULL;
     seq->last_used = seq->retired_at = clock_now(engine->clock);
@@ -120,6 +124,7 @@ void seq_retire(struct engine *engine, struct seq *seq)
 
 void seq_verify_all(struct engine *engine)
 {
+    assert_thread(&engine->owner);
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
         if (llm_seq_end(engine->context, seq->id) == seq->n_cells) continue;
@@ -189,6 +194,7 @@ static void save_system_prompt(struct engine *engine, const struct seq *seq)
 
 void seq_save_checkpoint(struct engine *engine, const struct seq *seq)
 {
+    assert_thread(&engine->owner);
     if (cache_policy_whole(&engine->policy, &seq->media, seq->n_cells) != seq->n_cells) return;
     if (engine->policy.keeps_system_prompts)
         save_system_prompt(engine, seq);
@@ -207,6 +213,7 @@ int32_t seq_grid_most(const struct engine *engine, const struct job *job)
 
 const struct snapshot *seq_save_pinned(struct engine *engine, const struct seq *seq)
 {
+    assert_thread(&engine->owner);
     const struct snapshot *snapshot = save_snapshot(engine, seq, LLM_STATE_SNAPSHOT);
     if (snapshot != NULL) snapshots_pin(engine->snapshots, snapshot);
     return snapshot;

@@ -339,6 +339,7 @@ static int32_t find_too_short(const struct engine *engine, const struct job *job
 
 struct placement find_placement(struct engine *engine, const struct job *job, const struct run *run, bool may_queue)
 {
+    assert_thread(&engine->owner);
     struct placement best = {.how = PLACE_FRESH, .cost = (int64_t)job->wanted->len};
     if (run != NULL && find_suspended(engine, job, run, &best)) return best;
     for (size_t i = 0; i < engine->n_seqs; i++) consider_seq(engine, job, &engine->seqs[i], &best);

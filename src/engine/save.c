@@ -300,6 +300,7 @@ static void save_after_outage(struct engine *engine)
 /* Pending evictions come first: slots wait for them. */
 bool save_step(struct engine *engine)
 {
+    assert_thread(&engine->owner);
     if (engine->store == NULL) return false;
     bool any = false;
     save_after_outage(engine);
@@ -315,6 +316,7 @@ bool save_step(struct engine *engine)
 
 void save_begin(struct engine *engine, struct seq *seq, const struct job *job)
 {
+    assert_thread(&engine->owner);
     struct saving *saving = &seq->saving;
     if (engine->store == NULL) return;
     saving->last_end = seq->n_cells;
@@ -344,6 +346,7 @@ static bool is_at_prompt_end(const struct slot *slot)
 
 void save_progress(struct engine *engine, struct slot *slot, bool at_checkpoint)
 {
+    assert_thread(&engine->owner);
     struct seq *seq = slot->seq;
     if (!is_stored(engine, seq)) return;
     if (at_checkpoint && (needs_checkpoints(engine) || engine->policy.keeps_system_prompts))
@@ -358,6 +361,7 @@ void save_progress(struct engine *engine, struct slot *slot, bool at_checkpoint)
 
 void save_finished(struct engine *engine, struct seq *seq)
 {
+    assert_thread(&engine->owner);
     if (is_stored(engine, seq)) begin_save(engine, seq, SLAB_FINISH, storable(engine, seq));
 }
 
@@ -396,11 +400,13 @@ enum save_status save_status(const struct engine *engine, const struct seq *seq)
 
 void save_before_eviction(struct engine *engine, struct seq *seq)
 {
+    assert_thread(&engine->owner);
     want_all(engine, seq, SLAB_EVICT);
 }
 
 bool save_flush(struct engine *engine, struct seq *seq)
 {
+    assert_thread(&engine->owner);
     struct copy_turn turn = {.bytes = SLICE_BYTES_ALONE, .until = CLOCK_NEVER};
     if (!is_stored(engine, seq)) return true;
     copy_within(engine, seq, &turn);
@@ -447,6 +453,7 @@ static bool store_all(struct engine *engine, int64_t deadline)
 
 void save_all(struct engine *engine)
 {
+    assert_thread(&engine->owner);
     if (engine->store == NULL) return;
     int64_t deadline = deadline_in(engine->evict_timeout_ns);
     bool all = false;

@@ -34,6 +34,7 @@ int32_t score_rows(const struct engine *engine, double ns)
 
 void score_share(struct engine *engine, struct slot *slot, const struct plan_share *share, int32_t first_token)
 {
+    assert_thread(&engine->owner);
     struct job *job = slot->job;
     int64_t begin = clock_now(engine->clock);
     int32_t rows = 0;

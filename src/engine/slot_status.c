@@ -107,6 +107,7 @@ static void find_stored_end(const struct engine *engine, struct seq *seq)
 
 void status_publish(struct engine *engine)
 {
+    assert_thread(&engine->owner);
     idle_count_cells(engine);
     for (size_t i = 0; i < engine->n_seqs && engine->store != NULL; i++) find_stored_end(engine, &engine->seqs[i]);
     pthread_mutex_lock(&engine->status_mutex);

@@ -557,6 +557,7 @@ static void note_costs(struct engine *engine, int32_t n_tokens, int32_t allowed,
 
 void tick(struct engine *engine)
 {
+    assert_thread(&engine->owner);
     int64_t begin = clock_now(engine->clock);
     int32_t allowed = make_plan(engine);
     struct plan *plan = &engine->plan;
