@@ -1,4 +1,4 @@
-/* Eviction of resident sequences from the KV cells, in the order of victim.c: how many of the cells, and when.
+/* Eviction of resident sequences from the KV cells: which one, how many of its cells, and when.
  *
  * A sequence whose cells are stored is evicted at once. Another one gets a pending eviction: save.c copies it out in
  * slices, and it is evicted when the store has it, or when saving fails or takes longer than `evict_save_timeout_ms`.
@@ -6,13 +6,120 @@
  * waits without tokens in any batch. What leaves by order leaves although nobody waits, once it is stored, and stays
  * where it cannot be stored. Nothing here blocks the engine's thread. Replies that are being streamed wait for
  * no disk: for their next tokens the least recently used sequence is evicted as soon as what the backlog takes has been
- * copied out. */
+ * copied out.
+ *
+ * Which one is next: where a sequence is needed, a free one comes first, then one whose cells another sequence has as
+ * well. After these, and where cells are needed, comes the least recently used of those that are stored, then the least
+ * recently used of all. Then come those of suspended requests, which will resume on them, and last those that are kept
+ * by order (orders.c). Placement plans with this order (reuse_plan.c). */
+#include "engine/evict.h"
 #include "engine/core.h"
+#include "engine/save.h"
 
 #include "base/log.h"
 
 /* Cells are evicted at least so many at a time, so that a full pool does not evict at every tick. */
 #define EVICT_STEP 256
+
+bool seq_is_shared_whole(const struct engine *engine, const struct seq *seq)
+{
+    return engine->policy.cuts_anywhere && sharing_most(&engine->sharing, seq->id) == seq->n_cells;
+}
+
+/* ---- Groups of resident sequences ---- */
+
+enum group {
+    UNCLAIMED, /* no suspended request will resume on it, and no order keeps it */
+    SUSPENDED,
+    KEPT,
+    LEAVING, /* its eviction is pending; the three before are of those that stay */
+    LEAVING_SUSPENDED,
+    DUPLICATE
+};
+
+static bool belongs(const struct engine *engine, const struct seq *seq, enum group group)
+{
+    bool leaves = seq_state_leaves(seq->state), suspended = seq->suspended != NULL;
+    switch (group) {
+    case UNCLAIMED:
+        return !leaves && !suspended && !seq->kept;
+    case SUSPENDED:
+        return !leaves && suspended && !seq->kept;
+    case KEPT:
+        return !leaves && seq->kept;
+    case LEAVING:
+        return leaves && !suspended;
+    case LEAVING_SUSPENDED:
+        return leaves && suspended;
+    case DUPLICATE:
+        break;
+    }
+    return !suspended && !seq->kept && seq_is_shared_whole(engine, seq);
+}
+
+/* Nothing is lost with its cells. */
+static bool is_safe(const struct engine *engine, const struct seq *seq)
+{
+    return seq_is_shared_whole(engine, seq) || save_status(engine, seq) == SAVE_COMPLETE;
+}
+
+/* Of a group; `safe`: of those with which nothing is lost. */
+static struct seq *least_recently_used(const struct engine *engine, enum group group, bool safe,
+                                       const struct seq *but_not)
+{
+    struct seq *oldest = NULL;
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        struct seq *seq = &engine->seqs[i];
+        if (seq->state <= SEQ_RUNNING || seq->pinned || seq == but_not) continue;
+        if (oldest != NULL && seq->last_used >= oldest->last_used) continue;
+        if (belongs(engine, seq, group) && (!safe || is_safe(engine, seq))) oldest = seq;
+    }
+    return oldest;
+}
+
+/* ---- The order ---- */
+
+static struct seq *find_free(const struct engine *engine)
+{
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        struct seq *seq = &engine->seqs[i];
+        if (seq->state == SEQ_FREE) return seq;
+    }
+    return NULL;
+}
+
+static struct victim victim_for_cells(const struct engine *engine, const struct seq *but_not)
+{
+    for (enum group group = UNCLAIMED; group <= KEPT; group++) {
+        struct seq *oldest = least_recently_used(engine, group, false, but_not);
+        if (oldest == NULL) continue;
+        if (is_safe(engine, oldest)) return (struct victim){oldest, true};
+        struct seq *safe = least_recently_used(engine, group, true, but_not);
+        return safe != NULL ? (struct victim){safe, true} : (struct victim){oldest, false};
+    }
+    return (struct victim){0};
+}
+
+struct victim next_victim(const struct engine *engine, enum room room, const struct seq *but_not)
+{
+    if (room == ROOM_FOR_CELLS) return victim_for_cells(engine, but_not);
+    struct seq *seq = find_free(engine);
+    if (seq == NULL) seq = least_recently_used(engine, DUPLICATE, false, but_not);
+    return seq != NULL ? (struct victim){seq, true} : victim_for_cells(engine, but_not);
+}
+
+struct seq *next_pending_victim(const struct engine *engine)
+{
+    struct seq *seq = least_recently_used(engine, LEAVING, false, NULL);
+    return seq != NULL ? seq : least_recently_used(engine, LEAVING_SUSPENDED, false, NULL);
+}
+
+bool can_have_seq(const struct engine *engine, const struct seq *but_not)
+{
+    for (size_t i = 0; i < engine->n_seqs; i++)
+        if (engine->seqs[i].state != SEQ_RUNNING && &engine->seqs[i] != but_not) return true;
+    return false;
+}
 
 /* ---- Waiting slots ---- */
 

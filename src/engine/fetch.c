@@ -4,7 +4,10 @@
  *
  * KV rows are loaded in order, and count as cells at once. A model with recurrent or SWA state has its checkpoint
  * loaded last, and until then the sequence has no cells that anybody could reuse. */
+#include "engine/fetch.h"
 #include "engine/core.h"
+#include "engine/evict.h"
+#include "engine/reuse_plan.h"
 
 #include "base/log.h"
 

@@ -1,6 +1,9 @@
 /* How far a request has come, and its end: its last event, which of its cells stay resident, and the slot's release.
  * Runs on the engine's thread. */
 #include "engine/core.h"
+#include "engine/fetch.h"
+#include "engine/reuse_plan.h"
+#include "engine/save.h"
 
 #include "base/error.h"
 #include "base/log.h"

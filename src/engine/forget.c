@@ -5,6 +5,9 @@
  * The watch is looked at by those who prepare requests and by the store's threads, each before it counts on anything
  * that was kept; the engine only reads what they have found, before it accepts the request. */
 #include "engine/core.h"
+#include "engine/evict.h"
+#include "engine/fetch.h"
+#include "engine/save.h"
 
 #include "base/log.h"
 

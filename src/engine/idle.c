@@ -9,6 +9,8 @@
  * idle ones share are charged to the one that was used last. Runs on the engine's thread, which waits for nothing here.
  */
 #include "engine/core.h"
+#include "engine/evict.h"
+#include "engine/save.h"
 
 #include "base/log.h"
 

@@ -2,6 +2,7 @@
  * with assertions. It is the words of core.h and states.h as code: which fields each state has, and that tokens, cells,
  * queues, saves and counts agree. Runs on the engine's thread and changes nothing. */
 #include "engine/core.h"
+#include "engine/evict.h"
 
 #ifndef NDEBUG
 

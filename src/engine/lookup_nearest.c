@@ -5,6 +5,8 @@
  * Only lists of the prompt's own scope are compared. The store's part is in the job before the engine gets it; here it
  * costs one more comparison with each sequence. Runs on the engine's thread. */
 #include "engine/core.h"
+#include "engine/fetch.h"
+#include "engine/reuse_plan.h"
 
 #include "base/log.h"
 

@@ -3,6 +3,7 @@
  * computed; a slot that has come to rows which are not there yet has no share in any tick, and whoever encodes them
  * pokes the engine. Runs on the engine's thread. */
 #include "engine/core.h"
+#include "engine/tick.h"
 
 #include "base/error.h"
 #include "base/log.h"

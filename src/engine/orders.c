@@ -8,7 +8,11 @@
  * prompt that begins alike shares its cells and does not take them over, as long as there is another sequence to take
  * (reuse_plan.c). The order stays with the conversation when its next turn is computed, wherever that has its cells. It
  * ends with the cells: what comes back from the store is kept no more. */
+#include "engine/orders.h"
 #include "engine/core.h"
+#include "engine/evict.h"
+#include "engine/reuse_plan.h"
+#include "engine/status.h"
 
 #include "base/error.h"
 #include "base/log.h"

@@ -6,7 +6,12 @@
  * Only tokens decide: a sequence offers as many cells as it has leading tokens in common with the prompt. Reads the
  * engine's state and changes nothing but the store's lookup; place.c carries the plan out. Runs on the engine's
  * thread. */
+#include "engine/reuse_plan.h"
+#include "engine/checkpoint_grid.h"
 #include "engine/core.h"
+#include "engine/evict.h"
+#include "engine/orders.h"
+#include "engine/tick.h"
 
 /* Loading a snapshot takes about as long as computing this part of its tokens. */
 #define LOADING_PART 64

@@ -3,6 +3,7 @@
  * already, before its cells were lost. Logits become logprobs right after their decode call, of which no more than
  * PREFILL_CHUNK rows are wanted for that, of all prompts together. Runs on the engine's thread. */
 #include "engine/core.h"
+#include "engine/tick.h"
 
 /* While replies are streamed, at most this part of a tick's time goes to making logprobs of logits; and so many rows
  * before it is known what one takes. */

@@ -2,7 +2,13 @@
  *
  * A decode call that fails is split until the fault is found: other requests continue, and only the one that cannot be
  * computed fails. Nothing here ever clears more than the cells of one sequence. Runs on the engine's thread. */
+#include "engine/tick.h"
+#include "engine/checkpoint_grid.h"
 #include "engine/core.h"
+#include "engine/evict.h"
+#include "engine/fetch.h"
+#include "engine/save.h"
+#include "engine/status.h"
 
 #include "base/error.h"
 #include "base/log.h"

@@ -7,6 +7,13 @@
 #include "fakes/fake_llm.h"
 
 #include "engine/core.h"
+#include "engine/evict.h"
+#include "engine/fetch.h"
+#include "engine/orders.h"
+#include "engine/reuse_plan.h"
+#include "engine/save.h"
+#include "engine/status.h"
+#include "engine/tick.h"
 
 #include <stdio.h>
 #include <stdlib.h>

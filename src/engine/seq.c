@@ -5,6 +5,8 @@
  * prefix lives as long as its last owner. sharing.h notes how far each two sequences share, so that the evictor knows
  * what a cut frees. */
 #include "engine/core.h"
+#include "engine/evict.h"
+#include "engine/save.h"
 
 #include "base/log.h"
 #include "base/memory.h"
