@@ -1,12 +1,12 @@
 /* The engine's thread: its loop, and what other threads may do with it. They put jobs into a mailbox and read a copy of
  * its status (slot_status.c); everything else belongs to the engine's thread. */
 #include "engine/core.h"
+#include "engine/engine_status.h"
 #include "engine/evict.h"
 #include "engine/fetch.h"
 #include "engine/orders.h"
 #include "engine/reuse_plan.h"
 #include "engine/save.h"
-#include "engine/status.h"
 #include "engine/tick.h"
 
 #include "base/error.h"

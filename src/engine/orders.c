@@ -10,9 +10,9 @@
  * ends with the cells: what comes back from the store is kept no more. */
 #include "engine/orders.h"
 #include "engine/core.h"
+#include "engine/engine_status.h"
 #include "engine/evict.h"
 #include "engine/reuse_plan.h"
-#include "engine/status.h"
 
 #include "base/error.h"
 #include "base/log.h"

@@ -2,12 +2,12 @@
  * keep their order, but do not block each other: a job that waits for one slot in particular does so in that slot's own
  * queue. Runs on the engine's thread, before each tick. */
 #include "engine/core.h"
+#include "engine/engine_status.h"
 #include "engine/evict.h"
 #include "engine/fetch.h"
 #include "engine/orders.h"
 #include "engine/reuse_plan.h"
 #include "engine/save.h"
-#include "engine/status.h"
 
 #include "base/log.h"
 #include "base/memory.h"

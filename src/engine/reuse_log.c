@@ -4,8 +4,8 @@
  * Decides nothing: the placement was found by comparing tokens. Hashes of messages only show people whether it is the
  * same conversation. Runs on the engine's thread. */
 #include "engine/core.h"
+#include "engine/engine_status.h"
 #include "engine/reuse_plan.h"
-#include "engine/status.h"
 
 #include "base/log.h"
 

@@ -1,8 +1,8 @@
 /* What other threads see of the engine: a copy of the state of its slots and resident sequences, which its thread
  * renews around each tick. */
 #include "engine/core.h"
+#include "engine/engine_status.h"
 #include "engine/save.h"
-#include "engine/status.h"
 
 #include <string.h>
 

@@ -5,10 +5,10 @@
 #include "engine/tick.h"
 #include "engine/checkpoint_grid.h"
 #include "engine/core.h"
+#include "engine/engine_status.h"
 #include "engine/evict.h"
 #include "engine/fetch.h"
 #include "engine/save.h"
-#include "engine/status.h"
 
 #include "base/error.h"
 #include "base/log.h"

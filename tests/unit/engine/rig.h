@@ -7,12 +7,12 @@
 #include "fakes/fake_llm.h"
 
 #include "engine/core.h"
+#include "engine/engine_status.h"
 #include "engine/evict.h"
 #include "engine/fetch.h"
 #include "engine/orders.h"
 #include "engine/reuse_plan.h"
 #include "engine/save.h"
-#include "engine/status.h"
 #include "engine/tick.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* What is told of the engine: its status, and the log of what was reused. */
-#ifndef ENGINE_STATUS_H
-#define ENGINE_STATUS_H
+#ifndef ENGINE_ENGINE_STATUS_H
+#define ENGINE_ENGINE_STATUS_H
 
 #include "engine/reuse_plan.h"
 
