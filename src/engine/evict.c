@@ -70,8 +70,8 @@ static struct seq *least_recently_used(const struct engine *engine, enum group g
     struct seq *oldest = NULL;
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
-        if (seq->state <= SEQ_RUNNING || seq->pinned || seq == but_not) continue;
-        if (oldest != NULL && seq->last_used >= oldest->last_used) continue;
+        if (seq->state <= SEQ_RUNNING || (oldest != NULL && seq->last_used >= oldest->last_used)) continue;
+        if (seq->pinned || seq == but_not) continue;
         if (belongs(engine, seq, group) && (!safe || is_safe(engine, seq))) oldest = seq;
     }
     return oldest;

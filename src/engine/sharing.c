@@ -11,11 +11,13 @@ void sharing_init(struct sharing *sharing, size_t n_seqs)
 {
     sharing->n = n_seqs;
     sharing->common = mem_alloc(n_seqs * n_seqs * sizeof *sharing->common);
+    sharing->most = mem_alloc(n_seqs * sizeof *sharing->most);
 }
 
 void sharing_release(struct sharing *sharing)
 {
     free(sharing->common);
+    free(sharing->most);
 }
 
 static int32_t *at(const struct sharing *sharing, size_t a, size_t b)
@@ -23,9 +25,22 @@ static int32_t *at(const struct sharing *sharing, size_t a, size_t b)
     return &sharing->common[a * sharing->n + b];
 }
 
+static void note_most(struct sharing *sharing, size_t seq, int32_t before, int32_t n)
+{
+    int32_t *most = &sharing->most[seq];
+    if (n >= *most) *most = n;
+    if (n >= before || before < *most) return;
+    *most = 0;
+    for (size_t i = 0; i < sharing->n; i++)
+        if (*at(sharing, seq, i) > *most) *most = *at(sharing, seq, i);
+}
+
 static void set(struct sharing *sharing, size_t a, size_t b, int32_t n)
 {
+    int32_t before = *at(sharing, a, b);
     *at(sharing, a, b) = *at(sharing, b, a) = n;
+    note_most(sharing, a, before, n);
+    note_most(sharing, b, before, n);
 }
 
 void sharing_add(struct sharing *sharing, int32_t from, int32_t to, int32_t n)
@@ -50,8 +65,5 @@ int32_t sharing_between(const struct sharing *sharing, int32_t a, int32_t b)
 
 int32_t sharing_most(const struct sharing *sharing, int32_t seq)
 {
-    int32_t most = 0;
-    for (size_t i = 0; i < sharing->n; i++)
-        if (*at(sharing, (size_t)seq, i) > most) most = *at(sharing, (size_t)seq, i);
-    return most;
+    return sharing->most[seq];
 }

@@ -12,6 +12,7 @@
 struct sharing {
     size_t n;        /* sequences */
     int32_t *common; /* n x n: leading cells that two have in common */
+    int32_t *most;   /* the largest of each row: it is asked for in every round */
 };
 
 void sharing_init(struct sharing *sharing, size_t n_seqs);

@@ -5,6 +5,10 @@
 
 #include <assert.h>
 
+static_assert(SEQ_RUNNING % 2 == 1 && SEQ_IDLE_LEAVES == SEQ_IDLE + 1 && SEQ_SUSPENDED_LEAVES == SEQ_SUSPENDED + 1 &&
+                  SEQ_SPENT_LEAVES == SEQ_SPENT + 1 && SEQ_IDLE == SEQ_RUNNING + 1,
+              "seq_state_leaves() and its like count on the order");
+
 #define TO(state) (UINT32_C(1) << (state))
 
 /* A request takes a slot as one that needs a sequence; it is planned again from there each time that what it waited

@@ -103,9 +103,10 @@ static inline hearth_slot_state slot_state_shown(enum slot_state state)
     return state <= SLOT_PREFILL_YIELDED ? HEARTH_SLOT_PREFILL : HEARTH_SLOT_GENERATE;
 }
 
+/* In the order of the enum each claim is followed by its leaving twin. Asked of every sequence in every round. */
 static inline bool seq_state_leaves(enum seq_state state)
 {
-    return state == SEQ_IDLE_LEAVES || state == SEQ_SUSPENDED_LEAVES || state == SEQ_SPENT_LEAVES;
+    return state > SEQ_RUNNING && (state & 1) != 0;
 }
 
 /* The state with the same claim that leaves, or does not. */
