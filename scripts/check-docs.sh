@@ -9,7 +9,7 @@ complain() {
     printf '%s\n' "$*"
     bad=1
 }
-pages=(README.md CONTRIBUTING.md docs/*.md patches/README.md)
+pages=(README.md CONTRIBUTING.md docs/*.md docs/design/*.md patches/README.md)
 
 # ---- Pages that are made ----
 

@@ -175,7 +175,7 @@ function sentences({ text, starts, heading }) {
 }
 
 const riddle = (says) => !/\?["'”)*]*$/.test(says)
-  && (/^["“(*_[]*(What|Whoever|Nobody|Who)\b/.test(says) || /\bwho is told\b/i.test(says));
+  && (/^["“(*_]*(What|Whoever|Nobody|Who)\b/.test(says) || /\bwho is told\b/i.test(says));
 
 // ---- What was found ----
 

@@ -5,7 +5,7 @@
  * models, recurrent states or sliding windows, which are usable only whole and at the position where they were saved:
  * a checkpoint. Recurrent models have no KV rows. The bytes are llama.cpp's own format, which is internal:
  * llm_state_format_open() tests on the spot that what is saved, cut, joined and restored is what was there
- * (docs/design.md, The store).
+ * (docs/design/store.md).
  *
  * A slice is canonical: KV rows in the order of their positions, as a state of a unified KV cache and of sequence 0.
  * It does not depend on the layout of the context that saved it, nor of the one that loads it.
