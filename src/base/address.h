@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <sys/socket.h>
 
-/* Whether anybody in the Internet may have this address: not loopback, private, link-local, shared by a carrier,
- * multicast, reserved or for documentation, nor IPv6 in which such an IPv4 address is written. */
+/* Whether this is an address of the public Internet. Loopback, private, link-local, shared by a carrier, multicast,
+ * reserved and for documentation are not, nor is IPv6 in which such an IPv4 address is written. */
 bool address_is_public(const struct sockaddr *address);
 
 #endif

@@ -25,7 +25,7 @@ void base64_put(struct buf *out, const void *bytes, size_t len)
 
 /* ---- Decoding ---- */
 
-/* What a character is: its six bits, or one of these, above all of them. */
+/* The value of a character: its six bits, or one of these, above all of them. */
 enum { BITS_END = 64, SPACE = 64, PADDING = 65, WRONG = 66 };
 
 #define S SPACE

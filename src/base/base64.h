@@ -9,7 +9,7 @@
 /* Appends the bytes as base64, padded, without line ends. */
 void base64_put(struct buf *out, const void *bytes, size_t len);
 
-/* What is wrong with a text that is to be decoded. */
+/* The fault of a text that is to be decoded. */
 enum base64_fault {
     BASE64_GOOD,
     BASE64_CHARACTER, /* one that is not of the alphabet */

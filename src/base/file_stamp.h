@@ -1,6 +1,6 @@
-/* What tells that a file is still the one that it was: its stamp. Whoever writes to a file, puts another one in its
- * place, cuts it, or gives it back its former size and time, changes some of it: the time of the last change of the
- * inode cannot be set. No state; any thread. */
+/* A file's stamp shows that it is still the same file. A program that writes to a file, puts another one in its place,
+ * cuts it, or gives it back its former size and time, changes some of the stamp. No program can set the time of the
+ * last change of the inode. No state; any thread. */
 #ifndef BASE_FILE_STAMP_H
 #define BASE_FILE_STAMP_H
 
@@ -25,8 +25,8 @@ int file_stamp_read(const char *path, struct file_stamp *stamp);
 
 bool file_stamp_equal(const struct file_stamp *a, const struct file_stamp *b);
 
-/* Whether a change from now on (nanoseconds since 1970) gives the file another stamp: not while the clock of its file
- * system may still show the time of the last one. */
+/* Whether a change from now on (nanoseconds since 1970) gives the file another stamp. It does not while the clock of
+ * its file system may still show the time of the last change. */
 bool file_stamp_is_settled(const struct file_stamp *stamp, int64_t now_ns);
 
 #endif

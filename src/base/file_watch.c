@@ -47,7 +47,7 @@ static bool was_there(const struct file_stamp *stamp)
     return stamp->inode != 0;
 }
 
-/* What one look has found. */
+/* The result of one look. */
 struct look {
     const char *changed; /* the path of a file; NULL: none was */
     bool gone, failed;

@@ -1,10 +1,10 @@
-/* Whether files are still those that they were when the watch was opened: a model's, which are mapped while it is
- * loaded, so that whoever writes to them changes what is computed.
+/* Notices that files have changed since the watch was opened. They are a model's, which are mapped while it is loaded:
+ * a program that writes to them changes the results.
  *
- * Looking at a file may wait for a disk or a network, so a thread of the watch does it; whoever asks waits for it no
- * longer than the watch's patience, and not at all while a look takes longer than that. What was computed before
- * file_watch_check() was called, and is answered with FILES_SAME, was computed from the files as they were at first:
- * each look begins after the call, and a change cannot be undone. */
+ * Looking at a file may wait for a disk or a network, so a thread of the watch does it. A thread that asks waits for it
+ * no longer than the watch's patience, and not at all while a look takes longer than that. If file_watch_check()
+ * answers FILES_SAME, all results from before the call were computed from the files as they were at first. Each look
+ * begins after the call, and a change cannot be undone. */
 #ifndef BASE_FILE_WATCH_H
 #define BASE_FILE_WATCH_H
 
@@ -46,8 +46,8 @@ enum file_state {
 enum file_state file_watch_check(struct file_watch *watch);
 
 /* How often looks have found a file changed since the look before; or so lately changed that another change might not
- * be seen. What was computed from the files at one such count must not be mixed with what is at another. Any thread;
- * waits for nothing. */
+ * be seen. Results computed from the files at one such count must not be mixed with those at another. Any thread; waits
+ * for nothing. */
 uint64_t file_watch_changes(const struct file_watch *watch);
 
 #endif

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* What a file is opened for. */
+/* The purpose of opening a file. */
 enum files_mode {
     FILES_READ,
     FILES_WRITE, /* in place: the bytes of a header that change */

@@ -5,7 +5,7 @@
  *
  * It grows by one bucket an item (linear hashing), so that no insertion pays for moving all others.
  *
- * Whoever owns the items guards the table. A zeroed table is empty. */
+ * The owner of the items guards the table. A zeroed table is empty. */
 #ifndef BASE_HASH_TABLE_H
 #define BASE_HASH_TABLE_H
 

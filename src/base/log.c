@@ -1,7 +1,7 @@
 /* The log: formatting lines, and the thread that writes them.
  *
  * With the thread, a logging thread appends its line to a queue of up to 1 MiB, under a mutex that is never held during
- * a write; the log's thread takes the whole queue and writes it. Lines that do not fit are dropped and counted, and the
+ * a write. The log's thread takes the whole queue and writes it. Lines that do not fit are dropped and counted, and the
  * thread logs their number as soon as it can. After one dropped line all are dropped until the queue is taken, so that
  * lines are missing in one place, where their number stands. The thread owns the descriptor: it alone writes to it,
  * replaces it and closes it. Without the thread, the logging thread writes under the mutex. */

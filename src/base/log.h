@@ -4,11 +4,11 @@
  *     2026-03-01T12:00:00.123Z info  batch-engine: started slots=4 model=demo
  *
  * `group` names the part that logs, the text is fixed (people search for it), and what varies is in fields, with the
- * unit in the field's name (took_ms, size_bytes). Prompts and replies are never logged, but for words of prompts with
- * server.insecure_logging; control characters are escaped, so that nothing a client sends can end a line or reach a
+ * unit in the field's name (took_ms, size_bytes). Prompts and replies are never logged, except words of prompts with
+ * server.insecure_logging. Control characters are escaped, so that nothing a client sends can end a line or reach a
  * terminal. Any thread; a line is written whole.
  *
- * Until log_start(), the logging thread writes its lines itself; from then on a thread of the log does, and no other
+ * Until log_start(), the logging thread writes its lines itself. From then on a thread of the log does, and no other
  * thread waits for a stderr or a disk that is slow. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H

@@ -1,7 +1,8 @@
 /* Taking standard error: see log_stderr.h.
  *
- * `taken` belongs to the thread that takes and gives, the lines to the reading thread. What a handler of a crash reads
- * is atomic. The pipe never fills for long: nothing that the reading thread calls waits for a disk or a terminal. */
+ * `taken` belongs to the thread that takes and gives, the lines to the reading thread. Fields that a handler of a crash
+ * reads are atomic. The pipe never fills for long: nothing that the reading thread calls waits for a disk or a
+ * terminal. */
 #include "base/log_stderr.h"
 
 #include "base/error.h"
@@ -155,7 +156,7 @@ int log_take_stderr(hearth_error *error)
     return HEARTH_OK;
 }
 
-/* What another thread writes now goes where it went before. */
+/* Lines that another thread writes now go where they went before. */
 void log_give_stderr(void)
 {
     if (!own.taken) return;
@@ -180,8 +181,8 @@ static bool is_on_its_way(void)
     return fd >= 0 && ioctl(fd, FIONREAD, &n) == 0 && n > 0;
 }
 
-/* The reading thread is the one that crashed, or the log's is stuck: what is in the pipe is shown without the log, with
- * a space for each character that could do more than be read. */
+/* Used when the reading thread is the one that crashed, or the log's is stuck. The rest of the pipe is shown without
+ * the log, with a space for each character that could do more than be read. */
 static void show_rest(void)
 {
     char bytes[512];

@@ -1,11 +1,11 @@
 /* The media of a prompt: where in its token list an image's or a sound's rows lie, and what positions they take.
  *
  * The token list stays the one authority for what is the same prefix. Each row of a medium has a token of its own
- * there, made of the SHA-256 of all that the rows depend on: the content, the projector, its settings, which part of
- * the medium. These tokens are negative, which those of a vocabulary never are; two media whose rows begin alike differ
- * within the first rows, and a prefix never ends inside a medium (media_spans_whole()). So prefixes are compared, keyed
- * and stored with media as without. A token has 30 bits of the hash, so that a medium of very few rows is not told from
- * every other one: no prefix that contains one is kept or reused (media_spans_told()).
+ * there. It is made of the SHA-256 of all that the rows depend on: the content, the projector, its settings, the part
+ * of the medium. These tokens are negative, which those of a vocabulary never are. Two media whose rows begin alike
+ * differ within the first rows, and a prefix never ends inside a medium (media_spans_whole()). So prefixes are
+ * compared, keyed and stored with media as without. A token has 30 bits of the hash. So the tokens of a medium of very
+ * few rows may be those of another medium: no prefix that contains one is kept or reused (media_spans_told()).
  *
  * A row is one cell, as a token is. Its position may be another number than its index: with M-RoPE an image of many
  * rows takes as many positions as its longer side has rows. Pure functions; any thread. */
@@ -43,8 +43,8 @@ const struct media_span *media_spans_at(const struct media_spans *spans, int32_t
 /* The longest prefix of at most n tokens that ends inside no medium. */
 int32_t media_spans_whole(const struct media_spans *spans, int32_t n);
 
-/* The longest prefix of at most n tokens all of whose media are told from all others by their tokens: those of
- * MEDIA_TOLD_ROWS rows, with 240 bits of the hash, and more. */
+/* The longest prefix of at most n tokens all of whose media differ from all others by their tokens. Those are media of
+ * MEDIA_TOLD_ROWS rows and more: 240 bits of the hash. */
 #define MEDIA_TOLD_ROWS 8
 int32_t media_spans_told(const struct media_spans *spans, int32_t n);
 

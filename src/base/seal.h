@@ -9,8 +9,8 @@
 
 void hmac_of(const void *key, size_t key_size, const void *bytes, size_t size, uint8_t mac[SHA256_BYTES]);
 
-/* What all of these take: a key that seals these bytes and nothing else, since the nonce is always zero, and a context,
- * which is authenticated with the bytes. */
+/* The arguments of all of these. The key seals these bytes and nothing else, since the nonce is always zero. The
+ * context is authenticated with the bytes. */
 struct seal {
     uint8_t key[SHA256_BYTES];
     const void *context;

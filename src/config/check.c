@@ -84,7 +84,7 @@ static bool is_port(const char *text)
     return len > 0 && len <= 5 && strspn(text, "0123456789") == len && strtol(text, NULL, 10) <= 65535;
 }
 
-/* What is wrong with an address to listen on, or NULL. */
+/* The fault of an address to listen on, or NULL. */
 static const char *address_fault(const char *address)
 {
     if (!strncmp(address, "unix:", 5)) {
@@ -116,7 +116,7 @@ static void check_listen(struct check *c)
     }
 }
 
-/* What is wrong with an endpoint of ZeroMQ to listen on, or NULL. */
+/* The fault of an endpoint of ZeroMQ to listen on, or NULL. */
 static const char *endpoint_fault(const char *endpoint)
 {
     static const char scheme[] = "tcp://";
@@ -159,7 +159,7 @@ static void check_events(struct check *c)
               "server.listen is none that they could use");
 }
 
-/* What is wrong with the URL of a collector, or NULL. */
+/* The fault of the URL of a collector, or NULL. */
 static const char *collector_fault(const char *url)
 {
     const char *rest = !strncmp(url, "http://", 7) ? url + 7 : !strncmp(url, "https://", 8) ? url + 8 : NULL;
@@ -175,7 +175,7 @@ static void check_collector(struct check *c)
         FAULT(c, "server.otlp_endpoint", "%s %s: write it as http://HOST:PORT, without /v1/traces", url, fault);
 }
 
-/* What is wrong with the origin of a web page, or NULL. */
+/* The fault of the origin of a web page, or NULL. */
 static const char *origin_fault(const char *origin)
 {
     const char *colon = strstr(origin, "://"), *star = strchr(origin, '*');

@@ -275,7 +275,7 @@ int hearth_config_keep_models(hearth_config *config, const char *const *names, s
 
 /* ---- By path ---- */
 
-/* What a key names: a row, and for models.* the model. */
+/* The target of a key: a row, and for models.* the model. */
 struct target {
     const struct config_row *row; /* NULL: no such key */
     char *pattern;                /* as in the table; of an unknown key, its path in that form */

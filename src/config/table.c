@@ -44,7 +44,7 @@
                OR_NULL)                                                                                                \
     MEMORY_TIER(ID, name, medium, quota, meaning)                                                                      \
     SERVER_KEY(ID, name, "prefix", CONFIG_TEXT, prefix, "hearth",                                                      \
-               "What the names of all its entries begin with on that server, before a colon.", ANY)                    \
+               "Beginning of the names of all its entries on that server, before a colon.", ANY)                       \
     SERVER_KEY(ID, name, "ttl", CONFIG_SECONDS, ttl, "604800",                                                         \
                "How long the server keeps an entry that nobody reads; 0: until it needs the memory.",                  \
                RANGE(0, 3650.0 * DAY))                                                                                 \
@@ -139,7 +139,7 @@ const struct config_row config_rows[] = {
         "of its first request may take.",
         RANGE(0.1, DAY)),
     KEY("server.socket_mode", CONFIG_NAME, SERVER(socket_mode), "0600",
-        "Who may connect to sockets unix:PATH: hearth's user alone, its group as well, or everybody.",
+        "Users who may connect to sockets unix:PATH: hearth's own alone, its group as well, or all.",
         CHOICES("0600|0660|0666")),
     KEY("server.socket_group", CONFIG_TEXT, SERVER(socket_group), "null",
         "Name of the group that sockets unix:PATH belong to, one that hearth's user is in; null: that user's own.",
@@ -175,7 +175,7 @@ const struct config_row config_rows[] = {
         CHOICES("hearth|vllm")),
     KEY("server.kv_events", CONFIG_TEXT, SERVER(kv_events), "null",
         "Where routers (llm-d, NVIDIA Dynamo) subscribe to cache events: tcp://HOST:PORT, as tcp://*:5557, a ZeroMQ "
-        "PUB socket. Whoever reaches it reads the tokens of all prompts: docs/fleet.md. null: nothing is published.",
+        "PUB socket. Programs that reach it read the tokens of all prompts: docs/fleet.md. null: nothing is published.",
         OR_NULL),
     KEY("server.kv_events_replay", CONFIG_TEXT, SERVER(kv_events_replay), "null",
         "Where routers ask for cache events that they have missed: a ZeroMQ ROUTER socket, as tcp://*:5558.", OR_NULL),
@@ -205,7 +205,7 @@ const struct config_row config_rows[] = {
     KEY("cache.session_resume_wait_ms", CONFIG_INT, CACHE(session_resume_wait_ms), "500",
         "Milliseconds that a request waits for the save of the turn it continues.", RANGE(0, INT_MAX)),
     KEY("cache.fetch_timeout_ms", CONFIG_INT, CACHE(fetch_timeout_ms), "5000",
-        "Milliseconds that a request waits for stored tokens that do not come, before it computes them; a tier that "
+        "Milliseconds that a request waits for stored tokens that do not come, before it computes them. A tier that "
         "takes longer to read an entry is out of service until it answers.",
         RANGE(1, INT_MAX)),
     KEY("cache.save_tier", CONFIG_NAME, CACHE(save_tier), STORE_DEFAULT_TIER,
@@ -233,8 +233,8 @@ const struct config_row config_rows[] = {
     KEY("models.*.mmproj", CONFIG_PATH, MODEL(mmproj), "null",
         "Projection file (mmproj) for images or sound, of a model that can take them.", OR_NULL),
     KEY("models.*.media_cache_mb", CONFIG_INT, MODEL(media_cache_mb), "256",
-        "MiB of encoded images and sounds that are kept in memory with mmproj, the least recently used dropped first: "
-        "where a prompt is computed again, they need not be encoded again. Those that are dropped are still in the "
+        "MiB of encoded images and sounds that are kept in memory with mmproj, the least recently used dropped first. "
+        "They need not be encoded again for a prompt that is computed again. Those that are dropped are still in the "
         "store.",
         RANGE(0, 1 << 20)),
     KEY("models.*.media_urls", CONFIG_BOOL, MODEL(media_urls), "false",
@@ -252,7 +252,8 @@ const struct config_row config_rows[] = {
         "Folder: a request may name files below it, file://NAME. null: none.", OR_NULL),
     KEY("models.*.media_unconfined", CONFIG_BOOL, MODEL(media_unconfined), "false",
         "`ffmpeg` and `pdftotext` also read the videos and documents of requests where the kernel cannot confine them "
-        "(it has no Landlock, or no seccomp): what takes over such a program can then do whatever hearth's user can.",
+        "(it has no Landlock, or no seccomp). Code that takes over such a program can then do all that hearth's user "
+        "can.",
         ANY),
     KEY("models.*.image_megapixels", CONFIG_INT, MODEL(image_megapixels), "40",
         "Largest image that is decoded, in millions of pixels; each takes 3 bytes of memory meanwhile.",
@@ -284,8 +285,9 @@ const struct config_row config_rows[] = {
         RANGE(0, 256), DERIVED),
     KEY("models.*.n_seq_spare", CONFIG_INT, MODEL(n_seq_spare), "-1",
         "Conversations that stay in the KV cache beside those of the slots, where incremental_cache has one pool of KV "
-        "cells; others are evicted to the store and restored from there. They take no memory of their own, except that "
-        "of a recurrent or hybrid model each has a state, and of one with a sliding window as many cells as that is "
+        "cells; others are evicted to the store and restored from there. They take no memory of their own in most "
+        "models. In a recurrent or hybrid model each has a state, in one with a sliding window as many cells as that "
+        "is "
         "long: `hearth model vram` counts them. -1: as many as slots and 3 at least where they take memory, else three "
         "times as many and 28 at least. With the slots they are 255 at most.",
         RANGE(-1, 254)),
@@ -336,7 +338,7 @@ const struct config_row config_rows[] = {
         ANY),
     KEY("models.*.system_prompt_assumed", CONFIG_BOOL, MODEL(system_prompt_assumed), "false",
         "A chat without a system message gets that of earlier requests, if all since the start had the same one; once "
-        "there were two, none does. Whoever may send requests can learn that message: for clients that trust each "
+        "there were two, none does. All clients can learn that message, so this is for clients that trust each "
         "other. Requests with cache_prompt: false neither give nor get it. Needs system_prompt_cache.",
         ANY),
     KEY("models.*.incremental_cache", CONFIG_BOOL, MODEL(incremental_cache), "true",
@@ -350,13 +352,13 @@ const struct config_row config_rows[] = {
         "prompts then, it is answered with 'server busy' instead.",
         RANGE(0, DAY)),
     KEY("models.*.preempt", CONFIG_ENUM, MODEL(preempt), "park",
-        "What becomes of a preempted request: park suspends it and resumes it where it was once a slot is free, fail "
-        "ends it with an error.",
+        "Preempted requests: park suspends one and resumes it where it was once a slot is free, fail ends it with an "
+        "error.",
         CHOICES("park|fail")),
     KEY("models.*.idle_conversations", CONFIG_ENUM, MODEL(idle_conversations), "auto",
         "How long an idle conversation that is stored keeps its KV cells in one pool, where they slow down those that "
-        "are computed: auto, until that has cost as much as bringing it back would, by measured times; stay, until "
-        "the room is needed; leave, until somebody else is computed.",
+        "are computed. auto: until that has cost as much as bringing it back would, by measured times. stay: until "
+        "the room is needed. leave: until another one is computed.",
         CHOICES("auto|stay|leave")),
     KEY("models.*.n_gpu_layers", CONFIG_INT, MODEL(n_gpu_layers), "0",
         "Layers kept on the GPU: 0 all, -1 none, else so many.", RANGE(-1, 1000000)),
@@ -367,9 +369,8 @@ const struct config_row config_rows[] = {
         "encryption: on a network of your own only.",
         ANY),
     KEY("models.*.tensor_split", CONFIG_STRINGS, MODEL(tensor_split), "[]",
-        "Which part of the layers (with row: of each one's rows) a device takes: a number for each, those of rpc "
-        "first, "
-        "then the GPUs; [3, 1] is three quarters and one. Empty: by their free memory.",
+        "The part of the layers (with row: of each one's rows) that a device takes. A number for each, those of rpc "
+        "first, then the GPUs; [3, 1] is three quarters and one. Empty: by their free memory.",
         ANY),
     KEY("models.*.offload_kqv", CONFIG_BOOL, MODEL(offload_kqv), "true", "Keeps the KV cache on the GPU.", ANY),
     KEY("models.*.reply_tokens", CONFIG_BOOL, MODEL(reply_tokens), "true",
@@ -409,9 +410,8 @@ const struct config_row config_rows[] = {
         "thinking.",
         ANY),
     KEY("models.*.media", CONFIG_ENUM, MODEL(media), "note",
-        "What becomes of an image, a sound or a document in the messages for a model that does not take it: note puts "
-        "a "
-        "fixed line in its place, refuse answers with 400.",
+        "For models that do not take an image, a sound or a document in the messages: note puts a fixed line in its "
+        "place, refuse answers with 400.",
         CHOICES("note|refuse")),
     KEY("models.*.embedding", CONFIG_ENUM, MODEL(embedding), "auto",
         "Whether the model is for embeddings, or with a head for it for reranking scores, in place of text; auto: what "

@@ -17,9 +17,9 @@ struct node {
     size_t n;       /* how many, keys and values counted each */
 };
 
-/* Parses one document; an empty one is a null scalar. False: not YAML, aliases or tags (which hearth does not support),
- * or deeper, longer or larger than a configuration may be; then `why` (empty before) names the fault and `line` its
- * line. node_release() in either case. */
+/* Parses one document; an empty one is a null scalar. False: the text is not YAML, has aliases or tags (which hearth
+ * does not support), or is deeper, longer or larger than a configuration may be. Then `why` (empty before) names the
+ * fault and `line` its line. node_release() in either case. */
 bool node_parse(struct node *root, const char *text, size_t len, struct buf *why, int *line);
 void node_release(struct node *node);
 

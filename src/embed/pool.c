@@ -1,10 +1,10 @@
 /* The worker threads of a pool of embedding contexts, and their queue. One mutex guards the queue and the pool's part
  * of every job; it is never held while a job is prepared, computed or ended.
  *
- * A worker asks for the next thing to do, in this order: end a finished job; if the prepared inputs do not fill a call,
- * prepare more, which costs far less than computing them; compute a call. So at most one call's worth is prepared
- * ahead, and a long list of inputs delays nobody by its length. A job is finished when it has all its vectors, or has
- * failed and no thread works on it any more. */
+ * A worker takes the first of these that there is to do. It ends a finished job. If the prepared inputs do not fill a
+ * call, it prepares more, which costs far less than computing them. It computes a call. So at most one call's worth is
+ * prepared ahead, and a long list of inputs delays no other job by its length. A job is finished when it has all its
+ * vectors, or has failed and no thread works on it any more. */
 #include "embed/embed_parts.h"
 
 #include "base/error.h"
@@ -77,7 +77,7 @@ static struct embed_job *take_finished(struct embed_pool *pool)
     return job;
 }
 
-/* What a call can still hold. */
+/* The room that a call still has. */
 struct capacity {
     int32_t inputs, tokens;
 };
@@ -127,7 +127,7 @@ static bool assign_input(struct worker *worker, struct embed_job *job, struct ca
 }
 
 /* Assigns inputs to the worker for one call. A job that gave some and has more left moves to the end of the queue, so
- * that long lists do not delay short ones; the first input that does not fit ends the call, so that none is
+ * that long lists do not delay short ones. The first input that does not fit ends the call, so that none is
  * overtaken. */
 static bool fill_call(struct embed_pool *pool, struct worker *worker)
 {

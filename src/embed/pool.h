@@ -1,9 +1,9 @@
 /* A pool of contexts for embeddings and reranking scores: `n_contexts` embedders on one model's weights, each with a
  * thread.
  *
- * A job is a list of inputs. Every job is taken, in the order in which they come, as long as the texts of all of them
- * have room: an indexer sends hundreds of requests at once, each with one input. The pool's threads prepare inputs,
- * about a call's worth at a time, and assign them: whichever context is free takes as many inputs, of one job or of
+ * A job is a list of inputs. The pool takes every job, in the order in which they come, as long as the texts of all of
+ * them have room. An indexer sends hundreds of requests at once, each with one input. The pool's threads prepare
+ * inputs, about a call's worth at a time, and assign them. A free context takes as many inputs, of one job or of
  * several, as fit one call. Jobs come in from any thread. */
 #ifndef EMBED_POOL_H
 #define EMBED_POOL_H
@@ -21,7 +21,7 @@ struct embed_input {
     int32_t n_vectors;
 };
 
-/* Whoever makes a job fills in the first part and keeps it alive until on_end(), which is called exactly once. */
+/* The maker of a job fills in the first part and keeps it alive until on_end(), which is called exactly once. */
 struct embed_job {
     /* Tokenises one of the inputs, to between 1 token and the window; a failure ends the job. Called for one input
      * after the other, each on some thread of the pool. */

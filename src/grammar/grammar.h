@@ -1,8 +1,8 @@
 /* Matches text against a GBNF grammar, byte by byte or token by token.
  *
- * llama.cpp's own grammars are not used: they throw and abort where a token does not fit (C cannot catch that), and
- * grammars of a few lines make them expand without end, on the thread that computes for everybody. Here every step has
- * a bound; a grammar that exceeds it says so (grammar_over_budget()).
+ * llama.cpp's own grammars are not used. They throw and abort where a token does not fit, which C cannot catch.
+ * Grammars of a few lines make them expand without end, on the thread that computes for all requests. Here every step
+ * has a bound; a grammar that exceeds it says so (grammar_over_budget()).
  *
  * A grammar is made on any thread and then belongs to one thread at a time; states belong to the caller. */
 #ifndef GRAMMAR_GRAMMAR_H

@@ -1,10 +1,10 @@
-/* Publishes the instance's cache events over ZeroMQ, for routers (docs/fleet.md): a PUB socket that they subscribe to,
- * and a ROUTER socket at which they ask again for what they have missed.
+/* Publishes the instance's cache events over ZeroMQ, for routers (docs/fleet.md). They subscribe to a PUB socket. At a
+ * ROUTER socket they ask again for messages that they have missed.
  *
  * A message has three frames: "kv@ADDRESS@MODEL", a sequence number of eight bytes, big-endian, and a batch of events
- * (wire.h). An answer to a request for missed ones has an empty frame before them. A router that subscribes is sent all
- * that is stored, and so is one that asks for messages which are not kept any more, or has missed some: for every model
- * AllBlocksCleared, then its blocks. Others get that as well, since a PUB socket speaks to all. Numbers begin at 0 and
+ * (wire.h). An answer to a request for missed ones has an empty frame before them. A router that subscribes gets all
+ * stored blocks: for every model AllBlocksCleared, then its blocks. So does one that has missed messages, or asks for
+ * some that are not kept any more. Others get that as well, since a PUB socket speaks to all. Numbers begin at 0 and
  * never start again, but with the server.
  *
  * Everything runs on a thread of its own, which sleeps while there is nothing to do, and reads no event before the

@@ -1,7 +1,7 @@
 /* The web page: see page.h.
  *
- * The page may run its own scripts and nothing else, ask this server and no other, and stand in no frame: what a model
- * writes cannot change that, whatever the page's renderer lets through. */
+ * The page may run its own scripts and nothing else, ask this server and no other, and stand in no frame. A model's
+ * reply cannot change that, whatever the page's renderer lets through. */
 #include "serve/page/page.h"
 
 #include "base/error.h"

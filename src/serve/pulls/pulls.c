@@ -59,7 +59,7 @@ static bool is_same_file(const struct pulls_news *a, const struct pulls_news *b)
     return a->step == b->step && strcmp(a->file, b->file) == 0;
 }
 
-/* What has been said of the same file and not been passed on yet is replaced. */
+/* News of the same file that has not been passed on yet is replaced. */
 static void queue_news(struct job *job, const struct pulls_news *news)
 {
     job->last = *news;

@@ -1,9 +1,9 @@
 /* Pulling and removing for requests: see work.h.
  *
  * A request may name less than the command line: no file of this machine, and of the web public addresses alone. A
- * short name may mean anything but a file, since whoever keeps the file of short names decides there what is fetched;
- * so may a repository, whose server is the environment's HF_ENDPOINT. Only what was pulled can be removed, and nothing
- * that the configuration uses. */
+ * short name may mean anything but a file: the owner of the file of short names decides there what is fetched. So may a
+ * repository, whose server is the environment's HF_ENDPOINT. Only what was pulled can be removed, and nothing that the
+ * configuration uses. */
 #include "serve/pulls/work.h"
 
 #include "base/buf.h"

@@ -1,5 +1,5 @@
-/* What the thread of a pull or of a removal does: from the models folder to the instance and back, and what requests
- * may ask for there. Blocks on network and disk; any thread, several at once. */
+/* The work of the thread of a pull or of a removal, from the models folder to the instance and back; and the names that
+ * requests may give there. Blocks on network and disk; any thread, several at once. */
 #ifndef SERVE_PULLS_WORK_H
 #define SERVE_PULLS_WORK_H
 

@@ -8,7 +8,7 @@
 #include "base/buf.h"
 #include "serve/tracing/trace.h"
 
-/* Who sends them. */
+/* The sender of the traces. */
 struct otlp_resource {
     const char *version, *host, *address; /* of the program, the machine, and the address listened on */
 };

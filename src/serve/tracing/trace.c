@@ -17,8 +17,8 @@ struct stage {
 
 enum { ADMISSION, TOKENISE, LOOKUP, QUEUE, RESTORE, PREFILL, DECODE, SAVE, N_STAGES };
 
-/* What is restored comes first in the slot, so its time is laid there; a request that was preempted had to restore its
- * cells again later. */
+/* Restoring comes first in the slot, so its time is laid there; a request that was preempted had to restore its cells
+ * again later. */
 static double restore_of(const hearth_result *r)
 {
     return r->predicted_n > 0 && r->restore_ms > r->prompt_ms ? r->prompt_ms : r->restore_ms;

@@ -1,5 +1,5 @@
 /* The queue of traces and the sender's thread: see tracer.h. The mutex guards the queue alone, and nobody holds it
- * while anything is sent. What libcurl has belongs to the sender; other threads only wake it. */
+ * while anything is sent. libcurl's handles belong to the sender; other threads only wake it. */
 #include "serve/tracing/tracer.h"
 
 #include "base/clock.h"
@@ -140,7 +140,7 @@ int64_t tracer_dropped(const struct tracer *t)
 
 enum sent { SENT, SENT_AGAIN, SENT_NEVER };
 
-/* What the standard says of an answer: these may pass. */
+/* The meaning of an answer, by the standard: these may pass. */
 static enum sent judge(long status)
 {
     if (status >= 200 && status <= 299) return SENT;
