@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks that the documents speak of what is there: pages made from the program and the sources are up to date, every file
-# that is named exists, every link leads to a page and a heading.
+# that is named exists, every link leads to a page and a heading. Counts sentences that are hard to read.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -39,4 +39,8 @@ while IFS=: read -r page link; do
     [ -e "$target" ] || { complain "$page links to $link: there is no such file"; continue; }
     [[ $link != *#* ]] || anchors "$target" | grep -qxF "${link#*#}" || complain "$page links to $link: there is no such heading"
 done < <(grep -oHE '\]\([^) ]+\)' "${pages[@]}" | sed -E 's/\]\((.*)\)$/\1/' | grep -vE ':(https?|mailto):')
+
+# ---- Sentences ----
+
+scripts/prose.sh --check || bad=1
 exit $bad
