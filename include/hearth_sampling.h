@@ -12,7 +12,7 @@
 #define HEARTH_SAMPLING_TABLE(NUMBER, INTEGER) \
     NUMBER(temperature, "0.8", -100, 100, "temp", \
         "Randomness of a reply; 0 or less always takes the likeliest token. A request may set its own, here and below; " \
-        "what is not set follows the model's file, where that says something.") \
+        "the others follow the model's file, where that says something.") \
     NUMBER(dynatemp_range, "0.0", 0, 100, "", \
         "The temperature varies by so much to both sides, with how sure the model is; 0: off.") \
     NUMBER(dynatemp_exponent, "1.0", 0, 100, "", \

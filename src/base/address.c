@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <string.h>
 
-/* From IANA's registries of special-purpose addresses: what is not globally reachable, and multicast. */
+/* From IANA's registries of special-purpose addresses: those that are not globally reachable, and multicast. */
 static const struct range {
     const char *first;
     int bits;

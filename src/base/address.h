@@ -1,4 +1,4 @@
-/* Which addresses are public: what a request may make this machine connect to, where others are not to be reached. Pure
+/* Which addresses are public: a request may make this machine connect to these, and to no others. Pure
  * functions; any thread. */
 #ifndef BASE_ADDRESS_H
 #define BASE_ADDRESS_H

@@ -53,7 +53,8 @@ struct look {
     bool gone, failed;
 };
 
-/* A change right after another one may leave no trace: what was changed a moment ago counts as changed again. */
+/* A change right after another one may leave no trace. So a file that was changed a moment ago counts as changed again.
+ */
 static bool differs(const struct file_watch *watch, const struct file_stamp *was, const struct file_stamp *is)
 {
     bool unsettled = atomic_load(&watch->changes) > 0 && !file_stamp_is_settled(is, clock_unix_ns());

@@ -22,8 +22,8 @@ struct file_watch_params {
     size_t n;
     int64_t patience_ns;
     int (*read)(const char *path, struct file_stamp *stamp); /* NULL: file_stamp_read() */
-    /* Once, when a file was found changed: why, in a line. On the watch's thread, before anybody is told of it; it must
-     * not call the watch, nor wait. NULL: nobody is told. */
+    /* Once, when a file was found changed: why, in a line. On the watch's thread, before any check answers so; it must
+     * not call the watch, nor wait. NULL: no report. */
     void (*report)(void *ud, const char *reason);
     void *ud;
 };

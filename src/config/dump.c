@@ -116,7 +116,7 @@ static const char manual_intro[] =
     "    path: models/demo.gguf\n"
     "```\n"
     "\n"
-    "What comes later in this list is set over what comes before:\n"
+    "Later entries of this list override earlier ones:\n"
     "\n"
     "1. the defaults in the tables below\n"
     "2. `/etc/hearth/hearth.yaml`, then `~/.config/hearth/hearth.yaml` (`$XDG_CONFIG_HOME`), where they are there; in\n"

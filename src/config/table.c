@@ -67,11 +67,12 @@
                OR_NULL)                                                                                                \
     SERVER_KEY(ID, name, "certificate_key_file", CONFIG_PATH, certificate_key_file, "null",                            \
                "Private key (PEM, without a password) of certificate_file; null: it stands in that file.", OR_NULL)    \
-    SERVER_KEY(ID, name, "key_file", CONFIG_PATH, key_file, "null",                                                    \
-               "File with a secret (openssl rand -hex 32) that all hearths have which share entries: what was "        \
-               "changed on the server or stored without it is not used. Needed where the server is on another "        \
-               "machine.",                                                                                             \
-               OR_NULL)                                                                                                \
+    SERVER_KEY(                                                                                                        \
+        ID, name, "key_file", CONFIG_PATH, key_file, "null",                                                           \
+        "File with a secret (openssl rand -hex 32) that all hearths have which share entries. Entries "                \
+        "that were changed on the server or stored without it are not used. Needed where the server is on another "    \
+        "machine.",                                                                                                    \
+        OR_NULL)                                                                                                       \
     SERVER_KEY(ID, name, "encrypt", CONFIG_BOOL, encrypt, "false",                                                     \
                "Whether entries are encrypted with key_file (AES-256-GCM), so that the server sees no tokens. All "    \
                "hearths that share entries need the same.",                                                            \
@@ -276,7 +277,8 @@ const struct config_row config_rows[] = {
         RANGE(1, 1024)),
     KEY("models.*.context_window", CONFIG_INT, MODEL(context_window), "8192",
         "Tokens that one slot can hold, prompt and reply together. More than the model was trained for is lowered to "
-        "that, unless rope_scaling is on. Where it is not set, and the model has 256 MiB of weights or more: what fits "
+        "that, unless rope_scaling is on. Where it is not set, and the model has 256 MiB of weights or more: as many "
+        "as fit "
         "this machine, 65536 at most, as `hearth fit` says.",
         RANGE(1, INT_MAX), DERIVED),
     KEY("models.*.n_seq_max", CONFIG_INT, MODEL(n_seq_max), "1",
@@ -402,7 +404,7 @@ const struct config_row config_rows[] = {
     KEY("models.*.yarn_beta_slow", CONFIG_NUMBER, MODEL(yarn_beta_slow), "null", "High correction dimension; null: 1.",
         RANGE_OR_NULL(0, 10000)),
     KEY("models.*.yarn_orig_ctx", CONFIG_INT, MODEL(yarn_orig_ctx), "0",
-        "Window that the model was trained for; 0 or null: what its file says.", RANGE_OR_NULL(0, INT_MAX)),
+        "Window that the model was trained for; 0 or null: as its file says.", RANGE_OR_NULL(0, INT_MAX)),
     KEY("models.*.jinja_file", CONFIG_PATH, MODEL(jinja_file), "null",
         "Chat template to use in place of the model's own. A model without one gets ChatML.", OR_NULL),
     KEY("models.*.chat_template_kwargs", CONFIG_OBJECT, MODEL(chat_template_kwargs), "{}",
@@ -414,12 +416,12 @@ const struct config_row config_rows[] = {
         "place, refuse answers with 400.",
         CHOICES("note|refuse")),
     KEY("models.*.embedding", CONFIG_ENUM, MODEL(embedding), "auto",
-        "Whether the model is for embeddings, or with a head for it for reranking scores, in place of text; auto: what "
+        "Whether the model is for embeddings, or with a head for it for reranking scores, in place of text; auto: as "
         "its file says, and true where pooling is set. Such a model has n_seq_max contexts, each of which packs the "
         "inputs of requests into calls of n_batch tokens; an input has context_window tokens at most.",
         CHOICES("auto|true|false")),
     KEY("models.*.pooling", CONFIG_NAME, MODEL(pooling), "auto",
-        "How the vectors of an input's tokens become one; none: each is given, rank: a score. auto: what the file "
+        "How the vectors of an input's tokens become one; none: each is given, rank: a score. auto: as the file "
         "says, else mean for an encoder and last for a decoder.",
         CHOICES("auto|none|mean|cls|last|rank")),
     KEY("models.*.truncate", CONFIG_BOOL, MODEL(truncate), "false",

@@ -80,7 +80,8 @@ static bool new_rule(struct reader *r, uint32_t *rule)
     return true;
 }
 
-/* Notes where each alternative of the rule ends: who looks at all of them does not look at all of their items. */
+/* Notes where each alternative of the rule ends, so that a walk over all of them need not look at all of their items.
+ */
 static void note_ends(struct rules *rules, uint32_t rule)
 {
     uint32_t *end = &rules->ends[rule];

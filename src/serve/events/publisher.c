@@ -314,7 +314,7 @@ static void answer_replay(struct publisher *p, const struct frame *router, uint6
     if (reachable) answer_end(p, router);
 }
 
-/* A request: who sends it, nothing, a number. Anything else is ignored. The rest has the next turn. */
+/* A request has three frames: its sender, nothing, a number. Anything else is ignored. The rest has the next turn. */
 static void read_replays(struct publisher *p)
 {
     struct frame frames[3];

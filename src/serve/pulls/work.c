@@ -124,7 +124,7 @@ static int serve_anew(const struct pulls_place *place, const struct pull_model *
     return rc == HEARTH_OK ? add(place, model, error) : rc;
 }
 
-/* With the lock of the model's folder, as removing has it: what is served has its files. */
+/* With the lock of the model's folder, as removing has it, so that a served model has its files. */
 static int serve(void *ud, const struct pull_model *model, hearth_error *error)
 {
     const struct pulls_work *work = ud;

@@ -1,4 +1,4 @@
-/* The trace of one request: what was asked and answered, and when each stage of it began and ended. Made of the times
+/* The trace of one request: its question and answer, and when each stage of it began and ended. Made of the times
  * that a request records anyway, once it has ended; spans in OTLP's form come of it on the sender's thread (otlp.h).
  *
  * A trace belongs to the HTTP thread until tracer_end() takes it. */
