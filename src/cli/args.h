@@ -1,12 +1,14 @@
-/* Parses command lines: the options of a command are one table, from which they are parsed and --help is printed.
+/* The command line: the commands of the program, their options, help and errors, all from tables.
  *
- * Options are written --name VALUE or --name=VALUE; `--` ends them. Every command has --help. All strings are borrowed
- * from argv or from the table. Main thread only. */
+ * A command is a row of a group; the options of a command are one table, from which they are parsed and --help is
+ * printed. Options are written --name VALUE or --name=VALUE; `--` ends them. Every command has --help. All strings are
+ * borrowed from argv or from the tables. Main thread only. */
 #ifndef CLI_ARGS_H
 #define CLI_ARGS_H
 
 #include "hearth.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -72,5 +74,53 @@ const struct args_observer *args_observer(void);
 /* Prints one line to stderr, "hearth serve: message", and returns the status, for the command to end with. Control
  * characters are shown as escapes. */
 int args_fail(const char *command, const hearth_error *error, int status);
+
+/* ---- Commands ---- */
+
+struct command {
+    const char *name;
+    const char *summary;               /* one line for the list of commands */
+    int (*run)(int argc, char **argv); /* the words after its name */
+};
+
+struct command_group {
+    const char *program; /* the words before the command's name: "hearth", "hearth model" */
+    const char *about;
+    const char *examples; /* whole lines */
+    const struct command *commands;
+    size_t n_commands;
+};
+
+/* Runs the command named by argv[0]. Without one, prints the list of commands to stderr and returns EXIT_USAGE. */
+int command_dispatch(const struct command_group *group, int argc, char **argv);
+
+/* The program itself: main.c. */
+extern const struct command_group command_program;
+
+int command_serve(int argc, char **argv);
+int command_chat(int argc, char **argv);
+int command_run(int argc, char **argv);
+int command_pull(int argc, char **argv);
+int command_models(int argc, char **argv);
+int command_rm(int argc, char **argv);
+int command_launch(int argc, char **argv);
+int command_ps(int argc, char **argv);
+int command_stop(int argc, char **argv);
+int command_model(int argc, char **argv);
+int command_fit(int argc, char **argv);
+int command_completions(int argc, char **argv);
+int command_kv(int argc, char **argv);
+int command_cache(int argc, char **argv);
+int command_config(int argc, char **argv);
+
+/* ---- JSON ---- */
+
+static inline struct args_option json_output_option(bool *flag)
+{
+    return (struct args_option){.name = "json", .meaning = "print a JSON object", .flag = flag};
+}
+
+/* Prints it to standard output, indented, and lets go of it. */
+void json_output_print(json_t *json);
 
 #endif

@@ -4,8 +4,6 @@
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "cli/args.h"
-#include "cli/command.h"
-#include "cli/json_output.h"
 #include "cli/remote.h"
 
 #include <errno.h>

@@ -7,12 +7,9 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "cli/args.h"
-#include "cli/attachment.h"
-#include "cli/chat/chat_turns.h"
-#include "cli/chat/commands.h"
-#include "cli/chat/editor.h"
-#include "cli/chat/lines.h"
-#include "cli/command.h"
+#include "cli/chat/chat_session.h"
+#include "cli/chat/conversation.h"
+#include "cli/chat/input.h"
 #include "cli/setup.h"
 
 #include <stdio.h>
@@ -57,7 +54,7 @@ static int take_message(struct chat *chat, const struct buf *message)
 {
     int status = HEARTH_OK;
     const char *text = buf_text(message);
-    if (commands_take(chat, text, &status)) return status;
+    if (chat_take_command(chat, text, &status)) return status;
     if (chat_model(chat).takes_media && attachment_is_pasted(text)) return chat_attach(chat, text);
     return message->len > 0 ? chat_take_turn(chat, text, message->len) : HEARTH_OK;
 }

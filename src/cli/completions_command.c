@@ -6,7 +6,6 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "cli/args.h"
-#include "cli/command.h"
 
 #include <stdio.h>
 #include <string.h>

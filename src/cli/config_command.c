@@ -1,6 +1,5 @@
 /* hearth config: checks a configuration file, lists all keys. Main thread. */
 #include "cli/args.h"
-#include "cli/command.h"
 #include "cli/setup.h"
 #include "serve/serve.h"
 

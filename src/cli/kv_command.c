@@ -2,8 +2,6 @@
  * thread.
  */
 #include "cli/args.h"
-#include "cli/command.h"
-#include "cli/json_output.h"
 #include "cli/setup.h"
 
 #include <inttypes.h>

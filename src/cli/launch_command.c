@@ -8,8 +8,8 @@
 #include "base/memory.h"
 #include "cli/agents.h"
 #include "cli/args.h"
-#include "cli/command.h"
 #include "cli/remote.h"
+#include "pull/models_folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -44,25 +44,6 @@ static bool answers(const struct launch *launch)
     long status = remote_ask(&launch->remote, "/health", NULL, &body);
     buf_release(&body);
     return status != 0;
-}
-
-static char *own_folder(void)
-{
-    const char *base = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
-    if (base != NULL && base[0] == '/') return mem_format("%s/hearth", base);
-    return mem_format("%s/.local/share/hearth", home == NULL ? "" : home);
-}
-
-static void make_folders(const char *path)
-{
-    char *part = mem_strdup(path);
-    for (char *slash = strchr(part + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(part, 0700);
-        *slash = '/';
-    }
-    mkdir(part, 0700);
-    free(part);
 }
 
 static void put_word(struct args_list *words, const char *name, const char *value)
@@ -115,7 +96,7 @@ static int start_server(struct launch *launch, hearth_error *error)
 {
     int ends[2];
     char *path = mem_format("%s/serve.log", launch->home);
-    make_folders(launch->home);
+    pull_make_folders(launch->home, 0700);
     int log = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     int rc = HEARTH_OK;
     if (log < 0 || pipe2(ends, O_CLOEXEC) != 0) {
@@ -216,7 +197,7 @@ static void warn_if_window_is_small(const struct launch *launch, const struct ag
 
 /* ---- The agent ---- */
 
-static void put_quoted(const char *word)
+static void print_quoted(const char *word)
 {
     putchar('\'');
     for (; *word != '\0'; word++) printf(*word == '\'' ? "'\\''" : "%c", *word);
@@ -228,34 +209,34 @@ static void print_settings(const struct launch *launch, const struct agents_sett
 {
     if (settings->file != NULL) {
         printf("(umask 077; mkdir -p \"$(dirname "); /* some of these files hold the key */
-        put_quoted(settings->file);
+        print_quoted(settings->file);
         printf(")\"; printf %%s ");
-        put_quoted(settings->content);
+        print_quoted(settings->content);
         printf(" > ");
-        put_quoted(settings->file);
+        print_quoted(settings->file);
         printf(")\n");
     }
     for (size_t i = 0; i < settings->n_variables; i++) {
         printf("export %s=", settings->variables[i].name);
-        put_quoted(settings->variables[i].value);
+        print_quoted(settings->variables[i].value);
         printf("\n");
     }
     for (size_t i = 0; i < settings->n_words; i++) {
         if (i > 0) putchar(' ');
-        put_quoted(settings->words[i]);
+        print_quoted(settings->words[i]);
     }
     for (int i = 0; i < launch->n_rest; i++) {
         putchar(' ');
-        put_quoted(launch->rest[i]);
+        print_quoted(launch->rest[i]);
     }
     printf("\n");
 }
 
-static int write_file(const struct agents_settings *settings, hearth_error *error)
+static int write_agents_file(const struct agents_settings *settings, hearth_error *error)
 {
     if (settings->file == NULL) return HEARTH_OK;
     char *folder = mem_strndup(settings->file, (size_t)(strrchr(settings->file, '/') - settings->file));
-    make_folders(folder);
+    pull_make_folders(folder, 0700);
     free(folder);
     int fd = open(settings->file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd >= 0 && fchmod(fd, 0600) != 0) { /* one that was there already */
@@ -303,7 +284,7 @@ static int apply_settings(const struct launch *launch, const struct agents_serve
     int rc = HEARTH_OK;
     if (launch->prints)
         print_settings(launch, &settings);
-    else if ((rc = write_file(&settings, error)) == HEARTH_OK)
+    else if ((rc = write_agents_file(&settings, error)) == HEARTH_OK)
         *status = run_agent(launch, &settings);
     agents_release(&settings);
     return rc;
@@ -345,7 +326,8 @@ static int run_launch(struct launch *launch)
 {
     hearth_error error;
     int status = EXIT_FINE;
-    launch->home = own_folder();
+    launch->home = pull_user_path("XDG_DATA_HOME", ".local/share", "");
+    if (launch->home == NULL) launch->home = mem_strdup("/.local/share/hearth");
     int rc = check_agent(launch->agent, &error);
     if (rc == HEARTH_OK) rc = launch_agent(launch, &error, &status);
     stop_server(launch);

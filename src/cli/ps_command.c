@@ -1,14 +1,211 @@
-/* hearth ps: shows what a running server is doing. Main thread. */
+/* hearth ps shows what a running server is doing; hearth stop has it unload a model. Main thread. */
+#include "cli/ps_command.h"
+
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/utf8.h"
 #include "cli/args.h"
-#include "cli/command.h"
-#include "cli/ps.h"
 #include "cli/remote.h"
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
-#define COMMAND "hearth ps"
+/* Characters of a model's name that are shown. */
+#define NAME_WIDTH 26
+
+static int64_t count_in(const json_t *object, const char *name)
+{
+    return json_integer_value(json_object_get(object, name));
+}
+
+static const char *word(const json_t *object, const char *name)
+{
+    const char *text = json_string_value(json_object_get(object, name));
+    return text != NULL ? text : "";
+}
+
+/* ---- Cells ---- */
+
+/* How many bytes the first `n` characters of valid UTF-8 have. */
+static size_t bytes_of(const char *text, size_t n)
+{
+    size_t at = 0;
+    for (size_t seen = 0; text[at] != '\0'; at++) {
+        const bool begins = ((unsigned char)text[at] & 0xc0) != 0x80;
+        if (begins && seen++ == n) break;
+    }
+    return at;
+}
+
+/* A text of a fixed count_in of characters, and two blanks; control characters are escaped, and what is longer ends in
+ * three dots. */
+static void put_left(struct buf *out, const char *text, size_t width)
+{
+    struct buf shown = {0};
+    utf8_put_visible(&shown, text, strlen(text), false);
+    const size_t n = utf8_count(buf_text(&shown), shown.len);
+    if (n > width)
+        buf_printf(out, "%.*s...  ", (int)bytes_of(shown.v, width - 3), shown.v);
+    else
+        buf_printf(out, "%s%*s", buf_text(&shown), (int)(width - n) + 2, "");
+    buf_release(&shown);
+}
+
+/* Bytes as people read them: 0 B, 12.5 MB. */
+static void put_size(struct buf *out, int64_t bytes, int width)
+{
+    static const char *const units[] = {"B ", "kB", "MB", "GB", "TB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    while (value >= 999.95 && unit + 1 < sizeof units / sizeof *units) {
+        value /= 1000;
+        unit++;
+    }
+    buf_printf(out, "%*.*f %s  ", width - 3, unit == 0 ? 0 : 1, value, units[unit]);
+}
+
+/* ---- The queue ---- */
+
+/* The label of a Prometheus sample, in which quotes and backslashes are escaped; what follows it. NULL: it is another
+ * model's. */
+static const char *after_label(const char *label, const char *model)
+{
+    for (; *model != '\0'; model++, label++) {
+        if (*label == '\\') label++;
+        if (*label != *model) return NULL;
+    }
+    return strncmp(label, "\"}", 2) == 0 ? label + 2 : NULL;
+}
+
+static int64_t sample(const char *metrics, const char *name, const char *model)
+{
+    const size_t len = strlen(name);
+    for (const char *line = metrics; *line != '\0';) {
+        const char *value = strncmp(line, name, len) == 0 ? after_label(line + len, model) : NULL;
+        if (value != NULL) return strtoll(value, NULL, 10);
+        line += strcspn(line, "\n");
+        line += *line == '\n';
+    }
+    return 0;
+}
+
+int64_t ps_waiting(const char *metrics, const char *model)
+{
+    return sample(metrics, "hearth_admission_waiting{model=\"", model) +
+           sample(metrics, "hearth_requests_waiting{model=\"", model);
+}
+
+/* ---- Tables ---- */
+
+static bool is_busy(const json_t *slot)
+{
+    return strcmp(word(slot, "state"), "idle") != 0;
+}
+
+static int busy_slots(const json_t *slots, const char *model)
+{
+    int n = 0;
+    size_t i;
+    const json_t *slot;
+    json_array_foreach(slots, i, slot) n += strcmp(word(slot, "model"), model) == 0 && is_busy(slot);
+    return n;
+}
+
+static void put_models(struct buf *out, const struct ps_facts *facts)
+{
+    size_t i;
+    const json_t *model;
+    buf_printf(out, "%-*s  %-9s  %-9s  %8s  %5s  %4s  %7s\n", NAME_WIDTH, "model", "state", "type", "window", "slots",
+               "busy", "waiting");
+    json_array_foreach(facts->models, i, model)
+    {
+        const char *name = word(model, "id");
+        put_left(out, name, NAME_WIDTH);
+        put_left(out, word(json_object_get(model, "status"), "value"), 9);
+        put_left(out, word(model, "type"), 9);
+        buf_printf(out, "%8lld  %5lld  %4d  %7lld\n", (long long)count_in(model, "context_window"),
+                   (long long)count_in(json_object_get(model, "meta"), "slots"), busy_slots(facts->slots, name),
+                   (long long)ps_waiting(facts->metrics, name));
+    }
+}
+
+/* What a slot is doing; of an idle one, how much it keeps. */
+static void put_slot(struct buf *out, const json_t *slot)
+{
+    const json_t *next = json_array_get(json_object_get(slot, "next_token"), 0);
+    buf_printf(out, "%4lld  ", (long long)count_in(slot, "id"));
+    put_left(out, word(slot, "model"), NAME_WIDTH);
+    put_left(out, word(slot, "state"), 9);
+    if (is_busy(slot))
+        buf_printf(out, "%8lld  %8lld  %9lld\n", (long long)count_in(slot, "n_prompt_tokens"),
+                   (long long)count_in(slot, "cached_tokens"), (long long)count_in(next, "n_decoded"));
+    else
+        buf_printf(out, "%8s  %8lld  %9s\n", "-", (long long)count_in(slot, "cached_tokens"), "-");
+}
+
+static void put_slots(struct buf *out, const struct ps_facts *facts)
+{
+    size_t i;
+    const json_t *slot;
+    if (json_array_size(facts->slots) == 0) return;
+    buf_printf(out, "\n%4s  %-*s  %-9s  %8s  %8s  %9s\n", "slot", NAME_WIDTH, "model", "state", "prompt", "cached",
+               "generated");
+    json_array_foreach(facts->slots, i, slot) put_slot(out, slot);
+}
+
+/* What is wrong with a tier has a line of its own. */
+static void put_tier(struct buf *out, const char *name, const json_t *tier)
+{
+    const char *trouble = word(tier, "trouble");
+    put_left(out, name, 8);
+    if (json_is_true(json_object_get(tier, "on"))) {
+        buf_printf(out, "%8lld  ", (long long)count_in(tier, "entries"));
+        put_size(out, count_in(tier, "bytes"), 10);
+        put_size(out, count_in(tier, "quota_bytes"), 10);
+        buf_printf(out, "%8lld\n", (long long)count_in(tier, "evictions"));
+    } else {
+        buf_printf(out, "%8s\n", "off");
+    }
+    if (trouble[0] == '\0') return;
+    buf_puts(out, "  ");
+    utf8_put_visible(out, trouble, strlen(trouble), false);
+    buf_puts(out, "\n");
+}
+
+static void put_tiers(struct buf *out, const struct ps_facts *facts)
+{
+    const char *name;
+    json_t *tier;
+    buf_printf(out, "\n%-8s  %8s  %10s  %10s  %8s\n", "tier", "entries", "used", "quota", "evicted");
+    json_object_foreach(facts->tiers, name, tier) put_tier(out, name, tier);
+}
+
+/* One line: that the server is well, or what it is loading, and how much of that is there. */
+static void put_health(struct buf *out, const struct ps_facts *facts)
+{
+    struct buf line = {0};
+    const json_t *model = json_object_get(facts->health, "model");
+    buf_printf(&line, "%s: %s", facts->url, word(facts->health, "status"));
+    if (model != NULL)
+        buf_printf(&line, " %s, %.0f %%", word(facts->health, "model"),
+                   100 * json_number_value(json_object_get(facts->health, "progress")));
+    utf8_put_visible(out, line.v, line.len, false);
+    buf_puts(out, "\n\n");
+    buf_release(&line);
+}
+
+void ps_put(struct buf *out, const struct ps_facts *facts)
+{
+    put_health(out, facts);
+    put_models(out, facts);
+    put_slots(out, facts);
+    put_tiers(out, facts);
+}
+
+#define PS "hearth ps"
 
 /* Answers of the server; NULL until they are there. */
 struct status {
@@ -72,14 +269,11 @@ static json_t *waiting_of(const struct status *status)
     return waiting;
 }
 
-static void print_json(const struct status *status)
+static void print_facts(const struct status *status)
 {
-    json_t *all =
-        json_pack("{s:O, s:O?, s:O, s:O?, s:o}", "health", status->health, "models", models_of(status), "slots",
-                  status->slots, "tiers", json_object_get(status->cache, "tiers"), "waiting", waiting_of(status));
-    json_dumpf(all, stdout, JSON_INDENT(2));
-    putchar('\n');
-    json_decref(all);
+    json_output_print(json_pack("{s:O, s:O?, s:O, s:O?, s:o}", "health", status->health, "models", models_of(status),
+                                "slots", status->slots, "tiers", json_object_get(status->cache, "tiers"), "waiting",
+                                waiting_of(status)));
 }
 
 static void print_tables(const struct remote *remote, const struct status *status)
@@ -96,7 +290,7 @@ static void print_tables(const struct remote *remote, const struct status *statu
     buf_release(&out);
 }
 
-static void release(struct status *status)
+static void release_status(struct status *status)
 {
     json_decref(status->health);
     json_decref(status->models);
@@ -112,12 +306,12 @@ static int run_ps(const char *url, bool as_json)
     struct remote remote = remote_open(url);
     const int rc = ask_server(&remote, &status, &error);
     if (rc == HEARTH_OK && as_json)
-        print_json(&status);
+        print_facts(&status);
     else if (rc == HEARTH_OK)
         print_tables(&remote, &status);
-    release(&status);
+    release_status(&status);
     remote_close(&remote);
-    return rc == HEARTH_OK ? EXIT_FINE : args_fail(COMMAND, &error, EXIT_FAILED);
+    return rc == HEARTH_OK ? EXIT_FINE : args_fail(PS, &error, EXIT_FAILED);
 }
 
 int command_ps(int argc, char **argv)
@@ -129,7 +323,7 @@ int command_ps(int argc, char **argv)
         {"json", NULL, "print what the server says as JSON", .flag = &as_json},
     };
     const struct args_spec spec = {
-        .command = COMMAND,
+        .command = PS,
         .about =
             "Shows what a running server is doing: its models, with the requests that wait for admission, for the\n"
             "model or for a slot; its slots, with the tokens of the prompt, in its cells and generated; the tiers of\n"
@@ -142,4 +336,106 @@ int command_ps(int argc, char **argv)
     };
     int status;
     return args_read(&spec, argc, argv, &status) ? run_ps(url, as_json) : status;
+}
+
+#define STOP "hearth stop"
+
+/* How long unloading may take, which stores what is in the cells; and how often the server is asked. */
+#define PATIENCE_MS 300000
+#define EVERY_MS    50
+
+/* ---- The state of a model ---- */
+
+static const char *id_of(const json_t *model)
+{
+    const char *name = json_string_value(json_object_get(model, "id"));
+    return name != NULL ? name : "";
+}
+
+/* Copies the model's state ("loaded") into `state`. */
+static int ask_state(const struct remote *remote, const char *name, char state[32], hearth_error *error)
+{
+    json_t *answer = remote_ask_json(remote, "/v1/models", NULL, error);
+    const json_t *models = json_object_get(answer, "data"), *found = NULL;
+    if (answer == NULL) return error->code;
+    for (size_t i = 0; i < json_array_size(models) && found == NULL; i++)
+        if (strcmp(id_of(json_array_get(models, i)), name) == 0) found = json_array_get(models, i);
+    const char *value = json_string_value(json_object_get(json_object_get(found, "status"), "value"));
+    snprintf(state, 32, "%s", value != NULL ? value : "");
+    const int rc = found != NULL ? HEARTH_OK : remote_refuse_model(models, "there is no model", name, error);
+    json_decref(answer);
+    return rc;
+}
+
+/* ---- Unloading ---- */
+
+static int ask_unload(const struct remote *remote, const char *name, hearth_error *error)
+{
+    json_t *body = json_pack("{s:s}", "model", name);
+    json_t *answer = remote_ask_json(remote, "/models/unload", body, error);
+    const int rc = answer != NULL ? HEARTH_OK : (int)error->code;
+    json_decref(body);
+    json_decref(answer);
+    return rc;
+}
+
+/* Waits while it is being unloaded. */
+static int await_end(const struct remote *remote, const char *name, char state[32], hearth_error *error)
+{
+    const struct timespec pause = {.tv_nsec = EVERY_MS * 1000000};
+    const int64_t deadline = clock_now(clock_monotonic()) + clock_from_ms(PATIENCE_MS);
+    int rc;
+    while ((rc = ask_state(remote, name, state, error)) == HEARTH_OK && strcmp(state, "unloading") == 0) {
+        if (clock_now(clock_monotonic()) > deadline)
+            return error_set(error, HEARTH_BUSY, "%s is still being unloaded: hearth ps shows when it is done", name);
+        nanosleep(&pause, NULL);
+    }
+    return rc;
+}
+
+static int stop_model(const struct remote *remote, const char *name, hearth_error *error)
+{
+    char state[32];
+    int rc = ask_state(remote, name, state, error);
+    if (rc == HEARTH_OK && (strcmp(state, "unloaded") == 0 || strcmp(state, "failed") == 0)) {
+        printf("%s is not loaded\n", name);
+        return HEARTH_OK;
+    }
+    if (rc == HEARTH_OK && strcmp(state, "unloading") != 0) rc = ask_unload(remote, name, error);
+    if (rc == HEARTH_BUSY) error_prefix(error, "%s stays loaded while it has requests: ", name);
+    if (rc == HEARTH_OK) rc = await_end(remote, name, state, error);
+    if (rc == HEARTH_OK)
+        printf(strcmp(state, "unloaded") == 0 ? "%s is unloaded\n" : "%s was unloaded; a request loads it again\n",
+               name);
+    return rc;
+}
+
+static int run_stop(const char *url, const char *name)
+{
+    hearth_error error;
+    struct remote remote = remote_open(url);
+    const int rc = stop_model(&remote, name, &error);
+    remote_close(&remote);
+    return rc == HEARTH_OK ? EXIT_FINE : args_fail(STOP, &error, EXIT_FAILED);
+}
+
+int command_stop(int argc, char **argv)
+{
+    const char *url = REMOTE_DEFAULT, *name = NULL;
+    const struct args_option options[] = {{"server", "URL", "the server (" REMOTE_DEFAULT ")", .text = &url}};
+    const struct args_spec spec = {
+        .command = STOP,
+        .about =
+            "Has a running server unload a model, and waits until its memory is free. What its cells hold is stored\n"
+            "first; a later request loads it again. A model that has requests is not unloaded: the exit status is 1\n"
+            "then. Where the server wants an API key, set HEARTH_API_KEY to one with the grants models and admin.",
+        .options = options,
+        .n_options = sizeof options / sizeof *options,
+        .operand = "MODEL",
+        .operand_value = &name,
+        .examples = "  hearth stop demo\n"
+                    "  hearth stop Qwen3-8B-Q8_0 --server http://10.0.0.5:8080\n",
+    };
+    int status;
+    return args_read(&spec, argc, argv, &status) ? run_stop(url, name) : status;
 }

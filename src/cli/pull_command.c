@@ -1,20 +1,181 @@
-/* hearth pull, models, rm and run: models by reference, in the models folder. Main thread. */
+/* hearth pull, models, rm and run: models by reference, in the models folder. On a terminal the progress of a pull is
+ * one line that changes; elsewhere a line for every tenth of a file. Main thread. */
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "cli/args.h"
 #include "cli/chat_command.h"
-#include "cli/command.h"
-#include "cli/pulling.h"
 #include "cli/setup.h"
+#include "cli/terminal.h"
 #include "pull/declare.h"
-#include "pull/preset_files.h"
+#include "pull/models_folder.h"
+#include "pull/pull.h"
 
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
+#include <unistd.h>
+
+/* What the options of a command say of a pull, as they were given; NULL: not. */
+struct pulling {
+    const char *name, *mmproj, *connections, *stall, *retries;
+    bool http;
+};
+
+#define PULLING_OPTIONS(p)                                                                                             \
+    {"name", "NAME", "the model's name (its file's)", .text = &(p)->name},                                             \
+        {"mmproj", "PLACE", "URL or file of its projector, which a repository brings along", .text = &(p)->mmproj},    \
+        {"connections", "N", "ranges of a file that are fetched at once (4)", .text = &(p)->connections},              \
+        {"stall", "SECONDS", "without bytes, after which a connection is given up (30)", .text = &(p)->stall},         \
+        {"retries", "N", "failures in a row after which the pull ends (5)", .text = &(p)->retries},                    \
+    {                                                                                                                  \
+        "http", NULL, "allow http without encryption, beyond this machine", .flag = &(p)->http                         \
+    }
+
+#define PROGRESS_LINES 10        /* of a file's progress, where there is no terminal */
+#define COLUMNS_USUAL  79        /* of a terminal that does not say how wide it is, but for the last */
+#define LINE_BYTES     100000000 /* between two of them, where its size is not known */
+
+/* ---- Progress ---- */
+
+struct meter {
+    bool is_terminal;
+    size_t index; /* of the last report */
+    bool checking;
+    int64_t lines; /* that the file has got so far */
+};
+
+/* Appends a number of bytes as people read it: "2.71 GB". */
+static void put_bytes(struct buf *out, int64_t bytes)
+{
+    static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    for (; value >= 1000 && unit + 1 < sizeof units / sizeof *units; unit++) value /= 1000;
+    buf_printf(out, unit == 0 ? "%.0f %s" : value < 10 ? "%.2f %s" : "%.1f %s", value, units[unit]);
+}
+
+static void put_time(struct buf *out, double seconds)
+{
+    long whole = seconds < 359999 ? (long)seconds : 359999;
+    if (whole >= 3600)
+        buf_printf(out, "%ld:%02ld:%02ld", whole / 3600, whole / 60 % 60, whole % 60);
+    else
+        buf_printf(out, "%ld:%02ld", whole / 60, whole % 60);
+}
+
+/* "45 % of 2.71 GB, 35.2 MB/s, 0:42 left" */
+static void put_figures(struct buf *out, const struct pull_progress *p)
+{
+    if (p->checking) buf_puts(out, "checking, ");
+    if (p->total > 0) buf_printf(out, "%d %% of ", (int)((double)p->done * 100 / (double)p->total));
+    put_bytes(out, p->total > 0 ? p->total : p->done);
+    if (p->rate <= 0) return;
+    buf_puts(out, ", ");
+    put_bytes(out, (int64_t)p->rate);
+    buf_puts(out, "/s");
+    if (p->total <= 0 || p->checking) return;
+    buf_puts(out, ", ");
+    put_time(out, (double)(p->total - p->done) / p->rate);
+    buf_puts(out, " left");
+}
+
+/* "[1/2] Qwen3-8B-Q4_K_M.gguf: " and the figures: where that is wider than so many columns, the name is cut. */
+static void put_progress(struct buf *out, const struct pull_progress *p, size_t columns)
+{
+    struct buf before = {0}, figures = {0};
+    if (p->n_files > 1) buf_printf(&before, "[%zu/%zu] ", p->index + 1, p->n_files);
+    put_figures(&figures, p);
+    size_t taken = before.len + strlen(": ") + figures.len, room = columns > taken ? columns - taken : 0,
+           shown = strlen(p->file);
+    if (shown > room) shown = room - utf8_incomplete_tail(p->file, room);
+    buf_printf(out, "%s%.*s: %s", buf_text(&before), (int)shown, p->file, buf_text(&figures));
+    buf_release(&before);
+    buf_release(&figures);
+}
+
+static size_t columns_of_terminal(void)
+{
+    struct winsize size = {0};
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1u : COLUMNS_USUAL;
+}
+
+static void report_progress(void *ud, const struct pull_progress *p)
+{
+    struct meter *meter = ud;
+    struct buf text = {0};
+    int64_t lines = p->total > 0 ? p->done * PROGRESS_LINES / p->total : p->done / LINE_BYTES;
+    bool is_new = meter->index != p->index || meter->checking != p->checking;
+    bool is_due = is_new ? !p->checking : lines > meter->lines && !p->checking;
+    size_t columns = meter->is_terminal ? columns_of_terminal() : SIZE_MAX;
+    put_progress(&text, p, columns);
+    if (meter->is_terminal)
+        fprintf(stderr, "\r\033[K%.*s", (int)columns, text.v);
+    else if (is_due)
+        fprintf(stderr, "%s\n", text.v);
+    fflush(stderr);
+    if (is_new || is_due) meter->lines = lines;
+    meter->index = p->index;
+    meter->checking = p->checking;
+    buf_release(&text);
+}
+
+/* ---- Options ---- */
+
+static int read_count(const char *name, const char *text, int least, int most, int *out, hearth_error *error)
+{
+    char *end = NULL;
+    if (text == NULL) return HEARTH_OK;
+    long value = strtol(text, &end, 10);
+    if (end == text || *end != '\0' || value < least || value > most)
+        return error_at(error, HEARTH_INVALID, name, "--%s %s: write a whole number from %d to %d", name, text, least,
+                        most);
+    *out = (int)value;
+    return HEARTH_OK;
+}
+
+/* Reads a reference with the user's short names. Release it in either case. */
+static int read_reference(const char *text, struct pull_reference *reference, hearth_error *error)
+{
+    char *names = pull_names_path();
+    int rc = pull_reference_read(text, names, reference, error);
+    free(names);
+    return rc;
+}
+
+/* Pulls it into the models folder of the configuration. Release `model` after HEARTH_OK. */
+static int get_model(const struct pulling *pulling, const hearth_config *config, const struct pull_reference *reference,
+                     struct pull_model *model, hearth_error *error)
+{
+    struct meter meter = {.is_terminal = isatty(STDERR_FILENO), .index = SIZE_MAX};
+    struct pull_options options = pull_options_default();
+    options.name = pulling->name;
+    options.allow_http = pulling->http;
+    options.report = report_progress;
+    options.ud = &meter;
+    int rc = read_count("connections", pulling->connections, 1, PULL_CONNECTIONS_MAX, &options.connections, error);
+    if (rc == HEARTH_OK) rc = read_count("stall", pulling->stall, 1, 3600, &options.stall_seconds, error);
+    if (rc == HEARTH_OK) rc = read_count("retries", pulling->retries, 0, 1000, &options.retries, error);
+    struct pull_reference projector = {0};
+    if (rc == HEARTH_OK && pulling->mmproj != NULL) rc = read_reference(pulling->mmproj, &projector, error);
+    options.projector = pulling->mmproj != NULL ? &projector : NULL;
+    char *folder = rc == HEARTH_OK ? pull_folder_of(config, error) : NULL;
+    if (folder == NULL) {
+        pull_reference_release(&projector);
+        return (int)error->code;
+    }
+    options.folder = folder;
+    signal(SIGPIPE, SIG_IGN); /* a connection that breaks off while it is written to is tried again */
+    rc = pull_model(reference, &options, model, error);
+    terminal_clear_line();
+    pull_reference_release(&projector);
+    free(folder);
+    return rc;
+}
 
 #define REFERENCES                                                                                                     \
     "REF is a repository of Hugging Face, hf:OWNER/REPO or hf:OWNER/REPO:QUANT, a URL or a path that ends in .gguf, "  \
@@ -39,7 +200,7 @@ static void print_visible(const char *text)
 static void print_pulled(const struct pull_model *model)
 {
     struct buf size = {0};
-    pulling_put_size(&size, pull_model_bytes(model));
+    put_bytes(&size, pull_model_bytes(model));
     printf("%s: %zu %s, %s\n  hearth chat --model %s\n  hearth serve\n", model->name, model->n_files,
            model->n_files == 1 ? "file" : "files", size.v, model->name);
     buf_release(&size);
@@ -52,8 +213,8 @@ static int pull_and_print(const char *command, const struct pulling *pulling, co
     struct pull_model model = {0};
     hearth_error error;
     hearth_log_open(NULL, "error", "text", NULL);
-    int rc = pulling_read(text, &reference, &error);
-    if (rc == HEARTH_OK) rc = pulling_get(pulling, config, &reference, &model, &error);
+    int rc = read_reference(text, &reference, &error);
+    if (rc == HEARTH_OK) rc = get_model(pulling, config, &reference, &model, &error);
     pull_reference_release(&reference);
     if (rc != HEARTH_OK) return args_fail(command, &error, status_of(&error));
     print_pulled(&model);
@@ -100,7 +261,7 @@ struct folder_action {
     int (*run)(const char *command, const char *folder, const char *name, bool as_json);
 };
 
-static int act(const struct folder_action *action, int argc, char **argv)
+static int act_on_folder(const struct folder_action *action, int argc, char **argv)
 {
     const char *name = NULL;
     bool as_json = false;
@@ -136,7 +297,7 @@ static void print_row(void *ud, const struct pull_model *model)
     struct buf size = {0};
     const time_t seconds = (time_t)(model->pulled_ms / 1000);
     if (localtime_r(&seconds, &tm)) strftime(day, sizeof day, "%Y-%m-%d", &tm);
-    pulling_put_size(&size, pull_model_bytes(model));
+    put_bytes(&size, pull_model_bytes(model));
     if ((*n)++ == 0) printf("%-40s  %10s  %-10s  %s\n", "name", "size", "pulled", "from");
     printf("%-40s  %10s  %-10s  ", model->name, size.v, day);
     print_visible(model->reference);
@@ -149,7 +310,7 @@ struct json_list {
     json_t *models;
 };
 
-static void add_json(void *ud, const struct pull_model *model)
+static void add_model_json(void *ud, const struct pull_model *model)
 {
     const struct json_list *list = ud;
     json_t *files = json_array();
@@ -197,15 +358,12 @@ static int run_models(const char *command, const char *folder, const char *name,
     size_t n = 0;
     hearth_error error;
     struct json_list list = {folder, json_array()};
-    const struct pull_visitor rows = {print_row, print_fault, &n}, objects = {add_json, print_fault, &list};
+    const struct pull_visitor rows = {print_row, print_fault, &n}, objects = {add_model_json, print_fault, &list};
     const struct pull_preset_visitor preset_rows = {print_preset, print_fault, &n},
                                      preset_objects = {add_preset, print_fault, &list};
     int rc = pull_folder_list(folder, as_json ? &objects : &rows, &error);
     if (rc == HEARTH_OK) rc = pull_presets_list(folder, as_json ? &preset_objects : &preset_rows, &error);
-    if (rc == HEARTH_OK && as_json) {
-        json_dumpf(list.models, stdout, JSON_INDENT(2));
-        printf("\n");
-    }
+    if (rc == HEARTH_OK && as_json) json_output_print(json_incref(list.models));
     if (rc == HEARTH_OK && !as_json && n == 0) printf("no models in %s: hearth pull REF fetches one\n", folder);
     json_decref(list.models);
     return rc == HEARTH_OK ? EXIT_FINE : args_fail(command, &error, EXIT_FAILED);
@@ -222,7 +380,7 @@ int command_models(int argc, char **argv)
         .has_json = true,
         .run = run_models,
     };
-    return act(&action, argc, argv);
+    return act_on_folder(&action, argc, argv);
 }
 
 static int run_rm(const char *command, const char *folder, const char *name, bool as_json)
@@ -247,7 +405,7 @@ int command_rm(int argc, char **argv)
                  .examples = "  hearth rm Qwen3-8B-Q4_K_M\n"},
         .run = run_rm,
     };
-    return act(&action, argc, argv);
+    return act_on_folder(&action, argc, argv);
 }
 
 /* ---- run ---- */
@@ -280,11 +438,11 @@ static int find_or_pull(struct run_options *run, const hearth_config *config, ch
     if (folder == NULL) return (int)error->code;
     int rc = pull_folder_find(folder, run->text, NULL, &found, &none) == HEARTH_OK
                  ? HEARTH_OK
-                 : pulling_read(run->text, &reference, error);
+                 : read_reference(run->text, &reference, error);
     bool is_file = rc == HEARTH_OK && found.name == NULL && reference.kind == PULL_FILE;
     if (rc == HEARTH_OK && found.name == NULL && !is_file &&
         pull_folder_find(folder, NULL, reference.text, &found, &none) != HEARTH_OK)
-        rc = pulling_get(&run->pulling, config, &reference, &found, error);
+        rc = get_model(&run->pulling, config, &reference, &found, error);
     if (rc == HEARTH_OK) *model = mem_strdup(is_file ? reference.place : found.name);
     if (is_file) run->setup.mmproj = run->pulling.mmproj;
     pull_reference_release(&reference);

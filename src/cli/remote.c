@@ -4,7 +4,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/nearest.h"
 #include "base/utf8.h"
+#include "cli/args.h"
 
 #include <curl/curl.h>
 #include <limits.h>
@@ -257,6 +259,24 @@ static const char *message_of(const json_t *reply)
     const char *message = json_string_value(json_is_object(error) ? json_object_get(error, "message") : error);
     if (message == NULL) message = json_string_value(json_object_get(reply, "message"));
     return message != NULL ? message : "is it a server of OpenAI's API?";
+}
+
+int remote_refuse_model(const json_t *models, const char *what, const char *name, hearth_error *error)
+{
+    struct args_list names = {0};
+    struct buf list = {0};
+    for (size_t i = 0; i < json_array_size(models); i++) {
+        const char *id = json_string_value(json_object_get(json_array_get(models, i), "id"));
+        args_append(&names, id != NULL ? id : "");
+        buf_printf(&list, "%s%s", i > 0 ? ", " : "", names.v[i]);
+    }
+    const char *nearest = nearest_name(name, names.v, names.len);
+    error_at(error, HEARTH_NOT_FOUND, "model", "%s '%s'%s%s%s; there is: %.300s", what, name,
+             nearest != NULL ? "; did you mean '" : "", nearest != NULL ? nearest : "", nearest != NULL ? "'?" : "",
+             list.len > 0 ? list.v : "none");
+    buf_release(&list);
+    args_release(&names);
+    return HEARTH_NOT_FOUND;
 }
 
 int remote_refuse(const struct remote *remote, const struct remote_reply *reply, hearth_error *error)

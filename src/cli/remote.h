@@ -45,6 +45,9 @@ struct remote_reply {
  * HEARTH_BUSY (429), else HEARTH_INVALID. */
 int remote_refuse(const struct remote *remote, const struct remote_reply *reply, hearth_error *error);
 
+/* HEARTH_NOT_FOUND: `what` ("there is no model"), the name, the nearest one of a list of models and all of them. */
+int remote_refuse_model(const json_t *models, const char *what, const char *name, hearth_error *error);
+
 /* ---- Responses as they arrive ---- */
 
 struct remote_request {

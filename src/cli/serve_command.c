@@ -6,7 +6,6 @@
 #include "base/log_stderr.h"
 #include "base/memory.h"
 #include "cli/args.h"
-#include "cli/command.h"
 #include "cli/setup.h"
 #include "cli/terminal.h"
 

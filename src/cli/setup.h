@@ -1,8 +1,9 @@
 /* Builds the configuration of a command: from files, the environment, and the command line, each over what came before.
- * The files are the one that --config or HEARTH_CONFIG names, else the system's and the user's, where they are there;
- * the command line names models by path or name, and single keys. Without any model it is the demo model. Main thread
- * only.
- */
+ * The files are the one that --config or HEARTH_CONFIG names, else the system's and the user's, where they are there.
+ * The environment names keys: HEARTH_ and the key's path in capitals, dots as underscores, for instance
+ * HEARTH_SERVER_LISTEN; a model's key has its name alone, as with --set: HEARTH_N_SEQ_MAX. Empty variables count as not
+ * set. The command line names models by path or name, and single keys. Without any model it is the demo model. Main
+ * thread only. */
 #ifndef CLI_SETUP_H
 #define CLI_SETUP_H
 
@@ -58,5 +59,18 @@ void setup_release(struct setup *setup);
 
 /* A hearth_config_report that prints "file:line: key: message" to stderr and counts in the size_t at `ud`. */
 void setup_report(void *ud, const char *file, int line, const char *key, const char *message);
+
+/* ---- The environment ---- */
+
+/* The variable of a key ("models.*.n_seq_max"); the caller frees it. NULL: it has none (the path of a model, for which
+ * there is HEARTH_MODEL). */
+char *environment_variable(const char *key);
+
+/* Sets the keys of the server and of the cache that have a variable. A variable that no key has gets a line on stderr,
+ * which names the nearest. */
+int environment_apply_server(hearth_config *config, const char *command, hearth_error *error);
+
+/* Sets those of the only model; without a model they are passed over. */
+int environment_apply_model(hearth_config *config, hearth_error *error);
 
 #endif

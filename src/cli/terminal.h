@@ -1,6 +1,5 @@
-/* Draws progress on a terminal, and switches its input to single bytes. Nothing is drawn where stderr is not a
- * terminal.
- */
+/* The terminal of a command: a progress bar, input by single bytes, and signals as a file descriptor. Nothing is drawn
+ * where stderr is no terminal. Main thread only, but for terminal_progress(). */
 #ifndef CLI_TERMINAL_H
 #define CLI_TERMINAL_H
 
@@ -17,5 +16,30 @@ void terminal_clear_line(void);
 /* Switches the terminal at standard input to deliver each byte as it is typed, without echo; Ctrl-C still sends SIGINT.
  * `before` gets the former settings, for tcsetattr(). False: the terminal refuses. */
 bool terminal_take_bytes(struct termios *before);
+
+/* ---- Signals ---- */
+
+enum signal_kind {
+    SIGNAL_NONE,
+    SIGNAL_STOP,  /* Ctrl-C */
+    SIGNAL_END,   /* SIGTERM, SIGHUP, SIGQUIT */
+    SIGNAL_REDRAW /* the terminal has another size, or the program runs again after Ctrl-Z */
+};
+
+/* Blocks the signals, in this thread and those that it creates, and returns a signalfd; has writes to a closed pipe
+ * fail, so that the terminal gets its settings back and what is to be stored is. Before any other thread. */
+int signals_open(void);
+
+/* Waits until `fd` is readable or a signal came, which it takes and returns. */
+enum signal_kind signals_wait(int signals, int fd);
+
+/* Takes a signal if there is one; waits for nothing. */
+enum signal_kind signals_take(int signals);
+
+/* Whether a signal waits that stops or ends something. It goes on waiting; those for a redraw are dropped. */
+bool signals_are_waiting(void);
+
+/* Takes all signals that wait; whether one of them ends the program. */
+bool signals_drop(int signals);
 
 #endif

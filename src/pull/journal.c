@@ -46,7 +46,7 @@ static void read_entries(struct pull_journal *journal, const char *text)
         if (read_entry(text, end, &piece) && piece < journal->n) journal->have[piece] = PULL_PIECE_DONE;
 }
 
-static bool read_text(int fd, struct buf *text)
+static bool read_journal(int fd, struct buf *text)
 {
     char block[1 << 14];
     ssize_t n = 0;
@@ -56,7 +56,7 @@ static bool read_text(int fd, struct buf *text)
 
 /* ---- Opening ---- */
 
-static int fail(const char *name, hearth_error *error)
+static int fail_journal(const char *name, hearth_error *error)
 {
     return error_set(error, HEARTH_IO, "cannot write %s: %s", name, strerror(errno));
 }
@@ -72,7 +72,7 @@ static bool write_whole(int fd, const char *text, size_t len)
 static bool take_up(struct pull_journal *journal, const struct buf *binding, int64_t part_size)
 {
     struct buf text = {0};
-    bool same = read_text(journal->fd, &text) && part_size == journal->size && text.len >= binding->len &&
+    bool same = read_journal(journal->fd, &text) && part_size == journal->size && text.len >= binding->len &&
                 memcmp(buf_text(&text), binding->v, binding->len) == 0;
     if (same) read_entries(journal, buf_text(&text) + binding->len);
     /* Half a line at the end, `done 1` of `done 12`, must not become a whole one. */
@@ -92,11 +92,12 @@ int pull_journal_open(struct pull_journal *journal, int folder, const char *name
     journal->have = mem_alloc(journal->n + 1);
     put_binding(&lines, binding);
     journal->fd = openat(folder, name, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
-    if (journal->fd < 0) rc = fail(name, error);
+    if (journal->fd < 0) rc = fail_journal(name, error);
     *fresh = rc == HEARTH_OK && !(pull_binding_is_firm(binding) && take_up(journal, &lines, part_size));
     if (*fresh) {
         memset(journal->have, PULL_PIECE_MISSING, journal->n);
-        if (ftruncate(journal->fd, 0) != 0 || !write_whole(journal->fd, lines.v, lines.len)) rc = fail(name, error);
+        if (ftruncate(journal->fd, 0) != 0 || !write_whole(journal->fd, lines.v, lines.len))
+            rc = fail_journal(name, error);
     }
     buf_release(&lines);
     return rc;
@@ -118,7 +119,7 @@ int pull_journal_enter(struct pull_journal *journal, size_t piece, hearth_error 
     bool good = write_whole(journal->fd, line.v, line.len);
     buf_release(&line);
     journal->have[piece] = PULL_PIECE_DONE;
-    return good ? HEARTH_OK : fail("the journal", error);
+    return good ? HEARTH_OK : fail_journal("the journal", error);
 }
 
 size_t pull_journal_take(struct pull_journal *journal, size_t most, size_t *first)

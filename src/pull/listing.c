@@ -28,7 +28,7 @@ static bool is_gguf(const char *path)
     return len > strlen(ending) && strcasecmp(path + len - strlen(ending), ending) == 0;
 }
 
-static const char *base_of(const char *path)
+const char *pull_base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash == NULL ? path : slash + 1;
@@ -43,7 +43,7 @@ static bool is_visible(const char *name)
     return same;
 }
 
-static int refuse_name(const char *what, const char *name, const char *rule, hearth_error *error)
+static int refuse_given_name(const char *what, const char *name, const char *rule, hearth_error *error)
 {
     struct buf shown = {0};
     size_t len = strlen(name);
@@ -57,10 +57,10 @@ int pull_check_file_name(const char *name, hearth_error *error)
 {
     static const char what[] = "the file name";
     if (strchr(name, '/') != NULL || name[0] == '.' || name[0] == '\0')
-        return refuse_name(what, name, "it is a path, or hidden", error);
-    if (strlen(name) > FILE_NAME_MOST) return refuse_name(what, name, "it is longer than 200 bytes", error);
-    if (!is_visible(name)) return refuse_name(what, name, "it has control characters", error);
-    return is_gguf(name) ? HEARTH_OK : refuse_name(what, name, "it does not end in .gguf", error);
+        return refuse_given_name(what, name, "it is a path, or hidden", error);
+    if (strlen(name) > FILE_NAME_MOST) return refuse_given_name(what, name, "it is longer than 200 bytes", error);
+    if (!is_visible(name)) return refuse_given_name(what, name, "it has control characters", error);
+    return is_gguf(name) ? HEARTH_OK : refuse_given_name(what, name, "it does not end in .gguf", error);
 }
 
 int pull_check_model_name(const char *name, hearth_error *error)
@@ -70,7 +70,7 @@ int pull_check_model_name(const char *name, hearth_error *error)
         "with a dot or a dash: choose one with --name";
     bool good = name[0] != '\0' && name[0] != '.' && name[0] != '-' && strcmp(name, "*") != 0 &&
                 strlen(name) <= MODEL_NAME_MOST && strpbrk(name, "/ ") == NULL && is_visible(name);
-    return good ? HEARTH_OK : refuse_name("the model's name", name, rule, error);
+    return good ? HEARTH_OK : refuse_given_name("the model's name", name, rule, error);
 }
 
 /* Reads five digits; -1: there are none. */
@@ -105,7 +105,7 @@ char *pull_shard_name(const char *path, const struct pull_shard *shard, int numb
 char *pull_model_name(const char *path)
 {
     struct pull_shard shard;
-    const char *base = base_of(path);
+    const char *base = pull_base_name(path);
     size_t len = pull_shard_read(base, &shard) ? shard.stem : strlen(base);
     if (is_gguf(base) && len == strlen(base)) len -= strlen(ending);
     return mem_strndup(base, len);
@@ -113,7 +113,7 @@ char *pull_model_name(const char *path)
 
 /* ---- Listings ---- */
 
-static void add_file(struct pull_listing *listing, const char *path, const json_t *file)
+static void add_listed(struct pull_listing *listing, const char *path, const json_t *file)
 {
     json_t *lfs = json_object_get(file, "lfs"), *size = json_object_get(file, "size");
     const char *oid = json_string_value(json_object_get(lfs, "oid"));
@@ -138,7 +138,7 @@ int pull_listing_add(struct pull_listing *listing, const char *json, size_t len,
         const char *path = json_string_value(json_object_get(file, "path"));
         const char *type = json_string_value(json_object_get(file, "type"));
         bool is_file = type == NULL || strcmp(type, "file") == 0;
-        if (path != NULL && is_file && is_gguf(path) && listing->n < FILES_MOST) add_file(listing, path, file);
+        if (path != NULL && is_file && is_gguf(path) && listing->n < FILES_MOST) add_listed(listing, path, file);
     }
     json_decref(page);
     return HEARTH_OK;
@@ -153,21 +153,21 @@ void pull_listing_release(struct pull_listing *listing)
 
 /* ---- Choosing ---- */
 
-static bool has_word(const char *text, const char *word)
+static bool holds(const char *text, const char *word)
 {
     return strcasestr(text, word) != NULL;
 }
 
 static bool is_projector(const struct pull_entry *entry)
 {
-    return has_word(base_of(entry->path), "mmproj");
+    return holds(pull_base_name(entry->path), "mmproj");
 }
 
 /* The first shard, or the only file, of weights; an importance matrix has the same ending. */
 static bool begins_weights(const struct pull_entry *entry)
 {
     struct pull_shard shard;
-    if (is_projector(entry) || has_word(base_of(entry->path), "imatrix")) return false;
+    if (is_projector(entry) || holds(pull_base_name(entry->path), "imatrix")) return false;
     return !pull_shard_read(entry->path, &shard) || shard.number == 1;
 }
 
@@ -190,7 +190,7 @@ static bool has_quant(const char *path, const char *quant)
 static bool is_meant(const struct pull_entry *entry, const char *quant)
 {
     if (!is_gguf(quant)) return has_quant(entry->path, quant);
-    return strcmp(entry->path, quant) == 0 || strcmp(base_of(entry->path), quant) == 0;
+    return strcmp(entry->path, quant) == 0 || strcmp(pull_base_name(entry->path), quant) == 0;
 }
 
 /* How many weights are meant (NULL: any), and the first of them. */
@@ -284,8 +284,8 @@ static int add_shards(const struct pull_listing *listing, const struct pull_entr
 static int score_projector(const struct pull_entry *projector, const struct pull_entry *weights)
 {
     static const char *const best[] = {"F32", "Q8_0", "BF16", "F16"};
-    size_t folder = (size_t)(base_of(projector->path) - projector->path);
-    bool is_beside = folder == (size_t)(base_of(weights->path) - weights->path) &&
+    size_t folder = (size_t)(pull_base_name(projector->path) - projector->path);
+    bool is_beside = folder == (size_t)(pull_base_name(weights->path) - weights->path) &&
                      strncmp(projector->path, weights->path, folder) == 0;
     int score = is_beside ? 10 : folder == 0 ? 5 : 0;
     for (int i = 0; i < (int)(sizeof best / sizeof *best); i++)

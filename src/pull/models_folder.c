@@ -6,17 +6,69 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "pull/listing.h"
-#include "pull/text_files.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* ---- Small files ---- */
+
+#define TEXT_MOST (4 << 20) /* bytes */
+
+int pull_make_folders(const char *path, mode_t mode)
+{
+    char *copy = mem_strdup(path);
+    int rc = 0;
+    for (char *slash = strchr(copy + 1, '/'); slash != NULL && rc == 0; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        rc = mkdir(copy, mode) == 0 || errno == EEXIST ? 0 : -1;
+        *slash = '/';
+    }
+    if (rc == 0) rc = mkdir(copy, mode) == 0 || errno == EEXIST ? 0 : -1;
+    free(copy);
+    return rc;
+}
+
+/* Appends the whole text of a file. False with errno: it cannot be read; EFBIG: it is too large for one. */
+static bool read_text(int folder, const char *name, struct buf *text)
+{
+    char block[1 << 14];
+    ssize_t n = 0;
+    int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return false;
+    while (text->len <= TEXT_MOST && (n = read(fd, block, sizeof block)) > 0) buf_append(text, block, (size_t)n);
+    int fault = n < 0 ? errno : text->len > TEXT_MOST ? EFBIG : 0;
+    close(fd);
+    errno = fault;
+    return fault == 0;
+}
+
+/* Writes a file; it is whole on the disk where this is true. EFBIG: the text is too large to be read again. */
+static bool write_text(int folder, const char *name, const char *text)
+{
+    size_t len = strlen(text), done = 0;
+    ssize_t n = 0;
+    if (len > TEXT_MOST) {
+        errno = EFBIG;
+        return false;
+    }
+    int fd = openat(folder, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd < 0) return false;
+    while (done < len && ((n = write(fd, text + done, len - done)) > 0 || (n < 0 && errno == EINTR)))
+        done += n > 0 ? (size_t)n : 0;
+    bool good = done == len && fsync(fd) == 0;
+    int fault = errno;
+    close(fd);
+    errno = fault;
+    return good;
+}
 
 #define PREPARED_MANIFEST PULL_MANIFEST ".part"
 #define LOCK_TRIES        100 /* a lock that is removed while it is awaited is looked for anew */
@@ -54,13 +106,18 @@ int64_t pull_model_bytes(const struct pull_model *model)
 
 /* ---- Paths ---- */
 
+char *pull_user_path(const char *variable, const char *default_folder, const char *name)
+{
+    const char *base = getenv(variable), *home = getenv("HOME");
+    if (base != NULL && base[0] == '/') return mem_format("%s/hearth%s", base, name);
+    return home != NULL && home[0] == '/' ? mem_format("%s/%s/hearth%s", home, default_folder, name) : NULL;
+}
+
 char *pull_folder_path(const char *configured)
 {
-    const char *own = getenv("HEARTH_MODELS"), *base = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+    const char *own = getenv("HEARTH_MODELS");
     if (configured != NULL) return mem_strdup(configured);
-    if (own != NULL && own[0] != '\0') return mem_strdup(own);
-    if (base != NULL && base[0] == '/') return mem_format("%s/hearth/models", base);
-    return home != NULL && home[0] == '/' ? mem_format("%s/.local/share/hearth/models", home) : NULL;
+    return own != NULL && own[0] != '\0' ? mem_strdup(own) : pull_user_path("XDG_DATA_HOME", ".local/share", "/models");
 }
 
 char *pull_file_path(const char *folder, const char *model, const char *file)
@@ -107,7 +164,7 @@ static int read_manifest(int folder, const char *file, const char *name, struct 
 {
     struct buf text = {0};
     *model = (struct pull_model){0};
-    if (!pull_read_text(folder, file, &text)) {
+    if (!read_text(folder, file, &text)) {
         int fault = errno;
         buf_release(&text);
         if (fault == ENOENT)
@@ -170,7 +227,7 @@ int pull_place_prepare(const struct pull_place *place, const struct pull_model *
 {
     json_t *root = manifest_of(model);
     char *text = json_dumps(root, JSON_INDENT(2));
-    bool good = pull_write_text(place->fd, PREPARED_MANIFEST, text);
+    bool good = write_text(place->fd, PREPARED_MANIFEST, text);
     int fault = errno;
     free(text);
     json_decref(root);
@@ -216,7 +273,7 @@ static bool lock_place(struct pull_place *place)
 int pull_place_open(const char *folder, const char *name, struct pull_place *place, hearth_error *error)
 {
     *place = (struct pull_place){.fd = -1, .lock = -1};
-    if (pull_make_folders(folder) != 0)
+    if (pull_make_folders(folder, 0755) != 0)
         return error_set(error, HEARTH_IO, "cannot create the models folder %s: %s", folder, strerror(errno));
     place->path = mem_format("%s/%s", folder, name);
     if (lock_place(place)) return HEARTH_OK;
@@ -266,7 +323,7 @@ static const char *find_interruption(int folder)
                : NULL;
 }
 
-static void visit(int folder, const char *name, const struct pull_visitor *visitor)
+static void visit_model(int folder, const char *name, const struct pull_visitor *visitor)
 {
     struct pull_model model;
     hearth_error error;
@@ -292,7 +349,7 @@ int pull_folder_list(const char *folder, const struct pull_visitor *visitor, hea
                      ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
                      : -1;
         if (fd >= 0) {
-            visit(fd, name, visitor);
+            visit_model(fd, name, visitor);
             close(fd);
         }
         free(path);
@@ -323,7 +380,7 @@ static void copy_model(const struct pull_model *from, struct pull_model *to)
     }
 }
 
-static void compare(void *ud, const struct pull_model *model)
+static void compare_model(void *ud, const struct pull_model *model)
 {
     struct search *search = ud;
     bool by_name = search->name != NULL && strcmp(model->name, search->name) == 0;
@@ -335,7 +392,7 @@ int pull_folder_find(const char *folder, const char *name, const char *reference
                      hearth_error *error)
 {
     struct search search = {.name = name, .reference = reference};
-    int rc = pull_folder_list(folder, &(struct pull_visitor){.each = compare, .ud = &search}, error);
+    int rc = pull_folder_list(folder, &(struct pull_visitor){.each = compare_model, .ud = &search}, error);
     if (rc != HEARTH_OK) return rc;
     *model = search.found;
     return model->name != NULL ? HEARTH_OK
@@ -429,4 +486,94 @@ int pull_folder_remove(const char *folder, const char *name, hearth_error *error
     struct pull_place place;
     int rc = pull_place_find(folder, name, &place, error);
     return rc == HEARTH_OK ? pull_place_remove(&place, name, error) : rc;
+}
+
+/* ---- Presets ---- */
+
+#define ENDING ".preset.json"
+
+static int fail_preset(const char *what, const char *folder, const char *name, hearth_error *error)
+{
+    const hearth_code code = errno == ENOENT ? HEARTH_NOT_FOUND : HEARTH_IO;
+    return error_set(error, code, "cannot %s %s/%s" ENDING ": %s", what, folder, name, strerror(errno));
+}
+
+static int open_folder(const char *folder)
+{
+    return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+int pull_preset_write(const char *folder, const char *name, const char *json, hearth_error *error)
+{
+    if (pull_check_model_name(name, error) != HEARTH_OK) return (int)error->code;
+    char *file = mem_format("%s" ENDING, name), *part = mem_format("%s.%ld.part", file, (long)getpid());
+    int fd = pull_make_folders(folder, 0755) == 0 ? open_folder(folder) : -1;
+    bool good = fd >= 0 && write_text(fd, part, json) && renameat(fd, part, fd, file) == 0 && fsync(fd) == 0;
+    int rc = good ? HEARTH_OK : fail_preset("write", folder, name, error);
+    if (!good && fd >= 0) unlinkat(fd, part, 0);
+    if (fd >= 0) close(fd);
+    free(file);
+    free(part);
+    return rc;
+}
+
+char *pull_preset_read(const char *folder, const char *name, hearth_error *error)
+{
+    if (pull_check_model_name(name, error) != HEARTH_OK) return NULL;
+    char *file = mem_format("%s" ENDING, name);
+    struct buf text = {0};
+    int fd = open_folder(folder);
+    bool good = fd >= 0 && read_text(fd, file, &text);
+    if (!good) fail_preset("read", folder, name, error);
+    if (fd >= 0) close(fd);
+    free(file);
+    if (good) return buf_take(&text);
+    buf_release(&text);
+    return NULL;
+}
+
+int pull_preset_remove(const char *folder, const char *name, hearth_error *error)
+{
+    if (pull_check_model_name(name, error) != HEARTH_OK) return (int)error->code;
+    char *path = mem_format("%s/%s" ENDING, folder, name);
+    int rc = unlink(path) == 0 ? HEARTH_OK : fail_preset("remove", folder, name, error);
+    free(path);
+    return rc;
+}
+
+static int is_preset(const struct dirent *entry)
+{
+    size_t len = strlen(entry->d_name), tail = strlen(ENDING);
+    return entry->d_name[0] != '.' && len > tail && strcmp(entry->d_name + len - tail, ENDING) == 0;
+}
+
+static void visit_preset(int folder, const char *file, const struct pull_preset_visitor *visitor)
+{
+    char *name = mem_strndup(file, strlen(file) - strlen(ENDING));
+    struct buf text = {0};
+    hearth_error error;
+    if (pull_check_model_name(name, &error) != HEARTH_OK)
+        visitor->fault(visitor->ud, name, error.message);
+    else if (read_text(folder, file, &text))
+        visitor->each(visitor->ud, name, buf_text(&text));
+    else
+        visitor->fault(visitor->ud, name, strerror(errno));
+    buf_release(&text);
+    free(name);
+}
+
+int pull_presets_list(const char *folder, const struct pull_preset_visitor *visitor, hearth_error *error)
+{
+    struct dirent **entries;
+    int fd = open_folder(folder), n = fd < 0 ? -1 : scandir(folder, &entries, is_preset, alphasort), fault = errno;
+    if (n < 0 && fd >= 0) close(fd);
+    if (n < 0 && fault == ENOENT) return HEARTH_OK;
+    if (n < 0) return error_set(error, HEARTH_IO, "cannot read %s: %s", folder, strerror(fault));
+    for (int i = 0; i < n; i++) {
+        visit_preset(fd, entries[i]->d_name, visitor);
+        free(entries[i]);
+    }
+    free(entries);
+    close(fd);
+    return HEARTH_OK;
 }

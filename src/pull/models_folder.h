@@ -1,15 +1,19 @@
 /* The models folder: a folder for each model that was pulled, with its files, a manifest that is written once all of
- * them are whole, and a lock that a pull or a removal holds. Models without a manifest are not there yet.
+ * them are whole, and a lock that a pull or a removal holds. Models without a manifest are not there yet. Beside them
+ * lies a file for each preset, with what it was made of.
  *
  *     MODELS/NAME/manifest.json, lock, FILE.gguf...; while it is pulled FILE.gguf.part, FILE.gguf.journal
+ *     MODELS/NAME.preset.json
  *
- * A struct pull_place belongs to one thread; several processes may use the folder at once. */
+ * Blocks on the disk. A struct pull_place belongs to one thread; several processes may use the folder at once. Of each,
+ * one thread at a time writes presets: a file is written whole or not at all. */
 #ifndef PULL_MODELS_FOLDER_H
 #define PULL_MODELS_FOLDER_H
 
 #include "hearth.h"
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 #define PULL_MANIFEST "manifest.json"
 #define PULL_LOCK     "lock"
@@ -36,6 +40,13 @@ struct pull_model {
 void pull_model_release(struct pull_model *model);
 void pull_model_add_file(struct pull_model *model, const struct pull_stored *file); /* takes its strings */
 int64_t pull_model_bytes(const struct pull_model *model);
+
+/* Creates a folder, and those that it lies in; 0, or -1 with errno. Any thread. */
+int pull_make_folders(const char *path, mode_t mode);
+
+/* The path of a user's own: `name` ("", "/models") in the folder hearth of that which a variable names (XDG_DATA_HOME),
+ * or of ~/`default_folder`. NULL: no home folder is known. The caller frees it. */
+char *pull_user_path(const char *variable, const char *default_folder, const char *name);
 
 /* Where pulled models are: `configured`, else HEARTH_MODELS, else hearth/models in XDG_DATA_HOME or ~/.local/share.
  * NULL: no home folder is known. The caller frees it. */
@@ -99,5 +110,25 @@ int pull_place_read_prepared(const struct pull_place *place, const char *name, s
 
 /* As pull_folder_remove(); the place is closed then. */
 int pull_place_remove(struct pull_place *place, const char *name, hearth_error *error);
+
+/* ---- Presets ---- */
+
+/* HEARTH_INVALID: no file can have the name; HEARTH_IO: it cannot be written. */
+int pull_preset_write(const char *folder, const char *name, const char *json, hearth_error *error);
+
+/* Its text, to be freed. NULL: HEARTH_NOT_FOUND: there is none; HEARTH_IO: it cannot be read. */
+char *pull_preset_read(const char *folder, const char *name, hearth_error *error);
+
+/* HEARTH_NOT_FOUND: there is none; HEARTH_IO: it cannot be removed. */
+int pull_preset_remove(const char *folder, const char *name, hearth_error *error);
+
+/* Calls `each` with every preset's name and text, in the order of the names; `fault` for a file that cannot be read.
+ * HEARTH_IO: the folder cannot be read. One that is not there has none. */
+struct pull_preset_visitor {
+    void (*each)(void *ud, const char *name, const char *json);
+    void (*fault)(void *ud, const char *name, const char *why);
+    void *ud;
+};
+int pull_presets_list(const char *folder, const struct pull_preset_visitor *visitor, hearth_error *error);
 
 #endif

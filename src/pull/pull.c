@@ -40,12 +40,6 @@ static struct pull_file *add_file(struct pull *p, const char *name, char *source
     return file;
 }
 
-static const char *base_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash == NULL ? path : slash + 1;
-}
-
 /* A page of a list, as it comes. */
 static bool take_page(struct pull_request *request, const char *bytes, size_t len)
 {
@@ -96,7 +90,7 @@ static void add_entry(struct pull *p, const struct pull_entry *entry, bool is_pr
     struct buf url = {0};
     buf_printf(&url, "%s/%s/%s/resolve/main/", p->endpoint.text, p->reference->owner, p->reference->repo);
     pull_url_put_path(&url, entry->path);
-    struct pull_file *file = add_file(p, base_of(entry->path), buf_take(&url));
+    struct pull_file *file = add_file(p, pull_base_name(entry->path), buf_take(&url));
     file->is_projector = is_projector;
     file->is_listed = entry->size > 0;
     file->size = entry->size;
@@ -144,7 +138,7 @@ static int plan_local(struct pull *p, hearth_error *error)
     bool is_shard = pull_shard_read(path, &shard);
     for (int i = 1; i <= (is_shard ? shard.count : 1); i++) {
         char *one = is_shard ? pull_shard_name(path, &shard, i) : mem_strdup(path);
-        add_file(p, base_of(one), one)->is_local = true;
+        add_file(p, pull_base_name(one), one)->is_local = true;
     }
     return HEARTH_OK;
 }
@@ -163,7 +157,7 @@ static int plan_projector(struct pull *p, const struct pull_reference *projector
                             p->files[i].name);
     bool is_local = projector->kind == PULL_FILE;
     if (is_local)
-        buf_puts(&name, base_of(projector->place));
+        buf_puts(&name, pull_base_name(projector->place));
     else
         pull_url_put_file(&name, projector->place);
     struct pull_file *file = add_file(p, name.v, mem_strdup(projector->place));

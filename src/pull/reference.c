@@ -6,7 +6,8 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/utf8.h"
-#include "pull/url.h"
+#include "pull/models_folder.h"
+#include "pull/web.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -117,10 +118,8 @@ static int read_file_name(const char *text, struct pull_reference *reference, he
 
 char *pull_names_path(void)
 {
-    const char *own = getenv("HEARTH_NAMES"), *base = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
-    if (own != NULL && own[0] != '\0') return mem_strdup(own);
-    if (base != NULL && base[0] == '/') return mem_format("%s/hearth/names", base);
-    return home != NULL && home[0] == '/' ? mem_format("%s/.config/hearth/names", home) : NULL;
+    const char *own = getenv("HEARTH_NAMES");
+    return own != NULL && own[0] != '\0' ? mem_strdup(own) : pull_user_path("XDG_CONFIG_HOME", ".config", "/names");
 }
 
 /* Whether the line gives the name a meaning, which the caller frees. */

@@ -3,7 +3,7 @@
 #include "base/memory.h"
 #include "pull/listing.h"
 #include "pull/reference.h"
-#include "pull/url.h"
+#include "pull/web.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,7 @@
 /* Fuzzes what a server streams to `hearth chat --server`: the same reply however the bytes are cut, and nothing of it
  * that is shown drives a terminal. */
-#include "cli/chat/chunks.h"
-#include "cli/chat/markdown.h"
-#include "cli/sse.h"
+#include "cli/chat/output.h"
+#include "cli/chat/reply_stream.h"
 
 #include <stdint.h>
 #include <stdlib.h>

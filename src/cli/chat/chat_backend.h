@@ -3,9 +3,8 @@
 #ifndef CLI_CHAT_CHAT_BACKEND_H
 #define CLI_CHAT_CHAT_BACKEND_H
 
-#include "base/buf.h"
 #include "cli/chat/conversation.h"
-#include "cli/chat/signals.h"
+#include "cli/terminal.h"
 #include "hearth.h"
 
 #include <stdbool.h>
@@ -34,6 +33,13 @@ struct backend_model {
     bool takes_media;
 };
 
+/* How much of a conversation is cached, and what the cache holds: the tiers that are on. */
+struct backend_cache {
+    bool has_lookup; /* something was said, and looked up */
+    hearth_cache_lookup lookup;
+    hearth_cache status;
+};
+
 struct backend;
 
 struct backend_ops {
@@ -48,9 +54,9 @@ struct backend_ops {
     enum signal_kind (*wait)(struct backend *backend, int signals, reply_event_fn each, void *ud);
     /* Has the reply end soon. Until its last event wait() is to be called. */
     void (*stop)(struct backend *backend);
-    /* Appends a text of a few lines: how much of the conversation is cached, and what the cache holds. HEARTH_CANCELLED
-     * after a signal, which still waits. */
-    int (*cache)(struct backend *backend, const struct conversation *chat, struct buf *out, hearth_error *error);
+    /* Fills in as much as there is of `out`, which is zeroed. HEARTH_CANCELLED after a signal, which still waits. */
+    int (*cache)(struct backend *backend, const struct conversation *chat, struct backend_cache *out,
+                 hearth_error *error);
     void (*close)(struct backend *backend);
 };
 

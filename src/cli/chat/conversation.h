@@ -1,13 +1,27 @@
 /* What was said in a chat: messages in OpenAI's form, and the files that came with them. Main thread only.
  *
  * A file belongs to a message by a content part that names its place in `media`, as hearth_params.media wants it. Files
- * that are attached come with the next message of the user's. */
+ * that are attached come with the next message of the user's: by name, or by a pasted path, as terminals do with a file
+ * that is dropped on them. */
 #ifndef CLI_CHAT_CONVERSATION_H
 #define CLI_CHAT_CONVERSATION_H
 
+#include "base/buf.h"
 #include "hearth.h"
 
 #include <jansson.h>
+
+/* The path that a text stands for: without white space around it, quotes, backslashes before characters, and "file://";
+ * "~/" is the home folder. free() it. */
+char *attachment_path(const char *text);
+
+/* Whether a line is nothing but the path of an image or a sound that is there, by its name's ending. */
+bool attachment_is_pasted(const char *line);
+
+/* Reads the file. HEARTH_IO: it cannot be read; HEARTH_TOO_LONG: it is too large for any model. */
+int attachment_read(const char *path, struct buf *bytes, hearth_error *error);
+
+/* ---- The conversation ---- */
 
 struct conversation {
     char *model;      /* its name; NULL: the default one */

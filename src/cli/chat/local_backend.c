@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "cli/args.h"
-#include "cli/chat/cache_text.h"
 #include "cli/chat/chat_backend.h"
 #include "cli/setup.h"
 #include "cli/terminal.h"
@@ -113,7 +112,7 @@ static void emit_delta(void *ud, const hearth_delta *delta)
 }
 
 /* The reply has ended. */
-static void finish(struct local *local, const hearth_error *error, struct emitter *to)
+static void finish_local(struct local *local, const hearth_error *error, struct emitter *to)
 {
     if (local->reader != NULL) hearth_reader_end(local->reader, emit_delta, to);
     if (error->code == HEARTH_OK)
@@ -127,7 +126,7 @@ static void finish(struct local *local, const hearth_error *error, struct emitte
 }
 
 /* Hands over what has arrived. A wake-up may be left from the reply before: then there is nothing. */
-static void take_arrivals(struct local *local, struct emitter *to)
+static void take_inbox(struct local *local, struct emitter *to)
 {
     struct inbox *inbox = &local->inbox;
     eventfd_t ignored;
@@ -144,14 +143,14 @@ static void take_arrivals(struct local *local, struct emitter *to)
     if (started && local->reader == NULL) local->reader = hearth_reader_open(local->request);
     if (local->reader != NULL) hearth_reader_add(local->reader, buf_text(&text), text.len, emit_delta, to);
     buf_release(&text);
-    if (ended) finish(local, &error, to);
+    if (ended) finish_local(local, &error, to);
 }
 
 static enum signal_kind local_wait(struct backend *backend, int signals, reply_event_fn each, void *ud)
 {
     struct local *local = local_of(backend);
     const enum signal_kind signal = signals_wait(signals, local->arrivals);
-    take_arrivals(local, &(struct emitter){each, ud});
+    take_inbox(local, &(struct emitter){each, ud});
     return signal;
 }
 
@@ -178,18 +177,14 @@ static int look_up(struct local *local, const struct conversation *chat, hearth_
     return status;
 }
 
-static int local_cache(struct backend *backend, const struct conversation *chat, struct buf *out, hearth_error *error)
+static int local_cache(struct backend *backend, const struct conversation *chat, struct backend_cache *out,
+                       hearth_error *error)
 {
     struct local *local = local_of(backend);
-    hearth_cache_lookup lookup = {0};
-    hearth_cache cache;
     int status = HEARTH_OK;
-    if (json_array_size(chat->messages) > 0) {
-        status = look_up(local, chat, &lookup, error);
-        if (status == HEARTH_OK) cache_text_put_lookup(out, &lookup);
-    }
-    hearth_cache_status(local->instance, &cache);
-    cache_text_put_tiers(out, &cache);
+    if (json_array_size(chat->messages) > 0) status = look_up(local, chat, &out->lookup, error);
+    out->has_lookup = status == HEARTH_OK && json_array_size(chat->messages) > 0;
+    hearth_cache_status(local->instance, &out->status);
     return status;
 }
 

@@ -2,14 +2,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "base/nearest.h"
 #include "base/utf8.h"
 #include "cli/args.h"
-#include "cli/chat/cache_text.h"
 #include "cli/chat/chat_backend.h"
-#include "cli/chat/chunks.h"
+#include "cli/chat/reply_stream.h"
 #include "cli/remote.h"
-#include "cli/sse.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,22 +73,10 @@ static bool server_model(struct backend *backend, size_t index, struct backend_m
 
 static int refuse_name(const struct server_backend *server, const char *name, hearth_error *error)
 {
-    struct args_list names = {0};
-    struct buf list = {0};
-    size_t i;
-    const json_t *model;
-    json_array_foreach(server->models, i, model)
-    {
-        args_append(&names, name_of(model));
-        buf_printf(&list, "%s%s", i > 0 ? ", " : "", name_of(model));
-    }
-    const char *nearest = nearest_name(name, names.v, names.len);
-    error_at(error, HEARTH_NOT_FOUND, "model", "%s has no chat model '%s'%s%s%s; there is: %.300s", server->remote.url,
-             name, nearest != NULL ? "; did you mean '" : "", nearest != NULL ? nearest : "",
-             nearest != NULL ? "'?" : "", list.v);
-    buf_release(&list);
-    args_release(&names);
-    return HEARTH_NOT_FOUND;
+    char *what = mem_format("%s has no chat model", server->remote.url);
+    const int code = remote_refuse_model(server->models, what, name, error);
+    free(what);
+    return code;
 }
 
 static bool is_called(const json_t *model, const char *name)
@@ -308,13 +293,7 @@ static enum signal_kind server_wait(struct backend *backend, int signals, reply_
 
 /* ---- The cache ---- */
 
-static int32_t count_of(const json_t *object, const char *name)
-{
-    const json_int_t value = json_integer_value(json_object_get(object, name));
-    return value < 0 ? 0 : value > INT32_MAX ? INT32_MAX : (int32_t)value;
-}
-
-static int put_lookup(struct server_backend *server, const struct conversation *chat, struct buf *out,
+static int look_up_at(struct server_backend *server, const struct conversation *chat, hearth_cache_lookup *out,
                       hearth_error *error)
 {
     json_t *body = json_pack("{s:s, s:o, s:b, s:b}", "model", model_for(server, chat), "messages",
@@ -322,10 +301,10 @@ static int put_lookup(struct server_backend *server, const struct conversation *
     json_t *found = remote_ask_json(&server->remote, "/cache/lookup", body, error);
     json_decref(body);
     if (found == NULL) return error->code;
-    hearth_cache_lookup lookup = {.prompt = count_of(found, "prompt_tokens"), .resident = count_of(found, "resident")};
-    lookup.reusable = lookup.prompt - count_of(found, "computed");
-    for (size_t i = 0; hearth_tier_name(i) != NULL; i++) lookup.tiers[i] = count_of(found, hearth_tier_name(i));
-    cache_text_put_lookup(out, &lookup);
+    *out = (hearth_cache_lookup){.prompt = chunks_count(found, "prompt_tokens"),
+                                 .resident = chunks_count(found, "resident")};
+    out->reusable = out->prompt - chunks_count(found, "computed");
+    for (size_t i = 0; hearth_tier_name(i) != NULL; i++) out->tiers[i] = chunks_count(found, hearth_tier_name(i));
     json_decref(found);
     return HEARTH_OK;
 }
@@ -336,13 +315,12 @@ static uint64_t size_of(const json_t *object, const char *name)
     return value > 0 ? (uint64_t)value : 0;
 }
 
-static void put_tiers(const json_t *tiers, struct buf *out)
+static void read_tiers(const json_t *tiers, hearth_cache *cache)
 {
-    hearth_cache cache = {0};
     for (size_t i = 0; hearth_tier_name(i) != NULL; i++) {
         const json_t *from = json_object_get(tiers, hearth_tier_name(i));
         const char *trouble = json_string_value(json_object_get(from, "trouble"));
-        hearth_tier *tier = &cache.tiers[i];
+        hearth_tier *tier = &cache->tiers[i];
         *tier = (hearth_tier){.name = hearth_tier_name(i),
                               .on = json_is_true(json_object_get(from, "on")),
                               .entries = size_of(from, "entries"),
@@ -350,16 +328,18 @@ static void put_tiers(const json_t *tiers, struct buf *out)
                               .quota_bytes = size_of(from, "quota_bytes")};
         if (trouble != NULL) snprintf(tier->trouble, sizeof tier->trouble, "%s", trouble);
     }
-    cache_text_put_tiers(out, &cache);
 }
 
-static int server_cache(struct backend *backend, const struct conversation *chat, struct buf *out, hearth_error *error)
+static int server_cache(struct backend *backend, const struct conversation *chat, struct backend_cache *out,
+                        hearth_error *error)
 {
     struct server_backend *server = server_of(backend);
-    if (json_array_size(chat->messages) > 0 && put_lookup(server, chat, out, error) < 0) return error->code;
+    const bool has_words = json_array_size(chat->messages) > 0;
+    if (has_words && look_up_at(server, chat, &out->lookup, error) < 0) return error->code;
+    out->has_lookup = has_words;
     json_t *status = remote_ask_json(&server->remote, "/cache", NULL, error);
     if (status == NULL) return error->code;
-    put_tiers(json_object_get(status, "tiers"), out);
+    read_tiers(json_object_get(status, "tiers"), &out->status);
     json_decref(status);
     return HEARTH_OK;
 }

@@ -11,7 +11,7 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "pull/preset_files.h"
+#include "pull/models_folder.h"
 #include "serve/core/errors.h"
 #include "serve/core/json_size.h"
 #include "serve/core/reading.h"

@@ -1,6 +1,6 @@
 /* Paths of attached files as terminals write them, and which lines are pasted files. */
 #include "base/memory.h"
-#include "cli/attachment.h"
+#include "cli/chat/conversation.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

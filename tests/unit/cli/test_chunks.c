@@ -1,5 +1,5 @@
 /* Chunks of a streamed chat: of hearth, of llama-server, of others, and of none of them. */
-#include "cli/chat/chunks.h"
+#include "cli/chat/reply_stream.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

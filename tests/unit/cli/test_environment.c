@@ -1,5 +1,5 @@
 /* Keys in the environment: which variable a key has, what is set over what, and variables that no key has. */
-#include "cli/environment.h"
+#include "cli/setup.h"
 
 #include "base/memory.h"
 #include "support.h"

@@ -7,7 +7,6 @@
 #include <cmocka.h>
 
 #include "cli/args.h"
-#include "cli/command.h"
 
 #include "../lib/stored.h"
 #include "store/store.h"

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "cli/chat/markdown.h"
+#include "cli/chat/output.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "cli/chat/pastes.h"
+#include "cli/chat/input.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* The tables of hearth ps: what they say, and that they fit 80 columns. */
 #include "base/utf8.h"
-#include "cli/ps.h"
+#include "cli/ps_command.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* Server-sent events: the same however the bytes are cut, and no more of them than fits. */
 #include "base/memory.h"
-#include "cli/sse.h"
+#include "cli/chat/reply_stream.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

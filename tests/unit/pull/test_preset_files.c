@@ -8,7 +8,7 @@
 
 #include "base/buf.h"
 #include "base/memory.h"
-#include "pull/preset_files.h"
+#include "pull/models_folder.h"
 
 #include <stdio.h>
 #include <stdlib.h>

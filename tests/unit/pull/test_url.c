@@ -1,7 +1,7 @@
 /* URLs: where bytes may come from, which redirects are followed, and what is shown. */
 #include "fakes/cmocka_all.h"
 
-#include "pull/url.h"
+#include "pull/web.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* What `hearth ps` shows of a running server: its models, slots and tiers, as tables of 80 columns. Pure functions. */
-#ifndef CLI_PS_H
-#define CLI_PS_H
+#ifndef CLI_PS_COMMAND_H
+#define CLI_PS_COMMAND_H
 
 #include "base/buf.h"
 

@@ -1,24 +1,156 @@
-/* Messages that are typed: see editor.h.
+/* What a user says: see input.h.
  *
  * libedit asks read_character() for input, which waits for signals as well. Pasted text comes between two marks
  * ("bracketed paste"), the first of which is bound to a function like a key: that reads up to the second past libedit,
  * whose lines are redrawn with every character. */
-#include "cli/chat/editor.h"
+#include "cli/chat/input.h"
 
+#include "base/error.h"
 #include "base/memory.h"
-#include "cli/chat/input_history.h"
-#include "cli/chat/lines.h"
-#include "cli/chat/pastes.h"
-#include "cli/chat/signals.h"
+#include "base/utf8.h"
 #include "cli/terminal.h"
+#include "pull/models_folder.h"
 
 #include <errno.h>
 #include <histedit.h>
 #include <locale.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <wchar.h>
+
+/* ---- Lines of a file or a pipe ---- */
+
+/* False at the end of the input, or after a signal. */
+static bool read_input(struct lines *lines)
+{
+    char block[1 << 16];
+    if (lines->ended || lines->stopped) return false;
+    const enum signal_kind signal = signals_wait(lines->signals, lines->fd);
+    lines->stopped = signal == SIGNAL_STOP || signal == SIGNAL_END;
+    if (lines->stopped) return false;
+    if (signal != SIGNAL_NONE) return true;
+    const ssize_t n = read(lines->fd, block, sizeof block);
+    if (n > 0) buf_append(&lines->input, block, (size_t)n);
+    lines->ended = n == 0 || (n < 0 && errno != EINTR);
+    return !lines->ended;
+}
+
+static int refuse_length(const char *what, hearth_error *error)
+{
+    return error_set(error, HEARTH_TOO_LONG, "%s has more than %u MiB: shorten it", what, LINES_MOST >> 20);
+}
+
+int lines_read(struct lines *lines, struct buf *line, hearth_error *error)
+{
+    struct buf *input = &lines->input;
+    size_t seen = 0;
+    const char *newline = NULL;
+    buf_clear(line);
+    do {
+        if (input->len > seen) newline = memchr(input->v + seen, '\n', input->len - seen);
+        seen = input->len;
+    } while (newline == NULL && seen <= LINES_MOST && read_input(lines));
+    const size_t len = newline != NULL ? (size_t)(newline - input->v) : input->len;
+    if (len > LINES_MOST) return refuse_length("a line", error);
+    if (newline == NULL && (lines->stopped || len == 0)) return 0;
+    buf_append(line, input->v, len);
+    buf_drop_front(input, newline != NULL ? len + 1 : len);
+    return 1;
+}
+
+int lines_read_all(struct lines *lines, struct buf *text, hearth_error *error)
+{
+    while (lines->input.len <= LINES_MOST && read_input(lines)) {
+    }
+    if (lines->input.len > LINES_MOST) return refuse_length("the input", error);
+    buf_append(text, lines->input.v, lines->input.len);
+    buf_clear(&lines->input);
+    return 0;
+}
+
+void lines_release(struct lines *lines)
+{
+    buf_release(&lines->input);
+}
+
+/* ---- Pasted text ---- */
+
+/* Bytes of a pasted text that is edited like typed text. */
+#define SHORT_MOST 256
+
+#define DELETE     0x7f
+
+void pastes_clean(struct buf *out, const char *bytes, size_t len)
+{
+    struct buf plain = {0};
+    for (size_t i = 0; i < len; i++) {
+        const unsigned char c = (unsigned char)bytes[i];
+        const bool is_end = c == '\n' || c == '\r';
+        if (is_end)
+            buf_append(&plain, "\n", 1);
+        else if (c == '\t' || (c >= ' ' && c != DELETE))
+            buf_append(&plain, &bytes[i], 1);
+        if (c == '\n' && i + 1 < len && bytes[i + 1] == '\r') i++;
+    }
+    utf8_put_clean(out, buf_text(&plain), plain.len);
+    buf_release(&plain);
+}
+
+static size_t count_lines(const struct buf *text)
+{
+    size_t lines = text->len > 0 && text->v[text->len - 1] != '\n';
+    for (size_t i = 0; i < text->len; i++) lines += text->v[i] == '\n';
+    return lines;
+}
+
+const char *pastes_add(struct pastes *pastes, const struct buf *text)
+{
+    const size_t lines = count_lines(text);
+    if (text->len <= SHORT_MOST && memchr(buf_text(text), '\n', text->len) == NULL) return buf_text(text);
+    pastes->v = mem_grow(pastes->v, pastes->n + 1, sizeof *pastes->v);
+    struct paste *paste = &pastes->v[pastes->n++];
+    *paste = (struct paste){.label = mem_format("[paste %zu: %zu bytes, %zu %s]", pastes->n, text->len, lines,
+                                                lines == 1 ? "line" : "lines")};
+    buf_append(&paste->text, buf_text(text), text->len);
+    return paste->label;
+}
+
+static const struct paste *paste_at(const struct pastes *pastes, const char *text)
+{
+    for (size_t i = 0; i < pastes->n; i++)
+        if (strncmp(text, pastes->v[i].label, strlen(pastes->v[i].label)) == 0) return &pastes->v[i];
+    return NULL;
+}
+
+void pastes_expand(const struct pastes *pastes, const char *line, struct buf *out)
+{
+    while (*line != '\0') {
+        const size_t plain = strcspn(line, "[");
+        buf_append(out, line, plain);
+        line += plain;
+        const struct paste *paste = *line == '[' ? paste_at(pastes, line) : NULL;
+        if (paste != NULL) {
+            buf_append(out, paste->text.v, paste->text.len);
+            line += strlen(paste->label);
+        } else if (*line == '[') {
+            buf_append(out, line++, 1);
+        }
+    }
+}
+
+void pastes_release(struct pastes *pastes)
+{
+    for (size_t i = 0; i < pastes->n; i++) {
+        free(pastes->v[i].label);
+        buf_release(&pastes->v[i].text);
+    }
+    free(pastes->v);
+    *pastes = (struct pastes){0};
+}
+
+/* ---- The editor ---- */
 
 #define PASTES_ON   "\033[?2004h"
 #define PASTES_OFF  "\033[?2004l"
@@ -31,7 +163,8 @@ struct editor {
     FILE *screen;
     FILE *nowhere; /* for libedit's complaints about unknown terminals */
     int signals;
-    struct history_file history;
+    History *history;
+    char *history_path;      /* NULL: it is not kept */
     struct termios terminal; /* its former settings */
     char block[4096];        /* read and not yet given to libedit: block[at..len) */
     size_t at, len;
@@ -48,9 +181,53 @@ static struct editor *editor_of(EditLine *libedit)
     return editor;
 }
 
+/* ---- The history ---- */
+
+/* A file of the user's alone: $XDG_STATE_HOME/hearth/chat_history, by default in ~/.local/state. */
+
+#define ENTRIES_MOST 1000
+#define BYTES_MOST   4096 /* of an entry: longer ones are pasted texts, which nobody looks for here */
+
+/* `kept`: it is read from the file, where there is one, and written back. Without a home folder it is not kept. */
+static void open_history(struct editor *editor, bool kept)
+{
+    HistEvent event;
+    char *folder = kept ? pull_user_path("XDG_STATE_HOME", ".local/state", "") : NULL;
+    editor->history = history_init();
+    history(editor->history, &event, H_SETSIZE, ENTRIES_MOST);
+    history(editor->history, &event, H_SETUNIQUE, 1);
+    if (folder == NULL) return;
+    pull_make_folders(folder, 0700);
+    editor->history_path = mem_format("%s/chat_history", folder);
+    history(editor->history, &event, H_LOAD, editor->history_path);
+    free(folder);
+}
+
+/* Another file takes the place of the old one, so that no crash leaves half of it. */
+static void write_history(const struct editor *editor)
+{
+    HistEvent event;
+    char *path = mem_format("%s.%ld", editor->history_path, (long)getpid());
+    FILE *out = fopen(path, "we");
+    bool whole = out != NULL && fchmod(fileno(out), 0600) == 0 && history(editor->history, &event, H_SAVE_FP, out) >= 0;
+    if (out != NULL) whole = fclose(out) == 0 && whole;
+    if (!whole || rename(path, editor->history_path) != 0) unlink(path);
+    free(path);
+}
+
+/* Adds a message, and writes the file anew. Long ones are left out. What cannot be written is not kept: typing goes on.
+ */
+static void add_to_history(const struct editor *editor, const char *text)
+{
+    HistEvent event;
+    if (text[0] == '\0' || strlen(text) > BYTES_MOST) return;
+    history(editor->history, &event, H_ENTER, text);
+    if (editor->history_path != NULL) write_history(editor);
+}
+
 /* ---- Bytes and characters ---- */
 
-static void show(struct editor *editor, const char *control)
+static void send_control(struct editor *editor, const char *control)
 {
     fputs(control, editor->screen);
     fflush(editor->screen);
@@ -62,7 +239,7 @@ static void redraw(struct editor *editor)
 {
     el_set(editor->libedit, EL_PREP_TERM, 0);
     el_set(editor->libedit, EL_PREP_TERM, 1);
-    show(editor, PASTES_ON);
+    send_control(editor, PASTES_ON);
     el_resize(editor->libedit);
     fputs("\r\033[J", editor->screen);
     el_set(editor->libedit, EL_REFRESH);
@@ -196,7 +373,7 @@ enum editor_end editor_read(struct editor *editor, struct buf *message)
     enum editor_end end = EDITOR_MESSAGE;
     editor->stopped = editor->goes_on = false;
     buf_clear(message);
-    show(editor, PASTES_ON);
+    send_control(editor, PASTES_ON);
     do {
         int n = 0;
         const char *typed = el_gets(editor->libedit, &n);
@@ -205,7 +382,7 @@ enum editor_end editor_read(struct editor *editor, struct buf *message)
         else
             editor->goes_on = take_line(editor, typed, message);
     } while (end == EDITOR_MESSAGE && editor->goes_on);
-    if (end == EDITOR_MESSAGE) chat_history_add(&editor->history, buf_text(message));
+    if (end == EDITOR_MESSAGE) add_to_history(editor, buf_text(message));
     pastes_release(&editor->pastes);
     return end;
 }
@@ -214,7 +391,7 @@ enum editor_end editor_read(struct editor *editor, struct buf *message)
 
 void editor_lend(struct editor *editor)
 {
-    show(editor, PASTES_OFF);
+    send_control(editor, PASTES_OFF);
     tcsetattr(STDIN_FILENO, TCSADRAIN, &editor->terminal);
 }
 
@@ -222,7 +399,7 @@ void editor_resume(struct editor *editor)
 {
     struct termios ignored;
     terminal_take_bytes(&ignored);
-    show(editor, PASTES_ON);
+    send_control(editor, PASTES_ON);
 }
 
 /* Outside el_gets(), too, the terminal shall echo nothing and give bytes as they come: libedit would set it otherwise.
@@ -235,7 +412,7 @@ static void set_up(struct editor *editor)
     el_set(libedit, EL_EDITOR, "emacs");
     el_set(libedit, EL_SIGNAL, 0);
     el_set(libedit, EL_PROMPT, prompt);
-    el_set(libedit, EL_HIST, history, editor->history.list);
+    el_set(libedit, EL_HIST, history, editor->history);
     el_set(libedit, EL_GETCFN, read_character);
     bind_keys(libedit);
     el_source(libedit, NULL); /* the user's ~/.editrc */
@@ -250,11 +427,11 @@ struct editor *editor_open(FILE *screen, int signals, bool keeps_history)
         return NULL;
     }
     setlocale(LC_CTYPE, "C.UTF-8"); /* libedit's characters; where the user's locale has others, hearth's are these */
-    chat_history_open(&editor->history, keeps_history);
+    open_history(editor, keeps_history);
     editor->nowhere = fopen("/dev/null", "we");
     editor->libedit = el_init("hearth", stdin, screen, editor->nowhere != NULL ? editor->nowhere : stderr);
     set_up(editor);
-    show(editor, PASTES_ON);
+    send_control(editor, PASTES_ON);
     return editor;
 }
 
@@ -263,7 +440,8 @@ void editor_close(struct editor *editor)
     if (editor == NULL) return;
     el_end(editor->libedit);
     editor_lend(editor);
-    chat_history_close(&editor->history);
+    history_end(editor->history);
+    free(editor->history_path);
     if (editor->nowhere != NULL) fclose(editor->nowhere);
     free(editor);
 }

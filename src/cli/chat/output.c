@@ -1,9 +1,14 @@
-/* Light markdown for a terminal: see markdown.h. */
-#include "cli/chat/markdown.h"
+/* What a chat shows: light markdown and notices. See output.h. */
+#include "cli/chat/output.h"
 
 #include "base/utf8.h"
 
+#include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+/* ---- Light markdown ---- */
 
 #define BOLD  "\033[1m"
 #define CODE  "\033[36m"
@@ -28,7 +33,7 @@ void markdown_put_plain(const char *text, size_t len, struct buf *out)
 enum line_kind { LINE_UNDECIDED, LINE_TEXT, LINE_HEADING, LINE_ITEM, LINE_FENCE };
 
 /* What a line is by its beginning; `mark` is how long that is, without what is before an item's mark. */
-static enum line_kind kind_of(const char *text, size_t len, size_t *indent, size_t *mark)
+static enum line_kind line_kind_of(const char *text, size_t len, size_t *indent, size_t *mark)
 {
     const char *p = text, *end = text + len;
     while (p < end && *p == ' ') p++;
@@ -50,7 +55,7 @@ static size_t begin_line(struct markdown *state, struct buf *out)
 {
     size_t indent, mark;
     const char *newline = memchr(state->held.v, '\n', state->held.len);
-    const enum line_kind kind = kind_of(state->held.v, state->held.len, &indent, &mark);
+    const enum line_kind kind = line_kind_of(state->held.v, state->held.len, &indent, &mark);
     if (kind == LINE_FENCE) {
         if (newline == NULL) return 0;
         const size_t len = (size_t)(newline - state->held.v);
@@ -140,4 +145,46 @@ void markdown_end(struct markdown *state, struct buf *out)
     if (state->in_block || state->is_bold || state->is_code || state->is_heading) buf_puts(out, PLAIN);
     buf_release(&state->held);
     *state = (struct markdown){0};
+}
+
+/* ---- Notices ---- */
+
+static bool wants_colours(void)
+{
+    const char *none = getenv("NO_COLOR"), *terminal = getenv("TERM");
+    return (none == NULL || none[0] == '\0') && terminal != NULL && strcmp(terminal, "dumb") != 0;
+}
+
+struct screen screen_find(void)
+{
+    const bool out = isatty(STDOUT_FILENO);
+    return (struct screen){
+        .file = out                     ? stdout
+                : isatty(STDERR_FILENO) ? stderr
+                                        : NULL,
+        .renders = out,
+        .colours = wants_colours(),
+    };
+}
+
+void screen_style(const struct screen *screen, FILE *file, const char *sgr)
+{
+    if (screen->colours) fprintf(file, "\033[%sm", sgr);
+}
+
+void screen_say(const struct screen *screen, const char *format, ...)
+{
+    if (screen->file == NULL) return;
+    char *text = NULL;
+    struct buf shown = {0};
+    va_list args;
+    va_start(args, format);
+    const int len = vasprintf(&text, format, args);
+    va_end(args);
+    if (len < 0) return;
+    markdown_put_plain(text, (size_t)len, &shown);
+    fprintf(screen->file, "%s\n", buf_text(&shown));
+    fflush(screen->file);
+    buf_release(&shown);
+    free(text);
 }

@@ -1,11 +1,11 @@
-/* A chat: who answers, what was said, and where it is shown. Main thread only. */
-#ifndef CLI_CHAT_CHAT_TURNS_H
-#define CLI_CHAT_CHAT_TURNS_H
+/* A chat: who answers, what was said, where it is shown, and the commands that a user may type. Main thread only. */
+#ifndef CLI_CHAT_CHAT_SESSION_H
+#define CLI_CHAT_CHAT_SESSION_H
 
 #include "cli/chat/chat_backend.h"
 #include "cli/chat/conversation.h"
-#include "cli/chat/editor.h"
-#include "cli/chat/screen.h"
+#include "cli/chat/input.h"
+#include "cli/chat/output.h"
 
 struct chat {
     const char *command; /* "hearth chat", for messages */
@@ -25,9 +25,6 @@ struct chat {
     bool ends;          /* /exit, or a signal that ends the program */
 };
 
-/* Prints the error and returns its code. */
-int chat_fail(const struct chat *chat, const hearth_error *error);
-
 /* Says a message of the user's and streams the reply. Where there is none, the message is taken back, so that the next
  * prompt extends a conversation that is cached. Prints the error and returns its code, or HEARTH_OK, also where a
  * signal stopped the reply. */
@@ -38,5 +35,9 @@ struct backend_model chat_model(const struct chat *chat);
 
 /* Attaches the file that a text names, to come with the next message. Prints the error and returns its code. */
 int chat_attach(struct chat *chat, const char *text);
+
+/* Runs a message of one line that is a command; false: it is none. `*status` gets the code of its failure, which was
+ * printed, or HEARTH_OK. On a terminal a line that begins like a command is refused, with the nearest name. */
+bool chat_take_command(struct chat *chat, const char *text, int *status);
 
 #endif

@@ -1,5 +1,5 @@
-/* Chunks of a streamed chat: see chunks.h. Whatever has another type than it should counts as missing. */
-#include "cli/chat/chunks.h"
+/* The chunks of a streamed chat, in server-sent events: see reply_stream.h. */
+#include "cli/chat/reply_stream.h"
 
 #include "base/error.h"
 #include "base/utf8.h"
@@ -7,9 +7,86 @@
 #include <jansson.h>
 #include <string.h>
 
-/* ---- Numbers ---- */
+/* ---- Events ---- */
 
-static int32_t tokens(const json_t *object, const char *name)
+struct sse_listener {
+    sse_event_fn each;
+    void *ud;
+};
+
+static int refuse_size(const char *what, hearth_error *error)
+{
+    return error_set(error, HEARTH_TOO_LONG, "the server sent %s of more than %u MiB: it is no reply of a chat", what,
+                     SSE_MOST >> 20);
+}
+
+static void end_event(struct sse *sse, const struct sse_listener *to)
+{
+    if (sse->has_data) to->each(to->ud, buf_text(&sse->data), sse->data.len);
+    buf_clear(&sse->data);
+    sse->has_data = false;
+}
+
+/* The value of the field `data`; NULL: the line is another field, or a comment. */
+static const char *value_of(const char *line, size_t len)
+{
+    if (len < 5 || memcmp(line, "data:", 5) != 0) return NULL;
+    return line + 5 + (len > 5 && line[5] == ' ');
+}
+
+/* A line without its end. */
+static int take_sse_line(struct sse *sse, const struct sse_listener *to, hearth_error *error)
+{
+    const char *line = buf_text(&sse->line);
+    size_t len = sse->line.len;
+    if (len > 0 && line[len - 1] == '\r') len--;
+    if (len == 0) return end_event(sse, to), HEARTH_OK;
+    const char *value = value_of(line, len);
+    if (value == NULL) return HEARTH_OK;
+    const size_t value_len = (size_t)(line + len - value);
+    if (sse->data.len + value_len > SSE_MOST) return refuse_size("an event", error);
+    if (sse->has_data) buf_append(&sse->data, "\n", 1);
+    buf_append(&sse->data, value, value_len);
+    sse->has_data = true;
+    return HEARTH_OK;
+}
+
+int sse_add(struct sse *sse, const struct buf *bytes, sse_event_fn each, void *ud, hearth_error *error)
+{
+    const struct sse_listener to = {each, ud};
+    int status = HEARTH_OK;
+    for (size_t at = 0; at < bytes->len && status == HEARTH_OK;) {
+        const char *newline = memchr(bytes->v + at, '\n', bytes->len - at);
+        const size_t piece = newline != NULL ? (size_t)(newline - (bytes->v + at)) : bytes->len - at;
+        if (sse->line.len + piece > SSE_MOST) return refuse_size("a line", error);
+        buf_append(&sse->line, bytes->v + at, piece);
+        at += piece + (newline != NULL);
+        if (newline == NULL) break;
+        status = take_sse_line(sse, &to, error);
+        buf_clear(&sse->line);
+    }
+    return status;
+}
+
+void sse_end(struct sse *sse, sse_event_fn each, void *ud)
+{
+    hearth_error ignored;
+    const struct sse_listener to = {each, ud};
+    if (sse->line.len > 0) take_sse_line(sse, &to, &ignored);
+    buf_clear(&sse->line);
+    end_event(sse, &to);
+}
+
+void sse_release(struct sse *sse)
+{
+    buf_release(&sse->line);
+    buf_release(&sse->data);
+    *sse = (struct sse){0};
+}
+
+/* ---- Chunks: numbers ---- */
+
+int32_t chunks_count(const json_t *object, const char *name)
 {
     const json_int_t value = json_integer_value(json_object_get(object, name));
     return value < 0 ? 0 : value > INT32_MAX ? INT32_MAX : (int32_t)value;
@@ -26,12 +103,12 @@ static void read_usage(struct chunks *chunks, const json_t *usage)
 {
     hearth_result *r = &chunks->result;
     if (!json_is_object(usage) || chunks->has_timings) return;
-    const int32_t prompt = tokens(usage, "prompt_tokens");
-    const int32_t cached = tokens(json_object_get(usage, "prompt_tokens_details"), "cached_tokens");
+    const int32_t prompt = chunks_count(usage, "prompt_tokens");
+    const int32_t cached = chunks_count(json_object_get(usage, "prompt_tokens_details"), "cached_tokens");
     r->n_prompt = prompt;
     r->cache_n = cached < prompt ? cached : prompt;
     r->prompt_n = prompt - r->cache_n;
-    r->predicted_n = tokens(usage, "completion_tokens");
+    r->predicted_n = chunks_count(usage, "completion_tokens");
     chunks->has_usage = true;
 }
 
@@ -39,9 +116,9 @@ static void read_timings(struct chunks *chunks, const json_t *timings)
 {
     hearth_result *r = &chunks->result;
     if (!json_is_object(timings)) return;
-    r->cache_n = tokens(timings, "cache_n");
-    r->prompt_n = tokens(timings, "prompt_n");
-    r->predicted_n = tokens(timings, "predicted_n");
+    r->cache_n = chunks_count(timings, "cache_n");
+    r->prompt_n = chunks_count(timings, "prompt_n");
+    r->predicted_n = chunks_count(timings, "predicted_n");
     r->queue_ms = milliseconds(timings, "queue_ms");
     r->prompt_ms = milliseconds(timings, "prompt_ms");
     r->predicted_ms = milliseconds(timings, "predicted_ms");
@@ -52,14 +129,14 @@ static void read_progress(struct chunks *chunks, const json_t *progress)
 {
     hearth_result so_far = {0};
     if (!json_is_object(progress)) return;
-    const int32_t processed = tokens(progress, "processed");
-    so_far.n_prompt = tokens(progress, "total");
-    so_far.cache_n = tokens(progress, "cache");
+    const int32_t processed = chunks_count(progress, "processed");
+    so_far.n_prompt = chunks_count(progress, "total");
+    so_far.cache_n = chunks_count(progress, "cache");
     so_far.prompt_n = processed > so_far.cache_n ? processed - so_far.cache_n : 0;
     chunks->to.each(chunks->to.ud, &(struct reply_event){.type = REPLY_PROGRESS, .result = &so_far});
 }
 
-/* ---- Text ---- */
+/* ---- Chunks: text ---- */
 
 static void read_text(struct chunks *chunks, const json_t *text, enum reply_event_type type)
 {
@@ -82,9 +159,9 @@ static void read_choice(struct chunks *chunks, const json_t *choice)
     if (strcmp(finish, "length") == 0) chunks->result.finish = HEARTH_FINISH_LENGTH;
 }
 
-/* ---- Failures ---- */
+/* ---- Chunks: failures ---- */
 
-static void fail(struct chunks *chunks, const char *what, const char *text, size_t len)
+static void fail_with(struct chunks *chunks, const char *what, const char *text, size_t len)
 {
     struct buf shown = {0};
     utf8_put_visible(&shown, text, len, false);
@@ -97,7 +174,7 @@ static void read_error(struct chunks *chunks, const json_t *error)
     const json_t *message = json_is_object(error) ? json_object_get(error, "message") : error;
     if (error == NULL || json_is_null(error)) return;
     const char *text = json_is_string(message) ? json_string_value(message) : "it does not say why";
-    fail(chunks, "the server has ended the reply", text, strlen(text));
+    fail_with(chunks, "the server has ended the reply", text, strlen(text));
 }
 
 void chunks_read(void *ud, const char *data, size_t len)
@@ -115,7 +192,8 @@ void chunks_read(void *ud, const char *data, size_t len)
         read_timings(chunks, json_object_get(chunk, "timings"));
         read_error(chunks, json_object_get(chunk, "error"));
     } else {
-        fail(chunks, "the server sent an event that is no JSON object: is it a server of OpenAI's API?", data, len);
+        fail_with(chunks, "the server sent an event that is no JSON object: is it a server of OpenAI's API?", data,
+                  len);
     }
     json_decref(chunk);
 }
