@@ -1,5 +1,5 @@
-/* An instance from hearth_open() to hearth_close(): its models as they are loaded at the start and added later, and
- * draining.
+/* An instance from hearth_open() to hearth_close(): its models as they are loaded at the start and added later, what
+ * hearth.h says of them, followers of its store, and draining; and what belongs to the process and to no instance.
  *
  * The thread that calls hearth_load() fills the model entries, and later those that call hearth_add_model(), one at a
  * time; they raise n_entries only when the facts of the next entry are complete, so that other threads read the entries
@@ -7,12 +7,14 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "hearth.h"
 #include "lib/load_model.h"
 #include "lib/models/fit.h"
 #include "lib/models/instance_store.h"
+#include "lib/models/loaded_model.h"
 #include "lib/models/model_manager.h"
 #include "lib/models/model_names.h"
-#include "lib/models/presets.h"
+#include "llm/model.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -233,4 +235,83 @@ void hearth_close(hearth *instance)
     free(instance->entries);
     hearth_config_free(instance->config);
     free(instance);
+}
+
+/* ---- Models ---- */
+
+bool hearth_model(const hearth *instance, size_t index, hearth_model_info *out)
+{
+    if (index >= atomic_load(&instance->n_entries)) return false;
+    struct model_entry *entry = &instance->entries[index];
+    *out = entry->facts.info;
+    out->created_ms = atomic_load(&entry->created_ms);
+    out->created = out->created_ms / 1000;
+    out->state = manager_state(entry);
+    out->idle_left = manager_idle_left(entry);
+    return true;
+}
+
+bool hearth_model_sampling(const hearth *instance, size_t index, hearth_sampling *sampling)
+{
+    if (index >= atomic_load(&instance->n_entries)) return false;
+    *sampling = instance->entries[index].facts.defaults->sampling;
+    return true;
+}
+
+/* ---- Cache events ---- */
+
+int hearth_follow_blocks(hearth *instance, void (*changed)(void *ud), void *ud, hearth_error *error)
+{
+    if (instance->store == NULL)
+        return error_at(error, HEARTH_UNAVAILABLE, "cache", "nothing is stored: no tier is on, or no model caches");
+    instance->events = cache_events_open(instance->store, changed, ud);
+    return HEARTH_OK;
+}
+
+bool hearth_next_block_event(hearth *instance, hearth_block_event *event)
+{
+    return cache_events_next(instance->events, event);
+}
+
+void hearth_resend_blocks(hearth *instance)
+{
+    cache_events_resend(instance->events);
+}
+
+void hearth_unfollow_blocks(hearth *instance)
+{
+    if (instance->events != NULL) cache_events_end(instance->events);
+}
+
+/* ---- The process ---- */
+
+void hearth_free(char *string)
+{
+    free(string);
+}
+
+const char *hearth_version(void)
+{
+    return HEARTH_VERSION;
+}
+
+const char *hearth_llama_version(void)
+{
+    return llm_version();
+}
+
+const char *hearth_cpu_features(void)
+{
+    return llm_cpu_features();
+}
+
+int hearth_log_open(const char *path, const char *level, const char *format, hearth_error *error)
+{
+    int rc = log_open(path, level, format, error);
+    return rc == HEARTH_OK ? log_start(error) : rc;
+}
+
+void hearth_log_reopen(void)
+{
+    log_reopen();
 }

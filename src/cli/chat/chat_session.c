@@ -518,7 +518,7 @@ static int run_help(struct chat *chat, const char *argument);
 static const struct chat_command {
     const char *name, *argument, *meaning;
     bool needs_argument, takes_lines;
-    int (*run_command)(struct chat *chat, const char *argument);
+    int (*run)(struct chat *chat, const char *argument);
 } commands[] = {
     {"help", "", "lists these", false, false, run_help},
     {"clear", "", "begins a new conversation; the system prompt stays", false, false, run_clear},
@@ -566,7 +566,7 @@ static int run_command(struct chat *chat, const struct chat_command *command, co
         error_set(&error, HEARTH_INVALID, "/%s takes one line; a blank before it makes it a message", command->name);
         return fail(chat, &error);
     }
-    if (!command->needs_argument || argument[0] != '\0') return command->run_command(chat, argument);
+    if (!command->needs_argument || argument[0] != '\0') return command->run(chat, argument);
     error_set(&error, HEARTH_INVALID, "/%s %s: the file is missing", command->name, command->argument);
     return fail(chat, &error);
 }

@@ -1,15 +1,19 @@
 /* Cache events: what the store holds of all models, in blocks, for a follower of the instance (hearth.h, Cache events).
  *
  * Nothing is done for them on the threads that change the store, but that the follower is woken: it reads the indexes
- * of the tiers itself. */
+ * of the tiers itself, on its own thread. */
 #ifndef LIB_EVENTS_CACHE_EVENTS_H
 #define LIB_EVENTS_CACHE_EVENTS_H
 
 #include "hearth.h"
-#include "lib/events/identities.h"
 #include "store/store.h"
 
 struct cache_events;
+
+struct identity_name {
+    const char *model, *adapters, *salt; /* adapters, salt: NULL: the model's own, none */
+    bool by_state;                       /* a prefix can be reused only up to a state */
+};
 
 /* Follows the store, which is borrowed. */
 struct cache_events *cache_events_open(struct store *store, void (*changed)(void *ud), void *ud);

@@ -1,9 +1,11 @@
 /* Encodings of media: rows that a projector makes of an image or a sound. Each is computed once, however many requests
  * want it, on a thread of the encoder's, so that neither the engine nor a preparing thread waits; and kept afterwards,
  * the least recently used dropped first, so that a prompt that is computed again is not encoded again; in the store's
- * tiers as well, where there are any.
+ * tiers as well, where there are any, as the states of a space of their own, so that it need not after a restart
+ * either. docs/format.md has their form.
  *
- * An encoding is wanted by a key: the SHA-256 of everything that its rows depend on. Any thread. */
+ * An encoding is wanted by a key: the SHA-256 of everything that its rows depend on. Any thread, but for what is in the
+ * store: that is the encoder's, which may wait. */
 #ifndef LIB_MEDIA_ENCODER_H
 #define LIB_MEDIA_ENCODER_H
 
@@ -13,10 +15,40 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+/* ---- Encodings in the store ---- */
+
+struct file_watch;
+struct store;
+struct stored_encodings;
+
+struct stored_encodings_params {
+    struct store *store;
+    const uint8_t *projector; /* SHA256_BYTES: the digest of all that rows depend on beside their medium */
+    const char *name;         /* what listings call them */
+    struct file_watch *watch; /* once these files have changed nothing is read or written; NULL: no files */
+};
+
+/* What the parameters name outlives it, but for the digest and the name. */
+struct stored_encodings *stored_encodings_open(const struct stored_encodings_params *params);
+
+/* Waits at most until the deadline (CLOCK_MONOTONIC, ns) for what is being written; drops what is not begun then. */
+void stored_encodings_close(struct stored_encodings *stored, int64_t deadline);
+
+/* Reads the rows of that key. `encode_ns`: how long encoding them would take; 0: not known. False: they are not there,
+ * or take longer to read, as far as the tier's recent reads tell, or to wait for: then `rows` is undefined. */
+bool stored_encodings_read(struct stored_encodings *stored, const uint8_t key[SHA256_BYTES], int64_t encode_ns,
+                           float *rows, size_t n_floats);
+
+/* Queues them to be written; they are copied. Nothing happens where the store has no room for them now. */
+void stored_encodings_write(struct stored_encodings *stored, const uint8_t key[SHA256_BYTES], const float *rows,
+                            size_t n_floats);
+
+/* ---- The encoder ---- */
 
 struct encoder;
 struct encoding;
-struct stored_encodings;
 
 /* What is to be encoded. The encoder calls `encode` at most once, on its thread, and `release` exactly once, whether or
  * not it has. */

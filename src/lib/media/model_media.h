@@ -1,13 +1,50 @@
-/* What a model needs for images, sound and video: its projector, and the encoder that its requests share. Opened and
- * closed by the thread that loads the model; in between any thread may use it. */
+/* What a model needs for images, sound and video: its projector, and the encoder that its requests share, opened and
+ * closed by the thread that loads the model; in between any thread may use it. Layouts of media say of which runs of
+ * tokens and rows an image or a sound consists, which follows from its content and the projector alone. They are
+ * remembered, so that a file which comes with every turn of a conversation is decoded once. Reading an image is
+ * decoding it and cutting it into chunks; what that costs decides where it is done.
+ *
+ * Layouts are immutable and counted, one mutex guards the table of them, and prices of images are process-wide: any
+ * thread. */
 #ifndef LIB_MEDIA_MODEL_MEDIA_H
 #define LIB_MEDIA_MODEL_MEDIA_H
 
+#include "base/sha256.h"
 #include "lib/media/encoder.h"
-#include "lib/media/layouts.h"
-#include "lib/media/stored_encodings.h"
 #include "llm/projector.h"
 #include "media/media.h"
+
+/* ---- Layouts ---- */
+
+struct layout_chunk {
+    int32_t *tokens; /* text; NULL: rows */
+    int32_t n, n_pos;
+    bool causal;
+    struct llm_place *places; /* of n rows, for a chunk that begins at position 0; NULL: positions have one dimension */
+};
+
+struct media_layout {
+    _Atomic int refs;
+    size_t n;
+    struct layout_chunk v[];
+};
+
+/* Of a medium that was cut into chunks; the caller holds it. */
+struct media_layout *layout_of(const struct llm_medium *medium, bool mrope);
+void layout_release(struct media_layout *layout); /* NULL is fine */
+
+struct layouts;
+
+struct layouts *layouts_open(void);
+void layouts_close(struct layouts *layouts); /* NULL is fine */
+
+/* The layout of a file with this digest, which the caller then holds. NULL: it is not known. */
+struct media_layout *layouts_find(struct layouts *layouts, const uint8_t digest[SHA256_BYTES]);
+
+/* Remembers it, in the place of the one that was used least recently. */
+void layouts_add(struct layouts *layouts, const uint8_t digest[SHA256_BYTES], struct media_layout *layout);
+
+/* ---- The media of a model ---- */
 
 struct model_media {
     struct llm_projector *projector;
@@ -44,5 +81,19 @@ struct model_media *model_media_open(const struct model_media_params *params, he
 
 /* Nobody wants an encoding any more. Waits for those that are being stored, save_timeout_ns at most. NULL is fine. */
 void model_media_close(struct model_media *media);
+
+/* ---- Images ---- */
+
+/* Pixels of an image that the model takes, as its header says; 0: it is none, or one that is refused when it is read.
+ */
+uint64_t image_pixels(const struct model_media *model, const struct media_bytes *bytes);
+
+/* Nanoseconds that reading an image of so many pixels will take, by what others took. */
+int64_t image_expect_ns(uint64_t pixels);
+
+/* Large ones are read one after the other, in the order of their arrival, since each has its pixels in memory; one that
+ * is wanted no more when its turn comes is not. `stop` may be NULL. The caller closes the chunks. */
+struct llm_medium *image_read(const struct model_media *model, const struct media_bytes *bytes,
+                              const struct media_stop *stop, hearth_error *error);
 
 #endif

@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "engine/engine.h"
-#include "lib/media/images.h"
+#include "lib/media/model_media.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "lib/models/fingerprint.h"
+#include "lib/models/model_names.h"
 #include "lib/parameters/message_hashes.h"
 
 #include <math.h>
@@ -127,13 +128,18 @@ struct identity adapters_identity(const struct adapters *adapters, const struct 
     return identity;
 }
 
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash == NULL ? path : slash + 1;
+}
+
 char *adapters_label(const struct adapters *adapters, const double *scales)
 {
     struct buf label = {0};
     for (size_t i = 0; scales != NULL && i < adapters->n; i++) {
         if (scales[i] == 0) continue;
-        const char *path = adapters->config->v[i].path, *slash = strrchr(path, '/');
-        const char *name = slash == NULL ? path : slash + 1, *suffix = strstr(name, ".gguf");
+        const char *name = base_name(adapters->config->v[i].path), *suffix = strstr(name, ".gguf");
         buf_printf(&label, "%s%.*s", label.len == 0 ? "" : "+",
                    suffix == NULL ? (int)strlen(name) : (int)(suffix - name), name);
         if (scales[i] != 1) buf_printf(&label, ":%g", scales[i]);
@@ -236,12 +242,6 @@ struct llm_adapter *const *adapters_handles(const struct adapters *adapters)
 
 /* ---- Defaults ---- */
 
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash == NULL ? path : slash + 1;
-}
-
 size_t adapters_defaults(struct adapters *adapters, hearth_adapter *out, size_t max)
 {
     pthread_mutex_lock(&adapters->mutex);
@@ -261,4 +261,23 @@ int adapters_set_defaults(struct adapters *adapters, const hearth_lora *lora, si
     write_scales(adapters->scales, lora, n);
     pthread_mutex_unlock(&adapters->mutex);
     return HEARTH_OK;
+}
+
+/* ---- hearth.h ---- */
+
+int32_t hearth_lora_list(const hearth *instance, const char *model, hearth_adapter *out, size_t max,
+                         hearth_error *error)
+{
+    hearth_error own;
+    if (error == NULL) error = &own;
+    const struct model_entry *entry = instance_find_model(instance, model, error);
+    return entry == NULL ? (int32_t)error->code : (int32_t)adapters_defaults(entry->adapters, out, max);
+}
+
+int hearth_lora_set(hearth *instance, const char *model, const hearth_lora *lora, size_t n, hearth_error *error)
+{
+    hearth_error own;
+    if (error == NULL) error = &own;
+    const struct model_entry *entry = instance_find_model(instance, model, error);
+    return entry == NULL ? (int)error->code : adapters_set_defaults(entry->adapters, lora, n, error);
 }

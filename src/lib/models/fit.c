@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "lib/models/embedding_model.h"
 #include "lib/models/model_context.h"
 
 #include <stdio.h>

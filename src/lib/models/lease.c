@@ -1,7 +1,7 @@
 /* Leases on models: those of requests, which wait in a FIFO queue of their model's while it is not loaded, and brief
  * ones of other calls. The manager's mutex guards them all, and the HTTP thread takes it: coming and leaving take the
  * same time however many wait. The notifier thread grants those that wait, and tells those that failed. */
-#include "lib/models/model_manager_parts.h"
+#include "lib/models/model_manager.h"
 
 #include "base/error.h"
 

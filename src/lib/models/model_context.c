@@ -1,10 +1,56 @@
-/* Parameters of a model's llama.cpp context: see model_context.h. Pure functions; any thread. */
+/* What a model's llama.cpp contexts are opened with, and the memory that they take: see model_context.h.
+ *
+ * The arithmetic of the estimate is the usual one:
+ *     row       = head_count_kv x (key_length + value_length) x bytes per element
+ *     sequence  = context_window x layers x row
+ *     cells     = n_seq_max x sequence
+ *     total     = weights + cells, and the projector's weights where there is one
+ * with heads counted layer by layer, and quantised elements with their block scales (q8_0: 34 bytes for 32). Layers
+ * with a sliding window and recurrent layers keep a window or a state for each sequence instead, and there are more
+ * sequences than slots: llm_cells_of() counts these as llama.cpp does. */
 #include "lib/models/model_context.h"
 
 #include "base/error.h"
+#include "base/memory.h"
+#include "config/text.h"
 #include "engine/plan.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+
+/* ---- Weights ---- */
+
+/* Of a list that was checked. */
+static float *numbers(const struct config_strings *list)
+{
+    float *out = mem_alloc((list->len + 1) * sizeof *out);
+    double number;
+    for (size_t i = 0; i < list->len; i++)
+        if (text_to_number(list->v[i], &number)) out[i] = (float)number;
+    return out;
+}
+
+struct llm_model *weights_open(const struct config_model *config, bool (*progress)(void *ud, float fraction), void *ud,
+                               hearth_error *error)
+{
+    float *parts = numbers(&config->tensor_split);
+    struct llm_model_params params = {.path = config->path,
+                                      .n_gpu_layers = (int)config->n_gpu_layers,
+                                      .split_mode = config->split_mode,
+                                      .rpc = (const char *const *)config->rpc.v,
+                                      .n_rpc = config->rpc.len,
+                                      .tensor_split = parts,
+                                      .n_tensor_split = config->tensor_split.len,
+                                      .weights = true,
+                                      .progress = progress,
+                                      .ud = ud};
+    struct llm_model *model = llm_model_open(&params, error);
+    free(parts);
+    return model;
+}
+
+/* ---- The context of a chat model ---- */
 
 /* llama.cpp's limit of sequences in one context, less the scratch sequence through which KV cells are read and written.
  */
@@ -118,4 +164,113 @@ int model_context_params(const struct config_model *config, const struct llm_mod
         .yarn_orig_ctx = (int32_t)config->yarn_orig_ctx,
     };
     return HEARTH_OK;
+}
+
+/* ---- The estimate ---- */
+
+static void count_layers(struct estimate *e, const struct llm_context_params *context,
+                         const struct llm_model_info *info)
+{
+    double head = info->n_embd_head_k * e->element_k + info->n_embd_head_v * e->element_v;
+    for (int32_t layer = 0; layer < info->n_layer; layer++) {
+        double row = info->n_head_kv[layer] * head;
+        bool slides = info->is_swa != NULL && info->is_swa[layer];
+        if (row == 0) continue;
+        if (e->attention_layers++ == 0) e->row = row;
+        e->sliding_layers += slides;
+        if (!slides) e->sequence += context->window * row;
+    }
+}
+
+/* Its weights are read whole; what its encoder needs beside them depends on the image. */
+static double projector_bytes(const struct config_model *config)
+{
+    struct stat file;
+    return config->mmproj != NULL && stat(config->mmproj, &file) == 0 ? (double)file.st_size : 0;
+}
+
+struct estimate estimate_memory(const struct config_model *config, const struct llm_context_params *context,
+                                const struct llm_model_info *info)
+{
+    struct estimate e = {.element_k = llm_type_bytes(context->type_k),
+                         .element_v = llm_type_bytes(context->type_v),
+                         .cells = llm_cells_of(context, info),
+                         .weights = (double)info->size_bytes,
+                         .projector = projector_bytes(config)};
+    count_layers(&e, context, info);
+    e.total = e.weights + e.projector + e.cells.total;
+    return e;
+}
+
+int estimate_check(const struct config_model *config, const struct llm_context_params *context,
+                   const struct llm_model_info *info, hearth_error *error)
+{
+    const double gib = 1024.0 * 1024 * 1024;
+    bool on_gpu = llm_has_gpu() && config->offload_kqv && config->n_gpu_layers >= 0;
+    double free_bytes = info->remote ? 0 : (double)llm_free_memory(on_gpu); /* 0: not known */
+    struct llm_cells cells = llm_cells_of(context, info);
+    if (free_bytes == 0 || cells.total + projector_bytes(config) <= free_bytes) return HEARTH_OK;
+    if (!context->full_windows && cells.states + cells.windows > cells.whole)
+        return error_at(
+            error, HEARTH_NO_MEMORY, "n_seq_spare",
+            "models.%s does not fit: %d sequences (n_seq_max %d) need %.2f GiB for their recurrent states and "
+            "sliding windows, and %.2f GiB for other cells, %.2f GiB is free %s; lower n_seq_spare or "
+            "n_seq_max",
+            config->name, cells.n_sequences, (int)config->n_seq_max, (cells.states + cells.windows) / gib,
+            cells.whole / gib, free_bytes / gib, on_gpu ? "on the GPU" : "in memory");
+    return error_at(error, HEARTH_NO_MEMORY, "context_window",
+                    "models.%s does not fit: %d slots x %d tokens need %.2f GiB for their cells, %.2f GiB is free %s; "
+                    "lower n_seq_max or context_window, or set cache_type_k and cache_type_v to q8_0",
+                    config->name, (int)config->n_seq_max, context->window, cells.total / gib, free_bytes / gib,
+                    on_gpu ? "on the GPU" : "in memory");
+}
+
+/* ---- Embedding and rerank models ---- */
+
+/* Inputs in one decode call at most: more hardly raise the throughput. */
+#define INPUTS_A_CALL 64
+
+hearth_pooling embedding_pooling(const struct config_model *config, const struct llm_model *weights)
+{
+    hearth_pooling wanted = llm_pooling_of(config->pooling);
+    return wanted == HEARTH_POOLING_UNSPECIFIED ? llm_default_pooling(weights) : wanted;
+}
+
+hearth_model_type embedding_decide_type(const struct config_model *config, const struct llm_model *weights)
+{
+    bool pools = llm_is_embedder(weights) || llm_pooling_of(config->pooling) != HEARTH_POOLING_UNSPECIFIED;
+    if (config->embedding == CONFIG_AUTO ? !pools : config->embedding == CONFIG_FALSE) return HEARTH_MODEL_CHAT;
+    return embedding_pooling(config, weights) == HEARTH_POOLING_RANK ? HEARTH_MODEL_RERANK : HEARTH_MODEL_EMBEDDING;
+}
+
+static void set_call_limits(const struct config_model *config, struct llm_context_params *params)
+{
+    params->n_batch = (int32_t)config->n_batch;
+    params->n_seq = INPUTS_A_CALL;
+}
+
+int embedding_context_params(const struct config_model *config, const struct llm_model *weights,
+                             struct llm_context_params *params, hearth_error *error)
+{
+    int rc = model_context_params(config, llm_model_info(weights), params, error);
+    set_call_limits(config, params);
+    return rc;
+}
+
+double embedding_bytes(const struct config_model *config, const struct llm_model *weights,
+                       const struct llm_context_params *context)
+{
+    const struct llm_model_info *info = llm_model_info(weights);
+    struct llm_context_params params = *context;
+    set_call_limits(config, &params);
+    double cells = llm_embedder_cells(&params, info, embedding_pooling(config, weights)).total;
+    return (double)info->size_bytes + (double)config->n_seq_max * cells;
+}
+
+struct llm_embedder *embedding_open_context(const struct config_model *config, struct llm_model *weights,
+                                            hearth_error *error)
+{
+    struct llm_context_params params;
+    if (embedding_context_params(config, weights, &params, error) != HEARTH_OK) return NULL;
+    return llm_embedder_open(weights, &params, embedding_pooling(config, weights), error);
 }

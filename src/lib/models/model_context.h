@@ -1,12 +1,23 @@
-/* What a model's llama.cpp context is opened with: its window, cells, sequences and layout, from the model's section of
- * the configuration and facts of the model. Any thread. */
+/* What a model is opened with, from its section of the configuration and facts of the model: its weights; of a chat
+ * model the window, cells, sequences and layout of its context, and an estimate of its memory before anything is
+ * allocated; whether it is for embeddings or for reranking instead, and what a context of its pool is like then. No
+ * state; any thread. `weights` may be opened for metadata only, but for opening a context. */
 #ifndef LIB_MODELS_MODEL_CONTEXT_H
 #define LIB_MODELS_MODEL_CONTEXT_H
 
 #include "config/config.h"
 #include "hearth.h"
 #include "llm/context.h"
+#include "llm/embedder.h"
 #include "llm/model.h"
+
+/* ---- Weights ---- */
+
+/* Fails as llm_model_open() does; so does `progress` mean what it means there. */
+struct llm_model *weights_open(const struct config_model *config, bool (*progress)(void *ud, float fraction), void *ud,
+                               hearth_error *error);
+
+/* ---- The context of a chat model ---- */
 
 /* The context window of a slot, in tokens. Beyond what it was trained for a model writes nonsense, unless RoPE scaling
  * stretches its positions. */
@@ -20,5 +31,41 @@ bool model_keeps_full_windows(const struct config_model *config, const struct ll
 /* Fails where the settings contradict each other. */
 int model_context_params(const struct config_model *config, const struct llm_model_info *info,
                          struct llm_context_params *params, hearth_error *error);
+
+/* ---- The estimate ---- */
+
+/* In bytes, but for the numbers of layers. */
+struct estimate {
+    double element_k, element_v; /* one element of K and of V in a cell */
+    double row;                  /* K and V of one token in one layer, the first with attention */
+    double sequence;             /* the context window of one slot, over the layers with full attention */
+    struct llm_cells cells;      /* of all slots and spare sequences */
+    double weights, projector, total;
+    int32_t attention_layers, sliding_layers; /* number of layers with KV cells; of these, with a sliding window */
+};
+
+struct estimate estimate_memory(const struct config_model *config, const struct llm_context_params *context,
+                                const struct llm_model_info *info);
+
+/* Fails with HEARTH_NO_MEMORY and the numbers when the cells do not fit into free memory (the GPU's, where they are).
+ */
+int estimate_check(const struct config_model *config, const struct llm_context_params *context,
+                   const struct llm_model_info *info, hearth_error *error);
+
+/* ---- Embedding and rerank models ---- */
+
+/* The type of a model and its pooling, from the configuration or else its file. */
+hearth_model_type embedding_decide_type(const struct config_model *config, const struct llm_model *weights);
+hearth_pooling embedding_pooling(const struct config_model *config, const struct llm_model *weights);
+
+/* The parameters of one context of the pool, and one of them, for reports. */
+int embedding_context_params(const struct config_model *config, const struct llm_model *weights,
+                             struct llm_context_params *params, hearth_error *error);
+struct llm_embedder *embedding_open_context(const struct config_model *config, struct llm_model *weights,
+                                            hearth_error *error);
+
+/* Bytes of the weights and the cells of such a pool; `context` as model_context_params() fills it. */
+double embedding_bytes(const struct config_model *config, const struct llm_model *weights,
+                       const struct llm_context_params *context);
 
 #endif

@@ -1,6 +1,6 @@
 /* The loader thread of the model manager: decides which model is loaded or unloaded next and does it; and the calls of
  * hearth.h that ask for it. Leases are in lease.c. */
-#include "lib/models/model_manager_parts.h"
+#include "lib/models/model_manager.h"
 
 #include "base/error.h"
 #include "base/log.h"

@@ -1,14 +1,302 @@
-/* Listing stored entries: hearth_kv_list(), hearth_kv_verify(), hearth_kv_show(). Folders are only read, so that a
- * server may go on using them; entries that it removes meanwhile are skipped. */
-#include "lib/reports/kv_folders.h"
-
+/* Stored entries, read without an instance: hearth_kv_list(), _verify(), _show() only read the folders of the store's
+ * tiers, so that a server may go on using them; entries that it removes meanwhile are skipped. hearth_kv_gc() and
+ * _clear() remove: all folders are locked before anything is removed, so that nothing is removed where a server uses
+ * one of them. Everything belongs to the calling thread. */
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/memory.h"
+#include "config/config.h"
+#include "store/backends/folder.h"
+#include "store/index/index.h"
+#include "store/store.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+
+struct kv_folder {
+    const char *tier;
+    uint64_t quota;        /* bytes; 0: the tier is off */
+    struct folder *folder; /* NULL: there is none, or the tier is in memory */
+};
+
+enum kv_fault {
+    KV_WHOLE,
+    KV_DAMAGED,  /* its bytes prove it: lengths, checksums or key are wrong */
+    KV_DETACHED, /* its parent is missing */
+    KV_UNREAD    /* reading failed, which proves nothing about the slab */
+};
+
+struct kv_slab {
+    const char *tier;
+    struct slab_head head; /* of a file that could not be read only key and kind */
+    uint64_t size;         /* bytes */
+    enum kv_fault fault;   /* found so far; look_into() checks the head only */
+    char *damage;          /* the fault as a line of text; NULL: none was found */
+    bool gone;             /* the server that uses the folder removed it meanwhile */
+};
+
+/* The name under which a server stored slabs of a model. */
+struct kv_model {
+    uint8_t model[SHA256_BYTES];
+    char name[STORE_MODEL_NAME]; /* "": not recorded */
+};
+
+/* Zeroed: none. */
+struct kv_slabs {
+    struct kv_slab *v;
+    size_t n, cap;
+    struct kv_model *models; /* of all slabs */
+    size_t n_models;
+    const char *tier; /* of the folder that is being scanned */
+    bool unknown;     /* the content of some slabs is unknown: they could not be read, or are of a newer version */
+};
+
+/* ---- Folders ---- */
+
+/* folder_open() creates missing folders; a command that only looks must not leave any behind. */
+static bool is_missing(const char *path)
+{
+    struct stat info;
+    return path == NULL || (lstat(path, &info) != 0 && (errno == ENOENT || errno == ENOTDIR));
+}
+
+static int open_one(struct kv_folder *folder, const char *path, bool to_read, hearth_error *error)
+{
+    if (is_missing(path)) return HEARTH_OK;
+    folder->folder = (to_read ? folder_open_read_only : folder_open)(files_machine(), path, error);
+    if (folder->folder != NULL) return HEARTH_OK;
+    if (folder->quota == 0) {
+        /* The path is a default that nobody configured: the folder may be another user's. */
+        log_event(LOG_WARN, "store", "left out a folder of a tier that is off", log_str("reason", error->message));
+        return HEARTH_OK;
+    }
+    if (error->code == HEARTH_UNAVAILABLE)
+        error_at(error, HEARTH_UNAVAILABLE, path,
+                 "a server is using %s: stop it first, or leave it to the server, which keeps to its quota by itself",
+                 path);
+    return (int)error->code;
+}
+
+static void close_folders(struct kv_folder folders[STORE_TIERS])
+{
+    for (size_t i = 0; i < STORE_TIERS; i++) folder_close(folders[i].folder);
+}
+
+/* Opens the folders that exist; none is created. `to_read`: a server may go on using them. Otherwise this process locks
+ * them (HEARTH_UNAVAILABLE where a server has one). One of a tier that is off is left out where opening it fails. */
+static int open_folders(struct kv_folder folders[STORE_TIERS], const hearth_config *config, bool to_read,
+                        hearth_error *error)
+{
+    int rc = HEARTH_OK;
+    for (size_t i = 0; i < STORE_TIERS; i++) {
+        const struct config_tier *tier = &config->cache.tiers[i];
+        folders[i] = (struct kv_folder){.tier = store_tier_names[i], .quota = (uint64_t)tier->quota_mb << 20};
+        if (rc == HEARTH_OK) rc = open_one(&folders[i], tier->path, to_read, error);
+    }
+    if (rc != HEARTH_OK) close_folders(folders);
+    return rc;
+}
+
+/* ---- Slabs ---- */
+
+static void add_slab(struct kv_slabs *slabs, const struct kv_slab *slab)
+{
+    if (slabs->n == slabs->cap) {
+        slabs->cap = slabs->cap == 0 ? 256 : 2 * slabs->cap;
+        slabs->v = mem_grow(slabs->v, slabs->cap, sizeof *slabs->v);
+    }
+    slabs->v[slabs->n++] = *slab;
+}
+
+static void add_readable(void *ud, struct slab_head *head, uint64_t size)
+{
+    struct kv_slabs *slabs = ud;
+    add_slab(slabs, &(struct kv_slab){.tier = slabs->tier, .head = *head, .size = size});
+    *head = (struct slab_head){0};
+}
+
+static void add_unreadable(void *ud, const struct slab_key *key, enum slab_kind kind, const hearth_error *error)
+{
+    struct kv_slabs *slabs = ud;
+    add_slab(slabs, &(struct kv_slab){.tier = slabs->tier,
+                                      .head = {.key = *key, .kind = kind},
+                                      .fault = error->code == HEARTH_INVALID ? KV_DAMAGED : KV_UNREAD,
+                                      .damage = mem_strdup(error->message)});
+}
+
+static int by_start(const void *a, const void *b)
+{
+    const struct slab_head *x = &((const struct kv_slab *)a)->head, *y = &((const struct kv_slab *)b)->head;
+    if (x->start != y->start) return x->start < y->start ? -1 : 1;
+    return (x->kind > y->kind) - (x->kind < y->kind);
+}
+
+static struct kv_model *find_model(const struct kv_slabs *slabs, const uint8_t model[SHA256_BYTES])
+{
+    for (size_t i = 0; i < slabs->n_models; i++)
+        if (memcmp(slabs->models[i].model, model, SHA256_BYTES) == 0) return &slabs->models[i];
+    return NULL;
+}
+
+/* The recorded name of a model; "": none. */
+static const char *model_name_of(const struct kv_slabs *slabs, const uint8_t model[SHA256_BYTES])
+{
+    const struct kv_model *known = find_model(slabs, model);
+    return known == NULL ? "" : known->name;
+}
+
+static void add_model(struct kv_slabs *slabs, const struct kv_model *model)
+{
+    slabs->models = mem_grow(slabs->models, slabs->n_models + 1, sizeof *slabs->models);
+    slabs->models[slabs->n_models++] = *model;
+}
+
+/* Reads the names of the models that the new slabs belong to; a folder records the name of each model it has slabs of.
+ */
+static void read_model_names(struct kv_slabs *slabs, size_t from, const struct kv_folder *folder)
+{
+    for (size_t i = from; i < slabs->n; i++) {
+        struct kv_model own = {0};
+        memcpy(own.model, slabs->v[i].head.identity.model, SHA256_BYTES);
+        if (slabs->v[i].head.end == 0 || find_model(slabs, own.model) != NULL) continue;
+        folder_model_name(folder->folder, own.model, own.name, sizeof own.name);
+        add_model(slabs, &own);
+    }
+}
+
+/* Adds the slabs of a folder from their heads, parents before children. */
+static int look_into(struct kv_slabs *slabs, const struct kv_folder *folder, hearth_error *error)
+{
+    size_t before = slabs->n;
+    struct folder_scan scan = {.each = add_readable, .unusable = add_unreadable, .ud = slabs};
+    slabs->tier = folder->tier;
+    int rc = folder_scan(folder->folder, &scan, error);
+    slabs->unknown = slabs->unknown || scan.n_unread > 0 || scan.foreign_bytes > 0;
+    read_model_names(slabs, before, folder);
+    if (slabs->n > before) qsort(slabs->v + before, slabs->n - before, sizeof *slabs->v, by_start);
+    return rc;
+}
+
+static void move_slabs(struct kv_slabs *to, struct kv_slabs *from)
+{
+    for (size_t i = 0; i < from->n; i++) add_slab(to, &from->v[i]);
+    for (size_t i = 0; i < from->n_models; i++)
+        if (find_model(to, from->models[i].model) == NULL) add_model(to, &from->models[i]);
+    to->unknown = to->unknown || from->unknown;
+    free(from->models);
+    free(from->v);
+    *from = (struct kv_slabs){0};
+}
+
+static void release_slabs(struct kv_slabs *slabs)
+{
+    for (size_t i = 0; i < slabs->n; i++) {
+        slab_head_release(&slabs->v[i].head);
+        free(slabs->v[i].damage);
+    }
+    free(slabs->models);
+    free(slabs->v);
+    *slabs = (struct kv_slabs){0};
+}
+
+/* ---- Checking ---- */
+
+static int by_key(const void *a, const void *b)
+{
+    const struct slab_head *x = &((const struct kv_slab *)a)->head, *y = &((const struct kv_slab *)b)->head;
+    int order = memcmp(&x->key, &y->key, sizeof x->key);
+    return order != 0 ? order : (x->kind > y->kind) - (x->kind < y->kind);
+}
+
+static struct kv_slab *slab_of(const struct kv_slabs *slabs, const struct slab_key *key, enum slab_kind kind)
+{
+    struct kv_slab wanted = {.head.key = *key, .head.kind = kind};
+    return bsearch(&wanted, slabs->v, slabs->n, sizeof *slabs->v, by_key);
+}
+
+/* The first fault found is the one reported; KV_DAMAGED found later still decides what is removed. */
+static void note_fault(struct kv_slab *slab, enum kv_fault fault, const char *damage)
+{
+    if (slab->damage == NULL || fault == KV_DAMAGED) slab->fault = fault;
+    if (slab->damage == NULL) slab->damage = mem_strdup(damage);
+}
+
+static void note_detached(void *ud, const struct slab_key *key, enum slab_kind kind)
+{
+    note_fault(slab_of(ud, key, kind), KV_DETACHED, "its parent entry is missing");
+}
+
+/* Fills an index from the slabs' heads, as a server does at its start, which finds the detached ones. */
+static struct index *index_of(struct kv_slabs *slabs)
+{
+    struct index *index = index_open(1, UINT64_MAX, NULL);
+    if (slabs->n > 0) qsort(slabs->v, slabs->n, sizeof *slabs->v, by_key);
+    for (size_t i = 0; i < slabs->n; i++) {
+        const struct kv_slab *slab = &slabs->v[i];
+        if (slab->damage == NULL) index_adopt(index, &slab->head, slab->size, clock_unix_ms());
+    }
+    index_each_detached(index, note_detached, slabs);
+    return index;
+}
+
+static struct slab_key recompute_key(const struct entry *entry, const struct identity *identity)
+{
+    int32_t *tokens = mem_grow(NULL, (size_t)entry->end, sizeof *tokens);
+    index_copy_tokens(entry, tokens);
+    struct slab_key key = slab_key_of(identity, tokens, (size_t)entry->end);
+    free(tokens);
+    return key;
+}
+
+static void check_key(void *ud, const struct entry *entry, const struct identity *identity)
+{
+    struct kv_slabs *slabs = ud;
+    struct slab_key key = recompute_key(entry, identity);
+    if (slab_key_equal(&key, &entry->key)) return;
+    note_fault(slab_of(slabs, &entry->key, entry->kind), KV_DAMAGED, "its key is not that of its tokens");
+}
+
+static void read_whole(struct kv_slab *slab, const struct kv_folder *folder)
+{
+    struct slab whole;
+    hearth_error error;
+    int rc = folder_read(folder->folder, &slab->head.key, slab->head.kind, &whole, &error);
+    if (rc == HEARTH_OK) slab_release(&whole);
+    slab->gone = rc == HEARTH_NOT_FOUND;
+    if (rc != HEARTH_OK && !slab->gone) note_fault(slab, rc == HEARTH_INVALID ? KV_DAMAGED : KV_UNREAD, error.message);
+}
+
+/* A server may write an entry and its child while the folder is listed, so that the listing has the child alone: the
+ * folder is listed once more before the child counts as detached. */
+static int check_chains(struct kv_slabs *slabs, const struct kv_folder *folder, hearth_error *error)
+{
+    bool detached = true;
+    int rc = HEARTH_OK;
+    for (int scans = 0; scans < 2 && detached && rc == HEARTH_OK; scans++) {
+        release_slabs(slabs);
+        rc = look_into(slabs, folder, error);
+        struct index *index = index_of(slabs);
+        detached = index_usage(index).detached > 0;
+        index_each(index, check_key, slabs);
+        index_close(index);
+    }
+    return rc;
+}
+
+/* The same, and reads and checks every slab whole: takes as long as reading the folder from disk. Where this process
+ * has locked the folder, the scan moves damaged files into quarantine. */
+static int check_whole(struct kv_slabs *all, const struct kv_folder *folder, hearth_error *error)
+{
+    struct kv_slabs slabs = {0};
+    int rc = check_chains(&slabs, folder, error);
+    for (size_t i = 0; i < slabs.n && rc == HEARTH_OK; i++) read_whole(&slabs.v[i], folder);
+    move_slabs(all, &slabs);
+    return rc;
+}
 
 /* ---- Emitting entries ---- */
 
@@ -54,7 +342,7 @@ static void emit_entry(const struct kv_slabs *slabs, const struct kv_slab *slab,
                              .kind = kind_name(head->kind),
                              .reason = is_read(slab) ? slab_reason_name(head->reason) : "",
                              .model = digits.model,
-                             .model_name = kv_model_name(slabs, head->identity.model),
+                             .model_name = model_name_of(slabs, head->identity.model),
                              .quant = is_read(slab) ? quant_of(head) : "",
                              .context = digits.context,
                              .start = head->start,
@@ -88,47 +376,36 @@ typedef int look_fn(struct kv_slabs *slabs, const struct kv_folder *folder, hear
 /* Calls `look` for each folder. On failure there is nothing to release. */
 static int look_at_all(const hearth_config *config, look_fn *look, struct kv_slabs *slabs, hearth_error *error)
 {
-    struct kv_folder folders[KV_FOLDERS];
+    struct kv_folder folders[STORE_TIERS];
     *slabs = (struct kv_slabs){0};
-    int rc = kv_open(folders, config, true, error);
+    int rc = open_folders(folders, config, true, error);
     if (rc != HEARTH_OK) return rc;
-    for (size_t i = 0; i < KV_FOLDERS && rc == HEARTH_OK; i++)
+    for (size_t i = 0; i < STORE_TIERS && rc == HEARTH_OK; i++)
         if (folders[i].folder != NULL) rc = look(slabs, &folders[i], error);
-    kv_close(folders);
-    if (rc != HEARTH_OK) kv_slabs_release(slabs);
+    close_folders(folders);
+    if (rc != HEARTH_OK) release_slabs(slabs);
     return rc;
+}
+
+static int list_entries(const hearth_config *config, look_fn *look, hearth_kv_fn each, void *ud, hearth_error *error)
+{
+    hearth_error own;
+    struct kv_slabs slabs;
+    int rc = look_at_all(config, look, &slabs, error != NULL ? error : &own);
+    if (rc != HEARTH_OK) return rc;
+    emit_all(&slabs, look == check_whole, each, ud);
+    release_slabs(&slabs);
+    return HEARTH_OK;
 }
 
 int hearth_kv_list(const hearth_config *config, hearth_kv_fn each, void *ud, hearth_error *error)
 {
-    hearth_error own;
-    struct kv_slabs slabs;
-    int rc = look_at_all(config, kv_look, &slabs, error != NULL ? error : &own);
-    if (rc != HEARTH_OK) return rc;
-    emit_all(&slabs, false, each, ud);
-    kv_slabs_release(&slabs);
-    return HEARTH_OK;
-}
-
-/* ---- Verifying ---- */
-
-static int verify_folder(struct kv_slabs *all, const struct kv_folder *folder, hearth_error *error)
-{
-    struct kv_slabs slabs = {0};
-    int rc = kv_check(&slabs, folder, error);
-    kv_slabs_move(all, &slabs);
-    return rc;
+    return list_entries(config, look_into, each, ud, error);
 }
 
 int hearth_kv_verify(const hearth_config *config, hearth_kv_fn each, void *ud, hearth_error *error)
 {
-    hearth_error own;
-    struct kv_slabs slabs;
-    int rc = look_at_all(config, verify_folder, &slabs, error != NULL ? error : &own);
-    if (rc != HEARTH_OK) return rc;
-    emit_all(&slabs, true, each, ud);
-    kv_slabs_release(&slabs);
-    return HEARTH_OK;
+    return list_entries(config, check_whole, each, ud, error);
 }
 
 /* ---- Showing ---- */
@@ -174,7 +451,7 @@ static void put_slab(struct buf *out, const struct kv_slabs *slabs, const struct
         buf_printf(out, "damage     %s\n", slab->damage);
         return;
     }
-    const char *name = kv_model_name(slabs, head->identity.model);
+    const char *name = model_name_of(slabs, head->identity.model);
     buf_printf(out, "parent     %s\nreason     %s\nmodel      %s%s%s\nquant      %s\ncontext    %s\nbytes      %llu\n",
                head->start > 0 ? digits.parent : "none", slab_reason_name(head->reason), digits.model,
                name[0] == '\0' ? "" : " ", name, quant_of(head), digits.context, (unsigned long long)slab->size);
@@ -219,8 +496,159 @@ char *hearth_kv_show(const hearth_config *config, const char *key, hearth_error 
                  "'%.80s' is no key: give its 64 lower-case hexadecimal digits, or the first few of them", key);
         return NULL;
     }
-    if (look_at_all(config, kv_look, &slabs, error) != HEARTH_OK) return NULL;
+    if (look_at_all(config, look_into, &slabs, error) != HEARTH_OK) return NULL;
     char *text = show(&slabs, key, error);
-    kv_slabs_release(&slabs);
+    release_slabs(&slabs);
     return text;
+}
+
+/* ---- Removing ---- */
+
+static void count_removed(hearth_kv_removed *removed, uint64_t files, uint64_t bytes)
+{
+    removed->files += files;
+    removed->bytes += bytes;
+}
+
+/* Removes the slabs that are proven damaged, or all in which no damage was found. A file whose head is damaged
+ * (head.end is 0) is not among them: the scan has moved it into quarantine, from where folder_tidy() removes it. */
+static int remove_slabs(const struct kv_folder *folder, const struct kv_slabs *slabs, bool damaged,
+                        hearth_kv_removed *removed, hearth_error *error)
+{
+    int rc = HEARTH_OK;
+    for (size_t i = 0; i < slabs->n && rc == HEARTH_OK; i++) {
+        const struct kv_slab *slab = &slabs->v[i];
+        if (damaged ? slab->fault != KV_DAMAGED || slab->head.end == 0 : slab->damage != NULL) continue;
+        rc = folder_remove(folder->folder, &slab->head.key, slab->head.kind, error);
+        if (rc == HEARTH_OK) count_removed(removed, 1, slab->size);
+    }
+    return rc;
+}
+
+/* Which of the slabs that were listed are removed. */
+typedef int clean_fn(const struct kv_folder *folder, const struct kv_slabs *slabs, hearth_kv_removed *removed,
+                     hearth_error *error);
+
+static bool is_none(void *ud, const uint8_t model[SHA256_BYTES])
+{
+    (void)ud, (void)model;
+    return false;
+}
+
+static int clear_folder(const struct kv_folder *folder, const struct kv_slabs *slabs, hearth_kv_removed *removed,
+                        hearth_error *error)
+{
+    int rc = remove_slabs(folder, slabs, false, removed, error);
+    if (rc == HEARTH_OK) folder_prune_models(folder->folder, is_none, NULL);
+    return rc;
+}
+
+/* Removes the files of slabs that were dropped from the index. */
+static int remove_victims(const struct kv_folder *folder, struct index *index, struct victim *first,
+                          hearth_kv_removed *removed, hearth_error *error)
+{
+    int rc = HEARTH_OK;
+    uint64_t before = index_usage(index).bytes;
+    for (struct victim *victim = first, *next; victim != NULL; victim = next) {
+        next = victim->next;
+        int removing = folder_remove(folder->folder, &victim->key, victim->kind, error);
+        index_deleted(index, victim);
+        uint64_t after = index_usage(index).bytes;
+        if (removing == HEARTH_OK)
+            count_removed(removed, 1, before - after);
+        else
+            rc = removing;
+        before = after;
+    }
+    return rc;
+}
+
+static struct index *index_of_sound(const struct kv_folder *folder, const struct kv_slabs *slabs,
+                                    hearth_kv_removed *removed)
+{
+    struct index *index = index_open(1, folder->quota > 0 ? folder->quota : UINT64_MAX, NULL);
+    for (size_t i = 0; i < slabs->n; i++) {
+        const struct kv_slab *slab = &slabs->v[i];
+        bool may_be_whole = slab->fault != KV_DAMAGED && slab->head.end > 0;
+        if (may_be_whole) index_adopt(index, &slab->head, slab->size, clock_unix_ms());
+        removed->kept += slab->fault == KV_UNREAD;
+    }
+    return index;
+}
+
+struct wanted_model {
+    const uint8_t *model;
+    bool found;
+};
+
+static void compare_model(void *ud, const struct entry *entry, const struct identity *identity)
+{
+    struct wanted_model *wanted = ud;
+    (void)entry;
+    wanted->found = wanted->found || memcmp(identity->model, wanted->model, SHA256_BYTES) == 0;
+}
+
+static bool has_entries(void *index, const uint8_t model[SHA256_BYTES])
+{
+    struct wanted_model wanted = {.model = model};
+    index_each(index, compare_model, &wanted);
+    return wanted.found;
+}
+
+/* Removes damaged slabs, detached ones, and the least recently used beyond the quota. A tier that is off has no quota:
+ * its whole slabs stay for the day when it is on again. */
+static int collect_garbage(const struct kv_folder *folder, const struct kv_slabs *slabs, hearth_kv_removed *removed,
+                           hearth_error *error)
+{
+    int rc = remove_slabs(folder, slabs, true, removed, error);
+    struct index *index = index_of_sound(folder, slabs, removed);
+    /* A slab that seems detached may have a parent among those of unknown content. */
+    if (slabs->unknown)
+        removed->kept += index_usage(index).detached;
+    else if (rc == HEARTH_OK)
+        rc = remove_victims(folder, index, index_drop_detached(index), removed, error);
+    if (rc == HEARTH_OK) rc = remove_victims(folder, index, index_trim(index), removed, error);
+    if (rc == HEARTH_OK && index_usage(index).detached == 0) folder_prune_models(folder->folder, has_entries, index);
+    index_close(index);
+    return rc;
+}
+
+static int clean_folder(const struct kv_folder *folder, look_fn *look, clean_fn *clean, hearth_kv_removed *removed,
+                        hearth_error *error)
+{
+    struct kv_slabs slabs = {0};
+    struct folder_removed aside;
+    int rc = look(&slabs, folder, error);
+    if (rc == HEARTH_OK) rc = clean(folder, &slabs, removed, error);
+    release_slabs(&slabs);
+    folder_tidy(folder->folder, &aside);
+    count_removed(removed, aside.files, aside.bytes);
+    return rc;
+}
+
+static int clean_all(const hearth_config *config, look_fn *look, clean_fn *clean, hearth_kv_removed *removed,
+                     hearth_error *error)
+{
+    hearth_error own_error;
+    hearth_kv_removed own;
+    struct kv_folder folders[STORE_TIERS];
+    if (error == NULL) error = &own_error;
+    if (removed == NULL) removed = &own;
+    *removed = (hearth_kv_removed){0};
+    int rc = open_folders(folders, config, false, error);
+    if (rc != HEARTH_OK) return rc;
+    for (size_t i = 0; i < STORE_TIERS && rc == HEARTH_OK; i++)
+        if (folders[i].folder != NULL) rc = clean_folder(&folders[i], look, clean, removed, error);
+    close_folders(folders);
+    return rc;
+}
+
+int hearth_kv_gc(const hearth_config *config, hearth_kv_removed *removed, hearth_error *error)
+{
+    return clean_all(config, check_whole, collect_garbage, removed, error);
+}
+
+int hearth_kv_clear(const hearth_config *config, hearth_kv_removed *removed, hearth_error *error)
+{
+    return clean_all(config, look_into, clear_folder, removed, error);
 }

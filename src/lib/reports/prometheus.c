@@ -1,16 +1,52 @@
-/* /metrics: the counters, gauges and histograms of engines, embedding pools, models, the store and the log, in
- * Prometheus' text format. Reads atomic values only; any thread. */
-#include "lib/models/loaded_model.h"
-#include "lib/models/model_manager.h"
-#include "lib/reports/activity.h"
-
+/* What models have done and what waits for them: /metrics, with the counters, gauges and histograms of engines,
+ * embedding pools, models, the store and the log in Prometheus' text format; and hearth_activities(). A model is kept
+ * in memory while its queue is asked. Reads atomic values only, but for the queues; any thread. */
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/metrics.h"
+#include "lib/models/loaded_model.h"
+#include "lib/models/model_manager.h"
 
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+/* ---- Activities ---- */
+
+/* Requests in the admission queue of a model, and those that wait for the model to be loaded. */
+static size_t waiting_for_admission(struct model_entry *entry)
+{
+    size_t waiting = manager_waiting(entry);
+    struct model *model = brief_lease_take(entry);
+    if (model == NULL) return waiting;
+    waiting += model->pool != NULL ? embed_waiting(model->pool) : admission_waiting(model->admission);
+    brief_lease_end(entry);
+    return waiting;
+}
+
+static hearth_activity activity_of(struct model_entry *entry)
+{
+    const struct engine_stats *stats = &entry->engine_stats;
+    return (hearth_activity){.model = entry->config->name,
+                             .waiting = (int64_t)waiting_for_admission(entry) + metric_get(&stats->jobs_waiting),
+                             .prompt_tokens = metric_get(&stats->prompt_tokens),
+                             .cached_tokens = metric_get(&stats->cached_tokens),
+                             .generated_tokens = metric_get(&stats->generated_tokens)};
+}
+
+size_t hearth_activities(const hearth *instance, hearth_activity *activities, size_t max)
+{
+    size_t total = 0, n = atomic_load(&instance->n_entries);
+    for (size_t i = 0; i < n; i++) {
+        struct model_entry *entry = &instance->entries[i];
+        if (!entry_is_listed(entry) || entry->facts.type != HEARTH_MODEL_CHAT) continue;
+        if (total < max) activities[total] = activity_of(entry);
+        total++;
+    }
+    return total;
+}
+
+/* ---- Metrics ---- */
 
 static const struct value_row {
     const char *name, *type, *help;
@@ -202,7 +238,8 @@ static void put_waiting(const struct hearth *instance, size_t n, struct buf *out
     for (size_t m = 0; m < n; m++) {
         if (!entry_is_listed(&instance->entries[m])) continue;
         labels_of(&instance->entries[m], &labels);
-        metrics_put_value(out, "hearth_admission_waiting", labels.v, (double)activity_admission(&instance->entries[m]));
+        metrics_put_value(out, "hearth_admission_waiting", labels.v,
+                          (double)waiting_for_admission(&instance->entries[m]));
     }
     buf_release(&labels);
 }
@@ -312,7 +349,7 @@ static struct vllm_values vllm_values_of(struct model_entry *entry)
 {
     const hearth_model_info *info = &entry->facts.info;
     int64_t cells = (int64_t)info->context_window * info->n_slots;
-    return (struct vllm_values){.waiting = (double)activity_admission(entry) +
+    return (struct vllm_values){.waiting = (double)waiting_for_admission(entry) +
                                            (double)metric_get(&entry->engine_stats.jobs_waiting),
                                 .running = (double)metric_get(&entry->engine_stats.slots_busy),
                                 .usage = cells_in_use(entry, cells),

@@ -1,14 +1,10 @@
 /* The text reports of `hearth model info` (a model file's metadata) and `hearth model vram` (its memory, estimated and
- * allocated). No instance, no state; any thread. */
-#include "lib/models/loaded_model.h"
-
+ * allocated), and what of a model fits this machine, for `hearth fit`. No instance, no state; any thread. */
 #include "base/error.h"
 #include "base/utf8.h"
-#include "lib/models/embedding_model.h"
-#include "lib/models/estimate.h"
 #include "lib/models/fit.h"
+#include "lib/models/loaded_model.h"
 #include "lib/models/model_context.h"
-#include "lib/models/weights.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -254,4 +250,19 @@ char *hearth_memory_report(const hearth_config *config, const char *name, hearth
     }
     hearth_config_free(copy);
     return report;
+}
+
+/* ---- hearth fit ---- */
+
+int hearth_fit_model(const hearth_config *config, const char *name, hearth_fit *fit, hearth_error *error)
+{
+    hearth_error own;
+    if (error == NULL) error = &own;
+    const struct config_model *model = config_find_model(config, name);
+    if (model == NULL || model->path == NULL)
+        return error_at(error, HEARTH_NOT_FOUND, "model", "model '%s' is not in the configuration, or has no path",
+                        name == NULL ? "" : name);
+    llm_init();
+    struct fit_machine machine = fit_this_machine();
+    return fit_read(model, &machine, fit, error);
 }

@@ -11,7 +11,6 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "lib/models/preset_templates.h"
-#include "lib/models/template_text.h"
 #include "lib/parameters/sampling.h"
 #include "lib/requests/infill.h"
 #include "lib/requests/output_constraint.h"

@@ -5,7 +5,6 @@
 #include "base/memory.h"
 #include "fakes/store_rig.h"
 #include "lib/media/encoder.h"
-#include "lib/media/stored_encodings.h"
 
 #include <pthread.h>
 #include <sched.h>

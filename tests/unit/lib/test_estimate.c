@@ -5,7 +5,7 @@
  * elements here, and each type multiplies them by its exact size. */
 #include "support.h"
 
-#include "lib/models/estimate.h"
+#include "lib/models/model_context.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-/* Digests of weights are known at a second start (lib/models/known_digests.h, fingerprint.h), and never for other
+/* Digests of weights are known at a second start (lib/models/fingerprint.h), and never for other
  * weights: the file's text alone, the thread that uses it, and an instance that is started again and again. The wall
  * clock of this program may be ahead of the machine's. */
 #include "support.h"
@@ -6,8 +6,6 @@
 #include "base/clock.h"
 #include "lib/models/fingerprint.h"
 #include "lib/models/instance_store.h"
-#include "lib/models/known_digests.h"
-#include "lib/models/model_watch.h"
 #include "llm/model.h"
 
 #include <dirent.h>
@@ -563,7 +561,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* While a model is loaded: lib/models/model_watch.h. */
+/* While a model is loaded: lib/models/fingerprint.h. */
 static void every_file_that_states_depend_on_is_watched(void **state)
 {
     (void)state;

@@ -3,7 +3,7 @@
 #include "support.h"
 
 #include "fakes/fake_clock.h"
-#include "lib/models/model_manager_parts.h"
+#include "lib/models/model_manager.h"
 
 #include <llama.h>
 

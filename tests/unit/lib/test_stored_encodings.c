@@ -3,7 +3,7 @@
 
 #include "fakes/gated_files.h"
 #include "fakes/store_rig.h"
-#include "lib/media/stored_encodings.h"
+#include "lib/media/encoder.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
