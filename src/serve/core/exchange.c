@@ -40,7 +40,7 @@ static void trace_choices(const struct exchange *ex)
                                                 .until = now,
                                                 .result = choice->told ? &ex->answers[i].result : NULL,
                                                 .done = ex->answers[i].done};
-        if (choice->request == NULL) continue;
+        if (choice->submitted_at == 0) continue;
         trace_add_choice(trace, &progress);
         if (choice->told) exemplars_note(&server->exemplars, server->instance, trace, progress.result);
     }

@@ -22,12 +22,12 @@ struct exchange;
 struct choice {
     struct exchange *exchange;
     size_t index;
-    hearth_request *request; /* NULL: not submitted */
+    hearth_request *request; /* NULL: not submitted, or its answer is written */
     hearth_reader *reader;   /* parses a chat's reply into content, reasoning and tool calls */
     char *stop_string;
-    int64_t counted; /* tokens counted against the API key's rate limit; -1: no slot yet */
-    int64_t submitted_at;
-    bool told; /* an event has come, which says in the answer's result how far it is */
+    int64_t counted;      /* tokens counted against the API key's rate limit; -1: no slot yet */
+    int64_t submitted_at; /* 0: it was not */
+    bool told;            /* an event has come, which says in the answer's result how far it is */
 };
 
 /* How an answer ends: it goes on; the stream, or a long answer, has ended; `out` is a short answer; it fails with the

@@ -303,7 +303,10 @@ static int submit_choice(struct exchange *ex, hearth_error *error)
     *choice = (struct choice){
         .exchange = ex, .index = ex->n_running, .counted = -1, .submitted_at = clock_now(clock_monotonic())};
     choice->request = hearth_submit(ex->server->instance, &params, on_event, choice, error);
-    if (choice->request == NULL) return (int)error->code;
+    if (choice->request == NULL) {
+        choice->submitted_at = 0;
+        return (int)error->code;
+    }
     ex->n_running++;
     return HEARTH_OK;
 }
@@ -340,6 +343,16 @@ static void put_ping(struct exchange *ex)
         buf_puts(&ex->out, ":\n\n");
 }
 
+/* All of the answer is written: its requests end before its last byte is sent, so that the client may have the model
+ * unloaded at once. */
+static void release_requests(struct exchange *ex)
+{
+    for (size_t i = 0; i < ex->n; i++) {
+        if (ex->choices[i].request != NULL) hearth_request_release(ex->choices[i].request);
+        ex->choices[i].request = NULL;
+    }
+}
+
 void exchange_turn(void *ud)
 {
     struct exchange *ex = ud;
@@ -354,5 +367,6 @@ void exchange_turn(void *ud)
         handle_event(ex, event);
         outbox_free_event(event);
     }
+    if (ex->ended && ex->n_running == 0) release_requests(ex);
     http_post(ex->server->http, exchange_take, ex);
 }

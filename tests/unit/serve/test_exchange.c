@@ -70,6 +70,22 @@ static void a_stream_sends_nothing_until_it_started_and_then_all_in_order(void *
     client_close(&other);
 }
 
+/* Who has the whole answer may have the model unloaded. */
+static void an_answered_request_has_let_go_of_its_model(void **state)
+{
+    static const char *const texts[] = {"Hello"}, *const bodies[] = {CHAT_WHOLE, CHAT_STREAM};
+    static const struct fake_script script = {.texts = texts, .n_texts = 1, .result = {.prompt_n = 2}};
+    struct client client = harness_start(*state);
+    for (int i = 0; i < 50; i++) {
+        fake_play(&script);
+        struct response response = ask(&client, "POST", CHAT_ROUTE, bodies[i % 2]);
+        assert_int_equal(fake_unreleased(), 0);
+        assert_int_equal(response.status, 200);
+        response_release(&response);
+    }
+    client_close(&client);
+}
+
 static void a_chats_reply_is_parsed_whole_and_streamed(void **state)
 {
     static const char *const texts[] = {"~rHm", "~r.", "Let me ", "see", "~clook", "~a{\"at\":", "~a1}", "~cwait"};
@@ -484,6 +500,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         ROW(a_reply_is_one_json_object),
         ROW(a_stream_sends_nothing_until_it_started_and_then_all_in_order),
+        ROW(an_answered_request_has_let_go_of_its_model),
         ROW(a_chats_reply_is_parsed_whole_and_streamed),
         ROW(half_a_call_is_a_reply_that_was_cut_off_with_each_api),
         ROW(logprobs_come_with_their_tokens_and_not_at_the_end),
