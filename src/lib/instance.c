@@ -52,7 +52,7 @@ static int open_entry(struct hearth *instance, struct model_entry *entry, hearth
     if (entry->adapters == NULL) return (int)error->code;
     bool limited = instance->config->server.memory_budget_mb > 0;
     if (limited || loads_on_demand(entry)) rc = read_metadata(entry, error);
-    if (rc == HEARTH_OK && limited) rc = manager_check(instance->manager, entry, error);
+    if (rc == HEARTH_OK && limited) rc = manager_check_budget(instance->manager, entry, error);
     return rc;
 }
 

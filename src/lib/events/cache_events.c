@@ -13,6 +13,7 @@
 #include "store/index/index.h"
 #include "store/slabs/slab_key.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -252,6 +253,7 @@ static bool add_block(struct blocks *blocks, uint64_t number)
 static bool subtract_block(struct blocks *blocks, uint64_t number)
 {
     struct block *block = find_block(blocks, number);
+    assert(block != NULL && block->n > 0);
     if (--block->n > 0) return false;
     hash_remove(&blocks->table, &block->link);
     free(block);

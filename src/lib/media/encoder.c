@@ -17,6 +17,7 @@
 #include "base/thread.h"
 #include "store/store.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -270,6 +271,7 @@ static void release_medium(struct item *item)
 
 static void drop_item(struct encoder *encoder, struct item *item)
 {
+    assert(item->wanted_by == NULL);
     hash_remove(&encoder->items, &item->link);
     release_medium(item);
     free(item->rows);
@@ -296,6 +298,7 @@ static void count_kept(struct encoder *encoder, int64_t bytes)
 
 static void unkeep(struct encoder *encoder, struct item *item)
 {
+    assert(item->state == READY && item->wanted_by == NULL && encoder->kept_bytes >= bytes_of(item));
     take_out(&encoder->kept, item);
     count_kept(encoder, -(int64_t)bytes_of(item));
 }
@@ -495,6 +498,7 @@ void encoder_close(struct encoder *encoder)
         unkeep(encoder, item);
         drop_item(encoder, item);
     }
+    assert(encoder->items.n == 0 && encoder->kept_bytes == 0); /* every encoding was given back */
     hash_release(&encoder->items);
     pthread_mutex_destroy(&encoder->mutex);
     pthread_cond_destroy(&encoder->changed);

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/thread.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -264,6 +265,7 @@ static void *compute_fingerprint(void *ud)
 
 int fingerprint_start(struct fingerprint *fingerprint, const struct fingerprint_source *source, hearth_error *error)
 {
+    assert(!fingerprint->running);
     uint8_t former[SHA256_BYTES];
     memcpy(former, fingerprint->stamp, sizeof former);
     bool known = fingerprint->known && (fingerprint->verify || !source->verify);

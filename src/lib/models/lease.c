@@ -169,6 +169,7 @@ void *leases_notify_loop(void *ud)
             clock->wait(clock, &manager->changed, &manager->mutex, next_lease_deadline(manager));
             continue;
         }
+        model_manager_check(manager);
         pthread_cond_broadcast(&manager->changed); /* n_waiting and n_requests changed: the loader thread looks again */
         pthread_mutex_unlock(&manager->mutex);
         lease->on_ready(lease->ud, error.code == HEARTH_OK ? NULL : &error);
@@ -186,6 +187,7 @@ enum lease_taken lease_take(struct lease *lease, hearth_error *error)
     struct model_entry *entry = lease->entry;
     struct model_manager *manager = entry->manager;
     enum lease_taken taken = LEASE_WAITS;
+    assert(lease->station == LEASE_ELSEWHERE && atomic_load(&lease->model) == NULL);
     lease->parties = 2;
     pthread_mutex_lock(&manager->mutex);
     if (manager->stopping) {
@@ -201,6 +203,7 @@ enum lease_taken lease_take(struct lease *lease, hearth_error *error)
         move_lease(lease, LEASE_QUEUED);
         pthread_cond_broadcast(&manager->changed);
     }
+    model_manager_check(manager);
     pthread_mutex_unlock(&manager->mutex);
     return taken;
 }
@@ -212,33 +215,38 @@ void lease_cancel(struct lease *lease)
     if (lease->station == LEASE_QUEUED) {
         error_set(&lease->error, HEARTH_CANCELLED, "request was cancelled");
         move_lease(lease, LEASE_FAILED);
+        model_manager_check(manager);
         pthread_cond_broadcast(&manager->changed);
     }
     pthread_mutex_unlock(&manager->mutex);
 }
 
-static void uncount_active(struct model_entry *entry)
+void lease_drop_party(struct lease *lease)
 {
+    struct model_entry *entry = lease->entry;
+    int before = atomic_fetch_sub(&lease->parties, 1);
+    assert(before > 0);
+    if (before > 1 || atomic_load(&lease->model) == NULL) return;
     pthread_mutex_lock(&entry->manager->mutex);
+    assert(entry->n_active > 0);
     entry->n_active--;
+    model_manager_check(entry->manager);
     pthread_mutex_unlock(&entry->manager->mutex);
 }
 
-void lease_drop_party(struct lease *lease)
-{
-    bool last = atomic_fetch_sub(&lease->parties, 1) == 1;
-    if (last && atomic_load(&lease->model) != NULL) uncount_active(lease->entry);
-}
-
+/* A request that was refused once it had its model has parties that never dropped it: it is not active any more. */
 void lease_end(struct lease *lease)
 {
     struct model_entry *entry = lease->entry;
     struct model_manager *manager = entry->manager;
     if (atomic_load(&lease->model) == NULL) return;
     pthread_mutex_lock(&manager->mutex);
+    assert(entry->n_requests > 0 && lease->station == LEASE_ELSEWHERE);
     entry->used_at = clock_now(manager->instance->clock);
     entry->keep = entry->next_keep;
+    if (atomic_load(&lease->parties) > 0) entry->n_active--;
     if (--entry->n_requests == 0) pthread_cond_broadcast(&manager->changed);
+    model_manager_check(manager);
     pthread_mutex_unlock(&manager->mutex);
 }
 
@@ -251,6 +259,7 @@ struct model *brief_lease_take(struct model_entry *entry)
     bool there = entry->presence == HEARTH_MODEL_LOADED;
     if (there) entry->n_brief++;
     struct model *model = there ? entry->model : NULL;
+    model_manager_check(manager);
     pthread_mutex_unlock(&manager->mutex);
     return model;
 }
@@ -259,6 +268,7 @@ void brief_lease_end(struct model_entry *entry)
 {
     struct model_manager *manager = entry->manager;
     pthread_mutex_lock(&manager->mutex);
+    assert(entry->n_brief > 0);
     if (--entry->n_brief == 0) pthread_cond_broadcast(&manager->changed);
     pthread_mutex_unlock(&manager->mutex);
 }

@@ -8,6 +8,7 @@
 #include "base/thread.h"
 #include "lib/models/model_names.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,6 +97,83 @@ static bool is_any(const struct model_entry *entry)
     return true;
 }
 
+/* ---- Invariants; with the mutex held ---- */
+
+#ifndef NDEBUG
+
+/* Longer lists are looked at by their ends alone: with each lease that comes or goes the whole would take its time. */
+#define LIST_CHECKED 256
+
+/* Leases of one list are linked both ways and know where they stand; their number. */
+static size_t check_list(const struct lease_list *list, enum lease_station station, const struct model_entry *entry)
+{
+    size_t n = 0;
+    const struct lease *last = NULL;
+    assert((list->first == NULL) == (list->last == NULL));
+    assert(list->last == NULL || list->last->next == NULL);
+    for (const struct lease *lease = list->first; lease != NULL && n <= LIST_CHECKED; lease = lease->next, n++) {
+        assert(lease->station == station && lease->previous == last && atomic_load(&lease->model) == NULL);
+        assert(entry == NULL ? lease->error.code != HEARTH_OK : lease->entry == entry);
+        last = lease;
+    }
+    assert(n > LIST_CHECKED || last == list->last);
+    return n;
+}
+
+static void check_entry(const struct model_entry *entry)
+{
+    hearth_model_state is = entry->presence;
+    size_t n_waiting = check_list(&entry->waiting, LEASE_QUEUED, entry);
+    /* A model is in memory from the end of its load to the end of its unloading, and whoever has a lease has it. */
+    assert(is <= HEARTH_MODEL_FAILED);
+    assert((entry->model != NULL) == (is == HEARTH_MODEL_LOADED || is == HEARTH_MODEL_UNLOADING));
+    assert(entry->n_requests + entry->n_brief == 0 || entry->model != NULL);
+    assert(entry->n_active <= entry->n_requests);
+    assert(n_waiting > LIST_CHECKED ? entry->n_waiting > LIST_CHECKED : entry->n_waiting == n_waiting);
+    /* Whoever waits for it, or asked for it, has given it a place in the order of loads. */
+    assert(entry->wanted_at <= entry->manager->n_wanted);
+    assert((entry->n_waiting == 0 && !entry->asked) || entry->wanted_at > 0);
+    assert(!entry->asked || (is != HEARTH_MODEL_LOADING && is != HEARTH_MODEL_LOADED));
+    assert(is != HEARTH_MODEL_FAILED || entry->error.code != HEARTH_OK);
+    /* One that was removed never comes back. */
+    assert(entry_is_listed(entry) || (is != HEARTH_MODEL_LOADING && is != HEARTH_MODEL_LOADED));
+    assert(entry_is_listed(entry) || (entry->n_waiting == 0 && !entry->asked));
+}
+
+void model_manager_check(const struct model_manager *manager)
+{
+    uint64_t bytes = 0;
+    size_t n_loading = 0;
+    for (size_t i = 0; i < manager_count(manager); i++) {
+        const struct model_entry *entry = manager_at(manager, i);
+        check_entry(entry);
+        bool is_loading = entry->presence == HEARTH_MODEL_LOADING;
+        n_loading += is_loading;
+        if (is_loading || is_in_memory(entry)) bytes += entry->facts.bytes;
+    }
+    check_list(&manager->failed, LEASE_FAILED, NULL);
+    assert(n_loading <= 1); /* at most one is loaded at a time */
+    assert(manager->budget == 0 || bytes <= manager->budget);
+}
+
+#endif
+
+/* The one place where the state of a model changes. */
+static void enter_presence(struct model_entry *entry, hearth_model_state state)
+{
+    static const bool follows[HEARTH_MODEL_FAILED + 1][HEARTH_MODEL_FAILED + 1] = {
+        [HEARTH_MODEL_UNLOADED] = {[HEARTH_MODEL_LOADING] = true},
+        [HEARTH_MODEL_LOADING] = {[HEARTH_MODEL_LOADED] = true, [HEARTH_MODEL_FAILED] = true},
+        [HEARTH_MODEL_LOADED] = {[HEARTH_MODEL_UNLOADING] = true},
+        [HEARTH_MODEL_UNLOADING] = {[HEARTH_MODEL_UNLOADED] = true},
+        [HEARTH_MODEL_FAILED] = {[HEARTH_MODEL_LOADING] = true},
+    };
+    assert(follows[entry->presence][state]);
+    (void)follows;
+    entry->presence = state;
+    pthread_cond_broadcast(&entry->manager->changed);
+}
+
 /* ---- Loading and unloading ---- */
 
 void manager_forget_keep(struct model_entry *entry)
@@ -122,20 +200,21 @@ static void unload(struct model_manager *manager, struct model_entry *entry)
     metric_add(&entry->load_metrics.unloads, 1);
     log_event(LOG_INFO, "model", "unloaded", log_str("model", entry->config->name), log_num("took_ms", took));
     pthread_mutex_lock(&manager->mutex);
+    assert(entry->n_requests + entry->n_brief == 0);
     entry->model = NULL;
-    entry->presence = HEARTH_MODEL_UNLOADED;
+    enter_presence(entry, HEARTH_MODEL_UNLOADED);
     manager_forget_keep(entry);
-    pthread_cond_broadcast(&manager->changed);
+    model_manager_check(manager);
 }
 
 static void finish_load(struct model_entry *entry, struct model *model, const hearth_error *error)
 {
     entry->model = model;
-    entry->presence = model != NULL ? HEARTH_MODEL_LOADED : HEARTH_MODEL_FAILED;
+    enter_presence(entry, model != NULL ? HEARTH_MODEL_LOADED : HEARTH_MODEL_FAILED);
     entry->error = *error;
     entry->used_at = clock_now(entry->manager->instance->clock);
     if (model == NULL) leases_fail(entry);
-    pthread_cond_broadcast(&entry->manager->changed);
+    model_manager_check(entry->manager);
 }
 
 int manager_load(struct model_manager *manager, struct model_entry *entry, hearth_progress progress, void *ud,
@@ -144,9 +223,9 @@ int manager_load(struct model_manager *manager, struct model_entry *entry, heart
     struct clock *clock = manager->instance->clock;
     int64_t begin = clock_now(clock);
     pthread_mutex_lock(&manager->mutex);
-    entry->presence = HEARTH_MODEL_LOADING;
+    enter_presence(entry, HEARTH_MODEL_LOADING);
     entry->asked = false;
-    pthread_cond_broadcast(&manager->changed);
+    model_manager_check(manager);
     pthread_mutex_unlock(&manager->mutex);
     *error = (hearth_error){0};
     struct model_progress of = {.progress = progress, .ud = ud, .name = entry->config->name};
@@ -185,9 +264,10 @@ static void load_wanted(struct model_manager *manager, struct model_entry *entry
 
 static void begin_unload(struct model_entry *entry, const char *reason)
 {
-    entry->presence = HEARTH_MODEL_UNLOADING;
+    assert(entry->n_active + entry->n_waiting == 0);
+    enter_presence(entry, HEARTH_MODEL_UNLOADING);
     log_event(LOG_INFO, "model", "unloading", log_str("model", entry->config->name), log_str("reason", reason));
-    pthread_cond_broadcast(&entry->manager->changed);
+    model_manager_check(entry->manager);
 }
 
 /* Loads or unloads the next model, or begins to unload one; false: there is nothing to do. The mutex is held on entry
@@ -232,6 +312,7 @@ static void *loader_loop(void *ud)
 
 struct model_manager *manager_open(struct hearth *instance, const struct model_loader *loader)
 {
+    assert(loader->open != NULL && loader->close != NULL);
     struct model_manager *manager = mem_alloc(sizeof *manager);
     manager->instance = instance;
     manager->loader = *loader;
@@ -241,7 +322,7 @@ struct model_manager *manager_open(struct hearth *instance, const struct model_l
     return manager;
 }
 
-int manager_check(const struct model_manager *manager, const struct model_entry *entry, hearth_error *error)
+int manager_check_budget(const struct model_manager *manager, const struct model_entry *entry, hearth_error *error)
 {
     const double mib = 1024.0 * 1024;
     pthread_mutex_lock(&entry->manager->mutex);
@@ -297,6 +378,7 @@ void manager_stop(struct model_manager *manager)
 void manager_close(struct model_manager *manager)
 {
     if (manager == NULL) return;
+    assert(manager->stopping && !manager->has_loader && !manager->has_notifier && manager->failed.first == NULL);
     pthread_cond_destroy(&manager->changed);
     pthread_mutex_destroy(&manager->mutex);
     free(manager);
@@ -420,17 +502,27 @@ static int await_load(struct model_entry *entry, hearth_error *error)
     return (int)error->code;
 }
 
+/* The model of that name, with the manager's mutex held. */
+static struct model_entry *lock_model(hearth *instance, const char *model, hearth_error *error)
+{
+    struct model_entry *entry = instance_find_model(instance, model, error);
+    if (entry != NULL) pthread_mutex_lock(&entry->manager->mutex);
+    return entry;
+}
+
+static int unlock_model(struct model_entry *entry, int rc)
+{
+    model_manager_check(entry->manager);
+    pthread_mutex_unlock(&entry->manager->mutex);
+    return rc;
+}
+
 static int with_model(hearth *instance, const char *model, int (*act)(struct model_entry *entry, hearth_error *error),
                       hearth_error *error)
 {
     hearth_error own;
-    if (error == NULL) error = &own;
-    struct model_entry *entry = instance_find_model(instance, model, error);
-    if (entry == NULL) return (int)error->code;
-    pthread_mutex_lock(&entry->manager->mutex);
-    int rc = act(entry, error);
-    pthread_mutex_unlock(&entry->manager->mutex);
-    return rc;
+    struct model_entry *entry = lock_model(instance, model, error = error != NULL ? error : &own);
+    return entry == NULL ? (int)error->code : unlock_model(entry, act(entry, error));
 }
 
 int hearth_load_model(hearth *instance, const char *model, hearth_error *error)
@@ -447,14 +539,10 @@ int hearth_keep_model(hearth *instance, const char *model, double seconds, heart
 {
     static const double longest = 1e9; /* seconds: some thirty years */
     hearth_error own;
-    if (error == NULL) error = &own;
-    struct model_entry *entry = instance_find_model(instance, model, error);
+    struct model_entry *entry = lock_model(instance, model, error = error != NULL ? error : &own);
     if (entry == NULL) return (int)error->code;
-    struct model_manager *manager = entry->manager;
-    pthread_mutex_lock(&manager->mutex);
     entry->next_keep = seconds > longest ? -1 : seconds;
-    pthread_mutex_unlock(&manager->mutex);
-    return HEARTH_OK;
+    return unlock_model(entry, HEARTH_OK);
 }
 
 double manager_idle_left(struct model_entry *entry)

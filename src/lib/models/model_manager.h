@@ -60,7 +60,7 @@ int manager_load(struct model_manager *manager, struct model_entry *entry, heart
 
 /* Fails with HEARTH_NO_MEMORY where server.memory_budget_mb has no room for the model: beside those loaded, or with
  * load: demand even alone. */
-int manager_check(const struct model_manager *manager, const struct model_entry *entry, hearth_error *error);
+int manager_check_budget(const struct model_manager *manager, const struct model_entry *entry, hearth_error *error);
 
 /* Starts both threads. Where one cannot be started, the manager refuses everything, as after manager_stop(). */
 int manager_start(struct model_manager *manager, hearth_error *error);
@@ -126,6 +126,15 @@ void manager_unstored(struct model_entry *entry, char *reason, size_t size);
 /* ---- Between the loader thread (model_manager.c) and the notifier thread (lease.c) ---- */
 
 /* With the mutex held: */
+/* What holds of states, leases, waiting lists and memory after each change, asserted. */
+#ifndef NDEBUG
+void model_manager_check(const struct model_manager *manager);
+#else
+static inline void model_manager_check(const struct model_manager *manager)
+{
+    (void)manager;
+}
+#endif
 /* Whether the model would fit if every idle model were unloaded. */
 bool manager_can_fit(const struct model_manager *manager, const struct model_entry *entry);
 /* Numbers the entry in the order in which models are loaded, unless it has a number. */

@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* ---- Scenes ---- */
@@ -1018,6 +1019,160 @@ static void models_are_looked_at_while_others_come_and_go(void **state)
     finish(&s, callers, 4);
 }
 
+/* ---- Invariants ---- */
+
+/* As where the queue of an embedding model is full. */
+static void a_request_that_was_refused_with_its_model_does_not_count(void **state)
+{
+    (void)state;
+    struct scene s;
+    struct caller caller;
+    hearth_error error;
+    begin(&s, DEMO(NULL));
+    use(&s, &caller, 0);
+    struct lease lease = {.entry = &s.instance->entries[0]};
+    assert_int_equal(lease_take(&lease, &error), LEASE_READY);
+    assert_unload_refused(&s, "demo", HEARTH_BUSY, "unload: cannot unload, too many active-streams[1]");
+    lease_end(&lease);
+    unload(&s, 0);
+    finish(&s, &caller, 1);
+}
+
+#ifndef NDEBUG
+
+static struct lease stray = {.station = LEASE_QUEUED};
+
+static void plant_no_model(struct model_entry *entry)
+{
+    entry->model = NULL;
+}
+
+static void plant_load(struct model_entry *entry)
+{
+    entry->presence = HEARTH_MODEL_LOADING;
+}
+
+static void plant_unknown_state(struct model_entry *entry)
+{
+    entry->presence = HEARTH_MODEL_REMOVED;
+}
+
+static void plant_request_of_an_unloaded_one(struct model_entry *entry)
+{
+    entry[1].n_requests = 1;
+}
+
+static void plant_brief_lease_of_an_unloaded_one(struct model_entry *entry)
+{
+    entry[1].n_brief = 1;
+}
+
+static void plant_active(struct model_entry *entry)
+{
+    entry->n_active = 1;
+}
+
+static void plant_waiting_count(struct model_entry *entry)
+{
+    entry->n_waiting = 1;
+}
+
+static void plant_half_a_list(struct model_entry *entry)
+{
+    entry->waiting.first = &stray;
+}
+
+static void plant_stray_lease(struct model_entry *entry)
+{
+    entry->waiting = (struct lease_list){&stray, &stray}; /* of no entry */
+    entry->n_waiting = 1;
+}
+
+static void plant_untold_failure(struct model_entry *entry)
+{
+    stray.station = LEASE_FAILED; /* without an error */
+    entry->manager->failed = (struct lease_list){&stray, &stray};
+}
+
+static void plant_order(struct model_entry *entry)
+{
+    entry->wanted_at = entry->manager->n_wanted + 1;
+}
+
+static void plant_wish_for_what_is_there(struct model_entry *entry)
+{
+    entry->asked = true;
+}
+
+static void plant_removed_and_loaded(struct model_entry *entry)
+{
+    atomic_store(&entry->removed, true);
+}
+
+static void plant_failure_without_reason(struct model_entry *entry)
+{
+    entry[1].presence = HEARTH_MODEL_FAILED;
+}
+
+static void plant_two_loads(struct model_entry *entry)
+{
+    entry[1].presence = entry[2].presence = HEARTH_MODEL_LOADING;
+}
+
+static void plant_less_memory(struct model_entry *entry)
+{
+    entry->manager->budget = entry->facts.bytes - 1;
+}
+
+/* In another process: whether the check ends it. */
+static bool is_caught(hearth *instance, void (*plant)(struct model_entry *entry))
+{
+    struct model_manager *manager = instance->manager;
+    int status = 0;
+    pthread_mutex_lock(&manager->mutex);
+    pid_t child = fork();
+    if (child == 0) {
+        if (freopen("/dev/null", "w", stderr) == NULL) _exit(1);
+        if (plant != NULL) plant(&instance->entries[0]);
+        model_manager_check(manager);
+        _exit(0);
+    }
+    pthread_mutex_unlock(&manager->mutex);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+}
+
+static void what_breaks_an_invariant_of_the_manager_is_caught(void **state)
+{
+    (void)state;
+    static void (*const plants[])(struct model_entry * entry) = {plant_no_model,
+                                                                 plant_load,
+                                                                 plant_unknown_state,
+                                                                 plant_request_of_an_unloaded_one,
+                                                                 plant_brief_lease_of_an_unloaded_one,
+                                                                 plant_active,
+                                                                 plant_waiting_count,
+                                                                 plant_half_a_list,
+                                                                 plant_stray_lease,
+                                                                 plant_untold_failure,
+                                                                 plant_order,
+                                                                 plant_wish_for_what_is_there,
+                                                                 plant_removed_and_loaded,
+                                                                 plant_failure_without_reason,
+                                                                 plant_two_loads,
+                                                                 plant_less_memory};
+    struct scene s;
+    struct caller caller;
+    begin(&s, three_models(NULL));
+    use(&s, &caller, 0);
+    assert_false(is_caught(s.instance, NULL));
+    for (size_t i = 0; i < sizeof plants / sizeof *plants; i++)
+        if (!is_caught(s.instance, plants[i])) fail_msg("fault %zu is not caught", i);
+    finish(&s, &caller, 1);
+}
+
+#endif
+
 int main(void)
 {
     hearth_log_open("/dev/null", "error", "text", NULL);
@@ -1053,6 +1208,10 @@ int main(void)
         cmocka_unit_test(a_model_that_is_loaded_at_the_start_is_not_optional),
         cmocka_unit_test(the_end_may_come_in_the_middle_of_a_load),
         cmocka_unit_test(models_are_looked_at_while_they_are_loaded_and_unloaded),
+        cmocka_unit_test(a_request_that_was_refused_with_its_model_does_not_count),
+#ifndef NDEBUG
+        cmocka_unit_test(what_breaks_an_invariant_of_the_manager_is_caught),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
