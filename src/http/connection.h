@@ -8,7 +8,6 @@
 #define HTTP_CONNECTION_H
 
 #include "http/http.h"
-#include "http/stalls.h"
 
 #include <event2/bufferevent.h>
 #include <event2/listener.h>
@@ -16,6 +15,27 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <sys/queue.h>
+
+/* ---- The watchdog of the server's thread ---- */
+
+/* It notices what holds up all other connections. Each callback of the event loop, and each posted call, is measured from
+ * stalls_enter() to stalls_leave(); pairs within others do not count. Long is what took processor time, or waited for
+ * something, for more than STALLS_MAX_MS: time in which the system ran another thread instead is nobody's fault here. */
+enum { STALLS_MAX_MS = 5 };
+
+struct stalls {
+    int depth;                   /* of pairs that are open */
+    const char *route;           /* what is measured now; NULL: not known yet */
+    int64_t began_at, cpu;       /* at the outermost stalls_enter(): monotonic ns, the thread's processor time */
+    long waits;                  /* and how often the thread had waited */
+    int64_t n, longest, busiest; /* stalls so far; the longest, and the most processor time of one: ns */
+};
+
+void stalls_enter(struct stalls *stalls);
+void stalls_leave(struct stalls *stalls);
+
+/* Names what is measured now: a constant text. */
+void stalls_name(struct stalls *stalls, const char *route);
 
 /* ---- The server ---- */
 
@@ -251,11 +271,6 @@ void request_end_orphan(struct http_request *request);
  * PARSE_FAULT: the request is malformed, see `fault`. */
 enum parse request_parse_head(struct http_request *request, const char *bytes, size_t len, size_t *used);
 enum parse request_parse_body(struct http_request *request, const char *bytes, size_t len, size_t *used);
-
-/* Decodes "/path?name=value" or "http://host/path"; false if it is malformed. */
-bool target_decode(struct http_target *target, const char *url);
-void target_release(struct http_target *target);
-const char *target_query(const struct http_target *target, const char *name);
 
 /* Writes the error answer to a request that the server refuses. */
 void reply_refuse(struct connection *connection, struct http_fault fault);

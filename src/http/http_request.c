@@ -3,9 +3,8 @@
  * The head is passed to llhttp in whole lines that were checked for line ends and control characters beforehand.
  * llhttp and this file must agree where the head ends. Against request smuggling, any framing of the body that two
  * parsers could read differently is refused (RFC 9112, section 6), since a reverse proxy may be the other parser. */
-#include "http/connection.h"
-
 #include "base/memory.h"
+#include "http/connection.h"
 
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -13,10 +12,85 @@
 #include <strings.h>
 #include <sys/socket.h>
 
-static int set_fault(struct http_request *request, int status, const char *message)
+/* ---- The target ---- */
+
+static int hex_digit(char c)
 {
-    request->fault = (struct http_fault){.status = status, .message = message};
-    return HPE_USER;
+    if (c >= '0' && c <= '9') return c - '0';
+    c = (char)(c | 0x20);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Decodes in place. A zero byte counts as malformed, since comparisons of paths would stop there. */
+static bool percent_decode(char *text, bool plus_is_space)
+{
+    char *to = text;
+    for (const char *from = text; *from != '\0'; from++) {
+        char c = *from;
+        if (c == '+' && plus_is_space) c = ' ';
+        if (c == '%') {
+            int high = hex_digit(from[1]);
+            int low = high < 0 ? -1 : hex_digit(from[2]);
+            if (low < 0 || (high == 0 && low == 0)) return false;
+            c = (char)(high * 16 + low);
+            from += 2;
+        }
+        *to++ = c;
+    }
+    *to = '\0';
+    return true;
+}
+
+static bool decode_query(struct http_target *target, char *query)
+{
+    size_t max = 1;
+    for (const char *c = query; *c != '\0'; c++) max += *c == '&';
+    target->pairs = mem_grow(NULL, max, sizeof *target->pairs);
+    char *rest = query;
+    for (char *pair; (pair = strsep(&rest, "&")) != NULL;) {
+        if (*pair == '\0') continue;
+        char *value = strchr(pair, '=');
+        if (value != NULL)
+            *value++ = '\0';
+        else
+            value = pair + strlen(pair);
+        if (!percent_decode(pair, true) || !percent_decode(value, true)) return false;
+        target->pairs[target->n_pairs++] = (struct http_pair){.name = pair, .value = value};
+    }
+    return true;
+}
+
+/* Cuts the host off an absolute target ("http://host/path"), which proxies send. Returns the rest. */
+static char *take_host(struct http_target *target)
+{
+    char *host = *target->text == '/' ? NULL : strstr(target->text, "://");
+    if (host == NULL) return target->text;
+    host += 3;
+    size_t len = strcspn(host, "/?");
+    target->host = mem_strndup(host, len);
+    return host + len;
+}
+
+/* Decodes "/path?name=value" or "http://host/path"; false if it is malformed. The target owns the decoded text; path, names
+ * and values point into it. */
+static bool decode_target(struct http_target *target, const char *url)
+{
+    target->text = mem_strdup(url);
+    char *path = take_host(target);
+    path[strcspn(path, "#")] = '\0';
+    char *query = strchr(path, '?');
+    if (query != NULL) *query++ = '\0';
+    if (!percent_decode(path, false)) return false;
+    target->path = *path == '\0' ? "/" : path;
+    return query == NULL || decode_query(target, query);
+}
+
+static void release_target(struct http_target *target)
+{
+    free(target->pairs);
+    free(target->host);
+    free(target->text);
+    *target = (struct http_target){0};
 }
 
 /* ---- llhttp's callbacks ---- */
@@ -125,7 +199,7 @@ void request_free(struct http_request *request)
     bodies_free(request->server, request->body.len, request->dispatched);
     end_reserve(request);
     buf_release(&request->body);
-    target_release(&request->target);
+    release_target(&request->target);
     buf_release(&request->head);
     buf_release(&request->reply_headers);
     free(request->fields);
@@ -314,7 +388,7 @@ static int check_head(struct http_request *request)
     if (rc == 0) rc = check_expect(request);
     if (rc != 0) return rc;
     if (request->parser.method == HTTP_CONNECT) return set_fault(request, 400, "this is no proxy");
-    if (!target_decode(&request->target, request->head.v + request->url))
+    if (!decode_target(&request->target, request->head.v + request->url))
         return set_fault(request, 400, "the address is malformed");
     return request->has_length ? check_room(request, request->length) : 0;
 }
@@ -376,7 +450,10 @@ const char *http_path(const struct http_request *request)
 
 const char *http_query(const struct http_request *request, const char *name)
 {
-    return target_query(&request->target, name);
+    const struct http_target *target = &request->target;
+    for (size_t i = 0; i < target->n_pairs; i++)
+        if (strcmp(target->pairs[i].name, name) == 0) return target->pairs[i].value;
+    return NULL;
 }
 
 const char *http_header(const struct http_request *request, const char *name)

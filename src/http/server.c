@@ -1,20 +1,78 @@
-/* The HTTP server: its event loop, accepting connections within their limit, and calls posted from other threads.
+/* The HTTP server: its event loop, accepting connections within their limit, calls posted from other threads, and the
+ * watchdog of the loop.
  *
  * One thread runs the loop and with it everything in this folder. Only the queue of posted calls is shared with
  * other threads, under its mutex. */
-#include "http/connection.h"
-
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "http/connection.h"
 
 #include <event2/thread.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <time.h>
+
+/* ---- The watchdog ---- */
+
+static int64_t cpu_time(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+static long count_waits(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nvcsw;
+}
+
+void stalls_enter(struct stalls *stalls)
+{
+    if (stalls->depth++ > 0) return;
+    stalls->route = NULL;
+    stalls->began_at = clock_now(clock_monotonic());
+    stalls->cpu = cpu_time();
+    stalls->waits = count_waits();
+}
+
+/* Each that is longer than all before is a warning: few lines, and the worst is among them. */
+static void note_stall(struct stalls *stalls, int64_t took, int64_t busy)
+{
+    const char *route = stalls->route != NULL ? stalls->route : "none";
+    bool is_longest = took > stalls->longest || busy > stalls->busiest;
+    stalls->n++;
+    if (took > stalls->longest) stalls->longest = took;
+    if (busy > stalls->busiest) stalls->busiest = busy;
+    log_event(is_longest ? LOG_WARN : LOG_DEBUG, "http", "all connections were held up", log_str("route", route),
+              log_num("took_ms", clock_to_ms(took)), log_num("busy_ms", clock_to_ms(busy)));
+}
+
+void stalls_leave(struct stalls *stalls)
+{
+    if (--stalls->depth > 0) return;
+    const int64_t most = (int64_t)STALLS_MAX_MS * 1000000;
+    int64_t took = clock_now(clock_monotonic()) - stalls->began_at;
+    if (took <= most) return;
+    int64_t busy = cpu_time() - stalls->cpu;
+    if (busy > most || count_waits() > stalls->waits) note_stall(stalls, took, busy);
+}
+
+void stalls_name(struct stalls *stalls, const char *route)
+{
+    stalls->route = route;
+}
 
 enum {
     ACCEPT_AGAIN_MS = 100,

@@ -3,7 +3,7 @@
  *
  * A header of one of several sizes says where the rest lies; whatever it says, nothing beyond the file is read, and
  * nothing beyond the picture written. */
-#include "media/decoders.h"
+#include "media/bmp.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -105,7 +105,7 @@ static bool read_header(const struct media_bytes *bytes, struct bmp *bmp, const 
     return bmp->width > 0 && bmp->height > 0 && bmp->width <= INT32_MAX && bmp->height <= INT32_MAX;
 }
 
-static bool measure(const struct media_bytes *bytes, struct media_image *image, const char **reason)
+static bool measure_bmp(const struct media_bytes *bytes, struct media_image *image, const char **reason)
 {
     struct bmp bmp;
     *reason = "it ends too early";
@@ -248,7 +248,7 @@ static bool decode_runs(const struct bmp *bmp, const struct media_image *image)
     return runs.y >= bmp->height;
 }
 
-static bool decode(const struct media_bytes *bytes, struct media_image *image, const char **reason)
+static bool decode_bmp(const struct media_bytes *bytes, struct media_image *image, const char **reason)
 {
     struct bmp bmp;
     if (!read_header(bytes, &bmp, reason)) return false;
@@ -257,4 +257,4 @@ static bool decode(const struct media_bytes *bytes, struct media_image *image, c
     return has_runs ? decode_runs(&bmp, image) : decode_rows(&bmp, image);
 }
 
-const struct media_decoder media_bmp = {measure, decode};
+const struct media_decoder media_bmp = {measure_bmp, decode_bmp};

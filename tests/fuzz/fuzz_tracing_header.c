@@ -1,6 +1,6 @@
 /* Fuzzes the headers of tracing and metrics: a `traceparent` that is one is written again as it was read, version and
  * unknown flags aside; an Accept header is understood or not, and nothing more. */
-#include "serve/status/openmetrics.h"
+#include "serve/status/status.h"
 #include "serve/tracing/traceparent.h"
 
 #include <stdlib.h>

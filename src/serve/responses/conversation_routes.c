@@ -1,6 +1,6 @@
-/* The routes of conversations: see conversation_routes.h. The reading thread parses bodies; the answering threads
- * do everything else, one route at a time. What is changed as it was found is so under stored_lock(), since the turns
- * of responses come from other threads. */
+/* The routes over what is stored: see conversation_routes.h. The reading thread parses bodies; the answering threads do
+ * everything else, one route at a time. What is changed as it was found is so under stored_lock(), since the turns of
+ * responses come from other threads. */
 #include "serve/responses/conversation_routes.h"
 
 #include "base/clock.h"
@@ -14,11 +14,197 @@
 #include "serve/fields/convert.h"
 #include "serve/fields/fields.h"
 #include "serve/responses/history.h"
-#include "serve/responses/item_list.h"
 #include "serve/responses/responses.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- Lists of items ---- */
+
+#define LIMIT_DEFAULT 20
+#define LIMIT_MAX     100
+
+struct page {
+    size_t limit;
+    bool is_ascending;
+    const char *after; /* NULL: from the beginning */
+};
+
+static int read_page(const struct http_request *http, struct page *page, hearth_error *error)
+{
+    const char *limit = http_query(http, "limit"), *order = http_query(http, "order");
+    char *end = NULL;
+    long n = limit == NULL ? LIMIT_DEFAULT : strtol(limit, &end, 10);
+    if (n < 1 || n > LIMIT_MAX || (end != NULL && *end != '\0'))
+        return error_at(error, HEARTH_INVALID, "limit", "'limit' must be a whole number from 1 to %d", LIMIT_MAX);
+    if (order != NULL && strcmp(order, "asc") != 0 && strcmp(order, "desc") != 0)
+        return error_at(error, HEARTH_INVALID, "order", "'order' must be \"asc\" or \"desc\"");
+    *page = (struct page){.limit = (size_t)n,
+                          .is_ascending = order != NULL && strcmp(order, "asc") == 0,
+                          .after = http_query(http, "after")};
+    return HEARTH_OK;
+}
+
+static void turn_round(struct stored_item *items, size_t n)
+{
+    for (size_t i = 0; i < n / 2; i++) {
+        struct stored_item item = items[i];
+        items[i] = items[n - 1 - i];
+        items[n - 1 - i] = item;
+    }
+}
+
+static int find_start(const struct page *page, const struct stored_item *items, size_t n, size_t *start,
+                      hearth_error *error)
+{
+    *start = 0;
+    if (page->after == NULL) return HEARTH_OK;
+    for (size_t i = 0; i < n && *start == 0; i++)
+        if (strcmp(items[i].id, page->after) == 0) *start = i + 1;
+    return *start > 0 ? HEARTH_OK : error_at(error, HEARTH_INVALID, "after", "'after' is the id of none of the items");
+}
+
+/* Writes a list of `n` items. */
+static void put_list(struct buf *out, const struct stored_item *items, size_t n, bool has_more)
+{
+    buf_puts(out, "{\"object\":\"list\",\"data\":[");
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0) buf_puts(out, ",");
+        buf_append(out, items[i].text, items[i].len);
+    }
+    buf_printf(out, "],\"has_more\":%s,", has_more ? "true" : "false");
+    if (n == 0) {
+        buf_puts(out, "\"first_id\":null,\"last_id\":null}");
+        return;
+    }
+    member_puts(out, "first_id", items[0].id);
+    buf_puts(out, ",");
+    member_puts(out, "last_id", items[n - 1].id);
+    buf_puts(out, "}");
+}
+
+/* Answers with a page of the first `n` items of a turn (NULL: none) and the turns before it; the query says which:
+ * ?limit=20 (1 to 100), ?order=desc (newest first) or asc, ?after=ID. */
+static void reply_list(struct call *call, const struct stored_turn *turn, size_t n)
+{
+    struct stored_item *items = stored_turn_items(turn);
+    size_t start = 0;
+    struct page page = {.limit = 0};
+    hearth_error error;
+    struct buf body = {0};
+    int rc = read_page(call->http, &page, &error);
+    if (rc == HEARTH_OK && !page.is_ascending) turn_round(items, n);
+    if (rc == HEARTH_OK) rc = find_start(&page, items, n, &start, &error);
+    if (rc == HEARTH_OK) {
+        size_t shown = n - start < page.limit ? n - start : page.limit;
+        put_list(&body, items + start, shown, start + shown < n);
+        call_reply(call, 200, "application/json", &body);
+    } else {
+        call_fail(call, &error, errors_put);
+    }
+    free(items);
+}
+
+/* Answers with 404 in OpenAI's form. `what`: "response". */
+static void reply_miss(struct call *call, const char *what, const char *id)
+{
+    hearth_error error;
+    error_set(&error, ERRORS_NO_ENTRY,
+              "no %s '%.80s' is stored here: it was never stored, it was evicted or deleted, the server was started "
+              "again since, or it is another key's",
+              what, id);
+    call_fail(call, &error, errors_put);
+}
+
+/* Answers that the object of that id is deleted. `object`: "conversation.deleted". */
+static void reply_deleted(struct call *call, const char *object, const char *id)
+{
+    struct buf body = {0};
+    buf_puts(&body, "{");
+    member_puts(&body, "id", id);
+    buf_printf(&body, ",\"object\":\"%s\",\"deleted\":true}", object);
+    call_reply(call, 200, "application/json", &body);
+}
+
+/* ---- Stored responses ---- */
+
+/* Finds what the path names, a response or a conversation, and returns its id, owned by the caller; NULL: the call was
+ * answered with 404. */
+static char *find_stored(struct call *call, const char *what, bool with_text, struct stored_found *found)
+{
+    char *id = path_part(call->route, call->path, 0);
+    bool is_right = strncmp(id, what[0] == 'c' ? "conv_" : "resp_", 5) == 0;
+    if (is_right && stored_find(call->server->stored, call->owner, id, with_text, found)) return id;
+    reply_miss(call, what, id);
+    free(id);
+    return NULL;
+}
+
+static void let_go_of(struct call *call, struct stored_found *found, char *id)
+{
+    stored_release(call->server->stored, found);
+    free(id);
+}
+
+static void retrieve(struct call *call, const char *what)
+{
+    struct stored_found found;
+    char *id = find_stored(call, what, true, &found);
+    if (id == NULL) return;
+    call_reply(call, 200, "application/json", &found.text);
+    let_go_of(call, &found, id);
+}
+
+static void delete_stored(struct call *call, const char *what, const char *object)
+{
+    struct stored_found found;
+    char *id = find_stored(call, what, false, &found);
+    if (id == NULL) return;
+    stored_remove(call->server->stored, call->owner, id);
+    reply_deleted(call, object, id);
+    let_go_of(call, &found, id);
+}
+
+void responses_retrieve(struct call *call)
+{
+    const char *stream = http_query(call->http, "stream");
+    hearth_error error;
+    if (stream == NULL || strcmp(stream, "true") != 0) {
+        retrieve(call, "response");
+        return;
+    }
+    error_at(&error, HEARTH_UNSUPPORTED, "stream",
+             "'stream' is for responses that run in the background, which none does here: leave it out");
+    call_fail(call, &error, responses_put_error);
+}
+
+void responses_delete(struct call *call)
+{
+    delete_stored(call, "response", "response");
+}
+
+/* Lists the items of the response's prompt: those it continued, then its input. */
+void responses_list_items(struct call *call)
+{
+    struct stored_found found;
+    char *id = find_stored(call, "response", false, &found);
+    if (id == NULL) return;
+    reply_list(call, found.turn, found.turn->all_n - (found.turn->n - found.turn->n_input));
+    let_go_of(call, &found, id);
+}
+
+void responses_cancel(struct call *call)
+{
+    struct stored_found found;
+    hearth_error error;
+    char *id = find_stored(call, "response", false, &found);
+    if (id == NULL) return;
+    error_at(&error, HEARTH_INVALID, "background",
+             "only a response that runs in the background can be cancelled, and none does here: close the connection "
+             "of the request instead");
+    call_fail(call, &error, responses_put_error);
+    let_go_of(call, &found, id);
+}
 
 /* ---- Bodies ---- */
 
@@ -115,16 +301,6 @@ static void *read_conversation_request(struct buf *text, const struct reading_ca
 
 /* ---- One conversation ---- */
 
-static char *find_conversation(struct call *call, bool with_text, struct stored_found *found)
-{
-    char *id = path_part(call->route, call->path, 0);
-    bool is_right = strncmp(id, "conv_", 5) == 0;
-    if (is_right && stored_find(call->server->stored, call->owner, id, with_text, found)) return id;
-    item_list_miss(call, "conversation", id);
-    free(id);
-    return NULL;
-}
-
 static void put_conversation(struct buf *out, const char *id, int64_t created, const char *metadata)
 {
     buf_puts(out, "{");
@@ -152,7 +328,7 @@ static void answer_change(struct call *call, enum stored_change change, const ch
     if (change == STORED_CHANGED)
         call_reply(call, 200, "application/json", body);
     else if (change == STORED_ABSENT)
-        item_list_miss(call, "conversation", id);
+        reply_miss(call, "conversation", id);
     else
         refuse_size(call, param);
 }
@@ -184,13 +360,7 @@ void conversations_create(struct call *call)
 
 void conversations_retrieve(struct call *call)
 {
-    struct stored_found found;
-    struct stored *stored = call->server->stored;
-    char *id = find_conversation(call, true, &found);
-    if (id == NULL) return;
-    call_reply(call, 200, "application/json", &found.text);
-    stored_release(stored, &found);
-    free(id);
+    retrieve(call, "conversation");
 }
 
 static int64_t created_of(const struct buf *text)
@@ -207,7 +377,7 @@ static void answer_update(struct call *call, void *ud)
     struct stored *stored = request->stored;
     struct stored_found found;
     struct buf text = {0}, body = {0};
-    char *id = find_conversation(call, true, &found);
+    char *id = find_stored(call, "conversation", true, &found);
     if (id != NULL) {
         put_conversation(&text, id, created_of(&found.text), request->metadata);
         buf_append(&body, text.v, text.len);
@@ -229,14 +399,7 @@ void conversations_update(struct call *call)
 
 void conversations_delete(struct call *call)
 {
-    struct stored_found found;
-    struct stored *stored = call->server->stored;
-    char *id = find_conversation(call, false, &found);
-    if (id == NULL) return;
-    stored_remove(stored, call->owner, id);
-    stored_release(stored, &found);
-    item_list_deleted(call, "conversation.deleted", id);
-    free(id);
+    delete_stored(call, "conversation", "conversation.deleted");
 }
 
 /* ---- Items ---- */
@@ -244,12 +407,10 @@ void conversations_delete(struct call *call)
 void conversations_list_items(struct call *call)
 {
     struct stored_found found;
-    struct stored *stored = call->server->stored;
-    char *id = find_conversation(call, false, &found);
+    char *id = find_stored(call, "conversation", false, &found);
     if (id == NULL) return;
-    item_list_reply(call, found.turn, found.turn->all_n);
-    stored_release(stored, &found);
-    free(id);
+    reply_list(call, found.turn, found.turn->all_n);
+    let_go_of(call, &found, id);
 }
 
 static void answer_added(struct call *call, void *ud)
@@ -257,10 +418,10 @@ static void answer_added(struct call *call, void *ud)
     struct conversation_request *request = ud;
     struct stored_found found;
     struct buf body = {0};
-    char *id = find_conversation(call, false, &found);
+    char *id = find_stored(call, "conversation", false, &found);
     if (id != NULL) {
         struct stored_item *items = stored_turn_items(request->turn);
-        item_list_put(&body, items, request->turn->n, false);
+        put_list(&body, items, request->turn->n, false);
         free(items);
         enum stored_change change = stored_extend(request->stored, call->owner, id, request->turn);
         stored_release(request->stored, &found);
@@ -286,7 +447,7 @@ static const struct stored_item *find_item(struct call *call, const struct store
     *items = stored_turn_items(turn);
     for (size_t i = 0; i < turn->all_n && item == NULL; i++)
         if (strcmp((*items)[i].id, wanted) == 0) item = &(*items)[i];
-    if (item == NULL) item_list_miss(call, "item", wanted);
+    if (item == NULL) reply_miss(call, "item", wanted);
     free(wanted);
     return item;
 }
@@ -294,8 +455,7 @@ static const struct stored_item *find_item(struct call *call, const struct store
 void conversations_show_item(struct call *call)
 {
     struct stored_found found;
-    struct stored *stored = call->server->stored;
-    char *id = find_conversation(call, false, &found);
+    char *id = find_stored(call, "conversation", false, &found);
     if (id == NULL) return;
     struct stored_item *items;
     const struct stored_item *item = find_item(call, found.turn, &items);
@@ -305,8 +465,7 @@ void conversations_show_item(struct call *call)
         call_reply(call, 200, "application/json", &body);
     }
     free(items);
-    stored_release(stored, &found);
-    free(id);
+    let_go_of(call, &found, id);
 }
 
 /* A new turn in place of the one with the item and those behind it, without the item: turns are immutable, and
@@ -330,7 +489,7 @@ static void delete_item(struct call *call)
 {
     struct stored_found found;
     struct stored *stored = call->server->stored;
-    char *id = find_conversation(call, true, &found);
+    char *id = find_stored(call, "conversation", true, &found);
     if (id == NULL) return;
     struct stored_item *items;
     const struct stored_item *item = find_item(call, found.turn, &items);
@@ -341,8 +500,7 @@ static void delete_item(struct call *call)
         call_reply(call, 200, "application/json", &found.text);
     }
     free(items);
-    stored_release(stored, &found);
-    free(id);
+    let_go_of(call, &found, id);
 }
 
 void conversations_delete_item(struct call *call)

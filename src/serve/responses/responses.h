@@ -12,7 +12,7 @@
 
 #include <jansson.h>
 
-/* The routes (those of stored responses: responses_stored.c). */
+/* The routes (those of stored responses: conversation_routes.c). */
 void responses_create(struct call *call);
 void responses_retrieve(struct call *call);
 void responses_delete(struct call *call);

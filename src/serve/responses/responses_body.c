@@ -1,13 +1,445 @@
-/* Converts bodies of OpenAI's Responses to chats. history.c has found the stored items; responses_items.c reads items,
- * responses_tools.c tools. Fields without effect here (truncation, service_tier, …) are repeated in the response with
- * the value that holds. No state; any thread. */
+/* Converts bodies of OpenAI's Responses to chats. history.c has found the stored items; responses_tools.c reads tools.
+ * Items, stored ones and those of the input, are history, which is not judged: those of tools that OpenAI's servers ran
+ * are calls with their results where these are known, and what has no text is left out. Fields without effect here
+ * (truncation, service_tier, …) are repeated in the response with the value that holds. No state; any thread. */
 #include "base/json_text.h"
+#include "serve/fields/convert.h"
+#include "serve/fields/custom_tools.h"
 #include "serve/fields/fields_readers.h"
+#include "serve/fields/readable.h"
 #include "serve/responses/responses.h"
-#include "serve/responses/responses_items.h"
+#include "serve/responses/responses_compact.h"
 #include "serve/responses/responses_tools.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+struct item {
+    const json_t *json;
+    struct field_path at;
+    const json_t *call_ids; /* by the ids of the items that are calls */
+};
+
+/* ---- Parts ---- */
+
+static const struct upload_form part_forms[] = {{"input_image", "image_url", "image_url", {"url"}},
+                                                {"computer_screenshot", "image_url", "image_url", {"url"}},
+                                                {"input_audio", "input_audio", "input_audio", {"data"}},
+                                                {"input_file", "file", NULL, {"file_data", "file_url"}}};
+
+/* The text of a part is a member of this name; NULL: the part is of another type. */
+static const char *text_member(const json_t *part)
+{
+    static const char *const kinds[][2] = {{"input_text", "text"},
+                                           {"output_text", "text"},
+                                           {"reasoning_text", "text"},
+                                           {"summary_text", "text"},
+                                           {"refusal", "refusal"}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (convert_is(json_object_get(part, "type"), kinds[i][0])) return kinds[i][1];
+    return NULL;
+}
+
+/* Collects a part that is neither text nor part_forms: what another server's tool found or printed. */
+static int collect_other(const struct convert *convert, const json_t *part, struct field_path at, json_t *texts)
+{
+    json_t *text = readable_text(part);
+    if (text == NULL) return convert_unknown(convert, part, at);
+    json_array_append_new(texts, text);
+    return HEARTH_OK;
+}
+
+/* Media whose bytes only another server keeps have nothing to be shown. */
+static int collect_part(const struct convert *convert, const json_t *part, struct field_path at, json_t *texts)
+{
+    const struct upload_form *form =
+        upload_form_of(part_forms, sizeof part_forms / sizeof *part_forms, json_object_get(part, "type"));
+    const char *member = text_member(part);
+    if (form != NULL && !convert->asks && upload_is_elsewhere(form, part)) return convert_leave_out(convert, at);
+    if (form != NULL) {
+        json_array_append_new(texts, upload_read(convert->uploads, form, part, at.v));
+        return HEARTH_OK;
+    }
+    if (member == NULL) return collect_other(convert, part, at, texts);
+    const json_t *text = convert_string(convert, part, at, member);
+    if (text == NULL) return HEARTH_INVALID;
+    json_array_append(texts, (json_t *)text);
+    return HEARTH_OK;
+}
+
+/* Collects the texts of a string, of a part, or of a list of parts, with media parts in order. */
+static int collect_texts(const struct convert *convert, const json_t *content, struct field_path at, json_t *texts)
+{
+    size_t i;
+    json_t *part;
+    int rc = HEARTH_OK;
+    if (json_is_string(content)) json_array_append(texts, (json_t *)content);
+    if (json_text_is_object(content)) return collect_part(convert, content, at, texts);
+    if (!json_is_string(content) && !json_is_array(content))
+        return convert_fault(convert, at, "must be a string or a list of parts");
+    json_array_foreach(content, i, part) if (rc == HEARTH_OK) rc =
+        collect_part(convert, part, field_path_of("%.80s[%zu]", at.v, i), texts);
+    return rc;
+}
+
+/* ---- Messages and reasoning ---- */
+
+/* The role in a template: "developer" becomes "system". */
+static const char *role_of(const json_t *item)
+{
+    static const char *const roles[][2] = {
+        {"user", "user"}, {"assistant", "assistant"}, {"system", "system"}, {"developer", "system"}};
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (convert_is(json_object_get(item, "role"), roles[i][0])) return roles[i][1];
+    return NULL;
+}
+
+/* Each user message stays a message of its own; the assistant's consecutive items become one. */
+static int read_message(struct convert *convert, const struct item *item)
+{
+    const char *role = role_of(item->json);
+    size_t i;
+    json_t *text, *texts = json_array();
+    if (role == NULL) {
+        json_decref(texts);
+        return convert_fault(convert, field_path_of("%s.role", item->at.v),
+                             "must be \"user\", \"assistant\", \"system\" or \"developer\"");
+    }
+    struct field_path at = field_path_of("%s.content", item->at.v);
+    int rc = collect_texts(convert, json_object_get(item->json, "content"), at, texts);
+    if (convert_is(json_object_get(item->json, "role"), "user")) convert_end_message(convert);
+    json_array_foreach(texts, i, text) convert_add_text(convert, role, text);
+    json_decref(texts);
+    return rc;
+}
+
+/* Reads the reasoning itself, or else its summary; encrypted reasoning cannot be read. */
+static int read_reasoning(struct convert *convert, const struct item *item)
+{
+    static const char *const members[] = {"content", "summary"};
+    const size_t n_media = convert->uploads->n;
+    json_t *texts = json_array(), *text;
+    size_t i;
+    int rc = HEARTH_OK;
+    for (size_t k = 0; k < 2 && rc == HEARTH_OK && json_array_size(texts) == 0; k++)
+        if (fields_asks(item->json, members[k]))
+            rc = collect_texts(convert, json_object_get(item->json, members[k]),
+                               field_path_of("%s.%s", item->at.v, members[k]), texts);
+    if (rc == HEARTH_OK && convert->uploads->n > n_media)
+        rc = convert_fault(convert, item->at, "has media in its reasoning: send text alone");
+    if (rc == HEARTH_OK && json_array_size(texts) == 0 && fields_asks(item->json, "encrypted_content"))
+        rc = convert_leave_out(convert, item->at);
+    json_array_foreach(texts, i, text) if (rc == HEARTH_OK) convert_add_reasoning(convert, text);
+    json_decref(texts);
+    return rc;
+}
+
+/* A summary that hearth made is told as the user would: no turn of the assistant's is there that it could be. */
+static void add_summary(struct convert *convert, json_t *text)
+{
+    convert_end_message(convert);
+    convert_add_text(convert, "user", text);
+    json_decref(text);
+}
+
+/* The summary of what came before; encrypted ones cannot be read. */
+static int read_compaction(struct convert *convert, const struct item *item)
+{
+    json_t *summary = compaction_text(item->json), *text = summary != NULL ? NULL : readable_text(item->json);
+    if (summary != NULL) {
+        add_summary(convert, summary);
+        return HEARTH_OK;
+    }
+    if (text == NULL) return convert_leave_out(convert, item->at);
+    convert_add_text(convert, "assistant", text);
+    json_decref(text);
+    return HEARTH_OK;
+}
+
+static int refuse_reference(struct convert *convert, const struct item *item)
+{
+    return convert_fault(convert, item->at, "refers to an item that is not stored here: send the item itself");
+}
+
+/* ---- Calls of the client's tools ---- */
+
+/* A value as the text of a call's arguments. Of a call that was broken off it may be a string that is no JSON. */
+static json_t *arguments_of(const json_t *value)
+{
+    if (json_is_string(value)) return json_incref((json_t *)value);
+    char *text = json_text_of(value);
+    json_t *arguments = json_string(text);
+    free(text);
+    return arguments;
+}
+
+static void add_call(struct convert *convert, const struct item *item, const json_t *name, json_t *arguments)
+{
+    json_t *by_model = responses_tool_name(json_object_get(item->json, "namespace"), name);
+    convert_add_call(convert, json_object_get(item->json, "call_id"), by_model, arguments);
+    json_decref(by_model);
+    json_decref(arguments);
+}
+
+static int read_call(struct convert *convert, const struct item *item)
+{
+    const json_t *id = convert_string(convert, item->json, item->at, "call_id");
+    const json_t *name = id == NULL ? NULL : convert_string(convert, item->json, item->at, "name");
+    const json_t *arguments = json_object_get(item->json, "arguments");
+    if (name == NULL) return HEARTH_INVALID;
+    if (!json_text_is_object(arguments)) arguments = convert_string(convert, item->json, item->at, "arguments");
+    if (arguments == NULL) return HEARTH_INVALID;
+    if (convert_lost_call(convert, id)) return convert_leave_out(convert, item->at);
+    add_call(convert, item, name, arguments_of(arguments));
+    return HEARTH_OK;
+}
+
+static int read_custom_call(struct convert *convert, const struct item *item)
+{
+    const json_t *id = convert_string(convert, item->json, item->at, "call_id");
+    const json_t *name = id == NULL ? NULL : convert_string(convert, item->json, item->at, "name");
+    const json_t *input = name == NULL ? NULL : convert_string(convert, item->json, item->at, "input");
+    if (input == NULL) return HEARTH_INVALID;
+    if (convert_lost_call(convert, id)) return convert_leave_out(convert, item->at);
+    add_call(convert, item, name, custom_tool_arguments(input));
+    return HEARTH_OK;
+}
+
+static int read_call_output(struct convert *convert, const struct item *item)
+{
+    const json_t *id = convert_string(convert, item->json, item->at, "call_id");
+    if (id == NULL) return HEARTH_INVALID;
+    if (convert_lost_call(convert, id)) return convert_leave_out(convert, item->at);
+    json_t *texts = json_array();
+    struct field_path at = field_path_of("%s.output", item->at.v);
+    int rc = collect_texts(convert, json_object_get(item->json, "output"), at, texts);
+    if (rc == HEARTH_OK) convert_add_result(convert, id, texts);
+    json_decref(texts);
+    return rc;
+}
+
+/* ---- Calls of tools that have a type of their own ---- */
+
+/* A call is shown with the name of its tool, or else the item's, and with a member as its arguments; and so is the
+ * result, of another item or, `own`, of the same one. */
+struct call_form {
+    const char *type, *name, *member, *own;
+    bool needs_own; /* without it the call says nothing: the assistant's message has what came of it */
+};
+
+static const struct call_form call_forms[] = {
+    {"local_shell_call", "local_shell", "action", NULL, false},
+    {"shell_call", "shell", "action", NULL, false},
+    {"apply_patch_call", "apply_patch", "operation", NULL, false},
+    {"computer_call", "computer", "actions", NULL, false},
+    {"computer_call", "computer", "action", NULL, false},
+    {"tool_search_call", "tool_search", "arguments", NULL, false},
+    {"program", "program", "code", NULL, false},
+    {"code_interpreter_call", "code_interpreter", "code", "outputs", false},
+    {"mcp_call", NULL, "arguments", "output", false},
+    {"file_search_call", "file_search", "queries", "results", true},
+    {"web_search_call", "web_search", "action", "sources", true},
+};
+
+static const struct {
+    const char *type, *member;
+} result_forms[] = {
+    {"local_shell_call_output", "output"}, {"shell_call_output", "output"},    {"apply_patch_call_output", "output"},
+    {"apply_patch_call_output", "status"}, {"computer_call_output", "output"}, {"tool_search_output", "tools"},
+    {"program_output", "result"},
+};
+
+/* A member that is given; NULL: none. */
+static json_t *member_of(const json_t *object, const char *name)
+{
+    json_t *value = json_object_get(object, name);
+    return json_is_null(value) ? NULL : value;
+}
+
+/* The call that an item belongs to. A result may name the item of its call instead. */
+static const json_t *call_of(const struct item *item)
+{
+    const json_t *id = json_object_get(item->json, "call_id"), *own = json_object_get(item->json, "id");
+    if (field_string(id) != NULL) return id;
+    const json_t *of_call = field_string(own) == NULL ? NULL : json_object_get(item->call_ids, json_string_value(own));
+    return of_call != NULL ? of_call : field_string(own) != NULL ? own : NULL;
+}
+
+/* What a call's own item says of its result, and of its failure, in a list owned by the caller; NULL: nothing. The
+ * sources of a search stand with what was searched for. */
+static json_t *own_result(const json_t *item, const struct call_form *form)
+{
+    if (form->own == NULL) return NULL;
+    json_t *result = member_of(item, form->own), *error = member_of(item, "error");
+    if (result == NULL) result = member_of(member_of(item, form->member), form->own);
+    if (result == NULL && error == NULL) return NULL;
+    json_t *list = json_is_array(result) ? json_copy(result) : json_array();
+    if (result != NULL && !json_is_array(result)) json_array_append(list, result);
+    if (error != NULL) json_array_append(list, error);
+    return list;
+}
+
+static bool has_own_result(const json_t *item, const struct call_form *form)
+{
+    json_t *result = own_result(item, form);
+    json_decref(result);
+    return result != NULL;
+}
+
+/* NULL: it is no such call, or has nothing to be shown. */
+static const struct call_form *call_form_of(const struct item *item)
+{
+    for (size_t i = 0; i < sizeof call_forms / sizeof *call_forms; i++) {
+        const struct call_form *form = &call_forms[i];
+        bool fits = convert_is(json_object_get(item->json, "type"), form->type);
+        bool named = form->name != NULL || field_string(json_object_get(item->json, "name")) != NULL;
+        bool whole = fits && named && call_of(item) != NULL && member_of(item->json, form->member) != NULL;
+        if (whole && (!form->needs_own || has_own_result(item->json, form))) return form;
+    }
+    return NULL;
+}
+
+/* The member with what the item's tool gave; NULL: the item is no such result. */
+static const char *result_member(const struct item *item)
+{
+    for (size_t i = 0; i < sizeof result_forms / sizeof *result_forms; i++) {
+        bool fits = convert_is(json_object_get(item->json, "type"), result_forms[i].type) && call_of(item) != NULL;
+        if (fits && member_of(item->json, result_forms[i].member) != NULL) return result_forms[i].member;
+    }
+    return NULL;
+}
+
+/* What a computer was to do may stand in two members. */
+static json_t *arguments_by_form(const json_t *item, const struct call_form *form)
+{
+    json_t *value = json_object_get(item, form->member), *action = member_of(item, "action"), *object;
+    if (form->name == NULL && json_is_string(value)) return json_incref(value);
+    object = json_text_is_object(value) ? json_copy(value) : json_pack("{s:O}", form->member, value);
+    if (action != NULL && strcmp(form->member, "actions") == 0) json_object_set(object, "action", action);
+    if (form->own != NULL) json_object_del(object, form->own);
+    json_t *arguments = arguments_of(object);
+    json_decref(object);
+    return arguments;
+}
+
+/* A result may be anything: text, parts, objects of its tool. Tools that were found are shown as they are declared. */
+static int add_result(struct convert *convert, const struct item *item, const json_t *result, const char *member)
+{
+    json_t *texts = json_array(), *joined = json_array();
+    json_t *shown = strcmp(member, "tools") == 0 ? arguments_of(result) : json_incref((json_t *)result);
+    int rc = HEARTH_OK;
+    if (json_text_is_object(shown) || json_is_array(shown) || json_is_string(shown))
+        rc = collect_texts(convert, shown, field_path_of("%s.%s", item->at.v, member), texts);
+    convert_join(joined, texts);
+    if (rc == HEARTH_OK) convert_add_result(convert, call_of(item), joined);
+    json_decref(joined);
+    json_decref(texts);
+    json_decref(shown);
+    return rc;
+}
+
+static int read_call_by_form(struct convert *convert, const struct item *item, const struct call_form *form)
+{
+    json_t *name = form->name == NULL ? json_incref(json_object_get(item->json, "name")) : json_string(form->name);
+    json_t *arguments = arguments_by_form(item->json, form);
+    convert_add_call(convert, call_of(item), name, arguments);
+    json_decref(arguments);
+    json_decref(name);
+    if (form->own == NULL) return HEARTH_OK;
+    json_t *result = own_result(item->json, form);
+    int rc = result != NULL ? add_result(convert, item, result, form->own)
+                            : add_result(convert, item, json_object_get(item->json, "status"), "status");
+    json_decref(result);
+    return rc;
+}
+
+/* ---- All types ---- */
+
+typedef int item_reader(struct convert *convert, const struct item *item);
+
+static item_reader *reader_of(const json_t *item)
+{
+    static const struct {
+        const char *type;
+        item_reader *read;
+    } types[] = {{"message", read_message},
+                 {"function_call", read_call},
+                 {"function_call_output", read_call_output},
+                 {"custom_tool_call", read_custom_call},
+                 {"custom_tool_call_output", read_call_output},
+                 {"reasoning", read_reasoning},
+                 {"compaction", read_compaction},
+                 {"item_reference", refuse_reference}};
+    const json_t *type = json_object_get(item, "type");
+    if (type == NULL && json_object_get(item, "role") != NULL) return read_message;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (convert_is(type, types[i].type)) return types[i].read;
+    return NULL;
+}
+
+static int read_item(struct convert *convert, const struct item *item)
+{
+    item_reader *read = reader_of(item->json);
+    const struct call_form *form = call_form_of(item);
+    const char *member = result_member(item);
+    if (read != NULL) return read(convert, item);
+    if (field_string(json_object_get(item->json, "type")) == NULL)
+        return convert_bad_type(convert, item->json, item->at);
+    if (convert_lost_call(convert, call_of(item))) return convert_leave_out(convert, item->at);
+    if (form != NULL) return read_call_by_form(convert, item, form);
+    if (member != NULL) return add_result(convert, item, json_object_get(item->json, member), member);
+    return convert_leave_out(convert, item->at);
+}
+
+/* Notes which items are calls. */
+static void find_calls(const json_t *items, json_t *call_ids)
+{
+    size_t i;
+    json_t *item;
+    json_array_foreach(items, i, item)
+    {
+        const json_t *id = json_object_get(item, "id"), *call = json_object_get(item, "call_id");
+        if (field_string(id) != NULL && field_string(call) != NULL)
+            json_object_set(call_ids, json_string_value(id), (json_t *)call);
+    }
+}
+
+/* Notes the calls of which the call or a result will be left out. */
+static void find_lost_calls(struct convert *convert, const json_t *items, const json_t *call_ids)
+{
+    size_t i;
+    json_t *json;
+    json_array_foreach(items, i, json)
+    {
+        struct item item = {.json = json, .call_ids = call_ids};
+        bool is_shown = reader_of(json) != NULL || call_form_of(&item) != NULL || result_member(&item) != NULL;
+        if (!is_shown) convert_lose_call(convert, call_of(&item));
+    }
+}
+
+/* Reads the stored items and those of the input, if it is a list. */
+static int read_all_items(struct convert *convert)
+{
+    const json_t *const lists[] = {convert->before, json_object_get(convert->body, "input")};
+    static const char *const fields[] = {"previous_response_id", "input"};
+    size_t i;
+    json_t *json, *call_ids = json_object();
+    int rc = HEARTH_OK;
+    for (size_t k = 0; k < 2; k++) find_calls(lists[k], call_ids);
+    for (size_t k = 0; k < 2; k++) find_lost_calls(convert, lists[k], call_ids);
+    for (size_t k = 0; k < 2; k++) {
+        const size_t asked_from = convert_asked_from(lists[k]);
+        json_array_foreach(lists[k], i, json)
+        {
+            struct item item = {.json = json, .at = field_path_of("%s[%zu]", fields[k], i), .call_ids = call_ids};
+            convert->at = item.at;
+            convert->asks = k == 1 && i >= asked_from;
+            if (rc == HEARTH_OK) rc = read_item(convert, &item);
+        }
+    }
+    json_decref(call_ids);
+    return rc;
+}
 
 static const char *const refused[] = {"background", "prompt", NULL};
 
@@ -18,7 +450,7 @@ static int read_input(struct convert *convert)
     const json_t *input = json_object_get(convert->body, "input");
     if (!json_is_string(input) && json_array_size(input) == 0)
         return convert_fault(convert, field_path_of("input"), "must be a string or a list of at least one item");
-    int rc = responses_read_items(convert);
+    int rc = read_all_items(convert);
     if (rc != HEARTH_OK || !json_is_string(input)) return rc;
     convert_end_message(convert);
     convert->at = field_path_of("input");

@@ -157,7 +157,7 @@ static int check(const void *state, const struct answer *answers, hearth_error *
     return error_set(error, HEARTH_INTERNAL, "the model wrote no summary: nothing was compacted. Try again");
 }
 
-static void put_whole(void *ud, const struct answer *answers, size_t n, struct buf *out)
+static void put_compacted(void *ud, const struct answer *answers, size_t n, struct buf *out)
 {
     (void)n; /* 1 */
     const struct compact *compact = ud;
@@ -175,9 +175,9 @@ static void put_whole(void *ud, const struct answer *answers, size_t n, struct b
 }
 
 static const struct dialect dialect = {
-    .check = check, .whole = put_whole, .error = responses_put_error, .release = close_compact};
+    .check = check, .whole = put_compacted, .error = responses_put_error, .release = close_compact};
 
-static void answer(struct call *call, void *ud)
+static void answer_compact(struct call *call, void *ud)
 {
     struct compact *compact = ud;
     struct fields *fields = compact->fields;
@@ -197,7 +197,7 @@ void responses_compact(struct call *call)
 {
     static const struct reading_form form = {.read_with = read_compact,
                                              .size = compact_size,
-                                             .answer = answer,
+                                             .answer = answer_compact,
                                              .release = close_compact,
                                              .put_error = responses_put_error};
     reading_start(call, &form);

@@ -1,5 +1,5 @@
-/* The routes of the KV cache. JSON is written as text: members have a fixed order: tiers, models without a store, what
- * is resident, counters. HTTP thread only, except parsing. */
+/* The routes of the KV cache: see cache_routes.h. JSON is written as text: members have a fixed order. A struct
+ * order_end lives until the end of its order has come back by a post. */
 #include "serve/status/cache_routes.h"
 
 #include "base/error.h"
@@ -8,9 +8,11 @@
 #include "serve/core/member.h"
 #include "serve/core/reading.h"
 #include "serve/core/server.h"
+#include "serve/fields/body.h"
 #include "serve/fields/fields.h"
 #include "serve/status/any_api.h"
 
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -165,7 +167,7 @@ static void put_divergence(struct buf *out, const hearth_divergence *d)
 }
 
 /* The dialect of cache lookups; its state is the model's name. */
-static void put_whole(void *state, const struct answer *answers, size_t n, struct buf *out)
+static void put_lookup(void *state, const struct answer *answers, size_t n, struct buf *out)
 {
     (void)n; /* 1 */
     const char *model = state;
@@ -184,9 +186,9 @@ static void put_whole(void *state, const struct answer *answers, size_t n, struc
 }
 
 /* Never streamed: the functions for streams are NULL. */
-static const struct dialect lookup_dialect = {.whole = put_whole, .error = errors_put, .release = free};
+static const struct dialect lookup_dialect = {.whole = put_lookup, .error = errors_put, .release = free};
 
-static void answer(struct call *call, void *owner)
+static void answer_lookup(struct call *call, void *owner)
 {
     struct fields *fields = owner;
     size_t n;
@@ -204,7 +206,7 @@ static void answer(struct call *call, void *owner)
 
 #define FORM(how)                                                                                                      \
     {                                                                                                                  \
-        .read = (how), .size = fields_size, .answer = answer, .release = fields_close, .put_error = errors_put         \
+        .read = (how), .size = fields_size, .answer = answer_lookup, .release = fields_close, .put_error = errors_put  \
     }
 
 void cache_lookup(struct call *call)
@@ -214,4 +216,301 @@ void cache_lookup(struct call *call)
         {"completion", FORM(any_api_openai)},   {"messages", FORM(any_api_messages)},
         {"responses", FORM(any_api_responses)}, {"ollama", FORM(any_api_ollama)}};
     any_api_start(call, forms, sizeof forms / sizeof *forms);
+}
+
+/* ---- GET /cache/stored ---- */
+
+enum { LIMIT_DEFAULT = 50, LIMIT_MAX = 100, KEY_DIGITS = 64 };
+
+static int read_limit(const char *text, size_t *limit, hearth_error *error)
+{
+    char *end = NULL;
+    long n = text == NULL ? LIMIT_DEFAULT : strtol(text, &end, 10);
+    if (n < 1 || n > LIMIT_MAX || (end != NULL && (end == text || *end != '\0')))
+        return error_at(error, HEARTH_INVALID, "limit", "'limit' must be a whole number from 1 to %d", LIMIT_MAX);
+    *limit = (size_t)n;
+    return HEARTH_OK;
+}
+
+/* Whether there is a tier of that name; `tier` becomes the library's own spelling of it. */
+static bool is_tier(const char *name, const char **tier)
+{
+    for (size_t i = 0; i < HEARTH_TIERS; i++) {
+        *tier = hearth_tier_name(i);
+        if (strcmp(name, *tier) == 0) return true;
+    }
+    return false;
+}
+
+/* A place in the list is written USED.KEY.TIER. */
+static void put_place(struct buf *out, const hearth_stored *s)
+{
+    buf_printf(out, "\"%" PRId64 ".%s.%s\"", s->used, s->key, s->tier);
+}
+
+static bool parse_place(const char *text, hearth_stored *place)
+{
+    char *end;
+    *place = (hearth_stored){.used = strtoll(text, &end, 10)};
+    if (end == text || *end != '.') return false;
+    const char *key = end + 1;
+    if (strspn(key, "0123456789abcdef") != KEY_DIGITS || key[KEY_DIGITS] != '.') return false;
+    memcpy(place->key, key, KEY_DIGITS);
+    return is_tier(key + KEY_DIGITS + 1, &place->tier);
+}
+
+static int read_place(const char *text, hearth_stored *place, hearth_error *error)
+{
+    if (parse_place(text, place)) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, "after", "'after' must be the 'next' of another page");
+}
+
+static void put_stored(struct buf *out, const hearth_stored *s)
+{
+    buf_puts(out, "{");
+    member_puts(out, "model", s->model);
+    buf_printf(out, ",\"tier\":\"%s\",\"key\":\"%s\",\"tokens\":%d,\"own_tokens\":%d,\"own_bytes\":%" PRIu64, s->tier,
+               s->key, s->tokens, s->own_tokens, s->own_bytes);
+    buf_printf(out, ",\"resident\":%d,\"kept\":%s,\"last_used\":%" PRId64 "}", s->resident, s->kept ? "true" : "false",
+               s->last_used);
+}
+
+static void put_page(struct buf *out, const hearth_stored *list, size_t n, size_t limit, size_t total)
+{
+    size_t shown = n < limit ? n : limit;
+    buf_printf(out, "{\"total\":%zu,\"conversations\":[", total);
+    for (size_t i = 0; i < shown; i++) {
+        if (i > 0) buf_puts(out, ",");
+        put_stored(out, &list[i]);
+    }
+    buf_puts(out, "],\"next\":");
+    if (n > shown)
+        put_place(out, &list[shown - 1]);
+    else
+        buf_puts(out, "null");
+    buf_puts(out, "}");
+}
+
+void stored_list(struct call *call)
+{
+    const char *after = http_query(call->http, "after");
+    hearth_error error;
+    hearth_stored place;
+    size_t limit = 0, total;
+    int rc = read_limit(http_query(call->http, "limit"), &limit, &error);
+    if (rc == HEARTH_OK && after != NULL) rc = read_place(after, &place, &error);
+    if (rc != HEARTH_OK) {
+        call_fail(call, &error, errors_put);
+        return;
+    }
+    struct buf body = {0};
+    hearth_stored *list = mem_alloc((limit + 1) * sizeof *list); /* one more: whether there is another page */
+    size_t n = hearth_stored_list(call->server->instance, after == NULL ? NULL : &place, list, limit + 1, &total);
+    put_page(&body, list, n, limit, total);
+    free(list);
+    call_reply(call, 200, "application/json", &body);
+}
+
+/* ---- Orders and their end ---- */
+
+struct order_end {
+    struct call *call; /* NULL: the client is gone */
+    struct http_server *http;
+    hearth_error error; /* its code is HEARTH_OK: it was carried out */
+};
+
+static struct order_end *open_order(struct call *call)
+{
+    struct order_end *end = mem_alloc(sizeof *end);
+    *end = (struct order_end){.call = call, .http = call->server->http};
+    return end;
+}
+
+/* What the library cannot tell apart from other errors of its codes. */
+static void fail_order(struct call *call, hearth_error *error)
+{
+    int code = (int)error->code;
+    if (code == HEARTH_BUSY) code = ERRORS_IN_USE;
+    if (code == HEARTH_NOT_FOUND && strcmp(error->param, "model") != 0) code = ERRORS_NO_ENTRY;
+    error->code = (hearth_code)code;
+    call_fail(call, error, errors_put);
+}
+
+static void succeed(struct call *call)
+{
+    struct buf body = {0};
+    buf_puts(&body, "{\"success\":true}");
+    call_reply(call, 200, "application/json", &body);
+}
+
+static void answer_order(void *ud)
+{
+    struct order_end *end = ud;
+    if (end->call != NULL && end->error.code == HEARTH_OK) succeed(end->call);
+    if (end->call != NULL && end->error.code != HEARTH_OK) fail_order(end->call, &end->error);
+    free(end);
+}
+
+/* A hearth_ordered_fn, whose `ud` is the struct order_end: any thread, once for an order that was given. */
+static void note_order_end(void *ud, const hearth_error *error)
+{
+    struct order_end *end = ud;
+    if (error != NULL) end->error = *error;
+    http_post(end->http, answer_order, end);
+}
+
+static void on_client_gone(void *ud)
+{
+    struct order_end *end = ud;
+    call_gone(end->call);
+    end->call = NULL;
+}
+
+/* After the order was given: waits for its end, or (`refused`) answers with that. */
+static void watch_order(struct order_end *end, hearth_error *refused)
+{
+    if (refused == NULL) {
+        http_watch(end->call->http, on_client_gone, end);
+        return;
+    }
+    fail_order(end->call, refused);
+    free(end);
+}
+
+/* What the body of an order says. */
+struct wanted {
+    char *model;      /* of one in the cells; NULL: not named */
+    char *tier;       /* of a stored one */
+    char *hash, *key; /* likewise */
+    int32_t seq_id;
+    int order;
+};
+
+static void release_wanted(void *ud)
+{
+    struct wanted *wanted = ud;
+    free(wanted->model);
+    free(wanted->tier);
+    free(wanted->hash);
+    free(wanted->key);
+    free(wanted);
+}
+
+static size_t wanted_size(const void *ud)
+{
+    (void)ud;
+    return sizeof(struct wanted);
+}
+
+static void *read_order(struct buf *body, int (*read)(const json_t *tree, struct wanted *wanted, hearth_error *error),
+                        hearth_error *error)
+{
+    json_t *tree = fields_parse_body(body, error);
+    if (tree == NULL) return NULL;
+    struct wanted *wanted = mem_alloc(sizeof *wanted);
+    int rc = read(tree, wanted, error);
+    json_decref(tree);
+    if (rc == HEARTH_OK) return wanted;
+    release_wanted(wanted);
+    return NULL;
+}
+
+/* ---- POST /cache/resident ---- */
+
+static int read_resident_fields(const json_t *tree, struct wanted *wanted, hearth_error *error)
+{
+    static const char *const orders[] = {
+        [HEARTH_ORDER_KEEP] = "keep", [HEARTH_ORDER_RELEASE] = "release", [HEARTH_ORDER_EVICT] = "evict", NULL};
+    const char *model = NULL, *hash = NULL;
+    wanted->seq_id = wanted->order = -1;
+    int rc = body_text(tree, "model", &model, error);
+    if (rc == HEARTH_OK) rc = body_int(tree, "seq_id", 0, &wanted->seq_id, error);
+    if (rc == HEARTH_OK) rc = body_text(tree, "hash", &hash, error);
+    if (rc == HEARTH_OK) rc = body_word(tree, "order", orders, &wanted->order, error);
+    if (rc != HEARTH_OK) return rc;
+    const char *missing = wanted->seq_id < 0 ? "seq_id" : hash == NULL ? "hash" : wanted->order < 0 ? "order" : NULL;
+    if (missing != NULL)
+        return error_at(error, HEARTH_INVALID, missing,
+                        "'%s' is missing: an order needs seq_id and hash, as GET /cache shows them, and order",
+                        missing);
+    wanted->model = mem_strdup(model);
+    wanted->hash = mem_strdup(hash);
+    return HEARTH_OK;
+}
+
+static void *read_resident(struct buf *body, hearth_error *error)
+{
+    return read_order(body, read_resident_fields, error);
+}
+
+static void give_resident(struct call *call, void *ud)
+{
+    struct wanted *wanted = ud;
+    struct order_end *end = open_order(call);
+    hearth_resident_order order = {.model = call_model(call, wanted->model),
+                                   .seq_id = wanted->seq_id,
+                                   .hash = wanted->hash,
+                                   .order = (hearth_order)wanted->order};
+    hearth_error error;
+    int rc = hearth_order_resident(call->server->instance, &order, note_order_end, end, &error);
+    watch_order(end, rc == HEARTH_OK ? NULL : &error);
+    release_wanted(wanted);
+}
+
+void resident_orders_give(struct call *call)
+{
+    static const struct reading_form form = {.read = read_resident,
+                                             .size = wanted_size,
+                                             .answer = give_resident,
+                                             .release = release_wanted,
+                                             .put_error = errors_put};
+    reading_start(call, &form);
+}
+
+/* ---- POST /cache/stored ---- */
+
+static int read_stored_fields(const json_t *tree, struct wanted *wanted, hearth_error *error)
+{
+    static const char *const acts[] = {
+        [HEARTH_STORED_KEEP] = "keep", [HEARTH_STORED_RELEASE] = "release", [HEARTH_STORED_DROP] = "drop", NULL};
+    const char *tier = NULL, *key = NULL;
+    wanted->order = -1;
+    int rc = body_text(tree, "tier", &tier, error);
+    if (rc == HEARTH_OK) rc = body_text(tree, "key", &key, error);
+    if (rc == HEARTH_OK) rc = body_word(tree, "order", acts, &wanted->order, error);
+    if (rc != HEARTH_OK) return rc;
+    const char *missing = tier == NULL ? "tier" : key == NULL ? "key" : wanted->order < 0 ? "order" : NULL;
+    if (missing != NULL)
+        return error_at(error, HEARTH_INVALID, missing,
+                        "'%s' is missing: an order needs tier and key, as GET /cache/stored shows them, and order",
+                        missing);
+    wanted->tier = mem_strdup(tier);
+    wanted->key = mem_strdup(key);
+    return HEARTH_OK;
+}
+
+static void *read_stored(struct buf *body, hearth_error *error)
+{
+    return read_order(body, read_stored_fields, error);
+}
+
+static void give_stored(struct call *call, void *ud)
+{
+    struct wanted *wanted = ud;
+    struct order_end *end = open_order(call);
+    hearth_stored_order order = {.tier = wanted->tier, .key = wanted->key, .act = (hearth_stored_act)wanted->order};
+    hearth_error error;
+    int rc = hearth_order_stored(call->server->instance, &order, note_order_end, end, &error);
+    watch_order(end, rc == HEARTH_OK ? NULL : &error);
+    release_wanted(wanted);
+}
+
+void stored_order(struct call *call)
+{
+    static const struct reading_form form = {.read = read_stored,
+                                             .size = wanted_size,
+                                             .answer = give_stored,
+                                             .release = release_wanted,
+                                             .put_error = errors_put};
+    reading_start(call, &form);
 }

@@ -1,5 +1,9 @@
-/* Status of the instance and of the server, as JSON and as Prometheus text. Threads: see
- * status.h; no state. */
+/* Status of the instance and of the server, as JSON and as Prometheus text, and loading and unloading of models by
+ * request: see status.h. Threads: likewise; no state.
+ *
+ * From Prometheus' text format to OpenMetrics: there a counter's family has no "_total", which its sample has; buckets
+ * may have an exemplar; the text has an end. All else is the same, names and labels included, so that a server's series
+ * go on when the form changes. */
 #include "serve/status/status.h"
 
 #include "base/error.h"
@@ -9,14 +13,76 @@
 #include "serve/core/errors.h"
 #include "serve/core/models.h"
 #include "serve/core/path.h"
+#include "serve/core/reading.h"
 #include "serve/core/server.h"
-#include "serve/status/openmetrics.h"
+#include "serve/fields/body.h"
+#include "serve/fields/fields.h"
 #include "serve/tracing/tracer.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
+
+/* ---- OpenMetrics: pure functions ---- */
+
+/* Whether a media range has the weight zero: not wanted at all. */
+static bool is_refused(const char *range, size_t len)
+{
+    for (const char *at = memchr(range, ';', len); at != NULL;
+         at = memchr(at + 1, ';', len - (size_t)(at + 1 - range))) {
+        const char *name = at + 1 + strspn(at + 1, " \t");
+        if (name + 2 <= range + len && strncasecmp(name, "q=", 2) == 0) return strtod(name + 2, NULL) <= 0;
+    }
+    return false;
+}
+
+bool openmetrics_is_wanted(const char *accept)
+{
+    static const char type[] = "application/openmetrics-text";
+    for (const char *at = accept; at != NULL && *at != '\0';) {
+        at += strspn(at, " \t,");
+        size_t len = strcspn(at, ","), name = strcspn(at, ";, \t");
+        if (name == strlen(type) && strncasecmp(at, type, name) == 0 && !is_refused(at, len)) return true;
+        at += len;
+    }
+    return false;
+}
+
+/* "# TYPE hearth_x_total counter": the family without the end of its name. */
+static void put_head(struct buf *out, const char *line, size_t len)
+{
+    static const char total[] = "_total";
+    const char *name = memchr(line + 2, ' ', len - 2), *end = memchr(name + 1, ' ', len - (size_t)(name + 1 - line));
+    size_t upto = (size_t)(end - line), n = strlen(total);
+    bool is_counter = memcmp(end - n, total, n) == 0;
+    buf_append(out, line, is_counter ? upto - n : upto);
+    buf_append(out, end, len - upto);
+}
+
+static void put_sample(struct buf *out, const char *line, size_t len, const struct exemplars *exemplars)
+{
+    const char *value = memrchr(line, ' ', len);
+    const struct exemplar *exemplar = exemplars_find(exemplars, line, (size_t)(value - line));
+    buf_append(out, line, len);
+    if (exemplar != NULL)
+        buf_printf(out, " # {trace_id=\"%s\"} %.17g %.3f", exemplar->trace_id, exemplar->value, exemplar->unix_s);
+}
+
+void openmetrics_put(struct buf *out, const char *text, const struct exemplars *exemplars)
+{
+    while (*text != '\0') {
+        size_t len = strcspn(text, "\n");
+        if (text[0] == '#')
+            put_head(out, text, len);
+        else
+            put_sample(out, text, len, exemplars);
+        buf_puts(out, "\n");
+        text += len + (text[len] == '\n');
+    }
+    buf_puts(out, "# EOF\n");
+}
 
 /* Takes `json` over. */
 static void put_json(struct buf *out, json_t *json)
@@ -370,4 +436,63 @@ void status_metrics(struct call *call)
     openmetrics_put(&open, body.v, &server->exemplars);
     buf_release(&body);
     call_reply(call, 200, OPENMETRICS_TYPE, &open);
+}
+
+/* ---- Loading and unloading ---- */
+
+/* Parses the body to the model's name. */
+static void *read_name(struct buf *body, hearth_error *error)
+{
+    json_t *tree = fields_parse_body(body, error);
+    const char *model = NULL;
+    if (tree == NULL) return NULL;
+    int rc = body_text(tree, "model", &model, error);
+    if (rc == HEARTH_OK && model == NULL)
+        error_at(error, HEARTH_INVALID, "model", "'model' is missing: name the model");
+    char *name = mem_strdup(model);
+    json_decref(tree);
+    return name;
+}
+
+static size_t name_size(const void *name)
+{
+    return strlen(name);
+}
+
+static void act_on(struct call *call, int (*act)(hearth *instance, const char *model, hearth_error *error), char *name)
+{
+    hearth_error error;
+    struct buf body = {0};
+    int rc = act(call->server->instance, name, &error);
+    free(name);
+    if (rc != HEARTH_OK) {
+        call_fail(call, &error, errors_put);
+        return;
+    }
+    buf_puts(&body, "{\"success\":true}");
+    call_reply(call, 200, "application/json", &body);
+}
+
+static void load_model(struct call *call, void *name)
+{
+    act_on(call, hearth_load_model, name);
+}
+
+static void unload_model(struct call *call, void *name)
+{
+    act_on(call, hearth_unload_model, name);
+}
+
+void lifecycle_load(struct call *call)
+{
+    static const struct reading_form form = {
+        .read = read_name, .size = name_size, .answer = load_model, .release = free, .put_error = errors_put};
+    reading_start(call, &form);
+}
+
+void lifecycle_unload(struct call *call)
+{
+    static const struct reading_form form = {
+        .read = read_name, .size = name_size, .answer = unload_model, .release = free, .put_error = errors_put};
+    reading_start(call, &form);
 }

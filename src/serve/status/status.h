@@ -1,9 +1,23 @@
-/* Status routes: health, models, slots, Prometheus metrics. HTTP thread, or answering threads where
- * the table of routes says so. */
+/* Status routes: health, models, slots, Prometheus metrics, also in the form of OpenMetrics 1.0, which has exemplars
+ * (https://prometheus.io/docs/specs/om/open_metrics_spec/); and the routes that load and unload models, in the form of
+ * llama-server's router: the body is {"model": "NAME"}, the answer comes at once, and GET /v1/models shows the
+ * progress. HTTP thread, or answering threads where the table of routes says so. */
 #ifndef SERVE_STATUS_STATUS_H
 #define SERVE_STATUS_STATUS_H
 
+#include "base/buf.h"
 #include "serve/core/call.h"
+#include "serve/core/exemplars.h"
+
+/* ---- OpenMetrics: pure functions ---- */
+
+#define OPENMETRICS_TYPE "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+/* Whether a client with this Accept header (NULL: none) wants it rather than Prometheus' text format. */
+bool openmetrics_is_wanted(const char *accept);
+
+/* Appends `text`, in Prometheus' text format as base/metrics.h writes it, in that of OpenMetrics. */
+void openmetrics_put(struct buf *out, const char *text, const struct exemplars *exemplars);
 
 void status_root(struct call *call);
 void status_liveness(struct call *call);
@@ -17,5 +31,10 @@ void status_metrics(struct call *call);
 
 /* Finds a model by name (NULL: the first) and its index. False: the call has been answered with 404. */
 bool status_find_model(struct call *call, const char *name, size_t *index, hearth_model_info *info);
+
+/* ---- Loading and unloading ---- */
+
+void lifecycle_load(struct call *call);   /* POST /models/load */
+void lifecycle_unload(struct call *call); /* POST /models/unload */
 
 #endif

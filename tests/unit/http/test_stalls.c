@@ -1,5 +1,5 @@
 /* The watchdog of the server's thread: what it counts, and what not. */
-#include "http/stalls.h"
+#include "http/connection.h"
 
 #include "base/clock.h"
 

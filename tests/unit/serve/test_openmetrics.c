@@ -2,7 +2,7 @@
 #include "base/metrics.h"
 #include "fakes/cmocka_all.h"
 #include "fakes/fake_hearth.h"
-#include "serve/status/openmetrics.h"
+#include "serve/status/status.h"
 
 #include <stdlib.h>
 #include <string.h>

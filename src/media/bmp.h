@@ -1,6 +1,6 @@
-/* One decoder for each format of images: what media_image_measure() and media_image_decode() choose from. */
-#ifndef MEDIA_DECODERS_H
-#define MEDIA_DECODERS_H
+/* BMP's decoder, one of those that media_image_measure() and media_image_decode() choose from. */
+#ifndef MEDIA_BMP_H
+#define MEDIA_BMP_H
 
 #include "media/media.h"
 
@@ -11,6 +11,6 @@ struct media_decoder {
     bool (*decode)(const struct media_bytes *bytes, struct media_image *image, const char **reason);
 };
 
-extern const struct media_decoder media_png, media_jpeg, media_webp, media_gif, media_bmp;
+extern const struct media_decoder media_bmp;
 
 #endif

@@ -1,12 +1,12 @@
-/* Frames of video, by ffmpeg: it writes them one after the other as PPM images, which are read as they come, so that no
- * more than those that are kept are in memory.
+/* What programs of the machine read (child.h): frames of video and the text of PDF files, which poppler's pdftotext writes.
  *
- * How long a video is, its header may not know, or may lie about. So frames are not chosen beforehand: when there are
- * more than may be, every second one is dropped, and from then on every second one that comes. */
-#include "media/child.h"
-
+ * Frames come from ffmpeg: it writes them one after the other as PPM images, which are read as they come, so that no more
+ * than those that are kept are in memory. How long a video is, its header may not know, or may lie about. So frames are
+ * not chosen beforehand: when there are more than may be, every second one is dropped, and from then on every second one
+ * that comes. */
 #include "base/error.h"
 #include "base/memory.h"
+#include "media/child.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +36,7 @@ static void drop_every_second(struct media_video *video)
     video->n = kept;
 }
 
-static void keep(struct reader *reader)
+static void keep_frame(struct reader *reader)
 {
     struct media_video *video = reader->video;
     bool wanted = reader->number++ % reader->stride == 0;
@@ -108,11 +108,11 @@ static size_t take_pixels(struct reader *reader, const char *bytes, size_t n)
     size_t taken = n < missing ? n : missing;
     memcpy(frame->rgb + reader->filled, bytes, taken);
     reader->filled += taken;
-    if (reader->filled == whole) keep(reader);
+    if (reader->filled == whole) keep_frame(reader);
     return taken;
 }
 
-static void take(void *ud, const char *bytes, size_t n)
+static void take_frames(void *ud, const char *bytes, size_t n)
 {
     struct reader *reader = ud;
     for (size_t at = 0; at < n && !reader->is_broken;)
@@ -132,7 +132,7 @@ static struct media_program ffmpeg(bool unconfined)
 }
 
 /* The kinds of file are those that the signatures in format.c let through: none of them can name another file. */
-static int run(const struct media_bytes *bytes, const struct media_stop *stop, struct reader *reader,
+static int run_ffmpeg(const struct media_bytes *bytes, const struct media_stop *stop, struct reader *reader,
                hearth_error *error)
 {
     const struct media_video_limits *limits = reader->limits;
@@ -164,7 +164,7 @@ static int run(const struct media_bytes *bytes, const struct media_stop *stop, s
     struct media_program program = ffmpeg(limits->unconfined);
     program.args = args;
     program.stop = stop;
-    int rc = media_child_run(&program, bytes, &(struct media_sink){take, reader}, error);
+    int rc = media_child_run(&program, bytes, &(struct media_sink){take_frames, reader}, error);
     free(filter);
     return rc;
 }
@@ -174,7 +174,7 @@ int media_video_decode(const struct media_bytes *bytes, const struct media_video
 {
     struct reader reader = {.limits = limits, .video = video, .stride = 1};
     *video = (struct media_video){.frames = mem_alloc(limits->most_frames * sizeof *video->frames)};
-    int rc = run(bytes, stop, &reader, error);
+    int rc = run_ffmpeg(bytes, stop, &reader, error);
     free(reader.frame.rgb);
     video->fps = limits->fps / (double)reader.stride;
     if (rc == HEARTH_OK && (video->n == 0 || reader.is_broken))
@@ -194,4 +194,27 @@ void media_video_release(struct media_video *video)
     for (size_t i = 0; i < video->n; i++) free(video->frames[i].rgb);
     free(video->frames);
     *video = (struct media_video){0};
+}
+
+/* ---- Documents ---- */
+
+static void append(void *ud, const char *bytes, size_t n)
+{
+    buf_append(ud, bytes, n);
+}
+
+int media_document_text(const struct media_bytes *bytes, const struct media_document_limits *limits,
+                        const struct media_stop *stop, struct buf *text, hearth_error *error)
+{
+    static const char *const args[] = {"-q", "-enc", "UTF-8", "-nopgbrk", MEDIA_CHILD_INPUT, "-", NULL};
+    const struct media_program program = {.name = "pdftotext",
+                                          .package = "poppler-utils",
+                                          .args = args,
+                                          .seconds = 20,
+                                          .most_memory = 1U << 30,
+                                          .most_output = limits->most_bytes,
+                                          .output_key = "models.*.max_prompt_bytes",
+                                          .unconfined = limits->unconfined,
+                                          .stop = stop};
+    return media_child_run(&program, bytes, &(struct media_sink){append, text}, error);
 }
