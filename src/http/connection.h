@@ -18,9 +18,10 @@
 
 /* ---- The watchdog of the server's thread ---- */
 
-/* It notices what holds up all other connections. Each callback of the event loop, and each posted call, is measured from
- * stalls_enter() to stalls_leave(); pairs within others do not count. Long is what took processor time, or waited for
- * something, for more than STALLS_MAX_MS: time in which the system ran another thread instead is nobody's fault here. */
+/* It notices what holds up all other connections. Each callback of the event loop, and each posted call, is measured
+ * from stalls_enter() to stalls_leave(); pairs within others do not count. Long is what took processor time, or waited
+ * for something, for more than STALLS_MAX_MS: time in which the system ran another thread instead is nobody's fault
+ * here. */
 enum { STALLS_MAX_MS = 5 };
 
 struct stalls {

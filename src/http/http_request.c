@@ -71,8 +71,8 @@ static char *take_host(struct http_target *target)
     return host + len;
 }
 
-/* Decodes "/path?name=value" or "http://host/path"; false if it is malformed. The target owns the decoded text; path, names
- * and values point into it. */
+/* Decodes "/path?name=value" or "http://host/path"; false if it is malformed. The target owns the decoded text; path,
+ * names and values point into it. */
 static bool decode_target(struct http_target *target, const char *url)
 {
     target->text = mem_strdup(url);
@@ -94,6 +94,12 @@ static void release_target(struct http_target *target)
 }
 
 /* ---- llhttp's callbacks ---- */
+
+static int set_fault(struct http_request *request, int status, const char *message)
+{
+    request->fault = (struct http_fault){.status = status, .message = message};
+    return HPE_USER;
+}
 
 static int on_url(llhttp_t *parser, const char *at, size_t len)
 {

@@ -2,8 +2,8 @@
  * another process opened; and what speaks TLS on their connections: one OpenSSL context for each certificate, and
  * libevent's bufferevents over it. Event loop's thread only, or before it runs.
  *
- * OpenSSL counts references to a context, so that connections outlive its replacement. Callbacks of a TLS bufferevent are
- * deferred to the loop: OpenSSL may detect a connection's end within any call, while the caller still uses the
+ * OpenSSL counts references to a context, so that connections outlive its replacement. Callbacks of a TLS bufferevent
+ * are deferred to the loop: OpenSSL may detect a connection's end within any call, while the caller still uses the
  * connection. */
 #include "base/error.h"
 #include "base/log.h"

@@ -1,9 +1,10 @@
-/* What programs of the machine read (child.h): frames of video and the text of PDF files, which poppler's pdftotext writes.
+/* What programs of the machine read (child.h): frames of video and the text of PDF files, which poppler's pdftotext
+ * writes.
  *
- * Frames come from ffmpeg: it writes them one after the other as PPM images, which are read as they come, so that no more
- * than those that are kept are in memory. How long a video is, its header may not know, or may lie about. So frames are
- * not chosen beforehand: when there are more than may be, every second one is dropped, and from then on every second one
- * that comes. */
+ * Frames come from ffmpeg: it writes them one after the other as PPM images, which are read as they come, so that no
+ * more than those that are kept are in memory. How long a video is, its header may not know, or may lie about. So
+ * frames are not chosen beforehand: when there are more than may be, every second one is dropped, and from then on
+ * every second one that comes. */
 #include "base/error.h"
 #include "base/memory.h"
 #include "media/child.h"
@@ -133,7 +134,7 @@ static struct media_program ffmpeg(bool unconfined)
 
 /* The kinds of file are those that the signatures in format.c let through: none of them can name another file. */
 static int run_ffmpeg(const struct media_bytes *bytes, const struct media_stop *stop, struct reader *reader,
-               hearth_error *error)
+                      hearth_error *error)
 {
     const struct media_video_limits *limits = reader->limits;
     char *filter = mem_format("fps=%.6f,scale='min(%u,iw)':'min(%u,ih)':force_original_aspect_ratio=decrease",

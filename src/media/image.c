@@ -1,6 +1,7 @@
-/* Images: limits, and a decoder of each format, by the library that knows it; BMP's is in bmp.c. A photograph may lie on
- * its side, as the camera was held: its Exif header says how it is turned upright, and only this is read of it. JPEGs for
- * printing have four inks, which Adobe's programs, that is nearly all, write inverted, and say so. No state. */
+/* Images: limits, and a decoder of each format, by the library that knows it; BMP's is in bmp.c. A photograph may lie
+ * on its side, as the camera was held: its Exif header says how it is turned upright, and only this is read of it.
+ * JPEGs for printing have four inks, which Adobe's programs, that is nearly all, write inverted, and say so. No state.
+ */
 #include "base/error.h"
 #include "base/memory.h"
 #include "media/bmp.h"
@@ -17,13 +18,13 @@
 
 /* ---- PNG by libpng's simplified interface, which reads every kind ---- */
 
-/* libpng's reasons lie in the image that it frees. */
-static _Thread_local char why[sizeof((png_image){0}.message)];
+/* The libraries' reasons lie in what they free. */
+static _Thread_local char why[200];
 
 static bool fail_png(png_image *png, const char **reason)
 {
-    snprintf(png_why, sizeof png_why, "%s", png->message);
-    *reason = png_why;
+    snprintf(why, sizeof why, "%s", png->message);
+    *reason = why;
     png_image_free(png);
     return false;
 }
@@ -118,24 +119,24 @@ static const struct media_decoder media_webp = {measure_webp, decode_webp};
 /* ---- GIF by giflib: the first frame, on white ---- */
 
 /* What giflib has yet to read. */
-struct gif_source {
+struct source {
     struct media_bytes bytes;
     size_t at;
 };
 
 static int read_gif_bytes(GifFileType *gif, GifByteType *to, int n)
 {
-    struct gif_source *gif_source = gif->UserData;
+    struct source *source = gif->UserData;
     size_t left = source->bytes.len - source->at, len = (size_t)n < left ? (size_t)n : left;
     memcpy(to, source->bytes.v + source->at, len);
     source->at += len;
     return (int)len;
 }
 
-static GifFileType *open_gif(struct source *gif_source, const char **reason)
+static GifFileType *open_gif(struct source *source, const char **reason)
 {
     int fault = 0;
-    GifFileType *gif = DGifOpen(gif_source, read_gif_bytes, &fault);
+    GifFileType *gif = DGifOpen(source, read_gif_bytes, &fault);
     const char *text = GifErrorString(fault);
     if (gif == NULL && text != NULL) *reason = text;
     return gif;
@@ -152,8 +153,8 @@ static bool close_gif(GifFileType *gif, bool good, const char **reason)
 
 static bool measure_gif(const struct media_bytes *bytes, struct media_image *image, const char **reason)
 {
-    struct gif_source gif_source = {.bytes = *bytes};
-    GifFileType *gif = open_gif(&gif_source, reason);
+    struct source source = {.bytes = *bytes};
+    GifFileType *gif = open_gif(&source, reason);
     if (gif == NULL) return false;
     image->width = (uint32_t)gif->SWidth;
     image->height = (uint32_t)gif->SHeight;
@@ -226,9 +227,9 @@ static bool read_rows(GifFileType *gif, const struct media_image *image, int tra
 
 static bool decode_gif(const struct media_bytes *bytes, struct media_image *image, const char **reason)
 {
-    struct gif_source gif_source = {.bytes = *bytes};
+    struct source source = {.bytes = *bytes};
     int transparent;
-    GifFileType *gif = open_gif(&gif_source, reason);
+    GifFileType *gif = open_gif(&source, reason);
     if (gif == NULL) return false;
     memset(image->rgb, 255, (size_t)image->width * image->height * 3);
     return close_gif(gif, find_picture(gif, &transparent) && read_rows(gif, image, transparent), reason);
@@ -238,12 +239,10 @@ static const struct media_decoder media_gif = {measure_gif, decode_gif};
 
 /* ---- JPEG by libjpeg-turbo ---- */
 
-static _Thread_local char why[200];
-
 static bool fail_jpeg(tjhandle jpeg, const char **reason)
 {
-    snprintf(jpeg_why, sizeof jpeg_why, "%s", tjGetErrorStr2(jpeg));
-    *reason = jpeg_why;
+    snprintf(why, sizeof why, "%s", tjGetErrorStr2(jpeg));
+    *reason = why;
     if (jpeg != NULL) tjDestroy(jpeg);
     return false;
 }
@@ -349,11 +348,11 @@ static void turn_upright(const struct media_image *image, const uint8_t *stored,
         }
 }
 
-struct jpeg_header {
+struct header {
     int width, height, colours;
 };
 
-static bool read_jpeg_header(tjhandle jpeg, const struct media_bytes *bytes, struct header *jpeg_header)
+static bool read_jpeg_header(tjhandle jpeg, const struct media_bytes *bytes, struct header *header)
 {
     int subsampling;
     return jpeg != NULL &&
@@ -365,8 +364,8 @@ static bool read_jpeg_header(tjhandle jpeg, const struct media_bytes *bytes, str
 static bool measure_jpeg(const struct media_bytes *bytes, struct media_image *image, const char **reason)
 {
     tjhandle jpeg = tjInitDecompress();
-    struct jpeg_header jpeg_header = {0};
-    if (!read_jpeg_header(jpeg, bytes, &jpeg_header)) return fail_jpeg(jpeg, reason);
+    struct header header = {0};
+    if (!read_jpeg_header(jpeg, bytes, &header)) return fail_jpeg(jpeg, reason);
     bool turned = orientation_of(bytes) >= TURNED_FROM;
     image->width = (uint32_t)(turned ? header.height : header.width);
     image->height = (uint32_t)(turned ? header.width : header.height);
@@ -381,7 +380,7 @@ static bool is_whole(tjhandle jpeg)
     return tjGetErrorCode(jpeg) == TJERR_WARNING && strstr(tjGetErrorStr2(jpeg), "Premature end") == NULL;
 }
 
-static bool read_pixels(tjhandle jpeg, const struct media_bytes *bytes, const struct header *jpeg_header, uint8_t *to,
+static bool read_pixels(tjhandle jpeg, const struct media_bytes *bytes, const struct header *header, uint8_t *to,
                         enum TJPF format)
 {
     return tjDecompress2(jpeg, bytes->v, bytes->len, to, header->width, 0, header->height, (int)format,
@@ -390,12 +389,12 @@ static bool read_pixels(tjhandle jpeg, const struct media_bytes *bytes, const st
 }
 
 /* Inks become colours, as of light: what cyan and black leave is red. */
-static bool read_inks(tjhandle jpeg, const struct media_bytes *bytes, const struct header *jpeg_header, uint8_t *to)
+static bool read_inks(tjhandle jpeg, const struct media_bytes *bytes, const struct header *header, uint8_t *to)
 {
     const size_t n = (size_t)header->width * (size_t)header->height;
     const unsigned inverted = is_by_adobe(bytes) ? 0 : 255;
     uint8_t *inks = mem_grow(NULL, n, 4);
-    bool good = read_pixels(jpeg, bytes, jpeg_header, inks, TJPF_CMYK);
+    bool good = read_pixels(jpeg, bytes, header, inks, TJPF_CMYK);
     for (size_t i = 0; good && i < n; i++)
         for (size_t k = 0; k < 3; k++)
             to[3 * i + k] = (uint8_t)(((inks[4 * i + k] ^ inverted) * (inks[4 * i + 3] ^ inverted) + 127) / 255);
@@ -408,12 +407,12 @@ static bool decode_jpeg(const struct media_bytes *bytes, struct media_image *ima
     unsigned orientation = orientation_of(bytes);
     uint8_t *stored = orientation == UPRIGHT ? image->rgb : mem_grow(NULL, (size_t)image->width * image->height, 3);
     tjhandle jpeg = tjInitDecompress();
-    struct header jpeg_header;
-    bool decoded = read_jpeg_header(jpeg, bytes, &jpeg_header);
+    struct header header;
+    bool decoded = read_jpeg_header(jpeg, bytes, &header);
     if (decoded && (header.colours == TJCS_CMYK || header.colours == TJCS_YCCK))
-        decoded = read_inks(jpeg, bytes, &jpeg_header, stored);
+        decoded = read_inks(jpeg, bytes, &header, stored);
     else if (decoded)
-        decoded = read_pixels(jpeg, bytes, &jpeg_header, stored, TJPF_RGB);
+        decoded = read_pixels(jpeg, bytes, &header, stored, TJPF_RGB);
     if (decoded && orientation != UPRIGHT) turn_upright(image, stored, orientation);
     if (orientation != UPRIGHT) free(stored);
     if (!decoded) return fail_jpeg(jpeg, reason);
