@@ -85,6 +85,17 @@ done < <(find src -type f -printf '%f\n' | sort | uniq -d)
 while IFS=: read -r file line _; do
     complain "$file:$line: jansson reads and writes JSON text here; base/json_text.h does that for clients' numbers"
 done < <(grep -nHEr '\bjson_(load|dump)[a-z_]*\(|\bjson_is_object\(' src/serve src/lib | grep -v '^src/serve/status/status.c:' || true)
+# What llama.cpp does not promise is listed in docs/llama-internals.md, and only the files that are listed rely on it: its
+# internal headers, its log, the bytes of its states, the text of its helpers' grammars and errors.
+while read -r file; do
+    grep -qF "\`$file\`" docs/llama-internals.md || complain "$file: relies on llama.cpp's internals; docs/llama-internals.md does not list it"
+done < <(grep -lEr '<llama-|_log_set\(|llama_state_seq_|LLM_HEADER_BYTES|grammar\.(find|compare|erase)\(|what\.(find|compare)\(|jinja::statement\b' src/llm src/chat)
+while read -r file; do
+    [ -e "$file" ] || complain "docs/llama-internals.md: no file $file"
+done < <(grep -oE '`(src|tests)/[^`]+`' docs/llama-internals.md | tr -d '`' | sort -u)
+while IFS=: read -r file line _; do
+    complain "$file:$line: a text of llama.cpp's log is read; src/llm/llama_log.c does that"
+done < <(grep -nHEr 'strstr\([^)]*(reason|captured)' src/llm | grep -v '^src/llm/llama_log.c:' || true)
 # Which tiers there are is the store's business.
 while IFS=: read -r file line _; do
     complain "$file:$line: a tier is named outside src/store; loop over STORE_TIERS"

@@ -4,7 +4,10 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "llm/llm_parts.h"
+#include "llm/context_struct.h"
+#include "llm/gguf_file.h"
+#include "llm/llama_log.h"
+#include "llm/model_struct.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -104,7 +107,7 @@ struct llm_adapter *llm_adapter_open(struct llm_model *model, const char *path, 
     if (check_file(path, model, error) != HEARTH_OK) return NULL;
     struct llm_log_capture captured;
     llm_log_capture_begin(&captured);
-    struct llama_adapter_lora *handle = llama_adapter_lora_init(llm_model_handle(model), path);
+    struct llama_adapter_lora *handle = llama_adapter_lora_init(model->handle, path);
     llm_log_capture_end();
     if (handle == NULL) {
         error_at(error, HEARTH_INVALID, path, "%s cannot be loaded: %s", path, captured.reason);
@@ -136,7 +139,7 @@ void llm_adapt(struct llm_context *context, const struct llm_adapters *adapters)
         scales[i] = (float)adapters->scales[i];
     }
     llm_log_quiet(true);
-    llama_set_adapters_lora(llm_context_handle(context), handles, n, scales);
+    llama_set_adapters_lora(context->handle.v, handles, n, scales);
     llm_log_quiet(false);
     free(handles);
     free(scales);

@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "llm/dry.h"
+#include "llm/model_struct.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -55,8 +56,7 @@ static struct llama_sampler *dry(const struct build *build)
                                 .base = (float)p->dry_base,
                                 .allowed_length = p->dry_allowed_length,
                                 .last_n = look_back(build, p->dry_penalty_last_n)};
-    struct dry_sets *sets = llm_model_dry_sets(build->model);
-    return dry_open(&params, dry_breakers_of(sets, p->dry_breakers, p->n_dry_breakers));
+    return dry_open(&params, dry_breakers_of(build->model->dry_sets, p->dry_breakers, p->n_dry_breakers));
 }
 
 static struct llama_sampler *top_n_sigma(const struct build *build)
@@ -358,7 +358,7 @@ struct chain chain_open(const struct llm_model *model, const struct llm_sampling
     hearth_sampling complete = sampling->params;
     if (complete.samplers == NULL) complete.samplers = llm_sampler_order(&complete.n_samplers);
     struct build build = {.model = model,
-                          .vocab = llama_model_get_vocab(llm_model_handle(model)),
+                          .vocab = model->vocab,
                           .params = &complete,
                           .window = sampling->window,
                           .seed = seed_of(complete.seed)};

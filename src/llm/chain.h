@@ -3,8 +3,9 @@
 #ifndef LLM_CHAIN_H
 #define LLM_CHAIN_H
 
-#include "llm/llm_parts.h"
 #include "llm/sampler.h"
+
+#include <llama.h>
 
 struct chain {
     struct llama_sampler *samplers;

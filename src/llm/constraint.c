@@ -7,8 +7,7 @@
 #include "base/memory.h"
 #include "grammar/grammar.h"
 #include "grammar/patterns.h"
-#include "llm/llm_parts.h"
-#include "llm/token_texts.h"
+#include "llm/vocab.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,56 +1,26 @@
-/* Opens a llama.cpp context, decodes with it, and cuts and shares its sequences. A context owns its thread pool and its
- * one batch. It belongs to the engine's thread; llama.cpp's workers run inside llm_decode() alone and sleep otherwise.
- */
-#include "llm/context.h"
+/* Opens a llama.cpp context, decodes with it, cuts and shares its sequences, and describes it. A context owns its
+ * handle and its one batch. It belongs to the engine's thread. */
+#include "llm/context_struct.h"
 
 #include "base/error.h"
-#include "base/log.h"
 #include "base/memory.h"
-#include "base/thread.h"
-#include "llm/guard.h"
-#include "llm/llm_parts.h"
+#include "llm/context_params.h"
+#include "llm/model_identity.h"
+#include "llm/model_struct.h"
 #include "llm/projector.h"
 
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct llm_context {
-    struct llama_context *handle;
-    struct ggml_threadpool *threads;
-    struct llama_batch batch;
-    int32_t capacity; /* tokens of the batch */
-    bool unified;
-    int32_t window, n_seq, n_vocab, n_swa;
-    bool full_windows;
-    bool on_devices;                  /* some device is one: decode calls may return before they are computed */
-    bool recurrent;                   /* recurrent and hybrid models, whose state cannot go back */
-    bool mrope;                       /* positions have several dimensions */
-    const struct media_spans **media; /* of each sequence; borrowed, NULL: none */
-    int32_t *partial; /* of each sequence: where its rows end, if that is within an image; 0: it is not, or not known */
-    uint8_t *copying; /* of each sequence: its role in copies that the next decode makes, enum llm_copying */
-    int32_t
-        scratch; /* the scratch sequence, the last one, through which KV rows are saved and loaded; -1: there is none */
-    bool flash_attention;
-    struct llm_memory memory;
-    struct llama_context_params translated;
-    int32_t trained; /* trained context in tokens, without RoPE scaling */
-    bool window_factors;
-    double freq_base, freq_scale;
-};
-
 /* ---- Opening ---- */
-
-static int check_has_decoder(const struct llm_model_info *info, hearth_error *error)
-{
-    if (info->has_decoder) return HEARTH_OK;
-    return error_set(error, HEARTH_UNSUPPORTED,
-                     "a model of the architecture '%s' cannot generate text: it is an encoder", info->architecture);
-}
 
 static int explain_open_failure(const struct llm_context_params *params, const struct llm_log_capture *captured,
                                 hearth_error *error)
 {
-    if (strstr(captured->reason, "alloc") == NULL)
+    if (!captured->no_memory)
         return error_set(error, HEARTH_UNSUPPORTED,
                          "no context of %d sequences of %d tokens (cache_type_k %s, cache_type_v %s, flash_attention "
                          "%s): %s",
@@ -63,69 +33,27 @@ static int explain_open_failure(const struct llm_context_params *params, const s
                      (double)llm_free_memory(params->offload_kqv && llm_has_gpu()) / (1024.0 * 1024 * 1024));
 }
 
-int llm_check_buffers(const struct llm_log_capture *captured, bool has_devices, hearth_error *error)
-{
-    const double gib = 1024.0 * 1024 * 1024;
-    uint64_t available = llm_free_memory(false);
-    if (has_devices || captured->compute <= available) return HEARTH_OK;
-    return error_set(error, HEARTH_NO_MEMORY,
-                     "no memory for the compute buffers (%.2f GiB; %.2f GiB free): lower n_ubatch, n_batch or "
-                     "context_window",
-                     (double)captured->compute / gib, (double)available / gib);
-}
-
-/* ggml ends the process where it cannot start a thread. */
-static int try_threads(int n, hearth_error *error)
-{
-    int rc = thread_try(n, "computes", error);
-    if (rc != HEARTH_OK) error_prefix(error, "%d threads to compute with (models.*.threads): ", n);
-    return rc;
-}
-
-/* The workers do not poll between decodes (llama.cpp's default does, for some 100 ms after each): an idle server uses
- * no CPU, and waking them takes microseconds against the milliseconds of a decode. */
-struct ggml_threadpool *llm_start_threads(int n_threads, hearth_error *error)
-{
-    if (n_threads > 1 && try_threads(n_threads, error) != HEARTH_OK) return NULL;
-    struct ggml_threadpool_params params = ggml_threadpool_params_default(n_threads);
-    params.poll = 0;
-    return ggml_threadpool_new(&params);
-}
-
-struct llm_memory llm_memory_of(const struct llm_model *model, const struct llm_log_capture *captured)
-{
-    return (struct llm_memory){
-        .weights = llm_model_weights(model), .cells = captured->cells, .compute = captured->compute};
-}
-
 struct llm_context *llm_context_open(struct llm_model *model, const struct llm_context_params *params,
                                      hearth_error *error)
 {
     const struct llm_model_info *info = llm_model_info(model);
     struct llama_context_params translated;
-    if (check_has_decoder(info, error) < 0 || llm_translate_params(&translated, params, info, error) < 0 ||
-        llm_check_room(params, info, error) < 0)
-        return NULL;
     struct llm_log_capture captured;
-    llm_log_capture_begin(&captured);
-    struct llama_context *handle = llama_init_from_model(llm_model_handle(model), translated);
-    llm_log_capture_end();
-    if (handle == NULL) {
-        explain_open_failure(params, &captured, error);
+    struct llm_handle handle;
+    if (!info->has_decoder) {
+        error_set(error, HEARTH_UNSUPPORTED, "a model of the architecture '%s' cannot generate text: it is an encoder",
+                  info->architecture);
         return NULL;
     }
-    struct ggml_threadpool *threads = NULL;
-    if (llm_check_buffers(&captured, llm_has_devices(info), error) == HEARTH_OK)
-        threads = llm_start_threads(translated.n_threads, error);
-    if (threads == NULL) {
-        llama_free(handle);
+    if (llm_translate_params(&translated, params, info, error) < 0 || llm_check_room(params, info, error) < 0)
+        return NULL;
+    if (!llm_handle_open(&handle, model, &translated, &captured, error)) {
+        if (handle.v == NULL) explain_open_failure(params, &captured, error);
         return NULL;
     }
     struct llm_context *context = mem_alloc(sizeof *context);
     context->handle = handle;
-    context->threads = threads;
-    llama_attach_threadpool(handle, context->threads, NULL);
-    context->capacity = (int32_t)llama_n_batch(handle);
+    context->capacity = (int32_t)llama_n_batch(handle.v);
     context->batch = llama_batch_init(context->capacity, 0, 1);
     context->window = params->window;
     context->n_seq = params->n_seq;
@@ -143,7 +71,6 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     context->recurrent = info->kind == HEARTH_KIND_RECURRENT || info->kind == HEARTH_KIND_HYBRID;
     context->flash_attention =
         translated.flash_attn_type != LLAMA_FLASH_ATTN_TYPE_DISABLED && !captured.flash_attention_refused;
-    context->memory = llm_memory_of(model, &captured);
     context->translated = translated;
     context->trained = info->n_ctx_train;
     context->window_factors = info->window_factors;
@@ -156,8 +83,7 @@ void llm_context_close(struct llm_context *context)
 {
     if (context == NULL) return;
     llama_batch_free(context->batch);
-    llama_free(context->handle);
-    ggml_threadpool_free(context->threads);
+    llm_handle_close(&context->handle);
     free(context->copying);
     free(context->media);
     free(context->partial);
@@ -171,48 +97,12 @@ bool llm_flash_attention(const struct llm_context *context)
 
 struct llm_memory llm_context_memory(const struct llm_context *context)
 {
-    return context->memory;
+    return context->handle.memory;
 }
 
 struct llama_context *llm_context_handle(const struct llm_context *context)
 {
-    return context->handle;
-}
-
-const struct llama_context_params *llm_context_translated(const struct llm_context *context)
-{
-    return &context->translated;
-}
-
-int32_t llm_context_trained(const struct llm_context *context)
-{
-    return context->trained;
-}
-
-bool llm_context_window_factors(const struct llm_context *context)
-{
-    return context->window_factors;
-}
-
-void llm_context_logged_rope(const struct llm_context *context, double *freq_base, double *freq_scale)
-{
-    *freq_base = context->freq_base;
-    *freq_scale = context->freq_scale;
-}
-
-int32_t llm_scratch(const struct llm_context *context)
-{
-    return context->scratch;
-}
-
-bool llm_is_unified(const struct llm_context *context)
-{
-    return context->unified;
-}
-
-bool llm_is_recurrent(const struct llm_context *context)
-{
-    return context->recurrent;
+    return context->handle.v;
 }
 
 /* ---- Positions ---- */
@@ -235,36 +125,30 @@ int32_t llm_position(const struct llm_context *context, int32_t seq, int32_t ind
 
 /* ---- Sequences ---- */
 
-/* Whether the rows of the span share positions, so that these do not say how many of them there are. */
-static bool is_packed(const struct media_span *span)
-{
-    return span != NULL && span->n_pos != span->n;
-}
-
 void llm_seq_note_end(struct llm_context *context, int32_t seq, int32_t end)
 {
     const struct media_spans *media = llm_seq_media(context, seq);
     const struct media_span *span = media == NULL ? NULL : media_spans_at(media, end);
-    context->partial[seq] = is_packed(span) && end > span->at ? end : 0;
+    context->partial[seq] = llm_is_packed(span) && end > span->at ? end : 0;
 }
 
 /* An image is there whole unless it is known how much of it is: after a call that was broken off the end is not that
  * which callers expect, and they cut it back. */
 int32_t llm_seq_end(struct llm_context *context, int32_t seq)
 {
-    int32_t last = llama_memory_seq_pos_max(llama_get_memory(context->handle), seq);
+    int32_t last = llama_memory_seq_pos_max(llama_get_memory(context->handle.v), seq);
     const struct media_spans *media = llm_seq_media(context, seq);
     if (last < 0 || media == NULL) return last + 1;
     int32_t index = media_spans_index(media, last);
     const struct media_span *span = media_spans_at(media, index);
     int32_t partial = context->partial[seq];
-    if (!is_packed(span)) return index + 1;
+    if (!llm_is_packed(span)) return index + 1;
     return partial > span->at && partial < span->at + span->n ? partial : span->at + span->n;
 }
 
 void llm_seq_clear(struct llm_context *context, int32_t seq)
 {
-    llama_memory_seq_rm(llama_get_memory(context->handle), seq, -1, -1);
+    llama_memory_seq_rm(llama_get_memory(context->handle.v), seq, -1, -1);
     if (seq < context->n_seq) context->partial[seq] = 0;
 }
 
@@ -275,7 +159,7 @@ static bool window_is_complete(struct llm_context *context, int32_t seq, int32_t
     if (context->n_swa <= 0 || context->full_windows) return true;
     from = llm_position(context, seq, from);
     int32_t needed = from > context->n_swa ? from - context->n_swa : 0;
-    return llama_memory_seq_pos_min(llama_get_memory(context->handle), seq) <= needed;
+    return llama_memory_seq_pos_min(llama_get_memory(context->handle.v), seq) <= needed;
 }
 
 bool llm_seq_can_cut(struct llm_context *context, int32_t seq, int32_t from)
@@ -293,7 +177,7 @@ bool llm_seq_cut(struct llm_context *context, int32_t seq, int32_t from)
     }
     /* In a hybrid model the recurrent part is asked first, and refuses before anything is removed. */
     bool cut = window_is_complete(context, seq, from) &&
-               llama_memory_seq_rm(llama_get_memory(context->handle), seq, llm_position(context, seq, from), -1);
+               llama_memory_seq_rm(llama_get_memory(context->handle.v), seq, llm_position(context, seq, from), -1);
     if (cut) context->partial[seq] = 0;
     return cut;
 }
@@ -301,11 +185,6 @@ bool llm_seq_cut(struct llm_context *context, int32_t seq, int32_t from)
 bool llm_cuts_anywhere(const struct llm_context *context)
 {
     return !context->recurrent && (context->n_swa <= 0 || context->full_windows);
-}
-
-unsigned llm_seq_copying(const struct llm_context *context, int32_t seq)
-{
-    return context->copying[seq];
 }
 
 bool llm_has_window(const struct llm_context *context)
@@ -325,7 +204,7 @@ bool llm_seq_share(struct llm_context *context, int32_t from, int32_t to, int32_
     if (n <= 0 || n > end || (n < end && !llm_cuts_anywhere(context))) return false;
     /* Between streams llama.cpp copies whole sequences only, and ends the process when asked for less. */
     bool part = context->unified && n < end;
-    llama_memory_seq_cp(llama_get_memory(context->handle), from, to, part ? 0 : -1,
+    llama_memory_seq_cp(llama_get_memory(context->handle.v), from, to, part ? 0 : -1,
                         part ? llm_position(context, from, n) : -1);
     if (!context->unified) {
         context->copying[from] |= LLM_COPIED_FROM;
@@ -375,38 +254,20 @@ static void drop_broken_states(struct llm_context *context, const struct llama_b
     bool several = false;
     for (int32_t i = 1; i < batch->n_tokens; i++) several = several || batch->seq_id[i][0] != batch->seq_id[0][0];
     if (several)
-        llama_memory_clear(llama_get_memory(context->handle), false);
+        llama_memory_clear(llama_get_memory(context->handle.v), false);
     else
         llm_seq_clear(context, batch->seq_id[0][0]);
 }
 
-void llm_renew_buffers(struct llama_context *handle, bool causal)
-{
-    llama_set_causal_attn(handle, !causal);
-    llama_set_causal_attn(handle, causal);
-}
-
 static enum llm_decoded decode_batch(struct llm_context *context, struct llama_batch batch)
 {
-    char fault[256] = "";
-    llm_log_quiet(true);
-    int32_t result = llm_guarded_decode(context->handle, batch, fault, sizeof fault);
-    llm_log_quiet(false);
-    if (result == LLM_THREW) log_event(LOG_ERROR, "llama.cpp", "decode threw", log_str("reason", fault));
-    switch (result) {
-    case 0:
-        if (context->on_devices) llama_synchronize(context->handle);
+    enum llm_decoded decoded = llm_handle_run(&context->handle, batch, false, true);
+    if (decoded == LLM_DECODED) {
+        if (context->on_devices) llama_synchronize(context->handle.v);
         memset(context->copying, 0, (size_t)context->n_seq);
-        return LLM_DECODED;
-    case 1:
-        return LLM_NO_CELLS;
-    case -1:
-        return LLM_REFUSED;
-    default:
-        if (result != 2) llm_renew_buffers(context->handle, true);
-        drop_broken_states(context, &batch);
-        return result == 2 ? LLM_ABORTED : LLM_FAILED;
     }
+    if (decoded == LLM_ABORTED || decoded == LLM_FAILED) drop_broken_states(context, &batch);
+    return decoded;
 }
 
 enum llm_decoded llm_decode(struct llm_context *context, const struct llm_batch_token *tokens, int32_t n_tokens)
@@ -419,7 +280,7 @@ enum llm_decoded llm_decode(struct llm_context *context, const struct llm_batch_
 /* llama.cpp ends the process where rows that are not causal do not fit a micro-batch. */
 static bool are_valid_rows(const struct llm_context *context, const struct llm_media_rows *rows)
 {
-    int32_t most = rows->causal ? context->capacity : (int32_t)llama_n_ubatch(context->handle);
+    int32_t most = rows->causal ? context->capacity : (int32_t)llama_n_ubatch(context->handle.v);
     bool fits = rows->n > 0 && rows->n <= most && rows->from >= 0 && rows->from + rows->n <= context->window;
     return fits && rows->seq >= 0 && rows->seq < context->n_seq && (rows->places != NULL) == context->mrope;
 }
@@ -452,11 +313,11 @@ enum llm_decoded llm_decode_rows(struct llm_context *context, const struct llm_m
         batch.seq_id[i][0] = rows->seq;
         batch.logits[i] = rows->logits && i + 1 == rows->n;
     }
-    if (!rows->causal) llama_set_causal_attn(context->handle, false);
+    if (!rows->causal) llama_set_causal_attn(context->handle.v, false);
     enum llm_decoded decoded = decode_batch(context, batch);
     if (decoded != LLM_NO_CELLS && decoded != LLM_REFUSED)
         llm_seq_note_end(context, rows->seq, decoded == LLM_DECODED ? rows->from + rows->n : 0);
-    if (!rows->causal) llama_set_causal_attn(context->handle, true);
+    if (!rows->causal) llama_set_causal_attn(context->handle.v, true);
     free(positions);
     return decoded;
 }
@@ -473,11 +334,112 @@ int32_t llm_threads(const struct llm_context *context)
 
 void llm_set_threads(struct llm_context *context, int32_t n)
 {
-    if (n != llama_n_threads(context->handle))
-        llama_set_n_threads(context->handle, n, n); /* it logs a line each time */
+    if (n != llama_n_threads(context->handle.v))
+        llama_set_n_threads(context->handle.v, n, n); /* it logs a line each time */
 }
 
 const float *llm_logits(struct llm_context *context, int32_t index)
 {
-    return llama_get_logits_ith(context->handle, index);
+    return llama_get_logits_ith(context->handle.v, index);
+}
+
+/* ---- Description, for the store ---- */
+
+/* The model's metadata on its own RoPE scaling. */
+static bool text_of_model(const struct llama_context *handle, const char *name, char *text, size_t size)
+{
+    const struct llama_model *model = llama_get_model(handle);
+    char architecture[64], key[128];
+    if (llama_model_meta_val_str(model, "general.architecture", architecture, sizeof architecture) < 0) return false;
+    snprintf(key, sizeof key, "%s.rope.scaling.%s", architecture, name);
+    return llama_model_meta_val_str(model, key, text, size) >= 0;
+}
+
+static double of_model(const struct llama_context *handle, const char *name, double otherwise)
+{
+    char text[32];
+    return text_of_model(handle, name, text, sizeof text) ? strtod(text, NULL) : otherwise;
+}
+
+/* LongRoPE has factors for short and for long contexts, and llama.cpp chooses by the window (of a unified KV cache: all
+ * of it), not by the tokens in it. Where a model does not name its original context, llama.cpp takes the trained one.
+ * Models without such factors have one class, so that what they stored stays valid with another n_seq_max. */
+static const char *window_class(const struct llm_context *context)
+{
+    const struct llama_context *handle = context->handle.v;
+    double original = of_model(handle, "original_context_length", context->trained);
+    return context->window_factors && llama_n_ctx_seq(handle) > original ? "long" : "short";
+}
+
+/* llama.cpp rotates keys and values before it quantises them, unless the environment disables that. */
+static bool rotates(const struct llama_context_params *translated)
+{
+    const char *off = getenv("LLAMA_ATTN_ROT_DISABLE");
+    bool quantised = ggml_is_quantized(translated->type_k) || ggml_is_quantized(translated->type_v);
+    return quantised && (off == NULL || strtol(off, NULL, 10) == 0);
+}
+
+void llm_describe_build(struct buf *out)
+{
+    buf_printf(out, "llama.cpp %s (ggml %s, %s)\n", llama_version(), ggml_version(), ggml_commit());
+}
+
+void llm_context_describe(const struct llm_context *context, struct buf *out)
+{
+    const struct llama_context_params *translated = &context->translated;
+    llm_describe_build(out);
+    buf_printf(out, "flash_attention %s\n", context->flash_attention ? "on" : "off");
+    buf_printf(out, "keys %s\nvalues %s\nrotated %s\n", ggml_type_name(translated->type_k),
+               ggml_type_name(translated->type_v), rotates(translated) ? "yes" : "no");
+    buf_printf(out, "rope_scaling %d\nwindow %s\n", (int)translated->rope_scaling_type, window_class(context));
+    const struct {
+        const char *name;
+        float value;
+    } numbers[] = {
+        {"rope_freq_base", translated->rope_freq_base},      {"rope_freq_scale", translated->rope_freq_scale},
+        {"yarn_ext_factor", translated->yarn_ext_factor},    {"yarn_attn_factor", translated->yarn_attn_factor},
+        {"yarn_beta_fast", translated->yarn_beta_fast},      {"yarn_beta_slow", translated->yarn_beta_slow},
+        {"yarn_orig_ctx", (float)translated->yarn_orig_ctx},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        buf_printf(out, "%s %.9g\n", numbers[i].name, (double)numbers[i].value);
+}
+
+/* ---- RoPE, for people ---- */
+
+/* In llama.cpp a negative number means "not set". */
+static double given_or(float given, double otherwise)
+{
+    return given >= 0 ? (double)given : otherwise;
+}
+
+static void name_scaling(const struct llama_context *handle, const struct llama_context_params *translated,
+                         char name[16])
+{
+    bool own = translated->rope_scaling_type == LLAMA_ROPE_SCALING_TYPE_UNSPECIFIED;
+    if (own && text_of_model(handle, "type", name, 16)) return;
+    bool yarn = translated->rope_scaling_type == LLAMA_ROPE_SCALING_TYPE_YARN;
+    snprintf(name, 16, "%s", own ? "none" : yarn ? "yarn" : "linear");
+}
+
+/* llama.cpp has no getters for these and resolves them in its constructor: base and scale come from its log, the rest
+ * is resolved here by the same rules. */
+struct llm_rope llm_context_rope(const struct llm_context *context)
+{
+    const struct llama_context *handle = context->handle.v;
+    const struct llama_context_params *t = &context->translated;
+    struct llm_rope rope = {.beta_fast = given_or(t->yarn_beta_fast, of_model(handle, "yarn_beta_fast", 32)),
+                            .beta_slow = given_or(t->yarn_beta_slow, of_model(handle, "yarn_beta_slow", 1)),
+                            .ext_factor = given_or(t->yarn_ext_factor, of_model(handle, "yarn_ext_factor", -1)),
+                            .orig_ctx = t->yarn_orig_ctx,
+                            .freq_base = context->freq_base,
+                            .freq_scale = context->freq_scale};
+    name_scaling(handle, t, rope.scaling);
+    if (rope.ext_factor < 0) rope.ext_factor = strcmp(rope.scaling, "yarn") == 0;
+    if (rope.orig_ctx == 0) rope.orig_ctx = (uint32_t)of_model(handle, "original_context_length", context->trained);
+    /* With YaRN's ramp (ext_factor) llama.cpp replaces the given factor by the one for the scale, which cancels what
+     * the ramp itself adds: 1 is left. */
+    rope.attn_factor =
+        rope.ext_factor != 0 ? 1 : given_or(t->yarn_attn_factor, of_model(handle, "yarn_attn_factor", 1));
+    return rope;
 }

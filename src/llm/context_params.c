@@ -1,7 +1,12 @@
-/* Translates the parameters of a context into llama.cpp's, and refuses invalid ones by name. No state; any thread. */
-#include "base/error.h"
-#include "llm/llm_parts.h"
+/* Translates the parameters of a context into llama.cpp's, refuses invalid ones by name, and computes how many KV
+ * cells, sequences and bytes they ask for, before anything is allocated. No state; any thread. */
+#include "llm/context_params.h"
 
+#include "base/error.h"
+#include "llm/llama_log.h"
+#include "llm/model_struct.h"
+
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -56,6 +61,28 @@ static int set_flash_attention(enum llama_flash_attn_type *type, const char *nam
 
 /* ---- Sizes ---- */
 
+/* llama.cpp pads the cells of a stream to a multiple of this; asking for less would leave a sequence with a stream of
+ * its own fewer cells than its window. */
+#define CELL_PADDING 256
+
+static uint64_t padded(uint64_t cells)
+{
+    return (cells + CELL_PADDING - 1) / CELL_PADDING * CELL_PADDING;
+}
+
+static uint64_t total_cells(const struct llm_context_params *params)
+{
+    if (params->unified && params->n_cells > 0) return (uint64_t)params->n_cells;
+    uint64_t window = (uint64_t)params->window;
+    return (params->unified ? window : padded(window)) * (uint64_t)params->n_seq;
+}
+
+static uint32_t total_sequences(const struct llm_context_params *params)
+{
+    uint32_t n = (uint32_t)params->n_seq;
+    return params->scratch && params->unified && n < llama_max_parallel_sequences() ? n + 1 : n;
+}
+
 static int check_sizes(const struct llm_context_params *params, hearth_error *error)
 {
     const struct {
@@ -71,10 +98,46 @@ static int check_sizes(const struct llm_context_params *params, hearth_error *er
         if (sizes[i].value < 1 || sizes[i].value > sizes[i].max)
             return error_at(error, HEARTH_INVALID, sizes[i].param, "%s is %lld: it must be from 1 to %lld",
                             sizes[i].param, (long long)sizes[i].value, (long long)sizes[i].max);
-    if (llm_total_cells(params) > INT32_MAX)
+    if (total_cells(params) > INT32_MAX)
         return error_at(error, HEARTH_INVALID, "context_window", "%d sequences of %d tokens are more cells than %d",
                         params->n_seq, params->window, INT32_MAX);
     return HEARTH_OK;
+}
+
+/* ---- Memory ---- */
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* A unified KV cache holds the sliding windows of all sequences, a stream that of one; beside them there is room for
+ * the batch tokens of one micro-batch. Full windows are as large as the other layers' cells. */
+static uint64_t window_cells(const struct llm_context_params *params, const struct llm_model_info *info)
+{
+    uint64_t all = total_cells(params), n = params->unified ? 1 : (uint64_t)params->n_seq;
+    if (params->full_windows) return padded(all);
+    uint64_t windows = (uint64_t)info->n_swa * (params->unified ? total_sequences(params) : 1);
+    uint64_t rows = smaller(smaller((uint64_t)params->n_ubatch, (uint64_t)params->n_batch), all);
+    return n * padded(smaller(padded(all) / n, windows + rows));
+}
+
+struct llm_cells llm_cells_of(const struct llm_context_params *params, const struct llm_model_info *info)
+{
+    struct llm_cells cells = {.n_sequences = (int32_t)total_sequences(params)};
+    uint64_t n = padded(total_cells(params)), n_in_window = window_cells(params, info);
+    double head =
+        info->n_embd_head_k * llm_type_bytes(params->type_k) + info->n_embd_head_v * llm_type_bytes(params->type_v);
+    for (int32_t i = 0; i < info->n_layer; i++) {
+        bool slides = info->is_swa != NULL && info->is_swa[i];
+        if (slides)
+            cells.windows += (double)n_in_window * info->n_head_kv[i] * head;
+        else
+            cells.whole += (double)n * info->n_head_kv[i] * head;
+    }
+    cells.states = (double)info->state_bytes * cells.n_sequences;
+    cells.total = cells.whole + cells.windows + cells.states;
+    return cells;
 }
 
 /* Linux overcommits memory, so malloc() would not refuse these cells, and the OOM killer would end the process when it
@@ -98,8 +161,8 @@ static void set_if_given(float *value, double given)
     if (!isnan(given)) *value = (float)given;
 }
 
-int llm_translate_rope(struct llama_context_params *out, const struct llm_context_params *params,
-                       const struct llm_model_info *info, hearth_error *error)
+static int translate_rope(struct llama_context_params *out, const struct llm_context_params *params,
+                          const struct llm_model_info *info, hearth_error *error)
 {
     set_if_given(&out->rope_freq_base, params->rope_freq_base);
     set_if_given(&out->yarn_ext_factor, params->yarn_ext_factor);
@@ -168,13 +231,13 @@ int llm_translate_params(struct llama_context_params *out, const struct llm_cont
     *out = llama_context_default_params();
     int code = check_sizes(params, error);
     if (code == 0) code = llm_translate_cells(out, params, error);
-    if (code == 0) code = llm_translate_rope(out, params, info, error);
+    if (code == 0) code = translate_rope(out, params, info, error);
     if (code == 0) code = check_blocks(out, info, error);
     if (code < 0) return code;
-    out->n_ctx = (uint32_t)llm_total_cells(params);
+    out->n_ctx = (uint32_t)total_cells(params);
     out->n_batch = (uint32_t)params->n_batch;
     out->n_ubatch = (uint32_t)params->n_ubatch;
-    out->n_seq_max = llm_total_sequences(params);
+    out->n_seq_max = total_sequences(params);
     /* llama.cpp expects that each sequence may want logits at once, and ends the process where the batch is smaller. */
     out->n_outputs_max = out->n_batch > out->n_seq_max ? out->n_batch : out->n_seq_max;
     out->kv_unified = params->unified;
@@ -187,4 +250,20 @@ int llm_translate_params(struct llama_context_params *out, const struct llm_cont
     out->no_perf = true;
     out->n_threads = out->n_threads_batch = llm_threads_for(params->threads);
     return HEARTH_OK;
+}
+
+/* Of a model without weights llama.cpp computes the sizes of buffers, and logs them, without allocating them. */
+bool llm_plan_compute(const struct llm_model *model, const struct llm_context_params *params, uint64_t *bytes)
+{
+    struct llama_context_params translated;
+    hearth_error error;
+    if (llm_translate_params(&translated, params, &model->info, &error) < 0) return false;
+    struct llm_log_capture captured;
+    llm_log_capture_begin(&captured);
+    struct llama_context *context = llama_init_from_model(model->handle, translated);
+    llm_log_capture_end();
+    if (context == NULL) return false;
+    llama_free(context);
+    *bytes = captured.compute;
+    return true;
 }

@@ -1,27 +1,26 @@
-/* Computes embeddings with a llama.cpp context of its own. llama.cpp pools only what one micro-batch computes, and ends
- * the process where an encoder's batch does not fit, so this file chooses the sizes and checks every call against them.
- */
+/* Computes embeddings with a llama.cpp context of its own, and prepares its inputs. llama.cpp pools only what one
+ * micro-batch computes, and ends the process where an encoder's batch does not fit, so this file chooses the sizes and
+ * checks every call against them. An embedder belongs to one thread. */
 #include "llm/embedder.h"
 
 #include "base/error.h"
-#include "base/log.h"
 #include "base/memory.h"
-#include "llm/guard.h"
-#include "llm/llm_parts.h"
+#include "llm/context_params.h"
+#include "llm/handle.h"
+#include "llm/model_struct.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct llm_embedder {
-    struct llama_context *handle;
-    struct ggml_threadpool *threads;
+    struct llm_handle handle;
     struct llama_batch batch;
     hearth_pooling pooling;
     bool encodes; /* with llama_encode() instead of llama_decode() */
     bool causal;
     int32_t window, max_tokens, n_inputs, n_vocab, width;
     int32_t *first; /* of each input of the last call: the index of its first batch token */
-    struct llm_memory memory;
 };
 
 /* Memory for each recurrent state is allocated, whether it is used or not. */
@@ -48,7 +47,7 @@ static int check_can_embed(struct llm_model *model, const struct llm_context_par
                            hearth_error *error)
 {
     const struct llm_model_info *info = llm_model_info(model);
-    const struct llama_model *handle = llm_model_handle(model);
+    const struct llama_model *handle = model->handle;
     if (llama_model_has_encoder(handle) && llama_model_has_decoder(handle))
         return error_set(error, HEARTH_UNSUPPORTED,
                          "a model of the architecture '%s' is an encoder with a decoder, which is not served",
@@ -102,22 +101,13 @@ struct llm_cells llm_embedder_cells(const struct llm_context_params *wanted, con
     return llm_cells_of(&params, info);
 }
 
-static struct llama_context *open_handle(struct llm_model *model, const struct llama_context_params *params,
-                                         struct llm_log_capture *captured, hearth_error *error)
+static void explain_failure(uint32_t n_batch, const struct llm_log_capture *captured, hearth_error *error)
 {
-    llm_log_capture_begin(captured);
-    struct llama_context *handle = llama_init_from_model(llm_model_handle(model), *params);
-    llm_log_capture_end();
-    if (handle == NULL && strstr(captured->reason, "alloc") != NULL)
+    if (captured->no_memory)
         error_set(error, HEARTH_NO_MEMORY, "no memory for a context of %u tokens (%s): lower context_window or n_batch",
-                  params->n_batch, captured->reason);
-    else if (handle == NULL)
-        error_set(error, HEARTH_UNSUPPORTED, "no context for embeddings of %u tokens: %s", params->n_batch,
-                  captured->reason);
-    bool has_devices = llm_has_devices(llm_model_info(model));
-    if (handle == NULL || llm_check_buffers(captured, has_devices, error) == HEARTH_OK) return handle;
-    llama_free(handle);
-    return NULL;
+                  n_batch, captured->reason);
+    else
+        error_set(error, HEARTH_UNSUPPORTED, "no context for embeddings of %u tokens: %s", n_batch, captured->reason);
 }
 
 struct llm_embedder *llm_embedder_open(struct llm_model *model, const struct llm_context_params *wanted,
@@ -132,20 +122,16 @@ struct llm_embedder *llm_embedder_open(struct llm_model *model, const struct llm
     translated.embeddings = true;
     translated.pooling_type = (enum llama_pooling_type)pooling;
     struct llm_log_capture captured;
-    struct llama_context *handle = open_handle(model, &translated, &captured, error);
-    if (handle == NULL) return NULL;
-    struct ggml_threadpool *threads = llm_start_threads(translated.n_threads, error);
-    if (threads == NULL) {
-        llama_free(handle);
+    struct llm_handle handle;
+    if (!llm_handle_open(&handle, model, &translated, &captured, error)) {
+        if (handle.v == NULL) explain_failure(translated.n_batch, &captured, error);
         return NULL;
     }
     struct llm_embedder *embedder = mem_alloc(sizeof *embedder);
     embedder->handle = handle;
-    embedder->threads = threads;
-    llama_attach_threadpool(handle, embedder->threads, NULL);
     embedder->batch = llama_batch_init(params.n_batch, 0, 1);
     embedder->pooling = pooling;
-    embedder->encodes = llama_model_has_encoder(llm_model_handle(model));
+    embedder->encodes = llama_model_has_encoder(model->handle);
     embedder->causal = info->has_decoder;
     embedder->window = params.window;
     embedder->max_tokens = params.n_batch;
@@ -153,7 +139,6 @@ struct llm_embedder *llm_embedder_open(struct llm_model *model, const struct llm
     embedder->n_vocab = info->n_vocab;
     embedder->width = pooling == HEARTH_POOLING_RANK ? 1 : info->n_embd_out;
     embedder->first = mem_alloc((size_t)params.n_seq * sizeof *embedder->first);
-    embedder->memory = llm_memory_of(model, &captured);
     return embedder;
 }
 
@@ -161,8 +146,7 @@ void llm_embedder_close(struct llm_embedder *embedder)
 {
     if (embedder == NULL) return;
     llama_batch_free(embedder->batch);
-    llama_free(embedder->handle);
-    ggml_threadpool_free(embedder->threads);
+    llm_handle_close(&embedder->handle);
     free(embedder->first);
     free(embedder);
 }
@@ -184,7 +168,7 @@ int32_t llm_embedder_width(const struct llm_embedder *embedder)
 
 struct llm_memory llm_embedder_memory(const struct llm_embedder *embedder)
 {
-    return embedder->memory;
+    return embedder->handle.memory;
 }
 
 /* ---- Computing ---- */
@@ -221,34 +205,161 @@ static void fill_embedding_batch(struct llm_embedder *embedder, const struct llm
 
 enum llm_decoded llm_embed(struct llm_embedder *embedder, const struct llm_input *inputs, int32_t n)
 {
-    char fault[256] = "";
+    assert(embedder != NULL && (inputs != NULL || n <= 0));
     if (!are_valid_inputs(embedder, inputs, n)) return LLM_REFUSED;
     fill_embedding_batch(embedder, inputs, n);
-    llama_memory_t memory = llama_get_memory(embedder->handle);
+    llama_memory_t memory = llama_get_memory(embedder->handle.v);
     if (memory != NULL) llama_memory_clear(memory, false);
-    llm_log_quiet(true);
-    int32_t result = (embedder->encodes ? llm_guarded_encode : llm_guarded_decode)(embedder->handle, embedder->batch,
-                                                                                   fault, sizeof fault);
-    llm_log_quiet(false);
-    if (result == LLM_THREW) log_event(LOG_ERROR, "llama.cpp", "decode threw", log_str("reason", fault));
-    switch (result) {
-    case 0:
-        return LLM_DECODED;
-    case 1:
-        return LLM_NO_CELLS;
-    case 2:
-        return LLM_ABORTED;
-    case -1:
-        return LLM_REFUSED;
-    default:
-        llm_renew_buffers(embedder->handle, embedder->causal);
-        return LLM_FAILED;
-    }
+    return llm_handle_run(&embedder->handle, embedder->batch, embedder->encodes, embedder->causal);
 }
 
 const float *llm_embedding(struct llm_embedder *embedder, int32_t input, int32_t at)
 {
     if (embedder->pooling == HEARTH_POOLING_NONE)
-        return llama_get_embeddings_ith(embedder->handle, embedder->first[input] + at);
-    return llama_get_embeddings_seq(embedder->handle, input);
+        return llama_get_embeddings_ith(embedder->handle.v, embedder->first[input] + at);
+    return llama_get_embeddings_seq(embedder->handle.v, input);
+}
+
+/* ---- Inputs ---- */
+
+void llm_truncate_input(const struct llm_model *model, struct tokens *input, size_t limit, bool from_left)
+{
+    if (input->len <= limit) return;
+    const struct llama_vocab *vocab = model->vocab;
+    size_t excess = input->len - limit;
+    size_t head = llama_vocab_is_control(vocab, input->v[0]) && limit > 1;
+    size_t tail = llama_vocab_is_control(vocab, input->v[input->len - 1]) && limit > head + 1;
+    size_t cut_at = from_left ? head : input->len - tail - excess; /* where the removed tokens begin */
+    memmove(&input->v[cut_at], &input->v[cut_at + excess], (input->len - cut_at - excess) * sizeof *input->v);
+    tokens_truncate(input, limit);
+}
+
+/* ---- Pairs for reranking ---- */
+
+/* A pair's input: the document, and the tokens before and after it. */
+struct pair_parts {
+    struct tokens before, document, after;
+};
+
+static void release_pair_parts(struct pair_parts *pair_parts)
+{
+    tokens_release(&pair_parts->before);
+    tokens_release(&pair_parts->document);
+    tokens_release(&pair_parts->after);
+}
+
+static void push_if(struct tokens *out, bool wanted, llama_token token)
+{
+    if (wanted && token != LLAMA_TOKEN_NULL) tokens_push(out, token);
+}
+
+/* The order of llama-server, which uses the separator where a vocabulary has no EOS token. */
+static void join_with_separators(const struct llm_model *model, const struct llm_pair *pair,
+                                 struct pair_parts *pair_parts)
+{
+    const struct llama_vocab *vocab = model->vocab;
+    llama_token sep = llama_vocab_sep(vocab), eos = llama_vocab_eos(vocab);
+    if (eos == LLAMA_TOKEN_NULL) eos = sep;
+    push_if(&pair_parts->before, llama_vocab_get_add_bos(vocab), llama_vocab_bos(vocab));
+    llm_tokenize(model, pair->query, pair->query_len, false, false, &pair_parts->before);
+    push_if(&pair_parts->before, llama_vocab_get_add_eos(vocab), eos);
+    push_if(&pair_parts->before, llama_vocab_get_add_sep(vocab), sep);
+    llm_tokenize(model, pair->document, pair->document_len, false, false, &pair_parts->document);
+    push_if(&pair_parts->after, llama_vocab_get_add_eos(vocab), eos);
+}
+
+static const char query_mark[] = "{query}", document_mark[] = "{document}";
+
+static bool starts_with(const char *text, const char *mark)
+{
+    return strncmp(text, mark, strlen(mark)) == 0;
+}
+
+/* Bytes up to the next placeholder. */
+static size_t literal_len(const char *text)
+{
+    size_t len = 0;
+    while (text[len] != '\0' && !starts_with(text + len, query_mark) && !starts_with(text + len, document_mark)) len++;
+    return len;
+}
+
+static void fill_template(const struct llm_model *model, const struct llm_pair *pair, struct pair_parts *pair_parts)
+{
+    const char *text = llm_model_info(model)->rank_template;
+    struct tokens *around = &pair_parts->before;
+    while (*text != '\0') {
+        if (starts_with(text, query_mark)) {
+            llm_tokenize(model, pair->query, pair->query_len, false, false, around);
+            text += strlen(query_mark);
+        } else if (starts_with(text, document_mark)) {
+            llm_tokenize(model, pair->document, pair->document_len, false, false, &pair_parts->document);
+            around = &pair_parts->after;
+            text += strlen(document_mark);
+        } else {
+            size_t len = literal_len(text);
+            llm_tokenize(model, text, len, false, true, around);
+            text += len;
+        }
+    }
+}
+
+/* The template filled in as one text: it may tokenise differently than in parts, and models were trained with one text.
+ */
+static void render_whole(const struct llm_model *model, const struct llm_pair *pair, struct tokens *out)
+{
+    struct buf whole = {0};
+    const char *text = llm_model_info(model)->rank_template;
+    while (*text != '\0') {
+        bool query = starts_with(text, query_mark), document = starts_with(text, document_mark);
+        size_t len = query ? strlen(query_mark) : document ? strlen(document_mark) : literal_len(text);
+        if (query)
+            buf_append(&whole, pair->query, pair->query_len);
+        else
+            buf_append(&whole, document ? pair->document : text, document ? pair->document_len : len);
+        text += len;
+    }
+    llm_tokenize(model, whole.v, whole.len, false, true, out);
+    buf_release(&whole);
+}
+
+static bool join_parts(struct pair_parts *pair_parts, size_t limit, struct tokens *out)
+{
+    size_t around = pair_parts->before.len + pair_parts->after.len;
+    if (around > limit || (around == limit && pair_parts->document.len > 0)) return false;
+    if (pair_parts->document.len > limit - around) tokens_truncate(&pair_parts->document, limit - around);
+    tokens_append(out, pair_parts->before.v, pair_parts->before.len);
+    tokens_append(out, pair_parts->document.v, pair_parts->document.len);
+    tokens_append(out, pair_parts->after.v, pair_parts->after.len);
+    return true;
+}
+
+static bool is_too_long(const struct llm_model *model, const struct llm_pair *pair)
+{
+    struct tokens document = {0};
+    if (pair->max_document > 0) llm_tokenize(model, pair->document, pair->document_len, false, false, &document);
+    bool too_long = pair->max_document > 0 && document.len > pair->max_document;
+    tokens_release(&document);
+    return too_long;
+}
+
+bool llm_join_pair(const struct llm_model *model, const struct llm_pair *pair, size_t limit, struct tokens *out)
+{
+    const char *text = llm_model_info(model)->rank_template;
+    bool spells_special = llm_contains_special_token(model, pair->query, pair->query_len) ||
+                          llm_contains_special_token(model, pair->document, pair->document_len);
+    if (text != NULL && !spells_special && !is_too_long(model, pair)) {
+        size_t before = out->len;
+        render_whole(model, pair, out);
+        if (out->len - before <= limit) return true;
+        tokens_truncate(out, before);
+    }
+    struct pair_parts pair_parts = {0};
+    if (text != NULL)
+        fill_template(model, pair, &pair_parts);
+    else
+        join_with_separators(model, pair, &pair_parts);
+    if (pair->max_document > 0) tokens_truncate(&pair_parts.document, pair->max_document);
+    bool fits = join_parts(&pair_parts, limit, out);
+    release_pair_parts(&pair_parts);
+    return fits;
 }

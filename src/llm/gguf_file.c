@@ -1,8 +1,14 @@
 /* Checks a GGUF file before llama.cpp loads it (is it one, is it complete) and reads its metadata. A wrong path or an
- * unfinished download gets its one clear error line here. No state; any thread. */
-#include "base/error.h"
-#include "llm/llm_parts.h"
+ * unfinished download gets its one clear error line here, and so does a projector's file that libmtmd would end the
+ * process on. No state; any thread. */
+#include "llm/gguf_file.h"
 
+#include "base/error.h"
+#include "llm/llama_log.h"
+#include "llm/model.h"
+#include "llm/projector.h"
+
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -154,4 +160,42 @@ bool llm_file_has_hparam(const struct gguf_context *file, const char *key)
     char full[192];
     name_hparam(file, key, full, sizeof full);
     return gguf_find_key(file, full) >= 0;
+}
+
+/* ---- Projectors ---- */
+
+/* Its images have a row and a column that count from the prompt's first image, not from their own position. */
+static bool is_unsupported(const struct gguf_context *file)
+{
+    static const char *const keys[] = {"clip.projector_type", "clip.vision.projector_type"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const char *type = llm_file_text(file, keys[i]);
+        found = found || (type != NULL && strcmp(type, "hunyuanvl") == 0);
+    }
+    return found;
+}
+
+int llm_projector_inspect(const char *path, struct llm_projector_kinds *kinds, hearth_error *error)
+{
+    hearth_error reason;
+    struct gguf_context *file = llm_file_open(path, &reason);
+    if (file == NULL) return error_at(error, reason.code, "mmproj", "mmproj: %s", reason.message);
+    const char *architecture = llm_file_text(file, "general.architecture");
+    bool is_projector = architecture != NULL && strcmp(architecture, "clip") == 0;
+    *kinds = (struct llm_projector_kinds){.images = llm_file_number(file, "clip.has_vision_encoder", 0) != 0,
+                                          .sounds = llm_file_number(file, "clip.has_audio_encoder", 0) != 0};
+    bool unsupported = is_unsupported(file);
+    gguf_free(file);
+    if (unsupported)
+        return error_at(error, HEARTH_UNSUPPORTED, "mmproj",
+                        "%s is a projector of HunyuanVL, which hearth cannot use: "
+                        "leave mmproj out, and the model takes text",
+                        path);
+    if (is_projector && (kinds->images || kinds->sounds)) return HEARTH_OK;
+    return error_at(
+        error, HEARTH_INVALID, "mmproj",
+        "%s is no projector (mmproj): it has no encoder of images or sounds; name the file that came beside "
+        "the model",
+        path);
 }

@@ -1,8 +1,10 @@
 /* The machine's resources: cores, memory, GPUs, and the CPU features that llama.cpp's kernels were built to use. Every
  * function may be called from any thread after llm_init(). */
 #include "base/memory.h"
-#include "llm/llm_parts.h"
+#include "llm/context.h"
 
+#include <ggml-backend.h>
+#include <ggml-cpu.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -40,7 +42,8 @@ int llm_usable_cpus(void)
     return sched_getaffinity(0, sizeof allowed, &allowed) != 0 ? 1 : CPU_COUNT(&allowed);
 }
 
-int llm_physical_cores(void)
+/* Physical cores among the CPUs that this process may run on; at least 1. */
+static int physical_cores(void)
 {
     cpu_set_t allowed;
     if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 1;
@@ -162,7 +165,7 @@ static uint64_t free_on_gpus(void)
  * hundreds of times a token. */
 int llm_threads_for(int configured)
 {
-    int threads = configured > 0 ? configured : llm_physical_cores();
+    int threads = configured > 0 ? configured : physical_cores();
     if (threads > llm_usable_cpus()) threads = llm_usable_cpus();
     return threads < GGML_MAX_N_THREADS ? threads : GGML_MAX_N_THREADS;
 }

@@ -1,42 +1,22 @@
 /* Loads a model through llama.cpp and collects the facts that the rest of hearth asks for. A model owns llama.cpp's
  * handle and its own copy of the facts; it is immutable after llm_model_open(), so any thread may read it. */
+#include "llm/model_struct.h"
+
 #include "base/error.h"
 #include "base/memory.h"
-#include "llm/dry_breakers.h"
-#include "llm/llm_parts.h"
+#include "llm/context.h"
+#include "llm/dry.h"
+#include "llm/gguf_file.h"
+#include "llm/llama_log.h"
 #include "llm/rpc.h"
 #include "llm/sampler.h"
-#include "llm/token_texts.h"
+#include "llm/tokenizer.h"
+#include "llm/vocab.h"
 
-#include <pthread.h>
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define MAX_SAMPLERS 16
-
-/* Made at the first use, on any thread. */
-struct lazy_texts {
-    pthread_mutex_t mutex;
-    struct llm_token_texts *v;
-};
-
-struct llm_model {
-    struct llama_model *handle;
-    uint64_t weights; /* bytes in buffers */
-    int32_t *n_head_kv;
-    bool *is_swa;
-    int32_t *ending;
-    struct llm_special_tokens *special_tokens;
-    struct llm_splitter *splitter;
-    size_t recursion;
-    const char *samplers[MAX_SAMPLERS];
-    struct lazy_texts *texts;
-    struct dry_sets *dry_sets;
-    struct llm_model_info info;
-    char **servers; /* that have its layers: endpoints */
-    size_t n_servers;
-};
 
 /* ---- Facts ---- */
 
@@ -124,26 +104,23 @@ static const char *special_token_text(const struct llama_vocab *vocab, llama_tok
     return text == NULL ? "" : text;
 }
 
-static void describe_vocabulary(struct llm_model_info *info, const struct llama_model *handle)
+static void describe_vocabulary(struct llm_model_info *info, const struct llama_vocab *vocab)
 {
-    const struct llama_vocab *vocab = llama_model_get_vocab(handle);
     info->n_vocab = llama_vocab_n_tokens(vocab);
     info->vocab_type = (int32_t)llama_vocab_type(vocab);
     info->bos_text = special_token_text(vocab, llama_vocab_bos(vocab));
     info->eos_text = special_token_text(vocab, llama_vocab_eos(vocab));
     info->adds_bos = llama_vocab_get_add_bos(vocab);
     info->adds_eos = llama_vocab_get_add_eos(vocab);
-    info->chat_template = llama_model_chat_template(handle, NULL);
 }
 
 static void find_ending(struct llm_model *model)
 {
-    const struct llama_vocab *vocab = llama_model_get_vocab(model->handle);
     struct llm_model_info *info = &model->info;
-    for (int32_t token = 0; token < info->n_vocab; token++) info->n_ending += llama_vocab_is_eog(vocab, token);
+    for (int32_t token = 0; token < info->n_vocab; token++) info->n_ending += llama_vocab_is_eog(model->vocab, token);
     info->ending = model->ending = mem_alloc((info->n_ending + 1) * sizeof *model->ending);
     for (int32_t token = 0, *next = model->ending; token < info->n_vocab; token++)
-        if (llama_vocab_is_eog(vocab, token)) *next++ = token;
+        if (llama_vocab_is_eog(model->vocab, token)) *next++ = token;
 }
 
 /* Names separated by semicolons; unknown ones are left out. */
@@ -151,7 +128,7 @@ static void find_samplers(struct llm_model *model, const struct gguf_context *fi
 {
     const char *list = llm_file_text(file, "general.sampling.sequence");
     char *names = mem_strdup(list == NULL ? "" : list), *rest = names;
-    for (char *name; (name = strsep(&rest, ";")) != NULL && model->info.n_samplers < MAX_SAMPLERS;) {
+    for (char *name; (name = strsep(&rest, ";")) != NULL && model->info.n_samplers < LLM_MAX_SAMPLERS;) {
         const char *known = llm_sampler_name(name);
         if (known != NULL) model->samplers[model->info.n_samplers++] = known;
     }
@@ -192,10 +169,11 @@ static void describe(struct llm_model *model, const struct gguf_context *file)
     info->pooling = find_pooling(file);
     info->n_embd_out = llama_model_n_embd_out(handle);
     info->n_scores = count_scores(handle, file, info->n_embd);
+    info->chat_template = llama_model_chat_template(handle, NULL);
     info->rank_template = llama_model_chat_template(handle, "rerank");
     find_head_sizes(info, file);
     find_layer_memory(model, file);
-    describe_vocabulary(info, handle);
+    describe_vocabulary(info, model->vocab);
     find_ending(model);
     find_samplers(model, file);
 }
@@ -255,12 +233,6 @@ struct placing {
     float *parts; /* one for each device */
 };
 
-static void release_placing(struct placing *placing)
-{
-    free(placing->devices);
-    free(placing->parts);
-}
-
 static struct llama_model *load_model(struct loading *loading, enum llama_split_mode split_mode,
                                       const struct placing *placing)
 {
@@ -284,11 +256,11 @@ static int explain_load_failure(const struct loading *loading, hearth_error *err
 {
     const char *path = loading->params->path, *reason = loading->captured.reason;
     if (loading->aborted) return error_at(error, HEARTH_CANCELLED, path, "loading %s was aborted", path);
-    if (strstr(reason, "unknown model architecture") != NULL)
+    if (loading->captured.unknown_architecture)
         return error_at(error, HEARTH_UNSUPPORTED, path,
                         "%s is of the architecture '%s', which llama.cpp %s does not know", path,
                         llm_file_text(loading->file, "general.architecture"), llm_version());
-    if (strstr(reason, "alloc") != NULL)
+    if (loading->captured.no_memory)
         return error_at(
             error, HEARTH_NO_MEMORY, path,
             "no memory for the weights of %s (%s; %.2f GiB free): take a smaller model or a smaller weight type", path,
@@ -330,7 +302,8 @@ static struct llama_model *load_with_tokenizer(struct loading *loading, enum lla
     struct placing placing = {0};
     int rc = choose_placing(params, &placing, error);
     struct llama_model *handle = rc == HEARTH_OK ? load_model(loading, split_mode, &placing) : NULL;
-    release_placing(&placing);
+    free(placing.devices);
+    free(placing.parts);
     if (rc != HEARTH_OK) return NULL;
     if (handle == NULL) {
         explain_load_failure(loading, error);
@@ -340,13 +313,6 @@ static struct llama_model *load_with_tokenizer(struct loading *loading, enum lla
     error_at(error, HEARTH_UNSUPPORTED, params->path, "%s has no tokenizer", params->path);
     llama_model_free(handle);
     return NULL;
-}
-
-static void remember_servers(struct llm_model *model, const struct llm_model_params *params)
-{
-    model->n_servers = n_servers(params);
-    model->servers = mem_alloc((model->n_servers + 1) * sizeof *model->servers);
-    for (size_t i = 0; i < model->n_servers; i++) model->servers[i] = mem_strdup(params->rpc[i]);
 }
 
 static struct llm_model *open_file(struct loading *loading, hearth_error *error)
@@ -363,15 +329,18 @@ static struct llm_model *open_file(struct loading *loading, hearth_error *error)
     }
     struct llm_model *model = mem_alloc(sizeof *model);
     model->handle = handle;
+    model->vocab = llama_model_get_vocab(handle);
     model->weights = loading->captured.weights;
-    remember_servers(model, params);
+    model->n_servers = n_servers(params);
+    model->servers = mem_alloc((model->n_servers + 1) * sizeof *model->servers);
+    for (size_t i = 0; i < model->n_servers; i++) model->servers[i] = mem_strdup(params->rpc[i]);
     describe(model, loading->file);
     model->info.remote = model->n_servers > 0;
-    model->special_tokens = llm_special_tokens_open(handle);
+    model->special_tokens = llm_special_tokens_open(model->vocab);
     model->splitter = llm_splitter_open(model);
     model->texts = mem_alloc(sizeof *model->texts);
     pthread_mutex_init(&model->texts->mutex, NULL);
-    model->dry_sets = dry_sets_open(llama_model_get_vocab(handle));
+    model->dry_sets = dry_sets_open(model->vocab);
     if (llm_measure_recursion(model, &model->recursion, error) == HEARTH_OK) return model;
     llm_model_close(model);
     return NULL;
@@ -387,13 +356,6 @@ struct llm_model *llm_model_open(const struct llm_model_params *params, hearth_e
     return model;
 }
 
-static void forget_servers(struct llm_model *model)
-{
-    llm_rpc_close((const char *const *)model->servers, model->n_servers);
-    for (size_t i = 0; i < model->n_servers; i++) free(model->servers[i]);
-    free(model->servers);
-}
-
 void llm_model_close(struct llm_model *model)
 {
     if (model == NULL) return;
@@ -404,7 +366,9 @@ void llm_model_close(struct llm_model *model)
     pthread_mutex_destroy(&model->texts->mutex);
     free(model->texts);
     llama_model_free(model->handle);
-    forget_servers(model);
+    llm_rpc_close((const char *const *)model->servers, model->n_servers);
+    for (size_t i = 0; i < model->n_servers; i++) free(model->servers[i]);
+    free(model->servers);
     free(model->n_head_kv);
     free(model->is_swa);
     free(model->ending);
@@ -429,41 +393,7 @@ bool llm_model_number(const struct llm_model *model, const char *key, double *ou
     return end != text;
 }
 
-const struct llm_token_texts *llm_model_token_texts(const struct llm_model *model)
-{
-    pthread_mutex_lock(&model->texts->mutex);
-    if (model->texts->v == NULL) model->texts->v = llm_token_texts_open(model);
-    const struct llm_token_texts *texts = model->texts->v;
-    pthread_mutex_unlock(&model->texts->mutex);
-    return texts;
-}
-
-struct dry_sets *llm_model_dry_sets(const struct llm_model *model)
-{
-    return model->dry_sets;
-}
-
-bool llm_contains_special_token(const struct llm_model *model, const char *text, size_t len)
-{
-    return llm_special_tokens_in(model->special_tokens, text, len);
-}
-
-const struct llm_splitter *llm_model_splitter(const struct llm_model *model)
-{
-    return model->splitter;
-}
-
-size_t llm_model_recursion(const struct llm_model *model)
-{
-    return model->recursion;
-}
-
 struct llama_model *llm_model_handle(const struct llm_model *model)
 {
     return model->handle;
-}
-
-uint64_t llm_model_weights(const struct llm_model *model)
-{
-    return model->weights;
 }

@@ -1,22 +1,81 @@
-/* Fingerprint of a model: SHA-256 over every byte of its files; the signs by which files that were hashed before are
- * recognised (stamp and spots); and the name of its quantisation. A model split into several files is hashed as their
- * concatenation. No state; any thread. */
+/* Fingerprint of a model: SHA-256 over every byte of its files, compared with their sidecars FILE.sha256; the signs by
+ * which files that were hashed before are recognised (stamp and spots); and the name of its quantisation. A model split
+ * into several files is hashed as their concatenation. No state; any thread. */
 #include "llm/model_identity.h"
+
 #include "base/error.h"
 #include "base/file_stamp.h"
 #include "base/memory.h"
 #include "base/sha256.h"
-#include "llm/llm_parts.h"
+#include "llm/gguf_file.h"
 
+#include <assert.h>
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <gguf.h>
 #include <limits.h>
+#include <llama.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* ---- Sidecars ---- */
+
+/* The form is that of sha256sum. */
+static char *sidecar_of(const char *path)
+{
+    return mem_format("%s.sha256", path);
+}
+
+bool llm_file_has_sidecar(const char *path)
+{
+    char *sidecar = sidecar_of(path);
+    bool there = access(sidecar, F_OK) == 0;
+    free(sidecar);
+    return there;
+}
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash == NULL ? path : slash + 1;
+}
+
+/* "DIGEST  NAME", "DIGEST *NAME" or the digest alone; without its end of line. */
+static bool is_line_for(char *line, const char *name, uint8_t digest[SHA256_BYTES])
+{
+    enum { DIGITS = 2 * SHA256_BYTES };
+    line[strcspn(line, "\r\n")] = '\0';
+    if (strlen(line) < DIGITS) return false;
+    char *rest = line + DIGITS;
+    if (*rest != '\0') *rest++ = '\0';
+    for (char *c = line; *c != '\0'; c++) *c = (char)tolower((unsigned char)*c);
+    rest += strspn(rest, " *");
+    return (*rest == '\0' || strcmp(base_name(rest), name) == 0) && sha256_from_hex(line, digest);
+}
+
+/* Reads the digest of the file from FILE.sha256. */
+static int read_sidecar(const char *path, uint8_t digest[SHA256_BYTES], hearth_error *error)
+{
+    char *sidecar = sidecar_of(path), line[4096];
+    FILE *file = fopen(sidecar, "re");
+    bool found = false;
+    int code = HEARTH_OK;
+    while (file != NULL && !found && fgets(line, sizeof line, file) != NULL)
+        found = is_line_for(line, base_name(path), digest);
+    if (file == NULL)
+        code = error_at(error, HEARTH_IO, sidecar, "cannot read %s: %s", sidecar, strerror(errno));
+    else if (!found)
+        code = error_at(error, HEARTH_INVALID, sidecar,
+                        "%s has no SHA-256 digest of %s: write it with sha256sum, or remove the file", sidecar,
+                        base_name(path));
+    if (file != NULL) fclose(file);
+    free(sidecar);
+    return code;
+}
 
 /* ---- Content ---- */
 
@@ -133,7 +192,7 @@ static int compare(const char *path, const uint8_t got[SHA256_BYTES], const uint
 static int verify_part(struct feeding *feeding, const char *path, hearth_error *error)
 {
     uint8_t got[SHA256_BYTES], wanted[SHA256_BYTES];
-    int code = llm_sidecar_read(path, wanted, error);
+    int code = read_sidecar(path, wanted, error);
     if (code != HEARTH_OK) return code;
     feeding->own = sha256_open();
     code = feed_file(feeding, path, error);
@@ -165,7 +224,7 @@ bool llm_file_matches_sidecar(const char *path, const uint8_t digest[32])
 {
     uint8_t wanted[SHA256_BYTES];
     hearth_error unwanted;
-    return llm_sidecar_read(path, wanted, &unwanted) == HEARTH_OK && sha256_equal(wanted, digest);
+    return read_sidecar(path, wanted, &unwanted) == HEARTH_OK && sha256_equal(wanted, digest);
 }
 
 /* ---- Signs ---- */

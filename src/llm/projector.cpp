@@ -17,7 +17,8 @@ extern "C" {
 #include "base/error.h"
 }
 
-extern "C" llama_model *llm_model_handle(const llm_model *model); /* these are as in llm_parts.h, which is C alone */
+extern "C" llama_model *
+llm_model_handle(const llm_model *model); /* as in model_struct.h, context.h, llama_log.h: C alone */
 extern "C" int llm_threads_for(int configured);
 extern "C" void llm_on_log(enum ggml_log_level level, const char *text, void *ud);
 

@@ -1,18 +1,19 @@
 /* Samples one token: first the chain, unconstrained; then the grammar checks the token, and only where it rejects it is
  * the mask over the vocabulary computed and the chain run again. A token that the reasoning budget forces comes before
  * both. The candidates that the chain gets are a shortlist where it cannot choose any other (chain.n_keep), since
- * llama.cpp's samplers take milliseconds for a whole vocabulary. Owned by the request, used on the thread that decodes.
- */
+ * llama.cpp's samplers take milliseconds for a whole vocabulary. Logprobs, by log-softmax, are of the model's logits or
+ * of what the sampler left over. Owned by the request, used on the thread that decodes. */
 #include "llm/sampler.h"
 
 #include "base/media_spans.h"
 #include "base/memory.h"
-#include "llm/candidates.h"
 #include "llm/chain.h"
 #include "llm/constraint.h"
 #include "llm/logits.h"
+#include "llm/logprobs.h"
 #include "llm/thinking.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -219,11 +220,6 @@ int32_t llm_sample(struct llm_sampler *s, struct llm_context *context, int32_t i
     return token >= 0 && accept_token(s, token) ? token : -1;
 }
 
-const llama_token_data_array *llm_sampler_candidates(const struct llm_sampler *s)
-{
-    return s->chain.greedy ? NULL : &s->candidates;
-}
-
 size_t llm_sampler_passes(const struct llm_sampler *s)
 {
     return s->constraint == NULL ? 0 : constraint_passes(s->constraint);
@@ -245,7 +241,7 @@ static bool counts_thinking(const struct llm_sampling *sampling)
 }
 
 /* The tokens of the prompt's text: rows of media are nothing that a sampler could repeat. */
-static struct tokens text_of(const struct tokens *prompt)
+static struct tokens without_media(const struct tokens *prompt)
 {
     struct tokens text = {0};
     for (size_t i = 0; i < prompt->len; i++)
@@ -261,13 +257,12 @@ struct llm_sampler *llm_sampler_open(const struct llm_model *model, const struct
         constraint = constraint_open(model, &sampling->grammar, error);
         if (constraint == NULL) return NULL;
     }
-    const struct llama_vocab *vocab = llama_model_get_vocab(llm_model_handle(model));
     struct llm_sampler *s = mem_alloc(sizeof *s);
     s->constraint = constraint;
     s->lazy = sampling->grammar.lazy;
-    struct tokens text = text_of(prompt);
+    struct tokens text = without_media(prompt);
     s->chain = chain_open(model, sampling, &text);
-    s->n_vocab = llama_vocab_n_tokens(vocab);
+    s->n_vocab = llm_model_info(model)->n_vocab;
     if (s->chain.look_back > SHORT_MAX) s->chain.n_keep = s->chain.look_back = 0;
     size_t n_recent = text.len < (size_t)s->chain.look_back ? text.len : (size_t)s->chain.look_back;
     if (n_recent > 0) note_recent(s, text.v + (text.len - n_recent), n_recent);
@@ -286,4 +281,104 @@ void llm_sampler_close(struct llm_sampler *s)
     free(s->largest);
     free(s->tokens);
     free(s);
+}
+
+/* ---- Logprobs ---- */
+
+struct llm_logprobs {
+    const struct llm_model *model;
+    hearth_logprob *top;
+    size_t top_cap;
+    struct buf bytes; /* of all tokens of the result */
+    hearth_logprobs result;
+};
+
+static size_t reserve_top(struct llm_logprobs *c, int32_t n_top)
+{
+    size_t n = n_top > 0 ? (size_t)n_top : 0, n_vocab = (size_t)llm_model_info(c->model)->n_vocab;
+    if (n > n_vocab) n = n_vocab;
+    if (n > c->top_cap) {
+        c->top = mem_grow(c->top, n, sizeof *c->top);
+        c->top_cap = n;
+    }
+    return n;
+}
+
+static void put_bytes(struct llm_logprobs *c, hearth_logprob *logprob)
+{
+    size_t before = c->bytes.len;
+    llm_token_bytes(c->model, logprob->token, true, &c->bytes);
+    logprob->n_bytes = c->bytes.len - before;
+}
+
+/* The buffer may move while it grows, so pointers into it are set at the end. */
+static void point_at_bytes(const struct llm_logprobs *c, hearth_logprob *logprob, size_t *at)
+{
+    logprob->bytes = c->bytes.v == NULL ? "" : c->bytes.v + *at;
+    *at += logprob->n_bytes;
+}
+
+static const hearth_logprobs *report(struct llm_logprobs *c, hearth_logprob chosen, size_t n_top)
+{
+    size_t at = 0;
+    buf_clear(&c->bytes);
+    c->result = (hearth_logprobs){.chosen = chosen, .top = c->top, .n_top = n_top};
+    put_bytes(c, &c->result.chosen);
+    for (size_t i = 0; i < n_top; i++) put_bytes(c, &c->top[i]);
+    point_at_bytes(c, &c->result.chosen, &at);
+    for (size_t i = 0; i < n_top; i++) point_at_bytes(c, &c->top[i], &at);
+    return &c->result;
+}
+
+const hearth_logprobs *llm_logprobs_of_model(struct llm_logprobs *c, struct llm_context *context, int32_t index,
+                                             int32_t chosen, int32_t n_top)
+{
+    const float *logits = llm_logits(context, index);
+    size_t n_vocab = (size_t)llm_model_info(c->model)->n_vocab;
+    double sum = logits_log_sum(logits, n_vocab);
+    size_t room = reserve_top(c, n_top), n = logits_largest(logits, n_vocab, c->top, room);
+    for (size_t i = 0; i < n; i++) c->top[i].log -= sum;
+    report(c, (hearth_logprob){.token = chosen, .log = (double)logits[chosen] - sum}, n);
+    c->result.rank = (int32_t)logits_above(logits, n_vocab, logits[chosen]) + 1;
+    return &c->result;
+}
+
+/* Greedy sampling: the token had probability 1. */
+static const hearth_logprobs *report_certain(struct llm_logprobs *c, int32_t chosen, size_t n_top)
+{
+    hearth_logprob certain = {.token = chosen};
+    if (n_top > 0) c->top[0] = certain;
+    return report(c, certain, n_top > 0 ? 1 : 0);
+}
+
+const hearth_logprobs *llm_logprobs_post_sampling(struct llm_logprobs *c, const struct llm_sampler *sampler,
+                                                  int32_t chosen, int32_t n_top)
+{
+    const llama_token_data_array *candidates = &sampler->candidates;
+    size_t room = reserve_top(c, n_top), n = 0;
+    if (sampler->chain.greedy) return report_certain(c, chosen, room);
+    hearth_logprob one = {.token = chosen, .log = -INFINITY};
+    for (size_t i = 0; i < candidates->size; i++) {
+        const llama_token_data *data = &candidates->data[i];
+        hearth_logprob other = {.token = data->id, .log = log((double)data->p)};
+        if (data->id == chosen) one = other;
+        if (data->p > 0) n = logits_offer(c->top, n, room, other);
+    }
+    logits_sort(c->top, n);
+    return report(c, one, n);
+}
+
+struct llm_logprobs *llm_logprobs_open(const struct llm_model *model)
+{
+    struct llm_logprobs *logprobs = mem_alloc(sizeof *logprobs);
+    logprobs->model = model;
+    return logprobs;
+}
+
+void llm_logprobs_close(struct llm_logprobs *logprobs)
+{
+    if (logprobs == NULL) return;
+    free(logprobs->top);
+    buf_release(&logprobs->bytes);
+    free(logprobs);
 }

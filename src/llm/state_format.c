@@ -1,18 +1,15 @@
-/* Opens the format of a context's states: has its layout detected from a snapshot, and tests saving, cutting, joining
- * and loading before anything relies on it, since llama.cpp's format is internal and may change with any version. Runs
- * on the engine's thread; a format is immutable afterwards, and any thread may use it. */
+/* Opens the format of a context's states: detects its layout in the bytes of a snapshot, and tests saving, cutting,
+ * joining and loading before anything relies on it, since llama.cpp's format is internal and may change with any
+ * version. Runs on the engine's thread; a format is immutable afterwards, and any thread may use it. */
 #include "llm/state_layout.h"
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "llm/llm_parts.h"
+#include "llm/context_struct.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Tokens that are computed for the snapshot, and the position at which their KV rows are cut. */
-enum { TOKENS = 8, CUT = 3 };
 
 bool llm_state_format_has_rows(const struct llm_state_format *format)
 {
@@ -44,7 +41,169 @@ void llm_state_format_close(struct llm_state_format *format)
     free(format);
 }
 
-/* ---- States ---- */
+/* ---- Detecting the layout ---- */
+
+/* Limits far beyond any model, and the bytes of a cell's entry without and of its optional extension. */
+enum { MAX_LAYERS = 4096, CELL_BYTES = 12, EXTENSION_BYTES = 12 };
+
+static const uint64_t MAX_ROW = 1 << 30;
+
+/* Reads the snapshot of the first n tokens of sequence 0. Reading beyond its end gives zeros and sets `overrun`. */
+struct cursor {
+    const uint8_t *at;
+    size_t left;
+    int32_t n;
+    bool overrun;
+};
+
+static void skip(struct cursor *cursor, uint64_t size)
+{
+    cursor->overrun = cursor->overrun || size > cursor->left;
+    if (cursor->overrun) return;
+    cursor->at += size;
+    cursor->left -= (size_t)size;
+}
+
+static uint64_t next_number(struct cursor *cursor, size_t size)
+{
+    const uint8_t *at = cursor->at;
+    uint64_t value = 0;
+    skip(cursor, size);
+    if (!cursor->overrun) memcpy(&value, at, size);
+    return value;
+}
+
+static bool detect_table(struct cursor *cursor, struct llm_kv_section *kv, bool transposed, uint64_t n_cells)
+{
+    struct llm_table *table = &kv->tables[kv->n_tables++];
+    *table = (struct llm_table){.type = (int32_t)next_number(cursor, 4), .before = kv->row_bytes};
+    if (transposed) {
+        table->element = (uint32_t)next_number(cursor, 4);
+        if (table->element == 0) return false;
+        table->row_bytes = table->element * next_number(cursor, 4);
+    } else {
+        table->row_bytes = next_number(cursor, 8);
+    }
+    if (table->row_bytes > MAX_ROW || table->type < 0 || table->type >= GGML_TYPE_COUNT) return false;
+    kv->row_bytes += table->row_bytes;
+    skip(cursor, n_cells * table->row_bytes);
+    return !cursor->overrun;
+}
+
+static bool detect_tables(struct cursor *cursor, struct llm_kv_section *kv, bool with_values, uint64_t n_cells)
+{
+    uint64_t transposed = next_number(cursor, 4);
+    kv->n_keys = (uint32_t)next_number(cursor, 4);
+    if (transposed > 1 || kv->n_keys > MAX_LAYERS) return false;
+    kv->transposed = transposed == 1;
+    kv->tables = mem_alloc((2 * (size_t)kv->n_keys + 1) * sizeof *kv->tables);
+    for (uint32_t i = 0; i < kv->n_keys; i++)
+        if (!detect_table(cursor, kv, false, n_cells)) return false;
+    for (uint32_t i = 0; i < kv->n_keys && with_values; i++)
+        if (!detect_table(cursor, kv, kv->transposed, n_cells)) return false;
+    return true;
+}
+
+static bool detect_cells(struct cursor *cursor, size_t cell_bytes, uint64_t n_cells)
+{
+    for (uint64_t i = 0; i < n_cells; i++) {
+        if (next_number(cursor, 4) >= (uint64_t)cursor->n || next_number(cursor, 4) != 1) return false;
+        skip(cursor, cell_bytes - CELL_BYTES);
+        if (next_number(cursor, 4) != 0) return false;
+    }
+    return !cursor->overrun;
+}
+
+static bool detect_kv(struct cursor *cursor, struct llm_state_format *format, struct llm_kv_section *kv,
+                      bool with_values)
+{
+    bool found = false;
+    if (next_number(cursor, 4) != format->n_stream) return false;
+    for (uint32_t i = 0; i < format->n_stream; i++) {
+        uint64_t n_cells = next_number(cursor, 4);
+        if (n_cells == 0) continue;
+        if (found || n_cells > (uint64_t)cursor->n || !detect_cells(cursor, format->cell_bytes, n_cells)) return false;
+        if (!detect_tables(cursor, kv, with_values, n_cells)) return false;
+        found = true;
+    }
+    return found;
+}
+
+/* Recurrent states follow one another: all first states in the order of their layers, then all second ones. */
+static bool detect_states(struct llm_state_format *format)
+{
+    struct cursor cursor = {.at = (const uint8_t *)format->state.v, .left = format->state.len};
+    struct llm_regions *states = &format->states;
+    skip(&cursor, 3 * 4);
+    uint64_t transposed = next_number(&cursor, 4), n_layers = next_number(&cursor, 4);
+    if (transposed != 0 || n_layers > MAX_LAYERS) return false;
+    while (cursor.left > 0 && !cursor.overrun) {
+        uint16_t type = (uint16_t)next_number(&cursor, 4);
+        uint64_t size = next_number(&cursor, 8);
+        states->v = mem_grow(states->v, states->len + 1, sizeof *states->v);
+        states->v[states->len++] = (struct llm_region){
+            .type = type, .rows = 1, .row_bytes = size, .size = size, .offset = format->state.len - cursor.left};
+        skip(&cursor, size);
+    }
+    for (size_t i = 0; i < states->len; i++) {
+        bool second = i >= states->len / 2;
+        states->v[i].what = second ? 'S' : 'R';
+        states->v[i].layer = (uint16_t)(second ? i - states->len / 2 : i);
+    }
+    return !cursor.overrun && states->len > 0 && states->len % 2 == 0;
+}
+
+/* A recurrent section whose states cannot be separated is one state, from the end of its one cell on. */
+static void detect_recurrent(struct llm_state_format *format, struct cursor *cursor)
+{
+    enum { CELL_END = 12 };
+    buf_clear(&format->state);
+    buf_append(&format->state, cursor->at, cursor->left);
+    skip(cursor, cursor->left);
+    if (detect_states(format) || format->state.len <= CELL_END) return;
+    uint64_t size = format->state.len - CELL_END;
+    format->states.v = mem_grow(format->states.v, 1, sizeof *format->states.v);
+    format->states.v[0] =
+        (struct llm_region){.what = 'M', .rows = 1, .row_bytes = size, .offset = CELL_END, .size = size};
+    format->states.len = 1;
+}
+
+/* Tries one of four variants. Two facts cannot be read off the bytes: whether cells have the extension (2D position and
+ * token), and whether there are values. */
+static bool detect_with(struct llm_state_format *format, const struct buf *whole, int32_t n, bool with_extension,
+                        bool with_values)
+{
+    struct cursor cursor = {.at = (const uint8_t *)whole->v, .left = whole->len, .n = n};
+    struct llm_parsed_state parsed;
+    for (size_t i = 0; i < format->n_kv; i++) {
+        free(format->kv[i].tables);
+        format->kv[i] = (struct llm_kv_section){0};
+    }
+    format->states.len = 0;
+    format->cell_bytes = CELL_BYTES + (with_extension ? EXTENSION_BYTES : 0);
+    format->magic = (uint32_t)next_number(&cursor, 4);
+    skip(&cursor, 4);
+    for (size_t i = 0; i < format->n_kv; i++)
+        if (!detect_kv(&cursor, format, &format->kv[i], with_values)) return false;
+    if (format->recurrent) detect_recurrent(format, &cursor);
+    return llm_parse_state(format, LLM_STATE_SNAPSHOT, whole->v, whole->len, &parsed) &&
+           (!format->recurrent || (parsed.state != NULL && llm_state_pos(parsed.state) == n - 1));
+}
+
+/* Detects the layout from the snapshot of the first n tokens of sequence 0, given n_stream, n_kv, n_rows, recurrent and
+ * no_state. False: the bytes do not follow the layout of state_layout.h. Values that may vary are read off; values that
+ * must be as expected decide whether the layout is known at all. */
+static bool detect_layout(struct llm_state_format *format, const struct buf *whole, int32_t n)
+{
+    for (int way = 0; way < 4; way++)
+        if (detect_with(format, whole, n, (way & 1) != 0, (way & 2) == 0)) return true;
+    return false;
+}
+
+/* ---- Self-test ---- */
+
+/* Tokens that are computed for the snapshot, and the position at which their KV rows are cut. */
+enum { TOKENS = 8, CUT = 3 };
 
 static bool save_state(struct llm_context *context, int32_t seq, enum llm_state what, struct buf *out)
 {
@@ -54,24 +213,6 @@ static bool save_state(struct llm_context *context, int32_t seq, enum llm_state 
     out->v = malloc(out->cap);
     return out->v != NULL && out->len > 0 && llm_seq_save(context, seq, what, out->v, out->len) == out->len;
 }
-
-/* The recurrent section of a sequence without tokens: what follows the empty windows. */
-static bool save_empty_state(struct llm_context *context, struct llm_state_format *format)
-{
-    if (!format->recurrent) return true;
-    struct llama_context *handle = llm_context_handle(context);
-    size_t windows = format->n_kv - format->n_rows;
-    size_t before = LLM_HEADER_BYTES + windows * (4 + 4 * (size_t)format->n_stream);
-    size_t size = llama_state_seq_get_size_ext(handle, 0, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
-    uint8_t *bytes = mem_alloc(size + 1);
-    bool ok = size > before &&
-              llama_state_seq_get_data_ext(handle, bytes, size, 0, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY) == size;
-    if (ok) buf_append(&format->no_state, bytes + before, size - before);
-    free(bytes);
-    return ok;
-}
-
-/* ---- Self-test ---- */
 
 /* The slices of the KV rows [0, CUT) and [CUT, TOKENS), and the checkpoint. */
 struct saved_state {
@@ -85,17 +226,16 @@ struct self_test {
     const struct llm_state_format *format;
     int32_t other; /* the sequence that gets what sequence 0 has: 1, or the same where there is no other */
     int32_t n_vocab, n_batch;
-    struct saved_state before, after;
+    struct saved_state saved[2]; /* before and after */
     float *expected;
 };
 
 static void release_self_test(struct self_test *self_test)
 {
-    struct saved_state *both[] = {&self_test->before, &self_test->after};
-    for (size_t i = 0; i < 2; i++) {
-        buf_release(&both[i]->rows[0]);
-        buf_release(&both[i]->rows[1]);
-        buf_release(&both[i]->checkpoint);
+    for (struct saved_state *each = &self_test->saved[0]; each < &self_test->saved[2]; each++) {
+        buf_release(&each->rows[0]);
+        buf_release(&each->rows[1]);
+        buf_release(&each->checkpoint);
     }
     free(self_test->expected);
     llm_seq_clear(self_test->context, 0);
@@ -154,7 +294,7 @@ static bool cut_state(const struct self_test *self_test, int32_t seq, struct sav
 
 static bool load_kv_rows(const struct self_test *self_test)
 {
-    const struct buf *rows = self_test->before.rows;
+    const struct buf *rows = self_test->saved[0].rows;
     struct llm_state_slice saved_state[2];
     for (int i = 0; i < 2; i++)
         saved_state[i] = (struct llm_state_slice){
@@ -171,7 +311,7 @@ static bool load_kv_rows(const struct self_test *self_test)
 
 static bool load_state(const struct self_test *self_test)
 {
-    const struct buf *checkpoint = &self_test->before.checkpoint;
+    const struct buf *checkpoint = &self_test->saved[0].checkpoint;
     if (llm_state_format_has_rows(self_test->format) && !load_kv_rows(self_test)) return false;
     return !llm_state_format_has_checkpoints(self_test->format) ||
            llm_checkpoint_load(self_test->context, self_test->format, self_test->other, checkpoint->v, checkpoint->len,
@@ -206,15 +346,15 @@ static bool same_logits(const struct self_test *self_test, const float *logits)
 /* Why states do not survive saving and loading; NULL: they do. Sequence 0 has TOKENS tokens. */
 static const char *run_self_test(struct self_test *self_test)
 {
-    if (!cut_state(self_test, 0, &self_test->before)) return "its states cannot be cut";
+    if (!cut_state(self_test, 0, &self_test->saved[0])) return "its states cannot be cut";
     if (!decode_tokens(self_test, 0, TOKENS, TOKENS + 1)) return "a token cannot be computed";
     size_t size = (size_t)self_test->n_vocab * sizeof *self_test->expected;
     self_test->expected = mem_alloc(size);
     memcpy(self_test->expected, llm_logits(self_test->context, 0), size);
     if (self_test->other == 0) llm_seq_clear(self_test->context, 0);
     if (!load_state(self_test)) return "its states cannot be joined and loaded";
-    if (!cut_state(self_test, self_test->other, &self_test->after) ||
-        !same_states(&self_test->before, &self_test->after))
+    if (!cut_state(self_test, self_test->other, &self_test->saved[1]) ||
+        !same_states(&self_test->saved[0], &self_test->saved[1]))
         return "loaded states differ from the saved ones";
     if (!decode_tokens(self_test, self_test->other, TOKENS, TOKENS + 1)) return "a token cannot be computed";
     return same_logits(self_test, llm_logits(self_test->context, 0)) ? NULL : "loaded states give other logits";
@@ -222,12 +362,28 @@ static const char *run_self_test(struct self_test *self_test)
 
 /* ---- Opening ---- */
 
+/* The recurrent section of a sequence without tokens: what follows the empty windows. */
+static bool save_empty_state(struct llm_context *context, struct llm_state_format *format)
+{
+    if (!format->recurrent) return true;
+    struct llama_context *handle = context->handle.v;
+    size_t windows = format->n_kv - format->n_rows;
+    size_t before = LLM_HEADER_BYTES + windows * (4 + 4 * (size_t)format->n_stream);
+    size_t size = llama_state_seq_get_size_ext(handle, 0, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
+    uint8_t *bytes = mem_alloc(size + 1);
+    bool ok = size > before &&
+              llama_state_seq_get_data_ext(handle, bytes, size, 0, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY) == size;
+    if (ok) buf_append(&format->no_state, bytes + before, size - before);
+    free(bytes);
+    return ok;
+}
+
 /* Sets the sections that such a model's states have. */
 static void expect_sections(struct llm_state_format *format, const struct llm_context *context)
 {
-    const struct llama_model *model = llama_get_model(llm_context_handle(context));
+    const struct llama_model *model = llama_get_model(context->handle.v);
     bool has_rows = !llama_model_is_recurrent(model) || llama_model_is_hybrid(model);
-    format->recurrent = llm_is_recurrent(context);
+    format->recurrent = context->recurrent;
     format->n_rows = has_rows ? 1 : 0;
     format->n_kv = format->n_rows + (has_rows && llm_has_window(context) ? 1 : 0);
 }
@@ -238,28 +394,26 @@ static const char *detect_and_test(struct llm_state_format *format, struct self_
     struct buf whole = {0};
     if (!save_empty_state(context, format)) return "the state of an empty sequence cannot be saved";
     if (!decode_tokens(self_test, 0, 0, TOKENS)) return "its first tokens cannot be computed";
-    bool detected =
-        save_state(context, 0, LLM_STATE_SNAPSHOT, &whole) && llm_detect_state_layout(format, &whole, TOKENS);
+    bool detected = save_state(context, 0, LLM_STATE_SNAPSHOT, &whole) && detect_layout(format, &whole, TOKENS);
     buf_release(&whole);
     return detected ? run_self_test(self_test) : "its states have a layout that this version of hearth does not know";
 }
 
 struct llm_state_format *llm_state_format_open(struct llm_context *context, hearth_error *error)
 {
-    struct llama_context *handle = llm_context_handle(context);
-    bool has_scratch = llm_scratch(context) >= 0;
-    int32_t n_streams = llm_is_unified(context) ? 1 : (int32_t)llama_n_seq_max(handle);
-    int32_t n_seq = (int32_t)llama_n_seq_max(handle) - (has_scratch ? 1 : 0);
+    struct llama_context *handle = context->handle.v;
+    bool has_scratch = context->scratch >= 0;
+    int32_t n_streams = context->unified ? 1 : (int32_t)llama_n_seq_max(handle);
     struct llm_state_format *format = mem_alloc(sizeof *format);
     struct self_test self_test = {.context = context,
                                   .format = format,
-                                  .other = n_seq > 1 ? 1 : 0,
-                                  .n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(llama_get_model(handle))),
-                                  .n_batch = (int32_t)llama_n_batch(handle)};
+                                  .other = context->n_seq > 1 ? 1 : 0,
+                                  .n_vocab = context->n_vocab,
+                                  .n_batch = context->capacity};
     format->n_stream = (uint32_t)n_streams;
     expect_sections(format, context);
     format->appends = has_scratch && format->n_rows > 0;
-    const char *why = llm_is_unified(context) && !has_scratch && format->n_rows > 0
+    const char *why = context->unified && !has_scratch && format->n_rows > 0
                           ? "llama.cpp allows no scratch sequence beside so many in a unified KV cache: take one less"
                           : detect_and_test(format, &self_test);
     release_self_test(&self_test);

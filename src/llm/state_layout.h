@@ -56,10 +56,6 @@ struct llm_state_format {
     bool appends;
 };
 
-/* Detects the layout from the snapshot of the first n tokens of sequence 0, given n_stream, n_kv, n_rows, recurrent and
- * no_state. False: the bytes do not follow the layout above. */
-bool llm_detect_state_layout(struct llm_state_format *format, const struct buf *whole, int32_t n);
-
 /* ---- Reading ---- */
 
 /* The cells of a section, in bytes that it borrows. */

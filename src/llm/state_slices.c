@@ -1,15 +1,334 @@
-/* Cuts slices out of raw states, and joins slices to one state. No state of its own, any thread. Input is not trusted:
- * a cell that is missing or duplicated fails the call. */
+/* Cuts slices out of raw states, joins them to states, and gives rows the positions that their media want. A state is
+ * parsed into views of its sections, whose cells are found and written anew. No state of its own; any thread. Input is
+ * not trusted: a length is used only after it was found to lie within the bytes, and a cell that is missing or
+ * duplicated fails the call. */
 #include "llm/state_layout.h"
 
 #include "base/memory.h"
+#include "llm/context_struct.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+static uint32_t read_u32(const uint8_t *at)
+{
+    uint32_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+static int32_t read_i32(const uint8_t *at)
+{
+    int32_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+/* ---- Sizes ---- */
+
+/* Bytes of the tables of a section with cells, headers included. */
+static uint64_t tables_size(const struct llm_kv_section *kv, uint32_t n_cells)
+{
+    return 8 + kv->n_tables * LLM_TABLE_HEAD + n_cells * kv->row_bytes;
+}
+
+uint64_t llm_kv_size(const struct llm_state_format *format, const struct llm_kv_section *kv, uint32_t n_cells,
+                     uint32_t n_stream)
+{
+    uint64_t size = 4 + 4 * (uint64_t)n_stream;
+    return n_cells == 0 ? size : size + (uint64_t)n_cells * format->cell_bytes + tables_size(kv, n_cells);
+}
+
+/* Offset of the head of a table from the beginning of all tables. */
+static size_t table_at(const struct llm_kv_section *kv, size_t table, uint32_t n_cells)
+{
+    return (size_t)(8 + table * LLM_TABLE_HEAD + n_cells * kv->tables[table].before);
+}
+
+/* ---- Parsing ---- */
+
+struct reader {
+    const uint8_t *at;
+    size_t left;
+};
+
+static const uint8_t *read_bytes(struct reader *reader, uint64_t size)
+{
+    if (size > reader->left) return NULL;
+    const uint8_t *at = reader->at;
+    reader->at += size;
+    reader->left -= (size_t)size;
+    return at;
+}
+
+static bool read_next_u32(struct reader *reader, uint32_t *value)
+{
+    const uint8_t *at = read_bytes(reader, sizeof *value);
+    if (at != NULL) *value = read_u32(at);
+    return at != NULL;
+}
+
+static void encode_table_head(const struct llm_table *table, uint8_t head[LLM_TABLE_HEAD])
+{
+    memcpy(head, &table->type, 4);
+    if (table->element == 0) {
+        memcpy(head + 4, &table->row_bytes, 8);
+        return;
+    }
+    uint32_t elements = (uint32_t)(table->row_bytes / table->element);
+    memcpy(head + 4, &table->element, 4);
+    memcpy(head + 8, &elements, 4);
+}
+
+static bool tables_match(const struct llm_kv_section *kv, const struct llm_kv_view *view)
+{
+    if (read_u32(view->tables) != kv->transposed || read_u32(view->tables + 4) != kv->n_keys) return false;
+    for (size_t i = 0; i < kv->n_tables; i++) {
+        uint8_t head[LLM_TABLE_HEAD];
+        encode_table_head(&kv->tables[i], head);
+        if (memcmp(view->tables + table_at(kv, i, view->n), head, sizeof head) != 0) return false;
+    }
+    return true;
+}
+
+/* The cells of a sequence are in one stream. */
+static bool read_kv_section(const struct llm_state_format *format, const struct llm_kv_section *kv,
+                            struct reader *reader, struct llm_kv_view *view)
+{
+    uint32_t n_stream;
+    if (!read_next_u32(reader, &n_stream) || (n_stream != 1 && n_stream != format->n_stream)) return false;
+    for (uint32_t i = 0; i < n_stream; i++) {
+        uint32_t n_cells;
+        if (!read_next_u32(reader, &n_cells)) return false;
+        if (n_cells == 0) continue;
+        if (view->n > 0) return false;
+        view->n = n_cells;
+        view->cells = read_bytes(reader, (uint64_t)n_cells * format->cell_bytes);
+        view->tables = read_bytes(reader, tables_size(kv, n_cells));
+        if (view->cells == NULL || view->tables == NULL || !tables_match(kv, view)) return false;
+    }
+    return true;
+}
+
+/* Whether all bytes but the position and the states themselves equal those of the template section. */
+static bool state_matches(const struct llm_state_format *format, const uint8_t *state)
+{
+    const uint8_t *model = (const uint8_t *)format->state.v;
+    size_t at = 8;
+    if (read_u32(state) != read_u32(model)) return false;
+    for (size_t i = 0; i < format->states.len; i++) {
+        const struct llm_region *region = &format->states.v[i];
+        if (memcmp(state + at, model + at, (size_t)region->offset - at) != 0) return false;
+        at = (size_t)(region->offset + region->size);
+    }
+    return memcmp(state + at, model + at, format->state.len - at) == 0;
+}
+
+static bool read_recurrent(const struct llm_state_format *format, struct reader *reader, const uint8_t **state)
+{
+    size_t size = reader->left;
+    const uint8_t *at = read_bytes(reader, size);
+    *state = NULL;
+    if (size == format->no_state.len && memcmp(at, format->no_state.v, size) == 0) return true;
+    if (size != format->state.len || !state_matches(format, at)) return false;
+    *state = at;
+    return true;
+}
+
+bool llm_parse_state(const struct llm_state_format *format, enum llm_state what, const void *bytes, size_t size,
+                     struct llm_parsed_state *parsed)
+{
+    *parsed = (struct llm_parsed_state){0};
+    struct reader reader = {.at = bytes, .left = size};
+    const uint8_t *header = read_bytes(&reader, LLM_HEADER_BYTES);
+    if (header == NULL || read_u32(header) != format->magic) return false;
+    for (size_t i = what == LLM_STATE_CHECKPOINT ? format->n_rows : 0; i < format->n_kv; i++)
+        if (!read_kv_section(format, &format->kv[i], &reader, &parsed->kv[i])) return false;
+    return (!format->recurrent || read_recurrent(format, &reader, &parsed->state)) && reader.left == 0;
+}
+
+/* ---- Cells ---- */
+
+int32_t llm_view_pos(const struct llm_state_format *format, const struct llm_kv_view *view, uint32_t cell)
+{
+    return read_i32(view->cells + cell * format->cell_bytes);
+}
+
+int32_t llm_state_pos(const uint8_t *state)
+{
+    return read_i32(state + 4);
+}
+
+static void add_cell(struct llm_runs *runs, const struct llm_kv_view *view, uint32_t cell)
+{
+    struct llm_run *last = runs->len == 0 ? NULL : &runs->v[runs->len - 1];
+    runs->n_cells++;
+    if (last != NULL && last->view == view && last->first + last->n == cell) {
+        last->n++;
+        return;
+    }
+    if (runs->v == NULL || runs->len == runs->cap) {
+        runs->cap = runs->cap == 0 ? 16 : 2 * runs->cap;
+        runs->v = mem_grow(runs->v, runs->cap, sizeof *runs->v);
+    }
+    runs->v[runs->len++] = (struct llm_run){.view = view, .first = cell, .n = 1};
+}
+
+bool llm_find_cells(const struct llm_state_format *format, const struct llm_kv_view *view, int32_t from, int32_t to,
+                    struct llm_runs *runs)
+{
+    if (from < 0 || to < from || (uint32_t)(to - from) > view->n) return false;
+    uint32_t n = (uint32_t)(to - from), found = 0;
+    uint32_t *cell_of = mem_alloc((n + 1) * sizeof *cell_of); /* its index plus 1; 0: not found yet */
+    bool ok = true;
+    for (uint32_t i = 0; i < view->n && ok; i++) {
+        int32_t pos = llm_view_pos(format, view, i);
+        ok = read_u32(view->cells + i * format->cell_bytes + 4) == 1;
+        if (pos < from || pos >= to) continue;
+        ok = ok && cell_of[pos - from] == 0;
+        cell_of[pos - from] = i + 1;
+        found++;
+    }
+    ok = ok && found == n;
+    for (uint32_t i = 0; i < n && ok; i++) add_cell(runs, view, cell_of[i] - 1);
+    free(cell_of);
+    return ok;
+}
+
+/* ---- Writing ---- */
+
+struct writer {
+    uint8_t *start, *at;
+    struct llm_regions *regions; /* NULL: not wanted */
+};
+
+static void write_bytes(struct writer *writer, const void *bytes, size_t size)
+{
+    memcpy(writer->at, bytes, size);
+    writer->at += size;
+}
+
+static void write_u32(struct writer *writer, uint32_t value)
+{
+    write_bytes(writer, &value, sizeof value);
+}
+
+static void note_region(struct writer *writer, struct llm_region region)
+{
+    if (writer->regions == NULL) return;
+    region.offset += (uint64_t)(writer->at - writer->start);
+    writer->regions->v[writer->regions->len++] = region;
+}
+
+/* The sequence that a cell names is read by no_sequence: 0 wherever it came from. */
+static void write_cells(struct writer *writer, const struct llm_state_format *format, const struct llm_runs *runs)
+{
+    static const int32_t no_sequence = 0;
+    for (size_t i = 0; i < runs->len; i++) {
+        const uint8_t *cell = runs->v[i].view->cells + runs->v[i].first * format->cell_bytes;
+        for (uint32_t j = 0; j < runs->v[i].n; j++, cell += format->cell_bytes) {
+            write_bytes(writer, cell, format->cell_bytes - sizeof no_sequence);
+            write_bytes(writer, &no_sequence, sizeof no_sequence);
+        }
+    }
+}
+
+static void write_rows(struct writer *writer, const struct llm_kv_section *kv, size_t table,
+                       const struct llm_runs *runs)
+{
+    size_t element = kv->tables[table].element, row = (size_t)kv->tables[table].row_bytes;
+    size_t strips = element == 0 ? 1 : row / element, width = element == 0 ? row : element;
+    for (size_t strip = 0; strip < strips; strip++) {
+        for (size_t i = 0; i < runs->len; i++) {
+            const struct llm_run *run = &runs->v[i];
+            const uint8_t *rows = run->view->tables + table_at(kv, table, run->view->n) + LLM_TABLE_HEAD;
+            write_bytes(writer, rows + (strip * run->view->n + run->first) * width, run->n * width);
+        }
+    }
+}
+
+static void write_table(struct writer *writer, const struct llm_kv_section *kv, size_t table,
+                        const struct llm_runs *runs)
+{
+    const struct llm_table *t = &kv->tables[table];
+    uint8_t head[LLM_TABLE_HEAD];
+    encode_table_head(t, head);
+    write_bytes(writer, head, sizeof head);
+    bool keys = table < kv->n_keys;
+    note_region(writer, (struct llm_region){.what = keys ? 'K' : (kv->transposed ? 'v' : 'V'),
+                                            .layer = (uint16_t)(keys ? table : table - kv->n_keys),
+                                            .type = (uint16_t)t->type,
+                                            .rows = runs->n_cells,
+                                            .row_bytes = t->row_bytes,
+                                            .size = runs->n_cells * t->row_bytes});
+    write_rows(writer, kv, table, runs);
+}
+
+static void write_kv_section(struct writer *writer, const struct llm_state_format *format,
+                             const struct llm_kv_section *kv, const struct llm_runs *runs, uint32_t n_stream)
+{
+    write_u32(writer, n_stream);
+    write_u32(writer, runs->n_cells);
+    if (runs->n_cells > 0) {
+        write_cells(writer, format, runs);
+        write_u32(writer, kv->transposed);
+        write_u32(writer, kv->n_keys);
+        for (size_t i = 0; i < kv->n_tables; i++) write_table(writer, kv, i, runs);
+    }
+    for (uint32_t i = 1; i < n_stream; i++) write_u32(writer, 0);
+}
+
+static void write_recurrent(struct writer *writer, const struct llm_state_format *format, const uint8_t *state)
+{
+    const struct buf *empty = &format->no_state;
+    for (size_t i = 0; i < format->states.len && state != NULL; i++) note_region(writer, format->states.v[i]);
+    write_bytes(writer, state == NULL ? (const uint8_t *)empty->v : state,
+                state == NULL ? empty->len : format->state.len);
+}
+
+static uint64_t composed_size(const struct llm_state_format *format, const struct llm_state_contents *contents,
+                              size_t first)
+{
+    uint64_t size = LLM_HEADER_BYTES;
+    for (size_t i = first; i < format->n_kv; i++)
+        size += llm_kv_size(format, &format->kv[i], contents->runs[i].n_cells, contents->n_stream);
+    if (format->recurrent) size += contents->state == NULL ? format->no_state.len : format->state.len;
+    return size;
+}
+
+static void reserve_regions(const struct llm_state_format *format, struct llm_regions *regions)
+{
+    size_t n = format->states.len + 1;
+    for (size_t i = 0; i < format->n_kv; i++) n += format->kv[i].n_tables;
+    *regions = (struct llm_regions){.v = mem_alloc(n * sizeof *regions->v)};
+}
 
 void llm_state_contents_release(struct llm_state_contents *contents)
 {
     for (size_t i = 0; i < LLM_MAX_KV; i++) free(contents->runs[i].v);
 }
+
+bool llm_compose_state(const struct llm_state_format *format, const struct llm_state_contents *contents,
+                       struct buf *out, struct llm_regions *regions)
+{
+    size_t first = contents->what == LLM_STATE_CHECKPOINT ? format->n_rows : 0;
+    uint64_t size = composed_size(format, contents, first);
+    uint8_t *bytes = malloc((size_t)size + 1);
+    if (bytes == NULL) return false;
+    if (regions != NULL) reserve_regions(format, regions);
+    struct writer writer = {.start = bytes, .at = bytes, .regions = regions};
+    write_u32(&writer, format->magic);
+    write_u32(&writer, 0);
+    for (size_t i = first; i < format->n_kv; i++)
+        write_kv_section(&writer, format, &format->kv[i], &contents->runs[i], contents->n_stream);
+    if (format->recurrent) write_recurrent(&writer, format, contents->state);
+    *writer.at = '\0';
+    buf_release(out);
+    *out = (struct buf){.v = (char *)bytes, .len = (size_t)size, .cap = (size_t)size + 1};
+    return true;
+}
+
+/* ---- Cutting and joining ---- */
 
 bool llm_cut_rows(const struct llm_state_format *format, const void *raw, size_t size, int32_t from, int32_t to,
                   struct buf *slice, struct llm_regions *regions)
@@ -73,4 +392,114 @@ bool llm_join_rows(const struct llm_state_format *format, const struct llm_state
     llm_state_contents_release(&contents);
     free(parsed);
     return ok;
+}
+
+/* ---- Media ---- */
+
+/* Where a cell's entry has the place in the image: behind its position and the number of its sequences. */
+enum { X_AT = 8, Y_AT = 12, WITH_PLACE = 24 };
+
+static bool any_packed(const struct media_spans *media)
+{
+    for (size_t i = 0; media != NULL && i < media->len; i++)
+        if (llm_is_packed(&media->v[i])) return true;
+    return false;
+}
+
+/* The entries of a state's rows, in bytes that may be written. */
+struct entries {
+    uint8_t *v;
+    size_t bytes; /* of one */
+    uint32_t n;
+};
+
+static bool find_entries(const struct llm_state_format *format, void *raw, size_t size, struct entries *entries)
+{
+    struct llm_parsed_state parsed;
+    if (format->cell_bytes < WITH_PLACE || !llm_parse_state(format, LLM_STATE_SNAPSHOT, raw, size, &parsed))
+        return false;
+    const struct llm_kv_view *view = &parsed.kv[0];
+    *entries = (struct entries){.bytes = format->cell_bytes, .n = view->n};
+    if (view->n > 0) entries->v = (uint8_t *)raw + (view->cells - (const uint8_t *)raw);
+    return true;
+}
+
+static int32_t entry_number(const struct entries *entries, uint32_t i, size_t at)
+{
+    return read_i32(entries->v + i * entries->bytes + at);
+}
+
+static void set_position(const struct entries *entries, uint32_t i, int32_t value)
+{
+    memcpy(entries->v + i * entries->bytes, &value, sizeof value);
+}
+
+struct image_row {
+    int32_t y, x;
+    uint32_t entry;
+};
+
+static int by_place(const void *a, const void *b)
+{
+    const struct image_row *p = a, *q = b;
+    if (p->y != q->y) return p->y < q->y ? -1 : 1;
+    return (p->x > q->x) - (p->x < q->x);
+}
+
+/* Numbers the rows of one image, which all have its position, line by line. False: some of them are missing. */
+static bool number_image(const struct entries *entries, const struct media_span *span, int32_t position,
+                         const int32_t *positions)
+{
+    struct image_row *rows = mem_alloc((size_t)span->n * sizeof *rows);
+    int32_t n = 0;
+    for (uint32_t i = 0; i < entries->n; i++) {
+        if (positions[i] != position) continue;
+        if (n < span->n)
+            rows[n] = (struct image_row){entry_number(entries, i, Y_AT), entry_number(entries, i, X_AT), i};
+        n++;
+    }
+    bool whole = n == span->n;
+    if (whole) qsort(rows, (size_t)n, sizeof *rows, by_place);
+    for (int32_t i = 0; whole && i < n; i++) set_position(entries, rows[i].entry, span->at + i);
+    free(rows);
+    return whole || n == 0;
+}
+
+bool llm_rows_to_indices(const struct llm_state_format *format, const struct media_spans *media, void *raw, size_t size)
+{
+    struct entries entries;
+    if (!any_packed(media)) return true;
+    if (!find_entries(format, raw, size, &entries)) return false;
+    int32_t *positions = mem_alloc((entries.n + 1) * sizeof *positions);
+    for (uint32_t i = 0; i < entries.n; i++) positions[i] = entry_number(&entries, i, 0);
+    for (uint32_t i = 0; i < entries.n; i++) set_position(&entries, i, media_spans_index(media, positions[i]));
+    bool good = true;
+    for (size_t i = 0; i < media->len && good; i++)
+        if (llm_is_packed(&media->v[i]))
+            good = number_image(&entries, &media->v[i], media_spans_position(media, media->v[i].at), positions);
+    free(positions);
+    return good;
+}
+
+const struct buf *llm_rows_to_positions(const struct llm_state_format *format, const struct media_spans *media,
+                                        const struct buf *slice, struct buf *copy)
+{
+    struct entries entries;
+    if (!any_packed(media)) return slice;
+    buf_append(copy, slice->v, slice->len);
+    if (!find_entries(format, copy->v, copy->len, &entries)) return NULL;
+    for (uint32_t i = 0; i < entries.n; i++)
+        set_position(&entries, i, media_spans_position(media, entry_number(&entries, i, 0)));
+    return copy;
+}
+
+bool llm_checkpoint_set_end(const struct llm_state_format *format, void *raw, size_t size, int32_t end)
+{
+    struct llm_parsed_state parsed;
+    bool windows = format->n_kv > format->n_rows;
+    if (windows || !llm_parse_state(format, LLM_STATE_CHECKPOINT, raw, size, &parsed) || parsed.state == NULL)
+        return false;
+    int32_t last = end - 1;
+    memcpy((uint8_t *)raw + (parsed.state - (const uint8_t *)raw) + sizeof(uint32_t), &last, sizeof last);
+    return true;
 }

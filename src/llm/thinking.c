@@ -3,7 +3,6 @@
 
 #include "base/memory.h"
 #include "base/utf8.h"
-#include "llm/llm_parts.h"
 
 #include <stdlib.h>
 #include <string.h>

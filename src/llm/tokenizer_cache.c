@@ -5,8 +5,9 @@
 #include "base/little.h"
 #include "base/memory.h"
 #include "base/sha256.h"
-#include "llm/llm_parts.h"
+#include "llm/tokenizer.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,7 +125,7 @@ static void free_texts(struct cached_text *text)
 
 /* ---- Looking up and adding ---- */
 
-static bool find(struct llm_tokenizer_cache *cache, const struct text_key *key, struct tokens *out)
+static bool find_cached(struct llm_tokenizer_cache *cache, const struct text_key *key, struct tokens *out)
 {
     pthread_mutex_lock(&cache->mutex);
     struct cached_text *text = find_text(cache, key);
@@ -138,7 +139,7 @@ static bool find(struct llm_tokenizer_cache *cache, const struct text_key *key, 
 }
 
 /* Another thread may have added the same text meanwhile, with the same tokens. */
-static void add(struct llm_tokenizer_cache *cache, const struct text_key *key, const int32_t *tokens, size_t n)
+static void add_cached(struct llm_tokenizer_cache *cache, const struct text_key *key, const int32_t *tokens, size_t n)
 {
     struct cached_text *evicted = NULL, *text;
     if (bytes_of(n) > cache->limit) return;
@@ -170,10 +171,10 @@ void llm_tokenize_chunk(const struct llm_model *model, const struct llm_tokenize
     bool cached = how->cache != NULL && in->len >= LEAST_BYTES, found = false;
     if (cached) {
         key = key_of(in, how->salt);
-        found = find(how->cache, &key, out);
+        found = find_cached(how->cache, &key, out);
     }
     if (!found) llm_tokenize_whole(model, in, out);
-    if (cached && !found) add(how->cache, &key, out->v + before, out->len - before);
+    if (cached && !found) add_cached(how->cache, &key, out->v + before, out->len - before);
     if (how->cache == NULL) return;
     struct llm_tokenizer_stats *stats = how->cache->stats;
     metric_add(found ? &stats->cached_bytes : &stats->tokenised_bytes, (int64_t)in->len);

@@ -1,91 +1,27 @@
-/* Tokenises text, in chunks where it is long, and turns tokens back into bytes. No state besides the model's; any
- * thread. */
-#include "base/error.h"
+/* What tokens are: their bytes, all of them in one block for grammars; and which texts in a text spell special tokens.
+ * No state besides the model's; any thread. */
+#include "llm/vocab.h"
+
 #include "base/media_spans.h"
 #include "base/memory.h"
-#include "llm/llm_parts.h"
+#include "llm/model_struct.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-void llm_tokenize_here(const struct llm_model *model, const struct llm_tokenizer_input *in, struct tokens *out)
-{
-    assert(in->len < INT32_MAX - 16); /* llama.cpp counts in int32_t; a request's limit is far below */
-    const struct llama_vocab *vocab = llama_model_get_vocab(llm_model_handle(model));
-    int32_t len = (int32_t)in->len;
-    /* A token is a byte or more in all but odd vocabularies, so the first call has room enough; a second one would
-     * double the cost. */
-    int32_t room = len + 16;
-    llama_token *v = mem_grow(NULL, (size_t)room, sizeof *v);
-    int32_t n = llama_tokenize(vocab, in->text, len, v, room, in->add_special, in->parse_special);
-    if (n < 0 && n != INT32_MIN) {
-        room = -n;
-        v = mem_grow(v, (size_t)room, sizeof *v);
-        n = llama_tokenize(vocab, in->text, len, v, room, in->add_special, in->parse_special);
-    }
-    if (n > 0) tokens_append(out, v, (size_t)n);
-    free(v);
-}
+/* ---- One token ---- */
 
-void llm_tokenize_until(const struct llm_model *model, const struct llm_tokenizer_input *in,
-                        const struct llm_tokenising *how, struct tokens *out)
+bool llm_is_found_first(const struct llama_vocab *vocab, int32_t token)
 {
-    const struct llm_splitter *splitter = llm_model_splitter(model);
-    const struct llama_vocab *vocab = llama_model_get_vocab(llm_model_handle(model));
-    struct llm_split split = llm_next_chunk(splitter, in->text, in->len, 0);
-    if (split.end >= in->len) {
-        llm_tokenize_chunk(model, in, how, out);
-        return;
-    }
-    if (in->add_special && llama_vocab_get_add_bos(vocab)) tokens_push(out, llama_vocab_bos(vocab));
-    for (size_t from = 0; from < in->len && !atomic_load_explicit(how->stop, memory_order_relaxed); from = split.next) {
-        struct llm_tokenizer_input chunk = {.text = in->text + from, .parse_special = in->parse_special};
-        split = llm_next_chunk(splitter, in->text, in->len, from);
-        chunk.len = split.end - from;
-        llm_tokenize_chunk(model, &chunk, how, out);
-    }
-    if (in->add_special && llama_vocab_get_add_eos(vocab)) tokens_push(out, llama_vocab_eos(vocab));
-}
-
-void llm_tokenize(const struct llm_model *model, const char *text, size_t len, bool add_special, bool parse_special,
-                  struct tokens *out)
-{
-    static const atomic_bool never = false;
-    llm_tokenize_until(model, &(struct llm_tokenizer_input){text, len, add_special, parse_special},
-                       &(struct llm_tokenising){.stop = &never}, out);
-}
-
-/* Bytes of the longest run without a split point. */
-static size_t longest_unsplittable(const struct llm_model *model, const char *text, size_t len)
-{
-    size_t longest = 0;
-    for (size_t from = 0; from < len;) {
-        struct llm_split split = llm_next_split(llm_model_splitter(model), text, len, from);
-        if (split.end - from > longest) longest = split.end - from;
-        from = split.next;
-    }
-    return longest;
-}
-
-int llm_check_text(const struct llm_model *model, const char *text, size_t len, hearth_error *error)
-{
-    size_t longest = longest_unsplittable(model, text, len);
-    if (longest <= LLM_UNSPLITTABLE_MAX) return llm_check_run(model, text, len, error);
-    return error_set(error, HEARTH_TOO_LONG,
-                     "%zu bytes in a row without a single blank between two words: at most %d can be tokenised",
-                     longest, LLM_UNSPLITTABLE_MAX);
-}
-
-size_t llm_longest_token(const struct llm_model *model)
-{
-    return llm_splitter_longest_token(llm_model_splitter(model));
+    return (llama_vocab_get_attr(vocab, token) &
+            (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN | LLAMA_TOKEN_ATTR_USER_DEFINED)) != 0;
 }
 
 void llm_token_bytes(const struct llm_model *model, int32_t token, bool special, struct buf *out)
 {
     if (media_token_is_one(token)) return;
-    const struct llama_vocab *vocab = llama_model_get_vocab(llm_model_handle(model));
+    const struct llama_vocab *vocab = model->vocab;
     char few[64];
     int32_t n = llama_token_to_piece(vocab, token, few, sizeof few, 0, special);
     if (n >= 0) {
@@ -101,21 +37,203 @@ void llm_token_bytes(const struct llm_model *model, int32_t token, bool special,
 
 bool llm_token_is_found_first(const struct llm_model *model, int32_t token)
 {
-    return llm_is_found_first(llama_model_get_vocab(llm_model_handle(model)), token);
+    return llm_is_found_first(model->vocab, token);
 }
 
 bool llm_token_ends_generation(const struct llm_model *model, int32_t token)
 {
-    return llama_vocab_is_eog(llama_model_get_vocab(llm_model_handle(model)), token);
+    return llama_vocab_is_eog(model->vocab, token);
 }
 
 struct llm_fim_tokens llm_fim_tokens(const struct llm_model *model)
 {
-    const struct llama_vocab *vocab = llama_model_get_vocab(llm_model_handle(model));
+    const struct llama_vocab *vocab = model->vocab;
     return (struct llm_fim_tokens){.prefix = llama_vocab_fim_pre(vocab),
                                    .suffix = llama_vocab_fim_suf(vocab),
                                    .middle = llama_vocab_fim_mid(vocab),
                                    .repository = llama_vocab_fim_rep(vocab),
                                    .file = llama_vocab_fim_sep(vocab),
                                    .begin = llama_vocab_get_add_bos(vocab) ? llama_vocab_bos(vocab) : -1};
+}
+
+/* ---- The bytes of all tokens ---- */
+
+struct llm_token_texts {
+    struct buf bytes;
+    size_t *starts; /* n + 1 offsets into bytes */
+    int32_t *tokens;
+    uint32_t *shared;
+    bool *hidden;
+    size_t n, longest;
+};
+
+struct llm_token_text llm_token_text_of(const struct llm_token_texts *texts, int32_t token)
+{
+    if (token < 0 || (size_t)token >= texts->n) return (struct llm_token_text){.v = ""};
+    size_t start = texts->starts[token];
+    return (struct llm_token_text){.v = texts->bytes.v + start, .len = texts->starts[token + 1] - start};
+}
+
+bool llm_token_is_hidden(const struct llm_token_texts *texts, int32_t token)
+{
+    return token >= 0 && (size_t)token < texts->n && texts->hidden[token];
+}
+
+struct llm_token_order llm_token_texts_sorted(const struct llm_token_texts *texts)
+{
+    return (struct llm_token_order){
+        .tokens = texts->tokens, .shared = texts->shared, .n = texts->n, .longest = texts->longest};
+}
+
+static size_t shared_bytes(struct llm_token_text a, struct llm_token_text b)
+{
+    size_t n = 0;
+    while (n < a.len && n < b.len && a.v[n] == b.v[n]) n++;
+    return n;
+}
+
+static int by_bytes(const void *a, const void *b, void *texts)
+{
+    struct llm_token_text x = llm_token_text_of(texts, *(const int32_t *)a),
+                          y = llm_token_text_of(texts, *(const int32_t *)b);
+    int order = memcmp(x.v, y.v, x.len < y.len ? x.len : y.len);
+    if (order != 0) return order;
+    return (x.len > y.len) - (x.len < y.len);
+}
+
+static bool leaves_no_text(const struct llm_model *model, int32_t token)
+{
+    struct buf shown = {0};
+    llm_token_bytes(model, token, false, &shown);
+    bool hidden = shown.len == 0;
+    buf_release(&shown);
+    return hidden;
+}
+
+static struct llm_token_texts *open_texts(const struct llm_model *model)
+{
+    struct llm_token_texts *texts = mem_alloc(sizeof *texts);
+    texts->n = (size_t)model->info.n_vocab;
+    texts->starts = mem_alloc((texts->n + 1) * sizeof *texts->starts);
+    texts->tokens = mem_alloc((texts->n + 1) * sizeof *texts->tokens);
+    texts->shared = mem_alloc((texts->n + 1) * sizeof *texts->shared);
+    texts->hidden = mem_alloc((texts->n + 1) * sizeof *texts->hidden);
+    buf_append(&texts->bytes, "", 0);
+    for (size_t i = 0; i < texts->n; i++) {
+        llm_token_bytes(model, (int32_t)i, true, &texts->bytes);
+        texts->starts[i + 1] = texts->bytes.len;
+        texts->tokens[i] = (int32_t)i;
+        texts->hidden[i] = leaves_no_text(model, (int32_t)i);
+        size_t len = texts->starts[i + 1] - texts->starts[i];
+        if (len > texts->longest) texts->longest = len;
+    }
+    if (texts->n > 0) qsort_r(texts->tokens, texts->n, sizeof *texts->tokens, by_bytes, texts);
+    for (size_t i = 1; i < texts->n; i++)
+        texts->shared[i] = (uint32_t)shared_bytes(llm_token_text_of(texts, texts->tokens[i - 1]),
+                                                  llm_token_text_of(texts, texts->tokens[i]));
+    return texts;
+}
+
+const struct llm_token_texts *llm_model_token_texts(const struct llm_model *model)
+{
+    assert(model != NULL);
+    pthread_mutex_lock(&model->texts->mutex);
+    if (model->texts->v == NULL) model->texts->v = open_texts(model);
+    const struct llm_token_texts *texts = model->texts->v;
+    pthread_mutex_unlock(&model->texts->mutex);
+    return texts;
+}
+
+void llm_token_texts_close(struct llm_token_texts *texts)
+{
+    if (texts == NULL) return;
+    buf_release(&texts->bytes);
+    free(texts->starts);
+    free(texts->tokens);
+    free(texts->shared);
+    free(texts->hidden);
+    free(texts);
+}
+
+/* ---- Special tokens in a text ---- */
+
+/* What a user writes must stay plain text even where it spells a special token: code that tokenises a user's words
+ * checks here first, and takes the slower way only where it has to. */
+struct llm_special_tokens {
+    const char **texts; /* borrowed from the vocabulary; sorted */
+    size_t n;
+    size_t first[257]; /* texts[first[c]] … texts[first[c + 1] - 1] begin with byte c */
+};
+
+/* Tokenising matches these in a text only with parse_special. */
+static bool is_special(const struct llama_vocab *vocab, llama_token token)
+{
+    return (llama_vocab_get_attr(vocab, token) & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN)) != 0;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+struct llm_special_tokens *llm_special_tokens_open(const struct llama_vocab *vocab)
+{
+    struct llm_special_tokens *specials = mem_alloc(sizeof *specials);
+    int32_t n_vocab = llama_vocab_n_tokens(vocab);
+    for (llama_token token = 0; token < n_vocab; token++) {
+        const char *text = llama_vocab_get_text(vocab, token);
+        if (!is_special(vocab, token) || text == NULL || text[0] == '\0') continue;
+        specials->texts = mem_grow(specials->texts, specials->n + 1, sizeof *specials->texts);
+        specials->texts[specials->n++] = text;
+    }
+    if (specials->n > 0) qsort(specials->texts, specials->n, sizeof *specials->texts, by_text);
+    for (size_t c = 0, i = 0; c < 256; c++) {
+        specials->first[c] = i;
+        while (i < specials->n && (unsigned char)specials->texts[i][0] == c) i++;
+        specials->first[c + 1] = i;
+    }
+    return specials;
+}
+
+void llm_special_tokens_close(struct llm_special_tokens *specials)
+{
+    if (specials == NULL) return;
+    free(specials->texts);
+    free(specials);
+}
+
+/* The first of texts[from] … texts[to - 1] whose byte at `depth` is at least `c`; they share the bytes before it. */
+static size_t first_from(const struct llm_special_tokens *specials, size_t from, size_t to, size_t depth, int c)
+{
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+        if ((unsigned char)specials->texts[middle][depth] < c)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return from;
+}
+
+/* Narrows the list down byte by byte, since most special tokens of a vocabulary share a prefix and a text may repeat
+ * that prefix. Of texts with the same prefix the one that ends there comes first. */
+static bool begins_special(const struct llm_special_tokens *specials, const char *text, size_t len)
+{
+    size_t from = specials->first[(unsigned char)text[0]], to = specials->first[(unsigned char)text[0] + 1];
+    for (size_t depth = 1; from < to; depth++) {
+        if (specials->texts[from][depth] == '\0') return true;
+        if (depth == len) return false;
+        int c = (unsigned char)text[depth];
+        from = first_from(specials, from, to, depth, c);
+        to = first_from(specials, from, to, depth, c + 1);
+    }
+    return false;
+}
+
+bool llm_contains_special_token(const struct llm_model *model, const char *text, size_t len)
+{
+    assert(model != NULL && (text != NULL || len == 0));
+    for (size_t at = 0; at < len; at++)
+        if (begins_special(model->special_tokens, text + at, len - at)) return true;
+    return false;
 }

@@ -9,7 +9,7 @@
 #include "chat/reader.h"
 #include "lib/requests/output_constraint.h"
 #include "llm/constraint.h"
-#include "llm/token_texts.h"
+#include "llm/vocab.h"
 
 #include <jansson.h>
 

@@ -9,7 +9,7 @@
 #include "lib/models/model_manager.h"
 #include "lib/models/model_names.h"
 #include "lib/requests/vectors.h"
-#include "llm/embedder_input.h"
+#include "llm/embedder.h"
 
 #include <stdint.h>
 #include <stdlib.h>

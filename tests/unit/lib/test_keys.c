@@ -7,7 +7,7 @@
 
 #include "config/table.h"
 #include "lib/models/loaded_model.h"
-#include "llm/llm_parts.h"
+#include "llm/model_struct.h"
 #include "llm/sampler.h"
 #include "store/remote/remote_backend.h"
 

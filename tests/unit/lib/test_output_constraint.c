@@ -5,7 +5,7 @@
 #include "chat/chat.h"
 #include "lib/requests/output_constraint.h"
 #include "llm/constraint.h"
-#include "llm/token_texts.h"
+#include "llm/vocab.h"
 
 #include <dirent.h>
 

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "llm/chain.h"
 #include "llm/dry.h"
-#include "llm/llm_parts.h"
+#include "llm/model_struct.h"
 
 #include <time.h>
 
@@ -105,7 +105,7 @@ static void compare(const struct llm_model *model, char *const *breakers, size_t
     for (int i = 0; i < n_texts; i++) {
         struct tokens recent = random_recent(model, breakers, n_breakers);
         struct llama_sampler *ours =
-            dry_open(&params, dry_breakers_of(llm_model_dry_sets(model), (const char *const *)breakers, n_breakers));
+            dry_open(&params, dry_breakers_of(model->dry_sets, (const char *const *)breakers, n_breakers));
         llama_sampler_reset(theirs);
         for (size_t n = recent.len - 3; n <= recent.len; n++) {
             size_t from = n == recent.len - 3 ? 0 : n - 1;
@@ -196,7 +196,7 @@ static void sets_that_were_used_long_ago_are_forgotten_and_prepared_again(void *
 {
     (void)state;
     struct llm_model *model = open_vocabulary("bert-bge");
-    struct dry_sets *sets = llm_model_dry_sets(model);
+    struct dry_sets *sets = model->dry_sets;
     struct dry_breakers *first = NULL;
     for (int i = 0; i < 12; i++) {
         char text[16];

@@ -3,7 +3,6 @@
 #include "support.h"
 
 #include "llm/embedder.h"
-#include "llm/embedder_input.h"
 
 #include <llama.h>
 

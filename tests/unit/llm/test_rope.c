@@ -3,8 +3,8 @@
 #include "support.h"
 
 #include "base/log.h"
-#include "llm/llm_parts.h"
 #include "llm/model_identity.h"
+#include "llm/model_struct.h"
 
 enum { TRAINED = 32768, LONG = 131072, PROMPT = 100 };
 

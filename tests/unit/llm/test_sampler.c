@@ -2,7 +2,8 @@
 #include "support.h"
 
 #include "base/log.h"
-#include "llm/llm_parts.h"
+#include "llm/context_struct.h"
+#include "llm/model_struct.h"
 
 static struct llm_model *model;
 static struct llm_context *context;

@@ -2,7 +2,8 @@
  * whatever was tokenised before; of a text that was appended to or edited only what is new is tokenised. */
 #include "support.h"
 
-#include "llm/llm_parts.h"
+#include "llm/tokenizer.h"
+#include "llm/tokenizer_cache.h"
 
 #include <dirent.h>
 #include <pthread.h>

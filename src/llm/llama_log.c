@@ -1,13 +1,19 @@
 /* Starts llama.cpp's backends and receives its log: every line goes to hearth's log, and failures and buffer sizes into
  * the capture of the thread that logged them (llm_log_capture_begin). Lines come on any thread; all state here is
- * thread-local. */
-#include "base/log.h"
-#include "llm/llm_parts.h"
+ * thread-local. All that reads the texts of llama.cpp's log is here. */
+#include "llm/llama_log.h"
 
+#include "base/log.h"
+#include "base/memory.h"
+#include "llm/model.h"
+
+#include <assert.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- The log ---- */
 
 /* llama.cpp may log a line in several calls: it is complete at its newline. Longer lines are truncated. */
 struct pending_line {
@@ -22,6 +28,7 @@ static _Thread_local bool quiet;
 
 void llm_log_capture_begin(struct llm_log_capture *captured)
 {
+    assert(captured != NULL && capture == NULL);
     *captured = (struct llm_log_capture){0};
     capture = captured;
 }
@@ -93,6 +100,8 @@ static void parse_line(struct llm_log_capture *captured, enum ggml_log_level lev
         static const char verb[] = "error loading model: ";
         if (strncmp(reason, verb, strlen(verb)) == 0) reason += strlen(verb);
         snprintf(captured->reason, sizeof captured->reason, "%.*s", (int)sizeof captured->reason - 1, reason);
+        captured->no_memory = strstr(captured->reason, "alloc") != NULL;
+        captured->unknown_architecture = strstr(captured->reason, "unknown model architecture") != NULL;
     }
     if (strstr(line, "Flash Attention not supported") != NULL || strstr(line, "flash_attn is not compatible") != NULL)
         captured->flash_attention_refused = true;
@@ -135,6 +144,8 @@ void llm_on_log(enum ggml_log_level level, const char *text, void *ud)
     }
 }
 
+/* ---- Starting ---- */
+
 /* ggml would write the message to standard error, and have a debugger, if one is installed, look at the process. */
 static void on_abort(const char *message)
 {
@@ -157,4 +168,53 @@ void llm_init(void)
 const char *llm_version(void)
 {
     return llama_version();
+}
+
+/* ---- Asking by trying ---- */
+
+/* How much memory a token and a sequence need is found by opening the smallest possible context: model files name these
+ * sizes differently in each architecture, or leave them to llama.cpp's code, and no function of its C interface returns
+ * them. */
+
+/* Bytes of the checkpoint of an empty sequence, in this order (llm/state_layout.h):
+ *
+ *     header 8 | with a sliding window: an empty window 8 | with recurrent layers: 12, then for each state an entry of
+ * 12
+ *
+ * The last 4 bytes of an entry are the size of its state. */
+enum { CHECKPOINT_HEADER = 8, EMPTY_WINDOW = 8, BEFORE_ENTRIES = 12, ENTRY = 12, SIZE_IN_ENTRY = 4 };
+
+static uint64_t sum_states(struct llama_context *context, bool has_window)
+{
+    const llama_state_seq_flags flags = LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY;
+    size_t size = llama_state_seq_get_size_ext(context, 0, flags), at = CHECKPOINT_HEADER + BEFORE_ENTRIES;
+    uint8_t *bytes = mem_alloc(size + 1);
+    uint64_t sum = 0, of_one;
+    if (has_window) at += EMPTY_WINDOW;
+    bool known = llama_state_seq_get_data_ext(context, bytes, size, 0, flags) == size && at < size;
+    for (known = known && (size - at) % ENTRY == 0; known && at < size; at += ENTRY) {
+        memcpy(&of_one, bytes + at + SIZE_IN_ENTRY, sizeof of_one);
+        sum += of_one;
+    }
+    free(bytes);
+    return sum;
+}
+
+bool llm_probe(struct llama_model *handle, struct llm_layer_memory *layers)
+{
+    struct llama_context_params params = llama_context_default_params();
+    params.n_ctx = params.n_batch = params.n_ubatch = params.n_seq_max = 1;
+    params.kv_unified = true;
+    params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
+    params.no_perf = true;
+    struct llm_log_capture captured;
+    llm_log_capture_begin(&captured);
+    captured.layers = layers;
+    struct llama_context *context = llama_init_from_model(handle, params);
+    llm_log_capture_end();
+    if (context == NULL) return false;
+    bool recurrent = llama_model_is_recurrent(handle) || llama_model_is_hybrid(handle);
+    if (recurrent) layers->state_bytes = sum_states(context, llama_model_n_swa(handle) > 0);
+    llama_free(context);
+    return true;
 }

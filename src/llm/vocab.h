@@ -1,14 +1,31 @@
-/* The bytes of all tokens of a vocabulary, special ones included, and the tokens sorted by them, so that a grammar
- * matches a prefix once for all tokens that share it. Immutable; any thread. */
-#ifndef LLM_TOKEN_TEXTS_H
-#define LLM_TOKEN_TEXTS_H
+/* The tokens of a model's vocabulary and their texts. Immutable; any thread. */
+#ifndef LLM_VOCAB_H
+#define LLM_VOCAB_H
 
 #include "llm/model.h"
 
+struct llama_vocab;
+
+/* A control, unknown or user-defined token, which the tokenizer matches before it splits the text into words, together
+ * with the blanks around it. */
+bool llm_is_found_first(const struct llama_vocab *vocab, int32_t token);
+
+/* ---- Special tokens, as texts ---- */
+
+struct llm_special_tokens;
+
+struct llm_special_tokens *llm_special_tokens_open(const struct llama_vocab *vocab); /* borrows its texts */
+void llm_special_tokens_close(struct llm_special_tokens *specials);
+
+/* ---- The bytes of all tokens ---- */
+
+/* Special tokens included, and the tokens sorted by their bytes, so that a grammar matches a prefix once for all tokens
+ * that share it. */
 struct llm_token_texts;
 
 /* This model's, which owns them; made at the first call. */
 const struct llm_token_texts *llm_model_token_texts(const struct llm_model *model);
+void llm_token_texts_close(struct llm_token_texts *texts);
 
 struct llm_token_text {
     const char *v;
@@ -29,8 +46,5 @@ struct llm_token_order {
 };
 
 struct llm_token_order llm_token_texts_sorted(const struct llm_token_texts *texts);
-
-struct llm_token_texts *llm_token_texts_open(const struct llm_model *model);
-void llm_token_texts_close(struct llm_token_texts *texts);
 
 #endif

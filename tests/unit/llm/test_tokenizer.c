@@ -2,7 +2,8 @@
  * text, and texts without split points are recognised. */
 #include "support.h"
 
-#include "llm/llm_parts.h"
+#include "llm/model_struct.h"
+#include "llm/tokenizer.h"
 
 #include <dirent.h>
 
@@ -94,7 +95,7 @@ static size_t compare_at_every_cut(const struct llm_model *model, const struct b
                        &(struct llm_tokenizer_input){.text = text->v, .len = text->len, .parse_special = parse_special},
                        &whole);
     for (size_t from = 0; from < text->len; n++) {
-        struct llm_split cut = llm_next_split(llm_model_splitter(model), text->v, text->len, from);
+        struct llm_split cut = llm_next_split(model->splitter, text->v, text->len, from);
         llm_tokenize_whole(model,
                            &(struct llm_tokenizer_input){
                                .text = text->v + from, .len = cut.end - from, .parse_special = parse_special},

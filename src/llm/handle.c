@@ -1,0 +1,97 @@
+/* Opens llama.cpp's context and its thread pool, refuses what memory cannot hold, and runs batches: see handle.h. */
+#include "llm/handle.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "llm/model_struct.h"
+#include "llm/shim.h"
+
+#include <assert.h>
+
+/* ---- Opening ---- */
+
+/* Refuses compute buffers that exceed the free memory: Linux overcommits, and the OOM killer would end the process when
+ * it uses them. */
+static int check_buffers(const struct llm_log_capture *captured, bool has_devices, hearth_error *error)
+{
+    const double gib = 1024.0 * 1024 * 1024;
+    uint64_t available = llm_free_memory(false);
+    if (has_devices || captured->compute <= available) return HEARTH_OK;
+    return error_set(error, HEARTH_NO_MEMORY,
+                     "no memory for the compute buffers (%.2f GiB; %.2f GiB free): lower n_ubatch, n_batch or "
+                     "context_window",
+                     (double)captured->compute / gib, (double)available / gib);
+}
+
+/* The workers do not poll between decodes (llama.cpp's default does, for some 100 ms after each): an idle server uses
+ * no CPU, and waking them takes microseconds against the milliseconds of a decode. */
+static struct ggml_threadpool *start_threads(int n_threads, hearth_error *error)
+{
+    /* ggml ends the process where it cannot start a thread. */
+    if (n_threads > 1 && thread_try(n_threads, "computes", error) != HEARTH_OK) {
+        error_prefix(error, "%d threads to compute with (models.*.threads): ", n_threads);
+        return NULL;
+    }
+    struct ggml_threadpool_params params = ggml_threadpool_params_default(n_threads);
+    params.poll = 0;
+    return ggml_threadpool_new(&params);
+}
+
+bool llm_handle_open(struct llm_handle *out, const struct llm_model *model, const struct llama_context_params *params,
+                     struct llm_log_capture *captured, hearth_error *error)
+{
+    llm_log_capture_begin(captured);
+    *out = (struct llm_handle){.v = llama_init_from_model(model->handle, *params)};
+    llm_log_capture_end();
+    if (out->v == NULL) return false;
+    if (check_buffers(captured, llm_has_devices(&model->info), error) == HEARTH_OK)
+        out->threads = start_threads(params->n_threads, error);
+    if (out->threads == NULL) {
+        llama_free(out->v);
+        return false;
+    }
+    llama_attach_threadpool(out->v, out->threads, NULL);
+    out->memory =
+        (struct llm_memory){.weights = model->weights, .cells = captured->cells, .compute = captured->compute};
+    return true;
+}
+
+void llm_handle_close(struct llm_handle *handle)
+{
+    llama_free(handle->v);
+    ggml_threadpool_free(handle->threads);
+}
+
+/* ---- Running ---- */
+
+/* After a failed decode: makes the next one reserve its compute buffers anew. llama.cpp would write to buffers whose
+ * allocation failed; it reserves them again when causal attention is toggled, so this toggles it and back. */
+static void renew_buffers(struct llama_context *handle, bool causal)
+{
+    llama_set_causal_attn(handle, !causal);
+    llama_set_causal_attn(handle, causal);
+}
+
+enum llm_decoded llm_handle_run(const struct llm_handle *handle, struct llama_batch batch, bool encodes, bool causal)
+{
+    char fault[256] = "";
+    assert(batch.n_tokens > 0);
+    llm_log_quiet(true);
+    int32_t result = (encodes ? llm_guarded_encode : llm_guarded_decode)(handle->v, batch, fault, sizeof fault);
+    llm_log_quiet(false);
+    if (result == LLM_THREW) log_event(LOG_ERROR, "llama.cpp", "decode threw", log_str("reason", fault));
+    switch (result) {
+    case 0:
+        return LLM_DECODED;
+    case 1:
+        return LLM_NO_CELLS;
+    case 2:
+        return LLM_ABORTED;
+    case -1:
+        return LLM_REFUSED;
+    default:
+        renew_buffers(handle->v, causal);
+        return LLM_FAILED;
+    }
+}

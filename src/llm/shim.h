@@ -1,0 +1,30 @@
+/* What of llama.cpp C cannot call: functions that throw, and classes behind its C interface. The thread of the context.
+ */
+#ifndef LLM_SHIM_H
+#define LLM_SHIM_H
+
+#include "llm/cell_map.h"
+
+#include <llama.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A result beside llama_decode()'s own: it threw, and any sequence may hold other cells now. */
+#define LLM_THREW (-100)
+
+/* As llama_decode() and llama_encode(); `fault`, of `size` bytes, gets the exception's message. An exception that
+ * reached a C function would end the process. llama.cpp throws where it reserves its compute buffers anew, as after a
+ * change of adapters, and lacks memory. */
+int32_t llm_guarded_decode(struct llama_context *context, struct llama_batch batch, char *fault, size_t size);
+int32_t llm_guarded_encode(struct llama_context *context, struct llama_batch batch, char *fault, size_t size);
+
+/* As llm_seq_above(), in llama.cpp's positions. */
+struct llm_positions llm_book_positions_above(struct llama_context *context, int32_t seq, int32_t cell);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
