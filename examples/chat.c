@@ -5,6 +5,7 @@
  */
 #include <hearth.h>
 #include <stdio.h>
+#include <string.h>
 
 static int fail(const hearth_error *error)
 {
@@ -35,8 +36,10 @@ int main(int argc, char **argv)
     /* A real program uses a JSON library to quote text. */
     snprintf(messages, sizeof messages, "[{\"role\":\"user\",\"content\":\"%s\"}]", argv[2]);
     hearth_params params = hearth_params_default();
-    params.messages_json = messages;
+    params.messages = hearth_json_read(messages, strlen(messages), &error);
+    if (params.messages == NULL) return fail(&error);
     hearth_request *request = hearth_submit(instance, &params, on_event, stdout, &error);
+    hearth_json_free(params.messages); /* the request has a reference of its own */
     if (request == NULL) return fail(&error);
     int rc = hearth_wait(request, &error);
     hearth_request_release(request);

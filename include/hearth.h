@@ -7,7 +7,8 @@
  *     hearth *instance = hearth_open(config, &error);
  *     hearth_load(instance, NULL, NULL, &error);
  *     hearth_params params = hearth_params_default();
- *     params.messages_json = "[{\"role\":\"user\",\"content\":\"Who are you?\"}]";
+ *     const char *said = "[{\"role\":\"user\",\"content\":\"Who are you?\"}]";
+ *     params.messages = hearth_json_read(said, strlen(said), &error);
  *     hearth_request *request = hearth_submit(instance, &params, on_event, user_data, &error);
  *     hearth_wait(request, &error); // meanwhile on_event is called on another thread
  *     hearth_request_release(request);
@@ -406,7 +407,18 @@ typedef struct hearth_shared hearth_shared;
 HEARTH_API hearth_shared *hearth_shared_new(void (*release)(void *ud), void *ud);
 HEARTH_API void hearth_shared_unref(hearth_shared *shared); /* by the caller, when all requests are submitted */
 
-/* An image, a sound or another file of a chat's messages: its bytes, as uploaded. A content part of messages_json names
+/* A JSON value, parsed once: of messages, tools, schemas. It does not change, and any number of requests may have it at
+ * once. Numbers keep their value and digits, and members of objects their order. */
+typedef struct hearth_json hearth_json;
+
+/* Reads any JSON value; NULL with HEARTH_INVALID, which says where the text is wrong. */
+HEARTH_API hearth_json *hearth_json_read(const char *text, size_t len, hearth_error *error);
+
+/* Drops the caller's reference. A request that was submitted with it has one of its own, unless the request's
+ * parameters are shared. NULL is fine. */
+HEARTH_API void hearth_json_free(const hearth_json *json);
+
+/* An image, a sound or another file of a chat's messages: its bytes, as uploaded. A content part of the messages names
  * one by its place in the list, {"type": "image_url", "media": 0}, likewise "input_audio", "input_video" and "file". A
  * part that names none, and every one for a model that takes text only, becomes a note (models.*.media). */
 typedef struct hearth_medium {
@@ -425,7 +437,7 @@ HEARTH_API int hearth_sound_seconds(const void *bytes, size_t len, double *secon
 /* Values that a request gives although they are as if they were not given: then a preset's does not hold. */
 enum { HEARTH_GIVEN_MAX_TOKENS = 1, HEARTH_GIVEN_SEED = 2, HEARTH_GIVEN_STOP = 4 };
 
-/* One request: one prompt, one reply. The prompt is exactly one of messages_json, text, tokens, parts. Start
+/* One request: one prompt, one reply. The prompt is exactly one of messages, text, tokens, parts. Start
  * from hearth_params_default(), where nothing is given; hearth_submit() copies everything, unless it is shared. */
 typedef struct hearth_params {
     hearth_shared *shared; /* owns what the rest points at, but for model and request_id; NULL: all is copied */
@@ -434,15 +446,15 @@ typedef struct hearth_params {
     unsigned given;         /* HEARTH_GIVEN_… */
     const char *request_id; /* for logs and /slots; NULL: one is made */
 
-    const char *messages_json;  /* chat: JSON array of messages in OpenAI's form */
-    const hearth_medium *media; /* chat: what parts of the messages name */
+    const hearth_json *messages; /* chat: an array of messages in OpenAI's form */
+    const hearth_medium *media;  /* chat: what parts of the messages name */
     size_t n_media;
-    const char *template_kwargs_json; /* chat: JSON object of arguments for the template; NULL: none */
-    const char *tools_json;           /* chat: JSON array of tools in OpenAI's form; NULL: none */
+    const hearth_json *template_kwargs; /* chat: an object of arguments for the template; NULL: none */
+    const hearth_json *tools;           /* chat: an array of tools in OpenAI's form; NULL: none */
     hearth_tool_choice tool_choice;
-    const char *allowed_tools_json; /* chat: JSON array of the names that may be called, NULL: all; the prompt shows all
-                                       tools anyway, so that it keeps its prefix */
-    int parallel_tool_calls;        /* chat: several calls in one reply: 1 yes, 0 no, -1: where the template can */
+    const hearth_json *allowed_tools; /* chat: an array of the names that may be called, NULL: all; the prompt shows all
+                                         tools anyway, so that it keeps its prefix */
+    int parallel_tool_calls;          /* chat: several calls in one reply: 1 yes, 0 no, -1: where the template can */
     hearth_continue continue_final;
     bool no_generation_prompt; /* chat: the prompt does not end with the assistant's generation prompt */
     bool reasoning_in_text;    /* chat: reasoning is left in the content, as the model writes it */
@@ -465,8 +477,8 @@ typedef struct hearth_params {
     const hearth_part *parts; /* completion: text and tokens, with BOS if the first is text */
     size_t n_parts;
 
-    const char *grammar;     /* the reply must match: GBNF with a rule "root"; NULL: none */
-    const char *json_schema; /* the reply must match: a JSON schema; NULL: none */
+    const char *grammar;            /* the reply must match: GBNF with a rule "root"; NULL: none */
+    const hearth_json *json_schema; /* the reply must match: a JSON schema; NULL: none */
 
     int32_t max_tokens;      /* tokens to generate; HEARTH_UNSET: up to the end of the context window */
     int64_t max_ms;          /* the reply ends after so many milliseconds of generation, at the next line; 0: never */

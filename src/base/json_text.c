@@ -297,6 +297,45 @@ void json_text_write_sorted(struct buf *out, const json_t *value)
     write_value(out, value, true);
 }
 
+/* As utf8_put_json_string() writes it. */
+static size_t string_bytes(const char *text, size_t len)
+{
+    size_t bytes = strlen("\"\"");
+    for (size_t i = 0; i < len; i++) {
+        const unsigned char c = (unsigned char)text[i];
+        const bool has_letter = c == '"' || c == '\\' || (c >= '\b' && c <= '\r' && c != '\v');
+        bytes += has_letter ? 2 : c < 0x20 || c == 0x7F ? strlen("\\u0000") : 1;
+    }
+    return bytes;
+}
+
+static size_t members_bytes(const json_t *object)
+{
+    size_t bytes = json_object_size(object) == 0 ? strlen("{}") : strlen("{");
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)object, name, value) bytes +=
+        string_bytes(name, strlen(name)) + strlen(":,") + json_text_bytes(value);
+    return bytes;
+}
+
+size_t json_text_bytes(const json_t *value)
+{
+    if (json_text_is_object(value)) return members_bytes(value);
+    if (json_is_string(value)) return string_bytes(json_string_value(value), json_string_length(value));
+    if (json_is_array(value)) {
+        size_t bytes = json_array_size(value) == 0 ? strlen("[]") : strlen("[");
+        for (size_t i = 0; i < json_array_size(value); i++)
+            bytes += json_text_bytes(json_array_get(value, i)) + strlen(",");
+        return bytes;
+    }
+    struct buf text = {0};
+    json_text_write(&text, value);
+    size_t bytes = text.len;
+    buf_release(&text);
+    return bytes;
+}
+
 char *json_text_of(const json_t *value)
 {
     struct buf text = {0};

@@ -13,6 +13,7 @@
 #define BASE_JSON_TEXT_H
 
 #include "base/buf.h"
+#include "hearth.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -25,7 +26,19 @@ json_t *json_text_read(const char *text, size_t len, json_error_t *fault);
 /* Writes a tree without spaces; with the members of objects in the order of their names where `sorted`. */
 void json_text_write(struct buf *out, const json_t *value);
 void json_text_write_sorted(struct buf *out, const json_t *value);
-char *json_text_of(const json_t *value); /* never NULL; free() it */
+char *json_text_of(const json_t *value);     /* never NULL; free() it */
+size_t json_text_bytes(const json_t *value); /* of that text, which is not made */
+
+/* A hearth_json is such a tree under the name that applications know: these change the type alone. */
+static inline const hearth_json *json_text_public(const json_t *tree)
+{
+    return (const hearth_json *)tree;
+}
+
+static inline const json_t *json_text_tree(const hearth_json *value)
+{
+    return (const json_t *)value;
+}
 
 /* The digits of a wide number; NULL: the value is none. */
 const char *json_text_wide(const json_t *value);

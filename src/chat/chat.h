@@ -9,6 +9,7 @@
 
 #include "hearth.h"
 
+#include <jansson.h>
 #include <stddef.h>
 
 #ifdef __cplusplus
@@ -39,15 +40,15 @@ struct chat_stop {
 };
 
 struct chat_request {
-    const char *messages_json; /* an array in OpenAI's form */
-    const char *kwargs_json;   /* an object for the template, or NULL */
-    const char *tools_json;    /* an array in OpenAI's form, or NULL */
+    const json_t *messages; /* an array in OpenAI's form; trees are read by base/json_text.h */
+    const json_t *kwargs;   /* an object for the template, or NULL */
+    const json_t *tools;    /* an array in OpenAI's form, or NULL */
     hearth_tool_choice tool_choice;
-    const char
-        *allowed_tools_json; /* an array of names: only these may be called, though the prompt lists all; NULL: any */
-    int parallel_tool_calls; /* 1, 0; -1: if the template supports it */
-    const char *grammar;     /* of the reply: GBNF, or NULL */
-    const char *json_schema; /* of the reply, or NULL */
+    const json_t
+        *allowed_tools;        /* an array of names: only these may be called, though the prompt lists all; NULL: any */
+    int parallel_tool_calls;   /* 1, 0; -1: if the template supports it */
+    const char *grammar;       /* of the reply: GBNF, or NULL */
+    const json_t *json_schema; /* of the reply, or NULL */
     hearth_continue continue_final;
     bool reasoning_in_text;          /* the reader does not separate reasoning from content */
     bool add_generation_prompt;      /* end with the generation prompt, which opens the assistant's turn */
@@ -96,7 +97,7 @@ char *chat_capabilities(const struct chat_template_params *params);
  * and the text before the sound. Both may be ""; free() them. */
 void chat_transcription_texts(const struct chat_template_params *params, char **system, char **user);
 
-/* Parses and checks messages, tools, schema and arguments of the request, once for all calls that follow:
+/* Reads and checks messages, tools, schema and arguments of the request, once for all calls that follow:
  * request.parsed. On success the caller has *parsed to close, else it is NULL. HEARTH_INVALID where something is
  * malformed, with the field's name; HEARTH_UNSUPPORTED for parts that are not text, where the request refuses them. */
 int chat_parse(const struct chat_request *request, struct chat_parsed **parsed, hearth_error *error);
@@ -164,7 +165,7 @@ bool chat_reader_is_whole(const struct chat_reader *reader);
 /* Converts a JSON schema to GBNF; the caller frees it with free(), and what *unenforced gets where
  * something is not enforced, one a line (`unenforced` may be NULL). HEARTH_INVALID, param "json_schema", with what is
  * wrong and where. */
-char *chat_schema_grammar(const char *json_schema, char **unenforced, hearth_error *error);
+char *chat_schema_grammar(const json_t *json_schema, char **unenforced, hearth_error *error);
 
 /* GBNF of the texts that are all of what a regular expression matches; the caller frees it with free(). HEARTH_INVALID,
  * with what is wrong. */

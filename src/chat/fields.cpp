@@ -1,17 +1,37 @@
 /* Reads a request's JSON field by field: see fields.hpp. */
 #include "chat/fields.hpp"
 
+#include "chat/wide.hpp"
+
+extern "C" {
+#include "base/json_text.h"
+}
+
+#include <cmath>
+#include <cstdlib>
 #include <exception>
 #include <vector>
 
 namespace chat
 {
 
+/* ---- Whole values ---- */
+
 /* Far more than tools' arguments need, far less than recursion over the tree can take. */
 static const size_t max_depth = 128;
 
 /* llama.cpp looks a member up in linear time, and does so for every member that it reads. */
 static const size_t max_members = 4096;
+
+[[noreturn]] static void refuse_depth(const std::string &param)
+{
+    throw refusal{HEARTH_INVALID, param, "is nested too deeply"};
+}
+
+[[noreturn]] static void refuse_width(const std::string &param)
+{
+    throw refusal{HEARTH_INVALID, param, "has too many members in one object"};
+}
 
 static void check_shape(const std::string &text, const std::string &param)
 {
@@ -25,11 +45,11 @@ static void check_shape(const std::string &text, const std::string &param)
             quoted = !quoted;
         } else if (!quoted && (c == '[' || c == '{')) {
             members.push_back(0);
-            if (members.size() > max_depth) throw refusal{HEARTH_INVALID, param, "is nested too deeply"};
+            if (members.size() > max_depth) refuse_depth(param);
         } else if (!quoted && (c == ']' || c == '}') && !members.empty()) {
             members.pop_back();
         } else if (!quoted && c == ':' && !members.empty() && ++members.back() > max_members) {
-            throw refusal{HEARTH_INVALID, param, "has too many members in one object"};
+            refuse_width(param);
         }
     }
 }
@@ -49,39 +69,111 @@ common_json parse_json(const std::string &text, const std::string &param)
     }
 }
 
-const common_json *find_field(const common_json &object, const char *key)
+static void check_depth(const json_t *value, size_t depth, wide_numbers how, const std::string &param)
 {
-    if (!object.contains(key)) return nullptr;
-    const common_json &value = object.at(key);
-    return value.is_null() ? nullptr : &value;
+    const char *wide = json_text_wide(value), *key;
+    json_t *item;
+    size_t i;
+    if (wide != nullptr) {
+        if (how == wide_numbers::nearest && !std::isfinite(std::strtod(wide, nullptr)))
+            throw refusal{HEARTH_INVALID, param,
+                          "is not valid JSON: number overflow parsing '" + std::string(wide) + "'"};
+        return;
+    }
+    if (!json_is_object(value) && !json_is_array(value)) return;
+    if (depth > max_depth) refuse_depth(param);
+    if (json_object_size(value) > max_members) refuse_width(param);
+    json_array_foreach(value, i, item) check_depth(item, depth + 1, how, param);
+    json_object_foreach(const_cast<json_t *>(value), key, item) check_depth(item, depth + 1, how, param);
 }
 
-std::string optional_text(const common_json &object, const char *key, const std::string &path)
+void check_tree(const json_t *tree, wide_numbers how, const std::string &param)
 {
-    const common_json *value = find_field(object, key);
+    check_depth(tree, 1, how, param);
+}
+
+static common_json number_of(const std::string &wide, wide_numbers how)
+{
+    if (is_uint64(wide)) return common_json(std::strtoull(wide.c_str(), nullptr, 10));
+    return how == wide_numbers::marked ? common_json(marked_number(wide))
+                                       : common_json(std::strtod(wide.c_str(), nullptr));
+}
+
+/* Integers that are not below 0 have no sign in llama.cpp's JSON. */
+static common_json integer_of(json_int_t value)
+{
+    return value < 0 ? common_json(value) : common_json(static_cast<uint64_t>(value));
+}
+
+static common_json object_of(const json_t *object, wide_numbers how)
+{
+    common_json result = common_json::object();
+    const char *key;
+    json_t *item;
+    json_object_foreach(const_cast<json_t *>(object), key, item) result.set({key, to_common(item, how)});
+    return result;
+}
+
+common_json to_common(const json_t *tree, wide_numbers how)
+{
+    const char *wide = json_text_wide(tree);
+    if (wide != nullptr) return number_of(wide, how);
+    if (json_is_object(tree)) return object_of(tree, how);
+    if (json_is_string(tree)) return common_json(string_of(tree));
+    if (json_is_integer(tree)) return integer_of(json_integer_value(tree));
+    if (json_is_real(tree)) return common_json(json_real_value(tree));
+    if (json_is_boolean(tree)) return common_json(json_is_true(tree));
+    if (!json_is_array(tree)) return common_json();
+    common_json result = common_json::array();
+    for (size_t i = 0; i < json_array_size(tree); i++) result.push_back(to_common(json_array_get(tree, i), how));
+    return result;
+}
+
+common_json read_tree(const json_t *tree, wide_numbers how, const std::string &param)
+{
+    check_tree(tree, how, param);
+    return to_common(tree, how);
+}
+
+/* ---- Fields ---- */
+
+const json_t *find_field(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_null(value) ? nullptr : value;
+}
+
+std::string string_of(const json_t *string)
+{
+    return {json_string_value(string), json_string_length(string)};
+}
+
+std::string optional_text(const json_t *object, const char *key, const std::string &path)
+{
+    const json_t *value = find_field(object, key);
     if (value == nullptr) return "";
-    if (!value->is_string()) throw refusal{HEARTH_INVALID, path + "." + key, "must be a string"};
-    return value->get<std::string>();
+    if (!json_is_string(value)) throw refusal{HEARTH_INVALID, path + "." + key, "must be a string"};
+    return string_of(value);
 }
 
-std::string required_text(const common_json &object, const char *key, const std::string &path)
+std::string required_text(const json_t *object, const char *key, const std::string &path)
 {
     std::string text = optional_text(object, key, path);
     if (text.empty()) throw refusal{HEARTH_INVALID, path + "." + key, "must be a string and not empty"};
     return text;
 }
 
-const common_json &required_object(const common_json &object, const char *key, const std::string &path)
+const json_t *required_object(const json_t *object, const char *key, const std::string &path)
 {
-    const common_json *value = find_field(object, key);
-    if (value == nullptr || !value->is_object()) throw refusal{HEARTH_INVALID, path + "." + key, "must be an object"};
-    return *value;
+    const json_t *value = find_field(object, key);
+    if (!json_text_is_object(value)) throw refusal{HEARTH_INVALID, path + "." + key, "must be an object"};
+    return value;
 }
 
-const common_json &object_item(const common_json &array, size_t index, const std::string &path)
+const json_t *object_item(const json_t *array, size_t index, const std::string &path)
 {
-    const common_json &value = array.at(index);
-    if (!value.is_object()) throw refusal{HEARTH_INVALID, path, "must be an object"};
+    const json_t *value = json_array_get(array, index);
+    if (!json_text_is_object(value)) throw refusal{HEARTH_INVALID, path, "must be an object"};
     return value;
 }
 

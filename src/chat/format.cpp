@@ -16,6 +16,11 @@
 
 #include "json-schema-to-grammar.h"
 
+extern "C" {
+#include "base/json_text.h"
+}
+
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 
@@ -104,6 +109,19 @@ static void add_part(std::string &key, const std::string &part)
     key += std::to_string(part.size()) + ":" + part;
 }
 
+static std::string json_of(const json_t *tree)
+{
+    char *text = json_text_of(tree);
+    std::string copy = text;
+    std::free(text);
+    return copy;
+}
+
+static void add_part(std::string &key, const json_t *part)
+{
+    part == nullptr ? add_part(key, std::string("-")) : add_part(key, "+" + json_of(part));
+}
+
 static void add_part(std::string &key, const char *part)
 {
     part == nullptr ? add_part(key, std::string("-")) : add_part(key, "+" + std::string(part));
@@ -116,7 +134,7 @@ static std::string generation_prompt_or_messages(const chat_template &template_,
     try {
         return generation_prompt_of(template_, params, prompt);
     } catch (const std::exception &) {
-        return request.messages_json;
+        return json_of(request.messages);
     }
 }
 
@@ -128,9 +146,9 @@ static std::string key_of(const chat_template &template_, const chat_request &re
                        static_cast<int>(params.continue_final_message), static_cast<int>(request.reasoning_in_text),
                        static_cast<int>(params.add_generation_prompt), static_cast<int>(params.enable_thinking)})
         key += std::to_string(number) + ",";
-    for (const char *text :
-         {request.tools_json, request.allowed_tools_json, request.grammar, request.json_schema, request.kwargs_json})
-        add_part(key, text);
+    for (const json_t *tree : {request.tools, request.allowed_tools, request.json_schema, request.kwargs})
+        add_part(key, tree);
+    add_part(key, request.grammar);
     add_part(key, params.continue_msg.render_content());
     add_part(key, params.continue_msg.reasoning_content);
     add_part(key, generation_prompt_or_messages(template_, request, params, prompt));
@@ -152,11 +170,13 @@ static const common_json &find_tool(const common_json &tools, const std::string 
 }
 
 /* The prompt lists all tools, but only these may be called. */
-static void keep_allowed_tools(autoparser::generation_params &params, const char *names_json)
+static void keep_allowed_tools(autoparser::generation_params &params, const json_t *names)
 {
-    common_json names = parse_json(names_json, "tool_choice"), left = common_json::array();
-    if (!names.is_array()) throw refusal{HEARTH_INVALID, "tool_choice", "must name tools in an array"};
-    for (size_t i = 0; i < names.size(); i++) left.push_back(find_tool(params.tools, names.at(i).get<std::string>()));
+    common_json left = common_json::array();
+    size_t i;
+    json_t *name;
+    if (!json_is_array(names)) throw refusal{HEARTH_INVALID, "tool_choice", "must name tools in an array"};
+    json_array_foreach(names, i, name) left.push_back(find_tool(params.tools, string_of(name)));
     params.tools = left;
 }
 
@@ -252,7 +272,7 @@ static std::unique_ptr<reply_format> make_format(const chat_template &template_,
                                                  const chat_parsed &parsed, autoparser::generation_params params)
 {
     auto result = std::make_unique<reply_format>();
-    if (request.allowed_tools_json != nullptr) keep_allowed_tools(params, request.allowed_tools_json);
+    if (request.allowed_tools != nullptr) keep_allowed_tools(params, request.allowed_tools);
     if (has_tools(params)) lower_parameters(params.tools, result->unenforced_parts);
     bool must_call = has_tools(params) && params.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED;
     if (must_call)

@@ -1,4 +1,4 @@
-/* Parses the messages of a chat request: see messages.hpp. */
+/* Reads the messages of a chat request: see messages.hpp. */
 #include "chat/messages.hpp"
 
 #include "chat/fields.hpp"
@@ -25,17 +25,17 @@ struct media_reader {
 };
 
 /* What is rendered for the part; its text is NULL where the model does not take it. */
-static chat_medium medium_of(const common_json &part, const chat_request &request, const std::string &path)
+static chat_medium medium_of(const json_t *part, const chat_request &request, const std::string &path)
 {
-    const common_json *media = find_field(part, "media");
+    const json_t *media = find_field(part, "media");
     if (media == nullptr || request.media == nullptr) return {};
-    size_t i = media->is_number_integer() ? media->get<size_t>() : request.n_media;
+    size_t i = json_is_integer(media) ? static_cast<size_t>(json_integer_value(media)) : request.n_media;
     if (i >= request.n_media) throw refusal{HEARTH_INVALID, path + ".media", "must be the place of a medium"};
     return request.media[i];
 }
 
-static void read_media(const common_json &part, const std::string &type, const media_reader &media,
-                       const std::string &path, common_chat_msg_content_part &result)
+static void read_media(const json_t *part, const std::string &type, const media_reader &media, const std::string &path,
+                       common_chat_msg_content_part &result)
 {
     const char *name = name_of_media(type);
     if (name == nullptr)
@@ -56,8 +56,7 @@ static void read_media(const common_json &part, const std::string &type, const m
         std::string("[") + name + " left out: this model takes " + (takes_some ? "no such files]" : "text only]");
 }
 
-static common_chat_msg_content_part read_part(const common_json &part, const media_reader &media,
-                                              const std::string &path)
+static common_chat_msg_content_part read_part(const json_t *part, const media_reader &media, const std::string &path)
 {
     common_chat_msg_content_part result;
     std::string type = required_text(part, "type", path);
@@ -71,69 +70,72 @@ static common_chat_msg_content_part read_part(const common_json &part, const med
     return result;
 }
 
-static void read_content(common_chat_msg &message, const common_json &object, const media_reader &media,
+static void read_content(common_chat_msg &message, const json_t *object, const media_reader &media,
                          const std::string &path)
 {
-    const common_json *content = find_field(object, "content");
+    const json_t *content = find_field(object, "content");
     if (content == nullptr) return;
-    if (content->is_string()) {
-        message.content = content->get<std::string>();
+    if (json_is_string(content)) {
+        message.content = string_of(content);
         return;
     }
     std::string here = path + ".content";
-    if (!content->is_array()) throw refusal{HEARTH_INVALID, here, "must be a string, null or an array of parts"};
-    for (size_t i = 0; i < content->size(); i++) {
+    if (!json_is_array(content)) throw refusal{HEARTH_INVALID, here, "must be a string, null or an array of parts"};
+    for (size_t i = 0; i < json_array_size(content); i++) {
         std::string at = indexed(here, i);
-        message.content_parts.push_back(read_part(object_item(*content, i, at), media, at));
+        message.content_parts.push_back(read_part(object_item(content, i, at), media, at));
     }
 }
 
-static common_chat_tool_call read_tool_call(const common_json &call, const std::string &path)
+static common_chat_tool_call read_tool_call(const json_t *call, const std::string &path)
 {
-    const common_json *type = find_field(call, "type");
-    if (type != nullptr && !(type->is_string() && type->get<std::string>() == "function"))
+    const json_t *type = find_field(call, "type");
+    if (type != nullptr && !(json_is_string(type) && string_of(type) == "function"))
         throw refusal{HEARTH_UNSUPPORTED, path + ".type", "only calls of type \"function\" are supported"};
-    const common_json &function = required_object(call, "function", path);
+    const json_t *function = required_object(call, "function", path);
     std::string here = path + ".function";
 
     common_chat_tool_call result;
     result.id = optional_text(call, "id", path);
     result.name = required_text(function, "name", here);
-    const common_json *arguments = find_field(function, "arguments");
+    const json_t *arguments = find_field(function, "arguments");
     if (arguments != nullptr)
-        result.arguments = arguments->is_string() ? arguments->get<std::string>() : arguments->dump();
+        result.arguments =
+            json_is_string(arguments) ? string_of(arguments) : to_common(arguments, wide_numbers::nearest).dump();
     return result;
 }
 
-static void read_tool_calls(common_chat_msg &message, const common_json &object, const std::string &path)
+static void read_tool_calls(common_chat_msg &message, const json_t *object, const std::string &path)
 {
-    const common_json *calls = find_field(object, "tool_calls");
+    const json_t *calls = find_field(object, "tool_calls");
     if (calls == nullptr) return;
     std::string here = path + ".tool_calls";
-    if (!calls->is_array()) throw refusal{HEARTH_INVALID, here, "must be an array"};
-    for (size_t i = 0; i < calls->size(); i++) {
+    if (!json_is_array(calls)) throw refusal{HEARTH_INVALID, here, "must be an array"};
+    for (size_t i = 0; i < json_array_size(calls); i++) {
         std::string at = indexed(here, i);
-        message.tool_calls.push_back(read_tool_call(object_item(*calls, i, at), at));
+        message.tool_calls.push_back(read_tool_call(object_item(calls, i, at), at));
     }
 }
 
 /* A misspelt "content" would give an empty message. Only messages that call tools and results of tools may lack it. */
-static void check_has_content(const common_json &object, const common_chat_msg &message, const std::string &path)
+static void check_has_content(const json_t *object, const common_chat_msg &message, const std::string &path)
 {
     bool may_lack = message.role == "assistant" || message.role == "tool";
-    if (!may_lack && !object.contains("content")) throw refusal{HEARTH_INVALID, path + ".content", "is missing"};
+    if (!may_lack && json_object_get(object, "content") == nullptr)
+        throw refusal{HEARTH_INVALID, path + ".content", "is missing"};
 }
 
 std::vector<common_chat_msg> read_messages(const chat_request &request, std::vector<std::string> &media_left_out)
 {
     media_reader media = {request, media_left_out};
-    common_json array = parse_json(request.messages_json, "messages");
-    if (!array.is_array()) throw refusal{HEARTH_INVALID, "messages", "must be an array"};
-    if (array.size() == 0) throw refusal{HEARTH_INVALID, "messages", "must hold at least one message"};
+    const json_t *array = request.messages;
+    check_tree(array, wide_numbers::nearest, "messages");
+    if (!json_is_array(array)) throw refusal{HEARTH_INVALID, "messages", "must be an array"};
+    if (json_array_size(array) == 0) throw refusal{HEARTH_INVALID, "messages", "must hold at least one message"};
     std::vector<common_chat_msg> messages;
-    for (size_t i = 0; i < array.size(); i++) {
+    for (size_t i = 0; i < json_array_size(array); i++) {
         std::string path = indexed("messages", i);
-        const common_json &object = object_item(array, i, path);
+        const json_t *object = object_item(array, i, path);
         common_chat_msg message;
         message.role = required_text(object, "role", path);
         read_content(message, object, media, path);

@@ -1,4 +1,4 @@
-/* Parses the messages of a chat request: from JSON, checked field by field, to llama.cpp's structs.
+/* Reads the messages of a chat request: from a tree, checked field by field, to llama.cpp's structs.
  *
  * All checks happen here, before llama.cpp gets the messages: its assertions end the process, and its own errors do not
  * name the field. Any thread. */

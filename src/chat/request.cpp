@@ -6,7 +6,6 @@
 #include "chat/schema.hpp"
 #include "chat/tools.hpp"
 #include "chat/turns.hpp"
-#include "chat/wide.hpp"
 #include "chat/worded_tools.hpp"
 
 #include "chat-auto-parser-helpers.h"
@@ -134,10 +133,8 @@ static void take_tool_fields(autoparser::generation_params &params, const chat_t
 }
 
 /* Refuses the two arguments that would override what was checked or requested elsewhere. */
-common_json read_kwargs(const std::string &text)
+common_json read_kwargs(common_json kwargs)
 {
-    if (text.empty()) return {};
-    common_json kwargs = parse_json(mark_wide_numbers(text), "chat_template_kwargs");
     if (!kwargs.is_object()) throw refusal{HEARTH_INVALID, "chat_template_kwargs", "must be an object"};
     for (const auto &entry : kwargs.items()) {
         std::string path = "chat_template_kwargs." + entry.key();
@@ -158,7 +155,7 @@ static void take_kwargs(autoparser::generation_params &params, const common_json
     }
 }
 
-/* ---- Parsing ---- */
+/* ---- Reading ---- */
 
 static void check_tool_choice(const chat_request &request, const chat_parsed &parsed)
 {
@@ -175,7 +172,7 @@ static void read_schema(const chat_request &request, chat_parsed &parsed)
     if (request.json_schema == nullptr) return;
     if (request.grammar != nullptr)
         throw refusal{HEARTH_INVALID, "grammar", "cannot be used together with json_schema"};
-    parsed.given_schema = parse_json(request.json_schema, "json_schema");
+    parsed.given_schema = read_tree(request.json_schema, wide_numbers::nearest, "json_schema");
     parsed.schema = reply_schema(parsed.given_schema, parsed.unenforced);
     for (common_json *schema : {&parsed.given_schema, &parsed.schema})
         if (schema->empty()) (*schema)["type"] = "object";
@@ -185,10 +182,11 @@ chat_parsed parse_request(const chat_request &request)
 {
     chat_parsed parsed;
     parsed.messages = read_messages(request, parsed.media_left_out);
-    if (request.tools_json != nullptr) parsed.tools = read_tools(request.tools_json);
+    if (request.tools != nullptr) parsed.tools = read_tools(request.tools);
     check_tool_choice(request, parsed);
     read_schema(request, parsed);
-    parsed.kwargs = read_kwargs(request.kwargs_json != nullptr ? request.kwargs_json : "");
+    if (request.kwargs != nullptr)
+        parsed.kwargs = read_kwargs(read_tree(request.kwargs, wide_numbers::marked, "chat_template_kwargs"));
     return parsed;
 }
 

@@ -1,4 +1,4 @@
-/* Parses a chat request, once, and turns it into the parameters of the template and of llama.cpp's handlers, the same
+/* Reads a chat request, once, and turns it into the parameters of the template and of llama.cpp's handlers, the same
  * as llama-server's.
  *
  * Throws refusal for errors in the request, naming the field. Any thread; read_request() needs a render_scope. */
@@ -29,8 +29,8 @@ chat_parsed parse_request(const chat_request &request);
 /* What the request was parsed to before; else parses it into `own`. */
 const chat_parsed &parsed_of(const chat_request &request, std::optional<chat_parsed> &own);
 
-/* Template arguments, an object or "". Throws refusal for those that may not be set. */
-common_json read_kwargs(const std::string &text);
+/* Template arguments. Throws refusal for what is no object, and for those that may not be set. */
+common_json read_kwargs(common_json kwargs);
 
 autoparser::generation_params read_request(const chat_template &template_, const chat_request &request,
                                            const chat_parsed &parsed);

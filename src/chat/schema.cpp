@@ -282,12 +282,13 @@ char *chat_pattern_grammar(const char *pattern, hearth_error *error)
     return grammar;
 }
 
-char *chat_schema_grammar(const char *json_schema, char **unenforced, hearth_error *error)
+char *chat_schema_grammar(const json_t *json_schema, char **unenforced, hearth_error *error)
 {
     char *grammar = nullptr;
     chat::guarded(error, "json_schema", chat::one_line, [&] {
         std::set<std::string> keywords;
-        common_json schema = chat::reply_schema(chat::parse_json(json_schema, "json_schema"), keywords);
+        common_json given = chat::read_tree(json_schema, chat::wide_numbers::nearest, "json_schema");
+        common_json schema = chat::reply_schema(given, keywords);
         grammar = mem_strdup(chat::schema_grammar(schema, "json_schema").c_str());
         if (unenforced != nullptr && !keywords.empty()) *unenforced = mem_strdup(chat::lines_of(keywords).c_str());
     });

@@ -2,6 +2,7 @@
 #include "chat/template.hpp"
 
 #include "chat/errors.hpp"
+#include "chat/fields.hpp"
 #include "chat/format.hpp"
 #include "chat/patience.hpp"
 #include "chat/probe.hpp"
@@ -228,7 +229,9 @@ struct chat_template *chat_template_open(const struct chat_template_params *para
     int code = chat::guarded(error, "chat_template", chat::compile_error_message, [&] {
         std::string source = params->source, bos = params->bos, eos = params->eos;
         if (source.empty()) throw chat::refusal{HEARTH_INVALID, "chat_template", "must not be empty"};
-        if (params->kwargs_json != nullptr) result->kwargs = chat::read_kwargs(params->kwargs_json);
+        if (params->kwargs_json != nullptr)
+            result->kwargs = chat::read_kwargs(
+                chat::parse_json(chat::mark_wide_numbers(params->kwargs_json), "chat_template_kwargs"));
         chat::compile_template(source, bos, eos); /* for its error message: the next line loses it */
         common_chat_templates_ptr templates = common_chat_templates_init(nullptr, source, bos, eos);
         /* llama.cpp replaces some templates that it knows to be wrong. */

@@ -12,12 +12,12 @@ namespace chat
  * templates over all tools several times. */
 static const size_t max_name = 256, max_tools = 1024;
 
-static common_chat_tool read_tool(const common_json &tool, const std::string &path)
+static common_chat_tool read_tool(const json_t *tool, const std::string &path)
 {
     std::string type = required_text(tool, "type", path);
     if (type != "function")
         throw refusal{HEARTH_UNSUPPORTED, path + ".type", "only tools of type \"function\" are supported"};
-    const common_json &function = required_object(tool, "function", path);
+    const json_t *function = required_object(tool, "function", path);
     std::string here = path + ".function";
     common_chat_tool result;
     result.name = required_text(function, "name", here);
@@ -25,18 +25,19 @@ static common_chat_tool read_tool(const common_json &tool, const std::string &pa
         throw refusal{HEARTH_INVALID, here + ".name", "is longer than " + std::to_string(max_name) + " bytes"};
     result.description = optional_text(function, "description", here);
     if (find_field(function, "parameters") != nullptr) required_object(function, "parameters", here);
-    result.parameters = function.contains("parameters") ? function.at("parameters").dump() : "{}";
+    const json_t *parameters = json_object_get(function, "parameters");
+    result.parameters = parameters == nullptr ? "{}" : to_common(parameters, wide_numbers::marked).dump();
     return result;
 }
 
-std::vector<common_chat_tool> read_tools(const std::string &text)
+std::vector<common_chat_tool> read_tools(const json_t *array)
 {
-    common_json array = parse_json(mark_wide_numbers(text), "tools");
-    if (!array.is_array()) throw refusal{HEARTH_INVALID, "tools", "must be an array"};
-    if (array.size() > max_tools)
+    check_tree(array, wide_numbers::marked, "tools");
+    if (!json_is_array(array)) throw refusal{HEARTH_INVALID, "tools", "must be an array"};
+    if (json_array_size(array) > max_tools)
         throw refusal{HEARTH_INVALID, "tools", "has more than " + std::to_string(max_tools) + " tools"};
     std::vector<common_chat_tool> tools;
-    for (size_t i = 0; i < array.size(); i++) {
+    for (size_t i = 0; i < json_array_size(array); i++) {
         std::string path = indexed("tools", i);
         tools.push_back(read_tool(object_item(array, i, path), path));
     }

@@ -5,6 +5,8 @@
 
 #include "chat-auto-parser.h"
 
+#include <jansson.h>
+
 #include <set>
 #include <string>
 #include <vector>
@@ -13,7 +15,7 @@ namespace chat
 {
 
 /* Throws refusal, naming the field as in "tools[0].function.name". */
-std::vector<common_chat_tool> read_tools(const std::string &text);
+std::vector<common_chat_tool> read_tools(const json_t *array);
 
 /* Replaces the parameters of tools, in OpenAI's form, by what llama.cpp can make a grammar of: see tool_schema(). The
  * prompt shows them as they were. `unenforced` gets what nothing enforces of them. */

@@ -25,8 +25,12 @@ static const std::string &mark()
     return text;
 }
 
-/* Integers of 64 bits without a sign are wide in jansson's trees alone. */
-static bool is_uint64(const std::string &number)
+std::string marked_number(const std::string &number)
+{
+    return mark() + number + end_mark;
+}
+
+bool is_uint64(const std::string &number)
 {
     if (number.find_first_not_of("0123456789") != std::string::npos) return false;
     errno = 0;
@@ -43,7 +47,7 @@ std::string mark_wide_numbers(const std::string &json)
         std::string number(piece.text, piece.is_wide ? piece.len : 0);
         if (number.empty() || is_uint64(number)) continue;
         marked.append(copied, piece.text);
-        marked.append("\"").append(mark()).append(number).append({end_mark, '"'});
+        marked.append("\"").append(marked_number(number)).append("\"");
         copied = at;
     }
     return marked.append(copied, end);

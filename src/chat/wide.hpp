@@ -16,6 +16,11 @@
 namespace chat
 {
 
+/* The marked string of a number, and whether llama.cpp's JSON can hold it nevertheless: integers of 64 bits without a
+ * sign are wide in jansson's trees alone. */
+std::string marked_number(const std::string &number);
+bool is_uint64(const std::string &number);
+
 /* The JSON text with a marked string in place of each wide number. */
 std::string mark_wide_numbers(const std::string &json);
 

@@ -5,6 +5,7 @@
 #define EXACTNESS_CALLER_H
 
 #include "engine/core.h"
+#include "json_trees.h"
 #include "lib/requests/request.h"
 #include "support.h"
 
@@ -127,7 +128,7 @@ static inline void caller_submit(struct caller *caller, hearth *instance, const 
     char *messages = NULL;
     if (turn->n_messages > 0) {
         messages = mem_format("%s]", turn->messages.v);
-        params.messages_json = messages;
+        params.messages = json_of(messages);
     } else {
         params.tokens = turn->prompt.v;
         params.n_tokens = turn->prompt.len;

@@ -312,7 +312,7 @@ struct hearth_reader {
 
 hearth_reader *hearth_reader_open(hearth_request *request)
 {
-    return request->params->messages_json == NULL ? NULL : mem_alloc(sizeof(struct hearth_reader));
+    return request->params->messages == NULL ? NULL : mem_alloc(sizeof(struct hearth_reader));
 }
 
 void hearth_reader_close(hearth_reader *reader)

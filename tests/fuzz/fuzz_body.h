@@ -27,7 +27,7 @@ static inline void require_json(const struct buf *text)
  * once. */
 static inline void check_media(const hearth_params *p)
 {
-    json_t *messages = p->messages_json == NULL ? NULL : json_loads(p->messages_json, JSON_ALLOW_NUL, NULL);
+    const json_t *messages = json_text_tree(p->messages);
     json_t *message, *part;
     json_int_t next = 0;
     size_t i, k;
@@ -46,13 +46,12 @@ static inline void check_media(const hearth_params *p)
         }
     }
     require(next == (json_int_t)p->n_media);
-    json_decref(messages);
 }
 
 static inline void check_choice(const hearth_params *p)
 {
     check_media(p);
-    require((p->messages_json != NULL) + (p->text != NULL) + (p->tokens != NULL) + (p->parts != NULL) == 1);
+    require((p->messages != NULL) + (p->text != NULL) + (p->tokens != NULL) + (p->parts != NULL) == 1);
     require(!(p->sampling.temperature < 0) && !(p->sampling.temperature > 100));
     require(!(p->sampling.top_p < 0) && !(p->sampling.top_p > 1));
     require(p->n_stop <= FIELDS_STOP_MAX);

@@ -2,6 +2,7 @@
  * reasoning, content and calls, and no byte of content that the reply lacks. */
 #include "base/buf.h"
 #include "chat/chat.h"
+#include "json_trees.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,8 @@ static const struct chat_format *format_of(const char *messages)
     struct chat_template *template_ =
         chat_template_open(&(struct chat_template_params){.source = TEMPLATE, .bos = "<s>", .eos = "</s>"}, &error);
     require(template_ != NULL);
-    struct chat_request request = {.messages_json = messages, .parallel_tool_calls = -1, .add_generation_prompt = true};
+    struct chat_request request = {
+        .messages = tree_of(messages), .parallel_tool_calls = -1, .add_generation_prompt = true};
     require(chat_format_open(template_, &request, NULL, &format, &error) == HEARTH_OK);
     chat_template_close(template_);
     return format;

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "chat/chat.h"
 #include "chat/reader.h"
+#include "json_trees.h"
 #include "lib/requests/output_constraint.h"
 #include "llm/constraint.h"
 #include "llm/vocab.h"
@@ -332,10 +333,10 @@ static json_t *answer(const struct llm_model *weights, const char *folder, const
     hearth_error error = {0};
     char *tools = dumped(asked, "tools"), *schema = dumped(asked, "schema");
     bool required = string_of(asked, "choice") != NULL && strcmp(string_of(asked, "choice"), "required") == 0;
-    struct chat_request request = {.messages_json = "[{\"role\":\"user\",\"content\":\"Hi\"}]",
+    struct chat_request request = {.messages = tree_of("[{\"role\":\"user\",\"content\":\"Hi\"}]"),
                                    .add_generation_prompt = true,
-                                   .tools_json = tools,
-                                   .json_schema = schema,
+                                   .tools = tree_of(tools),
+                                   .json_schema = tree_of(schema),
                                    .tool_choice = required ? HEARTH_TOOLS_REQUIRED : HEARTH_TOOLS_AUTO,
                                    .parallel_tool_calls = json_is_true(json_object_get(asked, "parallel"))};
     struct writing w = {.weights = weights, .texts = llm_model_token_texts(weights)};

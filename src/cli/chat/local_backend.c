@@ -3,6 +3,7 @@
  * hearth's threads fill the inbox under its lock and announce it through an eventfd; everything else is the main
  * thread's. */
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/memory.h"
 #include "cli/args.h"
 #include "cli/chat/chat_backend.h"
@@ -71,20 +72,25 @@ static void on_event(void *ud, const hearth_event *event)
     pthread_mutex_unlock(&inbox->lock);
 }
 
+/* A copy: the conversation goes on while the request reads it. */
+static const hearth_json *messages_of(const struct conversation *chat)
+{
+    return json_text_public(json_deep_copy(chat->messages));
+}
+
 static int local_ask(struct backend *backend, const struct conversation *chat, hearth_error *error)
 {
     struct local *local = local_of(backend);
     hearth_params params = hearth_params_default();
-    char *messages = json_dumps(chat->messages, JSON_COMPACT);
     params.model = chat->model;
-    params.messages_json = messages;
+    params.messages = messages_of(chat);
     params.media = chat->media.v;
     params.n_media = chat->media.n;
     params.progress = true;
     local->inbox.started = local->inbox.progressed = local->inbox.ended = false;
     local->inbox.error = (hearth_error){0};
     local->request = hearth_submit(local->instance, &params, on_event, local, error);
-    free(messages);
+    hearth_json_free(params.messages);
     return local->request == NULL ? (int)error->code : HEARTH_OK;
 }
 
@@ -160,16 +166,15 @@ static enum signal_kind local_wait(struct backend *backend, int signals, reply_e
 static int look_up(struct local *local, const struct conversation *chat, hearth_cache_lookup *out, hearth_error *error)
 {
     hearth_params params = hearth_params_default();
-    char *messages = json_dumps(chat->messages, JSON_COMPACT);
     params.model = chat->model;
-    params.messages_json = messages;
+    params.messages = messages_of(chat);
     params.media = chat->media.v;
     params.n_media = chat->media.n_said;
     params.only_lookup = true;
     params.continue_final = HEARTH_CONTINUE_NEVER;
     params.no_generation_prompt = true;
     hearth_request *request = hearth_submit(local->instance, &params, on_event, local, error);
-    free(messages);
+    hearth_json_free(params.messages);
     if (request == NULL) return error->code;
     const int status = hearth_wait(request, error);
     hearth_request_release(request);

@@ -9,7 +9,6 @@
 #include "base/memory.h"
 #include "base/sha256.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,22 +26,13 @@ static void add_text(struct sha256 *running, const char *text)
     sha256_feed(running, text, len);
 }
 
+/* An absent value is hashed as null, so that the parts after it keep their position. */
 static void add_value(struct sha256 *running, const json_t *value)
 {
     struct buf text = {0};
     json_text_write_sorted(&text, value);
     add_text(running, buf_text(&text));
     buf_release(&text);
-}
-
-/* An absent value is hashed as null, so that the parts after it keep their position. */
-static bool add_json(struct sha256 *running, const char *json)
-{
-    json_t *value = json == NULL ? json_null() : json_text_read(json, strlen(json), NULL);
-    if (value == NULL) return false;
-    add_value(running, value);
-    json_decref(value);
-    return true;
 }
 
 static uint64_t first_eight(const uint8_t digest[SHA256_BYTES])
@@ -81,44 +71,25 @@ static void add_media(struct sha256 *running, const struct chat_seen *seen, cons
     }
 }
 
-static bool hash_messages(const struct chat_seen *seen, const json_t *messages, struct sha256 *running,
-                          uint64_t *hashes)
+void chat_identify(const struct chat_seen *seen, struct chat_identity *identity)
 {
+    const json_t *messages = seen->messages, *first = json_array_get(messages, 0);
+    const size_t n = json_array_size(messages);
+    uint64_t *hashes = mem_alloc((n + 1) * sizeof *hashes);
+    struct sha256 *running = sha256_open();
     add_text(running, seen->template_source);
-    if (!add_json(running, seen->kwargs_json) || !add_json(running, seen->tools_json)) return false;
+    add_value(running, seen->kwargs);
+    add_value(running, seen->tools);
     hashes[0] = hash_so_far(running);
-    size_t n = json_array_size(messages);
     for (size_t i = 0; i < n; i++) {
         add_value(running, json_array_get(messages, i));
         add_media(running, seen, json_array_get(messages, i));
         hashes[i + 1] = hash_so_far(running);
     }
-    return true;
-}
-
-/* ---- Conversations ---- */
-
-static void fill(const struct chat_seen *seen, const json_t *messages, struct chat_identity *identity)
-{
-    const json_t *role = json_object_get(json_array_get(messages, 0), "role");
-    uint64_t *hashes = mem_alloc((json_array_size(messages) + 1) * sizeof *hashes);
-    struct sha256 *running = sha256_open();
-    if (hash_messages(seen, messages, running, hashes))
-        *identity = (struct chat_identity){.n_messages = json_array_size(messages),
-                                           .hashes = hashes,
-                                           .starts_with_system = chat_is_system_role(json_string_value(role))};
-    else
-        free(hashes);
     sha256_close(running);
-}
-
-bool chat_identify(const struct chat_seen *seen, struct chat_identity *identity)
-{
-    *identity = (struct chat_identity){0};
-    json_t *messages = json_text_read(seen->messages_json, strlen(seen->messages_json), NULL);
-    if (json_is_array(messages)) fill(seen, messages, identity);
-    json_decref(messages);
-    return identity->hashes != NULL;
+    const char *role = json_string_value(json_object_get(first, "role"));
+    *identity =
+        (struct chat_identity){.n_messages = n, .hashes = hashes, .starts_with_system = chat_is_system_role(role)};
 }
 
 void chat_identity_release(struct chat_identity *identity)

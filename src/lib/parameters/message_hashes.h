@@ -8,6 +8,7 @@
 
 #include "base/sha256.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -15,8 +16,8 @@
 /* What the template gets from a request. */
 struct chat_seen {
     const char *template_source;
-    const char *kwargs_json, *tools_json; /* NULL: none */
-    const char *messages_json;
+    const json_t *kwargs, *tools; /* NULL: none */
+    const json_t *messages;
     const uint8_t (*media)[SHA256_BYTES]; /* of the contents of n_media media, which parts name by their place */
     size_t n_media;
 };
@@ -27,9 +28,8 @@ struct chat_identity {
     bool starts_with_system;
 };
 
-/* Equal content has equal hashes, however its JSON is spaced and its keys are ordered. False, and an empty identity,
- * for JSON that jansson does not read (a number beyond 64 bits, for one). */
-bool chat_identify(const struct chat_seen *seen, struct chat_identity *identity);
+/* Equal content has equal hashes, however its JSON was spaced and its keys are ordered. */
+void chat_identify(const struct chat_seen *seen, struct chat_identity *identity);
 void chat_identity_release(struct chat_identity *identity);
 
 /* The scope of a cache_salt: 8 bytes of its SHA-256, so that nobody can choose a salt that finds the cells of another.

@@ -1,9 +1,11 @@
-/* hearth_params: the defaults, where nothing is given, copies, and hearth_shared. In a file of its own, since tests
- * link it beside a fake hearth.
+/* hearth_params: the defaults, where nothing is given, copies, hearth_shared and hearth_json. In a file of its own,
+ * since tests link it beside a fake hearth.
  *
  * A copy owns all that it points at, so that the casts that remove "const" are only here. */
 #include "lib/parameters/request_params.h"
 
+#include "base/error.h"
+#include "base/json_text.h"
 #include "base/memory.h"
 
 #include <math.h>
@@ -57,21 +59,43 @@ void hearth_shared_unref(hearth_shared *shared)
     free(shared);
 }
 
+/* ---- hearth_json ---- */
+
+hearth_json *hearth_json_read(const char *text, size_t len, hearth_error *error)
+{
+    json_error_t fault;
+    json_t *tree = json_text_read(text, len, &fault);
+    if (tree == NULL)
+        error_set(error, HEARTH_INVALID, "the text is not valid JSON: line %d, column %d: %s", fault.line, fault.column,
+                  fault.text);
+    return (hearth_json *)tree;
+}
+
+void hearth_json_free(const hearth_json *json)
+{
+    json_decref((json_t *)json);
+}
+
 /* ---- Copies ---- */
 
 /* Members that are strings. */
-static const size_t strings[] = {offsetof(hearth_params, model),         offsetof(hearth_params, request_id),
-                                 offsetof(hearth_params, messages_json), offsetof(hearth_params, template_kwargs_json),
-                                 offsetof(hearth_params, tools_json),    offsetof(hearth_params, allowed_tools_json),
-                                 offsetof(hearth_params, thinking_end),  offsetof(hearth_params, grammar),
-                                 offsetof(hearth_params, json_schema),   offsetof(hearth_params, cache_salt),
-                                 offsetof(hearth_params, parent_key)};
+static const size_t strings[] = {offsetof(hearth_params, model),        offsetof(hearth_params, request_id),
+                                 offsetof(hearth_params, thinking_end), offsetof(hearth_params, grammar),
+                                 offsetof(hearth_params, cache_salt),   offsetof(hearth_params, parent_key)};
 
 #define N_STRINGS (sizeof strings / sizeof *strings)
 
 static const char **string_at(hearth_params *params, size_t i)
 {
     return (const char **)((char *)params + strings[i]);
+}
+
+/* Members that are JSON. */
+static const hearth_json *const *json_at(const hearth_params *params, size_t i)
+{
+    const hearth_json *const *const all[] = {&params->messages, &params->tools, &params->template_kwargs,
+                                             &params->allowed_tools, &params->json_schema};
+    return i < sizeof all / sizeof *all ? all[i] : NULL;
 }
 
 /* The copy is zero-terminated, so that text may be used as a string. */
@@ -148,6 +172,7 @@ hearth_params *params_copy(const hearth_params *params)
     *copy = *params;
     copy->shared = NULL;
     for (size_t i = 0; i < N_STRINGS; i++) *string_at(copy, i) = mem_strdup(*string_at(copy, i));
+    for (size_t i = 0; json_at(copy, i) != NULL; i++) json_incref((json_t *)*json_at(copy, i));
     copy->text = copy_bytes(params->text, params->text_len);
     copy->suffix = copy_bytes(params->suffix, params->suffix_len);
     copy->typed = copy_bytes(params->typed, params->typed_len);
@@ -188,6 +213,7 @@ void params_free(hearth_params *params)
         return;
     }
     for (size_t i = 0; i < N_STRINGS; i++) free((void *)*string_at(params, i));
+    for (size_t i = 0; json_at(params, i) != NULL; i++) hearth_json_free(*json_at(params, i));
     for (size_t i = 0; i < params->n_snippets; i++) {
         free((void *)params->snippets[i].name);
         free((void *)params->snippets[i].text);

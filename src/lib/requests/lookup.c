@@ -5,9 +5,7 @@
 #include "base/utf8.h"
 #include "lib/requests/request.h"
 
-#include <jansson.h>
 #include <stdio.h>
-#include <string.h>
 
 /* Tokens before the divergence whose words are reported; of those after it, up to DIVERGENCE_NEXT. */
 #define COMMON_TOKENS 8
@@ -47,12 +45,10 @@ static void put_sides(hearth_request *request)
 
 /* ---- Messages ---- */
 
-static void note_role(struct lookup *lookup, const char *messages)
+static void note_role(struct lookup *lookup, const json_t *messages)
 {
-    json_t *list = json_text_read(messages, strlen(messages), NULL);
-    const json_t *role = json_object_get(json_array_get(list, (size_t)lookup->message), "role");
+    const json_t *role = json_object_get(json_array_get(messages, (size_t)lookup->message), "role");
     if (json_is_string(role)) snprintf(lookup->role, sizeof lookup->role, "%s", json_string_value(role));
-    json_decref(list);
 }
 
 /* The message's index counts the request's own messages, without an assumed system message before them. */
@@ -63,7 +59,7 @@ static void find_message(hearth_request *request)
     lookup->message =
         prepare_message_at(&lookup->chat, &job->prompt, job->conversation.n_messages, job->nearest.divergence.common);
     if (lookup->message >= 0 && request->assumed != NULL) lookup->message--;
-    if (lookup->message >= 0) note_role(lookup, request->params->messages_json);
+    if (lookup->message >= 0) note_role(lookup, json_text_tree(request->params->messages));
 }
 
 void lookup_finish(hearth_request *request)

@@ -1,6 +1,7 @@
 /* Builds the output constraint of a request: see output_constraint.h. */
 #include "lib/requests/output_constraint.h"
 
+#include "base/json_text.h"
 #include "base/memory.h"
 
 #include <stdlib.h>
@@ -92,7 +93,8 @@ static int open_completion_constraint(struct output_constraint *constraint, cons
 {
     constraint->grammar.text = params->grammar;
     if (params->json_schema == NULL) return HEARTH_OK;
-    constraint->schema_grammar = chat_schema_grammar(params->json_schema, &constraint->unenforced, error);
+    constraint->schema_grammar =
+        chat_schema_grammar(json_text_tree(params->json_schema), &constraint->unenforced, error);
     constraint->grammar.text = constraint->schema_grammar;
     return constraint->schema_grammar == NULL ? (int)error->code : HEARTH_OK;
 }

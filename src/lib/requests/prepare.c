@@ -235,9 +235,9 @@ static void add_checkpoints(struct ends *ends, size_t n_messages, struct job *jo
 void prepare_conversation(const struct prepare_chat *chat, const struct prepare_wishes *wishes, struct job *job)
 {
     struct chat_seen seen = {.template_source = chat_template_source(chat->template_),
-                             .kwargs_json = chat->request.kwargs_json,
-                             .tools_json = chat->request.tools_json,
-                             .messages_json = chat->request.messages_json};
+                             .kwargs = chat->request.kwargs,
+                             .tools = chat->request.tools,
+                             .messages = chat->request.messages};
     if (chat->media != NULL) {
         seen.media = prompt_media_digests(chat->media);
         seen.n_media = chat->request.n_media;
@@ -245,7 +245,7 @@ void prepare_conversation(const struct prepare_chat *chat, const struct prepare_
     struct ends ends = {.chat = chat, .prompt = &job->prompt};
     struct chat_identity identity;
     if (!wishes->system_end && !wishes->stable_end && !wishes->checkpoints) return;
-    if (!chat_identify(&seen, &identity)) return;
+    chat_identify(&seen, &identity);
     size_t n = identity.n_messages;
     job->conversation = (struct conversation){.n_messages = n, .hashes = identity.hashes};
     if (identity.starts_with_system && (wishes->system_end || wishes->checkpoints))
@@ -279,7 +279,7 @@ int32_t prepare_message_at(const struct prepare_chat *chat, const struct tokens 
                            int32_t position)
 {
     struct ends ends = {.chat = chat, .prompt = prompt};
-    bool before_is_whole = chat->request.tools_json == NULL; /* tools may precede the first message */
+    bool before_is_whole = chat->request.tools == NULL; /* tools may precede the first message */
     size_t before = 0, with = n_messages;
     if (n_messages == 0 || position >= beginning_of(&ends, n_messages).tokens) return -1;
     while (with - before > 1) {

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "lib/models/preset_templates.h"
@@ -40,12 +41,13 @@ static int64_t today(void)
  * is not, or the template refuses the messages so; they are to be prepared as they are. */
 static bool assume_system_prompt(hearth_request *request, struct prepare_chat *chat)
 {
-    char *messages = system_prompt_assume(request->model->system_prompt, request->params->messages_json);
+    const json_t *given = chat->request.messages;
+    json_t *messages = system_prompt_assume(request->model->system_prompt, given);
     if (messages == NULL) return false;
-    chat->request.messages_json = messages;
+    chat->request.messages = messages;
     if (prepare_prompt(chat, &request->job.prompt, NULL) != HEARTH_OK) {
-        chat->request.messages_json = request->params->messages_json;
-        free(messages);
+        chat->request.messages = given;
+        json_decref(messages);
         return false;
     }
     request->assumed = messages;
@@ -55,16 +57,17 @@ static bool assume_system_prompt(hearth_request *request, struct prepare_chat *c
 
 /* Puts the preset's system message before messages that have none. Where the template refuses that, what it says of the
  * messages as they were given counts, if it refuses those, too. */
-static int prepare_preset(hearth_request *request, struct prepare_chat *chat, char *messages, hearth_error *error)
+static int prepare_preset(hearth_request *request, struct prepare_chat *chat, json_t *messages, hearth_error *error)
 {
     hearth_error refusal;
-    chat->request.messages_json = messages;
+    const json_t *given = chat->request.messages;
+    chat->request.messages = messages;
     if (prepare_prompt(chat, &request->job.prompt, &refusal) == HEARTH_OK) {
         request->assumed = messages;
         return HEARTH_OK;
     }
-    chat->request.messages_json = request->params->messages_json;
-    free(messages);
+    chat->request.messages = given;
+    json_decref(messages);
     if (refusal.code != HEARTH_INVALID && refusal.code != HEARTH_UNSUPPORTED) {
         *error = refusal;
         return (int)error->code;
@@ -77,7 +80,7 @@ static int prepare_preset(hearth_request *request, struct prepare_chat *chat, ch
 static int prompt_of_messages(hearth_request *request, struct prepare_chat *chat, hearth_error *error)
 {
     const char *said = request->preset == NULL ? NULL : request->preset->system;
-    char *with = said == NULL ? NULL : system_prompt_put(said, request->params->messages_json);
+    json_t *with = said == NULL ? NULL : system_prompt_put(said, chat->request.messages);
     if (with != NULL) return prepare_preset(request, chat, with, error);
     /* Requests that share no cells with others neither record a system message nor get one. Adapters do not matter: it
      * is text. */
@@ -86,7 +89,7 @@ static int prompt_of_messages(hearth_request *request, struct prepare_chat *chat
     struct system_prompt *shared = shares ? request->model->system_prompt : NULL;
     if (shared != NULL && assume_system_prompt(request, chat)) return HEARTH_OK;
     int rc = prepare_prompt(chat, &request->job.prompt, error);
-    if (rc == HEARTH_OK && shared != NULL) system_prompt_learn(shared, request->params->messages_json);
+    if (rc == HEARTH_OK && shared != NULL) system_prompt_learn(shared, chat->request.messages);
     return rc;
 }
 
@@ -110,7 +113,7 @@ static char *own_left_out(const hearth_request *request, struct chat_prompt *pro
 
 static const char *name_of_prompt(const hearth_request *request)
 {
-    return request->params->messages_json != NULL ? "messages" : "prompt";
+    return request->params->messages != NULL ? "messages" : "prompt";
 }
 
 /* Texts of up to so many bytes are tokenised even where they must be too long, so that the error has their exact number
@@ -207,14 +210,14 @@ static struct prepare_wishes wishes_of(const hearth_request *request)
 static struct chat_request chat_request_of(const hearth_request *request)
 {
     const hearth_params *p = request->params;
-    return (struct chat_request){.messages_json = p->messages_json,
-                                 .kwargs_json = p->template_kwargs_json,
-                                 .tools_json = p->tools_json,
+    return (struct chat_request){.messages = json_text_tree(p->messages),
+                                 .kwargs = json_text_tree(p->template_kwargs),
+                                 .tools = json_text_tree(p->tools),
                                  .tool_choice = p->tool_choice,
-                                 .allowed_tools_json = p->allowed_tools_json,
+                                 .allowed_tools = json_text_tree(p->allowed_tools),
                                  .parallel_tool_calls = p->parallel_tool_calls,
                                  .grammar = p->grammar,
-                                 .json_schema = p->json_schema,
+                                 .json_schema = json_text_tree(p->json_schema),
                                  .continue_final = p->continue_final,
                                  .reasoning_in_text = p->reasoning_in_text,
                                  .add_generation_prompt = !p->no_generation_prompt,
@@ -494,7 +497,7 @@ static void keep_prompt(hearth_request *request)
 static int prepare_request(hearth_request *request, hearth_error *error)
 {
     const hearth_params *p = request->params;
-    int rc = p->messages_json != NULL ? prepare_chat(request, error) : prepare_text(request, error);
+    int rc = p->messages != NULL ? prepare_chat(request, error) : prepare_text(request, error);
     if (rc == HEARTH_OK && p->keep_prompt) keep_prompt(request);
     return rc;
 }
@@ -533,7 +536,7 @@ static int open_sampler(hearth_request *request, hearth_error *error)
 static void collect_stops(hearth_request *request)
 {
     const hearth_params *p = request->params;
-    bool assumed = p->messages_json != NULL && !request->model->entry->facts.info.has_chat_template;
+    bool assumed = p->messages != NULL && !request->model->entry->facts.info.has_chat_template;
     bool bound = request->format != NULL && request->format->grammar != NULL && !request->format->grammar_lazy &&
                  p->grammar == NULL;
     size_t n_format = request->format == NULL || bound ? 0 : request->format->n_stops;

@@ -4,6 +4,7 @@
 #include "lib/requests/request.h"
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/memory.h"
 #include "lib/models/adapters.h"
 #include "lib/models/model_names.h"
@@ -35,7 +36,7 @@ static void unref_request(hearth_request *request)
     pthread_cond_destroy(&request->over);
     pthread_mutex_destroy(&request->mutex);
     prompt_media_close(request->media);
-    free(request->assumed);
+    json_decref(request->assumed);
     preset_template_unref(request->template_);
     hearth_release_preset(request->preset);
     free(request->left_out);
@@ -123,13 +124,18 @@ static void add_text_size(struct text_size *size, const char *field, const char 
     if (text != NULL) add_size(size, field, strlen(text));
 }
 
+static void add_json_size(struct text_size *size, const char *field, const hearth_json *json)
+{
+    if (json != NULL) add_size(size, field, json_text_bytes(json_text_tree(json)));
+}
+
 static struct text_size size_of_texts(const hearth_params *p)
 {
     struct text_size size = {.field = "prompt"};
-    add_text_size(&size, "messages", p->messages_json);
-    add_text_size(&size, "tools", p->tools_json);
-    add_text_size(&size, "chat_template_kwargs", p->template_kwargs_json);
-    add_text_size(&size, "json_schema", p->json_schema);
+    add_json_size(&size, "messages", p->messages);
+    add_json_size(&size, "tools", p->tools);
+    add_json_size(&size, "chat_template_kwargs", p->template_kwargs);
+    add_json_size(&size, "json_schema", p->json_schema);
     add_text_size(&size, "grammar", p->grammar);
     add_text_size(&size, "reasoning_budget_message", p->thinking_end);
     add_size(&size, "prompt", p->text_len);
@@ -184,7 +190,7 @@ static int check_token(int32_t token, int32_t n_vocab, hearth_error *error)
 static int check_params(const hearth_params *p, const struct model_entry *entry, hearth_error *error)
 {
     int32_t n_vocab = entry->facts.info.n_vocab;
-    if ((p->messages_json != NULL) + (p->text != NULL) + (p->tokens != NULL) + (p->parts != NULL) != 1)
+    if ((p->messages != NULL) + (p->text != NULL) + (p->tokens != NULL) + (p->parts != NULL) != 1)
         return error_at(error, HEARTH_INVALID, "prompt", "give exactly one of messages, prompt text and prompt tokens");
     for (size_t i = 0; p->tokens != NULL && i < p->n_tokens; i++)
         if (check_token(p->tokens[i], n_vocab, error) != HEARTH_OK) return (int)error->code;

@@ -35,7 +35,7 @@ struct hearth_request {
     struct prompt_media *media;        /* NULL: there is none, or the model takes text only */
     const hearth_preset *preset;       /* that it names as its model; NULL: none */
     struct preset_template *template_; /* the preset's; NULL: the model's holds */
-    char *assumed;                     /* messages with a system message before them, the preset's or an assumed one;
+    json_t *assumed;                   /* messages with a system message before them, the preset's or an assumed one;
                                           NULL: as given */
     char *left_out;                    /* hearth_request_left_out() */
     char *unenforced;                  /* hearth_request_unenforced() */

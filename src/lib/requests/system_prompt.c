@@ -2,19 +2,16 @@
  * which they hold for a comparison or a copy only. */
 #include "lib/requests/system_prompt.h"
 
-#include "base/json_text.h"
 #include "base/memory.h"
 #include "lib/parameters/message_hashes.h"
 
-#include <jansson.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 
 struct system_prompt {
     pthread_mutex_t mutex;
-    char *only;   /* canonical JSON of the one message seen; NULL: none yet, or several */
+    json_t *only; /* the one message seen; NULL: none yet, or several */
     bool several; /* a second one was seen: never reset */
 };
 
@@ -29,7 +26,7 @@ void system_prompt_close(struct system_prompt *prompt)
 {
     if (prompt == NULL) return;
     pthread_mutex_destroy(&prompt->mutex);
-    free(prompt->only);
+    json_decref(prompt->only);
     free(prompt);
 }
 
@@ -52,33 +49,24 @@ static bool has_media(const json_t *message)
     return false;
 }
 
-/* Takes ownership of the text. NULL: a message that no other request can have. */
-static void record(struct system_prompt *prompt, char *text)
+/* The message may be one that no other request can have. */
+static void record(struct system_prompt *prompt, const json_t *message)
 {
-    if (text != NULL && prompt->only == NULL && !prompt->several) {
-        prompt->only = text;
-        return;
-    }
-    if (!prompt->several && (text == NULL || strcmp(prompt->only, text) != 0)) {
-        free(prompt->only);
-        prompt->only = NULL;
-        prompt->several = true;
-    }
-    free(text);
+    bool is_own = has_media(message);
+    if (!is_own && prompt->only == NULL && !prompt->several) prompt->only = json_incref((json_t *)message);
+    if (!is_own && json_equal(prompt->only, message)) return;
+    json_decref(prompt->only);
+    prompt->only = NULL;
+    prompt->several = true;
 }
 
-void system_prompt_learn(struct system_prompt *prompt, const char *messages_json)
+void system_prompt_learn(struct system_prompt *prompt, const json_t *messages)
 {
-    json_t *messages = json_text_read(messages_json, strlen(messages_json), NULL);
     const json_t *first = json_array_get(messages, 0);
-    if (is_system(first)) {
-        struct buf text = {0};
-        if (!has_media(first)) json_text_write_sorted(&text, first);
-        pthread_mutex_lock(&prompt->mutex);
-        record(prompt, has_media(first) ? NULL : buf_take(&text));
-        pthread_mutex_unlock(&prompt->mutex);
-    }
-    json_decref(messages);
+    if (!is_system(first)) return;
+    pthread_mutex_lock(&prompt->mutex);
+    record(prompt, first);
+    pthread_mutex_unlock(&prompt->mutex);
 }
 
 /* ---- Assuming ---- */
@@ -91,31 +79,26 @@ static bool has_system(const json_t *messages)
 }
 
 /* Takes the message over. NULL: the messages have a system message, or are none. */
-static char *with_first(json_t *message, const char *messages_json)
+static json_t *with_first(json_t *message, const json_t *messages)
 {
-    char *result = NULL;
-    json_t *messages = json_text_read(messages_json, strlen(messages_json), NULL);
+    json_t *list = NULL;
     if (json_array_size(messages) > 0 && !has_system(messages)) {
-        json_array_insert(messages, 0, message);
-        result = json_text_of(messages);
+        list = json_copy((json_t *)messages);
+        json_array_insert(list, 0, message);
     }
-    json_decref(messages);
     json_decref(message);
-    return result;
+    return list;
 }
 
-char *system_prompt_put(const char *text, const char *messages_json)
+json_t *system_prompt_put(const char *text, const json_t *messages)
 {
-    return with_first(json_pack("{s:s, s:s}", "role", "system", "content", text), messages_json);
+    return with_first(json_pack("{s:s, s:s}", "role", "system", "content", text), messages);
 }
 
-char *system_prompt_assume(struct system_prompt *prompt, const char *messages_json)
+json_t *system_prompt_assume(struct system_prompt *prompt, const json_t *messages)
 {
     pthread_mutex_lock(&prompt->mutex);
-    char *only = mem_strdup(prompt->only);
+    json_t *only = json_incref(prompt->only);
     pthread_mutex_unlock(&prompt->mutex);
-    if (only == NULL) return NULL;
-    char *result = with_first(json_text_read(only, strlen(only), NULL), messages_json);
-    free(only);
-    return result;
+    return only == NULL ? NULL : with_first(only, messages);
 }

@@ -6,19 +6,20 @@
 #ifndef LIB_REQUESTS_SYSTEM_PROMPT_H
 #define LIB_REQUESTS_SYSTEM_PROMPT_H
 
+#include <jansson.h>
+
 struct system_prompt;
 
 struct system_prompt *system_prompt_open(void);
 void system_prompt_close(struct system_prompt *prompt);
 
 /* Records the system message that these messages begin with, if they have one. */
-void system_prompt_learn(struct system_prompt *prompt, const char *messages_json);
+void system_prompt_learn(struct system_prompt *prompt, const json_t *messages);
 
-/* The messages with a system message of this text before them, to be freed with free(). NULL: they have one. */
-char *system_prompt_put(const char *text, const char *messages_json);
+/* A list of a system message of this text and these messages; json_decref() it. NULL: they have one. */
+json_t *system_prompt_put(const char *text, const json_t *messages);
 
-/* The messages with the recorded system message before them, to be freed with free(). NULL: they have one, or not
- * exactly one is recorded. */
-char *system_prompt_assume(struct system_prompt *prompt, const char *messages_json);
+/* The same with the recorded system message. NULL: they have one, or not exactly one is recorded. */
+json_t *system_prompt_assume(struct system_prompt *prompt, const json_t *messages);
 
 #endif

@@ -57,3 +57,15 @@ size_t json_size_of_tree(const json_t *tree)
         return OTHER_BYTES;
     }
 }
+
+size_t json_values_of_tree(const json_t *tree)
+{
+    size_t n = 1, i;
+    const char *name;
+    json_t *item;
+    if (tree == NULL) return 0;
+    if (json_text_wide(tree) != NULL) return n;
+    json_object_foreach((json_t *)tree, name, item) n += 1 + json_values_of_tree(item);
+    json_array_foreach(tree, i, item) n += json_values_of_tree(item);
+    return n;
+}

@@ -15,6 +15,9 @@ struct json_size {
 
 struct json_size json_size_of_text(const char *text, size_t len);
 
+/* Values of a parsed tree, member names too; NULL has none. */
+size_t json_values_of_tree(const json_t *tree);
+
 /* Bytes of a parsed tree at most, with those of its strings. */
 size_t json_size_of_tree(const json_t *tree);
 

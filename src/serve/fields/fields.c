@@ -442,22 +442,10 @@ static int check_combinations(struct fields *fields, int route, hearth_error *er
     return fields_finish_scores(fields, error);
 }
 
-/* Serialises the arguments of the template, which several fields may have set. */
-static void finish_kwargs(struct fields *fields)
-{
-    if (fields->kwargs == NULL) return;
-    fields->kwargs_text = json_text_of(fields->kwargs);
-    fields->params.template_kwargs_json = fields->kwargs_text;
-    json_decref(fields->kwargs);
-    fields->kwargs = NULL;
-}
-
 static int check_values(const struct fields *fields, hearth_error *error)
 {
-    const char *const texts[] = {fields->messages, fields->tools, fields->kwargs_text, fields->schema};
-    size_t n = 0;
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        n += texts[i] == NULL ? 0 : json_size_of_text(texts[i], strlen(texts[i])).values;
+    size_t n = json_values_of_tree(fields->messages) + json_values_of_tree(fields->tools) +
+               json_values_of_tree(fields->kwargs) + json_values_of_tree(fields->schema);
     if (n <= FIELDS_VALUES_MAX) return HEARTH_OK;
     return error_at(error, ERRORS_TOO_LARGE, fields->messages != NULL ? "messages" : "json_schema",
                     "messages, tools, arguments of the template and schema hold %zu JSON values: at most %d", n,
@@ -484,7 +472,7 @@ static const char *const borrowed[] = {
     "logit_bias",
 };
 
-/* Frees the rest of the tree: most of it was copied, or is not used. */
+/* Frees the rest of the tree, but for what the parameters refer to. */
 static void prune(struct fields *fields)
 {
     json_t *kept = json_object();
@@ -519,7 +507,6 @@ int fields_take(struct fields *fields, int route, json_t *body, struct uploads *
     int rc = read_table(fields, route, error);
     if (rc == HEARTH_OK) rc = fields_refuse_unsupported(fields->body, route, error);
     if (rc == HEARTH_OK) rc = check_combinations(fields, route, error);
-    finish_kwargs(fields);
     finish_uploads(fields);
     if (rc == HEARTH_OK) rc = check_values(fields, error);
     if (rc == HEARTH_OK)
@@ -581,11 +568,13 @@ void fields_close(void *fields)
 size_t fields_size(const void *ud)
 {
     const struct fields *fields = ud;
-    const char *const texts[] = {fields->messages, fields->kwargs_text, fields->tools,       fields->allowed_tools,
-                                 fields->schema,   fields->unknown,     fields->made_grammar};
-    size_t bytes = sizeof *fields + json_size_of_tree(fields->body) + json_size_of_tree(fields->places) +
-                   uploads_size(&fields->uploads);
+    const char *const texts[] = {fields->unknown, fields->made_grammar};
+    const json_t *const trees[] = {fields->body,   fields->places,        fields->messages, fields->tools,
+                                   fields->kwargs, fields->allowed_tools, fields->schema};
+    size_t bytes = sizeof *fields + uploads_size(&fields->uploads);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) bytes += texts[i] == NULL ? 0 : strlen(texts[i]);
+    for (size_t i = 0; i < sizeof trees / sizeof *trees; i++)
+        bytes += trees[i] == NULL ? 0 : json_size_of_tree(trees[i]);
     for (size_t i = 0; fields->prompts != NULL && i < fields->n_prompts; i++)
         bytes += field_prompt_size(&fields->prompts[i]);
     return bytes + fields->params.sampling.n_logit_bias * sizeof *fields->bias;
@@ -601,13 +590,12 @@ void fields_release(struct fields *fields)
 {
     for (size_t i = 0; fields->prompts != NULL && i < fields->n_prompts; i++) field_release_prompt(&fields->prompts[i]);
     free(fields->prompts);
-    free(fields->messages);
-    free(fields->kwargs_text);
-    free(fields->tools);
-    free(fields->allowed_tools);
+    json_decref(fields->messages);
+    json_decref(fields->tools);
+    json_decref(fields->allowed_tools);
+    json_decref(fields->schema);
     json_decref(fields->custom_tools);
     free(fields->unknown);
-    free(fields->schema);
     hearth_free(fields->made_grammar);
     json_decref(fields->kwargs);
     json_decref(fields->places);

@@ -48,7 +48,7 @@ struct fields_prompt {
     size_t n_parts;
 };
 
-/* A parsed request. Strings belong to `body`. */
+/* A parsed request. Strings belong to `body`, and values are those of the body's tree as far as it has them. */
 struct fields {
     json_t *body;
     hearth_params params; /* all but the prompt of a completion */
@@ -70,8 +70,8 @@ struct fields {
     json_t *custom_tools;        /* names of the chat's custom tools: a list; NULL: it has none */
     json_t *places;              /* where messages and tools stand in the client's body; NULL: where they are here */
 
-    json_t *kwargs; /* arguments of the template, collected from several fields while parsing */
-    char *messages, *kwargs_text, *tools, *allowed_tools, *schema; /* JSON text */
+    json_t *messages, *tools, *allowed_tools, *schema; /* the parameters' */
+    json_t *kwargs; /* likewise: arguments of the template, collected from several fields while parsing */
     const char **stop, **samplers, **dry_breakers;
     char *made_grammar;    /* of a regular expression; hearth_free() */
     char *sampler_letters; /* holds `samplers` if they were given as letters */

@@ -170,28 +170,31 @@ int field_messages(struct fields *fields, const char *name, const json_t *value,
     if (!json_is_array(value) || json_array_size(value) == 0)
         return error_at(error, HEARTH_INVALID, name, "'%s' must be a list of at least one message", name);
     json_t *read = fields->is_converted ? json_incref((json_t *)value) : read_messages(fields, name, value);
-    json_t *messages = field_with_tools(read);
-    fields->messages = json_text_of(messages);
-    json_decref(messages);
+    fields->messages = field_with_tools(read);
     json_decref(read);
-    fields->params.messages_json = fields->messages;
+    fields->params.messages = json_text_public(fields->messages);
     fields->n_prompts = 1;
     return HEARTH_OK;
 }
 
 /* ---- Arguments of the template ---- */
 
-static void add_kwarg(struct fields *fields, const char *name, json_t *value)
+static json_t *kwargs_of(struct fields *fields)
 {
     if (fields->kwargs == NULL) fields->kwargs = json_object();
-    json_object_set_new(fields->kwargs, name, value);
+    fields->params.template_kwargs = json_text_public(fields->kwargs);
+    return fields->kwargs;
+}
+
+static void add_kwarg(struct fields *fields, const char *name, json_t *value)
+{
+    json_object_set_new(kwargs_of(fields), name, value);
 }
 
 int field_template_kwargs(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     if (!json_text_is_object(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be an object", name);
-    if (fields->kwargs == NULL) fields->kwargs = json_object();
-    json_object_update(fields->kwargs, (json_t *)value);
+    json_object_update(kwargs_of(fields), (json_t *)value);
     return HEARTH_OK;
 }
 

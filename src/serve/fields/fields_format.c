@@ -21,10 +21,9 @@ int field_grammar(struct fields *fields, const char *name, const json_t *value, 
 static void take_schema(struct fields *fields, const json_t *schema)
 {
     bool any = schema == NULL || (json_text_is_object(schema) && json_object_size(schema) == 0);
-    free(fields->schema);
-    fields->schema = any ? NULL : json_text_of(schema);
-    if (any) fields->schema = strdup("{\"type\":\"object\"}");
-    fields->params.json_schema = fields->schema;
+    json_decref(fields->schema);
+    fields->schema = any ? json_pack("{s:s}", "type", "object") : json_incref((json_t *)schema);
+    fields->params.json_schema = json_text_public(fields->schema);
 }
 
 int field_json_schema(struct fields *fields, const char *name, const json_t *value, hearth_error *error)

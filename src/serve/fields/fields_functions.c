@@ -34,9 +34,8 @@ int field_functions(struct fields *fields, const char *name, const json_t *value
     json_t *tools = json_array();
     json_array_foreach(value, i, function)
         json_array_append_new(tools, json_pack("{s:s, s:O}", "type", "function", "function", function));
-    fields->tools = json_text_of(tools);
-    json_decref(tools);
-    fields->params.tools_json = fields->tools;
+    fields->tools = tools;
+    fields->params.tools = json_text_public(tools);
     fields->params.parallel_tool_calls = 0;
     fields->has_functions = true;
     return HEARTH_OK;

@@ -64,7 +64,8 @@ int field_tools(struct fields *fields, const char *name, const json_t *value, he
     }
     if (json_array_size(kept) < json_array_size(value)) field_note_places(fields, name, places);
     json_decref(places);
-    if (json_array_size(kept) > 0) fields->params.tools_json = fields->tools = json_text_of(kept);
+    if (json_array_size(kept) > 0) fields->tools = json_incref(kept);
+    fields->params.tools = json_text_public(fields->tools);
     json_decref(kept);
     return rc;
 }
@@ -91,10 +92,9 @@ static bool lost_tool_of(const struct fields *fields, const char *type)
 /* Restricts calls to these tools; takes the list over. */
 static void set_allowed_tools(struct fields *fields, json_t *names)
 {
-    free(fields->allowed_tools);
-    fields->allowed_tools = json_text_of(names);
-    fields->params.allowed_tools_json = fields->allowed_tools;
-    json_decref(names);
+    json_decref(fields->allowed_tools);
+    fields->allowed_tools = names;
+    fields->params.allowed_tools = json_text_public(names);
 }
 
 /* {"type":"function","function":{"name":…}}, or the name beside the type; "custom" likewise. NULL: neither. */

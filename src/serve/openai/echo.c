@@ -40,8 +40,7 @@ static void read_content(const json_t *content, struct buf *text)
 
 static void echo_last_message(const struct fields *fields, struct echoed *echo)
 {
-    json_t *messages = json_text_read(fields->messages, strlen(fields->messages), NULL);
-    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const json_t *last = json_array_get(fields->messages, json_array_size(fields->messages) - 1);
     const json_t *reasoning = json_object_get(last, "reasoning_content");
     bool continues = convert_is(json_object_get(last, "role"), "assistant") &&
                      json_array_size(json_object_get(last, "tool_calls")) == 0 &&
@@ -50,7 +49,6 @@ static void echo_last_message(const struct fields *fields, struct echoed *echo)
         buf_append(&echo->reasoning, json_string_value(reasoning), json_string_length(reasoning));
     if (continues && fields->params.continue_final != HEARTH_CONTINUE_REASONING)
         read_content(json_object_get(last, "content"), &echo->text);
-    json_decref(messages);
 }
 
 struct echo *echo_open(const struct fields *fields)

@@ -21,6 +21,7 @@ static char *through(const char *text)
     json_t *value = json_text_read(text, strlen(text), &fault);
     if (value == NULL) fail_msg("%s: %s", text, fault.text);
     char *written = json_text_of(value);
+    assert_int_equal(json_text_bytes(value), strlen(written));
     json_decref(value);
     return written;
 }

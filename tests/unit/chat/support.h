@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/memory.h"
 #include "chat/chat.h"
+#include "json_trees.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,7 +35,8 @@ static inline struct chat_template *opened(const char *source)
 
 static inline struct chat_request asking(const char *messages)
 {
-    return (struct chat_request){.messages_json = messages, .add_generation_prompt = true, .now = MORNING_2026_3_01};
+    return (struct chat_request){
+        .messages = tree_of(messages), .add_generation_prompt = true, .now = MORNING_2026_3_01};
 }
 
 static inline char *templates_path(const char *name)

@@ -171,9 +171,9 @@ static void draw_from(const char *name, int times, bool either, struct buf *faul
         hearth_error error = {0};
         struct chat_request request = asking(USER_SAYS("Hi"));
         const struct chat_format *format;
-        request.tools_json = tools[which];
+        request.tools = tree_of(tools[which]);
         request.tool_choice = either ? HEARTH_TOOLS_AUTO : HEARTH_TOOLS_REQUIRED;
-        request.json_schema = either ? OK_SCHEMA : NULL;
+        request.json_schema = tree_of(either ? OK_SCHEMA : NULL);
         request.parallel_tool_calls = -1;
         if (chat_format_open(template_, &request, NULL, &format, &error) != HEARTH_OK) {
             if (strstr(error.message, "recursion") == NULL) /* as the template does in Jinja2, too */

@@ -66,7 +66,7 @@ static char *render(const struct chat_template *template_, json_t *reply)
     if (reply != NULL) json_array_append(messages, reply);
     char *text = json_dumps(messages, JSON_COMPACT);
     struct chat_request request = asking(text);
-    request.tools_json = TOOLS;
+    request.tools = tree_of(TOOLS);
     request.n_messages = reply == NULL ? 0 : 2;
     request.add_generation_prompt = reply == NULL;
     hearth_error error;
@@ -93,7 +93,7 @@ static struct heard read_reply(const struct chat_template *template_, const char
     const struct chat_format *format;
     hearth_error error;
     struct chat_request request = asking(USER_SAYS("How is the weather?"));
-    request.tools_json = TOOLS;
+    request.tools = tree_of(TOOLS);
     if (chat_format_open(template_, &request, NULL, &format, &error) != HEARTH_OK) return heard;
     size_t len = strlen(written);
     for (size_t i = 0; i < format->n_stops; i++) { /* the reply ends before a stop string */

@@ -23,7 +23,7 @@ static void assert_renders(const char *source, const char *messages, const char 
 {
     struct chat_template *template_ = opened(source);
     struct chat_request request = asking(messages);
-    request.kwargs_json = kwargs;
+    request.kwargs = tree_of(kwargs);
     char *text = rendered(template_, &request);
     assert_string_equal(text, expected);
     free(text);
@@ -369,7 +369,7 @@ static void enable_thinking_is_honoured(void **state)
     struct chat_template *template_ = opened_file("Qwen-Qwen3-0.6B.jinja", "<s>", false);
     struct chat_request request = asking(USER_SAYS("Hi"));
     char *thinking = rendered(template_, &request);
-    request.kwargs_json = "{\"enable_thinking\":false}";
+    request.kwargs = tree_of("{\"enable_thinking\":false}");
     char *silent = rendered(template_, &request);
     assert_null(strstr(thinking, closed));
     assert_non_null(strstr(silent, closed));
@@ -384,13 +384,12 @@ static void bad_kwargs_are_refused(void **state)
     static const struct {
         const char *kwargs, *param;
     } rows[] = {{"[]", "chat_template_kwargs"},
-                {"{", "chat_template_kwargs"},
                 {"{\"enable_thinking\":\"false\"}", "chat_template_kwargs.enable_thinking"},
                 {"{\"messages\":[]}", "chat_template_kwargs.messages"},
                 {"{\"add_generation_prompt\":true}", "chat_template_kwargs.add_generation_prompt"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct chat_request request = asking(USER_SAYS("Hi"));
-        request.kwargs_json = rows[i].kwargs;
+        request.kwargs = tree_of(rows[i].kwargs);
         assert_refused(CHATML, &request, HEARTH_INVALID, rows[i].param, NULL);
     }
 }
@@ -407,7 +406,7 @@ static void each_template_argument_has_a_default_of_its_own(void **state)
     assert_non_null(template_);
     struct chat_request request = asking(USER_SAYS("Hi"));
     char *without = rendered(template_, &request);
-    request.kwargs_json = "{\"b\":3,\"enable_thinking\":true}";
+    request.kwargs = tree_of("{\"b\":3,\"enable_thinking\":true}");
     char *with = rendered(template_, &request);
     assert_string_equal(without, "Hi 1 2 False");
     assert_string_equal(with, "Hi 1 3 True");
@@ -606,7 +605,7 @@ static void a_transcription_is_asked_for_as_llama_cpp_does(void **state)
 static void deep_nesting_is_refused_before_it_exhausts_the_stack(void **state)
 {
     (void)state;
-    enum { DEPTH = 1000000 };
+    enum { DEPTH = 2000 };
     char *nested = mem_alloc(2 * DEPTH + 1);
     memset(nested, '[', DEPTH);
     memset(nested + DEPTH, ']', DEPTH);
@@ -614,7 +613,7 @@ static void deep_nesting_is_refused_before_it_exhausts_the_stack(void **state)
     assert_refused(CHATML, &request, HEARTH_INVALID, "messages", "'messages' is nested too deeply");
     request = asking(USER_SAYS("[[[\\\"[[["));
     char *kwargs = mem_format("{\"a\":%s}", nested);
-    request.kwargs_json = kwargs;
+    request.kwargs = tree_of(kwargs);
     assert_refused(CHATML, &request, HEARTH_INVALID, "chat_template_kwargs",
                    "'chat_template_kwargs' is nested too deeply");
     free(kwargs);
@@ -778,7 +777,7 @@ static void an_error_names_the_message_or_the_tool_that_the_template_fails_on(vo
         hearth_error error = {0};
         struct chat_template *template_ = opened(rows[i].source);
         struct chat_request request = asking(rows[i].messages);
-        request.tools_json = rows[i].tools;
+        request.tools = tree_of(rows[i].tools);
         request.continue_final = HEARTH_CONTINUE_NEVER;
         char *text = chat_render(template_, &request, &error);
         if (text != NULL) fail_msg("%s: %s", rows[i].param, text);

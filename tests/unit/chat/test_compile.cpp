@@ -1,6 +1,7 @@
 /* A template is compiled when it is opened and never again. llama.cpp parses a template's text with
  * jinja::lexer::tokenize(); the linker wraps that call. */
 #include "jinja/lexer.h"
+#include "json_trees.h"
 
 #include "chat/chat.h"
 
@@ -33,8 +34,8 @@ void ask(const struct chat_template *template_, const char *messages, const char
     chat_request request = {};
     chat_prompt prompt;
     const chat_format *format;
-    request.messages_json = messages;
-    request.tools_json = tools;
+    request.messages = tree_of(messages);
+    request.tools = tree_of(tools);
     request.add_generation_prompt = true;
     if (chat_render_parts(template_, &request, &prompt, &error) != HEARTH_OK) fail_msg("%s", error.message);
     if (chat_format_open(template_, &request, &prompt, &format, &error) != HEARTH_OK) fail_msg("%s", error.message);

@@ -6,6 +6,7 @@
 #include "chat-auto-parser.h"
 #include "chat.h"
 #include "json-schema-to-grammar.h"
+#include "json_trees.h"
 
 static common_chat_params watched_apply(const common_chat_templates *templates,
                                         const common_chat_templates_inputs &inputs);
@@ -77,10 +78,10 @@ struct request {
     {
         auto given = [](const std::string &text) { return text.empty() ? nullptr : text.c_str(); };
         chat_request result = {};
-        result.messages_json = messages.c_str();
-        result.tools_json = given(tools);
-        result.json_schema = given(schema);
-        result.kwargs_json = given(kwargs);
+        result.messages = tree_of(messages.c_str());
+        result.tools = tree_of(given(tools));
+        result.json_schema = tree_of(given(schema));
+        result.kwargs = tree_of(given(kwargs));
         result.tool_choice = choice;
         result.continue_final = continue_final;
         result.parallel_tool_calls = parallel;

@@ -17,7 +17,7 @@
 static struct chat_request with_tools(const char *tools)
 {
     struct chat_request request = asking(USER_SAYS("Hi"));
-    request.tools_json = tools;
+    request.tools = tree_of(tools);
     request.parallel_tool_calls = -1;
     return request;
 }
@@ -52,7 +52,6 @@ static void each_malformed_tool_names_its_field(void **state)
         hearth_code code;
         const char *param;
     } rows[] = {
-        {"{", HEARTH_INVALID, "tools"},
         {"{}", HEARTH_INVALID, "tools"},
         {"[3]", HEARTH_INVALID, "tools[0]"},
         {"[{}]", HEARTH_INVALID, "tools[0].type"},
@@ -164,7 +163,7 @@ static void tools_and_arguments_with_names_alike_can_all_be_written(void **state
         struct chat_request request = asking(USER_SAYS("Hi"));
         const struct chat_format *format;
         hearth_error error = {0};
-        request.tools_json = "[" ALIKE("t_a") "," ALIKE("t/a") "," ALIKE("t.a") "]";
+        request.tools = tree_of("[" ALIKE("t_a") "," ALIKE("t/a") "," ALIKE("t.a") "]");
         request.tool_choice = HEARTH_TOOLS_REQUIRED;
         if (chat_format_open(template_, &request, NULL, &format, &error) == HEARTH_OK) {
             for (size_t i = 0; format->grammar != NULL && strstr(format->grammar, "x_y") != NULL && i < 6; i++)
@@ -220,18 +219,18 @@ static void what_contradicts_itself_is_refused(void **state)
     struct chat_request request = with_tools(TWO_TOOLS);
     request.grammar = "root ::= \"a\"";
     assert_no_format(QWEN, &request, HEARTH_INVALID, "grammar");
-    request.tools_json = NULL;
-    request.json_schema = "{}";
+    request.tools = NULL;
+    request.json_schema = tree_of("{}");
     assert_no_format(QWEN, &request, HEARTH_INVALID, "grammar");
     request = with_tools(NULL);
     request.tool_choice = HEARTH_TOOLS_REQUIRED;
     assert_no_format(QWEN, &request, HEARTH_INVALID, "tool_choice");
     request = with_tools(TWO_TOOLS);
     request.tool_choice = HEARTH_TOOLS_REQUIRED;
-    request.allowed_tools_json = "[\"sing\"]";
+    request.allowed_tools = tree_of("[\"sing\"]");
     assert_no_format(QWEN, &request, HEARTH_INVALID, "tool_choice");
     request = with_tools(NULL);
-    request.json_schema = "{\"type\":\"colour\"}";
+    request.json_schema = tree_of("{\"type\":\"colour\"}");
     assert_no_format(QWEN, &request, HEARTH_INVALID, "json_schema");
 }
 
@@ -250,7 +249,7 @@ static void a_message_is_continued_only_where_that_is_possible(void **state)
     chat_template_close(template_);
     request.continue_final = HEARTH_CONTINUE_CONTENT;
     assert_no_format(QWEN, &request, HEARTH_INVALID, "messages[1].tool_calls");
-    request.messages_json = USER_SAYS("Hi");
+    request.messages = tree_of(USER_SAYS("Hi"));
     assert_no_format(QWEN, &request, HEARTH_INVALID, "messages[0].role");
 }
 
@@ -282,7 +281,7 @@ static void a_template_that_shows_the_schema_shows_the_clients(void **state)
     hearth_error error = {0};
     struct chat_template *template_ = opened_file("deepseek-ai-DeepSeek-V4.jinja", "<s>", false);
     struct chat_request request = asking(USER_SAYS("Hi"));
-    request.json_schema = "{\"type\":\"object\",\"properties\":{\"p\":{\"type\":\"number\",\"minimum\":0.5}}}";
+    request.json_schema = tree_of("{\"type\":\"object\",\"properties\":{\"p\":{\"type\":\"number\",\"minimum\":0.5}}}");
     char *text = chat_render(template_, &request, &error);
     if (text == NULL) fail_msg("%s", error.message);
     if (strstr(text, "\"minimum\"") == NULL || strstr(text, "0.5") == NULL) fail_msg("%s", text);
@@ -360,7 +359,7 @@ static void one_tool_may_be_called_while_all_are_shown(void **state)
     struct chat_request request = with_tools(TWO_TOOLS);
     char *any = chat_render(template_, &request, &error);
     request.tool_choice = HEARTH_TOOLS_REQUIRED;
-    request.allowed_tools_json = "[\"leap\"]";
+    request.allowed_tools = tree_of("[\"leap\"]");
     char *one = chat_render(template_, &request, &error);
     const struct chat_format *format = format_of(template_, &request);
     assert_string_equal(any, one);
@@ -380,7 +379,7 @@ static void some_tools_may_be_called_while_all_are_shown(void **state)
     struct chat_template *template_ = opened_file(QWEN, "<s>", false);
     struct chat_request request = with_tools(TWO_TOOLS);
     char *any = chat_render(template_, &request, &error);
-    request.allowed_tools_json = "[\"look\"]";
+    request.allowed_tools = tree_of("[\"look\"]");
     char *some = chat_render(template_, &request, &error);
     const struct chat_format *format = format_of(template_, &request);
     assert_string_equal(any, some);
@@ -391,7 +390,7 @@ static void some_tools_may_be_called_while_all_are_shown(void **state)
     free(any);
     free(some);
     chat_template_close(template_);
-    request.allowed_tools_json = "[\"look\",\"sing\"]";
+    request.allowed_tools = tree_of("[\"look\",\"sing\"]");
     assert_no_format(QWEN, &request, HEARTH_INVALID, "tool_choice");
 }
 
@@ -406,7 +405,7 @@ static void a_grammar_of_the_requests_own_is_passed_on(void **state)
     assert_false(format->grammar_lazy || format->grammar_prefilled);
     chat_format_unref(format);
     request.grammar = NULL;
-    request.json_schema = "{}";
+    request.json_schema = tree_of("{}");
     format = format_of(template_, &request);
     assert_true(format->grammar != NULL && format->grammar_prefilled);
     chat_format_unref(format);
@@ -452,7 +451,7 @@ static void a_rendered_prompt_gives_the_same_format(void **state)
         struct chat_request request = with_tools(TWO_TOOLS);
         struct chat_prompt prompt;
         const struct chat_format *anew = NULL, *again = NULL;
-        request.messages_json = messages[i % 2];
+        request.messages = tree_of(messages[i % 2]);
         assert_int_equal(chat_render_parts(template_, &request, &prompt, &error), HEARTH_OK);
         assert_int_equal(chat_format_open(template_, &request, NULL, &anew, &error), HEARTH_OK);
         assert_int_equal(chat_format_open(template_, &request, &prompt, &again, &error), HEARTH_OK);
@@ -473,10 +472,10 @@ static void different_requests_do_not_share_a_format(void **state)
     for (size_t i = 0; i < 6; i++) all[i] = base;
     all[0].tool_choice = HEARTH_TOOLS_REQUIRED;
     all[1].tool_choice = HEARTH_TOOLS_NONE;
-    all[2].json_schema = "{}";
-    all[3].kwargs_json = "{\"enable_thinking\":false}";
+    all[2].json_schema = tree_of("{}");
+    all[3].kwargs = tree_of("{\"enable_thinking\":false}");
     all[4].reasoning_in_text = true;
-    all[5].messages_json = "[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\",\"content\":\"a\"}]";
+    all[5].messages = tree_of("[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\",\"content\":\"a\"}]");
     const struct chat_format *first = format_of(template_, &base);
     for (size_t i = 0; i < 6; i++) {
         const struct chat_format *other = format_of(template_, &all[i]);
@@ -496,7 +495,7 @@ static void a_template_without_a_parser_gives_content_but_no_tools(void **state)
     const struct chat_format *format = format_of(template_, &request);
     assert_null(format->grammar);
     chat_format_unref(format);
-    request.tools_json = TWO_TOOLS;
+    request.tools = tree_of(TWO_TOOLS);
     hearth_error error = {0};
     assert_int_equal(chat_format_open(template_, &request, NULL, &format, &error), HEARTH_UNSUPPORTED);
     assert_string_equal(error.param, "tools");

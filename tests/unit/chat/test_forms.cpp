@@ -2,6 +2,7 @@
  * every role, form and place of a message. Each text is marked with a word of its own, and every word must stand in the
  * prompt once and in order; or the request is refused with the field; or the prompt names the field as left out. */
 #include "chat/chat.h"
+#include "json_trees.h"
 
 #include "../../fakes/sanitized.h"
 
@@ -273,7 +274,7 @@ std::string fault_of(const std::string &text, const conversation &c)
 chat_request request_of(const std::string &messages, const std::vector<chat_medium> &media, bool with_tools)
 {
     chat_request request = {};
-    request.messages_json = messages.c_str();
+    request.messages = tree_of(messages.c_str());
     request.add_generation_prompt = true;
     request.now = 1772352000;
     request.media = media.data();
@@ -281,8 +282,8 @@ chat_request request_of(const std::string &messages, const std::vector<chat_medi
     request.takes_media = true;
     request.continue_final = HEARTH_CONTINUE_NEVER;
     if (with_tools)
-        request.tools_json = R"([{"type": "function", "function": {"name": "act", "description": "acts",
-            "parameters": {"type": "object", "properties": {"x": {"type": "string"}}}}}])";
+        request.tools = tree_of(R"([{"type": "function", "function": {"name": "act", "description": "acts",
+            "parameters": {"type": "object", "properties": {"x": {"type": "string"}}}}}])");
     return request;
 }
 

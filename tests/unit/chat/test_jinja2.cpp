@@ -3,6 +3,7 @@
  * jinja2_oracle.py renders again. So what hearth and llama.cpp do to a request before it is rendered makes no
  * difference here. Python is the system's own: python3-jinja2 is Debian's package. */
 #include "../../fakes/sanitized.h"
+#include "json_trees.h"
 
 #include "chat/chat.h"
 #include "chat/template.hpp"
@@ -178,9 +179,9 @@ void render(const struct chat_template *template_, const common_json &conversati
     chat_request request = {};
     chat_prompt prompt;
     current_case = conversation.at("name").get<std::string>();
-    request.messages_json = messages.c_str();
-    request.tools_json = tools.empty() ? nullptr : tools.c_str();
-    request.kwargs_json = kwargs.empty() ? nullptr : kwargs.c_str();
+    request.messages = tree_of(messages.c_str());
+    request.tools = tree_of(tools.empty() ? nullptr : tools.c_str());
+    request.kwargs = tree_of(kwargs.empty() ? nullptr : kwargs.c_str());
     request.add_generation_prompt = !conversation.contains("cue");
     request.now = now;
     if (chat_render_parts(template_, &request, &prompt, &error) == HEARTH_OK) chat_prompt_release(&prompt);
@@ -272,9 +273,9 @@ void numbers_are_printed_as_python_prints_them(void **)
     struct chat_template *template_ = opened(source);
     hearth_error error = {};
     chat_request request = {};
-    request.messages_json = messages.c_str();
-    request.tools_json = tools.c_str();
-    request.kwargs_json = kwargs.c_str();
+    request.messages = tree_of(messages.c_str());
+    request.tools = tree_of(tools.c_str());
+    request.kwargs = tree_of(kwargs.c_str());
     char *prompt = chat_render(template_, &request, &error);
     if (prompt == nullptr) fail_msg("%s", error.message);
     assert_string_equal(prompt, text("expected").c_str());

@@ -71,7 +71,7 @@ static struct rig open_with(const char *name, struct chat_request request)
 static struct rig open_rig(const char *name, const char *tools)
 {
     struct chat_request request = asking(USER_SAYS("Hi"));
-    request.tools_json = tools;
+    request.tools = tree_of(tools);
     return open_with(name, request);
 }
 
@@ -227,7 +227,7 @@ static void a_reply_that_may_begin_with_a_tag_is_read_in_any_pieces(void **state
         "<|START_THINKING|.<|END_O hm<|END_THINKING|><|START_ACTION|>[{\"tool_call_id\": \"0\", "
         "\"tool_name\": \"write\", \"parameters\": {\"n\": 1}}]<|END_ACTION|>";
     struct chat_request request = asking(USER_SAYS("Hi"));
-    request.tools_json = TOOLS;
+    request.tools = tree_of(TOOLS);
     request.tool_choice = HEARTH_TOOLS_REQUIRED;
     for (size_t piece = 1; piece < 20; piece++) {
         struct rig rig = open_with("Cohere2MoE.jinja", request);
@@ -334,7 +334,7 @@ static void long_json_is_what_the_model_wrote_without_the_fence(void **state)
 {
     (void)state;
     struct chat_request request = asking(USER_SAYS("Hi"));
-    request.json_schema = "{\"type\": \"object\"}";
+    request.json_schema = tree_of("{\"type\": \"object\"}");
     static const struct {
         const char *before, *after;
     } fences[] = {{"", ""}, {"```json\n", "\n```"}};
@@ -364,7 +364,7 @@ static void json_may_spell_the_tags_of_the_format(void **state)
     };
     (void)state;
     struct chat_request request = asking(USER_SAYS("Hi"));
-    request.json_schema = "{}";
+    request.json_schema = tree_of("{}");
     for (size_t i = 0; i < 4 * 20; i++) {
         struct rig rig = open_with("inclusionai-ling-3.0-flash.jinja", request);
         add(&rig, "Hm</think>");

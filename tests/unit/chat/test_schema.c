@@ -11,7 +11,7 @@ static bool allows(const char *schema, const char *text)
 {
     hearth_error error = {0};
     struct grammar_state state = {0}, next = {0};
-    char *rules = chat_schema_grammar(schema, NULL, &error);
+    char *rules = chat_schema_grammar(tree_of(schema), NULL, &error);
     if (rules == NULL) fail_msg("%s: %s", schema, error.message);
     struct grammar *grammar = grammar_open(rules, NULL, &error);
     if (grammar == NULL) fail_msg("%s: %s", schema, error.message);
@@ -52,8 +52,8 @@ static void a_schema_becomes_a_grammar(void **state)
 {
     (void)state;
     hearth_error error = {0};
-    char *grammar = chat_schema_grammar("{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#/$defs/n\"}},"
-                                        "\"$defs\":{\"n\":{\"type\":\"integer\"}}}",
+    char *grammar = chat_schema_grammar(tree_of("{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#/$defs/n\"}},"
+                                                "\"$defs\":{\"n\":{\"type\":\"integer\"}}}"),
                                         NULL, &error);
     assert_non_null(grammar);
     assert_non_null(strstr(grammar, "root ::= "));
@@ -65,8 +65,8 @@ static void a_schema_may_refer_to_itself(void **state)
 {
     (void)state;
     hearth_error error = {0};
-    char *grammar = chat_schema_grammar("{\"$ref\":\"#/$defs/tree\",\"$defs\":{\"tree\":{\"type\":\"object\","
-                                        "\"properties\":{\"left\":{\"$ref\":\"#/$defs/tree\"}}}}}",
+    char *grammar = chat_schema_grammar(tree_of("{\"$ref\":\"#/$defs/tree\",\"$defs\":{\"tree\":{\"type\":\"object\","
+                                                "\"properties\":{\"left\":{\"$ref\":\"#/$defs/tree\"}}}}}"),
                                         NULL, &error);
     assert_non_null(grammar);
     free(grammar);
@@ -75,7 +75,7 @@ static void a_schema_may_refer_to_itself(void **state)
 static void assert_refused(const char *schema, const char *part_of_message)
 {
     hearth_error error = {0};
-    assert_null(chat_schema_grammar(schema, NULL, &error));
+    assert_null(chat_schema_grammar(tree_of(schema), NULL, &error));
     assert_int_equal(error.code, HEARTH_INVALID);
     assert_string_equal(error.param, "json_schema");
     if (strstr(error.message, part_of_message) == NULL) fail_msg("%s: %s", schema, error.message);
@@ -85,7 +85,6 @@ static void assert_refused(const char *schema, const char *part_of_message)
 static void an_unusable_schema_is_refused_with_its_reason(void **state)
 {
     (void)state;
-    assert_refused("{", "is not valid JSON");
     assert_refused("[]", "must be an object");
     assert_refused("true", "must be an object");
     assert_refused("3", "must be an object");
@@ -111,7 +110,7 @@ static void an_unusable_schema_is_refused_with_its_reason(void **state)
 
 static void assert_same_grammar(const char *schema, const char *other)
 {
-    char *a = chat_schema_grammar(schema, NULL, NULL), *b = chat_schema_grammar(other, NULL, NULL);
+    char *a = chat_schema_grammar(tree_of(schema), NULL, NULL), *b = chat_schema_grammar(tree_of(other), NULL, NULL);
     assert_non_null(a);
     assert_string_equal(a, b);
     free(a);
@@ -123,7 +122,7 @@ static void character_classes_are_expanded_in_patterns_but_not_in_literals(void 
     (void)state;
     assert_same_grammar("{\"type\":\"string\",\"pattern\":\"^\\\\d{3}-[\\\\w.]+$\"}",
                         "{\"type\":\"string\",\"pattern\":\"^[0-9]{3}-[a-zA-Z0-9_.]+$\"}");
-    char *kept = chat_schema_grammar("{\"const\":{\"pattern\":\"\\\\d\"}}", NULL, NULL);
+    char *kept = chat_schema_grammar(tree_of("{\"const\":{\"pattern\":\"\\\\d\"}}"), NULL, NULL);
     assert_non_null(kept);
     assert_null(strstr(kept, "[0-9]"));
     free(kept);
@@ -445,7 +444,7 @@ static bool is_logged(const char *keyword, const char *value)
     int fd = mkstemp(path);
     char *schema = mem_format("{\"type\":\"object\",\"%s\":%s,\"$defs\":{\"a\":{}}}", keyword, value);
     assert_int_equal(log_open(path, "info", "text", NULL), HEARTH_OK);
-    char *grammar = chat_schema_grammar(schema, NULL, NULL);
+    char *grammar = chat_schema_grammar(tree_of(schema), NULL, NULL);
     log_open(NULL, "info", "text", NULL);
     assert_non_null(grammar);
     ssize_t n = pread(fd, line, sizeof line - 1, 0);
@@ -527,7 +526,9 @@ static void hostile_depth_is_refused_before_it_exhausts_the_stack(void **state)
 {
     (void)state;
     struct buf nested = {0}, chained = {0}, apart = {0};
-    for (int i = 0; i < 100000; i++) buf_puts(&nested, "{\"items\":");
+    for (int i = 0; i < 1000; i++) buf_puts(&nested, "{\"items\":");
+    buf_puts(&nested, "{}");
+    for (int i = 0; i < 1000; i++) buf_puts(&nested, "}");
     assert_refused(nested.v, "nested too deeply");
     buf_puts(&chained, "{\"$ref\":\"#/$defs/d0\",\"$defs\":{");
     for (int i = 0; i < 3000; i++) buf_printf(&chained, "\"d%d\":{\"$ref\":\"#/$defs/d%d\"},", i, i + 1);
@@ -613,7 +614,7 @@ static void an_object_of_very_many_optional_properties_is_refused_before_it_take
         if (rows[i].refused) {
             assert_refused(schema.v, "becomes too large");
         } else {
-            char *grammar = chat_schema_grammar(schema.v, NULL, &error);
+            char *grammar = chat_schema_grammar(tree_of(schema.v), NULL, &error);
             assert_non_null(grammar);
             free(grammar);
         }
@@ -640,7 +641,7 @@ static void optional_properties_of_all_objects_are_counted(void **state)
     buf_puts(&referred, "},\"allOf\":[{\"anyOf\":[");
     for (int i = 0; i < 100; i++) buf_printf(&referred, "%s{\"$ref\":\"#/$defs/A\"}", i > 0 ? "," : "");
     buf_puts(&referred, "]}]}");
-    char *grammar = chat_schema_grammar(referred.v, NULL, &error);
+    char *grammar = chat_schema_grammar(tree_of(referred.v), NULL, &error);
     assert_non_null(grammar);
     free(grammar);
     buf_release(&alternatives);

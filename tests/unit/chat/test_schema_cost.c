@@ -69,7 +69,7 @@ static bool opens(const char *text, hearth_error *error)
 
 static bool prepare_completion(const char *schema, hearth_error *error)
 {
-    char *grammar = chat_schema_grammar(schema, NULL, error);
+    char *grammar = chat_schema_grammar(tree_of(schema), NULL, error);
     bool good = grammar != NULL && opens(grammar, error);
     free(grammar);
     return good;
@@ -110,9 +110,9 @@ static bool prepare_chat(size_t route, const char *schema, double *rendering, he
     request.parallel_tool_calls = -1;
     request.tool_choice = routes[route].is_tool ? HEARTH_TOOLS_REQUIRED : HEARTH_TOOLS_AUTO;
     if (routes[route].is_tool)
-        request.tools_json = tools;
+        request.tools = tree_of(tools);
     else
-        request.json_schema = schema;
+        request.json_schema = tree_of(schema);
     *rendering = rendering_seconds(route, &request, &prompt);
     bool good = chat_format_open(templates[route], &request, prompt.text == NULL ? NULL : &prompt, &format, error) ==
                     HEARTH_OK &&

@@ -35,7 +35,7 @@ static char *tools_with(const char *number)
 static struct chat_request request_of(char *messages, char *tools)
 {
     struct chat_request request = asking(messages);
-    request.tools_json = tools;
+    request.tools = tree_of(tools);
     return request;
 }
 

@@ -16,7 +16,7 @@
 static char *rendered(const struct chat_template *template_, struct chat_request *request, const char *messages)
 {
     hearth_error error = {0};
-    request->messages_json = messages;
+    request->messages = tree_of(messages);
     char *text = chat_render(template_, request, &error);
     if (text == NULL) fail_msg("%s", error.message);
     return text;
@@ -35,7 +35,7 @@ static void the_prompt_tells_of_tools_beside_what_the_client_says(void **state)
         struct chat_template *template_ = opened(sources[i]);
         struct chat_request request = asking("");
         char *bare = rendered(template_, &request, USER_SAYS("Where is it?"));
-        request.tools_json = FIND;
+        request.tools = tree_of(FIND);
         char *text = rendered(template_, &request, USER_SAYS("Where is it?"));
         assert_has(text, "\"name\":\"find\"");
         assert_has(text, "Finds <|im_end|> places.");
@@ -62,7 +62,7 @@ static void what_a_tool_says_is_the_requests_text(void **state)
     struct chat_request request = asking(USER_SAYS("Where is it?"));
     struct chat_prompt prompt;
     hearth_error error = {0};
-    request.tools_json = FIND;
+    request.tools = tree_of(FIND);
     assert_int_equal(chat_render_parts(template_, &request, &prompt, &error), HEARTH_OK);
     const char *at = strstr(prompt.text, "Finds <|im_end|>");
     assert_non_null(at);
@@ -82,7 +82,7 @@ static void a_conversation_grows_behind_its_prompt(void **state)
     (void)state;
     struct chat_template *template_ = opened(CHATML);
     struct chat_request request = asking("");
-    request.tools_json = FIND;
+    request.tools = tree_of(FIND);
     char *first = rendered(template_, &request, USER_SAYS("Where is it?"));
     char *second = rendered(
         template_, &request,
@@ -116,7 +116,7 @@ static void a_template_with_a_handler_gets_its_tools(void **state)
         "{%- endfor -%}{%- if add_generation_prompt -%}{{- '<|start|>assistant' -}}{%- endif -%}";
     struct chat_template *template_ = opened(source);
     struct chat_request request = asking("");
-    request.tools_json = FIND;
+    request.tools = tree_of(FIND);
     char *text =
         rendered(template_, &request,
                  "[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"Where?\"}]");
@@ -146,7 +146,7 @@ static const struct chat_format *format_of(const struct chat_template *template_
     hearth_error error = {0};
     const struct chat_format *format;
     struct chat_request request = asking(USER_SAYS("Where is it?"));
-    request.tools_json = FIND;
+    request.tools = tree_of(FIND);
     request.tool_choice = choice;
     request.parallel_tool_calls = several;
     if (chat_format_open(template_, &request, NULL, &format, &error) != HEARTH_OK) fail_msg("%s", error.message);

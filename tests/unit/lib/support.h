@@ -5,6 +5,7 @@
 
 #include "fakes/sanitized.h"
 #include "hearth.h"
+#include "json_trees.h"
 
 #include "base/buf.h"
 #include "base/memory.h"
@@ -227,7 +228,7 @@ static inline hearth_params greedy(int32_t max_tokens)
 static inline hearth_params chat_params(const char *messages)
 {
     hearth_params params = greedy(HEARTH_UNSET);
-    params.messages_json = messages;
+    params.messages = json_of(messages);
     return params;
 }
 

@@ -29,7 +29,7 @@ static struct caller *ask(struct session *s, const char *messages, int32_t max_t
 {
     struct caller *caller = &s->callers[s->n++];
     hearth_params params = greedy(max_tokens);
-    params.messages_json = messages;
+    params.messages = json_of(messages);
     run(caller, s->instance, &params);
     if (caller->failed) fail_msg("%s", caller->error.message);
     return caller;

@@ -219,7 +219,7 @@ static void what_is_submitted_is_copied_and_left_as_it_was(void **state)
         *stop = text;
         *bias = (hearth_bias){.token = 5, .bias = 0.5F};
         hearth_params params = chat_params(messages);
-        params.template_kwargs_json = kwargs;
+        params.template_kwargs = json_of(kwargs);
         params.request_id = id;
         params.model = model;
         params.stop = stop;
@@ -456,7 +456,7 @@ static void contradictory_parameters_are_refused_by_name(void **state)
     static const char *const stop[] = {"a", ""};
     hearth_params none = greedy(5), both = text_params("a", 5), three = both, foreign = greedy(5);
     hearth_params negative = text_params("a", -1), empty_stop = text_params("a", 5), bias = text_params("a", 5);
-    both.messages_json = "[]";
+    both.messages = json_of("[]");
     three.tokens = tokens;
     three.n_tokens = 1;
     foreign.tokens = tokens;
@@ -483,8 +483,8 @@ static void what_only_shows_when_prepared_fails_with_an_event(void **state)
     for (size_t i = 0; i < 3999; i++) words[i] = "the "[i % 4];
     struct caller callers[5];
     hearth_params params[5] = {text_params(words, 5), text_params("", 5), chat_params("[{\"content\":\"a\"}]"),
-                               chat_params("no json"), chat_params("[" USER("a") "]")};
-    params[4].template_kwargs_json = "[]";
+                               chat_params("{}"), chat_params("[" USER("a") "]")};
+    params[4].template_kwargs = json_of("[]");
     static const hearth_code codes[] = {HEARTH_TOO_LONG, HEARTH_INVALID, HEARTH_INVALID, HEARTH_INVALID,
                                         HEARTH_INVALID};
     for (int i = 0; i < 5; i++) {
@@ -501,6 +501,21 @@ static void what_only_shows_when_prepared_fails_with_an_event(void **state)
     assert_says(callers[0].error.message, "raise models.demo.context_window");
     free(words);
     end(instance, callers, 5);
+}
+
+static void json_that_cannot_be_read_is_refused_with_its_place(void **state)
+{
+    (void)state;
+    hearth_error error = {0};
+    char *deep = mem_alloc(1000001);
+    memset(deep, '[', 1000000);
+    assert_null(hearth_json_read("[1,\n 2,]", strlen("[1,\n 2,]"), &error));
+    assert_int_equal(error.code, HEARTH_INVALID);
+    assert_says(error.message, "line 2, column 4");
+    assert_null(hearth_json_read(deep, strlen(deep), &error));
+    assert_null(hearth_json_read("", 0, NULL));
+    hearth_json_free(NULL);
+    free(deep);
 }
 
 /* ---- */
@@ -523,6 +538,7 @@ int main(void)
         cmocka_unit_test(no_wakeup_is_lost),
         cmocka_unit_test(contradictory_parameters_are_refused_by_name),
         cmocka_unit_test(what_only_shows_when_prepared_fails_with_an_event),
+        cmocka_unit_test(json_that_cannot_be_read_is_refused_with_its_place),
     };
     hearth_log_open(NULL, "error", "text", &error);
     return cmocka_run_group_tests(tests, NULL, NULL);

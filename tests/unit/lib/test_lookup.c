@@ -90,7 +90,7 @@ static hearth_divergence after_change(hearth *instance, int changed, const char 
 {
     char *messages = conversation(changed);
     hearth_params params = chat_params(messages);
-    params.tools_json = tools;
+    params.tools = json_of(tools);
     params.max_tokens = 1;
     params.only_lookup = changed >= 0;
     wait_for(caller, instance, &params);

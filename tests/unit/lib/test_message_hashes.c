@@ -1,4 +1,5 @@
 /* Hashes of leading messages: which changes change them, and which do not. */
+#include "json_trees.h"
 #include "lib/parameters/message_hashes.h"
 
 #include "base/memory.h"
@@ -26,20 +27,19 @@
 
 #define MESSAGES             "[" SAYS("system", "Be brief.") "," SAYS("user", "Hi") "]"
 
-static const struct chat_seen plain = {
-    .template_source = "{{ messages }}", .kwargs_json = "{\"a\":1}", .messages_json = MESSAGES};
+static struct chat_seen plain; /* main() fills it in */
 
 static struct chat_identity identified(const struct chat_seen *seen)
 {
     struct chat_identity identity;
-    if (!chat_identify(seen, &identity)) fail_msg("not identified: %s", seen->messages_json);
+    chat_identify(seen, &identity);
     return identity;
 }
 
 static struct chat_identity of_messages(const char *messages)
 {
     struct chat_seen seen = plain;
-    seen.messages_json = messages;
+    seen.messages = tree_of(messages);
     return identified(&seen);
 }
 
@@ -94,12 +94,12 @@ static void order_of_keys_and_white_space_do_not_count(void **state)
 {
     (void)state;
     struct chat_seen one = plain, other = plain;
-    one.kwargs_json = "{\"a\":1,\"b\":{\"x\":[1,2],\"y\":null}}";
-    other.kwargs_json = " { \"b\" : {\"y\":null, \"x\" :[1 ,2]}\n,\t\"a\": 1}";
-    one.tools_json = "[{\"type\":\"function\",\"function\":{\"name\":\"run\",\"parameters\":{}}}]";
-    other.tools_json = "[ {\"function\": {\"parameters\": { }, \"name\": \"run\"}, \"type\": \"function\"} ]";
-    one.messages_json = "[{\"role\":\"user\",\"content\":\"\\u00e9\\/ \\u0000\"}]";
-    other.messages_json = "\n[{ \"content\": \"\xc3\xa9/ \\u0000\", \"role\": \"user\" }] ";
+    one.kwargs = tree_of("{\"a\":1,\"b\":{\"x\":[1,2],\"y\":null}}");
+    other.kwargs = tree_of(" { \"b\" : {\"y\":null, \"x\" :[1 ,2]}\n,\t\"a\": 1}");
+    one.tools = tree_of("[{\"type\":\"function\",\"function\":{\"name\":\"run\",\"parameters\":{}}}]");
+    other.tools = tree_of("[ {\"function\": {\"parameters\": { }, \"name\": \"run\"}, \"type\": \"function\"} ]");
+    one.messages = tree_of("[{\"role\":\"user\",\"content\":\"\\u00e9\\/ \\u0000\"}]");
+    other.messages = tree_of("\n[{ \"content\": \"\xc3\xa9/ \\u0000\", \"role\": \"user\" }] ");
     assert_true(same(&one, &other));
 }
 
@@ -111,19 +111,19 @@ static void whatever_the_template_sees_counts(void **state)
     other.template_source = "{{ messages }}\n";
     assert_false(same(&plain, &other));
     other = plain;
-    other.kwargs_json = "{\"a\":2}";
+    other.kwargs = tree_of("{\"a\":2}");
     assert_false(same(&plain, &other));
-    other.kwargs_json = NULL;
+    other.kwargs = NULL;
     assert_false(same(&plain, &other));
 
     struct chat_seen tool = plain, another = plain, in_kwargs = plain;
-    tool.tools_json = TOOL("run", "Runs code.");
-    another.tools_json = TOOL("run", "Runs it.");
+    tool.tools = tree_of(TOOL("run", "Runs code."));
+    another.tools = tree_of(TOOL("run", "Runs it."));
     assert_false(same(&plain, &tool));
     assert_false(same(&tool, &another));
     /* Nothing can pass for something that stands elsewhere. */
-    tool.kwargs_json = NULL;
-    in_kwargs.kwargs_json = tool.tools_json;
+    tool.kwargs = NULL;
+    in_kwargs.kwargs = tool.tools;
     assert_false(same(&tool, &in_kwargs));
 }
 
@@ -189,7 +189,7 @@ static void a_hash_is_the_beginning_of_a_sha_256(void **state)
     }
     assert_int_equal(EVP_Digest(bytes, n, digest, NULL, EVP_sha256(), NULL), 1);
     struct chat_seen seen = {
-        .template_source = "T", .kwargs_json = "{\"a\":1}", .messages_json = "[" SAYS("user", "Hi") "]"};
+        .template_source = "T", .kwargs = tree_of("{\"a\":1}"), .messages = tree_of("[" SAYS("user", "Hi") "]")};
     struct chat_identity identity = identified(&seen);
     uint64_t expected = 0;
     for (size_t i = 0; i < 8; i++) expected = expected << 8 | digest[i];
@@ -234,26 +234,10 @@ static void numbers_that_differ_in_one_digit_are_different_messages(void **state
     }
 }
 
-static void what_cannot_be_read_has_no_identity(void **state)
-{
-    (void)state;
-    static const char *const bad[] = {"", "{}", "[", "[1e]", "\"text\""};
-    struct chat_identity identity;
-    struct chat_seen seen = plain;
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        seen.messages_json = bad[i];
-        assert_false(chat_identify(&seen, &identity));
-        assert_null(identity.hashes);
-        assert_int_equal(identity.n_messages, 0);
-    }
-    seen = plain;
-    seen.kwargs_json = "{";
-    assert_false(chat_identify(&seen, &identity));
-    assert_null(identity.hashes);
-}
-
 int main(void)
 {
+    plain = (struct chat_seen){
+        .template_source = "{{ messages }}", .kwargs = tree_of("{\"a\":1}"), .messages = tree_of(MESSAGES)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_number_of_messages_has_a_hash_of_its_own),
         cmocka_unit_test(a_longer_conversation_begins_with_the_hashes_of_the_shorter),
@@ -265,7 +249,6 @@ int main(void)
         cmocka_unit_test(a_hash_is_the_beginning_of_a_sha_256),
         cmocka_unit_test(a_system_or_developer_message_at_the_beginning_is_noticed),
         cmocka_unit_test(numbers_that_differ_in_one_digit_are_different_messages),
-        cmocka_unit_test(what_cannot_be_read_has_no_identity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

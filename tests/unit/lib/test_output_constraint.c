@@ -63,11 +63,11 @@ static struct rig open_rig(const char *name)
         chat_template_open(&(struct chat_template_params){.source = source, .bos = "<s>", .eos = "</s>"}, &error);
     if (rig.template_ == NULL) fail_msg("%s: %s", name, error.message);
     for (size_t i = 0; i < N_KINDS; i++) {
-        struct chat_request request = {.messages_json = "[{\"role\":\"user\",\"content\":\"Hi\"}]",
+        struct chat_request request = {.messages = tree_of("[{\"role\":\"user\",\"content\":\"Hi\"}]"),
                                        .add_generation_prompt = true,
-                                       .json_schema = kinds[i].json_schema,
+                                       .json_schema = tree_of(kinds[i].json_schema),
                                        .grammar = kinds[i].grammar,
-                                       .tools_json = kinds[i].tools,
+                                       .tools = tree_of(kinds[i].tools),
                                        .tool_choice =
                                            kinds[i].tools == NULL ? HEARTH_TOOLS_AUTO : HEARTH_TOOLS_REQUIRED};
         int rc = chat_format_open(rig.template_, &request, NULL, &rig.formats[i], &error);

@@ -67,12 +67,13 @@ static void close_fixture(struct fixture *f)
 static struct prepare_chat chat_of(const struct fixture *f, const char *messages)
 {
     static const atomic_bool never = false;
-    return (struct prepare_chat){
-        .weights = f->weights,
-        .template_ = f->template_,
-        .how = {.stop = &never},
-        .request = {
-            .messages_json = messages, .parallel_tool_calls = -1, .add_generation_prompt = true, .now = 1772352000}};
+    return (struct prepare_chat){.weights = f->weights,
+                                 .template_ = f->template_,
+                                 .how = {.stop = &never},
+                                 .request = {.messages = tree_of(messages),
+                                             .parallel_tool_calls = -1,
+                                             .add_generation_prompt = true,
+                                             .now = 1772352000}};
 }
 
 static struct job prepared(const struct fixture *f, const char *messages, const struct prepare_wishes *wishes)
@@ -226,7 +227,7 @@ static void there_is_one_bos_and_no_second(void **state)
 static int32_t end_by_brute_force(const struct fixture *f, const struct job *job, size_t n_messages)
 {
     struct chat_request request = {
-        .messages_json = LONG_TURNS, .n_messages = n_messages, .now = chat_of(f, LONG_TURNS).request.now};
+        .messages = tree_of(LONG_TURNS), .n_messages = n_messages, .now = chat_of(f, LONG_TURNS).request.now};
     struct chat_prompt text;
     struct tokens tokens = {0};
     if (chat_render_parts(f->template_, &request, &text, NULL) != HEARTH_OK) return 0;
@@ -383,7 +384,7 @@ static void the_template_and_its_arguments_are_part_of_the_identity(void **state
     struct job job = prepared(&f, TURNS, &everything), elsewhere = prepared(&other, TURNS, &everything);
     struct job with = {.n_checkpoints = 0};
     struct prepare_chat chat = chat_of(&f, TURNS);
-    chat.request.kwargs_json = "{\"enable_thinking\":false}";
+    chat.request.kwargs = tree_of("{\"enable_thinking\":false}");
     assert_int_equal(prepare_prompt(&chat, &with.prompt, NULL), HEARTH_OK);
     prepare_conversation(&chat, &everything, &with);
     prepare_release(&chat);

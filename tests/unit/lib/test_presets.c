@@ -26,7 +26,7 @@ static char *prompt_of(hearth *instance, struct caller *caller, const char *mode
     hearth_error error;
     hearth_params params = hearth_params_default();
     params.model = model;
-    params.messages_json = messages;
+    params.messages = json_of(messages);
     params.max_tokens = 1;
     params.keep_prompt = true;
     caller_init(caller);

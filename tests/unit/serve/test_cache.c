@@ -1,4 +1,5 @@
 /* The routes of the KV cache: their calls of the library, and their answers. */
+#include "json_trees.h"
 #include "unit/serve/harness.h"
 
 #include <jansson.h>
@@ -73,7 +74,7 @@ static void a_lookup_may_be_of_messages_and_find_nothing(void **state)
     assert_string_equal(response.body.v,
                         "{\"model\":\"demo\",\"prompt_tokens\":12,\"tokens\":0,\"resident\":0,\"ram\":0,"
                         "\"ram_file\":0,\"disk\":0,\"remote\":0,\"computed\":12,\"key\":null,\"divergence\":null}");
-    assert_string_equal(fake_wait(0)->messages_json, "[{\"role\":\"user\",\"content\":\"Hi\"}]");
+    assert_string_equal(text_of_json(fake_wait(0)->messages), "[{\"role\":\"user\",\"content\":\"Hi\"}]");
     response_release(&response);
     client_close(&client);
 }
@@ -122,7 +123,7 @@ static void a_lookup_takes_the_body_of_any_api(void **state)
         const hearth_params *params = fake_wait(i);
         assert_true(params->only_lookup);
         if (rows[i].messages != NULL)
-            assert_memory_equal(params->messages_json, rows[i].messages, strlen(rows[i].messages));
+            assert_memory_equal(text_of_json(params->messages), rows[i].messages, strlen(rows[i].messages));
         else
             assert_string_equal(params->text, rows[i].text);
         assert_true(fake_done(i, &result));

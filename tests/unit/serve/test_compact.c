@@ -1,4 +1,5 @@
 /* POST /v1/responses/compact: what the model is asked, what comes back, and what it is told of the items afterwards. */
+#include "json_trees.h"
 #include "unit/serve/harness.h"
 
 #include "base/memory.h"
@@ -39,7 +40,7 @@ static const char *at(const json_t *item, const char *name)
 static const char *asked(const hearth_params *params, size_t from_end, json_t **chat)
 {
     json_decref(*chat);
-    *chat = json_loads(params->messages_json, 0, NULL);
+    *chat = json_loads(text_of_json(params->messages), 0, NULL);
     size_t n = json_array_size(*chat);
     assert_true(from_end < n);
     return at(json_array_get(*chat, n - 1 - from_end), "content");
@@ -83,7 +84,7 @@ static void a_conversation_becomes_its_users_messages_and_a_summary(void **state
     assert_non_null(strstr(asked(params, 0, &chat), "Write a summary"));
     assert_string_equal(asked(params, 1, &chat), "three");
     assert_int_equal(params->tool_choice, HEARTH_TOOLS_NONE);
-    assert_non_null(params->tools_json);
+    assert_non_null(params->tools);
     json_decref(chat);
     json_decref(compacted);
     client_close(&client);

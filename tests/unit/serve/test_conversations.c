@@ -1,4 +1,5 @@
 /* The routes of conversations: creating, appending by responses and by request, listing, updating and deleting. */
+#include "json_trees.h"
 #include "unit/serve/harness.h"
 
 #include <stdio.h>
@@ -79,7 +80,7 @@ static void responses_continue_a_conversation_and_append_to_it(void **state)
     snprintf(body, sizeof body, "{\"input\":\"two\",\"store\":false,\"conversation\":{\"id\":\"%s\"}}", id);
     ANSWERS("POST", "/v1/responses", body, 200, "\"store\":false");
     ANSWERS("POST", "/v1/responses", body, 200, NULL);
-    assert_string_equal(fake_wait(2)->messages_json,
+    assert_string_equal(text_of_json(fake_wait(2)->messages),
                         "[{\"role\":\"system\",\"content\":\"Be brief.\"}," USER(
                             "one") ",{\"role\":\"assistant\",\"content\":"
                                    "\"Hello\"}," USER("two") ",{\"role\":"
@@ -106,7 +107,7 @@ static void items_are_added_shown_and_deleted_by_hand(void **state)
     ANSWERS("GET", "/v1/conversations/%s", NULL, 200, "\"object\":\"conversation\"");
     snprintf(body, sizeof body, "{\"input\":\"four\",\"conversation\":\"%s\"}", id);
     ANSWERS("POST", "/v1/responses", body, 200, NULL);
-    assert_string_equal(fake_wait(0)->messages_json, "[" USER("one") "," USER("three") "," USER("four") "]");
+    assert_string_equal(text_of_json(fake_wait(0)->messages), "[" USER("one") "," USER("three") "," USER("four") "]");
     free(id);
     client_close(&client);
 }

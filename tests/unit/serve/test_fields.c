@@ -1,4 +1,5 @@
 /* Parsing of request bodies: every field, wrong types, ranges, and unsupported fields. */
+#include "json_trees.h"
 #include "serve/fields/fields.h"
 
 #include "base/buf.h"
@@ -48,7 +49,7 @@ static void nothing_given_leaves_all_to_the_configuration(void **state)
     hearth_error error;
     assert_int_equal(read_body(&fields, FIELDS_CHAT, "{" CHAT "}", &error), 0);
     hearth_params none = hearth_params_default();
-    assert_string_equal(fields.params.messages_json, "[{\"role\":\"user\",\"content\":\"Hi\"}]");
+    assert_string_equal(text_of_json(fields.params.messages), "[{\"role\":\"user\",\"content\":\"Hi\"}]");
     assert_null(fields.params.model);
     assert_true(isnan(fields.params.sampling.temperature));
     assert_int_equal(fields.params.max_tokens, none.max_tokens);
@@ -88,7 +89,7 @@ static void every_field_sets_its_parameter(void **state)
     assert_int_equal(p->n_stop, 2);
     assert_string_equal(p->stop[1], "b");
     assert_int_equal(p->max_tokens, 9);
-    assert_string_equal(p->template_kwargs_json, "{\"enable_thinking\":false}");
+    assert_string_equal(text_of_json(p->template_kwargs), "{\"enable_thinking\":false}");
     fields_release(&fields);
 }
 
@@ -640,7 +641,7 @@ static void a_lookup_takes_whatever_prompt_a_reply_is_asked_for_with(void **stat
         if (read_body(&fields, FIELDS_LOOKUP, bodies[i], &error) != 0) fail_msg("%s: %s", bodies[i], error.message);
         hearth_params *choices = fields_choices(&fields, &n);
         assert_int_equal(n, 1);
-        assert_int_equal((choices->messages_json != NULL) + (choices->text != NULL) + (choices->tokens != NULL), 1);
+        assert_int_equal((choices->messages != NULL) + (choices->text != NULL) + (choices->tokens != NULL), 1);
         assert_string_equal(choices->cache_salt, "s");
         assert_false(fields.stream);
         free(choices);

@@ -1,4 +1,5 @@
 /* Parsing of a chat's fields: tools, reasoning, output constraints and logprobs. */
+#include "json_trees.h"
 #include "serve/fields/fields.h"
 
 #include "base/buf.h"
@@ -49,13 +50,13 @@ static void tools_and_their_choice_are_handed_on(void **state)
     (void)state;
     struct fields f = chat_with("\"tools\":[{\"type\":\"function\"}],\"tool_choice\":\"required\","
                                 "\"parallel_tool_calls\":false");
-    assert_string_equal(f.params.tools_json, "[{\"type\":\"function\"}]");
+    assert_string_equal(text_of_json(f.params.tools), "[{\"type\":\"function\"}]");
     assert_int_equal(f.params.tool_choice, HEARTH_TOOLS_REQUIRED);
-    assert_null(f.params.allowed_tools_json);
+    assert_null(f.params.allowed_tools);
     assert_int_equal(f.params.parallel_tool_calls, 0);
     fields_release(&f);
     f = chat_with("\"tools\":[],\"tool_choice\":\"none\"");
-    assert_null(f.params.tools_json);
+    assert_null(f.params.tools);
     assert_int_equal(f.params.tool_choice, HEARTH_TOOLS_NONE);
     assert_int_equal(f.params.parallel_tool_calls, -1);
     fields_release(&f);
@@ -66,7 +67,7 @@ static void tools_and_their_choice_are_handed_on(void **state)
         buf_printf(&members, "\"tool_choice\":%s", named[i]);
         f = chat_with(members.v);
         assert_int_equal(f.params.tool_choice, HEARTH_TOOLS_REQUIRED);
-        assert_string_equal(f.params.allowed_tools_json, "[\"look\"]");
+        assert_string_equal(text_of_json(f.params.allowed_tools), "[\"look\"]");
         fields_release(&f);
         buf_release(&members);
     }
@@ -82,8 +83,8 @@ static void some_of_the_tools_may_be_allowed(void **state)
     struct fields f = chat_with("\"tools\":[" TOOL("a") "," TOOL("b") "," TOOL("c") "]," ALLOWED(
         "\"auto\"", "[" TOOL("c") ",{\"type\":\"function\",\"name\":\"a\"}]"));
     assert_int_equal(f.params.tool_choice, HEARTH_TOOLS_AUTO);
-    assert_string_equal(f.params.allowed_tools_json, "[\"c\",\"a\"]");
-    assert_string_equal(f.params.tools_json,
+    assert_string_equal(text_of_json(f.params.allowed_tools), "[\"c\",\"a\"]");
+    assert_string_equal(text_of_json(f.params.tools),
                         "[" TOOL("a") "," TOOL("b") "," TOOL("c") "]"); /* the prompt has all tools */
     fields_release(&f);
     f = chat_with(ALLOWED("\"required\"", "[" TOOL("a") "]"));
@@ -114,12 +115,12 @@ static void tools_of_other_types_are_left_out_and_so_is_their_choice(void **stat
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct fields f = chat_with(rows[i].members);
-        if (rows[i].tools == NULL) assert_null(f.params.tools_json);
-        if (rows[i].tools != NULL) assert_string_equal(f.params.tools_json, rows[i].tools);
+        if (rows[i].tools == NULL) assert_null(f.params.tools);
+        if (rows[i].tools != NULL) assert_string_equal(text_of_json(f.params.tools), rows[i].tools);
         assert_string_equal(f.left_out.names, rows[i].left_out);
         assert_int_equal(f.params.tool_choice, rows[i].choice);
-        if (rows[i].allowed == NULL) assert_null(f.params.allowed_tools_json);
-        if (rows[i].allowed != NULL) assert_string_equal(f.params.allowed_tools_json, rows[i].allowed);
+        if (rows[i].allowed == NULL) assert_null(f.params.allowed_tools);
+        if (rows[i].allowed != NULL) assert_string_equal(text_of_json(f.params.allowed_tools), rows[i].allowed);
         fields_release(&f);
     }
 #undef OTHER
@@ -155,8 +156,8 @@ static void custom_tools_become_functions_of_one_text(void **state)
                    rows[i][0]);
         buf_printf(&tools, "[" TOOL("a") ",%s]", rows[i][1]);
         struct fields f = chat_with(members.v);
-        assert_string_equal(f.params.tools_json, tools.v);
-        assert_string_equal(f.params.allowed_tools_json, "[\"b\"]");
+        assert_string_equal(text_of_json(f.params.tools), tools.v);
+        assert_string_equal(text_of_json(f.params.allowed_tools), "[\"b\"]");
         assert_int_equal(f.params.tool_choice, HEARTH_TOOLS_REQUIRED);
         assert_int_equal(json_array_size(f.custom_tools), 1);
         assert_string_equal(f.left_out.names, "");
@@ -166,7 +167,7 @@ static void custom_tools_become_functions_of_one_text(void **state)
     }
     struct fields f = chat_with("\"tools\":[" TOOL("a") ",{\"type\":\"custom\",\"custom\":{\"name\":\"b\"}}]," ALLOWED(
         "\"auto\"", "[{\"type\":\"custom\",\"custom\":{\"name\":\"b\"}}]"));
-    assert_string_equal(f.params.allowed_tools_json, "[\"b\"]");
+    assert_string_equal(text_of_json(f.params.allowed_tools), "[\"b\"]");
     fields_release(&f);
 }
 
@@ -176,7 +177,7 @@ static void functions_are_tools(void **state)
 {
     (void)state;
     struct fields f = chat_with("\"functions\":[" FUNCTION "],\"parallel_tool_calls\":true");
-    assert_string_equal(f.params.tools_json, "[{\"type\":\"function\",\"function\":" FUNCTION "}]");
+    assert_string_equal(text_of_json(f.params.tools), "[{\"type\":\"function\",\"function\":" FUNCTION "}]");
     assert_true(f.has_functions);
     assert_int_equal(f.params.parallel_tool_calls, 0);
     fields_release(&f);
@@ -192,16 +193,16 @@ static void functions_are_tools(void **state)
         buf_printf(&members, "\"functions\":[" FUNCTION "],\"function_call\":%s", calls[i].call);
         f = chat_with(members.v);
         assert_int_equal(f.params.tool_choice, calls[i].choice);
-        if (calls[i].names != NULL) assert_string_equal(f.params.allowed_tools_json, calls[i].names);
+        if (calls[i].names != NULL) assert_string_equal(text_of_json(f.params.allowed_tools), calls[i].names);
         fields_release(&f);
         buf_release(&members);
     }
     f = chat_with("\"tools\":[" TOOL("a") "],\"functions\":[" FUNCTION "]");
-    assert_string_equal(f.params.tools_json, "[" TOOL("a") "]");
+    assert_string_equal(text_of_json(f.params.tools), "[" TOOL("a") "]");
     assert_false(f.has_functions);
     fields_release(&f);
     f = chat_with("\"functions\":[]");
-    assert_null(f.params.tools_json);
+    assert_null(f.params.tools);
     assert_false(f.has_functions);
     fields_release(&f);
 }
@@ -228,7 +229,7 @@ static void messages_of_functions_become_those_of_tools(void **state)
     struct fields f;
     hearth_error error;
     assert_int_equal(fields_read(&f, FIELDS_CHAT, body, sizeof body - 1, &error), HEARTH_OK);
-    assert_string_equal(f.params.messages_json, expected);
+    assert_string_equal(text_of_json(f.params.messages), expected);
     fields_release(&f);
 }
 
@@ -296,7 +297,7 @@ static void history_is_not_judged(void **state)
         buf_printf(&body, "{\"messages\":[%s]}", rows[i][0]);
         buf_printf(&expected, "[%s]", rows[i][1]);
         assert_int_equal(fields_read(&f, FIELDS_CHAT, body.v, body.len, &error), HEARTH_OK);
-        assert_string_equal(f.params.messages_json, expected.v);
+        assert_string_equal(text_of_json(f.params.messages), expected.v);
         if (strcmp(f.left_out.names, rows[i][2]) != 0) fail_msg("%s: %s", body.v, f.left_out.names);
         fields_release(&f);
         buf_release(&body);
@@ -324,9 +325,9 @@ static void thinking_is_read_in_the_forms_of_other_services(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct fields f = chat_with(rows[i].members);
         if (rows[i].kwargs == NULL)
-            assert_null(f.params.template_kwargs_json);
+            assert_null(f.params.template_kwargs);
         else
-            assert_string_equal(f.params.template_kwargs_json, rows[i].kwargs);
+            assert_string_equal(text_of_json(f.params.template_kwargs), rows[i].kwargs);
         assert_int_equal(f.params.thinking_tokens, rows[i].tokens);
         assert_int_equal(f.hides_reasoning, rows[i].hides);
         fields_release(&f);
@@ -337,13 +338,13 @@ static void several_fields_set_arguments_of_the_template(void **state)
 {
     (void)state;
     struct fields f = chat_with("\"chat_template_kwargs\":{\"a\":1},\"reasoning_effort\":\"high\"");
-    assert_string_equal(f.params.template_kwargs_json, "{\"a\":1,\"reasoning_effort\":\"high\"}");
+    assert_string_equal(text_of_json(f.params.template_kwargs), "{\"a\":1,\"reasoning_effort\":\"high\"}");
     fields_release(&f);
     f = chat_with("\"reasoning_effort\":\"none\"");
-    assert_string_equal(f.params.template_kwargs_json, "{\"enable_thinking\":false}");
+    assert_string_equal(text_of_json(f.params.template_kwargs), "{\"enable_thinking\":false}");
     fields_release(&f);
     f = chat_with("\"enable_thinking\":true,\"reasoning_format\":\"none\",\"reasoning_budget_tokens\":7");
-    assert_string_equal(f.params.template_kwargs_json, "{\"enable_thinking\":true}");
+    assert_string_equal(text_of_json(f.params.template_kwargs), "{\"enable_thinking\":true}");
     assert_true(f.params.reasoning_in_text);
     assert_int_equal(f.params.thinking_tokens, 7);
     fields_release(&f);
@@ -385,7 +386,7 @@ static void a_schema_is_read_in_three_forms(void **state)
         if (rows[i].schema == NULL)
             assert_null(f.params.json_schema);
         else
-            assert_string_equal(f.params.json_schema, rows[i].schema);
+            assert_string_equal(text_of_json(f.params.json_schema), rows[i].schema);
         fields_release(&f);
     }
     struct fields f = chat_with("\"grammar\":\"\",\"json_schema\":{\"type\":\"null\"}");

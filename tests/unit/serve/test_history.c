@@ -1,4 +1,5 @@
 /* The routes of stored responses: requests that continue them, retrieving, listing and deleting. */
+#include "json_trees.h"
 #include "serve/responses/history.h"
 
 #include "unit/serve/harness.h"
@@ -69,7 +70,7 @@ static void a_request_continues_a_response_without_its_instructions(void **state
     char *first = created(&client, TURN(",\"instructions\":\"Be brief.\"", "Hi"), NULL);
     char *second =
         created(&client, TURN(",\"previous_response_id\":\"%s\",\"instructions\":\"Be kind.\"", "Again"), first);
-    assert_string_equal(fake_wait(1)->messages_json,
+    assert_string_equal(text_of_json(fake_wait(1)->messages),
                         "[{\"role\":\"system\",\"content\":\"Be kind.\"},{\"role\":\"user\",\"content\":\"Hi\"},"
                         "{\"role\":\"assistant\",\"content\":\"Hello\",\"reasoning_content\":\"Hm\"},"
                         "{\"role\":\"user\",\"content\":\"Again\"}]");
@@ -78,9 +79,9 @@ static void a_request_continues_a_response_without_its_instructions(void **state
     char *other = created(&client, TURN(",\"previous_response_id\":\"%s\"", "Other"), first);
     ANSWERS(first, "DELETE", "/v1/responses/%s", NULL, 200, NULL);
     free(created(&client, TURN(",\"previous_response_id\":\"%s\"", "Last"), other));
-    assert_contains(fake_wait(3)->messages_json, "\"content\":\"Hi\"");
-    assert_contains(fake_wait(3)->messages_json, "\"content\":\"Other\"");
-    assert_null(strstr(fake_wait(3)->messages_json, "Again"));
+    assert_contains(text_of_json(fake_wait(3)->messages), "\"content\":\"Hi\"");
+    assert_contains(text_of_json(fake_wait(3)->messages), "\"content\":\"Other\"");
+    assert_null(strstr(text_of_json(fake_wait(3)->messages), "Again"));
     free(other);
     free(second);
     free(first);
@@ -206,7 +207,7 @@ static void references_to_items_become_the_items(void **state)
                  "{\"input\":[{\"role\":\"user\",\"content\":\"Hi\"},{\"type\":\"item_reference\",\"id\":"
                  "\"%s\"},{\"role\":\"user\",\"content\":\"Again\"}]}",
                  item));
-    assert_contains(fake_wait(1)->messages_json, "{\"role\":\"assistant\",\"content\":\"Hello\"}");
+    assert_contains(text_of_json(fake_wait(1)->messages), "{\"role\":\"assistant\",\"content\":\"Hello\"}");
     ANSWERS(item, "POST", "/v1/responses", "{\"input\":[{\"type\":\"item_reference\",\"id\":\"msg_gone_0\"}]}", 400,
             "\"param\":\"input[0].id\"");
     free(item);

@@ -1,5 +1,6 @@
 /* Numbers of clients' bodies, in every API: what reaches the template has their value and digits, what is stored and
  * answered too, and a number that a field cannot take is refused by that field's name. */
+#include "json_trees.h"
 #include "serve/anthropic/anthropic.h"
 #include "serve/core/answer.h"
 #include "serve/ollama/ollama.h"
@@ -112,10 +113,10 @@ static void numbers_reach_the_template_with_value_and_digits(void **unused)
             buf_puts(&body, text);
             struct fields *fields = fields_open(&body, FIELDS_CHAT, spot->api, &error);
             if (fields == NULL) fail_msg("%s: %s: %s", spot->what, text, error.message);
-            assert_within(spot, fields->params.messages_json, spot->messages, numbers[k][1]);
-            assert_within(spot, fields->params.tools_json, spot->tools, numbers[k][1]);
-            assert_within(spot, fields->params.template_kwargs_json, spot->kwargs, numbers[k][1]);
-            assert_within(spot, fields->params.json_schema, spot->schema, numbers[k][1]);
+            assert_within(spot, text_of_json(fields->params.messages), spot->messages, numbers[k][1]);
+            assert_within(spot, text_of_json(fields->params.tools), spot->tools, numbers[k][1]);
+            assert_within(spot, text_of_json(fields->params.template_kwargs), spot->kwargs, numbers[k][1]);
+            assert_within(spot, text_of_json(fields->params.json_schema), spot->schema, numbers[k][1]);
             fields_close(fields);
             free(text);
         }
@@ -130,7 +131,7 @@ static void text_that_a_client_sends_as_arguments_is_not_touched(void **unused)
     static const char body[] = "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"act\","
                                "\"arguments\":\"{\\\"a\\\": 1e2, \\\"b\\\": 00}\"}}]}]}";
     assert_int_equal(fields_read(&fields, FIELDS_CHAT, body, strlen(body), &error), HEARTH_OK);
-    assert_non_null(strstr(fields.params.messages_json, "\"{\\\"a\\\": 1e2, \\\"b\\\": 00}\""));
+    assert_non_null(strstr(text_of_json(fields.params.messages), "\"{\\\"a\\\": 1e2, \\\"b\\\": 00}\""));
     fields_release(&fields);
 }
 

@@ -1,4 +1,5 @@
 /* OpenAI's Responses: conversion of bodies, the exact bytes of answers, and the routes. */
+#include "json_trees.h"
 #include "serve/responses/responses.h"
 #include "serve/responses/responses_tools.h"
 
@@ -615,8 +616,8 @@ static void a_request_reaches_the_library_and_is_answered(void **state)
         const hearth_params *params = fake_wait(i);
         assert_int_equal(params->max_tokens, 5);
         assert_int_equal(params->continue_final, HEARTH_CONTINUE_NEVER);
-        assert_string_equal(params->messages_json, "[{\"role\":\"system\",\"content\":\"Be brief.\"},"
-                                                   "{\"role\":\"user\",\"content\":\"Hi\"}]");
+        assert_string_equal(text_of_json(params->messages), "[{\"role\":\"system\",\"content\":\"Be brief.\"},"
+                                                            "{\"role\":\"user\",\"content\":\"Hi\"}]");
         response_release(&response);
     }
     client_close(&client);

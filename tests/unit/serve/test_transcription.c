@@ -1,4 +1,5 @@
 /* POST /v1/audio/transcriptions: forms, the chats that they become, answers in each format, errors. */
+#include "json_trees.h"
 #include "unit/serve/harness.h"
 
 #define ROUTE "/v1/audio/transcriptions"
@@ -82,7 +83,7 @@ static void a_form_becomes_a_chat_with_the_sound_behind_the_line_that_asks(void 
                    "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"%s\"},"
                    "{\"type\":\"input_audio\",\"media\":0}]}]",
                    rows[i].line);
-        assert_string_equal(p->messages_json, expected.v);
+        assert_string_equal(text_of_json(p->messages), expected.v);
         buf_release(&expected);
         assert_int_equal(p->n_media, 1);
         assert_int_equal(p->media[0].len, sizeof SOUND);

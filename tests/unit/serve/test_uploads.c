@@ -3,6 +3,7 @@
 #include "base/base64.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "json_trees.h"
 #include "serve/anthropic/anthropic.h"
 #include "serve/ollama/ollama.h"
 #include "serve/responses/responses.h"
@@ -42,8 +43,8 @@ struct taken {
 static void assert_messages(const struct fields *fields, const struct taken *row)
 {
     char *text = quoted(row->messages);
-    json_t *wanted = rig_json(text), *got = rig_json(fields->params.messages_json);
-    if (!json_equal(wanted, got)) fail_msg("%s: %s", row->body, fields->params.messages_json);
+    json_t *wanted = rig_json(text), *got = rig_json(text_of_json(fields->params.messages));
+    if (!json_equal(wanted, got)) fail_msg("%s: %s", row->body, text_of_json(fields->params.messages));
     json_decref(wanted);
     json_decref(got);
     free(text);
@@ -354,12 +355,12 @@ static size_t n_media_of(const char *role, const char *content)
     if (fields == NULL) fail_msg("%s", error.message);
     size_t n = fields->params.n_media;
     if (n > 0) {
-        assert_string_equal(fields->params.messages_json,
+        assert_string_equal(text_of_json(fields->params.messages),
                             "[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"media\":0}]}]");
         assert_string_equal(fields->params.media[0].field, "messages[0].content");
         assert_true(fields->params.media[0].len >= 46);
     } else {
-        assert_non_null(strstr(fields->params.messages_json, content));
+        assert_non_null(strstr(text_of_json(fields->params.messages), content));
     }
     fields_close(fields);
     buf_release(&body);

@@ -51,13 +51,15 @@ static int run(hearth *instance, const struct conversation *conversation, size_t
                struct answer *answer, hearth_error *error)
 {
     char *messages = conversation_messages_json(conversation, n), *tools = conversation_tools_json(conversation);
-    params->messages_json = messages;
-    params->tools_json = tools;
+    params->messages = hearth_json_read(messages, strlen(messages), error);
+    params->tools = tools == NULL ? NULL : hearth_json_read(tools, strlen(tools), error);
     params->cache_prompt = false;
     params->continue_final = HEARTH_CONTINUE_NEVER;
     hearth_request *request = hearth_submit(instance, params, take_event, answer, error);
     int code = request == NULL ? (int)error->code : hearth_wait(request, error);
     hearth_request_release(request);
+    hearth_json_free(params->messages);
+    hearth_json_free(params->tools);
     free(messages);
     free(tools);
     if (code != 0) {
