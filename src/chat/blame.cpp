@@ -48,17 +48,17 @@ static size_t first_to_fail(size_t most, const std::function<bool(size_t)> &fail
 static std::string blame_parameters(const trial &trial, chat_parsed alone, const std::string &path)
 {
     std::string here = path + ".function.parameters";
-    common_json schema = parse_json(alone.tools[0].parameters, here), none = common_json::object();
-    alone.tools[0].parameters = R"({"type":"object","properties":{}})";
+    common_json &parameters = alone.tools[0]["function"]["parameters"];
+    const common_json schema = parameters, none = common_json::object();
+    parameters = common_json{{"type", "object"}, {"properties", none}};
     if (trial.fails(alone)) return path;
     const common_json properties = schema.value("properties", none);
     if (!properties.is_object()) return here;
     size_t left = 64; /* each is a rendering */
     for (const auto &entry : properties.items()) {
         if (left-- == 0) break;
-        schema["properties"] = none;
-        schema["properties"][entry.key()] = entry.value();
-        alone.tools[0].parameters = schema.dump();
+        parameters = schema;
+        parameters["properties"] = common_json{{entry.key(), entry.value()}};
         if (trial.fails(alone)) return here + ".properties." + entry.key();
     }
     return here;
@@ -68,14 +68,15 @@ static std::string blame_tools(const trial &trial, const chat_parsed &parsed)
 {
     chat_parsed some = parsed;
     auto cut = [&](size_t n) {
-        some.tools.assign(parsed.tools.begin(), parsed.tools.begin() + static_cast<std::ptrdiff_t>(n));
+        some.tools = common_json();
+        for (size_t i = 0; i < n; i++) some.tools.push_back(parsed.tools.at(i));
     };
     size_t n = first_to_fail(parsed.tools.size(), [&](size_t middle) {
         cut(middle);
         return trial.fails(some);
     });
     std::string path = indexed("tools", n - 1);
-    some.tools = {parsed.tools[n - 1]};
+    some.tools = common_json::array({parsed.tools.at(n - 1)});
     return trial.fails(some) ? blame_parameters(trial, some, path) : path;
 }
 
@@ -101,7 +102,7 @@ std::string find_culprit(const chat_template &template_, const chat_request &req
     if (!trial.fails(parsed)) return "";
     if (trial.fails(greeting)) {
         chat_parsed bare = greeting;
-        bare.tools.clear();
+        bare.tools = common_json();
         return parsed.tools.empty() || trial.fails(bare) ? "" : blame_tools(trial, greeting);
     }
     return blame_messages(trial, parsed);

@@ -21,8 +21,8 @@ enum class wide_numbers {
     nearest /* the nearest double; one that is beyond all doubles is refused */
 };
 
-/* Refuses nesting so deep that walking the tree would exhaust the stack, and objects so wide that reading them would take
- * forever; and numbers, as said above. */
+/* Refuses nesting so deep that walking the tree would exhaust the stack, and objects so wide that reading them would
+ * take forever; and numbers, as said above. */
 void check_tree(const json_t *tree, wide_numbers how, const std::string &param);
 
 /* A tree that was checked, as llama.cpp has it. */

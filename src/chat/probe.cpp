@@ -81,9 +81,10 @@ static script read_script(const std::string &letters)
 
 /* ---- Asking ---- */
 
-static std::vector<common_chat_tool> some_tools()
+static common_json some_tools()
 {
-    return {{"act", "acts", R"({"type": "object", "properties": {"x": {"type": "string"}}})"}};
+    return common_json::parse(R"([{"type": "function", "function": {"name": "act", "description": "acts",
+        "parameters": {"type": "object", "properties": {"x": {"type": "string"}}}}}])");
 }
 
 /* The prompt of the messages; nothing where the template refuses them. */

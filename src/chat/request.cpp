@@ -126,7 +126,7 @@ static void take_tool_fields(autoparser::generation_params &params, const chat_t
 {
     static const common_chat_tool_choice choices[] = {COMMON_CHAT_TOOL_CHOICE_AUTO, COMMON_CHAT_TOOL_CHOICE_NONE,
                                                       COMMON_CHAT_TOOL_CHOICE_REQUIRED};
-    params.tools = common_chat_tools_to_json_oaicompat(parsed.tools);
+    params.tools = parsed.tools;
     params.tool_choice = choices[request.tool_choice];
     bool takes_several = template_.turns.new_calls_as_text || template_.compiled->caps.supports_parallel_tool_calls;
     params.parallel_tool_calls = request.parallel_tool_calls < 0 ? takes_several : request.parallel_tool_calls != 0;

@@ -13,8 +13,8 @@
 /* All that is the same for every rendering of a request. */
 struct chat_parsed {
     std::vector<common_chat_msg> messages;
-    std::vector<common_chat_tool> tools;
-    common_json given_schema;         /* as the client has it, for templates that show it */
+    common_json tools;                       /* an array in OpenAI's form; null: the request has none */
+    common_json given_schema;                /* as the client has it, for templates that show it */
     common_json schema;                      /* null: the request has none */
     std::set<std::string> unenforced;        /* of the schema, as docs/schemas.md names it */
     common_json kwargs;                      /* an object; null: the request has none */

@@ -1,4 +1,4 @@
-/* Parses the tools of a chat request: see tools.hpp. */
+/* Reads the tools of a chat request: see tools.hpp. */
 #include "chat/tools.hpp"
 
 #include "chat/fields.hpp"
@@ -12,31 +12,34 @@ namespace chat
  * templates over all tools several times. */
 static const size_t max_name = 256, max_tools = 1024;
 
-static common_chat_tool read_tool(const json_t *tool, const std::string &path)
+static common_json read_tool(const json_t *tool, const std::string &path)
 {
     std::string type = required_text(tool, "type", path);
     if (type != "function")
         throw refusal{HEARTH_UNSUPPORTED, path + ".type", "only tools of type \"function\" are supported"};
     const json_t *function = required_object(tool, "function", path);
     std::string here = path + ".function";
-    common_chat_tool result;
-    result.name = required_text(function, "name", here);
-    if (result.name.size() > max_name)
+    std::string name = required_text(function, "name", here);
+    if (name.size() > max_name)
         throw refusal{HEARTH_INVALID, here + ".name", "is longer than " + std::to_string(max_name) + " bytes"};
-    result.description = optional_text(function, "description", here);
+    std::string description = optional_text(function, "description", here);
     if (find_field(function, "parameters") != nullptr) required_object(function, "parameters", here);
     const json_t *parameters = json_object_get(function, "parameters");
-    result.parameters = parameters == nullptr ? "{}" : to_common(parameters, wide_numbers::marked).dump();
-    return result;
+    return {{"type", "function"},
+            {"function",
+             {{"name", name},
+              {"description", description},
+              {"parameters",
+               parameters == nullptr ? common_json::object() : to_common(parameters, wide_numbers::marked)}}}};
 }
 
-std::vector<common_chat_tool> read_tools(const json_t *array)
+common_json read_tools(const json_t *array)
 {
     check_tree(array, wide_numbers::marked, "tools");
     if (!json_is_array(array)) throw refusal{HEARTH_INVALID, "tools", "must be an array"};
     if (json_array_size(array) > max_tools)
         throw refusal{HEARTH_INVALID, "tools", "has more than " + std::to_string(max_tools) + " tools"};
-    std::vector<common_chat_tool> tools;
+    common_json tools;
     for (size_t i = 0; i < json_array_size(array); i++) {
         std::string path = indexed("tools", i);
         tools.push_back(read_tool(object_item(array, i, path), path));

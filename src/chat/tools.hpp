@@ -1,4 +1,4 @@
-/* Parses the tools of a chat request: from JSON, checked field by field, to llama.cpp's structs. Pure functions; any
+/* Reads the tools of a chat request, checked field by field, and makes them what grammars need. Pure functions; any
  * thread. */
 #ifndef CHAT_TOOLS_HPP
 #define CHAT_TOOLS_HPP
@@ -14,8 +14,9 @@
 namespace chat
 {
 
-/* Throws refusal, naming the field as in "tools[0].function.name". */
-std::vector<common_chat_tool> read_tools(const json_t *array);
+/* The tools in the form in which templates get them; null: there are none. Throws refusal, naming the field as in
+ * "tools[0].function.name". */
+common_json read_tools(const json_t *array);
 
 /* Replaces the parameters of tools, in OpenAI's form, by what llama.cpp can make a grammar of: see tool_schema(). The
  * prompt shows them as they were. `unenforced` gets what nothing enforces of them. */

@@ -30,15 +30,14 @@ void put_calls_in_words(chat_template &template_)
 
 /* ---- The words ---- */
 
-static std::string list_of(const std::vector<common_chat_tool> &tools)
+static std::string list_of(const common_json &tools)
 {
     std::string words = "You can call functions to answer the user. They are, in JSON, one a line:\n<tools>\n";
-    common_json list = common_chat_tools_to_json_oaicompat(tools);
-    for (size_t i = 0; i < list.size(); i++) words += list.at(i).dump() + "\n";
+    for (size_t i = 0; i < tools.size(); i++) words += tools.at(i).dump() + "\n";
     return words + "</tools>\n\n";
 }
 
-static std::string words_of(const turn_rules &rules, const std::vector<common_chat_tool> &tools)
+static std::string words_of(const turn_rules &rules, const common_json &tools)
 {
     static const char form[] =
         "To call a function, write its name and its arguments as JSON between these tags:\n<tool_call>\n"
@@ -48,8 +47,7 @@ static std::string words_of(const turn_rules &rules, const std::vector<common_ch
            "Where no function helps, answer without one.";
 }
 
-void tell_of_tools(const turn_rules &rules, std::vector<common_chat_msg> &messages,
-                   const std::vector<common_chat_tool> &tools)
+void tell_of_tools(const turn_rules &rules, std::vector<common_chat_msg> &messages, const common_json &tools)
 {
     if (messages.empty() || messages.front().role != "system") {
         common_chat_msg first;

@@ -19,8 +19,7 @@ void put_calls_in_words(chat_template &template_);
 
 /* Tells of the tools that the template does not print, and of calls that are words, in a first message of the system's.
  */
-void tell_of_tools(const turn_rules &rules, std::vector<common_chat_msg> &messages,
-                   const std::vector<common_chat_tool> &tools);
+void tell_of_tools(const turn_rules &rules, std::vector<common_chat_msg> &messages, const common_json &tools);
 
 } // namespace chat
 
