@@ -21,31 +21,31 @@ static void tell(struct index *index)
     index->follower.changed(index->follower.ud);
 }
 
-void follow_added(struct index *index, struct indexed *indexed)
+void follow_added(struct index *index, struct item *item)
 {
     index_require_held(index);
-    indexed->older = index->newest;
+    item->older = index->newest;
     if (index->newest != NULL)
-        index->newest->newer = indexed;
+        index->newest->newer = item;
     else
-        index->oldest = indexed;
-    index->newest = indexed;
-    if (index->unread == NULL) index->unread = indexed;
+        index->oldest = item;
+    index->newest = item;
+    if (index->unread == NULL) index->unread = item;
     tell(index);
 }
 
-void follow_removed(struct index *index, struct indexed *indexed)
+void follow_removed(struct index *index, struct item *item)
 {
     index_require_held(index);
-    if (index->unread == indexed) index->unread = indexed->newer;
-    *(indexed->older != NULL ? &indexed->older->newer : &index->oldest) = indexed->newer;
-    *(indexed->newer != NULL ? &indexed->newer->older : &index->newest) = indexed->older;
-    indexed->older = indexed->newer = NULL;
-    if (indexed->followed == NULL) return;
-    indexed->followed->next = NULL;
-    *index->left_end = indexed->followed;
-    index->left_end = &indexed->followed->next;
-    indexed->followed = NULL;
+    if (index->unread == item) index->unread = item->newer;
+    *(item->older != NULL ? &item->older->newer : &index->oldest) = item->newer;
+    *(item->newer != NULL ? &item->newer->older : &index->newest) = item->older;
+    item->older = item->newer = NULL;
+    if (item->followed == NULL) return;
+    item->followed->next = NULL;
+    *index->left_end = item->followed;
+    index->left_end = &item->followed->next;
+    item->followed = NULL;
     tell(index);
 }
 
@@ -59,9 +59,9 @@ static struct index_followed *take_left(struct index *index)
     return followed;
 }
 
-static void copy_tokens(const struct indexed *indexed, int32_t block, struct index_news *news)
+static void copy_tokens(const struct item *item, int32_t block, struct index_news *news)
 {
-    const struct entry *entry = &indexed->entry;
+    const struct entry *entry = &item->entry;
     struct tokens *tokens = &news->tokens;
     news->from = entry->kind == SLAB_STATE ? 0 : entry->start - entry->start % block;
     tokens->len = (size_t)(entry->end - news->from);
@@ -69,42 +69,42 @@ static void copy_tokens(const struct indexed *indexed, int32_t block, struct ind
         tokens->cap = tokens->len;
         tokens->v = mem_grow(tokens->v, tokens->cap, sizeof *tokens->v);
     }
-    radix_copy_tokens(indexed->node, news->from, tokens->v);
+    radix_copy_tokens(item->node, news->from, tokens->v);
 }
 
-static void enter(struct index *index, struct indexed *indexed, struct index_news *news)
+static void enter(struct index *index, struct item *item, struct index_news *news)
 {
-    const struct entry *entry = &indexed->entry;
-    const struct indexed *parent = indexed_of(entry->parent);
+    const struct entry *entry = &item->entry;
+    const struct item *parent = item_of(entry->parent);
     news->type = INDEX_ENTERED;
-    news->was_told = indexed->followed != NULL;
-    if (!news->was_told) indexed->followed = mem_alloc(index->follower.size);
-    indexed->followed->round = index->round;
-    news->followed = indexed->followed;
+    news->was_told = item->followed != NULL;
+    if (!news->was_told) item->followed = mem_alloc(index->follower.size);
+    item->followed->round = index->round;
+    news->followed = item->followed;
     news->parent = parent == NULL ? NULL : parent->followed;
     news->kind = entry->kind;
     news->start = entry->start;
     news->end = entry->end;
-    copy_tokens(indexed, index->follower.block, news);
+    copy_tokens(item, index->follower.block, news);
 }
 
-static bool is_told(const struct index *index, const struct indexed *indexed)
+static bool is_told(const struct index *index, const struct item *item)
 {
-    return indexed->followed != NULL && indexed->followed->round == index->round;
+    return item->followed != NULL && item->followed->round == index->round;
 }
 
 /* Reads one entry. Whether that is news. A child of one that the follower does not know yet is none: its identity was
  * named just now. */
 static bool read_entry(struct index *index, struct index_news *news)
 {
-    struct indexed *indexed = index->unread;
-    index->unread = indexed->newer;
-    if (is_told(index, indexed)) return false;
-    const struct indexed *parent = indexed_of(indexed->entry.parent);
+    struct item *item = index->unread;
+    index->unread = item->newer;
+    if (is_told(index, item)) return false;
+    const struct item *parent = parent_of(item);
     bool follows = parent == NULL || is_told(index, parent);
-    news->name = index->follower.name(index->follower.ud, &indexed->space->identity);
+    news->name = index->follower.name(index->follower.ud, &item->space->identity);
     if (news->name == NULL || !follows) return false;
-    enter(index, indexed, news);
+    enter(index, item, news);
     return true;
 }
 
@@ -169,9 +169,9 @@ void index_unfollow(struct index *index)
     index_lock(index);
     index->follower_waits = false;
     while (index->left != NULL) index->follower.release(take_left(index));
-    for (struct indexed *indexed = index->oldest; indexed != NULL; indexed = indexed->newer) {
-        if (indexed->followed != NULL) index->follower.release(indexed->followed);
-        indexed->followed = NULL;
+    for (struct item *item = index->oldest; item != NULL; item = item->newer) {
+        if (item->followed != NULL) index->follower.release(item->followed);
+        item->followed = NULL;
     }
     index->follower = (struct index_follower){.changed = NULL};
     index_unlock(index);

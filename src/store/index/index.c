@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "store/index/index_parts.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 /* ---- Reserving ---- */
@@ -32,7 +33,7 @@ static enum reserved refusal(struct index *index, uint64_t need)
 static enum reserved evict_for(struct index *index, struct reservation *reservation, bool over, struct victim **victims)
 {
     uint64_t need = excess(index->bytes - (over ? index->victim_bytes : 0), index->budget),
-             size = reservation->record->size;
+             size = reservation->item->entry.size;
     if (need > size) need = size; /* the rest was there before: index_trim() sees to it, in steps */
     if (over) return lru_could_evict(index, need, reservation) ? RESERVED : refusal(index, need);
     if (need == 0) return RESERVED;
@@ -48,45 +49,34 @@ static enum reserved evict_for(struct index *index, struct reservation *reservat
 static struct reservation *reservation_open(struct index *index, const struct reserve *what)
 {
     struct reservation *reservation = mem_alloc(sizeof *reservation);
-    struct record *record = record_open(index, &what->key, what->kind, what->identity);
-    record->state = RECORD_WRITING;
-    record_register(index, record);
-    record->start = what->start;
-    record->end = what->end;
-    record->size = what->size;
-    if (what->start > 0) {
-        record->parent = what->parent->key;
-        reservation->parent = indexed_of(what->parent);
-        indexed_ref(index, reservation->parent);
-    }
-    record->tokens = packed_of(what->tokens, (size_t)(what->end - what->start));
-    reservation->record = record;
+    struct item *item = item_open(index, what);
+    item_enter(index, item, ITEM_WRITING);
+    reservation->item = item;
     index->bytes += what->size;
-    lru_count(index, record);
-    lru_space_use(index, record->space);
+    lru_count(index, item);
+    lru_space_use(index, item->space);
     index->n_reservations++;
     return reservation;
 }
 
-/* Returns the record, which the caller owns. */
-static struct record *reservation_end(struct index *index, struct reservation *reservation)
+/* Returns the item, whose bytes are not counted any more. */
+static struct item *reservation_end(struct index *index, struct reservation *reservation)
 {
-    struct record *record = reservation->record;
-    reservation->record = NULL;
-    lru_uncount(index, record);
-    index->bytes -= record->size - reservation->owed;
+    struct item *item = reservation->item;
+    reservation->item = NULL;
+    lru_uncount(index, item);
+    index->bytes -= item->entry.size - reservation->owed;
     index->victim_bytes += reservation->owed;
     index->n_reservations--;
-    if (reservation->parent != NULL) indexed_unref(index, reservation->parent);
     if (reservation->n_victims == 0) free(reservation);
-    return record;
+    return item;
 }
 
-/* A detached record whose file is about to be replaced is neither evicted nor indexed meanwhile. */
-static void set_replaced(struct index *index, struct record *known, bool replaced)
+/* A detached one whose file is about to be replaced is neither evicted nor indexed meanwhile. */
+static void set_replaced(struct index *index, struct item *known, bool replaced)
 {
     known->replaced = replaced;
-    lru_update_record(index, known);
+    lru_update(index, known);
 }
 
 static bool is_orphan(const struct index *index, const struct reserve *what)
@@ -94,16 +84,16 @@ static bool is_orphan(const struct index *index, const struct reserve *what)
     if (what->start == 0) return false;
     const struct space *space = space_find(index, what->identity);
     return space == NULL || what->parent == NULL ||
-           !indexed_accepts_child(indexed_of(what->parent), space, what->kind, what->start, what->end);
+           !item_accepts_child(item_of(what->parent), space, what->kind, what->start, what->end);
 }
 
 static enum reserved reserve(struct index *index, const struct reserve *what, struct reservation **reservation,
                              struct victim **victims)
 {
-    struct record *known = record_known(index, &what->key, what->kind);
-    if (indexed_find(index, &what->key, what->kind) != NULL) return RESERVED_PRESENT;
-    if (record_writing(index, &what->key, what->kind) != NULL) return RESERVED_WRITING;
-    if (known != NULL && known->state == RECORD_VICTIM) return RESERVED_WRITING;
+    struct item *known = item_known(index, &what->key, what->kind);
+    if (item_found(index, &what->key, what->kind) != NULL) return RESERVED_PRESENT;
+    if (item_writing(index, &what->key, what->kind) != NULL) return RESERVED_WRITING;
+    if (known != NULL && known->state == ITEM_VICTIM) return RESERVED_WRITING;
     if (is_orphan(index, what)) return RESERVED_ORPHAN;
     if (what->size > index->budget) return RESERVED_NO_ROOM;
     struct reservation *opened = reservation_open(index, what);
@@ -114,7 +104,7 @@ static enum reserved reserve(struct index *index, const struct reserve *what, st
         return RESERVED;
     }
     if (known != NULL) set_replaced(index, known, false);
-    record_close(index, reservation_end(index, opened));
+    item_close(index, reservation_end(index, opened));
     return result;
 }
 
@@ -131,46 +121,31 @@ enum reserved index_reserve(struct index *index, const struct reserve *what, str
 
 /* ---- Publishing ---- */
 
-static struct indexed *index_or_detach(struct index *index, struct record *record)
+static void close_replaced(struct index *index, struct item *known)
 {
-    struct indexed *indexed = record_index(index, record);
-    if (indexed == NULL && record->missing_parent == NULL) record_detach(index, record);
-    return indexed;
-}
-
-/* With its descendants. */
-static void index_or_detach_all(struct index *index, struct record *record)
-{
-    struct indexed *indexed = index_or_detach(index, record);
-    if (indexed != NULL) attach_below(index, indexed);
-}
-
-static void close_replaced(struct index *index, struct record *known)
-{
-    index->bytes -= known->size;
+    index->bytes -= known->entry.size;
     lru_uncount(index, known);
-    record_undetach(index, known);
-    record_close(index, known);
+    item_close(index, known);
 }
 
 struct entry *index_publish(struct index *index, struct reservation *reservation, uint64_t size, void *user,
                             int64_t now_ms)
 {
+    assert(size <= reservation->item->entry.size);
     index_lock(index);
-    struct record *record = reservation->record;
-    struct record *known = record_known(index, &record->victim.key, record->victim.kind);
+    struct item *item = reservation_end(index, reservation);
+    struct item *known = item_known(index, &item->entry.key, item->entry.kind);
     if (known != NULL) close_replaced(index, known);
-    reservation_end(index, reservation);
-    record->size = size;
+    item->entry.size = size;
     index->bytes += size;
     index->written += size;
-    lru_count(index, record);
-    record->candidate.used = lru_stamp(index, now_ms);
-    struct indexed *indexed = index_or_detach(index, record);
-    struct entry *entry = indexed == NULL ? NULL : indexed_pin(index, indexed);
+    lru_count(index, item);
+    item->used = lru_stamp(index, now_ms);
+    item = item_attach(index, item, item->entry.start > 0 ? &item->entry.parent->key : NULL);
+    struct entry *entry = item == NULL ? NULL : item_pin(index, item);
     if (entry != NULL) {
         entry->user = user;
-        attach_below(index, indexed);
+        attach_below(index, item);
     }
     index_unlock(index);
     return entry;
@@ -179,12 +154,12 @@ struct entry *index_publish(struct index *index, struct reservation *reservation
 void index_cancel(struct index *index, struct reservation *reservation)
 {
     index_lock(index);
-    struct record *record = reservation_end(index, reservation);
-    struct record *known = record_known(index, &record->victim.key, record->victim.kind);
-    record_close(index, record);
+    struct item *item = reservation_end(index, reservation);
+    struct item *known = item_known(index, &item->entry.key, item->entry.kind);
+    item_close(index, item);
     if (known != NULL) {
         set_replaced(index, known, false);
-        if (known->state == RECORD_DETACHED) index_or_detach_all(index, known);
+        if (known->state == ITEM_DETACHED) item_attach_all(index, known, NULL);
     }
     index_unlock(index);
 }
@@ -200,24 +175,25 @@ static bool is_sound(const struct slab_head *head)
 
 static bool is_known(const struct index *index, const struct slab_key *key, enum slab_kind kind)
 {
-    return indexed_find(index, key, kind) != NULL || record_known(index, key, kind) != NULL ||
-           record_writing(index, key, kind) != NULL;
+    return item_in(index, key, kind, ~0u) != NULL;
 }
 
-static void adopt_record(struct index *index, const struct slab_head *head, uint64_t size, int64_t now_ms)
+static void adopt(struct index *index, const struct slab_head *head, uint64_t size, int64_t now_ms)
 {
-    struct record *record = record_open(index, &head->key, head->kind, &head->identity);
-    record->parent = head->parent;
-    record->start = head->start;
-    record->end = head->end;
-    record->size = size;
-    record->tokens = packed_of(head->tokens.v, head->tokens.len);
-    record->candidate.hits = head->hits;
-    record->candidate.reused = head->hits > 0;
-    record->candidate.used = lru_stamp_of_adopted(head->used_ms, now_ms);
+    struct reserve what = {.identity = &head->identity,
+                           .kind = head->kind,
+                           .key = head->key,
+                           .tokens = head->tokens.v,
+                           .start = head->start,
+                           .end = head->end,
+                           .size = size};
+    struct item *item = item_open(index, &what);
+    item->hits = head->hits;
+    item->reused = head->hits > 0;
+    item->used = lru_stamp_of_adopted(head->used_ms, now_ms);
     index->bytes += size;
-    lru_count(index, record);
-    index_or_detach_all(index, record);
+    lru_count(index, item);
+    item_attach_all(index, item, &head->parent);
 }
 
 bool index_adopt(struct index *index, const struct slab_head *head, uint64_t size, int64_t now_ms)
@@ -225,7 +201,7 @@ bool index_adopt(struct index *index, const struct slab_head *head, uint64_t siz
     if (!is_sound(head)) return false;
     index_lock(index);
     bool adopted = !is_known(index, &head->key, head->kind);
-    if (adopted) adopt_record(index, head, size, now_ms);
+    if (adopted) adopt(index, head, size, now_ms);
     index_unlock(index);
     return adopted;
 }
@@ -239,38 +215,38 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
 
 /* Its slab was deleted, or is kept after all: the reservation that waited for its bytes counts them itself from now on.
  */
-static void settle_victim(struct index *index, struct record *record)
+static struct item *settle(struct index *index, struct removal *removal)
 {
-    struct reservation *reservation = record->reservation;
-    index->victim_bytes -= record->size;
-    record->reservation = NULL;
-    if (reservation == NULL) return;
-    uint64_t part = reservation->record == NULL ? 0 : min_u64(record->size, reservation->owed);
+    struct reservation *reservation = removal->reservation;
+    struct item *item = removal->item;
+    free(removal);
+    assert(item->state == ITEM_VICTIM);
+    index->victim_bytes -= item->entry.size;
+    if (reservation == NULL) return item;
+    uint64_t part = reservation->item == NULL ? 0 : min_u64(item->entry.size, reservation->owed);
     index->bytes += part;
     index->victim_bytes += part;
     reservation->owed -= part;
-    if (--reservation->n_victims == 0 && reservation->record == NULL) free(reservation);
+    if (--reservation->n_victims == 0 && reservation->item == NULL) free(reservation);
+    return item;
 }
 
 void index_deleted(struct index *index, struct victim *victim)
 {
-    struct record *record = record_of(victim);
     index_lock(index);
-    settle_victim(index, record);
-    index->bytes -= record->size;
-    record_close(index, record);
+    struct item *item = settle(index, removal_of(victim));
+    index->bytes -= item->entry.size;
+    item_close(index, item);
     index_unlock(index);
 }
 
 void index_reinstate(struct index *index, struct victim *victim, bool stuck)
 {
-    struct record *record = record_of(victim);
     index_lock(index);
-    settle_victim(index, record);
-    lru_count(index, record);
-    if (stuck) record->candidate.used = lru_stamp(index, 0);
-    victim->next = NULL;
-    index_or_detach_all(index, record);
+    struct item *item = settle(index, removal_of(victim));
+    lru_count(index, item);
+    if (stuck) item->used = lru_stamp(index, 0);
+    item_attach_all(index, item, NULL);
     index_unlock(index);
 }
 
@@ -296,22 +272,21 @@ struct victim *index_trim(struct index *index)
 
 /* ---- Damaged and unreadable slabs ---- */
 
-/* Unlinks a leaf, indexed or detached, and returns its record, in no state. NULL: it has left for good. */
-static struct record *unlink_entry(struct index *index, struct indexed *indexed)
+/* Makes a victim of the item without its descendants. NULL: it has left already, or is about to be replaced. */
+static struct victim *drop(struct index *index, struct item *item)
 {
-    struct record *record = indexed->record;
-    if (indexed->there) return indexed_remove(index, indexed);
-    if (record == NULL || record->missing_parent == NULL || record->replaced) return NULL;
-    record_undetach(index, record);
-    return record;
+    item_ref(index, item);
+    detach_below(index, item);
+    bool leaves = item->state == ITEM_FOUND || (item_is_detached(item) && !item->replaced);
+    struct victim *victim = leaves ? lru_make_victim(index, item, NULL) : NULL;
+    item_unref(index, item);
+    return victim;
 }
 
 struct victim *index_drop(struct index *index, struct entry *entry)
 {
     index_lock(index);
-    detach_below(index, indexed_of(entry));
-    struct record *record = unlink_entry(index, indexed_of(entry));
-    struct victim *victim = record == NULL ? NULL : lru_make_victim(index, record);
+    struct victim *victim = drop(index, item_of(entry));
     index_unlock(index);
     return victim;
 }
@@ -319,19 +294,9 @@ struct victim *index_drop(struct index *index, struct entry *entry)
 struct victim *index_drop_named(struct index *index, const struct slab_key *key, enum slab_kind kind)
 {
     index_lock(index);
-    struct indexed *indexed = indexed_find(index, key, kind);
-    struct record *record = record_known(index, key, kind);
-    if (indexed != NULL) {
-        indexed_ref(index, indexed);
-        detach_below(index, indexed);
-        record = unlink_entry(index, indexed);
-        indexed_unref(index, indexed);
-    } else if (record != NULL && record->missing_parent != NULL && !record->replaced) {
-        record_undetach(index, record);
-    } else {
-        record = NULL;
-    }
-    struct victim *victim = record == NULL ? NULL : lru_make_victim(index, record);
+    struct item *item = item_found(index, key, kind);
+    if (item == NULL) item = item_known(index, key, kind);
+    struct victim *victim = item == NULL ? NULL : drop(index, item);
     index_unlock(index);
     return victim;
 }
@@ -347,24 +312,20 @@ static int64_t retry_after(uint8_t failures)
 void index_mark_unreadable(struct index *index, struct entry *entry, int64_t now)
 {
     index_lock(index);
-    detach_below(index, indexed_of(entry));
-    const struct record *already = indexed_of(entry)->record;
-    bool already_unreadable = already != NULL && already->state == RECORD_UNREADABLE;
-    struct record *record = already_unreadable ? NULL : unlink_entry(index, indexed_of(entry));
-    if (record != NULL) {
-        record_detach(index, record);
-        record->state = RECORD_UNREADABLE;
-        if (record->candidate.failures < UINT8_MAX) record->candidate.failures++;
-        record->retry_at = now + retry_after(record->candidate.failures);
-        heap_add(&index->unreadable, &record->retry);
+    struct item *item = item_of(entry);
+    detach_below(index, item);
+    if (item->state == ITEM_FOUND || (item->state == ITEM_DETACHED && !item->replaced)) {
+        item_take(index, item, ITEM_UNREADABLE);
+        if (item->failures < UINT8_MAX) item->failures++;
+        item->retry_at = now + retry_after(item->failures);
+        heap_add(&index->unreadable, &item->retry);
     }
     index_unlock(index);
 }
 
 static bool retried_before(const struct heap_link *a, const struct heap_link *b)
 {
-    return container_of(const struct record, retry, a)->retry_at <
-           container_of(const struct record, retry, b)->retry_at;
+    return container_of(const struct item, retry, a)->retry_at < container_of(const struct item, retry, b)->retry_at;
 }
 
 int64_t index_retry_unreadable(struct index *index, int64_t now)
@@ -372,34 +333,43 @@ int64_t index_retry_unreadable(struct index *index, int64_t now)
     int64_t next = INT64_MAX;
     index_lock(index);
     for (struct heap_link *first; (first = heap_first(&index->unreadable)) != NULL;) {
-        struct record *record = container_of(struct record, retry, first);
-        next = record->retry_at;
+        struct item *item = container_of(struct item, retry, first);
+        next = item->retry_at;
         if (next > now) break;
         next = INT64_MAX;
-        heap_remove(&index->unreadable, first);
-        record->state = RECORD_DETACHED;
-        if (!record->replaced) index_or_detach_all(index, record);
+        item_enter(index, item, ITEM_DETACHED);
+        if (!item->replaced) item_attach_all(index, item, NULL);
     }
     index_unlock(index);
     return next;
 }
 
+static bool may_drop(const struct index *index, const struct item *item)
+{
+    return item->state == ITEM_DETACHED && !item->replaced && item->refs == 0 && !item_awaits_ancestor(index, item);
+}
+
+/* All are found before the first one goes, since one may wait for another. */
 struct victim *index_drop_detached(struct index *index)
 {
     struct victim *victims = NULL, **end = &victims;
+    struct item **found = NULL;
+    size_t n = 0;
     index_lock(index);
-    detached_mark_needed(index);
-    struct hash_link *link;
-    for (size_t bucket = 0; (link = hash_any(&index->records, &bucket)) != NULL; bucket++) {
+    found = mem_alloc((index->n_states[ITEM_DETACHED] + 1) * sizeof(struct item *));
+    const struct hash_link *link;
+    for (size_t bucket = 0; (link = hash_any(&index->items, &bucket)) != NULL; bucket++) {
         for (; link != NULL; link = link->next) {
-            struct record *record = container_of(struct record, link, link);
-            if (record->missing_parent == NULL || record->needed || record->pinned != NULL) continue;
-            record_undetach(index, record);
-            *end = lru_make_victim(index, record);
-            end = &(*end)->next;
+            struct item *item = container_of(struct item, link, link);
+            if (may_drop(index, item)) found[n++] = item;
         }
     }
+    for (size_t i = 0; i < n; i++) {
+        *end = lru_make_victim(index, found[i], NULL);
+        end = &(*end)->next;
+    }
     index_unlock(index);
+    free(found);
     return victims;
 }
 
@@ -408,58 +378,49 @@ struct victim *index_drop_detached(struct index *index)
 void index_pin(struct index *index, struct entry *entry)
 {
     index_lock(index);
-    indexed_pin(index, indexed_of(entry));
+    item_pin(index, item_of(entry));
     index_unlock(index);
 }
 
 void index_unpin(struct index *index, struct entry *entry)
 {
     index_lock(index);
-    indexed_unpin(index, indexed_of(entry));
+    item_unpin(index, item_of(entry));
     index_unlock(index);
 }
 
-/* Of an entry that is in the tree or has a record. */
-static bool has_same_content(const struct indexed *indexed, const struct slab_head *head)
+static bool has_same_content(const struct item *item, const struct slab_head *head)
 {
-    const struct space *space = indexed->there ? indexed->space : indexed->record->space;
-    const struct entry *entry = &indexed->entry;
-    return head->start == entry->start && head->end == entry->end &&
-           identity_equal(&space->identity, &head->identity) && indexed_has_tokens(indexed, head->tokens.v);
+    return head->start == item->entry.start && head->end == item->entry.end &&
+           identity_equal(&item->space->identity, &head->identity) && item_has_tokens(item, head->tokens.v);
 }
 
-/* An entry that left the tree may be back as another struct indexed. */
+/* One that is gone may be back as another item. */
 bool index_matches(struct index *index, const struct entry *entry, const struct slab_head *head)
 {
     if (!is_sound(head) || head->kind != entry->kind || !slab_key_equal(&head->key, &entry->key)) return false;
     index_lock(index);
-    const struct indexed *indexed = indexed_of(entry);
-    if (!indexed->there && indexed->record == NULL) indexed = indexed_find(index, &entry->key, entry->kind);
-    bool same = indexed != NULL && has_same_content(indexed, head);
+    const struct item *item = item_of(entry);
+    if (item->state == ITEM_GONE) item = item_found(index, &entry->key, entry->kind);
+    bool same = item != NULL && has_same_content(item, head);
     index_unlock(index);
     return same;
 }
 
 bool index_has_left(struct index *index, const struct entry *entry)
 {
-    const struct indexed *indexed = indexed_of(entry);
     index_lock(index);
-    bool left = !indexed->there && indexed->record == NULL && indexed_find(index, &entry->key, entry->kind) == NULL;
+    bool left = item_of(entry)->state == ITEM_GONE && item_found(index, &entry->key, entry->kind) == NULL;
     index_unlock(index);
     return left;
 }
 
 enum index_has index_has(struct index *index, const struct slab_key *key)
 {
-    static const enum slab_kind kinds[] = {SLAB_ROWS, SLAB_STATE};
-    enum index_has result = INDEX_ABSENT;
     index_lock(index);
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && result != INDEX_WRITING; i++) {
-        if (indexed_find(index, key, kinds[i]) != NULL) result = INDEX_THERE;
-        if (record_writing(index, key, kinds[i]) != NULL) result = INDEX_WRITING;
-    }
+    unsigned int states = item_states(index, key);
     index_unlock(index);
-    return result;
+    return states & 1u << ITEM_WRITING ? INDEX_WRITING : states & 1u << ITEM_FOUND ? INDEX_THERE : INDEX_ABSENT;
 }
 
 void index_set_foreign(struct index *index, uint64_t bytes)
@@ -475,8 +436,8 @@ struct index_usage index_usage(struct index *index)
     struct index_usage usage = {.bytes = index->bytes,
                                 .budget = index->budget,
                                 .evictions = index->evictions,
-                                .entries = index->indexed.n,
-                                .detached = index->n_detached,
+                                .entries = index->n_states[ITEM_FOUND],
+                                .detached = index->n_states[ITEM_DETACHED] + index->n_states[ITEM_UNREADABLE],
                                 .reservations = index->n_reservations,
                                 .pins = index->n_pins};
     index_unlock(index);
@@ -488,10 +449,10 @@ void index_each(struct index *index, void (*each)(void *ud, const struct entry *
 {
     index_lock(index);
     const struct hash_link *link;
-    for (size_t bucket = 0; (link = hash_any(&index->indexed, &bucket)) != NULL; bucket++) {
+    for (size_t bucket = 0; (link = hash_any(&index->items, &bucket)) != NULL; bucket++) {
         for (; link != NULL; link = link->next) {
-            const struct indexed *indexed = container_of(const struct indexed, link, link);
-            each(ud, &indexed->entry, &indexed->space->identity);
+            const struct item *item = container_of(const struct item, link, link);
+            if (item->state == ITEM_FOUND) each(ud, &item->entry, &item->space->identity);
         }
     }
     index_unlock(index);
@@ -499,7 +460,7 @@ void index_each(struct index *index, void (*each)(void *ud, const struct entry *
 
 void index_copy_tokens(const struct entry *entry, int32_t *tokens)
 {
-    radix_copy_tokens(indexed_of(entry)->node, 0, tokens);
+    radix_copy_tokens(item_of(entry)->node, 0, tokens);
 }
 
 void index_each_detached(struct index *index, void (*each)(void *ud, const struct slab_key *key, enum slab_kind kind),
@@ -507,10 +468,10 @@ void index_each_detached(struct index *index, void (*each)(void *ud, const struc
 {
     index_lock(index);
     const struct hash_link *link;
-    for (size_t bucket = 0; (link = hash_any(&index->records, &bucket)) != NULL; bucket++) {
+    for (size_t bucket = 0; (link = hash_any(&index->items, &bucket)) != NULL; bucket++) {
         for (; link != NULL; link = link->next) {
-            const struct record *record = container_of(const struct record, link, link);
-            if (record->missing_parent != NULL) each(ud, &record->victim.key, record->victim.kind);
+            const struct item *item = container_of(const struct item, link, link);
+            if (item_is_detached(item)) each(ud, &item->entry.key, item->entry.kind);
         }
     }
     index_unlock(index);
@@ -540,26 +501,14 @@ struct index *index_open(int32_t stride, uint64_t budget, void (*free_user)(void
     return index;
 }
 
-static void close_all(struct index *index)
-{
-    struct hash_link *link;
-    index_lock(index);
-    indexed_discard_all(index);
-    for (size_t bucket = 0; (link = hash_any(&index->records, &bucket)) != NULL;) {
-        struct record *record = container_of(struct record, link, link);
-        if (record->missing_parent != NULL) record_undetach(index, record);
-        record_close(index, record);
-    }
-    index_unlock(index);
-}
-
 void index_close(struct index *index)
 {
     if (index == NULL) return;
-    close_all(index);
-    hash_release(&index->indexed);
-    hash_release(&index->records);
-    hash_release(&index->missing_parents);
+    index_lock(index);
+    items_close(index);
+    index_unlock(index);
+    hash_release(&index->items);
+    hash_release(&index->orphans);
     hash_release(&index->spaces);
     hash_release(&index->radix.edges);
     heap_release(&index->unreadable);

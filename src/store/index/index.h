@@ -153,8 +153,8 @@ void index_cancel(struct index *index, struct reservation *reservation);
 
 /* ---- Detached entries ----
  * An entry whose parent is not in the index is detached: its bytes count and it may be evicted, but no lookup finds it
- * until the parent is published or adopted. Pins of it keep the former struct entry; once indexed again it is another
- * one, without `user`. */
+ * until the parent is published or adopted. One that is pinned meanwhile is another struct entry once it is found
+ * again, without `user`. */
 
 /* Adds a slab that an earlier process left, in any order. A time of last use in the future counts as now. False: the
  * head is unsound (is_sound()) or the entry is known already; nothing changed. */
@@ -294,6 +294,11 @@ struct index_usage {
     uint64_t evictions;     /* entries, ever */
     size_t entries, detached, reservations, pins;
 };
+
+/* Asserts all that always holds of an index, in a build with assertions: which item is in which list, table and heap,
+ * as its state says, and that every count and sum of bytes is that of the items. Some of the calls that change an index
+ * end with it by themselves. */
+void index_check(struct index *index);
 
 /* Bytes of the quota that files which are no entries take. */
 void index_set_foreign(struct index *index, uint64_t bytes);

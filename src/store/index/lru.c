@@ -14,81 +14,46 @@
  * that is most above its share, then from the identity that asks for room: an active one loses to others only what it
  * holds above its share.
  *
- * What is kept by order (kept.c) has references, so it is never chosen; and it counts for no identity, as if the budget
+ * What is kept by order (tips.c) has references, so it is never chosen; and it counts for no identity, as if the budget
  * were smaller by that.
  *
- * Runs under the index's mutex. Calls indexed.c to remove what it evicts (see index_parts.h). */
+ * Runs under the index's mutex. Calls items.c to remove what it evicts (see index_parts.h). */
 #include "base/memory.h"
 #include "store/index/index_parts.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
-/* ---- Candidates ---- */
+/* ---- What may be evicted ---- */
 
-static struct candidate *candidate_of(const struct heap_link *heap_link)
+static struct item *item_of_link(const struct heap_link *link)
 {
-    return (struct candidate *)(void *)heap_link;
-}
-
-static struct indexed *indexed_of_candidate(const struct candidate *candidate)
-{
-    return container_of(struct indexed, candidate, candidate);
-}
-
-static struct record *record_of_candidate(const struct candidate *candidate)
-{
-    return container_of(struct record, candidate, candidate);
-}
-
-static int32_t candidate_end(const struct candidate *candidate)
-{
-    return candidate->is_record ? record_of_candidate(candidate)->end : indexed_of_candidate(candidate)->entry.end;
-}
-
-static uint64_t candidate_size(const struct candidate *candidate)
-{
-    return candidate->is_record ? record_of_candidate(candidate)->size : indexed_of_candidate(candidate)->entry.size;
-}
-
-static struct space *candidate_space(const struct candidate *candidate)
-{
-    return candidate->is_record ? record_of_candidate(candidate)->space : indexed_of_candidate(candidate)->space;
-}
-
-static struct indexed *candidate_parent(const struct candidate *candidate)
-{
-    return candidate->is_record ? NULL : indexed_of(indexed_of_candidate(candidate)->entry.parent);
+    return container_of(struct item, evictable, link);
 }
 
 /* Entries of a detached chain may have one time of use: then the one with the larger end is evicted first, so that
  * children are evicted before parents. */
 static bool used_before(const struct heap_link *a, const struct heap_link *b)
 {
-    const struct candidate *one = candidate_of(a), *other = candidate_of(b);
-    return one->used != other->used ? one->used < other->used : candidate_end(one) > candidate_end(other);
+    const struct item *one = item_of_link(a), *other = item_of_link(b);
+    return one->used != other->used ? one->used < other->used : one->entry.end > other->entry.end;
 }
 
-static void set_evictable(struct index *index, struct candidate *candidate, bool evictable)
+static void set_evictable(struct index *index, struct item *item, bool evictable)
 {
     index_require_held(index);
-    if (evictable == (candidate->heap_link.at != 0)) return;
-    struct space *space = candidate_space(candidate);
-    struct heap *heap = candidate->reused ? &space->reused : &space->fresh;
+    if (evictable == (item->evictable.at != 0)) return;
+    struct heap *heap = item->reused ? &item->space->reused : &item->space->fresh;
     if (evictable)
-        heap_add(heap, &candidate->heap_link);
+        heap_add(heap, &item->evictable);
     else
-        heap_remove(heap, &candidate->heap_link);
+        heap_remove(heap, &item->evictable);
 }
 
-void lru_update_indexed(struct index *index, struct indexed *indexed)
+void lru_update(struct index *index, struct item *item)
 {
-    set_evictable(index, &indexed->candidate, indexed->there && indexed->refs == 1);
-}
-
-void lru_update_record(struct index *index, struct record *record)
-{
-    set_evictable(index, &record->candidate,
-                  record->missing_parent != NULL && record->pinned == NULL && !record->replaced);
+    bool leaves = item->state == ITEM_FOUND || (item_is_detached(item) && !item->replaced);
+    set_evictable(index, item, leaves && item->refs == 0);
 }
 
 /* ---- Identities ---- */
@@ -150,54 +115,39 @@ void lru_space_close(struct index *index, struct space *space)
     heap_release(&space->reused);
 }
 
-static void count_bytes(struct index *index, struct candidate *candidate)
-{
-    if (candidate->n_kept > 0) return;
-    struct space *space = candidate_space(candidate);
-    uint64_t size = candidate_size(candidate);
-    space->bytes += size;
-    if (candidate->reused) return;
-    space->fresh_bytes += size;
-    index->fresh_bytes += size;
-}
-
-static void uncount_bytes(struct index *index, struct candidate *candidate)
-{
-    if (candidate->n_kept > 0) return;
-    struct space *space = candidate_space(candidate);
-    uint64_t size = candidate_size(candidate);
-    space->bytes -= size;
-    if (candidate->reused) return;
-    space->fresh_bytes -= size;
-    index->fresh_bytes -= size;
-}
-
-void lru_count(struct index *index, struct record *record)
+void lru_count(struct index *index, struct item *item)
 {
     index_require_held(index);
-    count_bytes(index, &record->candidate);
+    if (item->n_kept > 0) return;
+    item->space->bytes += item->entry.size;
+    if (item->reused) return;
+    item->space->fresh_bytes += item->entry.size;
+    index->fresh_bytes += item->entry.size;
 }
 
-void lru_uncount(struct index *index, struct record *record)
+void lru_uncount(struct index *index, struct item *item)
 {
     index_require_held(index);
-    uncount_bytes(index, &record->candidate);
+    if (item->n_kept > 0) return;
+    item->space->bytes -= item->entry.size;
+    if (item->reused) return;
+    item->space->fresh_bytes -= item->entry.size;
+    index->fresh_bytes -= item->entry.size;
 }
 
-void lru_keep(struct index *index, struct indexed *indexed)
+void lru_keep(struct index *index, struct item *item)
 {
-    index_require_held(index);
-    uncount_bytes(index, &indexed->candidate);
-    if (indexed->candidate.n_kept++ == 0) index->kept_bytes += indexed->entry.size;
+    lru_uncount(index, item);
+    if (item->n_kept++ == 0) index->kept_bytes += item->entry.size;
 }
 
-void lru_unkeep(struct index *index, struct indexed *indexed, uint32_t n)
+void lru_unkeep(struct index *index, struct item *item, uint32_t n)
 {
-    index_require_held(index);
-    indexed->candidate.n_kept -= n;
-    if (indexed->candidate.n_kept > 0) return;
-    index->kept_bytes -= indexed->entry.size;
-    count_bytes(index, &indexed->candidate);
+    assert(item->n_kept >= n);
+    item->n_kept -= n;
+    if (item->n_kept > 0) return;
+    index->kept_bytes -= item->entry.size;
+    lru_count(index, item);
 }
 
 /* ---- Uses ---- */
@@ -224,63 +174,47 @@ int64_t lru_stamp_of_adopted(int64_t used_ms, int64_t now_ms)
     return ms > 0 ? ms * STAMPS_PER_MS : 0;
 }
 
-static void set_reused(struct index *index, struct candidate *candidate)
+static void set_reused(struct index *index, struct item *item)
 {
-    bool evictable = candidate->heap_link.at != 0;
-    set_evictable(index, candidate, false);
-    uncount_bytes(index, candidate);
-    candidate->reused = true;
-    count_bytes(index, candidate);
-    set_evictable(index, candidate, evictable);
+    bool evictable = item->evictable.at != 0;
+    set_evictable(index, item, false);
+    lru_uncount(index, item);
+    item->reused = true;
+    lru_count(index, item);
+    set_evictable(index, item, evictable);
 }
 
 /* Stops at the first ancestor that is marked already: all walks together visit each stored entry once. */
-void lru_mark_reused(struct index *index, struct indexed *indexed)
+void lru_mark_reused(struct index *index, struct item *item)
 {
-    for (; indexed != NULL && indexed->there && !indexed->candidate.reused; indexed = indexed_of(indexed->entry.parent))
-        set_reused(index, &indexed->candidate);
+    for (; item != NULL && item->state == ITEM_FOUND && !item->reused; item = parent_of(item)) set_reused(index, item);
 }
 
-static void use(struct index *index, struct candidate *candidate, int64_t now_ms)
+void lru_use(struct index *index, struct item *item, int64_t now_ms)
 {
-    bool evictable = candidate->heap_link.at != 0;
-    set_evictable(index, candidate, false);
-    candidate->used = lru_stamp(index, now_ms);
-    set_evictable(index, candidate, evictable);
-    lru_space_use(index, candidate_space(candidate));
-}
-
-void lru_use(struct index *index, struct indexed *indexed, int64_t now_ms)
-{
-    use(index, &indexed->candidate, now_ms);
-    lru_mark_reused(index, indexed);
-}
-
-static void use_record(struct index *index, struct record *record, const struct candidate *as, int64_t now_ms)
-{
-    record->candidate.hits = as->hits;
-    use(index, &record->candidate, now_ms);
-    if (!record->candidate.reused) set_reused(index, &record->candidate);
+    bool evictable = item->evictable.at != 0;
+    set_evictable(index, item, false);
+    item->used = lru_stamp(index, now_ms);
+    set_evictable(index, item, evictable);
+    lru_space_use(index, item->space);
+    if (item_is_detached(item) && !item->reused) set_reused(index, item);
+    lru_mark_reused(index, item);
 }
 
 uint32_t index_touch(struct index *index, struct entry *entry, int64_t now_ms)
 {
-    struct indexed *indexed = indexed_of(entry);
+    struct item *item = item_of(entry);
     index_lock(index);
-    uint32_t hits = ++indexed->candidate.hits;
-    if (indexed->there) lru_use(index, indexed, now_ms);
-    if (indexed->record != NULL && indexed->record->missing_parent != NULL)
-        use_record(index, indexed->record, &indexed->candidate, now_ms);
+    uint32_t hits = ++item->hits;
+    if (item->state == ITEM_FOUND || item_is_detached(item)) lru_use(index, item, now_ms);
     index_unlock(index);
     return hits;
 }
 
 void index_mark_readable(struct index *index, struct entry *entry)
 {
-    struct indexed *indexed = indexed_of(entry);
     index_lock(index);
-    indexed->candidate.failures = 0;
-    if (indexed->record != NULL) indexed->record->candidate.failures = 0;
+    item_of(entry)->failures = 0;
     index_unlock(index);
 }
 
@@ -317,26 +251,25 @@ static bool may_evict_reused(const struct index *index, const struct space *spac
     return index->fresh_bytes <= shared_budget(index) / 2;
 }
 
-static struct candidate *next_victim_of(const struct index *index, const struct space *space,
-                                        struct requester requester)
+static struct item *next_victim_of(const struct index *index, const struct space *space, struct requester requester)
 {
     struct heap_link *fresh = heap_first(&space->fresh), *reused = NULL;
     if (may_evict_reused(index, space, requester)) reused = heap_first(&space->reused);
     bool many = space->fresh_bytes > share(index, space) / 2;
     bool first_is_fresh = fresh != NULL && (reused == NULL || many || !used_before(reused, fresh));
     struct heap_link *first = first_is_fresh ? fresh : reused;
-    return first == NULL ? NULL : candidate_of(first);
+    return first == NULL ? NULL : item_of_link(first);
 }
 
 /* The next victim of the active identity that holds most, and more than `least` bytes. */
-static struct candidate *next_victim_of_largest(const struct index *index, struct requester requester, uint64_t least)
+static struct item *next_victim_of_largest(const struct index *index, struct requester requester, uint64_t least)
 {
-    struct candidate *next = NULL;
+    struct item *next = NULL;
     for (const struct space *space = index->active.first; space != NULL; space = space->next) {
         if (space->bytes <= least) continue;
-        struct candidate *candidate = next_victim_of(index, space, requester);
-        if (candidate == NULL) continue;
-        next = candidate;
+        struct item *item = next_victim_of(index, space, requester);
+        if (item == NULL) continue;
+        next = item;
         least = space->bytes;
     }
     return next;
@@ -345,10 +278,10 @@ static struct candidate *next_victim_of_largest(const struct index *index, struc
 /* Inactive identities give first, then those above their share, then the requester itself. A requester below its share
  * also gets fresh entries of others that are below theirs: it may be that all other entries are reused ones of
  * identities that are not active any more. */
-static struct candidate *next_fair_victim(const struct index *index, struct requester requester)
+static struct item *next_fair_victim(const struct index *index, struct requester requester)
 {
     uint64_t fair = share_of_active(index);
-    struct candidate *next = NULL;
+    struct item *next = NULL;
     for (const struct space *space = index->inactive.first; space != NULL && next == NULL; space = space->next)
         next = next_victim_of(index, space, requester);
     if (next == NULL) next = next_victim_of_largest(index, requester, requester.for_any ? 0 : fair);
@@ -359,95 +292,97 @@ static struct candidate *next_fair_victim(const struct index *index, struct requ
 }
 
 /* What exceeds the budget is evicted even where every entry is protected. */
-static struct candidate *next_victim(const struct index *index, const struct space *space)
+static struct item *next_victim(const struct index *index, const struct space *space)
 {
-    struct candidate *next = next_fair_victim(index, (struct requester){.space = space});
+    struct item *next = next_fair_victim(index, (struct requester){.space = space});
     if (next == NULL && space == NULL) next = next_fair_victim(index, (struct requester){.for_any = true});
     return next;
 }
 
 /* ---- Choosing ---- */
 
-/* Choosing and evicting are two steps, so that a reservation that cannot be met evicts nothing. A chosen candidate has
- * left its heap and given back its reference to its parent, so that the parent may be chosen next. */
+/* Choosing and evicting are two steps, so that a reservation that cannot be met evicts nothing. A chosen item has left
+ * its heap and given back its reference to its parent, so that the parent may be chosen next. */
 struct choices {
-    struct candidate **v;
+    struct item **v;
     size_t n, cap;
     uint64_t bytes;
 };
 
-static void choose_victim(struct index *index, struct choices *choices, struct candidate *candidate)
+static struct item *parent_in_tree(const struct item *item)
 {
-    struct indexed *parent = candidate_parent(candidate);
+    return item->state == ITEM_FOUND ? parent_of(item) : NULL;
+}
+
+static void choose_victim(struct index *index, struct choices *choices, struct item *item)
+{
+    struct item *parent = parent_in_tree(item);
     if (choices->n == choices->cap) {
         choices->cap = choices->cap == 0 ? 16 : 2 * choices->cap;
-        choices->v = mem_grow(choices->v, choices->cap, sizeof(struct candidate *));
+        choices->v = mem_grow(choices->v, choices->cap, sizeof(struct item *));
     }
-    choices->v[choices->n++] = candidate;
-    choices->bytes += candidate_size(candidate);
-    set_evictable(index, candidate, false);
-    uncount_bytes(index, candidate);
+    choices->v[choices->n++] = item;
+    choices->bytes += item->entry.size;
+    set_evictable(index, item, false);
+    lru_uncount(index, item);
     if (parent == NULL) return;
-    if (parent->candidate.used < candidate->used) parent->candidate.used = candidate->used;
+    if (parent->used < item->used) parent->used = item->used;
     parent->refs--;
-    lru_update_indexed(index, parent);
+    lru_update(index, parent);
+}
+
+static void unchoose(struct index *index, struct item *item)
+{
+    struct item *parent = parent_in_tree(item);
+    lru_count(index, item);
+    set_evictable(index, item, true);
+    if (parent == NULL) return;
+    parent->refs++;
+    lru_update(index, parent);
 }
 
 static struct choices choose_victims(struct index *index, uint64_t need, const struct space *space)
 {
     struct choices choices = {0};
     deactivate_idle(index);
-    for (struct candidate *next; choices.bytes < need && (next = next_victim(index, space)) != NULL;)
+    for (struct item *next; choices.bytes < need && (next = next_victim(index, space)) != NULL;)
         choose_victim(index, &choices, next);
     return choices;
 }
 
 static void unchoose_all(struct index *index, struct choices *choices)
 {
-    while (choices->n > 0) {
-        struct candidate *candidate = choices->v[--choices->n];
-        struct indexed *parent = candidate_parent(candidate);
-        count_bytes(index, candidate);
-        set_evictable(index, candidate, true);
-        if (parent == NULL) continue;
-        parent->refs++;
-        lru_update_indexed(index, parent);
-    }
+    while (choices->n > 0) unchoose(index, choices->v[--choices->n]);
     free(choices->v);
 }
 
 /* ---- Evicting ---- */
 
-struct victim *lru_make_victim(struct index *index, struct record *record)
+struct victim *lru_make_victim(struct index *index, struct item *item, struct reservation *reservation)
 {
-    index_require_held(index);
-    uncount_bytes(index, &record->candidate);
-    record_register(index, record);
-    record->state = RECORD_VICTIM;
-    index->victim_bytes += record->size;
-    return &record->victim;
+    struct removal *removal = mem_alloc(sizeof *removal);
+    removal->victim.key = item->entry.key;
+    removal->victim.kind = item->entry.kind;
+    removal->item = item;
+    removal->reservation = reservation;
+    if (reservation != NULL) reservation->n_victims++;
+    item_take(index, item, ITEM_VICTIM);
+    lru_uncount(index, item);
+    index->victim_bytes += item->entry.size;
+    return &removal->victim;
 }
 
-static struct victim *evict_one(struct index *index, struct candidate *candidate, struct reservation *reservation)
+static struct victim *evict_one(struct index *index, struct item *item, struct reservation *reservation)
 {
-    struct indexed *parent = candidate_parent(candidate);
-    count_bytes(index, candidate);
-    struct record *record;
-    if (candidate->is_record) {
-        record = record_of_candidate(candidate);
-        record_undetach(index, record);
-    } else {
-        if (parent != NULL) parent->refs++;
-        record = indexed_remove(index, indexed_of_candidate(candidate));
-    }
-    record->reservation = reservation;
-    if (reservation != NULL) reservation->n_victims++;
-    return lru_make_victim(index, record);
+    struct item *parent = parent_in_tree(item);
+    lru_count(index, item);
+    if (parent != NULL) parent->refs++;
+    return lru_make_victim(index, item, reservation);
 }
 
 uint64_t lru_evict(struct index *index, uint64_t need, struct reservation *reservation, struct victim **first)
 {
-    struct choices choices = choose_victims(index, need, reservation == NULL ? NULL : reservation->record->space);
+    struct choices choices = choose_victims(index, need, reservation == NULL ? NULL : reservation->item->space);
     uint64_t bytes = choices.bytes;
     if (reservation != NULL && bytes < need) {
         unchoose_all(index, &choices);
@@ -464,7 +399,7 @@ uint64_t lru_evict(struct index *index, uint64_t need, struct reservation *reser
 
 bool lru_could_evict(struct index *index, uint64_t need, const struct reservation *reservation)
 {
-    struct choices choices = choose_victims(index, need, reservation == NULL ? NULL : reservation->record->space);
+    struct choices choices = choose_victims(index, need, reservation == NULL ? NULL : reservation->item->space);
     bool could = choices.bytes >= need;
     unchoose_all(index, &choices);
     return could;

@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -240,3 +241,46 @@ void radix_remove(struct radix *radix, struct radix_node *node, struct radix_ent
     bool passes_through = node->entries == NULL && node->first_child != NULL && node->first_child->next == NULL;
     if (passes_through && node->parent != NULL) merge_with_child(radix, node);
 }
+
+/* ---- What always holds ---- */
+
+#ifndef NDEBUG
+
+/* Returns how many entries are at it. */
+static size_t check_node(const struct radix *radix, const struct radix_node *node)
+{
+    size_t n = 0;
+    uint32_t rows = 0;
+    assert(node->tokens.len > 0 && node->end == node->parent->end + (int32_t)node->tokens.len);
+    assert(child_at(radix, node->parent, packed_at(&node->tokens, 0)) == node);
+    assert(node->prev == NULL ? node->parent->first_child == node : node->prev->next == node);
+    assert(node->next == NULL || node->next->prev == node);
+    for (const struct radix_entry *entry = node->entries; entry != NULL; entry = entry->next, n++) rows += entry->rows;
+    for (const struct radix_node *child = node->first_child; child != NULL; child = child->next) {
+        assert(child->parent == node);
+        rows += child->n_rows > 0;
+    }
+    assert(node->n_rows == rows);
+    assert(n > 0 || (node->first_child != NULL && node->first_child->next != NULL)); /* it ends a list, or branches */
+    return n;
+}
+
+void radix_check(const struct radix *radix, size_t n_entries)
+{
+    const struct hash_link *link;
+    size_t n = 0;
+    for (size_t bucket = 0; (link = hash_any(&radix->edges, &bucket)) != NULL; bucket++)
+        for (; link != NULL; link = link->next)
+            n += check_node(radix, container_of(const struct radix_node, edge, link));
+    assert(n == n_entries);
+}
+
+#else
+
+void radix_check(const struct radix *radix, size_t n_entries)
+{
+    (void)radix;
+    (void)n_entries;
+}
+
+#endif

@@ -71,4 +71,7 @@ struct radix_position radix_deepest_with_rows(struct radix_position position);
 /* An entry with the rows of all tokens up to the position, at or below which there is one. */
 struct radix_entry *radix_entry_with_rows(struct radix_position position);
 
+/* Asserts what always holds of the nodes of all trees, and that so many entries are at them. */
+void radix_check(const struct radix *radix, size_t n_entries);
+
 #endif

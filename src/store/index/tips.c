@@ -1,5 +1,6 @@
-/* Stored conversations, by their tips: listing them, newest first, and orders about one. Each function takes the mutex
- * of the index itself; listing and dropping release it now and then, since there may be many entries. */
+/* Stored conversations, by their tips: listing them, newest first, and orders to keep or drop one. Each function of
+ * index.h takes the mutex of the index itself; listing and dropping release it now and then, since there may be many
+ * entries. */
 #include "base/memory.h"
 #include "store/index/index_parts.h"
 
@@ -9,24 +10,24 @@
 /* ---- Tips ---- */
 
 /* Whether nothing goes on from it: nothing but states of its own rows hangs on it. */
-static bool is_last(const struct indexed *indexed)
+static bool is_last(const struct item *item)
 {
-    const struct indexed *child = indexed->first_child;
-    while (child != NULL && indexed_is_completion(child)) child = child->next;
+    const struct item *child = item->first_child;
+    while (child != NULL && item_is_completion(child)) child = child->next;
     return child == NULL;
 }
 
-static bool is_tip(const struct indexed *indexed)
+static bool is_tip(const struct item *item)
 {
-    return !indexed_is_completion(indexed) && is_last(indexed);
+    return !item_is_completion(item) && is_last(item);
 }
 
-static struct indexed *find_tip(const struct index *index, const struct slab_key *key)
+static struct item *find_tip(const struct index *index, const struct slab_key *key)
 {
     static const enum slab_kind kinds[] = {SLAB_ROWS, SLAB_STATE};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        struct indexed *indexed = indexed_find(index, key, kinds[i]);
-        if (indexed != NULL && is_tip(indexed)) return indexed;
+        struct item *item = item_found(index, key, kinds[i]);
+        if (item != NULL && is_tip(item)) return item;
     }
     return NULL;
 }
@@ -81,31 +82,32 @@ static bool look_through_some(struct index *index, size_t *bucket, struct first_
     enum { BUCKETS = 256 };
     const struct hash_link *link = NULL;
     index_lock(index);
-    for (size_t end = *bucket + BUCKETS; *bucket < end && (link = hash_any(&index->indexed, bucket)) != NULL; ++*bucket)
+    for (size_t end = *bucket + BUCKETS; *bucket < end && (link = hash_any(&index->items, bucket)) != NULL; ++*bucket)
         for (; link != NULL; link = link->next) {
-            const struct indexed *indexed = container_of(const struct indexed, link, link);
-            if (is_tip(indexed)) offer(first, &(struct tip_place){indexed->candidate.used, indexed->entry.key});
+            const struct item *item = container_of(const struct item, link, link);
+            if (item->state == ITEM_FOUND && is_tip(item))
+                offer(first, &(struct tip_place){item->used, item->entry.key});
         }
-    bool more = *bucket < index->indexed.n_buckets;
+    bool more = *bucket < index->items.n_buckets;
     index_unlock(index);
     return more;
 }
 
 /* ---- Describing ---- */
 
-static uint64_t completions_bytes(const struct indexed *indexed)
+static uint64_t completions_bytes(const struct item *item)
 {
     uint64_t bytes = 0;
-    for (const struct indexed *child = indexed->first_child; child != NULL; child = child->next)
-        if (indexed_is_completion(child)) bytes += child->entry.size;
+    for (const struct item *child = item->first_child; child != NULL; child = child->next)
+        if (item_is_completion(child)) bytes += child->entry.size;
     return bytes;
 }
 
 /* Whether another entry goes on from it beside `one`. */
-static bool has_others(const struct indexed *indexed, const struct indexed *one)
+static bool has_others(const struct item *item, const struct item *one)
 {
-    const struct indexed *child = indexed->first_child;
-    while (child != NULL && (child == one || indexed_is_completion(child))) child = child->next;
+    const struct item *child = item->first_child;
+    while (child != NULL && (child == one || item_is_completion(child))) child = child->next;
     return child != NULL;
 }
 
@@ -116,15 +118,15 @@ static int32_t mark_of(const struct tip_query *query, const struct slab_key *key
     return 0;
 }
 
-static void describe(const struct indexed *tip, const struct tip_query *query, struct tip *out)
+static void describe(const struct item *tip, const struct tip_query *query, struct tip *out)
 {
-    const struct indexed *from = NULL;
+    const struct item *from = NULL;
     int32_t own_from = tip->entry.end;
     bool own = true;
     memcpy(out->model, tip->space->identity.model, sizeof out->model);
     out->end = tip->entry.end;
     out->used_ms = lru_stamp_ms(out->place.used);
-    for (const struct indexed *at = tip; at != NULL; from = at, at = indexed_of(at->entry.parent)) {
+    for (const struct item *at = tip; at != NULL; from = at, at = parent_of(at)) {
         int32_t marked = mark_of(query, &at->entry.key);
         if (marked > out->marked) out->marked = marked;
         out->kept = out->kept || at->kept;
@@ -140,7 +142,7 @@ static void describe(const struct indexed *tip, const struct tip_query *query, s
 static bool describe_place(struct index *index, const struct tip_query *query, struct tip *tip)
 {
     index_lock(index);
-    const struct indexed *found = find_tip(index, &tip->place.key);
+    const struct item *found = find_tip(index, &tip->place.key);
     if (found != NULL) describe(found, query, tip);
     index_unlock(index);
     return found != NULL;
@@ -186,12 +188,147 @@ size_t index_tips(struct index *index, const struct tip_query *query, struct tip
     return n;
 }
 
-/* ---- Keeping ---- */
+/* ---- Kept entries ----
+ * A kept entry is not evicted until the order ends: it has a reference more, so that it is no leaf that nobody uses;
+ * its ancestors have those of their children. With it the last recurrent/SWA state on the way to it is kept, without
+ * which the rows would be of no use. What goes on from a kept entry takes its place. Nothing of this is written down: a
+ * restart ends every order.
+ *
+ * What is kept counts for no identity (lru.c), and may have a quarter of the budget: so there is always room to save
+ * the rest. Where what goes on from a kept entry would have more, the order stays where it is. */
+
+enum { PART_OF_BUDGET = 4 };
+
+static void protect(struct index *index, struct item *item)
+{
+    item_ref(index, item);
+    for (; item != NULL; item = parent_of(item)) lru_keep(index, item);
+}
+
+/* One that has left the tree protects nothing any more: kept_forget(). */
+static void unprotect(struct index *index, struct item *item)
+{
+    for (struct item *at = item; item->state == ITEM_FOUND && at != NULL; at = parent_of(at)) lru_unkeep(index, at, 1);
+    item_unref(index, item);
+}
+
+/* Bytes that are not kept yet. Where an entry is, its ancestors are. */
+static uint64_t cost_of(const struct item *item)
+{
+    uint64_t bytes = 0;
+    for (; item != NULL && item->n_kept == 0; item = parent_of(item)) bytes += item->entry.size;
+    return bytes;
+}
+
+static bool fits(const struct index *index, uint64_t bytes)
+{
+    uint64_t most = index->budget / PART_OF_BUDGET;
+    return index->kept_bytes <= most && bytes <= most - index->kept_bytes;
+}
+
+static void keep_state(struct index *index, struct item *item, struct item *state)
+{
+    struct item *former = item->kept_state;
+    item->kept_state = state;
+    protect(index, state);
+    if (former != NULL) unprotect(index, former);
+}
+
+/* False: what is kept would have more than its part of the budget. */
+static bool kept_begin(struct index *index, struct item *item)
+{
+    struct item *state = item_last_state(item);
+    if (state == item) state = NULL;
+    bool more = state != NULL && state->n_kept == 0; /* its ancestors are those of the entry */
+    if (item->kept) return true;
+    if (!fits(index, cost_of(item) + (more ? state->entry.size : 0))) return false;
+    item->kept = true;
+    protect(index, item);
+    if (state != NULL) keep_state(index, item, state);
+    return true;
+}
+
+static void end_one(struct index *index, struct item *item)
+{
+    struct item *state = item->kept_state;
+    item->kept = false;
+    item->kept_state = NULL;
+    if (state != NULL) unprotect(index, state);
+    unprotect(index, item);
+}
+
+/* Ends every order that keeps the entry or one of its ancestors. */
+static void kept_end(struct index *index, struct item *item)
+{
+    for (; item != NULL; item = parent_of(item))
+        if (item->kept) end_one(index, item);
+}
+
+struct kept_order {
+    struct item *item, *state;
+};
+
+struct kept_orders {
+    struct kept_order *v;
+    size_t n;
+};
+
+/* As far up as `end`, which is not reached, for a while: kept_resume() takes the orders up again, whatever they cost,
+ * if no entry has come or gone in between. The caller frees `v`. */
+static void kept_suspend(struct index *index, struct item *item, const struct item *end, struct kept_orders *orders)
+{
+    for (; item != end; item = parent_of(item)) {
+        if (!item->kept) continue;
+        orders->v = mem_grow(orders->v, orders->n + 1, sizeof *orders->v);
+        orders->v[orders->n++] = (struct kept_order){item, item->kept_state};
+        end_one(index, item);
+    }
+}
+
+static void kept_resume(struct index *index, const struct kept_orders *orders)
+{
+    for (size_t i = 0; i < orders->n; i++) {
+        struct item *item = orders->v[i].item, *state = orders->v[i].state;
+        item->kept = true;
+        protect(index, item);
+        if (state != NULL) keep_state(index, item, state);
+    }
+}
+
+/* ---- Kept entries that come and go ---- */
+
+static void take_over(struct index *index, struct item *item, struct item *parent)
+{
+    item->kept = true;
+    protect(index, item);
+    item->kept_state = parent->kept_state;
+    parent->kept_state = NULL;
+    end_one(index, parent);
+}
+
+void kept_follow(struct index *index, struct item *item)
+{
+    struct item *parent = parent_of(item);
+    if (parent == NULL || !parent->kept || !fits(index, item->entry.size)) return;
+    if (!item_is_completion(item))
+        take_over(index, item, parent);
+    else if (parent->kept_state == NULL || parent->kept_state->entry.end < item->entry.end)
+        keep_state(index, parent, item);
+}
+
+void kept_forget(struct index *index, struct item *item)
+{
+    if (item->kept) end_one(index, item);
+    uint32_t n = item->n_kept; /* as the state of others */
+    for (struct item *at = item; n > 0 && at != NULL; at = parent_of(at)) lru_unkeep(index, at, n);
+}
+
+/* ---- Orders: keeping ---- */
 
 enum tip_order index_keep_tip(struct index *index, const struct slab_key *key)
 {
     index_lock(index);
-    struct indexed *tip = find_tip(index, key);
+    struct item *tip = find_tip(index, key);
     enum tip_order result = tip == NULL ? TIP_GONE : kept_begin(index, tip) ? TIP_ORDERED : TIP_NO_ROOM;
     index_unlock(index);
     return result;
@@ -200,78 +337,78 @@ enum tip_order index_keep_tip(struct index *index, const struct slab_key *key)
 enum tip_order index_release_tip(struct index *index, const struct slab_key *key)
 {
     index_lock(index);
-    struct indexed *tip = find_tip(index, key);
+    struct item *tip = find_tip(index, key);
     if (tip != NULL) kept_end(index, tip);
     index_unlock(index);
     return tip == NULL ? TIP_GONE : TIP_ORDERED;
 }
 
-/* ---- Dropping ---- */
+/* ---- Orders: dropping ---- */
 
 /* Of an entry from which nothing goes on but `one`: whether somebody uses it or its completions, beside `n` references
  * that the caller has. */
-static bool is_used(const struct indexed *indexed, uint32_t n)
+static bool is_used(const struct item *item, uint32_t n)
 {
-    uint32_t expected = 1 + n;
-    for (const struct indexed *child = indexed->first_child; child != NULL; child = child->next) {
-        if (indexed_is_completion(child) && child->refs > 1) return true;
+    uint32_t expected = n;
+    for (const struct item *child = item->first_child; child != NULL; child = child->next) {
+        if (item_is_completion(child) && child->refs > 0) return true;
         expected++;
     }
-    return indexed->refs > expected;
+    return item->refs > expected;
 }
 
 /* The first ancestor that another tip has, too; NULL: there is none. */
-static struct indexed *find_shared(struct indexed *tip)
+static struct item *find_shared(struct item *tip)
 {
-    const struct indexed *from = NULL;
-    struct indexed *at = tip;
-    for (; at != NULL && !has_others(at, from); at = indexed_of(at->entry.parent)) from = at;
+    const struct item *from = NULL;
+    struct item *at = tip;
+    for (; at != NULL && !has_others(at, from); at = parent_of(at)) from = at;
     return at;
 }
 
-static bool any_is_used(const struct indexed *tip, const struct indexed *end)
+static bool any_is_used(const struct item *tip, const struct item *end)
 {
-    while (tip != end && !is_used(tip, 0)) tip = indexed_of(tip->entry.parent);
+    while (tip != end && !is_used(tip, 0)) tip = parent_of(tip);
     return tip != end;
 }
 
-static void remove_one(struct index *index, struct indexed *indexed, struct victim ***end)
+static void remove_one(struct index *index, struct item *item, struct victim ***end)
 {
-    struct victim *victim = lru_make_victim(index, indexed_remove(index, indexed));
+    struct victim *victim = lru_make_victim(index, item, NULL);
     **end = victim;
     *end = &victim->next;
 }
 
 /* Removes an entry with its completions, if it is a tip that nobody uses, and gives the caller's reference back.
  * Returns its parent, with a reference. NULL: it stays, or it had none. */
-static struct indexed *remove_tip(struct index *index, struct indexed *tip, struct victim ***end)
+static struct item *remove_tip(struct index *index, struct item *tip, struct victim ***end)
 {
-    struct indexed *parent = NULL;
-    if (tip->there && is_tip(tip) && !is_used(tip, 1)) {
+    struct item *parent = NULL;
+    if (tip->state == ITEM_FOUND && is_tip(tip) && !is_used(tip, 1)) {
         while (tip->first_child != NULL) remove_one(index, tip->first_child, end);
-        parent = indexed_of(tip->entry.parent);
-        if (parent != NULL) indexed_ref(index, parent);
-        indexed_unref(index, tip);
+        parent = parent_of(tip);
+        if (parent != NULL) item_ref(index, parent);
+        item_unref(index, tip);
         remove_one(index, tip, end);
         return parent;
     }
-    indexed_unref(index, tip);
+    item_unref(index, tip);
     return NULL;
 }
 
 /* The tip with that key, with a reference; what no other tip has of it is no longer kept. */
-static enum tip_order begin_drop(struct index *index, const struct slab_key *key, struct indexed **tip)
+static enum tip_order begin_drop(struct index *index, const struct slab_key *key, struct item **tip)
 {
     struct kept_orders orders = {0};
     *tip = find_tip(index, key);
     if (*tip == NULL) return TIP_GONE;
-    const struct indexed *shared = find_shared(*tip);
+    const struct item *shared = find_shared(*tip);
     kept_suspend(index, *tip, shared, &orders);
     bool used = any_is_used(*tip, shared);
     if (used)
         kept_resume(index, &orders);
     else
-        indexed_ref(index, *tip);
+        item_ref(index, *tip);
     free(orders.v);
     return used ? TIP_IN_USE : TIP_ORDERED;
 }
@@ -279,7 +416,7 @@ static enum tip_order begin_drop(struct index *index, const struct slab_key *key
 enum tip_order index_drop_tip(struct index *index, const struct slab_key *key, struct victim **victims)
 {
     struct victim **end = victims;
-    struct indexed *tip;
+    struct item *tip;
     *victims = NULL;
     index_lock(index);
     enum tip_order result = begin_drop(index, key, &tip);

@@ -5,37 +5,37 @@
 
 /* ---- Entries at a position ---- */
 
-static struct indexed *indexed_of_radix_entry(struct radix_entry *radix_entry)
+static struct item *item_of_radix_entry(struct radix_entry *radix_entry)
 {
-    return container_of(struct indexed, radix_entry, radix_entry);
+    return container_of(struct item, radix_entry, radix_entry);
 }
 
 /* An entry that passes through the position may start behind it; then an ancestor has the row there. */
-static struct indexed *rows_at(struct radix_position position)
+static struct item *rows_at(struct radix_position position)
 {
-    struct indexed *indexed = indexed_of_radix_entry(radix_entry_with_rows(position));
-    while (indexed->entry.start >= position.end) indexed = indexed_of(indexed->entry.parent);
-    return indexed;
+    struct item *item = item_of_radix_entry(radix_entry_with_rows(position));
+    while (item->entry.start >= position.end) item = parent_of(item);
+    return item;
 }
 
-static struct indexed *state_at(const struct radix_node *node)
+static struct item *state_at(const struct radix_node *node)
 {
     for (struct radix_entry *radix_entry = node->entries; radix_entry != NULL; radix_entry = radix_entry->next)
-        if (!radix_entry->rows) return indexed_of_radix_entry(radix_entry);
+        if (!radix_entry->rows) return item_of_radix_entry(radix_entry);
     return NULL;
 }
 
-static struct indexed *last_state(struct radix_position position)
+static struct item *last_state(struct radix_position position)
 {
     const struct radix_node *node = position.end < position.node->end ? position.node->parent : position.node;
-    struct indexed *state = NULL;
+    struct item *state = NULL;
     for (; node != NULL && state == NULL; node = node->parent) state = state_at(node);
     return state;
 }
 
-struct indexed *indexed_last_state(const struct indexed *indexed)
+struct item *item_last_state(const struct item *item)
 {
-    return last_state((struct radix_position){indexed->node, indexed->entry.end});
+    return last_state((struct radix_position){item->node, item->entry.end});
 }
 
 /* ---- The start of the walk ---- */
@@ -46,9 +46,9 @@ static struct radix_node *node_of_key(const struct index *index, const struct sp
 {
     static const enum slab_kind kinds[] = {SLAB_ROWS, SLAB_STATE};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        const struct indexed *indexed = indexed_find(index, key, kinds[i]);
-        if (indexed == NULL || indexed->space != space || indexed->entry.end != end) continue;
-        if (radix_matches(indexed->node, 0, tokens)) return indexed->node;
+        const struct item *item = item_found(index, key, kinds[i]);
+        if (item == NULL || item->space != space || item->entry.end != end) continue;
+        if (radix_matches(item->node, 0, tokens)) return item->node;
     }
     return NULL;
 }
@@ -70,11 +70,11 @@ static struct radix_position longest_key(const struct index *index, const struct
 static struct radix_position last_match(const struct space *space, const struct index_lookup *lookup,
                                         const struct match *match)
 {
-    const struct indexed *rows = indexed_of(match->rows), *state = indexed_of(match->state);
+    const struct item *rows = item_of(match->rows), *state = item_of(match->state);
     struct radix_position position = {space->root, 0};
-    if (rows != NULL && rows->there && match->n_rows <= lookup->n)
+    if (rows != NULL && rows->state == ITEM_FOUND && match->n_rows <= lookup->n)
         position = radix_position_at(rows->node, match->n_rows);
-    if (state != NULL && state->there && match->n_state <= lookup->n && match->n_state > position.end)
+    if (state != NULL && state->state == ITEM_FOUND && match->n_state <= lookup->n && match->n_state > position.end)
         position = (struct radix_position){state->node, match->n_state};
     return position;
 }
@@ -83,11 +83,11 @@ static struct radix_position last_match(const struct space *space, const struct 
 
 /* A match of less than half of an entry counts as a use of its parent alone: many prompts begin alike and diverge
  * early. */
-static void use_rows(struct index *index, struct indexed *indexed, int32_t n_rows, int64_t now_ms)
+static void use_rows(struct index *index, struct item *item, int32_t n_rows, int64_t now_ms)
 {
-    const struct entry *entry = &indexed->entry;
-    if (n_rows - entry->start < entry->end - n_rows) indexed = indexed_of(entry->parent);
-    if (indexed != NULL) lru_use(index, indexed, now_ms);
+    const struct entry *entry = &item->entry;
+    if (n_rows - entry->start < entry->end - n_rows) item = item_of(entry->parent);
+    if (item != NULL) lru_use(index, item, now_ms);
 }
 
 static void fill(struct index *index, const struct index_lookup *lookup, struct radix_position position,
@@ -95,13 +95,13 @@ static void fill(struct index *index, const struct index_lookup *lookup, struct 
 {
     struct radix_position rows = radix_deepest_with_rows(position);
     if (rows.end > 0) {
-        match->rows = indexed_pin(index, rows_at(rows));
+        match->rows = item_pin(index, rows_at(rows));
         match->n_rows = rows.end;
-        if (lookup->now_ms > 0) use_rows(index, indexed_of(match->rows), rows.end, lookup->now_ms);
+        if (lookup->now_ms > 0) use_rows(index, item_of(match->rows), rows.end, lookup->now_ms);
     }
-    struct indexed *state = lookup->states ? last_state(position) : NULL;
+    struct item *state = lookup->states ? last_state(position) : NULL;
     if (state != NULL) {
-        match->state = indexed_pin(index, state);
+        match->state = item_pin(index, state);
         match->n_state = state->entry.end;
         if (lookup->now_ms > 0) lru_use(index, state, lookup->now_ms);
     }
@@ -131,8 +131,8 @@ void index_find_again(struct index *index, const struct index_lookup *lookup, st
     index_lock(index);
     struct space *space = space_find(index, lookup->identity);
     if (space != NULL) walk(index, lookup, last_match(space, lookup, &before), match);
-    if (before.rows != NULL) indexed_unpin(index, indexed_of(before.rows));
-    if (before.state != NULL) indexed_unpin(index, indexed_of(before.state));
+    if (before.rows != NULL) item_unpin(index, item_of(before.rows));
+    if (before.state != NULL) item_unpin(index, item_of(before.state));
     index_unlock(index);
 }
 
@@ -183,8 +183,8 @@ size_t index_ways_on(struct index *index, const struct identity *identity, const
 void index_release(struct index *index, struct match *match)
 {
     index_lock(index);
-    if (match->rows != NULL) indexed_unpin(index, indexed_of(match->rows));
-    if (match->state != NULL) indexed_unpin(index, indexed_of(match->state));
+    if (match->rows != NULL) item_unpin(index, item_of(match->rows));
+    if (match->state != NULL) item_unpin(index, item_of(match->state));
     index_unlock(index);
     *match = (struct match){0};
 }

@@ -118,7 +118,7 @@ static inline int32_t verified(struct index *index, const struct entry *entry, c
     if (entry == NULL) return 0;
     int32_t *are = mem_grow(NULL, (size_t)entry->end, sizeof *are);
     index_lock(index);
-    bool there = indexed_of(entry)->there;
+    bool there = item_of(entry)->state == ITEM_FOUND;
     if (there) index_copy_tokens(entry, are);
     index_unlock(index);
     while (good < n && (!there || are[good] == tokens[good])) good++;

@@ -4,7 +4,7 @@
 
 enum { ITEMS = 60, STEPS = 20000 };
 
-struct item {
+struct ranked {
     struct heap_link heap_link;
     uint32_t rank;
     bool there;
@@ -12,10 +12,11 @@ struct item {
 
 static bool before(const struct heap_link *a, const struct heap_link *b)
 {
-    return container_of(const struct item, heap_link, a)->rank < container_of(const struct item, heap_link, b)->rank;
+    return container_of(const struct ranked, heap_link, a)->rank <
+           container_of(const struct ranked, heap_link, b)->rank;
 }
 
-static void expect_first(const struct heap *heap, const struct item items[ITEMS])
+static void expect_first(const struct heap *heap, const struct ranked items[ITEMS])
 {
     uint32_t least = UINT32_MAX, n = 0;
     for (size_t i = 0; i < ITEMS; i++) {
@@ -26,17 +27,17 @@ static void expect_first(const struct heap *heap, const struct item items[ITEMS]
     struct heap_link *first = heap_first(heap);
     assert_int_equal(heap->n, n);
     assert_int_equal(first != NULL, n > 0);
-    if (first != NULL) assert_int_equal(container_of(struct item, heap_link, first)->rank, least);
+    if (first != NULL) assert_int_equal(container_of(struct ranked, heap_link, first)->rank, least);
 }
 
 static void the_first_is_the_least_whatever_came_and_went(void **state)
 {
     (void)state;
     struct heap heap = {.before = before};
-    struct item items[ITEMS] = {0};
+    struct ranked items[ITEMS] = {0};
     uint32_t random = 3;
     for (int step = 0; step < STEPS; step++) {
-        struct item *item = &items[random_below(&random, ITEMS)];
+        struct ranked *item = &items[random_below(&random, ITEMS)];
         if (item->there) {
             heap_remove(&heap, &item->heap_link);
             assert_int_equal(item->heap_link.at, 0);

@@ -325,8 +325,8 @@ static void whoever_changes_an_index_without_its_mutex_is_stopped(void **state)
     pid_t child = fork();
     if (child == 0) {
         fclose(stderr);
-        struct entry *entry = &container_of(struct indexed, link, hash_any(&index->indexed, &(size_t){0}))->entry;
-        indexed_pin(index, indexed_of(entry));
+        struct hash_link *link = hash_any(&index->items, &(size_t){0});
+        item_pin(index, container_of(struct item, link, link));
         _exit(0);
     }
     int status;

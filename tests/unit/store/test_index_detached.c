@@ -390,7 +390,7 @@ static void a_slab_is_compared_token_by_token_wherever_the_entry_is(void **state
         if (i == 0) mark_unreadable(index, "abc", 0); /* detached, then indexed again as another struct */
         if (i == 1) index_retry_unreadable(index, INT64_MAX);
     }
-    assert_false(indexed_of(leaf)->there);
+    assert_false(item_of(leaf)->state == ITEM_FOUND);
     index_unpin(index, leaf);
     leaf = pin(index, "abdefg");
     delete_all(index, index_drop(index, leaf));

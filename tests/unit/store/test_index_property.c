@@ -13,7 +13,7 @@ enum family { ROWS_ALONE, ROWS_AND_STATES, STATES_ALONE, FAMILIES };
 
 enum where { NOWHERE, THERE, DETACHED, ASIDE };
 
-struct item {
+struct listed {
     enum where where;
     struct slab_key key;
     enum family family;
@@ -57,7 +57,7 @@ struct world {
     struct reader reader;
     struct index *index;
     struct identity identities[FAMILIES];
-    struct item items[MOST];
+    struct listed items[MOST];
     int n, n_objects;
     struct pin pins[MOST];
     int64_t step, now;
@@ -73,14 +73,14 @@ static void no_user(void *user)
 
 /* ---- The oracle ---- */
 
-static int32_t in_common(const struct item *item, const int32_t *tokens, int32_t n)
+static int32_t in_common(const struct listed *item, const int32_t *tokens, int32_t n)
 {
     int32_t i = 0;
     while (i < n && i < item->end && item->tokens[i] == tokens[i]) i++;
     return i;
 }
 
-static bool is_there(const struct item *item, enum family family, enum slab_kind kind)
+static bool is_there(const struct listed *item, enum family family, enum slab_kind kind)
 {
     return item->where == THERE && item->family == family && item->kind == kind;
 }
@@ -99,7 +99,7 @@ static int32_t longest_state(const struct world *w, enum family family, const in
 {
     int32_t longest = 0;
     for (int i = 0; i < w->n; i++) {
-        const struct item *item = &w->items[i];
+        const struct listed *item = &w->items[i];
         if (!is_there(item, family, SLAB_STATE) || in_common(item, tokens, n) < item->end) continue;
         if (item->end > longest) longest = item->end;
     }
@@ -113,20 +113,20 @@ static int item_with(const struct world *w, const struct slab_key *key, enum sla
     return -1;
 }
 
-static enum slab_kind kind_of_parent(const struct item *item)
+static enum slab_kind kind_of_parent(const struct listed *item)
 {
     return item->family == STATES_ALONE ? SLAB_STATE : SLAB_ROWS;
 }
 
 /* Whether the entry could be a child of that one. */
-static bool covers(const struct item *item, const struct item *on_it)
+static bool covers(const struct listed *item, const struct listed *on_it)
 {
     if (item->family != on_it->family || item->kind != kind_of_parent(on_it)) return false;
     if (in_common(item, on_it->tokens, on_it->end) < on_it->start) return false;
     return on_it->family == STATES_ALONE ? item->end == on_it->start : item->start < on_it->start;
 }
 
-static bool has_parent(const struct world *w, const struct item *item)
+static bool has_parent(const struct world *w, const struct listed *item)
 {
     for (int i = 0; i < w->n; i++)
         if (w->items[i].where == THERE && covers(&w->items[i], item)) return true;
@@ -134,7 +134,7 @@ static bool has_parent(const struct world *w, const struct item *item)
 }
 
 /* Its parent; -1: none is indexed. */
-static int parent_of(const struct world *w, const struct item *item)
+static int listed_parent(const struct world *w, const struct listed *item)
 {
     int i = item->start == 0 ? -1 : item_with(w, &item->parent, kind_of_parent(item));
     return i >= 0 && w->items[i].where == THERE && covers(&w->items[i], item) ? i : -1;
@@ -150,7 +150,7 @@ static uint64_t bytes_known(const struct world *w)
 
 static void hand_up(struct world *w, int i)
 {
-    int parent = parent_of(w, &w->items[i]);
+    int parent = listed_parent(w, &w->items[i]);
     if (parent >= 0 && w->items[parent].used < w->items[i].used) w->items[parent].used = w->items[i].used;
 }
 
@@ -158,7 +158,7 @@ static void hand_up(struct world *w, int i)
 static void leave(struct world *w, int i, enum where to)
 {
     for (int k = 0; k < w->n; k++)
-        if (w->items[k].where == THERE && parent_of(w, &w->items[k]) == i) leave(w, k, DETACHED);
+        if (w->items[k].where == THERE && listed_parent(w, &w->items[k]) == i) leave(w, k, DETACHED);
     if (w->items[i].where == THERE) hand_up(w, i);
     if (to == DETACHED) w->n_detached++;
     w->items[i].where = to;
@@ -170,12 +170,12 @@ static void attach_all(struct world *w)
     for (bool again = true; again;) {
         again = false;
         for (int i = 0; i < w->n; i++) {
-            struct item *item = &w->items[i];
-            if (item->where != DETACHED || (item->start > 0 && parent_of(w, item) < 0)) continue;
+            struct listed *item = &w->items[i];
+            if (item->where != DETACHED || (item->start > 0 && listed_parent(w, item) < 0)) continue;
             item->where = THERE;
             item->object = ++w->n_objects;
             w->n_attached++;
-            for (int k = i; item->reused && k >= 0; k = parent_of(w, &w->items[k])) w->items[k].reused = true;
+            for (int k = i; item->reused && k >= 0; k = listed_parent(w, &w->items[k])) w->items[k].reused = true;
             again = true;
         }
     }
@@ -193,11 +193,11 @@ static bool is_needed(const struct world *w, int i)
 {
     if (is_pinned(w, w->items[i].object)) return true;
     for (int k = 0; k < w->n; k++)
-        if (w->items[k].where == THERE && parent_of(w, &w->items[k]) == i) return true;
+        if (w->items[k].where == THERE && listed_parent(w, &w->items[k]) == i) return true;
     return false;
 }
 
-static bool is_older(const struct item *a, const struct item *b)
+static bool is_older(const struct listed *a, const struct listed *b)
 {
     return a->used != b->used ? a->used < b->used : a->end > b->end;
 }
@@ -212,7 +212,7 @@ static void use(struct world *w, int i)
 {
     w->items[i].used = w->step;
     see(w, w->items[i].family);
-    for (; i >= 0; i = parent_of(w, &w->items[i])) w->items[i].reused = true;
+    for (; i >= 0; i = listed_parent(w, &w->items[i])) w->items[i].reused = true;
 }
 
 /* Bytes of an identity, when it reserves. */
@@ -221,13 +221,13 @@ struct shares {
     uint64_t bytes[FAMILIES], fresh[FAMILIES], all_fresh, share;
 };
 
-static struct shares shares_of(const struct world *w, const struct item *asks, const bool existed[FAMILIES])
+static struct shares shares_of(const struct world *w, const struct listed *asks, const bool existed[FAMILIES])
 {
     struct shares s = {0};
     uint64_t n = 0;
     s.bytes[asks->family] = s.fresh[asks->family] = asks->size;
     for (int i = 0; i < w->n; i++) {
-        const struct item *item = &w->items[i];
+        const struct listed *item = &w->items[i];
         if (item->where == NOWHERE) continue;
         s.bytes[item->family] += item->size;
         if (!item->reused) s.fresh[item->family] += item->size;
@@ -247,7 +247,7 @@ static int oldest(const struct world *w, int family, bool reused, const int keep
 {
     int found = -1;
     for (int i = 0; i < w->n; i++) {
-        const struct item *item = &w->items[i];
+        const struct listed *item = &w->items[i];
         if (item->where == NOWHERE || (int)item->family != family || item->reused != reused || i == keep[0] ||
             i == keep[1] || is_needed(w, i))
             continue;
@@ -282,7 +282,7 @@ static int next_of_largest(const struct world *w, const struct shares *s, int ow
 }
 
 /* First items of inactive identities, then of the one that is most above its share, then its own. */
-static int next_to_go(const struct world *w, const struct item *asks, const bool existed[FAMILIES], const int keep[2])
+static int next_to_go(const struct world *w, const struct listed *asks, const bool existed[FAMILIES], const int keep[2])
 {
     struct shares s = shares_of(w, asks, existed);
     int found = -1, own = (int)asks->family;
@@ -305,7 +305,7 @@ static int next_to_go(const struct world *w, const struct item *asks, const bool
 static int32_t draw_tokens(struct world *w, enum family family, int32_t tokens[LONGEST])
 {
     int32_t n = 0;
-    const struct item *base = w->n == 0 ? NULL : &w->items[random_below(&w->random, (uint32_t)w->n)];
+    const struct listed *base = w->n == 0 ? NULL : &w->items[random_below(&w->random, (uint32_t)w->n)];
     if (base != NULL && base->family == family && random_below(&w->random, 8) > 0) {
         n = base->end - (int32_t)random_below(&w->random, 2) * (int32_t)random_below(&w->random, (uint32_t)base->end);
         memcpy(tokens, base->tokens, (size_t)n * sizeof *tokens);
@@ -344,14 +344,14 @@ static void expect_nearest(const struct world *w, enum family family, const int3
     int32_t most = 0;
     bool goes_on = false;
     for (int i = 0; i < w->n; i++) {
-        const struct item *item = &w->items[i];
+        const struct listed *item = &w->items[i];
         int32_t common = in_common(item, tokens, n);
         if (item->where == THERE && item->family == family && common > most) most = common;
     }
     assert_int_equal(index_note_divergence(w->index, &w->identities[family], tokens, n, &divergence), most > 0);
     assert_int_equal(divergence.common, most);
     for (int i = 0; i < w->n && most > 0; i++) {
-        const struct item *item = &w->items[i];
+        const struct listed *item = &w->items[i];
         if (item->where != THERE || item->family != family || in_common(item, tokens, n) < most) continue;
         int32_t same = most + divergence.n_next;
         goes_on = goes_on || (item->end >= same && memcmp(item->tokens + most, divergence.next,
@@ -388,10 +388,10 @@ static void look(struct world *w)
 
 /* ---- Saving ---- */
 
-static void draw_item(struct world *w, struct item *item)
+static void draw_item(struct world *w, struct listed *item)
 {
-    *item = (struct item){.where = DETACHED, .family = draw_family(w), .kind = SLAB_ROWS};
-    const struct item *again = w->n == 0 ? NULL : &w->items[random_below(&w->random, (uint32_t)w->n)];
+    *item = (struct listed){.where = DETACHED, .family = draw_family(w), .kind = SLAB_ROWS};
+    const struct listed *again = w->n == 0 ? NULL : &w->items[random_below(&w->random, (uint32_t)w->n)];
     if (again != NULL && random_below(&w->random, 4) == 0) { /* a list that was saved before, continued */
         *item = *again;
         item->where = DETACHED;
@@ -414,7 +414,7 @@ static void draw_item(struct world *w, struct item *item)
     if (random_below(&w->random, 40) == 0) item->size = BUDGET / 4 + random_below(&w->random, BUDGET);
 }
 
-static enum reserved expected_of(const struct world *w, const struct item *item, int known)
+static enum reserved expected_of(const struct world *w, const struct listed *item, int known)
 {
     if (known >= 0 && w->items[known].where == THERE) return RESERVED_PRESENT;
     if (!has_parent(w, item)) return RESERVED_ORPHAN;
@@ -429,7 +429,7 @@ static void find_existing(const struct world *w, bool existing[FAMILIES])
 }
 
 /* Everything that it may evict, but for these, is not enough; everything that may be evicted at all may be. */
-static enum reserved refusal_of(const struct world *w, const struct item *item, const int keep[2])
+static enum reserved refusal_of(const struct world *w, const struct listed *item, const int keep[2])
 {
     static struct world copy;
     bool existed[FAMILIES];
@@ -449,7 +449,7 @@ static enum reserved refusal_of(const struct world *w, const struct item *item, 
 }
 
 /* Exactly the oracle's victims, in its order. */
-static void expect_victims(struct world *w, const struct item *item, const int keep[2], const struct victim *victims)
+static void expect_victims(struct world *w, const struct listed *item, const int keep[2], const struct victim *victims)
 {
     bool existed[FAMILIES];
     find_existing(w, existed);
@@ -501,7 +501,7 @@ static bool delete_some(struct world *w, struct victim *victims, const struct wo
 
 static void drop_one(struct world *w, int i);
 
-static void publish(struct world *w, struct item *item, struct reservation *reservation, int known)
+static void publish(struct world *w, struct listed *item, struct reservation *reservation, int known)
 {
     int i = (int)random_below(&w->random, (uint32_t)w->n + 1);
     if (i < w->n && i != known && w->items[i].where == THERE && random_below(&w->random, 4) == 0) drop_one(w, i);
@@ -525,7 +525,7 @@ static void publish(struct world *w, struct item *item, struct reservation *rese
 static void save_one(struct world *w)
 {
     static struct world before;
-    struct item item;
+    struct listed item;
     draw_item(w, &item);
     int known = item_with(w, &item.key, item.kind);
     struct reserve what = reserve_of(&w->identities[item.family], item.tokens, item.start, item.end, item.size);
@@ -563,7 +563,7 @@ static void save_one(struct world *w)
 /* ---- Using, dropping, failing to read, starting again ---- */
 
 /* The entry of an indexed item, pinned. */
-static struct entry *entry_of(struct world *w, const struct item *item)
+static struct entry *entry_of(struct world *w, const struct listed *item)
 {
     bool state = item->kind == SLAB_STATE;
     struct match match = find(w->index, &w->identities[item->family], item->tokens, item->end, STRIDE, state);
@@ -589,7 +589,7 @@ static void pin_one(struct world *w, int i)
     struct pin *pin = w->pins;
     while (pin->entry != NULL) pin++;
     *pin = (struct pin){.entry = entry_of(w, &w->items[i])};
-    for (; i >= 0; i = parent_of(w, &w->items[i])) pin->objects[pin->n++] = w->items[i].object;
+    for (; i >= 0; i = listed_parent(w, &w->items[i])) pin->objects[pin->n++] = w->items[i].object;
 }
 
 static void give_back(struct world *w, int i)
@@ -610,7 +610,7 @@ static void drop_one(struct world *w, int i)
 
 static void fail_to_read(struct world *w, int i)
 {
-    struct item *item = &w->items[i];
+    struct listed *item = &w->items[i];
     struct entry *entry = entry_of(w, item);
     index_mark_unreadable(w->index, entry, w->now);
     index_unpin(w->index, entry);
@@ -625,7 +625,7 @@ static void take_back(struct world *w)
     int64_t next = INT64_MAX;
     w->now += clock_from_ms(random_below(&w->random, 2000));
     for (int i = 0; i < w->n; i++) {
-        struct item *item = &w->items[i];
+        struct listed *item = &w->items[i];
         if (item->where != ASIDE) continue;
         if (item->retry_at <= w->now)
             item->where = DETACHED;
@@ -636,7 +636,7 @@ static void take_back(struct world *w)
     assert_int_equal(index_retry_unreadable(w->index, w->now), next);
 }
 
-static bool adopt(struct world *w, const struct item *item)
+static bool adopt(struct world *w, const struct listed *item)
 {
     struct slab_head head = {.kind = item->kind,
                              .identity = w->identities[item->family],
@@ -767,7 +767,7 @@ static void read_all(struct world *w)
     for (const struct told *t = w->reader.told; t != NULL; t = t->next, n++)
         assert_int_equal(t->followed.round, w->reader.round);
     for (int i = 0; i < w->n; i++) {
-        const struct item *item = &w->items[i];
+        const struct listed *item = &w->items[i];
         if (item->where != THERE || !w->reader.named[item->family]) continue;
         size_t same = 0;
         for (const struct told *t = w->reader.told; t != NULL; t = t->next)
@@ -919,6 +919,7 @@ static void run_world(struct world *w, uint32_t seed)
         change(w);
         expect_usage(w);
         read_some(w);
+        index_check(w->index);
         for (int i = 0; i < LOOKUPS; i++) look(w);
     }
     read_all(w);
