@@ -62,8 +62,7 @@ struct rendering {
 };
 
 rendering prompt_of(const chat_template &template_, autoparser::generation_params params);
-std::string generation_prompt_of(const chat_template &template_, autoparser::generation_params params,
-                                 const chat_prompt *prompt);
+std::string generation_prompt_of(const chat_template &template_, autoparser::generation_params params);
 
 } // namespace chat
 
