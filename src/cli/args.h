@@ -47,6 +47,8 @@ struct args_spec {
     const char *examples;        /* for the help, whole lines */
 };
 
+#define ARGS_OPTIONS(table) .options = (table), .n_options = sizeof(table) / sizeof *(table)
+
 void args_append(struct args_list *list, const char *value);
 void args_release(struct args_list *list);
 
@@ -90,6 +92,8 @@ struct command_group {
     const struct command *commands;
     size_t n_commands;
 };
+
+#define ARGS_COMMANDS(table) .commands = (table), .n_commands = sizeof(table) / sizeof *(table)
 
 /* Runs the command named by argv[0]. Without one, prints the list of commands to stderr and returns EXIT_USAGE. */
 int command_dispatch(const struct command_group *group, int argc, char **argv);

@@ -214,8 +214,7 @@ static int explain(int argc, char **argv)
             "the nearest prompt that is resident or stored, and the words on both sides. FILE is the request's\n"
             "body in any API's form, - standard input. Nothing is computed. Where the server wants an API key, set\n"
             "HEARTH_API_KEY to one with the grant cache. Prompts with another cache_salt are not considered.",
-        .options = options,
-        .n_options = sizeof options / sizeof *options,
+        ARGS_OPTIONS(options),
         .operand = "FILE",
         .operand_value = &question.file,
         .examples = "  hearth cache explain body.json\n"
@@ -232,8 +231,7 @@ int command_cache(int argc, char **argv)
         .program = "hearth cache",
         .about = "What a running server has cached of a prompt.",
         .examples = "  hearth cache explain body.json\n",
-        .commands = commands,
-        .n_commands = sizeof commands / sizeof *commands,
+        ARGS_COMMANDS(commands),
     };
     return command_dispatch(&group, argc, argv);
 }

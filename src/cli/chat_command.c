@@ -216,8 +216,7 @@ int command_chat(int argc, char **argv)
             "set. /help lists the commands: another model or system prompt, files, saving and loading. The path of an\n"
             "image or a sound that is pasted or dropped there is attached to the next message, as with /image FILE,\n"
             "where the model takes them.",
-        .options = options,
-        .n_options = sizeof options / sizeof *options,
+        ARGS_OPTIONS(options),
         .operand = "PROMPT",
         .operand_value = &chat.prompt,
         .operand_is_optional = true,

@@ -60,8 +60,7 @@ static int manual(int argc, char **argv)
     const struct args_spec spec = {
         .command = "hearth config manual",
         .about = "Prints the table of all keys as Markdown: docs/config.md.",
-        .options = options,
-        .n_options = sizeof options / sizeof *options,
+        ARGS_OPTIONS(options),
         .examples = "  hearth config manual > docs/config.md\n"
                     "  hearth config manual --man | man -l -\n",
     };
@@ -83,8 +82,7 @@ int command_config(int argc, char **argv)
         .about = "The configuration and its keys.",
         .examples = "  hearth config dump > hearth.yaml\n"
                     "  hearth config check hearth.yaml\n",
-        .commands = commands,
-        .n_commands = sizeof commands / sizeof *commands,
+        ARGS_COMMANDS(commands),
     };
     return command_dispatch(&group, argc, argv);
 }

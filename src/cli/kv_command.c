@@ -273,8 +273,7 @@ int command_kv(int argc, char **argv)
         .about = "The KV states of prompts and conversations that are stored in files.",
         .examples = "  hearth kv ls\n"
                     "  hearth kv verify --config hearth.yaml\n",
-        .commands = commands,
-        .n_commands = sizeof commands / sizeof *commands,
+        ARGS_COMMANDS(commands),
     };
     return command_dispatch(&group, argc, argv);
 }

@@ -356,8 +356,7 @@ int command_launch(int argc, char **argv)
                  "openclaw or aider. What follows -- is the agent's.\n"
                  "Where no server answers, one is started, and ends with the agent. A server that wants a key: set\n"
                  "HEARTH_API_KEY.",
-        .options = options,
-        .n_options = sizeof options / sizeof *options,
+        ARGS_OPTIONS(options),
         .operand = "AGENT",
         .operand_value = &launch.agent,
         .operand_choices = buf_text(&names),

@@ -45,8 +45,7 @@ const struct command_group command_program = {
     .examples = "  hearth serve\n"
                 "  hearth serve --model Qwen3-8B-Q8_0.gguf\n"
                 "  hearth chat\n",
-    .commands = commands,
-    .n_commands = sizeof commands / sizeof *commands,
+    ARGS_COMMANDS(commands),
 };
 
 /* Turns a failed write to standard output into a failure of the command. Not of `hearth serve`: the reader of its first

@@ -23,8 +23,7 @@ static int info(int argc, char **argv)
     const struct args_spec spec = {
         .command = "hearth model info",
         .about = "Describes a model file: architecture, kind, type, context, template, size.",
-        .options = options,
-        .n_options = sizeof options / sizeof *options,
+        ARGS_OPTIONS(options),
         .operand = "PATH",
         .operand_value = &path,
         .examples = "  hearth model info models/demo.gguf\n"
@@ -58,8 +57,7 @@ static int vram(int argc, char **argv)
     const struct args_spec spec = {
         .command = "hearth model vram",
         .about = "Estimates the memory that a model takes, step by step, and prints what llama.cpp really allocates.",
-        .options = options,
-        .n_options = sizeof options / sizeof *options,
+        ARGS_OPTIONS(options),
         .operand = "PATH",
         .operand_value = &path,
         .examples = "  hearth model vram models/demo.gguf\n"
@@ -85,8 +83,7 @@ int command_model(int argc, char **argv)
         .about = "Model files.",
         .examples = "  hearth model info models/demo.gguf\n"
                     "  hearth model vram models/demo.gguf --set n_seq_max=4\n",
-        .commands = commands,
-        .n_commands = sizeof commands / sizeof *commands,
+        ARGS_COMMANDS(commands),
     };
     return command_dispatch(&group, argc, argv);
 }
@@ -233,8 +230,7 @@ int command_fit(int argc, char **argv)
         .about = "Says which context windows, slots and types of KV cells of a model fit the memory and the GPUs of\n"
                  "this machine as it is now, and which of them hearth serve takes where nothing is set. Reads the\n"
                  "file's header only. What --set sets is kept. The exit status is 1 where nothing fits.",
-        .options = options,
-        .n_options = sizeof options / sizeof *options,
+        ARGS_OPTIONS(options),
         .operand = "FILE",
         .operand_value = &path,
         .examples = "  hearth fit Qwen3-8B-Q8_0.gguf\n"

@@ -40,7 +40,7 @@ static size_t bytes_of(const char *text, size_t n)
     return at;
 }
 
-/* A text of a fixed count_in of characters, and two blanks; control characters are escaped, and what is longer ends in
+/* A text of a fixed number of characters, and two blanks; control characters are escaped, and what is longer ends in
  * three dots. */
 static void put_left(struct buf *out, const char *text, size_t width)
 {
@@ -205,6 +205,8 @@ void ps_put(struct buf *out, const struct ps_facts *facts)
     put_tiers(out, facts);
 }
 
+/* ---- hearth ps ---- */
+
 #define PS "hearth ps"
 
 /* Answers of the server; NULL until they are there. */
@@ -212,8 +214,6 @@ struct status {
     json_t *health, *models, *slots, *cache;
     struct buf metrics;
 };
-
-/* ---- Asking ---- */
 
 /* Of /health the status says something, too: 503 is a server that is loading or stopping. */
 static int ask_health(const struct remote *remote, struct status *status, hearth_error *error)
@@ -227,13 +227,6 @@ static int ask_health(const struct remote *remote, struct status *status, hearth
     return known ? HEARTH_OK : (int)error->code;
 }
 
-static int ask_metrics(const struct remote *remote, struct status *status, hearth_error *error)
-{
-    const long code = remote_ask(remote, "/metrics", NULL, &status->metrics);
-    if (code == 200) return HEARTH_OK;
-    return remote_refuse(remote, &(struct remote_reply){"/metrics", code, &status->metrics, "no response"}, error);
-}
-
 static int ask_server(const struct remote *remote, struct status *status, hearth_error *error)
 {
     const struct {
@@ -244,11 +237,11 @@ static int ask_server(const struct remote *remote, struct status *status, hearth
         *rows[i].answer = remote_ask_json(remote, rows[i].path, NULL, error);
         if (*rows[i].answer == NULL) return error->code;
     }
-    const int rc = ask_health(remote, status, error);
-    return rc == HEARTH_OK ? ask_metrics(remote, status, error) : rc;
+    if (ask_health(remote, status, error) != HEARTH_OK) return error->code;
+    const long code = remote_ask(remote, "/metrics", NULL, &status->metrics);
+    if (code == 200) return HEARTH_OK;
+    return remote_refuse(remote, &(struct remote_reply){"/metrics", code, &status->metrics, "no response"}, error);
 }
-
-/* ---- Printing ---- */
 
 static json_t *models_of(const struct status *status)
 {
@@ -329,8 +322,7 @@ int command_ps(int argc, char **argv)
             "model or for a slot; its slots, with the tokens of the prompt, in its cells and generated; the tiers of\n"
             "its store. Where the server wants an API key, set HEARTH_API_KEY to one with the grants models, status\n"
             "and cache.",
-        .options = options,
-        .n_options = sizeof options / sizeof *options,
+        ARGS_OPTIONS(options),
         .examples = "  hearth ps\n"
                     "  hearth ps --server http://10.0.0.5:8080 --json\n",
     };
@@ -338,19 +330,13 @@ int command_ps(int argc, char **argv)
     return args_read(&spec, argc, argv, &status) ? run_ps(url, as_json) : status;
 }
 
+/* ---- hearth stop ---- */
+
 #define STOP "hearth stop"
 
 /* How long unloading may take, which stores what is in the cells; and how often the server is asked. */
 #define PATIENCE_MS 300000
 #define EVERY_MS    50
-
-/* ---- The state of a model ---- */
-
-static const char *id_of(const json_t *model)
-{
-    const char *name = json_string_value(json_object_get(model, "id"));
-    return name != NULL ? name : "";
-}
 
 /* Copies the model's state ("loaded") into `state`. */
 static int ask_state(const struct remote *remote, const char *name, char state[32], hearth_error *error)
@@ -359,15 +345,12 @@ static int ask_state(const struct remote *remote, const char *name, char state[3
     const json_t *models = json_object_get(answer, "data"), *found = NULL;
     if (answer == NULL) return error->code;
     for (size_t i = 0; i < json_array_size(models) && found == NULL; i++)
-        if (strcmp(id_of(json_array_get(models, i)), name) == 0) found = json_array_get(models, i);
-    const char *value = json_string_value(json_object_get(json_object_get(found, "status"), "value"));
-    snprintf(state, 32, "%s", value != NULL ? value : "");
+        if (strcmp(word(json_array_get(models, i), "id"), name) == 0) found = json_array_get(models, i);
+    snprintf(state, 32, "%s", word(json_object_get(found, "status"), "value"));
     const int rc = found != NULL ? HEARTH_OK : remote_refuse_model(models, "there is no model", name, error);
     json_decref(answer);
     return rc;
 }
-
-/* ---- Unloading ---- */
 
 static int ask_unload(const struct remote *remote, const char *name, hearth_error *error)
 {
@@ -429,8 +412,7 @@ int command_stop(int argc, char **argv)
             "Has a running server unload a model, and waits until its memory is free. What its cells hold is stored\n"
             "first; a later request loads it again. A model that has requests is not unloaded: the exit status is 1\n"
             "then. Where the server wants an API key, set HEARTH_API_KEY to one with the grants models and admin.",
-        .options = options,
-        .n_options = sizeof options / sizeof *options,
+        ARGS_OPTIONS(options),
         .operand = "MODEL",
         .operand_value = &name,
         .examples = "  hearth stop demo\n"

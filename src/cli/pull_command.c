@@ -235,8 +235,7 @@ int command_pull(int argc, char **argv)
                  "~/.local/share/hearth/models), where serve, chat and run find it by its name.\n\n" REFERENCES "\n\n"
                  "A pull that was interrupted goes on where it was. HF_TOKEN is the token for repositories that want\n"
                  "one, HF_ENDPOINT a mirror; https_proxy and no_proxy are minded.",
-        .options = options,
-        .n_options = sizeof options / sizeof *options,
+        ARGS_OPTIONS(options),
         .operand = "REF",
         .operand_value = &text,
         .examples = "  hearth pull hf:Qwen/Qwen3-8B-GGUF:Q4_K_M\n"
@@ -486,8 +485,7 @@ int command_run(int argc, char **argv)
         .about =
             "Talks to a model, which is pulled first if it is not there: hearth pull, then hearth chat. With PROMPT\n"
             "it answers that and ends.\n\n" REFERENCES " The name of a model that was pulled will do.",
-        .options = options,
-        .n_options = sizeof options / sizeof *options,
+        ARGS_OPTIONS(options),
         .operand = "REF",
         .operand_value = &run.text,
         .second = "PROMPT",

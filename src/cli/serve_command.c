@@ -148,8 +148,7 @@ int command_serve(int argc, char **argv)
         .about =
             "Serves models over HTTP until SIGTERM or SIGINT. Without --config and --model: the demo model. Without\n"
             "--model also those that hearth pull fetched, each loaded with the first request for it.",
-        .options = options,
-        .n_options = sizeof options / sizeof *options,
+        ARGS_OPTIONS(options),
         .examples = "  hearth serve\n"
                     "  hearth serve --model Qwen3-8B-Q8_0.gguf --set n_seq_max=4\n"
                     "  hearth serve --config hearth.yaml --model Qwen3-8B-Q8_0 --port 9000\n",

@@ -200,12 +200,6 @@ static int set_listen(hearth_config *config, const struct setup *setup, hearth_e
     return status;
 }
 
-/* The name of the model that is alone in the configuration, which the caller frees; NULL: there are others, or none. */
-static char *only_model(const hearth_config *config)
-{
-    return hearth_config_model(config, 1) ? NULL : mem_strdup(hearth_config_model(config, 0));
-}
-
 /* A key without a section's name belongs to the only model. */
 static char *full_key(const char *only, const char *key)
 {
@@ -240,18 +234,16 @@ static int set_mmproj(hearth_config *config, const char *only, const char *path,
     return status;
 }
 
-static bool is_server_key(const char *word)
-{
-    return strncmp(word, "server.", strlen("server.")) == 0;
-}
-
 /* The keys of --set, either those of the server, which say where pulled models are, or the others. */
 static int set_words(hearth_config *config, const struct setup *setup, const char *only, bool of_server,
                      hearth_error *error)
 {
     int status = 0;
-    for (size_t i = 0; i < setup->sets.len && status == 0; i++)
-        if (is_server_key(setup->sets.v[i]) == of_server) status = set_word(config, only, setup->sets.v[i], error);
+    for (size_t i = 0; i < setup->sets.len && status == 0; i++) {
+        const char *word = setup->sets.v[i];
+        if ((strncmp(word, "server.", strlen("server.")) == 0) == of_server)
+            status = set_word(config, only, word, error);
+    }
     return status;
 }
 
@@ -339,18 +331,14 @@ static int set_of_model(hearth_config *config, const char *variable, const char 
     return rc;
 }
 
-static int set_key(hearth_config *config, const char *variable, const char *key, const char *value, hearth_error *error)
-{
-    if (is_of_models(key)) return set_of_model(config, variable, key, value, error);
-    return hearth_config_set(config, key, value, error);
-}
-
 static int apply_key(hearth_config *config, const char *key, hearth_error *error)
 {
     char *variable = environment_variable(key);
     const char *value = variable == NULL ? NULL : getenv(variable);
     int rc = HEARTH_OK;
-    if (value != NULL && value[0] != '\0') rc = set_key(config, variable, key, value, error);
+    if (value != NULL && value[0] != '\0')
+        rc = is_of_models(key) ? set_of_model(config, variable, key, value, error)
+                               : hearth_config_set(config, key, value, error);
     if (rc != HEARTH_OK && strncmp(error->message, PREFIX, strlen(PREFIX)) != 0) error_prefix(error, "%s: ", variable);
     free(variable);
     return rc;
@@ -439,7 +427,7 @@ static int apply(hearth_config *config, const char *command, const struct setup 
     if (status == 0) status = set_words(config, setup, NULL, true, error);
     if (status == 0) status = set_models(config, setup, error);
     if (status == 0) status = environment_apply_model(config, error);
-    char *only = only_model(config);
+    char *only = hearth_config_model(config, 1) ? NULL : mem_strdup(hearth_config_model(config, 0));
     if (status == 0) status = set_mmproj(config, only, setup->mmproj, error);
     if (status == 0) add_pulled(config, setup);
     if (status == 0) status = set_words(config, setup, only, false, error);

@@ -80,6 +80,11 @@ static char *journal_of(const struct pull_file *file)
     return mem_format("%s.journal", file->name);
 }
 
+static struct pull_binding binding_of(const struct pull_file *file)
+{
+    return (struct pull_binding){file->size, file->has_sha ? file->sha : NULL, file->etag};
+}
+
 static int64_t now_ns(void)
 {
     return clock_now(clock_monotonic());
@@ -147,7 +152,7 @@ static int judge_probe(struct pull_file *file, const struct pull_head *head, con
                          (long long)file->size);
     free(file->etag);
     file->etag = mem_strdup(head->etag);
-    struct pull_binding binding = {file->size, file->has_sha ? file->sha : NULL, file->etag};
+    struct pull_binding binding = binding_of(file);
     file->has_ranges = is_range && pull_binding_is_firm(&binding);
     return HEARTH_OK;
 }
@@ -199,15 +204,17 @@ int pull_check_space(int folder, int64_t bytes, hearth_error *error)
 
 /* ---- What comes ---- */
 
-static bool write_at(struct download *d, const char *bytes, size_t len, int64_t at, hearth_error *error)
+static int fail_part(const struct download *d, hearth_error *error)
+{
+    return error_set(error, HEARTH_IO, "cannot write %s/%s: %s", d->place->path, d->part, strerror(errno));
+}
+
+static bool write_at(const struct download *d, const char *bytes, size_t len, int64_t at, hearth_error *error)
 {
     while (len > 0) {
         ssize_t n = pwrite(d->fd, bytes, len, (off_t)at);
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) {
-            error_set(error, HEARTH_IO, "cannot write %s/%s: %s", d->place->path, d->part, strerror(errno));
-            return false;
-        }
+        if (n <= 0) return fail_part(d, error) == HEARTH_OK;
         bytes += n;
         at += n;
         len -= (size_t)n;
@@ -229,10 +236,7 @@ static bool enter_pieces(struct task *task, hearth_error *error)
 {
     struct download *d = task->download;
     while (task->piece < d->journal.n && pull_piece_end(&d->journal, task->piece) <= task->at) {
-        if (fdatasync(d->fd) != 0) {
-            error_set(error, HEARTH_IO, "cannot write %s/%s: %s", d->place->path, d->part, strerror(errno));
-            return false;
-        }
+        if (fdatasync(d->fd) != 0) return fail_part(d, error) == HEARTH_OK;
         if (pull_journal_enter(&d->journal, task->piece++, error) != HEARTH_OK) return false;
     }
     return true;
@@ -422,11 +426,6 @@ static int64_t size_of_part(const struct download *d)
     return fstat(d->fd, &is) == 0 && S_ISREG(is.st_mode) ? is.st_size : -1;
 }
 
-static int fail_part(const struct download *d, hearth_error *error)
-{
-    return error_set(error, HEARTH_IO, "cannot write %s/%s: %s", d->place->path, d->part, strerror(errno));
-}
-
 static int open_part(struct download *d, hearth_error *error)
 {
     d->fd = openat(d->place->fd, d->part, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0644);
@@ -438,11 +437,10 @@ static int open_part(struct download *d, hearth_error *error)
 
 static int open_journal(struct download *d, hearth_error *error)
 {
-    const struct pull_file *file = d->file;
-    struct pull_binding binding = {file->size, file->has_sha ? file->sha : NULL, file->etag};
+    struct pull_binding binding = binding_of(d->file);
     bool fresh = false;
     int rc = pull_journal_open(&d->journal, d->place->fd, d->journal_name, &binding, size_of_part(d), &fresh, error);
-    if (rc == HEARTH_OK && fresh && (ftruncate(d->fd, 0) != 0 || ftruncate(d->fd, (off_t)file->size) != 0))
+    if (rc == HEARTH_OK && fresh && (ftruncate(d->fd, 0) != 0 || ftruncate(d->fd, (off_t)d->file->size) != 0))
         rc = fail_part(d, error);
     d->done = rc == HEARTH_OK ? pull_journal_bytes(&d->journal) : 0;
     return rc;
@@ -550,21 +548,16 @@ static int digest(struct download *d, uint8_t sha[SHA256_BYTES], hearth_error *e
     return rc;
 }
 
-static void put_source(struct buf *out, const struct pull_file *file)
-{
-    if (file->is_local)
-        buf_puts(out, file->source);
-    else
-        pull_url_put(out, file->source);
-}
-
 /* What is wrong stays wrong: the next pull begins anew. */
 static int check_bytes(struct download *d, const uint8_t sha[SHA256_BYTES], hearth_error *error)
 {
     struct buf source = {0};
     char *path = mem_format("%s/%s", d->place->path, d->part);
     int rc = HEARTH_OK;
-    put_source(&source, d->file);
+    if (d->file->is_local)
+        buf_puts(&source, d->file->source);
+    else
+        pull_url_put(&source, d->file->source);
     if (d->file->has_sha && !sha256_equal(sha, d->file->sha))
         rc =
             error_set(error, HEARTH_IO,

@@ -187,8 +187,11 @@ static bool has_quant(const char *path, const char *quant)
     return false;
 }
 
+/* Weights that `quant` means; NULL means any. */
 static bool is_meant(const struct pull_entry *entry, const char *quant)
 {
+    if (!begins_weights(entry)) return false;
+    if (quant == NULL) return true;
     if (!is_gguf(quant)) return has_quant(entry->path, quant);
     return strcmp(entry->path, quant) == 0 || strcmp(pull_base_name(entry->path), quant) == 0;
 }
@@ -199,8 +202,7 @@ static size_t count_meant(const struct pull_listing *listing, const char *quant,
     size_t n = 0;
     for (size_t i = 0; i < listing->n; i++) {
         const struct pull_entry *entry = &listing->v[i];
-        if (!begins_weights(entry) || (quant != NULL && !is_meant(entry, quant))) continue;
-        if (n++ == 0) *first = entry;
+        if (is_meant(entry, quant) && n++ == 0) *first = entry;
     }
     return n;
 }
@@ -210,7 +212,7 @@ static void put_names(struct buf *out, const struct pull_listing *listing, const
     size_t n = 0;
     for (size_t i = 0; i < listing->n; i++) {
         const struct pull_entry *entry = &listing->v[i];
-        if (!begins_weights(entry) || (quant != NULL && !is_meant(entry, quant))) continue;
+        if (!is_meant(entry, quant)) continue;
         if (n < NAMED_MOST) {
             buf_puts(out, n == 0 ? "" : ", ");
             utf8_put_visible(out, entry->path, strlen(entry->path), false);

@@ -75,15 +75,12 @@ static bool write_text(int folder, const char *name, const char *text)
 
 /* ---- Models ---- */
 
-static void release_file(struct pull_stored *file)
-{
-    free(file->name);
-    free(file->etag);
-}
-
 void pull_model_release(struct pull_model *model)
 {
-    for (size_t i = 0; i < model->n_files; i++) release_file(&model->files[i]);
+    for (size_t i = 0; i < model->n_files; i++) {
+        free(model->files[i].name);
+        free(model->files[i].etag);
+    }
     free(model->files);
     free(model->name);
     free(model->reference);

@@ -43,11 +43,6 @@ static void release_parts(struct parts *parts)
     curl_free(parts->port);
 }
 
-static void lower(char *text)
-{
-    for (; *text != '\0'; text++) *text = (char)tolower((unsigned char)*text);
-}
-
 static int refuse(const char *text, const char *why, hearth_error *error)
 {
     struct buf shown = {0};
@@ -67,7 +62,7 @@ int pull_url_read(const char *text, struct pull_url *url, hearth_error *error)
     if (is_web && !has_user) {
         *url = (struct pull_url){.text = mem_strdup(text), .secure = is_secure};
         url->origin = mem_format("%s://%s:%s", parts.scheme, parts.host, parts.port);
-        lower(url->origin);
+        for (char *c = url->origin; *c != '\0'; c++) *c = (char)tolower((unsigned char)*c);
         url->loopback = host_parse(parts.host, strlen(parts.host), &host) && host_is_loopback(&host);
     }
     release_parts(&parts);

@@ -102,13 +102,6 @@ static void end_reasoning(struct view *view)
     view->is_reasoning = false;
 }
 
-static void show_content(struct view *view, const char *text, size_t len)
-{
-    end_reasoning(view);
-    buf_append(&view->reply->content, text, len);
-    print(view, text, len, true);
-}
-
 static void end_reply(struct view *view, const struct reply_event *event)
 {
     end_progress(view);
@@ -134,7 +127,9 @@ static void show_event(void *ud, const struct reply_event *event)
         break;
     case REPLY_CONTENT:
         end_progress(view);
-        show_content(view, event->text, event->len);
+        end_reasoning(view);
+        buf_append(&view->reply->content, event->text, event->len);
+        print(view, event->text, event->len, true);
         break;
     case REPLY_DONE:
     case REPLY_FAILED:

@@ -72,25 +72,28 @@ static void on_event(void *ud, const hearth_event *event)
     pthread_mutex_unlock(&inbox->lock);
 }
 
-/* A copy: the conversation goes on while the request reads it. */
-static const hearth_json *messages_of(const struct conversation *chat)
+/* Begins a request for the conversation, with its first `n_media` media. NULL, with an error. */
+static hearth_request *submit_chat(struct local *local, const struct conversation *chat, size_t n_media,
+                                   hearth_params params, hearth_error *error)
 {
-    return json_text_public(json_deep_copy(chat->messages));
+    const hearth_json *messages = json_text_public(json_deep_copy(chat->messages)); /* the conversation goes on */
+    params.model = chat->model;
+    params.messages = messages_of(chat);
+    params.media = chat->media.v;
+    params.n_media = n_media;
+    hearth_request *request = hearth_submit(local->instance, &params, on_event, local, error);
+    hearth_json_free(messages);
+    return request;
 }
 
 static int local_ask(struct backend *backend, const struct conversation *chat, hearth_error *error)
 {
     struct local *local = local_of(backend);
     hearth_params params = hearth_params_default();
-    params.model = chat->model;
-    params.messages = messages_of(chat);
-    params.media = chat->media.v;
-    params.n_media = chat->media.n;
     params.progress = true;
     local->inbox.started = local->inbox.progressed = local->inbox.ended = false;
     local->inbox.error = (hearth_error){0};
-    local->request = hearth_submit(local->instance, &params, on_event, local, error);
-    hearth_json_free(params.messages);
+    local->request = submit_chat(local, chat, chat->media.n, params, error);
     return local->request == NULL ? (int)error->code : HEARTH_OK;
 }
 
@@ -166,15 +169,10 @@ static enum signal_kind local_wait(struct backend *backend, int signals, reply_e
 static int look_up(struct local *local, const struct conversation *chat, hearth_cache_lookup *out, hearth_error *error)
 {
     hearth_params params = hearth_params_default();
-    params.model = chat->model;
-    params.messages = messages_of(chat);
-    params.media = chat->media.v;
-    params.n_media = chat->media.n_said;
     params.only_lookup = true;
     params.continue_final = HEARTH_CONTINUE_NEVER;
     params.no_generation_prompt = true;
-    hearth_request *request = hearth_submit(local->instance, &params, on_event, local, error);
-    hearth_json_free(params.messages);
+    hearth_request *request = submit_chat(local, chat, chat->media.n_said, params, error);
     if (request == NULL) return error->code;
     const int status = hearth_wait(request, error);
     hearth_request_release(request);
