@@ -1,7 +1,7 @@
 /* Fuzzes the headers of tracing and metrics: a `traceparent` that is one is written again as it was read, version and
  * unknown flags aside; an Accept header is understood or not, and nothing more. */
 #include "serve/status/status.h"
-#include "serve/tracing/traceparent.h"
+#include "serve/tracing/trace.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,37 @@
 /* The trace of one request: its question and answer, and when each stage of it began and ended. Made of the times
- * that a request records anyway, once it has ended; spans in OTLP's form come of it on the sender's thread (otlp.h).
+ * that a request records anyway, once it has ended. Its place in a trace across programs comes with the header
+ * `traceparent` of W3C Trace Context (https://www.w3.org/TR/trace-context/), and it leaves as OTLP's JSON, the body of
+ * POST /v1/traces: one span of the server for each request, and below it one for each stage
+ * (https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding). Attributes have the names of OpenTelemetry's
+ * conventions for HTTP and generative AI where these have one, else hearth's own.
  *
- * A trace belongs to the HTTP thread until tracer_end() takes it. */
+ * A trace belongs to the HTTP thread until tracer_end() takes it; spans are written on the sender's thread. */
 #ifndef SERVE_TRACING_TRACE_H
 #define SERVE_TRACING_TRACE_H
 
+#include "base/buf.h"
 #include "hearth.h"
-#include "serve/tracing/traceparent.h"
+
+/* ---- The header ---- */
+
+#define TRACE_ID_BYTES   16
+#define SPAN_ID_BYTES    8
+#define TRACEPARENT_SIZE 56 /* with the zero at its end */
+
+struct traceparent {
+    uint8_t trace[TRACE_ID_BYTES], span[SPAN_ID_BYTES];
+    bool sampled;
+};
+
+/* False for text that is none: the request then begins a trace of its own, as the standard wants. */
+bool traceparent_parse(const char *text, struct traceparent *parent);
+
+void traceparent_format(const struct traceparent *parent, char out[TRACEPARENT_SIZE]);
+
+/* Writes 2n digits and a zero. */
+void trace_put_hex(const uint8_t *bytes, size_t n, char *out);
+
+/* ---- The trace ---- */
 
 /* Longest text that comes from a client, in bytes: the queue of traces is bounded. */
 #define TRACE_TEXT     256
@@ -55,5 +80,18 @@ void trace_add_choice(struct trace *trace, const struct trace_progress *progress
 void trace_set_text(char out[TRACE_TEXT], const char *text);
 
 void trace_free(struct trace *trace);
+
+/* ---- OTLP ---- */
+
+/* The sender of the traces. */
+struct otlp_resource {
+    const char *version, *host, *address; /* of the program, the machine, and the address listened on */
+};
+
+/* Appends the body with all traces of the list. */
+void otlp_put(struct buf *out, const struct otlp_resource *resource, const struct trace *traces);
+
+/* Spans that a trace makes. */
+size_t otlp_spans(const struct trace *trace);
 
 #endif

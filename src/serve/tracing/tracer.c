@@ -29,9 +29,6 @@
 #define NICE        5          /* as the publisher's: replies come first */
 #define ANSWER_MOST (16 << 10) /* bytes of an answer that are looked at */
 
-static const struct tracer_pace usual = {
-    .gather_ms = 1000, .send_ms = 10000, .pause_ms = 1000, .flush_ms = 2000, .most_queued = 16384};
-
 struct tracer {
     char *url;
     struct otlp_resource resource;
@@ -95,11 +92,6 @@ struct trace *tracer_begin(struct tracer *t, const char *traceparent)
     return trace;
 }
 
-static bool is_due(const struct tracer *t)
-{
-    return t->first != NULL && (t->n_queued >= BATCH_SPANS || now() >= t->gathered_at || is_closing(t));
-}
-
 /* The sender sleeps until a batch is due, so it is woken by the first trace, and by the one that makes it full. */
 static void append(struct tracer *t, struct trace *trace, size_t n)
 {
@@ -139,13 +131,6 @@ int64_t tracer_dropped(const struct tracer *t)
 /* ---- Sending ---- */
 
 enum sent { SENT, SENT_AGAIN, SENT_NEVER };
-
-/* The meaning of an answer, by the standard: these may pass. */
-static enum sent judge(long status)
-{
-    if (status >= 200 && status <= 299) return SENT;
-    return status == 429 || (status >= 502 && status <= 504) ? SENT_AGAIN : SENT_NEVER;
-}
 
 /* An answer that is longer is cut, and then says nothing. */
 static size_t keep_answer(char *bytes, size_t size, size_t n, void *ud)
@@ -188,11 +173,13 @@ static enum sent post(struct tracer *t, char fault[CURL_ERROR_SIZE])
     curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &status);
     curl_easy_getinfo(t->curl, CURLINFO_RETRY_AFTER, &asked_s);
     t->asked_ms = asked_s < PAUSE_MOST ? asked_s * 1000 : PAUSE_MOST * 1000;
-    if (code == CURLE_OK)
-        snprintf(fault, CURL_ERROR_SIZE, "the collector answered %ld", status);
-    else
+    if (code != CURLE_OK) {
         snprintf(fault, CURL_ERROR_SIZE, "%s", curl_easy_strerror(code));
-    return code == CURLE_OK ? judge(status) : SENT_AGAIN;
+        return SENT_AGAIN;
+    }
+    snprintf(fault, CURL_ERROR_SIZE, "the collector answered %ld", status);
+    if (status >= 200 && status <= 299) return SENT;
+    return status == 429 || (status >= 502 && status <= 504) ? SENT_AGAIN : SENT_NEVER; /* by the standard */
 }
 
 /* Waits before the next attempt. False: the tracer is being closed. */
@@ -266,33 +253,17 @@ static struct trace *take_batch(struct tracer *t, size_t *n)
     return batch;
 }
 
-static void free_batch(struct trace *batch)
-{
-    while (batch != NULL) {
-        struct trace *next = batch->next;
-        trace_free(batch);
-        batch = next;
-    }
-}
-
 /* Waits for the next batch. NULL: the tracer is being closed, and nothing is left. */
 static struct trace *next_batch(struct tracer *t, size_t *n)
 {
     struct trace *batch = NULL;
     pthread_mutex_lock(&t->mutex);
-    while (!is_due(t) && !is_closing(t))
+    while (!is_closing(t) && (t->first == NULL || (t->n_queued < BATCH_SPANS && now() < t->gathered_at)))
         clock_monotonic()->wait(clock_monotonic(), &t->changed, &t->mutex,
                                 t->first == NULL ? CLOCK_NEVER : t->gathered_at);
     if (t->first != NULL) batch = take_batch(t, n);
     pthread_mutex_unlock(&t->mutex);
     return batch;
-}
-
-/* At the end what does not get out in time is dropped. */
-static bool is_too_late(const struct tracer *t)
-{
-    int64_t flush_by = atomic_load(&t->flush_by);
-    return flush_by != 0 && now() >= flush_by;
 }
 
 static void *sender_main(void *ud)
@@ -302,11 +273,15 @@ static void *sender_main(void *ud)
     size_t n;
     thread_give_way(NICE);
     while ((batch = next_batch(t, &n)) != NULL) {
-        if (is_too_late(t))
+        int64_t flush_by = atomic_load(&t->flush_by);
+        if (flush_by != 0 && now() >= flush_by) /* at the end what does not get out in time is dropped */
             metric_add(&t->dropped, (int64_t)n);
         else
             send_batch(t, batch, n);
-        free_batch(batch);
+        for (struct trace *next; batch != NULL; batch = next) {
+            next = batch->next;
+            trace_free(batch);
+        }
     }
     return NULL;
 }
@@ -351,25 +326,21 @@ static int start(struct tracer *t, hearth_error *error)
     return rc;
 }
 
-static struct tracer_pace pace_of(const struct tracer_pace *wanted)
-{
-    return (struct tracer_pace){.gather_ms = wanted->gather_ms != 0 ? wanted->gather_ms : usual.gather_ms,
-                                .send_ms = wanted->send_ms != 0 ? wanted->send_ms : usual.send_ms,
-                                .pause_ms = wanted->pause_ms != 0 ? wanted->pause_ms : usual.pause_ms,
-                                .flush_ms = wanted->flush_ms != 0 ? wanted->flush_ms : usual.flush_ms,
-                                .most_queued = wanted->most_queued != 0 ? wanted->most_queued : usual.most_queued};
-}
-
 struct tracer *tracer_open(const struct tracer_params *params, hearth_error *error)
 {
     struct tracer *t = mem_alloc(sizeof *t);
+    const struct tracer_pace *wanted = &params->pace;
     size_t len = strlen(params->endpoint);
     while (len > 0 && params->endpoint[len - 1] == '/') len--;
     t->url = mem_format("%.*s/v1/traces", (int)len, params->endpoint);
     t->host = mem_strdup(params->resource.host);
     t->address = mem_strdup(params->resource.address);
     t->resource = (struct otlp_resource){params->resource.version, t->host, t->address};
-    t->pace = pace_of(&params->pace);
+    t->pace = (struct tracer_pace){.gather_ms = wanted->gather_ms != 0 ? wanted->gather_ms : 1000,
+                                   .send_ms = wanted->send_ms != 0 ? wanted->send_ms : 10000,
+                                   .pause_ms = wanted->pause_ms != 0 ? wanted->pause_ms : 1000,
+                                   .flush_ms = wanted->flush_ms != 0 ? wanted->flush_ms : 2000,
+                                   .most_queued = wanted->most_queued != 0 ? wanted->most_queued : 16384};
     t->last = &t->first;
     pthread_mutex_init(&t->mutex, NULL);
     clock_cond_init(&t->changed);
@@ -378,20 +349,17 @@ struct tracer *tracer_open(const struct tracer_params *params, hearth_error *err
     return NULL;
 }
 
-static void stop(struct tracer *t)
-{
-    pthread_mutex_lock(&t->mutex);
-    atomic_store(&t->flush_by, now() + clock_from_ms(t->pace.flush_ms));
-    pthread_cond_signal(&t->changed);
-    pthread_mutex_unlock(&t->mutex);
-    curl_multi_wakeup(t->multi);
-    pthread_join(t->thread, NULL);
-}
-
 void tracer_close(struct tracer *t)
 {
     if (t == NULL) return;
-    if (t->started) stop(t);
+    if (t->started) {
+        pthread_mutex_lock(&t->mutex);
+        atomic_store(&t->flush_by, now() + clock_from_ms(t->pace.flush_ms));
+        pthread_cond_signal(&t->changed);
+        pthread_mutex_unlock(&t->mutex);
+        curl_multi_wakeup(t->multi);
+        pthread_join(t->thread, NULL);
+    }
     curl_easy_cleanup(t->curl);
     curl_multi_cleanup(t->multi);
     curl_slist_free_all(t->headers);

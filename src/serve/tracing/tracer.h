@@ -6,7 +6,7 @@
 #ifndef SERVE_TRACING_TRACER_H
 #define SERVE_TRACING_TRACER_H
 
-#include "serve/tracing/otlp.h"
+#include "serve/tracing/trace.h"
 
 struct tracer;
 

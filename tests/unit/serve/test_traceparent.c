@@ -1,6 +1,6 @@
 /* The header `traceparent`: what is one, what is none, and what is written. */
 #include "fakes/cmocka_all.h"
-#include "serve/tracing/traceparent.h"
+#include "serve/tracing/trace.h"
 
 #include <string.h>
 

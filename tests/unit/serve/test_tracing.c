@@ -1,7 +1,7 @@
 /* From a result's times to stages, and from a trace to OTLP's JSON. */
 #include "base/memory.h"
 #include "fakes/cmocka_all.h"
-#include "serve/tracing/otlp.h"
+#include "serve/tracing/trace.h"
 
 #include <jansson.h>
 #include <stdlib.h>
