@@ -210,14 +210,6 @@ static const char *topic_of(struct publisher *p, const char *model)
     return p->topics[p->n_topics++] = topic;
 }
 
-static void add_event(struct publisher *p, const hearth_block_event *event)
-{
-    const char *topic = topic_of(p, event->model);
-    if (topic != p->topic || p->batch.out.len >= BATCH_BYTES) flush_batch(p);
-    p->topic = topic;
-    wire_add(&p->batch, event);
-}
-
 /* Publishes the next events. False: there are no more. */
 static bool publish_some(struct publisher *p)
 {
@@ -227,7 +219,10 @@ static bool publish_some(struct publisher *p)
             flush_batch(p);
             return false;
         }
-        add_event(p, &event);
+        const char *topic = topic_of(p, event.model);
+        if (topic != p->topic || p->batch.out.len >= BATCH_BYTES) flush_batch(p);
+        p->topic = topic;
+        wire_add(&p->batch, &event);
     }
     return true;
 }
@@ -290,17 +285,6 @@ static bool address_answer(struct publisher *p, const struct frame *router)
     return send_bytes(p->replay, router->bytes, router->size, ZMQ_SNDMORE) && send_text(p->replay, "");
 }
 
-static bool answer_message(struct publisher *p, const struct frame *router, uint64_t seq)
-{
-    return address_answer(p, router) && send_text(p->replay, kept_at(p, seq)->topic) && send_rest(p, p->replay, seq);
-}
-
-static void answer_end(struct publisher *p, const struct frame *router)
-{
-    if (address_answer(p, router) && send_text(p->replay, "") && send_seq(p->replay, UINT64_MAX))
-        send_bytes(p->replay, "", 0, 0);
-}
-
 /* The messages from that number on, as far as they are kept; then one without a payload, numbered -1. Where the first
  * ones are not kept any more everything is sent again. */
 static void answer_replay(struct publisher *p, const struct frame *router, uint64_t from)
@@ -310,8 +294,11 @@ static void answer_replay(struct publisher *p, const struct frame *router, uint6
         from = p->first_kept;
         resend_soon(p);
     }
-    for (; from < p->next_seq && reachable; from++) reachable = answer_message(p, router, from);
-    if (reachable) answer_end(p, router);
+    for (; from < p->next_seq && reachable; from++)
+        reachable =
+            address_answer(p, router) && send_text(p->replay, kept_at(p, from)->topic) && send_rest(p, p->replay, from);
+    if (reachable && address_answer(p, router) && send_text(p->replay, "") && send_seq(p->replay, UINT64_MAX))
+        send_bytes(p->replay, "", 0, 0);
 }
 
 /* A request has three frames: its sender, nothing, a number. Anything else is ignored. The rest has the next turn. */
@@ -328,14 +315,6 @@ static void read_replays(struct publisher *p)
 
 /* ---- The thread ---- */
 
-static void resend_if_due(struct publisher *p)
-{
-    if (!p->resend || now() < p->resend_at) return;
-    p->resend = false;
-    p->resent_at = now();
-    hearth_resend_blocks(p->instance);
-}
-
 /* ms until the thread has something to do by itself; -1: never. */
 static long wait_ms(const struct publisher *p, bool more)
 {
@@ -345,13 +324,6 @@ static long wait_ms(const struct publisher *p, bool more)
     return ns <= 0 ? 0 : (long)clock_to_ms(ns) + 1;
 }
 
-static void clear_wake(const struct publisher *p)
-{
-    uint64_t count;
-    ssize_t got = read(p->wake, &count, sizeof count);
-    (void)got;
-}
-
 static void *publisher_main(void *ud)
 {
     struct publisher *p = ud;
@@ -359,13 +331,19 @@ static void *publisher_main(void *ud)
     zmq_pollitem_t items[N_ITEMS] = {[WAKE] = {.fd = p->wake, .events = ZMQ_POLLIN},
                                      [EVENTS] = {.socket = p->events, .events = ZMQ_POLLIN},
                                      [REPLAY] = {.socket = p->replay, .events = ZMQ_POLLIN}};
+    uint64_t wakes;
     bool more = false;
     while (!atomic_load(&p->stopping)) {
         zmq_poll(items, p->replay != NULL ? N_ITEMS : N_ITEMS - 1, wait_ms(p, more));
-        clear_wake(p);
+        ssize_t got = read(p->wake, &wakes, sizeof wakes); /* nobody asks how many */
+        (void)got;
         read_subscriptions(p);
         if (p->replay != NULL) read_replays(p);
-        resend_if_due(p);
+        if (p->resend && now() >= p->resend_at) {
+            p->resend = false;
+            p->resent_at = now();
+            hearth_resend_blocks(p->instance);
+        }
         more = p->wanted && publish_some(p);
     }
     return NULL;
@@ -385,17 +363,13 @@ static void *open_socket(struct publisher *p, int type, const char *endpoint)
     return socket;
 }
 
-static int refuse_endpoint(const char *key, const char *endpoint, hearth_error *error)
-{
-    return error_at(error, HEARTH_IO, key, "%s: cannot listen on %s: %s", key, endpoint, zmq_strerror(zmq_errno()));
-}
-
 static int bind_socket(void *socket, const char *key, const char *endpoint, hearth_error *error)
 {
     char bound[256];
     size_t size = sizeof bound;
-    if (socket == NULL || zmq_bind(socket, endpoint) != 0) return refuse_endpoint(key, endpoint, error);
-    if (zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, bound, &size) != 0) return refuse_endpoint(key, endpoint, error);
+    if (socket == NULL || zmq_bind(socket, endpoint) != 0 ||
+        zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, bound, &size) != 0)
+        return error_at(error, HEARTH_IO, key, "%s: cannot listen on %s: %s", key, endpoint, zmq_strerror(zmq_errno()));
     log_event(LOG_INFO, LOG_GROUP, "listening", log_str("key", key), log_str("address", bound));
     return HEARTH_OK;
 }

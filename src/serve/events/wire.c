@@ -36,14 +36,6 @@ static void put_number(struct buf *out, uint64_t value)
     put_bytes(out, value, 1 << width);
 }
 
-static void put_double(struct buf *out, double value)
-{
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    put_byte(out, 0xcb);
-    put_bytes(out, bits, sizeof bits);
-}
-
 static void put_array(struct buf *out, size_t n)
 {
     if (n < 16) {
@@ -79,14 +71,6 @@ static void put_blocks(struct buf *out, const hearth_block_event *event)
     for (size_t i = 0; i < event->n_blocks; i++) put_number(out, event->blocks[i]);
 }
 
-/* The row of an image or a sound has a negative token, which routers take without its sign. */
-static void put_tokens(struct buf *out, const hearth_block_event *event)
-{
-    size_t n = event->n_blocks * HEARTH_BLOCK;
-    put_array(out, n);
-    for (size_t i = 0; i < n; i++) put_number(out, (uint32_t)event->tokens[i]);
-}
-
 /* One a block: the salt belongs to the first block of a prefix, and through it to all behind. */
 static void put_extra_keys(struct buf *out, const hearth_block_event *event)
 {
@@ -110,27 +94,14 @@ static void put_stored(struct buf *out, const hearth_block_event *event)
         put_nil(out);
     else
         put_number(out, event->parent);
-    put_tokens(out, event);
+    put_array(out, event->n_blocks * HEARTH_BLOCK);
+    /* The row of an image or a sound has a negative token, which routers take without its sign. */
+    for (size_t i = 0; i < event->n_blocks * HEARTH_BLOCK; i++) put_number(out, (uint32_t)event->tokens[i]);
     put_number(out, HEARTH_BLOCK);
     put_nil(out);
     put_text(out, event->medium);
     put_text(out, event->adapters);
     put_extra_keys(out, event);
-}
-
-static void put_removed(struct buf *out, const hearth_block_event *event)
-{
-    put_array(out, 3);
-    put_text(out, "BlockRemoved");
-    put_blocks(out, event);
-    put_text(out, event->medium);
-}
-
-static void put_cleared(struct buf *out, const hearth_block_event *event)
-{
-    (void)event;
-    put_array(out, 1);
-    put_text(out, "AllBlocksCleared");
 }
 
 /* ---- Batches ---- */
@@ -140,20 +111,34 @@ enum { HEAD_BYTES = 1 + 9 + 5 };
 
 static void put_head(struct buf *out, double time, size_t n_events)
 {
+    uint64_t bits;
+    memcpy(&bits, &time, sizeof bits);
     put_array(out, 3);
-    put_double(out, time);
+    put_byte(out, 0xcb); /* a double */
+    put_bytes(out, bits, sizeof bits);
     put_byte(out, 0xdd);
     put_bytes(out, n_events, 4);
 }
 
 void wire_add(struct wire *wire, const hearth_block_event *event)
 {
-    static void (*const put[])(struct buf * out,
-                               const hearth_block_event *event) = {[HEARTH_BLOCKS_STORED] = put_stored,
-                                                                   [HEARTH_BLOCKS_REMOVED] = put_removed,
-                                                                   [HEARTH_BLOCKS_CLEARED] = put_cleared};
-    if (wire->n_events++ == 0) put_head(&wire->out, 0, 0);
-    put[event->type](&wire->out, event);
+    struct buf *out = &wire->out;
+    if (wire->n_events++ == 0) put_head(out, 0, 0);
+    switch (event->type) {
+    case HEARTH_BLOCKS_STORED:
+        put_stored(out, event);
+        break;
+    case HEARTH_BLOCKS_REMOVED:
+        put_array(out, 3);
+        put_text(out, "BlockRemoved");
+        put_blocks(out, event);
+        put_text(out, event->medium);
+        break;
+    case HEARTH_BLOCKS_CLEARED:
+        put_array(out, 1);
+        put_text(out, "AllBlocksCleared");
+        break;
+    }
 }
 
 void wire_end(struct wire *wire, double time)

@@ -39,22 +39,16 @@ static const struct page_file *find_file(const char *name)
     return NULL;
 }
 
-/* A strong ETag: of the bytes alone. */
-static void tag_of(const struct page_file *file, char tag[2 * SHA256_BYTES + 3])
-{
-    uint8_t digest[SHA256_BYTES];
-    sha256_of(file->bytes, file->len, digest);
-    sha256_to_hex(digest, tag + 1);
-    tag[0] = tag[2 * SHA256_BYTES + 1] = '"';
-    tag[2 * SHA256_BYTES + 2] = '\0';
-}
-
 static void send_file(struct call *call, const struct page_file *file)
 {
     char tag[2 * SHA256_BYTES + 3];
     const char *known = http_header(call->http, "If-None-Match");
     struct buf body = {0};
-    tag_of(file, tag);
+    uint8_t digest[SHA256_BYTES];
+    sha256_of(file->bytes, file->len, digest);
+    sha256_to_hex(digest, tag + 1);
+    tag[0] = tag[2 * SHA256_BYTES + 1] = '"'; /* a strong ETag: of the bytes alone */
+    tag[2 * SHA256_BYTES + 2] = '\0';
     const struct {
         const char *name, *value;
     } headers[] = {{"Content-Security-Policy", policy},

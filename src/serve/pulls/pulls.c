@@ -112,16 +112,12 @@ static void pass_on(void *ud)
 
 static void end_job(void *ud);
 
-static int do_work(struct job *job)
-{
-    if (job->task.run != NULL) return job->task.run(job->task.ud, &job->error);
-    return job->removes ? work_remove(&job->work, &job->error) : work_pull(&job->work, &job->model, &job->error);
-}
-
 static void *run(void *ud)
 {
     struct job *job = ud;
-    int rc = do_work(job);
+    int rc = job->task.run != NULL ? job->task.run(job->task.ud, &job->error)
+             : job->removes        ? work_remove(&job->work, &job->error)
+                                   : work_pull(&job->work, &job->model, &job->error);
     if (rc == HEARTH_OK) job->error = (hearth_error){0}; /* what was tried on the way may have left one */
     http_post(job->pulls->http, end_job, job);
     return NULL;
@@ -153,16 +149,6 @@ static void free_job(struct job *job)
     free(job);
 }
 
-/* `error`: NULL, where it has ended well. */
-static void dismiss(struct job *job, const hearth_error *error)
-{
-    for (struct pulls_follower *f = job->followers, *next; f != NULL; f = next) {
-        next = f->next;
-        f->on_end(f, job->model, error);
-    }
-    free_job(job);
-}
-
 static void join(struct job *job)
 {
     if (!job->joined) pthread_join(job->thread, NULL);
@@ -179,7 +165,11 @@ static void end_job(void *ud)
     if (was_cancelled && job->pulls->stopping)
         error_set(error, HEARTH_UNAVAILABLE,
                   "the server is stopping: what was fetched stays, and the next pull goes on there");
-    dismiss(job, error->code == HEARTH_OK ? NULL : error);
+    for (struct pulls_follower *f = job->followers, *next; f != NULL; f = next) {
+        next = f->next;
+        f->on_end(f, job->model, error->code == HEARTH_OK ? NULL : error);
+    }
+    free_job(job);
 }
 
 /* ---- Following ---- */
