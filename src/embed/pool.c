@@ -5,15 +5,60 @@
  * call, it prepares more, which costs far less than computing them. It computes a call. So at most one call's worth is
  * prepared ahead, and a long list of inputs delays no other job by its length. A job is finished when it has all its
  * vectors, or has failed and no thread works on it any more. */
-#include "embed/embed_parts.h"
+#include "embed/pool.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/thread.h"
 
+#include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+struct queue {
+    struct embed_job *first, **tail;
+    size_t len;
+};
+
+/* One input of a call. */
+struct call_input {
+    struct embed_job *job;
+    struct embed_input *input;
+};
+
+/* A context and its thread. */
+struct worker {
+    struct embed_pool *pool;
+    struct llm_embedder *embedder;
+    pthread_t thread;
+    bool started;
+    struct call_input *call; /* guarded while it is filled; then the thread's own */
+    struct llm_input *batch;
+    int32_t n;
+    _Atomic bool abort;
+};
+
+struct embed_pool {
+    char name[128];
+    struct clock *clock;
+    size_t most_bytes;
+    int32_t window, width;
+    hearth_pooling pooling;
+    struct embed_stats *stats, own_stats; /* where the pool counts; own_stats: if the caller gave no stats */
+
+    pthread_mutex_t mutex; /* guards what follows */
+    pthread_cond_t changed;
+    struct queue jobs;
+    size_t bytes;    /* of these */
+    size_t n_ending; /* jobs out of the queue whose on_end() is still running */
+    bool draining, past_deadline, closing;
+
+    int32_t n_workers;
+    struct worker workers[];
+};
 
 /* ---- The queue ---- */
 
@@ -46,11 +91,6 @@ static void fail(struct embed_job *job, hearth_code code, const char *message)
     error_set(&job->error, code, "%s", message);
 }
 
-static bool is_finished(const struct embed_job *job)
-{
-    return job->n_running == 0 && (job->failed || job->n_assigned == job->n_inputs);
-}
-
 static void fail_cancelled(struct queue *list)
 {
     for (struct embed_job *job = list->first; job != NULL; job = job->next)
@@ -59,19 +99,15 @@ static void fail_cancelled(struct queue *list)
 
 /* ---- What to do next ---- */
 
-static struct embed_job *take_finished_from(struct queue *list)
-{
-    struct embed_job **link = &list->first;
-    while (*link != NULL && !is_finished(*link)) link = &(*link)->next;
-    return *link == NULL ? NULL : queue_take(list, link);
-}
-
 /* Takes a finished job out of the queue. */
 static struct embed_job *take_finished(struct embed_pool *pool)
 {
     fail_cancelled(&pool->jobs);
-    struct embed_job *job = take_finished_from(&pool->jobs);
+    struct embed_job **link = &pool->jobs.first, *job;
+    while ((job = *link) != NULL && (job->n_running > 0 || (!job->failed && job->n_assigned < job->n_inputs)))
+        link = &job->next;
     if (job == NULL) return NULL;
+    queue_take(&pool->jobs, link);
     pool->bytes -= job->bytes;
     pool->n_ending++;
     return job;
@@ -147,19 +183,45 @@ static bool fill_call(struct embed_pool *pool, struct worker *worker)
     return worker->n > 0;
 }
 
-/* ---- After a call ---- */
+/* ---- A call ---- */
 
-/* An input without vectors fails its job; in an aborted call, that job has failed already. */
-static void finish_call(struct worker *worker)
+static bool all_finite(const float *v, size_t n)
 {
-    for (int32_t i = 0; i < worker->n; i++) {
-        struct embed_job *job = worker->call[i].job;
-        job->n_running--;
-        if (worker->call[i].input->vectors == NULL)
-            fail(job, HEARTH_INTERNAL, "an input could not be computed: the log has more");
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(v[i])) return false;
+    return true;
+}
+
+/* Copies the vectors of one of the call's inputs. */
+static bool keep_vectors(struct worker *worker, int32_t index, struct embed_input *input)
+{
+    size_t width = (size_t)worker->pool->width;
+    input->n_vectors = worker->pool->pooling == HEARTH_POOLING_NONE ? (int32_t)input->tokens.len : 1;
+    input->vectors = mem_grow(NULL, (size_t)input->n_vectors * width, sizeof *input->vectors);
+    for (int32_t at = 0; at < input->n_vectors; at++) {
+        const float *v = llm_embedding(worker->embedder, index, at);
+        if (v == NULL || !all_finite(v, width)) return false;
+        memcpy(input->vectors + (size_t)at * width, v, width * sizeof *v);
     }
-    worker->n = 0;
-    atomic_store(&worker->abort, false);
+    return true;
+}
+
+static enum llm_decoded compute_part(struct worker *worker, int32_t from, int32_t n)
+{
+    struct embed_stats *stats = worker->pool->stats;
+    enum llm_decoded decoded = llm_embed(worker->embedder, worker->batch + from, n);
+    metric_add(&stats->calls, 1);
+    if (decoded != LLM_DECODED) return decoded;
+    for (int32_t i = 0; i < n; i++) {
+        struct call_input *call_input = &worker->call[from + i];
+        metric_add(&stats->inputs, 1);
+        metric_add(&stats->tokens, worker->batch[from + i].n);
+        atomic_fetch_add(&call_input->job->n_computed, worker->batch[from + i].n);
+        if (keep_vectors(worker, i, call_input->input)) continue;
+        free(call_input->input->vectors);
+        call_input->input->vectors = NULL;
+    }
+    return decoded;
 }
 
 /* Aborts the calls whose inputs nobody wants any more. */
@@ -211,14 +273,29 @@ static void prepare_some(struct embed_pool *pool, const struct worker *worker, s
     job->error = error;
 }
 
+/* Computes what the worker was assigned, whose inputs its thread alone touches meanwhile. Those that could not be
+ * computed have no vectors afterwards. A call that fails is repeated for each of its inputs, so that one which cannot
+ * be computed fails no other. The mutex is held when called and on return, not between. */
 static void run_embed_call(struct embed_pool *pool, struct worker *worker)
 {
     metric_add(&pool->stats->contexts_busy, 1);
     pthread_mutex_unlock(&pool->mutex);
-    embed_compute(worker);
+    enum llm_decoded decoded = compute_part(worker, 0, worker->n);
+    if (decoded != LLM_DECODED && decoded != LLM_ABORTED && worker->n > 1) {
+        log_event(LOG_WARN, "embed", "a call failed: its inputs are computed one by one", log_str("model", pool->name),
+                  log_int("inputs", worker->n));
+        for (int32_t i = 0; i < worker->n && !atomic_load(&worker->abort); i++) compute_part(worker, i, 1);
+    }
     pthread_mutex_lock(&pool->mutex);
     metric_add(&pool->stats->contexts_busy, -1);
-    finish_call(worker);
+    for (int32_t i = 0; i < worker->n; i++) {
+        struct embed_job *job = worker->call[i].job;
+        job->n_running--;
+        if (worker->call[i].input->vectors == NULL) /* in an aborted call, its job has failed already */
+            fail(job, HEARTH_INTERNAL, "an input could not be computed: the log has more");
+    }
+    worker->n = 0;
+    atomic_store(&worker->abort, false);
 }
 
 /* False: there is nothing to do. */
@@ -275,17 +352,6 @@ static int open_worker(struct worker *worker, const struct embed_params *params,
     return HEARTH_OK;
 }
 
-static int start_workers(struct embed_pool *pool, hearth_error *error)
-{
-    int rc = HEARTH_OK;
-    for (int32_t i = 0; i < pool->n_workers && rc == HEARTH_OK; i++) {
-        struct worker *worker = &pool->workers[i];
-        rc = thread_start(&worker->thread, run_worker, worker, "computes vectors", error);
-        worker->started = rc == HEARTH_OK;
-    }
-    return rc;
-}
-
 struct embed_pool *embed_open(const struct embed_params *params, hearth_error *error)
 {
     size_t n = (size_t)params->n_contexts;
@@ -306,9 +372,14 @@ struct embed_pool *embed_open(const struct embed_params *params, hearth_error *e
         return NULL;
     }
     pool->width = llm_embedder_width(pool->workers[0].embedder);
-    if (start_workers(pool, error) == HEARTH_OK) return pool;
-    embed_close(pool);
-    return NULL;
+    for (int32_t i = 0; i < pool->n_workers; i++) {
+        struct worker *worker = &pool->workers[i];
+        worker->started = thread_start(&worker->thread, run_worker, worker, "computes vectors", error) == HEARTH_OK;
+        if (worker->started) continue;
+        embed_close(pool);
+        return NULL;
+    }
+    return pool;
 }
 
 enum embed_submitted embed_submit(struct embed_pool *pool, struct embed_job *job)

@@ -1,8 +1,9 @@
-/* The routes for embeddings: OpenAI's, and llama-server's own. HTTP thread only, except parsing and writing. */
+/* The routes for embeddings: OpenAI's, and llama-server's own; and for other routes an embedding or reranking request
+ * in flight, from hearth_embed() to the answer. HTTP thread only, except parsing and writing. */
 #ifndef SERVE_EMBEDDINGS_EMBEDDINGS_H
 #define SERVE_EMBEDDINGS_EMBEDDINGS_H
 
-#include "serve/embeddings/embed.h"
+#include "serve/core/call.h"
 
 #include <jansson.h>
 
@@ -31,5 +32,20 @@ size_t embeddings_size(const void *embeddings);                         /* bytes
 /* Refuses a model without pooling, which gives a vector for each token, if the answer's form has one vector an
  * input. HTTP thread only. */
 int embeddings_refuse_unpooled(struct call *call, const struct embeddings *embeddings, hearth_error *error);
+
+/* ---- Requests in flight ---- */
+
+struct embed_form {
+    /* Appends the answer. Runs on a thread of the library, so that formatting many numbers does not stall streams;
+     * it may touch `state` and `result` only. */
+    void (*put)(const void *state, const hearth_embedded *result, struct buf *out);
+    /* The library's error with the client's own name of the field; NULL: no renaming. */
+    hearth_error (*rename)(const void *state, const hearth_error *error);
+    call_error_form *put_error;
+    void (*release)(void *state);
+};
+
+/* Answers the call, now or later. Takes `state` over, which owns what `params` points at. HTTP thread only. */
+void embed_start(struct call *call, const hearth_embed_params *params, const struct embed_form *form, void *state);
 
 #endif

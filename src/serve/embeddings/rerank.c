@@ -116,30 +116,21 @@ static int compare(const void *a, const void *b)
     return x->index < y->index ? -1 : 1;
 }
 
-static struct scored *sort_by_score(const hearth_embedded *result)
+static void put_results(const struct rerank *r, const hearth_embedded *result, struct buf *out)
 {
     struct scored *sorted = mem_alloc(result->n_inputs * sizeof *sorted);
     for (size_t i = 0; i < result->n_inputs; i++) sorted[i] = (struct scored){i, result->inputs[i].v[0]};
     qsort(sorted, result->n_inputs, sizeof *sorted, compare);
-    return sorted;
-}
-
-static void put_text(const struct rerank *r, size_t index, struct buf *out)
-{
-    const hearth_input *document = &r->documents[index];
-    buf_puts(out, r->tei ? ",\"text\":" : ",\"document\":{\"text\":");
-    utf8_put_json_string(out, document->text, document->len);
-    if (!r->tei) buf_puts(out, "}");
-}
-
-static void put_results(const struct rerank *r, const hearth_embedded *result, struct buf *out)
-{
-    struct scored *sorted = sort_by_score(result);
     buf_puts(out, "[");
     for (size_t i = 0; i < result->n_inputs && i < (size_t)r->top_n; i++) {
         buf_printf(out, "%s{\"index\":%zu,\"%s\":%.9g", i == 0 ? "" : ",", sorted[i].index,
                    r->tei ? "score" : "relevance_score", (double)sorted[i].score);
-        if (r->return_documents) put_text(r, sorted[i].index, out);
+        if (r->return_documents) {
+            const hearth_input *document = &r->documents[sorted[i].index];
+            buf_puts(out, r->tei ? ",\"text\":" : ",\"document\":{\"text\":");
+            utf8_put_json_string(out, document->text, document->len);
+            if (!r->tei) buf_puts(out, "}");
+        }
         buf_puts(out, "}");
     }
     buf_puts(out, "]");

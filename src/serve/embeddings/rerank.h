@@ -3,9 +3,7 @@
 #ifndef SERVE_EMBEDDINGS_RERANK_H
 #define SERVE_EMBEDDINGS_RERANK_H
 
-#include "serve/embeddings/embed.h"
-
-#include <jansson.h>
+#include "serve/embeddings/embeddings.h"
 
 void rerank_answer(struct call *call);
 
