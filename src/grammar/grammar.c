@@ -57,15 +57,11 @@ static void grow_nodes(struct grammar *g)
     for (uint32_t i = 1; i <= g->n_nodes; i++) g->table[bucket_of(g, g->nodes[i].at, g->nodes[i].below)] = i;
 }
 
-static bool is_end(const struct grammar *g, uint32_t at)
-{
-    return g->rules->items[at].kind == RULES_END || g->rules->items[at].kind == RULES_OR;
-}
-
 /* The stack with this item on top. At the end of a rule it is the stack below: endless repetitions do not grow. */
 static uint32_t push_item(struct grammar *g, uint32_t at, uint32_t below)
 {
-    if (is_end(g, at)) return below;
+    enum rules_kind kind = g->rules->items[at].kind;
+    if (kind == RULES_END || kind == RULES_OR) return below;
     grow_nodes(g);
     size_t bucket = bucket_of(g, at, below);
     if (g->table[bucket] != 0) return g->table[bucket];

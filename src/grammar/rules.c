@@ -1,7 +1,7 @@
 /* Parses GBNF as llama.cpp does: names, "literals", [classes], (groups), alternatives, ? * + {m,n}, <tokens>. Groups
  * and repetitions become rules of their own. Each call has its own reader, on the caller's stack; depth and size are
  * bounded, since a grammar comes from a request. */
-#include "grammar/rules_reader.h"
+#include "grammar/rules.h"
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -14,18 +14,44 @@
 enum {
     MAX_TEXT = 4 << 20, /* bytes */
     MAX_RULES = 1 << 18,
-    MAX_DEPTH = 200,   /* of groups in groups */
-    MAX_REPEATS = 2000 /* a larger minimum is refused, a larger maximum counts as none */
+    MAX_ITEMS = 1 << 20, /* of all rules together */
+    MAX_DEPTH = 200,     /* of groups in groups */
+    MAX_REPEATS = 2000   /* a larger minimum is refused, a larger maximum counts as none */
 };
 
 #define NOT_DEFINED UINT32_MAX
 #define NO_MAXIMUM  UINT32_MAX
 
-static bool read_alternatives(struct reader *r, uint32_t rule);
+/* Names are made of these. */
+#define NAME_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-"
 
-/* ---- Errors ---- */
+/* A rule that is being read. */
+struct draft {
+    struct rules_item *v;
+    size_t len, cap;
+    size_t last; /* index of the last symbol, which a repetition repeats */
+};
 
-bool rules_error(struct reader *r, const char *format, ...)
+struct name {
+    const char *text;
+    size_t len;
+    uint32_t rule;
+};
+
+struct reader {
+    struct rules *rules;
+    const struct grammar_vocabulary *vocabulary;
+    const char *text, *at;
+    struct name *names; /* a hash table of 2^k buckets; text NULL: free */
+    size_t n_names, names_cap;
+    size_t n_drafted; /* items of unfinished rules */
+    int depth;
+    hearth_error *error;
+};
+
+/* ---- Errors, with the line; all return false ---- */
+
+__attribute__((format(printf, 2, 3))) static bool syntax_error(struct reader *r, const char *format, ...)
 {
     char what[160];
     va_list args;
@@ -38,31 +64,32 @@ bool rules_error(struct reader *r, const char *format, ...)
     return false;
 }
 
-bool rules_expected(struct reader *r, const char *what)
+static bool expected(struct reader *r, const char *what)
 {
     size_t len = strcspn(r->at, "\r\n");
     if (len > 20) len = 20;
-    return rules_error(r, "%s is expected where '%.*s' stands", what, (int)len, r->at);
+    return syntax_error(r, "%s is expected where '%.*s' stands", what, (int)len, r->at);
 }
 
-bool rules_too_large(struct reader *r)
+static bool too_large(struct reader *r)
 {
-    return rules_error(r, "it is too large: repeat less, or ask for less at once");
+    return syntax_error(r, "it is too large: repeat less, or ask for less at once");
 }
 
 /* ---- Growing arrays ---- */
 
-void *rules_grow(void *v, size_t len, size_t *cap, size_t item)
+/* Grows the array, if need be, to hold one more element. */
+static void *grow(void *v, size_t len, size_t *cap, size_t item)
 {
     if (len < *cap) return v;
     *cap = *cap == 0 ? 16 : *cap * 2;
     return mem_grow(v, *cap, item);
 }
 
-bool rules_put(struct reader *r, struct draft *draft, enum rules_kind kind, uint32_t value)
+static bool put_item(struct reader *r, struct draft *draft, enum rules_kind kind, uint32_t value)
 {
-    if (r->n_drafted + r->rules->n_items >= RULES_MAX_ITEMS) return rules_too_large(r);
-    draft->v = rules_grow(draft->v, draft->len, &draft->cap, sizeof *draft->v);
+    if (r->n_drafted + r->rules->n_items >= MAX_ITEMS) return too_large(r);
+    draft->v = grow(draft->v, draft->len, &draft->cap, sizeof *draft->v);
     draft->v[draft->len++] = (struct rules_item){.kind = kind, .value = value};
     r->n_drafted++;
     return true;
@@ -71,9 +98,9 @@ bool rules_put(struct reader *r, struct draft *draft, enum rules_kind kind, uint
 static bool new_rule(struct reader *r, uint32_t *rule)
 {
     struct rules *rules = r->rules;
-    if (rules->n >= MAX_RULES) return rules_too_large(r);
-    rules->starts = rules_grow(rules->starts, rules->n, &rules->starts_cap, sizeof *rules->starts);
-    rules->ends = rules_grow(rules->ends, rules->n, &rules->ends_cap, sizeof *rules->ends);
+    if (rules->n >= MAX_RULES) return too_large(r);
+    rules->starts = grow(rules->starts, rules->n, &rules->starts_cap, sizeof *rules->starts);
+    rules->ends = grow(rules->ends, rules->n, &rules->ends_cap, sizeof *rules->ends);
     rules->starts[rules->n] = NOT_DEFINED;
     rules->ends[rules->n] = NOT_DEFINED;
     *rule = (uint32_t)rules->n++;
@@ -98,10 +125,10 @@ static void note_ends(struct rules *rules, uint32_t rule)
 static bool finish_rule(struct reader *r, struct draft *draft, uint32_t rule)
 {
     struct rules *rules = r->rules;
-    if (!rules_put(r, draft, RULES_END, 0)) return false;
+    if (!put_item(r, draft, RULES_END, 0)) return false;
     rules->starts[rule] = (uint32_t)rules->n_items;
     for (size_t i = 0; i < draft->len; i++) {
-        rules->items = rules_grow(rules->items, rules->n_items, &rules->items_cap, sizeof *rules->items);
+        rules->items = grow(rules->items, rules->n_items, &rules->items_cap, sizeof *rules->items);
         rules->items[rules->n_items++] = draft->v[i];
     }
     note_ends(rules, rule);
@@ -147,24 +174,130 @@ static bool find_rule(struct reader *r, const char *text, size_t len, uint32_t *
     return true;
 }
 
-/* ---- Characters ---- */
+/* ---- Characters, literals, classes, tokens ---- */
 
-static bool is_name(char c)
+static bool read_hex(struct reader *r, int digits, uint32_t *out)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-';
+    *out = 0;
+    for (int i = 0; i < digits; i++) {
+        char c = r->at[0];
+        bool is_digit = c >= '0' && c <= '9';
+        uint32_t digit = is_digit ? (uint32_t)(c - '0') : (uint32_t)((c | 32) - 'a' + 10);
+        if (!is_digit && ((c | 32) < 'a' || (c | 32) > 'f')) return expected(r, "a hexadecimal digit");
+        *out = *out << 4 | digit;
+        r->at++;
+    }
+    return true;
 }
 
-static bool is_digit(char c)
+static bool read_escape(struct reader *r, uint32_t *out)
 {
-    return c >= '0' && c <= '9';
+    static const struct {
+        char letter;
+        int digits; /* hexadecimal digits that follow; 0: none, the character is `value` */
+        uint32_t value;
+    } escapes[] = {{'x', 2, 0},     {'u', 4, 0},   {'U', 8, 0},   {'t', 0, '\t'}, {'r', 0, '\r'}, {'n', 0, '\n'},
+                   {'\\', 0, '\\'}, {'"', 0, '"'}, {'[', 0, '['}, {']', 0, ']'},  {'-', 0, '-'}};
+    r->at++;
+    for (size_t i = 0; i < sizeof escapes / sizeof *escapes; i++) {
+        if (escapes[i].letter != *r->at) continue;
+        r->at++;
+        *out = escapes[i].value;
+        return escapes[i].digits == 0 || read_hex(r, escapes[i].digits, out);
+    }
+    return expected(r, "one of the letters that may follow '\\'");
 }
 
-static size_t name_len(const char *text)
+static bool read_char(struct reader *r, uint32_t *out)
 {
-    size_t len = 0;
-    while (is_name(text[len])) len++;
-    return len;
+    unsigned char c = (unsigned char)*r->at;
+    if (c == '\\') return read_escape(r, out);
+    if (c == '\0') return syntax_error(r, "it ends in the middle of a symbol");
+    int more = c < 0x80 ? 0 : c >= 0xF0 ? 3 : c >= 0xE0 ? 2 : c >= 0xC0 ? 1 : -1;
+    if (more < 0) return syntax_error(r, "it is not valid UTF-8");
+    *out = more == 0 ? c : c & (0x3FU >> more);
+    for (r->at++; more > 0; more--, r->at++) {
+        if (((unsigned char)*r->at & 0xC0) != 0x80) return syntax_error(r, "it is not valid UTF-8");
+        *out = *out << 6 | ((unsigned char)*r->at & 0x3F);
+    }
+    return true;
 }
+
+/* Reads one symbol at r->at into the draft, like those below. */
+static bool read_literal(struct reader *r, struct draft *draft)
+{
+    r->at++;
+    while (*r->at != '"') {
+        uint32_t c = 0;
+        if (!read_char(r, &c) || !put_item(r, draft, RULES_CHAR, c)) return false;
+    }
+    r->at++;
+    return true;
+}
+
+static bool read_range(struct reader *r)
+{
+    struct rules *rules = r->rules;
+    struct rules_range range = {0};
+    if (!read_char(r, &range.low)) return false;
+    range.high = range.low;
+    if (r->at[0] == '-' && r->at[1] != ']') {
+        r->at++;
+        if (!read_char(r, &range.high)) return false;
+    }
+    if (rules->n_ranges >= MAX_ITEMS) return too_large(r);
+    rules->ranges = grow(rules->ranges, rules->n_ranges, &rules->ranges_cap, sizeof *rules->ranges);
+    rules->ranges[rules->n_ranges++] = range;
+    return true;
+}
+
+static bool put_class(struct reader *r, struct draft *draft, const struct rules_class *class)
+{
+    struct rules *rules = r->rules;
+    rules->classes = grow(rules->classes, rules->n_classes, &rules->classes_cap, sizeof *rules->classes);
+    rules->classes[rules->n_classes] = *class;
+    rules->classes[rules->n_classes].n = rules->n_ranges - class->first;
+    return put_item(r, draft, RULES_CLASS, (uint32_t)rules->n_classes++);
+}
+
+static bool read_class(struct reader *r, struct draft *draft)
+{
+    r->at++;
+    struct rules_class class = {.first = r->rules->n_ranges, .negated = *r->at == '^'};
+    if (class.negated) r->at++;
+    while (*r->at != ']')
+        if (!read_range(r)) return false;
+    r->at++;
+    return put_class(r, draft, &class);
+}
+
+static bool read_any(struct reader *r, struct draft *draft)
+{
+    r->at++;
+    return put_class(r, draft, &(struct rules_class){.first = r->rules->n_ranges, .negated = true});
+}
+
+/* <[17]> is a token by its number, <think> one by its text. */
+static bool read_token(struct reader *r, struct draft *draft)
+{
+    bool negated = *r->at == '!';
+    if (negated) r->at++;
+    const char *end = strchr(r->at, '>');
+    if (*r->at != '<' || end == NULL) return expected(r, "a token as <text> or <[number]>");
+    const struct grammar_vocabulary *vocabulary = r->vocabulary;
+    int32_t token = -1;
+    if (r->at[1] == '[')
+        token = (int32_t)strtol(r->at + 2, NULL, 10);
+    else if (vocabulary != NULL)
+        token = vocabulary->token_of(vocabulary->ud, r->at, (size_t)(end + 1 - r->at));
+    if (token < 0) return expected(r, "one token of the model's");
+    r->at = end + 1;
+    return put_item(r, draft, negated ? RULES_NOT_TOKEN : RULES_TOKEN, (uint32_t)token);
+}
+
+/* ---- Names and groups ---- */
+
+static bool read_alternatives(struct reader *r, uint32_t rule);
 
 static void skip_space(struct reader *r, bool newlines)
 {
@@ -175,23 +308,23 @@ static void skip_space(struct reader *r, bool newlines)
 static bool read_ref(struct reader *r, struct draft *draft)
 {
     uint32_t rule = 0;
-    size_t len = name_len(r->at);
+    size_t len = strspn(r->at, NAME_CHARACTERS);
     if (!find_rule(r, r->at, len, &rule)) return false;
     r->at += len;
-    return rules_put(r, draft, RULES_REF, rule);
+    return put_item(r, draft, RULES_REF, rule);
 }
 
 static bool read_group(struct reader *r, struct draft *draft)
 {
     uint32_t rule = 0;
-    if (++r->depth > MAX_DEPTH) return rules_error(r, "groups are nested more than %d deep", MAX_DEPTH);
+    if (++r->depth > MAX_DEPTH) return syntax_error(r, "groups are nested more than %d deep", MAX_DEPTH);
     r->at++;
     skip_space(r, true);
     if (!new_rule(r, &rule) || !read_alternatives(r, rule)) return false;
-    if (*r->at != ')') return rules_expected(r, "')'");
+    if (*r->at != ')') return expected(r, "')'");
     r->at++;
     r->depth--;
-    return rules_put(r, draft, RULES_REF, rule);
+    return put_item(r, draft, RULES_REF, rule);
 }
 
 /* ---- Repetitions ---- */
@@ -204,9 +337,9 @@ static bool add_optional(struct reader *r, const struct draft *what, uint32_t n,
     uint32_t before = 0;
     for (uint32_t i = 0; good && i < (endless ? 1 : n); i++) {
         good = new_rule(r, rule);
-        for (size_t j = 0; good && j < what->len; j++) good = rules_put(r, &draft, what->v[j].kind, what->v[j].value);
-        if (endless || i > 0) good = good && rules_put(r, &draft, RULES_REF, endless ? *rule : before);
-        good = good && rules_put(r, &draft, RULES_OR, 0) && finish_rule(r, &draft, *rule);
+        for (size_t j = 0; good && j < what->len; j++) good = put_item(r, &draft, what->v[j].kind, what->v[j].value);
+        if (endless || i > 0) good = good && put_item(r, &draft, RULES_REF, endless ? *rule : before);
+        good = good && put_item(r, &draft, RULES_OR, 0) && finish_rule(r, &draft, *rule);
         before = *rule;
     }
     free(draft.v);
@@ -215,7 +348,7 @@ static bool add_optional(struct reader *r, const struct draft *what, uint32_t n,
 
 static bool repeat(struct reader *r, struct draft *draft, uint32_t min, uint32_t max)
 {
-    if (draft->last == draft->len) return rules_error(r, "a repetition has nothing to repeat");
+    if (draft->last == draft->len) return syntax_error(r, "a repetition has nothing to repeat");
     struct draft what = {.len = draft->len - draft->last};
     what.v = mem_grow(NULL, what.len, sizeof *what.v);
     memcpy(what.v, draft->v + draft->last, what.len * sizeof *what.v);
@@ -225,16 +358,21 @@ static bool repeat(struct reader *r, struct draft *draft, uint32_t min, uint32_t
     }
     bool good = true;
     for (uint32_t i = 1; good && i < min; i++)
-        for (size_t j = 0; good && j < what.len; j++) good = rules_put(r, draft, what.v[j].kind, what.v[j].value);
+        for (size_t j = 0; good && j < what.len; j++) good = put_item(r, draft, what.v[j].kind, what.v[j].value);
     uint32_t rule = 0, more = max == NO_MAXIMUM ? NO_MAXIMUM : max - min;
-    if (good && more > 0) good = add_optional(r, &what, more, &rule) && rules_put(r, draft, RULES_REF, rule);
+    if (good && more > 0) good = add_optional(r, &what, more, &rule) && put_item(r, draft, RULES_REF, rule);
     free(what.v);
     return good;
 }
 
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
 static bool read_count(struct reader *r, uint32_t *out)
 {
-    if (!is_digit(*r->at)) return rules_expected(r, "a number");
+    if (!is_digit(*r->at)) return expected(r, "a number");
     uint64_t n = 0;
     for (; is_digit(*r->at); r->at++)
         if (n <= MAX_REPEATS) n = n * 10 + (uint64_t)(*r->at - '0');
@@ -255,10 +393,10 @@ static bool read_bounds(struct reader *r, uint32_t *min, uint32_t *max)
         *max = NO_MAXIMUM;
         if (is_digit(*r->at) && !read_count(r, max)) return false;
     }
-    if (*r->at != '}') return rules_expected(r, "'}'");
+    if (*r->at != '}') return expected(r, "'}'");
     r->at++;
-    if (*min == NO_MAXIMUM) return rules_error(r, "something is to be repeated more than %d times", MAX_REPEATS);
-    if (*max < *min) return rules_error(r, "{%u,%u} repeats at most less often than at least", *min, *max);
+    if (*min == NO_MAXIMUM) return syntax_error(r, "something is to be repeated more than %d times", MAX_REPEATS);
+    if (*max < *min) return syntax_error(r, "{%u,%u} repeats at most less often than at least", *min, *max);
     return true;
 }
 
@@ -275,12 +413,11 @@ static bool read_repetition(struct reader *r, struct draft *draft)
 /* ---- Rules ---- */
 
 static const struct {
-    const char *first;
+    const char *first; /* characters that it may begin with */
     bool (*read)(struct reader *r, struct draft *draft);
 } symbols[] = {
-    {"\"", rules_read_literal}, {"[", rules_read_class},
-    {"<!", rules_read_token},   {"(", read_group},
-    {".", rules_read_any},      {"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-", read_ref},
+    {"\"", read_literal}, {"[", read_class}, {"<!", read_token},
+    {"(", read_group},    {".", read_any},   {NAME_CHARACTERS, read_ref},
 };
 
 static bool read_sequence(struct reader *r, struct draft *draft)
@@ -311,7 +448,7 @@ static bool read_alternatives(struct reader *r, uint32_t rule)
     while (good && *r->at == '|') {
         r->at++;
         skip_space(r, true);
-        good = rules_put(r, &draft, RULES_OR, 0) && read_sequence(r, &draft);
+        good = put_item(r, &draft, RULES_OR, 0) && read_sequence(r, &draft);
     }
     good = good && finish_rule(r, &draft, rule);
     free(draft.v);
@@ -321,16 +458,16 @@ static bool read_alternatives(struct reader *r, uint32_t rule)
 static bool read_rule(struct reader *r)
 {
     uint32_t rule = 0;
-    size_t len = name_len(r->at);
-    if (len == 0) return rules_expected(r, "the name of a rule");
+    size_t len = strspn(r->at, NAME_CHARACTERS);
+    if (len == 0) return expected(r, "the name of a rule");
     if (!find_rule(r, r->at, len, &rule)) return false;
     r->at += len;
     skip_space(r, false);
-    if (strncmp(r->at, "::=", 3) != 0) return rules_expected(r, "'::='");
+    if (strncmp(r->at, "::=", 3) != 0) return expected(r, "'::='");
     r->at += 3;
     skip_space(r, true);
     if (!read_alternatives(r, rule)) return false;
-    if (*r->at != '\0' && *r->at != '\r' && *r->at != '\n') return rules_expected(r, "the end of the line");
+    if (*r->at != '\0' && *r->at != '\r' && *r->at != '\n') return expected(r, "the end of the line");
     skip_space(r, true);
     return true;
 }
@@ -341,28 +478,22 @@ static bool check_names(struct reader *r)
         const struct name *name = &r->names[i];
         if (name->text == NULL || r->rules->starts[name->rule] != NOT_DEFINED) continue;
         r->at = name->text;
-        return rules_error(r, "there is no rule '%.*s'", (int)(name->len < 64 ? name->len : 64), name->text);
+        return syntax_error(r, "there is no rule '%.*s'", (int)(name->len < 64 ? name->len : 64), name->text);
     }
     struct name *root = r->names_cap == 0 ? NULL : name_bucket(r, "root", 4);
-    if (root == NULL || root->text == NULL) return rules_error(r, "there is no rule 'root'");
+    if (root == NULL || root->text == NULL) return syntax_error(r, "there is no rule 'root'");
     r->rules->root = root->rule;
     return true;
-}
-
-static bool read_all(struct reader *r)
-{
-    if (strlen(r->text) > MAX_TEXT) return rules_too_large(r);
-    skip_space(r, true);
-    while (*r->at != '\0')
-        if (!read_rule(r)) return false;
-    return check_names(r);
 }
 
 struct rules *rules_read(const char *text, const struct grammar_vocabulary *vocabulary, hearth_error *error)
 {
     struct reader r = {.vocabulary = vocabulary, .text = text, .at = text, .error = error};
     r.rules = mem_alloc(sizeof *r.rules);
-    bool good = read_all(&r) && rules_check_left_recursion(r.rules, error) == HEARTH_OK;
+    bool good = strlen(text) <= MAX_TEXT || too_large(&r);
+    if (good) skip_space(&r, true);
+    while (good && *r.at != '\0') good = read_rule(&r);
+    good = good && check_names(&r) && rules_check_left_recursion(r.rules, error) == HEARTH_OK;
     free(r.names);
     if (good) return r.rules;
     rules_free(r.rules);

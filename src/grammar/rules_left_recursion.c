@@ -40,15 +40,6 @@ static bool find_empty_pass(const struct rules *rules, bool *empty, bool backwar
     return changed;
 }
 
-/* Iterates to the fixed point. Rules written by people refer to later ones, those made from repetitions to earlier
- * ones: passes in alternating directions need a few rounds. */
-static bool find_empty(const struct rules *rules, bool *empty)
-{
-    int round = 0;
-    while (round < MAX_ROUNDS && find_empty_pass(rules, empty, round % 2 == 0)) round++;
-    return round < MAX_ROUNDS;
-}
-
 /* ---- Leftmost references ---- */
 
 /* A reference that can come first in a rule. */
@@ -160,7 +151,11 @@ static bool any_left_recursive(const struct rules *rules, const bool *empty)
 int rules_check_left_recursion(const struct rules *rules, hearth_error *error)
 {
     bool *empty = mem_alloc(rules->n * sizeof *empty);
-    bool good = find_empty(rules, empty) && !any_left_recursive(rules, empty);
+    /* Iterates to the fixed point. Rules written by people refer to later ones, those made from repetitions to earlier
+     * ones: passes in alternating directions need a few rounds. */
+    int round = 0;
+    while (round < MAX_ROUNDS && find_empty_pass(rules, empty, round % 2 == 0)) round++;
+    bool good = round < MAX_ROUNDS && !any_left_recursive(rules, empty);
     free(empty);
     if (good) return HEARTH_OK;
     return error_at(error, HEARTH_INVALID, "grammar",
