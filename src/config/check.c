@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <float.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,36 +35,29 @@ static const struct config_note *note_of(const struct check *c, const char *patt
 }
 
 /* Reports a fault of the key with that pattern, at the line where it was set. */
-#define FAULT(c, pattern, ...)                                                                                         \
-    do {                                                                                                               \
-        char *key_ = key_path(c, pattern);                                                                             \
-        config_fault((c)->faults, HEARTH_INVALID, location_of(c, pattern, key_), __VA_ARGS__);                         \
-        free(key_);                                                                                                    \
-    } while (0)
-
-static char *key_path(const struct check *c, const char *pattern)
+__attribute__((format(printf, 3, 4))) static void complain(struct check *c, const char *of, const char *format, ...)
 {
-    const char *star = strchr(pattern, '*');
-    if (star == NULL || c->model == NULL) return mem_strdup(pattern);
-    return mem_format("%.*s%s%s", (int)(star - pattern), pattern, c->model->name, star + 1);
-}
-
-static struct config_location location_of(const struct check *c, const char *pattern, const char *key)
-{
-    const struct config_note *note = note_of(c, pattern);
+    const struct config_note *note = note_of(c, of);
+    const char *star = c->model != NULL ? strchr(of, '*') : NULL;
+    char *key = star == NULL ? mem_strdup(of) : mem_format("%.*s%s%s", (int)(star - of), of, c->model->name, star + 1);
+    char message[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
     const char *file = note->file > 0 ? c->config->files.v[note->file - 1] : "";
-    return (struct config_location){.file = file, .line = note->line, .key = key};
+    config_fault(c->faults, HEARTH_INVALID, (struct config_location){file, note->line, key}, "%s", message);
+    free(key);
 }
 
 static void check_file(struct check *c, const char *pattern, const char *path)
 {
     struct stat info;
     if (path == NULL) return;
-    if (stat(path, &info) != 0 || access(path, R_OK) != 0) {
-        FAULT(c, pattern, "cannot read %s: %s", path, strerror(errno));
-    } else if (S_ISDIR(info.st_mode)) {
-        FAULT(c, pattern, "cannot read %s: it is a folder, name a file", path);
-    }
+    if (stat(path, &info) != 0 || access(path, R_OK) != 0)
+        complain(c, pattern, "cannot read %s: %s", path, strerror(errno));
+    else if (S_ISDIR(info.st_mode))
+        complain(c, pattern, "cannot read %s: it is a folder, name a file", path);
 }
 
 static void check_folder(struct check *c, const char *pattern, const char *path)
@@ -71,9 +65,9 @@ static void check_folder(struct check *c, const char *pattern, const char *path)
     struct stat info;
     if (path == NULL) return;
     if (stat(path, &info) != 0)
-        FAULT(c, pattern, "cannot read %s: %s", path, strerror(errno));
+        complain(c, pattern, "cannot read %s: %s", path, strerror(errno));
     else if (!S_ISDIR(info.st_mode))
-        FAULT(c, pattern, "%s is no folder", path);
+        complain(c, pattern, "%s is no folder", path);
 }
 
 /* ---- The server ---- */
@@ -96,10 +90,8 @@ static const char *address_fault(const char *address)
     if (colon == NULL || !is_port(colon + 1)) return "does not end in :PORT, from 0 to 65535";
     size_t host = (size_t)(colon - address);
     if (host == 0) return "names no host before the port";
-    bool bracketed = address[0] == '[' && address[host - 1] == ']';
-    if (bracketed) {
+    if (address[0] == '[' && address[host - 1] == ']')
         return host > 2 && strspn(address + 1, "0123456789abcdefABCDEF:.%") >= host - 2 ? NULL : "is no IPv6 address";
-    }
     if (memchr(address, ':', host) != NULL) return "needs brackets around its IPv6 address: [ADDRESS]:PORT";
     return strcspn(address, " /[]") < host ? "has a host name with a character that none has" : NULL;
 }
@@ -108,27 +100,23 @@ static void check_listen(struct check *c)
 {
     const struct config_strings *listen = &c->config->server.listen;
     const char *ollama = c->config->server.ollama_listen, *wrong = address_fault(ollama);
-    if (wrong != NULL) FAULT(c, "server.ollama_listen", "%s %s", ollama, wrong);
-    if (listen->len == 0) FAULT(c, "server.listen", "needs at least one address");
+    if (wrong != NULL) complain(c, "server.ollama_listen", "%s %s", ollama, wrong);
+    if (listen->len == 0) complain(c, "server.listen", "needs at least one address");
     for (size_t i = 0; i < listen->len; i++) {
         const char *fault = address_fault(listen->v[i]);
-        if (fault != NULL) FAULT(c, "server.listen", "%s %s", listen->v[i], fault);
+        if (fault != NULL) complain(c, "server.listen", "%s %s", listen->v[i], fault);
     }
 }
 
-/* The fault of an endpoint of ZeroMQ to listen on, or NULL. */
-static const char *endpoint_fault(const char *endpoint)
-{
-    static const char scheme[] = "tcp://";
-    if (strncmp(endpoint, scheme, strlen(scheme)) != 0) return "does not begin with tcp://";
-    return strncmp(endpoint + strlen(scheme), "unix:", 5) != 0 ? address_fault(endpoint + strlen(scheme))
-                                                               : "names a socket of another kind";
-}
-
+/* An endpoint of ZeroMQ to listen on, or NULL. */
 static void check_endpoint(struct check *c, const char *pattern, const char *endpoint)
 {
-    const char *fault = endpoint == NULL ? NULL : endpoint_fault(endpoint);
-    if (fault != NULL) FAULT(c, pattern, "%s %s: write it as tcp://HOST:PORT, or tcp://*:PORT", endpoint, fault);
+    static const char scheme[] = "tcp://", of_unix[] = "tcp://unix:";
+    if (endpoint == NULL) return;
+    const char *fault = strncmp(endpoint, scheme, strlen(scheme)) != 0     ? "does not begin with tcp://"
+                        : strncmp(endpoint, of_unix, strlen(of_unix)) == 0 ? "names a socket of another kind"
+                                                                           : address_fault(endpoint + strlen(scheme));
+    if (fault != NULL) complain(c, pattern, "%s %s: write it as tcp://HOST:PORT, or tcp://*:PORT", endpoint, fault);
 }
 
 /* Whether another machine may use it as it is written. */
@@ -146,17 +134,18 @@ static void check_events(struct check *c)
     check_endpoint(c, "server.kv_events", server->kv_events);
     check_endpoint(c, "server.kv_events_replay", server->kv_events_replay);
     if (server->kv_events_replay != NULL && server->kv_events == NULL)
-        FAULT(c, "server.kv_events_replay", "needs server.kv_events, the events that are to be had again");
+        complain(c, "server.kv_events_replay", "needs server.kv_events, the events that are to be had again");
     if (address != NULL && (address_fault(address) != NULL || !is_an_address(address)))
-        FAULT(c, "server.kv_events_address", "%s is no HOST:PORT that another machine could use", address);
+        complain(c, "server.kv_events_address", "%s is no HOST:PORT that another machine could use", address);
     if (server->kv_events != NULL && server->handover != NULL)
-        FAULT(c, "server.handover",
-              "excludes server.kv_events, whose addresses two processes cannot have at once: unset one of them");
+        complain(c, "server.handover",
+                 "excludes server.kv_events, whose addresses two processes cannot have at once: unset one of them");
     bool listens = server->listen.len > 0 && is_an_address(server->listen.v[0]);
     if (server->kv_events != NULL && address == NULL && !listens)
-        FAULT(c, "server.kv_events",
-              "needs server.kv_events_address, the HOST:PORT by which routers know this server: the first address of "
-              "server.listen is none that they could use");
+        complain(
+            c, "server.kv_events",
+            "needs server.kv_events_address, the HOST:PORT by which routers know this server: the first address of "
+            "server.listen is none that they could use");
 }
 
 /* The fault of the URL of a collector, or NULL. */
@@ -166,13 +155,6 @@ static const char *collector_fault(const char *url)
     if (rest == NULL) return "begins with neither http:// nor https://";
     if (strcspn(rest, "/") == 0) return "names no host";
     return strpbrk(rest, "?#@ ") != NULL ? "has more than host, port and path" : NULL;
-}
-
-static void check_collector(struct check *c)
-{
-    const char *url = c->config->server.otlp_endpoint, *fault = url == NULL ? NULL : collector_fault(url);
-    if (fault != NULL)
-        FAULT(c, "server.otlp_endpoint", "%s %s: write it as http://HOST:PORT, without /v1/traces", url, fault);
 }
 
 /* The fault of the origin of a web page, or NULL. */
@@ -193,12 +175,12 @@ static void check_origins_and_hosts(struct check *c)
     struct host host;
     for (size_t i = 0; i < origins->len; i++) {
         const char *fault = origin_fault(origins->v[i]);
-        if (fault != NULL) FAULT(c, "server.allowed_origins", "%s %s", origins->v[i], fault);
+        if (fault != NULL) complain(c, "server.allowed_origins", "%s %s", origins->v[i], fault);
     }
     for (size_t i = 0; i < hosts->len; i++)
         if (strcmp(hosts->v[i], "*") != 0 && !host_parse_listed(hosts->v[i], &host))
-            FAULT(c, "server.allowed_hosts", "%s is no host name or address: write it without scheme and path",
-                  hosts->v[i]);
+            complain(c, "server.allowed_hosts", "%s is no host name or address: write it without scheme and path",
+                     hosts->v[i]);
 }
 
 static void check_server(struct check *c)
@@ -206,21 +188,22 @@ static void check_server(struct check *c)
     const struct config_server *server = &c->config->server;
     check_listen(c);
     check_events(c);
-    check_collector(c);
+    const char *fault = server->otlp_endpoint == NULL ? NULL : collector_fault(server->otlp_endpoint);
+    if (fault != NULL)
+        complain(c, "server.otlp_endpoint", "%s %s: write it as http://HOST:PORT, without /v1/traces",
+                 server->otlp_endpoint, fault);
     if (server->default_model != NULL && config_resolve_model(c->config, server->default_model) == NULL)
-        FAULT(c, "server.default_model", "there is no model '%s'", server->default_model);
+        complain(c, "server.default_model", "there is no model '%s'", server->default_model);
     check_file(c, "server.api_keys_file", server->api_keys_file);
     check_origins_and_hosts(c);
     if (server->isolate_keys == CONFIG_TRUE && server->api_keys_file == NULL)
-        FAULT(c, "server.isolate_keys", "needs server.api_keys_file, the keys whose owners are kept apart");
+        complain(c, "server.isolate_keys", "needs server.api_keys_file, the keys whose owners are kept apart");
     check_file(c, "server.tls_cert", server->tls_cert);
     check_file(c, "server.tls_key", server->tls_key);
-    if (server->tls_cert != NULL && server->tls_key == NULL) {
-        FAULT(c, "server.tls_cert", "needs server.tls_key, the private key that belongs to it");
-    }
-    if (server->tls_key != NULL && server->tls_cert == NULL) {
-        FAULT(c, "server.tls_key", "needs server.tls_cert, the certificate that belongs to it");
-    }
+    if (server->tls_cert != NULL && server->tls_key == NULL)
+        complain(c, "server.tls_cert", "needs server.tls_key, the private key that belongs to it");
+    if (server->tls_key != NULL && server->tls_cert == NULL)
+        complain(c, "server.tls_key", "needs server.tls_cert, the certificate that belongs to it");
 }
 
 /* ---- The store ---- */
@@ -246,23 +229,20 @@ static uint64_t disk_bytes(const char *folder)
     return failed != 0 ? 0 : (uint64_t)disk.f_blocks * disk.f_frsize;
 }
 
-/* A quota that was not set is no fault on a small disk. */
-static void check_quota(struct check *c, const char *pattern, const struct config_tier *tier)
-{
-    if (!note_of(c, pattern)->set || tier->quota_mb == 0) return;
-    uint64_t bytes = disk_bytes(tier->path);
-    if (bytes == 0 || (uint64_t)tier->quota_mb <= bytes >> 20) return;
-    FAULT(c, pattern, "%lld MiB are more than the %llu MiB of the disk that %s is on", (long long)tier->quota_mb,
-          (unsigned long long)(bytes >> 20), tier->path);
-}
-
 #define QUOTA_KEY(ID, name, ...) [STORE_##ID] = "cache.tiers." #name ".quota_mb",
 
+/* A quota that was not set is no fault on a small disk. */
 static void check_quotas(struct check *c)
 {
     static const char *const keys[STORE_TIERS] = {STORE_TIER_TABLE(QUOTA_KEY, QUOTA_KEY, QUOTA_KEY)};
-    for (size_t i = 0; i < STORE_TIERS; i++)
-        if (c->config->cache.tiers[i].path != NULL) check_quota(c, keys[i], &c->config->cache.tiers[i]);
+    for (size_t i = 0; i < STORE_TIERS; i++) {
+        const struct config_tier *tier = &c->config->cache.tiers[i];
+        if (tier->path == NULL || tier->quota_mb == 0 || !note_of(c, keys[i])->set) continue;
+        uint64_t bytes = disk_bytes(tier->path);
+        if (bytes > 0 && (uint64_t)tier->quota_mb > bytes >> 20)
+            complain(c, keys[i], "%lld MiB are more than the %llu MiB of the disk that %s is on",
+                     (long long)tier->quota_mb, (unsigned long long)(bytes >> 20), tier->path);
+    }
 }
 
 /* The keys of a tier on a server. */
@@ -276,7 +256,7 @@ static void check_tls_file(struct check *c, const char *key, const char *path, c
     struct redis_address address;
     check_file(c, key, path);
     if (path != NULL && redis_address_parse(server->url, &address) == NULL && !address.tls)
-        FAULT(c, key, "is for rediss://, and %s is without TLS", server->url);
+        complain(c, key, "is for rediss://, and %s is without TLS", server->url);
 }
 
 static void check_server_tier(struct check *c, const struct server_keys *keys, const struct config_server_tier *server)
@@ -284,23 +264,24 @@ static void check_server_tier(struct check *c, const struct server_keys *keys, c
     struct redis_address address;
     if (server->url == NULL) return;
     const char *fault = redis_address_parse(server->url, &address);
-    if (fault != NULL) FAULT(c, keys->url, "%s %s", server->url, fault);
+    if (fault != NULL) complain(c, keys->url, "%s %s", server->url, fault);
     check_file(c, keys->password_file, server->password_file);
     check_tls_file(c, keys->ca_file, server->ca_file, server);
     check_tls_file(c, keys->certificate_file, server->certificate_file, server);
     check_tls_file(c, keys->certificate_key_file, server->certificate_key_file, server);
     check_file(c, keys->key_file, server->key_file);
     if (server->certificate_key_file != NULL && server->certificate_file == NULL)
-        FAULT(c, keys->certificate_key_file, "is the key of certificate_file, which is missing");
+        complain(c, keys->certificate_key_file, "is the key of certificate_file, which is missing");
     if (fault == NULL && server->key_file == NULL && !redis_address_is_local(&address))
-        FAULT(c, keys->key_file,
-              "is missing: %s is on another machine, and whoever can write there could make up what is reused; openssl "
-              "rand -hex 32 makes a key",
-              server->url);
+        complain(
+            c, keys->key_file,
+            "is missing: %s is on another machine, and whoever can write there could make up what is reused; openssl "
+            "rand -hex 32 makes a key",
+            server->url);
     if (server->encrypt && server->key_file == NULL)
-        FAULT(c, keys->encrypt, "needs key_file, the secret that entries are encrypted with");
+        complain(c, keys->encrypt, "needs key_file, the secret that entries are encrypted with");
     if (strlen(server->prefix) > SERVER_PREFIX_MOST)
-        FAULT(c, keys->prefix, "is longer than %d bytes", SERVER_PREFIX_MOST);
+        complain(c, keys->prefix, "is longer than %d bytes", SERVER_PREFIX_MOST);
 }
 
 #define NO_SERVER(...)
@@ -327,45 +308,31 @@ static void check_model_files(struct check *c)
 {
     const struct config_model *m = c->model;
     if (m->deterministic && m->kv_unified == CONFIG_TRUE)
-        FAULT(c, "models.*.kv_unified",
-              "must not be true with deterministic, which needs a stream of cells for each slot");
+        complain(c, "models.*.kv_unified",
+                 "must not be true with deterministic, which needs a stream of cells for each slot");
     /* A file with other faults may contain a path that could not be read. */
-    if (m->path == NULL && c->read_cleanly) FAULT(c, "models.*.path", "is missing: name the GGUF file of this model");
+    if (m->path == NULL && c->read_cleanly)
+        complain(c, "models.*.path", "is missing: name the GGUF file of this model");
     check_file(c, "models.*.path", m->path);
     check_file(c, "models.*.mmproj", m->mmproj);
     if (m->image_max_tokens > 0 && m->image_min_tokens > m->image_max_tokens)
-        FAULT(c, "models.*.image_min_tokens", "is more than image_max_tokens, which is %lld",
-              (long long)m->image_max_tokens);
+        complain(c, "models.*.image_min_tokens", "is more than image_max_tokens, which is %lld",
+                 (long long)m->image_max_tokens);
     check_folder(c, "models.*.media_path", m->media_path);
     check_file(c, "models.*.jinja_file", m->jinja_file);
     for (size_t i = 0; i < m->lora.len; i++) check_file(c, "models.*.lora", m->lora.v[i].path);
 }
 
-static bool is_quantised(const char *type)
-{
-    return type[0] == 'q' || !strncmp(type, "iq", 2);
-}
-
 static void check_caches(struct check *c)
 {
     const struct config_model *m = c->model;
-    if (m->system_prompt_cache && m->incremental_cache) {
-        /* People search for this text: it stays word for word. */
-        FAULT(c, "models.*.system_prompt_cache",
-              "cannot enable both SystemPromptCache and IncrementalCache; use IncrementalCache alone (it includes the "
-              "system prompt)");
-    }
+    if (m->system_prompt_cache && m->incremental_cache) /* people search for this text: it stays word for word */
+        complain(
+            c, "models.*.system_prompt_cache",
+            "cannot enable both SystemPromptCache and IncrementalCache; use IncrementalCache alone (it includes the "
+            "system prompt)");
     if (m->system_prompt_assumed && !m->system_prompt_cache)
-        FAULT(c, "models.*.system_prompt_assumed", "needs system_prompt_cache");
-}
-
-static void check_aliases(struct check *c)
-{
-    for (size_t i = 0; i < c->model->aliases.len; i++) {
-        const char *alias = c->model->aliases.v[i];
-        const struct config_model *means = config_resolve_model(c->config, alias);
-        if (means != c->model) FAULT(c, "models.*.aliases", "%s is the model %s already", alias, means->name);
-    }
+        complain(c, "models.*.system_prompt_assumed", "needs system_prompt_cache");
 }
 
 static void check_split(struct check *c)
@@ -377,32 +344,34 @@ static void check_split(struct check *c)
             sum += part;
             continue;
         }
-        FAULT(c, "models.*.tensor_split", "%s is no part: write a number from 0 for each device, such as [3, 1]",
-              parts->v[i]);
+        complain(c, "models.*.tensor_split", "%s is no part: write a number from 0 for each device, such as [3, 1]",
+                 parts->v[i]);
         return;
     }
-    if (parts->len > 0 && sum == 0) FAULT(c, "models.*.tensor_split", "gives no device a part");
+    if (parts->len > 0 && sum == 0) complain(c, "models.*.tensor_split", "gives no device a part");
     if (parts->len > 0 && !strcmp(c->model->split_mode, "none"))
-        FAULT(c, "models.*.tensor_split", "needs the split_mode layer or row: with none one device takes all");
+        complain(c, "models.*.tensor_split", "needs the split_mode layer or row: with none one device takes all");
 }
 
 static void check_model(struct check *c)
 {
     const struct config_model *m = c->model;
-    check_aliases(c);
+    for (size_t i = 0; i < m->aliases.len; i++) {
+        const struct config_model *means = config_resolve_model(c->config, m->aliases.v[i]);
+        if (means != m) complain(c, "models.*.aliases", "%s is the model %s already", m->aliases.v[i], means->name);
+    }
     check_model_files(c);
     check_caches(c);
     check_split(c);
-    if (m->n_ubatch > m->n_batch) {
-        FAULT(c, "models.*.n_ubatch", "%lld is more than n_batch, %lld", (long long)m->n_ubatch, (long long)m->n_batch);
-    }
-    if (is_quantised(m->cache_type_v) && !strcmp(m->flash_attention, "off")) {
-        FAULT(c, "models.*.cache_type_v", "%s needs flash attention, and flash_attention is off", m->cache_type_v);
-    }
-    if (m->context_window * m->n_seq_max > INT_MAX) {
-        FAULT(c, "models.*.context_window", "%lld tokens x %lld slots are more cells than a context can have, %d",
-              (long long)m->context_window, (long long)m->n_seq_max, INT_MAX);
-    }
+    if (m->n_ubatch > m->n_batch)
+        complain(c, "models.*.n_ubatch", "%lld is more than n_batch, %lld", (long long)m->n_ubatch,
+                 (long long)m->n_batch);
+    bool quantised = m->cache_type_v[0] == 'q' || !strncmp(m->cache_type_v, "iq", 2);
+    if (quantised && !strcmp(m->flash_attention, "off"))
+        complain(c, "models.*.cache_type_v", "%s needs flash attention, and flash_attention is off", m->cache_type_v);
+    if (m->context_window * m->n_seq_max > INT_MAX)
+        complain(c, "models.*.context_window", "%lld tokens x %lld slots are more cells than a context can have, %d",
+                 (long long)m->context_window, (long long)m->n_seq_max, INT_MAX);
 }
 
 void config_check_all(const struct hearth_config *config, struct config_faults *faults)

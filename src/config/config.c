@@ -10,9 +10,32 @@
 #include "config/value.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- Faults ---- */
+
+void config_fault(struct config_faults *faults, hearth_code code, struct config_location location, const char *format,
+                  ...)
+{
+    char message[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    if (faults->report != NULL) faults->report(faults->ud, location.file, location.line, location.key, message);
+    if (faults->code != 0) return;
+    struct buf line = {0};
+    if (location.file[0] != '\0') buf_puts(&line, location.file);
+    if (location.file[0] != '\0' && location.line > 0) buf_printf(&line, ":%d", location.line);
+    if (location.file[0] != '\0') buf_puts(&line, ": ");
+    if (location.key[0] != '\0') buf_printf(&line, "%s: ", location.key);
+    buf_puts(&line, message);
+    faults->code = error_at(faults->error, code, location.key, "%s", line.v);
+    buf_release(&line);
+}
 
 /* ---- Defaults ---- */
 
@@ -26,9 +49,8 @@ static void set_default(const struct config_row *row, void *owner)
 
 static struct config_note *set_defaults(void *owner, bool in_model)
 {
-    for (size_t i = 0; i < config_n_rows; i++) {
+    for (size_t i = 0; i < config_n_rows; i++)
         if (config_row_in_model(&config_rows[i]) == in_model) set_default(&config_rows[i], owner);
-    }
     return mem_alloc(config_n_rows * sizeof(struct config_note));
 }
 
@@ -41,9 +63,8 @@ bool config_is_set(const struct config_note *notes, const char *pattern)
 static void derive_defaults(struct config_model *model)
 {
     if (model->n_seq_max == 0) model->n_seq_max = 1;
-    if (!config_is_set(model->notes, "models.*.incremental_cache")) {
+    if (!config_is_set(model->notes, "models.*.incremental_cache"))
         model->incremental_cache = !model->system_prompt_cache;
-    }
     if (!config_is_set(model->notes, "models.*.n_ubatch")) {
         set_default(config_row_find("models.*.n_ubatch"), model);
         if (model->mmproj != NULL) model->n_ubatch = 2048;
@@ -112,9 +133,8 @@ static void release_values(void *owner, bool in_model, struct config_note *notes
 {
     for (size_t i = 0; i < config_n_rows; i++) {
         free(notes[i].text);
-        if (config_row_in_model(&config_rows[i]) == in_model) {
+        if (config_row_in_model(&config_rows[i]) == in_model)
             value_release(&config_rows[i], config_field(&config_rows[i], owner));
-        }
     }
     free(notes);
 }
@@ -204,24 +224,25 @@ struct config_model *config_declare_model(struct hearth_config *config, const ch
 
 const struct config_model *config_find_model(const struct hearth_config *config, const char *name)
 {
-    for (size_t i = 0; i < config->n_models; i++) {
+    for (size_t i = 0; i < config->n_models; i++)
         if (name == NULL || !strcmp(config->models[i].name, name)) return &config->models[i];
-    }
     return NULL;
 }
 
-static bool has_alias(const struct config_model *model, const char *name)
+static bool is_among(const char *name, const char *const *names, size_t n)
 {
-    for (size_t i = 0; i < model->aliases.len; i++)
-        if (!strcmp(model->aliases.v[i], name)) return true;
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(names[i], name)) return true;
     return false;
 }
 
 static const struct config_model *find_called(const struct hearth_config *config, const char *name)
 {
     const struct config_model *model = config_find_model(config, name);
-    for (size_t i = 0; i < config->n_models && model == NULL; i++)
-        if (has_alias(&config->models[i], name)) model = &config->models[i];
+    for (size_t i = 0; i < config->n_models && model == NULL; i++) {
+        const struct config_strings *aliases = &config->models[i].aliases;
+        if (is_among(name, (const char *const *)aliases->v, aliases->len)) model = &config->models[i];
+    }
     return model;
 }
 
@@ -247,27 +268,17 @@ const char *hearth_config_key(size_t index)
     return index < config_n_rows ? config_rows[index].path : NULL;
 }
 
-static bool is_among(const char *name, const char *const *names, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (!strcmp(names[i], name)) return true;
-    }
-    return false;
-}
-
 int hearth_config_keep_models(hearth_config *config, const char *const *names, size_t n, hearth_error *error)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (config_find_model(config, names[i]) == NULL)
             return error_at(error, HEARTH_NOT_FOUND, names[i], "the configuration has no model named %s", names[i]);
-    }
     size_t kept = 0;
     for (size_t i = 0; i < config->n_models; i++) {
-        if (is_among(config->models[i].name, names, n)) {
+        if (is_among(config->models[i].name, names, n))
             config->models[kept++] = config->models[i];
-        } else {
+        else
             release_model(&config->models[i]);
-        }
     }
     config->n_models = kept;
     return 0;
@@ -285,9 +296,8 @@ struct target {
 static char *fold_dashes(const char *key)
 {
     char *text = mem_strdup(key);
-    for (char *c = text; *c != '\0'; c++) {
+    for (char *c = text; *c != '\0'; c++)
         if (*c == '-') *c = '_';
-    }
     return text;
 }
 
@@ -333,11 +343,10 @@ static void unknown_key(struct config_faults *faults, const char *key, const str
     struct config_location location = {"", 0, key};
     struct buf nearest = {0};
     config_put_nearest(&nearest, t->pattern);
-    if (config_is_section(t->pattern)) {
+    if (config_is_section(t->pattern))
         config_fault(faults, HEARTH_INVALID, location, "is a section: name a key in it");
-    } else {
+    else
         config_fault(faults, HEARTH_INVALID, location, "unknown key; the nearest known one is %s", nearest.v);
-    }
     buf_release(&nearest);
 }
 
@@ -358,9 +367,8 @@ static void set_value(struct hearth_config *draft, const struct target *t, const
         notes = model->notes;
     }
     struct buf why = {0};
-    if (!value_read_text(t->row, value, config_field(t->row, owner), &why)) {
+    if (!value_read_text(t->row, value, config_field(t->row, owner), &why))
         config_fault(faults, HEARTH_INVALID, location, "%s", why.v);
-    }
     struct config_note *note = &notes[config_row_index(t->row)];
     *note = (struct config_note){.text = note->text, .set = true};
     buf_release(&why);
@@ -373,11 +381,10 @@ int hearth_config_set(hearth_config *config, const char *key, const char *value,
     struct target t = find_target(key);
     struct buf shown = {0};
     text_put_shown(key, strlen(key), &shown);
-    if (t.row == NULL) {
+    if (t.row == NULL)
         unknown_key(&faults, shown.v, &t);
-    } else {
+    else
         set_value(draft, &t, value, &faults, shown.v);
-    }
     buf_release(&shown);
     release_target(&t);
     return commit_draft(config, draft, faults.code);
@@ -427,12 +434,11 @@ int hearth_config_load(hearth_config *config, const char *path, hearth_config_re
 {
     struct config_faults faults = {.report = report, .ud = ud, .error = error};
     struct buf text = {0};
-    if (read_file(path, &text)) {
-        config_load_text(config, path, text.v == NULL ? "" : text.v, text.len, &faults);
-    } else {
+    if (read_file(path, &text))
+        config_load_text(config, path, buf_text(&text), text.len, &faults);
+    else
         config_fault(&faults, errno == ENOENT ? HEARTH_NOT_FOUND : HEARTH_IO, (struct config_location){path, 0, ""},
                      "cannot be read: %s", strerror(errno));
-    }
     buf_release(&text);
     return faults.code;
 }

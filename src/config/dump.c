@@ -143,13 +143,6 @@ static const char manual_intro[] =
     "with\n"
     "  their values, as a file to start from.\n";
 
-static void put_manual_row(struct buf *out, const struct config_row *row, const char *prefix)
-{
-    buf_printf(out, "| `%s` | ", row->path + strlen(prefix));
-    value_put_expected(row, out);
-    buf_printf(out, " | `%s` | %s |\n", row->default_value, row->meaning);
-}
-
 char *hearth_config_manual(void)
 {
     struct buf out = {0};
@@ -160,8 +153,11 @@ char *hearth_config_manual(void)
         buf_printf(&out, "\n## %s%s\n\n%s\n\n", section->name, models ? ".NAME" : "", section->meaning);
         buf_puts(&out, "| key | value | default | meaning |\n| --- | --- | --- | --- |\n");
         for (size_t i = 0; i < config_n_rows; i++) {
-            if (strncmp(config_rows[i].path, section->prefix, strlen(section->prefix))) continue;
-            put_manual_row(&out, &config_rows[i], section->prefix);
+            const struct config_row *row = &config_rows[i];
+            if (strncmp(row->path, section->prefix, strlen(section->prefix))) continue;
+            buf_printf(&out, "| `%s` | ", row->path + strlen(section->prefix));
+            value_put_expected(row, &out);
+            buf_printf(&out, " | `%s` | %s |\n", row->default_value, row->meaning);
         }
     }
     return buf_take(&out);

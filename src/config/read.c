@@ -36,9 +36,8 @@ static char *child_path(const char *parent, const struct node *key, bool fold)
     if (parent[0] != '\0') buf_printf(&out, "%s.", parent);
     size_t start = out.len;
     text_put_shown(key->text, key->len, &out);
-    for (size_t i = start; fold && i < out.len; i++) {
+    for (size_t i = start; fold && i < out.len; i++)
         if (out.v[i] == '-') out.v[i] = '_';
-    }
     return buf_take(&out);
 }
 
@@ -50,18 +49,16 @@ static char folded(char c)
 static bool same_key(const struct node *a, const struct node *b, bool fold)
 {
     if (a->kind != NODE_SCALAR || b->kind != NODE_SCALAR || a->len != b->len) return false;
-    for (size_t i = 0; i < a->len; i++) {
+    for (size_t i = 0; i < a->len; i++)
         if (fold ? folded(a->text[i]) != folded(b->text[i]) : a->text[i] != b->text[i]) return false;
-    }
     return true;
 }
 
 /* The line of an earlier entry with the same key; 0 if there is none. Maps are short (see yaml_node.c). */
 static int earlier_line(const struct node *map, size_t entry, bool fold)
 {
-    for (size_t i = 0; i < entry; i += 2) {
+    for (size_t i = 0; i < entry; i += 2)
         if (same_key(&map->v[i], &map->v[entry], fold)) return map->v[i].line;
-    }
     return 0;
 }
 
@@ -69,25 +66,12 @@ static void read_value(struct reader *r, const struct config_row *row, const str
                        const struct node *value)
 {
     struct buf why = {0};
-    if (value_read(row, value, config_field(row, here->model != NULL ? (void *)here->model : r->config), &why)) {
-        struct config_note *note =
-            &(here->model != NULL ? here->model->notes : r->config->notes)[config_row_index(row)];
-        note->set = true;
-        note->file = r->file_number;
-        note->line = line;
-    } else {
+    struct config_note *note = &(here->model != NULL ? here->model->notes : r->config->notes)[config_row_index(row)];
+    if (value_read(row, value, config_field(row, here->model != NULL ? (void *)here->model : r->config), &why))
+        *note = (struct config_note){.text = note->text, .set = true, .file = r->file_number, .line = line};
+    else
         config_fault(r->faults, HEARTH_INVALID, location_at(r, line, here->path), "%s", why.v);
-    }
     buf_release(&why);
-}
-
-static void report_unknown_key(struct reader *r, const struct key_position *here, int line)
-{
-    struct buf nearest = {0};
-    config_put_nearest(&nearest, here->pattern);
-    config_fault(r->faults, HEARTH_INVALID, location_at(r, line, here->path),
-                 "unknown key; the nearest known one is %s", nearest.v);
-    buf_release(&nearest);
 }
 
 static void read_section(struct reader *r, const struct key_position *here, const struct node *map);
@@ -99,7 +83,11 @@ static void read_key(struct reader *r, const struct key_position *here, const st
     if (row != NULL) {
         read_value(r, row, here, key->line, value);
     } else if (!config_is_section(here->pattern)) {
-        report_unknown_key(r, here, key->line);
+        struct buf nearest = {0};
+        config_put_nearest(&nearest, here->pattern);
+        config_fault(r->faults, HEARTH_INVALID, location_at(r, key->line, here->path),
+                     "unknown key; the nearest known one is %s", nearest.v);
+        buf_release(&nearest);
     } else if (value->kind == NODE_MAP) {
         read_section(r, here, value);
     } else if (!node_is_null(value)) {

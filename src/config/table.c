@@ -451,18 +451,16 @@ const struct config_section config_sections[CONFIG_SECTIONS] = {
 
 const struct config_row *config_row_find(const char *pattern)
 {
-    for (size_t i = 0; i < config_n_rows; i++) {
+    for (size_t i = 0; i < config_n_rows; i++)
         if (!strcmp(config_rows[i].path, pattern)) return &config_rows[i];
-    }
     return NULL;
 }
 
 bool config_is_section(const char *pattern)
 {
     size_t len = strlen(pattern);
-    for (size_t i = 0; i < config_n_rows; i++) {
+    for (size_t i = 0; i < config_n_rows; i++)
         if (!strncmp(config_rows[i].path, pattern, len) && config_rows[i].path[len] == '.') return true;
-    }
     return false;
 }
 

@@ -47,16 +47,9 @@ void text_put_shown(const char *bytes, size_t len, struct buf *out)
     size_t start = out->len;
     buf_puts(out, ""); /* a string, even where there is nothing to show */
     utf8_put_clean(out, bytes, shown);
-    for (size_t i = start; i < out->len; i++) {
+    for (size_t i = start; i < out->len; i++)
         if ((unsigned char)out->v[i] < 0x20 || out->v[i] == 0x7f) out->v[i] = '?';
-    }
     if (shown < len) buf_puts(out, "…");
-}
-
-static bool text_is_null(const char *text)
-{
-    struct node node = {.kind = NODE_SCALAR, .text = (char *)(uintptr_t)text, .len = strlen(text), .plain = true};
-    return node_is_null(&node);
 }
 
 bool text_to_bool(const char *text, bool *value)
@@ -114,11 +107,10 @@ void text_put_yaml(const char *text, struct buf *out)
     bool flag;
     double number;
     size_t len = strlen(text);
-    bool plain = strspn(text, safe) == len && strchr("+-:~", text[0]) == NULL && text[len - 1] != ':' &&
-                 !text_is_null(text) && !text_to_bool(text, &flag) && !text_to_number(text, &number);
-    if (plain) {
+    struct node node = {.kind = NODE_SCALAR, .text = (char *)(uintptr_t)text, .len = len, .plain = true};
+    if (strspn(text, safe) == len && strchr("+-:~", text[0]) == NULL && text[len - 1] != ':' && !node_is_null(&node) &&
+        !text_to_bool(text, &flag) && !text_to_number(text, &number))
         buf_puts(out, text);
-    } else {
+    else
         utf8_put_json_string(out, text, len); /* which is a YAML string too */
-    }
 }

@@ -28,14 +28,6 @@ static void put_bounds(const struct config_row *row, const char *unit, struct bu
     }
 }
 
-static void put_choices(const struct config_row *row, struct buf *out)
-{
-    buf_puts(out, "one of ");
-    for (const char *c = row->choices; *c != '\0'; c++) {
-        buf_append(out, *c == '|' ? ", " : c, *c == '|' ? 2 : 1);
-    }
-}
-
 void value_put_expected(const struct config_row *row, struct buf *out)
 {
     switch (row->type) {
@@ -59,7 +51,8 @@ void value_put_expected(const struct config_row *row, struct buf *out)
         break;
     case CONFIG_ENUM:
     case CONFIG_NAME:
-        put_choices(row, out);
+        buf_puts(out, "one of ");
+        for (const char *c = row->choices; *c != '\0'; c++) buf_append(out, *c == '|' ? ", " : c, *c == '|' ? 2 : 1);
         break;
     case CONFIG_STRINGS:
         buf_puts(out, "a string or a list of strings");
@@ -79,15 +72,10 @@ static bool refuse(const struct config_row *row, const struct node *node, struct
     buf_puts(why, "expects ");
     value_put_expected(row, why);
     buf_puts(why, "; got ");
-    if (node->kind == NODE_LIST) {
-        buf_puts(why, "a list");
-    } else if (node->kind == NODE_MAP) {
-        buf_puts(why, "a map");
-    } else if (node_is_null(node)) {
-        buf_puts(why, "null");
+    if (node->kind != NODE_SCALAR || node_is_null(node)) {
+        buf_puts(why, node->kind == NODE_LIST ? "a list" : node->kind == NODE_MAP ? "a map" : "null");
     } else {
-        buf_puts(why, node->plain ? "" : "the string ");
-        buf_puts(why, "\"");
+        buf_puts(why, node->plain ? "\"" : "the string \"");
         text_put_shown(node->text, node->len, why);
         buf_puts(why, "\"");
     }
@@ -341,9 +329,8 @@ bool value_read(const struct config_row *row, const struct node *node, void *fie
 static bool is_wrapped(const char *text, size_t len)
 {
     static const char *const pairs[] = {"[]", "{}", "\"\"", "''"};
-    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
         if (len >= 2 && text[0] == pairs[i][0] && text[len - 1] == pairs[i][1]) return true;
-    }
     return false;
 }
 
@@ -363,17 +350,12 @@ bool value_read_text(const struct config_row *row, const char *text, void *field
 
 /* ---- Releasing and copying ---- */
 
-static void release_text(char **text)
-{
-    free(*text);
-    *text = NULL;
-}
-
 void value_release(const struct config_row *row, void *field)
 {
     if (row->type == CONFIG_PATH || row->type == CONFIG_TEXT || row->type == CONFIG_NAME ||
         row->type == CONFIG_OBJECT) {
-        release_text(field);
+        free(*(char **)field);
+        *(char **)field = NULL;
     } else if (row->type == CONFIG_STRINGS) {
         struct config_strings *list = field;
         for (size_t i = 0; i < list->len; i++) free(list->v[i]);
@@ -397,9 +379,8 @@ static struct config_strings copy_strings(const struct config_strings *from)
 static struct config_loras copy_loras(const struct config_loras *from)
 {
     struct config_loras list = {mem_alloc(from->len * sizeof *list.v), from->len};
-    for (size_t i = 0; i < list.len; i++) {
+    for (size_t i = 0; i < list.len; i++)
         list.v[i] = (struct config_lora){mem_strdup(from->v[i].path), from->v[i].scale};
-    }
     return list;
 }
 
@@ -447,11 +428,10 @@ static const struct style text_style = {"", ",", "", false};
 
 static void put_text(const struct style *style, const char *text, struct buf *out)
 {
-    if (style->quoted) {
+    if (style->quoted)
         text_put_yaml(text, out);
-    } else {
+    else
         buf_puts(out, text);
-    }
 }
 
 static void put_strings(const struct style *style, const struct config_strings *list, struct buf *out)
@@ -519,11 +499,10 @@ static bool is_null(const struct config_row *row, const void *field)
 
 void value_put_yaml(const struct config_row *row, const void *field, struct buf *out)
 {
-    if (is_null(row, field)) {
+    if (is_null(row, field))
         buf_puts(out, "null");
-    } else {
+    else
         put_value(row, field, &yaml_style, out);
-    }
 }
 
 char *value_text(const struct config_row *row, const void *field)

@@ -28,18 +28,14 @@ static bool yaml_fault(struct parse *p, size_t line, const char *why)
     return false;
 }
 
-static size_t line_at(const struct parse *p, size_t offset)
-{
-    size_t line = 1;
-    for (size_t i = 0; i < offset && i < p->len; i++) line += p->text[i] == '\n';
-    return line;
-}
-
 static bool next_event(struct parse *p, yaml_event_t *event)
 {
     if (yaml_parser_parse(&p->yaml, event)) return true;
-    bool unreadable = p->yaml.error == YAML_READER_ERROR;
-    size_t line = unreadable ? line_at(p, p->yaml.problem_offset) : p->yaml.problem_mark.line + 1;
+    size_t line = p->yaml.problem_mark.line + 1;
+    if (p->yaml.error == YAML_READER_ERROR) { /* it knows the byte alone */
+        line = 1;
+        for (size_t i = 0; i < p->yaml.problem_offset && i < p->len; i++) line += p->text[i] == '\n';
+    }
     buf_puts(p->why, "not valid YAML: ");
     if (p->yaml.context != NULL) buf_printf(p->why, "%s, ", p->yaml.context);
     return yaml_fault(p, line, p->yaml.problem == NULL ? "out of memory" : p->yaml.problem);
@@ -61,9 +57,8 @@ static bool has_tag(const yaml_event_t *event)
 
 static struct node *add_item(struct node *parent)
 {
-    if ((parent->n & (parent->n - 1)) == 0) {
+    if ((parent->n & (parent->n - 1)) == 0)
         parent->v = mem_grow(parent->v, parent->n == 0 ? 1 : 2 * parent->n, sizeof *parent->v);
-    }
     struct node *item = &parent->v[parent->n++];
     *item = (struct node){0};
     return item;
@@ -159,8 +154,7 @@ bool node_is_null(const struct node *node)
 {
     static const char *const spellings[] = {"", "~", "null", "Null", "NULL"};
     if (node->kind != NODE_SCALAR || !node->plain) return false;
-    for (size_t i = 0; i < sizeof spellings / sizeof spellings[0]; i++) {
+    for (size_t i = 0; i < sizeof spellings / sizeof spellings[0]; i++)
         if (node->len == strlen(spellings[i]) && !memcmp(node->text, spellings[i], node->len)) return true;
-    }
     return false;
 }
