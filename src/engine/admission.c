@@ -77,23 +77,16 @@ static void check_list(struct admission *a, struct job_list *list, enum job_stat
     assert(n == list->len || n == CHECKED_JOBS);
 }
 
-static void check(struct admission *a)
-{
-    for (size_t i = 0; i < N_KINDS; i++) check_list(a, &a->waiting[i], JOB_WAITING);
-    check_list(a, &a->postponed, JOB_POSTPONED);
-    check_list(a, &a->decided, JOB_DECIDED);
-    assert(a->permits_in_use <= a->permits);
-}
-#else
-static void check(struct admission *a)
-{
-    (void)a;
-}
 #endif
 
 static void unlock(struct admission *a)
 {
-    check(a);
+#ifndef NDEBUG
+    for (size_t i = 0; i < N_KINDS; i++) check_list(a, &a->waiting[i], JOB_WAITING);
+    check_list(a, &a->postponed, JOB_POSTPONED);
+    check_list(a, &a->decided, JOB_DECIDED);
+    assert(a->permits_in_use <= a->permits);
+#endif
     pthread_mutex_unlock(&a->mutex);
 }
 
@@ -120,18 +113,12 @@ static struct job *first_of(const struct admission *a, enum job_kind one, enum j
     return first->turn < second->turn ? first : second;
 }
 
-/* The first job in the queue for which there is a permit. NULL: none. */
-static struct job *next_to_admit(const struct admission *a)
+/* Admits the first job in the queue for which there is a permit. NULL: none. */
+static struct job *admit(struct admission *a)
 {
     struct job *work = a->permits_in_use < a->permits ? first_of(a, WORK, PATIENT_WORK) : NULL;
     struct job *prompt = a->prompt_only_running ? NULL : first_of(a, PROMPT_ONLY, PATIENT_PROMPT_ONLY);
-    if (work == NULL || prompt == NULL) return work == NULL ? prompt : work;
-    return work->turn < prompt->turn ? work : prompt;
-}
-
-static struct job *admit(struct admission *a)
-{
-    struct job *job = next_to_admit(a);
+    struct job *job = work == NULL || (prompt != NULL && prompt->turn < work->turn) ? prompt : work;
     if (job == NULL) return NULL;
     move_job(a, job, JOB_OUTSIDE);
     job->admitted = true;
@@ -149,12 +136,6 @@ static struct job *next_to_expire(const struct admission *a)
     return first_of(a, WORK, PROMPT_ONLY);
 }
 
-static int64_t next_expiry(const struct admission *a)
-{
-    const struct job *job = next_to_expire(a);
-    return job == NULL ? CLOCK_NEVER : job->submitted_at + a->timeout;
-}
-
 static struct job *take_expired(struct admission *a)
 {
     struct job *job = next_to_expire(a);
@@ -165,7 +146,8 @@ static struct job *take_expired(struct admission *a)
 
 static int64_t next_deadline(const struct admission *a)
 {
-    int64_t next = next_expiry(a);
+    const struct job *first = next_to_expire(a);
+    int64_t next = first == NULL ? CLOCK_NEVER : first->submitted_at + a->timeout;
     for (const struct job *job = a->postponed.first; job != NULL; job = job->next)
         if (job->postponed_until < next) next = job->postponed_until;
     return next;

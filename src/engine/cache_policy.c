@@ -7,20 +7,14 @@
  * computing this part of its tokens. */
 #define COPYING_PART 64
 
-/* With a stream of cells each, idle cells take nothing from others. There is no price where cells cannot be cut, since
- * a conversation that leaves also loses its checkpoints in memory. */
-static enum engine_idle idle_of(const struct cache_policy_facts *facts)
-{
-    bool costs_others = facts->caching == ENGINE_CACHES_CONVERSATIONS && facts->unified;
-    bool stays = !costs_others || (facts->idle == ENGINE_IDLE_PRICED && !facts->cuts_anywhere);
-    return stays ? ENGINE_IDLE_STAYS : facts->idle;
-}
-
 struct cache_policy cache_policy_of(const struct cache_policy_facts *facts)
 {
     bool conversations = facts->caching == ENGINE_CACHES_CONVERSATIONS;
     bool exact_states = !facts->unified && !facts->has_window;
     bool loads_states = exact_states || !facts->deterministic;
+    /* With a stream of cells each, idle cells take nothing from others. There is no price where cells cannot be cut,
+     * since a conversation that leaves also loses its checkpoints in memory. */
+    bool stays = !conversations || !facts->unified || (facts->idle == ENGINE_IDLE_PRICED && !facts->cuts_anywhere);
     return (struct cache_policy){
         .keeps_conversations = conversations,
         .keeps_system_prompts = facts->caching == ENGINE_CACHES_SYSTEM,
@@ -32,7 +26,7 @@ struct cache_policy cache_policy_of(const struct cache_policy_facts *facts)
         .checkpoints = conversations && !facts->cuts_anywhere && loads_states,
         .shares_parts = facts->cuts_anywhere || facts->unified,
         .shares_for_free = facts->cuts_anywhere && facts->unified,
-        .idle = idle_of(facts),
+        .idle = stays ? ENGINE_IDLE_STAYS : facts->idle,
         .queues_for_slot = conversations && !facts->unified,
         .sharing_cost = facts->unified ? 0 : facts->window / COPYING_PART,
     };

@@ -11,11 +11,6 @@
 /* A shorter prompt is computed again. */
 #define SHORT 512
 
-static int32_t rounded_up(int32_t n, int32_t unit)
-{
-    return (n + unit - 1) / unit * unit;
-}
-
 static int32_t next_multiple(int32_t from, int32_t step)
 {
     return (from / step + 1) * step;
@@ -24,7 +19,7 @@ static int32_t next_multiple(int32_t from, int32_t step)
 int32_t checkpoint_grid_after(int32_t n, int32_t most, int32_t from)
 {
     if (n < SHORT || most < 1) return INT32_MAX;
-    int32_t parts = most < PARTS ? most : PARTS, step = rounded_up(n / parts, UNIT);
+    int32_t parts = most < PARTS ? most : PARTS, step = (n / parts + UNIT - 1) / UNIT * UNIT;
     int32_t next = next_multiple(from, step), last_part = n - n / PARTS;
     if (most >= PARTS + n / PARTS / NEAR_END) {
         int32_t near = next_multiple(from < last_part ? last_part : from, NEAR_END);

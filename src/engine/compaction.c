@@ -68,11 +68,6 @@ static bool move_slice(struct engine *engine, struct seq *seq, int32_t limit)
     return false;
 }
 
-static bool may_move(const struct seq *seq)
-{
-    return seq->n_cells > 0 && !(seq->state == SEQ_RUNNING && slot_is_fetching(seq->slot));
-}
-
 void compaction_step(struct engine *engine)
 {
     assert_thread(&engine->owner);
@@ -90,7 +85,10 @@ void compaction_step(struct engine *engine)
     if (cost < row_ns(engine)) return; /* not even one row: they are not counted */
     if (cost < row_ns(engine) * llm_cells_above(engine->context, limit)) return;
     bool moved = false;
-    for (size_t i = 0; i < engine->n_seqs && !moved; i++)
-        moved = may_move(&engine->seqs[i]) && move_slice(engine, &engine->seqs[i], limit);
+    for (size_t i = 0; i < engine->n_seqs && !moved; i++) {
+        struct seq *seq = &engine->seqs[i];
+        bool is_filled = seq->state == SEQ_RUNNING && slot_is_fetching(seq->slot);
+        moved = seq->n_cells > 0 && !is_filled && move_slice(engine, seq, limit);
+    }
     if (!moved) engine->compaction.paid_ns = 0; /* the rest is shared */
 }

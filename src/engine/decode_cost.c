@@ -18,15 +18,6 @@
 #define RIDGE      1e-4
 #define RIDGE_IDLE 1e-2
 
-static void terms_of(const struct decode_call *call, double x[COST_TERMS])
-{
-    x[COST_CALL] = 1;
-    x[COST_TOKEN] = call->n_tokens;
-    x[COST_ATTENDED] = call->attended;
-    x[COST_MASKED] = call->n_tokens * call->used - call->attended;
-    x[COST_USED] = call->used;
-}
-
 /* Each call counts by its relative error: else long calls would decide what short ones cost. A call that the machine
  * slowed down counts less by that. */
 static void add(struct decode_sums *sums, const double x[COST_TERMS], double ns)
@@ -93,9 +84,12 @@ static void solve_without_negatives(const struct equations *e, double x[COST_TER
 
 void decode_cost_observe(struct decode_cost *cost, const struct decode_call *call, int64_t ns)
 {
-    double x[COST_TERMS];
     if (ns <= 0 || call->n_tokens <= 0) return;
-    terms_of(call, x);
+    const double x[COST_TERMS] = {[COST_CALL] = 1,
+                                  [COST_TOKEN] = call->n_tokens,
+                                  [COST_ATTENDED] = call->attended,
+                                  [COST_MASKED] = call->n_tokens * call->used - call->attended,
+                                  [COST_USED] = call->used};
     add(call->n_tokens < FEW_TOKENS ? &cost->few : &cost->many, x, (double)ns);
     if (++cost->n_calls < ENOUGH_CALLS) return;
     struct equations e = equations_of(cost);

@@ -47,26 +47,18 @@ static int32_t cells_needed_by(const struct engine *engine, const struct seq *se
     return seq->n_cells - shared;
 }
 
-/* The cells of running sequences, and a signature of what else the count of cells depends on. */
-static struct idle_count count_running(const struct engine *engine)
-{
-    struct idle_count count = {0};
-    for (size_t i = 0; i < engine->n_seqs; i++) {
-        const struct seq *seq = &engine->seqs[i];
-        uint64_t cells = is_idle(seq) ? (uint64_t)seq->n_cells : seq->n_cells > 0; /* one that has none shares none */
-        if (!is_idle(seq)) count.running += seq->n_cells;
-        count.signature =
-            (count.signature ^ seq->uses ^ cells << 32 ^ (uint64_t)is_idle(seq) << 63) * 0x9e3779b97f4a7c15;
-    }
-    return count;
-}
-
 /* Each sequence is compared with each other one only when one of them began, ended or was cut since, and not in every
- * call of a long reply. */
+ * call of a long reply: a signature has all that the count depends on beside the cells of running sequences. */
 double idle_count_cells(struct engine *engine)
 {
     assert_thread(&engine->owner);
-    struct idle_count now = count_running(engine), *last = &engine->idle_count;
+    struct idle_count now = {0}, *last = &engine->idle_count;
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        const struct seq *seq = &engine->seqs[i];
+        uint64_t cells = is_idle(seq) ? (uint64_t)seq->n_cells : seq->n_cells > 0; /* one that has none shares none */
+        if (!is_idle(seq)) now.running += seq->n_cells;
+        now.signature = (now.signature ^ seq->uses ^ cells << 32 ^ (uint64_t)is_idle(seq) << 63) * 0x9e3779b97f4a7c15;
+    }
     now.used = last->used + now.running - last->running;
     if (now.signature != last->signature) {
         now.used = 0;
@@ -173,28 +165,19 @@ static bool is_too_dear(const struct engine *engine, struct seq *seq, double cos
     return false;
 }
 
-static bool may_leave(const struct seq *seq)
-{
-    return seq->state == SEQ_IDLE && seq->idle.cells > 0 && !seq->pinned && !seq->kept && seq->scope != SCOPE_PRIVATE;
-}
-
-/* Whether what leaves stays stored for long. */
-static bool store_is_roomy(const struct engine *engine, double used)
-{
-    double bytes = used * (double)llm_state_format_row_bytes(engine->format);
-    double quota = (double)store_save_quota(engine->store) / engine->store_sharers;
-    return store_is_on(engine->store) && bytes * PART_OF_QUOTA <= quota;
-}
-
 void idle_step(struct engine *engine)
 {
     assert_thread(&engine->owner);
     if (engine->policy.idle == ENGINE_IDLE_STAYS || engine->store == NULL) return;
     double used = idle_count_cells(engine), to_come = idle_tokens_to_come(engine), calls = to_come / engine->n_ubatch;
-    if (!store_is_roomy(engine, used)) return;
+    double bytes = used * (double)llm_state_format_row_bytes(engine->format);
+    if (!store_is_on(engine->store) ||
+        bytes * PART_OF_QUOTA > (double)store_save_quota(engine->store) / engine->store_sharers)
+        return; /* what leaves would not stay stored for long */
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
-        if (!may_leave(seq)) continue;
+        if (seq->state != SEQ_IDLE || seq->idle.cells <= 0 || seq->pinned || seq->kept || seq->scope == SCOPE_PRIVATE)
+            continue;
         double cost = seq->idle.paid_ns + decode_cost_of_idle(&engine->decode_cost, seq->idle.cells, calls, to_come);
         if (!is_too_dear(engine, seq, cost)) continue;
         log_event(LOG_INFO, "imc", "idle conversation leaves the cells", log_int("seq", seq->id),

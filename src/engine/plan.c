@@ -76,14 +76,6 @@ static void share_room(struct plan *plan, const struct plan_need *needs, size_t 
     }
 }
 
-/* The slot after the one whose prompt came first this time. */
-static size_t next_first(const struct plan *plan, const struct plan_need *needs, size_t n_slots, size_t first)
-{
-    for (size_t i = 0; i < plan->n_shares; i++)
-        if (!needs[plan->shares[i].slot].generating) return (plan->shares[i].slot + 1) % n_slots;
-    return first;
-}
-
 /* Moves the shares of rows behind the others; the order is kept otherwise. Returns how many others there are. */
 static size_t put_rows_last(struct plan *plan, const struct plan_need *needs)
 {
@@ -97,14 +89,6 @@ static size_t put_rows_last(struct plan *plan, const struct plan_need *needs)
     return n_text;
 }
 
-static void divide_into_calls(struct plan *plan, size_t n_text, bool one_slot_per_call)
-{
-    plan->n_calls = 0;
-    for (size_t i = 0; i < plan->n_shares; i++)
-        if (i == 0 || one_slot_per_call || i >= n_text) plan->calls[plan->n_calls++] = i;
-    plan->calls[plan->n_calls] = plan->n_shares;
-}
-
 void plan_make(struct plan *plan, const struct plan_need *needs, size_t n_slots, const struct plan_limits *limits)
 {
     plan->n_shares = 0;
@@ -116,6 +100,12 @@ void plan_make(struct plan *plan, const struct plan_need *needs, size_t n_slots,
         share_chunks(plan, needs, n_slots, limits);
     else
         share_room(plan, needs, n_slots, limits);
-    plan->first = next_first(plan, needs, n_slots, limits->first);
-    divide_into_calls(plan, put_rows_last(plan, needs), limits->one_slot_per_call);
+    plan->first = limits->first;
+    for (size_t i = plan->n_shares; i-- > 0;) /* after the slot whose prompt came first this time */
+        if (!needs[plan->shares[i].slot].generating) plan->first = (plan->shares[i].slot + 1) % n_slots;
+    size_t n_text = put_rows_last(plan, needs);
+    plan->n_calls = 0;
+    for (size_t i = 0; i < plan->n_shares; i++)
+        if (i == 0 || limits->one_slot_per_call || i >= n_text) plan->calls[plan->n_calls++] = i;
+    plan->calls[plan->n_calls] = plan->n_shares;
 }

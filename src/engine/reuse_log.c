@@ -16,11 +16,6 @@ struct text {
     char v[160];
 };
 
-static const struct seq *seq_of(const struct engine *engine, const struct slot *slot)
-{
-    return slot->state == SLOT_IDLE ? slot_last_seq(engine, slot) : slot->seq;
-}
-
 static bool is_same_conversation(const struct conversation *c, const struct seq *seq)
 {
     return seq->n_messages > 0 && seq->n_messages < c->n_messages && c->hashes[seq->n_messages] == seq->message_hash;
@@ -31,7 +26,7 @@ static bool is_same_conversation(const struct conversation *c, const struct seq 
 static struct text verdict(const struct engine *engine, const struct slot *slot, const struct conversation *c)
 {
     struct text t;
-    const struct seq *seq = seq_of(engine, slot);
+    const struct seq *seq = slot->state == SLOT_IDLE ? slot_last_seq(engine, slot) : slot->seq;
     if (slot_state_shown(slot->state) == HEARTH_SLOT_PENDING)
         snprintf(t.v, sizeof t.v, "slot[%d] pending (build in-flight)", slot->id);
     else if (seq == NULL || seq->n_messages == 0)
@@ -102,19 +97,6 @@ static void log_salvaged(const struct job *job, const struct placement *p)
               log_int("cached_tokens", f.had), log_int("trim_pos", f.n), log_int("new_cache_tokens", c->stable_end));
 }
 
-/* The longest prefix that any sequence has in common with the prompt, reusable or not. False: there is none. */
-static bool find_longest_prefix(const struct engine *engine, const struct job *job, struct found *nearest)
-{
-    *nearest = (struct found){.slot = -1};
-    for (size_t i = 0; i < engine->n_seqs; i++) {
-        const struct seq *seq = &engine->seqs[i];
-        if (seq->scope != job->scope) continue;
-        int32_t n = (int32_t)tokens_common_prefix(&seq->tokens, job->wanted);
-        if (n > nearest->n) *nearest = (struct found){.slot = seq->last_slot, .n = n, .had = (int32_t)seq->tokens.len};
-    }
-    return nearest->n > 0;
-}
-
 static void log_unusable(const struct engine *engine, const struct job *job, const struct found *f)
 {
     log_found(job, f);
@@ -130,8 +112,14 @@ static void log_unusable(const struct engine *engine, const struct job *job, con
 
 static void log_built_anew(const struct engine *engine, const struct job *job)
 {
-    struct found nearest;
-    if (find_longest_prefix(engine, job, &nearest)) log_unusable(engine, job, &nearest);
+    /* The longest prefix that any sequence has in common with the prompt, reusable or not. */
+    struct found nearest = {.slot = -1};
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        const struct seq *seq = &engine->seqs[i];
+        int32_t n = seq->scope == job->scope ? (int32_t)tokens_common_prefix(&seq->tokens, job->wanted) : 0;
+        if (n > nearest.n) nearest = (struct found){.slot = seq->last_slot, .n = n, .had = (int32_t)seq->tokens.len};
+    }
+    if (nearest.n > 0) log_unusable(engine, job, &nearest);
     log_event(LOG_INFO, "imc", "cache build prepared", log_int("msgs", (int64_t)job->conversation.n_messages - 1),
               log_int("tokens", job->conversation.stable_end));
     log_event(LOG_INFO, "start-slot", "imc-build", log_int("tokens", job->conversation.stable_end));

@@ -68,37 +68,20 @@ static void end_trial(struct scaling_bucket *bucket)
     bucket->step = bucket->trial.best;
 }
 
-static void note_trial_of_more(struct scaling_bucket *bucket, double ns)
+/* One step of more threads is tried; fewer threads are, down to one, or until it is plain that they are slower. */
+static void note_trial(const struct thread_scaling *scaling, struct scaling_bucket *bucket, double ns, int32_t ticks)
 {
-    if (ns * AS_FAST < bucket->trial.before) {
+    bool more = bucket->trial.more, last = bucket->trial.step == scaling->n - 1;
+    if (bucket->known && ns > bucket->trial.before) bucket->trial.cost += (ns - bucket->trial.before) * ticks;
+    if (!more && ns < bucket->trial.least) bucket->trial.least = ns;
+    if (more ? ns * AS_FAST < bucket->trial.before : ns <= bucket->trial.least * AS_FAST) {
         bucket->trial.best = bucket->trial.step;
         bucket->trial.chosen = ns;
     }
-    end_trial(bucket);
-}
-
-/* Tries fewer threads down to one, or until it is plain that they are slower. */
-static void note_trial_of_fewer(const struct thread_scaling *scaling, struct scaling_bucket *bucket, double ns)
-{
-    if (ns < bucket->trial.least) bucket->trial.least = ns;
-    if (ns <= bucket->trial.least * AS_FAST) {
-        bucket->trial.best = bucket->trial.step;
-        bucket->trial.chosen = ns;
-    }
-    bool last = bucket->trial.step == scaling->n - 1;
-    if (last || ns > bucket->trial.least * TOO_SLOW)
+    if (more || last || ns > bucket->trial.least * TOO_SLOW)
         end_trial(bucket);
     else
         bucket->trial.step++;
-}
-
-static void note_trial(const struct thread_scaling *scaling, struct scaling_bucket *bucket, double ns, int32_t ticks)
-{
-    if (bucket->known && ns > bucket->trial.before) bucket->trial.cost += (ns - bucket->trial.before) * ticks;
-    if (bucket->trial.more)
-        note_trial_of_more(bucket, ns);
-    else
-        note_trial_of_fewer(scaling, bucket, ns);
 }
 
 /* ---- Few tokens ---- */
@@ -138,16 +121,6 @@ static void observe_small(const struct thread_scaling *scaling, struct scaling_b
 
 /* Fewer threads where other processes had CPUs in two measurements; one step more from time to time, taken back at once
  * where others have a CPU then. */
-static void adjust_large(const struct thread_scaling *scaling, struct scaling_large *large, int64_t ns, bool stolen)
-{
-    bool fewer = stolen && (large->was_stolen || large->tries_more) && large->step < scaling->n - 1;
-    bool more = !stolen && large->step > 0 && large->cooldown_ns <= 0;
-    if (fewer) large->cooldown_ns = large->tries_more ? COST_FACTOR / 2 * ns : MIN_REST_NS;
-    large->was_stolen = stolen;
-    large->tries_more = more;
-    large->step += fewer - more;
-}
-
 static void observe_large(const struct thread_scaling *scaling, struct scaling_large *large,
                           const struct scaling_tick *tick)
 {
@@ -156,10 +129,14 @@ static void observe_large(const struct thread_scaling *scaling, struct scaling_l
     large->ns += tick->ns;
     large->stolen_ns += threads * tick->ns - tick->cpu_ns - (threads - 1) * (int64_t)ALONE_NS;
     if (large->ns < MEASURE_NS) return;
-    int64_t ns = large->ns;
-    bool stolen = (double)large->stolen_ns > STOLEN * (double)ns;
+    bool stolen = (double)large->stolen_ns > STOLEN * (double)large->ns;
+    bool fewer = stolen && (large->was_stolen || large->tries_more) && large->step < scaling->n - 1;
+    bool more = !stolen && large->step > 0 && large->cooldown_ns <= 0;
+    if (fewer) large->cooldown_ns = large->tries_more ? COST_FACTOR / 2 * large->ns : MIN_REST_NS;
+    large->was_stolen = stolen;
+    large->tries_more = more;
+    large->step += fewer - more;
     large->ns = large->stolen_ns = 0;
-    adjust_large(scaling, large, ns, stolen);
 }
 
 bool thread_scaling_observe(struct thread_scaling *scaling, const struct scaling_tick *tick)

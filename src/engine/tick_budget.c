@@ -44,16 +44,13 @@ static double whole_tiles(const struct tick_budget *p, double ns)
     return fitting(p, ns * ONE_TILE, p->token_ns[TILED]) >= ATTENTION_TILE ? ATTENTION_TILE : 0;
 }
 
-static double less_than_a_tile(const struct tick_budget *p, double ns)
-{
-    if (p->token_ns[SMALL] > 0) return fitting(p, ns, p->token_ns[SMALL]);
-    if (p->token_ns[TILED] > 0) return fitting(p, ns, p->token_ns[TILED] * SMALL_IS_DEARER);
-    return p->first;
-}
-
 int32_t tick_budget_next(struct tick_budget *p, const struct tick_room *room)
 {
-    double tiles = whole_tiles(p, room->ns), tokens = less_than_a_tile(p, room->ns);
+    double tiles = whole_tiles(p, room->ns), tokens = p->first;
+    if (p->token_ns[SMALL] > 0)
+        tokens = fitting(p, room->ns, p->token_ns[SMALL]);
+    else if (p->token_ns[TILED] > 0)
+        tokens = fitting(p, room->ns, p->token_ns[TILED] * SMALL_IS_DEARER);
     double tile = ATTENTION_TILE - room->reply_tokens % ATTENTION_TILE;
     /* At most doubles: the estimate may come from ticks of another size, or from a shallower context. */
     double limit = 2.0 * p->last;
