@@ -37,29 +37,11 @@ struct file_watch {
 
 /* ---- Looking ---- */
 
-static bool is_gone(int number)
-{
-    return number == ENOENT || number == ENOTDIR || number == ESTALE;
-}
-
-static bool was_there(const struct file_stamp *stamp)
-{
-    return stamp->inode != 0;
-}
-
 /* The result of one look. */
 struct look {
     const char *changed; /* the path of a file; NULL: none was */
     bool gone, failed;
 };
-
-/* A change right after another one may leave no trace. So a file that was changed a moment ago counts as changed again.
- */
-static bool differs(const struct file_watch *watch, const struct file_stamp *was, const struct file_stamp *is)
-{
-    bool unsettled = atomic_load(&watch->changes) > 0 && !file_stamp_is_settled(is, clock_unix_ns());
-    return unsettled || !file_stamp_equal(was, is);
-}
 
 static struct look look_at_files(struct file_watch *watch)
 {
@@ -67,11 +49,16 @@ static struct look look_at_files(struct file_watch *watch)
     for (size_t i = 0; i < watch->params.n; i++) {
         struct file_stamp stamp = {0};
         int number = watch->params.read(watch->paths[i], &stamp);
-        if (number != 0 && !(is_gone(number) && was_there(&watch->stamps[i]))) {
+        bool is_gone = number == ENOENT || number == ENOTDIR || number == ESTALE,
+             was_there = watch->stamps[i].inode != 0;
+        if (number != 0 && !(is_gone && was_there)) {
             look.failed = true;
             continue;
         }
-        if (!differs(watch, &watch->stamps[i], &stamp)) continue;
+        /* A change right after another one may leave no trace. So a file that was changed a moment ago counts as
+         * changed again. */
+        bool unsettled = atomic_load(&watch->changes) > 0 && !file_stamp_is_settled(&stamp, clock_unix_ns());
+        if (!unsettled && file_stamp_equal(&watch->stamps[i], &stamp)) continue;
         watch->stamps[i] = stamp;
         look.changed = watch->paths[i];
         look.gone = number != 0;
@@ -149,12 +136,6 @@ static bool await(struct file_watch *watch, int64_t deadline)
     return true;
 }
 
-static enum file_state state_of(const struct file_watch *watch, uint64_t ticket)
-{
-    if (atomic_load(&watch->changes) > 0) return FILES_CHANGED;
-    return watch->done < ticket || watch->failed ? FILES_UNKNOWN : FILES_SAME;
-}
-
 enum file_state file_watch_check(struct file_watch *watch)
 {
     if (watch == NULL) return FILES_SAME;
@@ -162,10 +143,11 @@ enum file_state file_watch_check(struct file_watch *watch)
     uint64_t ticket = ++watch->asked;
     int64_t deadline = clock_now(clock_monotonic()) + watch->params.patience_ns;
     pthread_cond_signal(&watch->asked_now);
-    while (watch->done < ticket && !watch->late) {
+    while (watch->done < ticket && !watch->late)
         if (!await(watch, deadline)) watch->late = true;
-    }
-    enum file_state state = state_of(watch, ticket);
+    enum file_state state = atomic_load(&watch->changes) > 0        ? FILES_CHANGED
+                            : watch->done < ticket || watch->failed ? FILES_UNKNOWN
+                                                                    : FILES_SAME;
     pthread_mutex_unlock(&watch->mutex);
     return state;
 }
@@ -189,13 +171,6 @@ static bool take_stamps(struct file_watch *watch)
     return settled;
 }
 
-static void take_settled_stamps(struct file_watch *watch)
-{
-    const struct timespec step = {.tv_nsec = SETTLE_STEP};
-    int64_t until = clock_now(clock_monotonic()) + SETTLE_NS;
-    while (!take_stamps(watch) && clock_now(clock_monotonic()) < until) nanosleep(&step, NULL);
-}
-
 struct file_watch *file_watch_open(const struct file_watch_params *params, hearth_error *error)
 {
     struct file_watch *watch = mem_alloc(sizeof *watch);
@@ -207,7 +182,9 @@ struct file_watch *file_watch_open(const struct file_watch_params *params, heart
     pthread_mutex_init(&watch->mutex, NULL);
     clock_cond_init(&watch->asked_now);
     clock_cond_init(&watch->looked);
-    take_settled_stamps(watch);
+    const struct timespec step = {.tv_nsec = SETTLE_STEP};
+    int64_t until = clock_now(clock_monotonic()) + SETTLE_NS;
+    while (!take_stamps(watch) && clock_now(clock_monotonic()) < until) nanosleep(&step, NULL);
     if (thread_start(&watch->thread, watch_main, watch, "looks at the model's files", error) == HEARTH_OK) return watch;
     free_watch(watch);
     return NULL;

@@ -17,12 +17,6 @@ struct decoding {
     uint8_t piece[PIECE];
 };
 
-static void begin_file(struct decoding *d)
-{
-    isal_inflate_init(&d->state);
-    d->state.crc_flag = ISAL_GZIP;
-}
-
 /* Decodes a piece of the file, or what is left of it. */
 static enum gzip_fault decode_piece(struct decoding *d, size_t most, struct buf *out)
 {
@@ -48,7 +42,8 @@ enum gzip_fault gzip_decode(const void *bytes, size_t len, size_t most, struct b
     d->at = bytes;
     d->end = d->at + len;
     while (fault == GZIP_OK && d->at < d->end) {
-        begin_file(d);
+        isal_inflate_init(&d->state);
+        d->state.crc_flag = ISAL_GZIP;
         do fault = decode_piece(d, most, out);
         while (fault == GZIP_OK && d->state.block_state != ISAL_BLOCK_FINISH);
     }

@@ -4,11 +4,6 @@
 #include <arpa/inet.h>
 #include <string.h>
 
-static bool is_letter_or_digit(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
-
 /* Whether this may follow a host: nothing, or a colon and digits. */
 static bool is_port(const char *text, size_t len)
 {
@@ -36,11 +31,12 @@ static bool read_v6(const char *text, size_t len, struct host *host)
 /* A trailing dot marks a fully qualified name; it is ignored. */
 static bool read_name(const char *text, size_t len, struct host *host)
 {
+    static const char characters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
     struct in_addr v4;
     if (len > 0 && text[len - 1] == '.') len--;
     if (len == 0 || len > HOST_NAME_MAX_BYTES) return false;
     for (size_t i = 0; i < len; i++) {
-        if (!is_letter_or_digit(text[i]) && strchr("-_.", text[i]) == NULL) return false;
+        if (strchr(characters, text[i]) == NULL) return false;
         host->name[i] = (char)(text[i] >= 'A' && text[i] <= 'Z' ? text[i] | 0x20 : text[i]);
     }
     if (inet_pton(AF_INET, host->name, &v4) != 1) return true;

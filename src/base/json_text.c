@@ -250,16 +250,6 @@ static void write_members(struct buf *out, const json_t *object, bool sorted)
     free(names);
 }
 
-static void write_items(struct buf *out, const json_t *list, bool sorted)
-{
-    buf_puts(out, "[");
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        if (i > 0) buf_puts(out, ",");
-        write_value(out, json_array_get(list, i), sorted);
-    }
-    buf_puts(out, "]");
-}
-
 static void write_value(struct buf *out, const json_t *value, bool sorted)
 {
     const char *wide = json_text_wide(value);
@@ -271,7 +261,12 @@ static void write_value(struct buf *out, const json_t *value, bool sorted)
             write_members(out, value, sorted);
         return;
     case JSON_ARRAY:
-        write_items(out, value, sorted);
+        buf_puts(out, "[");
+        for (size_t i = 0; i < json_array_size(value); i++) {
+            if (i > 0) buf_puts(out, ",");
+            write_value(out, json_array_get(value, i), sorted);
+        }
+        buf_puts(out, "]");
         return;
     case JSON_STRING:
         utf8_put_json_string(out, json_string_value(value), json_string_length(value));

@@ -75,13 +75,6 @@ static void put_time(struct buf *b)
                tm.tm_min, tm.tm_sec, now.tv_nsec / 1000000);
 }
 
-static bool is_word(const char *str)
-{
-    size_t len = 0;
-    while (str[len] > ' ' && str[len] < 0x7F && strchr("\"=\\", str[len]) == NULL) len++;
-    return len > 0 && str[len] == '\0';
-}
-
 static void put_quoted(struct buf *b, const char *str)
 {
     buf_puts(b, "\"");
@@ -103,7 +96,9 @@ static void put_value(struct buf *b, const struct log_field *field, bool json)
         break;
     case LOG_FIELD_STR: {
         const char *str = field->value.str == NULL ? "" : field->value.str;
-        if (!json && is_word(str))
+        size_t len = 0;
+        while (str[len] > ' ' && str[len] < 0x7F && strchr("\"=\\", str[len]) == NULL) len++;
+        if (!json && len > 0 && str[len] == '\0') /* a word */
             buf_puts(b, str);
         else
             put_quoted(b, str);
@@ -149,13 +144,6 @@ static void put_line(struct buf *b, enum log_level level, const char *group, con
 
 /* ---- Writing ---- */
 
-static size_t count_lines(const char *bytes, size_t len)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < len; i++) n += bytes[i] == '\n';
-    return n;
-}
-
 /* stderr may be non-blocking, as the parent process left it. */
 static bool should_retry(int fd)
 {
@@ -191,7 +179,8 @@ struct writer {
 
 static void write_lines(struct writer *w, const char *bytes, size_t len)
 {
-    size_t done = write_bytes(sink.fd, bytes, len), lost = count_lines(bytes + done, len - done);
+    size_t done = write_bytes(sink.fd, bytes, len), lost = 0;
+    for (size_t i = done; i < len; i++) lost += bytes[i] == '\n';
     w->lost += lost;
     metric_add(&sink.dropped_total, (int64_t)lost);
     if (done > 0) w->torn = bytes[done - 1] != '\n';
@@ -358,13 +347,6 @@ int64_t log_lines_dropped(void)
 
 /* ---- Opening ---- */
 
-static int find_level(const char *name)
-{
-    for (int i = 0; i < 4; i++)
-        if (strcmp(name, level_names[i]) == 0) return i;
-    return -1;
-}
-
 /* With the mutex. */
 static void switch_to(int fd, bool owned)
 {
@@ -381,7 +363,8 @@ static void switch_to(int fd, bool owned)
 
 int log_open(const char *path, const char *level, const char *format, hearth_error *error)
 {
-    int number = find_level(level);
+    int number = LOG_DEBUG;
+    while (number >= 0 && strcmp(level, level_names[number]) != 0) number--;
     if (number < 0)
         return error_at(error, HEARTH_INVALID, "level", "unknown log level '%s': use error, warn, info or debug",
                         level);

@@ -100,20 +100,9 @@ static int duplicate(int fd)
     return fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
 }
 
-static void close_all(const int *fds, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (fds[i] >= 0) close(fds[i]);
-}
-
 /* A sanitizer that finds a fault ends the process at once: its report goes where it can be seen. NULL: there is none.
  */
 extern void __sanitizer_set_report_fd(void *fd) __attribute__((weak)); /* NOLINT(bugprone-reserved-identifier) */
-
-static void show_reports_on(int fd)
-{
-    if (__sanitizer_set_report_fd != NULL) __sanitizer_set_report_fd((void *)(intptr_t)fd);
-}
 
 static int start(int read_end, hearth_error *error)
 {
@@ -139,8 +128,9 @@ int log_take_stderr(hearth_error *error)
     int rc = console == NULL ? error_set(error, HEARTH_IO, "cannot take standard error: %s", strerror(errno))
                              : start(fds[READ], error);
     if (rc != HEARTH_OK) {
-        close_all(fds, console == NULL ? N : SHOWN);
-        if (console != NULL) fclose(console);
+        for (size_t i = 0; i < N; i++)
+            if (fds[i] >= 0 && (i != SHOWN || console == NULL)) close(fds[i]);
+        if (console != NULL) fclose(console); /* with its descriptor */
         return rc;
     }
     setvbuf(console, NULL, _IONBF, 0);
@@ -148,7 +138,7 @@ int log_take_stderr(hearth_error *error)
     own.write_end = fds[WRITE];
     atomic_store(&own.console_fd, fds[CONSOLE]);
     log_use_stderr(fds[CONSOLE]);
-    show_reports_on(fds[CONSOLE]);
+    if (__sanitizer_set_report_fd != NULL) __sanitizer_set_report_fd((void *)(intptr_t)fds[CONSOLE]);
     dup2(own.write_end, STDERR_FILENO);
     own.taken = true;
     if (!is_registered) atexit(log_give_stderr);

@@ -5,12 +5,6 @@
 
 #define MOST_LETTERS 48
 
-static size_t least(size_t a, size_t b, size_t c)
-{
-    const size_t ab = a < b ? a : b;
-    return ab < c ? ab : c;
-}
-
 size_t edit_distance(const char *a, size_t a_len, const char *b, size_t b_len)
 {
     const size_t rows = a_len < MOST_LETTERS ? a_len : MOST_LETTERS,
@@ -20,8 +14,9 @@ size_t edit_distance(const char *a, size_t a_len, const char *b, size_t b_len)
     for (size_t j = 0; j <= columns; j++) d[0][j] = j;
     for (size_t i = 1; i <= rows; i++) {
         for (size_t j = 1; j <= columns; j++) {
-            const size_t change = a[i - 1] != b[j - 1];
-            d[i][j] = least(d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + change);
+            const size_t gap = (d[i - 1][j] < d[i][j - 1] ? d[i - 1][j] : d[i][j - 1]) + 1;
+            const size_t change = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            d[i][j] = gap < change ? gap : change;
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1 < d[i][j])
                 d[i][j] = d[i - 2][j - 2] + 1;
         }

@@ -15,23 +15,6 @@ static int32_t number_of(const char *text, size_t len, int32_t most)
     return value > most ? -1 : (int32_t)value;
 }
 
-static const char *parse_socket(const char *path, struct redis_address *address)
-{
-    size_t len = strlen(path);
-    if (len == 0) return "names no path after unix:";
-    if (len >= sizeof address->path) return "has a path too long for a socket";
-    memcpy(address->path, path, len + 1);
-    return NULL;
-}
-
-static const char *parse_port(const char *text, size_t len, struct redis_address *address)
-{
-    int32_t port = number_of(text, len, UINT16_MAX);
-    if (port <= 0) return "has no port from 1 to 65535 after the host";
-    address->port = (uint16_t)port;
-    return NULL;
-}
-
 /* HOST or HOST:PORT, an IPv6 address in brackets. */
 static const char *parse_authority(const char *text, size_t len, struct redis_address *address)
 {
@@ -45,14 +28,24 @@ static const char *parse_authority(const char *text, size_t len, struct redis_ad
     if (name_len == 0 || name_len >= sizeof address->name) return "names no host";
     memcpy(address->name, name, name_len);
     address->port = DEFAULT_PORT;
-    return colon == NULL ? NULL : parse_port(colon + 1, len - (size_t)(colon + 1 - text), address);
+    if (colon == NULL) return NULL;
+    int32_t port = number_of(colon + 1, len - (size_t)(colon + 1 - text), UINT16_MAX);
+    if (port <= 0) return "has no port from 1 to 65535 after the host";
+    address->port = (uint16_t)port;
+    return NULL;
 }
 
 const char *redis_address_parse(const char *text, struct redis_address *address)
 {
     static const char schemes[][10] = {"redis://", "rediss://"};
     *address = (struct redis_address){0};
-    if (strncmp(text, "unix:", 5) == 0) return parse_socket(text + 5, address);
+    if (strncmp(text, "unix:", 5) == 0) {
+        size_t size = strlen(text + 5) + 1;
+        if (size == 1) return "names no path after unix:";
+        if (size > sizeof address->path) return "has a path too long for a socket";
+        memcpy(address->path, text + 5, size);
+        return NULL;
+    }
     bool tls = strncmp(text, schemes[1], strlen(schemes[1])) == 0;
     size_t scheme = strlen(schemes[tls]);
     if (strncmp(text, schemes[tls], scheme) != 0) return "begins with none of redis://, rediss:// and unix:";

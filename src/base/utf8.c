@@ -101,14 +101,6 @@ void utf8_put_json_string(struct buf *out, const char *text, size_t len)
     buf_puts(out, "\"");
 }
 
-static uint32_t code_point(const char *text, size_t len)
-{
-    const unsigned char *bytes = (const unsigned char *)text;
-    uint32_t code = len == 1 ? bytes[0] : bytes[0] & (0x7Fu >> len);
-    for (size_t i = 1; i < len; i++) code = code << 6 | (bytes[i] & 0x3Fu);
-    return code;
-}
-
 /* Control characters, line separators, and marks that change the direction of writing. */
 static bool is_interpreted(uint32_t code)
 {
@@ -123,7 +115,8 @@ static bool is_interpreted(uint32_t code)
 
 static void put_shown(struct buf *out, const char *text, size_t len)
 {
-    uint32_t code = code_point(text, len);
+    uint32_t code = (unsigned char)text[0] & (len == 1 ? 0x7Fu : 0x7Fu >> len);
+    for (size_t i = 1; i < len; i++) code = code << 6 | ((unsigned char)text[i] & 0x3Fu);
     if (code >= 0x7F && is_interpreted(code))
         buf_printf(out, "\\u%04x", (unsigned)code);
     else if (code < 0x20)
