@@ -162,6 +162,9 @@ void chat_reader_end(struct chat_reader *reader, hearth_delta_fn each, void *ud)
 /* Once it has ended: whether each call of the reply was closed, and has arguments that are a JSON object. */
 bool chat_reader_is_whole(const struct chat_reader *reader);
 
+/* For tests: bytes parsed so far, counting every time that a byte was parsed. */
+size_t chat_reader_work(const struct chat_reader *reader);
+
 /* Converts a JSON schema to GBNF; the caller frees it with free(), and what *unenforced gets where
  * something is not enforced, one a line (`unenforced` may be NULL). HEARTH_INVALID, param "json_schema", with what is
  * wrong and where. */

@@ -1,14 +1,10 @@
-/* Makes the formats of replies and caches them: see format.hpp.
+/* Makes the formats of replies, mends their grammars, and caches them: see format.hpp.
  *
  * The cache compares a long key of everything that a format depends on: the tools and whatever else the request says of
  * its reply, and what the prompt ends with: some templates choose the generation prompt by the messages. */
 #include "chat/format.hpp"
 
-#include "chat/call_grammar.hpp"
-#include "chat/errors.hpp"
 #include "chat/fields.hpp"
-#include "chat/json_reply.hpp"
-#include "chat/patience.hpp"
 #include "chat/request.hpp"
 #include "chat/schema.hpp"
 #include "chat/template.hpp"
@@ -20,6 +16,9 @@ extern "C" {
 #include "base/json_text.h"
 }
 
+#include <algorithm>
+#include <cassert>
+#include <cctype>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -173,6 +172,205 @@ static std::string key_of(const chat_template &template_, const chat_request &re
     return key;
 }
 
+/* ---- Grammars of calls ---- */
+
+/* llama.cpp's grammars of replies are made to say what its parsers take and what was asked for: they are text, and are
+ * changed as text. */
+
+/* Whether a rule of calls follows there, perhaps after white space. */
+static bool calls_follow(const std::string &grammar, size_t at)
+{
+    static const std::string space = " space";
+    if (grammar.compare(at, space.size() + 1, space + " ") == 0) at += space.size();
+    return grammar.substr(at + 1, grammar.find_first_of(" \n", at + 1) - at - 1).find("tool") != std::string::npos;
+}
+
+/* llama.cpp allows text before a required call, and a small model may never come to the call; where the text looks like
+ * the beginning of a call, none is read. This removes the text from the root rule. */
+static void drop_text_before_call(std::string &grammar)
+{
+    size_t line = grammar.compare(0, 9, "root ::= ") == 0 ? 0 : grammar.find("\nroot ::= ");
+    if (line == std::string::npos) return;
+    size_t at = line;
+    while ((at = grammar.find(" until-", at)) < grammar.find('\n', line + 1)) {
+        size_t end = grammar.find_first_not_of("0123456789", at + 7);
+        if (end != std::string::npos && grammar[end] == '?')
+            grammar.erase(at, end + 1 - at);
+        else if (end != std::string::npos && calls_follow(grammar, end))
+            grammar.erase(at, end - at);
+        else
+            at++;
+    }
+}
+
+/* Functionary's calls may follow a message, in llama.cpp's grammar without what its parser wants between the two. */
+static void drop_message_before_call(std::string &grammar)
+{
+    size_t begin = grammar.find("(\"all\\n\" "), end = grammar.find(" | tools)", begin);
+    if (begin != std::string::npos && end < grammar.find('\n', begin)) grammar.replace(begin, end + 9 - begin, "tools");
+}
+
+/* Makes a required call the first thing that the model writes, but for its reasoning. Throws refusal where the template
+ * has no form of calls. */
+static void require_call(common_chat_params &params)
+{
+    if (params.grammar.empty())
+        throw refusal{HEARTH_UNSUPPORTED, "tool_choice",
+                      "requires a call, and this model's chat template has no form of calls: leave it out"};
+    drop_text_before_call(params.grammar);
+    drop_message_before_call(params.grammar);
+}
+
+/* Some of llama.cpp's parsers do without the end of the reasoning, and take what the grammar lets follow for more of
+ * it. A grammar that holds from the beginning wants the end. */
+static void close_reasoning(common_chat_params &params)
+{
+    if (params.grammar_lazy || params.thinking_end_tags.empty()) return;
+    std::string first = gbnf_format_literal(params.thinking_end_tags[0]);
+    replace_all(params.grammar, first + "?", first);
+    for (const auto &tag : params.thinking_end_tags) {
+        std::string end = gbnf_format_literal(tag);
+        replace_all(params.grammar, "(" + end + " | )", end);
+    }
+}
+
+/* llama.cpp does not always end a reply after the one call that is allowed. */
+static void limit_to_one_call(std::string &grammar)
+{
+    static const std::string end = ")+\n";
+    for (const std::string begin : {"\ntool-calls ::= (", "\ntools ::= ("}) {
+        size_t at = grammar.find(begin);
+        if (at == std::string::npos) continue;
+        size_t stop = grammar.find('\n', at + 1);
+        if (stop == std::string::npos || grammar.compare(stop + 1 - end.size(), end.size(), end) != 0) continue;
+        grammar.erase(stop - 2, 2);
+        grammar.erase(at + begin.size() - 1, 1);
+    }
+}
+
+/* Where nothing but the end of a call closes its arguments, llama.cpp's parser wants it right behind them, and its
+ * grammar allows white space. */
+static void close_calls_tightly(const chat_template &template_, std::string &grammar)
+{
+    if (template_.has_handler) return;
+    const autoparser::analyze_tools &tools = template_.analysis.tools;
+    if (tools.format.mode != autoparser::tool_format::TAG_WITH_TAGGED || !tools.function.close.empty()) return;
+    if (tools.format.per_call_end.empty() || tools.arguments.tolerate_intertag_whitespace) return;
+    std::string end = gbnf_format_literal(tools.format.per_call_end);
+    replace_all(grammar, " space " + end, " " + end);
+}
+
+static bool is_of_name(char c)
+{
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_';
+}
+
+/* Behind what begins at `at` and holds no names: quoted text, a set of characters, a token, a count, a comment. */
+static size_t skip_literal(const std::string &grammar, size_t at)
+{
+    static const std::string begins = "\"[<{#", ends = "\"]>}\n";
+    size_t kind = begins.find(grammar[at]);
+    if (kind == std::string::npos) return at;
+    for (at++; at < grammar.size() && grammar[at] != ends[kind]; at++)
+        if (grammar[at] == '\\' && kind < 2) at++;
+    return std::min(at + 1, grammar.size());
+}
+
+/* The grammar with `prefix` before the names of all of its rules. */
+static std::string with_prefix(const std::string &grammar, const std::string &prefix)
+{
+    std::string result;
+    for (size_t at = 0; at < grammar.size();) {
+        size_t end = skip_literal(grammar, at);
+        bool is_name = end == at && is_of_name(grammar[at]);
+        while (is_name && end < grammar.size() && is_of_name(grammar[end])) end++;
+        if (is_name) result += prefix;
+        end = std::max(end, at + 1);
+        result.append(grammar, at, end - at);
+        at = end;
+    }
+    return result;
+}
+
+/* A grammar of what either of two grammars matches. */
+static std::string either_grammar(const std::string &first, const std::string &second)
+{
+    return "root ::= first-root | second-root\n" + with_prefix(first, "first-") + "\n" + with_prefix(second, "second-");
+}
+
+/* ---- Schemas that a template's handler takes no notice of ---- */
+
+/* Whether the reply is to be JSON of a schema, and nothing that llama.cpp made of the request sees to it. */
+static bool lacks_json_grammar(const common_chat_params &made, const autoparser::generation_params &params)
+{
+    return !params.json_schema.is_null() && made.grammar.empty();
+}
+
+static bool is_content(const common_peg_parser_variant &node)
+{
+    const auto *tag = std::get_if<common_peg_tag_parser>(&node);
+    return tag != nullptr && tag->tag == common_chat_peg_builder::CONTENT;
+}
+
+static void require_content(const common_peg_arena &arena, common_peg_parser_variant &node)
+{
+    auto *optional = std::get_if<common_peg_repetition_parser>(&node);
+    if (optional != nullptr && is_content(arena.get(optional->child))) optional->min_count = 1;
+}
+
+/* Text before content that has marks around it, which some templates allow: the schema is of one of the two. */
+static void drop_all_but_last_content(common_peg_arena &arena, common_peg_parser_variant &node)
+{
+    auto *sequence = std::get_if<common_peg_sequence_parser>(&node);
+    bool found = false;
+    for (size_t i = sequence == nullptr ? 0 : sequence->children.size(); i-- > 0;) {
+        common_peg_parser_variant &child = arena.get(sequence->children[i]);
+        if (!is_content(child)) continue;
+        if (found) child = common_peg_epsilon_parser{};
+        found = true;
+    }
+}
+
+/* Makes a parser one of replies without text before the content that has marks around it, as the grammar has it. */
+static void take_last_content(common_peg_arena &parser)
+{
+    for (common_peg_parser_id id = 0; id < parser.size(); id++) drop_all_but_last_content(parser, parser.get(id));
+}
+
+static void replace_content(common_peg_parser_variant &node, const std::string &rule)
+{
+    if (is_content(node)) node = common_peg_gbnf_parser{std::get<common_peg_tag_parser>(node).child, rule};
+}
+
+static std::string json_grammar(const common_chat_params &made, const common_json &schema)
+{
+    common_peg_arena arena;
+    arena.load(made.parser);
+    common_chat_schema_document document = common_chat_schema_from_json(schema);
+    return build_grammar([&](const common_grammar_builder &builder) {
+        std::string rule = builder.add_schema("response-format", *document.root);
+        take_last_content(arena);
+        for (common_peg_parser_id id = 0; id < arena.size(); id++) require_content(arena, arena.get(id));
+        for (common_peg_parser_id id = 0; id < arena.size(); id++) replace_content(arena.get(id), rule);
+        arena.build_grammar(builder, false);
+    });
+}
+
+/* What llama.cpp makes of the request without its tools, with a grammar by which the content is JSON of the schema: its
+ * parser of replies without calls, with the schema in the place of the content. */
+static common_chat_params json_reply(const chat_template &template_, autoparser::generation_params params)
+{
+    params.tools = common_json::array();
+    params.tool_choice = COMMON_CHAT_TOOL_CHOICE_NONE;
+    const common_json schema = params.json_schema;
+    params.json_schema = common_json();
+    autoparser::generation_params scratch = params, apart = params; /* some handlers modify it */
+    common_chat_params result = apply_template(template_, scratch);
+    apart.reasoning_format = COMMON_REASONING_FORMAT_DEEPSEEK; /* else reasoning is content, too */
+    result.grammar = json_grammar(apply_template(template_, apart), schema);
+    return result;
+}
+
 /* ---- Making ---- */
 
 static bool has_tools(const autoparser::generation_params &params)
@@ -314,7 +512,7 @@ static std::unique_ptr<reply_format> make_format(const chat_template &template_,
 static const chat_format *open_format(const chat_template &template_, const chat_request &asked,
                                       const chat_prompt *prompt)
 {
-    render_scope scope(asked.now);
+    render_scope scope(asked.now, asked.stop);
     chat_request request = asked;
     request.plain = request.plain || (prompt != nullptr && prompt->plain);
     std::optional<chat_parsed> own;
@@ -333,14 +531,15 @@ static const chat_format *open_format(const chat_template &template_, const chat
 int chat_format_open(const struct chat_template *template_, const struct chat_request *request,
                      const struct chat_prompt *prompt, const struct chat_format **format, hearth_error *error)
 {
+    assert(template_ != nullptr && request != nullptr && format != nullptr);
     *format = nullptr;
-    chat::patience patience(request->stop);
     return chat::guarded(error, "messages", chat::render_error_message,
                          [&] { *format = chat::open_format(*template_, *request, prompt); });
 }
 
 const struct chat_format *chat_format_ref(const struct chat_format *format)
 {
+    assert(format != nullptr && chat::as_reply_format(format)->references > 0);
     chat::as_reply_format(format)->references++;
     return format;
 }

@@ -32,6 +32,10 @@ std::string pattern_grammar(const std::string &pattern);
 /* A pattern as the first one for any string of these lengths. */
 std::string json_text_of_length(const lengths &wanted);
 
+/* The regular expression of the values of a schema's "format", with anchors; NULL: there is none for that format. UUIDs
+ * are llama.cpp's. */
+const char *pattern_of_format(const std::string &format);
+
 } // namespace chat
 
 #endif

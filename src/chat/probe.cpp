@@ -1,9 +1,8 @@
-/* What a template prints: see probe.hpp. */
-#include "chat/probe.hpp"
-
-#include "chat/errors.hpp"
+/* Finds out what a template prints, by rendering short conversations when it is opened: for each role, each form of a
+ * message (a string, one part, several parts, text beside calls, arguments that are no JSON) and each place (first, in
+ * the middle, last, two in a row). Pure functions; any thread. */
+#include "chat/fields.hpp"
 #include "chat/request.hpp"
-#include "chat/worded_tools.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -31,7 +30,7 @@ static std::string next_word(script &to)
 
 static const char *const long_id = "call_0123456789abcdefghijklmn";
 
-static std::string short_id(size_t n)
+static std::string id_of_call(size_t n)
 {
     return "abc123DE" + std::to_string(n % 10);
 }
@@ -59,10 +58,10 @@ static common_chat_msg read_letter(script &to, char letter, int n_parts, size_t 
     bool is_result = results.find(letter) != std::string::npos, is_call = calls.find(letter) != std::string::npos;
     message.role = letter == 's' ? "system" : letter == 'u' ? "user" : is_result ? "tool" : "assistant";
     if (is_result) message.tool_name = "act";
-    if (is_result) message.tool_call_id = letter == 'm' ? long_id : short_id(n_results++);
+    if (is_result) message.tool_call_id = letter == 'm' ? long_id : id_of_call(n_results++);
     if (with_content.find(letter) != std::string::npos) put_content(to, message, n_parts);
     for (int i = 0; is_call && i < (letter == 'p' ? 2 : 1); i++)
-        put_call(to, message, letter == 'l' ? long_id : short_id(n_calls++), letter != 'j');
+        put_call(to, message, letter == 'l' ? long_id : id_of_call(n_calls++), letter != 'j');
     return message;
 }
 
@@ -233,6 +232,27 @@ static void find_call_rules(chat_template &template_, const jinja::caps &caps)
          {{as_it_is, [](turn_rules &rules) { rules.parts_calls = true; }}, {"uacru", "uacrau", "uacruau"}, true},
          {{as_it_is, [](turn_rules &rules) { rules.text_before_calls = true; }}, {"ubru", "ubrau", "ub3ru"}, true},
          {{as_it_is, [](turn_rules &rules) { rules.wraps_raw = true; }}, {"ujru"}, true}});
+}
+
+/* Whether replies can hold calls in a form of the template's own. */
+static bool has_form_of_calls(const chat_template &template_)
+{
+    if (template_.has_handler) return true;
+    const autoparser::autoparser &analysis = template_.analysis;
+    return analysis.jinja_caps.supports_tool_calls && analysis.tools.format.mode != autoparser::tool_format::NONE;
+}
+
+/* Makes the template one whose calls are words. */
+static void put_calls_in_words(chat_template &template_)
+{
+    autoparser::autoparser &analysis = template_.analysis;
+    analysis.jinja_caps.supports_tool_calls = true;
+    analysis.tools = autoparser::analyze_tools();
+    analysis.tools.format.mode = autoparser::tool_format::JSON_NATIVE;
+    analysis.tools.format.per_call_start = "<tool_call>";
+    analysis.tools.format.per_call_end = "</tool_call>";
+    turn_rules &rules = template_.turns;
+    rules.new_calls_as_text = rules.calls_as_text = rules.results_as_text = true;
 }
 
 /* The words are for a template that prints nothing of tools, or in whose replies llama.cpp would find no calls. */

@@ -8,9 +8,9 @@
  * gets; either way the work is linear.
  *
  * A reader belongs to one thread at a time. No exception leaves it: text that cannot be parsed is content. */
-#include "chat/reader.h"
+#include "chat/chat.h"
 
-#include "chat/reply_parse.hpp"
+#include "chat/format.hpp"
 
 extern "C" {
 #include "base/utf8.h"
@@ -19,11 +19,174 @@ extern "C" {
 #include <sys/random.h>
 
 #include <algorithm>
+#include <cassert>
+#include <cctype>
 #include <memory>
 #include <vector>
 
 namespace chat
 {
+
+/* ---- One text of a reply, parsed from its beginning ---- */
+
+struct parsed_reply {
+    bool fits = false;       /* the text is a reply in the format, or a prefix of one */
+    common_chat_msg message; /* what was parsed from it */
+    size_t known = 0;        /* bytes that are in the message, or are a tag of a piece that is in it */
+    size_t end = 0;          /* bytes that fit the format: after `known` they open a piece that may never come */
+    enum { NOTHING, REASONING, CONTENT, CALL } last = NOTHING; /* the kind of piece that was parsed last */
+
+    /* The text after it: held back because it may become a tag, or more than the format expects. */
+    std::string rest(const reply_format &format, const std::string &text) const;
+};
+
+static std::unique_ptr<common_chat_peg_mapper> mapper_of(const reply_format &format, common_chat_msg &message)
+{
+    switch (format.params.format) {
+    case COMMON_CHAT_FORMAT_PEG_GEMMA4:
+        return std::make_unique<common_chat_peg_gemma4_mapper>(message);
+    case COMMON_CHAT_FORMAT_PEG_MINIMAX_M3:
+        return std::make_unique<common_chat_peg_minimax_m3_mapper>(message);
+    default:
+        return std::make_unique<common_chat_peg_mapper>(message);
+    }
+}
+
+/* Of an incomplete piece only text counts: what its tags open may never come. */
+static void note(parsed_reply &result, const common_peg_ast_node &node)
+{
+    static const std::string calls[] = {
+        common_chat_peg_builder::TOOL_NAME,      common_chat_peg_builder::TOOL_ARGS,
+        common_chat_peg_builder::TOOL_CLOSE,     common_chat_peg_builder::TOOL_ARG_VALUE,
+        common_chat_peg_builder::TOOL_ARG_CLOSE, common_chat_peg_builder::TOOL_ARG_STRING_VALUE};
+    if (node.end <= node.start || node.end < result.known) return;
+    bool is_call = std::find(std::begin(calls), std::end(calls), node.tag) != std::end(calls);
+    bool is_reasoning = node.tag == common_chat_peg_builder::REASONING;
+    bool is_content = node.tag == common_chat_peg_builder::CONTENT;
+    if (is_call || is_reasoning || is_content)
+        result.last = is_call ? parsed_reply::CALL : is_reasoning ? parsed_reply::REASONING : parsed_reply::CONTENT;
+    else if (node.is_partial)
+        return;
+    result.known = node.end;
+}
+
+static parsed_reply parse_by(const reply_format &format, const common_peg_arena &parser, const std::string &text)
+{
+    parsed_reply result;
+    common_peg_parse_context context(text, COMMON_PEG_PARSE_FLAG_LENIENT);
+    common_peg_parse_result parsed = parser.parse(context);
+    result.fits = !parsed.fail();
+    if (!result.fits) return result;
+    mapper_of(format, result.message)->from_ast(context.ast, parsed);
+    context.ast.visit(parsed, [&](const common_peg_ast_node &node) { note(result, node); });
+    result.end = std::max(result.known, parsed.end);
+    return result;
+}
+
+/* Parses the text, which begins with the prefill. */
+static parsed_reply parse_reply(const reply_format &format, const std::string &text)
+{
+    parsed_reply result;
+    if (format.parser.empty()) {
+        result.fits = true;
+        result.message.content = text;
+        result.known = result.end = text.size();
+        result.last = parsed_reply::CONTENT;
+        return result;
+    }
+    if (!format.text_parser.empty()) result = parse_by(format, format.text_parser, text);
+    return result.fits ? result : parse_by(format, format.parser, text);
+}
+
+/* Whether the text is a whole reply in the format, and no prefix of one alone. */
+static bool is_whole_reply(const reply_format &format, const std::string &text)
+{
+    common_peg_parse_context context(text, COMMON_PEG_PARSE_FLAG_NONE);
+    return format.parser.empty() || format.parser.parse(context).success();
+}
+
+/* The text without leading tags of the format and white space. */
+static std::string without_marks(const reply_format &format, std::string text)
+{
+    for (bool found = true; found;) {
+        found = false;
+        text.erase(0, std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+        for (const auto *marks : {&format.params.preserved_tokens, &format.params.thinking_end_tags}) {
+            for (const auto &mark : *marks) {
+                if (mark.empty() || text.compare(0, mark.size(), mark) != 0) continue;
+                text.erase(0, mark.size());
+                found = true;
+            }
+        }
+    }
+    return text;
+}
+
+std::string parsed_reply::rest(const reply_format &format, const std::string &text) const
+{
+    std::string left = text.substr(std::min(end, text.size()));
+    bool closes_call = last == CALL && !message.tool_calls.empty();
+    return closes_call || without_marks(format, left).empty() ? "" : left;
+}
+
+/* ---- Where incomplete JSON ends ---- */
+
+/* Scans JSON text, complete or not, and finds whether it ends within a string, and where its value ends. */
+class json_end
+{
+  public:
+    explicit json_end(const std::string &text = "");
+
+    /* Scans on; returns how many bytes of `more` belong to the value. */
+    size_t feed(const std::string &more);
+
+    bool in_string() const { return quoted; }
+    size_t string_start() const { return start; } /* of the open string */
+
+  private:
+    bool takes(char c);
+
+    bool quoted = false, escaped = false, bare = false, ended = false;
+    int depth = 0; /* open brackets */
+    size_t at = 0, start = 0;
+};
+
+json_end::json_end(const std::string &text)
+{
+    feed(text);
+}
+
+/* Whether the value goes on with that byte. A number or a word ends before the first byte that none has. */
+bool json_end::takes(char c)
+{
+    if (bare && std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '-' && c != '+') ended = true;
+    if (ended) return false;
+    if (quoted) {
+        quoted = c != '"' || escaped;
+        escaped = c == '\\' && !escaped;
+        ended = !quoted && depth == 0;
+    } else if (c == '"') {
+        quoted = true;
+        start = at;
+    } else if (c == '{' || c == '[') {
+        depth++;
+    } else if (c == '}' || c == ']') {
+        ended = --depth == 0;
+    } else {
+        bare = depth == 0 && std::isspace(static_cast<unsigned char>(c)) == 0;
+    }
+    at++;
+    return true;
+}
+
+size_t json_end::feed(const std::string &more)
+{
+    size_t n = 0;
+    while (n < more.size() && takes(more[n])) n++;
+    return n;
+}
+
+/* ---- The reader ---- */
 
 static const size_t never_cut_below = 512; /* bytes; below this, no cut pays for its verification */
 static const size_t cut_margin = 64;       /* bytes of the piece on each side; no tag of a format is longer */
@@ -425,6 +588,7 @@ static void guard(chat_reader *reader, const chat::delta_sink &to, void (*act)(c
 
 struct chat_reader *chat_reader_open(const struct chat_format *format)
 {
+    assert(format != nullptr);
     auto *reader = new chat_reader(format);
     guard(reader, {nullptr, nullptr}, [](chat_reader *opened, const chat::delta_sink &) { opened->begin(); });
     return reader;
@@ -437,6 +601,7 @@ void chat_reader_close(struct chat_reader *reader)
 
 void chat_reader_add(struct chat_reader *reader, const char *text, size_t len, hearth_delta_fn each, void *ud)
 {
+    assert(reader != nullptr && (text != nullptr || len == 0));
     chat::delta_sink to = {each, ud};
     try {
         reader->append(text, len, to);

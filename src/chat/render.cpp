@@ -1,8 +1,6 @@
 /* Renders prompts, and marks which bytes are the request's text and which the template's: see chat.h. */
 #include "chat/blame.hpp"
-#include "chat/errors.hpp"
-#include "chat/lost.hpp"
-#include "chat/patience.hpp"
+#include "chat/fields.hpp"
 #include "chat/request.hpp"
 #include "chat/template.hpp"
 #include "chat/words.hpp"
@@ -15,6 +13,7 @@ extern "C" {
 }
 
 #include <algorithm>
+#include <cassert>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -89,6 +88,7 @@ static void mark_tools(std::vector<bool> &marks, const std::string &text, const 
 
 static void fill_prompt(chat_prompt &prompt, const std::string &text, const std::vector<bool> &marks)
 {
+    assert(marks.size() == text.size());
     std::vector<chat_part> parts;
     for (size_t i = 0; i < text.size(); i++) {
         if (i == 0 || marks[i] != marks[i - 1]) parts.push_back({i, 0, marks[i]});
@@ -159,7 +159,7 @@ static rendering render_messages(const chat_template &template_, chat_request &r
 
 static void render(const chat_template &template_, const chat_request &asked, chat_prompt &prompt)
 {
-    render_scope scope(asked.now);
+    render_scope scope(asked.now, asked.stop);
     std::optional<chat_parsed> own;
     chat_request request = asked;
     const chat_parsed &parsed = parsed_of(request, own);
@@ -185,8 +185,8 @@ static void render(const chat_template &template_, const chat_request &asked, ch
 int chat_render_parts(const struct chat_template *template_, const struct chat_request *request,
                       struct chat_prompt *prompt, hearth_error *error)
 {
+    assert(template_ != nullptr && request != nullptr && prompt != nullptr);
     *prompt = {};
-    chat::patience patience(request->stop);
     int rc = chat::guarded(error, "messages", chat::render_error_message,
                            [&] { chat::render(*template_, *request, *prompt); });
     if (rc != HEARTH_OK) chat_prompt_release(prompt);

@@ -6,11 +6,12 @@
 #include "chat/schema.hpp"
 #include "chat/tools.hpp"
 #include "chat/turns.hpp"
-#include "chat/worded_tools.hpp"
+#include "chat/wide.hpp"
 
 #include "chat-auto-parser-helpers.h"
 
 #include <algorithm>
+#include <cassert>
 
 namespace chat
 {
@@ -199,6 +200,7 @@ const chat_parsed &parsed_of(const chat_request &request, std::optional<chat_par
 autoparser::generation_params read_request(const chat_template &template_, const chat_request &request,
                                            const chat_parsed &parsed)
 {
+    assert(render_scope::current != nullptr && !parsed.messages.empty());
     autoparser::generation_params params;
     take_messages(params, template_, request, parsed);
     take_tool_fields(params, template_, request, parsed);
@@ -223,6 +225,7 @@ autoparser::generation_params read_request(const chat_template &template_, const
 
 int chat_parse(const struct chat_request *request, struct chat_parsed **parsed, hearth_error *error)
 {
+    assert(request != nullptr && request->messages != nullptr && parsed != nullptr);
     *parsed = nullptr;
     return chat::guarded(error, "messages", chat::render_error_message,
                          [&] { *parsed = new chat_parsed(chat::parse_request(*request)); });

@@ -16,6 +16,7 @@ extern "C" {
 }
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <exception>
 #include <mutex>
@@ -169,17 +170,10 @@ static void note_freed(std::set<std::string> &unenforced, const std::string &too
     unenforced.insert(tool + "#" + pointer);
 }
 
-static common_json free_arguments()
-{
-    common_json any = common_json::object();
-    any["type"] = "object";
-    return any;
-}
-
 common_json freed_arguments(const std::string &tool, const std::string &why, std::set<std::string> &unenforced)
 {
     note_freed(unenforced, tool, "", why);
-    return free_arguments();
+    return of_type("object");
 }
 
 /* Whether the budget is enough for its conversion, which then is spent; else why not. */
@@ -205,7 +199,7 @@ static std::vector<std::string> dear_properties(const common_json &schema, const
     schema_budget trials;
     std::vector<std::string> dear;
     for (const auto &entry : schema.at("properties").items()) {
-        common_json alone = free_arguments();
+        common_json alone = of_type("object");
         alone["properties"][entry.k] = entry.v;
         if (schema.contains("$defs")) alone["$defs"] = schema.at("$defs");
         const schema_budget::amounts before = trials.lend(quarter);
@@ -235,7 +229,7 @@ static common_json freed(const common_json &schema, const std::string &tool, sch
     }
     note_freed(unenforced, tool, "", reason);
     for (const auto &entry : result.at("properties").items()) entry.v = common_json::object();
-    return is_affordable(result, tool, budget, reason) ? result : free_arguments();
+    return is_affordable(result, tool, budget, reason) ? result : of_type("object");
 }
 
 /* As tool_schema() says, with what is left of a budget. */
@@ -250,7 +244,7 @@ static common_json affordable_schema(const common_json &parameters, const std::s
     name_unenforced(lowered.unenforced);
     unenforced.insert(lowered.unenforced.begin(), lowered.unenforced.end());
     bool takes_anything = lowered.schema.empty() || (lowered.schema.size() == 1 && lowered.schema.contains("$defs"));
-    if (takes_anything) return free_arguments();
+    if (takes_anything) return of_type("object");
     if (is_affordable(lowered.schema, tool, budget, reason)) return lowered.schema;
     return freed(lowered.schema, tool, budget, reason, unenforced);
 }
@@ -273,6 +267,7 @@ common_json tool_schema(const common_json &parameters, const std::string &tool, 
 
 char *chat_pattern_grammar(const char *pattern, hearth_error *error)
 {
+    assert(pattern != nullptr);
     static const size_t max_pattern = (size_t)64 << 10;
     char *grammar = nullptr;
     chat::guarded(error, "regex", chat::one_line, [&] {
@@ -284,6 +279,7 @@ char *chat_pattern_grammar(const char *pattern, hearth_error *error)
 
 char *chat_schema_grammar(const json_t *json_schema, char **unenforced, hearth_error *error)
 {
+    assert(json_schema != nullptr);
     char *grammar = nullptr;
     chat::guarded(error, "json_schema", chat::one_line, [&] {
         std::set<std::string> keywords;

@@ -3,7 +3,7 @@
 #ifndef CHAT_SCHEMA_HPP
 #define CHAT_SCHEMA_HPP
 
-#include "chat/errors.hpp"
+#include "chat/fields.hpp"
 #include "chat/schema_cost.hpp"
 
 #include "json.h"

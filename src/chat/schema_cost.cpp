@@ -7,6 +7,7 @@
 #include "chat/schema_walk.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <cstdint>
 #include <set>
@@ -137,6 +138,7 @@ schema_budget::amounts schema_budget::lend(size_t nth)
 
 void schema_budget::give_back(const amounts &before)
 {
+    assert(now.nanoseconds <= lent.nanoseconds && now.bytes <= lent.bytes);
     now.nanoseconds = before.nanoseconds - (lent.nanoseconds - now.nanoseconds);
     now.bytes = before.bytes - (lent.bytes - now.bytes);
 }
@@ -283,11 +285,9 @@ void conversion::walk_object(const common_json &schema, const std::string &name)
 {
     const common_json none = common_json::object();
     const common_json &properties = schema.contains("properties") ? schema.at("properties") : none;
-    std::set<std::string> required;
+    const std::set<std::string> required = required_of(schema);
     std::vector<std::string> optional;
     size_t text = 0;
-    for (size_t i = 0; schema.contains("required") && i < schema.at("required").size(); i++)
-        required.insert(schema.at("required").at(i).get<std::string>());
     for (const auto &property : properties.items()) {
         const std::string &key = property.k;
         std::string child = joined(name, key);

@@ -1,18 +1,15 @@
 /* Rewrites JSON schemas for llama.cpp: see schema_lower.hpp. */
 #include "chat/schema_lower.hpp"
 
-#include "chat/errors.hpp"
-#include "chat/formats.hpp"
+#include "chat/fields.hpp"
 #include "chat/number_pattern.hpp"
 #include "chat/pattern.hpp"
-#include "chat/schema_merge.hpp"
 #include "chat/schema_walk.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <iterator>
-#include <limits>
 #include <map>
 #include <optional>
 
@@ -60,6 +57,16 @@ struct demands {
 
 using maybe = std::optional<common_json>; /* empty: there is no such value */
 
+/* Any of the alternatives; a list of one is that one. */
+maybe any_of(const common_json &alternatives)
+{
+    common_json all = common_json::object();
+    if (alternatives.empty()) return {};
+    if (alternatives.size() == 1) return alternatives.at(0);
+    all["anyOf"] = alternatives;
+    return all;
+}
+
 class lowerer
 {
   public:
@@ -97,6 +104,7 @@ class lowerer
     const common_json &target_of(const common_json &schema);
     void note_unenforced(const common_json &schema);
     void note(const std::string &at, const std::string &reason);
+    uint32_t limit(uint32_t count, const char *key, uint32_t most, uint32_t none, const std::string &at);
 
     const common_json root;
     const std::string prefix;
@@ -127,6 +135,14 @@ void lowerer::note_unenforced(const common_json &schema)
         bool demands = !value.is_boolean() || value.get<bool>() == (std::string(key) == "uniqueItems");
         if (demands) result.unenforced.insert(key);
     }
+}
+
+/* The count, or none where it is more than can be kept. */
+uint32_t lowerer::limit(uint32_t count, const char *key, uint32_t most, uint32_t none, const std::string &at)
+{
+    if (count == none || count <= most) return count;
+    note(at, std::string(key) + " is too large: the limit is " + std::to_string(most));
+    return none;
 }
 
 /* ---- Combining ---- */
@@ -216,7 +232,7 @@ std::vector<common_json> lowerer::combined(const demands &all)
 
 maybe lowerer::lower_choices(const demands &all, const std::string &at)
 {
-    common_json alternatives = common_json::array(), union_of = common_json::object();
+    common_json alternatives = common_json::array();
     std::set<std::string> known;
     const std::vector<common_json> each = combined(all);
     for (size_t i = 0; i < each.size(); i++) {
@@ -226,10 +242,7 @@ maybe lowerer::lower_choices(const demands &all, const std::string &at)
         budget.text(text.size());
         if (known.insert(std::move(text)).second) alternatives.push_back(std::move(*lowered));
     }
-    if (alternatives.empty()) return {};
-    if (alternatives.size() == 1) return alternatives.at(0);
-    union_of["anyOf"] = alternatives;
-    return union_of;
+    return any_of(alternatives);
 }
 
 maybe lowerer::lower_demands(const demands &all, const std::string &at)
@@ -312,46 +325,12 @@ maybe lowerer::lower(const common_json &schema, const std::string &at)
 
 /* ---- Literals ---- */
 
-uint32_t count_of(const common_json &schema, const char *key, uint32_t none)
-{
-    if (!schema.contains(key)) return none;
-    double number = schema.at(key).get<double>();
-    return number >= no_maximum ? no_maximum - 1 : static_cast<uint32_t>(number);
-}
-
-/* Whether bounds and types allow a literal value; other keywords beside literals are not looked at. */
-bool allows(const common_json &schema, const common_json &value)
-{
-    bool fits = !schema.contains("type");
-    for (size_t i = 0; !fits && i < schema.at("type").size(); i++)
-        fits = is_of_type(value, schema.at("type").at(i).get<std::string>());
-    if (value.is_string()) {
-        std::string text = value.get<std::string>();
-        auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; };
-        auto n = static_cast<uint32_t>(std::count_if(text.begin(), text.end(), begins));
-        fits = fits && n >= count_of(schema, "minLength", 0) && n <= count_of(schema, "maxLength", no_maximum);
-    }
-    if (value.is_array())
-        fits = fits && value.size() >= count_of(schema, "minItems", 0) &&
-               value.size() <= count_of(schema, "maxItems", no_maximum);
-    if (value.is_number()) {
-        const double endless = std::numeric_limits<double>::infinity();
-        auto bound = [&](const char *key, double none) {
-            return schema.contains(key) ? schema.at(key).get<double>() : none;
-        };
-        double number = value.get<double>();
-        fits = fits && number >= bound("minimum", -endless) && number <= bound("maximum", endless) &&
-               number > bound("exclusiveMinimum", -endless) && number < bound("exclusiveMaximum", endless);
-    }
-    return fits;
-}
-
 maybe lowerer::lower_literals(const common_json &schema)
 {
     common_json values = common_json::array(), literals = common_json::object();
     for (size_t i = 0; i < schema.at("enum").size(); i++) {
         const common_json &value = schema.at("enum").at(i);
-        if (allows(schema, value)) values.push_back(value);
+        if (allows_literal(schema, value)) values.push_back(value);
         if (value.is_string() && schema.contains("pattern")) result.unenforced.insert("pattern beside enum");
     }
     if (values.empty()) return {};
@@ -363,15 +342,15 @@ maybe lowerer::lower_literals(const common_json &schema)
 
 maybe lowerer::lower_plain(const common_json &schema, const std::string &at)
 {
-    common_json alternatives = common_json::array(), result_of = common_json::object();
+    common_json alternatives = common_json::array();
+    auto has_any = [&](std::initializer_list<const char *> keys) {
+        return std::any_of(keys.begin(), keys.end(), [&](const char *key) { return schema.contains(key); });
+    };
     if (schema.contains("enum")) return lower_literals(schema);
     if (!schema.contains("type")) {
-        bool object =
-            schema.contains("properties") || schema.contains("required") || schema.contains("additionalProperties");
-        bool array = schema.contains("prefixItems") || schema.contains("items") || schema.contains("minItems") ||
-                     schema.contains("maxItems");
-        bool string = schema.contains("pattern") || schema.contains("format") || schema.contains("minLength") ||
-                      schema.contains("maxLength");
+        bool object = has_any({"properties", "required", "additionalProperties"});
+        bool array = has_any({"prefixItems", "items", "minItems", "maxItems"});
+        bool string = has_any({"pattern", "format", "minLength", "maxLength"});
         if (schema.empty()) return common_json::object();
         return lower_type(schema, object ? "object" : array ? "array" : string ? "string" : "number", at);
     }
@@ -379,10 +358,7 @@ maybe lowerer::lower_plain(const common_json &schema, const std::string &at)
         maybe lowered = lower_type(schema, schema.at("type").at(i).get<std::string>(), at);
         if (lowered) alternatives.push_back(std::move(*lowered));
     }
-    if (alternatives.empty()) return {};
-    if (alternatives.size() == 1) return alternatives.at(0);
-    result_of["anyOf"] = alternatives;
-    return result_of;
+    return any_of(alternatives);
 }
 
 maybe lowerer::lower_type(const common_json &schema, const std::string &type, const std::string &at)
@@ -392,9 +368,7 @@ maybe lowerer::lower_type(const common_json &schema, const std::string &type, co
     if (type == "string") return lower_string(schema, at);
     if (type == "integer") return lower_integer(schema);
     if (type == "number") return lower_number(schema);
-    common_json plain = common_json::object();
-    plain["type"] = type;
-    return plain;
+    return of_type(type.c_str());
 }
 
 /* ---- Objects ---- */
@@ -432,13 +406,10 @@ bool is_hard_to_exclude(const std::string &name)
 
 maybe lowerer::lower_object(const common_json &schema, const std::string &at)
 {
-    std::set<std::string> required;
-    for (size_t i = 0; schema.contains("required") && i < schema.at("required").size(); i++)
-        required.insert(schema.at("required").at(i).get<std::string>());
+    const std::set<std::string> required = required_of(schema);
     const common_json properties = with_required(schema, required);
-    common_json kept = common_json::object(), object = common_json::object();
+    common_json kept = common_json::object(), object = of_type("object");
     bool hard = false;
-    object["type"] = "object";
     for (const auto &entry : properties.items()) {
         maybe value = lower_within(entry.value(), at + "/properties" + pointer_step(entry.key()));
         if (!value && required.count(entry.key()) != 0) return {};
@@ -462,7 +433,7 @@ maybe lowerer::lower_object(const common_json &schema, const std::string &at)
 /* As many items as are listed, or as there have to be; llama.cpp has no other tuple. */
 maybe lowerer::lower_tuple(const common_json &schema, const std::string &at)
 {
-    common_json list = common_json::array(), tuple = common_json::object();
+    common_json list = common_json::array(), tuple = of_type("array");
     const common_json &given = schema.at("prefixItems");
     common_json rest = schema.contains("items") ? schema.at("items") : common_json(true);
     size_t least = count_of(schema, "minItems", 0), most = count_of(schema, "maxItems", no_maximum);
@@ -476,28 +447,23 @@ maybe lowerer::lower_tuple(const common_json &schema, const std::string &at)
         if (!item) break;
         list.push_back(std::move(*item));
     }
-    tuple["type"] = "array";
     tuple[list.empty() ? "maxItems" : "prefixItems"] = list.empty() ? common_json(0) : list;
     return tuple;
 }
 
 maybe lowerer::lower_array(const common_json &schema, const std::string &at)
 {
-    common_json array = common_json::object();
+    common_json array = of_type("array");
     uint32_t least = count_of(schema, "minItems", 0), most = count_of(schema, "maxItems", no_maximum);
     if (least > most) return {};
     if (schema.contains("prefixItems")) return lower_tuple(schema, at);
-    array["type"] = "array";
     maybe item = common_json::object();
     if (schema.contains("items")) item = lower_within(schema.at("items"), at + "/items");
     if (!item && least > 0) return {};
     if (!item) most = 0;
     if (item && !item->empty()) array["items"] = std::move(*item);
-    if (least > max_repeats) note(at, "minItems is too large: the limit is " + std::to_string(max_repeats));
-    if (most != no_maximum && most > max_repeats)
-        note(at, "maxItems is too large: the limit is " + std::to_string(max_repeats));
-    if (least > 0 && least <= max_repeats) array["minItems"] = least;
-    if (most <= max_repeats) array["maxItems"] = most;
+    if (limit(least, "minItems", max_repeats, 0, at) > 0) array["minItems"] = least;
+    if (limit(most, "maxItems", max_repeats, no_maximum, at) != no_maximum) array["maxItems"] = most;
     return array;
 }
 
@@ -505,10 +471,9 @@ maybe lowerer::lower_array(const common_json &schema, const std::string &at)
 
 maybe lowerer::matching(const std::string &pattern, const lengths &wanted, const char *unkept, const std::string &at)
 {
-    common_json string = common_json::object();
+    common_json string = of_type("string");
     bool keeps_lengths = true;
     std::string text;
-    string["type"] = "string";
     try {
         budget.spend(pattern.size(), price_of_pattern);
         text = json_text_pattern(pattern, wanted, keeps_lengths);
@@ -526,7 +491,7 @@ maybe lowerer::matching(const std::string &pattern, const lengths &wanted, const
 maybe lowerer::lower_format(const common_json &schema, const std::string &at)
 {
     std::string format = schema.at("format").get<std::string>();
-    lengths wanted = {count_of(schema, "minLength", 0), count_of(schema, "maxLength", no_maximum)};
+    lengths wanted = lengths_in(schema);
     const char *pattern = pattern_of_format(format);
     if (pattern != nullptr) return matching(pattern, wanted, "minLength or maxLength beside format", at);
     common_json string = schema;
@@ -534,8 +499,7 @@ maybe lowerer::lower_format(const common_json &schema, const std::string &at)
     if (uuid && (wanted.min > 36 || wanted.max < 36)) return {};
     string.erase("format");
     if (uuid) {
-        string = common_json::object();
-        string["type"] = "string";
+        string = of_type("string");
         string["format"] = "uuid";
         return string;
     }
@@ -545,8 +509,8 @@ maybe lowerer::lower_format(const common_json &schema, const std::string &at)
 
 maybe lowerer::lower_string(const common_json &schema, const std::string &at)
 {
-    common_json string = common_json::object();
-    lengths wanted = {count_of(schema, "minLength", 0), count_of(schema, "maxLength", no_maximum)};
+    common_json string = of_type("string");
+    lengths wanted = lengths_in(schema);
     if (wanted.min > wanted.max) return {};
     if (schema.contains("pattern")) {
         std::string pattern = schema.at("pattern").get<std::string>();
@@ -554,12 +518,8 @@ maybe lowerer::lower_string(const common_json &schema, const std::string &at)
         return matching(pattern, wanted, "minLength or maxLength beside pattern", at);
     }
     if (schema.contains("format")) return lower_format(schema, at);
-    if (wanted.min > max_string) note(at, "minLength is too large: the limit is " + std::to_string(max_string));
-    if (wanted.max != no_maximum && wanted.max > max_string)
-        note(at, "maxLength is too large: the limit is " + std::to_string(max_string));
-    if (wanted.min > max_string) wanted.min = 0;
-    if (wanted.max > max_string) wanted.max = no_maximum;
-    string["type"] = "string";
+    wanted = {limit(wanted.min, "minLength", max_string, 0, at),
+              limit(wanted.max, "maxLength", max_string, no_maximum, at)};
     if (wanted.min > max_repeats || (wanted.max != no_maximum && wanted.max > max_repeats)) {
         string["pattern"] = json_text_of_length(wanted);
         return string;
@@ -591,8 +551,7 @@ maybe lowerer::lower_integer(const common_json &schema)
         if (schema.contains(key)) low = std::max(low, bound_of(schema.at(key), true, key[0] == 'e'));
     for (const char *key : {"maximum", "exclusiveMaximum"})
         if (schema.contains(key)) high = std::min(high, bound_of(schema.at(key), false, key[0] == 'e'));
-    common_json integer = common_json::object();
-    integer["type"] = "integer";
+    common_json integer = of_type("integer");
     if (low > max_integer || high < -max_integer) throw schema_fault("has bounds of integers with more than 16 digits");
     if (low > high) return {};
     if (low == -max_integer && high == max_integer) return integer;
@@ -632,8 +591,7 @@ maybe lowerer::lower_number(const common_json &schema)
         bool is_near_end = one.is_low != read->is_negative;
         (one.is_low ? bounds.excludes_low : bounds.excludes_high) = read->is_cut ? is_near_end : one.excludes;
     }
-    common_json number = common_json::object();
-    number["type"] = "number";
+    common_json number = of_type("number");
     if (!is_bounded) return number;
     std::string pattern = is_kept ? number_pattern(bounds) : "";
     if (is_kept && pattern.empty()) return {};

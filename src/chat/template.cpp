@@ -1,11 +1,8 @@
 /* Compiles and renders chat templates: see template.hpp. */
 #include "chat/template.hpp"
 
-#include "chat/errors.hpp"
 #include "chat/fields.hpp"
 #include "chat/format.hpp"
-#include "chat/patience.hpp"
-#include "chat/probe.hpp"
 #include "chat/request.hpp"
 #include "chat/wide.hpp"
 
@@ -18,6 +15,7 @@ extern "C" {
 }
 
 #include <algorithm>
+#include <cassert>
 #include <cctype>
 #include <mutex>
 #include <stdexcept>
@@ -94,6 +92,51 @@ struct template_root : jinja::statement {
     }
 };
 
+/* ---- Questions ---- */
+
+/* Prints nothing. */
+struct question : jinja::statement {
+    std::string type() const override { return "Question"; }
+
+    jinja::value execute_impl(jinja::context &) const override
+    {
+        const chat_stop *stop = render_scope::current->stop;
+        if (stop != nullptr && stop->gives_up(stop->ud)) throw given_up{};
+        return jinja::mk_val<jinja::value_undefined>();
+    }
+};
+
+static void begin_with_question(jinja::statements &body)
+{
+    auto asks = std::make_unique<question>();
+    asks->pos = 0;
+    body.insert(body.begin(), std::move(asks));
+}
+
+/* Makes the statements ask, in all their loops and macros. */
+static void insert_questions(jinja::statements &statements)
+{
+    for (auto &one : statements) {
+        if (auto *loop = dynamic_cast<jinja::for_statement *>(one.get())) {
+            insert_questions(loop->body);
+            insert_questions(loop->default_block);
+            begin_with_question(loop->body);
+        } else if (auto *macro = dynamic_cast<jinja::macro_statement *>(one.get())) {
+            insert_questions(macro->body);
+            begin_with_question(macro->body);
+        } else if (auto *choice = dynamic_cast<jinja::if_statement *>(one.get())) {
+            insert_questions(choice->body);
+            insert_questions(choice->alternate);
+        } else if (auto *block = dynamic_cast<jinja::set_statement *>(one.get())) {
+            insert_questions(block->body);
+        } else if (auto *filtered = dynamic_cast<jinja::filter_statement *>(one.get())) {
+            insert_questions(filtered->body);
+        } else if (auto *call = dynamic_cast<jinja::call_statement *>(one.get())) {
+            insert_questions(call->body);
+        }
+    }
+}
+
 /* ---- What llama.cpp makes of a request ---- */
 
 /* For a template without a handler, as common_chat_templates_apply() does it. */
@@ -113,6 +156,7 @@ static common_chat_params generate(const chat_template &template_, const autopar
 
 common_chat_params apply_template(const chat_template &template_, autoparser::generation_params &params)
 {
+    assert(render_scope::current != nullptr);
     const common_chat_template &compiled = *template_.compiled;
     auto special = common_chat_try_specialized_template(compiled, compiled.source(), params);
     return special ? *special : generate(template_, params);
@@ -133,6 +177,7 @@ static void leave_worded_tools(const chat_template &template_, autoparser::gener
 
 rendering prompt_of(const chat_template &template_, autoparser::generation_params params)
 {
+    assert(render_scope::current != nullptr);
     leave_worded_tools(template_, params);
     if (auto special = apply_handler(template_, params)) return {special->prompt, special->generation_prompt};
     bool as_it_is = params.continue_final_message == COMMON_CHAT_CONTINUATION_NONE;
@@ -155,6 +200,11 @@ static void silence_llama_log()
 {
     static std::once_flag once;
     std::call_once(once, [] { common_log_set_verbosity_thold(LOG_LEVEL_OUTPUT); });
+}
+
+static common_chat_templates_ptr templates_of(const chat_template_params &params)
+{
+    return common_chat_templates_init(nullptr, params.source, params.bos, params.eos);
 }
 
 static std::unique_ptr<common_chat_template> compile_template(const std::string &source, const std::string &bos,
@@ -211,6 +261,7 @@ chat_template::~chat_template() = default;
 
 struct chat_template *chat_template_open(const struct chat_template_params *params, hearth_error *error)
 {
+    assert(params != nullptr && params->source != nullptr && params->bos != nullptr && params->eos != nullptr);
     chat::silence_llama_log();
     auto result = std::make_unique<chat_template>();
     result->adds_bos = params->adds_bos;
@@ -222,7 +273,7 @@ struct chat_template *chat_template_open(const struct chat_template_params *para
             result->kwargs = chat::read_kwargs(
                 chat::parse_json(chat::mark_wide_numbers(params->kwargs_json), "chat_template_kwargs"));
         chat::compile_template(source, bos, eos); /* for its error message: the next line loses it */
-        common_chat_templates_ptr templates = common_chat_templates_init(nullptr, source, bos, eos);
+        common_chat_templates_ptr templates = chat::templates_of(*params);
         /* llama.cpp replaces some templates that it knows to be wrong. */
         result->compiled = chat::compile_template(common_chat_templates_source(templates.get()), bos, eos);
         chat::find_handler(*result);
@@ -243,9 +294,8 @@ char *chat_capabilities(const struct chat_template_params *params)
     chat::silence_llama_log();
     chat::guarded(nullptr, "chat_template", chat::compile_error_message, [&] {
         if (params->source[0] == '\0') return;
-        common_chat_templates_ptr templates =
-            common_chat_templates_init(nullptr, params->source, params->bos, params->eos);
-        for (const auto &cap : common_chat_templates_get_caps(templates.get())) caps[cap.first] = cap.second;
+        for (const auto &cap : common_chat_templates_get_caps(chat::templates_of(*params).get()))
+            caps[cap.first] = cap.second;
     });
     return mem_strdup(caps.dump().c_str());
 }
@@ -256,8 +306,7 @@ void chat_transcription_texts(const struct chat_template_params *params, char **
     chat::silence_llama_log();
     chat::guarded(nullptr, "chat_template", chat::compile_error_message, [&] {
         if (params->source[0] == '\0') return;
-        preset = common_chat_get_asr_prompt(
-            common_chat_templates_init(nullptr, params->source, params->bos, params->eos).get());
+        preset = common_chat_get_asr_prompt(chat::templates_of(*params).get());
     });
     *system = mem_strdup(preset.system.c_str());
     *user = mem_strdup(preset.user.c_str());

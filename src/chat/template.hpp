@@ -29,11 +29,20 @@ class format_cache;
 using text_parts = std::vector<jinja::string_part>;
 
 /* The context of one rendering on this thread, for as long as the object lives. Handlers for single templates render up
- * to three times; the first rendering is the prompt, whose parts are kept. */
+ * to three times; the first rendering is the prompt, whose parts are kept.
+ *
+ * A template is a program, and a client chooses how long its loops are: each pass of a loop and each call of a macro
+ * asks `stop` whether the request is still wanted, and has not taken too long. NULL: that of the scope around it, or
+ * nobody. */
 class render_scope
 {
   public:
-    explicit render_scope(int64_t when) : now(static_cast<std::time_t>(when)), before(current) { current = this; }
+    explicit render_scope(int64_t when, const chat_stop *asked = nullptr)
+        : now(static_cast<std::time_t>(when)), stop(asked == nullptr && current != nullptr ? current->stop : asked),
+          before(current)
+    {
+        current = this;
+    }
     ~render_scope() { current = before; }
     render_scope(const render_scope &) = delete;
     render_scope &operator=(const render_scope &) = delete;
@@ -41,6 +50,7 @@ class render_scope
     static thread_local render_scope *current;
 
     const std::time_t now;
+    const chat_stop *const stop;
     bool done = false;
     text_parts parts;
 
@@ -63,6 +73,11 @@ struct rendering {
 
 rendering prompt_of(const chat_template &template_, autoparser::generation_params params);
 std::string generation_prompt_of(const chat_template &template_, autoparser::generation_params params);
+
+/* Finds out what a template prints (probe.cpp), and sets template_.turns to the rules by which it prints most. Each
+ * rule is the first of its values with which all conversations that it is about are printed, else the one that loses
+ * fewest of them. */
+void find_turn_rules(chat_template &template_);
 
 } // namespace chat
 

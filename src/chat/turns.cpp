@@ -270,6 +270,38 @@ turn_rules plain_rules(const turn_rules &known)
     return rules;
 }
 
+/* ---- Tools as words ---- */
+
+static std::string list_of(const common_json &tools)
+{
+    std::string words = "You can call functions to answer the user. They are, in JSON, one a line:\n<tools>\n";
+    for (size_t i = 0; i < tools.size(); i++) words += tools.at(i).dump() + "\n";
+    return words + "</tools>\n\n";
+}
+
+static std::string words_of(const turn_rules &rules, const common_json &tools)
+{
+    static const char form[] =
+        "To call a function, write its name and its arguments as JSON between these tags:\n<tool_call>\n"
+        "{\"name\": \"the function's name\", \"arguments\": {\"an argument's name\": \"its value\"}}\n</tool_call>\n"
+        "Then stop: what the function returns comes next, between <tool_response> tags. ";
+    return "# Tools\n\n" + (rules.tools_as_text ? list_of(tools) : "") + (rules.new_calls_as_text ? form : "") +
+           "Where no function helps, answer without one.";
+}
+
+void tell_of_tools(const turn_rules &rules, std::vector<common_chat_msg> &messages, const common_json &tools)
+{
+    if (messages.empty() || messages.front().role != "system") {
+        common_chat_msg first;
+        first.role = "system";
+        messages.insert(messages.begin(), first);
+    }
+    common_chat_msg &system = messages.front();
+    std::string said = text_of(system);
+    system.content_parts.clear();
+    system.content = said + (said.empty() ? "" : "\n\n") + words_of(rules, tools);
+}
+
 /* ---- Handing over ---- */
 
 static shape shape_of(const turn_rules &rules, const std::string &role)

@@ -1,6 +1,6 @@
 /* How messages are put so that a template prints all of their text. Templates differ in what they print: one drops the
  * text beside a call, another all but the first part of a message, a third refuses two messages of the user's in a row.
- * What a template wants is found out once, when it is opened (probe.hpp), and kept as its turn_rules; each request's
+ * What a template wants is found out once, when it is opened (probe.cpp), and kept as its turn_rules; each request's
  * messages are then put accordingly.
  *
  * Messages are changed so that a prompt that was rendered once stays a prefix of later ones. Pure functions; any
@@ -47,7 +47,7 @@ struct turn_rules {
     bool shortens_ids = false;  /* ids of calls become nine letters and digits */
     bool argument_objects = false;  /* arguments are objects; else the text of one */
     bool wraps_raw = false;         /* arguments that are no object become one: {"arguments": text} */
-    bool tools_as_text = false;     /* tools are words of the system's: see worded_tools.hpp */
+    bool tools_as_text = false;     /* tools are words of the system's: see tell_of_tools() */
     bool new_calls_as_text = false; /* so are the calls in replies */
     bool calls_as_text = false;     /* calls are words of the assistant's */
     bool results_as_text = false;   /* results of tools are words of the user's */
@@ -66,6 +66,11 @@ std::vector<common_chat_msg> make_turns(const turn_rules &rules, const std::vect
 /* Rules that any template keeps: users and the assistant take turns, and all else is their words. For conversations
  * that a template refuses by the rules that it is known to have. */
 turn_rules plain_rules(const turn_rules &known);
+
+/* Tells of the tools that the template does not print, and of calls that are words, in a first message of the system's.
+ * Where a template has no form of calls, they are JSON between tags, and results are words of the user's: any model can
+ * be told so, and one that is required to call is bound by the grammar. */
+void tell_of_tools(const turn_rules &rules, std::vector<common_chat_msg> &messages, const common_json &tools);
 
 /* The form in which the template gets them. */
 common_json turns_to_json(const turn_rules &rules, const std::vector<common_chat_msg> &turns);

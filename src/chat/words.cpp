@@ -1,7 +1,7 @@
 /* Finds words in a text: see words.hpp. */
 #include "chat/words.hpp"
 
-#include "chat/errors.hpp"
+#include "chat/fields.hpp"
 
 #include <algorithm>
 #include <array>

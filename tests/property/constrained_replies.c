@@ -6,7 +6,6 @@
 #include "base/buf.h"
 #include "base/memory.h"
 #include "chat/chat.h"
-#include "chat/reader.h"
 #include "json_trees.h"
 #include "lib/requests/output_constraint.h"
 #include "llm/constraint.h"

@@ -4,7 +4,7 @@
  * itself prints it, which is what its model was trained to write, and the same with its JSON spelled in other ways. */
 #include "support.h"
 
-#include "chat/reader.h"
+#include "chat/chat.h"
 
 #include <dirent.h>
 #include <jansson.h>

@@ -1,7 +1,7 @@
 /* Replies parsed while they are generated: the deltas, and that the work is linear. */
 #include "support.h"
 
-#include "chat/reader.h"
+#include "chat/chat.h"
 
 #include <jansson.h>
 

@@ -11,7 +11,7 @@ extern "C" {
 #include <cmocka.h>
 }
 
-#include "chat/errors.hpp"
+#include "chat/fields.hpp"
 
 #include <random>
 
