@@ -5,6 +5,7 @@
  * is then a function of the seed alone. Give the program the seed of a failure to run that round by itself. In the
  * other rounds each client is a thread, and the seed gives only the shape and the words. */
 #include "rig.h"
+#include "transitions.h"
 
 #include "base/files.h"
 #include "base/log.h"
@@ -1150,6 +1151,32 @@ static void a_round_repeats_itself(void **state)
     }
 }
 
+/* ---- States ---- */
+
+static int n_never_made;
+
+static void expect_made(const struct transition *t, uint64_t n)
+{
+    if (n > 0 || transition_is_rare(t)) return;
+    print_transition("never made", t, n);
+    n_never_made++;
+}
+
+/* Those of jobs are all in test_states.c. */
+static void all_but_the_rare_transitions_were_made(void **state)
+{
+    (void)state;
+#ifdef NDEBUG
+    print_message("transitions are counted in builds with assertions only\n");
+    skip();
+#endif
+    if (only_seed != 0) return;
+    n_never_made = 0;
+    each_transition(&slot_states, expect_made);
+    each_transition(&seq_states, expect_made);
+    assert_int_equal(n_never_made, 0);
+}
+
 int main(int argc, char **argv)
 {
     hearth_error error;
@@ -1158,6 +1185,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(clients_on_threads_of_their_own_get_right_replies),
         cmocka_unit_test(with_a_store_replies_are_right_and_right_again_after_a_restart),
         cmocka_unit_test(a_round_repeats_itself),
+        cmocka_unit_test(all_but_the_rare_transitions_were_made),
     };
     log_open(NULL, "error", "text", &error);
     if (argc > 1) only_seed = strtoull(argv[1], NULL, 10);
