@@ -46,14 +46,7 @@ static const struct transition rare_transitions[] = {
     {&seq_states, SEQ_SPENT_LEAVES, SEQ_FREE},
 };
 
-/* A prompt waits for room only while an eviction is pending, and a slot yields only where there is nothing to evict:
- * what ends an eviction has every slot try again. */
-static const struct transition transitions_not_driven[] = {
-    {&slot_states, SLOT_PREFILL_AWAITS_ROOM, SLOT_PREFILL_YIELDED},
-};
-
-#define N_RARE       (sizeof rare_transitions / sizeof *rare_transitions)
-#define N_NOT_DRIVEN (sizeof transitions_not_driven / sizeof *transitions_not_driven)
+#define N_RARE (sizeof rare_transitions / sizeof *rare_transitions)
 
 /* Its index among the n; n: it is not among them. */
 static inline size_t transition_find(const struct transition *t, const struct transition *among, size_t n)
@@ -65,8 +58,7 @@ static inline size_t transition_find(const struct transition *t, const struct tr
 
 static inline bool transition_is_rare(const struct transition *t)
 {
-    return transition_find(t, rare_transitions, N_RARE) < N_RARE ||
-           transition_find(t, transitions_not_driven, N_NOT_DRIVEN) < N_NOT_DRIVEN;
+    return transition_find(t, rare_transitions, N_RARE) < N_RARE;
 }
 
 /* Calls `look` with each transition that a table allows, and how often it was made in this process. */
