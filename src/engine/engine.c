@@ -207,8 +207,8 @@ static void work(struct engine *engine)
     if (computes) compaction_step(engine);
     if (computes) tick(engine);
     engine->copied = save_step(engine) || fetched;
-    finish_clear_saved(engine);
-    engine->stalled = any_slot_busy(engine) && !computes && !engine->copied;
+    bool cleared = finish_clear_saved(engine);
+    engine->stalled = any_slot_busy(engine) && !computes && !engine->copied && !cleared;
 }
 
 static void *run(void *ud)

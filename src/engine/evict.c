@@ -344,7 +344,9 @@ struct seq *evict_for_seq(struct engine *engine)
     assert_thread(&engine->owner);
     struct victim victim = next_victim(engine, ROOM_FOR_SEQ, NULL);
     if (victim.safe) {
+        bool left = seq_state_leaves(victim.seq->state);
         if (victim.seq->n_cells > 0) evict_cells(engine, victim.seq, 0);
+        if (left) slots_try_again(engine, false);
         return victim.seq;
     }
     if (count_to_be_free(engine) >= count_awaiting(engine)) return NULL;

@@ -69,6 +69,7 @@ static void end_run(struct engine *engine, struct job *job, struct run *run)
     if (seq != NULL && !keeps_cells(engine, job)) {
         seq_keep(engine, seq, 0);
         seq_retire(engine, seq);
+        slots_try_again(engine, false);
     }
     if (run->snapshot != NULL) snapshots_drop(engine->snapshots, run->snapshot);
     llm_sampler_close(run->sampler);
@@ -137,16 +138,20 @@ static struct job *end_slot(struct engine *engine, struct slot *slot, const char
     return job;
 }
 
-void finish_clear_saved(struct engine *engine)
+bool finish_clear_saved(struct engine *engine)
 {
     assert_thread(&engine->owner);
+    bool any = false;
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
         bool spent = seq_state_staying(seq->state) == SEQ_SPENT;
         if (!spent || save_status(engine, seq) != SAVE_COMPLETE) continue;
         seq_keep(engine, seq, 0);
         seq_retire(engine, seq);
+        any = true;
     }
+    if (any) slots_try_again(engine, false);
+    return any;
 }
 
 /* Whether the request has asked for that stop string. */

@@ -85,8 +85,9 @@ void finish_done(struct engine *engine, struct slot *slot, hearth_finish finish,
 void finish_failed(struct engine *engine, struct slot *slot, const hearth_error *error);
 void finish_cancelled(struct engine *engine);
 
-/* Clears the sequences that kept their cells only until a system prompt was copied out. */
-void finish_clear_saved(struct engine *engine);
+/* Clears the sequences that kept their cells only until a system prompt was copied out. Returns whether there were any.
+ */
+bool finish_clear_saved(struct engine *engine);
 
 /* Fails a job that has no slot, whether it began earlier or not. */
 void finish_waiting(struct engine *engine, struct job *job, const hearth_error *error);

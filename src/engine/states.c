@@ -23,7 +23,7 @@ static const struct state_row slot_rows[SLOT_STATES] = {
     [SLOT_FETCH_AWAITS_ROOM] = {"fetch awaits room", TO(SLOT_FETCHES) | TO(SLOT_PREFILLS)},
     [SLOT_PREFILLS] = {"prefills", TO(SLOT_FETCHES) | TO(SLOT_PREFILL_AWAITS_ROOM) | TO(SLOT_PREFILL_AWAITS_ROWS) |
                                        TO(SLOT_PREFILL_YIELDED) | TO(SLOT_GENERATES) | TO(SLOT_IDLE)},
-    [SLOT_PREFILL_AWAITS_ROOM] = {"prefill awaits room", TO(SLOT_PREFILLS) | TO(SLOT_PREFILL_YIELDED) | TO(SLOT_IDLE)},
+    [SLOT_PREFILL_AWAITS_ROOM] = {"prefill awaits room", TO(SLOT_PREFILLS) | TO(SLOT_IDLE)},
     [SLOT_PREFILL_AWAITS_ROWS] = {"prefill awaits rows", TO(SLOT_PREFILLS) | TO(SLOT_PREFILL_YIELDED) | TO(SLOT_IDLE)},
     [SLOT_PREFILL_YIELDED] = {"prefill yielded", TO(SLOT_PREFILLS) | TO(SLOT_IDLE)},
     [SLOT_GENERATES] = {"generates", TO(SLOT_REPLY_AWAITS_ROWS) | TO(SLOT_REPLY_YIELDED) | TO(SLOT_IDLE)},

@@ -58,7 +58,6 @@ static void only_what_is_in_the_tables_may_follow(void **state)
 
 /* ---- The picture ---- */
 
-#if 0 // enabled with the document
 /* The text of all documents about the design. */
 static char *read_design(void)
 {
@@ -103,7 +102,6 @@ static void the_documents_show_the_tables(void **state)
     }
     free(design);
 }
-#endif
 
 /* ---- Which transitions were made ---- */
 
@@ -961,9 +959,7 @@ int main(void)
     hearth_error error;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_what_is_in_the_tables_may_follow),
-#if 0 // enabled with the document
         cmocka_unit_test(the_documents_show_the_tables),
-#endif
         scenario(a_request_that_awaits_a_sequence_leaves),
         scenario(a_request_that_awaits_a_prefix_leaves),
         scenario(a_request_whose_prompt_awaits_room_leaves),
