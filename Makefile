@@ -3,7 +3,7 @@
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: all run demo-model test real real-all bench bench-full bench-check peers agents asan tsan fuzz crash install deb dist format tidy clean help
+.PHONY: all run demo-model check test thorough real real-all bench bench-full bench-check peers agents asan tsan fuzz crash install deb dist format tidy clean help
 
 all: ## build build/bin/hearth, build/bin/hearth-mkmodel, build/lib/libhearth.a and .so
 	@scripts/build.sh release
@@ -22,8 +22,17 @@ demo-model: all ## train models/demo.gguf anew, one to four hours on two cores, 
 	build/bin/hearth-demo-model --folder build/demo-model
 	build/bin/hearth-demo-evaluate build/demo-model/demo.gguf
 
+check: ## an answer to a change in a minute: format, layers, clang-tidy, unit tests; BASE=origin/main: to all since then
+	@scripts/test.sh check $(BASE)
+
 test: ## build and run every test; ends with `N passed, N failed`
 	@scripts/test.sh
+
+test-%: ## build and run the unit tests of a folder: test-engine, test-store, test-exactness, test-demo-model …
+	@scripts/test.sh folder $*
+
+thorough: ## the unit and end-to-end tests with all cases of random tests and matrices, of which `make test` plays a part
+	@scripts/test.sh thorough
 
 real: all ## fetch three small real models once (415 MB) and test with them; those that cannot be fetched are skipped
 	@scripts/real.sh
@@ -75,16 +84,17 @@ format: ## bring the sources into shape with clang-format
 	@scripts/packages.sh test
 	@scripts/sources.sh | xargs clang-format -i
 
-tidy: all ## look for faults with clang-tidy
+tidy: ## look for faults with clang-tidy
 	@scripts/packages.sh test
+	@scripts/build.sh checked hearth
 	@scripts/tidy.sh
 
 clean: ## remove build/; llama.cpp stays in its cache
 	rm -rf build
 
 help: ## print this list
-	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
+	@sed -nE 's/^([a-z%-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 	@echo
 	@echo 'Variables: PREFIX (/usr/local), DESTDIR, HEARTH_DEPS (cache folder of llama.cpp, ~/.cache/hearth/deps),'
 	@echo '  LLAMA_CPP_DIR (own source tree of the pinned llama.cpp), LLAMA_FLAGS (-DGGML_CUDA=ON), FUZZ_SECONDS (120),'
-	@echo '  MODEL (of make run), PIP_INDEX_URL (where real models come from)'
+	@echo '  BASE (of make check: HEAD), CHECK_SECONDS (of its unit tests: 30), MODEL (of make run), PIP_INDEX_URL (where real models come from)'

@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
 # Runs the tests. The last line printed is `N passed, N failed`, a line of its own; the exit status says the same.
 #
-#   scripts/test.sh             everything, of the sanitizers' tests a part: `make test`
-#   scripts/test.sh asan|tsan   the unit and end-to-end tests on that sanitizer's build: `make asan`, `make tsan`
-#   scripts/test.sh fuzz        every fuzzer for FUZZ_SECONDS (120), and random configurations: `make fuzz`
-#   scripts/test.sh crash       of `all`, what kills a saving process, fails its calls, loses power, damages files: `make crash`
+#   scripts/test.sh                  everything, of the sanitizers' tests a part: `make test`
+#   scripts/test.sh check [COMMIT]   what a change calls for (scripts/changed.sh), in a minute: `make check`
+#   scripts/test.sh folder FOLDER    the unit tests of a folder: `make test-FOLDER`
+#   scripts/test.sh thorough         the unit and end-to-end tests with all cases of random tests and matrices: `make thorough`
+#   scripts/test.sh asan|tsan        the unit and end-to-end tests on that sanitizer's build: `make asan`, `make tsan`
+#   scripts/test.sh fuzz             every fuzzer for FUZZ_SECONDS (120), and random configurations: `make fuzz`
+#   scripts/test.sh crash            what kills a saving process, fails its calls, loses power, damages files: `make crash`
 #
+# Tests are built in build/checked, where assertions are on; what is about the programs that users get looks at build/.
 # A step that fails does not stop those after it. Cases of test programs count one by one, any other step as one.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 
 logs=build/logs
 passed=0
@@ -16,22 +20,23 @@ failed=0
 skipped=0
 number=0
 failed_logs=()
+at_once=$(($(nproc) + 1)) # programs of tests: one more than there are processors, since each waits now and then
 
-# Steps run in a subshell; one that counts its cases leaves "passed failed skipped" here.
-count() { printf '%d %d %d\n' "$@" >"$logs/count"; }
+# Steps run in a subshell; one that counts its cases leaves "passed failed skipped" beside its log.
+count() { printf '%d %d %d\n' "$@" >"$log.count"; }
 
 step() { # title, command...
     local title=$1 log started status counts
     shift
     number=$((number + 1))
     log=$logs/$(printf '%02d' $number)-${title//[^A-Za-z0-9]/-}.log
-    rm -f "$logs/count"
+    rm -f "$log.count"
     started=$EPOCHREALTIME
     printf '== %s\n' "$title"
     ("$@") >"$log" 2>&1
     status=$?
-    if [ -e "$logs/count" ]; then
-        counts=$(<"$logs/count")
+    if [ -e "$log.count" ]; then
+        counts=$(<"$log.count")
     else
         counts=$([ $status = 0 ] && echo 1 0 0 || echo 0 1 0)
     fi
@@ -46,6 +51,26 @@ tally() {
     passed=$((passed + $1))
     failed=$((failed + $2))
     skipped=$((skipped + $3))
+}
+
+# Steps that keep one processor busy run beside those that keep all: beside() starts a function's, joined() reports them.
+# shellcheck disable=SC2030,SC2031 # the numbers of the subshell come back by a file
+beside() { # function
+    (
+        number=$((number + 20)) passed=0 failed=0 skipped=0 failed_logs=()
+        "$1" >$logs/beside.out 2>&1
+        printf '%s\n' "$passed $failed $skipped" "${failed_logs[@]}" >$logs/beside.result
+    ) &
+}
+
+joined() {
+    local result
+    wait $!
+    cat $logs/beside.out
+    mapfile -t result <$logs/beside.result
+    # shellcheck disable=SC2086 # three numbers
+    tally ${result[0]}
+    failed_logs+=("${result[@]:1}")
 }
 
 # The cases that failed, once more and at the end, since a step's own end may stand far from them.
@@ -65,7 +90,15 @@ finish() {
 
 # ---- Steps ------------------------------------------------------------------------------------------------------
 
-format() { scripts/sources.sh | xargs clang-format --dry-run -Werror; }
+format() { # [file...]
+    if [ $# -gt 0 ]; then printf '%s\n' "$@"; else scripts/sources.sh; fi | xargs -r -P "$(nproc)" -n 50 clang-format --dry-run -Werror
+}
+
+tidy_of() { # commit
+    local files
+    mapfile -t files < <(scripts/changed.sh tidy "$1")
+    [ ${#files[@]} = 0 ] || scripts/tidy.sh "${files[@]}"
+}
 
 folder_of() { [ "$1" = release ] && echo build || echo "build/$1"; }
 
@@ -80,7 +113,8 @@ unit() { # preset [targets [ctest's option...]]
     # shellcheck disable=SC2086 # words
     strict "$preset" $targets || return
     rm -f "$folder/Testing/Temporary/LastTest.log"
-    CMOCKA_MESSAGE_OUTPUT=TAP ctest --test-dir "$folder" -j "$(nproc)" --output-on-failure "$@"
+    [[ $* == *demo-model* ]] || set -- -LE demo-model "$@"
+    CMOCKA_MESSAGE_OUTPUT=TAP ctest --test-dir "$folder" -j $at_once --output-on-failure "$@"
     status=$?
     # shellcheck disable=SC2046 # three numbers
     count $(awk '
@@ -113,7 +147,7 @@ e2e() { # preset
     [ -x "$node" ] || { echo "npm has not installed $node; tests/e2e/package.json names the platforms"; return 1; }
     rm -f "$tap"-*.tap
     # shellcheck disable=SC2046 # names of files
-    node_tests "$tap-together.tap" "$(nproc)" $(grep -L "$measures" ./*.test.js) || status=1
+    node_tests "$tap-together.tap" $at_once $(grep -L "$measures" ./*.test.js) || status=1
     # shellcheck disable=SC2046
     node_tests "$tap-alone.tap" 1 $(grep -l "$measures" ./*.test.js) || status=1
     cd ../..
@@ -148,10 +182,10 @@ fuzz() { # seconds each
 # As many of each architecture as there are seconds, from another seed each time.
 configurations() { # seconds
     local program=unit_lib_test_configurations
-    scripts/build.sh release $program hearth-mkmodel || return
-    export HEARTH_BUILD=$PWD/build HEARTH_SOURCE=$PWD HEARTH_CONFIGURATIONS=$1 HEARTH_SEED=${HEARTH_SEED:-$(date +%s)}
+    scripts/build.sh checked $program hearth-mkmodel || return
+    export HEARTH_BUILD=$PWD/build/checked HEARTH_SOURCE=$PWD HEARTH_CONFIGURATIONS=$1 HEARTH_SEED=${HEARTH_SEED:-$(date +%s)}
     echo "HEARTH_SEED=$HEARTH_SEED"
-    build/bin/$program
+    build/checked/bin/$program
 }
 
 sanitized() { # command...
@@ -162,17 +196,47 @@ sanitized() { # command...
 }
 
 # Every commit builds and runs one part of the unit tests on one of the sanitizers' builds: which one follows from its
-# hash, so that all have their turn, and a part that failed fails again. What is no checkout goes by the day. The programs
-# that take minutes there (exactness, crash, families) have no turn: `make asan` and `make tsan` run them. Nor has a test
-# that is another one's program once more (_under_unit).
+# hash, so that all have their turn, and a part that failed fails again. What is no checkout goes by the day. Some programs
+# have no turn, `make asan` and `make tsan` run them: those that take minutes there; a test that is another one's program
+# once more (_under_unit); and under ThreadSanitizer those that have one thread only.
 parts=10
 choose_part() {
-    local hash presets=(asan tsan)
+    local hash without='^(exactness|crash)_|_families$|_configurations$|_output_constraint$|_under_unit$' presets=(asan tsan)
     hash=$(git rev-parse --short=6 HEAD 2>/dev/null || date +%j)
     preset=${presets[16#$hash % 2]}
     part=$((16#$hash / 2 % parts + 1))
-    part_options=(-I "$part,,$parts" -E '^(exactness|crash)_|_families$|_under_unit$')
-    part_tests=$(ctest --test-dir build -N "${part_options[@]}" | sed -nE 's/^ *Test +#[0-9]+: //p')
+    [ $preset = asan ] || without+='|^unit_chat_|_text_split$'
+    part_options=(-I "$part,,$parts" -E "$without")
+    part_tests=$(tests_of -LE demo-model "${part_options[@]}")
+}
+
+tests_of() { ctest --test-dir build/checked -N "$@" | sed -nE 's/^ *Test +#[0-9]+: //p'; } # ctest's option...
+
+# Of the tests that a change calls for those that, quickest first, take CHECK_SECONDS (30) in all, as they took when they
+# last ran; those that bear the name of a changed file in any case.
+choose_tests() { # commit
+    local all names costs=build/checked/Testing/Temporary/CTestCostData.txt
+    all=$(scripts/changed.sh tests "$1")
+    grep '^#' <<<"$all"
+    names=$(scripts/changed.sh files "$1" | sed -E 's|.*/||; s/\.[a-z]+$//; s/^test_//' | paste -sd'|')
+    [ -e $costs ] || costs=/dev/null
+    all=$(grep -v '^#' <<<"$all" | awk -v names="_test_($names)\$" '
+        !asked { cost[$1] = $3; next }
+        NF { print $1 ~ names ? 0 : cost[$1] + 0, $1 }' $costs asked=1 - | sort -n |
+        awk -v most=$((${CHECK_SECONDS:-30} * $(nproc))) '{ sum += $1; print (sum <= most ? "run " : "leave ") $2 }')
+    chosen=$(sed -n 's/^run //p' <<<"$all")
+    left=$(sed -n 's/^leave //p' <<<"$all" | paste -sd' ')
+    [ -z "$left" ] || echo "# slower ones, left to \`make test\`: $left"
+}
+
+# What looks at the programs as users get them, and at the documents.
+of_the_release() {
+    step "counts of the engine" node bench/check.mjs
+    step "documents" scripts/check-docs.sh
+    step "checklist" scripts/checklist.sh
+    step "hardening of what was built" scripts/check-hardening.sh
+    step "install, and a program linked to the library" scripts/check-install.sh
+    step "Debian package" scripts/check-deb.sh
 }
 
 # ---- What was asked for -----------------------------------------------------------------------------------------
@@ -180,6 +244,27 @@ choose_part() {
 mkdir -p $logs
 scripts/packages.sh test || exit
 case ${1:-all} in
+    check)
+        mapfile -t sources < <(scripts/changed.sh files "${2:-HEAD}" | grep -E '\.(c|h|cpp)$')
+        echo "# ${#sources[@]} files of C and C++ differ from ${2:-HEAD}"
+        [ ${#sources[@]} = 0 ] || step "format" format "${sources[@]}"
+        step "layers" scripts/layers.sh
+        step "build" strict checked hearth hearth-mkmodel
+        step "clang-tidy" tidy_of "${2:-HEAD}"
+        choose_tests "${2:-HEAD}"
+        [ -z "$chosen" ] || step "unit tests" unit checked "$chosen" -R "^($(paste -sd'|' <<<"$chosen"))\$"
+        ;;
+    folder)
+        scripts/build.sh checked hearth-mkmodel >/dev/null || exit
+        chosen=$(tests_of -R "^(unit_)?$2_")
+        [ -n "$chosen" ] || { echo "there are no unit tests of a folder $2"; exit 2; }
+        step "unit tests of $2" unit checked "$chosen" -R "^(unit_)?$2_"
+        ;;
+    thorough)
+        export HEARTH_THOROUGH=1
+        step "unit tests, all cases" unit checked
+        step "end-to-end tests, all cases" e2e checked
+        ;;
     asan | tsan)
         step "unit tests ($1)" sanitized unit "$1"
         step "end-to-end tests ($1)" sanitized e2e "$1"
@@ -188,25 +273,22 @@ case ${1:-all} in
         step "fuzzers" fuzz "${FUZZ_SECONDS:-120}"
         step "random configurations" configurations "${FUZZ_SECONDS:-120}"
         ;;
-    crash) step "crash tests" unit release tests -R '^crash_|_faults$|^unit_store_test_store_fetch$' ;;
+    crash) step "crash tests" unit checked tests -R '^crash_|_faults$|^unit_store_test_store_fetch$' ;;
     all)
         step "format" format
         step "layers" scripts/layers.sh
-        step "build with gcc, no warnings" strict release all tests bench
+        step "build with assertions, no warnings" strict checked all tests
+        step "build of a release, no warnings" strict release all bench
         step "clang-tidy" scripts/tidy.sh
-        step "unit tests" unit release
-        step "counts of the engine" node bench/check.mjs
-        step "documents" scripts/check-docs.sh
-        step "checklist" scripts/checklist.sh
-        step "hardening of what was built" scripts/check-hardening.sh
+        step "unit tests" unit checked
         choose_part
+        beside of_the_release
         # shellcheck disable=SC2086 # words
-        step "build with clang and $preset, no warnings" strict "$preset" all bench $part_tests
+        step "build with clang and $preset, no warnings" strict "$preset" hearth-mkmodel $part_tests
         step "unit tests ($preset, part $part of $parts)" sanitized unit "$preset" "$part_tests" "${part_options[@]}"
-        step "install, and a program linked to the library" scripts/check-install.sh
-        step "Debian package" scripts/check-deb.sh
-        step "end-to-end tests" e2e release
+        joined
+        step "end-to-end tests" e2e checked
         ;;
-    *) sed -n '2,8s/^# \?//p' "$0"; exit 2 ;;
+    *) sed -n '2,13s/^# \?//p' "$0"; exit 2 ;;
 esac
 finish
