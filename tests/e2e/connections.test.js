@@ -1,6 +1,5 @@
 // Connections: those that say nothing, those that are slow, and more of them than there may be; and who may connect to a
 // socket in the file system.
-// Measures time: limits of a second and less.
 
 import { test } from 'node:test';
 import assert from 'node:assert/strict';

@@ -12,11 +12,12 @@ import { createInterface } from 'node:readline';
 import Ajv from 'ajv/dist/2020.js';
 import { build, demo } from './lib/models.js';
 import { serve } from './lib/server.js';
+import { cases as casesOf } from './lib/wait.js';
 import { between, generator, pick } from './lib/random.js';
 import { anySchema, objectSchema } from './lib/random_schemas.js';
 
 const seed = Number(process.env.HEARTH_SEED ?? 43);
-const cases = Number(process.env.HEARTH_CASES ?? 2000);
+const cases = Number(process.env.HEARTH_CASES ?? casesOf(2000, 500));
 const folder = join(process.env.HEARTH_LLAMA_SOURCE ?? join(process.env.LLAMA_SERVER ?? '', '..', '..', '..', 'source'), 'models', 'templates');
 const templates = readdirSync(folder).filter((name) => name.endsWith('.jinja'));
 

@@ -9,6 +9,7 @@ import { readdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { demo } from './lib/models.js';
 import { serve } from './lib/server.js';
+import { cases } from './lib/wait.js';
 
 // llama-server stands in build/bin beside the source that it was built from.
 const folder = join(dirname(process.env.LLAMA_SERVER ?? ''), '..', '..', 'source', 'models', 'templates');
@@ -164,8 +165,11 @@ async function check(template, api, role, form, place, count) {
 test('every word of every API, role and form is in the prompt of every template', async (t) => {
   assert.ok(templates.length > 60, folder);
   const count = { cells: 0, refused: 0, named: 0, faults: [] };
-  for (const template of templates) {
-    await Promise.all(Object.keys(apis).map(async (api) => {
+  // Each template hears of every third API, and each API meets every third template: what a template does with words does
+  // not depend on the API, and tests/unit/chat/test_forms.cpp has every form with every template.
+  const every = cases(1, 3);
+  for (const [i, template] of templates.entries()) {
+    await Promise.all(Object.keys(apis).filter((_, k) => (i + k) % every === 0).map(async (api) => {
       for (const role of Object.keys(speaks))
         for (const form of apis[api].forms)
           for (const place of ['middle', 'last']) await check(template, api, role, form, place, count);

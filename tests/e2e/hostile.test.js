@@ -12,9 +12,9 @@ import { Health } from './lib/health.js';
 import { smallModel } from './lib/models.js';
 import { between, generator, pick } from './lib/random.js';
 import { serve } from './lib/server.js';
-import { until, within } from './lib/wait.js';
+import { cases, until, within } from './lib/wait.js';
 
-const seconds = Number(process.env.HEARTH_HOSTILE_S ?? 60);
+const seconds = Number(process.env.HEARTH_HOSTILE_S ?? cases(60, 12));
 const seed = Number(process.env.HEARTH_SEED ?? 44);
 const slower = ['ASAN_OPTIONS', 'TSAN_OPTIONS'].some((name) => name in process.env) ? 20 : 1;
 const decodeGapMs = 250; // models.*.max_decode_gap_ms

@@ -188,7 +188,7 @@ describe('embeddings', () => {
     const replies = aborts.map((abort) => client.post('/v1/embeddings', many, { signal: abort.signal }));
     replies.forEach((reply) => reply.catch(() => {})); // they all leave
     await until('they are computed in turn', async () => await client.metric('hearth_embed_contexts_busy') > 0);
-    const later = Array.from({ length: 200 }, () => client.post('/v1/embeddings', { input: 'word '.repeat(400) }));
+    const later = Array.from({ length: 200 }, () => client.post('/v1/embeddings', { input: 'word '.repeat(40) }));
     await until('others wait', async () => await client.metric('hearth_admission_waiting') > 0);
     aborts.forEach((abort) => abort.abort());
     for (const { status } of await within(120, 'all others are served', Promise.all(later))) assert.equal(status, 200);

@@ -1,5 +1,4 @@
 // The life of the server and of its connections: loading, serving, resting, ending.
-// Measures time: the server must end and go to rest in its time.
 
 import { after, before, describe, test } from 'node:test';
 import assert from 'node:assert/strict';

@@ -1,6 +1,5 @@
 // The log's place takes nothing any more: a pipe that nobody reads, a disk that hangs. Nobody waits for it; what is lost is
 // counted, and said when it goes on. And nothing that a client sends can write lines of its own.
-// Measures time: writes that hang for seconds.
 
 import { test } from 'node:test';
 import assert from 'node:assert/strict';

@@ -1,5 +1,5 @@
-// JSON schemas: 300 generated ones; whatever the model draws, the reply validates. Schemas that cannot be kept are refused
-// with the reason.
+// JSON schemas: a hundred generated ones and more; whatever the model draws, the reply validates. Schemas that cannot be
+// kept are refused with the reason.
 
 import { after, before, test } from 'node:test';
 import assert from 'node:assert/strict';
@@ -8,6 +8,7 @@ import addFormats from 'ajv-formats';
 import { serve } from './lib/server.js';
 import { generator } from './lib/random.js';
 import { definitions, nodes, numbers } from './lib/schemas.js';
+import { cases } from './lib/wait.js';
 
 let server;
 
@@ -16,9 +17,11 @@ after(() => server.stop());
 
 // ---- Schemas ----
 
+const count = cases(300, 100);
+
 function schemas() {
   const random = generator(300);
-  return Array.from({ length: 300 }, () => {
+  return Array.from({ length: count }, () => {
     const made = { ...nodes.object(random, 3), ...definitions };
     if (random() < 0.3) made.properties.share = numbers(random);
     return made;
@@ -27,9 +30,9 @@ function schemas() {
 
 // ---- Replies ----
 
-async function reply(wanted, seed) {
+async function reply(wanted, seed, max_tokens = 1500) {
   const json = await server.client.ask('/v1/chat/completions', {
-    messages: [{ role: 'user', content: 'Who are you?' }], temperature: 1.5, seed, max_tokens: 1500,
+    messages: [{ role: 'user', content: 'Who are you?' }], temperature: 1.5, seed, max_tokens,
     response_format: { type: 'json_schema', json_schema: { name: 'it', schema: wanted } },
   });
   return json.choices[0];
@@ -42,7 +45,7 @@ function fault(wanted, choice) {
   return validate(JSON.parse(choice.message.content)) ? null : ajv.errorsText(validate.errors);
 }
 
-test('the reply to each of 300 schemas validates', async () => {
+test(`the reply to each of ${count} schemas validates`, async () => {
   const list = schemas();
   const faults = [];
   let next = 0;
@@ -54,7 +57,7 @@ test('the reply to each of 300 schemas validates', async () => {
     }
   };
   await Promise.all([work(), work(), work(), work()]);
-  assert.equal(faults.length, 0, `${faults.length} of 300:\n${faults.slice(0, 5).join('\n')}`);
+  assert.equal(faults.length, 0, `${faults.length} of ${count}:\n${faults.slice(0, 5).join('\n')}`);
 });
 
 test('a schema of a completion, of the older field and of a tool is kept as well', async () => {
@@ -77,7 +80,7 @@ test('what is drawn of a format is of that format', async () => {
   for (const format of ['date', 'time', 'date-time', 'duration', 'email', 'ipv4', 'ipv6', 'uri', 'json-pointer', 'uuid']) {
     const wanted = { type: 'array', minItems: 12, maxItems: 12, items: { type: 'string', format } };
     for (const seed of [1, 2]) {
-      const choice = await reply(wanted, seed);
+      const choice = await reply(wanted, seed, 600);
       if (choice.finish_reason !== 'stop') continue; // a random model may write an address without end
       const all = JSON.parse(choice.message.content);
       for (const text of all) assert.ok(ajv.validate(wanted.items, text), `${format}: ${text}`);

@@ -1,5 +1,4 @@
 // How much is stored and how often, what hints and counters say, where things are, and that nobody is held up by it.
-// Measures time: the gaps of a stream.
 
 import { describe, test } from 'node:test';
 import assert from 'node:assert/strict';

@@ -5,6 +5,7 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { after } from 'node:test';
 import { chromium } from 'playwright-core';
 
 const executable = () => {
@@ -14,11 +15,15 @@ const executable = () => {
   return assert.fail('there is no chromium: scripts/packages.sh test installs it');
 };
 
+// One browser for all tests of a file, since it takes seconds to start; what a test opened in it is closed after the test.
+let launched;
 export async function browser(t) {
-  const started = await chromium.launch({ executablePath: executable(), args: ['--no-sandbox', '--disable-gpu'] });
-  t.after(() => started.close());
+  launched ??= chromium.launch({ executablePath: executable(), args: ['--no-sandbox', '--disable-gpu'] });
+  const started = await launched;
+  t.after(() => Promise.all(started.contexts().map((context) => context.close())));
   return started;
 }
+after(async () => (await launched)?.close());
 
 // A page at the address, in a context of its own unless one is given. `faults` are what it did wrong; `expected` ones
 // do not count.

@@ -822,10 +822,9 @@ static void assert_is_input(const struct chat_prompt *prompt, const char *name)
 }
 
 /* Returns true if it rendered; a refusal must have a message. */
-static bool try_file(const char *name, const char *messages)
+static bool renders(struct chat_template *template_, const char *name, const char *messages)
 {
     hearth_error error = {0};
-    struct chat_template *template_ = opened_file(name, "<s>", true);
     struct chat_request request = asking(messages);
     struct chat_prompt prompt;
     int code = chat_render_parts(template_, &request, &prompt, &error);
@@ -836,7 +835,6 @@ static bool try_file(const char *name, const char *messages)
         assert_true(error.message[0] != 0 && strchr(error.message, '\n') == NULL);
     }
     chat_prompt_release(&prompt);
-    chat_template_close(template_);
     return code == 0;
 }
 
@@ -851,15 +849,21 @@ static void every_known_template_renders_and_marks_the_users_text(void **state)
         const char *end = strrchr(entry->d_name, '.');
         if (end == NULL || strcmp(end, ".jinja") != 0) continue;
         seen++;
-        if (!try_file(entry->d_name, USER_SAYS(CANARY))) fail_msg("%s refused a user's message", entry->d_name);
-        if (!try_file(entry->d_name, "[" SYSTEM_USER "," ANSWER_AND_USER ",{\"role\":\"assistant\",\"content\":\"x\"},"
-                                     "{\"role\":\"user\",\"content\":\"" CANARY "\"}]"))
-            fail_msg("%s refused a conversation", entry->d_name);
-        if (!try_file(entry->d_name, "[" SYSTEM_USER ",{\"role\":\"system\",\"content\":\"Note.\"}," ANSWER_AND_USER
-                                     ",{\"role\":\"system\",\"content\":\"" CANARY "\"}]"))
-            fail_msg("%s refused a system message in the middle", entry->d_name);
-        try_file(entry->d_name, "[{\"role\":\"user\",\"content\":\"" CANARY "\"},{\"role\":\"user\",\"content\":[]},"
-                                "{\"role\":\"odd\"}]");
+        const char *name = entry->d_name;
+        struct chat_template *template_ = opened_file(name, "<s>", true);
+        if (!renders(template_, name, USER_SAYS(CANARY))) fail_msg("%s refused a user's message", name);
+        if (!renders(template_, name,
+                     "[" SYSTEM_USER "," ANSWER_AND_USER ",{\"role\":\"assistant\",\"content\":\"x\"},"
+                     "{\"role\":\"user\",\"content\":\"" CANARY "\"}]"))
+            fail_msg("%s refused a conversation", name);
+        if (!renders(template_, name,
+                     "[" SYSTEM_USER ",{\"role\":\"system\",\"content\":\"Note.\"}," ANSWER_AND_USER
+                     ",{\"role\":\"system\",\"content\":\"" CANARY "\"}]"))
+            fail_msg("%s refused a system message in the middle", name);
+        renders(template_, name,
+                "[{\"role\":\"user\",\"content\":\"" CANARY "\"},{\"role\":\"user\",\"content\":[]},"
+                "{\"role\":\"odd\"}]");
+        chat_template_close(template_);
     }
     closedir(folder);
     free(path);

@@ -2,8 +2,11 @@
  * within a bound of time, or is refused in one line that names a key which was set.
  *
  * Each runs in a process of its own, so that a crash or a hang is one failed test. HEARTH_SEED (1) alone decides what
- * is tried, HEARTH_CONFIGURATIONS (25) of each architecture: a failure names the seed with which it comes first. */
+ * is tried, HEARTH_CONFIGURATIONS (8; `make thorough`: 25) of each architecture: a failure names the seed with which it
+ * comes first. */
 #include "support.h"
+
+#include "fakes/cases.h"
 
 #include <math.h>
 #include <signal.h>
@@ -392,7 +395,7 @@ static void every_configuration_serves_or_is_refused(void **state)
 {
     const struct kind *kind = *state;
     char *path = make_model(kind);
-    uint64_t seed = number("HEARTH_SEED", 1), n = number("HEARTH_CONFIGURATIONS", 25), failed = 0;
+    uint64_t seed = number("HEARTH_SEED", 1), n = number("HEARTH_CONFIGURATIONS", (uint64_t)cases(25, 8)), failed = 0;
     for (uint64_t i = 0; i < n; i++) {
         struct configuration c = configuration_of(kind->name, seed + i);
         failed += !succeeds(path, &c);

@@ -385,7 +385,7 @@ static bool has_ended(struct caller *caller)
 static void large_images_hold_up_no_text(void **state)
 {
     (void)state;
-    enum { REQUESTS = 2, IMAGES = 8 };
+    enum { REQUESTS = 2, IMAGES = 4 };
     struct buf large = black_image(6000, 4000);
     hearth_medium media[IMAGES + 1];
     struct chat chat;
