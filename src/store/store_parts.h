@@ -185,6 +185,7 @@ struct tier {
     bool digests_changed;
     struct drop_order *drops, **drops_end; /* that wait */
     struct drop_order *dropping;           /* that the saver carries out; NULL: none, or it was ended meanwhile */
+    size_t until_check;                    /* unlocks of the mutex that are left until tier_check() */
 };
 
 int tier_open(struct store *store, enum store_tier id,
@@ -398,8 +399,21 @@ static inline void store_lock(struct store *store)
     pthread_mutex_lock(&store->mutex);
 }
 
+/* With the mutex, in builds with assertions: tier_check() asserts what always holds of a tier that is on, and returns
+ * how much there was to look at. Releasing the mutex does so for each, the more seldom the more there is. */
+#ifdef NDEBUG
+static inline void store_check_some(struct store *store)
+{
+    (void)store;
+}
+#else
+size_t tier_check(const struct tier *tier);
+void store_check_some(struct store *store);
+#endif
+
 static inline void store_unlock(struct store *store)
 {
+    store_check_some(store);
     pthread_mutex_unlock(&store->mutex);
 }
 

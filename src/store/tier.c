@@ -10,6 +10,7 @@
 #include "store/remote/remote_backend.h"
 #include "store/store_parts.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,8 +74,6 @@ int tier_open(struct store *store, enum store_tier id, hearth_error *error)
     if (tier->quota == 0) return HEARTH_OK;
     tier->backend = backend_for(store, id);
     tier->index = index_open(store->params.stride, tier->quota, loaded_slab_free);
-    tier->state = TIER_OPENING;
-    tier->settled = false;
     tier->began = clock_now(clock_monotonic());
     tier->scan_at = tier->retry_at = CLOCK_NEVER;
     tier->drops_end = &tier->drops;
@@ -82,6 +81,8 @@ int tier_open(struct store *store, enum store_tier id, hearth_error *error)
     clock_cond_init(&tier->supervisor_work);
     saver_init(&tier->saver);
     fetcher_init(&tier->fetcher);
+    tier->settled = false;
+    tier->state = TIER_OPENING; /* last: other tiers' threads may look at it from now on */
     return begin_threads(tier, error);
 }
 
@@ -456,3 +457,75 @@ void tier_report_trouble(struct tier *tier, const char *message)
     if (was && message == NULL)
         log_event(LOG_INFO, LOG_GROUP, "saves succeed again", log_str("tier", store_tier_names[tier->id]));
 }
+
+/* ---- What always holds ---- */
+
+#ifndef NDEBUG
+
+/* Tickets are given and finished in one order, so those of the queue follow each other. What the current job was
+ * copied from may be freed already. Returns how many jobs wait. */
+static size_t check_queue(const struct saver *saver)
+{
+    uint64_t ticket = saver->done + (saver->current != NULL), bytes = 0;
+    size_t n = 0;
+    for (const struct save_job *job = saver->first; job != NULL; job = job->next, n++) {
+        ticket++;
+        assert(job->ticket == ticket && job->raw->refs > 0);
+        bytes += job->raw->size;
+    }
+    assert(ticket == saver->last_ticket && *saver->end == NULL);
+    assert(saver->current == NULL ? saver->backlog == bytes : saver->backlog >= bytes);
+    assert(saver->n_waiters <= saver->waiters_cap);
+    return n;
+}
+
+/* Returns the bytes of its parts that are in memory, or requested. */
+static uint64_t check_hit(const struct tier *tier, const struct store_hit *hit)
+{
+    uint64_t bytes = 0;
+    assert(hit->fetching && hit->store == tier->store && hit->tier == tier->id);
+    assert(hit->next <= hit->requested && hit->requested <= hit->n_parts && hit->n_rows <= hit->n_parts);
+    for (size_t i = 0; i < hit->n_parts; i++) {
+        const struct part *part = &hit->parts[i];
+        bool wanted = part == hit->held || (hit->next <= i && i < hit->requested);
+        assert((part->loaded != NULL) == wanted);
+        if (!wanted) continue;
+        assert(part->loaded->refs > 0 && part->entry->user == part->loaded);
+        bytes += part->entry->size;
+    }
+    return bytes;
+}
+
+static size_t check_fetcher(const struct tier *tier)
+{
+    const struct fetcher *fetcher = &tier->fetcher;
+    uint64_t bytes = 0;
+    size_t n = 0;
+    for (const struct store_hit *hit = fetcher->hits; hit != NULL; hit = hit->next_hit) {
+        bytes += check_hit(tier, hit);
+        n += 1 + hit->n_parts;
+    }
+    assert(bytes == fetcher->read_ahead_bytes);
+    assert(fetcher->n_workers <= FETCHERS);
+    assert(fetcher->first_note < MOST_USE_NOTES && fetcher->n_notes <= MOST_USE_NOTES);
+    return n;
+}
+
+size_t tier_check(const struct tier *tier)
+{
+    assert(tier->quota > 0 && tier->index != NULL && tier->backend != NULL);
+    assert(*tier->drops_end == NULL);
+    assert(tier->scanning || tier->removed.n == 0);
+    return check_queue(&tier->saver) + check_fetcher(tier);
+}
+
+void store_check_some(struct store *store)
+{
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) {
+        struct tier *tier = &store->tiers[i];
+        if (tier->state == TIER_OFF || tier->until_check-- > 0) continue;
+        tier->until_check = tier_check(tier);
+    }
+}
+
+#endif

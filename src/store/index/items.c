@@ -366,6 +366,7 @@ static struct item *put_into_tree(struct index *index, struct item *item, struct
 {
     orphans_leave(index, item);
     item = item_renew(index, item);
+    assert(item->refs == 0); /* whoever has one sees it as it was */
     size_t n = item->tokens.len;
     int32_t *scratch = scratch_tokens(index, n);
     packed_copy(&item->tokens, 0, n, scratch);
