@@ -11,11 +11,10 @@
 
 int thread_refuse(int number, const char *task, hearth_error *error)
 {
-    return error_set(
-        error, HEARTH_NO_MEMORY,
-        "cannot start the thread that %s (%s): raise the limit of threads (ulimit -u, a service's TasksMax, "
-        "a container's pids limit), or end other programs",
-        task, strerrordesc_np(number));
+    return error_set(error, HEARTH_NO_MEMORY,
+                     "cannot start the thread that %s (%s): raise the limit of threads (ulimit -u, a service's "
+                     "TasksMax, a container's pids limit), or end other programs",
+                     task, strerrordesc_np(number));
 }
 
 void thread_claim(struct thread_owner *owner)

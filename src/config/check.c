@@ -142,10 +142,9 @@ static void check_events(struct check *c)
                  "excludes server.kv_events, whose addresses two processes cannot have at once: unset one of them");
     bool listens = server->listen.len > 0 && is_an_address(server->listen.v[0]);
     if (server->kv_events != NULL && address == NULL && !listens)
-        complain(
-            c, "server.kv_events",
-            "needs server.kv_events_address, the HOST:PORT by which routers know this server: the first address of "
-            "server.listen is none that they could use");
+        complain(c, "server.kv_events",
+                 "needs server.kv_events_address, the HOST:PORT by which routers know this server: the first address "
+                 "of server.listen is none that they could use");
 }
 
 /* The fault of the URL of a collector, or NULL. */
@@ -273,11 +272,10 @@ static void check_server_tier(struct check *c, const struct server_keys *keys, c
     if (server->certificate_key_file != NULL && server->certificate_file == NULL)
         complain(c, keys->certificate_key_file, "is the key of certificate_file, which is missing");
     if (fault == NULL && server->key_file == NULL && !redis_address_is_local(&address))
-        complain(
-            c, keys->key_file,
-            "is missing: %s is on another machine, and whoever can write there could make up what is reused; openssl "
-            "rand -hex 32 makes a key",
-            server->url);
+        complain(c, keys->key_file,
+                 "is missing: %s is on another machine, and whoever can write there could make up what is reused; "
+                 "openssl rand -hex 32 makes a key",
+                 server->url);
     if (server->encrypt && server->key_file == NULL)
         complain(c, keys->encrypt, "needs key_file, the secret that entries are encrypted with");
     if (strlen(server->prefix) > SERVER_PREFIX_MOST)
@@ -327,10 +325,9 @@ static void check_caches(struct check *c)
 {
     const struct config_model *m = c->model;
     if (m->system_prompt_cache && m->incremental_cache) /* people search for this text: it stays word for word */
-        complain(
-            c, "models.*.system_prompt_cache",
-            "cannot enable both SystemPromptCache and IncrementalCache; use IncrementalCache alone (it includes the "
-            "system prompt)");
+        complain(c, "models.*.system_prompt_cache",
+                 "cannot enable both SystemPromptCache and IncrementalCache; use IncrementalCache alone (it includes "
+                 "the system prompt)");
     if (m->system_prompt_assumed && !m->system_prompt_cache)
         complain(c, "models.*.system_prompt_assumed", "needs system_prompt_cache");
 }

@@ -176,10 +176,9 @@ static const char man_intro[] =
     ".fi\n"
     ".SH DESCRIPTION\n"
     "A YAML file. Every key has a default; only the path of a model must be given. Keys are in snake_case; "
-    "kebab\\-case "
-    "is read too. A list of one may be written without brackets. In a path ~/ is the home folder, and "
-    "~/.cache/ is $XDG_CACHE_HOME where that is set; any other relative "
-    "path starts at the folder that hearth runs in. Aliases and tags of YAML are refused.\n"
+    "kebab\\-case is read too. A list of one may be written without brackets. In a path ~/ is the home folder, and "
+    "~/.cache/ is $XDG_CACHE_HOME where that is set; any other relative path starts at the folder that hearth runs in. "
+    "Aliases and tags of YAML are refused.\n"
     ".PP\n"
     ".B hearth config check\n"
     "reports every error with file, line and key;\n"
@@ -208,8 +207,8 @@ static const char man_intro[] =
     ".TP\n"
     ".BI HEARTH_ KEY\n"
     "Each key by its path in capitals, dots as underscores: HEARTH_SERVER_LISTEN. Those of models by their names "
-    "alone, "
-    "for the only one: HEARTH_N_SEQ_MAX. Empty variables are not set; unknown ones are ignored, with a warning.\n";
+    "alone, for the only one: HEARTH_N_SEQ_MAX. Empty variables are not set; unknown ones are ignored, with a "
+    "warning.\n";
 
 /* A text within a line: no character of it is a command, and hyphens stay what they are. */
 static void put_roff(struct buf *out, const char *text)

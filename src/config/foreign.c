@@ -1,5 +1,6 @@
-/* The table of other servers' options: see foreign.h. */
-#include "config/foreign.h"
+/* The keys that correspond to options of llama-server and vLLM and settings of Ollama, for the error message of an
+ * unknown key. Constant data; any thread. */
+#include "config/table.h"
 
 #include <string.h>
 #include <strings.h>

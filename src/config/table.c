@@ -3,7 +3,6 @@
 #include "config/table.h"
 
 #include "base/nearest.h"
-#include "config/foreign.h"
 
 #include <limits.h>
 #include <string.h>
@@ -184,8 +183,7 @@ const struct config_row config_rows[] = {
         "The HOST:PORT by which routers know this server. null: the first address of listen.", OR_NULL),
     KEY("server.otlp_endpoint", CONFIG_TEXT, SERVER(otlp_endpoint), "null",
         "The collector that a trace of each request is sent to, by OTLP over HTTP, in JSON: http://HOST:PORT or https, "
-        "as "
-        "http://127.0.0.1:4318, to which /v1/traces is added: docs/tracing.md. null: none is made.",
+        "as http://127.0.0.1:4318, to which /v1/traces is added: docs/tracing.md. null: none is made.",
         OR_NULL),
     KEY("server.log_file", CONFIG_PATH, SERVER(log_file), "null",
         "File that the log is appended to; without it the log goes to stderr. SIGHUP reopens it.", OR_NULL),
@@ -240,8 +238,7 @@ const struct config_row config_rows[] = {
         RANGE(0, 1 << 20)),
     KEY("models.*.media_urls", CONFIG_BOOL, MODEL(media_urls), "false",
         "Fetches images, sounds, videos and documents that a request names by an http or https URL, from public "
-        "addresses "
-        "only. Off, such a request is refused.",
+        "addresses only. Off, such a request is refused.",
         ANY),
     KEY("models.*.media_url_hosts", CONFIG_STRINGS, MODEL(media_url_hosts), "[]",
         "Hosts, as name or name:port, from which URLs are fetched though their addresses are not public.", ANY),
@@ -278,8 +275,7 @@ const struct config_row config_rows[] = {
     KEY("models.*.context_window", CONFIG_INT, MODEL(context_window), "8192",
         "Tokens that one slot can hold, prompt and reply together. More than the model was trained for is lowered to "
         "that, unless rope_scaling is on. Where it is not set, and the model has 256 MiB of weights or more: as many "
-        "as fit "
-        "this machine, 65536 at most, as `hearth fit` says.",
+        "as fit this machine, 65536 at most, as `hearth fit` says.",
         RANGE(1, INT_MAX), DERIVED),
     KEY("models.*.n_seq_max", CONFIG_INT, MODEL(n_seq_max), "1",
         "Slots: requests computed at once. The context has context_window x n_seq_max KV cells. 0 is read as 1. Where "
@@ -289,14 +285,12 @@ const struct config_row config_rows[] = {
         "Conversations that stay in the KV cache beside those of the slots, where incremental_cache has one pool of KV "
         "cells; others are evicted to the store and restored from there. They take no memory of their own in most "
         "models. In a recurrent or hybrid model each has a state, in one with a sliding window as many cells as that "
-        "is "
-        "long: `hearth model vram` counts them. -1: as many as slots and 3 at least where they take memory, else three "
-        "times as many and 28 at least. With the slots they are 255 at most.",
+        "is long: `hearth model vram` counts them. -1: as many as slots and 3 at least where they take memory, else "
+        "three times as many and 28 at least. With the slots they are 255 at most.",
         RANGE(-1, 254)),
     KEY("models.*.queue_depth", CONFIG_INT, MODEL(queue_depth), "2",
         "Requests that may be in flight (running or waiting) for each slot. A model for embeddings takes all that "
-        "come, "
-        "up to 64 MiB of text, and packs them into calls.",
+        "come, up to 64 MiB of text, and packs them into calls.",
         RANGE(1, 1024)),
     KEY("models.*.admission_timeout", CONFIG_SECONDS, MODEL(admission_timeout), "30",
         "How long a request may wait in the admission queue before it is answered with 429; for embeddings, only until "
@@ -340,8 +334,8 @@ const struct config_row config_rows[] = {
         ANY),
     KEY("models.*.system_prompt_assumed", CONFIG_BOOL, MODEL(system_prompt_assumed), "false",
         "A chat without a system message gets that of earlier requests, if all since the start had the same one; once "
-        "there were two, none does. All clients can learn that message, so this is for clients that trust each "
-        "other. Requests with cache_prompt: false neither give nor get it. Needs system_prompt_cache.",
+        "there were two, none does. All clients can learn that message, so this is for clients that trust each other. "
+        "Requests with cache_prompt: false neither give nor get it. Needs system_prompt_cache.",
         ANY),
     KEY("models.*.incremental_cache", CONFIG_BOOL, MODEL(incremental_cache), "true",
         "IMC: conversations stay in the KV cache, and only new tokens are computed. Where it is not set: false with "
@@ -359,8 +353,8 @@ const struct config_row config_rows[] = {
         CHOICES("park|fail")),
     KEY("models.*.idle_conversations", CONFIG_ENUM, MODEL(idle_conversations), "auto",
         "How long an idle conversation that is stored keeps its KV cells in one pool, where they slow down those that "
-        "are computed. auto: until that has cost as much as bringing it back would, by measured times. stay: until "
-        "the room is needed. leave: until another one is computed.",
+        "are computed. auto: until that has cost as much as bringing it back would, by measured times. stay: until the "
+        "room is needed. leave: until another one is computed.",
         CHOICES("auto|stay|leave")),
     KEY("models.*.n_gpu_layers", CONFIG_INT, MODEL(n_gpu_layers), "0",
         "Layers kept on the GPU: 0 all, -1 none, else so many.", RANGE(-1, 1000000)),
@@ -421,8 +415,8 @@ const struct config_row config_rows[] = {
         "inputs of requests into calls of n_batch tokens; an input has context_window tokens at most.",
         CHOICES("auto|true|false")),
     KEY("models.*.pooling", CONFIG_NAME, MODEL(pooling), "auto",
-        "How the vectors of an input's tokens become one; none: each is given, rank: a score. auto: as the file "
-        "says, else mean for an encoder and last for a decoder.",
+        "How the vectors of an input's tokens become one; none: each is given, rank: a score. auto: as the file says, "
+        "else mean for an encoder and last for a decoder.",
         CHOICES("auto|none|mean|cls|last|rank")),
     KEY("models.*.truncate", CONFIG_BOOL, MODEL(truncate), "false",
         "Embeddings and reranking: inputs that are too long lose their end, where a request does not say `truncate` "

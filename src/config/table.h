@@ -50,6 +50,10 @@ bool config_is_section(const char *pattern);
 /* Appends the path of the known key or section whose name is most similar to an unknown one. */
 void config_put_nearest(struct buf *out, const char *pattern);
 
+/* The path of the key ("models.*.n_seq_max") that corresponds to an option of llama-server or vLLM, or a setting of
+ * Ollama; NULL: there is none. `name` is in any case, with underscores, without leading dashes. */
+const char *foreign_key(const char *name, size_t len);
+
 bool config_row_in_model(const struct config_row *row);
 size_t config_row_index(const struct config_row *row);
 

@@ -15,54 +15,31 @@
 
 /* ---- What a row allows ---- */
 
-static void put_bounds(const struct config_row *row, const char *unit, struct buf *out)
+void value_put_expected(const struct config_row *row, struct buf *out)
 {
-    buf_puts(out, unit);
-    buf_puts(out, " from ");
-    if (row->type == CONFIG_INT) {
-        buf_printf(out, "%lld to %lld", (long long)row->min, (long long)row->max);
-    } else {
+    static const char *const expected[] = {
+        [CONFIG_BOOL] = "true or false",
+        [CONFIG_INT] = "a whole number",
+        [CONFIG_NUMBER] = "a number",
+        [CONFIG_SECONDS] = "seconds",
+        [CONFIG_PATH] = "a path",
+        [CONFIG_TEXT] = "a string",
+        [CONFIG_ENUM] = "one of ",
+        [CONFIG_NAME] = "one of ",
+        [CONFIG_STRINGS] = "a string or a list of strings",
+        [CONFIG_LORAS] = "a list of {path: FILE, scale: NUMBER}",
+        [CONFIG_OBJECT] = "a map, {NAME: VALUE}",
+    };
+    buf_puts(out, expected[row->type]);
+    if (row->type == CONFIG_ENUM || row->type == CONFIG_NAME) {
+        for (const char *c = row->choices; *c != '\0'; c++) buf_append(out, *c == '|' ? ", " : c, *c == '|' ? 2 : 1);
+    } else if (row->type == CONFIG_INT) {
+        buf_printf(out, " from %lld to %lld", (long long)row->min, (long long)row->max);
+    } else if (row->type == CONFIG_NUMBER || row->type == CONFIG_SECONDS) {
+        buf_puts(out, " from ");
         text_put_number(row->min, out);
         buf_puts(out, " to ");
         text_put_number(row->max, out);
-    }
-}
-
-void value_put_expected(const struct config_row *row, struct buf *out)
-{
-    switch (row->type) {
-    case CONFIG_BOOL:
-        buf_puts(out, "true or false");
-        break;
-    case CONFIG_INT:
-        put_bounds(row, "a whole number", out);
-        break;
-    case CONFIG_NUMBER:
-        put_bounds(row, "a number", out);
-        break;
-    case CONFIG_SECONDS:
-        put_bounds(row, "seconds", out);
-        break;
-    case CONFIG_PATH:
-        buf_puts(out, "a path");
-        break;
-    case CONFIG_TEXT:
-        buf_puts(out, "a string");
-        break;
-    case CONFIG_ENUM:
-    case CONFIG_NAME:
-        buf_puts(out, "one of ");
-        for (const char *c = row->choices; *c != '\0'; c++) buf_append(out, *c == '|' ? ", " : c, *c == '|' ? 2 : 1);
-        break;
-    case CONFIG_STRINGS:
-        buf_puts(out, "a string or a list of strings");
-        break;
-    case CONFIG_LORAS:
-        buf_puts(out, "a list of {path: FILE, scale: NUMBER}");
-        break;
-    case CONFIG_OBJECT:
-        buf_puts(out, "a map, {NAME: VALUE}");
-        break;
     }
     if (row->null_ok) buf_puts(out, ", or null");
 }

@@ -15,12 +15,22 @@ struct copy_turn {
     int64_t until; /* clock of the engine, in nanoseconds */
 };
 
-bool copy_turn_is_over(const struct copy_turn *turn, int64_t now);
+static inline bool copy_turn_is_over(const struct copy_turn *turn, int64_t now)
+{
+    return turn->bytes == 0 || now >= turn->until;
+}
 
 /* The bytes that the next copy should have at most. byte_ns: nanoseconds that a byte took lately; 0: not known yet, so
  * that as little as possible is copied first. */
-size_t copy_turn_bytes(const struct copy_turn *turn, int64_t now, double byte_ns);
+static inline size_t copy_turn_bytes(const struct copy_turn *turn, int64_t now, double byte_ns)
+{
+    double fit = byte_ns > 0 ? (double)(turn->until - now) / byte_ns : 0;
+    return fit < (double)turn->bytes ? (size_t)fit : turn->bytes;
+}
 
-void copy_turn_take(struct copy_turn *turn, size_t bytes);
+static inline void copy_turn_take(struct copy_turn *turn, size_t bytes)
+{
+    turn->bytes -= bytes < turn->bytes ? bytes : turn->bytes;
+}
 
 #endif

@@ -91,20 +91,6 @@ static int read_truncation(struct embeddings *e, hearth_error *error)
     return rc;
 }
 
-static int read_fields(struct embeddings *e, hearth_error *error)
-{
-    static const char *const formats[] = {"float", "base64", NULL};
-    int format = 0;
-    int rc = body_text(e->body, "model", &e->params.model, error);
-    if (rc == HEARTH_OK) rc = find_inputs(e, error);
-    if (rc == HEARTH_OK) rc = body_int(e->body, "dimensions", 1, &e->params.dimensions, error);
-    if (rc == HEARTH_OK) rc = body_word(e->body, "encoding_format", formats, &format, error);
-    if (rc == HEARTH_OK) rc = body_int(e->body, "embd_normalize", -1, &e->params.norm, error);
-    if (rc == HEARTH_OK) rc = read_truncation(e, error);
-    e->base64 = format == 1 && !e->native;
-    return rc;
-}
-
 int embeddings_read(struct embeddings *e, const char *body, size_t len, hearth_error *error)
 {
     json_t *parsed = fields_parse(body, len, error);
@@ -113,9 +99,17 @@ int embeddings_read(struct embeddings *e, const char *body, size_t len, hearth_e
 
 int embeddings_take(struct embeddings *e, json_t *body, hearth_error *error)
 {
+    static const char *const formats[] = {"float", "base64", NULL};
+    int format = 0;
     e->params = hearth_embed_params_default();
     e->body = body;
-    int rc = read_fields(e, error);
+    int rc = body_text(body, "model", &e->params.model, error);
+    if (rc == HEARTH_OK) rc = find_inputs(e, error);
+    if (rc == HEARTH_OK) rc = body_int(body, "dimensions", 1, &e->params.dimensions, error);
+    if (rc == HEARTH_OK) rc = body_word(body, "encoding_format", formats, &format, error);
+    if (rc == HEARTH_OK) rc = body_int(body, "embd_normalize", -1, &e->params.norm, error);
+    if (rc == HEARTH_OK) rc = read_truncation(e, error);
+    e->base64 = format == 1 && !e->native;
     if (rc != HEARTH_OK) embeddings_release(e);
     return rc;
 }

@@ -25,15 +25,6 @@ static const json_t *text_of(const json_t *value)
     return json_is_string(value) ? value : NULL;
 }
 
-static int read_query(struct rerank *r, hearth_error *error)
-{
-    const json_t *text = text_of(body_find(r->body, "query"));
-    if (text == NULL) return error_at(error, HEARTH_INVALID, "query", "'query' must be a string");
-    r->params.query = json_string_value(text);
-    r->params.query_len = json_string_length(text);
-    return HEARTH_OK;
-}
-
 static int read_documents(struct rerank *r, hearth_error *error)
 {
     const char *name = r->tei ? "texts" : "documents";
@@ -68,27 +59,24 @@ static int read_rerank_truncation(struct rerank *r, hearth_error *error)
     return rc;
 }
 
-static int read_rerank_fields(struct rerank *r, hearth_error *error)
+int rerank_read(struct rerank *r, const char *body, size_t len, hearth_error *error)
 {
+    r->params = hearth_embed_params_default();
+    r->body = fields_parse(body, len, error);
+    if (r->body == NULL) return HEARTH_INVALID;
     r->tei = body_find(r->body, "texts") != NULL;
     r->top_n = HEARTH_INPUTS_MAX;
     int rc = body_text(r->body, "model", &r->params.model, error);
-    if (rc == HEARTH_OK) rc = read_query(r, error);
+    const json_t *query = text_of(body_find(r->body, "query"));
+    if (rc == HEARTH_OK && query == NULL) rc = error_at(error, HEARTH_INVALID, "query", "'query' must be a string");
+    r->params.query = json_string_value(query);
+    r->params.query_len = json_string_length(query);
     if (rc == HEARTH_OK) rc = read_documents(r, error);
     if (rc == HEARTH_OK) rc = body_int(r->body, "top_n", 1, &r->top_n, error);
     if (rc == HEARTH_OK)
         rc = body_bool(r->body, r->tei ? "return_text" : "return_documents", &r->return_documents, error);
     if (rc == HEARTH_OK) rc = body_bool(r->body, "raw_scores", &r->params.raw_scores, error);
     if (rc == HEARTH_OK) rc = read_rerank_truncation(r, error);
-    return rc;
-}
-
-int rerank_read(struct rerank *r, const char *body, size_t len, hearth_error *error)
-{
-    r->params = hearth_embed_params_default();
-    r->body = fields_parse(body, len, error);
-    if (r->body == NULL) return HEARTH_INVALID;
-    int rc = read_rerank_fields(r, error);
     if (rc != HEARTH_OK) rerank_release(r);
     return rc;
 }

@@ -92,30 +92,29 @@ struct trace *tracer_begin(struct tracer *t, const char *traceparent)
     return trace;
 }
 
-/* The sender sleeps until a batch is due, so it is woken by the first trace, and by the one that makes it full. */
-static void append(struct tracer *t, struct trace *trace, size_t n)
-{
-    bool was_empty = t->first == NULL, was_full = t->n_queued >= BATCH_SPANS;
-    *t->last = trace;
-    t->last = &trace->next;
-    t->n_queued += n;
-    if (was_empty) t->gathered_at = now() + clock_from_ms(t->pace.gather_ms);
-    if (was_empty || (!was_full && t->n_queued >= BATCH_SPANS)) pthread_cond_signal(&t->changed);
-}
-
 void tracer_end(struct tracer *t, struct trace *trace)
 {
     if (t == NULL || trace == NULL) return;
-    size_t n = otlp_spans(trace);
-    bool fits = false;
-    if (trace->self.sampled) {
-        pthread_mutex_lock(&t->mutex);
-        fits = t->n_queued + n <= t->pace.most_queued;
-        if (fits) append(t, trace, n);
-        pthread_mutex_unlock(&t->mutex);
-        if (!fits) metric_add(&t->dropped, (int64_t)n);
+    if (!trace->self.sampled) {
+        trace_free(trace);
+        return;
     }
-    if (!fits) trace_free(trace);
+    size_t n = otlp_spans(trace);
+    pthread_mutex_lock(&t->mutex);
+    bool fits = t->n_queued + n <= t->pace.most_queued;
+    bool was_empty = t->first == NULL, was_full = t->n_queued >= BATCH_SPANS;
+    if (fits) {
+        *t->last = trace;
+        t->last = &trace->next;
+        t->n_queued += n;
+        if (was_empty) t->gathered_at = now() + clock_from_ms(t->pace.gather_ms);
+        /* The sender sleeps until a batch is due: the first trace wakes it, and the one that makes it full. */
+        if (was_empty || (!was_full && t->n_queued >= BATCH_SPANS)) pthread_cond_signal(&t->changed);
+    }
+    pthread_mutex_unlock(&t->mutex);
+    if (fits) return;
+    metric_add(&t->dropped, (int64_t)n);
+    trace_free(trace);
 }
 
 int64_t tracer_sent(const struct tracer *t)

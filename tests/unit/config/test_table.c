@@ -1,7 +1,6 @@
 /* The table, and what is generated from it: every default, the dump, the manual. */
 #include "support.h"
 
-#include "config/foreign.h"
 #include "config/table.h"
 #include "config/value.h"
 
