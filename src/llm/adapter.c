@@ -9,6 +9,7 @@
 #include "llm/llama_log.h"
 #include "llm/model_struct.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,6 +105,7 @@ static int check_file(const char *path, const struct llm_model *model, hearth_er
 
 struct llm_adapter *llm_adapter_open(struct llm_model *model, const char *path, hearth_error *error)
 {
+    assert(model != NULL && path != NULL);
     if (check_file(path, model, error) != HEARTH_OK) return NULL;
     struct llm_log_capture captured;
     llm_log_capture_begin(&captured);
@@ -130,6 +132,7 @@ void llm_adapter_close(struct llm_adapter *adapter)
 /* llama.cpp compares with the current adapters; if they differ, its next call reserves its compute buffers anew. */
 void llm_adapt(struct llm_context *context, const struct llm_adapters *adapters)
 {
+    assert(context != NULL && (adapters->v != NULL || adapters->n == 0));
     if (adapters->n == 0) return;
     size_t n = adapters->scales == NULL ? 0 : adapters->n;
     struct llama_adapter_lora **handles = mem_alloc((n + 1) * sizeof(struct llama_adapter_lora *));

@@ -6,6 +6,7 @@
 #include "llm/dry.h"
 #include "llm/model_struct.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
@@ -168,6 +169,7 @@ static const struct sampler *find_sampler(const char *name)
 
 const char *llm_sampler_name(const char *name)
 {
+    assert(name != NULL);
     const struct sampler *sampler = find_sampler(name);
     return sampler == NULL ? NULL : sampler->name;
 }
@@ -347,21 +349,17 @@ static void replay(struct llama_sampler *chain, const struct build *build, const
         llama_sampler_accept(chain, prompt->v[i]);
 }
 
-/* llama.cpp reserves one seed to mean "random". */
-static uint32_t seed_of(int64_t seed)
-{
-    return (uint32_t)seed == LLAMA_DEFAULT_SEED ? LLAMA_DEFAULT_SEED - 1 : (uint32_t)seed;
-}
-
 struct chain chain_open(const struct llm_model *model, const struct llm_sampling *sampling, const struct tokens *prompt)
 {
+    assert(model != NULL && sampling->window > 0);
     hearth_sampling complete = sampling->params;
     if (complete.samplers == NULL) complete.samplers = llm_sampler_order(&complete.n_samplers);
     struct build build = {.model = model,
                           .vocab = model->vocab,
                           .params = &complete,
                           .window = sampling->window,
-                          .seed = seed_of(complete.seed)};
+                          .seed = (uint32_t)complete.seed};
+    if (build.seed == LLAMA_DEFAULT_SEED) build.seed--; /* which llama.cpp reserves for "random" */
     struct chain chain = {.greedy = is_greedy(&build)};
     struct llama_sampler_chain_params params = {.no_perf = true};
     chain.samplers = llama_sampler_chain_init(params);

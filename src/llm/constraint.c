@@ -9,6 +9,7 @@
 #include "grammar/patterns.h"
 #include "llm/vocab.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -253,6 +254,7 @@ static int32_t token_of(const void *ud, const char *text, size_t len)
 struct constraint *constraint_open(const struct llm_model *model, const struct llm_grammar *grammar,
                                    hearth_error *error)
 {
+    assert(model != NULL && grammar->text != NULL);
     struct grammar *read = grammar_open(grammar->text, &(struct grammar_vocabulary){token_of, model}, error);
     if (read == NULL) return NULL;
     struct constraint *c = mem_alloc(sizeof *c);

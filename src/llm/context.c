@@ -36,6 +36,7 @@ static int explain_open_failure(const struct llm_context_params *params, const s
 struct llm_context *llm_context_open(struct llm_model *model, const struct llm_context_params *params,
                                      hearth_error *error)
 {
+    assert(model != NULL && params != NULL && params->type_k != NULL && params->type_v != NULL);
     const struct llm_model_info *info = llm_model_info(model);
     struct llama_context_params translated;
     struct llm_log_capture captured;
@@ -109,6 +110,7 @@ struct llama_context *llm_context_handle(const struct llm_context *context)
 
 void llm_seq_set_media(struct llm_context *context, int32_t seq, const struct media_spans *media)
 {
+    assert(seq >= 0 && seq < context->n_seq);
     context->media[seq] = media;
 }
 
@@ -119,6 +121,7 @@ const struct media_spans *llm_seq_media(const struct llm_context *context, int32
 
 int32_t llm_position(const struct llm_context *context, int32_t seq, int32_t index)
 {
+    assert(llm_is_seq(context, seq));
     const struct media_spans *media = llm_seq_media(context, seq);
     return media == NULL ? index : media_spans_position(media, index);
 }
@@ -127,6 +130,7 @@ int32_t llm_position(const struct llm_context *context, int32_t seq, int32_t ind
 
 void llm_seq_note_end(struct llm_context *context, int32_t seq, int32_t end)
 {
+    assert(seq >= 0 && seq < context->n_seq && end >= 0);
     const struct media_spans *media = llm_seq_media(context, seq);
     const struct media_span *span = media == NULL ? NULL : media_spans_at(media, end);
     context->partial[seq] = llm_is_packed(span) && end > span->at ? end : 0;
@@ -136,6 +140,7 @@ void llm_seq_note_end(struct llm_context *context, int32_t seq, int32_t end)
  * which callers expect, and they cut it back. */
 int32_t llm_seq_end(struct llm_context *context, int32_t seq)
 {
+    assert(llm_is_seq(context, seq));
     int32_t last = llama_memory_seq_pos_max(llama_get_memory(context->handle.v), seq);
     const struct media_spans *media = llm_seq_media(context, seq);
     if (last < 0 || media == NULL) return last + 1;
@@ -148,6 +153,7 @@ int32_t llm_seq_end(struct llm_context *context, int32_t seq)
 
 void llm_seq_clear(struct llm_context *context, int32_t seq)
 {
+    assert(llm_is_seq(context, seq));
     llama_memory_seq_rm(llama_get_memory(context->handle.v), seq, -1, -1);
     if (seq < context->n_seq) context->partial[seq] = 0;
 }
@@ -164,12 +170,14 @@ static bool window_is_complete(struct llm_context *context, int32_t seq, int32_t
 
 bool llm_seq_can_cut(struct llm_context *context, int32_t seq, int32_t from)
 {
+    assert(llm_is_seq(context, seq));
     if (from <= 0 || from >= llm_seq_end(context, seq)) return true;
     return !context->recurrent && window_is_complete(context, seq, from);
 }
 
 bool llm_seq_cut(struct llm_context *context, int32_t seq, int32_t from)
 {
+    assert(llm_is_seq(context, seq));
     if (from >= llm_seq_end(context, seq)) return true;
     if (from <= 0) {
         llm_seq_clear(context, seq);
@@ -199,6 +207,7 @@ bool llm_one_seq_a_call(const struct llm_context *context)
 
 bool llm_seq_share(struct llm_context *context, int32_t from, int32_t to, int32_t n)
 {
+    assert(llm_is_seq(context, from) && llm_is_seq(context, to) && from != to);
     int32_t end = llm_seq_end(context, from);
     llm_seq_clear(context, to);
     if (n <= 0 || n > end || (n < end && !llm_cuts_anywhere(context))) return false;
@@ -272,6 +281,7 @@ static enum llm_decoded decode_batch(struct llm_context *context, struct llama_b
 
 enum llm_decoded llm_decode(struct llm_context *context, const struct llm_batch_token *tokens, int32_t n_tokens)
 {
+    assert(context != NULL && (tokens != NULL || n_tokens <= 0));
     if (!is_valid_batch(context, tokens, n_tokens)) return LLM_REFUSED;
     fill_decode_batch(context, tokens, n_tokens);
     return decode_batch(context, context->batch);
@@ -299,6 +309,7 @@ static void fill_places(const struct llm_context *context, const struct llm_medi
 
 enum llm_decoded llm_decode_rows(struct llm_context *context, const struct llm_media_rows *rows)
 {
+    assert(context != NULL && rows != NULL);
     if (!are_valid_rows(context, rows)) return LLM_REFUSED;
     enum { DIMENSIONS = 4 }; /* llama.cpp's, of which the last is not used */
     llama_pos *positions = mem_alloc((size_t)rows->n * DIMENSIONS * sizeof *positions);
@@ -334,12 +345,14 @@ int32_t llm_threads(const struct llm_context *context)
 
 void llm_set_threads(struct llm_context *context, int32_t n)
 {
+    assert(n >= 1 && n <= context->translated.n_threads);
     if (n != llama_n_threads(context->handle.v))
         llama_set_n_threads(context->handle.v, n, n); /* it logs a line each time */
 }
 
 const float *llm_logits(struct llm_context *context, int32_t index)
 {
+    assert(index >= 0 && index < context->capacity);
     return llama_get_logits_ith(context->handle.v, index);
 }
 
@@ -386,6 +399,7 @@ void llm_describe_build(struct buf *out)
 
 void llm_context_describe(const struct llm_context *context, struct buf *out)
 {
+    assert(context != NULL && out != NULL);
     const struct llama_context_params *translated = &context->translated;
     llm_describe_build(out);
     buf_printf(out, "flash_attention %s\n", context->flash_attention ? "on" : "off");

@@ -124,6 +124,7 @@ static uint64_t window_cells(const struct llm_context_params *params, const stru
 
 struct llm_cells llm_cells_of(const struct llm_context_params *params, const struct llm_model_info *info)
 {
+    assert(params != NULL && params->n_seq > 0 && info != NULL);
     struct llm_cells cells = {.n_sequences = (int32_t)total_sequences(params)};
     uint64_t n = padded(total_cells(params)), n_in_window = window_cells(params, info);
     double head =
@@ -228,6 +229,7 @@ int llm_translate_cells(struct llama_context_params *out, const struct llm_conte
 int llm_translate_params(struct llama_context_params *out, const struct llm_context_params *params,
                          const struct llm_model_info *info, hearth_error *error)
 {
+    assert(out != NULL && params != NULL && info != NULL);
     *out = llama_context_default_params();
     int code = check_sizes(params, error);
     if (code == 0) code = llm_translate_cells(out, params, error);
@@ -255,6 +257,7 @@ int llm_translate_params(struct llama_context_params *out, const struct llm_cont
 /* Of a model without weights llama.cpp computes the sizes of buffers, and logs them, without allocating them. */
 bool llm_plan_compute(const struct llm_model *model, const struct llm_context_params *params, uint64_t *bytes)
 {
+    assert(model != NULL && params != NULL && bytes != NULL);
     struct llama_context_params translated;
     hearth_error error;
     if (llm_translate_params(&translated, params, &model->info, &error) < 0) return false;

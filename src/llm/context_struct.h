@@ -18,13 +18,12 @@ struct llm_context {
     int32_t *partial; /* of each sequence: where its rows end, if that is within an image; 0: it is not, or not known */
     uint8_t *copying; /* of each sequence: its role in copies between streams, which llm_seq_share() requests and the
                          next llm_decode() makes: enum llm_copying */
-    int32_t scratch;  /* the scratch sequence, the last one, through which KV rows are saved and loaded; it is empty
-                         between  calls. -1: there is none, with a stream each or where all sequences are in use */
+    int32_t scratch;  /* the scratch sequence, the last one, through which KV rows are saved and loaded; empty
+                         between calls. -1: there is none, with a stream each or where all sequences are in use */
     bool flash_attention;
     struct llama_context_params translated; /* that it was opened with */
-    int32_t
-        trained; /* trained context in tokens, as the file has it: llama.cpp's own number changes with RoPE scaling */
-    bool window_factors;          /* llm_model_info.window_factors */
+    int32_t trained;     /* context in tokens, as the file has it: llama.cpp's own number changes with RoPE scaling */
+    bool window_factors; /* llm_model_info.window_factors */
     double freq_base, freq_scale; /* of RoPE, as logged */
 };
 
@@ -39,6 +38,12 @@ int32_t llm_position(const struct llm_context *context, int32_t seq, int32_t ind
 /* Rows were added to the sequence, which has `end` of them now: within an image positions do not tell. 0: it has whole
  * images only. */
 void llm_seq_note_end(struct llm_context *context, int32_t seq, int32_t end);
+
+/* Whether there is such a sequence, the scratch sequence included. */
+static inline bool llm_is_seq(const struct llm_context *context, int32_t seq)
+{
+    return context != NULL && seq >= 0 && seq < context->n_seq + (context->scratch >= 0);
+}
 
 /* Whether the rows of the span share positions, so that these do not say how many of them there are. */
 static inline bool llm_is_packed(const struct media_span *span)

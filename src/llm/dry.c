@@ -251,6 +251,7 @@ static void keep_set(struct dry_sets *sets, struct dry_breakers *b)
 
 struct dry_breakers *dry_breakers_of(struct dry_sets *sets, const char *const *texts, size_t n)
 {
+    assert(sets != NULL && (texts != NULL || n == 0));
     struct buf key = {0};
     buf_append(&key, "", 0);
     for (size_t i = 0; i < n; i++)
@@ -466,6 +467,7 @@ static void close_dry(struct llama_sampler *sampler)
 
 struct llama_sampler *dry_open(const struct dry_params *params, struct dry_breakers *breakers)
 {
+    assert(params->last_n >= 1 && breakers != NULL);
     static struct llama_sampler_i calls = {
         .name = name_dry, .accept = accept_dry, .apply = apply_dry, .free = close_dry};
     struct dry *dry = mem_alloc(sizeof *dry);

@@ -113,6 +113,7 @@ static void explain_failure(uint32_t n_batch, const struct llm_log_capture *capt
 struct llm_embedder *llm_embedder_open(struct llm_model *model, const struct llm_context_params *wanted,
                                        hearth_pooling pooling, hearth_error *error)
 {
+    assert(model != NULL && wanted != NULL && pooling != HEARTH_POOLING_UNSPECIFIED);
     const struct llm_model_info *info = llm_model_info(model);
     struct llm_context_params params = choose_sizes(wanted, info, pooling);
     struct llama_context_params translated;
@@ -215,6 +216,7 @@ enum llm_decoded llm_embed(struct llm_embedder *embedder, const struct llm_input
 
 const float *llm_embedding(struct llm_embedder *embedder, int32_t input, int32_t at)
 {
+    assert(input >= 0 && input < embedder->n_inputs && (at == 0 || embedder->pooling == HEARTH_POOLING_NONE));
     if (embedder->pooling == HEARTH_POOLING_NONE)
         return llama_get_embeddings_ith(embedder->handle.v, embedder->first[input] + at);
     return llama_get_embeddings_seq(embedder->handle.v, input);
@@ -224,6 +226,7 @@ const float *llm_embedding(struct llm_embedder *embedder, int32_t input, int32_t
 
 void llm_truncate_input(const struct llm_model *model, struct tokens *input, size_t limit, bool from_left)
 {
+    assert(input != NULL && limit > 0);
     if (input->len <= limit) return;
     const struct llama_vocab *vocab = model->vocab;
     size_t excess = input->len - limit;
@@ -240,13 +243,6 @@ void llm_truncate_input(const struct llm_model *model, struct tokens *input, siz
 struct pair_parts {
     struct tokens before, document, after;
 };
-
-static void release_pair_parts(struct pair_parts *pair_parts)
-{
-    tokens_release(&pair_parts->before);
-    tokens_release(&pair_parts->document);
-    tokens_release(&pair_parts->after);
-}
 
 static void push_if(struct tokens *out, bool wanted, llama_token token)
 {
@@ -344,6 +340,7 @@ static bool is_too_long(const struct llm_model *model, const struct llm_pair *pa
 
 bool llm_join_pair(const struct llm_model *model, const struct llm_pair *pair, size_t limit, struct tokens *out)
 {
+    assert(pair != NULL && pair->query != NULL && pair->document != NULL && out != NULL);
     const char *text = llm_model_info(model)->rank_template;
     bool spells_special = llm_contains_special_token(model, pair->query, pair->query_len) ||
                           llm_contains_special_token(model, pair->document, pair->document_len);
@@ -360,6 +357,8 @@ bool llm_join_pair(const struct llm_model *model, const struct llm_pair *pair, s
         join_with_separators(model, pair, &pair_parts);
     if (pair->max_document > 0) tokens_truncate(&pair_parts.document, pair->max_document);
     bool fits = join_parts(&pair_parts, limit, out);
-    release_pair_parts(&pair_parts);
+    tokens_release(&pair_parts.before);
+    tokens_release(&pair_parts.document);
+    tokens_release(&pair_parts.after);
     return fits;
 }

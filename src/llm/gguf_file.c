@@ -65,6 +65,7 @@ static int check_whole(const struct gguf_context *file, const char *path, int64_
 
 struct gguf_context *llm_file_open(const char *path, hearth_error *error)
 {
+    assert(path != NULL && error != NULL);
     int64_t size = check_kind(path, error);
     if (size < 0) return NULL;
     struct llm_log_capture captured;
@@ -178,7 +179,7 @@ static bool is_unsupported(const struct gguf_context *file)
 
 int llm_projector_inspect(const char *path, struct llm_projector_kinds *kinds, hearth_error *error)
 {
-    hearth_error reason;
+    hearth_error reason = {.code = HEARTH_INVALID};
     struct gguf_context *file = llm_file_open(path, &reason);
     if (file == NULL) return error_at(error, reason.code, "mmproj", "mmproj: %s", reason.message);
     const char *architecture = llm_file_text(file, "general.architecture");

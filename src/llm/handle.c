@@ -41,6 +41,7 @@ static struct ggml_threadpool *start_threads(int n_threads, hearth_error *error)
 bool llm_handle_open(struct llm_handle *out, const struct llm_model *model, const struct llama_context_params *params,
                      struct llm_log_capture *captured, hearth_error *error)
 {
+    assert(out != NULL && model != NULL && captured != NULL);
     llm_log_capture_begin(captured);
     *out = (struct llm_handle){.v = llama_init_from_model(model->handle, *params)};
     llm_log_capture_end();
@@ -65,14 +66,6 @@ void llm_handle_close(struct llm_handle *handle)
 
 /* ---- Running ---- */
 
-/* After a failed decode: makes the next one reserve its compute buffers anew. llama.cpp would write to buffers whose
- * allocation failed; it reserves them again when causal attention is toggled, so this toggles it and back. */
-static void renew_buffers(struct llama_context *handle, bool causal)
-{
-    llama_set_causal_attn(handle, !causal);
-    llama_set_causal_attn(handle, causal);
-}
-
 enum llm_decoded llm_handle_run(const struct llm_handle *handle, struct llama_batch batch, bool encodes, bool causal)
 {
     char fault[256] = "";
@@ -91,7 +84,10 @@ enum llm_decoded llm_handle_run(const struct llm_handle *handle, struct llama_ba
     case -1:
         return LLM_REFUSED;
     default:
-        renew_buffers(handle->v, causal);
+        /* llama.cpp would write to buffers whose allocation failed; it reserves them anew when causal attention is
+         * toggled, so this toggles it and back. */
+        llama_set_causal_attn(handle->v, !causal);
+        llama_set_causal_attn(handle->v, causal);
         return LLM_FAILED;
     }
 }

@@ -2,6 +2,7 @@
  * larger one comes; a block in which no logit is larger than that costs its maximum. */
 #include "llm/logits.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -125,6 +126,7 @@ static size_t offer_range(hearth_logprob *top, size_t kept, size_t n_top, const 
 
 size_t logits_largest(const float *logits, size_t n, hearth_logprob *top, size_t n_top)
 {
+    assert(logits != NULL && (top != NULL || n_top == 0));
     size_t kept = 0, i = 0;
     if (n_top == 0) return 0;
     for (; i + BLOCK <= n; i += BLOCK)

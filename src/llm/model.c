@@ -22,6 +22,7 @@
 
 hearth_pooling llm_pooling_of(const char *name)
 {
+    assert(name != NULL);
     for (int i = HEARTH_POOLING_NONE; i <= HEARTH_POOLING_RANK; i++)
         if (strcmp(hearth_pooling_name((hearth_pooling)i), name) == 0) return (hearth_pooling)i;
     return HEARTH_POOLING_UNSPECIFIED;
@@ -348,6 +349,7 @@ static struct llm_model *open_file(struct loading *loading, hearth_error *error)
 
 struct llm_model *llm_model_open(const struct llm_model_params *params, hearth_error *error)
 {
+    assert(params != NULL && params->path != NULL && params->split_mode != NULL);
     struct gguf_context *file = llm_file_open(params->path, error);
     if (file == NULL) return NULL;
     struct loading loading = {.params = params, .file = file};
@@ -377,6 +379,7 @@ void llm_model_close(struct llm_model *model)
 
 const struct llm_model_info *llm_model_info(const struct llm_model *model)
 {
+    assert(model != NULL);
     return &model->info;
 }
 
@@ -387,6 +390,7 @@ bool llm_has_devices(const struct llm_model_info *info)
 
 bool llm_model_number(const struct llm_model *model, const char *key, double *out)
 {
+    assert(model != NULL && key != NULL && out != NULL);
     char text[64], *end;
     if (llama_model_meta_val_str(model->handle, key, text, sizeof text) <= 0) return false;
     *out = strtod(text, &end);

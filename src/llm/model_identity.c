@@ -24,15 +24,9 @@
 
 /* ---- Sidecars ---- */
 
-/* The form is that of sha256sum. */
-static char *sidecar_of(const char *path)
-{
-    return mem_format("%s.sha256", path);
-}
-
 bool llm_file_has_sidecar(const char *path)
 {
-    char *sidecar = sidecar_of(path);
+    char *sidecar = mem_format("%s.sha256", path);
     bool there = access(sidecar, F_OK) == 0;
     free(sidecar);
     return there;
@@ -60,7 +54,7 @@ static bool is_line_for(char *line, const char *name, uint8_t digest[SHA256_BYTE
 /* Reads the digest of the file from FILE.sha256. */
 static int read_sidecar(const char *path, uint8_t digest[SHA256_BYTES], hearth_error *error)
 {
-    char *sidecar = sidecar_of(path), line[4096];
+    char *sidecar = mem_format("%s.sha256", path), line[4096];
     FILE *file = fopen(sidecar, "re");
     bool found = false;
     int code = HEARTH_OK;
@@ -138,6 +132,7 @@ static int count_parts(const char *path, char prefix[PATH_MAX], int32_t *n, hear
 int llm_file_each_part(const char *path, int (*each)(void *ud, const struct llm_part *part, hearth_error *error),
                        void *ud, hearth_error *error)
 {
+    assert(path != NULL && each != NULL);
     char prefix[PATH_MAX], name[PATH_MAX];
     int32_t n;
     int code = count_parts(path, prefix, &n, error);
@@ -211,6 +206,7 @@ static int feed_part(void *ud, const struct llm_part *part, hearth_error *error)
 
 int llm_file_fingerprint(const char *path, const struct llm_reading *how, uint8_t digest[32], hearth_error *error)
 {
+    assert(how != NULL && digest != NULL);
     hearth_error unwanted;
     struct feeding feeding = {.how = how, .all = sha256_open(), .chunk = mem_alloc(CHUNK)};
     int code = llm_file_each_part(path, feed_part, &feeding, error != NULL ? error : &unwanted);
@@ -285,6 +281,7 @@ static int look_at_part(void *ud, const struct llm_part *part, hearth_error *err
 
 int llm_file_signs(const char *path, struct llm_file_signs *signs, hearth_error *error)
 {
+    assert(signs != NULL);
     struct look look = {.stamp = sha256_open(), .spots = sha256_open(), .bytes = mem_alloc(SPOT_BYTES)};
     int code = llm_file_each_part(path, look_at_part, &look, error);
     sha256_so_far(look.stamp, signs->stamp);

@@ -3,6 +3,7 @@
 #include "llm/projector.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstdio>
 #include <cstring>
 #include <deque>
@@ -53,6 +54,16 @@ template <typename Work> static int guarded(const char *what, hearth_error *erro
     }
 }
 
+template <typename Make> static llm_medium *made(const char *what, hearth_error *error, Make make)
+{
+    llm_medium *medium = nullptr;
+    guarded(what, error, [&] {
+        medium = make();
+        return static_cast<int>(HEARTH_OK);
+    });
+    return medium;
+}
+
 /* ---- The projector ---- */
 
 static llama_flash_attn_type flash_of(const char *name)
@@ -71,6 +82,7 @@ static llm_projector_facts facts_of(const mtmd_context *context, const llama_mod
 struct llm_projector *llm_projector_open(const struct llm_model *model, const struct llm_projector_params *params,
                                          hearth_error *error)
 {
+    assert(model != nullptr && params != nullptr && params->path != nullptr);
     auto projector = std::make_unique<llm_projector>();
     const llama_model *handle = llm_model_handle(model);
     int rc = guarded("open the projector", error, [&] {
@@ -138,32 +150,24 @@ static llm_medium *medium_of(const struct llm_projector *projector, mtmd_bitmap 
 struct llm_medium *llm_medium_of_image(const struct llm_projector *projector, const uint8_t *rgb, uint32_t width,
                                        uint32_t height, hearth_error *error)
 {
-    llm_medium *medium = nullptr;
     if (!projector->facts.images) {
         error_set(error, HEARTH_UNSUPPORTED, "this model takes no images");
         return nullptr;
     }
-    guarded("cut the image into chunks", error, [&] {
-        medium = medium_of(projector, mtmd_bitmap_init(width, height, rgb), error);
-        return static_cast<int>(HEARTH_OK);
-    });
-    return medium;
+    return made("cut the image into chunks", error,
+                [&] { return medium_of(projector, mtmd_bitmap_init(width, height, rgb), error); });
 }
 
 struct llm_medium *llm_medium_of_sound(const struct llm_projector *projector, const float *samples, size_t n,
                                        hearth_error *error)
 {
-    llm_medium *medium = nullptr;
     if (!projector->facts.sounds || n < 2) {
         error_set(error, projector->facts.sounds ? HEARTH_INVALID : HEARTH_UNSUPPORTED,
                   projector->facts.sounds ? "the sound is empty" : "this model takes no sound");
         return nullptr;
     }
-    guarded("cut the sound into chunks", error, [&] {
-        medium = medium_of(projector, mtmd_bitmap_init_from_audio(n, samples), error);
-        return static_cast<int>(HEARTH_OK);
-    });
-    return medium;
+    return made("cut the sound into chunks", error,
+                [&] { return medium_of(projector, mtmd_bitmap_init_from_audio(n, samples), error); });
 }
 
 /* The texts and bitmaps of a video, in their order. The list points into what it owns, so it does not move. */
@@ -209,18 +213,15 @@ static void put_frames(video_parts *parts, const struct llm_frame *frames, size_
 struct llm_medium *llm_medium_of_frames(const struct llm_projector *projector, const struct llm_frame *frames, size_t n,
                                         double fps, hearth_error *error)
 {
-    llm_medium *medium = nullptr;
     if (!projector->facts.images) {
         error_set(error, HEARTH_UNSUPPORTED, "this model takes no video");
         return nullptr;
     }
-    guarded("cut the video into chunks", error, [&] {
+    return made("cut the video into chunks", error, [&] {
         video_parts parts;
         put_frames(&parts, frames, n, fps);
-        medium = medium_of_parts(projector, parts.list, error);
-        return static_cast<int>(HEARTH_OK);
+        return medium_of_parts(projector, parts.list, error);
     });
-    return medium;
 }
 
 void llm_medium_close(struct llm_medium *medium)
@@ -232,6 +233,7 @@ void llm_medium_close(struct llm_medium *medium)
 
 static const mtmd_input_chunk *chunk_at(const struct llm_medium *medium, size_t i)
 {
+    assert(i < mtmd_input_chunks_size(medium->chunks.get()));
     return mtmd_input_chunks_get(medium->chunks.get(), i);
 }
 

@@ -8,6 +8,7 @@
 #include "base/little.h"
 #include "base/memory.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ggml-rpc.h>
@@ -166,7 +167,11 @@ static int use_server(const char *endpoint, hearth_error *error)
 void llm_rpc_close(const char *const *endpoints, size_t n)
 {
     pthread_mutex_lock(&mutex);
-    for (size_t i = 0; i < n; i++) find_server(endpoints[i])->users--;
+    for (size_t i = 0; i < n; i++) {
+        struct server *server = find_server(endpoints[i]);
+        assert(server != NULL && server->users > 0);
+        server->users--;
+    }
     pthread_mutex_unlock(&mutex);
 }
 

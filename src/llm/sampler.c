@@ -104,19 +104,6 @@ static void put_candidates(struct llm_sampler *s, const float *logits, const int
     }
 }
 
-/* Mask all tokens but one, or but the allowed ones. */
-static void keep_only(struct llm_sampler *s, int32_t token)
-{
-    for (int32_t i = 0; i < s->n_vocab; i++)
-        if (i != token) s->tokens[i].logit = -INFINITY;
-}
-
-static void keep_allowed(struct llm_sampler *s, const bool *allowed)
-{
-    for (int32_t i = 0; i < s->n_vocab; i++)
-        if (!allowed[i]) s->tokens[i].logit = -INFINITY;
-}
-
 static int32_t selected(const struct llm_sampler *s)
 {
     return s->candidates.selected < 0 ? -1 : s->candidates.data[s->candidates.selected].id;
@@ -133,7 +120,9 @@ static int32_t sample_unconstrained(struct llm_sampler *s, const float *logits)
     }
     if (forced >= 0) {
         put_logits(s, logits);
-        keep_only(s, forced); /* the chain is applied all the same: its random state advances as with any token */
+        for (int32_t i = 0; i < s->n_vocab; i++)
+            if (i != forced) s->tokens[i].logit = -INFINITY;
+        /* The chain is applied all the same: its random state advances as with any token. */
     } else {
         put_candidates(s, logits, NULL, 0);
     }
@@ -144,7 +133,9 @@ static int32_t sample_unconstrained(struct llm_sampler *s, const float *logits)
 static int32_t sample_constrained(struct llm_sampler *s, const float *logits)
 {
     put_logits(s, logits);
-    keep_allowed(s, constraint_allowed(s->constraint));
+    const bool *allowed = constraint_allowed(s->constraint);
+    for (int32_t i = 0; i < s->n_vocab; i++)
+        if (!allowed[i]) s->tokens[i].logit = -INFINITY;
     llama_sampler_apply(s->chain.samplers, &s->candidates);
     int32_t token = selected(s);
     return token >= 0 && constraint_allows(s->constraint, token) ? token : -1; /* the mask may allow no token */
@@ -216,6 +207,7 @@ static bool accept_token(struct llm_sampler *s, int32_t token)
 
 int32_t llm_sample(struct llm_sampler *s, struct llm_context *context, int32_t index)
 {
+    assert(s != NULL && context != NULL);
     int32_t token = sample_token(s, llm_logits(context, index));
     return token >= 0 && accept_token(s, token) ? token : -1;
 }
@@ -252,6 +244,7 @@ static struct tokens without_media(const struct tokens *prompt)
 struct llm_sampler *llm_sampler_open(const struct llm_model *model, const struct llm_sampling *sampling,
                                      const struct tokens *prompt, hearth_error *error)
 {
+    assert(model != NULL && sampling != NULL && prompt != NULL);
     struct constraint *constraint = NULL;
     if (has_grammar(&sampling->grammar)) {
         constraint = constraint_open(model, &sampling->grammar, error);
@@ -333,6 +326,7 @@ static const hearth_logprobs *report(struct llm_logprobs *c, hearth_logprob chos
 const hearth_logprobs *llm_logprobs_of_model(struct llm_logprobs *c, struct llm_context *context, int32_t index,
                                              int32_t chosen, int32_t n_top)
 {
+    assert(chosen >= 0 && chosen < llm_model_info(c->model)->n_vocab);
     const float *logits = llm_logits(context, index);
     size_t n_vocab = (size_t)llm_model_info(c->model)->n_vocab;
     double sum = logits_log_sum(logits, n_vocab);
@@ -354,6 +348,7 @@ static const hearth_logprobs *report_certain(struct llm_logprobs *c, int32_t cho
 const hearth_logprobs *llm_logprobs_post_sampling(struct llm_logprobs *c, const struct llm_sampler *sampler,
                                                   int32_t chosen, int32_t n_top)
 {
+    assert(sampler != NULL && chosen >= 0);
     const llama_token_data_array *candidates = &sampler->candidates;
     size_t room = reserve_top(c, n_top), n = 0;
     if (sampler->chain.greedy) return report_certain(c, chosen, room);
@@ -370,6 +365,7 @@ const hearth_logprobs *llm_logprobs_post_sampling(struct llm_logprobs *c, const 
 
 struct llm_logprobs *llm_logprobs_open(const struct llm_model *model)
 {
+    assert(model != NULL);
     struct llm_logprobs *logprobs = mem_alloc(sizeof *logprobs);
     logprobs->model = model;
     return logprobs;

@@ -16,6 +16,7 @@
 #include "llm/shim.h"
 #include "llm/state_layout.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 static llama_state_seq_flags flags_of(enum llm_state what)
@@ -27,6 +28,7 @@ static llama_state_seq_flags flags_of(enum llm_state what)
 
 size_t llm_seq_state_size(struct llm_context *context, int32_t seq, enum llm_state what)
 {
+    assert(seq >= 0 && seq < context->n_seq);
     /* Without recurrent and SWA states llama.cpp would take all cells for them. */
     bool no_checkpoint = what == LLM_STATE_CHECKPOINT && llm_cuts_anywhere(context);
     bool awaits_copy = (context->copying[seq] & LLM_COPIED_TO) != 0;
@@ -66,6 +68,7 @@ static enum llm_loaded restore(struct llm_context *context, int32_t seq, enum ll
 
 enum llm_loaded llm_seq_load(struct llm_context *context, int32_t seq, const void *bytes, size_t size, int32_t n)
 {
+    assert(seq >= 0 && seq < context->n_seq && (bytes != NULL || size == 0));
     enum llm_loaded loaded = restore(context, seq, LLM_STATE_SNAPSHOT, bytes, size, n);
     if (loaded != LLM_LOADED) llm_seq_clear(context, seq);
     return loaded;
@@ -74,6 +77,7 @@ enum llm_loaded llm_seq_load(struct llm_context *context, int32_t seq, const voi
 /* The checkpoint is loaded first: once it ends at n, llama.cpp allows cutting the KV rows there. */
 enum llm_loaded llm_seq_rewind(struct llm_context *context, int32_t seq, const void *bytes, size_t size, int32_t n)
 {
+    assert(seq >= 0 && seq < context->n_seq && (bytes != NULL || size == 0));
     struct llama_memory_i *memory = llama_get_memory(context->handle.v);
     enum llm_loaded loaded = LLM_BAD_STATE;
     if (llm_seq_end(context, seq) >= n) loaded = restore(context, seq, LLM_STATE_CHECKPOINT, bytes, size, n);
@@ -128,6 +132,7 @@ static void clear_scratch(struct llm_context *context, const struct llm_state_fo
 size_t llm_rows_size(struct llm_context *context, const struct llm_state_format *format, int32_t seq, int32_t from,
                      int32_t to)
 {
+    assert(format != NULL && seq >= 0 && seq < context->n_seq);
     int32_t source = select_source(context, format, seq, from, to);
     if (source < 0) return 0;
     size_t size = llama_state_seq_get_size_ext(context->handle.v, source, 0);
@@ -138,6 +143,7 @@ size_t llm_rows_size(struct llm_context *context, const struct llm_state_format 
 size_t llm_rows_save(struct llm_context *context, const struct llm_state_format *format, int32_t seq, int32_t from,
                      int32_t to, void *raw, size_t size)
 {
+    assert(format != NULL && seq >= 0 && seq < context->n_seq && raw != NULL);
     int32_t source = select_source(context, format, seq, from, to);
     if (source < 0) return 0;
     size_t n = llama_state_seq_get_data_ext(context->handle.v, raw, size, source, 0);
@@ -148,6 +154,7 @@ size_t llm_rows_save(struct llm_context *context, const struct llm_state_format 
 size_t llm_checkpoint_save(struct llm_context *context, const struct llm_state_format *format, int32_t seq, void *bytes,
                            size_t size)
 {
+    assert(format != NULL && seq >= 0 && seq < context->n_seq);
     size_t n = llm_seq_save(context, seq, LLM_STATE_CHECKPOINT, bytes, size);
     int32_t end = llm_seq_end(context, seq);
     bool same = n == 0 || llm_position(context, seq, end - 1) == end - 1;
@@ -191,6 +198,7 @@ static bool set_rows(struct llm_context *context, const struct llm_state_format 
 enum llm_loaded llm_rows_load(struct llm_context *context, const struct llm_state_format *format, int32_t seq,
                               const struct llm_state_slice *slice)
 {
+    assert(format != NULL && seq >= 0 && seq < context->n_seq && slice != NULL);
     struct llm_parsed_state parsed;
     const struct buf bytes = {.v = (char *)(uintptr_t)slice->bytes, .len = slice->size};
     bool follows = format->appends && format->n_rows > 0 && ends_at(context, format, seq, slice->from) &&
@@ -210,6 +218,7 @@ enum llm_loaded llm_rows_load(struct llm_context *context, const struct llm_stat
 bool llm_rows_load_all(struct llm_context *context, const struct llm_state_format *format, int32_t seq,
                        const void *joined, size_t size, int32_t n)
 {
+    assert(format != NULL && seq >= 0 && seq < context->n_seq);
     struct llm_parsed_state parsed;
     const struct buf bytes = {.v = (char *)(uintptr_t)joined, .len = size};
     llm_seq_note_end(context, seq, 0);
@@ -239,6 +248,7 @@ struct llm_positions llm_seq_above(struct llm_context *context, int32_t seq, int
 bool llm_rows_move(struct llm_context *context, const struct llm_state_format *format, int32_t seq, int32_t from,
                    int32_t to)
 {
+    assert(format != NULL && seq >= 0 && seq < context->n_seq);
     llama_memory_t memory = llama_get_memory(context->handle.v);
     struct range range = range_of(context, seq, from, to);
     size_t size = format->appends ? llm_rows_size(context, format, seq, from, to) : 0;
@@ -315,6 +325,7 @@ static enum llm_loaded complete_sequence(struct llm_context *context, const stru
 enum llm_loaded llm_checkpoint_load(struct llm_context *context, const struct llm_state_format *format, int32_t seq,
                                     const void *slice, size_t size, int32_t n)
 {
+    assert(format != NULL && seq >= 0 && seq < context->n_seq);
     const struct buf bytes = {.v = (char *)(uintptr_t)slice, .len = size};
     enum llm_loaded loaded = complete_sequence(context, format, seq, &bytes, n);
     if (loaded == LLM_BAD_STATE) llm_seq_clear(context, seq);

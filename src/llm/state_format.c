@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "llm/context_struct.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,52 +49,27 @@ enum { MAX_LAYERS = 4096, CELL_BYTES = 12, EXTENSION_BYTES = 12 };
 
 static const uint64_t MAX_ROW = 1 << 30;
 
-/* Reads the snapshot of the first n tokens of sequence 0. Reading beyond its end gives zeros and sets `overrun`. */
-struct cursor {
-    const uint8_t *at;
-    size_t left;
-    int32_t n;
-    bool overrun;
-};
-
-static void skip(struct cursor *cursor, uint64_t size)
-{
-    cursor->overrun = cursor->overrun || size > cursor->left;
-    if (cursor->overrun) return;
-    cursor->at += size;
-    cursor->left -= (size_t)size;
-}
-
-static uint64_t next_number(struct cursor *cursor, size_t size)
-{
-    const uint8_t *at = cursor->at;
-    uint64_t value = 0;
-    skip(cursor, size);
-    if (!cursor->overrun) memcpy(&value, at, size);
-    return value;
-}
-
-static bool detect_table(struct cursor *cursor, struct llm_kv_section *kv, bool transposed, uint64_t n_cells)
+static bool detect_table(struct llm_cursor *cursor, struct llm_kv_section *kv, bool transposed, uint64_t n_cells)
 {
     struct llm_table *table = &kv->tables[kv->n_tables++];
-    *table = (struct llm_table){.type = (int32_t)next_number(cursor, 4), .before = kv->row_bytes};
+    *table = (struct llm_table){.type = (int32_t)llm_next(cursor, 4), .before = kv->row_bytes};
     if (transposed) {
-        table->element = (uint32_t)next_number(cursor, 4);
+        table->element = (uint32_t)llm_next(cursor, 4);
         if (table->element == 0) return false;
-        table->row_bytes = table->element * next_number(cursor, 4);
+        table->row_bytes = table->element * llm_next(cursor, 4);
     } else {
-        table->row_bytes = next_number(cursor, 8);
+        table->row_bytes = llm_next(cursor, 8);
     }
     if (table->row_bytes > MAX_ROW || table->type < 0 || table->type >= GGML_TYPE_COUNT) return false;
     kv->row_bytes += table->row_bytes;
-    skip(cursor, n_cells * table->row_bytes);
+    llm_skip(cursor, n_cells * table->row_bytes);
     return !cursor->overrun;
 }
 
-static bool detect_tables(struct cursor *cursor, struct llm_kv_section *kv, bool with_values, uint64_t n_cells)
+static bool detect_tables(struct llm_cursor *cursor, struct llm_kv_section *kv, bool with_values, uint64_t n_cells)
 {
-    uint64_t transposed = next_number(cursor, 4);
-    kv->n_keys = (uint32_t)next_number(cursor, 4);
+    uint64_t transposed = llm_next(cursor, 4);
+    kv->n_keys = (uint32_t)llm_next(cursor, 4);
     if (transposed > 1 || kv->n_keys > MAX_LAYERS) return false;
     kv->transposed = transposed == 1;
     kv->tables = mem_alloc((2 * (size_t)kv->n_keys + 1) * sizeof *kv->tables);
@@ -104,25 +80,25 @@ static bool detect_tables(struct cursor *cursor, struct llm_kv_section *kv, bool
     return true;
 }
 
-static bool detect_cells(struct cursor *cursor, size_t cell_bytes, uint64_t n_cells)
+static bool detect_cells(struct llm_cursor *cursor, size_t cell_bytes, uint64_t n_cells, int32_t n)
 {
     for (uint64_t i = 0; i < n_cells; i++) {
-        if (next_number(cursor, 4) >= (uint64_t)cursor->n || next_number(cursor, 4) != 1) return false;
-        skip(cursor, cell_bytes - CELL_BYTES);
-        if (next_number(cursor, 4) != 0) return false;
+        if (llm_next(cursor, 4) >= (uint64_t)n || llm_next(cursor, 4) != 1) return false;
+        llm_skip(cursor, cell_bytes - CELL_BYTES);
+        if (llm_next(cursor, 4) != 0) return false;
     }
     return !cursor->overrun;
 }
 
-static bool detect_kv(struct cursor *cursor, struct llm_state_format *format, struct llm_kv_section *kv,
-                      bool with_values)
+static bool detect_kv(struct llm_cursor *cursor, struct llm_state_format *format, struct llm_kv_section *kv,
+                      bool with_values, int32_t n)
 {
     bool found = false;
-    if (next_number(cursor, 4) != format->n_stream) return false;
+    if (llm_next(cursor, 4) != format->n_stream) return false;
     for (uint32_t i = 0; i < format->n_stream; i++) {
-        uint64_t n_cells = next_number(cursor, 4);
+        uint64_t n_cells = llm_next(cursor, 4);
         if (n_cells == 0) continue;
-        if (found || n_cells > (uint64_t)cursor->n || !detect_cells(cursor, format->cell_bytes, n_cells)) return false;
+        if (found || n_cells > (uint64_t)n || !detect_cells(cursor, format->cell_bytes, n_cells, n)) return false;
         if (!detect_tables(cursor, kv, with_values, n_cells)) return false;
         found = true;
     }
@@ -132,18 +108,18 @@ static bool detect_kv(struct cursor *cursor, struct llm_state_format *format, st
 /* Recurrent states follow one another: all first states in the order of their layers, then all second ones. */
 static bool detect_states(struct llm_state_format *format)
 {
-    struct cursor cursor = {.at = (const uint8_t *)format->state.v, .left = format->state.len};
+    struct llm_cursor cursor = {.at = (const uint8_t *)format->state.v, .left = format->state.len};
     struct llm_regions *states = &format->states;
-    skip(&cursor, 3 * 4);
-    uint64_t transposed = next_number(&cursor, 4), n_layers = next_number(&cursor, 4);
+    llm_skip(&cursor, 3 * 4);
+    uint64_t transposed = llm_next(&cursor, 4), n_layers = llm_next(&cursor, 4);
     if (transposed != 0 || n_layers > MAX_LAYERS) return false;
     while (cursor.left > 0 && !cursor.overrun) {
-        uint16_t type = (uint16_t)next_number(&cursor, 4);
-        uint64_t size = next_number(&cursor, 8);
+        uint16_t type = (uint16_t)llm_next(&cursor, 4);
+        uint64_t size = llm_next(&cursor, 8);
         states->v = mem_grow(states->v, states->len + 1, sizeof *states->v);
         states->v[states->len++] = (struct llm_region){
             .type = type, .rows = 1, .row_bytes = size, .size = size, .offset = format->state.len - cursor.left};
-        skip(&cursor, size);
+        llm_skip(&cursor, size);
     }
     for (size_t i = 0; i < states->len; i++) {
         bool second = i >= states->len / 2;
@@ -154,12 +130,12 @@ static bool detect_states(struct llm_state_format *format)
 }
 
 /* A recurrent section whose states cannot be separated is one state, from the end of its one cell on. */
-static void detect_recurrent(struct llm_state_format *format, struct cursor *cursor)
+static void detect_recurrent(struct llm_state_format *format, struct llm_cursor *cursor)
 {
     enum { CELL_END = 12 };
     buf_clear(&format->state);
     buf_append(&format->state, cursor->at, cursor->left);
-    skip(cursor, cursor->left);
+    llm_skip(cursor, cursor->left);
     if (detect_states(format) || format->state.len <= CELL_END) return;
     uint64_t size = format->state.len - CELL_END;
     format->states.v = mem_grow(format->states.v, 1, sizeof *format->states.v);
@@ -173,7 +149,7 @@ static void detect_recurrent(struct llm_state_format *format, struct cursor *cur
 static bool detect_with(struct llm_state_format *format, const struct buf *whole, int32_t n, bool with_extension,
                         bool with_values)
 {
-    struct cursor cursor = {.at = (const uint8_t *)whole->v, .left = whole->len, .n = n};
+    struct llm_cursor cursor = {.at = (const uint8_t *)whole->v, .left = whole->len};
     struct llm_parsed_state parsed;
     for (size_t i = 0; i < format->n_kv; i++) {
         free(format->kv[i].tables);
@@ -181,10 +157,10 @@ static bool detect_with(struct llm_state_format *format, const struct buf *whole
     }
     format->states.len = 0;
     format->cell_bytes = CELL_BYTES + (with_extension ? EXTENSION_BYTES : 0);
-    format->magic = (uint32_t)next_number(&cursor, 4);
-    skip(&cursor, 4);
+    format->magic = (uint32_t)llm_next(&cursor, 4);
+    llm_skip(&cursor, 4);
     for (size_t i = 0; i < format->n_kv; i++)
-        if (!detect_kv(&cursor, format, &format->kv[i], with_values)) return false;
+        if (!detect_kv(&cursor, format, &format->kv[i], with_values, n)) return false;
     if (format->recurrent) detect_recurrent(format, &cursor);
     return llm_parse_state(format, LLM_STATE_SNAPSHOT, whole->v, whole->len, &parsed) &&
            (!format->recurrent || (parsed.state != NULL && llm_state_pos(parsed.state) == n - 1));
@@ -401,6 +377,7 @@ static const char *detect_and_test(struct llm_state_format *format, struct self_
 
 struct llm_state_format *llm_state_format_open(struct llm_context *context, hearth_error *error)
 {
+    assert(context != NULL && context->n_seq > 0);
     struct llama_context *handle = context->handle.v;
     bool has_scratch = context->scratch >= 0;
     int32_t n_streams = context->unified ? 1 : (int32_t)llama_n_seq_max(handle);

@@ -58,6 +58,16 @@ struct llm_state_format {
 
 /* ---- Reading ---- */
 
+/* Reads a state from its beginning. Beyond its end there are zeros, and NULL, and `overrun` is set. */
+struct llm_cursor {
+    const uint8_t *at;
+    size_t left;
+    bool overrun;
+};
+
+const uint8_t *llm_skip(struct llm_cursor *cursor, uint64_t size); /* what was passed over */
+uint64_t llm_next(struct llm_cursor *cursor, size_t size);         /* a number of so many bytes */
+
 /* The cells of a section, in bytes that it borrows. */
 struct llm_kv_view {
     const uint8_t *cells, *tables; /* tables: from "whether values are transposed" on */

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "llm/context_struct.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,25 +48,23 @@ static size_t table_at(const struct llm_kv_section *kv, size_t table, uint32_t n
 
 /* ---- Parsing ---- */
 
-struct reader {
-    const uint8_t *at;
-    size_t left;
-};
-
-static const uint8_t *read_bytes(struct reader *reader, uint64_t size)
+const uint8_t *llm_skip(struct llm_cursor *cursor, uint64_t size)
 {
-    if (size > reader->left) return NULL;
-    const uint8_t *at = reader->at;
-    reader->at += size;
-    reader->left -= (size_t)size;
+    const uint8_t *at = cursor->at;
+    cursor->overrun = cursor->overrun || size > cursor->left;
+    if (cursor->overrun) return NULL;
+    cursor->at += size;
+    cursor->left -= (size_t)size;
     return at;
 }
 
-static bool read_next_u32(struct reader *reader, uint32_t *value)
+uint64_t llm_next(struct llm_cursor *cursor, size_t size)
 {
-    const uint8_t *at = read_bytes(reader, sizeof *value);
-    if (at != NULL) *value = read_u32(at);
-    return at != NULL;
+    uint64_t value = 0;
+    assert(size <= sizeof value);
+    const uint8_t *at = llm_skip(cursor, size);
+    if (at != NULL) memcpy(&value, at, size);
+    return value;
 }
 
 static void encode_table_head(const struct llm_table *table, uint8_t head[LLM_TABLE_HEAD])
@@ -93,21 +92,20 @@ static bool tables_match(const struct llm_kv_section *kv, const struct llm_kv_vi
 
 /* The cells of a sequence are in one stream. */
 static bool read_kv_section(const struct llm_state_format *format, const struct llm_kv_section *kv,
-                            struct reader *reader, struct llm_kv_view *view)
+                            struct llm_cursor *cursor, struct llm_kv_view *view)
 {
-    uint32_t n_stream;
-    if (!read_next_u32(reader, &n_stream) || (n_stream != 1 && n_stream != format->n_stream)) return false;
+    uint32_t n_stream = (uint32_t)llm_next(cursor, 4);
+    if (n_stream != 1 && n_stream != format->n_stream) return false;
     for (uint32_t i = 0; i < n_stream; i++) {
-        uint32_t n_cells;
-        if (!read_next_u32(reader, &n_cells)) return false;
+        uint32_t n_cells = (uint32_t)llm_next(cursor, 4);
         if (n_cells == 0) continue;
         if (view->n > 0) return false;
         view->n = n_cells;
-        view->cells = read_bytes(reader, (uint64_t)n_cells * format->cell_bytes);
-        view->tables = read_bytes(reader, tables_size(kv, n_cells));
-        if (view->cells == NULL || view->tables == NULL || !tables_match(kv, view)) return false;
+        view->cells = llm_skip(cursor, (uint64_t)n_cells * format->cell_bytes);
+        view->tables = llm_skip(cursor, tables_size(kv, n_cells));
+        if (cursor->overrun || !tables_match(kv, view)) return false;
     }
-    return true;
+    return !cursor->overrun;
 }
 
 /* Whether all bytes but the position and the states themselves equal those of the template section. */
@@ -124,10 +122,10 @@ static bool state_matches(const struct llm_state_format *format, const uint8_t *
     return memcmp(state + at, model + at, format->state.len - at) == 0;
 }
 
-static bool read_recurrent(const struct llm_state_format *format, struct reader *reader, const uint8_t **state)
+static bool read_recurrent(const struct llm_state_format *format, struct llm_cursor *cursor, const uint8_t **state)
 {
-    size_t size = reader->left;
-    const uint8_t *at = read_bytes(reader, size);
+    size_t size = cursor->left;
+    const uint8_t *at = llm_skip(cursor, size);
     *state = NULL;
     if (size == format->no_state.len && memcmp(at, format->no_state.v, size) == 0) return true;
     if (size != format->state.len || !state_matches(format, at)) return false;
@@ -138,13 +136,14 @@ static bool read_recurrent(const struct llm_state_format *format, struct reader 
 bool llm_parse_state(const struct llm_state_format *format, enum llm_state what, const void *bytes, size_t size,
                      struct llm_parsed_state *parsed)
 {
+    assert(format != NULL && parsed != NULL && (bytes != NULL || size == 0));
     *parsed = (struct llm_parsed_state){0};
-    struct reader reader = {.at = bytes, .left = size};
-    const uint8_t *header = read_bytes(&reader, LLM_HEADER_BYTES);
+    struct llm_cursor cursor = {.at = bytes, .left = size};
+    const uint8_t *header = llm_skip(&cursor, LLM_HEADER_BYTES);
     if (header == NULL || read_u32(header) != format->magic) return false;
     for (size_t i = what == LLM_STATE_CHECKPOINT ? format->n_rows : 0; i < format->n_kv; i++)
-        if (!read_kv_section(format, &format->kv[i], &reader, &parsed->kv[i])) return false;
-    return (!format->recurrent || read_recurrent(format, &reader, &parsed->state)) && reader.left == 0;
+        if (!read_kv_section(format, &format->kv[i], &cursor, &parsed->kv[i])) return false;
+    return (!format->recurrent || read_recurrent(format, &cursor, &parsed->state)) && cursor.left == 0;
 }
 
 /* ---- Cells ---- */
@@ -177,6 +176,7 @@ static void add_cell(struct llm_runs *runs, const struct llm_kv_view *view, uint
 bool llm_find_cells(const struct llm_state_format *format, const struct llm_kv_view *view, int32_t from, int32_t to,
                     struct llm_runs *runs)
 {
+    assert(view != NULL && runs != NULL);
     if (from < 0 || to < from || (uint32_t)(to - from) > view->n) return false;
     uint32_t n = (uint32_t)(to - from), found = 0;
     uint32_t *cell_of = mem_alloc((n + 1) * sizeof *cell_of); /* its index plus 1; 0: not found yet */
@@ -311,6 +311,7 @@ void llm_state_contents_release(struct llm_state_contents *contents)
 bool llm_compose_state(const struct llm_state_format *format, const struct llm_state_contents *contents,
                        struct buf *out, struct llm_regions *regions)
 {
+    assert(contents->n_stream >= 1 && out != NULL);
     size_t first = contents->what == LLM_STATE_CHECKPOINT ? format->n_rows : 0;
     uint64_t size = composed_size(format, contents, first);
     uint8_t *bytes = malloc((size_t)size + 1);
@@ -333,6 +334,7 @@ bool llm_compose_state(const struct llm_state_format *format, const struct llm_s
 bool llm_cut_rows(const struct llm_state_format *format, const void *raw, size_t size, int32_t from, int32_t to,
                   struct buf *slice, struct llm_regions *regions)
 {
+    assert(format != NULL && slice != NULL && regions != NULL);
     struct llm_parsed_state parsed;
     struct llm_state_contents contents = {.what = LLM_STATE_SNAPSHOT, .n_stream = 1};
     *regions = (struct llm_regions){0};
@@ -360,6 +362,7 @@ bool llm_find_checkpoint(const struct llm_state_format *format, const struct llm
 bool llm_cut_checkpoint(const struct llm_state_format *format, const void *raw, size_t size, int32_t n,
                         struct buf *slice, struct llm_regions *regions)
 {
+    assert(format != NULL && slice != NULL && regions != NULL);
     struct llm_parsed_state parsed;
     struct llm_state_contents contents = {.what = LLM_STATE_CHECKPOINT, .n_stream = 1};
     *regions = (struct llm_regions){0};
@@ -385,6 +388,7 @@ static bool find_all(const struct llm_state_format *format, const struct llm_sta
 bool llm_join_rows(const struct llm_state_format *format, const struct llm_state_slice *slices, size_t n,
                    struct buf *joined)
 {
+    assert(format != NULL && (slices != NULL || n == 0) && joined != NULL);
     struct llm_state_contents contents = {.what = LLM_STATE_SNAPSHOT, .n_stream = format->n_stream};
     struct llm_parsed_state *parsed = mem_alloc((n + 1) * sizeof *parsed); /* the runs borrow from it */
     bool ok = format->n_rows > 0 && find_all(format, slices, n, parsed, &contents.runs[0]) &&

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "base/utf8.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -191,6 +192,7 @@ static void replay_prefill(struct thinking *t, const char *text)
 
 struct thinking *thinking_open(const struct llm_model *model, const struct llm_thinking *how)
 {
+    assert(model != NULL && how->start != NULL && how->n_ends > 0);
     struct thinking *t = mem_alloc(sizeof *t);
     t->model = model;
     t->budget = how->budget;

@@ -10,7 +10,6 @@
 #include "base/memory.h"
 #include "base/thread.h"
 #include "llm/model_struct.h"
-#include "llm/vocab.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -69,12 +68,6 @@ static void *work(void *ud)
     return NULL;
 }
 
-static size_t round_up_to_page(size_t bytes)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    return (bytes + page - 1) / page * page;
-}
-
 /* Bytes of the stack that were used: those of its resident pages. */
 static size_t used_of(void *stack, size_t size)
 {
@@ -91,6 +84,8 @@ static int run_on(size_t size, struct task *task, size_t *used, hearth_error *er
 {
     pthread_t thread;
     pthread_attr_t attributes;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size = (size + page - 1) / page * page;
     void *stack =
         mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
     if (stack == MAP_FAILED) return thread_refuse(errno, TASK, error);
@@ -158,8 +153,7 @@ void llm_tokenize_whole(const struct llm_model *model, const struct llm_tokenize
     }
     /* A thread that the system refuses now can be started when others have ended; leaving this text out would change
      * the prompt. */
-    while (run_on(round_up_to_page(need + SPARE_STACK), &(struct task){model, in, out}, &used, NULL) < 0)
-        nanosleep(&pause, NULL);
+    while (run_on(need + SPARE_STACK, &(struct task){model, in, out}, &used, NULL) < 0) nanosleep(&pause, NULL);
 }
 
 /* ---- Split points ---- */
@@ -250,7 +244,7 @@ struct llm_splitter *llm_splitter_open(const struct llm_model *model)
         buf_clear(&text);
         llm_token_bytes(model, token, true, &text);
         note_token(splitter, &text);
-        if (llm_is_found_first(vocab, token)) note_found_first(splitter, &text);
+        if (llm_token_is_found_first(model, token)) note_found_first(splitter, &text);
     }
     buf_release(&text);
     splitter->drops_blank = adds_leading_blank(model);
@@ -330,6 +324,7 @@ static struct llm_split next_chunk(const struct llm_splitter *splitter, const ch
 void llm_tokenize_until(const struct llm_model *model, const struct llm_tokenizer_input *in,
                         const struct llm_tokenising *how, struct tokens *out)
 {
+    assert(model != NULL && (in->text != NULL || in->len == 0) && how->stop != NULL);
     const struct llm_splitter *splitter = model->splitter;
     const struct llama_vocab *vocab = model->vocab;
     struct llm_split split = next_chunk(splitter, in->text, in->len, 0);
@@ -379,6 +374,7 @@ static int check_run(const struct llm_model *model, const char *text, size_t len
 
 int llm_check_text(const struct llm_model *model, const char *text, size_t len, hearth_error *error)
 {
+    assert(model != NULL && (text != NULL || len == 0));
     size_t longest = longest_unsplittable(model, text, len);
     if (longest <= LLM_UNSPLITTABLE_MAX) return check_run(model, text, len, error);
     return error_set(error, HEARTH_TOO_LONG,

@@ -38,6 +38,7 @@ struct llm_tokenizer_cache {
 
 struct llm_tokenizer_cache *llm_tokenizer_cache_open(size_t bytes, struct llm_tokenizer_stats *stats)
 {
+    assert(stats != NULL);
     struct llm_tokenizer_cache *cache = mem_alloc(sizeof *cache);
     cache->limit = bytes;
     cache->stats = stats;
@@ -183,11 +184,8 @@ void llm_tokenize_chunk(const struct llm_model *model, const struct llm_tokenize
 void llm_tokenizer_cache_close(struct llm_tokenizer_cache *cache)
 {
     if (cache == NULL) return;
-    for (struct cached_text *text = cache->oldest, *next; text != NULL; text = next) {
-        next = text->newer;
-        hash_remove(&cache->table, &text->link);
-        free(text);
-    }
+    cache->limit = 0;
+    free_texts(evict_for(cache, 0));
     hash_release(&cache->table);
     pthread_mutex_destroy(&cache->mutex);
     free(cache);

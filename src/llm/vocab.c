@@ -12,14 +12,9 @@
 
 /* ---- One token ---- */
 
-bool llm_is_found_first(const struct llama_vocab *vocab, int32_t token)
-{
-    return (llama_vocab_get_attr(vocab, token) &
-            (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN | LLAMA_TOKEN_ATTR_USER_DEFINED)) != 0;
-}
-
 void llm_token_bytes(const struct llm_model *model, int32_t token, bool special, struct buf *out)
 {
+    assert(model != NULL && out != NULL);
     if (media_token_is_one(token)) return;
     const struct llama_vocab *vocab = model->vocab;
     char few[64];
@@ -37,7 +32,8 @@ void llm_token_bytes(const struct llm_model *model, int32_t token, bool special,
 
 bool llm_token_is_found_first(const struct llm_model *model, int32_t token)
 {
-    return llm_is_found_first(model->vocab, token);
+    return (llama_vocab_get_attr(model->vocab, token) &
+            (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN | LLAMA_TOKEN_ATTR_USER_DEFINED)) != 0;
 }
 
 bool llm_token_ends_generation(const struct llm_model *model, int32_t token)

@@ -6,10 +6,6 @@
 
 struct llama_vocab;
 
-/* A control, unknown or user-defined token, which the tokenizer matches before it splits the text into words, together
- * with the blanks around it. */
-bool llm_is_found_first(const struct llama_vocab *vocab, int32_t token);
-
 /* ---- Special tokens, as texts ---- */
 
 struct llm_special_tokens;
