@@ -21,11 +21,6 @@
 /* Up to so many bytes a body is small: a chat, without media. */
 #define SMALL_BODY (256u << 10)
 
-static bool is_receiving(const struct connection *connection)
-{
-    return connection->share != NULL;
-}
-
 /* Resumes stalled connections from the event loop, not at once: the caller that frees memory may be within a handler
  * or a connection's callback. */
 static void memory_freed(struct http_bodies *bodies)
@@ -125,7 +120,7 @@ static void leave_share(struct connection *connection)
 
 void bodies_leave(struct connection *connection)
 {
-    if (!is_receiving(connection)) return;
+    if (connection->share == NULL) return; /* it receives none */
     struct http_bodies *bodies = &connection->server->bodies;
     bodies_stall(connection, false);
     leave_share(connection);
@@ -143,19 +138,14 @@ void bodies_receive(struct connection *connection, size_t len)
     connection->share->receiving += len;
 }
 
-/* Bodies without a length are small until they are not. */
-static bool is_small(const struct connection *connection)
-{
-    return connection->request->length <= SMALL_BODY && connection->received <= SMALL_BODY;
-}
-
 /* Small ones have a part of the memory for themselves, of which a client may take half. */
 bool bodies_may_read(struct connection *connection)
 {
     const struct http_bodies *bodies = &connection->server->bodies;
     const struct body_share *share = connection->share;
     const size_t most = connection->server->limits.max_bodies, kept = most / 8;
-    const bool small = is_small(connection);
+    /* Bodies without a length are small until they are not. */
+    const bool small = connection->request->length <= SMALL_BODY && connection->received <= SMALL_BODY;
     if (bodies->dispatched == 0 && bodies->oldest == connection) return true;
     if (bodies->held >= (small ? most : most - kept)) return false;
     return share->oldest == connection || share->receiving < most / 2 + (small ? kept / 2 : 0);

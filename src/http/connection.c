@@ -201,7 +201,7 @@ void connection_answered(struct connection *c)
     start_flushing(c);
 }
 
-static void refuse(struct connection *c, struct http_fault fault)
+static void refuse_request(struct connection *c, struct http_fault fault)
 {
     bodies_leave(c);
     if (!c->over_limit) stop_waiting(c);
@@ -268,7 +268,7 @@ static bool note_head(struct connection *c)
     }
     c->request->keep_alive = false;
     if (c->request->whole && handler->is_urgent != NULL && handler->is_urgent(handler->ud, c->request)) return true;
-    refuse(c, (struct http_fault){503, "all connections are taken, try again later"});
+    refuse_request(c, (struct http_fault){503, "all connections are taken, try again later"});
     return false;
 }
 
@@ -282,12 +282,6 @@ static void begin_body(struct connection *c)
     if (c->request->wants_continue && evbuffer_get_length(input_of(c)) == 0) reply_continue(c);
 }
 
-static void stall(struct connection *c)
-{
-    bodies_stall(c, true);
-    stop_reading(c);
-}
-
 /* These consume a piece of the input. False: the connection no longer receives a request, and may even be freed. */
 static bool receive_head(struct connection *c, const char *bytes, size_t len)
 {
@@ -296,7 +290,7 @@ static bool receive_head(struct connection *c, const char *bytes, size_t len)
     enum parse parsed = request_parse_head(request, bytes, len, &used);
     evbuffer_drain(input_of(c), used);
     if (parsed == PARSE_FAULT) {
-        refuse(c, request->fault);
+        refuse_request(c, request->fault);
     } else if (parsed == PARSE_WHOLE && !note_head(c)) {
         return false;
     } else if (parsed == PARSE_WHOLE && request->whole) {
@@ -312,7 +306,8 @@ static bool receive_body(struct connection *c, const char *bytes, size_t len)
 {
     struct http_request *request = c->request;
     if (!bodies_may_read(c)) {
-        stall(c);
+        bodies_stall(c, true);
+        stop_reading(c);
         return false;
     }
     size_t used = 0;
@@ -320,7 +315,7 @@ static bool receive_body(struct connection *c, const char *bytes, size_t len)
     enum parse parsed = request_parse_body(request, bytes, len, &used);
     evbuffer_drain(input_of(c), used);
     if (parsed == PARSE_FAULT)
-        refuse(c, request->fault);
+        refuse_request(c, request->fault);
     else if (parsed == PARSE_WHOLE)
         dispatch(c);
     return parsed == PARSE_MORE;
@@ -468,9 +463,9 @@ static void run_out(struct connection *c)
     if (c->state != CONNECTION_HEAD && c->state != CONNECTION_BODY)
         connection_free(c);
     else if (c->stalled)
-        refuse(c, (struct http_fault){503, "too many requests are being received, try again later"});
+        refuse_request(c, (struct http_fault){503, "too many requests are being received, try again later"});
     else
-        refuse(c, (struct http_fault){408, "the request took too long to arrive"});
+        refuse_request(c, (struct http_fault){408, "the request took too long to arrive"});
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *ud)

@@ -166,7 +166,7 @@ struct reading_part {
     hearth_error *error;
 };
 
-static int refuse(const struct reading_part *reading, int code, const char *what)
+static int refuse_part(const struct reading_part *reading, int code, const char *what)
 {
     enum { NAME_BYTES = 64 };
     const struct multipart_bytes *name = &reading->part->name;
@@ -180,13 +180,13 @@ static int read_disposition(const struct reading_part *reading, struct multipart
 {
     struct multipart_part *part = reading->part;
     struct multipart_bytes name;
-    if (part->name.v != NULL) return refuse(reading, HEARTH_INVALID, "has two headers Content-Disposition");
+    if (part->name.v != NULL) return refuse_part(reading, HEARTH_INVALID, "has two headers Content-Disposition");
     if (!is_word(cut_token(&text), "form-data"))
-        return refuse(reading, HEARTH_INVALID, "must have a header 'Content-Disposition: form-data; name=\"…\"'");
+        return refuse_part(reading, HEARTH_INVALID, "must have a header 'Content-Disposition: form-data; name=\"…\"'");
     if (!find_parameter(text, "name", &name))
-        return refuse(reading, HEARTH_INVALID, "has a malformed header Content-Disposition");
+        return refuse_part(reading, HEARTH_INVALID, "has a malformed header Content-Disposition");
     if (name.len == 0)
-        return refuse(reading, HEARTH_INVALID, "has no name: Content-Disposition: form-data; name=\"…\"");
+        return refuse_part(reading, HEARTH_INVALID, "has no name: Content-Disposition: form-data; name=\"…\"");
     part->name = name;
     return HEARTH_OK;
 }
@@ -195,8 +195,8 @@ static int read_disposition(const struct reading_part *reading, struct multipart
 static int read_encoding(const struct reading_part *reading, struct multipart_bytes text)
 {
     if (is_word(text, "binary") || is_word(text, "8bit") || is_word(text, "7bit")) return HEARTH_OK;
-    return refuse(reading, HEARTH_UNSUPPORTED,
-                  "has a Content-Transfer-Encoding, which is not read here: send its bytes as they are");
+    return refuse_part(reading, HEARTH_UNSUPPORTED,
+                       "has a Content-Transfer-Encoding, which is not read here: send its bytes as they are");
 }
 
 static const struct {
@@ -207,7 +207,7 @@ static const struct {
 static int read_header(const struct reading_part *reading, struct multipart_bytes line)
 {
     struct multipart_bytes name = cut_token(&line);
-    if (name.len == 0 || !cut_mark(&line, ':')) return refuse(reading, HEARTH_INVALID, "has a malformed header");
+    if (name.len == 0 || !cut_mark(&line, ':')) return refuse_part(reading, HEARTH_INVALID, "has a malformed header");
     skip_blanks(&line);
     while (line.len > 0 && is_blank(line.v[line.len - 1])) line.len--;
     for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
@@ -223,9 +223,9 @@ static int read_headers(const struct reading_part *reading, struct multipart *fo
     for (;;) {
         const char *end = memmem(rest.v, rest.len, "\r\n", 2);
         if (end == NULL)
-            return refuse(reading, HEARTH_INVALID,
-                          rest.len > 0 && rest.v + rest.len < form->end ? "has headers that are too long"
-                                                                        : "breaks off within its headers");
+            return refuse_part(reading, HEARTH_INVALID,
+                               rest.len > 0 && rest.v + rest.len < form->end ? "has headers that are too long"
+                                                                             : "breaks off within its headers");
         struct multipart_bytes line = cut(&rest, (size_t)(end - rest.v));
         cut(&rest, 2);
         form->at = rest.v;
@@ -234,7 +234,7 @@ static int read_headers(const struct reading_part *reading, struct multipart *fo
         if (rc != HEARTH_OK) return rc;
     }
     if (reading->part->name.v != NULL) return HEARTH_OK;
-    return refuse(reading, HEARTH_INVALID, "must have a header 'Content-Disposition: form-data; name=\"…\"'");
+    return refuse_part(reading, HEARTH_INVALID, "must have a header 'Content-Disposition: form-data; name=\"…\"'");
 }
 
 /* ---- Parts ---- */
@@ -255,7 +255,8 @@ int multipart_next(struct multipart *form, struct multipart_part *part, hearth_e
     /* Without a value the line break of the empty line may be the delimiter's. */
     const size_t len = strlen(form->delimiter);
     const char *from = form->at - 2, *value_end = memmem(from, (size_t)(form->end - from), form->delimiter, len);
-    if (value_end == NULL) return refuse(&reading, HEARTH_INVALID, "breaks off: the boundary at its end is missing");
+    if (value_end == NULL)
+        return refuse_part(&reading, HEARTH_INVALID, "breaks off: the boundary at its end is missing");
     part->value = (struct multipart_bytes){form->at, value_end < form->at ? 0 : (size_t)(value_end - form->at)};
     form->at = value_end + len;
     return 1;

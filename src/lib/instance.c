@@ -113,13 +113,6 @@ static struct hearth_config models_with(const struct hearth *instance, const str
     return all;
 }
 
-static void fit_to_others(const struct hearth *instance, struct hearth_config *own)
-{
-    struct hearth_config all = models_with(instance, own);
-    fit_added(&own->models[0], &all, all.n_models - 1);
-    free(all.models);
-}
-
 /* A configuration of that model alone; NULL: it has none, or not one that can be added. */
 static struct hearth_config *copy_section(const struct hearth *instance, const hearth_config *config, const char *model,
                                           hearth_error *error)
@@ -165,7 +158,11 @@ int hearth_add_model(hearth *instance, const hearth_config *config, const char *
     if (error == NULL) error = &unread;
     pthread_mutex_lock(&instance->adding);
     struct hearth_config *own = copy_section(instance, config, model, error);
-    if (own != NULL) fit_to_others(instance, own);
+    if (own != NULL) {
+        struct hearth_config all = models_with(instance, own);
+        fit_added(&own->models[0], &all, all.n_models - 1);
+        free(all.models);
+    }
     int rc = own == NULL ? (int)error->code : add_entry(instance, own, error);
     pthread_mutex_unlock(&instance->adding);
     return rc;

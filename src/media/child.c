@@ -149,7 +149,7 @@ static bool ends_by(pid_t pid, int64_t deadline)
     return has_ended;
 }
 
-static int judge(const struct media_program *program, enum ending ending, int status, hearth_error *error)
+static int judge_ending(const struct media_program *program, enum ending ending, int status, hearth_error *error)
 {
     if (ending == STOPPED) return error_set(error, HEARTH_CANCELLED, "request was cancelled");
     if (ending == TOOK_TOO_LONG)
@@ -182,7 +182,7 @@ static int run_found(const struct media_program *program, char *path, int input,
     if (ending == ENDED && !ends_by(pid, deadline)) ending = TOOK_TOO_LONG;
     if (ending != ENDED) kill(pid, SIGKILL);
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
-    return judge(program, ending, status, error);
+    return judge_ending(program, ending, status, error);
 }
 
 static int run(const struct media_program *program, const struct media_bytes *upload, const struct media_sink *sink,

@@ -78,7 +78,7 @@ static void prepare(CURL *curl, struct transfer *t, const char *url)
     curl_easy_setopt(curl, CURLOPT_XFERINFODATA, t);
 }
 
-static int judge(CURL *curl, CURLcode code, const struct transfer *t, hearth_error *error)
+static int judge_transfer(CURL *curl, CURLcode code, const struct transfer *t, hearth_error *error)
 {
     long status = 0;
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
@@ -145,7 +145,7 @@ static int transfer(const char *url, const struct media_sources *sources, struct
         CURLcode code = curl_easy_perform(curl);
         curl_easy_getinfo(curl, CURLINFO_REDIRECT_URL, &redirect);
         *next = code == CURLE_OK ? mem_strdup(redirect) : NULL;
-        rc = *next == NULL ? judge(curl, code, &t, error) : HEARTH_OK;
+        rc = *next == NULL ? judge_transfer(curl, code, &t, error) : HEARTH_OK;
         curl_easy_cleanup(curl);
     }
     free(t.host);

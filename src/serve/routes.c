@@ -22,8 +22,8 @@
 #include "serve/responses/responses.h"
 #include "serve/responses/responses_compact.h"
 #include "serve/status/cache_routes.h"
-#include "serve/status/status.h"
 #include "serve/status/live.h"
+#include "serve/status/status.h"
 
 #include <string.h>
 

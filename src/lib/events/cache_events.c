@@ -50,13 +50,6 @@ struct identities {
     size_t n_models;
 };
 
-static struct identities *identities_open(void)
-{
-    struct identities *identities = mem_alloc(sizeof *identities);
-    pthread_mutex_init(&identities->mutex, NULL);
-    return identities;
-}
-
 static void identities_close(struct identities *identities)
 {
     if (identities == NULL) return;
@@ -371,7 +364,8 @@ struct cache_events *cache_events_open(struct store *store, void (*changed)(void
 {
     struct cache_events *events = mem_alloc(sizeof *events);
     events->store = store;
-    events->identities = identities_open();
+    events->identities = mem_alloc(sizeof *events->identities);
+    pthread_mutex_init(&events->identities->mutex, NULL);
     events->changed = changed;
     events->ud = ud;
     events->following = true;

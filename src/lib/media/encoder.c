@@ -258,7 +258,7 @@ static struct item *find_item(const struct encoder *encoder, const uint8_t key[S
     return NULL;
 }
 
-static size_t bytes_of(const struct item *item)
+static size_t bytes_of_rows(const struct item *item)
 {
     return item->task.n_floats * sizeof *item->rows;
 }
@@ -298,9 +298,9 @@ static void count_kept(struct encoder *encoder, int64_t bytes)
 
 static void unkeep(struct encoder *encoder, struct item *item)
 {
-    assert(item->state == READY && item->wanted_by == NULL && encoder->kept_bytes >= bytes_of(item));
+    assert(item->state == READY && item->wanted_by == NULL && encoder->kept_bytes >= bytes_of_rows(item));
     take_out(&encoder->kept, item);
-    count_kept(encoder, -(int64_t)bytes_of(item));
+    count_kept(encoder, -(int64_t)bytes_of_rows(item));
 }
 
 /* Nobody wants it any more. */
@@ -311,7 +311,7 @@ static void keep_or_drop(struct encoder *encoder, struct item *item)
         return;
     }
     append(&encoder->kept, item);
-    count_kept(encoder, (int64_t)bytes_of(item));
+    count_kept(encoder, (int64_t)bytes_of_rows(item));
     while (encoder->kept_bytes > encoder->params.budget) {
         struct item *oldest = encoder->kept.first;
         unkeep(encoder, oldest);
@@ -331,7 +331,7 @@ static bool fetch_item(struct encoder *encoder, struct item *item)
         !stored_encodings_read(stored, item->task.key, encode_ns, item->rows, item->task.n_floats))
         return false;
     metric_add(&encoder->params.stats->fetched, 1);
-    log_event(LOG_INFO, "imc-media-cache", "encoding-fetched", log_int("bytes", (int64_t)bytes_of(item)),
+    log_event(LOG_INFO, "imc-media-cache", "encoding-fetched", log_int("bytes", (int64_t)bytes_of_rows(item)),
               log_num("took_ms", clock_to_ms(clock_now(clock_monotonic()) - began_at)));
     return true;
 }
@@ -351,7 +351,7 @@ static int encode_item(struct encoder *encoder, struct item *item)
 
 static void make_rows(struct encoder *encoder, struct item *item)
 {
-    item->rows = malloc(bytes_of(item) + 1);
+    item->rows = malloc(bytes_of_rows(item) + 1);
     int rc = HEARTH_NO_MEMORY;
     if (item->rows != NULL) rc = fetch_item(encoder, item) ? HEARTH_OK : encode_item(encoder, item);
     if (rc == HEARTH_OK) return;

@@ -79,7 +79,7 @@ struct prompt_media *prompt_media_open(struct model_media *model, const hearth_m
     return media;
 }
 
-static struct media_bytes bytes_of(const struct upload *upload)
+static struct media_bytes upload_bytes(const struct upload *upload)
 {
     const struct buf *fetched = &upload->fetched;
     if (upload->file->url != NULL) return (struct media_bytes){.v = (const uint8_t *)fetched->v, .len = fetched->len};
@@ -269,7 +269,7 @@ static void digest(struct prompt_media *media, size_t i, const struct media_byte
 static int read_one(struct prompt_media *media, size_t i, hearth_error *error)
 {
     struct upload *upload = &media->uploads[i];
-    const struct media_bytes file = bytes_of(upload);
+    const struct media_bytes file = upload_bytes(upload);
     enum media_kind kind = media_kind_of(media_format_of(&file));
     digest(media, i, &file);
     if (kind == MEDIA_DOCUMENT) return read_document(media, i, &file, error);
@@ -334,7 +334,7 @@ static struct effort effort_of(struct prompt_media *media, bool all)
 {
     struct effort effort = {0};
     for (size_t i = 0; media->model != NULL && i < media->n; i++) {
-        const struct media_bytes file = bytes_of(&media->uploads[i]);
+        const struct media_bytes file = upload_bytes(&media->uploads[i]);
         if (file.len > 0 && (all || !is_known(media, i, &file))) add_effort(media->model, &file, &effort);
     }
     return effort;
@@ -345,7 +345,7 @@ static bool is_slow(const struct prompt_media *media, size_t i, const struct med
 {
     const struct upload *upload = &media->uploads[i];
     if (upload->file->url != NULL) return is_fetched(media->model, upload->file->url, sources);
-    const struct media_bytes file = bytes_of(upload);
+    const struct media_bytes file = upload_bytes(upload);
     enum media_kind kind = media_kind_of(media_format_of(&file));
     return kind == MEDIA_DOCUMENT || (media->model != NULL && kind == MEDIA_FRAMES);
 }
@@ -361,12 +361,13 @@ bool prompt_media_is_slow(struct prompt_media *media, const struct media_sources
 }
 
 /* What is after the host may be a secret. */
-static int fetch(struct upload *upload, const struct media_sources *sources, hearth_error *error)
+static int fetch(struct upload *upload, struct media_sources *left, hearth_error *error)
 {
     int64_t began_at = clock_now(clock_monotonic());
     const char *url = upload->file->url;
-    int rc = media_fetch(url, sources, &upload->fetched, error);
+    int rc = media_fetch(url, left, &upload->fetched, error);
     if (rc != HEARTH_OK) return name_field(upload, error);
+    left->most_bytes -= upload->fetched.len;
     size_t scheme = strcspn(url, ":") + 3;
     char *host = mem_strndup(url, scheme + strcspn(url + scheme, "/?#"));
     log_event(LOG_INFO, "serve", "fetched a medium", log_str("from", host),
@@ -379,7 +380,7 @@ static int fetch(struct upload *upload, const struct media_sources *sources, hea
 /* Counts an image among those of the request, before anything of it is decoded. */
 static int count_pixels(struct prompt_media *media, struct upload *upload, hearth_error *error)
 {
-    const struct media_bytes file = bytes_of(upload);
+    const struct media_bytes file = upload_bytes(upload);
     if (media->model != NULL && file.len > 0) media->pixels += image_pixels(media->model, &file);
     if (media->pixels <= media->room.pixels) return HEARTH_OK;
     error_set(error, HEARTH_TOO_LONG,
@@ -398,13 +399,6 @@ static int count_all_pixels(struct prompt_media *media, hearth_error *error)
     return rc;
 }
 
-static int fetch_one(struct prompt_media *media, struct upload *upload, struct media_sources *left, hearth_error *error)
-{
-    int rc = fetch(upload, left, error);
-    left->most_bytes -= upload->fetched.len;
-    return rc == HEARTH_OK ? count_pixels(media, upload, error) : rc;
-}
-
 int prompt_media_read(struct prompt_media *media, const struct media_sources *sources,
                       const struct prompt_media_room *room, hearth_error *error)
 {
@@ -417,8 +411,10 @@ int prompt_media_read(struct prompt_media *media, const struct media_sources *so
         struct upload *upload = &media->uploads[i];
         int rc = HEARTH_OK;
         if (media_has_to_stop(media->stop)) return error_set(error, HEARTH_CANCELLED, "request was cancelled");
-        if (upload->file->url != NULL && is_fetched(media->model, upload->file->url, sources))
-            rc = fetch_one(media, upload, &left, error);
+        if (upload->file->url != NULL && is_fetched(media->model, upload->file->url, sources)) {
+            rc = fetch(upload, &left, error);
+            if (rc == HEARTH_OK) rc = count_pixels(media, upload, error);
+        }
         if (rc == HEARTH_OK) rc = read_one(media, i, error);
         if (rc != HEARTH_OK) return rc;
         rows += tokens_of_upload(&media->uploads[i]);
@@ -557,7 +553,7 @@ static void poke(void *ud)
 static struct medium *medium_of(struct prompt_media *media, struct upload *upload)
 {
     if (upload->medium != NULL) return upload->medium;
-    const struct media_bytes file = bytes_of(upload);
+    const struct media_bytes file = upload_bytes(upload);
     uint8_t *copy = mem_alloc(file.len);
     memcpy(copy, file.v, file.len);
     upload->medium = medium_open(media->model, &file);

@@ -125,11 +125,6 @@ static void drop_stamp(struct known_lines *lines, const uint8_t stamp[SHA256_BYT
     lines->n = kept;
 }
 
-static void drop_first(struct known_lines *lines)
-{
-    memmove(lines->v, lines->v + 1, --lines->n * sizeof *lines->v);
-}
-
 bool known_digests_find(const struct buf *file, const struct llm_file_signs *signs, uint8_t digest[SHA256_BYTES])
 {
     struct known_lines lines = {.n = 0};
@@ -159,7 +154,7 @@ bool known_digests_add(struct buf *file, const struct llm_file_signs *signs, con
     if (lines.n > 0 && memcmp(&lines.v[lines.n - 1], &added, sizeof added) == 0) return false;
     drop_stamp(&lines, signs->stamp);
     lines.v[lines.n++] = added;
-    if (lines.n > DIGESTS_MOST) drop_first(&lines);
+    if (lines.n > DIGESTS_MOST) memmove(lines.v, lines.v + 1, --lines.n * sizeof *lines.v);
     write_digests(file, &lines);
     return true;
 }

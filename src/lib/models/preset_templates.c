@@ -102,13 +102,6 @@ static struct preset_template *compile(const struct chat_template_params *params
     return template_;
 }
 
-/* Moves the i-th to the front, or puts one there in its place. */
-static void put_first(struct preset_templates *templates, size_t i, struct preset_template *template_)
-{
-    memmove(&templates->v[1], &templates->v[0], i * sizeof(struct preset_template *));
-    templates->v[0] = template_;
-}
-
 struct preset_template *preset_templates_take(struct preset_templates *templates,
                                               const struct chat_template_params *params, hearth_error *error)
 {
@@ -121,8 +114,9 @@ struct preset_template *preset_templates_take(struct preset_templates *templates
         if (i == KEPT) i--;
         if (found != NULL) last = templates->v[i];
     }
-    if (found != NULL) {
-        put_first(templates, i, found);
+    if (found != NULL) { /* first of all, in the place of the last where it is new */
+        memmove(&templates->v[1], &templates->v[0], i * sizeof(struct preset_template *));
+        templates->v[0] = found;
         atomic_fetch_add(&found->refs, 1);
     }
     pthread_mutex_unlock(&templates->mutex);

@@ -48,160 +48,141 @@ size_t hearth_activities(const hearth *instance, hearth_activity *activities, si
 
 /* ---- Metrics ---- */
 
-static const struct value_row {
+/* A row of a table; all of a table are members of one struct. */
+struct row {
     const char *name, *type, *help;
-    size_t offset; /* of a metric_value in struct engine_stats, or struct embed_stats */
-} value_rows[] = {
-    {"hearth_requests_done_total", "counter", "Requests that ended with a reply.",
-     offsetof(struct engine_stats, requests_done)},
-    {"hearth_requests_failed_total", "counter", "Requests that failed in the engine.",
-     offsetof(struct engine_stats, requests_failed)},
-    {"hearth_requests_cancelled_total", "counter", "Requests that their client cancelled.",
-     offsetof(struct engine_stats, requests_cancelled)},
-    {"hearth_prompt_tokens_total", "counter", "Prompt tokens computed.", offsetof(struct engine_stats, prompt_tokens)},
-    {"hearth_cached_tokens_total", "counter", "Prompt tokens that did not have to be computed.",
-     offsetof(struct engine_stats, cached_tokens)},
-    {"hearth_generated_tokens_total", "counter", "Tokens generated.", offsetof(struct engine_stats, generated_tokens)},
-    {"hearth_decode_calls_total", "counter", "Decode calls.", offsetof(struct engine_stats, decode_calls)},
-    {"hearth_ticks_total", "counter", "Ticks of the engine.", offsetof(struct engine_stats, ticks)},
+    size_t offset; /* of a metric_value, or of a struct histogram; in tables of the store, of a 64-bit number */
+    const struct histogram_bounds *bounds; /* of a histogram, otherwise NULL */
+};
+
+/* The places of values. */
+#define ENGINE(member)    offsetof(struct engine_stats, member), NULL
+#define ENCODER(member)   offsetof(struct encoder_stats, member), NULL
+#define POOL(member)      offsetof(struct embed_stats, member), NULL
+#define LOADS(member)     offsetof(struct load_metrics, member), NULL
+#define TOKENIZER(member) offsetof(struct llm_tokenizer_stats, member), NULL
+#define TIER(member)      offsetof(hearth_tier, member), NULL
+#define STORE(member)     offsetof(hearth_cache, member), NULL
+
+static const struct row value_rows[] = {
+    {"hearth_requests_done_total", "counter", "Requests that ended with a reply.", ENGINE(requests_done)},
+    {"hearth_requests_failed_total", "counter", "Requests that failed in the engine.", ENGINE(requests_failed)},
+    {"hearth_requests_cancelled_total", "counter", "Requests that their client cancelled.", ENGINE(requests_cancelled)},
+    {"hearth_prompt_tokens_total", "counter", "Prompt tokens computed.", ENGINE(prompt_tokens)},
+    {"hearth_cached_tokens_total", "counter", "Prompt tokens that did not have to be computed.", ENGINE(cached_tokens)},
+    {"hearth_generated_tokens_total", "counter", "Tokens generated.", ENGINE(generated_tokens)},
+    {"hearth_decode_calls_total", "counter", "Decode calls.", ENGINE(decode_calls)},
+    {"hearth_ticks_total", "counter", "Ticks of the engine.", ENGINE(ticks)},
     {"hearth_idle_evictions_total", "counter",
      "Idle conversations that left the KV cells, since they slowed others down by more than bringing them back costs.",
-     offsetof(struct engine_stats, idle_evictions)},
+     ENGINE(idle_evictions)},
     {"hearth_moved_rows_total", "counter",
      "KV rows moved to lower cells, since the free cells below them cost others more than moving them.",
-     offsetof(struct engine_stats, moved_rows)},
+     ENGINE(moved_rows)},
     {"hearth_preemptions_total", "counter", "Requests that were preempted for one that had waited too long.",
-     offsetof(struct engine_stats, preemptions)},
+     ENGINE(preemptions)},
     {"hearth_states_saved_total", "counter", "Snapshots and checkpoints copied out of the context.",
-     offsetof(struct engine_stats, snapshots_saved)},
+     ENGINE(snapshots_saved)},
     {"hearth_states_restored_total", "counter", "Snapshots and checkpoints copied back into the context.",
-     offsetof(struct engine_stats, snapshots_restored)},
+     ENGINE(snapshots_restored)},
     {"hearth_state_bytes", "gauge", "Bytes of snapshots and checkpoints kept outside the context.",
-     offsetof(struct engine_stats, snapshot_bytes)},
-    {"hearth_threads", "gauge", "Threads that computed the last tick.", offsetof(struct engine_stats, threads)},
-    {"hearth_slots_busy", "gauge", "Slots with a request.", offsetof(struct engine_stats, slots_busy)},
-    {"hearth_requests_waiting", "gauge", "Admitted requests without a slot.",
-     offsetof(struct engine_stats, jobs_waiting)},
+     ENGINE(snapshot_bytes)},
+    {"hearth_threads", "gauge", "Threads that computed the last tick.", ENGINE(threads)},
+    {"hearth_slots_busy", "gauge", "Slots with a request.", ENGINE(slots_busy)},
+    {"hearth_requests_waiting", "gauge", "Admitted requests without a slot.", ENGINE(jobs_waiting)},
 };
 
 /* Of preparing requests. */
-static const struct value_row tokenizer_rows[] = {
+static const struct row tokenizer_rows[] = {
     {"hearth_tokenised_bytes_total", "counter",
-     "Bytes of prompts that were tokenised, but for requests that use no cache.",
-     offsetof(struct llm_tokenizer_stats, tokenised_bytes)},
+     "Bytes of prompts that were tokenised, but for requests that use no cache.", TOKENIZER(tokenised_bytes)},
     {"hearth_tokenised_bytes_cached_total", "counter", "Bytes of prompts whose tokens were in the tokenizer cache.",
-     offsetof(struct llm_tokenizer_stats, cached_bytes)},
+     TOKENIZER(cached_bytes)},
 };
 
 /* Of images and sounds. */
-static const struct value_row encoder_rows[] = {
+static const struct row encoder_rows[] = {
     {"hearth_media_encoded_total", "counter", "Images and sounds, or parts of them, that were encoded.",
-     offsetof(struct encoder_stats, encoded)},
+     ENCODER(encoded)},
     {"hearth_media_encodings_fetched_total", "counter", "Encodings of images and sounds that were read from the store.",
-     offsetof(struct encoder_stats, fetched)},
+     ENCODER(fetched)},
     {"hearth_media_encodings_shared_total", "counter",
-     "Images and sounds whose encoding was there, or computed for another request already.",
-     offsetof(struct encoder_stats, shared)},
+     "Images and sounds whose encoding was there, or computed for another request already.", ENCODER(shared)},
     {"hearth_media_encodings_bytes", "gauge", "Memory of encoded images and sounds that are kept.",
-     offsetof(struct encoder_stats, kept_bytes)},
+     ENCODER(kept_bytes)},
 };
 
 /* Of an embedding or rerank model's pool of contexts. */
-static const struct value_row pool_rows[] = {
+static const struct row pool_rows[] = {
     {"hearth_embed_requests_done_total", "counter", "Requests for vectors or scores that ended with a result.",
-     offsetof(struct embed_stats, jobs_done)},
-    {"hearth_embed_requests_failed_total", "counter", "Requests for vectors or scores that failed.",
-     offsetof(struct embed_stats, jobs_failed)},
+     POOL(jobs_done)},
+    {"hearth_embed_requests_failed_total", "counter", "Requests for vectors or scores that failed.", POOL(jobs_failed)},
     {"hearth_embed_requests_cancelled_total", "counter", "Requests for vectors or scores that their client cancelled.",
-     offsetof(struct embed_stats, jobs_cancelled)},
-    {"hearth_embed_inputs_total", "counter", "Inputs computed.", offsetof(struct embed_stats, inputs)},
-    {"hearth_embed_tokens_total", "counter", "Tokens of the inputs computed.", offsetof(struct embed_stats, tokens)},
-    {"hearth_embed_decode_calls_total", "counter", "Decode calls for inputs.", offsetof(struct embed_stats, calls)},
-    {"hearth_embed_contexts_busy", "gauge", "Contexts that compute inputs.",
-     offsetof(struct embed_stats, contexts_busy)},
+     POOL(jobs_cancelled)},
+    {"hearth_embed_inputs_total", "counter", "Inputs computed.", POOL(inputs)},
+    {"hearth_embed_tokens_total", "counter", "Tokens of the inputs computed.", POOL(tokens)},
+    {"hearth_embed_decode_calls_total", "counter", "Decode calls for inputs.", POOL(calls)},
+    {"hearth_embed_contexts_busy", "gauge", "Contexts that compute inputs.", POOL(contexts_busy)},
 };
 
 /* Of loading and unloading a model. */
-static const struct value_row load_rows[] = {
-    {"hearth_model_loads_total", "counter", "Successful loads of the model.", offsetof(struct load_metrics, loads)},
-    {"hearth_model_load_failures_total", "counter", "Loads of the model that failed.",
-     offsetof(struct load_metrics, failures)},
-    {"hearth_model_unloads_total", "counter", "Unloads of the model.", offsetof(struct load_metrics, unloads)},
-};
-
-static const struct histogram_row {
-    const char *name, *help;
-    size_t offset; /* of a struct histogram in struct engine_stats, or struct load_metrics */
-    const struct histogram_bounds *bounds;
-} histogram_rows[] = {
-    {"hearth_queue_wait_seconds", "From submission to a slot.", offsetof(struct engine_stats, queue_wait),
+static const struct row load_rows[] = {
+    {"hearth_model_loads_total", "counter", "Successful loads of the model.", LOADS(loads)},
+    {"hearth_model_load_failures_total", "counter", "Loads of the model that failed.", LOADS(failures)},
+    {"hearth_model_unloads_total", "counter", "Unloads of the model.", LOADS(unloads)},
+    {"hearth_model_load_seconds", "histogram", "Time of a load.", offsetof(struct load_metrics, load_seconds),
      &histogram_seconds},
-    {"hearth_time_to_first_token_seconds", "From submission to the first token.",
-     offsetof(struct engine_stats, first_token), &histogram_seconds},
-    {"hearth_tick_seconds", "Time of a tick.", offsetof(struct engine_stats, tick), &histogram_seconds},
-    {"hearth_batch_tokens", "Tokens of a decode call.", offsetof(struct engine_stats, batch), &histogram_tokens},
 };
 
-static const struct histogram_row load_histogram_rows[] = {
-    {"hearth_model_load_seconds", "Time of a load.", offsetof(struct load_metrics, load_seconds), &histogram_seconds},
+/* Of engines. */
+static const struct row histogram_rows[] = {
+    {"hearth_queue_wait_seconds", "histogram", "From submission to a slot.", offsetof(struct engine_stats, queue_wait),
+     &histogram_seconds},
+    {"hearth_time_to_first_token_seconds", "histogram", "From submission to the first token.",
+     offsetof(struct engine_stats, first_token), &histogram_seconds},
+    {"hearth_tick_seconds", "histogram", "Time of a tick.", offsetof(struct engine_stats, tick), &histogram_seconds},
+    {"hearth_batch_tokens", "histogram", "Tokens of a decode call.", offsetof(struct engine_stats, batch),
+     &histogram_tokens},
 };
 
 /* Of the store, which all models share. */
-static const struct cache_row {
-    const char *name, *type, *help;
-    size_t offset; /* of an int64_t in hearth_cache */
-} cache_rows[] = {
-    {"hearth_cache_hits_exact_total", "counter", "Requests whose whole prompt came from the store.",
-     offsetof(hearth_cache, hits_exact)},
+static const struct row cache_rows[] = {
+    {"hearth_cache_hits_exact_total", "counter", "Requests whose whole prompt came from the store.", STORE(hits_exact)},
     {"hearth_cache_hits_resume_total", "counter", "Requests that resumed the stored entry that their parent_key names.",
-     offsetof(hearth_cache, hits_resume)},
+     STORE(hits_resume)},
     {"hearth_cache_hits_longest_prefix_total", "counter", "Requests that reused a stored prefix.",
-     offsetof(hearth_cache, hits_longest_prefix)},
-    {"hearth_cache_misses_total", "counter", "Requests of which nothing was resident or stored.",
-     offsetof(hearth_cache, misses)},
-    {"hearth_cache_saves_cold_total", "counter", "Prompts stored once they were computed.",
-     offsetof(hearth_cache, saves_cold)},
-    {"hearth_cache_saves_continued_total", "counter", "Saves of sequences that still grow.",
-     offsetof(hearth_cache, saves_continued)},
-    {"hearth_cache_saves_finish_total", "counter", "Sequences stored when their request ended.",
-     offsetof(hearth_cache, saves_finish)},
+     STORE(hits_longest_prefix)},
+    {"hearth_cache_misses_total", "counter", "Requests of which nothing was resident or stored.", STORE(misses)},
+    {"hearth_cache_saves_cold_total", "counter", "Prompts stored once they were computed.", STORE(saves_cold)},
+    {"hearth_cache_saves_continued_total", "counter", "Saves of sequences that still grow.", STORE(saves_continued)},
+    {"hearth_cache_saves_finish_total", "counter", "Sequences stored when their request ended.", STORE(saves_finish)},
     {"hearth_cache_saves_evict_total", "counter", "Sequences stored before they were evicted from cells.",
-     offsetof(hearth_cache, saves_evict)},
+     STORE(saves_evict)},
     {"hearth_cache_saves_shutdown_total", "counter", "Sequences stored when their engine stopped.",
-     offsetof(hearth_cache, saves_shutdown)},
-    {"hearth_cache_saves_dropped_total", "counter", "Saves that were dropped.", offsetof(hearth_cache, saves_dropped)},
-    {"hearth_cache_duplicate_dropped_total", "counter", "Saves of what was stored already.",
-     offsetof(hearth_cache, duplicate_dropped)},
-    {"hearth_cache_corrupt_files_total", "counter", "Stored files that were found damaged.",
-     offsetof(hearth_cache, corrupt_files)},
-    {"hearth_cache_longest_prefix_probes_total", "counter", "Keys looked up.",
-     offsetof(hearth_cache, longest_prefix_probes)},
-    {"hearth_cache_pack_nanoseconds_total", "counter", "Time for packing states into slabs.",
-     offsetof(hearth_cache, pack_ns)},
-    {"hearth_cache_load_nanoseconds_total", "counter", "Time for reading and checking slabs.",
-     offsetof(hearth_cache, load_ns)},
-    {"hearth_cache_written_bytes_total", "counter", "Bytes stored.", offsetof(hearth_cache, written_bytes)},
-    {"hearth_cache_read_bytes_total", "counter", "Bytes read back.", offsetof(hearth_cache, read_bytes)},
-    {"hearth_cache_backlog_bytes", "gauge", "Bytes of saves in progress.", offsetof(hearth_cache, backlog_bytes)},
+     STORE(saves_shutdown)},
+    {"hearth_cache_saves_dropped_total", "counter", "Saves that were dropped.", STORE(saves_dropped)},
+    {"hearth_cache_duplicate_dropped_total", "counter", "Saves of what was stored already.", STORE(duplicate_dropped)},
+    {"hearth_cache_corrupt_files_total", "counter", "Stored files that were found damaged.", STORE(corrupt_files)},
+    {"hearth_cache_longest_prefix_probes_total", "counter", "Keys looked up.", STORE(longest_prefix_probes)},
+    {"hearth_cache_pack_nanoseconds_total", "counter", "Time for packing states into slabs.", STORE(pack_ns)},
+    {"hearth_cache_load_nanoseconds_total", "counter", "Time for reading and checking slabs.", STORE(load_ns)},
+    {"hearth_cache_written_bytes_total", "counter", "Bytes stored.", STORE(written_bytes)},
+    {"hearth_cache_read_bytes_total", "counter", "Bytes read back.", STORE(read_bytes)},
+    {"hearth_cache_backlog_bytes", "gauge", "Bytes of saves in progress.", STORE(backlog_bytes)},
     {"hearth_cache_probes_total", "counter", "Questions to the server of a tier, each for all blocks of a prompt.",
-     offsetof(hearth_cache, probes)},
-    {"hearth_cache_probes_failed_total", "counter", "Those that it did not answer in time.",
-     offsetof(hearth_cache, probes_failed)},
-    {"hearth_cache_uploaded_bytes_total", "counter", "Bytes stored on the server of a tier.",
-     offsetof(hearth_cache, uploaded_bytes)},
+     STORE(probes)},
+    {"hearth_cache_probes_failed_total", "counter", "Those that it did not answer in time.", STORE(probes_failed)},
+    {"hearth_cache_uploaded_bytes_total", "counter", "Bytes stored on the server of a tier.", STORE(uploaded_bytes)},
     {"hearth_cache_uploads_dropped_total", "counter", "Saves of which that server did not get all blocks.",
-     offsetof(hearth_cache, uploads_dropped)},
+     STORE(uploads_dropped)},
 };
 
 /* Of each of its tiers. */
-static const struct tier_row {
-    const char *name, *type, *help;
-    size_t offset; /* of a uint64_t in hearth_tier */
-} tier_rows[] = {
-    {"hearth_cache_entries", "gauge", "Entries of a tier.", offsetof(hearth_tier, entries)},
-    {"hearth_cache_bytes", "gauge", "Bytes that a tier holds.", offsetof(hearth_tier, bytes)},
-    {"hearth_cache_quota_bytes", "gauge", "Bytes that a tier may hold.", offsetof(hearth_tier, quota_bytes)},
-    {"hearth_cache_evictions_total", "counter", "Entries evicted from a tier.", offsetof(hearth_tier, evictions)},
+static const struct row tier_rows[] = {
+    {"hearth_cache_entries", "gauge", "Entries of a tier.", TIER(entries)},
+    {"hearth_cache_bytes", "gauge", "Bytes that a tier holds.", TIER(bytes)},
+    {"hearth_cache_quota_bytes", "gauge", "Bytes that a tier may hold.", TIER(quota_bytes)},
+    {"hearth_cache_evictions_total", "counter", "Entries evicted from a tier.", TIER(evictions)},
 };
 
 static void put_cache(const struct hearth *instance, struct buf *out)
@@ -278,37 +259,22 @@ static const void *load_metrics_of(const struct model_entry *entry)
 }
 
 /* One table for every model: `of` returns the struct that its offsets refer to, or NULL where a model has none. */
-static void put_values(const struct hearth *instance, const struct value_row *rows, size_t n_rows,
-                       const void *(*of)(const struct model_entry *entry), struct buf *out)
+static void put_rows(const struct hearth *instance, const struct row *rows, size_t n_rows,
+                     const void *(*of)(const struct model_entry *entry), struct buf *out)
 {
     struct buf labels = {0};
     size_t n = atomic_load(&instance->n_entries);
-    for (const struct value_row *row = rows; row < rows + n_rows; row++) {
+    for (const struct row *row = rows; row < rows + n_rows; row++) {
         metrics_put_head(out, row->name, row->type, row->help);
         for (size_t m = 0; m < n; m++) {
             const char *stats = of(&instance->entries[m]);
             if (stats == NULL || !entry_is_listed(&instance->entries[m])) continue;
+            const void *value = stats + row->offset;
             labels_of(&instance->entries[m], &labels);
-            metrics_put_value(out, row->name, labels.v,
-                              (double)metric_get((const metric_value *)(const void *)(stats + row->offset)));
-        }
-    }
-    buf_release(&labels);
-}
-
-static void put_histograms(const struct hearth *instance, const struct histogram_row *rows, size_t n_rows,
-                           const void *(*of)(const struct model_entry *entry), struct buf *out)
-{
-    struct buf labels = {0};
-    size_t n = atomic_load(&instance->n_entries);
-    for (const struct histogram_row *row = rows; row < rows + n_rows; row++) {
-        metrics_put_head(out, row->name, "histogram", row->help);
-        for (size_t m = 0; m < n; m++) {
-            const char *stats = of(&instance->entries[m]);
-            if (stats == NULL || !entry_is_listed(&instance->entries[m])) continue;
-            labels_of(&instance->entries[m], &labels);
-            metrics_put_histogram(out, row->name, labels.v,
-                                  (const struct histogram *)(const void *)(stats + row->offset), row->bounds);
+            if (row->bounds != NULL)
+                metrics_put_histogram(out, row->name, labels.v, value, row->bounds);
+            else
+                metrics_put_value(out, row->name, labels.v, (double)metric_get(value));
         }
     }
     buf_release(&labels);
@@ -405,13 +371,12 @@ static void put_vllm(const struct hearth *instance, struct buf *out)
 char *hearth_metrics(const hearth *instance)
 {
     struct buf out = {0};
-    put_values(instance, ROWS(value_rows), engine_stats_of, &out);
-    put_values(instance, ROWS(tokenizer_rows), tokenizer_stats_of, &out);
-    put_values(instance, ROWS(encoder_rows), encoder_stats_of, &out);
-    put_histograms(instance, ROWS(histogram_rows), engine_stats_of, &out);
-    put_values(instance, ROWS(pool_rows), pool_stats_of, &out);
-    put_values(instance, ROWS(load_rows), load_metrics_of, &out);
-    put_histograms(instance, ROWS(load_histogram_rows), load_metrics_of, &out);
+    put_rows(instance, ROWS(value_rows), engine_stats_of, &out);
+    put_rows(instance, ROWS(tokenizer_rows), tokenizer_stats_of, &out);
+    put_rows(instance, ROWS(encoder_rows), encoder_stats_of, &out);
+    put_rows(instance, ROWS(histogram_rows), engine_stats_of, &out);
+    put_rows(instance, ROWS(pool_rows), pool_stats_of, &out);
+    put_rows(instance, ROWS(load_rows), load_metrics_of, &out);
     put_waiting(instance, atomic_load(&instance->n_entries), &out);
     put_loaded(instance, atomic_load(&instance->n_entries), &out);
     put_cache(instance, &out);

@@ -38,11 +38,6 @@ static bool is_same(const char *a, const char *b)
 
 /* ---- Turns ---- */
 
-static size_t item_bytes(const struct stored_item *item)
-{
-    return sizeof *item + strlen(item->id) + item->len + 2;
-}
-
 static size_t turn_bytes(const struct stored_turn *turn)
 {
     return turn->all_bytes - (turn->before == NULL ? 0 : turn->before->all_bytes);
@@ -116,7 +111,7 @@ void stored_turn_add(struct stored_turn *turn, const char *id, struct buf *text)
     item->id = mem_strdup(id);
     item->text = buf_take(text);
     turn->all_n++;
-    turn->all_bytes += item_bytes(item);
+    turn->all_bytes += sizeof *item + strlen(item->id) + item->len + 2;
 }
 
 struct stored_item *stored_turn_items(const struct stored_turn *turn)

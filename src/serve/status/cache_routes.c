@@ -243,11 +243,6 @@ static bool is_tier(const char *name, const char **tier)
 }
 
 /* A place in the list is written USED.KEY.TIER. */
-static void put_place(struct buf *out, const hearth_stored *s)
-{
-    buf_printf(out, "\"%" PRId64 ".%s.%s\"", s->used, s->key, s->tier);
-}
-
 static bool parse_place(const char *text, hearth_stored *place)
 {
     char *end;
@@ -257,12 +252,6 @@ static bool parse_place(const char *text, hearth_stored *place)
     if (strspn(key, "0123456789abcdef") != KEY_DIGITS || key[KEY_DIGITS] != '.') return false;
     memcpy(place->key, key, KEY_DIGITS);
     return is_tier(key + KEY_DIGITS + 1, &place->tier);
-}
-
-static int read_place(const char *text, hearth_stored *place, hearth_error *error)
-{
-    if (parse_place(text, place)) return HEARTH_OK;
-    return error_at(error, HEARTH_INVALID, "after", "'after' must be the 'next' of another page");
 }
 
 static void put_stored(struct buf *out, const hearth_stored *s)
@@ -285,7 +274,7 @@ static void put_page(struct buf *out, const hearth_stored *list, size_t n, size_
     }
     buf_puts(out, "],\"next\":");
     if (n > shown)
-        put_place(out, &list[shown - 1]);
+        buf_printf(out, "\"%" PRId64 ".%s.%s\"", list[shown - 1].used, list[shown - 1].key, list[shown - 1].tier);
     else
         buf_puts(out, "null");
     buf_puts(out, "}");
@@ -298,7 +287,8 @@ void stored_list(struct call *call)
     hearth_stored place;
     size_t limit = 0, total;
     int rc = read_limit(http_query(call->http, "limit"), &limit, &error);
-    if (rc == HEARTH_OK && after != NULL) rc = read_place(after, &place, &error);
+    if (rc == HEARTH_OK && after != NULL && !parse_place(after, &place))
+        rc = error_at(&error, HEARTH_INVALID, "after", "'after' must be the 'next' of another page");
     if (rc != HEARTH_OK) {
         call_fail(call, &error, errors_put);
         return;
