@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/utf8.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -453,6 +454,7 @@ static enum pull_end refuse_failure(const struct pull_request *request, CURLcode
 
 enum pull_end pull_request_end(struct pull_request *request, CURLcode code, hearth_error *error)
 {
+    assert(request->curl != NULL && request->at.text != NULL);
     long status = request->head.status;
     bool is_whole = code == CURLE_OK || code == CURLE_WRITE_ERROR; /* the latter: its body was not wanted */
     if (request->error.code != HEARTH_OK) {
