@@ -1,18 +1,29 @@
-/* Jobs and their followers: see pulls.h. A job's thread leaves news in a queue and posts to the HTTP thread, which
- * passes them on; its end is posted last. Where a pull has ended for want of followers while one was just coming, it is
- * begun again. */
+/* Pulls, removals and their followers: see pulls.h. A job's thread does the work, which blocks on network and disk. It
+ * leaves news in a queue and posts to the HTTP thread, which passes them on; its end is posted last. Where a pull has
+ * ended for want of followers while one was just coming, it is begun again.
+ *
+ * A request may name less than the command line: no file of this machine, and of the web public addresses alone. A
+ * short name may mean anything but a file: the owner of the file of short names decides there what is fetched. So may a
+ * repository, whose server is the environment's HF_ENDPOINT. Only what was pulled can be removed, and nothing that the
+ * configuration uses. */
 #include "serve/pulls/pulls.h"
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "http/http.h"
 #include "pull/declare.h"
+#include "pull/listing.h"
+#include "pull/pull.h"
+#include "serve/core/models.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     MOST_JOBS = 4,  /* at a time */
@@ -29,8 +40,8 @@ struct pulls {
 struct job {
     struct job *next;
     struct pulls *pulls;
-    struct pulls_work work;
-    char *subject;
+    char *subject; /* a reference; the name of a model */
+    bool insecure; /* http without encryption is allowed beyond this machine */
     bool removes;
     struct pulls_task task; /* run: NULL: the job pulls or removes a model */
     pthread_t thread;
@@ -76,9 +87,8 @@ static void queue_news(struct job *job, const struct pulls_news *news)
     if (post) http_post(job->pulls->http, pass_on, job);
 }
 
-static void on_news(void *ud, const struct pulls_news *news)
+static void note_news(struct job *job, const struct pulls_news *news)
 {
-    struct job *job = ud;
     if (!is_same_file(&job->last, news) || job->last.done != news->done || job->said_at == 0) queue_news(job, news);
 }
 
@@ -89,6 +99,268 @@ static bool is_cancelled(void *ud)
     struct pulls_news again = job->last;
     if (job->said_at != 0 && is_quiet) queue_news(job, &again);
     return atomic_load(&job->cancelled);
+}
+
+/* ---- What the configuration has ---- */
+
+static const char *get(const struct pulls_place *place, const char *model, const char *key)
+{
+    char *full = mem_format("models.%s.%s", model, key);
+    const char *value = hearth_config_get(place->config, full);
+    free(full);
+    return value;
+}
+
+/* Whether somebody has configured a model of this name. */
+static bool is_configured(const struct pulls_place *place, const char *name)
+{
+    bool is_pulled = place->is_pulled != NULL && place->is_pulled(place->ud, name);
+    return !is_pulled && get(place, name, "path") != NULL;
+}
+
+static int refuse_configured(const char *name, hearth_error *error)
+{
+    return error_at(error, HEARTH_INVALID, "model",
+                    "model '%s' is the configuration's (models.%s): requests neither replace nor remove it", name,
+                    name);
+}
+
+static bool is_below(const char *path, const char *folder)
+{
+    char *real = path == NULL ? NULL : realpath(path, NULL), *root = realpath(folder, NULL);
+    size_t len = root == NULL ? 0 : strlen(root);
+    bool below = real != NULL && root != NULL && strncmp(real, root, len) == 0 && real[len] == '/';
+    free(real);
+    free(root);
+    return below;
+}
+
+/* Whether a model that somebody has configured uses a file of this folder. */
+static int check_unused(const struct pulls_place *place, const char *folder, hearth_error *error)
+{
+    static const char *const keys[] = {"path", "mmproj", "jinja_file"};
+    const char *name;
+    for (size_t i = 0; (name = hearth_config_model(place->config, i)) != NULL; i++) {
+        if (!is_configured(place, name)) continue;
+        const char *lora = get(place, name, "lora"), *used = lora != NULL && strstr(lora, folder) ? "lora" : NULL;
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+            if (is_below(get(place, name, keys[k]), folder)) used = keys[k];
+        if (used != NULL)
+            return error_at(error, HEARTH_INVALID, "model", "models.%s.%s of the configuration is a file of it", name,
+                            used);
+    }
+    return HEARTH_OK;
+}
+
+/* ---- Serving ---- */
+
+static void tell(struct job *job, enum pulls_step step)
+{
+    note_news(job, &(struct pulls_news){.step = step});
+}
+
+/* The model of that name; false: none is served. */
+static bool find_served(const hearth *instance, const char *name, hearth_model_info *info)
+{
+    for (size_t i = 0; models_next(instance, &i, info); i++)
+        if (strcmp(info->name, name) == 0) return true;
+    return false;
+}
+
+static int add(const struct pulls_place *place, const struct pull_model *model, hearth_error *error)
+{
+    char *folder = pull_folder_of(place->config, error);
+    if (folder == NULL) return (int)error->code;
+    hearth_config *config = hearth_config_new();
+    int rc = pull_declare_on_demand(config, folder, model, error);
+    if (rc == HEARTH_OK) rc = hearth_add_model(place->instance, config, model->name, error);
+    hearth_config_free(config);
+    free(folder);
+    return rc;
+}
+
+/* Whether another model can be added: the places of removed ones are not used again. */
+static int check_room(const struct pulls_place *place, hearth_error *error)
+{
+    hearth_model_info info;
+    size_t n = 0, n_configured = 0;
+    while (hearth_model(place->instance, n, &info)) n++;
+    while (hearth_config_model(place->config, n_configured) != NULL) n_configured++;
+    if (n < n_configured + HEARTH_ADDED_MODELS) return HEARTH_OK;
+    return error_set(error, HEARTH_NO_MEMORY,
+                     "its files were pulled, and the former ones are served until hearth is started anew: %d models "
+                     "were added already",
+                     HEARTH_ADDED_MODELS);
+}
+
+/* One that is served already is taken anew where its files are others than it was read from. */
+static int serve_anew(const struct pulls_place *place, const struct pull_model *model, hearth_error *error)
+{
+    int rc = check_room(place, error);
+    if (rc != HEARTH_OK) return rc;
+    rc = hearth_remove_model(place->instance, model->name, error);
+    if (rc == HEARTH_BUSY)
+        error_prefix(error, "its files were pulled, and the former ones are served until it is pulled once more, which "
+                            "fetches nothing: ");
+    return rc == HEARTH_OK ? add(place, model, error) : rc;
+}
+
+/* With the lock of the model's folder, as removing has it, so that a served model has its files. */
+static int serve(void *ud, const struct pull_model *model, hearth_error *error)
+{
+    struct job *job = ud;
+    hearth_model_info info;
+    tell(job, PULLS_SERVING);
+    if (!find_served(job->pulls->place.instance, model->name, &info)) return add(&job->pulls->place, model, error);
+    bool is_current = !model->changed && model->pulled_ms <= info.created_ms;
+    return is_current ? HEARTH_OK : serve_anew(&job->pulls->place, model, error);
+}
+
+/* ---- Pulling ---- */
+
+static void on_progress(void *ud, const struct pull_progress *progress)
+{
+    struct job *job = ud;
+    struct pulls_news news = {
+        .step = progress->checking ? PULLS_CHECKING : PULLS_FETCHING, .done = progress->done, .total = progress->total};
+    snprintf(news.file, sizeof news.file, "%s", progress->file);
+    if (progress->sha != NULL) sha256_to_hex(progress->sha, news.digest);
+    note_news(job, &news);
+}
+
+static int accept_name(void *ud, const char *name, hearth_error *error)
+{
+    struct job *job = ud;
+    const char *declared = pull_find_declared(job->pulls->place.config, name);
+    if (declared == NULL || !is_configured(&job->pulls->place, declared)) return HEARTH_OK;
+    if (strcmp(declared, name) == 0) return refuse_configured(name, error);
+    return error_at(error, HEARTH_INVALID, "model",
+                    "'%s' is an alias of the configuration's model '%s' (models.%s.aliases): take it out there, or run "
+                    "`hearth pull --name` with another name",
+                    name, declared, declared);
+}
+
+static int refuse_file(hearth_error *error)
+{
+    return error_at(error, HEARTH_UNSUPPORTED, "model",
+                    "files of this machine are not pulled by requests: name hf:OWNER/REPO[:QUANT], a URL that ends in "
+                    ".gguf, or a short name; or run `hearth pull` there");
+}
+
+static int read_reference(const char *text, struct pull_reference *reference, hearth_error *error)
+{
+    *reference = (struct pull_reference){0};
+    if (pull_reference_is_path(text)) return refuse_file(error);
+    char *names = pull_names_path();
+    int rc = pull_reference_read(text, names, reference, error);
+    free(names);
+    return rc == HEARTH_OK && reference->kind == PULL_FILE ? refuse_file(error) : rc;
+}
+
+/* A model that was pulled by a short name has that name, unless its reference was pulled under another one. */
+static char *name_for(const struct pull_reference *reference, const char *folder)
+{
+    struct pull_model model;
+    hearth_error error;
+    if (reference->short_name == NULL) return NULL;
+    if (pull_folder_find(folder, NULL, reference->text, &model, &error) != HEARTH_OK)
+        return mem_strdup(reference->short_name);
+    char *name = mem_strdup(model.name);
+    pull_model_release(&model);
+    return name;
+}
+
+static int get_model(struct job *job, const struct pull_reference *reference, const char *folder,
+                     struct pull_model *model, hearth_error *error)
+{
+    struct pull_options options = pull_options_default();
+    char *name = name_for(reference, folder);
+    options.folder = folder;
+    options.name = name;
+    options.allow_http = job->insecure;
+    options.public_only = reference->kind == PULL_URL && reference->short_name == NULL;
+    options.accept = accept_name;
+    options.report = on_progress;
+    options.use = serve;
+    options.is_cancelled = is_cancelled;
+    options.ud = job;
+    int rc = pull_model(reference, &options, model, error);
+    free(name);
+    return rc;
+}
+
+/* HEARTH_OK: the model was pulled and is served. */
+static int pull(struct job *job, hearth_error *error)
+{
+    struct pull_reference reference;
+    struct pull_model model = {0};
+    char *folder = pull_folder_of(job->pulls->place.config, error);
+    if (folder == NULL) return (int)error->code;
+    int rc = read_reference(job->subject, &reference, error);
+    if (rc == HEARTH_OK) {
+        tell(job, PULLS_LISTING);
+        rc = get_model(job, &reference, folder, &model, error);
+    }
+    if (rc == HEARTH_OK) {
+        job->model = mem_strdup(model.name);
+        log_event(LOG_INFO, "pull", "pulled", log_str("model", model.name), log_str("reference", model.reference),
+                  log_bool("changed", model.changed));
+    }
+    pull_model_release(&model);
+    pull_reference_release(&reference);
+    free(folder);
+    return rc;
+}
+
+/* ---- Removing ---- */
+
+static bool is_in_folder(const char *folder, const char *name)
+{
+    char *path = mem_format("%s/%s", folder, name);
+    bool found = pull_check_model_name(name, NULL) == HEARTH_OK && access(path, F_OK) == 0;
+    free(path);
+    return found;
+}
+
+/* The name in the models folder, where a tag ":latest" may be missing. */
+static char *name_in(const char *folder, const char *name)
+{
+    static const char tag[] = ":latest";
+    size_t len = strlen(name), tail = sizeof tag - 1;
+    bool has_tag = len > tail && strcmp(name + len - tail, tag) == 0;
+    return has_tag && !is_in_folder(folder, name) ? mem_strndup(name, len - tail) : mem_strdup(name);
+}
+
+static int remove_model(const struct pulls_place *place, const char *folder, const char *name, hearth_error *error)
+{
+    hearth_model_info info;
+    struct pull_place its = {.fd = -1, .lock = -1};
+    bool has_files = is_in_folder(folder, name), is_served = find_served(place->instance, name, &info);
+    if (is_configured(place, name)) return refuse_configured(name, error);
+    if (!has_files && !is_served) return error_at(error, HEARTH_NOT_FOUND, "model", "model '%s' not found", name);
+    char *path = mem_format("%s/%s", folder, name);
+    int rc = check_unused(place, path, error);
+    /* While it is pulled it stays as it is: nothing is taken from the instance before the lock is had. */
+    if (rc == HEARTH_OK && has_files) rc = pull_place_find(folder, name, &its, error);
+    if (rc == HEARTH_OK && find_served(place->instance, name, &info))
+        rc = hearth_remove_model(place->instance, name, error);
+    if (rc == HEARTH_OK && has_files) rc = pull_place_remove(&its, name, error);
+    pull_place_close(&its);
+    free(path);
+    return rc;
+}
+
+/* HEARTH_OK: a pulled model is neither served nor in the models folder any more. */
+static int remove_pulled(struct job *job, hearth_error *error)
+{
+    char *folder = pull_folder_of(job->pulls->place.config, error);
+    if (folder == NULL) return (int)error->code;
+    char *name = name_in(folder, job->subject);
+    int rc = remove_model(&job->pulls->place, folder, name, error);
+    if (rc == HEARTH_OK) log_event(LOG_INFO, "pull", "removed from the models folder", log_str("model", name));
+    free(name);
+    free(folder);
+    return rc;
 }
 
 /* ---- Passing on; on the HTTP thread, like all that follows ---- */
@@ -116,8 +388,8 @@ static void *run(void *ud)
 {
     struct job *job = ud;
     int rc = job->task.run != NULL ? job->task.run(job->task.ud, &job->error)
-             : job->removes        ? work_remove(&job->work, &job->error)
-                                   : work_pull(&job->work, &job->model, &job->error);
+             : job->removes        ? remove_pulled(job, &job->error)
+                                   : pull(job, &job->error);
     if (rc == HEARTH_OK) job->error = (hearth_error){0}; /* what was tried on the way may have left one */
     http_post(job->pulls->http, end_job, job);
     return NULL;
@@ -223,16 +495,11 @@ static int begin(struct pulls *pulls, const struct job *what, struct pulls_follo
         return rc;
     }
     struct job *job = mem_alloc(sizeof *job);
-    job->pulls = pulls;
-    job->subject = mem_strdup(what->subject);
-    job->removes = what->removes;
-    job->task = what->task;
-    job->work = (struct pulls_work){.place = &pulls->place,
-                                    .subject = job->subject,
-                                    .insecure = what->work.insecure,
-                                    .on_news = on_news,
-                                    .is_cancelled = is_cancelled,
-                                    .ud = job};
+    *job = (struct job){.pulls = pulls,
+                        .subject = mem_strdup(what->subject),
+                        .insecure = what->insecure,
+                        .removes = what->removes,
+                        .task = what->task};
     pthread_mutex_init(&job->mutex, NULL);
     rc = start(job, error);
     if (rc != HEARTH_OK) {
@@ -249,13 +516,12 @@ int pulls_pull(struct pulls *pulls, const char *reference, bool insecure, struct
                hearth_error *error)
 {
     for (struct job *job = pulls->jobs; job != NULL; job = job->next) {
-        if (job->removes || job->task.run != NULL || job->work.insecure != insecure ||
-            strcmp(job->subject, reference) != 0)
+        if (job->removes || job->task.run != NULL || job->insecure != insecure || strcmp(job->subject, reference) != 0)
             continue;
         follow(job, follower);
         return HEARTH_OK;
     }
-    const struct job what = {.subject = (char *)reference, .work.insecure = insecure};
+    const struct job what = {.subject = (char *)reference, .insecure = insecure};
     return begin(pulls, &what, follower, error);
 }
 

@@ -6,11 +6,37 @@
 #ifndef SERVE_PULLS_PULLS_H
 #define SERVE_PULLS_PULLS_H
 
-#include "serve/pulls/work.h"
+#include "base/sha256.h"
+#include "hearth.h"
+
+#include <stdbool.h>
 
 struct http_server;
 struct job;
 struct pulls;
+
+/* Where models come to and go from. */
+struct pulls_place {
+    hearth *instance;
+    const hearth_config *config;                   /* as the server was started with it */
+    bool (*is_pulled)(void *ud, const char *name); /* as struct serve_options has it; NULL: none is */
+    void *ud;
+};
+
+enum pulls_step {
+    PULLS_LISTING,  /* which files the reference means */
+    PULLS_FETCHING, /* a file */
+    PULLS_CHECKING, /* that file */
+    PULLS_SERVING   /* all are there */
+};
+
+/* How far a pull is. */
+struct pulls_news {
+    enum pulls_step step;
+    char file[256];                    /* "" where the step is of no file */
+    char digest[2 * SHA256_BYTES + 1]; /* of the file, as its source says; "": it does not */
+    int64_t done, total;               /* bytes; total -1: not known */
+};
 
 struct pulls_follower {
     void (*on_news)(struct pulls_follower *follower, const struct pulls_news *news);
