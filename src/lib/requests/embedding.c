@@ -8,9 +8,9 @@
 #include "lib/models/loaded_model.h"
 #include "lib/models/model_manager.h"
 #include "lib/models/model_names.h"
-#include "lib/requests/vectors.h"
 #include "llm/embedder.h"
 
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -202,6 +202,60 @@ static int prepare_job_input(struct embed_job *job, size_t i, hearth_error *erro
     return fits ? HEARTH_OK : refuse_long(request, i, n_tokens, error);
 }
 
+/* ---- Vectors and scores ---- */
+
+/* norm 0 scales a vector so that its largest absolute value becomes this, as in llama-server. */
+#define LARGEST 32760.0
+
+static double largest(const float *v, int32_t width)
+{
+    double most = 0;
+    for (int32_t i = 0; i < width; i++) most = fmax(most, fabs((double)v[i]));
+    return most;
+}
+
+static double p_norm(const float *v, int32_t width, int32_t p)
+{
+    double sum = 0;
+    for (int32_t i = 0; i < width; i++) sum += pow(fabs((double)v[i]), p);
+    return pow(sum, 1.0 / p);
+}
+
+static double euclidean(const float *v, int32_t width)
+{
+    double sum = 0;
+    for (int32_t i = 0; i < width; i++) sum += (double)v[i] * (double)v[i];
+    return sqrt(sum);
+}
+
+/* A zero vector stays zero. */
+static void normalise(float *v, int32_t width, int32_t norm)
+{
+    if (norm < 0) return;
+    double size = norm == 0 ? largest(v, width) / LARGEST : norm == 2 ? euclidean(v, width) : p_norm(v, width, norm);
+    double factor = size > 0 && isfinite(size) ? 1 / size : 0;
+    for (int32_t i = 0; i < width; i++) v[i] = (float)(v[i] * factor);
+}
+
+/* Keeps the first `dimensions` (0: all) of the `width` numbers of each of `n` vectors, packs them without gaps and
+ * normalises each as hearth_embed_params.norm says. Returns the new width. */
+static int32_t shape_vectors(float *v, size_t n, int32_t width, int32_t dimensions, int32_t norm)
+{
+    int32_t kept = dimensions > 0 && dimensions < width ? dimensions : width;
+    for (size_t i = 0; i < n; i++) {
+        float *vector = v + i * (size_t)kept;
+        memmove(vector, v + i * (size_t)width, (size_t)kept * sizeof *v);
+        normalise(vector, kept, norm);
+    }
+    return kept;
+}
+
+/* The reranking score, 0 to 1, of a head with one output. */
+static float score_of(float logit)
+{
+    return (float)(1 / (1 + exp(-(double)logit)));
+}
+
 /* ---- The end ---- */
 
 /* A head with one output gives a logit, which becomes a score; heads with several outputs give probabilities. */
@@ -211,9 +265,9 @@ static void shape(const hearth_embedding *request, struct embed_input *input, he
     int32_t norm = embed_pooling(request->model->pool) == HEARTH_POOLING_NONE ? -1 : p->norm;
     vector->width = embed_width(request->model->pool);
     if (request->query == NULL)
-        vector->width = vectors_shape(input->vectors, (size_t)input->n_vectors, vector->width, p->dimensions, norm);
+        vector->width = shape_vectors(input->vectors, (size_t)input->n_vectors, vector->width, p->dimensions, norm);
     else if (!p->raw_scores && llm_model_info(request->model->weights)->n_scores == 1)
-        input->vectors[0] = vectors_score(input->vectors[0]);
+        input->vectors[0] = score_of(input->vectors[0]);
     vector->v = input->vectors;
     vector->n_vectors = input->n_vectors;
     vector->n_tokens = (int32_t)input->tokens.len;

@@ -1,6 +1,6 @@
 /* A request for a reply, from hearth_submit() to its last event: its parameters are checked and copied, it takes a
  * lease on its model and waits in the admission queue; a preparing thread prepares it (preparer.c), the engine computes
- * it. */
+ * it. And hearth_reader, which parses the text of a reply and outlives the request. */
 #include "lib/requests/request.h"
 
 #include "base/error.h"
@@ -387,4 +387,41 @@ void hearth_request_release(hearth_request *request)
     if (request == NULL) return;
     lease_drop_party(&request->lease);
     unref_request(request);
+}
+
+/* ---- Replies ---- */
+
+/* By the format that was chosen when the prompt was rendered, to which the reader has a reference. */
+struct hearth_reader {
+    struct chat_reader *reader;
+};
+
+hearth_reader *hearth_reader_open(hearth_request *request)
+{
+    if (request->format == NULL) return NULL;
+    hearth_reader *reader = mem_alloc(sizeof *reader);
+    reader->reader = chat_reader_open(request->format);
+    return reader;
+}
+
+void hearth_reader_close(hearth_reader *reader)
+{
+    if (reader == NULL) return;
+    chat_reader_close(reader->reader);
+    free(reader);
+}
+
+void hearth_reader_add(hearth_reader *reader, const char *text, size_t len, hearth_delta_fn each, void *ud)
+{
+    chat_reader_add(reader->reader, text, len, each, ud);
+}
+
+void hearth_reader_end(hearth_reader *reader, hearth_delta_fn each, void *ud)
+{
+    chat_reader_end(reader->reader, each, ud);
+}
+
+bool hearth_reader_is_whole(const hearth_reader *reader)
+{
+    return chat_reader_is_whole(reader->reader);
 }
