@@ -568,13 +568,12 @@ void fields_close(void *fields)
 size_t fields_size(const void *ud)
 {
     const struct fields *fields = ud;
-    const char *const texts[] = {fields->unknown, fields->made_grammar};
-    const json_t *const trees[] = {fields->body,   fields->places,        fields->messages, fields->tools,
-                                   fields->kwargs, fields->allowed_tools, fields->schema};
-    size_t bytes = sizeof *fields + uploads_size(&fields->uploads);
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) bytes += texts[i] == NULL ? 0 : strlen(texts[i]);
-    for (size_t i = 0; i < sizeof trees / sizeof *trees; i++)
-        bytes += trees[i] == NULL ? 0 : json_size_of_tree(trees[i]);
+    size_t bytes = sizeof *fields + json_size_of_tree(fields->body) + json_size_of_tree(fields->places) +
+                   json_size_of_tree(fields->messages) + json_size_of_tree(fields->tools) +
+                   json_size_of_tree(fields->allowed_tools) + json_size_of_tree(fields->kwargs) +
+                   json_size_of_tree(fields->schema) + uploads_size(&fields->uploads);
+    bytes += fields->unknown == NULL ? 0 : strlen(fields->unknown);
+    bytes += fields->made_grammar == NULL ? 0 : strlen(fields->made_grammar);
     for (size_t i = 0; fields->prompts != NULL && i < fields->n_prompts; i++)
         bytes += field_prompt_size(&fields->prompts[i]);
     return bytes + fields->params.sampling.n_logit_bias * sizeof *fields->bias;
