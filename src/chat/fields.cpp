@@ -77,7 +77,7 @@ int guarded(hearth_error *error, const char *param, std::string (*explain)(const
 /* ---- Whole values ---- */
 
 /* Far more than tools' arguments need, far less than recursion over the tree can take. */
-static const size_t max_depth = 128;
+static const size_t max_tree_depth = 128;
 
 /* llama.cpp looks a member up in linear time, and does so for every member that it reads. */
 static const size_t max_members = 4096;
@@ -104,7 +104,7 @@ static void check_shape(const std::string &text, const std::string &param)
             quoted = !quoted;
         } else if (!quoted && (c == '[' || c == '{')) {
             members.push_back(0);
-            if (members.size() > max_depth) refuse_depth(param);
+            if (members.size() > max_tree_depth) refuse_depth(param);
         } else if (!quoted && (c == ']' || c == '}') && !members.empty()) {
             members.pop_back();
         } else if (!quoted && c == ':' && !members.empty() && ++members.back() > max_members) {
@@ -140,7 +140,7 @@ static void check_depth(const json_t *value, size_t depth, wide_numbers how, con
         return;
     }
     if (!json_is_object(value) && !json_is_array(value)) return;
-    if (depth > max_depth) refuse_depth(param);
+    if (depth > max_tree_depth) refuse_depth(param);
     if (json_object_size(value) > max_members) refuse_width(param);
     json_array_foreach(value, i, item) check_depth(item, depth + 1, how, param);
     json_object_foreach(const_cast<json_t *>(value), key, item) check_depth(item, depth + 1, how, param);

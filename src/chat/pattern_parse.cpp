@@ -108,7 +108,7 @@ namespace
 {
 
 /* Groups in groups; llama.cpp, which converts what becomes of them, has a limit of its own. */
-const int max_depth = 30;
+const int max_pattern_depth = 30;
 
 /* A repetition of more is written out in no grammar. */
 const uint32_t max_count = 2000000;
@@ -170,7 +170,7 @@ pattern_node parser::sequence()
     while (at < text.size() && !ahead('|') && !ahead(')')) {
         pattern_node next = atom();
         for (int times = depth; repetition(next);)
-            if (++times > max_depth) throw pattern_fault("its repetitions are repeated too often");
+            if (++times > max_pattern_depth) throw pattern_fault("its repetitions are repeated too often");
         result.parts.push_back(std::move(next));
     }
     return result;
@@ -208,7 +208,7 @@ void parser::open_group()
 pattern_node parser::group()
 {
     open_group();
-    if (++depth > max_depth) throw pattern_fault("its groups are nested too deeply");
+    if (++depth > max_pattern_depth) throw pattern_fault("its groups are nested too deeply");
     pattern_node inside = choice();
     depth--;
     if (!take(')')) throw pattern_fault("a group is not closed");

@@ -39,7 +39,7 @@ static const size_t max_alternatives = 2000;
 
 /* As deep as llama.cpp's recursion may go, of which a level takes about a kilobyte of stack; a name, in which each
  * letter may be a level. */
-static const size_t max_depth = 1500, max_name = 1024;
+static const size_t max_schema_depth = 1500, max_name_bytes = 1024;
 
 /* ---- The budget ---- */
 
@@ -291,8 +291,8 @@ void conversion::walk_object(const common_json &schema, const std::string &name)
     for (const auto &property : properties.items()) {
         const std::string &key = property.k;
         std::string child = joined(name, key);
-        if (key.size() > max_name)
-            throw schema_too_large{"has a name longer than " + std::to_string(max_name) + " bytes"};
+        if (key.size() > max_name_bytes)
+            throw schema_too_large{"has a name longer than " + std::to_string(max_name_bytes) + " bytes"};
         if (is_tool) {
             budget.spend(1, price_of_argument);
             budget.hold(bytes_of_argument + child.size() * copies_of_argument);
@@ -416,7 +416,7 @@ void conversion::walk_kind(const common_json &schema, const std::string &name)
 
 void conversion::walk(const common_json &schema, const std::string &name)
 {
-    if (++depth > max_depth) throw schema_too_large{"is nested too deeply, or refers too often"};
+    if (++depth > max_schema_depth) throw schema_too_large{"is nested too deeply, or refers too often"};
     if (schema.is_object()) walk_kind(schema, name);
     depth--;
 }

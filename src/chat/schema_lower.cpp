@@ -27,7 +27,7 @@ const size_t max_faults = 64;
 
 /* References that lead to one another, and parts of parts of an allOf; schemas in schemas, which are less than that
  * without references. */
-const int max_combining = 32, max_depth = 400;
+const int max_combining = 32, max_lowered_depth = 400;
 
 /* Nanoseconds: a letter of a pattern that is parsed and written. */
 const size_t price_of_pattern = 1200;
@@ -309,7 +309,7 @@ maybe lowerer::lower(const common_json &schema, const std::string &at)
     } here(n_open);
     try {
         budget.parts(1);
-        if (n_open > max_depth) throw schema_fault("is nested too deeply, with its references");
+        if (n_open > max_lowered_depth) throw schema_fault("is nested too deeply, with its references");
         if (schema.is_object() && (schema.contains("$ref") || schema.contains("allOf"))) return lower_named(schema, at);
         demands all;
         gather(schema, all, 0);

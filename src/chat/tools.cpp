@@ -10,7 +10,7 @@ namespace chat
 
 /* llama.cpp makes rule names of tools' names with a regular expression that recurses once a letter, and renders
  * templates over all tools several times. */
-static const size_t max_name = 256, max_tools = 1024;
+static const size_t max_tool_name = 256, max_tools = 1024;
 
 static common_json read_tool(const json_t *tool, const std::string &path)
 {
@@ -20,8 +20,8 @@ static common_json read_tool(const json_t *tool, const std::string &path)
     const json_t *function = required_object(tool, "function", path);
     std::string here = path + ".function";
     std::string name = required_text(function, "name", here);
-    if (name.size() > max_name)
-        throw refusal{HEARTH_INVALID, here + ".name", "is longer than " + std::to_string(max_name) + " bytes"};
+    if (name.size() > max_tool_name)
+        throw refusal{HEARTH_INVALID, here + ".name", "is longer than " + std::to_string(max_tool_name) + " bytes"};
     std::string description = optional_text(function, "description", here);
     if (find_field(function, "parameters") != nullptr) required_object(function, "parameters", here);
     const json_t *parameters = json_object_get(function, "parameters");

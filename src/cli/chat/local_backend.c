@@ -78,7 +78,7 @@ static hearth_request *submit_chat(struct local *local, const struct conversatio
 {
     const hearth_json *messages = json_text_public(json_deep_copy(chat->messages)); /* the conversation goes on */
     params.model = chat->model;
-    params.messages = messages_of(chat);
+    params.messages = messages;
     params.media = chat->media.v;
     params.n_media = n_media;
     hearth_request *request = hearth_submit(local->instance, &params, on_event, local, error);
