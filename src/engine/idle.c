@@ -48,7 +48,7 @@ static int32_t cells_needed_by(const struct engine *engine, const struct seq *se
 }
 
 /* Each sequence is compared with each other one only when one of them began, ended or was cut since, and not in every
- * call of a long reply: a signature has all that the count depends on beside the cells of running sequences. */
+ * call of a long reply. The signature covers all of that; the cells of running sequences are just added up. */
 double idle_count_cells(struct engine *engine)
 {
     assert_thread(&engine->owner);

@@ -335,7 +335,7 @@ static void *publisher_main(void *ud)
     bool more = false;
     while (!atomic_load(&p->stopping)) {
         zmq_poll(items, p->replay != NULL ? N_ITEMS : N_ITEMS - 1, wait_ms(p, more));
-        ssize_t got = read(p->wake, &wakes, sizeof wakes); /* nobody asks how many */
+        ssize_t got = read(p->wake, &wakes, sizeof wakes); /* one read clears all */
         (void)got;
         read_subscriptions(p);
         if (p->replay != NULL) read_replays(p);

@@ -1,9 +1,10 @@
 /* The trace of one request: its question and answer, and when each stage of it began and ended. Made of the times
- * that a request records anyway, once it has ended. Its place in a trace across programs comes with the header
- * `traceparent` of W3C Trace Context (https://www.w3.org/TR/trace-context/), and it leaves as OTLP's JSON, the body of
- * POST /v1/traces: one span of the server for each request, and below it one for each stage
- * (https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding). Attributes have the names of OpenTelemetry's
- * conventions for HTTP and generative AI where these have one, else hearth's own.
+ * that a request records anyway, once it has ended. The header `traceparent` of W3C Trace Context says which span the
+ * request belongs to (https://www.w3.org/TR/trace-context/).
+ *
+ * Traces leave as OTLP's JSON, the body of POST /v1/traces: one span of the server for each request, and below it one
+ * for each stage (https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding). Attributes have the names of
+ * OpenTelemetry's conventions for HTTP and generative AI where these have one, else hearth's own.
  *
  * A trace belongs to the HTTP thread until tracer_end() takes it; spans are written on the sender's thread. */
 #ifndef SERVE_TRACING_TRACE_H
