@@ -205,7 +205,7 @@ static size_t list_length(const struct index *index)
 
 /* ---- All ---- */
 
-void index_check_held(const struct index *index)
+static void check_all(const struct index *index)
 {
     const struct sums all = look_at_items(index, NULL);
     index_require_held(index);
@@ -226,7 +226,7 @@ void index_check_held(const struct index *index)
 void index_check(struct index *index)
 {
     index_lock(index);
-    index_check_held(index);
+    check_all(index);
     index_unlock(index);
 }
 
@@ -237,15 +237,10 @@ void index_check_some(struct index *index)
     size_t n = index->items.n;
     if (++index->since_check < (n <= FEW ? n : RARELY * n)) return;
     index->since_check = 0;
-    index_check_held(index);
+    check_all(index);
 }
 
 #else
-
-void index_check_held(const struct index *index)
-{
-    (void)index;
-}
 
 void index_check(struct index *index)
 {

@@ -241,8 +241,7 @@ void items_close(struct index *index);
 
 /* ---- index_check.c ---- */
 
-/* index_check() with the mutex; the second one as often as its cost allows, in builds with assertions. */
-void index_check_held(const struct index *index);
+/* With the mutex: index_check(), as often as its cost allows. */
 void index_check_some(struct index *index);
 
 /* ---- walk.c ---- */
