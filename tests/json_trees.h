@@ -43,9 +43,9 @@ static inline const hearth_json *json_of(const char *text)
 }
 
 /* NULL for NULL. */
-static inline const char *text_of_json(const hearth_json *json)
+static inline const char *text_of_json(const hearth_json *value)
 {
-    return json == NULL ? NULL : keep_json(NULL, json_text_of(json_text_tree(json)))->text;
+    return value == NULL ? NULL : keep_json(NULL, json_text_of(json_text_tree(value)))->text;
 }
 
 #endif

@@ -219,8 +219,8 @@ static inline void expect_image(const char *what, const struct image *warm, cons
 static inline void expect_cells(const struct oracle *oracle, const struct caller *caller, struct witness *witness)
 {
     const struct turn *turn = witness->turn = caller->turn;
-    image_read(&witness->before, oracle->arch->sections, oracle->arch->coordinates, &caller->before);
-    image_read(&witness->after, oracle->arch->sections, oracle->arch->coordinates, &caller->after);
+    image_of_state(&witness->before, oracle->arch->sections, oracle->arch->coordinates, &caller->before);
+    image_of_state(&witness->after, oracle->arch->sections, oracle->arch->coordinates, &caller->after);
     if (oracle->layout == DETERMINISTIC) {
         expect_image(caller->what, &witness->before, &turn->before, "at the first token");
         expect_image(caller->what, &witness->after, &turn->after, "at the last token");

@@ -125,7 +125,7 @@ static inline void read_recurrent(struct reader *reader, struct cells *cells)
 
 /* `sections` lists what the state consists of: K attention cells (a second K a sliding window), R a recurrent state.
  * `coordinates`: each cell carries coordinates, where rotary embeddings have several dimensions. */
-static inline void image_read(struct image *image, const char *sections, bool coordinates, const struct buf *state)
+static inline void image_of_state(struct image *image, const char *sections, bool coordinates, const struct buf *state)
 {
     *image = (struct image){0};
     struct reader reader = {(const uint8_t *)state->v, (const uint8_t *)state->v + state->len};

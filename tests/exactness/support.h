@@ -38,9 +38,9 @@ enum layout { UNIFIED, SPLIT, DETERMINISTIC, N_LAYOUTS };
 
 static const char *const layout_names[N_LAYOUTS] = {"unified", "split", "deterministic"};
 
-/* `sections` and `coordinates`: see image_read(). `bound`: the largest difference allowed between a logit of a warm and
- * of a cold run, as in tests/unit/llm/test_seq_share.c, which measures it and shows that one wrong token changes ten
- * times as much. */
+/* `sections` and `coordinates`: see image_of_state(). `bound`: the largest difference allowed between a logit of a warm
+ * and of a cold run, as in tests/unit/llm/test_seq_share.c, which measures it and shows that one wrong token changes
+ * ten times as much. */
 struct arch {
     const char *name, *sections;
     bool coordinates;
@@ -205,7 +205,7 @@ static inline void cold_image(struct oracle *oracle, struct image *image)
 {
     struct buf state;
     save_state(oracle->context, 0, &state);
-    image_read(image, oracle->arch->sections, oracle->arch->coordinates, &state);
+    image_of_state(image, oracle->arch->sections, oracle->arch->coordinates, &state);
     buf_release(&state);
 }
 

@@ -208,7 +208,7 @@ static void bear_witness(struct stage *stage, const char *path)
     fclose(file);
     free(seen);
     witness->turn = &turns[FIRST];
-    image_read(&witness->after, oracle.arch->sections, oracle.arch->coordinates, &after);
+    image_of_state(&witness->after, oracle.arch->sections, oracle.arch->coordinates, &after);
     buf_release(&after);
 }
 

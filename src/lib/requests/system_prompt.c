@@ -1,5 +1,5 @@
 /* The assumed system prompt of a model: see system_prompt.h. The preparing threads of the model share it under a mutex,
- * which they hold for a comparison or a copy only. */
+ * which they hold for a comparison or a copy only: it is a copy of a request's message, and each request gets one. */
 #include "lib/requests/system_prompt.h"
 
 #include "base/memory.h"
@@ -53,7 +53,7 @@ static bool has_media(const json_t *message)
 static void record(struct system_prompt *prompt, const json_t *message)
 {
     bool is_own = has_media(message);
-    if (!is_own && prompt->only == NULL && !prompt->several) prompt->only = json_incref((json_t *)message);
+    if (!is_own && prompt->only == NULL && !prompt->several) prompt->only = json_deep_copy(message);
     if (!is_own && json_equal(prompt->only, message)) return;
     json_decref(prompt->only);
     prompt->only = NULL;
@@ -98,7 +98,7 @@ json_t *system_prompt_put(const char *text, const json_t *messages)
 json_t *system_prompt_assume(struct system_prompt *prompt, const json_t *messages)
 {
     pthread_mutex_lock(&prompt->mutex);
-    json_t *only = json_incref(prompt->only);
+    json_t *only = json_deep_copy(prompt->only);
     pthread_mutex_unlock(&prompt->mutex);
     return only == NULL ? NULL : with_first(only, messages);
 }

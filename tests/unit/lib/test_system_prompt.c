@@ -12,13 +12,18 @@
 
 static void assert_assumed(struct system_prompt *prompt, const char *messages, const char *expected)
 {
-    char *text = system_prompt_assume(prompt, messages);
-    if (expected == NULL && text != NULL) fail_msg("assumed: %s", text);
+    json_t *assumed = system_prompt_assume(prompt, tree_of(messages));
+    if (expected == NULL && assumed != NULL) fail_msg("assumed: %s", text_of_json(json_text_public(assumed)));
     if (expected != NULL) {
-        assert_non_null(text);
-        assert_string_equal(text, expected);
+        assert_non_null(assumed);
+        assert_string_equal(text_of_json(json_text_public(assumed)), expected);
     }
-    free(text);
+    json_decref(assumed);
+}
+
+static void learn(struct system_prompt *prompt, const char *messages)
+{
+    system_prompt_learn(prompt, tree_of(messages));
 }
 
 /* ---- Alone ---- */
@@ -28,10 +33,9 @@ static void nothing_is_assumed_before_a_system_message_was_seen(void **state)
     (void)state;
     struct system_prompt *prompt = system_prompt_open();
     assert_assumed(prompt, "[" QUESTION "]", NULL);
-    system_prompt_learn(prompt, "[" QUESTION "]");
-    system_prompt_learn(prompt, "[" QUESTION "," CODE "]"); /* not the first message */
-    system_prompt_learn(prompt, "[]");
-    system_prompt_learn(prompt, "no json");
+    learn(prompt, "[" QUESTION "]");
+    learn(prompt, "[" QUESTION "," CODE "]"); /* not the first message */
+    learn(prompt, "[]");
     assert_assumed(prompt, "[" QUESTION "]", NULL);
     system_prompt_close(prompt);
     system_prompt_close(NULL);
@@ -41,10 +45,10 @@ static void the_only_system_message_is_put_before_messages_without_one(void **st
 {
     (void)state;
     struct system_prompt *prompt = system_prompt_open();
-    system_prompt_learn(prompt, "[" SYSTEM("a") "," QUESTION "]");
+    learn(prompt, "[" SYSTEM("a") "," QUESTION "]");
     /* The same, written otherwise and followed by something else. */
-    system_prompt_learn(prompt, "[ {\"content\": \"a\", \"role\": \"system\"} ]");
-    const char *expected = "[{\"content\":\"a\",\"role\":\"system\"}," USER("b") "," ASSISTANT("c") "]";
+    learn(prompt, "[ {\"content\": \"a\", \"role\": \"system\"} ]");
+    const char *expected = "[" SYSTEM("a") "," USER("b") "," ASSISTANT("c") "]";
     assert_assumed(prompt, "[" USER("b") ",\n" ASSISTANT("c") "]", expected);
     assert_assumed(prompt, "[" USER("b") ",\n" ASSISTANT("c") "]", expected);
     system_prompt_close(prompt);
@@ -54,13 +58,12 @@ static void messages_with_a_system_message_anywhere_are_left_alone(void **state)
 {
     (void)state;
     struct system_prompt *prompt = system_prompt_open();
-    system_prompt_learn(prompt, "[" SYSTEM("a") "]");
+    learn(prompt, "[" SYSTEM("a") "]");
     assert_assumed(prompt, "[" SYSTEM("a") "," USER("b") "]", NULL);
     assert_assumed(prompt, "[" USER("b") "," SYSTEM("c") "]", NULL);
     assert_assumed(prompt, "[{\"role\":\"developer\",\"content\":\"c\"}]", NULL);
     assert_assumed(prompt, "[]", NULL);
     assert_assumed(prompt, "{}", NULL);
-    assert_assumed(prompt, "no json", NULL);
     system_prompt_close(prompt);
 }
 
@@ -70,10 +73,10 @@ static void one_with_an_image_is_never_assumed(void **state)
     (void)state;
     struct system_prompt *prompt = system_prompt_open();
     for (int i = 0; i < 2; i++) {
-        system_prompt_learn(prompt, "[" WITH_IMAGE "," QUESTION "]");
+        learn(prompt, "[" WITH_IMAGE "," QUESTION "]");
         assert_assumed(prompt, "[" QUESTION "]", NULL);
     }
-    system_prompt_learn(prompt, "[" SYSTEM("a") "]");
+    learn(prompt, "[" SYSTEM("a") "]");
     assert_assumed(prompt, "[" QUESTION "]", NULL);
     system_prompt_close(prompt);
 }
@@ -90,10 +93,10 @@ static void after_a_second_system_message_nothing_is_assumed_ever_again(void **s
     };
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         struct system_prompt *prompt = system_prompt_open();
-        system_prompt_learn(prompt, "[" SYSTEM("a") "]");
-        system_prompt_learn(prompt, others[i]);
+        learn(prompt, "[" SYSTEM("a") "]");
+        learn(prompt, others[i]);
         assert_assumed(prompt, "[" QUESTION "]", NULL);
-        for (int k = 0; k < 3; k++) system_prompt_learn(prompt, "[" SYSTEM("a") "]");
+        for (int k = 0; k < 3; k++) learn(prompt, "[" SYSTEM("a") "]");
         assert_assumed(prompt, "[" QUESTION "]", NULL);
         system_prompt_close(prompt);
     }
@@ -101,7 +104,7 @@ static void after_a_second_system_message_nothing_is_assumed_ever_again(void **s
 
 struct learner {
     struct system_prompt *prompt;
-    const char *messages;
+    const json_t *messages, *question;
 };
 
 static void *learn_and_assume(void *ud)
@@ -109,7 +112,7 @@ static void *learn_and_assume(void *ud)
     struct learner *learner = ud;
     for (int i = 0; i < 2000; i++) {
         system_prompt_learn(learner->prompt, learner->messages);
-        free(system_prompt_assume(learner->prompt, "[" QUESTION "]"));
+        json_decref(system_prompt_assume(learner->prompt, learner->question));
     }
     return NULL;
 }
@@ -120,13 +123,15 @@ static void two_threads_agree(void **state)
     static const char *const seconds[] = {"[" SYSTEM("a") "]", "[" SYSTEM("b") "]"};
     for (int i = 0; i < 2; i++) {
         struct system_prompt *prompt = system_prompt_open();
-        struct learner learners[2] = {{prompt, "[" SYSTEM("a") "]"}, {prompt, seconds[i]}};
+        const json_t *question = tree_of("[" QUESTION "]");
+        struct learner learners[2] = {{prompt, tree_of("[" SYSTEM("a") "]"), question},
+                                      {prompt, tree_of(seconds[i]), question}};
         pthread_t threads[2];
         for (int k = 0; k < 2; k++) pthread_create(&threads[k], NULL, learn_and_assume, &learners[k]);
         for (int k = 0; k < 2; k++) pthread_join(threads[k], NULL);
-        char *assumed = system_prompt_assume(prompt, "[" QUESTION "]");
+        json_t *assumed = system_prompt_assume(prompt, question);
         assert_int_equal(assumed != NULL, i == 0);
-        free(assumed);
+        json_decref(assumed);
         system_prompt_close(prompt);
     }
 }
