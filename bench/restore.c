@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "context_params.h"
 #include "engine/core.h"
+#include "engine/save.h"
 #include "options.h"
 #include "report.h"
 

@@ -195,14 +195,19 @@ sanitized() { # command...
     "$@"
 }
 
+commit_number() { git rev-parse --short=6 HEAD 2>/dev/null || date +%j; }
+
+parts=10
+# Of the large matrices one half (tests/fakes/cases.h).
+choose_half() { export HEARTH_HALF=$((16#$(commit_number) / 2 / parts % 2)); }
+
 # Every commit builds and runs one part of the unit tests on one of the sanitizers' builds: which one follows from its
 # hash, so that all have their turn, and a part that failed fails again. What is no checkout goes by the day. Some programs
 # have no turn, `make asan` and `make tsan` run them: those that take minutes there; a test that is another one's program
 # once more (_under_unit); and under ThreadSanitizer those that have one thread only.
-parts=10
 choose_part() {
     local hash without='^(exactness|crash)_|_families$|_configurations$|_output_constraint$|_under_unit$' presets=(asan tsan)
-    hash=$(git rev-parse --short=6 HEAD 2>/dev/null || date +%j)
+    hash=$(commit_number)
     preset=${presets[16#$hash % 2]}
     part=$((16#$hash / 2 % parts + 1))
     [ $preset = asan ] || without+='|^unit_chat_|_text_split$'
@@ -280,6 +285,7 @@ case ${1:-all} in
         step "build with assertions, no warnings" strict checked all tests
         step "build of a release, no warnings" strict release all bench
         step "clang-tidy" scripts/tidy.sh
+        choose_half
         step "unit tests" unit checked
         choose_part
         beside of_the_release

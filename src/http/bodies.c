@@ -168,6 +168,7 @@ void bodies_dispatch(struct http_server *server, size_t len)
 
 void http_recount(struct http_server *server, size_t before, size_t now)
 {
+    assert_thread(&server->owner);
     server->bodies.held += now;
     bodies_dispatch(server, now);
     bodies_free(server, before, true);

@@ -365,6 +365,7 @@ static void next_request(struct connection *c)
 /* A client that has sent no request for a while is least likely to send one just as its connection is closed. */
 void http_retire(struct http_server *server, int idle_ms)
 {
+    assert_thread(&server->owner);
     server->retires = true;
     server->limits.idle_timeout_ms = server->limits.first_request_timeout_ms = idle_ms;
     for (struct connection *c = server->connections; c != NULL; c = c->next)
@@ -487,6 +488,7 @@ struct bufferevent *connection_bufferevent(struct event_base *base, evutil_socke
 
 void connection_open(struct http_server *server, struct bufferevent *bev, uint64_t address, bool over_limit)
 {
+    assert_thread(&server->owner);
     struct connection *c = mem_alloc(sizeof *c);
     c->server = server;
     c->bev = bev;

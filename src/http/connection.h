@@ -7,6 +7,7 @@
 #ifndef HTTP_CONNECTION_H
 #define HTTP_CONNECTION_H
 
+#include "base/thread.h"
 #include "http/http.h"
 
 #include <event2/bufferevent.h>
@@ -91,6 +92,7 @@ TAILQ_HEAD(waiting, connection);
 
 struct http_server {
     struct event_base *base;
+    struct thread_owner owner; /* the thread in http_run() */
     struct http_limits limits;
     struct http_handler handler;
     struct http_listener *listeners;

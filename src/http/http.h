@@ -176,7 +176,7 @@ void http_watch(struct http_request *request, void (*on_gone)(void *ud), void *u
  * http_reply_buf(), http_end() and http_abort() end it: the request is invalid afterwards. The server writes Date,
  * Connection and Content-Length or Transfer-Encoding. content_type may be NULL. */
 
-/* Adds a header; both strings are copied. */
+/* Adds a header; both strings are copied. Also on another thread that makes the answer, as long as it alone does. */
 void http_set_header(struct http_request *request, const char *name, const char *value);
 void http_reply(struct http_request *request, int status, const char *content_type, const void *body, size_t len);
 void http_reply_buf(struct http_request *request, int status, const char *content_type,

@@ -248,6 +248,7 @@ void request_end_orphan(struct http_request *request)
 
 void http_abort(struct http_request *request)
 {
+    assert_thread(&request->server->owner);
     struct connection *connection = request->connection;
     if (request->reply == REPLY_ENDED) return;
     if (connection == NULL) {
@@ -507,6 +508,7 @@ int http_port(const struct http_request *request)
 
 struct buf http_take_body(struct http_request *request)
 {
+    assert_thread(&request->server->owner);
     struct buf body = request->body;
     request->body = (struct buf){0};
     end_reserve(request);
@@ -515,6 +517,7 @@ struct buf http_take_body(struct http_request *request)
 
 void http_watch(struct http_request *request, void (*on_gone)(void *ud), void *ud)
 {
+    assert_thread(&request->server->owner);
     request->on_gone = on_gone;
     request->ud = ud;
 }

@@ -142,6 +142,7 @@ static void end_reply(struct http_request *request)
 
 void http_reply_buf(struct http_request *request, int status, const char *content_type, struct buf *body)
 {
+    assert_thread(&request->server->owner);
     if (request->reply == REPLY_NONE) {
         struct evbuffer *out = begin_head(request, status, content_type);
         if (out != NULL) {
@@ -160,6 +161,7 @@ void http_reply_buf(struct http_request *request, int status, const char *conten
 
 void http_reply(struct http_request *request, int status, const char *content_type, const void *body, size_t len)
 {
+    assert_thread(&request->server->owner);
     struct buf copy = {0};
     buf_append(&copy, body, len);
     http_reply_buf(request, status, content_type, &copy);
@@ -169,6 +171,7 @@ void http_reply(struct http_request *request, int status, const char *content_ty
 
 void http_begin(struct http_request *request, int status, const char *content_type)
 {
+    assert_thread(&request->server->owner);
     if (request->reply != REPLY_NONE) return;
     request->reply = REPLY_STREAMING;
     /* HTTP/1.0 has no chunks: the end of the connection is the end of the body. */
@@ -180,6 +183,7 @@ void http_begin(struct http_request *request, int status, const char *content_ty
 
 void http_send(struct http_request *request, const void *bytes, size_t len)
 {
+    assert_thread(&request->server->owner);
     struct evbuffer *out = output_of(request);
     /* An empty chunk would end the body. */
     if (out == NULL || request->reply != REPLY_STREAMING || request->bodyless || len == 0) return;
@@ -190,6 +194,7 @@ void http_send(struct http_request *request, const void *bytes, size_t len)
 
 void http_end(struct http_request *request)
 {
+    assert_thread(&request->server->owner);
     if (request->reply != REPLY_STREAMING) return;
     struct evbuffer *out = output_of(request);
     if (out != NULL && request->chunked && !request->bodyless) add_text(out, "0\r\n\r\n");
@@ -198,6 +203,7 @@ void http_end(struct http_request *request)
 
 void http_on_drained(struct http_request *request, void (*on_drained)(void *ud))
 {
+    assert_thread(&request->server->owner);
     request->on_drained = on_drained;
 }
 

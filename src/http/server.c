@@ -159,6 +159,7 @@ static void accept_again(evutil_socket_t fd, short what, void *ud)
 
 void http_accept(struct http_server *server, bool accept)
 {
+    assert_thread(&server->owner);
     server->holds_accepts = !accept;
     enable_listeners(server, accept);
 }
@@ -167,16 +168,19 @@ void http_accept(struct http_server *server, bool accept)
 
 void http_enter(struct http_server *server)
 {
+    assert_thread(&server->owner);
     stalls_enter(&server->stalls);
 }
 
 void http_leave(struct http_server *server)
 {
+    assert_thread(&server->owner);
     stalls_leave(&server->stalls);
 }
 
 void http_name(struct http_server *server, const char *route)
 {
+    assert_thread(&server->owner);
     stalls_name(&server->stalls, route);
 }
 
@@ -279,6 +283,7 @@ struct http_server *http_open(const struct http_limits *limits, const struct htt
 
 void http_use_tls(struct http_server *server, struct http_tls *tls)
 {
+    assert_thread(&server->owner);
     http_tls_close(server->tls);
     server->tls = tls;
 }
@@ -290,7 +295,9 @@ void http_set_socket_access(struct http_server *server, struct http_socket_acces
 
 void http_run(struct http_server *server)
 {
+    thread_claim(&server->owner);
     event_base_loop(server->base, EVLOOP_NO_EXIT_ON_EMPTY);
+    thread_release(&server->owner);
 }
 
 void http_stop(struct http_server *server)

@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,36 @@ void outbox_free_event(struct outbox_event *event)
     free(event->error);
     free(event->logprobs);
     free(event);
+}
+
+static size_t event_bytes(const struct outbox_event *event)
+{
+    size_t logprobs_bytes = event->logprobs == NULL ? 0 : token_logprobs_bytes(event->logprobs);
+    return sizeof *event + event->len + 1 + logprobs_bytes;
+}
+
+#ifndef NDEBUG
+/* In a long queue looking at each event would take longer than all else. */
+#define CHECKED_EVENTS 64
+
+/* The queue is as its count of bytes and its end say, and where it has events the reader is awake. */
+static void check(struct outbox *outbox)
+{
+    size_t n = 0, bytes = 0;
+    struct outbox_event **end = &outbox->head;
+    for (; *end != NULL && n < CHECKED_EVENTS; end = &(*end)->next, n++) bytes += event_bytes(*end);
+    if (n == CHECKED_EVENTS) return;
+    assert(end == outbox->tail && bytes == outbox->bytes);
+    assert(n == 0 || outbox->awake);
+}
+#endif
+
+static void unlock(struct outbox *outbox)
+{
+#ifndef NDEBUG
+    check(outbox);
+#endif
+    pthread_mutex_unlock(&outbox->mutex);
 }
 
 void outbox_init(struct outbox *outbox, size_t limit, bool keeps_empty)
@@ -55,12 +86,6 @@ static struct outbox_event *copy_event(size_t choice, const hearth_event *event)
     return made;
 }
 
-static size_t event_bytes(const struct outbox_event *event)
-{
-    size_t logprobs_bytes = event->logprobs == NULL ? 0 : token_logprobs_bytes(event->logprobs);
-    return sizeof *event + event->len + 1 + logprobs_bytes;
-}
-
 bool outbox_put(struct outbox *outbox, size_t choice, const hearth_event *event)
 {
     bool is_text = event->type == HEARTH_EVENT_TEXT || event->type == HEARTH_EVENT_PROGRESS ||
@@ -79,7 +104,7 @@ bool outbox_put(struct outbox *outbox, size_t choice, const hearth_event *event)
     }
     bool wake = !outbox->awake;
     outbox->awake = true;
-    pthread_mutex_unlock(&outbox->mutex);
+    unlock(outbox);
     return wake;
 }
 
@@ -92,7 +117,7 @@ struct outbox_event *outbox_take(struct outbox *outbox)
         if (outbox->head == NULL) outbox->tail = &outbox->head;
         outbox->bytes -= event_bytes(event);
     }
-    pthread_mutex_unlock(&outbox->mutex);
+    unlock(outbox);
     return event;
 }
 
@@ -101,7 +126,7 @@ bool outbox_sleep(struct outbox *outbox)
     pthread_mutex_lock(&outbox->mutex);
     bool none = outbox->head == NULL;
     if (none) outbox->awake = false;
-    pthread_mutex_unlock(&outbox->mutex);
+    unlock(outbox);
     return none;
 }
 
@@ -110,7 +135,7 @@ bool outbox_wake(struct outbox *outbox)
     pthread_mutex_lock(&outbox->mutex);
     bool slept = !outbox->awake;
     outbox->awake = true;
-    pthread_mutex_unlock(&outbox->mutex);
+    unlock(outbox);
     return slept;
 }
 
@@ -118,6 +143,6 @@ bool outbox_is_overflown(struct outbox *outbox)
 {
     pthread_mutex_lock(&outbox->mutex);
     bool is = outbox->overflown;
-    pthread_mutex_unlock(&outbox->mutex);
+    unlock(outbox);
     return is;
 }
