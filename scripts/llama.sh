@@ -7,6 +7,7 @@
 #                               of the tests); prints the path of the former
 #
 # LLAMA_CPP_DIR=DIR   take this source tree of the pinned version, as it is, instead of fetching and patching one
+# HEARTH_PATCHES=...  of patches/ those whose names begin so, e.g. "0001 0004"; none: not one. Without it: all
 # LLAMA_FLAGS=...     further CMake options, e.g. -DGGML_CUDA=ON
 #
 # The prefix holds lib/ (static, position independent), include/, cmake packages, and `source`, a link to the
@@ -20,6 +21,7 @@ integrity=bltIipuWmc123H7tMIgDGKSsSrhmhlQYeVUC48XTjVW7XGJJiJJyCdlTMzQ/LiWoPkGDpc
 deps=${HEARTH_DEPS:-$HOME/.cache/hearth/deps}
 flags=${LLAMA_FLAGS:-}
 patches=$(cd "$(dirname "$0")/../patches" && pwd)
+wanted=${HEARTH_PATCHES-0}
 
 say() { printf 'llama.cpp: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
@@ -58,13 +60,21 @@ fetch_source() {
     touch "$target/.complete"
 }
 
+list_patches() {
+    local prefix
+    for prefix in $wanted; do
+        [ "$prefix" = none ] || compgen -G "$patches/$prefix*.patch" || die "HEARTH_PATCHES: there is no patch $prefix"
+    done
+}
+
 # The tree that was fetched stays as it is, and can be compared with upstream's; a copy of it is patched.
 patch_source() {
-    local fetched=$1 target=$2
+    local fetched=$1 target=$2 patch
+    shift 2
     [ -e "$target/.complete" ] && return
     rm -rf "$target"
     git clone --quiet "$fetched" "$target" 2>/dev/null
-    git -C "$target" apply "$patches"/*.patch || die "patches/ does not apply to v$version"
+    for patch; do git -C "$target" apply "$patch" || die "$patch does not apply to v$version"; done
     touch "$target/.complete"
 }
 
@@ -155,8 +165,11 @@ if [ -n "${LLAMA_CPP_DIR:-}" ]; then
     check_version "$source"
 else
     fetch_source "$deps/llama.cpp-$version"
-    source=$deps/llama.cpp-$version-patched-$(cat "$patches"/*.patch | sha256sum | cut -c1-12)
-    patch_source "$deps/llama.cpp-$version" "$source"
+    chosen=$(list_patches | sort -u) || exit
+    mapfile -t chosen <<<"$chosen"
+    [ -n "${chosen[0]}" ] || chosen=()
+    source=$deps/llama.cpp-$version-patched-$(cat /dev/null "${chosen[@]}" | sha256sum | cut -c1-12)
+    patch_source "$deps/llama.cpp-$version" "$source" "${chosen[@]}"
 fi
 cpu=$(cpu_options)
 compiler=$(c++ --version | head -n 1)

@@ -10,10 +10,7 @@
 
 void media_spans_add(struct media_spans *spans, const struct media_span *span)
 {
-    if (spans->len == spans->cap) {
-        spans->cap = spans->cap == 0 ? 4 : 2 * spans->cap;
-        spans->v = mem_grow(spans->v, spans->cap, sizeof *spans->v);
-    }
+    spans->v = mem_room(spans->v, spans->len, &spans->cap, sizeof *spans->v);
     spans->v[spans->len++] = *span;
 }
 

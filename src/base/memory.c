@@ -37,6 +37,13 @@ char *mem_strndup(const char *text, size_t len)
     return copy;
 }
 
+void *mem_room(void *block, size_t len, size_t *cap, size_t item)
+{
+    if (len < *cap) return block;
+    *cap = *cap == 0 ? 8 : 2 * *cap;
+    return mem_grow(block, *cap, item);
+}
+
 char *mem_strdup(const char *text)
 {
     return text == NULL ? NULL : mem_strndup(text, strlen(text));

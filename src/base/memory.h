@@ -8,7 +8,11 @@
 
 void *mem_alloc(size_t size);                           /* zeroed */
 void *mem_grow(void *block, size_t count, size_t item); /* realloc, overflow checked */
-char *mem_strdup(const char *text);                     /* NULL stays NULL */
+
+/* A list of `len` items, of which `block` has room for *cap: the block with room for one more. */
+void *mem_room(void *block, size_t len, size_t *cap, size_t item);
+
+char *mem_strdup(const char *text); /* NULL stays NULL */
 char *mem_strndup(const char *text, size_t len);
 char *mem_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

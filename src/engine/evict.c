@@ -6,7 +6,7 @@
  * waits without tokens in any batch. What leaves by order leaves although nobody waits, once it is stored, and stays
  * where it cannot be stored. Nothing here blocks the engine's thread. Replies that are being streamed wait for
  * no disk: for their next tokens the least recently used sequence is evicted as soon as what the backlog takes has been
- * copied out.
+ * copied out; where none is stored, one whose eviction is pending comes before the least recently used.
  *
  * Which one is next: where a sequence is needed, a free one comes first, then one whose cells another sequence has as
  * well. After these, and where cells are needed, comes the least recently used of those that are stored, then the least
@@ -28,6 +28,7 @@ bool seq_is_shared_whole(const struct engine *engine, const struct seq *seq)
 
 /* ---- Groups of resident sequences ---- */
 
+/* In the order in which they are evicted, up to KEPT. */
 enum group {
     UNCLAIMED, /* no suspended request will resume on it, and no order keeps it */
     SUSPENDED,
@@ -180,7 +181,7 @@ static int32_t evict_cells(struct engine *engine, struct seq *seq, int32_t keep)
     if (keep == 0)
         log_event(LOG_INFO, "imc", "evicting LRU slot", log_int("slot", seq->last_slot), log_int("seq", seq->id),
                   log_int("evicted-msgs", (int64_t)seq->n_messages), log_int("evicted-tokens", had));
-    seq_keep(engine, seq, keep);
+    seq_cut_to(engine, seq, keep);
     seq_truncate_tokens(seq);
     log_event(LOG_INFO, "batch-engine", "resident-cells-dropped", log_int("seq", seq->id),
               log_int("tokens", had - seq->n_cells), log_int("kept", seq->n_cells));
@@ -202,7 +203,7 @@ static int32_t evict_unsaved(struct engine *engine, struct seq *seq, int32_t kee
 void evict_stored(struct engine *engine, struct seq *seq)
 {
     assert_thread(&engine->owner);
-    seq_keep(engine, seq, 0);
+    seq_cut_to(engine, seq, 0);
     seq_truncate_tokens(seq);
     slots_try_again(engine, false);
 }

@@ -69,7 +69,7 @@ void fetch_stop(struct engine *engine, struct slot *slot)
     if (!slot_is_fetching(slot)) return;
     double took_ms = clock_to_ms(clock_now(engine->clock) - slot->fetching.began_at);
     if (seq->n_cells == 0) seq_clear(engine, seq); /* KV rows without their checkpoint */
-    if (media_spans_whole(&seq->media, seq->n_cells) != seq->n_cells) seq_keep(engine, seq, seq->n_cells);
+    if (media_spans_whole(&seq->media, seq->n_cells) != seq->n_cells) seq_cut_to(engine, seq, seq->n_cells);
     /* Stored cells of a deterministic run were computed in whole prefill chunks. */
     if (engine->deterministic) seq->n_exact = prefill_chunk_end(&seq->media, seq->n_cells);
     run->restore_ms += took_ms;

@@ -67,7 +67,7 @@ static void end_run(struct engine *engine, struct job *job, struct run *run)
         seq_enter(seq, seq->state == SEQ_SUSPENDED ? SEQ_IDLE : SEQ_IDLE_LEAVES);
     }
     if (seq != NULL && !keeps_cells(engine, job)) {
-        seq_keep(engine, seq, 0);
+        seq_cut_to(engine, seq, 0);
         seq_retire(engine, seq);
         slots_try_again(engine, false);
     }
@@ -100,7 +100,7 @@ struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep)
     if (slot->seq != NULL) {
         struct seq *seq = slot->seq;
         if (keep == 0) save_flush(engine, seq);
-        seq_keep(engine, seq, keep);
+        seq_cut_to(engine, seq, keep);
         seq_retire(engine, seq);
         if (keep == 0)
             log_event(LOG_DEBUG, "finish-slot", "seq-cleared", log_int("slot", slot->id), log_int("seq", seq->id));
@@ -146,7 +146,7 @@ bool finish_clear_saved(struct engine *engine)
         struct seq *seq = &engine->seqs[i];
         bool spent = seq_state_staying(seq->state) == SEQ_SPENT;
         if (!spent || save_status(engine, seq) != SAVE_COMPLETE) continue;
-        seq_keep(engine, seq, 0);
+        seq_cut_to(engine, seq, 0);
         seq_retire(engine, seq);
         any = true;
     }

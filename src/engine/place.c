@@ -65,7 +65,7 @@ static enum evict_outcome load_prefix(struct engine *engine, const struct job *j
                                       struct seq *seq)
 {
     if (p->how == PLACE_CONTINUE) {
-        seq_keep(engine, seq, p->n);
+        seq_cut_to(engine, seq, p->n);
         media_spans_copy(&seq->media, &job->media.spans);
         return EVICT_DONE;
     }

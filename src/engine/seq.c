@@ -74,7 +74,7 @@ void seq_settle(struct seq *seq, int32_t had)
     if (state != seq->state) seq_enter(seq, state);
 }
 
-void seq_keep(struct engine *engine, struct seq *seq, int32_t n)
+void seq_cut_to(struct engine *engine, struct seq *seq, int32_t n)
 {
     assert_thread(&engine->owner);
     int32_t had = seq->n_cells;
@@ -130,7 +130,9 @@ void seq_verify_all(struct engine *engine)
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
         if (llm_seq_end(engine->context, seq->id) == seq->n_cells) continue;
-        seq_keep(engine, seq, seq->n_cells);
+        bool left = seq_state_leaves(seq->state);
+        seq_cut_to(engine, seq, seq->n_cells);
+        if (left) slots_try_again(engine, false); /* its eviction may have ended with its cells */
         if (seq->state != SEQ_RUNNING) seq_truncate_tokens(seq);
     }
 }

@@ -105,9 +105,9 @@ struct seq {
 
 /* Cuts the sequence's cells back to `n`, or before the medium that n lies in. Where the cells cannot be cut there, they
  * are all cleared. */
-void seq_keep(struct engine *engine, struct seq *seq, int32_t n);
+void seq_cut_to(struct engine *engine, struct seq *seq, int32_t n);
 
-/* The largest number of cells, at most `n`, that seq_keep() can cut the sequence back to. */
+/* The largest number of cells, at most `n`, that seq_cut_to() can cut the sequence back to. */
 int32_t seq_can_keep(const struct engine *engine, const struct seq *seq, int32_t n);
 
 /* Gives the empty sequence `to` the first n cells of `from`. On failure `to` may have some of them, and must be

@@ -42,10 +42,7 @@ static void release(struct snapshot *snapshot)
 
 static void append(struct snapshots *snapshots, struct entry *entry)
 {
-    if (snapshots->n == snapshots->cap) {
-        snapshots->cap = snapshots->cap == 0 ? 16 : 2 * snapshots->cap;
-        snapshots->v = mem_grow(snapshots->v, snapshots->cap, sizeof(struct entry *));
-    }
+    snapshots->v = mem_room(snapshots->v, snapshots->n, &snapshots->cap, sizeof(struct entry *));
     snapshots->v[snapshots->n++] = entry;
     snapshots->bytes += entry->snapshot.size;
 }

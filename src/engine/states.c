@@ -112,18 +112,18 @@ uint64_t state_transitions(const struct state_table *table, int from, int to)
 
 void slot_enter(struct slot *slot, enum slot_state state)
 {
-    note_transition(&slot_states, slot->state, state);
+    note_transition(&slot_states, (int)slot->state, (int)state);
     slot->state = state;
 }
 
 void seq_enter(struct seq *seq, enum seq_state state)
 {
-    note_transition(&seq_states, seq->state, state);
+    note_transition(&seq_states, (int)seq->state, (int)state);
     seq->state = state;
 }
 
 void job_enter(struct job *job, enum job_state state)
 {
     enum job_state from = atomic_exchange_explicit(&job->state, state, memory_order_relaxed);
-    note_transition(&job_states, from, state);
+    note_transition(&job_states, (int)from, (int)state);
 }

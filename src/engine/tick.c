@@ -365,7 +365,7 @@ static bool yield_cells(struct engine *engine, struct slot *starved)
     log_event(LOG_INFO, "batch-engine", "slot-yielded", log_int("slot", slot->id), log_str("id", slot->job->id),
               log_int("tokens", slot->seq->n_cells));
     fetch_stop(engine, slot);
-    seq_keep(engine, slot->seq, 0);
+    seq_cut_to(engine, slot->seq, 0);
     slot_enter(slot, slot->state == SLOT_GENERATES ? SLOT_REPLY_YIELDED : SLOT_PREFILL_YIELDED);
     return true;
 }

@@ -77,10 +77,7 @@ static uint32_t push_item(struct grammar *g, uint32_t at, uint32_t below)
 
 static void add(struct grammar_state *state, uint32_t stack)
 {
-    if (state->len == state->cap) {
-        state->cap = state->cap == 0 ? 16 : state->cap * 2;
-        state->v = mem_grow(state->v, state->cap, sizeof *state->v);
-    }
+    state->v = mem_room(state->v, state->len, &state->cap, sizeof *state->v);
     state->v[state->len++] = stack;
 }
 
@@ -111,10 +108,7 @@ void grammar_merge(struct grammar_state *state, const struct grammar_state *more
 
 static void push_todo(struct grammar *g, uint32_t stack)
 {
-    if (g->n_todo == g->todo_cap) {
-        g->todo_cap = g->todo_cap == 0 ? 64 : g->todo_cap * 2;
-        g->todo = mem_grow(g->todo, g->todo_cap, sizeof *g->todo);
-    }
+    g->todo = mem_room(g->todo, g->n_todo, &g->todo_cap, sizeof *g->todo);
     g->todo[g->n_todo++] = stack;
 }
 

@@ -76,20 +76,10 @@ static bool too_large(struct reader *r)
     return syntax_error(r, "it is too large: repeat less, or ask for less at once");
 }
 
-/* ---- Growing arrays ---- */
-
-/* Grows the array, if need be, to hold one more element. */
-static void *grow(void *v, size_t len, size_t *cap, size_t item)
-{
-    if (len < *cap) return v;
-    *cap = *cap == 0 ? 16 : *cap * 2;
-    return mem_grow(v, *cap, item);
-}
-
 static bool put_item(struct reader *r, struct draft *draft, enum rules_kind kind, uint32_t value)
 {
     if (r->n_drafted + r->rules->n_items >= MAX_ITEMS) return too_large(r);
-    draft->v = grow(draft->v, draft->len, &draft->cap, sizeof *draft->v);
+    draft->v = mem_room(draft->v, draft->len, &draft->cap, sizeof *draft->v);
     draft->v[draft->len++] = (struct rules_item){.kind = kind, .value = value};
     r->n_drafted++;
     return true;
@@ -99,8 +89,8 @@ static bool new_rule(struct reader *r, uint32_t *rule)
 {
     struct rules *rules = r->rules;
     if (rules->n >= MAX_RULES) return too_large(r);
-    rules->starts = grow(rules->starts, rules->n, &rules->starts_cap, sizeof *rules->starts);
-    rules->ends = grow(rules->ends, rules->n, &rules->ends_cap, sizeof *rules->ends);
+    rules->starts = mem_room(rules->starts, rules->n, &rules->starts_cap, sizeof *rules->starts);
+    rules->ends = mem_room(rules->ends, rules->n, &rules->ends_cap, sizeof *rules->ends);
     rules->starts[rules->n] = NOT_DEFINED;
     rules->ends[rules->n] = NOT_DEFINED;
     *rule = (uint32_t)rules->n++;
@@ -128,7 +118,7 @@ static bool finish_rule(struct reader *r, struct draft *draft, uint32_t rule)
     if (!put_item(r, draft, RULES_END, 0)) return false;
     rules->starts[rule] = (uint32_t)rules->n_items;
     for (size_t i = 0; i < draft->len; i++) {
-        rules->items = grow(rules->items, rules->n_items, &rules->items_cap, sizeof *rules->items);
+        rules->items = mem_room(rules->items, rules->n_items, &rules->items_cap, sizeof *rules->items);
         rules->items[rules->n_items++] = draft->v[i];
     }
     note_ends(rules, rule);
@@ -246,7 +236,7 @@ static bool read_range(struct reader *r)
         if (!read_char(r, &range.high)) return false;
     }
     if (rules->n_ranges >= MAX_ITEMS) return too_large(r);
-    rules->ranges = grow(rules->ranges, rules->n_ranges, &rules->ranges_cap, sizeof *rules->ranges);
+    rules->ranges = mem_room(rules->ranges, rules->n_ranges, &rules->ranges_cap, sizeof *rules->ranges);
     rules->ranges[rules->n_ranges++] = range;
     return true;
 }
@@ -254,7 +244,7 @@ static bool read_range(struct reader *r)
 static bool put_class(struct reader *r, struct draft *draft, const struct rules_class *class)
 {
     struct rules *rules = r->rules;
-    rules->classes = grow(rules->classes, rules->n_classes, &rules->classes_cap, sizeof *rules->classes);
+    rules->classes = mem_room(rules->classes, rules->n_classes, &rules->classes_cap, sizeof *rules->classes);
     rules->classes[rules->n_classes] = *class;
     rules->classes[rules->n_classes].n = rules->n_ranges - class->first;
     return put_item(r, draft, RULES_CLASS, (uint32_t)rules->n_classes++);

@@ -171,10 +171,10 @@ void http_recount(struct http_server *server, size_t before, size_t now)
     assert_thread(&server->owner);
     server->bodies.held += now;
     bodies_dispatch(server, now);
-    bodies_free(server, before, true);
+    bodies_uncount(server, before, true);
 }
 
-void bodies_free(struct http_server *server, size_t len, bool dispatched)
+void bodies_uncount(struct http_server *server, size_t len, bool dispatched)
 {
     if (len == 0) return;
     server->bodies.held -= len;

@@ -201,7 +201,7 @@ bool bodies_may_read(struct connection *connection);
 void bodies_receive(struct connection *connection, size_t len); /* so much of the request's body has arrived */
 void bodies_stall(struct connection *connection, bool stalled);
 void bodies_dispatch(struct http_server *server, size_t len);
-void bodies_free(struct http_server *server, size_t len, bool dispatched);
+void bodies_uncount(struct http_server *server, size_t len, bool dispatched);
 
 /* ---- A request ---- */
 

@@ -114,10 +114,7 @@ static int on_header_field(llhttp_t *parser, const char *at, size_t len)
     struct http_request *request = parser->data;
     (void)len;
     if (request->head_done) return 0; /* a trailer, which is ignored */
-    if (request->n_fields == request->cap_fields) {
-        request->cap_fields = request->cap_fields == 0 ? 16 : request->cap_fields * 2;
-        request->fields = mem_grow(request->fields, request->cap_fields, sizeof *request->fields);
-    }
+    request->fields = mem_room(request->fields, request->n_fields, &request->cap_fields, sizeof *request->fields);
     request->fields[request->n_fields++] = (struct http_field){.name = (size_t)(at - request->head.v)};
     return 0;
 }
@@ -202,7 +199,7 @@ struct http_request *request_new(struct connection *connection)
 
 void request_free(struct http_request *request)
 {
-    bodies_free(request->server, request->body.len, request->dispatched);
+    bodies_uncount(request->server, request->body.len, request->dispatched);
     end_reserve(request);
     buf_release(&request->body);
     release_target(&request->target);

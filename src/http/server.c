@@ -195,10 +195,7 @@ void http_post(struct http_server *server, void (*call)(void *ud), void *ud)
 {
     struct http_posts *posts = &server->posts;
     pthread_mutex_lock(&posts->mutex);
-    if (posts->len == posts->cap) {
-        posts->cap = posts->cap == 0 ? 64 : posts->cap * 2;
-        posts->v = mem_grow(posts->v, posts->cap, sizeof *posts->v);
-    }
+    posts->v = mem_room(posts->v, posts->len, &posts->cap, sizeof *posts->v);
     posts->v[posts->len++] = (struct http_posted){.call = call, .ud = ud};
     /* The first call in the queue wakes the loop; under the mutex, so that http_close() cannot free the event
      * meanwhile. */

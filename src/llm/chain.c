@@ -191,10 +191,7 @@ struct bias_list {
 
 static void add_bias(struct bias_list *list, int32_t token, float bias)
 {
-    if (list->len == list->cap) {
-        list->cap = list->cap == 0 ? 16 : list->cap * 2;
-        list->v = mem_grow(list->v, list->cap, sizeof *list->v);
-    }
+    list->v = mem_room(list->v, list->len, &list->cap, sizeof *list->v);
     list->v[list->len++] = (llama_logit_bias){.token = token, .bias = bias};
 }
 

@@ -84,20 +84,14 @@ static uint32_t add_tail(struct dry_breakers *b, const struct tail *tail)
     for (size_t i = 0; i < b->n_tails; i++)
         if (b->tails[i].n == tail->n && memcmp(b->tails[i].tokens, tail->tokens, sizeof tail->tokens) == 0)
             return (uint32_t)i;
-    if (b->n_tails == b->tails_cap) {
-        b->tails_cap = b->tails_cap == 0 ? 64 : b->tails_cap * 2;
-        b->tails = mem_grow(b->tails, b->tails_cap, sizeof *b->tails);
-    }
+    b->tails = mem_room(b->tails, b->n_tails, &b->tails_cap, sizeof *b->tails);
     b->tails[b->n_tails] = *tail;
     return (uint32_t)b->n_tails++;
 }
 
 static void add_head(struct dry_breakers *b, int32_t token, uint32_t tail)
 {
-    if (b->n_heads == b->heads_cap) {
-        b->heads_cap = b->heads_cap == 0 ? 1024 : b->heads_cap * 2;
-        b->heads = mem_grow(b->heads, b->heads_cap, sizeof *b->heads);
-    }
+    b->heads = mem_room(b->heads, b->n_heads, &b->heads_cap, sizeof *b->heads);
     b->heads[b->n_heads++] = (struct head){token, tail};
 }
 

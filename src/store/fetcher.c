@@ -1,14 +1,14 @@
 /* Fetches: reads the slabs of hits into memory, in order and up to 256 MiB ahead of what the user consumed. Each tier
  * has fetcher threads of its own; everything here that changes is guarded by the store's mutex.
  *
- * A slab is in memory once for all hits that want it (loaded_slab.c). A fetcher holds a pin and a reference to what
+ * A slab is in memory once for all hits that want it (hit.c). A fetcher holds a pin and a reference to what
  * it reads, or the hit whose rows it joins, so that the requester may leave meanwhile. No file is trusted: a slab is
  * used if it is whole and its identity and tokens equal the entry's. A hit that was closed while a fetcher joins its
  * rows is freed by that fetcher, by hit.c's hit_release(). */
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "store/store_parts.h"
+#include "store/store_struct.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -85,10 +85,7 @@ static size_t collect_waiting_users(struct tier *tier, const struct store_user *
     for (struct store_hit *hit = tier->fetcher.hits; hit != NULL; hit = hit->next_hit) {
         if (!hit->waiting || hit->closed || next_piece_state(hit) == STORE_PENDING) continue;
         hit->waiting = false;
-        if (n == cap) {
-            cap = cap == 0 ? 4 : 2 * cap;
-            *users = mem_grow(*users, cap, sizeof(struct store_user *));
-        }
+        *users = mem_room(*users, n, &cap, sizeof(struct store_user *));
         (*users)[n++] = hit->user;
         user_call_begin(tier->store, hit->user);
     }

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "store/store_parts.h"
+#include "store/store_struct.h"
 
 #include <stdlib.h>
 

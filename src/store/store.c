@@ -1,11 +1,11 @@
 /* The store itself: opening and closing it with its threads, names of models, known digests, calls of users, numbers.
- * Threads of all other files begin and end here, and the last one frees the store (see store_parts.h). */
+ * Threads of all other files begin and end here, and the last one frees the store (see store_struct.h). */
 #include "store/store.h"
 
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/thread.h"
-#include "store/store_parts.h"
+#include "store/store_struct.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -285,10 +285,7 @@ void store_keep_digests(struct store *store, const struct buf *digests)
 
 void user_call_begin(struct store *store, const struct store_user *user)
 {
-    if (store->n_busy == store->busy_cap) {
-        store->busy_cap = store->busy_cap == 0 ? 8 : 2 * store->busy_cap;
-        store->busy = mem_grow(store->busy, store->busy_cap, sizeof(struct store_user *));
-    }
+    store->busy = mem_room(store->busy, store->n_busy, &store->busy_cap, sizeof(struct store_user *));
     store->busy[store->n_busy++] = user;
 }
 

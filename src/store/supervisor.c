@@ -5,7 +5,7 @@
  * No request waits for it: lookups find each slab as soon as the scan has indexed it. */
 #include "base/log.h"
 #include "base/memory.h"
-#include "store/store_parts.h"
+#include "store/store_struct.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,10 +71,7 @@ struct slab_names {
 static void collect_slab_name(void *ud, const struct slab_key *key, enum slab_kind kind)
 {
     struct slab_names *names = ud;
-    if (names->n == names->cap) {
-        names->cap = names->cap == 0 ? BATCH : 2 * names->cap;
-        names->v = mem_grow(names->v, names->cap, sizeof *names->v);
-    }
+    names->v = mem_room(names->v, names->n, &names->cap, sizeof *names->v);
     names->v[names->n++] = (struct slab_name){*key, kind};
 }
 

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "store/remote/remote_backend.h"
-#include "store/store_parts.h"
+#include "store/store_struct.h"
 
 #include <assert.h>
 #include <stdio.h>

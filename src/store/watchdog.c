@@ -5,7 +5,7 @@
  *
  * It works under the store's mutex, and sleeps while there is nothing to watch. */
 #include "base/log.h"
-#include "store/store_parts.h"
+#include "store/store_struct.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -105,10 +105,7 @@ static int open_folders(struct kv_folder folders[STORE_TIERS], const hearth_conf
 
 static void add_slab(struct kv_slabs *slabs, const struct kv_slab *slab)
 {
-    if (slabs->n == slabs->cap) {
-        slabs->cap = slabs->cap == 0 ? 256 : 2 * slabs->cap;
-        slabs->v = mem_grow(slabs->v, slabs->cap, sizeof *slabs->v);
-    }
+    slabs->v = mem_room(slabs->v, slabs->n, &slabs->cap, sizeof *slabs->v);
     slabs->v[slabs->n++] = *slab;
 }
 

@@ -69,6 +69,7 @@ static void free_exchange(void *ud)
         hearth_reader_close(ex->choices[i].reader);
         answer_release(&ex->answers[i]);
     }
+    if (ex->common != NULL) hearth_shared_unref(ex->common->shared);
     outbox_release(&ex->outbox);
     ex->dialect->release(ex->state);
     free(ex->choices);
@@ -325,5 +326,6 @@ void exchange_start(struct call *call, const struct exchange_plan *plan)
     free(ex->params);
     ex->params = NULL;
     workers_release(ex->server->workers, unref_shared, ex->common->shared);
+    ex->common = NULL;
     exchange_take(ex);
 }

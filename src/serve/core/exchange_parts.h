@@ -64,9 +64,9 @@ struct exchange {
     bool wants_ping;
     bool has_sent;         /* bytes, since the timer was set last */
     hearth_params *params; /* of the choices; NULL: submitted */
-    struct common *common;
-    struct pieces body; /* what is left of a long answer */
-    struct buf out;     /* written, and sent up to `sent` */
+    struct common *common; /* until all requests have ended, and are released */
+    struct pieces body;    /* what is left of a long answer */
+    struct buf out;        /* written, and sent up to `sent` */
     size_t sent;
     struct exchange_news news;
 

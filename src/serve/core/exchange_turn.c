@@ -321,7 +321,6 @@ static void submit(struct exchange *ex)
     ex->news.slots += ex->n - ex->n_running;
     free(ex->params);
     ex->params = NULL;
-    hearth_shared_unref(ex->common->shared);
     if (rc != HEARTH_OK) fail(ex, &error);
 }
 
@@ -367,6 +366,12 @@ void exchange_turn(void *ud)
         handle_event(ex, event);
         outbox_free_event(event);
     }
-    if (ex->ended && ex->n_running == 0) release_requests(ex);
+    struct common *common = NULL; /* the parsed request is freed once the last bytes are on their way */
+    if (ex->ended && ex->n_running == 0) {
+        release_requests(ex);
+        common = ex->common;
+        ex->common = NULL;
+    }
     http_post(ex->server->http, exchange_take, ex);
+    if (common != NULL) hearth_shared_unref(common->shared);
 }

@@ -195,10 +195,7 @@ static int add_key(struct keys *keys, const struct line *line, const struct key 
     for (size_t i = 0; i < keys->len; i++)
         if (sha256_equal(keys->v[i].digest, key->digest))
             return line_error(line, "this key stands on an earlier line too");
-    if (keys->len == keys->cap) {
-        keys->cap = keys->cap == 0 ? 16 : keys->cap * 2;
-        keys->v = mem_grow(keys->v, keys->cap, sizeof *keys->v);
-    }
+    keys->v = mem_room(keys->v, keys->len, &keys->cap, sizeof *keys->v);
     keys->v[keys->len++] = *key;
     return HEARTH_OK;
 }

@@ -14,10 +14,7 @@
 
 static void add(struct uploads *uploads, const hearth_medium *medium)
 {
-    if (uploads->n == uploads->cap) {
-        uploads->cap = uploads->cap == 0 ? 4 : 2 * uploads->cap;
-        uploads->v = mem_grow(uploads->v, uploads->cap, sizeof *uploads->v);
-    }
+    uploads->v = mem_room(uploads->v, uploads->n, &uploads->cap, sizeof *uploads->v);
     hearth_medium *added = &uploads->v[uploads->n++];
     *added = *medium;
     added->field = mem_strdup(medium->field);

@@ -1,4 +1,4 @@
-/* A backend: where a tier keeps its slabs: memory, a folder, a server. The tier (store_parts.h) decides by its
+/* A backend: where a tier keeps its slabs: memory, a folder, a server. The tier (tier.h) decides by its
  * index what is stored and what is evicted; the backend only holds the bytes.
  *
  *     open ─▶ scan ─▶ put, get, remove, has, note_use … ─▶ close

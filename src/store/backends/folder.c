@@ -76,10 +76,7 @@ struct file_names {
 static void collect_name(void *ud, const char *name)
 {
     struct file_names *names = ud;
-    if (names->n == names->cap) {
-        names->cap = names->cap == 0 ? 64 : 2 * names->cap;
-        names->v = mem_grow(names->v, names->cap, sizeof(char *));
-    }
+    names->v = mem_room(names->v, names->n, &names->cap, sizeof(char *));
     names->v[names->n++] = mem_strdup(name);
 }
 

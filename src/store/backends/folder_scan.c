@@ -31,10 +31,7 @@ static void collect_file(void *ud, const char *file)
     enum folder_name_type type = folder_name_type(file, &name);
     if (type == NAME_FOREIGN) listing->scan->n_foreign++;
     if (type != NAME_SLAB) return;
-    if (listing->n == listing->cap) {
-        listing->cap = listing->cap == 0 ? 256 : 2 * listing->cap;
-        listing->v = mem_grow(listing->v, listing->cap, sizeof *listing->v);
-    }
+    listing->v = mem_room(listing->v, listing->n, &listing->cap, sizeof *listing->v);
     listing->v[listing->n++] = (struct index_file_name){.name = name};
 }
 

@@ -288,9 +288,11 @@ static struct item *item_renew(struct index *index, struct item *item)
     assert(item->state != ITEM_FOUND && item->orphans == NULL && item->evictable.at == 0);
     hash_remove(&index->items, &item->link);
     struct item *fresh = mem_alloc(sizeof *fresh);
-    *fresh = *item;
+    /* All but the entry's `user`, which the store's mutex guards. */
+    const size_t to = offsetof(struct item, entry.user), from = to + sizeof fresh->entry.user;
+    memcpy(fresh, item, to);
+    memcpy((char *)fresh + from, (const char *)item + from, sizeof *item - from);
     fresh->entry.parent = NULL;
-    fresh->entry.user = NULL;
     fresh->refs = 0;
     index->n_states[fresh->state]++;
     hash_add(&index->items, &fresh->link, first_bytes(fresh->entry.key.v));

@@ -317,10 +317,7 @@ static struct item *parent_in_tree(const struct item *item)
 static void choose_victim(struct index *index, struct choices *choices, struct item *item)
 {
     struct item *parent = parent_in_tree(item);
-    if (choices->n == choices->cap) {
-        choices->cap = choices->cap == 0 ? 16 : 2 * choices->cap;
-        choices->v = mem_grow(choices->v, choices->cap, sizeof(struct item *));
-    }
+    choices->v = mem_room(choices->v, choices->n, &choices->cap, sizeof(struct item *));
     choices->v[choices->n++] = item;
     choices->bytes += item->entry.size;
     set_evictable(index, item, false);
