@@ -1,7 +1,7 @@
 /* Makes the formats of replies, mends their grammars, and caches them: see format.hpp.
  *
  * The cache compares a long key of everything that a format depends on: the tools and whatever else the request says of
- * its reply, and what the prompt ends with: some templates choose the generation prompt by the messages. */
+ * its reply, and the generation prompt, which some templates choose by the messages. */
 #include "chat/format.hpp"
 
 #include "chat/fields.hpp"
@@ -126,30 +126,12 @@ static void add_part(std::string &key, const char *part)
     part == nullptr ? add_part(key, std::string("-")) : add_part(key, "+" + std::string(part));
 }
 
-/* The words of the template's behind the last text of the request's. */
-static std::string end_of(const chat_prompt &prompt)
+/* The generation prompt, or all messages where it cannot be found. */
+static std::string generation_prompt_or_messages(const chat_template &template_, const chat_request &request,
+                                                 const autoparser::generation_params &params, const chat_prompt *prompt)
 {
-    size_t from = 0;
-    for (size_t i = 0; i < prompt.n_parts; i++)
-        if (prompt.parts[i].is_input) from = prompt.parts[i].offset + prompt.parts[i].len;
-    return {prompt.text + from, prompt.len - from};
-}
-
-/* Of more bytes it is not the end of a turn: jinja has lost track of whose text it is, and it differs each time. */
-static const size_t max_end = 512;
-
-/* What stands for the generation prompt, or for all messages where that cannot be found. Finding it takes renderings of
- * the conversation, so the end of the prompt stands for it, which has it at its end, with the role of who spoke last.
- */
-static std::string opening_of(const chat_template &template_, const chat_request &request,
-                              const autoparser::generation_params &params, const chat_prompt *prompt)
-{
-    if (prompt != nullptr && prompt->generation_prompt != nullptr) return prompt->generation_prompt;
-    bool opens = prompt != nullptr && params.add_generation_prompt && !params.has_continuation();
-    std::string end = opens ? end_of(*prompt) : "";
-    if (opens && end.size() <= max_end) return params.messages.back().at("role").get<std::string>() + ":" + end;
     try {
-        return generation_prompt_of(template_, params);
+        return generation_prompt_of(template_, params, prompt);
     } catch (const std::exception &) {
         return json_of(request.messages);
     }
@@ -168,7 +150,7 @@ static std::string key_of(const chat_template &template_, const chat_request &re
     add_part(key, request.grammar);
     add_part(key, params.continue_msg.render_content());
     add_part(key, params.continue_msg.reasoning_content);
-    add_part(key, opening_of(template_, request, params, prompt));
+    add_part(key, generation_prompt_or_messages(template_, request, params, prompt));
     return key;
 }
 

@@ -186,11 +186,22 @@ rendering prompt_of(const chat_template &template_, autoparser::generation_param
             std::nullopt};
 }
 
-std::string generation_prompt_of(const chat_template &template_, autoparser::generation_params params)
+std::string generation_prompt_of(const chat_template &template_, autoparser::generation_params params,
+                                 const chat_prompt *prompt)
 {
+    if (prompt != nullptr && prompt->generation_prompt != nullptr) return prompt->generation_prompt;
     leave_worded_tools(template_, params);
     if (auto special = apply_handler(template_, params)) return special->generation_prompt;
-    return common_chat_template_generation_prompt(*template_.compiled, params);
+    bool has_generation_prompt =
+        params.add_generation_prompt && params.continue_final_message == COMMON_CHAT_CONTINUATION_NONE;
+    if (prompt == nullptr || !has_generation_prompt)
+        return common_chat_template_generation_prompt(*template_.compiled, params);
+    params.add_generation_prompt = false;
+    std::string whole(prompt->text, prompt->len);
+    std::string without = common_chat_template_direct_apply(*template_.compiled, params);
+    size_t most = std::min(whole.size(), without.size()), same = 0;
+    while (same < most && whole[same] == without[same]) same++;
+    return whole.substr(same);
 }
 
 /* ---- Opening ---- */

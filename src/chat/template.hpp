@@ -72,7 +72,8 @@ struct rendering {
 };
 
 rendering prompt_of(const chat_template &template_, autoparser::generation_params params);
-std::string generation_prompt_of(const chat_template &template_, autoparser::generation_params params);
+std::string generation_prompt_of(const chat_template &template_, autoparser::generation_params params,
+                                 const chat_prompt *prompt);
 
 /* Finds out what a template prints (probe.cpp), and sets template_.turns to the rules by which it prints most. Each
  * rule is the first of its values with which all conversations that it is about are printed, else the one that loses

@@ -437,7 +437,7 @@ static void a_format_is_made_once_and_outlives_its_template(void **state)
     chat_format_unref(again);
 }
 
-/* Where there is no prompt, the generation prompt is part of the key in place of the prompt's end. */
+/* The generation prompt is part of the key: it must be the same, however it was found. */
 static void a_rendered_prompt_gives_the_same_format(void **state)
 {
     (void)state;
@@ -455,10 +455,6 @@ static void a_rendered_prompt_gives_the_same_format(void **state)
         assert_int_equal(chat_render_parts(template_, &request, &prompt, &error), HEARTH_OK);
         assert_int_equal(chat_format_open(template_, &request, NULL, &anew, &error), HEARTH_OK);
         assert_int_equal(chat_format_open(template_, &request, &prompt, &again, &error), HEARTH_OK);
-        assert_string_equal(anew->prefill, again->prefill);
-        assert_string_equal(anew->grammar, again->grammar);
-        chat_format_unref(anew);
-        assert_int_equal(chat_format_open(template_, &request, &prompt, &anew, &error), HEARTH_OK);
         if (anew != again) fail_msg("%s, messages %zu", names[i / 2], i % 2);
         chat_format_unref(anew);
         chat_format_unref(again);
