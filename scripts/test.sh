@@ -199,7 +199,7 @@ commit_number() { git rev-parse --short=6 HEAD 2>/dev/null || date +%j; }
 
 parts=10
 # Of the large matrices one half (tests/fakes/cases.h).
-choose_half() { export HEARTH_HALF=$((16#$(commit_number) / 2 / parts % 2)); }
+choose_half() { export TESTS_HALF=$((16#$(commit_number) / 2 / parts % 2)); }
 
 # Every commit builds and runs one part of the unit tests on one of the sanitizers' builds: which one follows from its
 # hash, so that all have their turn, and a part that failed fails again. What is no checkout goes by the day. Some programs
@@ -266,7 +266,7 @@ case ${1:-all} in
         step "unit tests of $2" unit checked "$chosen" -R "^(unit_)?$2_"
         ;;
     thorough)
-        export HEARTH_THOROUGH=1
+        export TESTS_THOROUGH=1
         step "unit tests, all cases" unit checked
         step "end-to-end tests, all cases" e2e checked
         ;;

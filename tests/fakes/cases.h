@@ -1,5 +1,5 @@
 /* How much of what could be tried a test tries. `make test` plays a part of random cases, always the same, and half of
- * large matrices: HEARTH_HALF (0 or 1) says which. `make thorough` (HEARTH_THOROUGH=1) plays all. */
+ * large matrices: TESTS_HALF (0 or 1) says which. `make thorough` (TESTS_THOROUGH=1) plays all. */
 #ifndef FAKES_CASES_H
 #define FAKES_CASES_H
 
@@ -9,7 +9,7 @@
 
 static inline bool is_thorough(void)
 {
-    return getenv("HEARTH_THOROUGH") != NULL;
+    return getenv("TESTS_THOROUGH") != NULL;
 }
 
 static inline int cases(int all, int part)
@@ -21,7 +21,7 @@ static inline int cases(int all, int part)
  * the last one's has the parity that the others leave. */
 static inline bool is_in_part(size_t sum)
 {
-    const char *half = getenv("HEARTH_HALF");
+    const char *half = getenv("TESTS_HALF");
     return is_thorough() || sum % 2 == (half != NULL && half[0] == '1');
 }
 

@@ -3,7 +3,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
 
 // How many cases a random test tries: a part of them in `make test`, all in `make thorough`.
-export const cases = (all, part) => (process.env.HEARTH_THOROUGH ? all : part);
+export const cases = (all, part) => (process.env.TESTS_THOROUGH ? all : part);
 
 // Polls `condition` until it gives a truthy value, and returns that; fails, naming `what`, when the deadline passes.
 export async function until(what, condition, { seconds = 30, every = 10 } = {}) {
