@@ -3,6 +3,7 @@
 #ifndef FUZZ_FUZZ_BODY_H
 #define FUZZ_FUZZ_BODY_H
 
+#include "base/json_text.h"
 #include "serve/openai/openai.h"
 
 #include <jansson.h>
