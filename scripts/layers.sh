@@ -12,7 +12,8 @@ allowed() {
         llm) echo base grammar ;;
         config) echo base store ;; # the table of tiers alone
         store) echo base ;;
-        engine) echo base llm store ;;
+        draft) echo base ;;
+        engine) echo base llm store draft ;;
         embed) echo base llm ;;
         lib) echo base config llm chat media store engine embed ;;
         serve) echo base http pull ;;

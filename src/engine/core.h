@@ -7,6 +7,7 @@
 #include "engine/adapter_turns.h"
 #include "engine/cache_policy.h"
 #include "engine/copy_turn.h"
+#include "engine/draft.h"
 #include "engine/engine.h"
 #include "engine/idle.h"
 #include "engine/plan.h"
@@ -72,6 +73,8 @@ struct engine {
     int64_t scoring_ns; /* that this took in the tick so far */
     struct thread_scaling scaling;
     struct scaling_tick computed; /* by the tick's decode calls so far */
+    bool drafts;                  /* replies have drafts */
+    struct drafting drafting;
     struct plan plan;
     struct plan_need *needs;
     struct llm_batch_token *batch;

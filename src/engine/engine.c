@@ -341,6 +341,7 @@ static void free_engine(struct engine *engine)
     for (size_t i = 0; i < engine->n_seqs; i++) {
         tokens_release(&engine->seqs[i].tokens);
         media_spans_release(&engine->seqs[i].media);
+        suffix_index_release(&engine->seqs[i].suffixes);
         save_release(&engine->seqs[i]);
     }
     free(engine->user);
@@ -476,6 +477,8 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
                                                                   .cuts_anywhere = llm_cuts_anywhere(engine->context),
                                                                   .has_window = llm_has_window(engine->context)});
     engine->one_slot_per_call = engine->deterministic || llm_one_seq_a_call(engine->context);
+    engine->drafts = draft_init(&engine->drafting, &params->draft) && !engine->one_slot_per_call &&
+                     llm_cuts_after_call(engine->context);
     join_store(engine, params);
     init_slots(engine, (size_t)params->n_slots, (size_t)context.n_seq);
     if (thread_start(&engine->thread, run, engine, "computes", error) == HEARTH_OK) return engine;

@@ -11,6 +11,7 @@
 #include "base/file_watch.h"
 #include "base/metrics.h"
 #include "engine/cache_policy.h"
+#include "engine/draft.h"
 #include "engine/job.h"
 #include "llm/context.h"
 #include "store/store.h"
@@ -25,10 +26,11 @@ struct engine_params {
     int32_t n_slots; /* requests computed at once */
     struct llm_context_params
         context; /* n_seq: at least n_slots, exactly as many unless unified; the engine sets abort and ud */
-    int64_t max_token_gap_ns; /* how long a tick with prompt tokens may take while a reply is being streamed: the
-                                 largest inter-token gap */
-    bool deterministic;       /* prefill in fixed chunks, one slot a decode call */
-    int32_t n_gpu_layers;     /* as the model was opened with: part of the identity of deterministic runs */
+    int64_t max_token_gap_ns;  /* how long a tick with prompt tokens may take while a reply is being streamed: the
+                                  largest inter-token gap */
+    bool deterministic;        /* prefill in fixed chunks, one slot a decode call */
+    struct draft_params draft; /* none where the engine is deterministic, or cells cannot be cut from their end */
+    int32_t n_gpu_layers;      /* as the model was opened with: part of the identity of deterministic runs */
     enum engine_caching caching;
     enum engine_idle idle;
     int32_t cache_min_tokens; /* a shorter common prefix is not reused */
@@ -101,6 +103,7 @@ int32_t engine_window(const struct engine *engine);
 struct engine_stats {
     metric_value requests_done, requests_failed, requests_cancelled;
     metric_value prompt_tokens, cached_tokens, generated_tokens;
+    metric_value drafted_tokens[DRAFT_SOURCES], accepted_tokens[DRAFT_SOURCES]; /* computed as drafts; sampled then */
     metric_value decode_calls, ticks, slots_busy, jobs_waiting;
     metric_value preemptions, idle_evictions, moved_rows, snapshots_saved, snapshots_restored, snapshot_bytes;
     metric_value threads; /* that computed the last tick */

@@ -76,6 +76,7 @@ static void end_run(struct engine *engine, struct job *job, struct run *run)
     reply_release(&run->reply);
     job->wanted = &job->prompt;
     tokens_release(&run->wanted);
+    draft_release(&run->draft);
     free(run);
 }
 

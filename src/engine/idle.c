@@ -82,9 +82,9 @@ void idle_observe(struct engine *engine, const struct plan_share *shares, size_t
     bool mapped = llm_cells_map(engine->context, &map);
     struct decode_call call = {.used = mapped ? map.top : idle_count_cells(engine)};
     for (size_t i = 0; i < n; i++) {
-        double n_tokens = shares[i].to - shares[i].from;
-        call.n_tokens += shares[i].to - shares[i].from;
-        call.attended += n_tokens * (shares[i].from + shares[i].to + 1) / 2;
+        int32_t n_tokens = plan_rows(&shares[i]);
+        call.n_tokens += n_tokens;
+        call.attended += (double)n_tokens * (2 * shares[i].from + n_tokens + 1) / 2;
     }
     if (!mapped) call.used += call.n_tokens; /* they are not counted yet */
     decode_cost_observe(&engine->decode_cost, &call, ns);

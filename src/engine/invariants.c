@@ -110,6 +110,7 @@ static void check_seq(const struct engine *engine, const struct seq *seq)
 {
     bool rows_alone = seq->state == SEQ_RUNNING && slot_is_fetching(seq->slot) && seq->n_cells == 0;
     check_claim(seq);
+    assert((size_t)seq->suffixes.len <= seq->tokens.len);
     assert(seq->n_cells >= 0 && (size_t)seq->n_cells <= seq->tokens.len);
     assert(seq->state == SEQ_RUNNING || (size_t)seq->n_cells == seq->tokens.len);
     assert(seq->n_exact <= seq->n_cells);

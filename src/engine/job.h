@@ -80,7 +80,8 @@ struct job {
     bool post_sampling_probs, progress;
     int32_t prompt_logprobs; /* likewise */
     bool cache_prompt;
-    bool only_lookup; /* a cache lookup: computes nothing, the result says how much of the prompt is cached */
+    int32_t draft_max; /* drafted tokens a call at most; -1: as configured */
+    bool only_lookup;  /* a cache lookup: computes nothing, the result says how much of the prompt is cached */
     /* Of a lookup: gets the job back with the result, before its end. NULL: the lookup ends with the result. */
     void (*on_looked_up)(struct job *job, const hearth_result *result);
     bool only_prompt;         /* only renders, tokenises and emits the prompt; takes no permit */

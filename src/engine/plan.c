@@ -19,11 +19,32 @@ void plan_release(struct plan *plan)
     *plan = (struct plan){0};
 }
 
-static void add_share(struct plan *plan, size_t slot, int32_t from, int32_t to, bool prompt)
+static void add_share(struct plan *plan, size_t slot, int32_t from, int32_t to)
 {
     plan->shares[plan->n_shares++] = (struct plan_share){.slot = slot, .from = from, .to = to};
     plan->n_tokens += to - from;
-    if (prompt) plan->n_prompt_tokens += to - from;
+    plan->n_prompt_tokens += to - from;
+}
+
+/* Each has one batch token, and the draft as far as the batch has room beside the others. */
+static void share_replies(struct plan *plan, const struct plan_need *needs, size_t n_slots,
+                          const struct plan_limits *limits)
+{
+    for (size_t slot = 0; slot < n_slots; slot++) {
+        const struct plan_need *need = &needs[slot];
+        if (!need->generating || need->set != limits->set) continue;
+        plan->shares[plan->n_shares++] =
+            (struct plan_share){.slot = slot, .from = need->from, .to = need->to, .drafted = need->drafted};
+        plan->n_tokens += need->to - need->from + need->drafted;
+        plan->n_drafted += need->drafted;
+    }
+    for (size_t i = plan->n_shares; i-- > 0 && plan->n_tokens > limits->n_batch;) {
+        int32_t over = plan->n_tokens - limits->n_batch, dropped = plan->shares[i].drafted;
+        if (dropped > over) dropped = over;
+        plan->shares[i].drafted -= dropped;
+        plan->n_tokens -= dropped;
+        plan->n_drafted -= dropped;
+    }
 }
 
 /* The slot has a prompt to compute in this tick. */
@@ -43,7 +64,7 @@ static void share_chunks(struct plan *plan, const struct plan_need *needs, size_
         if (!needs_prompt(&needs[slot], limits)) continue;
         int32_t end = (needs[slot].from / PREFILL_CHUNK + 1) * PREFILL_CHUNK;
         if (end > needs[slot].to || needs[slot].at_once) end = needs[slot].to;
-        add_share(plan, slot, needs[slot].from, end, true);
+        add_share(plan, slot, needs[slot].from, end);
         if (limits->streaming) return;
     }
 }
@@ -69,7 +90,7 @@ static void share_room(struct plan *plan, const struct plan_need *needs, size_t 
             if (plan->n_prompt_tokens > 0) continue;
             end = needs[slot].to;
         }
-        add_share(plan, slot, needs[slot].from, end, true);
+        add_share(plan, slot, needs[slot].from, end);
         room -= end - needs[slot].from;
         if (needs[slot].scored) scored -= end - needs[slot].from;
         prompts--;
@@ -92,10 +113,8 @@ static size_t put_rows_last(struct plan *plan, const struct plan_need *needs)
 void plan_make(struct plan *plan, const struct plan_need *needs, size_t n_slots, const struct plan_limits *limits)
 {
     plan->n_shares = 0;
-    plan->n_tokens = plan->n_prompt_tokens = 0;
-    for (size_t slot = 0; slot < n_slots; slot++)
-        if (needs[slot].generating && needs[slot].set == limits->set)
-            add_share(plan, slot, needs[slot].from, needs[slot].to, false);
+    plan->n_tokens = plan->n_prompt_tokens = plan->n_drafted = 0;
+    share_replies(plan, needs, n_slots, limits);
     if (limits->deterministic)
         share_chunks(plan, needs, n_slots, limits);
     else

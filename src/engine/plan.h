@@ -1,7 +1,7 @@
-/* The plan of one tick: one batch token for every slot that generates, then chunks of prompts, shared out in turn so
- * that no prompt starves another (chunked prefill). It is the plan of one set of adapters, since a decode call runs
- * under one: adapter_turns.h says which. A pure function of what the slots need, so that it can be printed and tested
- * by itself. */
+/* The plan of one tick: one batch token for every slot that generates, with its draft, then chunks of prompts, shared
+ * out in turn so that no prompt starves another (chunked prefill). It is the plan of one set of adapters, since a
+ * decode call runs under one: adapter_turns.h says which. A pure function of what the slots need, so that it can be
+ * printed and tested by itself. */
 #ifndef ENGINE_PLAN_H
 #define ENGINE_PLAN_H
 
@@ -20,6 +20,7 @@ struct plan_need {
     bool rows;        /* they are rows of a medium, for which llama.cpp has decode calls of their own */
     bool at_once;     /* rows that see each other: in one decode call, however many they are */
     bool scored;      /* the logits of every token are wanted: score.c */
+    int32_t drafted;  /* generating: so many drafted tokens follow the one at `from`: draft.h */
     size_t set;       /* of adapters, that the slot is computed under */
 };
 
@@ -34,11 +35,17 @@ struct plan_limits {
     size_t first;           /* the slot whose prompt comes first */
 };
 
-/* The tokens of one slot in one decode call: positions [from, to). */
+/* The tokens of one slot in one decode call: positions [from, to), and as many drafted ones behind them. */
 struct plan_share {
     size_t slot;
-    int32_t from, to;
+    int32_t from, to, drafted;
 };
+
+/* The batch tokens of a share. */
+static inline int32_t plan_rows(const struct plan_share *share)
+{
+    return share->to - share->from + share->drafted;
+}
 
 /* The decode calls of a tick, one after the other: call i has the shares [calls[i], calls[i + 1]). Those of rows come
  * last. */
@@ -47,8 +54,8 @@ struct plan {
     size_t n_shares;
     size_t *calls; /* room for n_slots + 1 */
     size_t n_calls;
-    size_t first;                      /* the slot whose prompt comes first in the set's next tick */
-    int32_t n_prompt_tokens, n_tokens; /* of prompts; of prompts and replies */
+    size_t first;                                 /* the slot whose prompt comes first in the set's next tick */
+    int32_t n_prompt_tokens, n_drafted, n_tokens; /* of prompts; drafted; of prompts and replies, with those */
 };
 
 void plan_init(struct plan *plan, size_t n_slots);

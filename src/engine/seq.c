@@ -109,6 +109,7 @@ enum llm_loaded seq_share(struct engine *engine, const struct seq *from, struct 
 
 void seq_truncate_tokens(struct seq *seq)
 {
+    suffix_index_truncate(&seq->suffixes, &seq->tokens, seq->n_cells);
     tokens_truncate(&seq->tokens, (size_t)seq->n_cells);
     seq->hash = tokens_short_hash(&seq->tokens);
 }

@@ -5,6 +5,7 @@
 
 #include "base/media_spans.h"
 #include "base/tokens.h"
+#include "draft/suffix_index.h"
 #include "engine/states.h"
 #include "llm/context.h"
 #include "store/store.h"
@@ -78,7 +79,8 @@ struct seq {
     bool pinned;       /* a placement that is being carried out uses it: it is not evicted meanwhile */
     bool kept;         /* by order: it is evicted last, and does not leave for its price */
     struct tokens tokens;
-    struct media_spans media; /* among the tokens; those behind them, of a request that was cut, mean nothing */
+    struct media_spans media;     /* among the tokens; those behind them, of a request that was cut, mean nothing */
+    struct suffix_index suffixes; /* of tokens: for drafts */
     int32_t n_cells;
     int32_t n_exact;   /* leading cells that were computed in whole prefill chunks, and so are exact to the last bit */
     int32_t last_slot; /* the slot that computed on it last */

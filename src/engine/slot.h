@@ -3,6 +3,7 @@
 #ifndef ENGINE_SLOT_H
 #define ENGINE_SLOT_H
 
+#include "engine/draft.h"
 #include "engine/job.h"
 #include "engine/reply.h"
 #include "engine/seq.h"
@@ -14,7 +15,9 @@ struct run {
     int32_t n_prompt, n_cached, n_kept, n_too_short, n_predicted, max_tokens;
     int64_t started_at, first_token_at, last_token_at;
     int64_t held_until; /* its sampling takes long: while others compute, it computes nothing before */
-    bool continues;     /* the placement continued a conversation that was in the cells: for the log */
+    int64_t sampled_ns; /* nanoseconds that sampling took in the last tick */
+    struct draft draft;
+    bool continues; /* the placement continued a conversation that was in the cells: for the log */
     bool started_sent;
     int32_t n_told;    /* tokens of the prompt that the last progress event told of; -1: there was none */
     double restore_ms; /* milliseconds that restoring its cells took */

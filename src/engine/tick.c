@@ -5,6 +5,7 @@
 #include "engine/tick.h"
 #include "engine/checkpoint_grid.h"
 #include "engine/core.h"
+#include "engine/draft.h"
 #include "engine/engine_status.h"
 #include "engine/evict.h"
 #include "engine/fetch.h"
@@ -85,11 +86,13 @@ static bool any_suspect(const struct engine *engine, size_t set)
 static int32_t prompt_budget(struct engine *engine, const struct adapter_turn *turn, int32_t generating,
                              int32_t prompts)
 {
+    int32_t drafted = 0;
+    for (size_t i = 0; i < engine->n_slots; i++) drafted += engine->needs[i].drafted;
     bool known = tick_budget_token_ns(&engine->tick_budget) > 0;
     if (turn->replies_only) return 0;
     if (generating == 0 && (prompts < 2 || !known)) return engine->n_ubatch;
     struct tick_room room = {
-        .ns = turn->ns, .reply_tokens = engine->turns.sets[turn->set].replies, .most = engine->n_batch};
+        .ns = turn->ns, .reply_tokens = engine->turns.sets[turn->set].replies + drafted, .most = engine->n_batch};
     return tick_budget_next(&engine->tick_budget, &room);
 }
 
@@ -141,6 +144,8 @@ static int32_t make_plan(struct engine *engine)
     struct adapter_turn turn =
         adapter_turns_next(&engine->turns, engine->needs, engine->n_slots, clock_now(engine->clock));
     size_t *first = &engine->turns.sets[turn.set].first;
+    bool suspect = any_suspect(engine, turn.set);
+    if (!suspect) draft_plan(engine, turn.set);
     int32_t scored = take_scoring(engine, &turn, generating > 0);
     struct plan_limits limits = {.set = turn.set,
                                  .n_batch = engine->n_batch,
@@ -148,7 +153,7 @@ static int32_t make_plan(struct engine *engine)
                                  .budget = prompt_budget(engine, &turn, generating, prompts),
                                  .streaming = generating > 0,
                                  .deterministic = engine->deterministic,
-                                 .one_slot_per_call = engine->one_slot_per_call || any_suspect(engine, turn.set),
+                                 .one_slot_per_call = engine->one_slot_per_call || suspect,
                                  .first = *first};
     plan_make(&engine->plan, engine->needs, engine->n_slots, &limits);
     *first = engine->plan.first;
@@ -199,8 +204,15 @@ static bool is_late(const struct engine *engine, const struct slot *slot)
            memchr(bytes->v, '\n', bytes->len) != NULL;
 }
 
-/* Adds the sampled token to the reply, and ends the request if it was the last. */
-static void add_token(struct engine *engine, struct slot *slot, const struct job_text *text)
+/* Whether the reply goes on behind the token that was sampled last, or how it ends. */
+struct ending {
+    enum { GOES_ON, STOPS, HAS_NO_TOKEN } how;
+    hearth_finish finish;
+    const char *stop; /* the stop string; NULL: none */
+};
+
+/* Adds the sampled token to the reply. */
+static struct ending add_token(struct engine *engine, struct slot *slot, const struct job_text *text)
 {
     struct run *run = slot->run;
     struct buf *bytes = &engine->token_bytes;
@@ -210,21 +222,24 @@ static void add_token(struct engine *engine, struct slot *slot, const struct job
     struct job_text sent = *text;
     if (stop != NULL && run->reply.ready.len == 0) sent.logprobs = NULL; /* the token is not part of the reply */
     job_send_text(slot->job, &sent);
-    if (stop != NULL)
-        finish_done(engine, slot, HEARTH_FINISH_STOP, stop);
-    else if (run->n_predicted >= run->max_tokens || is_late(engine, slot))
-        finish_done(engine, slot, HEARTH_FINISH_LENGTH, NULL);
-    else
-        tokens_push(&slot->seq->tokens, text->token);
+    if (stop != NULL) return (struct ending){.how = STOPS, .finish = HEARTH_FINISH_STOP, .stop = stop};
+    if (run->n_predicted >= run->max_tokens || is_late(engine, slot))
+        return (struct ending){.how = STOPS, .finish = HEARTH_FINISH_LENGTH};
+    tokens_push(&slot->seq->tokens, text->token);
+    return (struct ending){.how = GOES_ON};
 }
 
-static void fail_without_token(struct engine *engine, struct slot *slot)
+static void end_reply(struct engine *engine, struct slot *slot, const struct ending *ending)
 {
     hearth_error error;
-    error_at(
-        &error, HEARTH_INVALID, "grammar",
-        "no token of the model can go on with the reply: the grammar leaves none, or can be read in too many ways");
-    finish_failed(engine, slot, &error);
+    if (ending->how == STOPS) {
+        finish_done(engine, slot, ending->finish, ending->stop);
+    } else if (ending->how == HAS_NO_TOKEN) {
+        error_at(
+            &error, HEARTH_INVALID, "grammar",
+            "no token of the model can go on with the reply: the grammar leaves none, or can be read in too many ways");
+        finish_failed(engine, slot, &error);
+    }
 }
 
 /* Sampling that takes longer than this part of the longest gap is held back, so that others have so many times as much
@@ -236,8 +251,10 @@ static int32_t sample_token(struct engine *engine, struct run *run, int32_t batc
 {
     int64_t began_at = clock_now(engine->clock);
     int32_t token = llm_sample(run->sampler, engine->context, batch_index);
-    int64_t now = clock_now(engine->clock), took = now - began_at;
-    run->held_until = (double)took * LONG_PART > engine->tick_budget.max_ns ? now + HELD_FACTOR * took : 0;
+    int64_t now = clock_now(engine->clock);
+    run->sampled_ns += now - began_at;
+    bool is_long = (double)run->sampled_ns * LONG_PART > engine->tick_budget.max_ns;
+    run->held_until = is_long ? now + HELD_FACTOR * run->sampled_ns : 0;
     return token;
 }
 
@@ -252,30 +269,51 @@ static void send_end(struct engine *engine, struct slot *slot, int32_t token, in
                                                 .result = slot_result(slot)});
 }
 
-/* All tokens are in their cells: samples the next one from the logits of the last. */
-static void sample(struct engine *engine, struct slot *slot, int32_t batch_index)
+/* Samples the next token from the logits of the batch token with that index. */
+static struct ending sample(struct engine *engine, struct slot *slot, int32_t batch_index)
 {
     struct run *run = slot->run;
-    if (run->max_tokens <= 0) {
-        finish_done(engine, slot, HEARTH_FINISH_LENGTH, NULL);
-        return;
-    }
+    if (run->max_tokens <= 0) return (struct ending){.how = STOPS, .finish = HEARTH_FINISH_LENGTH};
     int32_t token = sample_token(engine, run, batch_index);
-    if (token < 0) {
-        fail_without_token(engine, slot);
-        return;
-    }
+    if (token < 0) return (struct ending){.how = HAS_NO_TOKEN};
     token_came(engine, slot);
     if (llm_token_ends_generation(engine->model, token) && !slot->job->ignore_eos) {
         send_end(engine, slot, token, batch_index);
-        finish_done(engine, slot, HEARTH_FINISH_STOP, NULL);
-        return;
+        return (struct ending){.how = STOPS, .finish = HEARTH_FINISH_STOP};
     }
     struct job_text text = {.text = &run->reply.ready,
                             .token = token,
                             .logprobs = logprobs_of(engine, slot, token, batch_index),
                             .result = slot_result(slot)};
-    add_token(engine, slot, &text);
+    return add_token(engine, slot, &text);
+}
+
+/* The share's drafted tokens are in cells, with logits of their own. Samples from row to row until a sampled token is
+ * not the drafted one, or ends the reply; what is left of the draft leaves the cells at once, before anything is saved.
+ */
+static struct ending sample_drafted(struct engine *engine, struct slot *slot, const struct plan_share *share,
+                                    int32_t batch_index)
+{
+    struct seq *seq = slot->seq;
+    struct ending ending;
+    int32_t n = 0;
+    for (;; n++) {
+        ending = sample(engine, slot, batch_index + n);
+        bool right = ending.how == GOES_ON && draft_note(engine, slot, n, seq->tokens.v[seq->tokens.len - 1]);
+        if (!right || n == share->drafted) break;
+    }
+    draft_count(engine, slot, share->drafted, n);
+    seq->n_cells += n;
+    if (n < share->drafted) seq_cut_to(engine, seq, seq->n_cells);
+    return ending;
+}
+
+/* All tokens are in their cells, and none was drafted. */
+static struct ending sample_one(struct engine *engine, struct slot *slot, int32_t batch_index)
+{
+    struct ending ending = sample(engine, slot, batch_index);
+    if (ending.how == GOES_ON) draft_note(engine, slot, 0, slot->seq->tokens.v[slot->seq->tokens.len - 1]);
+    return ending;
 }
 
 /* From here on the conversation's messages, all but the last, name the sequence in logs and status. */
@@ -311,9 +349,14 @@ static void apply_share(struct engine *engine, const struct plan_share *share, i
             seq_save_checkpoint(engine, seq);
         if (engine->policy.keeps_conversations) note_messages(slot);
     }
+    struct ending ending = {.how = GOES_ON};
+    slot->run->sampled_ns = 0;
+    if (share->drafted > 0) ending = sample_drafted(engine, slot, share, first_token + n - 1);
     save_progress(engine, slot, at_checkpoint);
     slot_tell_progress(engine, slot);
-    if (seq->n_cells == (int32_t)seq->tokens.len) sample(engine, slot, first_token + n - 1);
+    if (share->drafted == 0 && seq->n_cells == (int32_t)seq->tokens.len)
+        ending = sample_one(engine, slot, first_token + n - 1);
+    end_reply(engine, slot, &ending);
 }
 
 /* ---- After a failed one ---- */
@@ -400,13 +443,30 @@ static void split_call(struct engine *engine, struct plan_share *shares, size_t 
     }
 }
 
+/* A call that cannot be made is tried without drafts before anything else is done about it. False: it has none. */
+static bool drop_drafts(struct engine *engine, struct plan_share *shares, size_t n)
+{
+    int32_t dropped = 0;
+    for (size_t i = 0; i < n; i++) {
+        dropped += shares[i].drafted;
+        shares[i].drafted = 0;
+    }
+    engine->plan.n_tokens -= dropped;
+    engine->plan.n_drafted -= dropped;
+    return dropped > 0;
+}
+
 static void recover(struct engine *engine, struct plan_share *shares, size_t n, enum llm_decoded outcome)
 {
     /* Some tokens may have reached their cells before the call ended: back to n_cells. */
     if (outcome == LLM_ABORTED || outcome == LLM_FAILED) seq_verify_all(engine);
     if (outcome == LLM_FAILED) mark_suspects(engine, shares, n);
     /* Aborted: the cancelled requests are finished before the next tick, which computes the others again. */
-    if (outcome != LLM_ABORTED) split_call(engine, shares, n, outcome);
+    if (outcome == LLM_ABORTED) return;
+    if (drop_drafts(engine, shares, n))
+        compute_call(engine, shares, n);
+    else
+        split_call(engine, shares, n, outcome);
 }
 
 /* ---- One decode call ---- */
@@ -425,6 +485,12 @@ static int32_t fill_batch(struct engine *engine, const struct plan_share *shares
                                          .seq = seq->id,
                                          .logits = score_wants(engine->slots[shares[i].slot].job, pos)};
         if (shares[i].to == (int32_t)seq->tokens.len) engine->batch[n_tokens - 1].logits = true;
+        for (int32_t k = 0; k < shares[i].drafted; k++)
+            engine->batch[n_tokens++] =
+                (struct llm_batch_token){.token = engine->slots[shares[i].slot].run->draft.tokens[k],
+                                         .pos = shares[i].to + k,
+                                         .seq = seq->id,
+                                         .logits = true};
     }
     return n_tokens;
 }
@@ -519,7 +585,8 @@ static void compute_call(struct engine *engine, struct plan_share *shares, size_
         n_tokens = fill_batch(engine, shares, n);
         before = engine->computed.ns;
         outcome = decode(engine, shares, n, n_tokens);
-    } while (outcome == LLM_NO_CELLS && evict_for_call(engine, shares, &n, n_tokens));
+    } while (outcome == LLM_NO_CELLS &&
+             (drop_drafts(engine, shares, n) || evict_for_call(engine, shares, &n, n_tokens)));
     if (n == 0) return;
     if (outcome != LLM_DECODED) {
         recover(engine, shares, n, outcome);
@@ -530,8 +597,9 @@ static void compute_call(struct engine *engine, struct plan_share *shares, size_
     engine->computed.n_tokens += n_tokens;
     int32_t first_token = 0;
     for (size_t i = 0; i < n; i++) {
+        int32_t rows = plan_rows(&shares[i]);
         apply_share(engine, &shares[i], first_token);
-        first_token += shares[i].to - shares[i].from;
+        first_token += rows;
     }
 }
 
@@ -549,8 +617,9 @@ static void note_costs(struct engine *engine, int32_t n_tokens, int32_t allowed,
     const struct plan *plan = &engine->plan;
     bool whole = engine->computed.n_tokens == n_tokens;
     struct tick_cost seen = {.prompt_tokens = plan->n_prompt_tokens,
-                             .reply_tokens = plan->n_tokens - plan->n_prompt_tokens,
+                             .reply_tokens = plan->n_tokens - plan->n_prompt_tokens - plan->n_drafted,
                              .allowed = allowed};
+    took = draft_plain_ns(engine, took);
     tick_budget_observe(&engine->tick_budget, &seen, took - engine->switched_ns - engine->scoring_ns);
     struct adapter_tick tick = {.ns = took, .now = clock_now(engine->clock)};
     if (whole) {
@@ -575,6 +644,7 @@ void tick(struct engine *engine)
     for (size_t i = 0; i < plan->n_calls; i++)
         compute_call(engine, plan->shares + plan->calls[i], plan->calls[i + 1] - plan->calls[i]);
     int64_t took = clock_now(engine->clock) - begin;
+    draft_learn(engine);
     note_costs(engine, n_tokens, allowed, took);
     atomic_store_explicit(&engine->stats->threads, threads, memory_order_relaxed);
     metric_add(&engine->stats->ticks, 1);

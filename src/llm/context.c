@@ -195,6 +195,11 @@ bool llm_cuts_anywhere(const struct llm_context *context)
     return !context->recurrent && (context->n_swa <= 0 || context->full_windows);
 }
 
+bool llm_cuts_after_call(const struct llm_context *context)
+{
+    return !context->recurrent;
+}
+
 bool llm_has_window(const struct llm_context *context)
 {
     return context->n_swa > 0;

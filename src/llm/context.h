@@ -114,6 +114,10 @@ bool llm_seq_share(struct llm_context *context, int32_t from, int32_t to, int32_
  * that are not full. */
 bool llm_cuts_anywhere(const struct llm_context *context);
 
+/* Whether the rows of the last call of one micro-batch can be cut again, but for the first of them: false with
+ * recurrent states. */
+bool llm_cuts_after_call(const struct llm_context *context);
+
 /* Whether attention is limited to a sliding window in some layers. */
 bool llm_has_window(const struct llm_context *context);
 

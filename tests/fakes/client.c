@@ -65,6 +65,7 @@ void client_init(struct client *client, int32_t first, size_t n, int32_t max_tok
     client->job.max_tokens = max_tokens;
     client->job.top_logprobs = client->job.prompt_logprobs = -1;
     client->job.cache_prompt = true;
+    client->job.draft_max = -1;
     client->job.sampler = llm_sampler_open(NULL, &(struct llm_sampling){0}, NULL, NULL);
     snprintf(client->job.id, sizeof client->job.id, "client-%d", first);
     for (size_t i = 0; i < n; i++) tokens_push(&client->job.prompt, (first + (int32_t)i) % 190);

@@ -19,9 +19,10 @@ static _Atomic int at_gate;
 /* A sequence: its tokens, and the cells that hold them. Sequences may share cells. */
 struct fake_seq {
     struct tokens tokens, cells;
-    size_t longest;              /* most cells it had since it was empty */
-    bool copied_from, copied_to; /* by a copy between streams that the next decode makes */
-    bool lacks_checkpoint;       /* has KV rows without their checkpoint */
+    size_t longest;                     /* most cells it had since it was empty */
+    size_t before_call, longest_before; /* its cells, and the most it had, before its last call */
+    bool copied_from, copied_to;        /* by a copy between streams that the next decode makes */
+    bool lacks_checkpoint;              /* has KV rows without their checkpoint */
 };
 
 struct llm_context {
@@ -275,6 +276,10 @@ enum llm_decoded llm_decode(struct llm_context *c, const struct llm_batch_token 
             return LLM_FAILED; /* tokens computed before it stay, as with the real one */
         }
         if (tokens[i].pos != (int32_t)seq->tokens.len) return LLM_REFUSED;
+        if (i == 0 || tokens[i].seq != tokens[i - 1].seq) {
+            seq->before_call = seq->tokens.len;
+            seq->longest_before = seq->longest;
+        }
         hold(c, seq, tokens[i].token + c->adapted, in_blocks ? take_behind(c, seq) : -1);
         c->next_tokens[i] = tokens[i].logits ? next_token(seq->tokens.v, seq->tokens.len) : -1;
     }
@@ -322,6 +327,12 @@ int32_t fake_llm_token_of_row(const float row[FAKE_WIDTH])
     return (int32_t)((uint32_t)row[0] << 16 | (uint32_t)row[1]);
 }
 
+bool llm_cuts_after_call(const struct llm_context *c)
+{
+    (void)c;
+    return fake_llm.cuts || fake_llm.cuts_back > 0;
+}
+
 bool llm_cuts_anywhere(const struct llm_context *c)
 {
     (void)c;
@@ -340,16 +351,27 @@ bool llm_one_seq_a_call(const struct llm_context *c)
     return false;
 }
 
+/* The rows of the last call but the first leave a window as it was. */
+static bool cuts_last_call(const struct llm_context *c, int32_t seq, int32_t from)
+{
+    const struct fake_seq *s = &c->seqs[seq];
+    return fake_llm.cuts_back > 0 && s->before_call > 0 && from > (int32_t)s->before_call;
+}
+
 bool llm_seq_can_cut(struct llm_context *c, int32_t seq, int32_t from)
 {
     return fake_llm.cuts || from <= 0 || from >= llm_seq_end(c, seq) ||
-           from >= (int32_t)c->seqs[seq].longest - fake_llm.cuts_back;
+           from >= (int32_t)c->seqs[seq].longest - fake_llm.cuts_back || cuts_last_call(c, seq, from);
 }
 
 bool llm_seq_cut(struct llm_context *c, int32_t seq, int32_t from)
 {
     if (!llm_seq_can_cut(c, seq, from)) return false;
-    if (from < llm_seq_end(c, seq)) let_go(c, &c->seqs[seq], (size_t)from);
+    if (from >= llm_seq_end(c, seq)) return true;
+    struct fake_seq *s = &c->seqs[seq];
+    bool last = cuts_last_call(c, seq, from);
+    let_go(c, s, (size_t)from);
+    if (last) s->longest = s->longest_before > (size_t)from ? s->longest_before : (size_t)from;
     return true;
 }
 

@@ -276,6 +276,7 @@ static hearth_request *new_request(const hearth *instance, const hearth_params *
     job->progress = p->progress;
     job->max_ns = clock_from_ms(p->max_ms);
     job->cache_prompt = p->cache_prompt;
+    job->draft_max = -1;
     job->only_lookup = p->only_lookup;
     job->on_looked_up = lookup_answered;
     job->only_prompt = p->only_prompt;

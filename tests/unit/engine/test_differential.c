@@ -40,7 +40,8 @@ static uint64_t only_seed; /* the round to run alone; 0: all */
 static struct {
     int64_t conversations, done, cancelled, failed, cached, computed, pending, yielded, shares, queued;
     int64_t preemptions, saved, restored;
-    int64_t scored;          /* tokens of prompts with logprobs */
+    int64_t scored; /* tokens of prompts with logprobs */
+    int64_t drafted[DRAFT_SOURCES], accepted[DRAFT_SOURCES];
     int64_t stored, fetched; /* saves, and requests that reused stored cells */
     int64_t leaving, lacking,
         awaiting; /* decode calls while an eviction is pending, while a slot lacks cells, while one awaits a sequence */
@@ -933,6 +934,35 @@ static void choose_circumstances(struct world *w)
     fake_llm.token_ns = ONE_OF(w, 0, 10, 5000);
 }
 
+/* Guesses for drafts: right ones, wrong ones, and some of either. Rounds keep their shapes, whatever these are. */
+struct guesser {
+    enum { NO_GUESSES, OWN_SOURCES, RIGHT, WRONG, MIXED, GUESSERS } how;
+    uint64_t random;
+};
+
+static struct guesser guesser;
+
+static int32_t guess(void *ud, const struct tokens *tokens, int32_t *out, int32_t max)
+{
+    struct guesser *g = ud;
+    int32_t n = (int32_t)(draw(&g->random) % (uint64_t)(max + 1));
+    if (n > 0) fake_llm_reply(tokens->v, tokens->len, out, (size_t)n);
+    for (int32_t i = 0; i < n; i++)
+        if (g->how == WRONG || (g->how == MIXED && draw(&g->random) % 4 == 0))
+            out[i] = (int32_t)(draw(&g->random) % (FAKE_VOCAB - 1));
+    return n;
+}
+
+static void choose_drafts(struct world *w)
+{
+    guesser.random = w->seed * 31;
+    guesser.how = draw(&guesser.random) % GUESSERS;
+    w->params.draft.n_max = (int32_t)(draw(&guesser.random) % 20);
+    w->params.draft.ud = &guesser;
+    if (guesser.how > OWN_SOURCES) w->params.draft.guess = guess;
+    for (int i = 0; i < DRAFT_SOURCES; i++) w->params.draft.sources[i] = guesser.how != NO_GUESSES;
+}
+
 static void choose_store(struct world *w)
 {
     uint64_t random = w->seed;
@@ -962,6 +992,7 @@ static void open_world(struct world *w, const struct round *round)
     choose_policy(w);
     choose_circumstances(w);
     choose_store(w);
+    choose_drafts(w);
     fake_llm.on_call = on_call;
     fake_llm.ud = w;
     hearth_error error;
@@ -1025,6 +1056,8 @@ static void add_up(const struct world *w)
     met.preemptions += metric_get(&stats->preemptions);
     met.saved += metric_get(&stats->snapshots_saved);
     met.restored += metric_get(&stats->snapshots_restored);
+    for (int i = 0; i < DRAFT_SOURCES; i++) met.drafted[i] += metric_get(&stats->drafted_tokens[i]);
+    for (int i = 0; i < DRAFT_SOURCES; i++) met.accepted[i] += metric_get(&stats->accepted_tokens[i]);
 }
 
 /* Returns a hash of all that happened. */
@@ -1066,6 +1099,10 @@ static void random_conversations_get_right_replies_and_compute_nothing_twice(voi
                   met.preemptions, met.saved, met.restored, met.queued);
     assert_true(met.pending > 50 && met.yielded > 50 && met.queued > 1000);
     assert_true(met.scored > 5000);
+    for (int i = 0; i < DRAFT_SOURCES; i++)
+        print_message("source %d: %" PRId64 " tokens drafted, %" PRId64 " accepted\n", i, met.drafted[i],
+                      met.accepted[i]);
+    assert_true(met.accepted[0] > 5000 && met.drafted[0] > met.accepted[0] + 5000);
     assert_true(met.preemptions > 200 && met.saved > 100 && met.restored > 100);
 }
 

@@ -1,0 +1,62 @@
+/* The time of a call by its rows: see row_times.h. */
+#include "draft/row_times.h"
+
+#include <assert.h>
+#include <math.h>
+
+#define FOLLOW   0.2  /* how fast the scale follows the last calls */
+#define OUTLIER  2.0  /* a call that differs by more is the machine's fault, as far as the scale goes */
+#define LONG_AGO 2048 /* calls after which a time is tried again */
+
+static double unit_time(const struct row_time *row)
+{
+    float sorted[ROW_SAMPLES];
+    int n = row->n < ROW_SAMPLES ? row->n : ROW_SAMPLES;
+    for (int i = 0; i < n; i++) {
+        int k = i;
+        for (; k > 0 && sorted[k - 1] > row->samples[i]; k--) sorted[k] = sorted[k - 1];
+        sorted[k] = row->samples[i];
+    }
+    return (double)sorted[(n - 1) / 2];
+}
+
+void row_times_note(struct row_times *times, int32_t rows, int64_t ns)
+{
+    if (rows < 1 || rows > ROW_TIMES || ns <= 0) return;
+    struct row_time *row = &times->rows[rows];
+    if (times->scale <= 0) times->scale = (double)ns;
+    if (row->n > 0) {
+        double off = (double)ns / (times->scale * unit_time(row));
+        off = off > OUTLIER ? OUTLIER : off < 1 / OUTLIER ? 1 / OUTLIER : off;
+        times->scale *= pow(off, FOLLOW);
+    }
+    row->samples[row->n++ % ROW_SAMPLES] = (float)((double)ns / times->scale);
+    row->seen_at = ++times->n_calls;
+    if (row->n == 2 * ROW_SAMPLES) row->n = ROW_SAMPLES;
+}
+
+double row_times_of(const struct row_times *times, int32_t rows)
+{
+    assert(rows >= 1 && rows <= ROW_TIMES);
+    int32_t below = rows, above = rows;
+    while (below > 0 && times->rows[below].n == 0) below--;
+    while (above <= ROW_TIMES && times->rows[above].n == 0) above++;
+    double low = below > 0 ? unit_time(&times->rows[below]) : 0;
+    double high = above <= ROW_TIMES ? unit_time(&times->rows[above]) : 0;
+    if (below == 0 && above > ROW_TIMES) return 0;
+    if (below == 0) return times->scale * high; /* fewer rows do not take longer */
+    if (below == rows) return times->scale * low;
+    if (above > ROW_TIMES) return times->scale * low * (1 + (double)(rows - below) / (2.0 * below));
+    return times->scale * (low + (high - low) * (rows - below) / (above - below));
+}
+
+int32_t row_times_unknown(const struct row_times *times, int32_t least, int32_t most)
+{
+    static const int32_t tried[] = {2, 4, 8, 16, 32, 64};
+    for (size_t i = 0; i < sizeof tried / sizeof *tried; i++) {
+        const struct row_time *row = &times->rows[tried[i]];
+        if (tried[i] < least || tried[i] > most) continue;
+        if (row->n == 0 || times->n_calls - row->seen_at > LONG_AGO) return tried[i];
+    }
+    return 0;
+}

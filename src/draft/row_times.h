@@ -1,0 +1,35 @@
+/* What a decode call takes by the number of its rows (batch tokens), learned while the server runs, for the choice of
+ * how many drafted rows pay. Each row count has a time of its own, since it does not grow evenly: kernels take rows by
+ * four or eight, and change at some count. Deeper contexts and other load change all of them alike: the times are
+ * relative to a common scale, which follows the last calls. Pure; belongs to one thread at a time. */
+#ifndef DRAFT_ROW_TIMES_H
+#define DRAFT_ROW_TIMES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define ROW_TIMES   96 /* row counts that are known apart */
+#define ROW_SAMPLES 5  /* a time is the median of so many calls */
+
+struct row_times {
+    double scale; /* nanoseconds of a unit; 0: nothing is known */
+    struct row_time {
+        float samples[ROW_SAMPLES]; /* in units */
+        int32_t n;                  /* calls that were seen */
+        int64_t seen_at;            /* the count of all calls then */
+    } rows[ROW_TIMES + 1];
+    int64_t n_calls;
+};
+
+/* Notes that a call of so many rows took `ns` nanoseconds. */
+void row_times_note(struct row_times *times, int32_t rows, int64_t ns);
+
+/* Nanoseconds that a call of so many rows would take; 0: nothing is known at all. Between counts that were seen it is
+ * interpolated; behind them each row is taken to cost half of what it would alone. */
+double row_times_of(const struct row_times *times, int32_t rows);
+
+/* A row count between `least` and `most` that is worth a trial, since its time is not known or was not seen for long;
+ * 0: there is none. */
+int32_t row_times_unknown(const struct row_times *times, int32_t least, int32_t most);
+
+#endif

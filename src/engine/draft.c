@@ -1,0 +1,362 @@
+/* Guesses at the next tokens of replies, and how many of them pay: see draft.h. */
+#include "engine/draft.h"
+#include "engine/core.h"
+
+#include "base/media_spans.h"
+
+#include <string.h>
+
+#define INDEXED_A_TICK 8192 /* tokens of a sequence that are indexed in a tick */
+#define OTHERS         16   /* other sequences that a guess looks into */
+#define PAST_MOST      8192 /* tokens of an earlier reply */
+#define TRIED_EVERY    4    /* ticks between trials of row counts whose time is not known */
+#define TRIED_CHANCE   0.5  /* that a row of a trial must have */
+
+/* Beside prompts a drafted token takes a prompt token's place: few, and only such as are likely. */
+#define BESIDE_PART   16
+#define BESIDE_CHANCE 0.6
+
+bool draft_init(struct drafting *drafting, const struct draft_params *params)
+{
+    drafting->params = *params;
+    if (params->n_max <= 0 || params->n_max > DRAFT_MOST) drafting->params.n_max = DRAFT_MOST;
+    chances_init(&drafting->chances);
+    bool any = params->guess != NULL;
+    for (int i = 0; i < DRAFT_SOURCES; i++) any = any || params->sources[i];
+    return any;
+}
+
+void draft_release(struct draft *draft)
+{
+    tokens_release(&draft->past.tokens);
+    suffix_index_release(&draft->past.suffixes);
+}
+
+/* ---- Guesses ---- */
+
+/* A list in which the last tokens of a run were found. */
+struct found {
+    const struct tokens *tokens;
+    const struct seq *seq; /* whose list it is; NULL: the run's past */
+    enum draft_source source;
+    struct suffix_match match;
+};
+
+static void keep_longer(struct found *best, const struct found *other)
+{
+    if (other->match.len > best->match.len) *best = *other;
+}
+
+/* Some request of the same scope may read the sequence's tokens: the slot's own, or another one's where both are
+ * cached. */
+static bool may_read(const struct slot *slot, const struct seq *seq)
+{
+    return seq == slot->seq || (slot->job->cache_prompt && seq->scope == slot->seq->scope);
+}
+
+/* Where the last guesses were right the draft goes on behind them, though an index may find another place first. */
+static void go_on(const struct slot *slot, struct found *best)
+{
+    const struct draft *draft = &slot->run->draft;
+    const struct draft_origin *origin = &draft->origin;
+    if (origin->end == 0 || (origin->seq != NULL && !may_read(slot, origin->seq))) return;
+    struct found found = {.tokens = origin->seq != NULL ? &origin->seq->tokens : &draft->past.tokens,
+                          .seq = origin->seq,
+                          .source = origin->seq == slot->seq ? DRAFT_REQUEST : DRAFT_STORED};
+    if (origin->end >= (int32_t)found.tokens->len) return;
+    found.match =
+        (struct suffix_match){.end = origin->end, .len = suffix_common(found.tokens, origin->end, &slot->seq->tokens)};
+    if (found.match.len >= SUFFIX_LEAST) keep_longer(best, &found);
+}
+
+static void look_into(const struct slot *slot, const struct suffix_index *index, struct found found, struct found *best)
+{
+    found.match = suffix_index_find(index, found.tokens, &slot->seq->tokens);
+    keep_longer(best, &found);
+}
+
+static void look_into_others(const struct engine *engine, const struct slot *slot, struct found *best)
+{
+    int n = 0;
+    for (size_t i = 0; i < engine->n_seqs && n < OTHERS && best->match.len < SUFFIX_MOST; i++) {
+        const struct seq *seq = &engine->seqs[i];
+        if (seq == slot->seq || seq->suffixes.len == 0 || !may_read(slot, seq)) continue;
+        look_into(slot, &seq->suffixes, (struct found){.tokens = &seq->tokens, .seq = seq, .source = DRAFT_STORED},
+                  best);
+        n++;
+    }
+}
+
+static struct found find(struct engine *engine, struct slot *slot)
+{
+    const bool *sources = engine->drafting.params.sources;
+    struct draft *draft = &slot->run->draft;
+    struct seq *seq = slot->seq;
+    struct found best = {0};
+    suffix_index_extend(&seq->suffixes, &seq->tokens, INDEXED_A_TICK);
+    go_on(slot, &best);
+    if (sources[DRAFT_REQUEST] && best.match.len < SUFFIX_MOST)
+        look_into(slot, &seq->suffixes, (struct found){.tokens = &seq->tokens, .seq = seq, .source = DRAFT_REQUEST},
+                  &best);
+    if (!sources[DRAFT_STORED] || best.match.len == SUFFIX_MOST) return best;
+    if (draft->past.tokens.len > 0)
+        look_into(slot, &draft->past.suffixes, (struct found){.tokens = &draft->past.tokens, .source = DRAFT_STORED},
+                  &best);
+    look_into_others(engine, slot, &best);
+    return best;
+}
+
+/* No token that ends the reply, since nothing behind it would be used, and no row of a medium. */
+static bool can_be_drafted(const struct engine *engine, int32_t token)
+{
+    return media_token_is_one(token) ? false : !llm_token_ends_generation(engine->model, token);
+}
+
+/* Copies what followed. Where that reaches the run's own end, it repeats itself. */
+static void copy_guess(const struct engine *engine, struct draft *draft, const struct found *found)
+{
+    int32_t all = (int32_t)found->tokens->len;
+    bool own = found->source == DRAFT_REQUEST;
+    draft->source = found->source;
+    draft->matched = found->match.len;
+    draft->origin = (struct draft_origin){.seq = found->seq, .end = found->match.end};
+    while (draft->n < engine->drafting.params.n_max) {
+        int32_t at = found->match.end + draft->n;
+        if (at >= all && !own) break;
+        int32_t token = at < all ? found->tokens->v[at] : draft->tokens[at - all];
+        if (!can_be_drafted(engine, token)) break;
+        draft->tokens[draft->n++] = token;
+    }
+}
+
+static void guess(struct engine *engine, struct slot *slot)
+{
+    struct draft *draft = &slot->run->draft;
+    const struct draft_params *params = &engine->drafting.params;
+    draft->n = 0;
+    if (params->guess != NULL) {
+        draft->n = params->guess(params->ud, &slot->seq->tokens, draft->tokens, params->n_max);
+        return;
+    }
+    struct found found = find(engine, slot);
+    if (found.match.len > 0) copy_guess(engine, draft, &found);
+}
+
+/* ---- How many of them ---- */
+
+/* A slot whose reply is in the tick, and how much of its draft is to be computed. */
+struct candidate {
+    size_t slot;
+    int32_t most, n;
+    double chance; /* that the first n + 1 are right; 0: there is no further one */
+};
+
+static double next_chance(const struct engine *engine, const struct draft *draft, const struct candidate *candidate)
+{
+    if (candidate->n >= candidate->most) return 0;
+    return candidate->chance *
+           chances_of(&engine->drafting.chances, &draft->chances, draft->source, draft->matched + candidate->n);
+}
+
+/* The tokens that the reply may still have behind the next one. */
+static int32_t room_of(const struct engine *engine, const struct slot *slot)
+{
+    const struct run *run = slot->run;
+    int32_t rest = run->max_tokens - run->n_predicted - 1, most = engine->drafting.params.n_max;
+    if (slot->job->draft_max >= 0 && slot->job->draft_max < most) most = slot->job->draft_max;
+    return rest < most ? rest : most;
+}
+
+/* Drafts that the engine decides on, in the order in which they were chosen. */
+struct choice {
+    struct candidate *v;
+    size_t n;
+    int32_t order[ROW_TIMES]; /* the candidate of each row */
+    int32_t n_rows;
+    bool even; /* each row is one of all candidates: unequal numbers of rows would be computed apart */
+};
+
+static struct candidate *likeliest(const struct choice *choice)
+{
+    struct candidate *best = &choice->v[0];
+    for (size_t i = 1; i < choice->n; i++)
+        if (choice->v[i].chance > best->chance) best = &choice->v[i];
+    return best;
+}
+
+static void advance(struct engine *engine, struct candidate *candidate)
+{
+    candidate->n++;
+    candidate->chance = next_chance(engine, &engine->slots[candidate->slot].run->draft, candidate);
+}
+
+/* Adds the next row, or one of each candidate. Returns the tokens that it will bring on average; 0: there is no row. */
+static double add_row(struct engine *engine, struct choice *choice, double least)
+{
+    double gain = 0;
+    struct candidate *best = likeliest(choice);
+    if (!choice->even) {
+        if (best->chance <= least) return 0;
+        gain = best->chance;
+        choice->order[choice->n_rows++] = (int32_t)(best - choice->v);
+        advance(engine, best);
+        return gain;
+    }
+    for (size_t i = 0; i < choice->n; i++)
+        if (choice->v[i].chance <= least) return 0;
+    for (size_t i = 0; i < choice->n; i++) {
+        gain += choice->v[i].chance;
+        choice->order[choice->n_rows++] = (int32_t)i;
+        advance(engine, &choice->v[i]);
+    }
+    return gain;
+}
+
+/* The longest that a call may take: what a stream's gap allows, or not much more than it takes anyway. */
+static double longest_call(const struct engine *engine, double plain)
+{
+    return plain * 1.5 > engine->tick_budget.max_ns ? plain * 1.5 : engine->tick_budget.max_ns;
+}
+
+/* Row counts are tried one after the other, so that a time which nothing is known of is never far from one that is. */
+static int32_t trial(struct engine *engine, int32_t replies, int32_t most)
+{
+    struct drafting *drafting = &engine->drafting;
+    int64_t ticks = metric_get(&engine->stats->ticks);
+    if (ticks - drafting->tried_at < TRIED_EVERY) return 0;
+    int32_t rows = row_times_unknown(&drafting->row_times, replies + 1, most);
+    if (rows > 0) drafting->tried_at = ticks;
+    return rows;
+}
+
+/* The number of drafted rows with the most tokens a second. */
+static int32_t choose_rows(struct engine *engine, struct choice *choice, int32_t most)
+{
+    const struct row_times *times = &engine->drafting.row_times;
+    int32_t replies = (int32_t)choice->n, known = row_times_unknown(times, replies + 1, ROW_TIMES), best = 0;
+    double plain = row_times_of(times, replies), tokens = replies, rate = plain > 0 ? tokens / plain : 0, limit;
+    if (plain <= 0) return 0; /* a tick without drafts comes first */
+    limit = longest_call(engine, plain);
+    int32_t likely = 0;
+    while (choice->n_rows < most) {
+        double gain = add_row(engine, choice, 0);
+        int32_t rows = replies + choice->n_rows;
+        if (gain == 0 || row_times_of(times, rows) > limit) break;
+        if (gain >= TRIED_CHANCE * (choice->even ? replies : 1)) likely = rows;
+        tokens += gain;
+        double with = tokens / row_times_of(times, rows);
+        if (with <= rate || (known > 0 && rows > known)) continue;
+        rate = with;
+        best = choice->n_rows;
+    }
+    int32_t tried = likely > 0 ? trial(engine, replies, likely) : 0;
+    return tried > 0 ? tried - replies : best;
+}
+
+/* A part of the prompts' tokens at most, and of the likely ones. */
+static int32_t choose_beside(struct engine *engine, struct choice *choice, int32_t most)
+{
+    int32_t part = engine->tick_budget.last / BESIDE_PART;
+    while (choice->n_rows < most && choice->n_rows < part)
+        if (add_row(engine, choice, BESIDE_CHANCE) == 0) break;
+    return choice->n_rows < most ? choice->n_rows : most;
+}
+
+static int32_t choose_all(struct engine *engine, struct choice *choice, int32_t most)
+{
+    while (choice->n_rows < most && add_row(engine, choice, 0) > 0)
+        ;
+    return choice->n_rows < most ? choice->n_rows : most;
+}
+
+/* Whether the tick has prompts to compute, under the set. */
+static bool has_prompts(const struct engine *engine, size_t set)
+{
+    for (size_t i = 0; i < engine->n_slots; i++) {
+        const struct plan_need *need = &engine->needs[i];
+        if (need->set == set && !need->generating && need->from < need->to) return true;
+    }
+    return false;
+}
+
+static size_t find_candidates(struct engine *engine, size_t set, struct candidate *candidates, size_t max)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < engine->n_slots; i++) {
+        if (!engine->needs[i].generating || engine->needs[i].set != set) continue;
+        if (n == max) return 0; /* so many replies leave no room for drafts */
+        struct slot *slot = &engine->slots[i];
+        guess(engine, slot);
+        int32_t most = room_of(engine, slot);
+        if (slot->run->draft.n < most) most = slot->run->draft.n;
+        candidates[n] = (struct candidate){.slot = i, .most = most, .chance = 1};
+        candidates[n].chance = next_chance(engine, &slot->run->draft, &candidates[n]);
+        n++;
+    }
+    return n;
+}
+
+void draft_plan(struct engine *engine, size_t set)
+{
+    if (!engine->drafts) return;
+    struct candidate candidates[ROW_TIMES / 2];
+    struct choice choice = {.v = candidates, .even = false};
+    choice.n = find_candidates(engine, set, candidates, sizeof candidates / sizeof *candidates);
+    choice.even = choice.n > 1 && !engine->policy.one_pool;
+    int32_t most = (engine->n_ubatch < ROW_TIMES ? engine->n_ubatch : ROW_TIMES) - (int32_t)choice.n;
+    if (choice.even) most -= (int32_t)choice.n; /* a step has as many rows */
+    if (choice.n == 0 || most <= 0) return;
+    int32_t n_rows = engine->drafting.params.guess != NULL ? choose_all(engine, &choice, most)
+                     : has_prompts(engine, set)            ? choose_beside(engine, &choice, most)
+                                                           : choose_rows(engine, &choice, most);
+    for (int32_t i = 0; i < n_rows; i++) engine->needs[candidates[choice.order[i]].slot].drafted++;
+}
+
+/* ---- What came of them ---- */
+
+bool draft_note(struct engine *engine, struct slot *slot, int32_t i, int32_t token)
+{
+    struct draft *draft = &slot->run->draft;
+    if (i >= draft->n) return false;
+    bool right = draft->tokens[i] == token;
+    chances_note(&engine->drafting.chances, &draft->chances, draft->source, draft->matched + i, right);
+    draft->origin.end = right && draft->origin.end > 0 ? draft->origin.end + 1 : 0;
+    return right;
+}
+
+void draft_count(struct engine *engine, struct slot *slot, int32_t drafted, int32_t accepted)
+{
+    struct draft *draft = &slot->run->draft;
+    draft->n_drafted += drafted;
+    draft->n_accepted += accepted;
+    metric_add(&engine->stats->drafted_tokens[draft->source], drafted);
+    metric_add(&engine->stats->accepted_tokens[draft->source], accepted);
+}
+
+void draft_learn(struct engine *engine)
+{
+    const struct plan *plan = &engine->plan;
+    bool whole = engine->computed.n_tokens == plan->n_tokens && plan->n_calls == 1 && plan->n_prompt_tokens == 0;
+    if (engine->drafts && whole) row_times_note(&engine->drafting.row_times, plan->n_tokens, engine->computed.ns);
+}
+
+int64_t draft_plain_ns(const struct engine *engine, int64_t ns)
+{
+    const struct plan *plan = &engine->plan;
+    const struct row_times *times = &engine->drafting.row_times;
+    if (plan->n_drafted == 0 || plan->n_tokens > ROW_TIMES) return ns;
+    double with = row_times_of(times, plan->n_tokens), without = row_times_of(times, plan->n_tokens - plan->n_drafted);
+    return with > 0 && without < with ? (int64_t)((double)ns * without / with) : ns;
+}
+
+void draft_keep_past(struct engine *engine, struct slot *slot, const struct seq *seq)
+{
+    struct draft_past *past = &slot->run->draft.past;
+    const struct tokens *prompt = slot->job->wanted;
+    size_t n = prompt->len;
+    if (!engine->drafts || !engine->drafting.params.sources[DRAFT_STORED] || slot->run->n_predicted > 0) return;
+    if (seq->tokens.len <= n || tokens_common_prefix(&seq->tokens, prompt) < n) return;
+    size_t from = n > SUFFIX_MOST ? n - SUFFIX_MOST : 0, len = seq->tokens.len - from;
+    tokens_append(&past->tokens, seq->tokens.v + from, len < PAST_MOST ? len : PAST_MOST);
+    suffix_index_extend(&past->suffixes, &past->tokens, PAST_MOST);
+}

@@ -1,0 +1,82 @@
+/* Drafts: guesses at the next tokens of replies, which a decode call computes together with the last token that was
+ * sampled. The sampler then goes from row to row as long as each sampled token is the guessed one; the rest is cut. So
+ * a call gives several tokens, and the reply is the one that would have come without.
+ *
+ * A draft belongs to the run, never to seq.tokens: nothing that was not sampled is shared, stored, hashed or reported.
+ * It is made anew for each tick. Runs on the engine's thread and waits for nothing. */
+#ifndef ENGINE_DRAFT_H
+#define ENGINE_DRAFT_H
+
+#include "draft/chances.h"
+#include "draft/row_times.h"
+#include "draft/suffix_index.h"
+
+struct engine;
+struct plan_share;
+struct seq;
+struct slot;
+
+#define DRAFT_MOST 64 /* tokens of a draft */
+
+/* A source that is not the engine's own: writes up to `max` tokens that may follow these, and returns how many. For
+ * tests.
+ */
+typedef int32_t (*draft_guess_fn)(void *ud, const struct tokens *tokens, int32_t *guess, int32_t max);
+
+struct draft_params {
+    bool sources[DRAFT_SOURCES]; /* those that are used; none: there are no drafts */
+    int32_t n_max;               /* tokens of a draft at most; 0: DRAFT_MOST */
+    draft_guess_fn guess;        /* in place of the sources, at any price; NULL: none */
+    void *ud;
+};
+
+/* What may follow the tokens of a run. */
+struct draft {
+    int32_t tokens[DRAFT_MOST];
+    int32_t n, matched; /* tokens; how many before them match where they come from */
+    enum draft_source source;
+    struct draft_origin {      /* where the next one comes from, for as long as the guesses are right */
+        const struct seq *seq; /* NULL: `past` */
+        int32_t end;           /* its position there; 0: none */
+    } origin;
+    struct chances chances; /* of this request */
+    struct draft_past {     /* what followed the prompt in an earlier reply to it, with the prompt's end */
+        struct tokens tokens;
+        struct suffix_index suffixes;
+    } past;
+    int32_t n_drafted, n_accepted; /* over the whole reply */
+};
+
+/* How many drafted tokens pay is learned over all requests. */
+struct drafting {
+    struct draft_params params;
+    struct chances chances;
+    struct row_times row_times;
+    int64_t tried_at; /* tick of the last trial of a row count that was not known */
+};
+
+/* False: there are no drafts. */
+bool draft_init(struct drafting *drafting, const struct draft_params *params);
+void draft_release(struct draft *draft);
+
+/* Guesses for the replies of the set of adapters that the tick computes, and chooses how much of each guess is
+ * computed: plan_need.drafted. */
+void draft_plan(struct engine *engine, size_t set);
+
+/* The token behind the first i of the slot's draft was sampled. Returns whether it is the drafted one. */
+bool draft_note(struct engine *engine, struct slot *slot, int32_t i, int32_t token);
+
+/* Of so many tokens that were computed as drafts so many were sampled. */
+void draft_count(struct engine *engine, struct slot *slot, int32_t drafted, int32_t accepted);
+
+/* The tick's calls have taken so long (engine.computed). */
+void draft_learn(struct engine *engine);
+
+/* Of so many nanoseconds of a tick, those that it would have taken without drafted tokens. */
+int64_t draft_plain_ns(const struct engine *engine, int64_t ns);
+
+/* The sequence, which has other tokens than the request wants, is given to the slot: keeps of it what an earlier reply
+ * to the same prompt was. */
+void draft_keep_past(struct engine *engine, struct slot *slot, const struct seq *seq);
+
+#endif
