@@ -484,8 +484,9 @@ typedef struct hearth_params {
     int64_t max_ms;          /* the reply ends after so many milliseconds of generation, at the next line; 0: never */
     const char *const *stop; /* the reply ends before any of these strings */
     size_t n_stop;
-    bool patient;           /* waits for admission without admission_timeout: for further choices of one answer */
-    bool cache_prompt;      /* default true; false: nothing is reused, nothing is cached */
+    bool patient;      /* waits for admission without admission_timeout: for further choices of one answer */
+    bool cache_prompt; /* default true; false: nothing is reused, nothing is cached */
+    int32_t draft_max; /* drafted tokens that a decode call computes at most; 0: none, HEARTH_UNSET: as configured */
     const char *cache_salt; /* prompts with different salts never share KV cells or slabs; NULL or "": no salt */
     const char *parent_key; /* 64 hexadecimal digits: the slab key of the turn that this one continues. A hint: while
                                that slab is still being saved, the request waits for it. NULL: none */
@@ -528,19 +529,21 @@ typedef struct hearth_cache_lookup {
 
 typedef struct hearth_result {
     hearth_finish finish;
-    const char *stop_string; /* the stop string that ended it, or NULL */
-    int32_t slot;            /* the slot that computed it */
-    int32_t n_prompt;        /* tokens of the prompt; at the end cache_n + prompt_n */
-    int32_t cache_n;         /* prompt tokens that were cached */
-    int32_t kept_n;          /* leading prompt tokens, cached or computed, that are kept for later requests */
-    int32_t prompt_n;        /* prompt tokens that were computed (prefill) */
-    int32_t too_short_n;     /* of these, tokens that were cached, but fewer than cache_min_tokens */
-    int32_t predicted_n;     /* tokens generated, the end-of-generation token included */
-    double queue_ms;         /* from submission to a slot */
-    double restore_ms;       /* fetching KV state from the store */
-    double prompt_ms;        /* from the slot to the first token */
-    double predicted_ms;     /* from the first token to the last */
-    double save_ms;          /* of DONE: what its end takes for the store after the last token */
+    const char *stop_string;  /* the stop string that ended it, or NULL */
+    int32_t slot;             /* the slot that computed it */
+    int32_t n_prompt;         /* tokens of the prompt; at the end cache_n + prompt_n */
+    int32_t cache_n;          /* prompt tokens that were cached */
+    int32_t kept_n;           /* leading prompt tokens, cached or computed, that are kept for later requests */
+    int32_t prompt_n;         /* prompt tokens that were computed (prefill) */
+    int32_t too_short_n;      /* of these, tokens that were cached, but fewer than cache_min_tokens */
+    int32_t predicted_n;      /* tokens generated, the end-of-generation token included */
+    int32_t draft_n;          /* tokens that were computed as drafts: guesses at the next ones */
+    int32_t draft_accepted_n; /* of these, guesses that were right */
+    double queue_ms;          /* from submission to a slot */
+    double restore_ms;        /* fetching KV state from the store */
+    double prompt_ms;         /* from the slot to the first token */
+    double predicted_ms;      /* from the first token to the last */
+    double save_ms;           /* of DONE: what its end takes for the store after the last token */
     /* Stages within queue_ms, one after the other; the rest is the wait for a slot. -1: it has not ended. */
     double admission_ms;        /* until it was admitted, and its model loaded */
     double prepare_ms;          /* rendering and tokenising the prompt */

@@ -113,6 +113,10 @@ struct config_model {
     double cache_slot_timeout; /* seconds */
     enum config_preempt preempt;
     enum config_idle idle_conversations;
+    struct {
+        struct config_strings sources; /* auto, or names of sources */
+        int64_t n_max;
+    } draft;
     enum config_media media;
     int64_t n_gpu_layers, media_cache_mb;
     int64_t image_megapixels, image_min_tokens, image_max_tokens, request_megapixels, sound_seconds, video_frames;

@@ -356,6 +356,17 @@ const struct config_row config_rows[] = {
         "are computed. auto: until that has cost as much as bringing it back would, by measured times. stay: until the "
         "room is needed. leave: until another one is computed.",
         CHOICES("auto|stay|leave")),
+    KEY("models.*.draft.sources", CONFIG_STRINGS, MODEL(draft.sources), "[auto]",
+        "Where guesses at a reply's next tokens come from, which one decode call computes together; the reply is the "
+        "same "
+        "without. grammar: where a grammar or schema leaves no choice; request: the prompt and the reply so far; "
+        "store: "
+        "what followed the same tokens in other conversations of the same scope. auto: all of them. []: no drafts. As "
+        "many tokens are drafted as pay by measured times; none where that is none. Not with `deterministic`, nor with "
+        "recurrent states.",
+        ANY),
+    KEY("models.*.draft.n_max", CONFIG_INT, MODEL(draft.n_max), "64",
+        "Most drafted tokens of a reply in one decode call.", RANGE(1, 64)),
     KEY("models.*.n_gpu_layers", CONFIG_INT, MODEL(n_gpu_layers), "0",
         "Layers kept on the GPU: 0 all, -1 none, else so many.", RANGE(-1, 1000000)),
     KEY("models.*.split_mode", CONFIG_NAME, MODEL(split_mode), "layer",

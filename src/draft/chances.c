@@ -22,7 +22,7 @@ void chances_init(struct chances *all)
     for (int source = 0; source < DRAFT_SOURCES; source++)
         for (int i = 0; i < CHANCE_LENGTHS; i++) {
             all->tried[source][i] = SHARED;
-            all->right[source][i] = SHARED * (source == DRAFT_FORCED ? 0.95F : expected[i]);
+            all->right[source][i] = SHARED * (source == DRAFT_GRAMMAR ? 0.95F : expected[i]);
         }
 }
 

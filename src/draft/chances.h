@@ -9,9 +9,9 @@
 
 /* Where a draft comes from, in the order in which they are tried. */
 enum draft_source {
-    DRAFT_FORCED,  /* the output constraint leaves no choice */
+    DRAFT_GRAMMAR, /* the output constraint leaves no choice */
     DRAFT_REQUEST, /* the request's own prompt and reply */
-    DRAFT_STORED,  /* what followed the same tokens elsewhere: in other conversations of the same scope */
+    DRAFT_STORE,   /* what followed the same tokens elsewhere: in other conversations of the same scope */
     DRAFT_SOURCES
 };
 

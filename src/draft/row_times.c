@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <math.h>
 
-#define FOLLOW   0.2  /* how fast the scale follows the last calls */
+#define FOLLOW   0.4  /* how fast the scale follows the last calls */
 #define OUTLIER  2.0  /* a call that differs by more is the machine's fault, as far as the scale goes */
 #define LONG_AGO 2048 /* calls after which a time is tried again */
 

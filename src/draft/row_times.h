@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #define ROW_TIMES   96 /* row counts that are known apart */
-#define ROW_SAMPLES 5  /* a time is the median of so many calls */
+#define ROW_SAMPLES 7  /* a time is the median of so many calls */
 
 struct row_times {
     double scale; /* nanoseconds of a unit; 0: nothing is known */

@@ -55,9 +55,17 @@ bool suffix_index_extend(struct suffix_index *index, const struct tokens *tokens
     return to == all;
 }
 
+void suffix_index_release(struct suffix_index *index)
+{
+    free(index->earlier);
+    free(index->last);
+    *index = (struct suffix_index){0};
+}
+
 void suffix_index_truncate(struct suffix_index *index, const struct tokens *tokens, int32_t n)
 {
     assert(n >= 0 && index->len <= (int32_t)tokens->len);
+    if (n == 0) suffix_index_release(index);
     for (; index->len > n; index->len--) {
         int32_t position = index->len - 1;
         if (position + 1 < SUFFIX_LEAST) continue;
@@ -65,13 +73,6 @@ void suffix_index_truncate(struct suffix_index *index, const struct tokens *toke
         assert(*last == position);
         *last = index->earlier[position];
     }
-}
-
-void suffix_index_release(struct suffix_index *index)
-{
-    free(index->earlier);
-    free(index->last);
-    *index = (struct suffix_index){0};
 }
 
 int32_t suffix_common(const struct tokens *tokens, int32_t end, const struct tokens *tail)

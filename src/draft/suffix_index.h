@@ -21,7 +21,7 @@ struct suffix_index {
 /* Indexes further tokens of the list, at most `most` of them. False: not all of them yet. */
 bool suffix_index_extend(struct suffix_index *index, const struct tokens *tokens, int32_t most);
 
-/* The list, which still has its tokens, is to keep only the first n of them. */
+/* The list, which still has its tokens, is to keep only the first n of them; 0: frees all. */
 void suffix_index_truncate(struct suffix_index *index, const struct tokens *tokens, int32_t n);
 
 void suffix_index_release(struct suffix_index *index);

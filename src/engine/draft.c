@@ -7,8 +7,8 @@
 #include <string.h>
 
 #define INDEXED_A_TICK 8192 /* tokens of a sequence that are indexed in a tick */
+#define LONG_MATCH     12   /* a guess from so long a match goes farther than what a grammar leaves no choice in */
 #define OTHERS         16   /* other sequences that a guess looks into */
-#define PAST_MOST      8192 /* tokens of an earlier reply */
 #define TRIED_EVERY    4    /* ticks between trials of row counts whose time is not known */
 #define TRIED_CHANCE   0.5  /* that a row of a trial must have */
 
@@ -47,11 +47,11 @@ static void keep_longer(struct found *best, const struct found *other)
     if (other->match.len > best->match.len) *best = *other;
 }
 
-/* Some request of the same scope may read the sequence's tokens: the slot's own, or another one's where both are
- * cached. */
+/* The slot's request may read the tokens of its own sequence, and of those of its scope where it is cached: a sequence
+ * that is not has a scope of its own. */
 static bool may_read(const struct slot *slot, const struct seq *seq)
 {
-    return seq == slot->seq || (slot->job->cache_prompt && seq->scope == slot->seq->scope);
+    return seq == slot->seq || (slot->job->cache_prompt && seq->scope == slot->job->scope);
 }
 
 /* Where the last guesses were right the draft goes on behind them, though an index may find another place first. */
@@ -62,7 +62,7 @@ static void go_on(const struct slot *slot, struct found *best)
     if (origin->end == 0 || (origin->seq != NULL && !may_read(slot, origin->seq))) return;
     struct found found = {.tokens = origin->seq != NULL ? &origin->seq->tokens : &draft->past.tokens,
                           .seq = origin->seq,
-                          .source = origin->seq == slot->seq ? DRAFT_REQUEST : DRAFT_STORED};
+                          .source = origin->seq == slot->seq ? DRAFT_REQUEST : DRAFT_STORE};
     if (origin->end >= (int32_t)found.tokens->len) return;
     found.match =
         (struct suffix_match){.end = origin->end, .len = suffix_common(found.tokens, origin->end, &slot->seq->tokens)};
@@ -81,7 +81,7 @@ static void look_into_others(const struct engine *engine, const struct slot *slo
     for (size_t i = 0; i < engine->n_seqs && n < OTHERS && best->match.len < SUFFIX_MOST; i++) {
         const struct seq *seq = &engine->seqs[i];
         if (seq == slot->seq || seq->suffixes.len == 0 || !may_read(slot, seq)) continue;
-        look_into(slot, &seq->suffixes, (struct found){.tokens = &seq->tokens, .seq = seq, .source = DRAFT_STORED},
+        look_into(slot, &seq->suffixes, (struct found){.tokens = &seq->tokens, .seq = seq, .source = DRAFT_STORE},
                   best);
         n++;
     }
@@ -98,9 +98,9 @@ static struct found find(struct engine *engine, struct slot *slot)
     if (sources[DRAFT_REQUEST] && best.match.len < SUFFIX_MOST)
         look_into(slot, &seq->suffixes, (struct found){.tokens = &seq->tokens, .seq = seq, .source = DRAFT_REQUEST},
                   &best);
-    if (!sources[DRAFT_STORED] || best.match.len == SUFFIX_MOST) return best;
+    if (!sources[DRAFT_STORE] || best.match.len == SUFFIX_MOST) return best;
     if (draft->past.tokens.len > 0)
-        look_into(slot, &draft->past.suffixes, (struct found){.tokens = &draft->past.tokens, .source = DRAFT_STORED},
+        look_into(slot, &draft->past.suffixes, (struct found){.tokens = &draft->past.tokens, .source = DRAFT_STORE},
                   &best);
     look_into_others(engine, slot, &best);
     return best;
@@ -139,7 +139,13 @@ static void guess(struct engine *engine, struct slot *slot)
         return;
     }
     struct found found = find(engine, slot);
-    if (found.match.len > 0) copy_guess(engine, draft, &found);
+    if (params->sources[DRAFT_GRAMMAR] && found.match.len < LONG_MATCH) {
+        draft->n = llm_sampler_guess(slot->run->sampler, draft->tokens, params->n_max);
+        draft->source = DRAFT_GRAMMAR;
+        draft->matched = 0;
+        draft->origin.end = 0;
+    }
+    if (draft->n == 0 && found.match.len > 0) copy_guess(engine, draft, &found);
 }
 
 /* ---- How many of them ---- */
@@ -233,7 +239,8 @@ static int32_t trial(struct engine *engine, int32_t replies, int32_t most)
 static int32_t choose_rows(struct engine *engine, struct choice *choice, int32_t most)
 {
     const struct row_times *times = &engine->drafting.row_times;
-    int32_t replies = (int32_t)choice->n, known = row_times_unknown(times, replies + 1, ROW_TIMES), best = 0;
+    int32_t replies = (int32_t)choice->n, best = 0;
+    int32_t known = choice->even ? 0 : row_times_unknown(times, replies + 1, ROW_TIMES);
     double plain = row_times_of(times, replies), tokens = replies, rate = plain > 0 ? tokens / plain : 0, limit;
     if (plain <= 0) return 0; /* a tick without drafts comes first */
     limit = longest_call(engine, plain);
@@ -249,7 +256,7 @@ static int32_t choose_rows(struct engine *engine, struct choice *choice, int32_t
         rate = with;
         best = choice->n_rows;
     }
-    int32_t tried = likely > 0 ? trial(engine, replies, likely) : 0;
+    int32_t tried = likely > 0 && !choice->even ? trial(engine, replies, likely) : 0;
     return tried > 0 ? tried - replies : best;
 }
 
@@ -349,14 +356,28 @@ int64_t draft_plain_ns(const struct engine *engine, int64_t ns)
     return with > 0 && without < with ? (int64_t)((double)ns * without / with) : ns;
 }
 
+bool engine_drafts_from_store(const struct engine *engine)
+{
+    return engine->drafts && engine->drafting.params.sources[DRAFT_STORE];
+}
+
+/* The rest of the sequence, if it begins with all of the prompt. */
+static void take_rest(struct tokens *past, const struct seq *seq, const struct tokens *prompt)
+{
+    size_t n = prompt->len, from = n > SUFFIX_MOST ? n - SUFFIX_MOST : 0, len = seq->tokens.len - from;
+    if (seq->tokens.len <= n || tokens_common_prefix(&seq->tokens, prompt) < n) return;
+    tokens_append(past, seq->tokens.v + from, len < DRAFT_PAST ? len : DRAFT_PAST);
+}
+
 void draft_keep_past(struct engine *engine, struct slot *slot, const struct seq *seq)
 {
+    struct job *job = slot->job;
     struct draft_past *past = &slot->run->draft.past;
-    const struct tokens *prompt = slot->job->wanted;
-    size_t n = prompt->len;
-    if (!engine->drafts || !engine->drafting.params.sources[DRAFT_STORED] || slot->run->n_predicted > 0) return;
-    if (seq->tokens.len <= n || tokens_common_prefix(&seq->tokens, prompt) < n) return;
-    size_t from = n > SUFFIX_MOST ? n - SUFFIX_MOST : 0, len = seq->tokens.len - from;
-    tokens_append(&past->tokens, seq->tokens.v + from, len < PAST_MOST ? len : PAST_MOST);
-    suffix_index_extend(&past->suffixes, &past->tokens, PAST_MOST);
+    if (past->tokens.len > 0 || slot->run->n_predicted > 0 || !engine_drafts_from_store(engine)) return;
+    if (may_read(slot, seq)) take_rest(&past->tokens, seq, job->wanted);
+    if (past->tokens.len == 0) {
+        past->tokens = job->past;
+        job->past = (struct tokens){0};
+    }
+    if (past->tokens.len > 0) suffix_index_extend(&past->suffixes, &past->tokens, INT32_MAX);
 }

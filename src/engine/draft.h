@@ -16,7 +16,8 @@ struct plan_share;
 struct seq;
 struct slot;
 
-#define DRAFT_MOST 64 /* tokens of a draft */
+#define DRAFT_MOST 64   /* tokens of a draft */
+#define DRAFT_PAST 8192 /* tokens of an earlier reply */
 
 /* A source that is not the engine's own: writes up to `max` tokens that may follow these, and returns how many. For
  * tests.
@@ -75,8 +76,8 @@ void draft_learn(struct engine *engine);
 /* Of so many nanoseconds of a tick, those that it would have taken without drafted tokens. */
 int64_t draft_plain_ns(const struct engine *engine, int64_t ns);
 
-/* The sequence, which has other tokens than the request wants, is given to the slot: keeps of it what an earlier reply
- * to the same prompt was. */
+/* The sequence is given to the slot, and has its old tokens still: keeps of them what followed the same prompt; else
+ * what the job brings of that from the store. */
 void draft_keep_past(struct engine *engine, struct slot *slot, const struct seq *seq);
 
 #endif

@@ -62,6 +62,9 @@ bool engine_wants_checkpoints(const struct engine *engine);
 /* The identity under which jobs query the store; NULL: they do not. Any thread. */
 const struct store_user *engine_store_user(const struct engine *engine);
 
+/* Whether jobs should bring what followed their prompts in the store: job.past. Any thread. */
+bool engine_drafts_from_store(const struct engine *engine);
+
 /* Queues the job. After engine_drain() the job fails at once. Any thread. */
 void engine_submit(struct engine *engine, struct job *job);
 

@@ -22,6 +22,8 @@ hearth_result slot_result(const struct slot *slot)
         .prompt_n = run->n_prompt - run->n_cached,
         .too_short_n = run->n_too_short,
         .predicted_n = run->n_predicted,
+        .draft_n = run->draft.n_drafted,
+        .draft_accepted_n = run->draft.n_accepted,
         .queue_ms = clock_to_ms(run->started_at - slot->job->submitted_at),
         .prompt_ms = any ? clock_to_ms(run->first_token_at - run->started_at) : 0,
         .predicted_ms = any ? clock_to_ms(run->last_token_at - run->first_token_at) : 0,

@@ -88,6 +88,8 @@ struct job {
     uint64_t scope;           /* prompts of different scopes never share cells or stored slabs */
     struct identity identity; /* likewise for the store, where there is one */
     const double *scales;     /* the scale of each of the model's adapters; NULL: none is applied */
+    struct tokens past; /* what followed the prompt's last tokens, SUFFIX_MOST of them first, in a stored reply to the
+                           same prompt; empty: nothing is known */
     struct store_hit *hit; /* what the store has of the prompt; NULL: the store was not asked, or is needed no more */
     struct nearest
         nearest;  /* of a lookup: first the nearest in the store, then of all; of other jobs the engine notes it */

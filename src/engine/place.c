@@ -134,7 +134,7 @@ static void bind_seq(struct engine *engine, struct slot *slot, const struct plac
                      int32_t divergence)
 {
     struct job *job = slot->job;
-    draft_keep_past(engine, slot, seq);
+    draft_keep_past(engine, slot, p->source != NULL ? p->source : seq);
     suffix_index_truncate(&seq->suffixes, &seq->tokens, (int32_t)tokens_common_prefix(&seq->tokens, job->wanted));
     tokens_truncate(&seq->tokens, 0);
     tokens_append(&seq->tokens, job->wanted->v, job->wanted->len);

@@ -233,6 +233,41 @@ bool grammar_can_continue(const struct grammar *g, const struct grammar_state *s
     return false;
 }
 
+static bool is_blank(uint32_t c)
+{
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+static bool has_blanks_alone(const struct rules *rules, const struct rules_class *class)
+{
+    for (size_t i = class->first; i < class->first + class->n; i++)
+        if (rules->ranges[i].low != rules->ranges[i].high || !is_blank(rules->ranges[i].low)) return false;
+    return !class->negated && class->n > 0;
+}
+
+enum grammar_next grammar_next(const struct grammar *g, const struct grammar_state *state, uint32_t *c)
+{
+    uint32_t one = 0, blank = 0;
+    size_t blanks = 0;
+    if (state->missing > 0) return GRAMMAR_ANY;
+    for (size_t i = 0; i < state->len; i++) {
+        if (state->v[i] == 0) return GRAMMAR_ANY;
+        const struct rules_item *item = &g->rules->items[g->nodes[state->v[i]].at];
+        bool class_of_blanks = item->kind == RULES_CLASS && has_blanks_alone(g->rules, &g->rules->classes[item->value]);
+        if (class_of_blanks || (item->kind == RULES_CHAR && is_blank(item->value))) {
+            blanks += class_of_blanks || blank != item->value; /* different ones */
+            blank = class_of_blanks ? blank : item->value;
+        } else if (item->kind == RULES_CHAR && (one == 0 || one == item->value)) {
+            one = item->value;
+        } else {
+            return GRAMMAR_ANY;
+        }
+    }
+    *c = one != 0 ? one : blank;
+    if (one != 0) return blanks > 0 ? GRAMMAR_ONE_OR_BLANK : GRAMMAR_ONE;
+    return blanks == 1 && blank != 0 ? GRAMMAR_ONE : GRAMMAR_ANY;
+}
+
 bool grammar_complete(const struct grammar_state *state)
 {
     for (size_t i = 0; i < state->len; i++)

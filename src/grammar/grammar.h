@@ -56,6 +56,14 @@ void grammar_merge(struct grammar_state *state, const struct grammar_state *more
  * grammar allows. */
 bool grammar_can_continue(const struct grammar *grammar, const struct grammar_state *state);
 
+/* What all parses can go on with. */
+enum grammar_next {
+    GRAMMAR_ANY,         /* there is a choice, or the end of the text */
+    GRAMMAR_ONE,         /* this character alone */
+    GRAMMAR_ONE_OR_BLANK /* this character, or blanks before it */
+};
+enum grammar_next grammar_next(const struct grammar *grammar, const struct grammar_state *state, uint32_t *c);
+
 /* Whether the text matches the whole grammar. */
 bool grammar_complete(const struct grammar_state *state);
 

@@ -18,6 +18,7 @@
 #include "lib/requests/system_prompt.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Some 30 conversations of 100,000 tokens each. */
 #define TOKENIZER_CACHE_BYTES ((size_t)16 << 20)
@@ -124,6 +125,29 @@ static void name_default_identity(struct model *model)
     free(scales);
 }
 
+/* HEARTH_INVALID: there is no source of that name. */
+static int choose_drafts(const struct config_model *config, struct draft_params *draft, hearth_error *error)
+{
+    static const char *const names[DRAFT_SOURCES] = {
+        [DRAFT_GRAMMAR] = "grammar", [DRAFT_REQUEST] = "request", [DRAFT_STORE] = "store"};
+    draft->n_max = (int32_t)config->draft.n_max;
+    for (size_t i = 0; i < config->draft.sources.len; i++) {
+        const char *name = config->draft.sources.v[i];
+        bool all = strcmp(name, "auto") == 0, known = all;
+        for (int source = 0; source < DRAFT_SOURCES; source++) {
+            bool named = all || strcmp(name, names[source]) == 0;
+            draft->sources[source] = draft->sources[source] || named;
+            known = known || named;
+        }
+        if (known) continue;
+        error_at(error, HEARTH_INVALID, "", "models.%s.draft.sources: '%s' is none of auto, grammar, request, store",
+                 config->name, name);
+        snprintf(error->param, sizeof error->param, "models.%s.draft.sources", config->name);
+        return HEARTH_INVALID;
+    }
+    return HEARTH_OK;
+}
+
 static int open_engine(struct hearth *instance, struct model *model, hearth_error *error)
 {
     const struct config_model *config = model->config;
@@ -146,6 +170,7 @@ static int open_engine(struct hearth *instance, struct model *model, hearth_erro
                                    .clock = instance->clock,
                                    .stats = &model->entry->engine_stats};
     int rc = sampling_check_config(config, error);
+    if (rc == HEARTH_OK) rc = choose_drafts(config, &params.draft, error);
     if (rc == HEARTH_OK) rc = model_context_params(config, llm_model_info(model->weights), &params.context, error);
     if (rc == HEARTH_OK) rc = estimate_check(config, &params.context, llm_model_info(model->weights), error);
     if (rc != HEARTH_OK) return rc;

@@ -22,6 +22,11 @@ struct constraint {
     bool *allowed;
     size_t passes;
 
+    /* For guesses: the last character that is no blank, whether a blank came behind it, and which of `separators` have
+     * a space behind them in this reply. */
+    char last;
+    bool blank_came, spaced[4];
+
     bool awaits_trigger;
     char **words;
     size_t n_words, longest_word;
@@ -137,6 +142,27 @@ bool constraint_allows(struct constraint *c, int32_t token)
     return allows(c, token);
 }
 
+/* Behind these JSON may have blanks. */
+static const char separators[] = {':', ',', '{', '['};
+
+static size_t separator_of(char c)
+{
+    size_t i = 0;
+    while (i < sizeof separators && separators[i] != c) i++;
+    return i;
+}
+
+static void note_blanks(struct constraint *c, struct llm_token_text text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        bool blank = memchr(" \t\n\r", text.v[i], 4) != NULL;
+        size_t separator = separator_of(c->last);
+        if (!c->blank_came && separator < sizeof separators) c->spaced[separator] = text.v[i] == ' ';
+        c->blank_came = blank;
+        if (!blank) c->last = text.v[i];
+    }
+}
+
 bool constraint_accept(struct constraint *c, int32_t token)
 {
     grammar_reset_budget(c->grammar);
@@ -144,10 +170,46 @@ bool constraint_accept(struct constraint *c, int32_t token)
     enum trigger trigger = c->awaits_trigger ? look_for_trigger(c, token) : allows(c, token) ? TRIGGERED : MISFIT;
     if (trigger == NO_TRIGGER) keep_tail(c);
     if (trigger == TRIGGERED) {
+        note_blanks(c, text_of(c, token));
         swap_states(&c->now, &c->next);
         c->awaits_trigger = false;
     }
     return trigger != MISFIT;
+}
+
+/* ---- Guesses ---- */
+
+static bool guess_byte(struct constraint *c, unsigned char byte, struct buf *text)
+{
+    bool good = grammar_accept_byte(c->grammar, &c->next, byte, &c->scratch);
+    if (!good) return false;
+    swap_states(&c->next, &c->scratch);
+    buf_append(text, &byte, 1);
+    return true;
+}
+
+void constraint_guess(struct constraint *c, struct buf *text, size_t max)
+{
+    char last = c->last;
+    bool blank_came = c->blank_came;
+    size_t from = text->len;
+    if (c->awaits_trigger) return;
+    grammar_reset_budget(c->grammar);
+    grammar_copy(&c->next, &c->now);
+    while (text->len - from < max) {
+        uint32_t next = 0;
+        enum grammar_next how = grammar_next(c->grammar, &c->next, &next);
+        if (how == GRAMMAR_ANY || next >= 0x80 || grammar_over_budget(c->grammar)) return;
+        size_t separator = separator_of(last);
+        if (how == GRAMMAR_ONE_OR_BLANK && !blank_came && separator < sizeof separators && c->spaced[separator] &&
+            guess_byte(c, ' ', text)) {
+            blank_came = true;
+            continue;
+        }
+        if (!guess_byte(c, (unsigned char)next, text)) return;
+        blank_came = next == ' ';
+        if (next != ' ') last = (char)next;
+    }
 }
 
 /* ---- All tokens ---- */
@@ -274,6 +336,7 @@ struct constraint *constraint_open(const struct llm_model *model, const struct l
             return NULL;
         }
     }
+    c->spaced[0] = c->spaced[1] = true; /* "a": 1, "b": as most models write */
     grammar_start(c->grammar, &c->now);
     if (grammar->lazy || grammar->prefill == NULL || accept_prefill(c, grammar->prefill)) return c;
     constraint_close(c);

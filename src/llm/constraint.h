@@ -23,6 +23,11 @@ bool constraint_accept(struct constraint *constraint, int32_t token);
 /* The mask of the next token: n_vocab entries, true where the grammar accepts the token. Valid until the next call. */
 const bool *constraint_allowed(struct constraint *constraint);
 
+/* Appends the text that the grammar leaves no choice in, `max` bytes at most; where blanks are optional, those that the
+ * reply had at such a place before. Nothing where it does not hold yet. A guess: what is sampled may differ in blanks.
+ */
+void constraint_guess(struct constraint *constraint, struct buf *text, size_t max);
+
 /* Whether the grammar is lazy and no trigger has come yet: nearly every token is allowed, and the mask would need a
  * search for triggers in the reply for each token of the vocabulary. */
 bool constraint_awaits_trigger(const struct constraint *constraint);

@@ -21,10 +21,12 @@
 enum {
     MAX_RESAMPLES = 16, /* before the mask is computed, while a lazy grammar awaits its trigger */
     SHORT_MAX = 1024,   /* tokens of a shortlist; finding more takes as long as it saves */
-    SHORT_PART = 8      /* and it is at most this part of the vocabulary */
+    GUESSED_BYTES = 256,
+    SHORT_PART = 8 /* and it is at most this part of the vocabulary */
 };
 
 struct llm_sampler {
+    const struct llm_model *model;
     struct chain chain;
     struct constraint *constraint; /* NULL: none */
     bool lazy;
@@ -212,6 +214,31 @@ int32_t llm_sample(struct llm_sampler *s, struct llm_context *context, int32_t i
     return token >= 0 && accept_token(s, token) ? token : -1;
 }
 
+/* The text is tokenised by itself. Vocabularies that would put a blank before it get no guess. */
+static int32_t tokens_of(const struct llm_sampler *s, const struct buf *text, int32_t *out, int32_t max)
+{
+    struct tokens tokens = {0};
+    struct buf bytes = {0};
+    llm_tokenize(s->model, text->v, text->len, false, false, &tokens);
+    for (size_t i = 0; i < tokens.len; i++) llm_token_bytes(s->model, tokens.v[i], false, &bytes);
+    bool same = bytes.len == text->len && memcmp(bytes.v, text->v, text->len) == 0;
+    int32_t n = !same ? 0 : (int32_t)tokens.len < max ? (int32_t)tokens.len : max;
+    for (int32_t i = 0; i < n; i++) out[i] = tokens.v[i];
+    tokens_release(&tokens);
+    buf_release(&bytes);
+    return n;
+}
+
+int32_t llm_sampler_guess(struct llm_sampler *s, int32_t *tokens, int32_t max)
+{
+    struct buf text = {0};
+    if (!constraint_holds(s) || max <= 0) return 0;
+    constraint_guess(s->constraint, &text, GUESSED_BYTES);
+    int32_t n = text.len > 0 ? tokens_of(s, &text, tokens, max) : 0;
+    buf_release(&text);
+    return n;
+}
+
 size_t llm_sampler_passes(const struct llm_sampler *s)
 {
     return s->constraint == NULL ? 0 : constraint_passes(s->constraint);
@@ -251,6 +278,7 @@ struct llm_sampler *llm_sampler_open(const struct llm_model *model, const struct
         if (constraint == NULL) return NULL;
     }
     struct llm_sampler *s = mem_alloc(sizeof *s);
+    s->model = model;
     s->constraint = constraint;
     s->lazy = sampling->grammar.lazy;
     struct tokens text = without_media(prompt);

@@ -58,6 +58,10 @@ void llm_sampler_close(struct llm_sampler *sampler);
  * Negative: the grammar accepts no token. */
 int32_t llm_sample(struct llm_sampler *sampler, struct llm_context *context, int32_t index);
 
+/* Tokens that must come next, or nearly must: text that the output constraint leaves no choice in. A guess, at most
+ * `max` of them; returns how many. Nothing else changes. */
+int32_t llm_sampler_guess(struct llm_sampler *sampler, int32_t *tokens, int32_t max);
+
 /* How often the grammar's mask over the whole vocabulary was computed. */
 size_t llm_sampler_passes(const struct llm_sampler *sampler);
 

@@ -810,6 +810,14 @@ void llm_sampler_close(struct llm_sampler *s)
     free(s);
 }
 
+int32_t llm_sampler_guess(struct llm_sampler *s, int32_t *tokens, int32_t max)
+{
+    (void)s;
+    (void)tokens;
+    (void)max;
+    return 0;
+}
+
 int32_t llm_sample(struct llm_sampler *s, struct llm_context *c, int32_t index)
 {
     s->drawn++;

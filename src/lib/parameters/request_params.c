@@ -27,6 +27,7 @@ hearth_params hearth_params_default(void)
                            .thinking_tokens = -1,
                            .max_tokens = HEARTH_UNSET,
                            .cache_prompt = true,
+                           .draft_max = HEARTH_UNSET,
                            .top_logprobs = -1,
                            .prompt_logprobs = -1,
                            .sampling = nothing_given()};

@@ -618,6 +618,26 @@ static void name_request_identity(const hearth_request *request, const struct st
     free(adapters);
 }
 
+/* What followed the prompt when it was asked before: a guess at the reply. */
+static void note_past(hearth_request *request, struct store_query query)
+{
+    struct tokens *past = &request->job.past, path = {0};
+    const struct tokens *prompt = &request->job.prompt;
+    tokens_append(&path, prompt->v, prompt->len);
+    for (size_t n = 1; n > 0 && path.len < prompt->len + DRAFT_PAST;) {
+        struct tokens way = {0};
+        query.tokens = path.v;
+        query.n = (int32_t)path.len;
+        n = store_ways_on(request->model->store, &query, &way, 1);
+        if (way.len == 0) n = 0;
+        tokens_append(&path, way.v, way.len);
+        tokens_release(&way);
+    }
+    size_t from = prompt->len > SUFFIX_MOST ? prompt->len - SUFFIX_MOST : 0;
+    if (path.len > prompt->len) tokens_append(past, path.v + from, path.len - from);
+    tokens_release(&path);
+}
+
 /* Looks the prompt up in the store, unless the request waits for its parent, and submits the job to the engine. Hashing
  * a whole prompt would hold up the engine thread. */
 static void submit_job(hearth_request *request)
@@ -633,6 +653,7 @@ static void submit_job(hearth_request *request)
     if (asks && waits_for_parent(request, &query)) return;
     if (asks) store_probe(request->model->store, &query);
     if (asks) job->hit = store_find(request->model->store, &query);
+    if (asks && job->draft_max != 0 && engine_drafts_from_store(request->model->engine)) note_past(request, query);
     bool wants_divergence = job->only_lookup || request->model->logs_words;
     if (query.user != NULL && wants_divergence) note_nearest(request, query);
     job->looked_up_at = clock_now(request->clock);

@@ -23,6 +23,7 @@ static void unref_request(hearth_request *request)
 {
     if (atomic_fetch_sub(&request->refs, 1) > 1) return;
     tokens_release(&request->job.prompt);
+    tokens_release(&request->job.past);
     tokens_release(&request->shown);
     tokens_release(&request->sampled);
     store_hit_close(request->job.hit);
@@ -276,7 +277,7 @@ static hearth_request *new_request(const hearth *instance, const hearth_params *
     job->progress = p->progress;
     job->max_ns = clock_from_ms(p->max_ms);
     job->cache_prompt = p->cache_prompt;
-    job->draft_max = -1;
+    job->draft_max = p->draft_max == HEARTH_UNSET ? -1 : p->draft_max;
     job->only_lookup = p->only_lookup;
     job->on_looked_up = lookup_answered;
     job->only_prompt = p->only_prompt;

@@ -25,6 +25,7 @@ void timings_put(struct buf *out, const hearth_result *r)
                "\"predicted_per_second\":%.3f,\"queue_ms\":%.3f,\"restore_ms\":%.3f",
                r->predicted_n, r->predicted_ms, per_token(timed, r->predicted_ms), per_second(timed, r->predicted_ms),
                r->queue_ms, r->restore_ms);
+    if (r->draft_n > 0) buf_printf(out, ",\"draft_n\":%d,\"draft_n_accepted\":%d", r->draft_n, r->draft_accepted_n);
     if (r->too_short_n > 0)
         buf_printf(out, ",\"not_reused\":{\"tokens\":%d,\"reason\":\"cache_min_tokens\"}", r->too_short_n);
     buf_puts(out, "}");

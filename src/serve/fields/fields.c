@@ -263,6 +263,7 @@ static const struct field table[] = {
     {"stop", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, read_stop},
     {"ignore_eos", FIELDS_BOTH, FIELD_BOOL, PARAM(sampling.ignore_eos), 0, 0, NULL},
     {"cache_prompt", FIELDS_ANY, FIELD_BOOL, PARAM(cache_prompt), 0, 0, NULL},
+    {"speculative.n_max", FIELDS_BOTH, FIELD_INT, PARAM(draft_max), 0, INT32_MAX, NULL},
     {"cache_salt", FIELDS_ANY, FIELD_STRING, PARAM(cache_salt), 0, FIELDS_SALT_MAX, NULL},
     {"parent_key", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, read_parent_key},
     {"lora", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_lora},

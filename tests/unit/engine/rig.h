@@ -37,6 +37,7 @@ struct shape {
     struct store *store;                /* borrowed; NULL: none */
     int32_t stride, continued_interval; /* 0: 64, never */
     int64_t evict_timeout_ms;           /* 0: a minute */
+    struct draft_params draft;          /* none by default */
     struct file_watch *watch;           /* borrowed; NULL: none */
 };
 
@@ -64,6 +65,7 @@ static inline struct engine *open_engine(struct rig *rig, struct shape shape)
         .snapshot_budget = shape.snapshot_budget > 0 ? shape.snapshot_budget : 1 << 30,
         .store = shape.store,
         .watch = shape.watch,
+        .draft = shape.draft,
         .stride = shape.stride > 0 ? shape.stride : 64,
         .continued_interval = shape.continued_interval > 0 ? shape.continued_interval : INT32_MAX,
         .evict_timeout_ns = (shape.evict_timeout_ms > 0 ? shape.evict_timeout_ms : 60000) * 1000000,

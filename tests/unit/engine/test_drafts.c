@@ -1,0 +1,394 @@
+/* Drafts: replies are those without, whatever is guessed and however a reply ends; faults cost a draft and nothing
+ * else; what does not pay is not computed; nothing crosses from one scope to another. */
+#include "rig.h"
+
+#define END_AT   6 /* the model's end token comes after so many tokens, or the window ends there */
+#define PROMPT   20
+#define POISONED 500
+
+/* What the test guesses. */
+static struct {
+    enum { RIGHT, WRONG, RIGHT_THEN_WRONG, POISON_AMONG_THEM } how;
+    int32_t n, right; /* tokens of a guess; leading right ones of RIGHT_THEN_WRONG */
+    int calls;
+} guesses;
+
+static int32_t guess(void *ud, const struct tokens *tokens, int32_t *out, int32_t max)
+{
+    (void)ud;
+    guesses.calls++;
+    int32_t n = guesses.n < max ? guesses.n : max;
+    if (n > 0) fake_llm_reply(tokens->v, tokens->len, out, (size_t)n);
+    for (int32_t i = 0; i < n; i++) {
+        bool right = guesses.how == RIGHT || (guesses.how == RIGHT_THEN_WRONG && i < guesses.right);
+        if (!right) out[i] = (out[i] + 1) % (FAKE_VOCAB - 1);
+    }
+    if (guesses.how == POISON_AMONG_THEM && n > 1) out[n - 1] = POISONED;
+    return n;
+}
+
+static const struct draft_params guessing = {.n_max = 16, .guess = guess};
+static const struct draft_params all_sources = {
+    .sources = {[DRAFT_GRAMMAR] = true, [DRAFT_REQUEST] = true, [DRAFT_STORE] = true}};
+
+static void guess_so(int how, int32_t n, int32_t right)
+{
+    guesses.how = how;
+    guesses.n = n;
+    guesses.right = right;
+    guesses.calls = 0;
+}
+
+static int64_t drafted(const struct rig *rig, enum draft_source source)
+{
+    return metric_get(&engine_stats(rig->engine)->drafted_tokens[source]);
+}
+
+static int64_t accepted(const struct rig *rig, enum draft_source source)
+{
+    return metric_get(&engine_stats(rig->engine)->accepted_tokens[source]);
+}
+
+/* ---- Calls ---- */
+
+static void a_right_guess_saves_calls(void **state)
+{
+    struct rig *rig = *state;
+    struct client client;
+    guess_so(RIGHT, 7, 0);
+    open_engine(rig, (struct shape){.slots = 1, .seqs = 4, .window = 400, .draft = guessing});
+    client_init(&client, 0, PROMPT, 41);
+    run_alone(rig, &client);
+    assert_true(client_got_right_reply(&client));
+    assert_int_equal(fake_llm.calls, 1 + 5); /* the prompt, then eight tokens a call */
+    assert_int_equal(client.result.predicted_n, 41);
+    assert_int_equal(client.result.draft_n, 35);
+    assert_int_equal(client.result.draft_accepted_n, 35);
+    client_release(&client);
+}
+
+static void a_wrong_guess_costs_no_call(void **state)
+{
+    struct rig *rig = *state;
+    struct client client;
+    guess_so(RIGHT_THEN_WRONG, 7, 2);
+    open_engine(rig, (struct shape){.slots = 1, .seqs = 4, .window = 400, .draft = guessing});
+    client_init(&client, 0, PROMPT, 31);
+    run_alone(rig, &client);
+    assert_true(client_got_right_reply(&client));
+    assert_int_equal(fake_llm.calls, 1 + 10); /* three tokens a call */
+    assert_int_equal(client.result.draft_accepted_n, 20);
+    client_release(&client);
+}
+
+static void the_batch_bounds_the_drafts_of_all_slots(void **state)
+{
+    struct rig *rig = *state;
+    struct client clients[3];
+    guess_so(RIGHT, 16, 0);
+    open_engine(rig, (struct shape){.slots = 3, .seqs = 8, .window = 400, .n_batch = 7, .draft = guessing});
+    for (int32_t i = 0; i < 3; i++) client_init(&clients[i], i * 30, 5, 40);
+    for (size_t i = 0; i < 3; i++) engine_submit(rig->engine, &clients[i].job);
+    for (size_t i = 0; i < 3; i++) client_await_end(&clients[i]);
+    for (size_t i = 0; i < 3; i++) assert_true(client_got_right_reply(&clients[i]));
+    assert_true(fake_llm.max_tokens <= 7);
+    for (size_t i = 0; i < 3; i++) client_release(&clients[i]);
+}
+
+static void a_request_may_have_none(void **state)
+{
+    struct rig *rig = *state;
+    struct client client;
+    guess_so(RIGHT, 7, 0);
+    open_engine(rig, (struct shape){.slots = 1, .seqs = 4, .window = 400, .draft = guessing});
+    client_init(&client, 0, PROMPT, 20);
+    client.job.draft_max = 0;
+    run_alone(rig, &client);
+    assert_int_equal(client.result.draft_n, 0);
+    assert_int_equal(fake_llm.calls, 20);
+    client_release(&client);
+}
+
+static void a_deterministic_engine_has_none(void **state)
+{
+    struct rig *rig = *state;
+    struct client client;
+    guess_so(RIGHT, 7, 0);
+    open_engine(rig, (struct shape){.slots = 1, .seqs = 4, .window = 400, .deterministic = true, .draft = guessing});
+    client_init(&client, 0, PROMPT, 20);
+    run_alone(rig, &client);
+    assert_int_equal(guesses.calls, 0);
+    assert_int_equal(fake_llm.calls, 20);
+    client_release(&client);
+}
+
+static void states_that_cannot_be_cut_have_none(void **state)
+{
+    struct rig *rig = *state;
+    struct client client;
+    guess_so(RIGHT, 7, 0);
+    fake_llm.cuts = false;
+    open_engine(rig, (struct shape){.slots = 1, .seqs = 4, .window = 400, .draft = guessing});
+    client_init(&client, 0, PROMPT, 20);
+    run_alone(rig, &client);
+    assert_int_equal(guesses.calls, 0);
+    client_release(&client);
+}
+
+/* ---- Ends ---- */
+
+enum how_it_ends { BY_END_TOKEN, BY_STOP_STRING, BY_MAX_TOKENS, BY_WINDOW, WAYS_TO_END };
+
+struct outcome {
+    struct tokens got;
+    struct buf text;
+    hearth_result result, next; /* of the next turn of the conversation */
+    int32_t cells;              /* that the sequence kept */
+};
+
+static struct outcome run_to_the_end(struct rig *rig, enum how_it_ends how, const struct draft_params *draft)
+{
+    struct client client, next;
+    char stop[2] = "";
+    const char *stops[] = {stop};
+    int32_t reply[END_AT + 1];
+    fake_llm_reset(&rig->clock);
+    if (how == BY_END_TOKEN) fake_llm.end_after = END_AT;
+    open_engine(rig, (struct shape){
+                         .slots = 1, .seqs = 4, .window = how == BY_WINDOW ? PROMPT + END_AT : 400, .draft = *draft});
+    client_init(&client, 7, PROMPT, how == BY_MAX_TOKENS ? END_AT : 100);
+    fake_llm_reply(client.job.prompt.v, PROMPT, reply, END_AT + 1);
+    stop[0] = (char)('a' + reply[END_AT] % 26);
+    if (how == BY_STOP_STRING) client.job.stop = stops;
+    client.job.n_stop = how == BY_STOP_STRING;
+    run_alone(rig, &client);
+    struct outcome outcome = {.result = client.result};
+    tokens_append(&outcome.got, client.got.v, client.got.len);
+    buf_append(&outcome.text, client.text.v, client.text.len);
+    for (size_t i = 0; i < rig->engine->n_seqs; i++)
+        if (rig->engine->seqs[i].n_cells > outcome.cells) outcome.cells = rig->engine->seqs[i].n_cells;
+    if (how != BY_WINDOW) {
+        client_init(&next, 7, PROMPT, 3);
+        tokens_append(&next.job.prompt, outcome.got.v, outcome.got.len);
+        tokens_push(&next.job.prompt, 1);
+        run_alone(rig, &next);
+        outcome.next = next.result;
+        client_release(&next);
+    }
+    client_release(&client);
+    engine_close(rig->engine);
+    rig->engine = NULL;
+    return outcome;
+}
+
+static void release_outcome(struct outcome *outcome)
+{
+    tokens_release(&outcome->got);
+    buf_release(&outcome->text);
+}
+
+static void wherever_in_a_draft_a_reply_ends_it_ends_as_without(void **state)
+{
+    struct rig *rig = *state;
+    for (int how = 0; how < WAYS_TO_END; how++) {
+        struct outcome plain = run_to_the_end(rig, how, &(struct draft_params){0});
+        for (int32_t n = 1; n <= 2 * END_AT; n++)
+            for (int32_t right = 0; right <= n; right++) {
+                guess_so(RIGHT_THEN_WRONG, n, right);
+                struct outcome with = run_to_the_end(rig, how, &guessing);
+                assert_int_equal(with.got.len, plain.got.len);
+                assert_memory_equal(with.got.v, plain.got.v, plain.got.len * sizeof *plain.got.v);
+                assert_int_equal(with.text.len, plain.text.len);
+                assert_int_equal(with.result.predicted_n, plain.result.predicted_n);
+                assert_int_equal(with.result.finish, plain.result.finish);
+                assert_int_equal(with.cells, plain.cells);
+                assert_int_equal(with.next.cache_n, plain.next.cache_n);
+                assert_true(with.result.draft_accepted_n <= with.result.draft_n);
+                release_outcome(&with);
+            }
+        release_outcome(&plain);
+    }
+}
+
+/* ---- Faults ---- */
+
+static void a_draft_gives_way_where_cells_are_missing(void **state)
+{
+    struct rig *rig = *state;
+    struct client client;
+    guess_so(WRONG, 7, 0);
+    fake_llm.n_cells = PROMPT + 20;
+    open_engine(rig, (struct shape){.slots = 1, .seqs = 4, .window = 400, .draft = guessing});
+    client_init(&client, 0, PROMPT, 20);
+    run_alone(rig, &client);
+    assert_false(client.failed);
+    assert_true(client_got_right_reply(&client));
+    client_release(&client);
+}
+
+/* Nothing that is resident leaves for a guess. */
+static void a_draft_evicts_nobody(void **state)
+{
+    struct rig *rig = *state;
+    struct client idle, client, again;
+    guess_so(RIGHT_THEN_WRONG, 16, 0);
+    fake_llm.n_cells = 100 + 40;
+    open_engine(rig, (struct shape){.slots = 1, .seqs = 4, .window = 400, .draft = guessing});
+    client_init(&idle, 100, 99, 2);
+    run_alone(rig, &idle);
+    client_init(&client, 0, PROMPT, 20);
+    run_alone(rig, &client);
+    assert_true(client_got_right_reply(&client));
+    client_init(&again, 100, 99, 2);
+    run_alone(rig, &again);
+    assert_int_equal(again.result.cache_n, 98);
+    client_release(&idle);
+    client_release(&client);
+    client_release(&again);
+}
+
+static void a_draft_that_cannot_be_computed_fails_nobody(void **state)
+{
+    struct rig *rig = *state;
+    struct client clients[2];
+    guess_so(POISON_AMONG_THEM, 5, 0);
+    fake_llm.poison = POISONED;
+    open_engine(rig, (struct shape){.slots = 2, .seqs = 4, .window = 400, .draft = guessing});
+    for (int32_t i = 0; i < 2; i++) client_init(&clients[i], 50 * i, PROMPT, 20);
+    for (size_t i = 0; i < 2; i++) engine_submit(rig->engine, &clients[i].job);
+    for (size_t i = 0; i < 2; i++) client_await_end(&clients[i]);
+    for (size_t i = 0; i < 2; i++) {
+        assert_false(clients[i].failed);
+        assert_true(client_got_right_reply(&clients[i]));
+        client_release(&clients[i]);
+    }
+}
+
+/* ---- Prices ---- */
+
+/* Milliseconds that a reply takes where a call takes 10 ms, and each row so much more. */
+static double milliseconds(struct rig *rig, const struct draft_params *draft, double row_ms, int32_t alphabet)
+{
+    struct client client;
+    fake_llm_reset(&rig->clock);
+    fake_llm.call_ns = 10000000;
+    fake_llm.token_ns = (int64_t)(row_ms * 1e6);
+    open_engine(rig, (struct shape){.slots = 1, .seqs = 4, .window = 4000, .draft = *draft});
+    client_init(&client, 0, 0, 1000);
+    for (int32_t i = 0; i < 600; i++) tokens_push(&client.job.prompt, (i * i / 7) % alphabet);
+    run_alone(rig, &client);
+    assert_true(client_got_right_reply(&client));
+    double ms = client.result.predicted_ms;
+    client_release(&client);
+    engine_close(rig->engine);
+    rig->engine = NULL;
+    return ms;
+}
+
+static void guesses_that_are_wrong_cost_next_to_nothing(void **state)
+{
+    struct rig *rig = *state;
+    for (int i = 0; i < 3; i++) {
+        double row_ms = i == 0 ? 0.1 : i == 1 ? 2 : 10;
+        double without = milliseconds(rig, &(struct draft_params){0}, row_ms, 3);
+        double with = milliseconds(rig, &all_sources, row_ms, 3); /* such a prompt has matches for everything */
+        if (with > 1.02 * without) print_error("a row of %g ms: %g ms, %g without drafts\n", row_ms, with, without);
+        assert_true(with <= 1.02 * without);
+    }
+}
+
+/* The same prompt again: its reply is known. */
+static double speedup_of_a_repeated_request(struct rig *rig, double row_ms)
+{
+    struct client first, second;
+    fake_llm_reset(&rig->clock);
+    fake_llm.call_ns = 10000000;
+    fake_llm.token_ns = (int64_t)(row_ms * 1e6);
+    open_engine(rig, (struct shape){.slots = 1, .seqs = 4, .window = 4000, .draft = all_sources});
+    client_init(&first, 0, 100, 1000);
+    client_init(&second, 0, 100, 1000);
+    run_alone(rig, &first);
+    run_alone(rig, &second);
+    assert_true(client_got_right_reply(&second));
+    double speedup = first.result.predicted_ms / second.result.predicted_ms;
+    client_release(&first);
+    client_release(&second);
+    engine_close(rig->engine);
+    rig->engine = NULL;
+    return speedup;
+}
+
+static void a_repeated_reply_is_as_fast_as_rows_are_cheap(void **state)
+{
+    struct rig *rig = *state;
+    double cheap = speedup_of_a_repeated_request(rig, 0.1), dear = speedup_of_a_repeated_request(rig, 2),
+           too_dear = speedup_of_a_repeated_request(rig, 1000);
+    print_message(
+        "a repeated reply: %.1f times as fast with cheap rows, %.1f with dear ones, %.2f with too dear ones\n", cheap,
+        dear, too_dear);
+    assert_true(cheap > 10 && dear > 2.5 && too_dear > 0.98);
+}
+
+/* ---- Scopes ---- */
+
+struct asked {
+    uint64_t scope;
+    bool uncached;
+};
+
+/* Drafted tokens of a request after another one with the same prompt. */
+static int64_t drafted_after(struct rig *rig, struct asked first, struct asked second)
+{
+    struct client a, b;
+    fake_llm_reset(&rig->clock);
+    fake_llm.call_ns = 10000000;
+    open_engine(rig, (struct shape){.slots = 1, .seqs = 4, .window = 4000, .draft = all_sources});
+    client_init(&a, 0, 100, 200);
+    client_init(&b, 0, 100, 200);
+    a.job.scope = first.scope;
+    b.job.scope = second.scope;
+    a.job.cache_prompt = !first.uncached;
+    b.job.cache_prompt = !second.uncached;
+    run_alone(rig, &a);
+    int64_t before = drafted(rig, DRAFT_STORE);
+    run_alone(rig, &b);
+    assert_true(client_got_right_reply(&b));
+    int64_t n = drafted(rig, DRAFT_STORE) - before;
+    assert_true(accepted(rig, DRAFT_STORE) <= drafted(rig, DRAFT_STORE));
+    client_release(&a);
+    client_release(&b);
+    engine_close(rig->engine);
+    rig->engine = NULL;
+    return n;
+}
+
+static void no_token_crosses_from_one_scope_to_another(void **state)
+{
+    struct rig *rig = *state;
+    const struct asked one = {.scope = 1}, other = {.scope = 2}, uncached = {.scope = 1, .uncached = true};
+    assert_true(drafted_after(rig, one, one) > 100);
+    assert_int_equal(drafted_after(rig, one, other), 0);
+    assert_int_equal(drafted_after(rig, uncached, one), 0);
+    assert_int_equal(drafted_after(rig, one, uncached), 0);
+    assert_int_equal(drafted_after(rig, uncached, uncached), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        engine_test(a_right_guess_saves_calls),
+        engine_test(a_wrong_guess_costs_no_call),
+        engine_test(the_batch_bounds_the_drafts_of_all_slots),
+        engine_test(a_request_may_have_none),
+        engine_test(a_deterministic_engine_has_none),
+        engine_test(states_that_cannot_be_cut_have_none),
+        engine_test(wherever_in_a_draft_a_reply_ends_it_ends_as_without),
+        engine_test(a_draft_gives_way_where_cells_are_missing),
+        engine_test(a_draft_evicts_nobody),
+        engine_test(a_draft_that_cannot_be_computed_fails_nobody),
+        engine_test(guesses_that_are_wrong_cost_next_to_nothing),
+        engine_test(a_repeated_reply_is_as_fast_as_rows_are_cheap),
+        engine_test(no_token_crosses_from_one_scope_to_another),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
