@@ -4,9 +4,10 @@
 #include <assert.h>
 #include <math.h>
 
-#define FOLLOW   0.4  /* how fast the scale follows the last calls */
-#define OUTLIER  2.0  /* a call that differs by more is the machine's fault, as far as the scale goes */
-#define LONG_AGO 2048 /* calls after which a time is tried again */
+#define FOLLOW   0.4 /* how fast the scale follows the last calls */
+#define OUTLIER  2.0 /* a call that differs by more is the machine's fault, as far as the scale goes */
+#define SURE     3   /* calls from which on a time is the median; of fewer it is the shortest */
+#define LONG_AGO 64  /* a time is tried again after so many calls for each of its rows */
 
 static double unit_time(const struct row_time *row)
 {
@@ -17,7 +18,7 @@ static double unit_time(const struct row_time *row)
         for (; k > 0 && sorted[k - 1] > row->samples[i]; k--) sorted[k] = sorted[k - 1];
         sorted[k] = row->samples[i];
     }
-    return (double)sorted[(n - 1) / 2];
+    return (double)sorted[n < SURE ? 0 : (n - 1) / 2];
 }
 
 void row_times_note(struct row_times *times, int32_t rows, int64_t ns)
@@ -32,7 +33,7 @@ void row_times_note(struct row_times *times, int32_t rows, int64_t ns)
     }
     row->samples[row->n++ % ROW_SAMPLES] = (float)((double)ns / times->scale);
     row->seen_at = ++times->n_calls;
-    if (row->n == 2 * ROW_SAMPLES) row->n = ROW_SAMPLES;
+    if (row->n == 2 * ROW_SAMPLES) row->n = ROW_SAMPLES; /* the same place in the ring */
 }
 
 double row_times_of(const struct row_times *times, int32_t rows)
@@ -56,7 +57,7 @@ int32_t row_times_unknown(const struct row_times *times, int32_t least, int32_t 
     for (size_t i = 0; i < sizeof tried / sizeof *tried; i++) {
         const struct row_time *row = &times->rows[tried[i]];
         if (tried[i] < least || tried[i] > most) continue;
-        if (row->n == 0 || times->n_calls - row->seen_at > LONG_AGO) return tried[i];
+        if (row->n < SURE || times->n_calls - row->seen_at > LONG_AGO * tried[i]) return tried[i];
     }
     return 0;
 }

@@ -225,13 +225,14 @@ static double longest_call(const struct engine *engine, double plain)
 }
 
 /* Row counts are tried one after the other, so that a time which nothing is known of is never far from one that is. */
-static int32_t trial(struct engine *engine, int32_t replies, int32_t most)
+static int32_t trial(struct engine *engine, int32_t replies, int32_t most, double limit)
 {
     struct drafting *drafting = &engine->drafting;
     int64_t ticks = metric_get(&engine->stats->ticks);
     if (ticks - drafting->tried_at < TRIED_EVERY) return 0;
     int32_t rows = row_times_unknown(&drafting->row_times, replies + 1, most);
-    if (rows > 0) drafting->tried_at = ticks;
+    if (rows == 0 || (rows > 2 * replies && row_times_of(&drafting->row_times, rows) > limit)) return 0;
+    drafting->tried_at = ticks;
     return rows;
 }
 
@@ -241,22 +242,22 @@ static int32_t choose_rows(struct engine *engine, struct choice *choice, int32_t
     const struct row_times *times = &engine->drafting.row_times;
     int32_t replies = (int32_t)choice->n, best = 0;
     int32_t known = choice->even ? 0 : row_times_unknown(times, replies + 1, ROW_TIMES);
-    double plain = row_times_of(times, replies), tokens = replies, rate = plain > 0 ? tokens / plain : 0, limit;
+    double plain = row_times_of(times, replies);
     if (plain <= 0) return 0; /* a tick without drafts comes first */
-    limit = longest_call(engine, plain);
+    double tokens = replies, rate = tokens / plain, limit = longest_call(engine, plain);
     int32_t likely = 0;
     while (choice->n_rows < most) {
         double gain = add_row(engine, choice, 0);
         int32_t rows = replies + choice->n_rows;
-        if (gain == 0 || row_times_of(times, rows) > limit) break;
+        if (gain == 0) break;
         if (gain >= TRIED_CHANCE * (choice->even ? replies : 1)) likely = rows;
         tokens += gain;
-        double with = tokens / row_times_of(times, rows);
-        if (with <= rate || (known > 0 && rows > known)) continue;
+        double took = row_times_of(times, rows), with = tokens / took;
+        if (took > limit || with <= rate || (known > 0 && rows > known)) continue;
         rate = with;
         best = choice->n_rows;
     }
-    int32_t tried = likely > 0 && !choice->even ? trial(engine, replies, likely) : 0;
+    int32_t tried = likely > 0 && !choice->even ? trial(engine, replies, likely, limit) : 0;
     return tried > 0 ? tried - replies : best;
 }
 

@@ -74,6 +74,8 @@ static hearth_result sum(const struct answer *answers, size_t n)
         total.prompt_n += r->prompt_n;
         total.too_short_n += r->too_short_n;
         total.predicted_n += r->predicted_n;
+        total.draft_n += r->draft_n;
+        total.draft_accepted_n += r->draft_accepted_n;
         total.queue_ms += r->queue_ms;
         total.restore_ms += r->restore_ms;
         total.prompt_ms += r->prompt_ms;
