@@ -22,10 +22,18 @@ struct constraint {
     bool *allowed;
     size_t passes;
 
-    /* For guesses: the last character that is no blank, whether a blank came behind it, and which of `separators` have
-     * a space behind them in this reply. */
+    /* For guesses: the last character that is no blank, the blanks behind it, and those that the reply had between two
+     * characters. */
     char last;
-    bool blank_came, spaced[4];
+    struct blanks {
+        char v[24];
+        size_t len;
+    } blanks;
+    struct habit {
+        char last, next;
+        struct blanks between;
+    } habits[16];
+    size_t n_habits;
 
     bool awaits_trigger;
     char **words;
@@ -142,24 +150,42 @@ bool constraint_allows(struct constraint *c, int32_t token)
     return allows(c, token);
 }
 
-/* Behind these JSON may have blanks. */
-static const char separators[] = {':', ',', '{', '['};
-
-static size_t separator_of(char c)
+/* Blanks between two characters of JSON: all that can begin a string, a number or a name is one kind. */
+static char kind_of(char c)
 {
-    size_t i = 0;
-    while (i < sizeof separators && separators[i] != c) i++;
-    return i;
+    return c != '\0' && strchr(":,{[}]\"", c) != NULL ? c : 'x';
+}
+
+static struct habit *find_habit(struct constraint *c, char last, char next)
+{
+    for (size_t i = 0; i < c->n_habits; i++)
+        if (c->habits[i].last == kind_of(last) && c->habits[i].next == kind_of(next)) return &c->habits[i];
+    return NULL;
+}
+
+static void note_habit(struct constraint *c, char last, char next, const struct blanks *between)
+{
+    struct habit *habit = find_habit(c, last, next);
+    if (habit == NULL && c->n_habits == sizeof c->habits / sizeof *c->habits) return;
+    if (habit == NULL) habit = &c->habits[c->n_habits++];
+    *habit = (struct habit){.last = kind_of(last), .next = kind_of(next), .between = *between};
+}
+
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
 static void note_blanks(struct constraint *c, struct llm_token_text text)
 {
     for (size_t i = 0; i < text.len; i++) {
-        bool blank = memchr(" \t\n\r", text.v[i], 4) != NULL;
-        size_t separator = separator_of(c->last);
-        if (!c->blank_came && separator < sizeof separators) c->spaced[separator] = text.v[i] == ' ';
-        c->blank_came = blank;
-        if (!blank) c->last = text.v[i];
+        if (is_blank(text.v[i])) {
+            if (c->blanks.len < sizeof c->blanks.v) c->blanks.v[c->blanks.len++] = text.v[i];
+            continue;
+        }
+        note_habit(c, c->last, text.v[i], &c->blanks);
+        c->last = text.v[i];
+        c->blanks.len = 0;
     }
 }
 
@@ -179,19 +205,30 @@ bool constraint_accept(struct constraint *c, int32_t token)
 
 /* ---- Guesses ---- */
 
-static bool guess_byte(struct constraint *c, unsigned char byte, struct buf *text)
+static bool guess_byte(struct constraint *c, char byte, struct buf *text)
 {
-    bool good = grammar_accept_byte(c->grammar, &c->next, byte, &c->scratch);
-    if (!good) return false;
+    if (!grammar_accept_byte(c->grammar, &c->next, (unsigned char)byte, &c->scratch)) return false;
     swap_states(&c->next, &c->scratch);
     buf_append(text, &byte, 1);
     return true;
 }
 
+/* The blanks that are still to come before the next character, where `came` are there. */
+static bool guess_blanks(struct constraint *c, char last, char next, const struct blanks *came, struct buf *text)
+{
+    static const struct blanks space = {.v = " ", .len = 1}, none = {.len = 0};
+    const struct habit *habit = find_habit(c, last, next);
+    const struct blanks *all = habit != NULL ? &habit->between : last == ':' || last == ',' ? &space : &none;
+    if (came->len > all->len || memcmp(came->v, all->v, came->len) != 0) return came->len > 0;
+    bool good = true;
+    for (size_t i = came->len; good && i < all->len; i++) good = guess_byte(c, all->v[i], text);
+    return good;
+}
+
 void constraint_guess(struct constraint *c, struct buf *text, size_t max)
 {
     char last = c->last;
-    bool blank_came = c->blank_came;
+    struct blanks came = c->blanks;
     size_t from = text->len;
     if (c->awaits_trigger) return;
     grammar_reset_budget(c->grammar);
@@ -200,15 +237,10 @@ void constraint_guess(struct constraint *c, struct buf *text, size_t max)
         uint32_t next = 0;
         enum grammar_next how = grammar_next(c->grammar, &c->next, &next);
         if (how == GRAMMAR_ANY || next >= 0x80 || grammar_over_budget(c->grammar)) return;
-        size_t separator = separator_of(last);
-        if (how == GRAMMAR_ONE_OR_BLANK && !blank_came && separator < sizeof separators && c->spaced[separator] &&
-            guess_byte(c, ' ', text)) {
-            blank_came = true;
-            continue;
-        }
-        if (!guess_byte(c, (unsigned char)next, text)) return;
-        blank_came = next == ' ';
-        if (next != ' ') last = (char)next;
+        if (how == GRAMMAR_ONE_OR_BLANK && !guess_blanks(c, last, (char)next, &came, text)) return;
+        if (!guess_byte(c, (char)next, text)) return;
+        came.len = 0;
+        last = (char)next;
     }
 }
 
@@ -336,7 +368,6 @@ struct constraint *constraint_open(const struct llm_model *model, const struct l
             return NULL;
         }
     }
-    c->spaced[0] = c->spaced[1] = true; /* "a": 1, "b": as most models write */
     grammar_start(c->grammar, &c->now);
     if (grammar->lazy || grammar->prefill == NULL || accept_prefill(c, grammar->prefill)) return c;
     constraint_close(c);

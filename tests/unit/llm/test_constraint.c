@@ -232,6 +232,50 @@ static void an_accepted_token_needs_no_mask_over_the_vocabulary(void **state)
     constraint_close(constraint);
 }
 
+/* ---- Guesses ---- */
+
+static void assert_guess(const char *rules, const char *reply, const char *guess)
+{
+    struct constraint *constraint = hold(&(struct llm_grammar){.text = rules});
+    struct buf text = {0};
+    assert_true(reply[0] == '\0' || accept_text(constraint, reply));
+    constraint_guess(constraint, &text, 64);
+    if (text.len != strlen(guess) || (text.len > 0 && memcmp(text.v, guess, text.len) != 0))
+        fail_msg("behind '%s' comes '%.*s', not '%s'", reply, (int)text.len, text.len > 0 ? text.v : "", guess);
+    buf_release(&text);
+    assert_true(reply[0] == '\0' || constraint_allowed(constraint) != NULL); /* it has the state that it had */
+    constraint_close(constraint);
+}
+
+static void what_leaves_no_choice_is_guessed(void **state)
+{
+    (void)state;
+    static const char json[] =
+        "root ::= \"{\" space \"\\\"name\\\"\" space \":\" space string \",\" space \"\\\"age\\\"\" space \":\" "
+        "space [0-9]+ \"}\" space\n"
+        "string ::= \"\\\"\" [^\"]* \"\\\"\" space\n"
+        "space ::= | \" \" | \"\\n\"{1,2} [ \\t]{0,20}\n";
+    assert_guess("root ::= \"yes, \" (\"no\" | \"never\")", "", "yes, n");
+    assert_guess("root ::= \"ab\" | \"ac\"", "", "a");
+    assert_guess("root ::= [a-z]+", "", "");
+    assert_guess("root ::= \"done\"", "done", "");
+    assert_guess(json, "", "{\"name\": \"");
+    assert_guess(json, "{", "\"name\": \"");
+    assert_guess(json, "{\"name\":\"", "");
+    assert_guess(json, "{\"name\":\"Ann\"", ", \"age\":"); /* the reply has no blank behind its colons */
+    assert_guess(json, "{\"name\": \"Ann\"", ", \"age\":");
+    assert_guess(json, "{\"name\": \"Ann\",\n  \"age\": 7}", "");
+    assert_guess(json, "{\n  ", "\"name\": \"");
+    static const char list[] =
+        "root ::= \"[\" space item (\",\" space item)* \"]\"\n"
+        "item ::= \"{\" space \"\\\"id\\\"\" space \":\" space [0-9]+ \",\" space \"\\\"x\\\"\" space \":\" space "
+        "[0-9]+ space \"}\" space\n"
+        "space ::= | \" \" | \"\\n\"{1,2} [ \\t]{0,20}\n";
+    assert_guess(list, "[\n  {\n    \"id\": 1,\n    \"x\": 2\n  },\n  {", "\n    \"id\":");
+    assert_guess(list, "[\n  {\n    \"id\": 1,\n    \"x\": 2\n  },\n  {\n  ", "  \"id\":");
+    assert_guess(list, "[{\"id\":1,\"x\":2},{", "\"id\":");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -244,6 +288,7 @@ int main(void)
         cmocka_unit_test(before_its_trigger_a_lazy_grammar_resamples_a_rejected_token),
         cmocka_unit_test(no_token_is_sampled_where_the_grammar_allows_none),
         cmocka_unit_test(an_accepted_token_needs_no_mask_over_the_vocabulary),
+        cmocka_unit_test(what_leaves_no_choice_is_guessed),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
