@@ -8,8 +8,10 @@
 /* The shortest match of each class. */
 static const int32_t lengths[CHANCE_LENGTHS] = {0, 4, 6, 9, 14, 24, 40, 64};
 
-static int class_of(int32_t matched)
+/* A grammar's text is likely once its first token was right, and then it hardly matters how much of it was. */
+static int class_of(enum draft_source source, int32_t matched)
 {
+    if (source == DRAFT_GRAMMAR) return matched < CHANCE_LENGTHS ? matched : CHANCE_LENGTHS - 1;
     int i = 0;
     while (i + 1 < CHANCE_LENGTHS && matched >= lengths[i + 1]) i++;
     return i;
@@ -28,7 +30,7 @@ void chances_init(struct chances *all)
 
 double chances_of(const struct chances *all, const struct chances *own, enum draft_source source, int32_t matched)
 {
-    int i = class_of(matched);
+    int i = class_of(source, matched);
     double shared = (double)all->right[source][i] / (double)all->tried[source][i];
     return ((double)own->right[source][i] + SHARED * shared) / ((double)own->tried[source][i] + SHARED);
 }
@@ -44,7 +46,7 @@ static void note(struct chances *chances, enum draft_source source, int i, bool 
 
 void chances_note(struct chances *all, struct chances *own, enum draft_source source, int32_t matched, bool right)
 {
-    int i = class_of(matched);
+    int i = class_of(source, matched);
     note(all, source, i, right, KEPT_OF_ALL);
     note(own, source, i, right, KEPT_OF_OWN);
 }

@@ -142,7 +142,7 @@ static void guess(struct engine *engine, struct slot *slot)
     if (params->sources[DRAFT_GRAMMAR] && found.match.len < LONG_MATCH) {
         draft->n = llm_sampler_guess(slot->run->sampler, draft->tokens, params->n_max);
         draft->source = DRAFT_GRAMMAR;
-        draft->matched = 0;
+        draft->matched = draft->streak;
         draft->origin.end = 0;
     }
     if (draft->n == 0 && found.match.len > 0) copy_guess(engine, draft, &found);
@@ -294,8 +294,9 @@ static size_t find_candidates(struct engine *engine, size_t set, struct candidat
         if (!engine->needs[i].generating || engine->needs[i].set != set) continue;
         if (n == max) return 0; /* so many replies leave no room for drafts */
         struct slot *slot = &engine->slots[i];
-        guess(engine, slot);
         int32_t most = room_of(engine, slot);
+        slot->run->draft.n = 0;
+        if (most > 0) guess(engine, slot);
         if (slot->run->draft.n < most) most = slot->run->draft.n;
         candidates[n] = (struct candidate){.slot = i, .most = most, .chance = 1};
         candidates[n].chance = next_chance(engine, &slot->run->draft, &candidates[n]);
@@ -325,8 +326,9 @@ void draft_plan(struct engine *engine, size_t set)
 bool draft_note(struct engine *engine, struct slot *slot, int32_t i, int32_t token)
 {
     struct draft *draft = &slot->run->draft;
+    bool right = i < draft->n && draft->tokens[i] == token;
+    draft->streak = right ? draft->streak + 1 : 0;
     if (i >= draft->n) return false;
-    bool right = draft->tokens[i] == token;
     chances_note(&engine->drafting.chances, &draft->chances, draft->source, draft->matched + i, right);
     draft->origin.end = right && draft->origin.end > 0 ? draft->origin.end + 1 : 0;
     return right;

@@ -34,7 +34,8 @@ struct draft_params {
 /* What may follow the tokens of a run. */
 struct draft {
     int32_t tokens[DRAFT_MOST];
-    int32_t n, matched; /* tokens; how many before them match where they come from */
+    int32_t n, matched; /* tokens; how many before them match where they come from, or were guessed rightly */
+    int32_t streak;     /* last tokens that were guessed rightly, one after the other */
     enum draft_source source;
     struct draft_origin {      /* where the next one comes from, for as long as the guesses are right */
         const struct seq *seq; /* NULL: `past` */
