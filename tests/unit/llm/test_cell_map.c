@@ -139,6 +139,41 @@ static void rows_of_such_sequences_come_down(struct rig *rig)
     for (int32_t seq = 0; seq < TOGETHER; seq++) tokens_release(&prompts[seq]);
 }
 
+/* A call with the next token of both sequences, each with a draft; the draft is wrong. */
+static void refuse_drafts(struct rig *rig, const struct tokens *prompts, int32_t n, int32_t pos, int32_t drafted)
+{
+    struct llm_batch_token tokens[N_SEQ * 8];
+    int32_t len = 0;
+    for (int32_t seq = 0; seq < n; seq++)
+        for (int32_t i = 0; i <= drafted; i++)
+            tokens[len++] = (struct llm_batch_token){
+                .token = (prompts[seq].v[pos] + i) % rig->n_vocab, .pos = pos + i, .seq = seq, .logits = true};
+    assert_int_equal(llm_decode(rig->context, tokens, len), LLM_DECODED);
+    for (int32_t seq = 0; seq < n; seq++) {
+        if (!llm_seq_cut(rig->context, seq, pos + 1)) fail_in(rig, "a draft cannot be cut");
+        assert_int_equal(llm_seq_end(rig->context, seq), pos + 1);
+    }
+}
+
+/* With patches/0005 the next token goes behind the last one that is left, and begins no other block. */
+static void refused_drafts_leave_no_trace(struct rig *rig)
+{
+    enum { TOGETHER = 2, BEGUN = 10, DRAFTED = 4, BLOCK = 64 };
+    struct tokens prompts[TOGETHER];
+    if (!llm_cuts_after_call(rig->context)) return;
+    for (int32_t seq = 0; seq < TOGETHER; seq++) {
+        prompts[seq] = random_tokens(rig, (uint32_t)(70 + seq), PROMPT);
+        assert_int_equal(decode_range(rig->context, &prompts[seq], seq, 0, BEGUN, CHUNK), LLM_DECODED);
+    }
+    for (int32_t pos = BEGUN; pos < PROMPT; pos++) refuse_drafts(rig, prompts, TOGETHER, pos, DRAFTED);
+    if (has_map(rig) && map_of(rig).top > TOGETHER * (PROMPT + BLOCK)) fail_in(rig, "refused drafts began blocks");
+    bool comparable = strcmp(rig_cells, "q8_0") != 0; /* as above */
+    for (int32_t seq = 0; seq < TOGETHER; seq++) {
+        if (comparable) expect_branch(rig, seq, &prompts[seq], PROMPT, (uint32_t)(80 + seq));
+        tokens_release(&prompts[seq]);
+    }
+}
+
 static void sequences_that_go_on_together_find_every_free_cell(struct rig *rig)
 {
     if (!has_map(rig)) return;
@@ -176,6 +211,7 @@ int main(void)
         RIG_TEST(moved_rows_are_the_same_and_leave_no_hole_below),
         RIG_TEST(sequences_that_go_on_together_have_runs_of_cells),
         RIG_TEST(rows_of_such_sequences_come_down),
+        RIG_TEST(refused_drafts_leave_no_trace),
         RIG_TEST(sequences_that_go_on_together_find_every_free_cell),
         RIG_TEST(what_cannot_be_moved_stays),
     };
