@@ -2,15 +2,19 @@
 #include "engine/draft.h"
 #include "engine/core.h"
 
+#include "base/log.h"
 #include "base/media_spans.h"
 
 #include <string.h>
 
 #define INDEXED_A_TICK 8192 /* tokens of a sequence that are indexed in a tick */
 #define LONG_MATCH     12   /* a guess from so long a match goes farther than what a grammar leaves no choice in */
-#define OTHERS         16   /* other sequences that a guess looks into */
-#define TRIED_EVERY    4    /* ticks between trials of row counts whose time is not known */
-#define TRIED_CHANCE   0.5  /* that a row of a trial must have */
+#define OTHERS         8    /* other sequences that a guess looks into */
+#define PAUSE          16   /* ticks without drafts after a call with some that failed; more each time */
+#define PAUSE_MOST     4096
+#define LITTLE_MORE    1.5
+#define TRIED_EVERY    4   /* ticks between trials of row counts whose time is not known */
+#define TRIED_CHANCE   0.5 /* that a row of a trial must have */
 
 /* Beside prompts a drafted token takes a prompt token's place: few, and only such as are likely. */
 #define BESIDE_PART   16
@@ -98,7 +102,7 @@ static struct found find(struct engine *engine, struct slot *slot)
     if (sources[DRAFT_REQUEST] && best.match.len < SUFFIX_MOST)
         look_into(slot, &seq->suffixes, (struct found){.tokens = &seq->tokens, .seq = seq, .source = DRAFT_REQUEST},
                   &best);
-    if (!sources[DRAFT_STORE] || best.match.len == SUFFIX_MOST) return best;
+    if (!sources[DRAFT_STORE] || best.match.len >= LONG_MATCH) return best;
     if (draft->past.tokens.len > 0)
         look_into(slot, &draft->past.suffixes, (struct found){.tokens = &draft->past.tokens, .source = DRAFT_STORE},
                   &best);
@@ -129,6 +133,13 @@ static void copy_guess(const struct engine *engine, struct draft *draft, const s
     }
 }
 
+/* A grammar whose guesses are mostly wrong is asked now and then. */
+static bool may_guess_grammar(const struct engine *engine, const struct draft *draft)
+{
+    double chance = chances_of(&engine->drafting.chances, &draft->chances, DRAFT_GRAMMAR, draft->streak);
+    return chance >= TRIED_CHANCE / 2 || metric_get(&engine->stats->ticks) % TRIED_EVERY == 0;
+}
+
 static void guess(struct engine *engine, struct slot *slot)
 {
     struct draft *draft = &slot->run->draft;
@@ -139,7 +150,7 @@ static void guess(struct engine *engine, struct slot *slot)
         return;
     }
     struct found found = find(engine, slot);
-    if (params->sources[DRAFT_GRAMMAR] && found.match.len < LONG_MATCH) {
+    if (params->sources[DRAFT_GRAMMAR] && found.match.len < LONG_MATCH && may_guess_grammar(engine, draft)) {
         draft->n = llm_sampler_guess(slot->run->sampler, draft->tokens, params->n_max);
         draft->source = DRAFT_GRAMMAR;
         draft->matched = draft->streak;
@@ -218,10 +229,13 @@ static double add_row(struct engine *engine, struct choice *choice, double least
     return gain;
 }
 
-/* The longest that a call may take: what a stream's gap allows, or not much more than it takes anyway. */
-static double longest_call(const struct engine *engine, double plain)
+/* The longest that a call may take: what the turn's part of a stream's gap allows where all replies have drafts; else
+ * not much more than it takes anyway, since one that has none gets nothing for it. */
+static double longest_call(const struct choice *choice, const struct adapter_turn *turn, double plain)
 {
-    return plain * 1.5 > engine->tick_budget.max_ns ? plain * 1.5 : engine->tick_budget.max_ns;
+    bool all = true;
+    for (size_t i = 0; i < choice->n; i++) all = all && choice->v[i].most > 0;
+    return all && turn->ns > plain * LITTLE_MORE ? turn->ns : plain * LITTLE_MORE;
 }
 
 /* Row counts are tried one after the other, so that a time which nothing is known of is never far from one that is. */
@@ -237,14 +251,14 @@ static int32_t trial(struct engine *engine, int32_t replies, int32_t most, doubl
 }
 
 /* The number of drafted rows with the most tokens a second. */
-static int32_t choose_rows(struct engine *engine, struct choice *choice, int32_t most)
+static int32_t choose_rows(struct engine *engine, struct choice *choice, const struct adapter_turn *turn, int32_t most)
 {
     const struct row_times *times = &engine->drafting.row_times;
     int32_t replies = (int32_t)choice->n, best = 0;
     int32_t known = choice->even ? 0 : row_times_unknown(times, replies + 1, ROW_TIMES);
     double plain = row_times_of(times, replies);
     if (plain <= 0) return 0; /* a tick without drafts comes first */
-    double tokens = replies, rate = tokens / plain, limit = longest_call(engine, plain);
+    double tokens = replies, rate = tokens / plain, limit = longest_call(choice, turn, plain);
     int32_t likely = 0;
     while (choice->n_rows < most) {
         double gain = add_row(engine, choice, 0);
@@ -305,9 +319,14 @@ static size_t find_candidates(struct engine *engine, size_t set, struct candidat
     return n;
 }
 
-void draft_plan(struct engine *engine, size_t set)
+void draft_plan(struct engine *engine, const struct adapter_turn *turn)
 {
-    if (!engine->drafts) return;
+    struct drafting *drafting = &engine->drafting;
+    size_t set = turn->set;
+    drafting->dropped = false;
+    if (!engine->drafts || metric_get(&engine->stats->ticks) < drafting->paused_until) return;
+    /* In a call of several micro-batches a window would lose what it needs once the draft is cut. */
+    if (!engine->policy.cuts_anywhere && has_prompts(engine, set)) return;
     struct candidate candidates[ROW_TIMES / 2];
     struct choice choice = {.v = candidates, .even = false};
     choice.n = find_candidates(engine, set, candidates, sizeof candidates / sizeof *candidates);
@@ -317,7 +336,7 @@ void draft_plan(struct engine *engine, size_t set)
     if (choice.n == 0 || most <= 0) return;
     int32_t n_rows = engine->drafting.params.guess != NULL ? choose_all(engine, &choice, most)
                      : has_prompts(engine, set)            ? choose_beside(engine, &choice, most)
-                                                           : choose_rows(engine, &choice, most);
+                                                           : choose_rows(engine, &choice, turn, most);
     for (int32_t i = 0; i < n_rows; i++) engine->needs[candidates[choice.order[i]].slot].drafted++;
 }
 
@@ -343,10 +362,28 @@ void draft_count(struct engine *engine, struct slot *slot, int32_t drafted, int3
     metric_add(&engine->stats->accepted_tokens[draft->source], accepted);
 }
 
+void draft_dropped(struct engine *engine, bool failed)
+{
+    struct drafting *drafting = &engine->drafting;
+    drafting->dropped = true;
+    if (!failed) return;
+    drafting->pause = drafting->pause > 0 && drafting->pause < PAUSE_MOST ? 2 * drafting->pause : PAUSE;
+    drafting->paused_until = metric_get(&engine->stats->ticks) + drafting->pause;
+}
+
+void draft_give_up(const struct engine *engine, struct slot *slot)
+{
+    log_event(LOG_WARN, "batch-engine", "draft-not-cut", log_str("model", engine->name), log_int("slot", slot->id),
+              log_str("id", slot->job->id));
+    slot->job->draft_max = 0;
+}
+
 void draft_learn(struct engine *engine)
 {
     const struct plan *plan = &engine->plan;
     bool whole = engine->computed.n_tokens == plan->n_tokens && plan->n_calls == 1 && plan->n_prompt_tokens == 0;
+    if (whole && engine->drafting.pause > 0 && plan->n_drafted > 0) engine->drafting.pause--;
+    whole = whole && !engine->drafting.dropped && !thread_scaling_tries(&engine->scaling, plan->n_tokens);
     if (engine->drafts && whole) row_times_note(&engine->drafting.row_times, plan->n_tokens, engine->computed.ns);
 }
 

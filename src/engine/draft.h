@@ -11,6 +11,7 @@
 #include "draft/row_times.h"
 #include "draft/suffix_index.h"
 
+struct adapter_turn;
 struct engine;
 struct plan_share;
 struct seq;
@@ -55,21 +56,30 @@ struct drafting {
     struct chances chances;
     struct row_times row_times;
     int64_t tried_at; /* tick of the last trial of a row count that was not known */
+    bool dropped;     /* this tick computed less of the drafts than was planned */
+    int64_t pause,
+        paused_until; /* ticks without drafts after one whose drafts could not be computed; until which tick */
 };
 
 /* False: there are no drafts. */
 bool draft_init(struct drafting *drafting, const struct draft_params *params);
 void draft_release(struct draft *draft);
 
-/* Guesses for the replies of the set of adapters that the tick computes, and chooses how much of each guess is
- * computed: plan_need.drafted. */
-void draft_plan(struct engine *engine, size_t set);
+/* Guesses for the replies of the set of adapters whose turn it is, and chooses how much of each guess is computed:
+ * plan_need.drafted. */
+void draft_plan(struct engine *engine, const struct adapter_turn *turn);
 
 /* The token behind the first i of the slot's draft was sampled. Returns whether it is the drafted one. */
 bool draft_note(struct engine *engine, struct slot *slot, int32_t i, int32_t token);
 
 /* Of so many tokens that were computed as drafts so many were sampled. */
 void draft_count(struct engine *engine, struct slot *slot, int32_t drafted, int32_t accepted);
+
+/* The call was made with less of the drafts than was planned; `failed`: since it could not be computed with them. */
+void draft_dropped(struct engine *engine, bool failed);
+
+/* The slot's draft could not be cut, which took its cells with it: the request has no more drafts. */
+void draft_give_up(const struct engine *engine, struct slot *slot);
 
 /* The tick's calls have taken so long (engine.computed). */
 void draft_learn(struct engine *engine);

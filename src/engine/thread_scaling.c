@@ -139,6 +139,11 @@ static void observe_large(const struct thread_scaling *scaling, struct scaling_l
     large->ns = large->stolen_ns = 0;
 }
 
+bool thread_scaling_tries(const struct thread_scaling *scaling, int32_t n_tokens)
+{
+    return n_tokens < SCALING_BUCKETS ? scaling->buckets[n_tokens].trial.on : scaling->large.tries_more;
+}
+
 bool thread_scaling_observe(struct thread_scaling *scaling, const struct scaling_tick *tick)
 {
     bool is_large = tick->n_tokens >= SCALING_BUCKETS;

@@ -75,6 +75,9 @@ struct scaling_tick {
     int64_t cpu_ns; /* CPU time of the process meanwhile */
 };
 
+/* Whether ticks of so many tokens are computed with another number of threads for a trial. */
+bool thread_scaling_tries(const struct thread_scaling *scaling, int32_t n_tokens);
+
 /* Returns whether ticks of so many tokens have another number of threads from now on, trials aside. */
 bool thread_scaling_observe(struct thread_scaling *scaling, const struct scaling_tick *tick);
 

@@ -145,7 +145,7 @@ static int32_t make_plan(struct engine *engine)
         adapter_turns_next(&engine->turns, engine->needs, engine->n_slots, clock_now(engine->clock));
     size_t *first = &engine->turns.sets[turn.set].first;
     bool suspect = any_suspect(engine, turn.set);
-    if (!suspect) draft_plan(engine, turn.set);
+    if (!suspect) draft_plan(engine, &turn);
     int32_t scored = take_scoring(engine, &turn, generating > 0);
     struct plan_limits limits = {.set = turn.set,
                                  .n_batch = engine->n_batch,
@@ -300,11 +300,15 @@ static struct ending sample_drafted(struct engine *engine, struct slot *slot, co
     for (;; n++) {
         ending = sample(engine, slot, batch_index + n);
         bool right = ending.how == GOES_ON && draft_note(engine, slot, n, seq->tokens.v[seq->tokens.len - 1]);
-        if (!right || n == share->drafted) break;
+        bool dear = slot->run != NULL && slot->run->held_until > 0; /* others get the thread first */
+        if (!right || dear || n == share->drafted) break;
     }
     draft_count(engine, slot, share->drafted, n);
+    slot->run->draft.n = 0;
     seq->n_cells += n;
-    if (n < share->drafted) seq_cut_to(engine, seq, seq->n_cells);
+    int32_t kept = seq->n_cells;
+    if (n < share->drafted) seq_cut_to(engine, seq, kept);
+    if (seq->n_cells < kept) draft_give_up(engine, slot);
     return ending;
 }
 
@@ -313,6 +317,7 @@ static struct ending sample_one(struct engine *engine, struct slot *slot, int32_
 {
     struct ending ending = sample(engine, slot, batch_index);
     if (ending.how == GOES_ON) draft_note(engine, slot, 0, slot->seq->tokens.v[slot->seq->tokens.len - 1]);
+    slot->run->draft.n = 0;
     return ending;
 }
 
@@ -443,14 +448,17 @@ static void split_call(struct engine *engine, struct plan_share *shares, size_t 
     }
 }
 
-/* A call that cannot be made is tried without drafts before anything else is done about it. False: it has none. */
-static bool drop_drafts(struct engine *engine, struct plan_share *shares, size_t n)
+/* A call that cannot be made is tried with less of the drafts before anything else is done about it: with half of them,
+ * or none. False: it has none. */
+static bool drop_drafts(struct engine *engine, struct plan_share *shares, size_t n, bool half)
 {
     int32_t dropped = 0;
     for (size_t i = 0; i < n; i++) {
-        dropped += shares[i].drafted;
-        shares[i].drafted = 0;
+        int32_t left = half ? shares[i].drafted / 2 : 0;
+        dropped += shares[i].drafted - left;
+        shares[i].drafted = left;
     }
+    if (dropped > 0) draft_dropped(engine, !half);
     engine->plan.n_tokens -= dropped;
     engine->plan.n_drafted -= dropped;
     return dropped > 0;
@@ -463,7 +471,7 @@ static void recover(struct engine *engine, struct plan_share *shares, size_t n, 
     if (outcome == LLM_FAILED) mark_suspects(engine, shares, n);
     /* Aborted: the cancelled requests are finished before the next tick, which computes the others again. */
     if (outcome == LLM_ABORTED) return;
-    if (drop_drafts(engine, shares, n))
+    if (drop_drafts(engine, shares, n, false))
         compute_call(engine, shares, n);
     else
         split_call(engine, shares, n, outcome);
@@ -586,7 +594,7 @@ static void compute_call(struct engine *engine, struct plan_share *shares, size_
         before = engine->computed.ns;
         outcome = decode(engine, shares, n, n_tokens);
     } while (outcome == LLM_NO_CELLS &&
-             (drop_drafts(engine, shares, n) || evict_for_call(engine, shares, &n, n_tokens)));
+             (drop_drafts(engine, shares, n, true) || evict_for_call(engine, shares, &n, n_tokens)));
     if (n == 0) return;
     if (outcome != LLM_DECODED) {
         recover(engine, shares, n, outcome);
@@ -617,13 +625,13 @@ static void note_costs(struct engine *engine, int32_t n_tokens, int32_t allowed,
     const struct plan *plan = &engine->plan;
     bool whole = engine->computed.n_tokens == n_tokens;
     struct tick_cost seen = {.prompt_tokens = plan->n_prompt_tokens,
-                             .reply_tokens = plan->n_tokens - plan->n_prompt_tokens - plan->n_drafted,
+                             .reply_tokens = plan->n_tokens - plan->n_prompt_tokens,
                              .allowed = allowed};
     took = draft_plain_ns(engine, took);
     tick_budget_observe(&engine->tick_budget, &seen, took - engine->switched_ns - engine->scoring_ns);
     struct adapter_tick tick = {.ns = took, .now = clock_now(engine->clock)};
     if (whole) {
-        tick.reply_tokens = seen.reply_tokens;
+        tick.reply_tokens = seen.reply_tokens - plan->n_drafted;
         tick.prompt_tokens = seen.prompt_tokens;
         note_threads(engine);
     }

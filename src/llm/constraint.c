@@ -213,6 +213,9 @@ static bool guess_byte(struct constraint *c, char byte, struct buf *text)
     return true;
 }
 
+/* Of an ambiguous grammar each byte takes long: it has no guess. */
+#define GUESSED_STACKS 16
+
 /* The blanks that are still to come before the next character, where `came` are there. */
 static bool guess_blanks(struct constraint *c, char last, char next, const struct blanks *came, struct buf *text)
 {
@@ -236,7 +239,7 @@ void constraint_guess(struct constraint *c, struct buf *text, size_t max)
     while (text->len - from < max) {
         uint32_t next = 0;
         enum grammar_next how = grammar_next(c->grammar, &c->next, &next);
-        if (how == GRAMMAR_ANY || next >= 0x80 || grammar_over_budget(c->grammar)) return;
+        if (how == GRAMMAR_ANY || next >= 0x80 || c->next.len > GUESSED_STACKS) return;
         if (how == GRAMMAR_ONE_OR_BLANK && !guess_blanks(c, last, (char)next, &came, text)) return;
         if (!guess_byte(c, (char)next, text)) return;
         came.len = 0;

@@ -618,13 +618,16 @@ static void name_request_identity(const hearth_request *request, const struct st
     free(adapters);
 }
 
+/* Edges of the store's tree that are followed: one a branch. */
+#define PAST_STEPS 16
+
 /* What followed the prompt when it was asked before: a guess at the reply. */
 static void note_past(hearth_request *request, struct store_query query)
 {
     struct tokens *past = &request->job.past, path = {0};
     const struct tokens *prompt = &request->job.prompt;
     tokens_append(&path, prompt->v, prompt->len);
-    for (size_t n = 1; n > 0 && path.len < prompt->len + DRAFT_PAST;) {
+    for (size_t n = 1, steps = 0; n > 0 && steps < PAST_STEPS && path.len < prompt->len + DRAFT_PAST; steps++) {
         struct tokens way = {0};
         query.tokens = path.v;
         query.n = (int32_t)path.len;
@@ -653,7 +656,8 @@ static void submit_job(hearth_request *request)
     if (asks && waits_for_parent(request, &query)) return;
     if (asks) store_probe(request->model->store, &query);
     if (asks) job->hit = store_find(request->model->store, &query);
-    if (asks && job->draft_max != 0 && engine_drafts_from_store(request->model->engine)) note_past(request, query);
+    if (asks && !job->only_lookup && job->draft_max != 0 && engine_drafts_from_store(request->model->engine))
+        note_past(request, query);
     bool wants_divergence = job->only_lookup || request->model->logs_words;
     if (query.user != NULL && wants_divergence) note_nearest(request, query);
     job->looked_up_at = clock_now(request->clock);
