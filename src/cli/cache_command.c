@@ -149,14 +149,6 @@ struct question {
     bool as_json;
 };
 
-static void print_as_asked(const struct question *question, json_t *answer)
-{
-    if (question->as_json)
-        json_output_print(json_incref(answer));
-    else
-        print_answer(answer);
-}
-
 static int explain_body(const struct remote *remote, const struct question *question, const struct buf *body,
                         hearth_error *error)
 {
@@ -166,10 +158,14 @@ static int explain_body(const struct remote *remote, const struct question *ques
     long status = remote_ask(remote, path, body, &text_of_answer);
     json_t *answer = json_loadb(buf_text(&text_of_answer), text_of_answer.len, 0, NULL);
     int rc = HEARTH_OK;
-    if (status == 200 && text(answer, "model") != NULL && json_object_get(answer, "divergence") != NULL)
-        print_as_asked(question, answer);
-    else
+    if (status == 200 && text(answer, "model") != NULL && json_object_get(answer, "divergence") != NULL) {
+        if (question->as_json)
+            json_output_print(json_incref(answer));
+        else
+            print_answer(answer);
+    } else {
         rc = refuse(remote, status, answer, error);
+    }
     json_decref(answer);
     buf_release(&text_of_answer);
     free(path);

@@ -65,15 +65,6 @@ static void print_sums(const struct sums *sums)
 
 /* ---- ls ---- */
 
-static void print_time(int64_t ms)
-{
-    char text[32] = "";
-    struct tm tm;
-    const time_t seconds = (time_t)(ms / 1000);
-    if (localtime_r(&seconds, &tm)) strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &tm);
-    printf("  %-19s", text);
-}
-
 static void print_entry(void *ud, const hearth_kv_entry *entry)
 {
     struct sums *sums = ud;
@@ -83,7 +74,11 @@ static void print_entry(void *ud, const hearth_kv_entry *entry)
     add(sums, entry);
     printf("%-8s  %.*s  %-5s  %-9s  %8" PRId32 "  %8" PRId32 "  %12" PRIu64 "  %6" PRIu32, entry->tier, KEY_DIGITS,
            entry->key, entry->kind, entry->reason, entry->start, entry->end, entry->bytes, entry->hits);
-    print_time(entry->used_ms);
+    char text[32] = "";
+    struct tm tm;
+    const time_t seconds = (time_t)(entry->used_ms / 1000);
+    if (localtime_r(&seconds, &tm)) strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &tm);
+    printf("  %-19s", text);
     printf("  %-5s  %.*s\n", entry->quant, entry->model_name[0] == '\0' ? 8 : MODEL_MOST,
            entry->model_name[0] == '\0' ? entry->model : entry->model_name);
 }

@@ -115,13 +115,6 @@ static int start_server(struct launch *launch, hearth_error *error)
     return rc;
 }
 
-static void stop_server(const struct launch *launch)
-{
-    if (launch->server <= 0) return;
-    kill(launch->server, SIGTERM);
-    waitpid(launch->server, NULL, 0);
-}
-
 /* Whether a server with this address can be started: on this machine and without TLS. */
 static bool can_start(const struct launch *launch)
 {
@@ -330,7 +323,10 @@ static int run_launch(struct launch *launch)
     if (launch->home == NULL) launch->home = mem_strdup("/.local/share/hearth");
     int rc = check_agent(launch->agent, &error);
     if (rc == HEARTH_OK) rc = launch_agent(launch, &error, &status);
-    stop_server(launch);
+    if (launch->server > 0) {
+        kill(launch->server, SIGTERM);
+        waitpid(launch->server, NULL, 0);
+    }
     remote_close(&launch->remote);
     free(launch->home);
     return rc == HEARTH_OK ? status : args_fail(COMMAND, &error, rc == HEARTH_INVALID ? EXIT_USAGE : EXIT_FAILED);

@@ -106,21 +106,6 @@ static struct size_text size_of(uint64_t bytes)
     return text;
 }
 
-static void print_types(const hearth_fit *fit)
-{
-    printf("a token   ");
-    for (size_t i = 0; i < HEARTH_FIT_TYPES; i++)
-        printf("%s%" PRIu64 " bytes in %s cells", i > 0 ? ", " : "", fit->types[i].token_bytes, fit->types[i].name);
-    printf("\n");
-}
-
-static void print_machine(const hearth_fit *fit)
-{
-    printf("memory    %s free, %s of it for the model\n", size_of(fit->memory_free).v, size_of(fit->memory_budget).v);
-    if (fit->gpu_free > 0)
-        printf("GPU       %s free, %s of it for the model\n", size_of(fit->gpu_free).v, size_of(fit->gpu_budget).v);
-}
-
 static void print_choices(const hearth_fit *fit)
 {
     printf("\n   window  slots  types        KV cells      compute       memory          GPU\n");
@@ -155,8 +140,14 @@ static void print_fit(const hearth_fit *fit)
     if (fit->projector_bytes > 0) printf(", projector %s", size_of(fit->projector_bytes).v);
     printf("\n");
     if (fit->type == HEARTH_MODEL_CHAT) {
-        print_types(fit);
-        print_machine(fit);
+        printf("a token   ");
+        for (size_t i = 0; i < HEARTH_FIT_TYPES; i++)
+            printf("%s%" PRIu64 " bytes in %s cells", i > 0 ? ", " : "", fit->types[i].token_bytes, fit->types[i].name);
+        printf("\n");
+        printf("memory    %s free, %s of it for the model\n", size_of(fit->memory_free).v,
+               size_of(fit->memory_budget).v);
+        if (fit->gpu_free > 0)
+            printf("GPU       %s free, %s of it for the model\n", size_of(fit->gpu_free).v, size_of(fit->gpu_budget).v);
         print_choices(fit);
     }
     print_recommended(fit);

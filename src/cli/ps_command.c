@@ -146,16 +146,6 @@ static void put_slot(struct buf *out, const json_t *slot)
         buf_printf(out, "%8s  %8lld  %9s\n", "-", (long long)count_in(slot, "cached_tokens"), "-");
 }
 
-static void put_slots(struct buf *out, const struct ps_facts *facts)
-{
-    size_t i;
-    const json_t *slot;
-    if (json_array_size(facts->slots) == 0) return;
-    buf_printf(out, "\n%4s  %-*s  %-9s  %8s  %8s  %9s\n", "slot", NAME_WIDTH, "model", "state", "prompt", "cached",
-               "generated");
-    json_array_foreach(facts->slots, i, slot) put_slot(out, slot);
-}
-
 /* What is wrong with a tier has a line of its own. */
 static void put_tier(struct buf *out, const char *name, const json_t *tier)
 {
@@ -173,14 +163,6 @@ static void put_tier(struct buf *out, const char *name, const json_t *tier)
     buf_puts(out, "  ");
     utf8_put_visible(out, trouble, strlen(trouble), false);
     buf_puts(out, "\n");
-}
-
-static void put_tiers(struct buf *out, const struct ps_facts *facts)
-{
-    const char *name;
-    json_t *tier;
-    buf_printf(out, "\n%-8s  %8s  %10s  %10s  %8s\n", "tier", "entries", "used", "quota", "evicted");
-    json_object_foreach(facts->tiers, name, tier) put_tier(out, name, tier);
 }
 
 /* One line: that the server is well, or what it is loading, and how much of that is there. */
@@ -201,8 +183,17 @@ void ps_put(struct buf *out, const struct ps_facts *facts)
 {
     put_health(out, facts);
     put_models(out, facts);
-    put_slots(out, facts);
-    put_tiers(out, facts);
+    size_t i;
+    const json_t *slot;
+    if (json_array_size(facts->slots) != 0) {
+        buf_printf(out, "\n%4s  %-*s  %-9s  %8s  %8s  %9s\n", "slot", NAME_WIDTH, "model", "state", "prompt", "cached",
+                   "generated");
+        json_array_foreach(facts->slots, i, slot) put_slot(out, slot);
+    }
+    const char *name;
+    json_t *tier;
+    buf_printf(out, "\n%-8s  %8s  %10s  %10s  %8s\n", "tier", "entries", "used", "quota", "evicted");
+    json_object_foreach(facts->tiers, name, tier) put_tier(out, name, tier);
 }
 
 /* ---- hearth ps ---- */
@@ -262,13 +253,6 @@ static json_t *waiting_of(const struct status *status)
     return waiting;
 }
 
-static void print_facts(const struct status *status)
-{
-    json_output_print(json_pack("{s:O, s:O?, s:O, s:O?, s:o}", "health", status->health, "models", models_of(status),
-                                "slots", status->slots, "tiers", json_object_get(status->cache, "tiers"), "waiting",
-                                waiting_of(status)));
-}
-
 static void print_tables(const struct remote *remote, const struct status *status)
 {
     const struct ps_facts facts = {.url = remote->url,
@@ -283,15 +267,6 @@ static void print_tables(const struct remote *remote, const struct status *statu
     buf_release(&out);
 }
 
-static void release_status(struct status *status)
-{
-    json_decref(status->health);
-    json_decref(status->models);
-    json_decref(status->slots);
-    json_decref(status->cache);
-    buf_release(&status->metrics);
-}
-
 static int run_ps(const char *url, bool as_json)
 {
     struct status status = {0};
@@ -299,10 +274,16 @@ static int run_ps(const char *url, bool as_json)
     struct remote remote = remote_open(url);
     const int rc = ask_server(&remote, &status, &error);
     if (rc == HEARTH_OK && as_json)
-        print_facts(&status);
+        json_output_print(json_pack("{s:O, s:O?, s:O, s:O?, s:o}", "health", status.health, "models",
+                                    models_of(&status), "slots", status.slots, "tiers",
+                                    json_object_get(status.cache, "tiers"), "waiting", waiting_of(&status)));
     else if (rc == HEARTH_OK)
         print_tables(&remote, &status);
-    release_status(&status);
+    json_decref(status.health);
+    json_decref(status.models);
+    json_decref(status.slots);
+    json_decref(status.cache);
+    buf_release(&status.metrics);
     remote_close(&remote);
     return rc == HEARTH_OK ? EXIT_FINE : args_fail(PS, &error, EXIT_FAILED);
 }

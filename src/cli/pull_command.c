@@ -197,15 +197,6 @@ static void print_visible(const char *text)
 
 /* ---- pull ---- */
 
-static void print_pulled(const struct pull_model *model)
-{
-    struct buf size = {0};
-    put_bytes(&size, pull_model_bytes(model));
-    printf("%s: %zu %s, %s\n  hearth chat --model %s\n  hearth serve\n", model->name, model->n_files,
-           model->n_files == 1 ? "file" : "files", size.v, model->name);
-    buf_release(&size);
-}
-
 static int pull_and_print(const char *command, const struct pulling *pulling, const hearth_config *config,
                           const char *text)
 {
@@ -217,7 +208,11 @@ static int pull_and_print(const char *command, const struct pulling *pulling, co
     if (rc == HEARTH_OK) rc = get_model(pulling, config, &reference, &model, &error);
     pull_reference_release(&reference);
     if (rc != HEARTH_OK) return args_fail(command, &error, status_of(&error));
-    print_pulled(&model);
+    struct buf size = {0};
+    put_bytes(&size, pull_model_bytes(&model));
+    printf("%s: %zu %s, %s\n  hearth chat --model %s\n  hearth serve\n", model.name, model.n_files,
+           model.n_files == 1 ? "file" : "files", size.v, model.name);
+    buf_release(&size);
     pull_model_release(&model);
     return EXIT_FINE;
 }

@@ -48,15 +48,6 @@ static const char *cache_folder(const hearth_config *config)
     return folder != NULL ? folder : "in memory, until hearth ends";
 }
 
-/* The model of the example request: the first chat model, else the first model. */
-static hearth_model_info example_model(const hearth *instance)
-{
-    hearth_model_info first = {0}, info;
-    for (size_t i = 0; hearth_model(instance, i, &info); i++)
-        if (i == 0 || (info.type == HEARTH_MODEL_CHAT && first.type != HEARTH_MODEL_CHAT)) first = info;
-    return first;
-}
-
 /* A curl command with a request of the model's type. */
 static void put_example(struct buf *out, const struct announcement *a, const hearth_model_info *model)
 {
@@ -83,7 +74,10 @@ static void announce(void *ud, const hearth *instance)
 {
     struct announcement *a = ud;
     struct buf example = {0};
-    const hearth_model_info model = example_model(instance);
+    /* The model of the example request: the first chat model, else the first model. */
+    hearth_model_info model = {0}, info;
+    for (size_t i = 0; hearth_model(instance, i, &info); i++)
+        if (i == 0 || (info.type == HEARTH_MODEL_CHAT && model.type != HEARTH_MODEL_CHAT)) model = info;
     const char *log = hearth_config_get(a->config, "server.log_file");
     pthread_mutex_lock(&a->lock);
     put_example(&example, a, &model);

@@ -344,16 +344,6 @@ static int apply_key(hearth_config *config, const char *key, hearth_error *error
     return rc;
 }
 
-static void list_known(struct args_list *known)
-{
-    const char *key;
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) args_append(known, mem_strdup(others[i]));
-    for (size_t i = 0; (key = hearth_config_key(i)) != NULL; i++) {
-        char *variable = environment_variable(key);
-        if (variable != NULL) args_append(known, variable);
-    }
-}
-
 static bool is_known(const struct args_list *known, const char *name)
 {
     for (size_t i = 0; i < known->len; i++)
@@ -372,7 +362,12 @@ static void warn_of(const struct args_list *known, const char *command, const ch
 static void warn_of_unknown(const char *command)
 {
     struct args_list known = {0};
-    list_known(&known);
+    const char *key;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) args_append(&known, mem_strdup(others[i]));
+    for (size_t i = 0; (key = hearth_config_key(i)) != NULL; i++) {
+        char *variable = environment_variable(key);
+        if (variable != NULL) args_append(&known, variable);
+    }
     for (char **entry = environ; *entry != NULL; entry++) {
         if (strncmp(*entry, PREFIX, strlen(PREFIX)) != 0) continue;
         char *name = mem_strndup(*entry, strcspn(*entry, "="));

@@ -142,7 +142,6 @@ static bool answers(const struct route *route, const char *method)
     return strcmp(route->method, method) == 0 || (strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0);
 }
 
-/* Answers the preflight of a browser. */
 static void answer_preflight(struct call *call)
 {
     struct buf none = {0};
@@ -248,18 +247,15 @@ static bool is_limited(const struct found *found)
     return found->route != NULL && strcmp(found->route->method, "POST") == 0;
 }
 
-/* Files come in forms. */
-static enum cors_body body_of(const struct found *found)
-{
-    return found->route != NULL && found->route->handler == transcription_create ? CORS_FORM : CORS_JSON;
-}
-
 /* Checks the request's origin, host, API key, and the key's rate limit. */
 static int check_access(const struct server *server, const struct http_request *http, const struct found *found,
                         const struct key **key, hearth_error *error)
 {
     *key = NULL;
-    int rc = cors_check(server->cors, http, body_of(found), error);
+    /* Files come in forms. */
+    int rc = cors_check(server->cors, http,
+                        found->route != NULL && found->route->handler == transcription_create ? CORS_FORM : CORS_JSON,
+                        error);
     if (rc == HEARTH_OK && server->hosts != NULL) rc = hosts_check(server->hosts, http, error);
     if (rc == HEARTH_OK) rc = access_check(server, http, grant_of(found, http), key, error);
     if (rc == HEARTH_OK && is_limited(found))
@@ -281,14 +277,6 @@ static const char *operation_of(const struct route *route)
     return NULL;
 }
 
-/* What comes with a request that has no use for it holds no memory, however long the answer takes. */
-static void drop_body(struct call *call)
-{
-    struct buf body = http_take_body(call->http);
-    http_recount(call->server->http, body.len, 0);
-    buf_release(&body);
-}
-
 static void run_handler(struct call *call, void *ud)
 {
     const struct route *route = ud;
@@ -297,7 +285,12 @@ static void run_handler(struct call *call, void *ud)
 
 static void dispatch(struct call *call, const struct found *found)
 {
-    if (strcmp(found->route->method, "GET") == 0) drop_body(call);
+    /* What comes with a request that has no use for it holds no memory, however long the answer takes. */
+    if (strcmp(found->route->method, "GET") == 0) {
+        struct buf body = http_take_body(call->http);
+        http_recount(call->server->http, body.len, 0);
+        buf_release(&body);
+    }
     if (is_limited(found)) call_trace(call, operation_of(found->route));
     if (is_limited(found)) {
         if (!http_has_client(call->http)) ratelimit_count_request(call->limit);
@@ -371,22 +364,18 @@ void routes_request(void *server, struct http_request *http)
         refuse_method(call, &found);
 }
 
-/* The error of a request that src/http refused; 413 names the configuration key of its limit. */
-static void describe_fault(const struct server *server, int status, const char *message, hearth_error *error)
+void routes_fault(void *ud, struct http_request *http, int status, const char *message, struct buf *out)
 {
-    if (status == 413)
-        error_set(error, errors_code_of_status(status), "%s: server.max_body_bytes allows %zu bytes", message,
-                  server->max_body);
-    else
-        error_set(error, errors_code_of_status(status), "%s", message);
-}
-
-void routes_fault(void *server, struct http_request *http, int status, const char *message, struct buf *out)
-{
+    const struct server *server = ud;
     const char *path = http_path(http);
     struct found found = find_route(path == NULL ? "" : path, "");
     hearth_error error;
-    describe_fault(server, status, message, &error);
+    /* The error of a request that src/http refused; 413 names the configuration key of its limit. */
+    if (status == 413)
+        error_set(&error, errors_code_of_status(status), "%s: server.max_body_bytes allows %zu bytes", message,
+                  server->max_body);
+    else
+        error_set(&error, errors_code_of_status(status), "%s", message);
     char id[CALL_ID_SIZE];
     call_set_id(server, http, id);
     call_set_retry(http, errors_kind(errors_code_of_status(status)));

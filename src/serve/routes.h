@@ -18,6 +18,6 @@ bool routes_is_urgent(void *server, const struct http_request *http);
 
 /* Writes the error of a request that src/http refused, in the form of the route's API, and sets the headers of that
  * answer. */
-void routes_fault(void *server, struct http_request *http, int status, const char *message, struct buf *out);
+void routes_fault(void *ud, struct http_request *http, int status, const char *message, struct buf *out);
 
 #endif

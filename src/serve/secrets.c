@@ -152,15 +152,6 @@ static void unref(struct secrets *secrets)
     free(secrets);
 }
 
-static void use(struct secrets *secrets, const struct found *found)
-{
-    if (found->keys != NULL) use_keys(secrets, found->keys);
-    if (secrets->places.keys != NULL) log_reloaded("server.api_keys_file", &found->keys_error);
-    secrets->reloaded(secrets->ud);
-    if (found->tls != NULL) http_use_tls(secrets->server->http, found->tls);
-    if (secrets->places.cert != NULL) log_reloaded("server.tls_cert", &found->tls_error);
-}
-
 /* Posted by the reading thread. */
 static void take_found(void *ud)
 {
@@ -170,10 +161,15 @@ static void take_found(void *ud)
     secrets->found = (struct found){0};
     bool serves = secrets->server != NULL;
     pthread_mutex_unlock(&secrets->mutex);
-    if (serves)
-        use(secrets, &found);
-    else
+    if (serves) {
+        if (found.keys != NULL) use_keys(secrets, found.keys);
+        if (secrets->places.keys != NULL) log_reloaded("server.api_keys_file", &found.keys_error);
+        secrets->reloaded(secrets->ud);
+        if (found.tls != NULL) http_use_tls(secrets->server->http, found.tls);
+        if (secrets->places.cert != NULL) log_reloaded("server.tls_cert", &found.tls_error);
+    } else {
         drop(&found);
+    }
     pthread_mutex_lock(&secrets->mutex);
     unref(secrets);
 }

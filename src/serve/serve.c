@@ -150,14 +150,6 @@ static void begin_accepting(void *ud)
         log_event(LOG_ERROR, "http", "no other process can take over from this one", log_str("error", error.message));
 }
 
-/* The former process has ended once this returns, and its last saves are found, unless this one is to end, too. */
-static void take_over(struct run *run)
-{
-    if (!handover_has_former(run->handover)) return;
-    handover_take(run->handover);
-    if (server_stage(&run->server) == SERVER_LOADING) hearth_reopen_cache(run->server.instance, REOPEN_MS);
-}
-
 static void load(struct run *run)
 {
     struct server *server = &run->server;
@@ -168,7 +160,11 @@ static void load(struct run *run)
         http_post(server->http, note_load_failed, run);
         return;
     }
-    take_over(run);
+    /* The former process has ended once this returns, and its last saves are found, unless this one is to end, too. */
+    if (handover_has_former(run->handover)) {
+        handover_take(run->handover);
+        if (server_stage(&run->server) == SERVER_LOADING) hearth_reopen_cache(run->server.instance, REOPEN_MS);
+    }
     pthread_mutex_lock(&server->mutex);
     bool ready = server->stage == SERVER_LOADING;
     if (ready) server->stage = SERVER_READY;
@@ -356,15 +352,6 @@ static int limit_connections(int wanted)
     return fewer;
 }
 
-static struct pulls *open_pulls(const struct run *run)
-{
-    const struct pulls_place place = {.instance = run->server.instance,
-                                      .config = run->config,
-                                      .is_pulled = run->options->is_pulled,
-                                      .ud = run->options->ud};
-    return pulls_open(&place, run->server.http);
-}
-
 static int open_http(struct run *run, hearth_error *error)
 {
     struct http_limits limits = http_limits_default();
@@ -387,7 +374,11 @@ static int open_http(struct run *run, hearth_error *error)
     run->server.http = http_open(&limits, &handler, error);
     if (run->server.http == NULL) return (int)error->code;
     http_set_socket_access(run->server.http, access);
-    run->server.pulls = open_pulls(run);
+    const struct pulls_place place = {.instance = run->server.instance,
+                                      .config = run->config,
+                                      .is_pulled = run->options->is_pulled,
+                                      .ud = run->options->ud};
+    run->server.pulls = pulls_open(&place, run->server.http);
     ollama_load_presets(&run->server);
     run->server.reading = reading_open(run->server.http, error);
     if (run->server.reading != NULL) run->server.workers = workers_open(error);
@@ -549,13 +540,6 @@ static void add_signals(struct run *run)
     run->retire_timer = event_new(base, -1, EV_PERSIST, check_retired, run);
 }
 
-static void remove_signals(struct run *run)
-{
-    for (int i = 0; i < N_SIGNALS; i++) event_free(run->signals[i]);
-    event_free(run->flush_timer);
-    event_free(run->retire_timer);
-}
-
 static int serve(struct run *run, hearth_error *error)
 {
     pthread_t thread;
@@ -582,7 +566,9 @@ static int listen_and_serve(struct run *run, hearth_error *error)
     if (rc == HEARTH_OK) rc = open_publisher(run, error);
     if (rc == HEARTH_OK) rc = open_tracer(run, error);
     if (rc == HEARTH_OK) rc = serve(run, error);
-    remove_signals(run);
+    for (int i = 0; i < N_SIGNALS; i++) event_free(run->signals[i]);
+    event_free(run->flush_timer);
+    event_free(run->retire_timer);
     return rc;
 }
 

@@ -77,14 +77,6 @@ static void print(struct view *view, const char *text, size_t len, bool is_markd
     buf_release(&shown);
 }
 
-static void end_markdown(struct view *view)
-{
-    struct buf shown = {0};
-    markdown_end(&view->markdown, &shown);
-    fwrite(buf_text(&shown), 1, shown.len, stdout);
-    buf_release(&shown);
-}
-
 /* Reasoning is shown on a terminal only. */
 static void show_reasoning(struct view *view, const char *text, size_t len)
 {
@@ -106,7 +98,10 @@ static void end_reply(struct view *view, const struct reply_event *event)
 {
     end_progress(view);
     end_reasoning(view);
-    end_markdown(view);
+    struct buf shown = {0};
+    markdown_end(&view->markdown, &shown);
+    fwrite(buf_text(&shown), 1, shown.len, stdout);
+    buf_release(&shown);
     putchar('\n');
     view->ended = true;
     view->reply->is_whole = event->type == REPLY_DONE && event->result != NULL;
@@ -395,8 +390,9 @@ static int run_save(struct chat *chat, const char *argument)
     if (!save(body, path)) {
         error_set(&error, HEARTH_IO, "%s cannot be written: %s", path, strerror(errno));
         status = fail(chat, &error);
-    } else
+    } else {
         screen_say(&chat->screen, "%zu messages are in %s", json_array_size(chat->conversation.messages), path);
+    }
     json_decref(body);
     free(path);
     return status;
@@ -448,33 +444,25 @@ static int run_model(struct chat *chat, const char *argument)
     return HEARTH_OK;
 }
 
-static void show_lookup(const struct chat *chat, const hearth_cache_lookup *lookup)
-{
-    struct buf tiers = {0};
-    for (size_t i = 0; hearth_tier_name(i) != NULL; i++)
-        if (lookup->tiers[i] > 0) buf_printf(&tiers, ", %d in %s", lookup->tiers[i], hearth_tier_name(i));
-    screen_say(&chat->screen, "%d of %d tokens of this conversation are cached: %d in KV cells%s", lookup->reusable,
-               lookup->prompt, lookup->resident, buf_text(&tiers));
-    buf_release(&tiers);
-}
-
-static void show_tiers(const struct chat *chat, const hearth_cache *cache)
-{
-    for (const hearth_tier *tier = cache->tiers; tier < cache->tiers + HEARTH_TIERS; tier++)
-        if (tier->on)
-            screen_say(&chat->screen, "%s: %llu entries, %.1f of %.0f MB%s%s", tier->name,
-                       (unsigned long long)tier->entries, (double)tier->bytes / 1e6, (double)tier->quota_bytes / 1e6,
-                       tier->trouble[0] != '\0' ? ": " : "", tier->trouble);
-}
-
 static int run_cache(struct chat *chat, const char *argument)
 {
     (void)argument;
     struct backend_cache cache = {0};
     hearth_error error;
     const int status = chat->backend->ops->cache(chat->backend, &chat->conversation, &cache, &error);
-    if (cache.has_lookup) show_lookup(chat, &cache.lookup);
-    show_tiers(chat, &cache.status);
+    if (cache.has_lookup) {
+        struct buf tiers = {0};
+        for (size_t i = 0; hearth_tier_name(i) != NULL; i++)
+            if (cache.lookup.tiers[i] > 0) buf_printf(&tiers, ", %d in %s", cache.lookup.tiers[i], hearth_tier_name(i));
+        screen_say(&chat->screen, "%d of %d tokens of this conversation are cached: %d in KV cells%s",
+                   cache.lookup.reusable, cache.lookup.prompt, cache.lookup.resident, buf_text(&tiers));
+        buf_release(&tiers);
+    }
+    for (const hearth_tier *tier = cache.status.tiers; tier < cache.status.tiers + HEARTH_TIERS; tier++)
+        if (tier->on)
+            screen_say(&chat->screen, "%s: %llu entries, %.1f of %.0f MB%s%s", tier->name,
+                       (unsigned long long)tier->entries, (double)tier->bytes / 1e6, (double)tier->quota_bytes / 1e6,
+                       tier->trouble[0] != '\0' ? ": " : "", tier->trouble);
     if (status == HEARTH_CANCELLED) {
         chat->stopped = true;
         chat->ends = signals_drop(chat->signals) || chat->ends;

@@ -71,14 +71,6 @@ static bool server_model(struct backend *backend, size_t index, struct backend_m
     return true;
 }
 
-static int refuse_name(const struct server_backend *server, const char *name, hearth_error *error)
-{
-    char *what = mem_format("%s has no chat model", server->remote.url);
-    const int code = remote_refuse_model(server->models, what, name, error);
-    free(what);
-    return code;
-}
-
 static bool is_called(const json_t *model, const char *name)
 {
     bool called = strcmp(name_of(model), name) == 0;
@@ -101,7 +93,10 @@ static int server_find(struct backend *backend, const char *name, hearth_error *
     {
         if (is_called(model, name)) return (int)i;
     }
-    return refuse_name(server, name, error);
+    char *what = mem_format("%s has no chat model", server->remote.url);
+    const int code = remote_refuse_model(server->models, what, name, error);
+    free(what);
+    return code;
 }
 
 /* What models are for only hearth says; those of other servers can chat. */
@@ -143,14 +138,6 @@ static const char *model_for(const struct server_backend *server, const struct c
     return chat->model != NULL ? chat->model : name_of(json_array_get(server->models, 0));
 }
 
-static json_t *request_for(const struct server_backend *server, const struct conversation *chat)
-{
-    json_t *body = json_pack("{s:s, s:o, s:b, s:{s:b}}", "model", model_for(server, chat), "messages",
-                             conversation_export(chat), "stream", 1, "stream_options", "include_usage", 1);
-    if (server->has_progress) json_object_set_new(body, "return_progress", json_true());
-    return body;
-}
-
 static void release_reply(struct server_backend *server)
 {
     remote_stream_close(server->stream);
@@ -164,7 +151,9 @@ static int server_ask(struct backend *backend, const struct conversation *chat, 
 {
     (void)error;
     struct server_backend *server = server_of(backend);
-    json_t *body = request_for(server, chat);
+    json_t *body = json_pack("{s:s, s:o, s:b, s:{s:b}}", "model", model_for(server, chat), "messages",
+                             conversation_export(chat), "stream", 1, "stream_options", "include_usage", 1);
+    if (server->has_progress) json_object_set_new(body, "return_progress", json_true());
     char *text = json_dumps(body, JSON_COMPACT);
     buf_puts(&server->body, text);
     free(text);
@@ -269,19 +258,14 @@ static void finish(struct server_backend *server, const struct emitter *to)
     release_reply(server);
 }
 
-static void tell_stopped(const struct emitter *to)
-{
-    hearth_error error;
-    error_set(&error, HEARTH_CANCELLED, "the reply was stopped");
-    to->each(to->ud, &(struct reply_event){.type = REPLY_FAILED, .error = &error});
-}
-
 static enum signal_kind server_wait(struct backend *backend, int signals, reply_event_fn each, void *ud)
 {
     struct server_backend *server = server_of(backend);
     struct emitter to = {server, each, ud};
     if (server->stream == NULL) {
-        tell_stopped(&to);
+        hearth_error error;
+        error_set(&error, HEARTH_CANCELLED, "the reply was stopped");
+        to.each(to.ud, &(struct reply_event){.type = REPLY_FAILED, .error = &error});
         return SIGNAL_NONE;
     }
     const bool goes_on = remote_stream_wait(server->stream, signals);

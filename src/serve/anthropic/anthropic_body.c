@@ -49,14 +49,6 @@ static int read_message(struct convert *convert, const json_t *message, struct f
     return rc;
 }
 
-/* No message at all is a user who says nothing, whom every template prints: llama-server answers it, too. */
-static void add_silence(struct convert *convert)
-{
-    json_t *nothing = json_string("");
-    convert_add_text(convert, "user", nothing);
-    json_decref(nothing);
-}
-
 static int read_messages(struct convert *convert)
 {
     const json_t *messages = json_object_get(convert->body, "messages");
@@ -65,7 +57,12 @@ static int read_messages(struct convert *convert)
     int rc = HEARTH_OK;
     if (!json_is_array(messages))
         return convert_fault(convert, field_path_of("messages"), "must be a list of messages");
-    if (json_array_size(messages) == 0) add_silence(convert);
+    /* No message at all is a user who says nothing, whom every template prints: llama-server answers it, too. */
+    if (json_array_size(messages) == 0) {
+        json_t *nothing = json_string("");
+        convert_add_text(convert, "user", nothing);
+        json_decref(nothing);
+    }
     const size_t asked_from = convert_asked_from(messages);
     json_array_foreach(messages, i, message) anthropic_find_lost_calls(convert, json_object_get(message, "content"));
     json_array_foreach(messages, i, message)

@@ -8,13 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void begin_call(struct answer *answer, const hearth_delta *delta)
-{
-    answer->calls = mem_grow(answer->calls, answer->n_calls + 1, sizeof *answer->calls);
-    answer->calls[answer->n_calls++] =
-        (struct answer_call){.id = mem_strdup(delta->id), .name = mem_strdup(delta->name)};
-}
-
 static void begin_part(struct answer *answer, struct answer_part part)
 {
     part.first_logprobs = answer->n_parts == 0 ? 0 : answer->n_logprobs;
@@ -42,7 +35,9 @@ void answer_add(struct answer *answer, const hearth_delta *delta)
         break;
     case HEARTH_DELTA_CALL:
         begin_part(answer, (struct answer_part){.type = HEARTH_DELTA_CALL, .call = answer->n_calls});
-        begin_call(answer, delta);
+        answer->calls = mem_grow(answer->calls, answer->n_calls + 1, sizeof *answer->calls);
+        answer->calls[answer->n_calls++] =
+            (struct answer_call){.id = mem_strdup(delta->id), .name = mem_strdup(delta->name)};
         break;
     case HEARTH_DELTA_ARGUMENTS:
         buf_append(&answer->calls[delta->index].arguments, delta->text, delta->len);

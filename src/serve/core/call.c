@@ -207,14 +207,6 @@ void call_away(struct call *call, call_handler *handler, void *ud)
     workers_do(call->server->workers, &away->work);
 }
 
-static void keep_reply(struct call_away *away, int status, const char *content_type, struct buf *body)
-{
-    away->status = status;
-    away->content_type = content_type;
-    away->body = *body;
-    *body = (struct buf){0};
-}
-
 /* ---- Responses ---- */
 
 static void report_lists(struct call *call)
@@ -226,7 +218,10 @@ static void report_lists(struct call *call)
 void call_reply(struct call *call, int status, const char *content_type, struct buf *body)
 {
     if (call->away != NULL) {
-        keep_reply(call->away, status, content_type, body);
+        call->away->status = status;
+        call->away->content_type = content_type;
+        call->away->body = *body;
+        *body = (struct buf){0};
         return;
     }
     struct http_request *http = call->http;

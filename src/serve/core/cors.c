@@ -121,14 +121,6 @@ static bool is_json(const char *type)
     return len > tail && starts_with(type, "application/") && strncasecmp(type + len - tail, suffix, tail) == 0;
 }
 
-/* A form comes from any page, but browsers name the page's origin with it: that alone keeps foreign ones out. */
-static int check_type(enum cors_body body, const char *type, hearth_error *error)
-{
-    if (body == CORS_FORM ? multipart_is_form(type) : is_json(type)) return HEARTH_OK;
-    return error_set(error, ERRORS_MEDIA_TYPE, "a web page must send its body with the header 'Content-Type: %s'",
-                     body == CORS_FORM ? "multipart/form-data" : "application/json");
-}
-
 int cors_check(const struct cors *cors, const struct http_request *http, enum cors_body body, hearth_error *error)
 {
     const char *origin = http_header(http, "Origin");
@@ -141,7 +133,11 @@ int cors_check(const struct cors *cors, const struct http_request *http, enum co
                          "web pages of this origin may not use this server: add it to server.allowed_origins");
     }
     if (strcmp(http_method(http), "POST") != 0) return HEARTH_OK;
-    return check_type(body, http_header(http, "Content-Type"), error);
+    /* A form comes from any page, but browsers name the page's origin with it: that alone keeps foreign ones out. */
+    const char *type = http_header(http, "Content-Type");
+    if (body == CORS_FORM ? multipart_is_form(type) : is_json(type)) return HEARTH_OK;
+    return error_set(error, ERRORS_MEDIA_TYPE, "a web page must send its body with the header 'Content-Type: %s'",
+                     body == CORS_FORM ? "multipart/form-data" : "application/json");
 }
 
 /* ---- Headers ---- */

@@ -164,11 +164,6 @@ static void take_news(struct exchange *ex)
     news->end = EXCHANGE_GOES_ON;
 }
 
-static bool is_blocked(const struct exchange *ex)
-{
-    return ex->call != NULL && ex->begun && client_is_slow(ex);
-}
-
 /* While it is blocked nobody else looks whether the outbox has overflown. */
 static void arm_timer(struct exchange *ex)
 {
@@ -181,7 +176,7 @@ static void arm_timer(struct exchange *ex)
 /* Passes the exchange on, or lets it sleep until the next event. */
 static void pass_on(struct exchange *ex)
 {
-    ex->blocked = is_blocked(ex);
+    ex->blocked = ex->call != NULL && ex->begun && client_is_slow(ex);
     /* Tokens that are not sent, of reasoning that is hidden or of a custom tool's input, keep no connection alive. */
     if (ex->blocked || ex->has_sent || (ex->timer != NULL && !event_pending(ex->timer, EV_TIMEOUT, NULL)))
         arm_timer(ex);
@@ -201,14 +196,6 @@ void exchange_take(void *ud)
 }
 
 /* ---- What comes from the client's side ---- */
-
-/* Whether the exchange is the HTTP thread's, as it sleeps or is blocked: it is then awake. Else it will come. */
-static bool seize(struct exchange *ex)
-{
-    bool blocked = ex->blocked;
-    ex->blocked = false;
-    return blocked || outbox_wake(&ex->outbox);
-}
 
 /* The client has taken bytes. */
 static void on_drained(void *ud)
@@ -242,7 +229,10 @@ static void on_gone(void *ud)
     struct exchange *ex = ud;
     atomic_store(&ex->gone, true);
     if (ex->timer != NULL) event_del(ex->timer);
-    if (seize(ex)) exchange_take(ex);
+    /* While it sleeps or is blocked the exchange is the HTTP thread's, and now awake. Else it will come. */
+    bool blocked = ex->blocked;
+    ex->blocked = false;
+    if (blocked || outbox_wake(&ex->outbox)) exchange_take(ex);
 }
 
 /* ---- Starting ---- */

@@ -235,14 +235,6 @@ struct keys *keys_parse(const char *file, const char *text, size_t len, hearth_e
     return NULL;
 }
 
-/* Whoever can read the file has the keys, so other readers than its owner are worth a warning. */
-static void warn_of_readers(FILE *file, const char *path)
-{
-    struct stat info;
-    if (fstat(fileno(file), &info) == 0 && (info.st_mode & (S_IRGRP | S_IROTH)) != 0)
-        log_event(LOG_WARN, "http", "others than its owner may read the API keys: chmod 600", log_str("file", path));
-}
-
 static int read_file(const char *path, struct buf *text, hearth_error *error)
 {
     char piece[4096];
@@ -250,7 +242,11 @@ static int read_file(const char *path, struct buf *text, hearth_error *error)
     FILE *file = fopen(path, "re");
     int number = errno;
     if (file != NULL) {
-        warn_of_readers(file, path);
+        /* A reader of the file has the keys, so others than its owner are worth a warning. */
+        struct stat info;
+        if (fstat(fileno(file), &info) == 0 && (info.st_mode & (S_IRGRP | S_IROTH)) != 0)
+            log_event(LOG_WARN, "http", "others than its owner may read the API keys: chmod 600",
+                      log_str("file", path));
         while (text->len <= FILE_MAX && (n = fread(piece, 1, sizeof piece, file)) > 0) buf_append(text, piece, n);
         number = ferror(file) ? errno : 0;
         fclose(file);

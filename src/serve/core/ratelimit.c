@@ -57,12 +57,6 @@ static double seconds_until_one(const struct bucket *b, int64_t now)
     return b->limit == 0 || missing <= 0 ? 0 : missing * MINUTE_NS / 1e9 / (double)b->limit;
 }
 
-/* Never negative, though the bucket may be. */
-static int64_t remaining(const struct bucket *b, int64_t now)
-{
-    return (int64_t)fmax(floor((double)b->limit - used_now(b, now)), 0);
-}
-
 static void set_limit(struct bucket *b, int64_t now, int64_t limit)
 {
     if (b->limit == limit) return;
@@ -228,7 +222,8 @@ static void put_bucket(const struct bucket *b, int64_t now, const char *name, st
     snprintf(value, sizeof value, "%lld", (long long)b->limit);
     http_set_header(http, header, value);
     snprintf(header, sizeof header, "X-RateLimit-Remaining-%s", name);
-    snprintf(value, sizeof value, "%lld", (long long)remaining(b, now));
+    /* Never negative, though the bucket may be. */
+    snprintf(value, sizeof value, "%lld", (long long)fmax(floor((double)b->limit - used_now(b, now)), 0));
     http_set_header(http, header, value);
     snprintf(header, sizeof header, "X-RateLimit-Reset-%s", name);
     put_duration(value, sizeof value, used_now(b, now) * MINUTE_NS / 1e9 / (double)b->limit);

@@ -484,17 +484,6 @@ static void prune(struct fields *fields)
     fields->body = kept;
 }
 
-/* The list of uploads is complete only now, and stays where it is. */
-static void finish_uploads(struct fields *fields)
-{
-    fields->params.media = fields->uploads.v;
-    fields->params.n_media = fields->uploads.n;
-    json_t *paths = fields->places == NULL ? NULL : json_array();
-    for (size_t i = 0; paths != NULL && i < fields->uploads.n; i++)
-        json_array_append_new(paths, json_string(fields->uploads.v[i].field));
-    if (paths != NULL) json_object_set_new(fields->places, "media", paths);
-}
-
 int fields_take(struct fields *fields, int route, json_t *body, struct uploads *uploads, hearth_error *error)
 {
     *fields = (struct fields){.body = body, .params = hearth_params_default(), .n = 1, .best_of = 1};
@@ -507,7 +496,13 @@ int fields_take(struct fields *fields, int route, json_t *body, struct uploads *
     int rc = read_table(fields, route, error);
     if (rc == HEARTH_OK) rc = fields_refuse_unsupported(fields->body, route, error);
     if (rc == HEARTH_OK) rc = check_combinations(fields, route, error);
-    finish_uploads(fields);
+    /* The list of uploads is complete only now, and stays where it is. */
+    fields->params.media = fields->uploads.v;
+    fields->params.n_media = fields->uploads.n;
+    json_t *paths = fields->places == NULL ? NULL : json_array();
+    for (size_t i = 0; paths != NULL && i < fields->uploads.n; i++)
+        json_array_append_new(paths, json_string(fields->uploads.v[i].field));
+    if (paths != NULL) json_object_set_new(fields->places, "media", paths);
     if (rc == HEARTH_OK) rc = check_values(fields, error);
     if (rc == HEARTH_OK)
         prune(fields);

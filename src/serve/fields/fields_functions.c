@@ -65,11 +65,6 @@ static bool is_result(const json_t *message)
     return role != NULL && strcmp(role, "function") == 0;
 }
 
-static bool is_call(const json_t *message)
-{
-    return json_text_is_object(json_object_get(message, "function_call"));
-}
-
 static json_t *with_tool(const json_t *message, size_t *n_calls)
 {
     json_t *copy = json_copy((json_t *)message);
@@ -93,7 +88,7 @@ json_t *field_with_tools(const json_t *messages)
     json_t *message, *result = json_array();
     json_array_foreach(messages, i, message)
     {
-        if (is_result(message) || is_call(message))
+        if (is_result(message) || json_text_is_object(json_object_get(message, "function_call")))
             json_array_append_new(result, with_tool(message, &n_calls));
         else
             json_array_append(result, message);

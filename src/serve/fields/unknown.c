@@ -62,14 +62,9 @@ static bool is_listed(const char *const *list, const char *name)
     return false;
 }
 
-static bool is_openais(const char *name, int route)
-{
-    return is_listed(of_both, name) || is_listed(of_openai[route], name) || fields_knows(name, route);
-}
-
 static bool is_known(const struct fields_api *api, const char *name, int route)
 {
-    if (api == NULL) return is_openais(name, route);
+    if (api == NULL) return is_listed(of_both, name) || is_listed(of_openai[route], name) || fields_knows(name, route);
     return is_listed(api->known, name) || (api->has_table && convert_passes(name) && fields_knows(name, route));
 }
 

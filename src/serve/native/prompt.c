@@ -225,12 +225,6 @@ static size_t request_size(const void *ud)
     return sizeof *request + field_prompt_size(&request->prompt);
 }
 
-static int read_model(struct prompt_request *request, const json_t *body, hearth_error *error)
-{
-    request->model = json_incref(json_object_get(body, "model"));
-    return body_text(body, "model", &request->params.model, error);
-}
-
 /* Reads text or tokens from the member `name`; missing: none. */
 static int read_prompt(struct prompt_request *request, const json_t *body, const char *name, hearth_error *error)
 {
@@ -284,7 +278,8 @@ static void *open_request(struct buf *text, int (*read)(struct prompt_request *,
     if (body == NULL) return NULL;
     struct prompt_request *request = mem_alloc(sizeof *request);
     request->params = hearth_params_default();
-    int rc = read_model(request, body, error);
+    request->model = json_incref(json_object_get(body, "model"));
+    int rc = body_text(body, "model", &request->params.model, error);
     if (rc == HEARTH_OK) rc = read(request, body, error);
     json_decref(body);
     if (rc == HEARTH_OK) return request;

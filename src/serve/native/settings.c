@@ -62,16 +62,6 @@ static void put_bias(struct buf *out, const hearth_bias *bias, bool first)
     buf_printf(out, ",\"token\":%d}", bias->token);
 }
 
-static void put_biases(struct buf *out, const hearth_sampling *sampling)
-{
-    buf_puts(out, ",\"logit_bias\":[");
-    for (size_t i = 0; i < sampling->n_logit_bias; i++) put_bias(out, &sampling->logit_bias[i], i == 0);
-    for (size_t i = 0; i < sampling->n_ending; i++)
-        put_bias(out, &(hearth_bias){.token = sampling->ending[i], .bias = -INFINITY},
-                 i == 0 && sampling->n_logit_bias == 0);
-    buf_puts(out, "]");
-}
-
 void settings_put_sampling(struct buf *out, const hearth_sampling *sampling)
 {
     buf_printf(out, "\"seed\":%lld", sampling->seed < 0 ? (long long)RANDOM_SEED : (long long)sampling->seed);
@@ -80,7 +70,12 @@ void settings_put_sampling(struct buf *out, const hearth_sampling *sampling)
         put_strings(out, "dry_sequence_breakers", sampling->dry_breakers, sampling->n_dry_breakers);
     if (sampling->samplers != NULL) put_strings(out, "samplers", sampling->samplers, sampling->n_samplers);
     buf_printf(out, ",\"ignore_eos\":%s", sampling->ignore_eos ? "true" : "false");
-    put_biases(out, sampling);
+    buf_puts(out, ",\"logit_bias\":[");
+    for (size_t i = 0; i < sampling->n_logit_bias; i++) put_bias(out, &sampling->logit_bias[i], i == 0);
+    for (size_t i = 0; i < sampling->n_ending; i++)
+        put_bias(out, &(hearth_bias){.token = sampling->ending[i], .bias = -INFINITY},
+                 i == 0 && sampling->n_logit_bias == 0);
+    buf_puts(out, "]");
 }
 
 /* ---- Other parameters ---- */
@@ -88,14 +83,6 @@ void settings_put_sampling(struct buf *out, const hearth_sampling *sampling)
 static void put_bool(struct buf *out, const char *name, bool value)
 {
     buf_printf(out, ",\"%s\":%s", name, value ? "true" : "false");
-}
-
-static void put_adapters(struct buf *out, const hearth_params *p)
-{
-    buf_puts(out, ",\"lora\":[");
-    for (size_t i = 0; i < p->n_lora; i++)
-        buf_printf(out, "%s{\"id\":%d,\"scale\":%.9g}", i == 0 ? "" : ",", p->lora[i].id, p->lora[i].scale);
-    buf_puts(out, "]");
 }
 
 /* Parameters of llama-server that hearth lacks have the value that turns them off. */
@@ -116,5 +103,8 @@ void settings_put_request(struct buf *out, const struct fields *fields)
     buf_puts(out, ",\"grammar_triggers\":[],\"preserved_tokens\":[],\"chat_format\":\"Content-only\","
                   "\"reasoning_format\":\"none\",\"reasoning_in_content\":false,\"generation_prompt\":\"\","
                   "\"speculative.types\":\"none\"");
-    put_adapters(out, p);
+    buf_puts(out, ",\"lora\":[");
+    for (size_t i = 0; i < p->n_lora; i++)
+        buf_printf(out, "%s{\"id\":%d,\"scale\":%.9g}", i == 0 ? "" : ",", p->lora[i].id, p->lora[i].scale);
+    buf_puts(out, "]");
 }

@@ -56,13 +56,6 @@ static void put_calls(struct buf *out, const struct content *content)
     buf_puts(out, "]");
 }
 
-static void put_thinking(struct buf *out, const struct content *content)
-{
-    if (content->thinking_len == 0) return;
-    buf_puts(out, ",");
-    member_put(out, "thinking", content->thinking, content->thinking_len);
-}
-
 /* {"model":…,"created_at":…, the content; the object stays open. */
 static void put_content(struct buf *out, const struct ollama *state, const struct content *content)
 {
@@ -72,7 +65,10 @@ static void put_content(struct buf *out, const struct ollama *state, const struc
     ollama_put_time(out, clock_unix_ms());
     buf_puts(out, state->is_chat ? "\",\"message\":{\"role\":\"assistant\"," : "\",");
     member_put(out, state->is_chat ? "content" : "response", content->text, content->len);
-    put_thinking(out, content);
+    if (content->thinking_len != 0) {
+        buf_puts(out, ",");
+        member_put(out, "thinking", content->thinking, content->thinking_len);
+    }
     if (content->n_calls > content->first_call) put_calls(out, content);
     if (state->is_chat) buf_puts(out, "}");
 }

@@ -31,16 +31,6 @@ static void put_string(struct buf *out, const char *name, const char *text)
     member_puts(out, name, text);
 }
 
-/* Names with a tag, as Ollama writes them; requests may leave it out. */
-static void put_names(struct buf *out, const hearth_model_info *info)
-{
-    char *name = mem_format("%s%s", info->name, strchr(info->name, ':') == NULL ? ":latest" : "");
-    buf_puts(out, "{");
-    member_puts(out, "name", name);
-    put_string(out, "model", name);
-    free(name);
-}
-
 /* "8.0B" */
 static void put_count(struct buf *out, double n)
 {
@@ -103,16 +93,6 @@ static void put_modified(struct buf *out, const hearth_model_info *info)
     buf_puts(out, "\"");
 }
 
-/* {…, of a model in a list; the object stays open. */
-static void put_entry(struct buf *out, const hearth_model_info *info, const char *parent)
-{
-    put_names(out, info);
-    put_modified(out, info);
-    buf_printf(out, ",\"size\":%llu", (unsigned long long)info->size_bytes);
-    put_digest(out, info);
-    put_details(out, info, parent);
-}
-
 /* ---- Lists ---- */
 
 void ollama_version(struct call *call)
@@ -134,7 +114,16 @@ static void put_listed(struct buf *out, const hearth_model_info *info, const cha
 {
     if (!*first) buf_puts(out, ",");
     *first = false;
-    put_entry(out, info, parent);
+    /* Names with a tag, as Ollama writes them; requests may leave it out. */
+    char *name = mem_format("%s%s", info->name, strchr(info->name, ':') == NULL ? ":latest" : "");
+    buf_puts(out, "{");
+    member_puts(out, "name", name);
+    put_string(out, "model", name);
+    free(name);
+    put_modified(out, info);
+    buf_printf(out, ",\"size\":%llu", (unsigned long long)info->size_bytes);
+    put_digest(out, info);
+    put_details(out, info, parent);
     if (put_more != NULL) put_more(out, info);
     buf_puts(out, "}");
 }
@@ -157,11 +146,6 @@ void ollama_tags(struct call *call)
     call_reply(call, 200, "application/json", &body);
 }
 
-static bool is_running(const hearth_model_info *info)
-{
-    return is_known_kind(info) && info->state == HEARTH_MODEL_LOADED;
-}
-
 static void put_running(struct buf *out, const hearth_model_info *info)
 {
     buf_puts(out, ",\"expires_at\":\"");
@@ -179,7 +163,8 @@ void ollama_ps(struct call *call)
     bool first = true;
     buf_puts(&body, "{\"models\":[");
     for (size_t i = 0; models_next(call->server->instance, &i, &info); i++)
-        if (is_running(&info)) put_listed(&body, &info, "", &first, put_running);
+        if (is_known_kind(&info) && info.state == HEARTH_MODEL_LOADED)
+            put_listed(&body, &info, "", &first, put_running);
     buf_puts(&body, "]}");
     call_reply(call, 200, "application/json", &body);
 }

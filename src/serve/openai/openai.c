@@ -141,16 +141,6 @@ static void put_verbose(const struct openai *openai, size_t index, const struct 
     if (n > 1) buf_puts(&out->text, "]");
 }
 
-/* A chunk without logprobs. */
-static void put_plain(const struct openai *openai, size_t index, const char *members, struct buf *out)
-{
-    open_chunk(openai, index, out);
-    buf_puts(out, members);
-    buf_puts(out, ",\"logprobs\":null");
-    put_finish(out, NULL);
-    close_chunk(openai, NULL, out);
-}
-
 /* The value of "logprobs". */
 static void put_tokens(const struct openai *openai, const struct echo_tokens *tokens, struct pieces *out)
 {
@@ -197,7 +187,14 @@ static void put_started(void *state, size_t index, const hearth_result *result, 
 {
     (void)result;
     const struct openai *openai = state;
-    if (openai->form->opening != NULL) put_plain(openai, index, openai->form->opening, out);
+    /* A chunk without logprobs. */
+    if (openai->form->opening != NULL) {
+        open_chunk(openai, index, out);
+        buf_puts(out, openai->form->opening);
+        buf_puts(out, ",\"logprobs\":null");
+        put_finish(out, NULL);
+        close_chunk(openai, NULL, out);
+    }
     if (openai->echo != NULL && !echo_waits(openai->echo, index)) put_echo(openai, index, NULL, out);
 }
 

@@ -225,13 +225,6 @@ static int read_form(struct form *form, struct multipart *parts)
     return rc;
 }
 
-/* The file moves to the beginning of the body's memory, which becomes its own: nothing else of it is needed. */
-static void take_file(struct transcription *t, struct buf *body, struct multipart_bytes file)
-{
-    memmove(body->v, file.v, file.len);
-    uploads_take_file(&t->uploads, mem_grow(buf_take(body), file.len, 1), file.len, FILE_FIELD);
-}
-
 void *transcription_open(struct buf *body, const struct reading_caller *caller, hearth_error *error)
 {
     struct multipart parts;
@@ -242,7 +235,9 @@ void *transcription_open(struct buf *body, const struct reading_caller *caller, 
     int rc = multipart_open(&parts, caller->content_type, (struct multipart_bytes){buf_text(body), body->len}, error);
     if (rc == HEARTH_OK) rc = read_form(&form, &parts);
     if (rc == HEARTH_OK && form.file.v != NULL) {
-        take_file(t, body, form.file);
+        /* The file moves to the beginning of the body's memory, which becomes its own: nothing else of it is needed. */
+        memmove(body->v, form.file.v, form.file.len);
+        uploads_take_file(&t->uploads, mem_grow(buf_take(body), form.file.len, 1), form.file.len, FILE_FIELD);
         return t;
     }
     if (rc == HEARTH_OK)

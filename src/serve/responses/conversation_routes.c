@@ -116,16 +116,6 @@ static void reply_miss(struct call *call, const char *what, const char *id)
     call_fail(call, &error, errors_put);
 }
 
-/* Answers that the object of that id is deleted. `object`: "conversation.deleted". */
-static void reply_deleted(struct call *call, const char *object, const char *id)
-{
-    struct buf body = {0};
-    buf_puts(&body, "{");
-    member_puts(&body, "id", id);
-    buf_printf(&body, ",\"object\":\"%s\",\"deleted\":true}", object);
-    call_reply(call, 200, "application/json", &body);
-}
-
 /* ---- Stored responses ---- */
 
 /* Finds what the path names, a response or a conversation, and returns its id, owned by the caller; NULL: the call was
@@ -161,7 +151,11 @@ static void delete_stored(struct call *call, const char *what, const char *objec
     char *id = find_stored(call, what, false, &found);
     if (id == NULL) return;
     stored_remove(call->server->stored, call->owner, id);
-    reply_deleted(call, object, id);
+    struct buf body = {0};
+    buf_puts(&body, "{");
+    member_puts(&body, "id", id);
+    buf_printf(&body, ",\"object\":\"%s\",\"deleted\":true}", object);
+    call_reply(call, 200, "application/json", &body);
     let_go_of(call, &found, id);
 }
 

@@ -217,14 +217,6 @@ static int read_store(struct history *history, const json_t *body, hearth_error 
     return HEARTH_OK;
 }
 
-/* The response repeats these fields with the values that hold. */
-static void note_in_body(const struct history *history, json_t *body)
-{
-    json_object_set_new(body, "store", json_boolean(history->is_stored));
-    if (history->conversation != NULL)
-        json_object_set_new(body, "conversation", json_pack("{s:s}", "id", history->conversation));
-}
-
 static void make_turn(struct history *history, const json_t *body, enum history_use use)
 {
     const json_t *input = json_object_get(body, "input");
@@ -258,7 +250,10 @@ int history_open(struct history *history, json_t *body, const struct reading_cal
     if (find_before(history, body, error) != HEARTH_OK) return (int)error->code;
     if (resolve(history, json_object_get(body, "input"), error) != HEARTH_OK) return (int)error->code;
     if (history->before != NULL && (*before = read_before(history, error)) == NULL) return (int)error->code;
-    note_in_body(history, body);
+    /* The response repeats these fields with the values that hold. */
+    json_object_set_new(body, "store", json_boolean(history->is_stored));
+    if (history->conversation != NULL)
+        json_object_set_new(body, "conversation", json_pack("{s:s}", "id", history->conversation));
     bool stores = use == HISTORY_STORES && (history->is_stored || history->conversation != NULL);
     if (stores || use == HISTORY_KEEPS) make_turn(history, body, use);
     return stores && history->conversation != NULL ? check_room(history, error) : HEARTH_OK;

@@ -370,14 +370,6 @@ static void put_part_event(struct buf *out, struct responses *state, const char 
     close_event(out);
 }
 
-static void begin_item(struct buf *out, struct responses *state)
-{
-    const struct answer_part *part = &state->answer->parts[state->n_begun++];
-    state->n_logprobs = part->first_logprobs;
-    put_item_event(out, state, "output_item.added", "in_progress");
-    if (kinds[part->type].part != NULL) put_part_event(out, state, ".added");
-}
-
 /* Sends the input of a custom tool's call as a single delta once it is complete: the model's arguments are JSON
  * around it. */
 static void put_late_delta(struct buf *out, struct responses *state)
@@ -428,7 +420,10 @@ static void put_more(void *ud, const struct exchange_piece *piece, struct buf *o
     state->answer = piece->answer;
     if (piece->answer->n_parts > state->n_begun) {
         end_item(out, state);
-        begin_item(out, state);
+        const struct answer_part *part = &state->answer->parts[state->n_begun++];
+        state->n_logprobs = part->first_logprobs;
+        put_item_event(out, state, "output_item.added", "in_progress");
+        if (kinds[part->type].part != NULL) put_part_event(out, state, ".added");
     }
     if (piece->delta != NULL && piece->delta->len > 0) put_delta(out, state, piece);
 }

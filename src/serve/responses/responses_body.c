@@ -40,15 +40,6 @@ static const char *text_member(const json_t *part)
     return NULL;
 }
 
-/* Collects a part that is neither text nor part_forms: what another server's tool found or printed. */
-static int collect_other(const struct convert *convert, const json_t *part, struct field_path at, json_t *texts)
-{
-    json_t *text = readable_text(part);
-    if (text == NULL) return convert_unknown(convert, part, at);
-    json_array_append_new(texts, text);
-    return HEARTH_OK;
-}
-
 /* Media whose bytes only another server keeps have nothing to be shown. */
 static int collect_part(const struct convert *convert, const json_t *part, struct field_path at, json_t *texts)
 {
@@ -60,7 +51,13 @@ static int collect_part(const struct convert *convert, const json_t *part, struc
         json_array_append_new(texts, upload_read(convert->uploads, form, part, at.v));
         return HEARTH_OK;
     }
-    if (member == NULL) return collect_other(convert, part, at, texts);
+    /* Neither text nor of part_forms: another server's tool found or printed it. */
+    if (member == NULL) {
+        json_t *text = readable_text(part);
+        if (text == NULL) return convert_unknown(convert, part, at);
+        json_array_append_new(texts, text);
+        return HEARTH_OK;
+    }
     const json_t *text = convert_string(convert, part, at, member);
     if (text == NULL) return HEARTH_INVALID;
     json_array_append(texts, (json_t *)text);
@@ -134,20 +131,15 @@ static int read_reasoning(struct convert *convert, const struct item *item)
     return rc;
 }
 
-/* A summary that hearth made is told as the user would: no turn of the assistant's is there that it could be. */
-static void add_summary(struct convert *convert, json_t *text)
-{
-    convert_end_message(convert);
-    convert_add_text(convert, "user", text);
-    json_decref(text);
-}
-
 /* The summary of what came before; encrypted ones cannot be read. */
 static int read_compaction(struct convert *convert, const struct item *item)
 {
     json_t *summary = compaction_text(item->json), *text = summary != NULL ? NULL : readable_text(item->json);
     if (summary != NULL) {
-        add_summary(convert, summary);
+        /* A summary that hearth made is told as the user would: it is no turn of the assistant's. */
+        convert_end_message(convert);
+        convert_add_text(convert, "user", summary);
+        json_decref(summary);
         return HEARTH_OK;
     }
     if (text == NULL) return convert_leave_out(convert, item->at);

@@ -50,13 +50,6 @@ json_t *compaction_text(const json_t *item)
     return told;
 }
 
-static void put_compaction(struct buf *out, const char *id, const struct answer *answer)
-{
-    buf_printf(out, "{\"id\":\"cmp_%s_0\",\"type\":\"compaction\",\"encrypted_content\":\"" MARK, id);
-    base64_put(out, answer->text.v, answer->text.len);
-    buf_puts(out, "\"}");
-}
-
 static bool is_from_user(const struct stored_item *stored)
 {
     json_t *item = json_text_read(stored->text, stored->len, NULL);
@@ -112,15 +105,6 @@ static int ask_for_summary(json_t *body, hearth_error *error)
                     "'input' must be the conversation to compact: a string, or a list of at least one item");
 }
 
-/* Notes whose items are the user's, but for the wish, which comes last. */
-static void find_messages(struct compact *compact)
-{
-    compact->items = stored_turn_items(compact->history.turn);
-    compact->n = compact->history.turn->all_n - 1;
-    compact->from_user = mem_alloc((compact->n + 1) * sizeof *compact->from_user);
-    for (size_t i = 0; i < compact->n; i++) compact->from_user[i] = is_from_user(&compact->items[i]);
-}
-
 static void *read_compact(struct buf *body, const struct reading_caller *caller, hearth_error *error)
 {
     struct compact *compact = mem_alloc(sizeof *compact);
@@ -132,7 +116,11 @@ static void *read_compact(struct buf *body, const struct reading_caller *caller,
         close_compact(compact);
         return NULL;
     }
-    find_messages(compact);
+    /* Notes whose items are the user's, but for the wish, which comes last. */
+    compact->items = stored_turn_items(compact->history.turn);
+    compact->n = compact->history.turn->all_n - 1;
+    compact->from_user = mem_alloc((compact->n + 1) * sizeof *compact->from_user);
+    for (size_t i = 0; i < compact->n; i++) compact->from_user[i] = is_from_user(&compact->items[i]);
     return compact;
 }
 
@@ -168,7 +156,9 @@ static void put_compacted(void *ud, const struct answer *answers, size_t n, stru
         buf_append(out, compact->items[i].text, compact->items[i].len);
         buf_puts(out, ",");
     }
-    put_compaction(out, compact->history.id, answers);
+    buf_printf(out, "{\"id\":\"cmp_%s_0\",\"type\":\"compaction\",\"encrypted_content\":\"" MARK, compact->history.id);
+    base64_put(out, answers->text.v, answers->text.len);
+    buf_puts(out, "\"}");
     buf_puts(out, "],\"usage\":");
     responses_put_usage(out, answers);
     buf_puts(out, "}");

@@ -326,17 +326,14 @@ static void fail_order(struct call *call, hearth_error *error)
     call_fail(call, error, errors_put);
 }
 
-static void succeed(struct call *call)
-{
-    struct buf body = {0};
-    buf_puts(&body, "{\"success\":true}");
-    call_reply(call, 200, "application/json", &body);
-}
-
 static void answer_order(void *ud)
 {
     struct order_end *end = ud;
-    if (end->call != NULL && end->error.code == HEARTH_OK) succeed(end->call);
+    if (end->call != NULL && end->error.code == HEARTH_OK) {
+        struct buf body = {0};
+        buf_puts(&body, "{\"success\":true}");
+        call_reply(end->call, 200, "application/json", &body);
+    }
     if (end->call != NULL && end->error.code != HEARTH_OK) fail_order(end->call, &end->error);
     free(end);
 }

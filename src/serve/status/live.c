@@ -176,15 +176,6 @@ static void on_gone(void *ud)
     call_gone(remove_watcher(ud));
 }
 
-static void add_watcher(struct live *live, struct call *call)
-{
-    struct watcher *watcher = mem_alloc(sizeof *watcher);
-    *watcher = (struct watcher){.next = live->watchers, .live = live, .call = call};
-    live->watchers = watcher;
-    http_watch(call->http, on_gone, watcher);
-    if (live->n_watchers++ == 0) start_report(live); /* else the next report is the first for it */
-}
-
 void live_stream(struct call *call)
 {
     struct live *live = call->server->live;
@@ -201,10 +192,15 @@ void live_stream(struct call *call)
         return;
     }
     call_begin(call, "text/event-stream");
-    if (strcmp(call->method, "HEAD") == 0)
+    if (strcmp(call->method, "HEAD") == 0) {
         call_end(call);
-    else
-        add_watcher(live, call);
+        return;
+    }
+    struct watcher *watcher = mem_alloc(sizeof *watcher);
+    *watcher = (struct watcher){.next = live->watchers, .live = live, .call = call};
+    live->watchers = watcher;
+    http_watch(call->http, on_gone, watcher);
+    if (live->n_watchers++ == 0) start_report(live); /* else the next report is the first for it */
 }
 
 void live_end_all(struct live *live)
