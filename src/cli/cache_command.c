@@ -87,28 +87,6 @@ static void print_next_words(const char *prompt, const char *nearest)
         printf("  the nearest one ends there: what follows is new\n");
 }
 
-static void print_divergence(const json_t *found, const json_t *divergence)
-{
-    int64_t position = number(divergence, "position"), prompt = number(found, "prompt_tokens");
-    const char *where = text(divergence, "where"), *nearest = text(divergence, "nearest");
-    if (where == NULL) {
-        printf("nothing that is resident or stored begins like this prompt, under its cache_salt and adapters\n");
-        return;
-    }
-    if (position >= prompt) {
-        printf("all of the prompt is there (%s); its last token is always computed\n", where);
-    } else {
-        printf("after %" PRId64 " tokens", position);
-        const json_t *message = json_object_get(divergence, "message");
-        if (json_is_integer(message))
-            printf(", in message %d (%s),", (int)json_integer_value(message), text(divergence, "role"));
-        printf(" the prompt diverges from the nearest one (%s)\n", where);
-        print_words("both say", text(divergence, "common"));
-        print_next_words(text(divergence, "prompt"), nearest);
-    }
-    print_limit(text(divergence, "limit"));
-}
-
 /* Prints how many leading tokens each tier has. Tiers are the integer members but for the few named here. */
 static void print_tiers(const json_t *found)
 {
@@ -128,7 +106,25 @@ static void print_answer(const json_t *found)
     printf("%s: %" PRId64 " tokens, of which %" PRId64 " would be computed\n", text(found, "model"),
            number(found, "prompt_tokens"), number(found, "computed"));
     print_tiers(found);
-    print_divergence(found, json_object_get(found, "divergence"));
+    const json_t *divergence = json_object_get(found, "divergence");
+    int64_t position = number(divergence, "position"), prompt = number(found, "prompt_tokens");
+    const char *where = text(divergence, "where"), *nearest = text(divergence, "nearest");
+    if (where == NULL) {
+        printf("nothing that is resident or stored begins like this prompt, under its cache_salt and adapters\n");
+        return;
+    }
+    if (position >= prompt) {
+        printf("all of the prompt is there (%s); its last token is always computed\n", where);
+    } else {
+        printf("after %" PRId64 " tokens", position);
+        const json_t *message = json_object_get(divergence, "message");
+        if (json_is_integer(message))
+            printf(", in message %d (%s),", (int)json_integer_value(message), text(divergence, "role"));
+        printf(" the prompt diverges from the nearest one (%s)\n", where);
+        print_words("both say", text(divergence, "common"));
+        print_next_words(text(divergence, "prompt"), nearest);
+    }
+    print_limit(text(divergence, "limit"));
 }
 
 /* ---- Asking ---- */

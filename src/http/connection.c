@@ -371,8 +371,12 @@ bool http_is_retired(const struct http_server *server)
 
 /* ---- libevent's callbacks; a connection may be freed within them ---- */
 
-static void take_input(struct connection *c)
+static void on_readable(struct bufferevent *bev, void *ud)
 {
+    (void)bev;
+    struct connection *c = ud;
+    struct http_server *server = c->server;
+    http_enter(server);
     switch (c->state) {
     case CONNECTION_HANDSHAKE:
         break;
@@ -391,43 +395,33 @@ static void take_input(struct connection *c)
     case CONNECTION_CLOSED:
         break;
     }
-}
-
-static void on_readable(struct bufferevent *bev, void *ud)
-{
-    (void)bev;
-    struct connection *c = ud;
-    struct http_server *server = c->server;
-    http_enter(server);
-    take_input(c);
     http_leave(server);
 }
 
 /* Few bytes are unsent. */
-static void send_more(struct connection *c, bool none)
-{
-    const struct http_request *request = c->request;
-    if (c->state == CONNECTION_ANSWERING && request->on_drained != NULL) {
-        request->on_drained(request->ud);
-    } else if (c->state == CONNECTION_FLUSHING && !connection_send_rest(c) && none) {
-        if (c->keep_alive && !c->reading_closed)
-            next_request(c);
-        else
-            linger(c);
-    }
-}
-
 static void on_drained(struct bufferevent *bev, void *ud)
 {
     struct connection *c = ud;
     struct http_server *server = c->server;
     http_enter(server);
-    send_more(c, evbuffer_get_length(bufferevent_get_output(bev)) == 0);
+    const struct http_request *request = c->request;
+    if (c->state == CONNECTION_ANSWERING && request->on_drained != NULL) {
+        request->on_drained(request->ud);
+    } else if (c->state == CONNECTION_FLUSHING && !connection_send_rest(c) &&
+               evbuffer_get_length(bufferevent_get_output(bev)) == 0) {
+        if (c->keep_alive && !c->reading_closed)
+            next_request(c);
+        else
+            linger(c);
+    }
     http_leave(server);
 }
 
-static void take_event(struct connection *c, struct bufferevent *bev, short what)
+static void on_event(struct bufferevent *bev, short what, void *ud)
 {
+    struct connection *c = ud;
+    struct http_server *server = c->server;
+    http_enter(server);
     bool only_end = what == (BEV_EVENT_READING | BEV_EVENT_EOF);
     if ((what & BEV_EVENT_CONNECTED) != 0) {
         c->state = CONNECTION_IDLE; /* the timer of the first request runs on */
@@ -438,14 +432,6 @@ static void take_event(struct connection *c, struct bufferevent *bev, short what
         if (c->state == CONNECTION_HANDSHAKE) tls_log_failure(bev);
         connection_gone(c);
     }
-}
-
-static void on_event(struct bufferevent *bev, short what, void *ud)
-{
-    struct connection *c = ud;
-    struct http_server *server = c->server;
-    http_enter(server);
-    take_event(c, bev, what);
     http_leave(server);
 }
 

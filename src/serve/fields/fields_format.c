@@ -113,9 +113,12 @@ int field_prompt_logprobs(struct fields *fields, const char *name, const json_t 
     return HEARTH_OK;
 }
 
-/* OpenAI's completions ask for them with "echo" and "logprobs". */
-static int finish_echo(struct fields *fields, hearth_error *error)
+int fields_finish_scores(struct fields *fields, hearth_error *error)
 {
+    if (fields->scores && fields->stream)
+        return error_at(error, HEARTH_UNSUPPORTED, "prompt_logprobs",
+                        "'prompt_logprobs' are not streamed: leave out 'stream'");
+    /* OpenAI's completions ask for them with "echo" and "logprobs". */
     int32_t n = fields->params.top_logprobs;
     if (!fields->echo || n < 0) return HEARTH_OK;
     if (n > FIELDS_SCORES_MAX)
@@ -128,12 +131,4 @@ static int finish_echo(struct fields *fields, hearth_error *error)
                         "'prompt_logprobs' must be the same as 'logprobs' beside 'echo', or left out");
     fields->params.prompt_logprobs = n;
     return HEARTH_OK;
-}
-
-int fields_finish_scores(struct fields *fields, hearth_error *error)
-{
-    if (fields->scores && fields->stream)
-        return error_at(error, HEARTH_UNSUPPORTED, "prompt_logprobs",
-                        "'prompt_logprobs' are not streamed: leave out 'stream'");
-    return finish_echo(fields, error);
 }

@@ -87,18 +87,6 @@ static void put_fetching(struct buf *out, const struct pulls_news *news)
     free(digest);
 }
 
-static void put_news(struct buf *out, const struct pulls_news *news)
-{
-    static const char *const statuses[] = {[PULLS_LISTING] = "pulling manifest",
-                                           [PULLS_CHECKING] = "verifying sha256 digest",
-                                           [PULLS_SERVING] = "writing manifest"};
-    if (news->step == PULLS_FETCHING)
-        put_fetching(out, news);
-    else
-        put_status(out, statuses[news->step]);
-    buf_puts(out, "}\n");
-}
-
 static void send_line(struct asked *asked, struct buf *line)
 {
     if (!asked->begun) call_begin(asked->call, "application/x-ndjson");
@@ -114,7 +102,14 @@ static void on_news(struct pulls_follower *follower, const struct pulls_news *ne
     struct asked *asked = (struct asked *)follower;
     struct buf line = {0};
     if (!asked->stream || http_backlog(asked->call->http) > BACKLOG_MOST) return;
-    put_news(&line, news);
+    static const char *const statuses[] = {[PULLS_LISTING] = "pulling manifest",
+                                           [PULLS_CHECKING] = "verifying sha256 digest",
+                                           [PULLS_SERVING] = "writing manifest"};
+    if (news->step == PULLS_FETCHING)
+        put_fetching(&line, news);
+    else
+        put_status(&line, statuses[news->step]);
+    buf_puts(&line, "}\n");
     send_line(asked, &line);
 }
 

@@ -158,9 +158,9 @@ static void take_report(void *ud)
     if (live->n_watchers > 0) arm_timer(live);
 }
 
-/* Takes the watcher out of the list and frees it; returns its call. */
-static struct call *remove_watcher(struct watcher *watcher)
+static void on_gone(void *ud)
 {
+    struct watcher *watcher = ud;
     struct live *live = watcher->live;
     struct call *call = watcher->call;
     struct watcher **link = &live->watchers;
@@ -168,12 +168,7 @@ static struct call *remove_watcher(struct watcher *watcher)
     *link = watcher->next;
     free(watcher);
     if (--live->n_watchers == 0) event_del(live->timer);
-    return call;
-}
-
-static void on_gone(void *ud)
-{
-    call_gone(remove_watcher(ud));
+    call_gone(call);
 }
 
 void live_stream(struct call *call)
