@@ -120,19 +120,6 @@ static void print_choices(const hearth_fit *fit)
     }
 }
 
-static void print_recommended(const hearth_fit *fit)
-{
-    if (fit->recommended >= 0) {
-        const hearth_fit_choice *c = &fit->choices[fit->recommended];
-        printf("\n* --set context_window=%" PRId32 " --set n_seq_max=%" PRId32
-               " --set cache_type_k=%s --set cache_type_v=%s\n",
-               c->context_window, c->n_seq_max, c->cache_type_k, c->cache_type_v);
-        printf("%s\nhearth serve takes these where they are not set.\n", fit->reason);
-    } else {
-        printf("\n%s\n", fit->reason);
-    }
-}
-
 static void print_fit(const hearth_fit *fit)
 {
     printf("model     %s, trained for %" PRId32 " tokens\n", fit->description, fit->n_ctx_train);
@@ -150,7 +137,15 @@ static void print_fit(const hearth_fit *fit)
             printf("GPU       %s free, %s of it for the model\n", size_of(fit->gpu_free).v, size_of(fit->gpu_budget).v);
         print_choices(fit);
     }
-    print_recommended(fit);
+    if (fit->recommended >= 0) {
+        const hearth_fit_choice *c = &fit->choices[fit->recommended];
+        printf("\n* --set context_window=%" PRId32 " --set n_seq_max=%" PRId32
+               " --set cache_type_k=%s --set cache_type_v=%s\n",
+               c->context_window, c->n_seq_max, c->cache_type_k, c->cache_type_v);
+        printf("%s\nhearth serve takes these where they are not set.\n", fit->reason);
+    } else {
+        printf("\n%s\n", fit->reason);
+    }
 }
 
 /* ---- JSON ---- */

@@ -165,9 +165,9 @@ static void put_tier(struct buf *out, const char *name, const json_t *tier)
     buf_puts(out, "\n");
 }
 
-/* One line: that the server is well, or what it is loading, and how much of that is there. */
-static void put_health(struct buf *out, const struct ps_facts *facts)
+void ps_put(struct buf *out, const struct ps_facts *facts)
 {
+    /* One line: that the server is well, or what it is loading, and how much of that is there. */
     struct buf line = {0};
     const json_t *model = json_object_get(facts->health, "model");
     buf_printf(&line, "%s: %s", facts->url, word(facts->health, "status"));
@@ -177,11 +177,6 @@ static void put_health(struct buf *out, const struct ps_facts *facts)
     utf8_put_visible(out, line.v, line.len, false);
     buf_puts(out, "\n\n");
     buf_release(&line);
-}
-
-void ps_put(struct buf *out, const struct ps_facts *facts)
-{
-    put_health(out, facts);
     put_models(out, facts);
     size_t i;
     const json_t *slot;

@@ -230,20 +230,6 @@ static uint64_t disk_bytes(const char *folder)
 
 #define QUOTA_KEY(ID, name, ...) [STORE_##ID] = "cache.tiers." #name ".quota_mb",
 
-/* A quota that was not set is no fault on a small disk. */
-static void check_quotas(struct check *c)
-{
-    static const char *const keys[STORE_TIERS] = {STORE_TIER_TABLE(QUOTA_KEY, QUOTA_KEY, QUOTA_KEY)};
-    for (size_t i = 0; i < STORE_TIERS; i++) {
-        const struct config_tier *tier = &c->config->cache.tiers[i];
-        if (tier->path == NULL || tier->quota_mb == 0 || !note_of(c, keys[i])->set) continue;
-        uint64_t bytes = disk_bytes(tier->path);
-        if (bytes > 0 && (uint64_t)tier->quota_mb > bytes >> 20)
-            complain(c, keys[i], "%lld MiB are more than the %llu MiB of the disk that %s is on",
-                     (long long)tier->quota_mb, (unsigned long long)(bytes >> 20), tier->path);
-    }
-}
-
 /* The keys of a tier on a server. */
 struct server_keys {
     const char *url, *prefix, *password_file, *ca_file, *certificate_file, *certificate_key_file, *key_file, *encrypt;
@@ -289,16 +275,6 @@ static void check_server_tier(struct check *c, const struct server_keys *keys, c
       "cache.tiers." #name ".ca_file", "cache.tiers." #name ".certificate_file",                                       \
       "cache.tiers." #name ".certificate_key_file", "cache.tiers." #name ".key_file",                                  \
       "cache.tiers." #name ".encrypt"}},
-
-static void check_server_tiers(struct check *c)
-{
-    static const struct {
-        enum store_tier tier;
-        struct server_keys keys;
-    } servers[] = {STORE_TIER_TABLE(NO_SERVER, NO_SERVER, SERVER_KEYS)};
-    for (size_t i = 0; i < sizeof servers / sizeof *servers; i++)
-        check_server_tier(c, &servers[i].keys, &c->config->cache.tiers[servers[i].tier].server);
-}
 
 /* ---- A model ---- */
 
@@ -375,8 +351,22 @@ void config_check_all(const struct hearth_config *config, struct config_faults *
 {
     struct check c = {.config = config, .faults = faults, .read_cleanly = faults->code == 0};
     check_server(&c);
-    check_quotas(&c);
-    check_server_tiers(&c);
+    /* A quota that was not set is no fault on a small disk. */
+    static const char *const keys[STORE_TIERS] = {STORE_TIER_TABLE(QUOTA_KEY, QUOTA_KEY, QUOTA_KEY)};
+    for (size_t i = 0; i < STORE_TIERS; i++) {
+        const struct config_tier *tier = &c.config->cache.tiers[i];
+        if (tier->path == NULL || tier->quota_mb == 0 || !note_of(&c, keys[i])->set) continue;
+        uint64_t bytes = disk_bytes(tier->path);
+        if (bytes > 0 && (uint64_t)tier->quota_mb > bytes >> 20)
+            complain(&c, keys[i], "%lld MiB are more than the %llu MiB of the disk that %s is on",
+                     (long long)tier->quota_mb, (unsigned long long)(bytes >> 20), tier->path);
+    }
+    static const struct {
+        enum store_tier tier;
+        struct server_keys keys;
+    } servers[] = {STORE_TIER_TABLE(NO_SERVER, NO_SERVER, SERVER_KEYS)};
+    for (size_t i = 0; i < sizeof servers / sizeof *servers; i++)
+        check_server_tier(&c, &servers[i].keys, &c.config->cache.tiers[servers[i].tier].server);
     for (size_t i = 0; i < config->n_models; i++) {
         c.model = &config->models[i];
         check_model(&c);

@@ -398,23 +398,17 @@ static int run_save(struct chat *chat, const char *argument)
     return status;
 }
 
-static int load(struct chat *chat, const char *path, hearth_error *error)
-{
-    json_error_t fault;
-    json_t *body = json_load_file(path, 0, &fault);
-    const json_t *messages = json_is_object(body) ? json_object_get(body, "messages") : body;
-    int status = body == NULL ? error_set(error, HEARTH_INVALID, "%s", fault.text)
-                              : conversation_import(&chat->conversation, messages, error);
-    json_decref(body);
-    if (status < 0) error_prefix(error, "%s: ", path);
-    return status;
-}
-
 static int run_load(struct chat *chat, const char *argument)
 {
     hearth_error error;
     char *path = attachment_path(argument);
-    const int status = load(chat, path, &error);
+    json_error_t fault;
+    json_t *body = json_load_file(path, 0, &fault);
+    const json_t *messages = json_is_object(body) ? json_object_get(body, "messages") : body;
+    int status = body == NULL ? error_set(&error, HEARTH_INVALID, "%s", fault.text)
+                              : conversation_import(&chat->conversation, messages, &error);
+    json_decref(body);
+    if (status < 0) error_prefix(&error, "%s: ", path);
     if (status < 0)
         fail(chat, &error);
     else

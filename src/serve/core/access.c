@@ -17,27 +17,20 @@ static const char *bearer(const char *value)
     return value + sizeof scheme - 1 + strspn(value + sizeof scheme - 1, " ");
 }
 
-/* Clients that speak several APIs send more than one of these: one right key is enough. */
-static const struct key *find_key(const struct keys *keys, const struct http_request *http, bool *given)
-{
-    const char *const values[] = {bearer(http_header(http, "Authorization")), http_header(http, "X-Api-Key"),
-                                  http_header(http, "Api-Key")};
-    const struct key *found = NULL;
-    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
-        if (values[i] == NULL || values[i][0] == '\0') continue;
-        *given = true;
-        if (found == NULL) found = keys_find(keys, values[i]);
-    }
-    return found;
-}
-
 int access_check(const struct server *server, const struct http_request *http, int grant, const struct key **key,
                  hearth_error *error)
 {
     bool given = false;
     *key = NULL;
     if (server->keys == NULL || grant == KEYS_PUBLIC) return HEARTH_OK;
-    *key = find_key(server->keys, http, &given);
+    /* Clients that speak several APIs send more than one of these: one right key is enough. */
+    const char *const values[] = {bearer(http_header(http, "Authorization")), http_header(http, "X-Api-Key"),
+                                  http_header(http, "Api-Key")};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        if (values[i] == NULL || values[i][0] == '\0') continue;
+        given = true;
+        if (*key == NULL) *key = keys_find(server->keys, values[i]);
+    }
     if (*key == NULL)
         return error_set(error, ERRORS_NO_KEY, "%s",
                          given ? "the API key is not known here"

@@ -269,16 +269,6 @@ static void release_common(void *ud)
     free(common);
 }
 
-static struct common *open_common(const struct call *call, const struct exchange_plan *plan)
-{
-    struct common *common = mem_alloc(sizeof *common);
-    *common = (struct common){.owner = plan->owner,
-                              .release_owner = plan->release_owner,
-                              .salt = call_salt(call, plan->choices[0].cache_salt)};
-    common->shared = hearth_shared_new(release_common, common);
-    return common;
-}
-
 static void unref_shared(void *ud)
 {
     hearth_shared_unref(ud);
@@ -304,7 +294,12 @@ static int take_choices(struct exchange *ex, hearth_error *error)
 void exchange_start(struct call *call, const struct exchange_plan *plan)
 {
     struct exchange *ex = new_exchange(call, plan);
-    ex->common = open_common(call, plan);
+    struct common *common = mem_alloc(sizeof *common);
+    *common = (struct common){.owner = plan->owner,
+                              .release_owner = plan->release_owner,
+                              .salt = call_salt(call, plan->choices[0].cache_salt)};
+    common->shared = hearth_shared_new(release_common, common);
+    ex->common = common;
     call_set_model(call, call_model(call, plan->choices[0].model));
     http_watch(call->http, on_gone, ex);
     http_on_drained(call->http, on_drained);

@@ -202,18 +202,6 @@ void ratelimit_return_slots(struct ratelimit *limit, size_t n)
 
 /* ---- Headers ---- */
 
-/* As OpenAI writes durations: "250ms", "8.5s", "6m0s". */
-static void put_duration(char *out, size_t size, double seconds)
-{
-    double minutes = floor(seconds / 60);
-    if (seconds < 1)
-        snprintf(out, size, "%.0fms", ceil(seconds * 1e3));
-    else if (minutes < 1)
-        snprintf(out, size, "%.4gs", seconds);
-    else
-        snprintf(out, size, "%.0fm%.0fs", minutes, floor(seconds - minutes * 60));
-}
-
 static void put_bucket(const struct bucket *b, int64_t now, const char *name, struct http_request *http)
 {
     char header[48], value[48];
@@ -226,7 +214,15 @@ static void put_bucket(const struct bucket *b, int64_t now, const char *name, st
     snprintf(value, sizeof value, "%lld", (long long)fmax(floor((double)b->limit - used_now(b, now)), 0));
     http_set_header(http, header, value);
     snprintf(header, sizeof header, "X-RateLimit-Reset-%s", name);
-    put_duration(value, sizeof value, used_now(b, now) * MINUTE_NS / 1e9 / (double)b->limit);
+    /* As OpenAI writes durations: "250ms", "8.5s", "6m0s". */
+    double seconds = used_now(b, now) * MINUTE_NS / 1e9 / (double)b->limit;
+    double minutes = floor(seconds / 60);
+    if (seconds < 1)
+        snprintf(value, sizeof value, "%.0fms", ceil(seconds * 1e3));
+    else if (minutes < 1)
+        snprintf(value, sizeof value, "%.4gs", seconds);
+    else
+        snprintf(value, sizeof value, "%.0fm%.0fs", minutes, floor(seconds - minutes * 60));
     http_set_header(http, header, value);
 }
 

@@ -165,24 +165,20 @@ static void set_patience(struct publisher *p, bool patient)
     p->patient_again = patient ? 0 : now() + clock_from_ms(p->impatience_ms);
 }
 
-/* The router that is behind misses messages from now on, so everything is sent again, once it is waited for again. */
-static void lose_patience(struct publisher *p, uint64_t seq)
-{
-    log_event(LOG_WARN, LOG_GROUP, "a router reads too slowly, it misses cache events",
-              log_int("sequence", (int64_t)seq), log_int("again_in_ms", p->impatience_ms));
-    set_patience(p, false);
-    p->impatience_ms *= 2;
-    if (p->impatience_ms > MOST_IMPATIENCE_MS) p->impatience_ms = MOST_IMPATIENCE_MS;
-    p->resend = true;
-    p->resend_at = p->patient_again;
-}
-
 static void publish(struct publisher *p, uint64_t seq)
 {
     const char *topic = kept_at(p, seq)->topic;
     if (p->patient_again != 0 && now() >= p->patient_again) set_patience(p, true);
     if (!send_text(p->events, topic)) {
-        lose_patience(p, seq);
+        /* The router that is behind misses messages from now on, so everything is sent again, once it is waited for
+         * again. */
+        log_event(LOG_WARN, LOG_GROUP, "a router reads too slowly, it misses cache events",
+                  log_int("sequence", (int64_t)seq), log_int("again_in_ms", p->impatience_ms));
+        set_patience(p, false);
+        p->impatience_ms *= 2;
+        if (p->impatience_ms > MOST_IMPATIENCE_MS) p->impatience_ms = MOST_IMPATIENCE_MS;
+        p->resend = true;
+        p->resend_at = p->patient_again;
         send_text(p->events, topic);
     }
     send_rest(p, p->events, seq);

@@ -38,19 +38,6 @@ static const struct {
 #define INTEGER(name, ...) {#name, AT(name), true},
     HEARTH_SAMPLING_TABLE(NUMBER, INTEGER)};
 
-static void put_parameter(struct buf *out, const hearth_sampling *sampling, size_t i)
-{
-    const char *at = (const char *)sampling + members[i].offset;
-    int32_t whole = 0;
-    double real = 0;
-    if (members[i].whole)
-        memcpy(&whole, at, sizeof whole);
-    else
-        memcpy(&real, at, sizeof real);
-    if (members[i].whole && whole != HEARTH_UNSET) buf_printf(out, ",\"%s\":%d", members[i].name, whole);
-    if (!members[i].whole && isfinite(real)) buf_printf(out, ",\"%s\":%.9g", members[i].name, real);
-}
-
 /* `null` forbids the token, as llama-server writes it: JSON has no infinity. */
 static void put_bias(struct buf *out, const hearth_bias *bias, bool first)
 {
@@ -65,7 +52,17 @@ static void put_bias(struct buf *out, const hearth_bias *bias, bool first)
 void settings_put_sampling(struct buf *out, const hearth_sampling *sampling)
 {
     buf_printf(out, "\"seed\":%lld", sampling->seed < 0 ? (long long)RANDOM_SEED : (long long)sampling->seed);
-    for (size_t i = 0; i < sizeof members / sizeof *members; i++) put_parameter(out, sampling, i);
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        const char *at = (const char *)sampling + members[i].offset;
+        int32_t whole = 0;
+        double real = 0;
+        if (members[i].whole)
+            memcpy(&whole, at, sizeof whole);
+        else
+            memcpy(&real, at, sizeof real);
+        if (members[i].whole && whole != HEARTH_UNSET) buf_printf(out, ",\"%s\":%d", members[i].name, whole);
+        if (!members[i].whole && isfinite(real)) buf_printf(out, ",\"%s\":%.9g", members[i].name, real);
+    }
     if (sampling->dry_breakers != NULL)
         put_strings(out, "dry_sequence_breakers", sampling->dry_breakers, sampling->n_dry_breakers);
     if (sampling->samplers != NULL) put_strings(out, "samplers", sampling->samplers, sampling->n_samplers);

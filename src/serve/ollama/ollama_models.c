@@ -73,19 +73,6 @@ static void put_details(struct buf *out, const hearth_model_info *info, const ch
     buf_puts(out, "\"}");
 }
 
-/* A digest that distinguishes models of one name. It is not the file's digest. */
-static void put_digest(struct buf *out, const hearth_model_info *info)
-{
-    uint8_t digest[SHA256_BYTES];
-    char hex[2 * SHA256_BYTES + 1];
-    char *text = mem_format("%s\n%s\n%llu\n%llu", info->name, info->description, (unsigned long long)info->size_bytes,
-                            (unsigned long long)info->n_params);
-    sha256_of(text, strlen(text), digest);
-    sha256_to_hex(digest, hex);
-    put_string(out, "digest", hex);
-    free(text);
-}
-
 static void put_modified(struct buf *out, const hearth_model_info *info)
 {
     buf_puts(out, ",\"modified_at\":\"");
@@ -122,7 +109,15 @@ static void put_listed(struct buf *out, const hearth_model_info *info, const cha
     free(name);
     put_modified(out, info);
     buf_printf(out, ",\"size\":%llu", (unsigned long long)info->size_bytes);
-    put_digest(out, info);
+    /* A digest that distinguishes models of one name. It is not the file's digest. */
+    uint8_t digest[SHA256_BYTES];
+    char hex[2 * SHA256_BYTES + 1];
+    char *text = mem_format("%s\n%s\n%llu\n%llu", info->name, info->description, (unsigned long long)info->size_bytes,
+                            (unsigned long long)info->n_params);
+    sha256_of(text, strlen(text), digest);
+    sha256_to_hex(digest, hex);
+    put_string(out, "digest", hex);
+    free(text);
     put_details(out, info, parent);
     if (put_more != NULL) put_more(out, info);
     buf_puts(out, "}");

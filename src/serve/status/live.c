@@ -94,17 +94,6 @@ static void start_report(struct live *live)
     workers_do(live->workers, &live->work);
 }
 
-static void renew_report(struct live *live)
-{
-    struct buf now = live->made;
-    live->made = (struct buf){0};
-    bool same = now.len == live->report.len && memcmp(now.v, live->report.v, now.len) == 0;
-    buf_release(same ? &now : &live->report);
-    if (same) return;
-    live->report = now;
-    live->number++;
-}
-
 static void send_report(struct watcher *watcher, int64_t now)
 {
     const struct live *live = watcher->live;
@@ -152,7 +141,14 @@ static void take_report(void *ud)
     }
     http_name(live->http, "/live");
     live->making = false;
-    renew_report(live);
+    struct buf made = live->made;
+    live->made = (struct buf){0};
+    bool same = made.len == live->report.len && memcmp(made.v, live->report.v, made.len) == 0;
+    buf_release(same ? &made : &live->report);
+    if (!same) {
+        live->report = made;
+        live->number++;
+    }
     for (struct watcher *w = live->watchers; w != NULL; w = w->next)
         if (wants_report(w, now)) send_report(w, now);
     if (live->n_watchers > 0) arm_timer(live);

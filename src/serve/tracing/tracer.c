@@ -210,19 +210,6 @@ static int64_t count_rejected(struct tracer *t, size_t n)
     return rejected;
 }
 
-static void note_outcome(struct tracer *t, enum sent sent, size_t n, const char *fault)
-{
-    int64_t lost = sent == SENT ? count_rejected(t, n) : (int64_t)n;
-    metric_add(&t->sent, (int64_t)n - lost);
-    metric_add(&t->dropped, lost);
-    bool fails = sent != SENT;
-    if (fails && !t->failing)
-        log_event(LOG_WARN, LOG_GROUP, "spans cannot be sent, they are dropped", log_str("url", t->url),
-                  log_str("error", fault));
-    if (!fails && t->failing) log_event(LOG_INFO, LOG_GROUP, "spans are sent again", log_str("url", t->url));
-    t->failing = fails;
-}
-
 /* While the collector is away each batch is tried once: the queue has had its patience. */
 static void send_batch(struct tracer *t, const struct trace *batch, size_t n)
 {
@@ -234,7 +221,15 @@ static void send_batch(struct tracer *t, const struct trace *batch, size_t n)
     while (sent == SENT_AGAIN && ++attempt < ATTEMPTS && !t->failing && pause_sending(t, attempt - 1))
         sent = post(t, fault);
     if (sent != SENT && t->failing) pause_sending(t, ATTEMPTS);
-    note_outcome(t, sent, n, fault);
+    int64_t lost = sent == SENT ? count_rejected(t, n) : (int64_t)n;
+    metric_add(&t->sent, (int64_t)n - lost);
+    metric_add(&t->dropped, lost);
+    bool fails = sent != SENT;
+    if (fails && !t->failing)
+        log_event(LOG_WARN, LOG_GROUP, "spans cannot be sent, they are dropped", log_str("url", t->url),
+                  log_str("error", fault));
+    if (!fails && t->failing) log_event(LOG_INFO, LOG_GROUP, "spans are sent again", log_str("url", t->url));
+    t->failing = fails;
 }
 
 /* ---- The thread ---- */
