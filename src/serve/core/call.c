@@ -5,8 +5,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "serve/core/access.h"
 #include "serve/core/errors.h"
+#include "serve/core/keys.h"
 #include "serve/core/server.h"
 #include "serve/tracing/tracer.h"
 

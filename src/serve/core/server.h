@@ -7,7 +7,6 @@
 #include "serve/core/cors.h"
 #include "serve/core/exchange.h"
 #include "serve/core/exemplars.h"
-#include "serve/core/hosts.h"
 #include "serve/core/keys.h"
 #include "serve/core/ratelimit.h"
 #include "serve/core/reading.h"

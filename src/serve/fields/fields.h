@@ -24,7 +24,7 @@
 #define FIELDS_SALT_MAX    4096 /* bytes */
 #define FIELDS_STOP_BYTES  65536
 
-/* The member of a converted chat with the places of its messages and tools (serve/core/places.h), which no client sets.
+/* The member of a converted chat with the places of its messages and tools (serve/core/errors.h), which no client sets.
  */
 #define FIELDS_PLACES "places"
 

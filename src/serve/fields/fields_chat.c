@@ -23,7 +23,7 @@ struct message {
     json_t *json;
     struct field_path at;
     bool asks;
-    json_t *place; /* its entry in the places (serve/core/places.h), if parts of it are left out */
+    json_t *place; /* its entry in the places (serve/core/errors.h), if parts of it are left out */
 };
 
 static void leave_out(struct fields *fields, struct field_path at)

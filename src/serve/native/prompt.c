@@ -7,7 +7,7 @@
 #include "base/utf8.h"
 #include "serve/core/errors.h"
 #include "serve/core/exchange.h"
-#include "serve/core/member.h"
+#include "serve/core/pieces.h"
 #include "serve/core/reading.h"
 #include "serve/fields/body.h"
 #include "serve/fields/convert.h"

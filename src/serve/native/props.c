@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "serve/core/errors.h"
-#include "serve/core/member.h"
+#include "serve/core/pieces.h"
 #include "serve/core/server.h"
 #include "serve/native/settings.h"
 #include "serve/status/status.h"

@@ -2,7 +2,7 @@
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "serve/core/errors.h"
-#include "serve/core/member.h"
+#include "serve/core/pieces.h"
 #include "serve/openai/openai.h"
 
 #include <stdlib.h>
