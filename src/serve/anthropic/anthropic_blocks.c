@@ -3,7 +3,7 @@
 
 #include "base/json_text.h"
 #include "serve/fields/fields_readers.h"
-#include "serve/fields/readable.h"
+#include "serve/fields/convert.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,6 @@
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "serve/core/errors.h"
-#include "serve/core/json_size.h"
 #include "serve/core/reading.h"
 #include "serve/fields/body.h"
 #include "serve/fields/convert.h"

@@ -13,6 +13,8 @@
 #include "base/buf.h"
 #include "serve/fields/fields.h"
 
+#include <jansson.h>
+
 /* The path of a field, as errors name it: "messages[2].role". */
 struct field_path {
     char v[sizeof((hearth_error *)NULL)->param];
@@ -125,5 +127,13 @@ void convert_add_result(struct convert *convert, const json_t *id, const json_t 
 
 /* Completes the message that is being assembled, if any. */
 void convert_end_message(struct convert *convert);
+
+/* ---- Other services ---- */
+
+/* The text in JSON of a service whose forms are not read one by one: what a tool of its own found, ran or said. Strings
+ * and codes under the names that such services use for them, each a line, headings first; ids, types and what is
+ * encrypted are no text. A JSON string owned by the caller; NULL: there is none. Lists and objects under "content" are not
+ * looked at: they are content parts, which may be media. */
+json_t *readable_text(const json_t *value);
 
 #endif

@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "base/sha256.h"
 #include "serve/core/errors.h"
-#include "serve/core/json_size.h"
+#include "serve/fields/body.h"
 #include "serve/fields/unknown.h"
 
 #include <math.h>

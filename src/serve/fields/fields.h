@@ -1,7 +1,7 @@
 /* Parses the JSON body of a generation request to hearth_params: one table of fields for all routes that take a prompt.
  *
  * A field that is null was not given. Unknown fields are ignored, since clients send many that mean nothing here, but
- * reported (unknown.h); known but unsupported ones are refused (unsupported.c), since the reply would not be what the
+ * reported (unknown.h); known but unsupported ones are refused (likewise), since the reply would not be what the
  * client asked for. Errors name the field in `param`. No state; any thread.
  *
  * After parsing, only those parts of the JSON tree are kept that the parameters borrow from. */
@@ -28,7 +28,7 @@
  */
 #define FIELDS_PLACES "places"
 
-/* Bounds of the JSON tree: see json_size.h. Template rendering needs more memory for each value than jansson. */
+/* Bounds of the JSON tree: see body.h. Template rendering needs more memory for each value than jansson. */
 #define FIELDS_DEPTH_MAX  512
 #define FIELDS_TREE_MAX   (32u << 20) /* bytes of a tree, on top of the bytes of the body */
 #define FIELDS_VALUES_MAX 65536       /* of messages, tools, arguments of the template and schema together */
@@ -149,7 +149,25 @@ bool fields_asks(const json_t *body, const char *name);
  * NULL on success, even for an empty list. */
 int fields_read_lora(const json_t *value, hearth_lora **lora, size_t *n, hearth_error *error);
 
-/* Refuses fields that are known but unsupported (unsupported.c). */
+/* Refuses fields that are known but unsupported (unknown.c). */
 int fields_refuse_unsupported(const json_t *body, int route, hearth_error *error);
+
+/* ---- Custom tools of OpenAI's APIs (fields_tools.c) ---- */
+
+/* Their calls have a text and no JSON: the model is given a function with that text as its one argument, "input", and
+ * calls of it are told as what the client knows. */
+
+/* The function, without its type; owned by the caller. `tool` has "description" and "format". What a regular expression
+ * allows is enforced, as far as a schema's `pattern` is; other grammars (Lark) are words of the description. */
+json_t *custom_tool_function(const json_t *name, const json_t *tool);
+
+/* Whether a call of this name is that of a custom tool: `names` is a list of theirs, or NULL. */
+bool custom_tool_is_among(const json_t *names, const char *name);
+
+/* The arguments of a call, as text in a JSON string; owned by the caller. */
+json_t *custom_tool_arguments(const json_t *input);
+
+/* Appends the text of a call's arguments; those that were cut off, or that have another form, as they are. */
+void custom_tool_put_input(struct buf *out, const struct buf *arguments);
 
 #endif

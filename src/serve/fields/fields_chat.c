@@ -2,7 +2,6 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "serve/fields/convert.h"
-#include "serve/fields/custom_tools.h"
 #include "serve/fields/fields_readers.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Unknown fields: see unknown.h. The known fields of OpenAI's and llama-server's APIs that are not in the table of
+/* Unknown and unsupported fields: see unknown.h. The known fields of OpenAI's and llama-server's APIs that are not in the table of
  * fields are listed here; other APIs list theirs in struct fields_api. The server owns the list of logged names. */
 #include "serve/fields/unknown.h"
 
@@ -6,6 +6,8 @@
 #include "base/memory.h"
 #include "serve/core/server.h"
 #include "serve/fields/convert.h"
+#include "base/error.h"
+#include "serve/fields/fields.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -75,20 +77,15 @@ struct found_names {
     size_t n;
 };
 
-/* The name for the header: other characters than printable ASCII become "?", long names are cut. */
-static char *plain_name(const char *prefix, const char *name)
-{
-    struct buf plain = {0};
-    buf_puts(&plain, prefix);
-    for (size_t i = 0; name[i] != '\0' && i < NAME_BYTES; i++)
-        buf_append(&plain, name[i] > ' ' && name[i] < 0x7f && name[i] != ',' ? &name[i] : "?", 1);
-    return buf_take(&plain);
-}
-
+/* In the header's form: other characters than printable ASCII become "?", long names are cut. */
 static void add_name(struct found_names *found, const char *prefix, const char *name)
 {
     if (found->n == NAMES_MAX) return;
-    char *plain = plain_name(prefix, name);
+    struct buf text = {0};
+    buf_puts(&text, prefix);
+    for (size_t i = 0; name[i] != '\0' && i < NAME_BYTES; i++)
+        buf_append(&text, name[i] > ' ' && name[i] < 0x7f && name[i] != ',' ? &name[i] : "?", 1);
+    char *plain = buf_take(&text);
     size_t i = 0;
     while (i < found->n && strcmp(found->v[i], plain) != 0) i++;
     if (i < found->n)
@@ -138,21 +135,14 @@ struct unknown unknown_find(const json_t *body, int route, const struct fields_a
 #define LOGGED_MAX 256 /* names that are logged; further ones are not */
 
 struct unknown_log {
-    char *v[LOGGED_MAX];
+    char *v[LOGGED_MAX + 1]; /* NULL at the end */
     size_t n;
 };
-
-static bool is_logged(const struct unknown_log *log, const char *entry)
-{
-    for (size_t i = 0; i < log->n; i++)
-        if (strcmp(log->v[i], entry) == 0) return true;
-    return false;
-}
 
 static void log_once(struct unknown_log *log, const char *api, const char *name)
 {
     char *entry = mem_format("%s %s", api, name);
-    if (log->n == LOGGED_MAX || is_logged(log, entry)) {
+    if (log->n == LOGGED_MAX || is_listed((const char *const *)log->v, entry)) {
         free(entry);
         return;
     }
@@ -168,7 +158,7 @@ struct unknown_log *unknown_log_open(void)
 
 void unknown_log_close(struct unknown_log *log)
 {
-    while (log->n > 0) free(log->v[--log->n]);
+    for (size_t i = 0; i < log->n; i++) free(log->v[i]);
     free(log);
 }
 
@@ -181,4 +171,68 @@ void unknown_report(struct call *call, const struct fields *fields)
     char *names = mem_strdup(fields->unknown), *rest = names, *name;
     while ((name = strsep(&rest, ",")) != NULL) log_once(call->server->unknown, fields->api, name + strspn(name, " "));
     free(names);
+}
+
+/* ---- Fields that are not supported ---- */
+
+/* Known ones that would change the reply (of a cache lookup: its prompt). A request whose value asks for something is
+ * refused. */
+
+/* Whether the value asks for something: null, false, 0, "", [] and {} do not. */
+static bool is_filled(const json_t *value)
+{
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        return json_object_size(value) > 0;
+    case JSON_ARRAY:
+        return json_array_size(value) > 0;
+    case JSON_STRING:
+        return json_string_length(value) > 0;
+    case JSON_INTEGER:
+    case JSON_REAL:
+        return json_number_value(value) != 0;
+    case JSON_TRUE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool fields_asks(const json_t *body, const char *name)
+{
+    const json_t *value = json_object_get(body, name);
+    return value != NULL && is_filled(value);
+}
+
+static bool is_modality(const json_t *value)
+{
+    size_t i;
+    json_t *item;
+    json_array_foreach(value, i, item) if (!convert_is(item, "text")) return true;
+    return is_filled(value) && !json_is_array(value);
+}
+
+static const struct unsupported_field {
+    const char *name;
+    int routes;
+    bool (*asks)(const json_t *value);
+    const char *way; /* what the error advises to do instead */
+} unsupported[] = {
+    {"audio", FIELDS_CHAT, is_filled, "leave it out of the request"},
+    {"modalities", FIELDS_CHAT, is_modality, "leave it out of the request"},
+    {"web_search_options", FIELDS_CHAT, is_filled, "leave it out of the request"},
+    {"grammar_lazy", FIELDS_BOTH, is_filled, "send 'tools', whose calls get such a grammar by themselves"},
+    {"grammar_triggers", FIELDS_BOTH, is_filled, "send 'tools', whose calls get such a grammar by themselves"},
+};
+
+int fields_refuse_unsupported(const json_t *body, int route, hearth_error *error)
+{
+    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++) {
+        const struct unsupported_field *row = &unsupported[i];
+        const json_t *value = json_object_get(body, row->name);
+        if (value != NULL && (row->routes & route) != 0 && row->asks(value))
+            return error_at(error, HEARTH_UNSUPPORTED, row->name, "'%s' is not supported here: %s", row->name,
+                            row->way);
+    }
+    return HEARTH_OK;
 }

@@ -5,7 +5,7 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "serve/core/json_size.h"
+#include "serve/fields/body.h"
 #include "serve/fields/convert.h"
 #include "serve/fields/fields_readers.h"
 

@@ -13,7 +13,6 @@
 #include "base/memory.h"
 #include "pull/models_folder.h"
 #include "serve/core/errors.h"
-#include "serve/core/json_size.h"
 #include "serve/core/reading.h"
 #include "serve/core/server.h"
 #include "serve/fields/body.h"

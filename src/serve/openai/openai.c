@@ -10,7 +10,7 @@
 #include "serve/core/answer.h"
 #include "serve/core/errors.h"
 #include "serve/core/server.h"
-#include "serve/fields/custom_tools.h"
+#include "serve/fields/fields.h"
 #include "serve/fields/unknown.h"
 #include "serve/native/native.h"
 #include "serve/openai/echo.h"

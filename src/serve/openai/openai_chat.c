@@ -1,7 +1,7 @@
 /* POST /v1/chat/completions: OpenAI's form of chat choices. No state; HTTP thread only. */
 #include "serve/core/errors.h"
 #include "serve/core/pieces.h"
-#include "serve/fields/custom_tools.h"
+#include "serve/fields/fields.h"
 #include "serve/openai/openai.h"
 
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "base/json_text.h"
 #include "base/memory.h"
 #include "http/multipart.h"
-#include "serve/core/json_size.h"
+#include "serve/fields/body.h"
 #include "serve/openai/transcription.h"
 
 #include <assert.h>

@@ -11,7 +11,7 @@
 #include "serve/core/pieces.h"
 #include "serve/core/server.h"
 #include "serve/fields/convert.h"
-#include "serve/fields/custom_tools.h"
+#include "serve/fields/fields.h"
 #include "serve/fields/unknown.h"
 #include "serve/responses/responses_tools.h"
 

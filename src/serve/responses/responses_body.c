@@ -4,9 +4,7 @@
  * (truncation, service_tier, …) are repeated in the response with the value that holds. No state; any thread. */
 #include "base/json_text.h"
 #include "serve/fields/convert.h"
-#include "serve/fields/custom_tools.h"
 #include "serve/fields/fields_readers.h"
-#include "serve/fields/readable.h"
 #include "serve/responses/responses.h"
 #include "serve/responses/responses_compact.h"
 #include "serve/responses/responses_tools.h"

@@ -3,7 +3,7 @@
 
 #include "base/json_text.h"
 #include "base/memory.h"
-#include "serve/fields/custom_tools.h"
+#include "serve/fields/fields.h"
 
 #include <stdlib.h>
 #include <string.h>
