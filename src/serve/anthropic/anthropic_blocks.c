@@ -2,8 +2,8 @@
 #include "serve/anthropic/anthropic_blocks.h"
 
 #include "base/json_text.h"
-#include "serve/fields/fields_readers.h"
 #include "serve/fields/convert.h"
+#include "serve/fields/fields_readers.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,8 +5,9 @@
 #include "base/error.h"
 #include "base/json_text.h"
 
-#include <string.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* ---- Simple values ---- */
 
@@ -29,11 +30,24 @@ const char *field_string(const json_t *value)
     return text != NULL && strlen(text) == json_string_length(value) ? text : NULL;
 }
 
+int field_bool(const char *name, const json_t *value, bool *out, hearth_error *error)
+{
+    if (!json_is_boolean(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be true or false", name);
+    *out = json_is_true(value);
+    return HEARTH_OK;
+}
+
+int field_int(const char *name, const json_t *value, double min, double max, int64_t *out, hearth_error *error)
+{
+    if (field_whole(value, min, max, out)) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, name, "'%s' must be a whole number from %.0f to %.0f", name, min, max);
+}
+
 /* ---- Fields ---- */
 
-const json_t *body_find(const json_t *body, const char *name)
+json_t *body_find(const json_t *body, const char *name)
 {
-    const json_t *value = json_object_get(body, name);
+    json_t *value = json_object_get(body, name);
     return json_is_null(value) ? NULL : value;
 }
 
@@ -51,10 +65,7 @@ int body_text(const json_t *body, const char *name, const char **out, hearth_err
 int body_bool(const json_t *body, const char *name, bool *out, hearth_error *error)
 {
     const json_t *value = body_find(body, name);
-    if (value == NULL) return HEARTH_OK;
-    if (!json_is_boolean(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be true or false", name);
-    *out = json_is_true(value);
-    return HEARTH_OK;
+    return value == NULL ? HEARTH_OK : field_bool(name, value, out, error);
 }
 
 int body_int(const json_t *body, const char *name, int32_t min, int32_t *out, hearth_error *error)
@@ -84,6 +95,17 @@ int body_word(const json_t *body, const char *name, const char *const *words, in
     error_at(error, HEARTH_INVALID, name, "'%s' must be %s", name, known.v);
     buf_release(&known);
     return HEARTH_INVALID;
+}
+
+int body_limit(const char *text, int most, size_t *out, hearth_error *error)
+{
+    char *end;
+    if (text == NULL) return HEARTH_OK;
+    long n = strtol(text, &end, 10);
+    if (n < 1 || n > most || *end != '\0')
+        return error_at(error, HEARTH_INVALID, "limit", "'limit' must be a whole number from 1 to %d", most);
+    *out = (size_t)n;
+    return HEARTH_OK;
 }
 
 /* ---- The size of JSON trees ---- */

@@ -11,9 +11,11 @@
 
 bool field_whole(const json_t *value, double min, double max, int64_t *out); /* also accepts 1.0 */
 const char *field_string(const json_t *value); /* NULL: not a string, or one with zero bytes inside */
+int field_bool(const char *name, const json_t *value, bool *out, hearth_error *error);
+int field_int(const char *name, const json_t *value, double min, double max, int64_t *out, hearth_error *error);
 
 /* NULL if the field was not given. */
-const json_t *body_find(const json_t *body, const char *name);
+json_t *body_find(const json_t *body, const char *name);
 
 int body_text(const json_t *body, const char *name, const char **out, hearth_error *error); /* without zero bytes */
 int body_bool(const json_t *body, const char *name, bool *out, hearth_error *error);
@@ -21,6 +23,9 @@ int body_int(const json_t *body, const char *name, int32_t min, int32_t *out, he
 
 /* One of the words, by its index; the list ends with NULL. */
 int body_word(const json_t *body, const char *name, const char *const *words, int *out, hearth_error *error);
+
+/* The text of "limit" in a query, from 1 to `most`; NULL: it was not given. */
+int body_limit(const char *text, int most, size_t *out, hearth_error *error);
 
 /* Upper bounds for the memory, depth and number of values of the tree that JSON text parses to, estimated from its
  * bytes before anything is parsed: three bytes like "{}," become 250. Validity is not checked: for text that is not

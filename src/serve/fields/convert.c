@@ -1,15 +1,15 @@
 /* Conversion of other APIs' bodies to OpenAI chats: see convert.h. */
 #include "serve/fields/convert.h"
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "base/json_text.h"
 #include "serve/fields/fields_readers.h"
-#include "base/buf.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <stdbool.h>
 
 /* Fields that are not copied: other APIs have fields of their own for these, or none (all have one choice only). */
 static const char *const of_chats[] = {"messages",     "prompt",           "tools",

@@ -132,8 +132,8 @@ void convert_end_message(struct convert *convert);
 
 /* The text in JSON of a service whose forms are not read one by one: what a tool of its own found, ran or said. Strings
  * and codes under the names that such services use for them, each a line, headings first; ids, types and what is
- * encrypted are no text. A JSON string owned by the caller; NULL: there is none. Lists and objects under "content" are not
- * looked at: they are content parts, which may be media. */
+ * encrypted are no text. A JSON string owned by the caller; NULL: there is none. Lists and objects under "content" are
+ * not looked at: they are content parts, which may be media. */
 json_t *readable_text(const json_t *value);
 
 #endif

@@ -35,21 +35,13 @@ static int read_value(struct fields *fields, const struct field *field, const ch
     int64_t whole = 0;
     switch (field->type) {
     case FIELD_BOOL:
-        if (!json_is_boolean(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be true or false", name);
-        *(bool *)target = json_is_true(value);
-        return HEARTH_OK;
+        return field_bool(name, value, (bool *)target, error);
     case FIELD_INT:
-        if (!field_whole(value, field->min, field->max, &whole))
-            return error_at(error, HEARTH_INVALID, name, "'%s' must be a whole number from %.0f to %.0f", name,
-                            field->min, field->max);
+        if (field_int(name, value, field->min, field->max, &whole, error) != HEARTH_OK) return HEARTH_INVALID;
         *(int32_t *)target = (int32_t)whole;
         return HEARTH_OK;
     case FIELD_INT64:
-        if (!field_whole(value, field->min, field->max, &whole))
-            return error_at(error, HEARTH_INVALID, name, "'%s' must be a whole number from %.0f to %.0f", name,
-                            field->min, field->max);
-        *(int64_t *)target = whole;
-        return HEARTH_OK;
+        return field_int(name, value, field->min, field->max, (int64_t *)target, error);
     case FIELD_NUMBER: {
         double number = json_number_value(value);
         if (!json_is_number(value) || number < field->min || number > field->max)
@@ -104,11 +96,7 @@ static int read_stream_options(struct fields *fields, const char *name, const js
     if (!json_text_is_object(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be an object", name);
     const json_t *usage = json_object_get(value, "include_usage");
     if (usage == NULL || json_is_null(usage)) return HEARTH_OK;
-    if (!json_is_boolean(usage))
-        return error_at(error, HEARTH_INVALID, "stream_options.include_usage",
-                        "'stream_options.include_usage' must be true or false");
-    fields->include_usage = json_is_true(usage);
-    return HEARTH_OK;
+    return field_bool("stream_options.include_usage", usage, &fields->include_usage, error);
 }
 
 /* An empty string stops nothing, as with llama-server: web front ends send empty form fields. */

@@ -199,7 +199,7 @@ int field_template_kwargs(struct fields *fields, const char *name, const json_t 
 
 /* "none" turns reasoning off, which every template with reasoning supports; other efforts are passed to the
  * template. */
-static int read_effort(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+int field_reasoning_effort(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     const char *effort = field_string(value);
     if (effort == NULL || effort[0] == '\0')
@@ -211,11 +211,12 @@ static int read_effort(struct fields *fields, const char *name, const json_t *va
     return HEARTH_OK;
 }
 
-static int read_thinks(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+int field_enable_thinking(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
-    if (!json_is_boolean(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be true or false", name);
-    add_kwarg(fields, "enable_thinking", json_boolean(json_is_true(value)));
-    return HEARTH_OK;
+    bool thinks = false;
+    int rc = field_bool(name, value, &thinks, error);
+    if (rc == HEARTH_OK) add_kwarg(fields, "enable_thinking", json_boolean(thinks));
+    return rc;
 }
 
 static int read_budget(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
@@ -229,14 +230,7 @@ static int read_budget(struct fields *fields, const char *name, const json_t *va
 
 static int read_exclude(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
-    if (!json_is_boolean(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be true or false", name);
-    fields->hides_reasoning = json_is_true(value);
-    return HEARTH_OK;
-}
-
-int field_reasoning_effort(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
-{
-    return read_effort(fields, name, value, error);
+    return field_bool(name, value, &fields->hides_reasoning, error);
 }
 
 /* OpenRouter's form. Members of other APIs' "reasoning" ("summary") are ignored. */
@@ -246,8 +240,8 @@ int field_reasoning(struct fields *fields, const char *name, const json_t *value
     static const struct {
         const char *name, *path;
         field_reader *read;
-    } members[] = {{"effort", "reasoning.effort", read_effort},
-                   {"enabled", "reasoning.enabled", read_thinks},
+    } members[] = {{"effort", "reasoning.effort", field_reasoning_effort},
+                   {"enabled", "reasoning.enabled", field_enable_thinking},
                    {"max_tokens", "reasoning.max_tokens", read_budget},
                    {"exclude", "reasoning.exclude", read_exclude}};
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
@@ -273,11 +267,6 @@ int field_thinking(struct fields *fields, const char *name, const json_t *value,
     add_kwarg(fields, "enable_thinking", json_boolean(i > 0));
     if (i == 0 || budget == NULL || json_is_null(budget)) return HEARTH_OK;
     return read_budget(fields, "thinking.budget_tokens", budget, error);
-}
-
-int field_enable_thinking(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
-{
-    return read_thinks(fields, name, value, error);
 }
 
 int field_reasoning_format(struct fields *fields, const char *name, const json_t *value, hearth_error *error)

@@ -1,10 +1,10 @@
 /* Readers of output constraint fields (grammar, JSON schema) and of logprobs. No state; any thread. */
+#include "base/buf.h"
 #include "base/error.h"
 #include "base/json_text.h"
-#include "serve/fields/fields_readers.h"
-#include "base/buf.h"
 #include "base/memory.h"
 #include "serve/fields/convert.h"
+#include "serve/fields/fields_readers.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -72,9 +72,8 @@ int field_response_format(struct fields *fields, const char *name, const json_t 
  * "top_logprobs". */
 int field_logprobs(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
-    if (!json_is_boolean(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be true or false", name);
+    if (field_bool(name, value, &fields->logprobs, error) != HEARTH_OK) return HEARTH_INVALID;
     fields->has_logprobs = true;
-    fields->logprobs = json_is_true(value);
     if (fields->logprobs && fields->params.top_logprobs < 0) fields->params.top_logprobs = 0;
     return HEARTH_OK;
 }
@@ -82,9 +81,7 @@ int field_logprobs(struct fields *fields, const char *name, const json_t *value,
 int field_top_logprobs(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     int64_t n;
-    if (!field_whole(value, 0, FIELDS_PROBS_MAX, &n))
-        return error_at(error, HEARTH_INVALID, name, "'%s' must be a whole number from 0 to %d", name,
-                        FIELDS_PROBS_MAX);
+    if (field_int(name, value, 0, FIELDS_PROBS_MAX, &n, error) != HEARTH_OK) return HEARTH_INVALID;
     if (n > 0 && fields->has_logprobs && !fields->logprobs)
         return error_at(error, HEARTH_INVALID, name, "'%s' needs 'logprobs' to be true", name);
     if (n > 0 || fields->logprobs) fields->params.top_logprobs = (int32_t)n;
@@ -95,9 +92,7 @@ int field_top_logprobs(struct fields *fields, const char *name, const json_t *va
 int field_n_probs(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     int64_t n;
-    if (!field_whole(value, 0, FIELDS_PROBS_MAX, &n))
-        return error_at(error, HEARTH_INVALID, name, "'%s' must be a whole number from 0 to %d", name,
-                        FIELDS_PROBS_MAX);
+    if (field_int(name, value, 0, FIELDS_PROBS_MAX, &n, error) != HEARTH_OK) return HEARTH_INVALID;
     if (n > 0) fields->params.top_logprobs = (int32_t)n;
     return HEARTH_OK;
 }
@@ -108,9 +103,7 @@ int field_n_probs(struct fields *fields, const char *name, const json_t *value, 
 int field_prompt_logprobs(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     int64_t n;
-    if (!field_whole(value, 0, FIELDS_SCORES_MAX, &n))
-        return error_at(error, HEARTH_INVALID, name, "'%s' must be a whole number from 0 to %d", name,
-                        FIELDS_SCORES_MAX);
+    if (field_int(name, value, 0, FIELDS_SCORES_MAX, &n, error) != HEARTH_OK) return HEARTH_INVALID;
     fields->scores = true;
     fields->params.prompt_logprobs = (int32_t)n;
     return HEARTH_OK;
@@ -213,9 +206,10 @@ int field_guided_json(struct fields *fields, const char *name, const json_t *val
 
 static int read_json_object(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
-    if (!json_is_boolean(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be true or false", name);
+    bool is_any = false;
+    if (field_bool(name, value, &is_any, error) != HEARTH_OK) return HEARTH_INVALID;
     json_t *any = json_object();
-    int rc = json_is_true(value) ? field_json_schema(fields, name, any, error) : HEARTH_OK;
+    int rc = is_any ? field_json_schema(fields, name, any, error) : HEARTH_OK;
     json_decref(any);
     return rc;
 }

@@ -5,9 +5,9 @@
 #include "serve/fields/convert.h"
 #include "serve/fields/fields_readers.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <stdio.h>
 
 /* ---- Custom tools as functions ---- */
 
@@ -277,9 +277,10 @@ int field_tool_choice(struct fields *fields, const char *name, const json_t *val
 
 int field_parallel_tool_calls(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
-    if (!json_is_boolean(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be true or false", name);
-    fields->params.parallel_tool_calls = json_is_true(value);
-    return HEARTH_OK;
+    bool is_parallel = false;
+    int rc = field_bool(name, value, &is_parallel, error);
+    if (rc == HEARTH_OK) fields->params.parallel_tool_calls = is_parallel;
+    return rc;
 }
 
 /* ---- OpenAI's deprecated functions ---- */

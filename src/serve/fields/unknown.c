@@ -1,12 +1,13 @@
-/* Unknown and unsupported fields: see unknown.h. The known fields of OpenAI's and llama-server's APIs that are not in the table of
- * fields are listed here; other APIs list theirs in struct fields_api. The server owns the list of logged names. */
+/* Unknown and unsupported fields: see unknown.h. The known fields of OpenAI's and llama-server's APIs that are not in
+ * the table of fields are listed here; other APIs list theirs in struct fields_api. The server owns the list of logged
+ * names. */
 #include "serve/fields/unknown.h"
 
+#include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "serve/core/server.h"
 #include "serve/fields/convert.h"
-#include "base/error.h"
 #include "serve/fields/fields.h"
 
 #include <stdlib.h>

@@ -4,6 +4,7 @@
 #include "base/base64.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "serve/fields/body.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -139,13 +140,6 @@ const struct upload_form *upload_form_of(const struct upload_form *forms, size_t
     return NULL;
 }
 
-/* A member that is given and not null; NULL: none. */
-static json_t *member_of(const json_t *object, const char *name)
-{
-    json_t *value = name == NULL ? NULL : json_object_get(object, name);
-    return json_is_null(value) ? NULL : value;
-}
-
 /* Where a part has its data. */
 struct place {
     json_t *text; /* NULL: there is none */
@@ -155,7 +149,7 @@ struct place {
 static struct place find_data(const struct upload_form *form, const json_t *part, const char *at)
 {
     struct place place = {.text = NULL};
-    json_t *holder = form->holder == NULL ? (json_t *)part : member_of(part, form->holder);
+    json_t *holder = form->holder == NULL ? (json_t *)part : body_find(part, form->holder);
     const char *name = form->members[0];
     if (json_is_string(holder)) {
         place.text = holder;
@@ -163,7 +157,7 @@ static struct place find_data(const struct upload_form *form, const json_t *part
         return place;
     }
     for (size_t i = 0; i < 2 && place.text == NULL; i++)
-        if ((place.text = member_of(holder, form->members[i])) != NULL) name = form->members[i];
+        if ((place.text = body_find(holder, form->members[i])) != NULL) name = form->members[i];
     const char *dot = form->holder == NULL ? "" : ".", *within = form->holder == NULL ? "" : form->holder;
     snprintf(place.path, sizeof place.path, "%s%s%s.%s", at, dot, within, name);
     return place;
@@ -171,8 +165,8 @@ static struct place find_data(const struct upload_form *form, const json_t *part
 
 bool upload_is_elsewhere(const struct upload_form *form, const json_t *part)
 {
-    const json_t *holder = form->holder == NULL ? NULL : member_of(part, form->holder);
-    bool has_id = member_of(part, "file_id") != NULL || member_of(holder, "file_id") != NULL;
+    const json_t *holder = form->holder == NULL ? NULL : body_find(part, form->holder);
+    bool has_id = body_find(part, "file_id") != NULL || body_find(holder, "file_id") != NULL;
     return has_id && find_data(form, part, "").text == NULL;
 }
 

@@ -385,14 +385,6 @@ static int read_response_fields(struct native *native, const json_t *value, hear
     return HEARTH_OK;
 }
 
-static int read_return_tokens(struct native *native, const json_t *value, hearth_error *error)
-{
-    if (value != NULL && !json_is_boolean(value) && !json_is_null(value))
-        return error_at(error, HEARTH_INVALID, "return_tokens", "'return_tokens' must be true or false");
-    native->return_tokens = json_is_true(value);
-    return HEARTH_OK;
-}
-
 void *native_state(const struct fields *fields, const char *model, hearth_error *error)
 {
     struct native *native = mem_alloc(sizeof *native);
@@ -403,7 +395,7 @@ void *native_state(const struct fields *fields, const char *model, hearth_error 
     native->post_sampling = fields->params.post_sampling_probs;
     native->fields = fields;
     int rc = read_response_fields(native, json_object_get(fields->body, "response_fields"), error);
-    if (rc == HEARTH_OK) rc = read_return_tokens(native, json_object_get(fields->body, "return_tokens"), error);
+    if (rc == HEARTH_OK) rc = body_bool(fields->body, "return_tokens", &native->return_tokens, error);
     if (rc == HEARTH_OK) return native;
     release(native);
     return NULL;

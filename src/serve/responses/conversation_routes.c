@@ -11,6 +11,7 @@
 #include "serve/core/path.h"
 #include "serve/core/pieces.h"
 #include "serve/core/server.h"
+#include "serve/fields/body.h"
 #include "serve/fields/convert.h"
 #include "serve/fields/fields.h"
 #include "serve/responses/history.h"
@@ -32,16 +33,12 @@ struct page {
 
 static int read_page(const struct http_request *http, struct page *page, hearth_error *error)
 {
-    const char *limit = http_query(http, "limit"), *order = http_query(http, "order");
-    char *end = NULL;
-    long n = limit == NULL ? LIMIT_DEFAULT : strtol(limit, &end, 10);
-    if (n < 1 || n > LIMIT_MAX || (end != NULL && *end != '\0'))
-        return error_at(error, HEARTH_INVALID, "limit", "'limit' must be a whole number from 1 to %d", LIMIT_MAX);
+    const char *order = http_query(http, "order");
+    *page = (struct page){.limit = LIMIT_DEFAULT, .after = http_query(http, "after")};
+    if (body_limit(http_query(http, "limit"), LIMIT_MAX, &page->limit, error) != HEARTH_OK) return HEARTH_INVALID;
     if (order != NULL && strcmp(order, "asc") != 0 && strcmp(order, "desc") != 0)
         return error_at(error, HEARTH_INVALID, "order", "'order' must be \"asc\" or \"desc\"");
-    *page = (struct page){.limit = (size_t)n,
-                          .is_ascending = order != NULL && strcmp(order, "asc") == 0,
-                          .after = http_query(http, "after")};
+    page->is_ascending = order != NULL && strcmp(order, "asc") == 0;
     return HEARTH_OK;
 }
 

@@ -208,15 +208,6 @@ static int resolve(struct history *history, json_t *input, hearth_error *error)
 
 /* ---- Opening and closing ---- */
 
-static int read_store(struct history *history, const json_t *body, hearth_error *error)
-{
-    const json_t *store = json_object_get(body, "store");
-    if (store != NULL && !json_is_null(store) && !json_is_boolean(store))
-        return error_at(error, HEARTH_INVALID, "store", "'store' must be true or false");
-    history->is_stored = !json_is_false(store) && stored_is_on(history->stored);
-    return HEARTH_OK;
-}
-
 static void make_turn(struct history *history, const json_t *body, enum history_use use)
 {
     const json_t *input = json_object_get(body, "input");
@@ -246,7 +237,9 @@ int history_open(struct history *history, json_t *body, const struct reading_cal
         (struct history){.stored = caller->stored, .owner = mem_strdup(caller->owner), .max_bytes = caller->max_bytes};
     *before = NULL;
     call_random_name(history->id, sizeof history->id);
-    if (read_store(history, body, error) != HEARTH_OK) return (int)error->code;
+    bool store = true;
+    if (body_bool(body, "store", &store, error) != HEARTH_OK) return (int)error->code;
+    history->is_stored = store && stored_is_on(history->stored);
     if (find_before(history, body, error) != HEARTH_OK) return (int)error->code;
     if (resolve(history, json_object_get(body, "input"), error) != HEARTH_OK) return (int)error->code;
     if (history->before != NULL && (*before = read_before(history, error)) == NULL) return (int)error->code;

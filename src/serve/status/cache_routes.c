@@ -222,16 +222,6 @@ void cache_lookup(struct call *call)
 
 enum { LIMIT_DEFAULT = 50, LIMIT_MAX = 100, KEY_DIGITS = 64 };
 
-static int read_limit(const char *text, size_t *limit, hearth_error *error)
-{
-    char *end = NULL;
-    long n = text == NULL ? LIMIT_DEFAULT : strtol(text, &end, 10);
-    if (n < 1 || n > LIMIT_MAX || (end != NULL && (end == text || *end != '\0')))
-        return error_at(error, HEARTH_INVALID, "limit", "'limit' must be a whole number from 1 to %d", LIMIT_MAX);
-    *limit = (size_t)n;
-    return HEARTH_OK;
-}
-
 /* Whether there is a tier of that name; `tier` becomes the library's own spelling of it. */
 static bool is_tier(const char *name, const char **tier)
 {
@@ -285,8 +275,8 @@ void stored_list(struct call *call)
     const char *after = http_query(call->http, "after");
     hearth_error error;
     hearth_stored place;
-    size_t limit = 0, total;
-    int rc = read_limit(http_query(call->http, "limit"), &limit, &error);
+    size_t limit = LIMIT_DEFAULT, total;
+    int rc = body_limit(http_query(call->http, "limit"), LIMIT_MAX, &limit, &error);
     if (rc == HEARTH_OK && after != NULL && !parse_place(after, &place))
         rc = error_at(&error, HEARTH_INVALID, "after", "'after' must be the 'next' of another page");
     if (rc != HEARTH_OK) {
