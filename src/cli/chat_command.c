@@ -76,22 +76,6 @@ static int answer_lines(struct chat *chat)
     return stopped ? EXIT_INTERRUPTED : status < 0 ? EXIT_FAILED : EXIT_FINE;
 }
 
-/* Ctrl-C on an empty line ends the program when it comes twice: once it may have been meant for the reply before. */
-static int answer_terminal(struct chat *chat)
-{
-    struct buf message = {0};
-    enum editor_end last = EDITOR_MESSAGE, end = EDITOR_MESSAGE;
-    while (!chat->ends && !ferror(stdout)) {
-        last = end;
-        end = editor_read(chat->editor, &message);
-        if (end == EDITOR_MESSAGE) take_message(chat, &message);
-        if (end == EDITOR_NO_MORE || (end == EDITOR_EMPTY && last == EDITOR_EMPTY)) break;
-        if (end == EDITOR_EMPTY) screen_say(&chat->screen, "Ctrl-C again, Ctrl-D or /exit ends");
-    }
-    buf_release(&message);
-    return EXIT_FINE;
-}
-
 /* ---- The command ---- */
 
 /* Seconds that a server may be silent. hearth sends something every 5 seconds once a request has a slot. */
@@ -106,7 +90,19 @@ static int converse(struct chat *chat, const struct chat_options *options)
     const struct backend_model model = chat_model(chat);
     screen_say(&chat->screen, "%s: Ctrl-C stops a reply, %s/help lists commands, /exit or Ctrl-D ends", model.name,
                model.takes_media ? "/image FILE attaches one, " : "");
-    return answer_terminal(chat);
+    /* Ctrl-C on an empty line ends the program when it comes twice: once it may have been meant for the reply before.
+     */
+    struct buf message = {0};
+    enum editor_end last = EDITOR_MESSAGE, end = EDITOR_MESSAGE;
+    while (!chat->ends && !ferror(stdout)) {
+        last = end;
+        end = editor_read(chat->editor, &message);
+        if (end == EDITOR_MESSAGE) take_message(chat, &message);
+        if (end == EDITOR_NO_MORE || (end == EDITOR_EMPTY && last == EDITOR_EMPTY)) break;
+        if (end == EDITOR_EMPTY) screen_say(&chat->screen, "Ctrl-C again, Ctrl-D or /exit ends");
+    }
+    buf_release(&message);
+    return EXIT_FINE;
 }
 
 static struct backend *open_backend(const struct chat *chat, const hearth_config *config,

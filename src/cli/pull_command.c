@@ -68,28 +68,25 @@ static void put_time(struct buf *out, double seconds)
         buf_printf(out, "%ld:%02ld", whole / 60, whole % 60);
 }
 
-/* "45 % of 2.71 GB, 35.2 MB/s, 0:42 left" */
-static void put_figures(struct buf *out, const struct pull_progress *p)
-{
-    if (p->checking) buf_puts(out, "checking, ");
-    if (p->total > 0) buf_printf(out, "%d %% of ", (int)((double)p->done * 100 / (double)p->total));
-    put_bytes(out, p->total > 0 ? p->total : p->done);
-    if (p->rate <= 0) return;
-    buf_puts(out, ", ");
-    put_bytes(out, (int64_t)p->rate);
-    buf_puts(out, "/s");
-    if (p->total <= 0 || p->checking) return;
-    buf_puts(out, ", ");
-    put_time(out, (double)(p->total - p->done) / p->rate);
-    buf_puts(out, " left");
-}
-
 /* "[1/2] Qwen3-8B-Q4_K_M.gguf: " and the figures: where that is wider than so many columns, the name is cut. */
 static void put_progress(struct buf *out, const struct pull_progress *p, size_t columns)
 {
     struct buf before = {0}, figures = {0};
     if (p->n_files > 1) buf_printf(&before, "[%zu/%zu] ", p->index + 1, p->n_files);
-    put_figures(&figures, p);
+    /* "45 % of 2.71 GB, 35.2 MB/s, 0:42 left" */
+    if (p->checking) buf_puts(&figures, "checking, ");
+    if (p->total > 0) buf_printf(&figures, "%d %% of ", (int)((double)p->done * 100 / (double)p->total));
+    put_bytes(&figures, p->total > 0 ? p->total : p->done);
+    if (p->rate > 0) {
+        buf_puts(&figures, ", ");
+        put_bytes(&figures, (int64_t)p->rate);
+        buf_puts(&figures, "/s");
+        if (p->total > 0 && !p->checking) {
+            buf_puts(&figures, ", ");
+            put_time(&figures, (double)(p->total - p->done) / p->rate);
+            buf_puts(&figures, " left");
+        }
+    }
     size_t taken = before.len + strlen(": ") + figures.len, room = columns > taken ? columns - taken : 0,
            shown = strlen(p->file);
     if (shown > room) shown = room - utf8_incomplete_tail(p->file, room);

@@ -359,7 +359,16 @@ static void warn_of(const struct args_list *known, const char *command, const ch
             nearest != NULL ? "; the nearest is " : "", nearest != NULL ? nearest : "");
 }
 
-static void warn_of_unknown(const char *command)
+static int apply_keys(hearth_config *config, bool of_models, hearth_error *error)
+{
+    const char *key;
+    int rc = HEARTH_OK;
+    for (size_t i = 0; rc == HEARTH_OK && (key = hearth_config_key(i)) != NULL; i++)
+        if (is_of_models(key) == of_models) rc = apply_key(config, key, error);
+    return rc;
+}
+
+int environment_apply_server(hearth_config *config, const char *command, hearth_error *error)
 {
     struct args_list known = {0};
     const char *key;
@@ -376,20 +385,6 @@ static void warn_of_unknown(const char *command)
     }
     for (size_t i = 0; i < known.len; i++) free((char *)(uintptr_t)known.v[i]);
     args_release(&known);
-}
-
-static int apply_keys(hearth_config *config, bool of_models, hearth_error *error)
-{
-    const char *key;
-    int rc = HEARTH_OK;
-    for (size_t i = 0; rc == HEARTH_OK && (key = hearth_config_key(i)) != NULL; i++)
-        if (is_of_models(key) == of_models) rc = apply_key(config, key, error);
-    return rc;
-}
-
-int environment_apply_server(hearth_config *config, const char *command, hearth_error *error)
-{
-    warn_of_unknown(command);
     return apply_keys(config, false, error);
 }
 

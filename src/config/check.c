@@ -96,18 +96,6 @@ static const char *address_fault(const char *address)
     return strcspn(address, " /[]") < host ? "has a host name with a character that none has" : NULL;
 }
 
-static void check_listen(struct check *c)
-{
-    const struct config_strings *listen = &c->config->server.listen;
-    const char *ollama = c->config->server.ollama_listen, *wrong = address_fault(ollama);
-    if (wrong != NULL) complain(c, "server.ollama_listen", "%s %s", ollama, wrong);
-    if (listen->len == 0) complain(c, "server.listen", "needs at least one address");
-    for (size_t i = 0; i < listen->len; i++) {
-        const char *fault = address_fault(listen->v[i]);
-        if (fault != NULL) complain(c, "server.listen", "%s %s", listen->v[i], fault);
-    }
-}
-
 /* An endpoint of ZeroMQ to listen on, or NULL. */
 static void check_endpoint(struct check *c, const char *pattern, const char *endpoint)
 {
@@ -185,7 +173,14 @@ static void check_origins_and_hosts(struct check *c)
 static void check_server(struct check *c)
 {
     const struct config_server *server = &c->config->server;
-    check_listen(c);
+    const struct config_strings *listen = &server->listen;
+    const char *ollama = server->ollama_listen, *wrong = address_fault(ollama);
+    if (wrong != NULL) complain(c, "server.ollama_listen", "%s %s", ollama, wrong);
+    if (listen->len == 0) complain(c, "server.listen", "needs at least one address");
+    for (size_t i = 0; i < listen->len; i++) {
+        const char *fault = address_fault(listen->v[i]);
+        if (fault != NULL) complain(c, "server.listen", "%s %s", listen->v[i], fault);
+    }
     check_events(c);
     const char *fault = server->otlp_endpoint == NULL ? NULL : collector_fault(server->otlp_endpoint);
     if (fault != NULL)

@@ -435,18 +435,6 @@ static const char *ollama_address(const struct run *run)
     return wanted != NULL && strcmp(wanted, "true") == 0 ? setting(run, "server.ollama_listen") : NULL;
 }
 
-/* Opens the address for Ollama's clients. The error names Ollama itself, which most likely has the port. */
-static int listen_for_ollama(struct run *run, hearth_error *error)
-{
-    const char *address = ollama_address(run);
-    if (address == NULL || listen_one(run, address, &run->server.ollama_port, error) == HEARTH_OK) return HEARTH_OK;
-    hearth_error heard = *error;
-    return error_at(error, heard.code, "server.ollama_listen",
-                    "server.ollama: %.300s: end the server that has the address, perhaps Ollama, or set "
-                    "server.ollama_listen to another",
-                    heard.message);
-}
-
 static int listen_all(struct run *run, hearth_error *error)
 {
     const char *setting_text = setting(run, "server.listen");
@@ -459,7 +447,15 @@ static int listen_all(struct run *run, hearth_error *error)
         if (address[0] != '\0') rc = listen_one(run, address, NULL, error);
     }
     free(list);
-    return rc == HEARTH_OK ? listen_for_ollama(run, error) : rc;
+    if (rc != HEARTH_OK) return rc;
+    /* The address for Ollama's clients. The error names Ollama itself, which most likely has the port. */
+    const char *ollama = ollama_address(run);
+    if (ollama == NULL || listen_one(run, ollama, &run->server.ollama_port, error) == HEARTH_OK) return HEARTH_OK;
+    hearth_error heard = *error;
+    return error_at(error, heard.code, "server.ollama_listen",
+                    "server.ollama: %.300s: end the server that has the address, perhaps Ollama, or set "
+                    "server.ollama_listen to another",
+                    heard.message);
 }
 
 /* Whether other machines may reach an address. A host name is taken to be reachable. */
@@ -521,25 +517,6 @@ static int listen_without_keys(struct run *run, hearth_error *error)
     return rc;
 }
 
-static void add_signals(struct run *run)
-{
-    static const struct {
-        int number;
-        event_callback_fn handler;
-    } wanted[N_SIGNALS] = {[SIGNAL_TERM] = {SIGTERM, on_stop_signal},
-                           [SIGNAL_INT] = {SIGINT, on_stop_signal},
-                           [SIGNAL_HUP] = {SIGHUP, on_reload_signal}};
-    struct event_base *base = http_base(run->server.http);
-    signal(SIGPIPE, SIG_IGN); /* a client that disconnects is an error of write(), not a reason to exit */
-    signal(SIGXFSZ, SIG_IGN); /* so is a file beyond RLIMIT_FSIZE */
-    for (int i = 0; i < N_SIGNALS; i++) {
-        run->signals[i] = evsignal_new(base, wanted[i].number, wanted[i].handler, run);
-        event_add(run->signals[i], NULL);
-    }
-    run->flush_timer = event_new(base, -1, EV_PERSIST, check_flushed, run);
-    run->retire_timer = event_new(base, -1, EV_PERSIST, check_retired, run);
-}
-
 static int serve(struct run *run, hearth_error *error)
 {
     pthread_t thread;
@@ -559,7 +536,21 @@ static int serve(struct run *run, hearth_error *error)
 /* Signal handlers are installed first: a program that learns the address may send a signal at once. */
 static int listen_and_serve(struct run *run, hearth_error *error)
 {
-    add_signals(run);
+    static const struct {
+        int number;
+        event_callback_fn handler;
+    } wanted[N_SIGNALS] = {[SIGNAL_TERM] = {SIGTERM, on_stop_signal},
+                           [SIGNAL_INT] = {SIGINT, on_stop_signal},
+                           [SIGNAL_HUP] = {SIGHUP, on_reload_signal}};
+    struct event_base *base = http_base(run->server.http);
+    signal(SIGPIPE, SIG_IGN); /* a client that disconnects is an error of write(), not a reason to exit */
+    signal(SIGXFSZ, SIG_IGN); /* so is a file beyond RLIMIT_FSIZE */
+    for (int i = 0; i < N_SIGNALS; i++) {
+        run->signals[i] = evsignal_new(base, wanted[i].number, wanted[i].handler, run);
+        event_add(run->signals[i], NULL);
+    }
+    run->flush_timer = event_new(base, -1, EV_PERSIST, check_flushed, run);
+    run->retire_timer = event_new(base, -1, EV_PERSIST, check_retired, run);
     int rc = run->server.keys != NULL ? listen_all(run, error) : listen_without_keys(run, error);
     if (rc == HEARTH_OK) rc = close_unused(run, error);
     if (rc == HEARTH_OK && !handover_has_former(run->handover)) rc = listen_for_next(run, error);

@@ -240,24 +240,20 @@ static const char *editor_program(void)
     return editor != NULL && editor[0] != '\0' ? editor : "vi";
 }
 
-/* Called in the child. The program may have arguments, so a shell reads it. */
-static void become_editor(const char *program, const char *path)
-{
-    sigset_t none;
-    char *command = mem_format("%s \"$1\"", program);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    signal(SIGPIPE, SIG_DFL);
-    execl("/bin/sh", "sh", "-c", command, program, path, (char *)NULL);
-    _exit(127);
-}
-
 static int edit_file(const char *path, hearth_error *error)
 {
     int status = -1;
     const char *program = editor_program();
     const pid_t child = fork();
-    if (child == 0) become_editor(program, path);
+    if (child == 0) { /* the program may have arguments, so a shell reads it */
+        sigset_t none;
+        char *command = mem_format("%s \"$1\"", program);
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
+        signal(SIGPIPE, SIG_DFL);
+        execl("/bin/sh", "sh", "-c", command, program, path, (char *)NULL);
+        _exit(127);
+    }
     while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
     if (child > 0 && status == 0) return HEARTH_OK;

@@ -194,34 +194,7 @@ static bool is_stream(const struct remote_stream *stream)
     return remote_stream_status(stream) == 200 && strncasecmp(remote_stream_type(stream), type, strlen(type)) == 0;
 }
 
-static void take_arrivals(struct server_backend *server, struct emitter *to)
-{
-    struct buf bytes = {0};
-    struct chunks *chunks = &server->chunks;
-    hearth_error error = {0};
-    remote_stream_take(server->stream, &bytes);
-    chunks->to = (struct chunks_to){on_text, to};
-    if (!is_stream(server->stream)) {
-        if (server->refusal.len < REFUSAL_MOST) buf_append(&server->refusal, buf_text(&bytes), bytes.len);
-    } else if (sse_add(&server->sse, &bytes, chunks_read, chunks, &error) < 0) {
-        chunks->error = error;
-    }
-    buf_release(&bytes);
-}
-
 /* ---- The end of a reply ---- */
-
-/* What servers do not say of the times is what was seen here. */
-static void add_times(struct server_backend *server)
-{
-    hearth_result *r = &server->chunks.result;
-    const int64_t now = clock_now(clock_monotonic()), first = server->first != 0 ? server->first : now;
-    if (!server->chunks.has_timings) {
-        r->prompt_ms = clock_to_ms(first - server->asked);
-        r->predicted_ms = clock_to_ms(now - first);
-    }
-    r->n_prompt = r->cache_n + r->prompt_n;
-}
 
 /* Fills in why there is no reply, or no whole one. */
 static void explain(const struct server_backend *server, hearth_error *error)
@@ -251,7 +224,14 @@ static void finish(struct server_backend *server, const struct emitter *to)
         explain(server, &error);
         last = (struct reply_event){.type = REPLY_FAILED, .error = &error};
     } else if (chunks->has_usage) {
-        add_times(server);
+        /* What servers do not say of the times is what was seen here. */
+        hearth_result *r = &server->chunks.result;
+        const int64_t now = clock_now(clock_monotonic()), first = server->first != 0 ? server->first : now;
+        if (!server->chunks.has_timings) {
+            r->prompt_ms = clock_to_ms(first - server->asked);
+            r->predicted_ms = clock_to_ms(now - first);
+        }
+        r->n_prompt = r->cache_n + r->prompt_n;
         last.result = &chunks->result;
     }
     to->each(to->ud, &last);
@@ -269,7 +249,17 @@ static enum signal_kind server_wait(struct backend *backend, int signals, reply_
         return SIGNAL_NONE;
     }
     const bool goes_on = remote_stream_wait(server->stream, signals);
-    take_arrivals(server, &to);
+    struct buf bytes = {0};
+    struct chunks *chunks = &server->chunks;
+    hearth_error error = {0};
+    remote_stream_take(server->stream, &bytes);
+    chunks->to = (struct chunks_to){on_text, &to};
+    if (!is_stream(server->stream)) {
+        if (server->refusal.len < REFUSAL_MOST) buf_append(&server->refusal, buf_text(&bytes), bytes.len);
+    } else if (sse_add(&server->sse, &bytes, chunks_read, chunks, &error) < 0) {
+        chunks->error = error;
+    }
+    buf_release(&bytes);
     if (!goes_on) sse_end(&server->sse, chunks_read, &server->chunks);
     if (!goes_on || server->chunks.done || server->chunks.error.code != HEARTH_OK) finish(server, &to);
     return signals_take(signals);

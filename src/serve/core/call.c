@@ -83,20 +83,6 @@ void call_trace(struct call *call, const char *operation)
     http_set_header(call->http, "traceparent", self);
 }
 
-/* Names the request in its trace, which it takes from the call. */
-static void end_trace(struct call *call, int64_t ended_at, int status)
-{
-    struct trace *trace = call->trace;
-    trace->method = "POST"; /* others compute nothing, and are not traced */
-    trace->route = call->route;
-    trace->began_at = call->start;
-    trace->ended_at = ended_at;
-    trace->status = status;
-    trace_set_text(trace->path, call->path);
-    snprintf(trace->request_id, sizeof trace->request_id, "%s", call->id);
-    tracer_end(call->server->tracer, trace);
-}
-
 bool call_may(const struct call *call, int grant)
 {
     return call->server->keys == NULL || (call->grants & grant) != 0;
@@ -154,7 +140,18 @@ static void finish_call(struct call *call, int status)
               log_str("request_id", call->id), call->key != NULL ? log_str("key", call->key) : log_nothing(),
               call->trace != NULL ? log_str("trace_id", trace_id) : log_nothing());
     count_request(call->server, call->route, status);
-    if (call->trace != NULL) end_trace(call, ended_at, status);
+    /* Names the request in its trace, which it takes from the call. */
+    if (call->trace != NULL) {
+        struct trace *trace = call->trace;
+        trace->method = "POST"; /* others compute nothing, and are not traced */
+        trace->route = call->route;
+        trace->began_at = call->start;
+        trace->ended_at = ended_at;
+        trace->status = status;
+        trace_set_text(trace->path, call->path);
+        snprintf(trace->request_id, sizeof trace->request_id, "%s", call->id);
+        tracer_end(call->server->tracer, trace);
+    }
     ratelimit_unref(call->limit);
     if (call->counted > 0) http_recount(call->server->http, call->counted, 0);
     free(call->method);

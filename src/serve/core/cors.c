@@ -156,10 +156,12 @@ void cors_put_headers(const struct cors *cors, struct http_request *http)
                     "X-Hearth-Context-Window, traceparent");
 }
 
-/* The headers of the official clients, and those that the preflight asks for. Authorization has to be listed: the
- * asterisk does not cover it, and older browsers do not know the asterisk. */
-static void put_allowed_headers(struct http_request *http)
+void cors_put_preflight_headers(struct http_request *http)
 {
+    http_set_header(http, "Access-Control-Allow-Methods", "GET, HEAD, POST, DELETE, OPTIONS");
+    http_set_header(http, "Access-Control-Max-Age", "86400");
+    /* The headers of the official clients, and those that the preflight asks for. Authorization has to be listed: the
+     * asterisk does not cover it, and older browsers do not know the asterisk. */
     static const char usual[] =
         "Authorization, Content-Type, X-Api-Key, Api-Key, OpenAI-Organization, OpenAI-Project, OpenAI-Beta, "
         "Anthropic-Version, Anthropic-Beta, Anthropic-Dangerous-Direct-Browser-Access, X-Request-Id, Idempotency-Key, "
@@ -172,13 +174,6 @@ static void put_allowed_headers(struct http_request *http)
     char *list = mem_format("%s%s%s, *", usual, repeats ? ", " : "", repeats ? asked : "");
     http_set_header(http, "Access-Control-Allow-Headers", list);
     free(list);
-}
-
-void cors_put_preflight_headers(struct http_request *http)
-{
-    http_set_header(http, "Access-Control-Allow-Methods", "GET, HEAD, POST, DELETE, OPTIONS");
-    http_set_header(http, "Access-Control-Max-Age", "86400");
-    put_allowed_headers(http);
     /* Chromium's private network access: a preflight before a public page may reach an address of this machine or
      * network. */
     const char *private = http_header(http, "Access-Control-Request-Private-Network");

@@ -165,8 +165,11 @@ static void set_patience(struct publisher *p, bool patient)
     p->patient_again = patient ? 0 : now() + clock_from_ms(p->impatience_ms);
 }
 
-static void publish(struct publisher *p, uint64_t seq)
+static void flush_batch(struct publisher *p)
 {
+    if (p->topic == NULL) return;
+    wire_end(&p->batch, (double)clock_unix_ms() / 1e3);
+    uint64_t seq = keep_batch(p);
     const char *topic = kept_at(p, seq)->topic;
     if (p->patient_again != 0 && now() >= p->patient_again) set_patience(p, true);
     if (!send_text(p->events, topic)) {
@@ -182,13 +185,6 @@ static void publish(struct publisher *p, uint64_t seq)
         send_text(p->events, topic);
     }
     send_rest(p, p->events, seq);
-}
-
-static void flush_batch(struct publisher *p)
-{
-    if (p->topic == NULL) return;
-    wire_end(&p->batch, (double)clock_unix_ms() / 1e3);
-    publish(p, keep_batch(p));
     wire_clear(&p->batch);
     p->topic = NULL;
 }
@@ -264,37 +260,9 @@ static int receive(void *socket, struct frame *frames, int n)
     return count;
 }
 
-/* A message of an XPUB socket begins with 1 where a router subscribes, with 0 where one leaves. */
-static void read_subscriptions(struct publisher *p)
-{
-    struct frame frame;
-    while (receive(p->events, &frame, 1) > 0) {
-        if (frame.size == 0 || frame.bytes[0] != 1) continue;
-        p->wanted = true;
-        p->impatience_ms = LEAST_IMPATIENCE_MS;
-        resend_soon(p);
-    }
-}
-
 static bool address_answer(struct publisher *p, const struct frame *router)
 {
     return send_bytes(p->replay, router->bytes, router->size, ZMQ_SNDMORE) && send_text(p->replay, "");
-}
-
-/* The messages from that number on, as far as they are kept; then one without a payload, numbered -1. Where the first
- * ones are not kept any more everything is sent again. */
-static void answer_replay(struct publisher *p, const struct frame *router, uint64_t from)
-{
-    bool reachable = true;
-    if (from < p->first_kept) {
-        from = p->first_kept;
-        resend_soon(p);
-    }
-    for (; from < p->next_seq && reachable; from++)
-        reachable =
-            address_answer(p, router) && send_text(p->replay, kept_at(p, from)->topic) && send_rest(p, p->replay, from);
-    if (reachable && address_answer(p, router) && send_text(p->replay, "") && send_seq(p->replay, UINT64_MAX))
-        send_bytes(p->replay, "", 0, 0);
 }
 
 /* A request has three frames: its sender, nothing, a number. Anything else is ignored. The rest has the next turn. */
@@ -305,7 +273,18 @@ static void read_replays(struct publisher *p)
         uint64_t from = 0;
         if (n != 3 || frames[1].size != 0 || frames[2].size != sizeof from) continue;
         for (size_t k = 0; k < sizeof from; k++) from = from << 8 | frames[2].bytes[k];
-        answer_replay(p, &frames[0], from);
+        /* The messages from that number on, as far as they are kept; then one without a payload, numbered -1. Where the
+         * first ones are not kept any more everything is sent again. */
+        bool reachable = true;
+        if (from < p->first_kept) {
+            from = p->first_kept;
+            resend_soon(p);
+        }
+        for (; from < p->next_seq && reachable; from++)
+            reachable = address_answer(p, &frames[0]) && send_text(p->replay, kept_at(p, from)->topic) &&
+                        send_rest(p, p->replay, from);
+        if (reachable && address_answer(p, &frames[0]) && send_text(p->replay, "") && send_seq(p->replay, UINT64_MAX))
+            send_bytes(p->replay, "", 0, 0);
     }
 }
 
@@ -333,7 +312,14 @@ static void *publisher_main(void *ud)
         zmq_poll(items, p->replay != NULL ? N_ITEMS : N_ITEMS - 1, wait_ms(p, more));
         ssize_t got = read(p->wake, &wakes, sizeof wakes); /* one read clears all */
         (void)got;
-        read_subscriptions(p);
+        /* A message of an XPUB socket begins with 1 where a router subscribes, with 0 where one leaves. */
+        struct frame frame;
+        while (receive(p->events, &frame, 1) > 0) {
+            if (frame.size == 0 || frame.bytes[0] != 1) continue;
+            p->wanted = true;
+            p->impatience_ms = LEAST_IMPATIENCE_MS;
+            resend_soon(p);
+        }
         if (p->replay != NULL) read_replays(p);
         if (p->resend && now() >= p->resend_at) {
             p->resend = false;

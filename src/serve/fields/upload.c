@@ -44,25 +44,6 @@ size_t uploads_size(const struct uploads *uploads)
 
 /* ---- Base64 ---- */
 
-static int decode(struct base64_bytes *bytes, const json_t *text, size_t from, const char *field, hearth_error *error)
-{
-    const char *whole = json_string_value(text);
-    enum base64_fault fault = base64_get(bytes, whole + from, json_string_length(text) - from);
-    if (fault == BASE64_CHARACTER && whole[from + bytes->wrong] == '%')
-        return error_at(error, HEARTH_UNSUPPORTED, field,
-                        "'%s' is percent-encoded, which is not read here: send the data as plain base64", field);
-    if (fault == BASE64_CHARACTER)
-        return error_at(error, HEARTH_INVALID, field,
-                        "'%s' is not base64: its byte %zu is not of that alphabet. Send base64, or a data URL with it",
-                        field, from + bytes->wrong + 1);
-    if (fault == BASE64_END)
-        return error_at(error, HEARTH_INVALID, field,
-                        "'%s' is not base64: the padding (\"=\") at its end is wrong, or characters are missing",
-                        field);
-    if (bytes->len > 0) return HEARTH_OK;
-    return error_at(error, HEARTH_INVALID, field, "'%s' is empty: send base64, or a data URL with it", field);
-}
-
 /* ---- Data URLs and others ---- */
 
 static bool begins(const char *text, const char *with)
@@ -101,7 +82,22 @@ static int read_text(const json_t *text, struct base64_bytes *bytes, const char 
     if (given == NULL)
         return error_at(error, HEARTH_INVALID, field, "'%s' must be a string: base64, or a data URL with it", field);
     if (begins(given, "data:")) rc = find_in_data_url(given, &from, field, error);
-    return rc == HEARTH_OK ? decode(bytes, text, from, field, error) : rc;
+    if (rc != HEARTH_OK) return rc;
+    const char *whole = json_string_value(text);
+    enum base64_fault fault = base64_get(bytes, whole + from, json_string_length(text) - from);
+    if (fault == BASE64_CHARACTER && whole[from + bytes->wrong] == '%')
+        return error_at(error, HEARTH_UNSUPPORTED, field,
+                        "'%s' is percent-encoded, which is not read here: send the data as plain base64", field);
+    if (fault == BASE64_CHARACTER)
+        return error_at(error, HEARTH_INVALID, field,
+                        "'%s' is not base64: its byte %zu is not of that alphabet. Send base64, or a data URL with it",
+                        field, from + bytes->wrong + 1);
+    if (fault == BASE64_END)
+        return error_at(error, HEARTH_INVALID, field,
+                        "'%s' is not base64: the padding (\"=\") at its end is wrong, or characters are missing",
+                        field);
+    if (bytes->len > 0) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, field, "'%s' is empty: send base64, or a data URL with it", field);
 }
 
 void uploads_take(struct uploads *uploads, json_t *text, const char *field)
@@ -170,24 +166,19 @@ bool upload_is_elsewhere(const struct upload_form *form, const json_t *part)
     return has_id && find_data(form, part, "").text == NULL;
 }
 
-/* The part has no data. */
-static void add_missing(struct uploads *uploads, const struct upload_form *form, const json_t *part, const char *field)
-{
-    const char *why = upload_is_elsewhere(form, part)
-                          ? "a file_id names a file that was uploaded before, and none are kept here"
-                          : "base64, or a data URL with it";
-    char *fault = mem_format("'%s' is missing: %s", field, why);
-    add(uploads, &(hearth_medium){.field = field, .fault = fault});
-    free(fault);
-}
-
 json_t *upload_read(struct uploads *uploads, const struct upload_form *form, const json_t *part, const char *at)
 {
     struct place data = find_data(form, part, at);
-    if (data.text != NULL)
-        uploads_take(uploads, data.text, data.path);
-    else
-        add_missing(uploads, form, part, data.path);
+    if (data.text != NULL) uploads_take(uploads, data.text, data.path);
+    /* The part has no data. */
+    else {
+        const char *why = upload_is_elsewhere(form, part)
+                              ? "a file_id names a file that was uploaded before, and none are kept here"
+                              : "base64, or a data URL with it";
+        char *fault = mem_format("'%s' is missing: %s", data.path, why);
+        add(uploads, &(hearth_medium){.field = data.path, .fault = fault});
+        free(fault);
+    }
     return uploads_part(uploads, form->as);
 }
 

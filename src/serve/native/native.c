@@ -93,20 +93,6 @@ static const char *stop_type(const hearth_result *result)
     return result->stop_string != NULL ? "word" : "eos";
 }
 
-static void put_end(const struct answer *answer, struct buf *out)
-{
-    const hearth_result *r = &answer->result;
-    const char *word = r->stop_string != NULL ? r->stop_string : "";
-    bool has_line = answer->text.len > 0 && memchr(answer->text.v, '\n', answer->text.len) != NULL;
-    put_member(out, "prompt", answer->prompt.text, answer->prompt.len);
-    buf_printf(out, ",\"has_new_line\":%s,\"truncated\":false,\"stop_type\":\"%s\"", has_line ? "true" : "false",
-               stop_type(r));
-    put_member(out, "stopping_word", word, strlen(word));
-    /* The last generated token is not in the KV cache yet. */
-    buf_printf(out, ",\"tokens_cached\":%d", r->n_prompt + (r->predicted_n > 0 ? r->predicted_n - 1 : 0));
-    timings_put(out, r);
-}
-
 /* All members but the long lists, which come last. A stream has sent its text and tokens already. */
 static void put_members(const struct native *native, size_t index, const struct answer *answer, struct buf *out)
 {
@@ -124,7 +110,15 @@ static void put_members(const struct native *native, size_t index, const struct 
     buf_puts(out, ",");
     buf_append(out, native->settings.v, native->settings.len);
     buf_puts(out, "}");
-    put_end(answer, out);
+    const char *word = r->stop_string != NULL ? r->stop_string : "";
+    bool has_line = answer->text.len > 0 && memchr(answer->text.v, '\n', answer->text.len) != NULL;
+    put_member(out, "prompt", answer->prompt.text, answer->prompt.len);
+    buf_printf(out, ",\"has_new_line\":%s,\"truncated\":false,\"stop_type\":\"%s\"", has_line ? "true" : "false",
+               stop_type(r));
+    put_member(out, "stopping_word", word, strlen(word));
+    /* The last generated token is not in the KV cache yet. */
+    buf_printf(out, ",\"tokens_cached\":%d", r->n_prompt + (r->predicted_n > 0 ? r->predicted_n - 1 : 0));
+    timings_put(out, r);
 }
 
 /* The members that may be long. */

@@ -23,25 +23,20 @@ static const char *base_name(const char *path)
     return slash == NULL ? path : slash + 1;
 }
 
-static void put_defaults(struct buf *out, hearth *instance, size_t index, const hearth_model_info *info)
-{
-    struct fields nothing = {.params = hearth_params_default()};
-    hearth_sampling sampling = nothing.params.sampling;
-    hearth_model_sampling(instance, index, &sampling);
-    buf_puts(out, "{\"default_generation_settings\":{\"params\":{");
-    settings_put_sampling(out, &sampling);
-    buf_puts(out, ",");
-    settings_put_request(out, &nothing);
-    buf_printf(out, "},\"n_ctx\":%d}", info->context_window);
-}
-
 void props_show(struct call *call)
 {
     hearth_model_info info;
     size_t index;
     if (!status_find_model(call, http_query(call->http, "model"), &index, &info)) return;
     struct buf body = {0};
-    put_defaults(&body, call->server->instance, index, &info);
+    struct fields nothing = {.params = hearth_params_default()};
+    hearth_sampling sampling = nothing.params.sampling;
+    hearth_model_sampling(call->server->instance, index, &sampling);
+    buf_puts(&body, "{\"default_generation_settings\":{\"params\":{");
+    settings_put_sampling(&body, &sampling);
+    buf_puts(&body, ",");
+    settings_put_request(&body, &nothing);
+    buf_printf(&body, "},\"n_ctx\":%d}", info.context_window);
     buf_printf(&body, ",\"total_slots\":%d", info.n_slots);
     put_string(&body, "model_alias", info.name);
     put_string(&body, "model_ftype", info.weights_type);

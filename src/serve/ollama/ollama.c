@@ -325,32 +325,28 @@ static void note_window(const struct call *call, const struct ollama_request *re
               log_int("num_ctx", request->num_ctx), log_int("context_window", info.context_window));
 }
 
-static void answer_content(struct call *call, struct ollama_request *request)
-{
-    size_t n;
-    struct fields *fields = request->fields;
-    unknown_report(call, fields);
-    hearth_params *choices = fields_choices(fields, &n);
-    struct exchange_plan plan = {.dialect = &ollama_dialect,
-                                 .state = ollama_state(call_model(call, request->model), request->is_chat),
-                                 .stream = fields->stream,
-                                 .choices = choices,
-                                 .n_choices = 1, /* the API has one choice */
-                                 .owner = request,
-                                 .release_owner = ollama_close};
-    exchange_start(call, &plan);
-    free(choices);
-}
-
 static void answer(struct call *call, void *ud)
 {
     struct ollama_request *request = ud;
     keep_model(call, request);
     note_window(call, request);
-    if (request->fields != NULL)
-        answer_content(call, request);
-    else
+    if (request->fields != NULL) {
+        size_t n;
+        struct fields *fields = request->fields;
+        unknown_report(call, fields);
+        hearth_params *choices = fields_choices(fields, &n);
+        struct exchange_plan plan = {.dialect = &ollama_dialect,
+                                     .state = ollama_state(call_model(call, request->model), request->is_chat),
+                                     .stream = fields->stream,
+                                     .choices = choices,
+                                     .n_choices = 1, /* the API has one choice */
+                                     .owner = request,
+                                     .release_owner = ollama_close};
+        exchange_start(call, &plan);
+        free(choices);
+    } else {
         (request->unload ? unload_model : load_model)(call, request);
+    }
 }
 
 static void *read_request(struct buf *body, bool is_chat, hearth_error *error)

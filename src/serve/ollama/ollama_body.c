@@ -499,18 +499,6 @@ static bool read_duration(const char *text, double *seconds)
     return true;
 }
 
-static int read_keep_alive(struct ollama_request *request, const json_t *tree, hearth_error *error)
-{
-    const json_t *value = json_object_get(tree, "keep_alive");
-    const char *text = field_string(value);
-    if (value == NULL || json_is_null(value)) return HEARTH_OK;
-    request->has_keep = true;
-    request->keep = json_number_value(value);
-    if (json_is_number(value) || (text != NULL && read_duration(text, &request->keep))) return HEARTH_OK;
-    return error_at(error, HEARTH_INVALID, "keep_alive",
-                    "'keep_alive' must be seconds or a duration with its unit: \"5m\", \"1h30m\", \"-1s\" for always");
-}
-
 /* Whether the request has no prompt, and so only loads or unloads the model. */
 static bool is_about_model(const json_t *body, bool is_chat)
 {
@@ -528,7 +516,14 @@ static int read_names(struct ollama_request *request, const json_t *tree, hearth
     request->model = mem_strdup(field_string(model));
     if (!field_whole(json_object_get(json_object_get(tree, "options"), "num_ctx"), 1, INT32_MAX, &request->num_ctx))
         request->num_ctx = 0;
-    return read_keep_alive(request, tree, error);
+    const json_t *value = json_object_get(tree, "keep_alive");
+    const char *text = field_string(value);
+    if (value == NULL || json_is_null(value)) return HEARTH_OK;
+    request->has_keep = true;
+    request->keep = json_number_value(value);
+    if (json_is_number(value) || (text != NULL && read_duration(text, &request->keep))) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, "keep_alive",
+                    "'keep_alive' must be seconds or a duration with its unit: \"5m\", \"1h30m\", \"-1s\" for always");
 }
 
 /* The fields of this API. Sampling parameters are known in "options" only. */

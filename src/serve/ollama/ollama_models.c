@@ -46,17 +46,6 @@ static void put_count(struct buf *out, double n)
     buf_printf(out, "%.0f", n);
 }
 
-/* llama.cpp's "(guessed) all F32", "Q8_0" and "Q4_K - Medium" are "F32", "Q8_0" and "Q4_K_M". */
-static void put_weights_type(struct buf *out, const char *name)
-{
-    static const char *const before[] = {"(guessed) ", "all "};
-    for (size_t i = 0; i < sizeof before / sizeof *before; i++)
-        if (strncmp(name, before[i], strlen(before[i])) == 0) name += strlen(before[i]);
-    const char *size = strstr(name, " - ");
-    buf_append(out, name, strcspn(name, " "));
-    if (size != NULL && strchr("SML", size[3]) != NULL) buf_printf(out, "_%c", size[3]);
-}
-
 /* `parent`: the model of a preset; "" of a model. */
 static void put_details(struct buf *out, const hearth_model_info *info, const char *parent)
 {
@@ -69,7 +58,14 @@ static void put_details(struct buf *out, const hearth_model_info *info, const ch
     buf_puts(out, "],\"parameter_size\":\"");
     put_count(out, (double)info->n_params);
     buf_puts(out, "\",\"quantization_level\":\"");
-    put_weights_type(out, info->weights_type);
+    /* llama.cpp's "(guessed) all F32", "Q8_0" and "Q4_K - Medium" are "F32", "Q8_0" and "Q4_K_M". */
+    const char *name = info->weights_type;
+    static const char *const before[] = {"(guessed) ", "all "};
+    for (size_t i = 0; i < sizeof before / sizeof *before; i++)
+        if (strncmp(name, before[i], strlen(before[i])) == 0) name += strlen(before[i]);
+    const char *size = strstr(name, " - ");
+    buf_append(out, name, strcspn(name, " "));
+    if (size != NULL && strchr("SML", size[3]) != NULL) buf_printf(out, "_%c", size[3]);
     buf_puts(out, "\"}");
 }
 

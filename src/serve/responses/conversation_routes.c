@@ -459,23 +459,6 @@ void conversations_show_item(struct call *call)
     let_go_of(call, &found, id);
 }
 
-/* A new turn in place of the one with the item and those behind it, without the item: turns are immutable, and
- * responses may hold them too. */
-static struct stored_turn *turn_without(struct stored *stored, struct stored_turn *turn,
-                                        const struct stored_item *items, const struct stored_item *dropped)
-{
-    size_t at = (size_t)(dropped - items), n = turn->all_n;
-    while (turn->before != NULL && turn->before->all_n > at) turn = turn->before;
-    struct stored_turn *copy = stored_turn_new(stored, turn->before);
-    for (size_t i = turn->before == NULL ? 0 : turn->before->all_n; i < n; i++) {
-        struct buf text = {0};
-        if (i == at) continue;
-        buf_append(&text, items[i].text, items[i].len);
-        stored_turn_add(copy, items[i].id, &text);
-    }
-    return copy;
-}
-
 static void delete_item(struct call *call)
 {
     struct stored_found found;
@@ -485,7 +468,18 @@ static void delete_item(struct call *call)
     struct stored_item *items;
     const struct stored_item *item = find_item(call, found.turn, &items);
     if (item != NULL) {
-        struct stored_turn *copy = turn_without(stored, found.turn, items, item);
+        /* A new turn in place of the one with the item and those behind it, without the item: turns are immutable, and
+         * responses may hold them too. */
+        struct stored_turn *turn = found.turn;
+        size_t at = (size_t)(item - items), n = turn->all_n;
+        while (turn->before != NULL && turn->before->all_n > at) turn = turn->before;
+        struct stored_turn *copy = stored_turn_new(stored, turn->before);
+        for (size_t i = turn->before == NULL ? 0 : turn->before->all_n; i < n; i++) {
+            struct buf text = {0};
+            if (i == at) continue;
+            buf_append(&text, items[i].text, items[i].len);
+            stored_turn_add(copy, items[i].id, &text);
+        }
         stored_set_turn(stored, call->owner, id, copy); /* it is smaller than before, and fits */
         stored_turn_unref(stored, copy);
         call_reply(call, 200, "application/json", &found.text);

@@ -254,22 +254,6 @@ static void put_stored(struct buf *out, const hearth_stored *s)
                s->last_used);
 }
 
-static void put_page(struct buf *out, const hearth_stored *list, size_t n, size_t limit, size_t total)
-{
-    size_t shown = n < limit ? n : limit;
-    buf_printf(out, "{\"total\":%zu,\"conversations\":[", total);
-    for (size_t i = 0; i < shown; i++) {
-        if (i > 0) buf_puts(out, ",");
-        put_stored(out, &list[i]);
-    }
-    buf_puts(out, "],\"next\":");
-    if (n > shown)
-        buf_printf(out, "\"%" PRId64 ".%s.%s\"", list[shown - 1].used, list[shown - 1].key, list[shown - 1].tier);
-    else
-        buf_puts(out, "null");
-    buf_puts(out, "}");
-}
-
 void stored_list(struct call *call)
 {
     const char *after = http_query(call->http, "after");
@@ -286,7 +270,18 @@ void stored_list(struct call *call)
     struct buf body = {0};
     hearth_stored *list = mem_alloc((limit + 1) * sizeof *list); /* one more: whether there is another page */
     size_t n = hearth_stored_list(call->server->instance, after == NULL ? NULL : &place, list, limit + 1, &total);
-    put_page(&body, list, n, limit, total);
+    size_t shown = n < limit ? n : limit;
+    buf_printf(&body, "{\"total\":%zu,\"conversations\":[", total);
+    for (size_t i = 0; i < shown; i++) {
+        if (i > 0) buf_puts(&body, ",");
+        put_stored(&body, &list[i]);
+    }
+    buf_puts(&body, "],\"next\":");
+    if (n > shown)
+        buf_printf(&body, "\"%" PRId64 ".%s.%s\"", list[shown - 1].used, list[shown - 1].key, list[shown - 1].tier);
+    else
+        buf_puts(&body, "null");
+    buf_puts(&body, "}");
     free(list);
     call_reply(call, 200, "application/json", &body);
 }

@@ -57,21 +57,6 @@ static void put_activity(struct buf *out, const hearth_activity *a)
                (long long)a->generated_tokens);
 }
 
-/* Counters, so that what happens between two reports is not missed. */
-static void put_activities(struct buf *out, const hearth *instance)
-{
-    size_t max = hearth_activities(instance, NULL, 0);
-    hearth_activity *activities = mem_alloc((max + 1) * sizeof *activities);
-    size_t n = hearth_activities(instance, activities, max);
-    buf_puts(out, "[");
-    for (size_t i = 0; i < n && i < max; i++) {
-        if (i > 0) buf_puts(out, ",");
-        put_activity(out, &activities[i]);
-    }
-    buf_puts(out, "]");
-    free(activities);
-}
-
 /* On an answering thread. */
 static void make_report(void *ud)
 {
@@ -82,7 +67,17 @@ static void make_report(void *ud)
     buf_puts(now, ",\"cache\":");
     cache_put_status(now, live->instance);
     buf_puts(now, ",\"models\":");
-    put_activities(now, live->instance);
+    /* Counters, so that what happens between two reports is not missed. */
+    size_t max = hearth_activities(live->instance, NULL, 0);
+    hearth_activity *activities = mem_alloc((max + 1) * sizeof *activities);
+    size_t n = hearth_activities(live->instance, activities, max);
+    buf_puts(now, "[");
+    for (size_t i = 0; i < n && i < max; i++) {
+        if (i > 0) buf_puts(now, ",");
+        put_activity(now, &activities[i]);
+    }
+    buf_puts(now, "]");
+    free(activities);
     buf_puts(now, "}\n\n");
     http_post(live->http, take_report, live);
 }
