@@ -42,8 +42,6 @@ size_t uploads_size(const struct uploads *uploads)
     return bytes;
 }
 
-/* ---- Base64 ---- */
-
 /* ---- Data URLs and others ---- */
 
 static bool begins(const char *text, const char *with)

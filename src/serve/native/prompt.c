@@ -1,6 +1,6 @@
-/* Prompts without a generation: see prompt.h. Each route starts an exchange with `only_prompt`, so that the model's
+/* Prompts without a generation: see native.h. Each route starts an exchange with `only_prompt`, so that the model's
  * preparing threads do the work, which may be long; a dialect writes its object. HTTP thread only, except parsing. */
-#include "serve/native/prompt.h"
+#include "serve/native/native.h"
 
 #include "base/error.h"
 #include "base/memory.h"

@@ -1,5 +1,5 @@
-/* "generation_settings": see settings.h. */
-#include "serve/native/settings.h"
+/* "generation_settings": see native.h. */
+#include "serve/native/native.h"
 
 #include "base/utf8.h"
 

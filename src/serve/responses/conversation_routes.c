@@ -1,7 +1,6 @@
-/* The routes over what is stored: see conversation_routes.h. The reading thread parses bodies; the answering threads do
+/* The routes over what is stored: see responses.h. The reading thread parses bodies; the answering threads do
  * everything else, one route at a time. What is changed as it was found is so under stored_lock(), since the turns of
  * responses come from other threads. */
-#include "serve/responses/conversation_routes.h"
 
 #include "base/clock.h"
 #include "base/error.h"

@@ -12,7 +12,7 @@
 
 #include <jansson.h>
 
-/* The routes (those of stored responses: conversation_routes.c). */
+/* The routes. */
 void responses_create(struct call *call);
 void responses_retrieve(struct call *call);
 void responses_delete(struct call *call);
@@ -54,5 +54,26 @@ struct responses_names {
 };
 
 void *responses_state(const struct responses_names *names, struct buf *echo, struct responses_tools **tools);
+
+/* ---- Conversations (conversation_routes.c, with the routes of stored responses) ---- */
+
+/* POST /v1/conversations and what is below it. A conversation is an id for a list of items, which requests with
+ * `conversation` continue and append to; it is stored like responses (response_store.h). */
+void conversations_create(struct call *call);
+void conversations_retrieve(struct call *call);
+void conversations_update(struct call *call);
+void conversations_delete(struct call *call);
+void conversations_list_items(struct call *call);
+void conversations_add_items(struct call *call);
+void conversations_show_item(struct call *call);
+void conversations_delete_item(struct call *call);
+
+/* POST /v1/responses/compact: a conversation becomes its user's messages and one item with a summary of it, which the
+ * model writes. The client sends these items in place of the conversation from then on. */
+void responses_compact(struct call *call);
+
+/* What the model is told in place of a compaction item: the summary that it holds. NULL: it is none of hearth's, and
+ * cannot be read. */
+json_t *compaction_text(const json_t *item);
 
 #endif

@@ -1,9 +1,8 @@
-/* Compaction of conversations: see responses_compact.h. The reading thread makes a chat of the conversation with one
+/* Compaction of conversations: see responses.h. The reading thread makes a chat of the conversation with one
  * more message, which asks for the summary; so the conversation's own prefix is in the cache. The exchange owns the
  * state from then on; answering threads.
  *
  * Nothing is stored: the item itself holds the summary, as base64 behind a mark, since clients hand it on as it is. */
-#include "serve/responses/responses_compact.h"
 
 #include "base/base64.h"
 #include "base/clock.h"

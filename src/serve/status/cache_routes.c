@@ -1,6 +1,6 @@
-/* The routes of the KV cache: see cache_routes.h. JSON is written as text: members have a fixed order. A struct
+/* The routes of the KV cache: see status.h. JSON is written as text: members have a fixed order. A struct
  * order_end lives until the end of its order has come back by a post. */
-#include "serve/status/cache_routes.h"
+#include "serve/status/status.h"
 
 #include "base/error.h"
 #include "base/memory.h"

@@ -9,7 +9,6 @@
 #include "serve/core/errors.h"
 #include "serve/core/keys.h"
 #include "serve/core/server.h"
-#include "serve/status/cache_routes.h"
 #include "serve/status/status.h"
 
 #include <stdlib.h>
