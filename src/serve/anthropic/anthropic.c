@@ -326,27 +326,20 @@ static void *read_chat(struct buf *body, hearth_error *error)
 
 static void answer(struct call *call, void *owner)
 {
-    const struct fields *fields = owner;
+    struct fields *fields = owner;
     char id[25];
     unknown_report(call, fields);
     call_random_name(id, sizeof id);
-    struct exchange_plan plan = {.dialect = &anthropic_dialect,
-                                 .state = anthropic_state(id, call_model(call, fields->params.model)),
-                                 .stream = fields->stream,
-                                 .choices = &fields->params,
-                                 .n_choices = 1,
-                                 .owner = owner,
-                                 .release_owner = fields_close};
-    exchange_start(call, &plan);
+    fields->n = 1;
+    void *state = anthropic_state(id, call_model(call, fields->params.model));
+    fields_start(call, fields,
+                 (struct exchange_plan){.dialect = &anthropic_dialect, .state = state, .stream = fields->stream});
 }
 
 void anthropic_messages(struct call *call)
 {
-    static const struct reading_form form = {.read = read_chat,
-                                             .size = fields_size,
-                                             .answer = answer,
-                                             .release = fields_close,
-                                             .put_error = anthropic_put_error};
+    static const struct reading_form form =
+        READING_FORM(read_chat, fields_size, answer, fields_close, anthropic_put_error);
     reading_start(call, &form);
 }
 
@@ -355,20 +348,13 @@ static void answer_count(struct call *call, void *owner)
     struct fields *fields = owner;
     unknown_report(call, fields);
     fields->params.only_prompt = true;
-    struct exchange_plan plan = {.dialect = &count_dialect,
-                                 .choices = &fields->params,
-                                 .n_choices = 1,
-                                 .owner = owner,
-                                 .release_owner = fields_close};
-    exchange_start(call, &plan);
+    fields->n = 1;
+    fields_start(call, fields, (struct exchange_plan){.dialect = &count_dialect});
 }
 
 void anthropic_count_tokens(struct call *call)
 {
-    static const struct reading_form form = {.read = read_chat,
-                                             .size = fields_size,
-                                             .answer = answer_count,
-                                             .release = fields_close,
-                                             .put_error = anthropic_put_error};
+    static const struct reading_form form =
+        READING_FORM(read_chat, fields_size, answer_count, fields_close, anthropic_put_error);
     reading_start(call, &form);
 }

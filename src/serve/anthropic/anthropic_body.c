@@ -68,7 +68,7 @@ static int collect_source(struct convert *convert, const struct block *block, js
     }
     if (is_document && convert_is(type, "content"))
         return collect_texts(convert, json_object_get(source, "content"),
-                                       field_path_of("%.80s.source.content", block->at.v), texts);
+                             field_path_of("%.80s.source.content", block->at.v), texts);
     if (is_document && convert_is(type, "text") && json_is_string(text)) {
         json_array_append(texts, text);
         return HEARTH_OK;
@@ -112,8 +112,7 @@ static int collect_texts(struct convert *convert, const json_t *content, struct 
     json_t *part;
     int rc = HEARTH_OK;
     if (json_is_string(content)) json_array_append(texts, (json_t *)content);
-    if (json_text_is_object(content))
-        return collect_block(convert, &(struct block){.json = content, .at = at}, texts);
+    if (json_text_is_object(content)) return collect_block(convert, &(struct block){.json = content, .at = at}, texts);
     if (content != NULL && !json_is_null(content) && !json_is_string(content) && !json_is_array(content))
         return convert_fault(convert, at, "must be a string or a list of blocks");
     json_array_foreach(content, i, part)

@@ -4,6 +4,9 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/memory.h"
+#include "serve/core/errors.h"
+#include "serve/fields/fields.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -173,4 +176,83 @@ size_t json_values_of_tree(const json_t *tree)
     json_object_foreach((json_t *)tree, name, item) n += 1 + json_values_of_tree(item);
     json_array_foreach(tree, i, item) n += json_values_of_tree(item);
     return n;
+}
+
+/* ---- Parsing ---- */
+
+static int check_json_size(const struct json_size *size, size_t len, hearth_error *error)
+{
+    if (size->depth > FIELDS_DEPTH_MAX)
+        return error_set(error, HEARTH_INVALID, "the body has lists and objects %zu deep in each other: at most %d",
+                         size->depth, FIELDS_DEPTH_MAX);
+    if (size->memory <= len + FIELDS_TREE_MAX) return HEARTH_OK;
+    return error_set(error, ERRORS_TOO_LARGE,
+                     "the body has %zu JSON values, which would take %zu MiB of memory: send fewer at once",
+                     size->values, size->memory >> 20);
+}
+
+/* The value of the four hexadecimal digits after \u; -1: there is no such escape. */
+static long escape_at(const char *text, size_t len)
+{
+    char digits[5] = {0}, *end;
+    if (len < 6 || text[0] != '\\' || text[1] != 'u') return -1;
+    memcpy(digits, text + 2, 4);
+    long value = strtol(digits, &end, 16);
+    return end == digits + 4 ? value : -1;
+}
+
+/* JavaScript cuts texts within characters and writes the halves as escapes, which no character has: they become
+ * U+FFFD. Returns NULL where there are none, and else a copy. */
+static char *without_halves(const char *body, size_t len)
+{
+    static const char unknown[] = {'F', 'F', 'F', 'D'};
+    char *copy = NULL;
+    for (size_t at = 0; at + 1 < len;) {
+        long first = escape_at(body + at, len - at);
+        bool is_high = first >= 0xD800 && first < 0xDC00, is_low = first >= 0xDC00 && first < 0xE000;
+        long second = is_high ? escape_at(body + at + 6, len - at - 6) : -1;
+        bool is_pair = second >= 0xDC00 && second < 0xE000;
+        if ((is_high && !is_pair) || is_low) {
+            if (copy == NULL) copy = memcpy(mem_alloc(len), body, len);
+            memcpy(copy + at + 2, unknown, sizeof unknown);
+        }
+        at += is_pair ? 12 : first >= 0 ? 6 : body[at] == '\\' ? 2 : 1;
+    }
+    return copy;
+}
+
+json_t *fields_parse_any(const char *body, size_t len, hearth_error *error)
+{
+    static const char mark[] = "\xEF\xBB\xBF"; /* of UTF-8, which programs of Windows put before texts */
+    json_error_t where;
+    if (len >= strlen(mark) && memcmp(body, mark, strlen(mark)) == 0) {
+        body += strlen(mark);
+        len -= strlen(mark);
+    }
+    struct json_size size = json_size_of_text(body, len);
+    if (check_json_size(&size, len, error) != HEARTH_OK) return NULL;
+    json_t *parsed = json_text_read(body, len, &where);
+    char *mended = parsed == NULL ? without_halves(body, len) : NULL;
+    if (mended != NULL) parsed = json_text_read(mended, len, &where);
+    free(mended);
+    if (parsed == NULL)
+        error_set(error, HEARTH_INVALID, "the body is not valid JSON: line %d, column %d: %s", where.line, where.column,
+                  where.text);
+    return parsed;
+}
+
+json_t *fields_parse(const char *body, size_t len, hearth_error *error)
+{
+    json_t *parsed = fields_parse_any(body, len, error);
+    if (parsed == NULL || json_text_is_object(parsed)) return parsed;
+    error_set(error, HEARTH_INVALID, "the body must be a JSON object");
+    json_decref(parsed);
+    return NULL;
+}
+
+json_t *fields_parse_body(struct buf *body, hearth_error *error)
+{
+    json_t *parsed = fields_parse(buf_text(body), body->len, error);
+    buf_release(body);
+    return parsed;
 }

@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "hearth.h"
+#include "serve/core/exchange.h"
 #include "serve/core/header_list.h"
 #include "serve/fields/upload.h"
 
@@ -129,12 +130,16 @@ void fields_close(void *fields);
 /* Bytes of a struct fields and all it owns. */
 size_t fields_size(const void *fields);
 
-/* Parse any JSON value, or an object, within the bounds above; NULL with the error. */
+/* Parse any JSON value, or an object, within the bounds above (body.c); NULL with the error. */
 json_t *fields_parse_any(const char *body, size_t len, hearth_error *error);
 json_t *fields_parse(const char *body, size_t len, hearth_error *error);
 json_t *fields_parse_body(struct buf *body, hearth_error *error); /* an object; the body is released */
 
 void fields_release(struct fields *fields);
+
+/* Starts an exchange with all choices of the request: the plan says the rest. The exchange owns the fields, unless the
+ * plan names another owner of theirs. HTTP thread only. */
+void fields_start(struct call *call, struct fields *fields, struct exchange_plan plan);
 
 /* The library requests of all choices: `n` for each prompt, in order; free() the array. They borrow from `fields`. */
 hearth_params *fields_choices(const struct fields *fields, size_t *n);

@@ -404,19 +404,12 @@ void native_answer(struct call *call, const struct dialect *dialect, struct fiel
         call_fail(call, &error, errors_put);
         return;
     }
-    size_t n;
     fields->params.keep_prompt = true;
-    hearth_params *choices = fields_choices(fields, &n);
     struct exchange_plan plan = {.dialect = dialect,
                                  .state = native,
                                  .stream = fields->stream,
-                                 .tokens = fields->stream || native->return_tokens,
-                                 .choices = choices,
-                                 .n_choices = n,
-                                 .owner = fields,
-                                 .release_owner = fields_close};
-    exchange_start(call, &plan);
-    free(choices);
+                                 .tokens = fields->stream || native->return_tokens};
+    fields_start(call, fields, plan);
 }
 
 static void answer(struct call *call, void *fields)
@@ -426,11 +419,8 @@ static void answer(struct call *call, void *fields)
 
 void native_completion(struct call *call)
 {
-    static const struct reading_form form = {.read = fields_open_completion,
-                                             .size = fields_size,
-                                             .answer = answer,
-                                             .release = fields_close,
-                                             .put_error = errors_put};
+    static const struct reading_form form =
+        READING_FORM(fields_open_completion, fields_size, answer, fields_close, errors_put);
     reading_start(call, &form);
 }
 
@@ -540,10 +530,7 @@ static void answer_infill(struct call *call, void *fields)
 
 void native_infill(struct call *call)
 {
-    static const struct reading_form form = {.read = read_infill,
-                                             .size = fields_size,
-                                             .answer = answer_infill,
-                                             .release = fields_close,
-                                             .put_error = errors_put};
+    static const struct reading_form form =
+        READING_FORM(read_infill, fields_size, answer_infill, fields_close, errors_put);
     reading_start(call, &form);
 }

@@ -308,11 +308,8 @@ static void answer_tokenize(struct call *call, void *ud)
 
 void prompt_tokenize(struct call *call)
 {
-    static const struct reading_form form = {.read = open_text,
-                                             .size = request_size,
-                                             .answer = answer_tokenize,
-                                             .release = close_request,
-                                             .put_error = errors_put};
+    static const struct reading_form form =
+        READING_FORM(open_text, request_size, answer_tokenize, close_request, errors_put);
     reading_start(call, &form);
 }
 
@@ -324,11 +321,8 @@ static void answer_detokenize(struct call *call, void *ud)
 
 void prompt_detokenize(struct call *call)
 {
-    static const struct reading_form form = {.read = open_tokens,
-                                             .size = request_size,
-                                             .answer = answer_detokenize,
-                                             .release = close_request,
-                                             .put_error = errors_put};
+    static const struct reading_form form =
+        READING_FORM(open_tokens, request_size, answer_detokenize, close_request, errors_put);
     reading_start(call, &form);
 }
 
@@ -362,11 +356,7 @@ static void answer_render(struct call *call, void *ud)
     answer_chat(call, &render_dialect, fields);
 }
 
-#define TEMPLATE_FORM(how)                                                                                             \
-    {                                                                                                                  \
-        .read = (how), .size = fields_size, .answer = answer_apply_template, .release = fields_close,                  \
-        .put_error = errors_put                                                                                        \
-    }
+#define TEMPLATE_FORM(how) READING_FORM(how, fields_size, answer_apply_template, fields_close, errors_put)
 
 void prompt_apply_template(struct call *call)
 {
@@ -379,21 +369,15 @@ void prompt_apply_template(struct call *call)
 
 void prompt_count(struct call *call)
 {
-    static const struct reading_form form = {.read = fields_open_chat,
-                                             .size = fields_size,
-                                             .answer = answer_count,
-                                             .release = fields_close,
-                                             .put_error = errors_put};
+    static const struct reading_form form =
+        READING_FORM(fields_open_chat, fields_size, answer_count, fields_close, errors_put);
     reading_start(call, &form);
 }
 
 void prompt_render_chat(struct call *call)
 {
-    static const struct reading_form form = {.read = fields_open_chat,
-                                             .size = fields_size,
-                                             .answer = answer_render,
-                                             .release = fields_close,
-                                             .put_error = errors_put};
+    static const struct reading_form form =
+        READING_FORM(fields_open_chat, fields_size, answer_render, fields_close, errors_put);
     reading_start(call, &form);
 }
 
@@ -410,11 +394,8 @@ static void *open_response(struct buf *body, const struct reading_caller *caller
 
 void prompt_count_response(struct call *call)
 {
-    static const struct reading_form form = {.read_with = open_response,
-                                             .size = fields_size,
-                                             .answer = answer_count_response,
-                                             .release = fields_close,
-                                             .put_error = responses_put_error};
+    static const struct reading_form form =
+        READING_FORM_WITH(open_response, fields_size, answer_count_response, fields_close, responses_put_error);
     reading_start(call, &form);
 }
 
@@ -424,25 +405,15 @@ void prompt_count_response(struct call *call)
 static void answer_render_completion(struct call *call, void *ud)
 {
     struct fields *fields = ud;
-    size_t n;
     unknown_report(call, fields);
     fields->n = 1;
     fields->params.only_prompt = fields->params.keep_prompt = true;
-    hearth_params *choices = fields_choices(fields, &n);
-    exchange_start(call, &(struct exchange_plan){.dialect = &render_list_dialect,
-                                                 .choices = choices,
-                                                 .n_choices = n,
-                                                 .owner = fields,
-                                                 .release_owner = fields_close});
-    free(choices);
+    fields_start(call, fields, (struct exchange_plan){.dialect = &render_list_dialect});
 }
 
 void prompt_render_completion(struct call *call)
 {
-    static const struct reading_form form = {.read = fields_open_completion,
-                                             .size = fields_size,
-                                             .answer = answer_render_completion,
-                                             .release = fields_close,
-                                             .put_error = errors_put};
+    static const struct reading_form form =
+        READING_FORM(fields_open_completion, fields_size, answer_render_completion, fields_close, errors_put);
     reading_start(call, &form);
 }

@@ -157,7 +157,6 @@ static void set(struct call *call, void *ud)
 
 void adapters_set(struct call *call)
 {
-    static const struct reading_form form = {
-        .read = read_scales, .size = scales_size, .answer = set, .release = release_scales, .put_error = errors_put};
+    static const struct reading_form form = READING_FORM(read_scales, scales_size, set, release_scales, errors_put);
     reading_start(call, &form);
 }

@@ -331,19 +331,15 @@ static void answer(struct call *call, void *ud)
     keep_model(call, request);
     note_window(call, request);
     if (request->fields != NULL) {
-        size_t n;
         struct fields *fields = request->fields;
         unknown_report(call, fields);
-        hearth_params *choices = fields_choices(fields, &n);
+        fields->n = 1; /* the API has one choice */
         struct exchange_plan plan = {.dialect = &ollama_dialect,
                                      .state = ollama_state(call_model(call, request->model), request->is_chat),
                                      .stream = fields->stream,
-                                     .choices = choices,
-                                     .n_choices = 1, /* the API has one choice */
                                      .owner = request,
                                      .release_owner = ollama_close};
-        exchange_start(call, &plan);
-        free(choices);
+        fields_start(call, fields, plan);
     } else {
         (request->unload ? unload_model : load_model)(call, request);
     }
@@ -367,20 +363,14 @@ static void *read_generate(struct buf *body, hearth_error *error)
 
 void ollama_chat(struct call *call)
 {
-    static const struct reading_form form = {.read = read_chat,
-                                             .size = ollama_size,
-                                             .answer = answer,
-                                             .release = ollama_close,
-                                             .put_error = ollama_put_error};
+    static const struct reading_form form =
+        READING_FORM(read_chat, ollama_size, answer, ollama_close, ollama_put_error);
     reading_start(call, &form);
 }
 
 void ollama_generate(struct call *call)
 {
-    static const struct reading_form form = {.read = read_generate,
-                                             .size = ollama_size,
-                                             .answer = answer,
-                                             .release = ollama_close,
-                                             .put_error = ollama_put_error};
+    static const struct reading_form form =
+        READING_FORM(read_generate, ollama_size, answer, ollama_close, ollama_put_error);
     reading_start(call, &form);
 }

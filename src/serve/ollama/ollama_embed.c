@@ -159,20 +159,14 @@ static void answer_vectors(struct call *call, void *ud)
 
 void ollama_embed(struct call *call)
 {
-    static const struct reading_form form = {.read = read_many,
-                                             .size = vectors_size,
-                                             .answer = answer_vectors,
-                                             .release = release_vectors,
-                                             .put_error = ollama_put_error};
+    static const struct reading_form form =
+        READING_FORM(read_many, vectors_size, answer_vectors, release_vectors, ollama_put_error);
     reading_start(call, &form);
 }
 
 void ollama_embeddings(struct call *call)
 {
-    static const struct reading_form form = {.read = read_single,
-                                             .size = vectors_size,
-                                             .answer = answer_vectors,
-                                             .release = release_vectors,
-                                             .put_error = ollama_put_error};
+    static const struct reading_form form =
+        READING_FORM(read_single, vectors_size, answer_vectors, release_vectors, ollama_put_error);
     reading_start(call, &form);
 }

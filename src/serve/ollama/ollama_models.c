@@ -292,8 +292,7 @@ static size_t name_size(const void *name)
 
 void ollama_show(struct call *call)
 {
-    static const struct reading_form form = {
-        .read = read_name, .size = name_size, .answer = show, .release = free, .put_error = ollama_put_error};
+    static const struct reading_form form = READING_FORM(read_name, name_size, show, free, ollama_put_error);
     reading_start(call, &form);
 }
 

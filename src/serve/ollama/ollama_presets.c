@@ -367,20 +367,14 @@ bool ollama_remove_preset(struct call *call, const char *name)
 
 void ollama_create(struct call *call)
 {
-    static const struct reading_form form = {.read = read_created,
-                                             .size = order_size,
-                                             .answer = begin,
-                                             .release = release_order,
-                                             .put_error = ollama_put_error};
+    static const struct reading_form form =
+        READING_FORM(read_created, order_size, begin, release_order, ollama_put_error);
     reading_start(call, &form);
 }
 
 void ollama_copy(struct call *call)
 {
-    static const struct reading_form form = {.read = read_copied,
-                                             .size = order_size,
-                                             .answer = begin,
-                                             .release = release_order,
-                                             .put_error = ollama_put_error};
+    static const struct reading_form form =
+        READING_FORM(read_copied, order_size, begin, release_order, ollama_put_error);
     reading_start(call, &form);
 }

@@ -201,20 +201,14 @@ static void begin_removal(struct call *call, void *ud)
 
 void ollama_pull(struct call *call)
 {
-    static const struct reading_form form = {.read = read_asked,
-                                             .size = asked_size,
-                                             .answer = begin_pull,
-                                             .release = release_asked,
-                                             .put_error = ollama_put_error};
+    static const struct reading_form form =
+        READING_FORM(read_asked, asked_size, begin_pull, release_asked, ollama_put_error);
     reading_start(call, &form);
 }
 
 void ollama_delete(struct call *call)
 {
-    static const struct reading_form form = {.read = read_asked,
-                                             .size = asked_size,
-                                             .answer = begin_removal,
-                                             .release = release_asked,
-                                             .put_error = ollama_put_error};
+    static const struct reading_form form =
+        READING_FORM(read_asked, asked_size, begin_removal, release_asked, ollama_put_error);
     reading_start(call, &form);
 }

@@ -430,7 +430,6 @@ const struct dialect openai_dialect = {.prepare = prepare,
 
 void openai_answer(struct call *call, const struct openai_form *form, struct fields *fields)
 {
-    size_t n;
     char id[25];
     call_random_name(id, sizeof id);
     struct openai_names names = {call_model(call, fields->params.model), id, clock_unix_ms() / 1000};
@@ -443,14 +442,6 @@ void openai_answer(struct call *call, const struct openai_form *form, struct fie
         return;
     }
     fields->params.keep_prompt = fields->verbose || fields->echo;
-    hearth_params *choices = fields_choices(fields, &n);
-    struct exchange_plan plan = {.dialect = &openai_dialect,
-                                 .state = state,
-                                 .stream = fields->stream,
-                                 .choices = choices,
-                                 .n_choices = n,
-                                 .owner = fields,
-                                 .release_owner = fields_close};
-    exchange_start(call, &plan);
-    free(choices);
+    fields_start(call, fields,
+                 (struct exchange_plan){.dialect = &openai_dialect, .state = state, .stream = fields->stream});
 }

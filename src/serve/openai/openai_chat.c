@@ -193,10 +193,7 @@ static void answer_chat(struct call *call, void *ud)
 
 void openai_chat(struct call *call)
 {
-    static const struct reading_form form = {.read = fields_open_chat,
-                                             .size = fields_size,
-                                             .answer = answer_chat,
-                                             .release = fields_close,
-                                             .put_error = errors_put};
+    static const struct reading_form form =
+        READING_FORM(fields_open_chat, fields_size, answer_chat, fields_close, errors_put);
     reading_start(call, &form);
 }

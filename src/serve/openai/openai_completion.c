@@ -113,10 +113,7 @@ static void answer_completion(struct call *call, void *fields)
 
 void openai_completion(struct call *call)
 {
-    static const struct reading_form form = {.read = fields_open_completion,
-                                             .size = fields_size,
-                                             .answer = answer_completion,
-                                             .release = fields_close,
-                                             .put_error = errors_put};
+    static const struct reading_form form =
+        READING_FORM(fields_open_completion, fields_size, answer_completion, fields_close, errors_put);
     reading_start(call, &form);
 }

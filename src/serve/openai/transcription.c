@@ -456,14 +456,10 @@ static void start(struct call *call, const struct transcription *t, struct field
 {
     unknown_report(call, fields);
     fields->params.keep_prompt = true; /* to count what of it is sound */
-    struct exchange_plan plan = {.dialect = transcription_dialect(t->format),
-                                 .state = transcription_state(t),
-                                 .stream = fields->stream,
-                                 .choices = &fields->params,
-                                 .n_choices = 1,
-                                 .owner = fields,
-                                 .release_owner = fields_close};
-    exchange_start(call, &plan);
+    fields->n = 1;
+    struct exchange_plan plan = {
+        .dialect = transcription_dialect(t->format), .state = transcription_state(t), .stream = fields->stream};
+    fields_start(call, fields, plan);
 }
 
 static void answer(struct call *call, void *ud)
@@ -482,10 +478,7 @@ static void answer(struct call *call, void *ud)
 
 void transcription_create(struct call *call)
 {
-    static const struct reading_form form = {.read_with = transcription_open,
-                                             .size = transcription_size,
-                                             .answer = answer,
-                                             .release = transcription_close,
-                                             .put_error = errors_put};
+    static const struct reading_form form =
+        READING_FORM_WITH(transcription_open, transcription_size, answer, transcription_close, errors_put);
     reading_start(call, &form);
 }

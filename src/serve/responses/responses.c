@@ -568,24 +568,16 @@ static void answer(struct call *call, void *ud)
     struct responses *state = responses_state(&names, &request->echo, &request->tools);
     state->history = request->history;
     request->history = (struct history){.stored = NULL};
-    struct exchange_plan plan = {.dialect = &responses_dialect,
-                                 .state = state,
-                                 .stream = fields->stream,
-                                 .choices = &fields->params,
-                                 .n_choices = 1,
-                                 .owner = fields,
-                                 .release_owner = fields_close};
+    fields->n = 1;
     request->fields = NULL;
     close_request(request);
-    exchange_start(call, &plan);
+    fields_start(call, fields,
+                 (struct exchange_plan){.dialect = &responses_dialect, .state = state, .stream = fields->stream});
 }
 
 void responses_create(struct call *call)
 {
-    static const struct reading_form form = {.read_with = read_request,
-                                             .size = request_size,
-                                             .answer = answer,
-                                             .release = close_request,
-                                             .put_error = responses_put_error};
+    static const struct reading_form form =
+        READING_FORM_WITH(read_request, request_size, answer, close_request, responses_put_error);
     reading_start(call, &form);
 }

@@ -173,21 +173,13 @@ static void answer_compact(struct call *call, void *ud)
     unknown_report(call, fields);
     compact->created = clock_unix_ms() / 1000;
     compact->fields = NULL;
-    struct exchange_plan plan = {.dialect = &dialect,
-                                 .state = compact,
-                                 .choices = &fields->params,
-                                 .n_choices = 1,
-                                 .owner = fields,
-                                 .release_owner = fields_close};
-    exchange_start(call, &plan);
+    fields->n = 1;
+    fields_start(call, fields, (struct exchange_plan){.dialect = &dialect, .state = compact});
 }
 
 void responses_compact(struct call *call)
 {
-    static const struct reading_form form = {.read_with = read_compact,
-                                             .size = compact_size,
-                                             .answer = answer_compact,
-                                             .release = close_compact,
-                                             .put_error = responses_put_error};
+    static const struct reading_form form =
+        READING_FORM_WITH(read_compact, compact_size, answer_compact, close_compact, responses_put_error);
     reading_start(call, &form);
 }

@@ -191,23 +191,13 @@ static const struct dialect lookup_dialect = {.whole = put_lookup, .error = erro
 static void answer_lookup(struct call *call, void *owner)
 {
     struct fields *fields = owner;
-    size_t n;
     fields->params.only_lookup = true;
-    hearth_params *choices = fields_choices(fields, &n);
-    struct exchange_plan plan = {.dialect = &lookup_dialect,
-                                 .state = mem_strdup(call_model(call, fields->params.model)),
-                                 .choices = choices,
-                                 .n_choices = n,
-                                 .owner = owner,
-                                 .release_owner = fields_close};
-    exchange_start(call, &plan);
-    free(choices);
+    fields_start(call, fields,
+                 (struct exchange_plan){.dialect = &lookup_dialect,
+                                        .state = mem_strdup(call_model(call, fields->params.model))});
 }
 
-#define FORM(how)                                                                                                      \
-    {                                                                                                                  \
-        .read = (how), .size = fields_size, .answer = answer_lookup, .release = fields_close, .put_error = errors_put  \
-    }
+#define FORM(how) READING_FORM(how, fields_size, answer_lookup, fields_close, errors_put)
 
 void cache_lookup(struct call *call)
 {
@@ -431,11 +421,8 @@ static void give_resident(struct call *call, void *ud)
 
 void resident_orders_give(struct call *call)
 {
-    static const struct reading_form form = {.read = read_resident,
-                                             .size = wanted_size,
-                                             .answer = give_resident,
-                                             .release = release_wanted,
-                                             .put_error = errors_put};
+    static const struct reading_form form =
+        READING_FORM(read_resident, wanted_size, give_resident, release_wanted, errors_put);
     reading_start(call, &form);
 }
 
@@ -479,10 +466,7 @@ static void give_stored(struct call *call, void *ud)
 
 void stored_order(struct call *call)
 {
-    static const struct reading_form form = {.read = read_stored,
-                                             .size = wanted_size,
-                                             .answer = give_stored,
-                                             .release = release_wanted,
-                                             .put_error = errors_put};
+    static const struct reading_form form =
+        READING_FORM(read_stored, wanted_size, give_stored, release_wanted, errors_put);
     reading_start(call, &form);
 }

@@ -485,14 +485,12 @@ static void unload_model(struct call *call, void *name)
 
 void lifecycle_load(struct call *call)
 {
-    static const struct reading_form form = {
-        .read = read_name, .size = name_size, .answer = load_model, .release = free, .put_error = errors_put};
+    static const struct reading_form form = READING_FORM(read_name, name_size, load_model, free, errors_put);
     reading_start(call, &form);
 }
 
 void lifecycle_unload(struct call *call)
 {
-    static const struct reading_form form = {
-        .read = read_name, .size = name_size, .answer = unload_model, .release = free, .put_error = errors_put};
+    static const struct reading_form form = READING_FORM(read_name, name_size, unload_model, free, errors_put);
     reading_start(call, &form);
 }
