@@ -256,23 +256,15 @@ static void find_lost_calls(struct convert *convert, const json_t *content)
 
 /* ---- Messages ---- */
 
-static const char *role_of(const json_t *message)
-{
-    static const char *const roles[] = {"user", "assistant", "system"};
-    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
-        if (convert_is(json_object_get(message, "role"), roles[i])) return roles[i];
-    return NULL;
-}
-
 /* Consecutive messages of one role are one turn, as with Anthropic. */
 static int read_message(struct convert *convert, const json_t *message, struct field_path at)
 {
-    const char *role = role_of(message);
+    const char *role = field_string(json_object_get(message, "role"));
     const json_t *content = json_object_get(message, "content");
     size_t i;
     json_t *item;
     int rc = HEARTH_OK;
-    if (role == NULL)
+    if (!words_have("user assistant system", role))
         return convert_fault(convert, field_path_of("%s.role", at.v), "must be \"user\" or \"assistant\"");
     convert->at = at;
     if (json_is_string(content)) convert_add_text(convert, role, content);
@@ -509,25 +501,9 @@ json_t *anthropic_chat(const json_t *body, struct uploads *uploads, struct heade
 
 /* ---- The API ---- */
 
-static const char *const known[] = {"messages",
-                                    "system",
-                                    "max_tokens",
-                                    "stop_sequences",
-                                    "thinking",
-                                    "tools",
-                                    "tool_choice",
-                                    "metadata",
-                                    "service_tier",
-                                    "container",
-                                    "mcp_servers",
-                                    "context_management",
-                                    "output_config",
-                                    "cache_control",
-                                    "inference_geo",
-                                    "speed",
-                                    "keep_alive",
-                                    "thread",
-                                    NULL};
+static const char known[] =
+    "messages system max_tokens stop_sequences thinking tools tool_choice metadata service_tier container "
+    "mcp_servers context_management output_config cache_control inference_geo speed keep_alive thread";
 
 const struct fields_api anthropic_api = {
     .name = "messages", .convert = anthropic_chat, .known = known, .has_table = true};

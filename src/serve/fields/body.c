@@ -14,6 +14,15 @@
 
 /* ---- Simple values ---- */
 
+bool words_have(const char *words, const char *word)
+{
+    const size_t len = word == NULL ? 0 : strcspn(word, " ");
+    if (len == 0 || word[len] != '\0') return false;
+    for (const char *at = words; (at = strstr(at, word)) != NULL; at += len)
+        if ((at == words || at[-1] == ' ') && (at[len] == ' ' || at[len] == '\0')) return true;
+    return false;
+}
+
 /* Whole numbers written as 1.0 are accepted too: some languages have floats only. */
 bool field_whole(const json_t *value, double min, double max, int64_t *out)
 {

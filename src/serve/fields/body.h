@@ -9,6 +9,9 @@
 #include <jansson.h>
 #include <stddef.h>
 
+/* Whether `words`, with blanks between, has the word. NULL: no. */
+bool words_have(const char *words, const char *word);
+
 bool field_whole(const json_t *value, double min, double max, int64_t *out); /* also accepts 1.0 */
 const char *field_string(const json_t *value); /* NULL: not a string, or one with zero bytes inside */
 int field_bool(const char *name, const json_t *value, bool *out, hearth_error *error);

@@ -8,6 +8,7 @@
 #include "base/sha256.h"
 #include "serve/core/errors.h"
 #include "serve/fields/body.h"
+#include "serve/fields/convert.h"
 #include "serve/fields/unknown.h"
 
 #include <math.h>
@@ -136,7 +137,7 @@ static int read_parent_key(struct fields *fields, const char *name, const json_t
 
 static int read_options(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
-    (void)fields; /* find_option() reads its members */
+    (void)fields; /* find_value() reads its members */
     if (json_text_is_object(value)) return HEARTH_OK;
     return error_at(error, HEARTH_INVALID, name, "'%s' must be an object", name);
 }
@@ -275,50 +276,28 @@ bool fields_knows(const char *name, int route)
     return false;
 }
 
-/* Members of "options", which Ollama's clients also send to OpenAI's routes: the field of the table and the path of
- * the member. */
-static const struct {
-    const char *name, *path;
-} options[] = {{"n_predict", "options.num_predict"},
-               {"stop", "options.stop"},
-               {"seed", "options.seed"},
-               {"temperature", "options.temperature"},
-               {"top_k", "options.top_k"},
-               {"top_p", "options.top_p"},
-               {"min_p", "options.min_p"},
-               {"typical_p", "options.typical_p"},
-               {"repeat_penalty", "options.repeat_penalty"},
-               {"repeat_last_n", "options.repeat_last_n"},
-               {"frequency_penalty", "options.frequency_penalty"},
-               {"presence_penalty", "options.presence_penalty"},
-               {"mirostat", "options.mirostat"},
-               {"mirostat_tau", "options.mirostat_tau"},
-               {"mirostat_eta", "options.mirostat_eta"}};
+/* Members of "options", which Ollama's clients also send to OpenAI's routes: most have the field's name. */
+static const char options[] = "stop seed temperature top_k top_p min_p typical_p repeat_penalty repeat_last_n "
+                              "frequency_penalty presence_penalty mirostat mirostat_tau mirostat_eta";
 
-static const json_t *find_option(const json_t *all, const char **name)
+/* The value of a field, by its name or else in "options"; `path` becomes that of the value. NULL: not given. */
+static const json_t *find_value(const json_t *body, const char *name, struct field_path *path)
 {
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
-        if (strcmp(options[i].name, *name) != 0) continue;
-        *name = options[i].path;
-        return json_object_get(all, options[i].path + strlen("options."));
-    }
-    return NULL;
-}
-
-/* The value of a field, by its name or else in "options"; `name` becomes its path in the body. NULL: not given. */
-static const json_t *find_value(const json_t *body, const char **name)
-{
-    const json_t *value = json_object_get(body, *name), *all = json_object_get(body, "options");
-    if (all != NULL && (value == NULL || json_is_null(value))) value = find_option(all, name);
-    return json_is_null(value) ? NULL : value;
+    const json_t *value = body_find(body, name), *all = json_object_get(body, "options");
+    if (value != NULL) *path = field_path_of("%s", name);
+    if (value != NULL || all == NULL) return value;
+    const char *option = strcmp(name, "n_predict") == 0 ? "num_predict" : words_have(options, name) ? name : NULL;
+    value = option == NULL ? NULL : body_find(all, option);
+    if (value != NULL) *path = field_path_of("options.%s", option);
+    return value;
 }
 
 static int read_table(struct fields *fields, int route, hearth_error *error)
 {
     for (size_t i = 0; i < N_FIELDS; i++) {
-        const char *name = table[i].name;
-        const json_t *value = (table[i].routes & route) == 0 ? NULL : find_value(fields->body, &name);
-        int rc = value == NULL ? HEARTH_OK : read_value(fields, &table[i], name, value, error);
+        struct field_path path;
+        const json_t *value = (table[i].routes & route) == 0 ? NULL : find_value(fields->body, table[i].name, &path);
+        int rc = value == NULL ? HEARTH_OK : read_value(fields, &table[i], path.v, value, error);
         if (rc != HEARTH_OK) return rc;
     }
     return HEARTH_OK;
@@ -365,32 +344,16 @@ static int check_values(const struct fields *fields, hearth_error *error)
 
 /* Members whose strings the parameters borrow, and those that routes read afterwards. Prompts hold references to
  * their own strings. */
-static const char *const borrowed[] = {
-    "model",
-    "reasoning_budget_message",
-    "grammar",
-    "suffix",
-    "stop",
-    "options",
-    "cache_salt",
-    "parent_key",
-    "samplers",
-    "dry_sequence_breakers",
-    "input_suffix",
-    "input_extra",
-    "response_fields",
-    "return_tokens",
-    "logit_bias",
-};
+static const char borrowed[] =
+    "model reasoning_budget_message grammar suffix stop options cache_salt parent_key samplers dry_sequence_breakers "
+    "input_suffix input_extra response_fields return_tokens logit_bias";
 
 /* Frees the rest of the tree, but for what the parameters refer to. */
 static void prune(struct fields *fields)
 {
-    json_t *kept = json_object();
-    for (size_t i = 0; i < sizeof borrowed / sizeof *borrowed; i++) {
-        json_t *value = json_object_get(fields->body, borrowed[i]);
-        if (value != NULL) json_object_set(kept, borrowed[i], value);
-    }
+    json_t *kept = json_object(), *value;
+    const char *name;
+    json_object_foreach(fields->body, name, value) if (words_have(borrowed, name)) json_object_set(kept, name, value);
     json_decref(fields->body);
     fields->body = kept;
 }

@@ -94,8 +94,8 @@ typedef json_t *fields_converter(const json_t *body, struct uploads *uploads, st
 struct fields_api {
     const char *name; /* for the log */
     fields_converter *convert;
-    const char *const *known; /* its fields, NULL at the end; others are reported as unknown */
-    bool has_table;           /* fields that every API shares (convert_passes()) are known too */
+    const char *known; /* its fields, with blanks between; others are reported as unknown */
+    bool has_table;    /* fields that every API shares (convert_passes()) are known too */
 };
 
 /* Parses a body for one of the routes FIELDS_CHAT, FIELDS_COMPLETION, FIELDS_LOOKUP. On failure nothing has to be

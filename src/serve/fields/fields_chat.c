@@ -271,13 +271,9 @@ int field_thinking(struct fields *fields, const char *name, const json_t *value,
 
 int field_reasoning_format(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
-    static const char *const apart[] = {"auto", "deepseek", "deepseek-legacy"};
     const char *format = field_string(value);
     fields->params.reasoning_in_text = format != NULL && strcmp(format, "none") == 0;
-    bool known = fields->params.reasoning_in_text;
-    for (size_t i = 0; format != NULL && i < sizeof apart / sizeof *apart; i++)
-        known = known || strcmp(format, apart[i]) == 0;
-    if (known) return HEARTH_OK;
+    if (words_have("none auto deepseek deepseek-legacy", format)) return HEARTH_OK;
     return error_at(error, HEARTH_INVALID, name, "'%s' must be \"auto\", \"deepseek\" or \"none\"", name);
 }
 

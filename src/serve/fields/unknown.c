@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "serve/core/server.h"
+#include "serve/fields/body.h"
 #include "serve/fields/convert.h"
 #include "serve/fields/fields.h"
 
@@ -20,55 +21,28 @@ enum { NAMES_MAX = 8, NAME_BYTES = 64 };
 
 /* ---- Known fields that the table lacks: read elsewhere, refused elsewhere, or without effect here ---- */
 
-static const char *const of_both[] = {"response_fields",   "return_tokens",    "id_slot",       "n_keep",
-                                      "n_discard",         "n_indent",         "n_cache_reuse", "t_max_prompt_ms",
-                                      "sse_ping_interval", "backend_sampling", "keep_alive",    "grammar_lazy",
-                                      "grammar_triggers",  "preserved_tokens", "user",          NULL};
+static const char of_both[] =
+    "response_fields return_tokens id_slot n_keep n_discard n_indent n_cache_reuse t_max_prompt_ms "
+    "sse_ping_interval backend_sampling keep_alive grammar_lazy grammar_triggers preserved_tokens user";
 
-static const char *const of_completions[] = {"input_prefix", "input_suffix", "input_extra", NULL};
+static const char of_completions[] = "input_prefix input_suffix input_extra";
 
-static const char *const of_chats[] = {"reasoning_control",
-                                       "audio",
-                                       "modalities",
-                                       "web_search_options",
-                                       "metadata",
-                                       "store",
-                                       "service_tier",
-                                       "safety_identifier",
-                                       "prompt_cache_key",
-                                       "prompt_cache_retention",
-                                       "verbosity",
-                                       "prediction",
-                                       NULL};
+static const char of_chats[] =
+    "reasoning_control audio modalities web_search_options metadata store service_tier safety_identifier "
+    "prompt_cache_key prompt_cache_retention verbosity prediction";
 
-static const char *const *const of_openai[] = {[FIELDS_CHAT] = of_chats, [FIELDS_COMPLETION] = of_completions};
+static const char *const of_openai[] = {[FIELDS_CHAT] = of_chats, [FIELDS_COMPLETION] = of_completions};
 
 /* Members of chat messages, including those of answers that clients send back. */
-static const char *const of_message[] = {"role",
-                                         "content",
-                                         "name",
-                                         "tool_calls",
-                                         "tool_call_id",
-                                         "reasoning_content",
-                                         "function_call",
-                                         "refusal",
-                                         "annotations",
-                                         "audio",
-                                         "id",
-                                         "cache_control",
-                                         NULL};
-
-static bool is_listed(const char *const *list, const char *name)
-{
-    for (; *list != NULL; list++)
-        if (strcmp(*list, name) == 0) return true;
-    return false;
-}
+static const char of_message[] =
+    "role content name tool_calls tool_call_id reasoning_content function_call refusal annotations audio id "
+    "cache_control";
 
 static bool is_known(const struct fields_api *api, const char *name, int route)
 {
-    if (api == NULL) return is_listed(of_both, name) || is_listed(of_openai[route], name) || fields_knows(name, route);
-    return is_listed(api->known, name) || (api->has_table && convert_passes(name) && fields_knows(name, route));
+    if (api == NULL)
+        return words_have(of_both, name) || words_have(of_openai[route], name) || fields_knows(name, route);
+    return words_have(api->known, name) || (api->has_table && convert_passes(name) && fields_knows(name, route));
 }
 
 /* ---- Finding ---- */
@@ -113,7 +87,7 @@ static void look_at_messages(struct found_names *found, const json_t *messages)
     const char *name;
     json_array_foreach(messages, i, message)
     {
-        json_object_foreach(message, name, value) if (!is_listed(of_message, name))
+        json_object_foreach(message, name, value) if (!words_have(of_message, name))
             add_name(found, "messages[].", name);
     }
 }
@@ -136,14 +110,21 @@ struct unknown unknown_find(const json_t *body, int route, const struct fields_a
 #define LOGGED_MAX 256 /* names that are logged; further ones are not */
 
 struct unknown_log {
-    char *v[LOGGED_MAX + 1]; /* NULL at the end */
+    char *v[LOGGED_MAX];
     size_t n;
 };
+
+static bool is_logged(const struct unknown_log *log, const char *entry)
+{
+    size_t i = 0;
+    while (i < log->n && strcmp(log->v[i], entry) != 0) i++;
+    return i < log->n;
+}
 
 static void log_once(struct unknown_log *log, const char *api, const char *name)
 {
     char *entry = mem_format("%s %s", api, name);
-    if (log->n == LOGGED_MAX || is_listed((const char *const *)log->v, entry)) {
+    if (log->n == LOGGED_MAX || is_logged(log, entry)) {
         free(entry);
         return;
     }

@@ -21,49 +21,32 @@
     }
 
 /* The names of the chat's fields in Ollama's API. Options are copied from "options" under these names. */
-static const struct convert_name names[] = {
-    OPTION("temperature"),
-    OPTION("top_k"),
-    OPTION("top_p"),
-    OPTION("min_p"),
-    OPTION("typical_p"),
-    OPTION("repeat_last_n"),
-    OPTION("repeat_penalty"),
-    OPTION("presence_penalty"),
-    OPTION("frequency_penalty"),
-    OPTION("mirostat"),
-    OPTION("mirostat_tau"),
-    OPTION("mirostat_eta"),
-    OPTION("seed"),
-    OPTION("stop"),
-    {"max_tokens", OPTIONS "num_predict"},
-    {"json_schema", "format"},
-    {"response_format", "format"},
-    {"enable_thinking", "think"},
-    {"reasoning_effort", "think"},
-};
+static const struct convert_name names[] = {OPTION("temperature"),
+                                            OPTION("top_k"),
+                                            OPTION("top_p"),
+                                            OPTION("min_p"),
+                                            OPTION("typical_p"),
+                                            OPTION("repeat_last_n"),
+                                            OPTION("repeat_penalty"),
+                                            OPTION("presence_penalty"),
+                                            OPTION("frequency_penalty"),
+                                            OPTION("mirostat"),
+                                            OPTION("mirostat_tau"),
+                                            OPTION("mirostat_eta"),
+                                            OPTION("seed"),
+                                            OPTION("stop"),
+                                            {"max_tokens", OPTIONS "num_predict"},
+                                            {"json_schema", "format"},
+                                            {"response_format", "format"},
+                                            {"enable_thinking", "think"},
+                                            {"reasoning_effort", "think"}};
 
 #define N_NAMES (sizeof names / sizeof *names)
 
 /* Options of Ollama's model loader and of samplers that hearth lacks: without effect here. */
-static const char *const idle_options[] = {"num_ctx",
-                                           "num_keep",
-                                           "num_batch",
-                                           "num_gpu",
-                                           "main_gpu",
-                                           "num_thread",
-                                           "numa",
-                                           "low_vram",
-                                           "use_mmap",
-                                           "use_mlock",
-                                           "f16_kv",
-                                           "logits_all",
-                                           "vocab_only",
-                                           "embedding_only",
-                                           "tfs_z",
-                                           "penalize_newline",
-                                           "rope_frequency_base",
-                                           "rope_frequency_scale"};
+static const char idle_options[] =
+    "num_ctx num_keep num_batch num_gpu main_gpu num_thread numa low_vram use_mmap use_mlock f16_kv "
+    "logits_all vocab_only embedding_only tfs_z penalize_newline rope_frequency_base rope_frequency_scale";
 
 /* Fields of this API alone, and n_cmpl, which it lacks: removed from the chat, so that the table of fields does not
  * read them. */
@@ -86,13 +69,6 @@ static const char *field_of(const char *option)
     return NULL;
 }
 
-static bool is_idle(const char *option)
-{
-    for (size_t i = 0; i < sizeof idle_options / sizeof *idle_options; i++)
-        if (strcmp(idle_options[i], option) == 0) return true;
-    return false;
-}
-
 /* -1, -2 and 0 are unlimited: up to the context window. */
 static int read_num_predict(struct convert *convert, const json_t *value)
 {
@@ -106,7 +82,7 @@ static int read_num_predict(struct convert *convert, const json_t *value)
 static int read_option(struct convert *convert, const char *name, json_t *value)
 {
     const char *field = field_of(name);
-    if (field == NULL && !is_idle(name))
+    if (field == NULL && !words_have(idle_options, name))
         log_event(LOG_INFO, "serve", "unknown option ignored", log_str("option", name));
     if (field == NULL || json_is_null(value)) return HEARTH_OK;
     if (strcmp(name, "num_predict") == 0) return read_num_predict(convert, value);
@@ -303,14 +279,6 @@ static void add_result(struct conversation *c, const json_t *message, const json
     json_decref(id);
 }
 
-static const char *role_of(const json_t *message)
-{
-    static const char *const roles[] = {"user", "assistant", "system", "tool"};
-    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
-        if (convert_is(json_object_get(message, "role"), roles[i])) return roles[i];
-    return NULL;
-}
-
 static void say_all(struct convert *convert, const char *role, const json_t *texts)
 {
     size_t i;
@@ -320,9 +288,9 @@ static void say_all(struct convert *convert, const char *role, const json_t *tex
 
 static int add_message(struct conversation *c, const json_t *message, const json_t *texts, struct field_path at)
 {
-    const char *role = role_of(message);
+    const char *role = field_string(json_object_get(message, "role"));
     const json_t *thinking = text_of(message, "thinking");
-    if (role == NULL)
+    if (!words_have("user assistant system tool", role))
         return convert_fault(c->convert, field_path_of("%s.role", at.v),
                              "must be \"system\", \"user\", \"assistant\" or \"tool\"");
     if (strcmp(role, "tool") == 0) {
@@ -527,34 +495,10 @@ static int read_names(struct ollama_request *request, const json_t *tree, hearth
 }
 
 /* The fields of this API. Sampling parameters are known in "options" only. */
-static const char *const known[] = {"model",
-                                    "messages",
-                                    "prompt",
-                                    "suffix",
-                                    "tools",
-                                    "options",
-                                    "keep_alive",
-                                    "think",
-                                    "format",
-                                    "system",
-                                    "template",
-                                    "context",
-                                    "raw",
-                                    "images",
-                                    "truncate",
-                                    "shift",
-                                    "stream",
-                                    "logprobs",
-                                    "top_logprobs",
-                                    "user",
-                                    "cache_salt",
-                                    "session_id",
-                                    "parent_key",
-                                    "cache_prompt",
-                                    "lora",
-                                    "grammar",
-                                    "chat_template_kwargs",
-                                    NULL};
+static const char known[] =
+    "model messages prompt suffix tools options keep_alive think format system template context raw images "
+    "truncate shift stream logprobs top_logprobs user cache_salt session_id parent_key cache_prompt lora "
+    "grammar chat_template_kwargs";
 
 const struct fields_api ollama_chat_api = {.name = "ollama chat", .convert = ollama_chat_body, .known = known};
 const struct fields_api ollama_generate_api = {

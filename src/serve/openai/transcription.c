@@ -291,8 +291,7 @@ static json_t *message_of(const struct transcription *t, const hearth_model_info
 
 struct fields *transcription_ask(struct transcription *t, const hearth_model_info *model, hearth_error *error)
 {
-    static const char *const all_known[] = {NULL}; /* those are left out already */
-    static const struct fields_api api = {.name = "transcription", .known = all_known};
+    static const struct fields_api api = {.name = "transcription", .known = ""}; /* those are left out already */
     json_t *messages = json_array();
     if (model->transcription_system[0] != '\0')
         json_array_append_new(messages,

@@ -78,27 +78,16 @@ static int collect_texts(const struct convert *convert, const json_t *content, s
 
 /* ---- Messages and reasoning ---- */
 
-/* The role in a template: "developer" becomes "system". */
-static const char *role_of(const json_t *item)
-{
-    static const char *const roles[][2] = {
-        {"user", "user"}, {"assistant", "assistant"}, {"system", "system"}, {"developer", "system"}};
-    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
-        if (convert_is(json_object_get(item, "role"), roles[i][0])) return roles[i][1];
-    return NULL;
-}
-
 /* Each user message stays a message of its own; the assistant's consecutive items become one. */
 static int read_message(struct convert *convert, const struct item *item)
 {
-    const char *role = role_of(item->json);
+    const char *role = field_string(json_object_get(item->json, "role"));
     size_t i;
-    json_t *text, *texts = json_array();
-    if (role == NULL) {
-        json_decref(texts);
+    if (!words_have("user assistant system developer", role))
         return convert_fault(convert, field_path_of("%s.role", item->at.v),
                              "must be \"user\", \"assistant\", \"system\" or \"developer\"");
-    }
+    if (strcmp(role, "developer") == 0) role = "system"; /* that is what templates have */
+    json_t *text, *texts = json_array();
     struct field_path at = field_path_of("%s.content", item->at.v);
     int rc = collect_texts(convert, json_object_get(item->json, "content"), at, texts);
     if (convert_is(json_object_get(item->json, "role"), "user")) convert_end_message(convert);
@@ -577,34 +566,11 @@ void responses_put_echo(struct buf *out, const json_t *body)
 
 /* ---- The API ---- */
 
-static const char *const known[] = {"input",
-                                    "instructions",
-                                    "include",
-                                    "max_output_tokens",
-                                    "max_tool_calls",
-                                    "metadata",
-                                    "previous_response_id",
-                                    "conversation",
-                                    "background",
-                                    "prompt",
-                                    "prompt_cache_key",
-                                    "prompt_cache_options",
-                                    "prompt_cache_retention",
-                                    "reasoning",
-                                    "safety_identifier",
-                                    "service_tier",
-                                    "store",
-                                    "stream_options",
-                                    "text",
-                                    "tools",
-                                    "tool_choice",
-                                    "top_logprobs",
-                                    "truncation",
-                                    "user",
-                                    "client_metadata",
-                                    "context_management",
-                                    "keep_alive",
-                                    NULL};
+static const char known[] =
+    "input instructions include max_output_tokens max_tool_calls metadata previous_response_id conversation "
+    "background prompt prompt_cache_key prompt_cache_options prompt_cache_retention reasoning "
+    "safety_identifier service_tier store stream_options text tools tool_choice top_logprobs truncation user "
+    "client_metadata context_management keep_alive";
 
 const struct fields_api responses_api = {
     .name = "responses", .convert = responses_chat, .known = known, .has_table = true};
