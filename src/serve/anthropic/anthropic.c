@@ -59,7 +59,6 @@ void anthropic_put_error(struct buf *out, const hearth_error *error, const char 
 {
     buf_puts(out, "{");
     put_error_members(out, error);
-    buf_puts(out, ",");
     member_puts(out, "request_id", request_id);
     buf_puts(out, "}");
 }
@@ -116,7 +115,6 @@ static void put_tool_use(struct buf *out, const struct answer_call *call)
 {
     buf_puts(out, "{\"type\":\"tool_use\",");
     member_puts(out, "id", call->id);
-    buf_puts(out, ",");
     member_puts(out, "name", call->name);
     buf_puts(out, ",\"input\":");
 }

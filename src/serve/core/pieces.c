@@ -63,7 +63,8 @@ void pieces_release(struct pieces *pieces)
 
 void member_put(struct buf *out, const char *name, const char *text, size_t len)
 {
-    buf_printf(out, "\"%s\":", name);
+    const char last = out->len == 0 ? '{' : out->v[out->len - 1];
+    buf_printf(out, "%s\"%s\":", last == '{' || last == ',' ? "" : ",", name);
     utf8_put_json_string(out, text == NULL ? "" : text, len);
 }
 

@@ -36,7 +36,7 @@ void pieces_put_all(struct pieces *pieces, struct buf *out);
 
 void pieces_release(struct pieces *pieces);
 
-/* "name":"text", without a comma. `text` may be NULL if `len` is 0. */
+/* "name":"text", with a comma before it where the object has begun. `text` may be NULL if `len` is 0. */
 void member_put(struct buf *out, const char *name, const char *text, size_t len);
 
 /* The same for a zero-terminated text. */

@@ -35,12 +35,6 @@ struct native {
 
 /* ---- Pieces ---- */
 
-static void put_member(struct buf *out, const char *name, const char *text, size_t len)
-{
-    buf_puts(out, ",");
-    member_put(out, name, text, len);
-}
-
 static void put_tokens(struct buf *out, const int32_t *tokens, size_t n)
 {
     buf_puts(out, ",\"tokens\":[");
@@ -99,10 +93,10 @@ static void put_members(const struct native *native, size_t index, const struct 
     size_t text = native->stream ? 0 : answer->text.len;
     size_t tokens = native->stream ? 0 : answer->tokens.len;
     buf_printf(out, "\"index\":%zu", index);
-    put_member(out, "content", answer->text.v, text);
+    member_put(out, "content", answer->text.v, text);
     put_tokens(out, answer->tokens.v, tokens);
     buf_printf(out, ",\"id_slot\":%d,\"stop\":true", r->slot);
-    put_member(out, "model", native->model, strlen(native->model));
+    member_put(out, "model", native->model, strlen(native->model));
     buf_printf(out, ",\"tokens_predicted\":%d,\"tokens_evaluated\":%d,\"generation_settings\":{", r->predicted_n,
                r->n_prompt);
     settings_put_sampling(out, answer->sampling);
@@ -111,10 +105,10 @@ static void put_members(const struct native *native, size_t index, const struct 
     buf_puts(out, "}");
     const char *word = r->stop_string != NULL ? r->stop_string : "";
     bool has_line = answer->text.len > 0 && memchr(answer->text.v, '\n', answer->text.len) != NULL;
-    put_member(out, "prompt", answer->prompt.text, answer->prompt.len);
+    member_put(out, "prompt", answer->prompt.text, answer->prompt.len);
     buf_printf(out, ",\"has_new_line\":%s,\"truncated\":false,\"stop_type\":\"%s\"", has_line ? "true" : "false",
                stop_type(r));
-    put_member(out, "stopping_word", word, strlen(word));
+    member_puts(out, "stopping_word", word);
     /* The last generated token is not in the KV cache yet. */
     buf_printf(out, ",\"tokens_cached\":%d", r->n_prompt + (r->predicted_n > 0 ? r->predicted_n - 1 : 0));
     timings_put(out, r);
@@ -269,7 +263,7 @@ static void open_piece(struct buf *out, const struct exchange_piece *piece, cons
 {
     const hearth_delta *delta = piece->delta;
     buf_printf(out, "data: {\"index\":%zu", piece->index);
-    put_member(out, "content", delta != NULL ? delta->text : NULL, delta != NULL ? delta->len : 0);
+    member_put(out, "content", delta != NULL ? delta->text : NULL, delta != NULL ? delta->len : 0);
     put_tokens(out, &piece->token, piece->token >= 0);
     buf_printf(out, ",\"stop\":false,\"id_slot\":%d,\"tokens_predicted\":%d,\"tokens_evaluated\":%d", r->slot,
                r->predicted_n, r->n_prompt);

@@ -97,7 +97,6 @@ static void put_content(void *state, const struct answer *answers, size_t n, str
     const struct buf *text = &answers[0].text;
     buf_puts(out, "{");
     member_put(out, "content", text->v, text->len);
-    buf_puts(out, ",");
     member_put(out, "prompt", text->v, text->len);
     buf_puts(out, "}");
 }

@@ -15,12 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void put_string(struct buf *out, const char *name, const char *text)
-{
-    buf_puts(out, ",");
-    member_puts(out, name, text);
-}
-
 static const char *base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -42,16 +36,16 @@ void props_show(struct call *call)
     settings_put_request(&body, &nothing);
     buf_printf(&body, "},\"n_ctx\":%d}", info.context_window);
     buf_printf(&body, ",\"total_slots\":%d", info.n_slots);
-    put_string(&body, "model_alias", info.name);
-    put_string(&body, "model_ftype", info.weights_type);
-    put_string(&body, "model_path", base_name(info.path));
+    member_puts(&body, "model_alias", info.name);
+    member_puts(&body, "model_ftype", info.weights_type);
+    member_puts(&body, "model_path", base_name(info.path));
     buf_printf(&body, ",\"modalities\":{\"vision\":%s,\"video\":%s,\"audio\":%s}", info.images ? "true" : "false",
                info.videos ? "true" : "false", info.sounds ? "true" : "false");
     buf_puts(&body, ",\"endpoint_slots\":true,\"endpoint_props\":false,\"endpoint_metrics\":true");
-    put_string(&body, "chat_template", info.chat_template);
+    member_puts(&body, "chat_template", info.chat_template);
     buf_printf(&body, ",\"chat_template_caps\":%s", info.chat_template_caps);
-    put_string(&body, "bos_token", info.bos_text);
-    put_string(&body, "eos_token", info.eos_text);
+    member_puts(&body, "bos_token", info.bos_text);
+    member_puts(&body, "eos_token", info.eos_text);
     /* llama-server sleeps when it has unloaded its model: the next request loads it again. */
     bool sleeps = info.state == HEARTH_MODEL_UNLOADED;
     buf_printf(&body, ",\"build_info\":\"hearth-%s\",\"is_sleeping\":%s}", hearth_version(), sleeps ? "true" : "false");
@@ -67,8 +61,8 @@ void props_tokenizer(struct call *call)
     struct buf body = {0};
     buf_puts(&body, "{");
     member_puts(&body, "bos_token", info.bos_text);
-    put_string(&body, "eos_token", info.eos_text);
-    put_string(&body, "chat_template", info.chat_template);
+    member_puts(&body, "eos_token", info.eos_text);
+    member_puts(&body, "chat_template", info.chat_template);
     buf_printf(&body, ",\"model_max_length\":%d}", info.context_window);
     call_reply(call, 200, "application/json", &body);
 }

@@ -65,10 +65,7 @@ static void put_content(struct buf *out, const struct ollama *state, const struc
     ollama_put_time(out, clock_unix_ms());
     buf_puts(out, state->is_chat ? "\",\"message\":{\"role\":\"assistant\"," : "\",");
     member_put(out, state->is_chat ? "content" : "response", content->text, content->len);
-    if (content->thinking_len != 0) {
-        buf_puts(out, ",");
-        member_put(out, "thinking", content->thinking, content->thinking_len);
-    }
+    if (content->thinking_len != 0) member_put(out, "thinking", content->thinking, content->thinking_len);
     if (content->n_calls > content->first_call) put_calls(out, content);
     if (state->is_chat) buf_puts(out, "}");
 }

@@ -25,12 +25,6 @@
 
 /* ---- Pieces ---- */
 
-static void put_string(struct buf *out, const char *name, const char *text)
-{
-    buf_puts(out, ",");
-    member_puts(out, name, text);
-}
-
 /* "8.0B" */
 static void put_count(struct buf *out, double n)
 {
@@ -51,8 +45,8 @@ static void put_details(struct buf *out, const hearth_model_info *info, const ch
 {
     buf_puts(out, ",\"details\":{");
     member_puts(out, "parent_model", parent);
-    put_string(out, "format", "gguf");
-    put_string(out, "family", info->architecture);
+    member_puts(out, "format", "gguf");
+    member_puts(out, "family", info->architecture);
     buf_puts(out, ",\"families\":[");
     utf8_put_json_string(out, info->architecture, strlen(info->architecture));
     buf_puts(out, "],\"parameter_size\":\"");
@@ -101,7 +95,7 @@ static void put_listed(struct buf *out, const hearth_model_info *info, const cha
     char *name = mem_format("%s%s", info->name, strchr(info->name, ':') == NULL ? ":latest" : "");
     buf_puts(out, "{");
     member_puts(out, "name", name);
-    put_string(out, "model", name);
+    member_puts(out, "model", name);
     free(name);
     put_modified(out, info);
     buf_printf(out, ",\"size\":%llu", (unsigned long long)info->size_bytes);
@@ -112,7 +106,7 @@ static void put_listed(struct buf *out, const hearth_model_info *info, const cha
                             (unsigned long long)info->n_params);
     sha256_of(text, strlen(text), digest);
     sha256_to_hex(digest, hex);
-    put_string(out, "digest", hex);
+    member_puts(out, "digest", hex);
     free(text);
     put_details(out, info, parent);
     if (put_more != NULL) put_more(out, info);
@@ -194,7 +188,6 @@ static void put_parameters(struct buf *out, const hearth *instance, size_t index
         put_parameter(&text, "min_p", s.min_p);
         put_parameter(&text, "repeat_penalty", s.repeat_penalty);
     }
-    buf_puts(out, ",");
     member_put(out, "parameters", text.v, text.len);
     buf_release(&text);
 }
@@ -259,8 +252,8 @@ static void show(struct call *call, void *name)
     buf_puts(&body, "{\"modelfile\":\"\"");
     put_parameters(&body, instance, (size_t)index, &info, preset);
     bool has_own = preset != NULL && preset->template_ != NULL;
-    put_string(&body, "template", has_own ? preset->template_ : info.chat_template);
-    if (preset != NULL && preset->system != NULL) put_string(&body, "system", preset->system);
+    member_puts(&body, "template", has_own ? preset->template_ : info.chat_template);
+    if (preset != NULL && preset->system != NULL) member_puts(&body, "system", preset->system);
     put_details(&body, &info, preset == NULL ? "" : preset->model);
     hearth_release_preset(preset);
     put_model_info(&body, &info);

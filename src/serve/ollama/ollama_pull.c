@@ -78,7 +78,6 @@ static void put_fetching(struct buf *out, const struct pulls_news *news)
         status = mem_format("pulling %s", news->file);
     }
     put_status(out, status);
-    buf_puts(out, ",");
     member_puts(out, "digest", digest);
     if (news->total >= 0) buf_printf(out, ",\"total\":%lld", (long long)news->total);
     buf_printf(out, ",\"completed\":%lld,", (long long)news->done);
@@ -116,7 +115,6 @@ static void on_news(struct pulls_follower *follower, const struct pulls_news *ne
 static void put_success(struct buf *out, const char *model)
 {
     put_status(out, "success");
-    buf_puts(out, ",");
     member_puts(out, "model", model);
     buf_puts(out, "}");
 }

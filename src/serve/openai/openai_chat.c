@@ -100,7 +100,6 @@ static void put_function_call(struct buf *out, const struct answer_call *call)
 {
     buf_puts(out, "\"function\",\"function\":{");
     member_puts(out, "name", call->name);
-    buf_puts(out, ",");
     member_put(out, "arguments", call->arguments.v, call->arguments.len);
 }
 
@@ -110,7 +109,6 @@ static void put_custom_call(struct buf *out, const struct answer_call *call)
     custom_tool_put_input(&input, &call->arguments);
     buf_puts(out, "\"custom\",\"custom\":{");
     member_puts(out, "name", call->name);
-    buf_puts(out, ",");
     member_put(out, "input", buf_text(&input), input.len);
     buf_release(&input);
 }
@@ -135,7 +133,6 @@ static void put_function(struct buf *out, const struct answer *answer, const jso
     const struct answer_call *call = &answer->calls[0];
     buf_puts(out, ",\"function_call\":{");
     member_puts(out, "name", call->name);
-    buf_puts(out, ",");
     member_put(out, "arguments", call->arguments.v, call->arguments.len);
     buf_puts(out, "}");
 }
@@ -148,10 +145,7 @@ static void put_message(struct buf *out, const struct answer *answer, const json
         buf_puts(out, "\"content\":null");
     else
         member_put(out, "content", answer->text.v, answer->text.len);
-    if (answer->reasoning.len > 0) {
-        buf_puts(out, ",");
-        member_put(out, "reasoning_content", answer->reasoning.v, answer->reasoning.len);
-    }
+    if (answer->reasoning.len > 0) member_put(out, "reasoning_content", answer->reasoning.v, answer->reasoning.len);
     if (answer->n_calls > 0) put(out, answer, custom);
     buf_puts(out, ",\"refusal\":null}");
 }

@@ -74,7 +74,6 @@ static void put_list(struct buf *out, const struct stored_item *items, size_t n,
         return;
     }
     member_puts(out, "first_id", items[0].id);
-    buf_puts(out, ",");
     member_puts(out, "last_id", items[n - 1].id);
     buf_puts(out, "}");
 }

@@ -159,7 +159,6 @@ static void put_name(struct buf *out, const struct responses *state, const struc
     const struct responses_tool *tool = tool_of(state, answer, i);
     member_puts(out, "name", tool != NULL ? tool->name : answer->calls[answer->parts[i].call].name);
     if (tool == NULL || tool->space == NULL) return;
-    buf_puts(out, ",");
     member_puts(out, "namespace", tool->space);
 }
 

@@ -138,9 +138,8 @@ void cache_status(struct call *call)
 /* NULL: null. */
 static void put_text(struct buf *out, const char *name, const char *text)
 {
-    buf_puts(out, ",");
     if (text == NULL)
-        buf_printf(out, "\"%s\":null", name);
+        buf_printf(out, ",\"%s\":null", name);
     else
         member_puts(out, name, text);
 }
