@@ -189,18 +189,15 @@ static void print_usage(const struct command_group *group, FILE *out)
     fprintf(out, "\nExamples:\n%s\n%s COMMAND --help shows its options.\n", group->examples, group->program);
 }
 
-static int observe_group(const struct command_group *group)
-{
-    const struct args_observer *observer = args_observer();
-    observer->on_group(observer->ud, group);
-    char *no_words[] = {NULL};
-    for (size_t i = 0; i < group->n_commands; i++) group->commands[i].run(0, no_words);
-    return EXIT_FINE;
-}
-
 int command_dispatch(const struct command_group *group, int argc, char **argv)
 {
-    if (args_observer() != NULL) return observe_group(group);
+    if (args_observer() != NULL) {
+        const struct args_observer *observer = args_observer();
+        observer->on_group(observer->ud, group);
+        char *no_words[] = {NULL};
+        for (size_t i = 0; i < group->n_commands; i++) group->commands[i].run(0, no_words);
+        return EXIT_FINE;
+    }
     if (argc < 1) {
         print_usage(group, stderr);
         return EXIT_USAGE;

@@ -87,9 +87,11 @@ static void print_next_words(const char *prompt, const char *nearest)
         printf("  the nearest one ends there: what follows is new\n");
 }
 
-/* Prints how many leading tokens each tier has. Tiers are the integer members but for the few named here. */
-static void print_tiers(const json_t *found)
+static void print_answer(const json_t *found)
 {
+    printf("%s: %" PRId64 " tokens, of which %" PRId64 " would be computed\n", text(found, "model"),
+           number(found, "prompt_tokens"), number(found, "computed"));
+    /* Prints how many leading tokens each tier has. Tiers are the integer members but for the few named here. */
     static const char *const others[] = {"prompt_tokens", "tokens", "computed"};
     const char *name;
     json_t *value;
@@ -99,13 +101,6 @@ static void print_tiers(const json_t *found)
         for (size_t i = 0; i < sizeof others / sizeof *others; i++) is_tier = is_tier && strcmp(name, others[i]) != 0;
         if (is_tier) printf("  %-18s %8" PRId64 "\n", name, (int64_t)json_integer_value(value));
     }
-}
-
-static void print_answer(const json_t *found)
-{
-    printf("%s: %" PRId64 " tokens, of which %" PRId64 " would be computed\n", text(found, "model"),
-           number(found, "prompt_tokens"), number(found, "computed"));
-    print_tiers(found);
     const json_t *divergence = json_object_get(found, "divergence");
     int64_t position = number(divergence, "position"), prompt = number(found, "prompt_tokens");
     const char *where = text(divergence, "where"), *nearest = text(divergence, "nearest");

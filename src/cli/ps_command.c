@@ -132,20 +132,6 @@ static void put_models(struct buf *out, const struct ps_facts *facts)
     }
 }
 
-/* What a slot is doing; of an idle one, how much it keeps. */
-static void put_slot(struct buf *out, const json_t *slot)
-{
-    const json_t *next = json_array_get(json_object_get(slot, "next_token"), 0);
-    buf_printf(out, "%4lld  ", (long long)count_in(slot, "id"));
-    put_left(out, word(slot, "model"), NAME_WIDTH);
-    put_left(out, word(slot, "state"), 9);
-    if (is_busy(slot))
-        buf_printf(out, "%8lld  %8lld  %9lld\n", (long long)count_in(slot, "n_prompt_tokens"),
-                   (long long)count_in(slot, "cached_tokens"), (long long)count_in(next, "n_decoded"));
-    else
-        buf_printf(out, "%8s  %8lld  %9s\n", "-", (long long)count_in(slot, "cached_tokens"), "-");
-}
-
 /* What is wrong with a tier has a line of its own. */
 static void put_tier(struct buf *out, const char *name, const json_t *tier)
 {
@@ -183,7 +169,19 @@ void ps_put(struct buf *out, const struct ps_facts *facts)
     if (json_array_size(facts->slots) != 0) {
         buf_printf(out, "\n%4s  %-*s  %-9s  %8s  %8s  %9s\n", "slot", NAME_WIDTH, "model", "state", "prompt", "cached",
                    "generated");
-        json_array_foreach(facts->slots, i, slot) put_slot(out, slot);
+        /* What a slot is doing; of an idle one, how much it keeps. */
+        json_array_foreach(facts->slots, i, slot)
+        {
+            const json_t *next = json_array_get(json_object_get(slot, "next_token"), 0);
+            buf_printf(out, "%4lld  ", (long long)count_in(slot, "id"));
+            put_left(out, word(slot, "model"), NAME_WIDTH);
+            put_left(out, word(slot, "state"), 9);
+            if (is_busy(slot))
+                buf_printf(out, "%8lld  %8lld  %9lld\n", (long long)count_in(slot, "n_prompt_tokens"),
+                           (long long)count_in(slot, "cached_tokens"), (long long)count_in(next, "n_decoded"));
+            else
+                buf_printf(out, "%8s  %8lld  %9s\n", "-", (long long)count_in(slot, "cached_tokens"), "-");
+        }
     }
     const char *name;
     json_t *tier;

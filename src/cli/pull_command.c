@@ -59,15 +59,6 @@ static void put_bytes(struct buf *out, int64_t bytes)
     buf_printf(out, unit == 0 ? "%.0f %s" : value < 10 ? "%.2f %s" : "%.1f %s", value, units[unit]);
 }
 
-static void put_time(struct buf *out, double seconds)
-{
-    long whole = seconds < 359999 ? (long)seconds : 359999;
-    if (whole >= 3600)
-        buf_printf(out, "%ld:%02ld:%02ld", whole / 3600, whole / 60 % 60, whole % 60);
-    else
-        buf_printf(out, "%ld:%02ld", whole / 60, whole % 60);
-}
-
 /* "[1/2] Qwen3-8B-Q4_K_M.gguf: " and the figures: where that is wider than so many columns, the name is cut. */
 static void put_progress(struct buf *out, const struct pull_progress *p, size_t columns)
 {
@@ -83,7 +74,12 @@ static void put_progress(struct buf *out, const struct pull_progress *p, size_t 
         buf_puts(&figures, "/s");
         if (p->total > 0 && !p->checking) {
             buf_puts(&figures, ", ");
-            put_time(&figures, (double)(p->total - p->done) / p->rate);
+            double seconds = (double)(p->total - p->done) / p->rate;
+            long whole = seconds < 359999 ? (long)seconds : 359999;
+            if (whole >= 3600)
+                buf_printf(&figures, "%ld:%02ld:%02ld", whole / 3600, whole / 60 % 60, whole % 60);
+            else
+                buf_printf(&figures, "%ld:%02ld", whole / 60, whole % 60);
             buf_puts(&figures, " left");
         }
     }
@@ -408,17 +404,6 @@ struct run_options {
     const char *text; /* the reference */
 };
 
-/* A configuration for the models folder's sake: that of the command, without its models. */
-static hearth_config *open_keys(const char *command, const struct setup *setup, int *status)
-{
-    struct setup keys = {.config = setup->config, .keys_only = true};
-    for (size_t i = 0; i < setup->sets.len; i++)
-        if (strncmp(setup->sets.v[i], "server.", strlen("server.")) == 0) args_append(&keys.sets, setup->sets.v[i]);
-    hearth_config *config = setup_open(command, &keys, status);
-    setup_release(&keys);
-    return config;
-}
-
 /* The model that the reference means, which is pulled unless it is there: its name, or a file's path, for --model. */
 static int find_or_pull(struct run_options *run, const hearth_config *config, char **model, hearth_error *error)
 {
@@ -447,7 +432,13 @@ static int run_model(const char *command, struct run_options *run)
     char *model = NULL;
     int status;
     hearth_error error;
-    hearth_config *config = open_keys(command, &run->setup, &status);
+    /* A configuration for the models folder's sake: that of the command, without its models. */
+    struct setup keys = {.config = run->setup.config, .keys_only = true};
+    for (size_t i = 0; i < run->setup.sets.len; i++)
+        if (strncmp(run->setup.sets.v[i], "server.", strlen("server.")) == 0)
+            args_append(&keys.sets, run->setup.sets.v[i]);
+    hearth_config *config = setup_open(command, &keys, &status);
+    setup_release(&keys);
     if (config == NULL) return status;
     hearth_log_open(NULL, "error", "text", NULL);
     int rc = find_or_pull(run, config, &model, &error);

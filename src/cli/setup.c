@@ -351,14 +351,6 @@ static bool is_known(const struct args_list *known, const char *name)
     return false;
 }
 
-/* Not an error: a cluster sets variables of its own for a service of that name, as HEARTH_PORT. */
-static void warn_of(const struct args_list *known, const char *command, const char *name)
-{
-    const char *nearest = nearest_name(name, known->v, known->len);
-    fprintf(stderr, "%s: the environment's %s is no key of the configuration%s%s: it is ignored\n", command, name,
-            nearest != NULL ? "; the nearest is " : "", nearest != NULL ? nearest : "");
-}
-
 static int apply_keys(hearth_config *config, bool of_models, hearth_error *error)
 {
     const char *key;
@@ -380,7 +372,12 @@ int environment_apply_server(hearth_config *config, const char *command, hearth_
     for (char **entry = environ; *entry != NULL; entry++) {
         if (strncmp(*entry, PREFIX, strlen(PREFIX)) != 0) continue;
         char *name = mem_strndup(*entry, strcspn(*entry, "="));
-        if (!is_known(&known, name)) warn_of(&known, command, name);
+        /* Not an error: a cluster sets variables of its own for a service of that name, as HEARTH_PORT. */
+        if (!is_known(&known, name)) {
+            const char *nearest = nearest_name(name, known.v, known.len);
+            fprintf(stderr, "%s: the environment's %s is no key of the configuration%s%s: it is ignored\n", command,
+                    name, nearest != NULL ? "; the nearest is " : "", nearest != NULL ? nearest : "");
+        }
         free(name);
     }
     for (size_t i = 0; i < known.len; i++) free((char *)(uintptr_t)known.v[i]);

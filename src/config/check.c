@@ -60,16 +60,6 @@ static void check_file(struct check *c, const char *pattern, const char *path)
         complain(c, pattern, "cannot read %s: it is a folder, name a file", path);
 }
 
-static void check_folder(struct check *c, const char *pattern, const char *path)
-{
-    struct stat info;
-    if (path == NULL) return;
-    if (stat(path, &info) != 0)
-        complain(c, pattern, "cannot read %s: %s", path, strerror(errno));
-    else if (!S_ISDIR(info.st_mode))
-        complain(c, pattern, "%s is no folder", path);
-}
-
 /* ---- The server ---- */
 
 static bool is_port(const char *text)
@@ -287,20 +277,15 @@ static void check_model_files(struct check *c)
     if (m->image_max_tokens > 0 && m->image_min_tokens > m->image_max_tokens)
         complain(c, "models.*.image_min_tokens", "is more than image_max_tokens, which is %lld",
                  (long long)m->image_max_tokens);
-    check_folder(c, "models.*.media_path", m->media_path);
+    struct stat info;
+    if (m->media_path != NULL) {
+        if (stat(m->media_path, &info) != 0)
+            complain(c, "models.*.media_path", "cannot read %s: %s", m->media_path, strerror(errno));
+        else if (!S_ISDIR(info.st_mode))
+            complain(c, "models.*.media_path", "%s is no folder", m->media_path);
+    }
     check_file(c, "models.*.jinja_file", m->jinja_file);
     for (size_t i = 0; i < m->lora.len; i++) check_file(c, "models.*.lora", m->lora.v[i].path);
-}
-
-static void check_caches(struct check *c)
-{
-    const struct config_model *m = c->model;
-    if (m->system_prompt_cache && m->incremental_cache) /* people search for this text: it stays word for word */
-        complain(c, "models.*.system_prompt_cache",
-                 "cannot enable both SystemPromptCache and IncrementalCache; use IncrementalCache alone (it includes "
-                 "the system prompt)");
-    if (m->system_prompt_assumed && !m->system_prompt_cache)
-        complain(c, "models.*.system_prompt_assumed", "needs system_prompt_cache");
 }
 
 static void check_split(struct check *c)
@@ -329,7 +314,12 @@ static void check_model(struct check *c)
         if (means != m) complain(c, "models.*.aliases", "%s is the model %s already", m->aliases.v[i], means->name);
     }
     check_model_files(c);
-    check_caches(c);
+    if (m->system_prompt_cache && m->incremental_cache) /* people search for this text: it stays word for word */
+        complain(c, "models.*.system_prompt_cache",
+                 "cannot enable both SystemPromptCache and IncrementalCache; use IncrementalCache alone (it includes "
+                 "the system prompt)");
+    if (m->system_prompt_assumed && !m->system_prompt_cache)
+        complain(c, "models.*.system_prompt_assumed", "needs system_prompt_cache");
     check_split(c);
     if (m->n_ubatch > m->n_batch)
         complain(c, "models.*.n_ubatch", "%lld is more than n_batch, %lld", (long long)m->n_ubatch,

@@ -129,12 +129,6 @@ static const struct route {
 
 #define N_ROUTES (sizeof routes / sizeof *routes)
 
-/* HEAD matches GET routes: src/http leaves the body out. */
-static bool answers(const struct route *route, const char *method)
-{
-    return strcmp(route->method, method) == 0 || (strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0);
-}
-
 static void answer_preflight(struct call *call)
 {
     struct buf none = {0};
@@ -168,7 +162,9 @@ static struct found find_route(const char *path, const char *method)
     for (const struct route *r = routes; r < routes + N_ROUTES && found.route == NULL; r++) {
         if (!path_matches(r->path, path)) continue;
         found.same_path = r;
-        if (answers(r, method)) found.route = r;
+        /* HEAD matches GET routes: src/http leaves the body out. */
+        if (strcmp(r->method, method) == 0 || (strcmp(method, "HEAD") == 0 && strcmp(r->method, "GET") == 0))
+            found.route = r;
     }
     found.put_error = found.same_path != NULL ? found.same_path->put_error : form_of_path(path);
     return found;
@@ -300,27 +296,22 @@ static void dispatch(struct call *call, const struct found *found)
         found->route->handler(call);
 }
 
-/* A body is to arrive: it counts against the key, even if it never does. */
-static void admit_body(const struct server *server, struct http_request *http, const struct found *found,
-                       const struct key *key)
-{
-    struct ratelimit *limit = ratelimit_ref(server->ratelimits, key);
-    if (is_limited(found)) ratelimit_count_request(limit);
-    ratelimit_unref(limit);
-    http_set_client(http, key->digest, sizeof key->digest);
-}
-
 /* Who needs no key sends no body: the answer is there without it. */
-void routes_head(void *server, struct http_request *http)
+void routes_head(void *ud, struct http_request *http)
 {
+    struct server *server = ud;
     struct found found = find_route(http_path(http), http_method(http));
     const struct key *key;
     hearth_error error;
     int rc = check_access(server, http, &found, &key, &error);
-    if (rc == HEARTH_OK && grant_of(&found, http) == KEYS_PUBLIC)
+    if (rc == HEARTH_OK && grant_of(&found, http) == KEYS_PUBLIC) {
         routes_request(server, http);
-    else if (rc == HEARTH_OK && key != NULL)
-        admit_body(server, http, &found, key);
+    } else if (rc == HEARTH_OK && key != NULL) { /* a body is to arrive: it counts, even if it never does */
+        struct ratelimit *limit = ratelimit_ref(server->ratelimits, key);
+        if (is_limited(&found)) ratelimit_count_request(limit);
+        ratelimit_unref(limit);
+        http_set_client(http, key->digest, sizeof key->digest);
+    }
     if (rc == HEARTH_OK) return;
     struct call *call = open_call(server, http, &found);
     call_set_key(call, key);

@@ -10,7 +10,7 @@ void routes_request(void *server, struct http_request *http);
 
 /* Refuses a request for its origin, host, API key or that key's rate limit once its headers are there, before its
  * body is received. */
-void routes_head(void *server, struct http_request *http);
+void routes_head(void *ud, struct http_request *http);
 
 /* Whether the request is answered even if server.max_connections is reached: routes that need no API key, such as
  * GET /health. */

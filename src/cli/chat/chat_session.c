@@ -153,16 +153,6 @@ static int stream_reply(const struct chat *chat, struct reply *reply, hearth_err
 
 /* ---- Turns ---- */
 
-static void count(struct chat_totals *totals, const hearth_result *r)
-{
-    totals->n++;
-    totals->cached += r->cache_n;
-    totals->computed += r->prompt_n;
-    totals->generated += r->predicted_n;
-    totals->seconds += (r->queue_ms + r->prompt_ms + r->predicted_ms) / 1000;
-    totals->last = *r;
-}
-
 static void show_figures(const struct chat *chat, const hearth_result *r)
 {
     const double rate = r->predicted_ms > 0 ? 1000.0 * (r->predicted_n - 1) / r->predicted_ms : 0;
@@ -186,7 +176,14 @@ int chat_take_turn(struct chat *chat, const char *text, size_t len)
         conversation_take_back(&chat->conversation);
     if (reply.is_whole && reply.result.finish == HEARTH_FINISH_LENGTH)
         screen_say(&chat->screen, "cut off: it has as many tokens as it may, or the window is full");
-    if (reply.is_whole) count(&chat->totals, &reply.result);
+    if (reply.is_whole) {
+        chat->totals.n++;
+        chat->totals.cached += reply.result.cache_n;
+        chat->totals.computed += reply.result.prompt_n;
+        chat->totals.generated += reply.result.predicted_n;
+        chat->totals.seconds += (reply.result.queue_ms + reply.result.prompt_ms + reply.result.predicted_ms) / 1000;
+        chat->totals.last = reply.result;
+    }
     if (reply.is_whole && chat->shows_figures) show_figures(chat, &reply.result);
     chat->ends = chat->ends || reply.signal == SIGNAL_END;
     chat->stopped = reply.signal != SIGNAL_NONE;
@@ -316,16 +313,6 @@ static int run_undo(struct chat *chat, const char *argument)
     return HEARTH_OK;
 }
 
-/* The text that the editor begins with: the last message of the user's. */
-static void put_last(struct chat *chat, struct buf *text)
-{
-    struct conversation last = {.messages = json_copy(chat->conversation.messages)};
-    char *said = conversation_undo(&last);
-    if (said != NULL) buf_puts(text, said);
-    free(said);
-    json_decref(last.messages);
-}
-
 static int run_edit(struct chat *chat, const char *argument)
 {
     (void)argument;
@@ -333,7 +320,12 @@ static int run_edit(struct chat *chat, const char *argument)
     hearth_error error;
     if (chat->editor == NULL)
         return error_set(&error, HEARTH_UNSUPPORTED, "/edit needs a terminal"), fail(chat, &error);
-    put_last(chat, &text);
+    /* The text that the editor begins with: the last message of the user's. */
+    struct conversation last = {.messages = json_copy(chat->conversation.messages)};
+    char *said = conversation_undo(&last);
+    if (said != NULL) buf_puts(&text, said);
+    free(said);
+    json_decref(last.messages);
     editor_lend(chat->editor);
     int status = compose(&text, &error);
     editor_resume(chat->editor);

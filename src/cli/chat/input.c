@@ -227,18 +227,6 @@ static void send_control(struct editor *editor, const char *control)
     fflush(editor->screen);
 }
 
-/* The terminal has another size, or another program has used it meanwhile: shells take pastes like typed lines while
- * they run a program. */
-static void redraw(struct editor *editor)
-{
-    el_set(editor->libedit, EL_PREP_TERM, 0);
-    el_set(editor->libedit, EL_PREP_TERM, 1);
-    send_control(editor, PASTES_ON);
-    el_resize(editor->libedit);
-    fputs("\r\033[J", editor->screen);
-    el_set(editor->libedit, EL_REFRESH);
-}
-
 /* False at the end of the input, or after a signal. */
 static bool read_block(struct editor *editor)
 {
@@ -246,7 +234,16 @@ static bool read_block(struct editor *editor)
         const enum signal_kind signal = signals_wait(editor->signals, STDIN_FILENO);
         editor->stopped = signal == SIGNAL_STOP;
         editor->ended = signal == SIGNAL_END;
-        if (signal == SIGNAL_REDRAW) redraw(editor);
+        /* The terminal has another size, or another program has used it meanwhile: shells take pastes like typed lines
+         * while they run a program. */
+        if (signal == SIGNAL_REDRAW) {
+            el_set(editor->libedit, EL_PREP_TERM, 0);
+            el_set(editor->libedit, EL_PREP_TERM, 1);
+            send_control(editor, PASTES_ON);
+            el_resize(editor->libedit);
+            fputs("\r\033[J", editor->screen);
+            el_set(editor->libedit, EL_REFRESH);
+        }
         if (signal != SIGNAL_NONE) continue;
         const ssize_t n = read(STDIN_FILENO, editor->block, sizeof editor->block);
         editor->ended = n == 0 || (n < 0 && errno != EINTR);

@@ -77,14 +77,6 @@ static void free_exchange(void *ud)
     free(ex);
 }
 
-static void finish_exchange(struct exchange *ex)
-{
-    http_recount(ex->server->http, ex->counted, 0);
-    ex->server->further_choices -= ex->further;
-    ex->work.run = free_exchange;
-    workers_do(ex->server->workers, &ex->work);
-}
-
 /* ---- Sending ---- */
 
 static bool client_is_slow(const struct exchange *ex)
@@ -181,10 +173,14 @@ static void pass_on(struct exchange *ex)
     if (ex->blocked || ex->has_sent || (ex->timer != NULL && !event_pending(ex->timer, EV_TIMEOUT, NULL)))
         arm_timer(ex);
     if (ex->blocked) return;
-    if (ex->call == NULL && ex->n_running == 0)
-        finish_exchange(ex);
-    else if ((ex->call != NULL && (ex->news.has_more || ex->wants_ping)) || !outbox_sleep(&ex->outbox))
+    if (ex->call == NULL && ex->n_running == 0) {
+        http_recount(ex->server->http, ex->counted, 0);
+        ex->server->further_choices -= ex->further;
+        ex->work.run = free_exchange;
         workers_do(ex->server->workers, &ex->work);
+    } else if ((ex->call != NULL && (ex->news.has_more || ex->wants_ping)) || !outbox_sleep(&ex->outbox)) {
+        workers_do(ex->server->workers, &ex->work);
+    }
 }
 
 void exchange_take(void *ud)

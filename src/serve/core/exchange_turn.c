@@ -292,14 +292,6 @@ static void submit(struct exchange *ex)
 
 /* ---- A turn ---- */
 
-static void note_overflow(struct exchange *ex)
-{
-    hearth_error error;
-    error_set(&error, HEARTH_CANCELLED, "the reply was cut off: the client reads it too slowly");
-    log_event(LOG_WARN, "http", "client reads too slowly, request cancelled", log_str("request_id", ex->call->id));
-    fail(ex, &error);
-}
-
 static void put_ping(struct exchange *ex)
 {
     if (ex->dialect->ping != NULL)
@@ -314,7 +306,12 @@ void exchange_turn(void *ud)
     struct outbox_event *event;
     if (ex->params != NULL) submit(ex);
     bool is_open = ex->call != NULL && !ex->ended && !atomic_load(&ex->gone);
-    if (is_open && outbox_is_overflown(&ex->outbox)) note_overflow(ex);
+    if (is_open && outbox_is_overflown(&ex->outbox)) {
+        hearth_error error;
+        error_set(&error, HEARTH_CANCELLED, "the reply was cut off: the client reads it too slowly");
+        log_event(LOG_WARN, "http", "client reads too slowly, request cancelled", log_str("request_id", ex->call->id));
+        fail(ex, &error);
+    }
     if (is_open && ex->wants_ping && !ex->ended) put_ping(ex);
     ex->wants_ping = false;
     /* A long answer: its next piece. */

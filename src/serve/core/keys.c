@@ -193,16 +193,6 @@ static int read_limits(struct line *line, struct word list, struct key *key)
     return HEARTH_OK;
 }
 
-static int add_key(struct keys *keys, const struct line *line, const struct key *key)
-{
-    for (size_t i = 0; i < keys->len; i++)
-        if (sha256_equal(keys->v[i].digest, key->digest))
-            return line_error(line, "this key stands on an earlier line too");
-    keys->v = mem_room(keys->v, keys->len, &keys->cap, sizeof *keys->v);
-    keys->v[keys->len++] = *key;
-    return HEARTH_OK;
-}
-
 static int read_line(struct keys *keys, struct line *line)
 {
     struct key key = {0};
@@ -214,7 +204,13 @@ static int read_line(struct keys *keys, struct line *line)
     if (rc == HEARTH_OK) rc = read_limits(line, next_word(line), &key);
     if (rc == HEARTH_OK && next_word(line).len > 0)
         rc = line_error(line, "a line has four words at most: the key, a name, the grants, the limits");
-    return rc == HEARTH_OK ? add_key(keys, line, &key) : rc;
+    if (rc != HEARTH_OK) return rc;
+    for (size_t i = 0; i < keys->len; i++)
+        if (sha256_equal(keys->v[i].digest, key.digest))
+            return line_error(line, "this key stands on an earlier line too");
+    keys->v = mem_room(keys->v, keys->len, &keys->cap, sizeof *keys->v);
+    keys->v[keys->len++] = key;
+    return HEARTH_OK;
 }
 
 /* ---- The file ---- */

@@ -305,20 +305,19 @@ static int read_table(struct fields *fields, int route, hearth_error *error)
 
 /* ---- Whole bodies ---- */
 
-static int check_lookup(const struct fields *fields, hearth_error *error)
-{
-    if (fields->messages != NULL && fields->prompts != NULL)
-        return error_at(error, HEARTH_INVALID, "prompt", "give either 'messages' or 'prompt'");
-    if (fields->n_prompts == 0) return error_at(error, HEARTH_INVALID, "prompt", "'messages' or 'prompt' is missing");
-    if (fields->n_prompts > 1)
-        return error_at(error, HEARTH_INVALID, "prompt", "'prompt' may be one prompt only: look each one up by itself");
-    return HEARTH_OK;
-}
-
 /* Checks what depends on several fields. */
 static int check_combinations(struct fields *fields, int route, hearth_error *error)
 {
-    if (route == FIELDS_LOOKUP) return check_lookup(fields, error);
+    if (route == FIELDS_LOOKUP) {
+        if (fields->messages != NULL && fields->prompts != NULL)
+            return error_at(error, HEARTH_INVALID, "prompt", "give either 'messages' or 'prompt'");
+        if (fields->n_prompts == 0)
+            return error_at(error, HEARTH_INVALID, "prompt", "'messages' or 'prompt' is missing");
+        if (fields->n_prompts > 1)
+            return error_at(error, HEARTH_INVALID, "prompt",
+                            "'prompt' may be one prompt only: look each one up by itself");
+        return HEARTH_OK;
+    }
     const char *prompt = route == FIELDS_CHAT ? "messages" : "prompt";
     if (fields->n_prompts == 0) return error_at(error, HEARTH_INVALID, prompt, "'%s' is missing", prompt);
     if (fields->params.grammar != NULL && fields->params.json_schema != NULL)
@@ -348,16 +347,6 @@ static const char borrowed[] =
     "model reasoning_budget_message grammar suffix stop options cache_salt parent_key samplers dry_sequence_breakers "
     "input_suffix input_extra response_fields return_tokens logit_bias";
 
-/* Frees the rest of the tree, but for what the parameters refer to. */
-static void prune(struct fields *fields)
-{
-    json_t *kept = json_object(), *value;
-    const char *name;
-    json_object_foreach(fields->body, name, value) if (words_have(borrowed, name)) json_object_set(kept, name, value);
-    json_decref(fields->body);
-    fields->body = kept;
-}
-
 int fields_take(struct fields *fields, int route, json_t *body, struct uploads *uploads, hearth_error *error)
 {
     *fields = (struct fields){.body = body, .params = hearth_params_default(), .n = 1, .best_of = 1};
@@ -378,10 +367,17 @@ int fields_take(struct fields *fields, int route, json_t *body, struct uploads *
         json_array_append_new(paths, json_string(fields->uploads.v[i].field));
     if (paths != NULL) json_object_set_new(fields->places, "media", paths);
     if (rc == HEARTH_OK) rc = check_values(fields, error);
-    if (rc == HEARTH_OK)
-        prune(fields);
-    else
+    /* Frees the rest of the tree, but for what the parameters refer to. */
+    if (rc == HEARTH_OK) {
+        json_t *kept = json_object(), *value;
+        const char *name;
+        json_object_foreach(fields->body, name, value) if (words_have(borrowed, name))
+            json_object_set(kept, name, value);
+        json_decref(fields->body);
+        fields->body = kept;
+    } else {
         fields_release(fields);
+    }
     return rc;
 }
 

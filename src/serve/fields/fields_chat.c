@@ -30,15 +30,6 @@ static void leave_out(struct fields *fields, struct field_path at)
     header_list_add(&fields->left_out, at.v);
 }
 
-/* A part of another type: its text, if it has some. Else it is left out (NULL), or, if the user asks it, is handed on
- * to be refused, by its type alone, so that what comes with it does not count as text of the prompt. */
-static json_t *read_other_part(const struct message *message, const json_t *part)
-{
-    json_t *text = json_object_get(part, "text");
-    if (json_string_length(text) > 0) return json_pack("{s:s,s:O}", "type", "text", "text", text);
-    return message->asks ? json_pack("{s:O}", "type", json_object_get(part, "type")) : NULL;
-}
-
 /* The part as it is handed on: text as it is; media without the data, which go to the uploads. NULL: it is left out, as
  * are media of earlier turns whose bytes only another server keeps. Owned by the caller. */
 static json_t *read_part(struct fields *fields, const struct message *message, json_t *part, struct field_path at)
@@ -47,17 +38,14 @@ static json_t *read_part(struct fields *fields, const struct message *message, j
     const struct upload_form *form = upload_form_of(media, sizeof media / sizeof *media, type);
     json_object_del(part, "media"); /* which medium a part names is not the client's to say */
     if (!json_is_string(type) || convert_is(type, "text") || convert_is(type, "refusal")) return json_incref(part);
-    if (form == NULL) return read_other_part(message, part);
+    /* A part of another type: its text, if it has some. Else it is left out (NULL), or, if the user asks it, is handed
+     * on to be refused, by its type alone, so that what comes with it does not count as text of the prompt. */
+    if (form == NULL) {
+        json_t *text = json_object_get(part, "text");
+        if (json_string_length(text) > 0) return json_pack("{s:s,s:O}", "type", "text", "text", text);
+        return message->asks ? json_pack("{s:O}", "type", json_object_get(part, "type")) : NULL;
+    }
     return message->asks || !upload_is_elsewhere(form, part) ? upload_read(&fields->uploads, form, part, at.v) : NULL;
-}
-
-/* The user's message that is nothing but an image in base64, as clients of other servers send it. */
-static void read_bare_image(struct fields *fields, json_t *message, struct field_path at)
-{
-    json_t *content = json_object_get(message, "content");
-    if (!convert_is(json_object_get(message, "role"), "user") || !upload_is_image(content)) return;
-    uploads_take(&fields->uploads, content, at.v);
-    json_object_set_new(message, "content", json_pack("[o]", uploads_part(&fields->uploads, "image_url")));
 }
 
 static void read_content(struct fields *fields, const struct message *message)
@@ -80,7 +68,11 @@ static void read_content(struct fields *fields, const struct message *message)
     if (json_is_array(content))
         json_object_set_new(message->json, "content", lost_all ? json_string("") : json_incref(parts));
     json_decref(parts);
-    read_bare_image(fields, message->json, at);
+    /* The user's message that is nothing but an image in base64, as clients of other servers send it. */
+    content = json_object_get(message->json, "content");
+    if (!convert_is(json_object_get(message->json, "role"), "user") || !upload_is_image(content)) return;
+    uploads_take(&fields->uploads, content, at.v);
+    json_object_set_new(message->json, "content", json_pack("[o]", uploads_part(&fields->uploads, "image_url")));
 }
 
 /* Sets the content to what the assistant said under another name, where it has none. */

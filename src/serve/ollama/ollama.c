@@ -295,18 +295,6 @@ static void unload_model(struct call *call, struct ollama_request *request)
 
 /* ---- Routes ---- */
 
-/* How long models stay is the administrator's to say, where there are keys. */
-static void keep_model(const struct call *call, const struct ollama_request *request)
-{
-    hearth_error error;
-    hearth *instance = call->server->instance;
-    bool asks = request->has_keep && !request->unload && call_may(call, KEYS_ADMIN);
-    int32_t index = asks ? hearth_find_model(instance, request->model, &error) : -1;
-    hearth_model_info info;
-    if (index < 0 || !hearth_model(instance, (size_t)index, &info)) return;
-    hearth_keep_model(instance, info.name, request->keep, NULL);
-}
-
 /* Says that num_ctx exceeds the context window, which only the configuration sets. */
 static void note_window(const struct call *call, const struct ollama_request *request)
 {
@@ -325,7 +313,14 @@ static void note_window(const struct call *call, const struct ollama_request *re
 static void answer(struct call *call, void *ud)
 {
     struct ollama_request *request = ud;
-    keep_model(call, request);
+    /* How long models stay is the administrator's to say, where there are keys. */
+    hearth_error error;
+    hearth *instance = call->server->instance;
+    bool asks = request->has_keep && !request->unload && call_may(call, KEYS_ADMIN);
+    int32_t index = asks ? hearth_find_model(instance, request->model, &error) : -1;
+    hearth_model_info info;
+    if (index >= 0 && hearth_model(instance, (size_t)index, &info))
+        hearth_keep_model(instance, info.name, request->keep, NULL);
     note_window(call, request);
     if (request->fields != NULL) {
         struct fields *fields = request->fields;

@@ -69,23 +69,21 @@ static const char *field_of(const char *option)
     return NULL;
 }
 
-/* -1, -2 and 0 are unlimited: up to the context window. */
-static int read_num_predict(struct convert *convert, const json_t *value)
-{
-    int64_t n;
-    if (!field_whole(value, -2, INT32_MAX, &n))
-        return convert_fault(convert, field_path_of(OPTIONS "num_predict"), "must be a whole number of at least -2");
-    convert_set(convert, "max_tokens", json_integer(n <= 0 ? -1 : n));
-    return HEARTH_OK;
-}
-
 static int read_option(struct convert *convert, const char *name, json_t *value)
 {
     const char *field = field_of(name);
     if (field == NULL && !words_have(idle_options, name))
         log_event(LOG_INFO, "serve", "unknown option ignored", log_str("option", name));
     if (field == NULL || json_is_null(value)) return HEARTH_OK;
-    if (strcmp(name, "num_predict") == 0) return read_num_predict(convert, value);
+    /* -1, -2 and 0 are unlimited: up to the context window. */
+    if (strcmp(name, "num_predict") == 0) {
+        int64_t n;
+        if (!field_whole(value, -2, INT32_MAX, &n))
+            return convert_fault(convert, field_path_of(OPTIONS "num_predict"),
+                                 "must be a whole number of at least -2");
+        convert_set(convert, "max_tokens", json_integer(n <= 0 ? -1 : n));
+        return HEARTH_OK;
+    }
     convert_set(convert, field, json_incref(value));
     return HEARTH_OK;
 }
@@ -269,16 +267,6 @@ static json_t *call_of(struct conversation *c, const json_t *message)
     return named != NULL ? json_incref((json_t *)named) : json_string("call");
 }
 
-static void add_result(struct conversation *c, const json_t *message, const json_t *texts)
-{
-    json_t *id = call_of(c, message);
-    const json_t *tool = text_of(message, "tool_name");
-    convert_add_result(c->convert, id, texts);
-    json_t *messages = json_object_get(c->convert->chat, "messages");
-    if (tool != NULL) json_object_set(json_array_get(messages, json_array_size(messages) - 1), "name", (json_t *)tool);
-    json_decref(id);
-}
-
 static void say_all(struct convert *convert, const char *role, const json_t *texts)
 {
     size_t i;
@@ -294,7 +282,13 @@ static int add_message(struct conversation *c, const json_t *message, const json
         return convert_fault(c->convert, field_path_of("%s.role", at.v),
                              "must be \"system\", \"user\", \"assistant\" or \"tool\"");
     if (strcmp(role, "tool") == 0) {
-        add_result(c, message, texts);
+        json_t *id = call_of(c, message);
+        const json_t *tool = text_of(message, "tool_name");
+        convert_add_result(c->convert, id, texts);
+        json_t *messages = json_object_get(c->convert->chat, "messages");
+        if (tool != NULL)
+            json_object_set(json_array_get(messages, json_array_size(messages) - 1), "name", (json_t *)tool);
+        json_decref(id);
         return HEARTH_OK;
     }
     say_all(c->convert, role, texts);

@@ -101,20 +101,15 @@ static size_t vectors_size(const void *ud)
 
 /* ---- Writing ---- */
 
-static void put_single(const hearth_embedded *result, struct buf *out)
-{
-    const hearth_vector none = {0}, *vector = result->n_inputs > 0 ? &result->inputs[0] : &none;
-    buf_puts(out, "{\"embedding\":");
-    embeddings_put_floats(out, vector->v, vector->width);
-    buf_puts(out, "}");
-}
-
 static void put(const void *ud, const hearth_embedded *result, struct buf *out)
 {
     const struct vectors *vectors = ud;
     const char *model = vectors->model != NULL ? vectors->model : result->model;
     if (vectors->single) {
-        put_single(result, out);
+        const hearth_vector none = {0}, *vector = result->n_inputs > 0 ? &result->inputs[0] : &none;
+        buf_puts(out, "{\"embedding\":");
+        embeddings_put_floats(out, vector->v, vector->width);
+        buf_puts(out, "}");
         return;
     }
     buf_puts(out, "{\"model\":");
@@ -130,15 +125,6 @@ static void put(const void *ud, const hearth_embedded *result, struct buf *out)
 
 /* ---- Routes ---- */
 
-static void answer_nothing(struct call *call, struct vectors *vectors)
-{
-    static const hearth_embedded none = {.model = ""};
-    struct buf body = {0};
-    put(vectors, &none, &body);
-    release_vectors(vectors);
-    call_reply(call, 200, "application/json", &body);
-}
-
 static void answer_vectors(struct call *call, void *ud)
 {
     static const struct embed_form form = {
@@ -146,7 +132,11 @@ static void answer_vectors(struct call *call, void *ud)
     struct vectors *vectors = ud;
     hearth_error error;
     if (vectors->e.body == NULL) {
-        answer_nothing(call, vectors);
+        static const hearth_embedded none = {.model = ""};
+        struct buf body = {0};
+        put(vectors, &none, &body);
+        release_vectors(vectors);
+        call_reply(call, 200, "application/json", &body);
         return;
     }
     if (embeddings_refuse_unpooled(call, &vectors->e, &error) == HEARTH_OK) {

@@ -41,15 +41,6 @@ static int read_page(const struct http_request *http, struct page *page, hearth_
     return HEARTH_OK;
 }
 
-static void turn_round(struct stored_item *items, size_t n)
-{
-    for (size_t i = 0; i < n / 2; i++) {
-        struct stored_item item = items[i];
-        items[i] = items[n - 1 - i];
-        items[n - 1 - i] = item;
-    }
-}
-
 static int find_start(const struct page *page, const struct stored_item *items, size_t n, size_t *start,
                       hearth_error *error)
 {
@@ -88,7 +79,13 @@ static void reply_list(struct call *call, const struct stored_turn *turn, size_t
     hearth_error error;
     struct buf body = {0};
     int rc = read_page(call->http, &page, &error);
-    if (rc == HEARTH_OK && !page.is_ascending) turn_round(items, n);
+    if (rc == HEARTH_OK && !page.is_ascending) {
+        for (size_t i = 0; i < n / 2; i++) {
+            struct stored_item item = items[i];
+            items[i] = items[n - 1 - i];
+            items[n - 1 - i] = item;
+        }
+    }
     if (rc == HEARTH_OK) rc = find_start(&page, items, n, &start, &error);
     if (rc == HEARTH_OK) {
         size_t shown = n - start < page.limit ? n - start : page.limit;

@@ -208,17 +208,6 @@ static int resolve(struct history *history, json_t *input, hearth_error *error)
 
 /* ---- Opening and closing ---- */
 
-static void make_turn(struct history *history, const json_t *body, enum history_use use)
-{
-    const json_t *input = json_object_get(body, "input");
-    json_t *wrapped = json_is_string(input) ? json_pack("[{s:s,s:O}]", "role", "user", "content", input) : NULL;
-    /* A conversation's turn is appended to its last one when the answer is complete. */
-    bool appends = history->conversation != NULL && use == HISTORY_STORES;
-    struct stored_turn *before = appends ? NULL : history->before;
-    history->turn = history_turn(history->stored, before, wrapped != NULL ? wrapped : input, history->id);
-    json_decref(wrapped);
-}
-
 /* Before anything is computed: a conversation that could not take the turn would lose it. */
 static int check_room(const struct history *history, hearth_error *error)
 {
@@ -248,7 +237,15 @@ int history_open(struct history *history, json_t *body, const struct reading_cal
     if (history->conversation != NULL)
         json_object_set_new(body, "conversation", json_pack("{s:s}", "id", history->conversation));
     bool stores = use == HISTORY_STORES && (history->is_stored || history->conversation != NULL);
-    if (stores || use == HISTORY_KEEPS) make_turn(history, body, use);
+    if (stores || use == HISTORY_KEEPS) {
+        const json_t *input = json_object_get(body, "input");
+        json_t *wrapped = json_is_string(input) ? json_pack("[{s:s,s:O}]", "role", "user", "content", input) : NULL;
+        /* A conversation's turn is appended to its last one when the answer is complete. */
+        bool appends = history->conversation != NULL && use == HISTORY_STORES;
+        history->turn = history_turn(history->stored, appends ? NULL : history->before,
+                                     wrapped != NULL ? wrapped : input, history->id);
+        json_decref(wrapped);
+    }
     return stores && history->conversation != NULL ? check_room(history, error) : HEARTH_OK;
 }
 

@@ -158,8 +158,7 @@ static void put_name(struct buf *out, const struct responses *state, const struc
 {
     const struct responses_tool *tool = tool_of(state, answer, i);
     member_puts(out, "name", tool != NULL ? tool->name : answer->calls[answer->parts[i].call].name);
-    if (tool == NULL || tool->space == NULL) return;
-    member_puts(out, "namespace", tool->space);
+    if (tool != NULL && tool->space != NULL) member_puts(out, "namespace", tool->space);
 }
 
 static void put_call(struct buf *out, const struct responses *state, const struct answer *answer, size_t i, bool begun)
@@ -170,9 +169,8 @@ static void put_call(struct buf *out, const struct responses *state, const struc
     member_puts(out, "call_id", answer->calls[answer->parts[i].call].id);
     buf_puts(out, ",");
     put_name(out, state, answer, i);
-    buf_puts(out, ",");
     if (begun)
-        buf_printf(out, "\"%s\":\"\"", member);
+        member_puts(out, member, "");
     else
         put_given(out, state, answer, i, member);
 }
@@ -369,28 +367,20 @@ static void put_part_event(struct buf *out, struct responses *state, const char 
     close_event(out);
 }
 
-/* Sends the input of a custom tool's call as a single delta once it is complete: the model's arguments are JSON
- * around it. */
-static void put_late_delta(struct buf *out, struct responses *state)
-{
-    size_t i = state->n_begun - 1;
-    if (!is_custom(state, state->answer, i)) return;
-    open_content_event(out, state, NULL, ".delta");
-    put_given(out, state, state->answer, i, "delta");
-    close_event(out);
-}
-
 static void end_item(struct buf *out, struct responses *state)
 {
     if (state->n_begun == 0) return;
     size_t i = state->n_begun - 1;
     const struct answer_part *part = &state->answer->parts[i];
-    put_late_delta(out, state);
-    const struct kind *kind = open_content_event(out, state, NULL, ".done");
-    if (kind == &kinds[HEARTH_DELTA_CALL]) {
-        put_name(out, state, state->answer, i);
-        buf_puts(out, ",");
+    /* Sends the input of a custom tool's call as a single delta once it is complete: the model's arguments are JSON
+     * around it. */
+    if (is_custom(state, state->answer, i)) {
+        open_content_event(out, state, NULL, ".delta");
+        put_given(out, state, state->answer, i, "delta");
+        close_event(out);
     }
+    const struct kind *kind = open_content_event(out, state, NULL, ".done");
+    if (kind == &kinds[HEARTH_DELTA_CALL]) put_name(out, state, state->answer, i);
     put_given(out, state, state->answer, i, kind->member);
     if (part->type == HEARTH_DELTA_CONTENT) put_part_logprobs(out, state->answer, i);
     close_event(out);

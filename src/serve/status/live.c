@@ -88,27 +88,11 @@ static void start_report(struct live *live)
     workers_do(live->workers, &live->work);
 }
 
-static void send_report(struct watcher *watcher, int64_t now)
-{
-    const struct live *live = watcher->live;
-    http_send(watcher->call->http, live->report.v, live->report.len);
-    watcher->seen = live->number;
-    watcher->sent_at = now;
-}
-
 static bool wants_report(const struct watcher *watcher, int64_t now)
 {
     bool heard = now - watcher->sent_at < clock_from_ms(HEARTBEAT_MS);
     if (heard && watcher->seen == watcher->live->number) return false;
     return http_backlog(watcher->call->http) == 0;
-}
-
-/* Counted from now, not from when the last report was due: reports that were held up do not come in a burst. */
-static void arm_timer(struct live *live)
-{
-    struct timeval period = {.tv_usec = PERIOD_MS * 1000};
-    event_base_update_cache_time(event_get_base(live->timer));
-    event_add(live->timer, &period);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *ud)
@@ -144,8 +128,17 @@ static void take_report(void *ud)
         live->number++;
     }
     for (struct watcher *w = live->watchers; w != NULL; w = w->next)
-        if (wants_report(w, now)) send_report(w, now);
-    if (live->n_watchers > 0) arm_timer(live);
+        if (wants_report(w, now)) {
+            http_send(w->call->http, live->report.v, live->report.len);
+            w->seen = live->number;
+            w->sent_at = now;
+        }
+    /* Counted from now, not from when the last report was due: reports that were held up do not come in a burst. */
+    if (live->n_watchers > 0) {
+        struct timeval period = {.tv_usec = PERIOD_MS * 1000};
+        event_base_update_cache_time(event_get_base(live->timer));
+        event_add(live->timer, &period);
+    }
 }
 
 static void on_gone(void *ud)

@@ -397,15 +397,6 @@ static void put_gauge(struct buf *out, const char *name, const char *help, size_
     metrics_put_value(out, name, "", (double)value);
 }
 
-static void put_tracing(struct buf *out, const struct tracer *tracer)
-{
-    metrics_put_head(out, "hearth_spans_sent_total", "counter", "Spans that the collector of traces took.");
-    metrics_put_value(out, "hearth_spans_sent_total", "", (double)tracer_sent(tracer));
-    metrics_put_head(out, "hearth_spans_dropped_total", "counter",
-                     "Spans that the collector did not take, or that the queue had no room for.");
-    metrics_put_value(out, "hearth_spans_dropped_total", "", (double)tracer_dropped(tracer));
-}
-
 void status_metrics(struct call *call)
 {
     struct server *server = call->server;
@@ -427,7 +418,11 @@ void status_metrics(struct call *call)
     metrics_put_value(&body, "hearth_http_stalls_total", "", (double)http_stalls(server->http));
     put_gauge(&body, "hearth_http_limited_keys", "API keys that have lately used some of their limits",
               ratelimits_kept(server->ratelimits));
-    put_tracing(&body, server->tracer);
+    metrics_put_head(&body, "hearth_spans_sent_total", "counter", "Spans that the collector of traces took.");
+    metrics_put_value(&body, "hearth_spans_sent_total", "", (double)tracer_sent(server->tracer));
+    metrics_put_head(&body, "hearth_spans_dropped_total", "counter",
+                     "Spans that the collector did not take, or that the queue had no room for.");
+    metrics_put_value(&body, "hearth_spans_dropped_total", "", (double)tracer_dropped(server->tracer));
     if (server->tracer == NULL || !openmetrics_is_wanted(http_header(call->http, "Accept"))) {
         call_reply(call, 200, "text/plain; version=0.0.4", &body);
         return;
