@@ -106,20 +106,6 @@ static struct size_text size_of(uint64_t bytes)
     return text;
 }
 
-static void print_choices(const hearth_fit *fit)
-{
-    printf("\n   window  slots  types        KV cells      compute       memory          GPU\n");
-    for (size_t i = 0; i < fit->n_choices; i++) {
-        const hearth_fit_choice *c = &fit->choices[i];
-        char types[32];
-        snprintf(types, sizeof types, "%s/%s", c->cache_type_k, c->cache_type_v);
-        printf("%c %7" PRId32 "  %5" PRId32 "  %-9s %11s  %11s  %11s  %11s%s\n",
-               (int32_t)i == fit->recommended ? '*' : ' ', c->context_window, c->n_seq_max, types,
-               size_of(c->cells_bytes).v, size_of(c->compute_bytes).v, size_of(c->memory_bytes).v,
-               size_of(c->gpu_bytes).v, c->fits ? "" : "  does not fit");
-    }
-}
-
 static void print_fit(const hearth_fit *fit)
 {
     printf("model     %s, trained for %" PRId32 " tokens\n", fit->description, fit->n_ctx_train);
@@ -135,7 +121,16 @@ static void print_fit(const hearth_fit *fit)
                size_of(fit->memory_budget).v);
         if (fit->gpu_free > 0)
             printf("GPU       %s free, %s of it for the model\n", size_of(fit->gpu_free).v, size_of(fit->gpu_budget).v);
-        print_choices(fit);
+        printf("\n   window  slots  types        KV cells      compute       memory          GPU\n");
+        for (size_t i = 0; i < fit->n_choices; i++) {
+            const hearth_fit_choice *c = &fit->choices[i];
+            char types[32];
+            snprintf(types, sizeof types, "%s/%s", c->cache_type_k, c->cache_type_v);
+            printf("%c %7" PRId32 "  %5" PRId32 "  %-9s %11s  %11s  %11s  %11s%s\n",
+                   (int32_t)i == fit->recommended ? '*' : ' ', c->context_window, c->n_seq_max, types,
+                   size_of(c->cells_bytes).v, size_of(c->compute_bytes).v, size_of(c->memory_bytes).v,
+                   size_of(c->gpu_bytes).v, c->fits ? "" : "  does not fit");
+        }
     }
     if (fit->recommended >= 0) {
         const hearth_fit_choice *c = &fit->choices[fit->recommended];

@@ -253,13 +253,6 @@ static void note_pulled(void *ud, const char *name)
     if (pulled) buf_printf(pulled, "\n%s\n", name);
 }
 
-/* Pulled models come last: what is meant for the only model is not meant for them. */
-static void add_pulled(hearth_config *config, const struct setup *setup)
-{
-    const bool wanted = strcmp(hearth_config_get(config, "server.serve_pulled"), "true") == 0;
-    if (setup->adds_pulled && wanted && setup->models.len == 0) pull_declare_all(config, note_pulled, setup->pulled);
-}
-
 static int set_text(hearth_config *config, const char *key, const char *value, hearth_error *error)
 {
     return value ? hearth_config_set(config, key, value, error) : 0;
@@ -416,7 +409,12 @@ static int apply(hearth_config *config, const char *command, const struct setup 
     if (status == 0) status = environment_apply_model(config, error);
     char *only = hearth_config_model(config, 1) ? NULL : mem_strdup(hearth_config_model(config, 0));
     if (status == 0) status = set_mmproj(config, only, setup->mmproj, error);
-    if (status == 0) add_pulled(config, setup);
+    /* Pulled models come last: what is meant for the only model is not meant for them. */
+    if (status == 0) {
+        const bool wanted = strcmp(hearth_config_get(config, "server.serve_pulled"), "true") == 0;
+        if (setup->adds_pulled && wanted && setup->models.len == 0)
+            pull_declare_all(config, note_pulled, setup->pulled);
+    }
     if (status == 0) status = set_words(config, setup, only, false, error);
     free(only);
     return status;

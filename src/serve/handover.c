@@ -214,14 +214,6 @@ static bool send_sockets(struct handover *h, int to)
     return sendmsg(to, &message, MSG_NOSIGNAL) == 1;
 }
 
-static void forget_next(struct handover *h)
-{
-    if (h->next_says != NULL) event_free(h->next_says);
-    if (h->next >= 0) close(h->next);
-    h->next_says = NULL;
-    h->next = -1;
-}
-
 static void on_next_says(evutil_socket_t fd, short what, void *ud)
 {
     (void)what;
@@ -232,7 +224,10 @@ static void on_next_says(evutil_socket_t fd, short what, void *ud)
         return;
     }
     log_event(LOG_WARN, "http", "the next process has ended before it took over");
-    forget_next(h);
+    if (h->next_says != NULL) event_free(h->next_says);
+    if (h->next >= 0) close(h->next);
+    h->next_says = NULL;
+    h->next = -1;
     http_keep_socket_files(h->http, false);
 }
 

@@ -176,17 +176,6 @@ static void take_found(void *ud)
 
 /* ---- The reading thread ---- */
 
-/* With the mutex. What the HTTP thread has not taken yet is replaced, and the call that is posted for it takes this. */
-static void put_found(struct secrets *secrets, struct found found)
-{
-    bool posted = secrets->found.ready;
-    drop(&secrets->found);
-    secrets->found = found;
-    if (posted || secrets->server == NULL) return;
-    secrets->refs++;
-    http_post(secrets->server->http, take_found, secrets);
-}
-
 static void *reading_main(void *ud)
 {
     struct secrets *secrets = ud;
@@ -196,7 +185,15 @@ static void *reading_main(void *ud)
         pthread_mutex_unlock(&secrets->mutex);
         struct found found = read_all(&secrets->places);
         pthread_mutex_lock(&secrets->mutex);
-        put_found(secrets, found);
+        /* With the mutex. What the HTTP thread has not taken yet is replaced, and the call that is posted for it takes
+         * this. */
+        bool posted = secrets->found.ready;
+        drop(&secrets->found);
+        secrets->found = found;
+        if (!posted && secrets->server != NULL) {
+            secrets->refs++;
+            http_post(secrets->server->http, take_found, secrets);
+        }
     } while (secrets->again && secrets->server != NULL);
     secrets->reading = false;
     pthread_cond_signal(&secrets->changed);

@@ -153,16 +153,6 @@ static int stream_reply(const struct chat *chat, struct reply *reply, hearth_err
 
 /* ---- Turns ---- */
 
-static void show_figures(const struct chat *chat, const hearth_result *r)
-{
-    const double rate = r->predicted_ms > 0 ? 1000.0 * (r->predicted_n - 1) / r->predicted_ms : 0;
-    screen_style(&chat->screen, stdout, "2");
-    printf("%d tokens, %d of %d prompt tokens cached, %.1f tokens/s", r->predicted_n, r->cache_n,
-           r->cache_n + r->prompt_n, rate);
-    screen_style(&chat->screen, stdout, "0");
-    putchar('\n');
-}
-
 int chat_take_turn(struct chat *chat, const char *text, size_t len)
 {
     struct reply reply = {0};
@@ -184,7 +174,15 @@ int chat_take_turn(struct chat *chat, const char *text, size_t len)
         chat->totals.seconds += (reply.result.queue_ms + reply.result.prompt_ms + reply.result.predicted_ms) / 1000;
         chat->totals.last = reply.result;
     }
-    if (reply.is_whole && chat->shows_figures) show_figures(chat, &reply.result);
+    if (reply.is_whole && chat->shows_figures) {
+        const double rate =
+            reply.result.predicted_ms > 0 ? 1000.0 * (reply.result.predicted_n - 1) / reply.result.predicted_ms : 0;
+        screen_style(&chat->screen, stdout, "2");
+        printf("%d tokens, %d of %d prompt tokens cached, %.1f tokens/s", reply.result.predicted_n,
+               reply.result.cache_n, reply.result.cache_n + reply.result.prompt_n, rate);
+        screen_style(&chat->screen, stdout, "0");
+        putchar('\n');
+    }
     chat->ends = chat->ends || reply.signal == SIGNAL_END;
     chat->stopped = reply.signal != SIGNAL_NONE;
     buf_release(&reply.content);

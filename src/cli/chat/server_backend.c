@@ -289,21 +289,6 @@ static uint64_t size_of(const json_t *object, const char *name)
     return value > 0 ? (uint64_t)value : 0;
 }
 
-static void read_tiers(const json_t *tiers, hearth_cache *cache)
-{
-    for (size_t i = 0; hearth_tier_name(i) != NULL; i++) {
-        const json_t *from = json_object_get(tiers, hearth_tier_name(i));
-        const char *trouble = json_string_value(json_object_get(from, "trouble"));
-        hearth_tier *tier = &cache->tiers[i];
-        *tier = (hearth_tier){.name = hearth_tier_name(i),
-                              .on = json_is_true(json_object_get(from, "on")),
-                              .entries = size_of(from, "entries"),
-                              .bytes = size_of(from, "bytes"),
-                              .quota_bytes = size_of(from, "quota_bytes")};
-        if (trouble != NULL) snprintf(tier->trouble, sizeof tier->trouble, "%s", trouble);
-    }
-}
-
 static int server_cache(struct backend *backend, const struct conversation *chat, struct backend_cache *out,
                         hearth_error *error)
 {
@@ -313,7 +298,17 @@ static int server_cache(struct backend *backend, const struct conversation *chat
     out->has_lookup = has_words;
     json_t *status = remote_ask_json(&server->remote, "/cache", NULL, error);
     if (status == NULL) return error->code;
-    read_tiers(json_object_get(status, "tiers"), &out->status);
+    for (size_t i = 0; hearth_tier_name(i) != NULL; i++) {
+        const json_t *from = json_object_get(json_object_get(status, "tiers"), hearth_tier_name(i));
+        const char *trouble = json_string_value(json_object_get(from, "trouble"));
+        hearth_tier *tier = &out->status.tiers[i];
+        *tier = (hearth_tier){.name = hearth_tier_name(i),
+                              .on = json_is_true(json_object_get(from, "on")),
+                              .entries = size_of(from, "entries"),
+                              .bytes = size_of(from, "bytes"),
+                              .quota_bytes = size_of(from, "quota_bytes")};
+        if (trouble != NULL) snprintf(tier->trouble, sizeof tier->trouble, "%s", trouble);
+    }
     json_decref(status);
     return HEARTH_OK;
 }

@@ -234,12 +234,6 @@ static int read_unknown(struct convert *convert, const struct block *block)
     return HEARTH_OK;
 }
 
-static int read_block(struct convert *convert, const struct block *block)
-{
-    block_reader *read = reader_of(block->json);
-    return (read != NULL ? read : read_unknown)(convert, block);
-}
-
 /* Notes the calls of a message's content whose call or result is left out, before any message is read. */
 static void find_lost_calls(struct convert *convert, const json_t *content)
 {
@@ -274,7 +268,8 @@ static int read_message(struct convert *convert, const json_t *message, struct f
     {
         struct block block = {.role = role, .json = item, .at = field_path_of("%s.content[%zu]", at.v, i)};
         convert->at = block.at;
-        if (rc == HEARTH_OK) rc = read_block(convert, &block);
+        block_reader *read = reader_of(block.json);
+        if (rc == HEARTH_OK) rc = (read != NULL ? read : read_unknown)(convert, &block);
     }
     return rc;
 }

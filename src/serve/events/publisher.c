@@ -106,21 +106,6 @@ static void drop_oldest(struct publisher *p)
     zmq_msg_close(oldest);
 }
 
-/* Keeps the batch. Returns its number. */
-static uint64_t keep_batch(struct publisher *p)
-{
-    const struct buf *payload = &p->batch.out;
-    uint64_t seq = p->next_seq++;
-    while (p->first_kept < seq && (seq - p->first_kept >= MOST_KEPT || p->kept_bytes + payload->len > MOST_KEPT_BYTES))
-        drop_oldest(p);
-    struct kept *kept = kept_at(p, seq);
-    kept->topic = p->topic;
-    zmq_msg_init_size(&kept->payload, payload->len);
-    memcpy(zmq_msg_data(&kept->payload), payload->v, payload->len);
-    p->kept_bytes += payload->len;
-    return seq;
-}
-
 /* ---- Sending ---- */
 
 static bool send_bytes(void *socket, const void *bytes, size_t size, int flags)
@@ -169,7 +154,16 @@ static void flush_batch(struct publisher *p)
 {
     if (p->topic == NULL) return;
     wire_end(&p->batch, (double)clock_unix_ms() / 1e3);
-    uint64_t seq = keep_batch(p);
+    /* Keeps the batch. Returns its number. */
+    const struct buf *payload = &p->batch.out;
+    uint64_t seq = p->next_seq++;
+    while (p->first_kept < seq && (seq - p->first_kept >= MOST_KEPT || p->kept_bytes + payload->len > MOST_KEPT_BYTES))
+        drop_oldest(p);
+    struct kept *kept = kept_at(p, seq);
+    kept->topic = p->topic;
+    zmq_msg_init_size(&kept->payload, payload->len);
+    memcpy(zmq_msg_data(&kept->payload), payload->v, payload->len);
+    p->kept_bytes += payload->len;
     const char *topic = kept_at(p, seq)->topic;
     if (p->patient_again != 0 && now() >= p->patient_again) set_patience(p, true);
     if (!send_text(p->events, topic)) {

@@ -15,12 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash == NULL ? path : slash + 1;
-}
-
 void props_show(struct call *call)
 {
     hearth_model_info info;
@@ -38,7 +32,8 @@ void props_show(struct call *call)
     buf_printf(&body, ",\"total_slots\":%d", info.n_slots);
     member_puts(&body, "model_alias", info.name);
     member_puts(&body, "model_ftype", info.weights_type);
-    member_puts(&body, "model_path", base_name(info.path));
+    const char *slash = strrchr(info.path, '/');
+    member_puts(&body, "model_path", slash == NULL ? info.path : slash + 1);
     buf_printf(&body, ",\"modalities\":{\"vision\":%s,\"video\":%s,\"audio\":%s}", info.images ? "true" : "false",
                info.videos ? "true" : "false", info.sounds ? "true" : "false");
     buf_puts(&body, ",\"endpoint_slots\":true,\"endpoint_props\":false,\"endpoint_metrics\":true");

@@ -37,12 +37,6 @@ static hearth_error rename_error(const void *ud, const hearth_error *error)
     return convert_rename(error, &(struct convert_name){"input", vectors->single ? "prompt" : "input"}, 1);
 }
 
-static bool is_empty(const json_t *input)
-{
-    return input == NULL || json_is_null(input) || (json_is_string(input) && json_string_length(input) == 0) ||
-           (json_is_array(input) && json_array_size(input) == 0);
-}
-
 /* Converts to OpenAI's body. Long inputs are truncated unless the client sets "truncate" to false. */
 static json_t *convert(const json_t *body, const json_t *input, bool single)
 {
@@ -62,7 +56,9 @@ static int read_body(struct vectors *vectors, const json_t *body, hearth_error *
     const json_t *input = json_object_get(body, vectors->single ? "prompt" : "input");
     vectors->model = mem_strdup(json_string_value(json_object_get(body, "model")));
     vectors->start = clock_now(clock_monotonic());
-    if (is_empty(input)) return HEARTH_OK;
+    if (input == NULL || json_is_null(input) || (json_is_string(input) && json_string_length(input) == 0) ||
+        (json_is_array(input) && json_array_size(input) == 0))
+        return HEARTH_OK;
     if (vectors->single && !json_is_string(input))
         return error_at(error, HEARTH_INVALID, "prompt", "'prompt' must be a string");
     int rc = embeddings_take(&vectors->e, convert(body, input, vectors->single), error);

@@ -222,19 +222,6 @@ static void put_number(struct buf *out, const hearth_model_info *info, const cha
     free(full);
 }
 
-/* context_length is the configured context window, not the model's maximum: clients fit their prompts to it. */
-static void put_model_info(struct buf *out, const hearth_model_info *info)
-{
-    buf_puts(out, ",\"model_info\":{");
-    member_puts(out, "general.architecture", info->architecture);
-    buf_printf(out, ",\"general.parameter_count\":%llu", (unsigned long long)info->n_params);
-    put_number(out, info, "context_length", info->context_window);
-    put_number(out, info, "embedding_length", info->n_embd);
-    put_number(out, info, "block_count", info->n_layer);
-    put_number(out, info, "vocab_size", info->n_vocab);
-    buf_puts(out, "}");
-}
-
 static void show(struct call *call, void *name)
 {
     hearth_model_info info;
@@ -256,7 +243,15 @@ static void show(struct call *call, void *name)
     if (preset != NULL && preset->system != NULL) member_puts(&body, "system", preset->system);
     put_details(&body, &info, preset == NULL ? "" : preset->model);
     hearth_release_preset(preset);
-    put_model_info(&body, &info);
+    /* context_length is the configured context window, not the model's maximum: clients fit their prompts to it. */
+    buf_puts(&body, ",\"model_info\":{");
+    member_puts(&body, "general.architecture", info.architecture);
+    buf_printf(&body, ",\"general.parameter_count\":%llu", (unsigned long long)info.n_params);
+    put_number(&body, &info, "context_length", info.context_window);
+    put_number(&body, &info, "embedding_length", info.n_embd);
+    put_number(&body, &info, "block_count", info.n_layer);
+    put_number(&body, &info, "vocab_size", info.n_vocab);
+    buf_puts(&body, "}");
     put_capabilities(&body, &info);
     put_modified(&body, &info);
     buf_puts(&body, "}");

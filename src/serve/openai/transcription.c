@@ -204,20 +204,17 @@ static bool is_list(const char *name)
     return len > 2 && strcmp(name + len - 2, "[]") == 0;
 }
 
-static int read_field(struct form *form, size_t row, const struct form_value *value)
-{
-    bool is_second = (form->given & UINT32_C(1) << row) != 0;
-    form->given |= UINT32_C(1) << row;
-    if (is_second && !is_list(value->name))
-        return error_at(form->error, HEARTH_INVALID, value->name, "'%s' is in the form twice", value->name);
-    if (value->bytes.len == 0 && table[row].read != read_file) return HEARTH_OK;
-    return table[row].read(form, value);
-}
-
 static int read_value(struct form *form, const struct form_value *value)
 {
     for (size_t row = 0; row < N_FIELDS; row++)
-        if (strcmp(table[row].name, value->name) == 0) return read_field(form, row, value);
+        if (strcmp(table[row].name, value->name) == 0) {
+            bool is_second = (form->given & UINT32_C(1) << row) != 0;
+            form->given |= UINT32_C(1) << row;
+            if (is_second && !is_list(value->name))
+                return error_at(form->error, HEARTH_INVALID, value->name, "'%s' is in the form twice", value->name);
+            if (value->bytes.len == 0 && table[row].read != read_file) return HEARTH_OK;
+            return table[row].read(form, value);
+        }
     json_object_set_new_nocheck(form->t->unknown, value->name, json_null());
     return HEARTH_OK;
 }

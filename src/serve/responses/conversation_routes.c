@@ -349,14 +349,6 @@ void conversations_retrieve(struct call *call)
     retrieve(call, "conversation");
 }
 
-static int64_t created_of(const struct buf *text)
-{
-    json_t *json = json_text_read(text->v, text->len, NULL);
-    int64_t created = json_integer_value(json_object_get(json, "created_at"));
-    json_decref(json);
-    return created;
-}
-
 static void answer_update(struct call *call, void *ud)
 {
     struct conversation_request *request = ud;
@@ -365,7 +357,10 @@ static void answer_update(struct call *call, void *ud)
     struct buf text = {0}, body = {0};
     char *id = find_stored(call, "conversation", true, &found);
     if (id != NULL) {
-        put_conversation(&text, id, created_of(&found.text), request->metadata);
+        json_t *json = json_text_read(found.text.v, found.text.len, NULL);
+        int64_t created = json_integer_value(json_object_get(json, "created_at"));
+        json_decref(json);
+        put_conversation(&text, id, created, request->metadata);
         buf_append(&body, text.v, text.len);
         enum stored_change change = stored_set_text(stored, call->owner, id, &text);
         buf_release(&text);

@@ -74,21 +74,6 @@ static void put_resident(struct buf *out, const hearth_resident *r)
                r->return_ms, r->hash, (long long)r->last_used);
 }
 
-/* There may be more a moment after they were counted; those are left out. */
-static void put_residents(struct buf *out, const hearth *instance)
-{
-    size_t max = hearth_residents(instance, NULL, 0);
-    hearth_resident *residents = mem_alloc((max + 1) * sizeof *residents);
-    size_t n = hearth_residents(instance, residents, max);
-    buf_puts(out, ",\"resident\":[");
-    for (size_t i = 0; i < n && i < max; i++) {
-        if (i > 0) buf_puts(out, ",");
-        put_resident(out, &residents[i]);
-    }
-    buf_puts(out, "]");
-    free(residents);
-}
-
 static void put_unstored(struct buf *out, const hearth *instance)
 {
     size_t max = hearth_unstored_models(instance, NULL, 0);
@@ -117,7 +102,17 @@ void cache_put_status(struct buf *out, const hearth *instance)
     }
     buf_puts(out, "}");
     put_unstored(out, instance);
-    put_residents(out, instance);
+    /* There may be more a moment after they were counted; those are left out. */
+    size_t max = hearth_residents(instance, NULL, 0);
+    hearth_resident *residents = mem_alloc((max + 1) * sizeof *residents);
+    size_t n = hearth_residents(instance, residents, max);
+    buf_puts(out, ",\"resident\":[");
+    for (size_t i = 0; i < n && i < max; i++) {
+        if (i > 0) buf_puts(out, ",");
+        put_resident(out, &residents[i]);
+    }
+    buf_puts(out, "]");
+    free(residents);
     for (size_t i = 0; i < sizeof counters / sizeof *counters; i++) {
         int64_t value;
         memcpy(&value, (const char *)&cache + counters[i].offset, sizeof value);
