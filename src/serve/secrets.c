@@ -46,11 +46,9 @@ struct secrets {
 
 /* ---- Reading ---- */
 
-/* A copy of a key's value; NULL if it is unset, empty or "null". */
 static char *setting(const hearth_config *config, const char *key)
 {
-    const char *value = hearth_config_get(config, key);
-    return value == NULL || value[0] == '\0' || strcmp(value, "null") == 0 ? NULL : mem_strdup(value);
+    return mem_strdup(server_setting(config, key));
 }
 
 static struct places places_of(const hearth_config *config)

@@ -85,8 +85,7 @@ enum server_stage server_stage(struct server *server)
     return stage;
 }
 
-/* The value of a key; NULL if it is unset, empty or "null". */
-static const char *setting_of(const hearth_config *config, const char *key)
+const char *server_setting(const hearth_config *config, const char *key)
 {
     const char *value = hearth_config_get(config, key);
     return value == NULL || value[0] == '\0' || strcmp(value, "null") == 0 ? NULL : value;
@@ -94,7 +93,7 @@ static const char *setting_of(const hearth_config *config, const char *key)
 
 static const char *setting(const struct run *run, const char *key)
 {
-    return setting_of(run->config, key);
+    return server_setting(run->config, key);
 }
 
 static double setting_number(const struct run *run, const char *key, double otherwise)
@@ -177,7 +176,8 @@ static void load(struct run *run)
 
 static int read_socket_access(const hearth_config *config, struct http_socket_access *access, hearth_error *error)
 {
-    const char *mode = setting_of(config, "server.socket_mode"), *name = setting_of(config, "server.socket_group");
+    const char *mode = server_setting(config, "server.socket_mode"),
+               *name = server_setting(config, "server.socket_group");
     struct group group, *found = NULL;
     char members[16384];
     *access = (struct http_socket_access){.mode = 0600, .group = (gid_t)-1};

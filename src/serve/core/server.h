@@ -61,6 +61,9 @@ struct server {
     double loading_progress;
 };
 
+/* The value of a key; NULL if it is unset, empty or "null". */
+const char *server_setting(const hearth_config *config, const char *key);
+
 enum server_stage server_stage(struct server *server);
 
 #endif

@@ -120,6 +120,25 @@ int body_limit(const char *text, int most, size_t *out, hearth_error *error)
     return HEARTH_OK;
 }
 
+char *body_read_name(struct buf *body, const char *older, hearth_error *error)
+{
+    json_t *tree = fields_parse_body(body, error);
+    const char *model = NULL;
+    if (tree == NULL) return NULL;
+    int rc = body_text(tree, older, &model, error);
+    if (rc == HEARTH_OK) rc = body_text(tree, "model", &model, error);
+    if (rc == HEARTH_OK && model == NULL)
+        error_at(error, HEARTH_INVALID, "model", "'model' is missing: name the model");
+    char *name = rc == HEARTH_OK ? mem_strdup(model) : NULL;
+    json_decref(tree);
+    return name;
+}
+
+size_t body_name_size(const void *name)
+{
+    return strlen(name);
+}
+
 /* ---- The size of JSON trees ---- */
 
 /* Bytes of one value in jansson's trees: with malloc's overhead, and with its slot in the list or object around it

@@ -4,6 +4,7 @@
 #ifndef SERVE_FIELDS_BODY_H
 #define SERVE_FIELDS_BODY_H
 
+#include "base/buf.h"
 #include "hearth.h"
 
 #include <jansson.h>
@@ -29,6 +30,11 @@ int body_word(const json_t *body, const char *name, const char *const *words, in
 
 /* The text of "limit" in a query, from 1 to `most`; NULL: it was not given. */
 int body_limit(const char *text, int most, size_t *out, hearth_error *error);
+
+/* Reads a body to the name of a model, from "model" or else from the field `older`, and releases it. NULL with the
+ * error: it names none. free() it. */
+char *body_read_name(struct buf *body, const char *older, hearth_error *error);
+size_t body_name_size(const void *name);
 
 /* Upper bounds for the memory, depth and number of values of the tree that JSON text parses to, estimated from its
  * bytes before anything is parsed: three bytes like "{}," become 250. Validity is not checked: for text that is not

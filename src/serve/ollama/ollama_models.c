@@ -258,29 +258,14 @@ static void show(struct call *call, void *name)
     call_reply(call, 200, "application/json", &body);
 }
 
-/* "name" is the older name of "model". */
 static void *read_name(struct buf *body, hearth_error *error)
 {
-    json_t *tree = fields_parse_body(body, error);
-    const char *model = NULL;
-    if (tree == NULL) return NULL;
-    int rc = body_text(tree, "name", &model, error);
-    if (rc == HEARTH_OK) rc = body_text(tree, "model", &model, error);
-    if (rc == HEARTH_OK && model == NULL)
-        error_at(error, HEARTH_INVALID, "model", "'model' is missing: name the model");
-    char *name = rc == HEARTH_OK ? mem_strdup(model) : NULL;
-    json_decref(tree);
-    return name;
-}
-
-static size_t name_size(const void *name)
-{
-    return strlen(name);
+    return body_read_name(body, "name", error); /* the older name of "model" */
 }
 
 void ollama_show(struct call *call)
 {
-    static const struct reading_form form = READING_FORM(read_name, name_size, show, free, ollama_put_error);
+    static const struct reading_form form = READING_FORM(read_name, body_name_size, show, free, ollama_put_error);
     reading_start(call, &form);
 }
 
