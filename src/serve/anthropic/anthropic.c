@@ -306,14 +306,8 @@ static void put_count(void *state, const struct answer *answers, size_t n, struc
     buf_printf(out, "{\"input_tokens\":%d}", answers->result.n_prompt);
 }
 
-static void release_nothing(void *state)
-{
-    (void)state;
-}
-
 /* Never streamed: the functions for streams are NULL. */
-static const struct dialect count_dialect = {
-    .whole = put_count, .error = anthropic_put_error, .release = release_nothing};
+static const struct dialect count_dialect = {.whole = put_count, .error = anthropic_put_error};
 
 /* ---- Routes ---- */
 
@@ -334,12 +328,8 @@ static void answer(struct call *call, void *owner)
                  (struct exchange_plan){.dialect = &anthropic_dialect, .state = state, .stream = fields->stream});
 }
 
-void anthropic_messages(struct call *call)
-{
-    static const struct reading_form form =
-        READING_FORM(read_chat, fields_size, answer, fields_close, anthropic_put_error);
-    reading_start(call, &form);
-}
+const struct reading_form anthropic_messages =
+    READING_FORM(read_chat, fields_size, answer, fields_close, anthropic_put_error);
 
 static void answer_count(struct call *call, void *owner)
 {
@@ -350,9 +340,5 @@ static void answer_count(struct call *call, void *owner)
     fields_start(call, fields, (struct exchange_plan){.dialect = &count_dialect});
 }
 
-void anthropic_count_tokens(struct call *call)
-{
-    static const struct reading_form form =
-        READING_FORM(read_chat, fields_size, answer_count, fields_close, anthropic_put_error);
-    reading_start(call, &form);
-}
+const struct reading_form anthropic_count_tokens =
+    READING_FORM(read_chat, fields_size, answer_count, fields_close, anthropic_put_error);

@@ -71,7 +71,7 @@ static void free_exchange(void *ud)
     }
     if (ex->common != NULL) hearth_shared_unref(ex->common->shared);
     outbox_release(&ex->outbox);
-    ex->dialect->release(ex->state);
+    if (ex->dialect->release != NULL) ex->dialect->release(ex->state);
     free(ex->choices);
     free(ex->answers);
     free(ex);

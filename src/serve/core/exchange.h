@@ -45,7 +45,7 @@ struct dialect {
     bool keeps_logprobs; /* streams need the logprobs of tokens that they have sent */
     /* The body of an HTTP error. */
     call_error_form *error;
-    void (*release)(void *state);
+    void (*release)(void *state); /* NULL: there is no state */
 };
 
 struct exchange_plan {

@@ -257,19 +257,9 @@ static void answer(struct call *call, void *ud)
     release(e);
 }
 
-void embeddings_openai(struct call *call)
-{
-    static const struct reading_form reading = {
-        .read = read_openai, .size = embeddings_size, .answer = answer, .release = release, .put_error = errors_put};
-    reading_start(call, &reading);
-}
+const struct reading_form embeddings_openai = READING_FORM(read_openai, embeddings_size, answer, release, errors_put);
 
-void embeddings_native(struct call *call)
-{
-    static const struct reading_form reading = {
-        .read = read_native, .size = embeddings_size, .answer = answer, .release = release, .put_error = errors_put};
-    reading_start(call, &reading);
-}
+const struct reading_form embeddings_native = READING_FORM(read_native, embeddings_size, answer, release, errors_put);
 
 /* ---- Requests in flight ---- */
 
@@ -536,12 +526,5 @@ static void answer_rerank(struct call *call, void *ud)
     embed_start(call, &r->params, &form, r);
 }
 
-void rerank_answer(struct call *call)
-{
-    static const struct reading_form reading = {.read = read_rerank,
-                                                .size = rerank_size,
-                                                .answer = answer_rerank,
-                                                .release = release_rerank,
-                                                .put_error = errors_put};
-    reading_start(call, &reading);
-}
+const struct reading_form rerank_answer =
+    READING_FORM(read_rerank, rerank_size, answer_rerank, release_rerank, errors_put);

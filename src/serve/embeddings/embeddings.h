@@ -3,12 +3,12 @@
 #ifndef SERVE_EMBEDDINGS_EMBEDDINGS_H
 #define SERVE_EMBEDDINGS_EMBEDDINGS_H
 
-#include "serve/core/call.h"
+#include "serve/core/reading.h"
 
 #include <jansson.h>
 
-void embeddings_openai(struct call *call); /* POST /v1/embeddings */
-void embeddings_native(struct call *call); /* POST /embedding, /embeddings: llama-server's own form */
+extern const struct reading_form embeddings_openai; /* POST /v1/embeddings */
+extern const struct reading_form embeddings_native; /* POST /embedding, /embeddings: llama-server's own form */
 
 struct fields_prompt;
 
@@ -52,7 +52,7 @@ void embed_start(struct call *call, const hearth_embed_params *params, const str
 
 /* Scores documents against a query. Jina's and Cohere's form, whose answer has the fields of both, and with `texts`
  * that of text-embeddings-inference (TEI). */
-void rerank_answer(struct call *call);
+extern const struct reading_form rerank_answer;
 
 /* For the route and tests: a parsed request. Texts belong to `body`. */
 struct rerank {

@@ -411,12 +411,8 @@ static void answer(struct call *call, void *fields)
     native_answer(call, &native_dialect, fields);
 }
 
-void native_completion(struct call *call)
-{
-    static const struct reading_form form =
-        READING_FORM(fields_open_completion, fields_size, answer, fields_close, errors_put);
-    reading_start(call, &form);
-}
+const struct reading_form native_completion =
+    READING_FORM(fields_open_completion, fields_size, answer, fields_close, errors_put);
 
 /* ---- POST /infill ---- */
 
@@ -424,26 +420,6 @@ void native_completion(struct call *call)
  * the prefix. */
 
 #define SNIPPETS_MAX 256
-
-static int read_suffix(struct fields *fields, const json_t *value, hearth_error *error)
-{
-    if (!json_is_string(value))
-        return error_at(error, HEARTH_INVALID, "input_suffix",
-                        "'input_suffix' must be a string: the text after the part to fill in");
-    fields->params.suffix = json_string_value(value);
-    fields->params.suffix_len = json_string_length(value);
-    return HEARTH_OK;
-}
-
-/* "prompt" is the text that the user has typed at the cursor already. */
-static int read_typed(struct fields *fields, const json_t *value, hearth_error *error)
-{
-    if (value == NULL || json_is_null(value)) return HEARTH_OK;
-    if (!json_is_string(value)) return error_at(error, HEARTH_INVALID, "prompt", "'prompt' must be a string");
-    fields->params.typed = json_string_value(value);
-    fields->params.typed_len = json_string_length(value);
-    return HEARTH_OK;
-}
 
 static bool get_snippet(const json_t *value, hearth_snippet *snippet)
 {
@@ -471,26 +447,22 @@ static int read_snippets(struct fields *fields, const json_t *value, hearth_erro
     return HEARTH_OK;
 }
 
-/* Makes the prefix the prompt. */
-static int put_prefix_first(json_t *body, hearth_error *error)
-{
-    json_t *prefix = json_object_get(body, "input_prefix");
-    if (!json_is_string(prefix))
-        return error_at(error, HEARTH_INVALID, "input_prefix",
-                        "'input_prefix' must be a string: the text before the part to fill in");
-    json_object_set(body, "prompt", prefix);
-    return HEARTH_OK;
-}
-
 /* Reads the fields of /infill. `typed`, the body's own prompt, goes back into the tree, since the parameters borrow
  * it. */
 static int read_infill_fields(struct fields *fields, json_t *typed, hearth_error *error)
 {
+    const json_t *suffix = json_object_get(fields->body, "input_suffix");
     if (typed != NULL) json_object_set(fields->body, "prompt", typed);
-    int rc = read_suffix(fields, json_object_get(fields->body, "input_suffix"), error);
-    if (rc == HEARTH_OK) rc = read_typed(fields, typed, error);
-    if (rc == HEARTH_OK) rc = read_snippets(fields, json_object_get(fields->body, "input_extra"), error);
-    return rc;
+    if (!json_is_string(suffix))
+        return error_at(error, HEARTH_INVALID, "input_suffix",
+                        "'input_suffix' must be a string: the text after the part to fill in");
+    if (typed != NULL && !json_is_null(typed) && !json_is_string(typed))
+        return error_at(error, HEARTH_INVALID, "prompt", "'prompt' must be a string");
+    fields->params.suffix = json_string_value(suffix);
+    fields->params.suffix_len = json_string_length(suffix);
+    fields->params.typed = json_string_value(typed); /* what the user has typed at the cursor already */
+    fields->params.typed_len = json_string_length(typed);
+    return read_snippets(fields, json_object_get(fields->body, "input_extra"), error);
 }
 
 static void *read_infill(struct buf *body, hearth_error *error)
@@ -500,11 +472,16 @@ static void *read_infill(struct buf *body, hearth_error *error)
     json_t *typed = json_incref(json_object_get(tree, "prompt"));
     struct fields *fields = mem_alloc(sizeof *fields);
     struct unknown unknown = unknown_find(tree, FIELDS_COMPLETION, NULL);
-    int rc = put_prefix_first(tree, error);
-    if (rc != HEARTH_OK)
-        json_decref(tree);
-    else
+    json_t *prefix = json_object_get(tree, "input_prefix");
+    int rc = HEARTH_INVALID;
+    if (json_is_string(prefix)) {
+        json_object_set(tree, "prompt", prefix);
         rc = fields_take(fields, FIELDS_COMPLETION, tree, NULL, error);
+    } else {
+        error_at(error, HEARTH_INVALID, "input_prefix",
+                 "'input_prefix' must be a string: the text before the part to fill in");
+        json_decref(tree);
+    }
     if (rc == HEARTH_OK && (rc = read_infill_fields(fields, typed, error)) != HEARTH_OK) fields_release(fields);
     json_decref(typed);
     if (rc == HEARTH_OK) {
@@ -522,9 +499,5 @@ static void answer_infill(struct call *call, void *fields)
     native_answer(call, &native_infill_dialect, fields);
 }
 
-void native_infill(struct call *call)
-{
-    static const struct reading_form form =
-        READING_FORM(read_infill, fields_size, answer_infill, fields_close, errors_put);
-    reading_start(call, &form);
-}
+const struct reading_form native_infill =
+    READING_FORM(read_infill, fields_size, answer_infill, fields_close, errors_put);

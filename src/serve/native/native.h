@@ -10,8 +10,8 @@
 #include "serve/fields/fields.h"
 
 /* The routes. */
-void native_completion(struct call *call);
-void native_infill(struct call *call);
+extern const struct reading_form native_completion;
+extern const struct reading_form native_infill;
 
 /* Starts the exchange of a parsed completion, or answers with an error. Takes the fields over. */
 void native_answer(struct call *call, const struct dialect *dialect, struct fields *fields);
@@ -30,8 +30,8 @@ void props_refuse(struct call *call);    /* POST /props */
 void props_tokenizer(struct call *call); /* GET /tokenizer_info */
 
 /* The query parameter `model` names the model; default: the first. */
-void adapters_list(struct call *call); /* GET /lora-adapters */
-void adapters_set(struct call *call);  /* POST /lora-adapters: sets the scales for requests without "lora" */
+void adapters_list(struct call *call);         /* GET /lora-adapters */
+extern const struct reading_form adapters_set; /* POST /lora-adapters: sets the scales for requests without "lora" */
 
 /* Append members of "generation_settings", in answers and in GET /props, without braces: sampling parameters (those not
  * set are left out), and the request's other parameters. Pure functions; any thread. */
@@ -39,12 +39,12 @@ void settings_put_sampling(struct buf *out, const hearth_sampling *sampling);
 void settings_put_request(struct buf *out, const struct fields *fields);
 
 /* Prompts without a generation; the last two answer with tokens as vLLM does, for routers. */
-void prompt_tokenize(struct call *call);          /* POST /tokenize, /v1/tokenize */
-void prompt_detokenize(struct call *call);        /* POST /detokenize, /v1/detokenize */
-void prompt_apply_template(struct call *call);    /* POST /apply-template, /v1/apply-template */
-void prompt_count(struct call *call);             /* POST /chat/completions/input_tokens, with /v1 too */
-void prompt_count_response(struct call *call);    /* POST /responses/input_tokens, with /v1 too */
-void prompt_render_chat(struct call *call);       /* POST /v1/chat/completions/render */
-void prompt_render_completion(struct call *call); /* POST /v1/completions/render */
+extern const struct reading_form prompt_tokenize;          /* POST /tokenize, /v1/tokenize */
+extern const struct reading_form prompt_detokenize;        /* POST /detokenize, /v1/detokenize */
+void prompt_apply_template(struct call *call);             /* POST /apply-template, /v1/apply-template */
+extern const struct reading_form prompt_count;             /* POST /chat/completions/input_tokens, with /v1 too */
+extern const struct reading_form prompt_count_response;    /* POST /responses/input_tokens, with /v1 too */
+extern const struct reading_form prompt_render_chat;       /* POST /v1/chat/completions/render */
+extern const struct reading_form prompt_render_completion; /* POST /v1/completions/render */
 
 #endif

@@ -161,15 +161,10 @@ static void put_tokens_error(struct buf *out, const hearth_error *error, const c
     put_renamed(out, error, "tokens");
 }
 
-static void release_nothing(void *state)
-{
-    (void)state; /* there is none */
-}
-
 /* Never streamed: the functions for streams are NULL. */
 #define DIALECT(put, put_error)                                                                                        \
     {                                                                                                                  \
-        .whole = (put), .error = (put_error), .release = release_nothing                                               \
+        .whole = (put), .error = (put_error)                                                                           \
     }
 
 static const struct dialect tokens_dialect = DIALECT(put_tokenized, put_content_error),
@@ -181,24 +176,6 @@ static const struct dialect tokens_dialect = DIALECT(put_tokenized, put_content_
                             render_dialect = DIALECT(put_rendered, errors_put),
                             render_list_dialect = DIALECT(put_rendered_list, errors_put),
                             response_dialect = DIALECT(put_count, responses_put_error);
-
-/* What an exchange of a route needs. */
-struct plan {
-    const struct dialect *dialect;
-    hearth_params *params;
-    void *owner; /* owns what the parameters point at */
-    void (*release)(void *owner);
-};
-
-static void start(struct call *call, const struct plan *plan)
-{
-    plan->params->only_prompt = true;
-    exchange_start(call, &(struct exchange_plan){.dialect = plan->dialect,
-                                                 .choices = plan->params,
-                                                 .n_choices = 1,
-                                                 .owner = plan->owner,
-                                                 .release_owner = plan->release});
-}
 
 /* ---- Text and tokens ---- */
 
@@ -296,41 +273,44 @@ static void *open_tokens(struct buf *body, hearth_error *error)
     return open_request(body, read_tokens, error);
 }
 
+static void start(struct call *call, const struct dialect *dialect, struct prompt_request *request)
+{
+    request->params.only_prompt = true;
+    exchange_start(call, &(struct exchange_plan){.dialect = dialect,
+                                                 .choices = &request->params,
+                                                 .n_choices = 1,
+                                                 .owner = request,
+                                                 .release_owner = close_request});
+}
+
 static void answer_tokenize(struct call *call, void *ud)
 {
-    struct prompt_request *request = ud;
+    const struct prompt_request *request = ud;
     const struct dialect *dialect = request->with_pieces ? &pieces_dialect
                                     : request->is_vllms  ? &counted_dialect
                                                          : &tokens_dialect;
-    start(call, &(struct plan){dialect, &request->params, request, close_request});
+    start(call, dialect, ud);
 }
 
-void prompt_tokenize(struct call *call)
-{
-    static const struct reading_form form =
-        READING_FORM(open_text, request_size, answer_tokenize, close_request, errors_put);
-    reading_start(call, &form);
-}
+const struct reading_form prompt_tokenize =
+    READING_FORM(open_text, request_size, answer_tokenize, close_request, errors_put);
 
 static void answer_detokenize(struct call *call, void *ud)
 {
-    struct prompt_request *request = ud;
-    start(call, &(struct plan){&content_dialect, &request->params, request, close_request});
+    start(call, &content_dialect, ud);
 }
 
-void prompt_detokenize(struct call *call)
-{
-    static const struct reading_form form =
-        READING_FORM(open_tokens, request_size, answer_detokenize, close_request, errors_put);
-    reading_start(call, &form);
-}
+const struct reading_form prompt_detokenize =
+    READING_FORM(open_tokens, request_size, answer_detokenize, close_request, errors_put);
 
 /* ---- Chats ---- */
 
 static void answer_chat(struct call *call, const struct dialect *dialect, struct fields *fields)
 {
     unknown_report(call, fields);
-    start(call, &(struct plan){dialect, &fields->params, fields, fields_close});
+    fields->n = 1;
+    fields->params.only_prompt = true;
+    fields_start(call, fields, (struct exchange_plan){.dialect = dialect});
 }
 
 static void answer_apply_template(struct call *call, void *fields)
@@ -366,19 +346,11 @@ void prompt_apply_template(struct call *call)
     any_api_start(call, forms, sizeof forms / sizeof *forms);
 }
 
-void prompt_count(struct call *call)
-{
-    static const struct reading_form form =
-        READING_FORM(fields_open_chat, fields_size, answer_count, fields_close, errors_put);
-    reading_start(call, &form);
-}
+const struct reading_form prompt_count =
+    READING_FORM(fields_open_chat, fields_size, answer_count, fields_close, errors_put);
 
-void prompt_render_chat(struct call *call)
-{
-    static const struct reading_form form =
-        READING_FORM(fields_open_chat, fields_size, answer_render, fields_close, errors_put);
-    reading_start(call, &form);
-}
+const struct reading_form prompt_render_chat =
+    READING_FORM(fields_open_chat, fields_size, answer_render, fields_close, errors_put);
 
 static void *open_response(struct buf *body, const struct reading_caller *caller, hearth_error *error)
 {
@@ -391,12 +363,8 @@ static void *open_response(struct buf *body, const struct reading_caller *caller
     return fields;
 }
 
-void prompt_count_response(struct call *call)
-{
-    static const struct reading_form form =
-        READING_FORM_WITH(open_response, fields_size, answer_count_response, fields_close, responses_put_error);
-    reading_start(call, &form);
-}
+const struct reading_form prompt_count_response =
+    READING_FORM_WITH(open_response, fields_size, answer_count_response, fields_close, responses_put_error);
 
 /* ---- Completions ---- */
 
@@ -410,9 +378,5 @@ static void answer_render_completion(struct call *call, void *ud)
     fields_start(call, fields, (struct exchange_plan){.dialect = &render_list_dialect});
 }
 
-void prompt_render_completion(struct call *call)
-{
-    static const struct reading_form form =
-        READING_FORM(fields_open_completion, fields_size, answer_render_completion, fields_close, errors_put);
-    reading_start(call, &form);
-}
+const struct reading_form prompt_render_completion =
+    READING_FORM(fields_open_completion, fields_size, answer_render_completion, fields_close, errors_put);

@@ -144,8 +144,4 @@ static void set(struct call *call, void *ud)
     call_reply(call, 200, "application/json", &body);
 }
 
-void adapters_set(struct call *call)
-{
-    static const struct reading_form form = READING_FORM(read_scales, scales_size, set, release_scales, errors_put);
-    reading_start(call, &form);
-}
+const struct reading_form adapters_set = READING_FORM(read_scales, scales_size, set, release_scales, errors_put);

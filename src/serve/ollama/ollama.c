@@ -353,16 +353,7 @@ static void *read_generate(struct buf *body, hearth_error *error)
     return read_request(body, false, error);
 }
 
-void ollama_chat(struct call *call)
-{
-    static const struct reading_form form =
-        READING_FORM(read_chat, ollama_size, answer, ollama_close, ollama_put_error);
-    reading_start(call, &form);
-}
+const struct reading_form ollama_chat = READING_FORM(read_chat, ollama_size, answer, ollama_close, ollama_put_error);
 
-void ollama_generate(struct call *call)
-{
-    static const struct reading_form form =
-        READING_FORM(read_generate, ollama_size, answer, ollama_close, ollama_put_error);
-    reading_start(call, &form);
-}
+const struct reading_form ollama_generate =
+    READING_FORM(read_generate, ollama_size, answer, ollama_close, ollama_put_error);

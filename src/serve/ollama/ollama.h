@@ -8,21 +8,22 @@
 
 #include "serve/core/call.h"
 #include "serve/core/exchange.h"
+#include "serve/core/reading.h"
 #include "serve/fields/fields.h"
 
 /* The routes. */
-void ollama_chat(struct call *call);
-void ollama_generate(struct call *call);
-void ollama_embed(struct call *call);
-void ollama_embeddings(struct call *call);
+extern const struct reading_form ollama_chat;
+extern const struct reading_form ollama_generate;
+extern const struct reading_form ollama_embed;
+extern const struct reading_form ollama_embeddings;
 void ollama_version(struct call *call);
 void ollama_tags(struct call *call);
 void ollama_ps(struct call *call);
-void ollama_show(struct call *call);
-void ollama_pull(struct call *call);
-void ollama_delete(struct call *call);
-void ollama_create(struct call *call);
-void ollama_copy(struct call *call);
+extern const struct reading_form ollama_show;
+extern const struct reading_form ollama_pull;
+extern const struct reading_form ollama_delete;
+extern const struct reading_form ollama_create;
+extern const struct reading_form ollama_copy;
 void ollama_refuse(struct call *call); /* routes that would make files of models */
 
 /* Removes the preset of that name for this call, which it answers. False: there is none. */

@@ -143,16 +143,8 @@ static void answer_vectors(struct call *call, void *ud)
     call_fail(call, &error, ollama_put_error);
 }
 
-void ollama_embed(struct call *call)
-{
-    static const struct reading_form form =
-        READING_FORM(read_many, vectors_size, answer_vectors, release_vectors, ollama_put_error);
-    reading_start(call, &form);
-}
+const struct reading_form ollama_embed =
+    READING_FORM(read_many, vectors_size, answer_vectors, release_vectors, ollama_put_error);
 
-void ollama_embeddings(struct call *call)
-{
-    static const struct reading_form form =
-        READING_FORM(read_single, vectors_size, answer_vectors, release_vectors, ollama_put_error);
-    reading_start(call, &form);
-}
+const struct reading_form ollama_embeddings =
+    READING_FORM(read_single, vectors_size, answer_vectors, release_vectors, ollama_put_error);

@@ -263,11 +263,7 @@ static void *read_name(struct buf *body, hearth_error *error)
     return body_read_name(body, "name", error); /* the older name of "model" */
 }
 
-void ollama_show(struct call *call)
-{
-    static const struct reading_form form = READING_FORM(read_name, body_name_size, show, free, ollama_put_error);
-    reading_start(call, &form);
-}
+const struct reading_form ollama_show = READING_FORM(read_name, body_name_size, show, free, ollama_put_error);
 
 /* ---- Refused routes ---- */
 

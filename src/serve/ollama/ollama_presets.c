@@ -365,16 +365,7 @@ bool ollama_remove_preset(struct call *call, const char *name)
     return true;
 }
 
-void ollama_create(struct call *call)
-{
-    static const struct reading_form form =
-        READING_FORM(read_created, order_size, begin, release_order, ollama_put_error);
-    reading_start(call, &form);
-}
+const struct reading_form ollama_create =
+    READING_FORM(read_created, order_size, begin, release_order, ollama_put_error);
 
-void ollama_copy(struct call *call)
-{
-    static const struct reading_form form =
-        READING_FORM(read_copied, order_size, begin, release_order, ollama_put_error);
-    reading_start(call, &form);
-}
+const struct reading_form ollama_copy = READING_FORM(read_copied, order_size, begin, release_order, ollama_put_error);

@@ -197,16 +197,8 @@ static void begin_removal(struct call *call, void *ud)
     await_end(call, asked, rc, &error);
 }
 
-void ollama_pull(struct call *call)
-{
-    static const struct reading_form form =
-        READING_FORM(read_asked, asked_size, begin_pull, release_asked, ollama_put_error);
-    reading_start(call, &form);
-}
+const struct reading_form ollama_pull =
+    READING_FORM(read_asked, asked_size, begin_pull, release_asked, ollama_put_error);
 
-void ollama_delete(struct call *call)
-{
-    static const struct reading_form form =
-        READING_FORM(read_asked, asked_size, begin_removal, release_asked, ollama_put_error);
-    reading_start(call, &form);
-}
+const struct reading_form ollama_delete =
+    READING_FORM(read_asked, asked_size, begin_removal, release_asked, ollama_put_error);

@@ -29,8 +29,8 @@ struct openai_form {
 void openai_answer(struct call *call, const struct openai_form *form, struct fields *fields);
 
 /* The routes. */
-void openai_chat(struct call *call);
-void openai_completion(struct call *call);
+extern const struct reading_form openai_chat;
+extern const struct reading_form openai_completion;
 
 /* For openai_answer() and tests: the dialect and its state. The names are copied. */
 extern const struct dialect openai_dialect;

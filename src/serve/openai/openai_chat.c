@@ -185,9 +185,5 @@ static void answer_chat(struct call *call, void *ud)
     openai_answer(call, fields->has_functions ? &openai_functions_form : &openai_chat_form, fields);
 }
 
-void openai_chat(struct call *call)
-{
-    static const struct reading_form form =
-        READING_FORM(fields_open_chat, fields_size, answer_chat, fields_close, errors_put);
-    reading_start(call, &form);
-}
+const struct reading_form openai_chat =
+    READING_FORM(fields_open_chat, fields_size, answer_chat, fields_close, errors_put);

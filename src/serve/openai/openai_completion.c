@@ -111,9 +111,5 @@ static void answer_completion(struct call *call, void *fields)
     openai_answer(call, &openai_completion_form, fields);
 }
 
-void openai_completion(struct call *call)
-{
-    static const struct reading_form form =
-        READING_FORM(fields_open_completion, fields_size, answer_completion, fields_close, errors_put);
-    reading_start(call, &form);
-}
+const struct reading_form openai_completion =
+    READING_FORM(fields_open_completion, fields_size, answer_completion, fields_close, errors_put);

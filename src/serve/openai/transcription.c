@@ -472,9 +472,5 @@ static void answer(struct call *call, void *ud)
     transcription_close(t);
 }
 
-void transcription_create(struct call *call)
-{
-    static const struct reading_form form =
-        READING_FORM_WITH(transcription_open, transcription_size, answer, transcription_close, errors_put);
-    reading_start(call, &form);
-}
+const struct reading_form transcription_create =
+    READING_FORM_WITH(transcription_open, transcription_size, answer, transcription_close, errors_put);

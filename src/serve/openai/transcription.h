@@ -12,7 +12,7 @@
 #include "serve/fields/fields.h"
 
 /* The route. HTTP thread only. */
-void transcription_create(struct call *call);
+extern const struct reading_form transcription_create;
 
 /* ---- For the route and tests ---- */
 

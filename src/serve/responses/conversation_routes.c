@@ -338,11 +338,7 @@ static void answer_create(struct call *call, void *ud)
     close_conversation_request(request);
 }
 
-void conversations_create(struct call *call)
-{
-    static const struct reading_form form = FORM(answer_create);
-    reading_start(call, &form);
-}
+const struct reading_form conversations_create = FORM(answer_create);
 
 void conversations_retrieve(struct call *call)
 {
@@ -372,11 +368,7 @@ static void answer_update(struct call *call, void *ud)
     close_conversation_request(request);
 }
 
-void conversations_update(struct call *call)
-{
-    static const struct reading_form form = FORM(answer_update);
-    reading_start(call, &form);
-}
+const struct reading_form conversations_update = FORM(answer_update);
 
 void conversations_delete(struct call *call)
 {
@@ -413,11 +405,7 @@ static void answer_added(struct call *call, void *ud)
     close_conversation_request(request);
 }
 
-void conversations_add_items(struct call *call)
-{
-    static const struct reading_form form = FORM(answer_added);
-    reading_start(call, &form);
-}
+const struct reading_form conversations_add_items = FORM(answer_added);
 
 /* The item that the path names; NULL: the call was answered with 404. The caller frees the list. */
 static const struct stored_item *find_item(struct call *call, const struct stored_turn *turn,

@@ -564,9 +564,5 @@ static void answer(struct call *call, void *ud)
                  (struct exchange_plan){.dialect = &responses_dialect, .state = state, .stream = fields->stream});
 }
 
-void responses_create(struct call *call)
-{
-    static const struct reading_form form =
-        READING_FORM_WITH(read_request, request_size, answer, close_request, responses_put_error);
-    reading_start(call, &form);
-}
+const struct reading_form responses_create =
+    READING_FORM_WITH(read_request, request_size, answer, close_request, responses_put_error);

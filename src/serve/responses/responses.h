@@ -7,13 +7,14 @@
 
 #include "serve/core/call.h"
 #include "serve/core/exchange.h"
+#include "serve/core/reading.h"
 #include "serve/fields/fields.h"
 #include "serve/responses/history.h"
 
 #include <jansson.h>
 
 /* The routes. */
-void responses_create(struct call *call);
+extern const struct reading_form responses_create;
 void responses_retrieve(struct call *call);
 void responses_delete(struct call *call);
 void responses_list_items(struct call *call);
@@ -59,18 +60,18 @@ void *responses_state(const struct responses_names *names, struct buf *echo, str
 
 /* POST /v1/conversations and what is below it. A conversation is an id for a list of items, which requests with
  * `conversation` continue and append to; it is stored like responses (response_store.h). */
-void conversations_create(struct call *call);
+extern const struct reading_form conversations_create;
 void conversations_retrieve(struct call *call);
-void conversations_update(struct call *call);
+extern const struct reading_form conversations_update;
 void conversations_delete(struct call *call);
 void conversations_list_items(struct call *call);
-void conversations_add_items(struct call *call);
+extern const struct reading_form conversations_add_items;
 void conversations_show_item(struct call *call);
 void conversations_delete_item(struct call *call);
 
 /* POST /v1/responses/compact: a conversation becomes its user's messages and one item with a summary of it, which the
  * model writes. The client sends these items in place of the conversation from then on. */
-void responses_compact(struct call *call);
+extern const struct reading_form responses_compact;
 
 /* What the model is told in place of a compaction item: the summary that it holds. NULL: it is none of hearth's, and
  * cannot be read. */

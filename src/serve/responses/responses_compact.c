@@ -177,9 +177,5 @@ static void answer_compact(struct call *call, void *ud)
     fields_start(call, fields, (struct exchange_plan){.dialect = &dialect, .state = compact});
 }
 
-void responses_compact(struct call *call)
-{
-    static const struct reading_form form =
-        READING_FORM_WITH(read_compact, compact_size, answer_compact, close_compact, responses_put_error);
-    reading_start(call, &form);
-}
+const struct reading_form responses_compact =
+    READING_FORM_WITH(read_compact, compact_size, answer_compact, close_compact, responses_put_error);

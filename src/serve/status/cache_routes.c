@@ -413,12 +413,8 @@ static void give_resident(struct call *call, void *ud)
     release_wanted(wanted);
 }
 
-void resident_orders_give(struct call *call)
-{
-    static const struct reading_form form =
-        READING_FORM(read_resident, wanted_size, give_resident, release_wanted, errors_put);
-    reading_start(call, &form);
-}
+const struct reading_form resident_orders_give =
+    READING_FORM(read_resident, wanted_size, give_resident, release_wanted, errors_put);
 
 /* ---- POST /cache/stored ---- */
 
@@ -458,9 +454,5 @@ static void give_stored(struct call *call, void *ud)
     release_wanted(wanted);
 }
 
-void stored_order(struct call *call)
-{
-    static const struct reading_form form =
-        READING_FORM(read_stored, wanted_size, give_stored, release_wanted, errors_put);
-    reading_start(call, &form);
-}
+const struct reading_form stored_order =
+    READING_FORM(read_stored, wanted_size, give_stored, release_wanted, errors_put);

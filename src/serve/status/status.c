@@ -462,14 +462,6 @@ static void unload_model(struct call *call, void *name)
     act_on(call, hearth_unload_model, name);
 }
 
-void lifecycle_load(struct call *call)
-{
-    static const struct reading_form form = READING_FORM(read_name, body_name_size, load_model, free, errors_put);
-    reading_start(call, &form);
-}
+const struct reading_form lifecycle_load = READING_FORM(read_name, body_name_size, load_model, free, errors_put);
 
-void lifecycle_unload(struct call *call)
-{
-    static const struct reading_form form = READING_FORM(read_name, body_name_size, unload_model, free, errors_put);
-    reading_start(call, &form);
-}
+const struct reading_form lifecycle_unload = READING_FORM(read_name, body_name_size, unload_model, free, errors_put);

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "serve/core/call.h"
 #include "serve/core/exemplars.h"
+#include "serve/core/reading.h"
 
 /* ---- OpenMetrics: pure functions ---- */
 
@@ -34,8 +35,8 @@ bool status_find_model(struct call *call, const char *name, size_t *index, heart
 
 /* ---- Loading and unloading ---- */
 
-void lifecycle_load(struct call *call);   /* POST /models/load */
-void lifecycle_unload(struct call *call); /* POST /models/unload */
+extern const struct reading_form lifecycle_load;   /* POST /models/load */
+extern const struct reading_form lifecycle_unload; /* POST /models/unload */
 
 /* ---- The KV cache (cache_routes.c) ---- */
 
@@ -51,7 +52,7 @@ void cache_lookup(struct call *call);
 /* POST /cache/resident: an order about a conversation in the KV cells. The body is {"model", "seq_id", "hash",
  * "order"}, where GET /cache shows the first three and the last is keep, release or evict; without a model, the one
  * that answers requests without one. */
-void resident_orders_give(struct call *call);
+extern const struct reading_form resident_orders_give;
 
 /* GET /cache/stored lists stored conversations, newest first: ?limit= of them (50, at most 100), ?after= the `next` of
  * the page before. No text of a conversation is ever shown: the store does not know whose it is. */
@@ -59,6 +60,6 @@ void stored_list(struct call *call);
 
 /* POST /cache/stored: an order about a stored one, {"tier", "key", "order"}, where the list shows the first two and the
  * last is keep, release or drop. */
-void stored_order(struct call *call);
+extern const struct reading_form stored_order;
 
 #endif
