@@ -8,7 +8,6 @@
 #include "serve/fields/convert.h"
 #include "serve/fields/fields_readers.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Anthropic requires max_tokens; this is llama-server's default for requests without it. */
@@ -134,23 +133,13 @@ static int read_others(struct convert *convert, const struct block *block)
     return rc;
 }
 
-/* The input as the text of arguments: of a call that was broken off it may be a string that is no JSON. */
-static json_t *arguments_of(const json_t *input)
-{
-    if (json_is_string(input)) return json_incref((json_t *)input);
-    char *text = input == NULL || json_is_null(input) ? NULL : json_text_of(input);
-    json_t *arguments = json_string(text == NULL ? "{}" : text);
-    free(text);
-    return arguments;
-}
-
 static int read_tool_use(struct convert *convert, const struct block *block)
 {
     const json_t *id = convert_string(convert, block->json, block->at, "id");
     const json_t *name = id == NULL ? NULL : convert_string(convert, block->json, block->at, "name");
     if (name == NULL) return HEARTH_INVALID;
     if (convert_lost_call(convert, id)) return convert_leave_out(convert, block->at);
-    json_t *arguments = arguments_of(json_object_get(block->json, "input"));
+    json_t *arguments = convert_arguments(json_object_get(block->json, "input"));
     convert_add_call(convert, id, name, arguments);
     json_decref(arguments);
     return HEARTH_OK;
@@ -424,12 +413,7 @@ static int read_tool_choice(struct convert *convert)
 
 static int read_max_tokens(struct convert *convert)
 {
-    const json_t *value = json_object_get(convert->body, "max_tokens");
-    int64_t n = MAX_TOKENS;
-    if (value != NULL && !json_is_null(value) && !field_whole(value, 1, INT32_MAX, &n))
-        return convert_fault(convert, field_path_of("max_tokens"), "must be a whole number of at least 1");
-    convert_set(convert, "max_tokens", json_integer(n));
-    return HEARTH_OK;
+    return convert_max_tokens(convert, "max_tokens", MAX_TOKENS);
 }
 
 static int read_stops(struct convert *convert)

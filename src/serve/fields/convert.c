@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Fields that are not copied: other APIs have fields of their own for these, or none (all have one choice only). */
@@ -245,6 +246,25 @@ void convert_add_tool(struct convert *convert, const json_t *tool, const char *s
     json_t *tools = json_object_get(convert->chat, "tools");
     if (tools == NULL) convert_set(convert, "tools", tools = json_array());
     json_array_append_new(tools, json_pack("{s:s,s:o}", "type", "function", "function", function));
+}
+
+json_t *convert_arguments(const json_t *value)
+{
+    if (json_is_string(value)) return json_incref((json_t *)value);
+    char *text = value == NULL || json_is_null(value) ? NULL : json_text_of(value);
+    json_t *arguments = json_string(text == NULL ? "{}" : text);
+    free(text);
+    return arguments;
+}
+
+int convert_max_tokens(struct convert *convert, const char *name, int64_t without)
+{
+    const json_t *value = body_find(convert->body, name);
+    int64_t n = without;
+    if (value != NULL && !field_whole(value, 1, INT32_MAX, &n))
+        return convert_fault(convert, field_path_of("%s", name), "must be a whole number of at least 1");
+    if (n > 0) convert_set(convert, "max_tokens", json_integer(n));
+    return HEARTH_OK;
 }
 
 void convert_choose_tool(struct convert *convert, const json_t *name)

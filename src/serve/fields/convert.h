@@ -111,6 +111,13 @@ void convert_set(struct convert *convert, const char *name, json_t *value);
 /* Adds a tool, whose description, schema of its arguments (member `schema`) and strict may be missing. */
 void convert_add_tool(struct convert *convert, const json_t *tool, const char *schema);
 
+/* A value as the text of a call's arguments, a JSON string owned by the caller; without a value it is "{}". A string
+ * is taken as it is: that of a call that was broken off may be no JSON. */
+json_t *convert_arguments(const json_t *value);
+
+/* Sets max_tokens to the field of that name, or else to `without`, unless that is 0. */
+int convert_max_tokens(struct convert *convert, const char *name, int64_t without);
+
 /* Sets tool_choice to the function of that name. */
 void convert_choose_tool(struct convert *convert, const json_t *name);
 

@@ -205,15 +205,6 @@ static const json_t *text_of(const json_t *object, const char *name)
     return json_string_length(value) > 0 ? value : NULL;
 }
 
-/* The arguments of a call as text. A call without any has an empty object; one that was broken off may have text that
- * is no JSON. */
-static char *arguments_of(const json_t *function)
-{
-    const json_t *input = json_object_get(function, "arguments");
-    if (input == NULL || json_is_null(input)) return mem_strdup("{}");
-    return json_is_string(input) ? mem_strdup(json_string_value(input)) : json_text_of(input);
-}
-
 static int read_call(struct conversation *c, const json_t *call, struct field_path at)
 {
     struct field_path in_function = field_path_of("%s.function", at.v);
@@ -222,14 +213,12 @@ static int read_call(struct conversation *c, const json_t *call, struct field_pa
     if (name == NULL) return HEARTH_INVALID;
     json_t *id = json_incref((json_t *)text_of(call, "id"));
     if (id == NULL) id = json_sprintf("call_%zu", c->n_calls);
-    char *text = arguments_of(function);
-    json_t *arguments = json_string(text);
+    json_t *arguments = convert_arguments(json_object_get(function, "arguments"));
     convert_add_call(c->convert, id, name, arguments);
     json_array_append_new(c->open, json_pack("[OO]", id, name));
     c->n_calls++;
     json_decref(arguments);
     json_decref(id);
-    free(text);
     return HEARTH_OK;
 }
 

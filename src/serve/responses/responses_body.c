@@ -8,7 +8,6 @@
 #include "serve/responses/responses.h"
 #include "serve/responses/responses_tools.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 struct item {
@@ -141,16 +140,6 @@ static int refuse_reference(struct convert *convert, const struct item *item)
 
 /* ---- Calls of the client's tools ---- */
 
-/* A value as the text of a call's arguments. Of a call that was broken off it may be a string that is no JSON. */
-static json_t *arguments_of(const json_t *value)
-{
-    if (json_is_string(value)) return json_incref((json_t *)value);
-    char *text = json_text_of(value);
-    json_t *arguments = json_string(text);
-    free(text);
-    return arguments;
-}
-
 static void add_call(struct convert *convert, const struct item *item, const json_t *name, json_t *arguments)
 {
     json_t *by_model = responses_tool_name(json_object_get(item->json, "namespace"), name);
@@ -168,7 +157,7 @@ static int read_call(struct convert *convert, const struct item *item)
     if (!json_text_is_object(arguments)) arguments = convert_string(convert, item->json, item->at, "arguments");
     if (arguments == NULL) return HEARTH_INVALID;
     if (convert_lost_call(convert, id)) return convert_leave_out(convert, item->at);
-    add_call(convert, item, name, arguments_of(arguments));
+    add_call(convert, item, name, convert_arguments(arguments));
     return HEARTH_OK;
 }
 
@@ -227,13 +216,6 @@ static const struct {
     {"program_output", "result"},
 };
 
-/* A member that is given; NULL: none. */
-static json_t *member_of(const json_t *object, const char *name)
-{
-    json_t *value = json_object_get(object, name);
-    return json_is_null(value) ? NULL : value;
-}
-
 /* The call that an item belongs to. A result may name the item of its call instead. */
 static const json_t *call_of(const struct item *item)
 {
@@ -248,8 +230,8 @@ static const json_t *call_of(const struct item *item)
 static json_t *own_result(const json_t *item, const struct call_form *form)
 {
     if (form->own == NULL) return NULL;
-    json_t *result = member_of(item, form->own), *error = member_of(item, "error");
-    if (result == NULL) result = member_of(member_of(item, form->member), form->own);
+    json_t *result = body_find(item, form->own), *error = body_find(item, "error");
+    if (result == NULL) result = body_find(body_find(item, form->member), form->own);
     if (result == NULL && error == NULL) return NULL;
     json_t *list = json_is_array(result) ? json_copy(result) : json_array();
     if (result != NULL && !json_is_array(result)) json_array_append(list, result);
@@ -271,7 +253,7 @@ static const struct call_form *call_form_of(const struct item *item)
         const struct call_form *form = &call_forms[i];
         bool fits = convert_is(json_object_get(item->json, "type"), form->type);
         bool named = form->name != NULL || field_string(json_object_get(item->json, "name")) != NULL;
-        bool whole = fits && named && call_of(item) != NULL && member_of(item->json, form->member) != NULL;
+        bool whole = fits && named && call_of(item) != NULL && body_find(item->json, form->member) != NULL;
         if (whole && (!form->needs_own || has_own_result(item->json, form))) return form;
     }
     return NULL;
@@ -282,7 +264,7 @@ static const char *result_member(const struct item *item)
 {
     for (size_t i = 0; i < sizeof result_forms / sizeof *result_forms; i++) {
         bool fits = convert_is(json_object_get(item->json, "type"), result_forms[i].type) && call_of(item) != NULL;
-        if (fits && member_of(item->json, result_forms[i].member) != NULL) return result_forms[i].member;
+        if (fits && body_find(item->json, result_forms[i].member) != NULL) return result_forms[i].member;
     }
     return NULL;
 }
@@ -290,12 +272,12 @@ static const char *result_member(const struct item *item)
 /* What a computer was to do may stand in two members. */
 static json_t *arguments_by_form(const json_t *item, const struct call_form *form)
 {
-    json_t *value = json_object_get(item, form->member), *action = member_of(item, "action"), *object;
+    json_t *value = json_object_get(item, form->member), *action = body_find(item, "action"), *object;
     if (form->name == NULL && json_is_string(value)) return json_incref(value);
     object = json_text_is_object(value) ? json_copy(value) : json_pack("{s:O}", form->member, value);
     if (action != NULL && strcmp(form->member, "actions") == 0) json_object_set(object, "action", action);
     if (form->own != NULL) json_object_del(object, form->own);
-    json_t *arguments = arguments_of(object);
+    json_t *arguments = convert_arguments(object);
     json_decref(object);
     return arguments;
 }
@@ -304,7 +286,7 @@ static json_t *arguments_by_form(const json_t *item, const struct call_form *for
 static int add_result(struct convert *convert, const struct item *item, const json_t *result, const char *member)
 {
     json_t *texts = json_array(), *joined = json_array();
-    json_t *shown = strcmp(member, "tools") == 0 ? arguments_of(result) : json_incref((json_t *)result);
+    json_t *shown = strcmp(member, "tools") == 0 ? convert_arguments(result) : json_incref((json_t *)result);
     int rc = HEARTH_OK;
     if (json_text_is_object(shown) || json_is_array(shown) || json_is_string(shown))
         rc = collect_texts(convert, shown, field_path_of("%s.%s", item->at.v, member), texts);
@@ -450,13 +432,7 @@ static int read_instructions(struct convert *convert)
 
 static int read_max_tokens(struct convert *convert)
 {
-    const json_t *value = json_object_get(convert->body, "max_output_tokens");
-    int64_t n;
-    if (value == NULL || json_is_null(value)) return HEARTH_OK;
-    if (!field_whole(value, 1, INT32_MAX, &n))
-        return convert_fault(convert, field_path_of("max_output_tokens"), "must be a whole number of at least 1");
-    convert_set(convert, "max_tokens", json_integer(n));
-    return HEARTH_OK;
+    return convert_max_tokens(convert, "max_output_tokens", 0);
 }
 
 static int read_format(struct convert *convert)
