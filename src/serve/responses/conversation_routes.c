@@ -110,45 +110,39 @@ static void reply_miss(struct call *call, const char *what, const char *id)
 
 /* ---- Stored responses ---- */
 
-/* Finds what the path names, a response or a conversation, and returns its id, owned by the caller; NULL: the call was
- * answered with 404. */
-static char *find_stored(struct call *call, const char *what, bool with_text, struct stored_found *found)
+/* Finds what the path names, a response or a conversation, with its id; false: the call was answered with 404. */
+static bool find_stored(struct call *call, const char *what, bool with_text, struct stored_found *found)
 {
     char *id = path_part(call->route, call->path, 0);
     bool is_right = strncmp(id, what[0] == 'c' ? "conv_" : "resp_", 5) == 0;
-    if (is_right && stored_find(call->server->stored, call->owner, id, with_text, found)) return id;
+    if (is_right && stored_find(call->server->stored, call->owner, id, with_text, found)) {
+        found->id = id;
+        return true;
+    }
     reply_miss(call, what, id);
     free(id);
-    return NULL;
-}
-
-static void let_go_of(struct call *call, struct stored_found *found, char *id)
-{
-    stored_release(call->server->stored, found);
-    free(id);
+    return false;
 }
 
 static void retrieve(struct call *call, const char *what)
 {
     struct stored_found found;
-    char *id = find_stored(call, what, true, &found);
-    if (id == NULL) return;
+    if (!find_stored(call, what, true, &found)) return;
     call_reply(call, 200, "application/json", &found.text);
-    let_go_of(call, &found, id);
+    stored_release(call->server->stored, &found);
 }
 
 static void delete_stored(struct call *call, const char *what, const char *object)
 {
     struct stored_found found;
-    char *id = find_stored(call, what, false, &found);
-    if (id == NULL) return;
-    stored_remove(call->server->stored, call->owner, id);
+    if (!find_stored(call, what, false, &found)) return;
+    stored_remove(call->server->stored, call->owner, found.id);
     struct buf body = {0};
     buf_puts(&body, "{");
-    member_puts(&body, "id", id);
+    member_puts(&body, "id", found.id);
     buf_printf(&body, ",\"object\":\"%s\",\"deleted\":true}", object);
     call_reply(call, 200, "application/json", &body);
-    let_go_of(call, &found, id);
+    stored_release(call->server->stored, &found);
 }
 
 void responses_retrieve(struct call *call)
@@ -173,23 +167,21 @@ void responses_delete(struct call *call)
 void responses_list_items(struct call *call)
 {
     struct stored_found found;
-    char *id = find_stored(call, "response", false, &found);
-    if (id == NULL) return;
+    if (!find_stored(call, "response", false, &found)) return;
     reply_list(call, found.turn, found.turn->all_n - (found.turn->n - found.turn->n_input));
-    let_go_of(call, &found, id);
+    stored_release(call->server->stored, &found);
 }
 
 void responses_cancel(struct call *call)
 {
     struct stored_found found;
     hearth_error error;
-    char *id = find_stored(call, "response", false, &found);
-    if (id == NULL) return;
+    if (!find_stored(call, "response", false, &found)) return;
     error_at(&error, HEARTH_INVALID, "background",
              "only a response that runs in the background can be cancelled, and none does here: close the connection "
              "of the request instead");
     call_fail(call, &error, responses_put_error);
-    let_go_of(call, &found, id);
+    stored_release(call->server->stored, &found);
 }
 
 /* ---- Bodies ---- */
@@ -351,20 +343,18 @@ static void answer_update(struct call *call, void *ud)
     struct stored *stored = request->stored;
     struct stored_found found;
     struct buf text = {0}, body = {0};
-    char *id = find_stored(call, "conversation", true, &found);
-    if (id != NULL) {
+    if (find_stored(call, "conversation", true, &found)) {
         json_t *json = json_text_read(found.text.v, found.text.len, NULL);
         int64_t created = json_integer_value(json_object_get(json, "created_at"));
         json_decref(json);
-        put_conversation(&text, id, created, request->metadata);
+        put_conversation(&text, found.id, created, request->metadata);
         buf_append(&body, text.v, text.len);
-        enum stored_change change = stored_set_text(stored, call->owner, id, &text);
+        enum stored_change change = stored_set_text(stored, call->owner, found.id, &text);
+        answer_change(call, change, "metadata", found.id, &body);
         buf_release(&text);
-        stored_release(stored, &found);
-        answer_change(call, change, "metadata", id, &body);
         buf_release(&body);
+        stored_release(stored, &found);
     }
-    free(id);
     close_conversation_request(request);
 }
 
@@ -380,10 +370,9 @@ void conversations_delete(struct call *call)
 void conversations_list_items(struct call *call)
 {
     struct stored_found found;
-    char *id = find_stored(call, "conversation", false, &found);
-    if (id == NULL) return;
+    if (!find_stored(call, "conversation", false, &found)) return;
     reply_list(call, found.turn, found.turn->all_n);
-    let_go_of(call, &found, id);
+    stored_release(call->server->stored, &found);
 }
 
 static void answer_added(struct call *call, void *ud)
@@ -391,17 +380,15 @@ static void answer_added(struct call *call, void *ud)
     struct conversation_request *request = ud;
     struct stored_found found;
     struct buf body = {0};
-    char *id = find_stored(call, "conversation", false, &found);
-    if (id != NULL) {
+    if (find_stored(call, "conversation", false, &found)) {
         struct stored_item *items = stored_turn_items(request->turn);
         put_list(&body, items, request->turn->n, false);
         free(items);
-        enum stored_change change = stored_extend(request->stored, call->owner, id, request->turn);
-        stored_release(request->stored, &found);
-        answer_change(call, change, "items", id, &body);
+        enum stored_change change = stored_extend(request->stored, call->owner, found.id, request->turn);
+        answer_change(call, change, "items", found.id, &body);
         buf_release(&body);
+        stored_release(request->stored, &found);
     }
-    free(id);
     close_conversation_request(request);
 }
 
@@ -424,8 +411,7 @@ static const struct stored_item *find_item(struct call *call, const struct store
 void conversations_show_item(struct call *call)
 {
     struct stored_found found;
-    char *id = find_stored(call, "conversation", false, &found);
-    if (id == NULL) return;
+    if (!find_stored(call, "conversation", false, &found)) return;
     struct stored_item *items;
     const struct stored_item *item = find_item(call, found.turn, &items);
     struct buf body = {0};
@@ -434,15 +420,14 @@ void conversations_show_item(struct call *call)
         call_reply(call, 200, "application/json", &body);
     }
     free(items);
-    let_go_of(call, &found, id);
+    stored_release(call->server->stored, &found);
 }
 
 static void delete_item(struct call *call)
 {
     struct stored_found found;
     struct stored *stored = call->server->stored;
-    char *id = find_stored(call, "conversation", true, &found);
-    if (id == NULL) return;
+    if (!find_stored(call, "conversation", true, &found)) return;
     struct stored_item *items;
     const struct stored_item *item = find_item(call, found.turn, &items);
     if (item != NULL) {
@@ -458,12 +443,12 @@ static void delete_item(struct call *call)
             buf_append(&text, items[i].text, items[i].len);
             stored_turn_add(copy, items[i].id, &text);
         }
-        stored_set_turn(stored, call->owner, id, copy); /* it is smaller than before, and fits */
+        stored_set_turn(stored, call->owner, found.id, copy); /* it is smaller than before, and fits */
         stored_turn_unref(stored, copy);
         call_reply(call, 200, "application/json", &found.text);
     }
     free(items);
-    let_go_of(call, &found, id);
+    stored_release(call->server->stored, &found);
 }
 
 void conversations_delete_item(struct call *call)

@@ -231,6 +231,7 @@ void stored_release(struct stored *stored, struct stored_found *found)
 {
     buf_release(&found->text);
     stored_turn_unref(stored, found->turn);
+    free(found->id);
 }
 
 /* With the mutex: what becomes of a change after which the entry's own bytes and those of its turns are `bytes`. */
