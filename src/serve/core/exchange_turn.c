@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "serve/core/errors.h"
 #include "serve/core/server.h"
 
 #include <stdlib.h>
@@ -40,7 +41,10 @@ static void fail(struct exchange *ex, const hearth_error *error)
         return;
     }
     hearth_error renamed = places_rename(ex->call->places, error);
-    if (ex->stream) ex->dialect->broken(ex->state, &renamed, &ex->out);
+    if (ex->stream && ex->dialect->broken != NULL)
+        ex->dialect->broken(ex->state, &renamed, &ex->out);
+    else if (ex->stream)
+        errors_put_event(&ex->out, &renamed);
     end_with(ex, EXCHANGE_ENDED);
 }
 

@@ -306,14 +306,6 @@ static void put_ended(void *state, const struct answer *answers, size_t n, struc
     (void)state, (void)answers, (void)n, (void)out; /* no [DONE]: "stop":true ends the stream */
 }
 
-static void put_broken(void *state, const hearth_error *error, struct buf *out)
-{
-    (void)state;
-    buf_puts(out, "data: ");
-    errors_put(out, error, NULL);
-    buf_puts(out, "\n\n");
-}
-
 static void release(void *state)
 {
     struct native *native = state;
@@ -334,7 +326,7 @@ static void put_infill_error(struct buf *out, const hearth_error *error, const c
 #define DIALECT(put_error)                                                                                             \
     {                                                                                                                  \
         .prepare = prepare, .started = put_started, .progress = put_progress, .more = put_more, .done = put_done,      \
-        .ended = put_ended, .broken = put_broken, .pieces = put_whole, .error = (put_error), .release = release        \
+        .ended = put_ended, .pieces = put_whole, .error = (put_error), .release = release                              \
     }
 
 const struct dialect native_dialect = DIALECT(errors_put), native_infill_dialect = DIALECT(put_infill_error);

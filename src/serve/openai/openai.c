@@ -311,9 +311,7 @@ static void put_broken(void *state, const hearth_error *error, struct buf *out)
     struct openai *openai = state;
     for (size_t i = 0; i < openai->n * openai->n_prompts; i++)
         if (!openai->ended[i]) put_done(openai, i, NULL, out);
-    buf_puts(out, "data: ");
-    errors_put(out, error, NULL);
-    buf_puts(out, "\n\n");
+    errors_put_event(out, error);
 }
 
 /* ---- Whole answers ---- */

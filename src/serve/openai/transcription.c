@@ -358,14 +358,6 @@ static void put_ended(void *state, const struct answer *answers, size_t n, struc
     buf_puts(out, "data: [DONE]\n\n");
 }
 
-static void put_broken(void *state, const hearth_error *error, struct buf *out)
-{
-    (void)state;
-    buf_puts(out, "data: ");
-    errors_put(out, error, NULL);
-    buf_puts(out, "\n\n");
-}
-
 /* ---- Whole answers ---- */
 
 static void put_json(void *state, const struct answer *answers, size_t n, struct buf *out)
@@ -421,8 +413,8 @@ static void put_error(struct buf *out, const hearth_error *error, const char *re
 
 #define DIALECT(put_whole_, whole_type_)                                                                               \
     {                                                                                                                  \
-        .started = put_started, .more = put_more, .done = put_done, .ended = put_ended, .broken = put_broken,          \
-        .whole = (put_whole_), .whole_type = (whole_type_), .error = put_error, .release = release                     \
+        .started = put_started, .more = put_more, .done = put_done, .ended = put_ended, .whole = (put_whole_),         \
+        .whole_type = (whole_type_), .error = put_error, .release = release                                            \
     }
 
 const struct dialect *transcription_dialect(enum transcription_format format)
