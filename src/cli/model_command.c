@@ -37,22 +37,18 @@ static int info(int argc, char **argv)
     return print_report(spec.command, report, &error);
 }
 
-static int print_memory(const char *command, const struct setup *setup)
+static int print_memory(const char *command, const hearth_config *config, void *ud)
 {
-    int status;
-    hearth_config *config = setup_open(command, setup, &status);
-    if (!config) return status;
+    (void)ud;
     hearth_error error;
     hearth_log_open(NULL, "error", "text", NULL);
-    status = print_report(command, hearth_memory_report(config, hearth_config_model(config, 0), &error), &error);
-    hearth_config_free(config);
-    return status;
+    return print_report(command, hearth_memory_report(config, hearth_config_model(config, 0), &error), &error);
 }
 
 static int vram(int argc, char **argv)
 {
     const char *path = NULL;
-    struct setup setup = {0};
+    struct setup setup = {.has_operand = true};
     const struct args_option options[] = {setup_option_set(&setup)};
     const struct args_spec spec = {
         .command = "hearth model vram",
@@ -63,13 +59,7 @@ static int vram(int argc, char **argv)
         .examples = "  hearth model vram models/demo.gguf\n"
                     "  hearth model vram models/demo.gguf --set n_seq_max=4 --set context_window=2048\n",
     };
-    int status;
-    if (args_read(&spec, argc, argv, &status)) {
-        args_append(&setup.models, path);
-        status = print_memory(spec.command, &setup);
-    }
-    setup_release(&setup);
-    return status;
+    return setup_run(&spec, &setup, argc, argv, print_memory, NULL);
 }
 
 int command_model(int argc, char **argv)
@@ -88,7 +78,6 @@ int command_model(int argc, char **argv)
     return command_dispatch(&group, argc, argv);
 }
 
-#define FIT "hearth fit"
 #define GIB (1024.0 * 1024 * 1024)
 #define MIB (1024.0 * 1024)
 
@@ -176,18 +165,15 @@ static void print_fit_json(const hearth_fit *fit)
 
 /* ---- The command ---- */
 
-static int run_fit(const struct setup *setup, bool as_json)
+static int run_fit(const char *command, const hearth_config *config, void *ud)
 {
-    int status;
-    hearth_config *config = setup_open(FIT, setup, &status);
-    if (!config) return status;
+    const bool *as_json = ud;
     hearth_error error;
     hearth_fit fit;
     hearth_log_open(NULL, "error", "text", NULL);
     int rc = hearth_fit_model(config, NULL, &fit, &error);
-    if (rc == HEARTH_OK) (as_json ? print_fit_json : print_fit)(&fit);
-    hearth_config_free(config);
-    if (rc != HEARTH_OK) return args_fail(FIT, &error, EXIT_FAILED);
+    if (rc == HEARTH_OK) (*as_json ? print_fit_json : print_fit)(&fit);
+    if (rc != HEARTH_OK) return args_fail(command, &error, EXIT_FAILED);
     return fit.recommended >= 0 || fit.type != HEARTH_MODEL_CHAT ? EXIT_FINE : EXIT_FAILED;
 }
 
@@ -195,14 +181,14 @@ int command_fit(int argc, char **argv)
 {
     const char *path = NULL;
     bool as_json = false;
-    struct setup setup = {0};
+    struct setup setup = {.has_operand = true};
     const struct args_option options[] = {
         {"mmproj", "FILE", "projection file for images or sound", .text = &setup.mmproj},
         setup_option_set(&setup),
         json_output_option(&as_json),
     };
     const struct args_spec spec = {
-        .command = FIT,
+        .command = "hearth fit",
         .about = "Says which context windows, slots and types of KV cells of a model fit the memory and the GPUs of\n"
                  "this machine as it is now, and which of them hearth serve takes where nothing is set. Reads the\n"
                  "file's header only. What --set sets is kept. The exit status is 1 where nothing fits.",
@@ -212,11 +198,5 @@ int command_fit(int argc, char **argv)
         .examples = "  hearth fit Qwen3-8B-Q8_0.gguf\n"
                     "  hearth fit Qwen3-8B-Q8_0.gguf --set n_seq_max=2 --json\n",
     };
-    int status;
-    if (args_read(&spec, argc, argv, &status)) {
-        args_append(&setup.models, path);
-        status = run_fit(&setup, as_json);
-    }
-    setup_release(&setup);
-    return status;
+    return setup_run(&spec, &setup, argc, argv, run_fit, &as_json);
 }

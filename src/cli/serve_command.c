@@ -101,7 +101,7 @@ static bool is_pulled(void *ud, const char *name)
     return found;
 }
 
-static int serve(const char *command, const hearth_config *config, const struct buf *pulled)
+static int serve(const char *command, const hearth_config *config, void *pulled)
 {
     struct announcement a = {.config = config, .pulled = pulled, .lock = PTHREAD_MUTEX_INITIALIZER};
     const struct serve_options options = {
@@ -147,13 +147,7 @@ int command_serve(int argc, char **argv)
                     "  hearth serve --model Qwen3-8B-Q8_0.gguf --set n_seq_max=4\n"
                     "  hearth serve --config hearth.yaml --model Qwen3-8B-Q8_0 --port 9000\n",
     };
-    int status;
-    if (args_read(&spec, argc, argv, &status)) {
-        hearth_config *config = setup_open(spec.command, &setup, &status);
-        if (config) status = serve(spec.command, config, &pulled);
-        hearth_config_free(config);
-    }
+    int status = setup_run(&spec, &setup, argc, argv, serve, &pulled);
     buf_release(&pulled);
-    setup_release(&setup);
     return status;
 }

@@ -442,3 +442,17 @@ hearth_config *setup_open(const char *command, const struct setup *setup, int *e
     hearth_config_free(config);
     return NULL;
 }
+
+int setup_run(const struct args_spec *spec, struct setup *setup, int argc, char **argv,
+              int (*run)(const char *command, const hearth_config *config, void *ud), void *ud)
+{
+    int status;
+    if (args_read(spec, argc, argv, &status)) {
+        if (setup->has_operand) args_append(&setup->models, *spec->operand_value);
+        hearth_config *config = setup_open(spec->command, setup, &status);
+        if (config != NULL) status = run(spec->command, config, ud);
+        hearth_config_free(config);
+    }
+    setup_release(setup);
+    return status;
+}
