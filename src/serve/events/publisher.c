@@ -164,9 +164,8 @@ static void flush_batch(struct publisher *p)
     zmq_msg_init_size(&kept->payload, payload->len);
     memcpy(zmq_msg_data(&kept->payload), payload->v, payload->len);
     p->kept_bytes += payload->len;
-    const char *topic = kept_at(p, seq)->topic;
     if (p->patient_again != 0 && now() >= p->patient_again) set_patience(p, true);
-    if (!send_text(p->events, topic)) {
+    if (!send_text(p->events, kept->topic)) {
         /* The router that is behind misses messages from now on, so everything is sent again, once it is waited for
          * again. */
         log_event(LOG_WARN, LOG_GROUP, "a router reads too slowly, it misses cache events",
@@ -176,7 +175,7 @@ static void flush_batch(struct publisher *p)
         if (p->impatience_ms > MOST_IMPATIENCE_MS) p->impatience_ms = MOST_IMPATIENCE_MS;
         p->resend = true;
         p->resend_at = p->patient_again;
-        send_text(p->events, topic);
+        send_text(p->events, kept->topic);
     }
     send_rest(p, p->events, seq);
     wire_clear(&p->batch);
