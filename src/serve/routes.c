@@ -12,10 +12,8 @@
 #include "serve/native/native.h"
 #include "serve/ollama/ollama.h"
 #include "serve/openai/openai.h"
-#include "serve/openai/transcription.h"
 #include "serve/page/page.h"
 #include "serve/responses/responses.h"
-#include "serve/status/live.h"
 #include "serve/status/status.h"
 
 #include <string.h>

@@ -22,7 +22,7 @@
 #include "serve/responses/response_store.h"
 #include "serve/routes.h"
 #include "serve/secrets.h"
-#include "serve/status/live.h"
+#include "serve/status/status.h"
 #include "serve/tracing/tracer.h"
 
 #include <grp.h>

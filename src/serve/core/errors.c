@@ -125,13 +125,6 @@ void errors_put(struct buf *out, const hearth_error *error, const char *request_
     buf_puts(out, "}}");
 }
 
-void errors_put_event(struct buf *out, const hearth_error *error)
-{
-    buf_puts(out, "data: ");
-    errors_put(out, error, NULL);
-    buf_puts(out, "\n\n");
-}
-
 /* ---- The client's fields ---- */
 
 static struct place place_of(const char *path, const char *rest)

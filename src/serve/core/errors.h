@@ -54,9 +54,6 @@ void errors_put_message(struct buf *out, const char *message);
  * request id. */
 void errors_put(struct buf *out, const hearth_error *error, const char *request_id);
 
-/* The same as a server-sent event, which ends a stream that breaks off. */
-void errors_put_event(struct buf *out, const hearth_error *error);
-
 /* Where the messages and tools of a chat stand in the body that the client sent: of another API, or with some left out.
  * The library names them by their place in the chat; clients are told their own fields.
  *

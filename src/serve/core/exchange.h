@@ -32,7 +32,7 @@ struct dialect {
     void (*more)(void *state, const struct exchange_piece *piece, struct buf *out);
     void (*done)(void *state, size_t index, const struct answer *answer, struct buf *out);
     void (*ended)(void *state, const struct answer *answers, size_t n, struct buf *out);
-    void (*broken)(void *state, const hearth_error *error, struct buf *out); /* NULL: errors_put_event() */
+    void (*broken)(void *state, const hearth_error *error, struct buf *out);
     void (*ping)(void *state, struct buf *out); /* keep-alive of an idle stream; NULL: an SSE comment line */
     const char *stream_type;                    /* content type of a stream; NULL: server-sent events */
     const char *whole_type;                     /* and of an answer that is not streamed; NULL: JSON */
@@ -68,6 +68,9 @@ struct exchange_limits {
 };
 
 extern const struct exchange_limits exchange_limits_default;
+
+/* A dialect's `broken`: an event with the error in OpenAI's form. */
+void exchange_put_broken(void *state, const hearth_error *error, struct buf *out);
 
 /* Submits all choices and answers `call`, later. HTTP thread only. */
 void exchange_start(struct call *call, const struct exchange_plan *plan);

@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "serve/core/errors.h"
 #include "serve/core/server.h"
 
 #include <stdlib.h>
@@ -32,6 +31,14 @@ static void end_with(struct exchange *ex, enum exchange_end end)
     ex->news.end = end;
 }
 
+void exchange_put_broken(void *state, const hearth_error *error, struct buf *out)
+{
+    (void)state;
+    buf_puts(out, "data: ");
+    errors_put(out, error, NULL);
+    buf_puts(out, "\n\n");
+}
+
 static void fail(struct exchange *ex, const hearth_error *error)
 {
     exchange_cancel(ex);
@@ -41,10 +48,7 @@ static void fail(struct exchange *ex, const hearth_error *error)
         return;
     }
     hearth_error renamed = places_rename(ex->call->places, error);
-    if (ex->stream && ex->dialect->broken != NULL)
-        ex->dialect->broken(ex->state, &renamed, &ex->out);
-    else if (ex->stream)
-        errors_put_event(&ex->out, &renamed);
+    if (ex->stream) ex->dialect->broken(ex->state, &renamed, &ex->out);
     end_with(ex, EXCHANGE_ENDED);
 }
 

@@ -326,7 +326,8 @@ static void put_infill_error(struct buf *out, const hearth_error *error, const c
 #define DIALECT(put_error)                                                                                             \
     {                                                                                                                  \
         .prepare = prepare, .started = put_started, .progress = put_progress, .more = put_more, .done = put_done,      \
-        .ended = put_ended, .pieces = put_whole, .error = (put_error), .release = release                              \
+        .ended = put_ended, .broken = exchange_put_broken, .pieces = put_whole, .error = (put_error),                  \
+        .release = release                                                                                             \
     }
 
 const struct dialect native_dialect = DIALECT(errors_put), native_infill_dialect = DIALECT(put_infill_error);

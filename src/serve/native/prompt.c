@@ -14,7 +14,7 @@
 #include "serve/fields/fields_readers.h"
 #include "serve/fields/unknown.h"
 #include "serve/responses/responses.h"
-#include "serve/status/any_api.h"
+#include "serve/status/status.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* Echoes: see echo.h. A prompt that was sent as text comes back as it was; of one that was sent as tokens the library
+/* Echoes: see openai.h. A prompt that was sent as text comes back as it was; of one that was sent as tokens the library
  * tells the text. */
-#include "serve/openai/echo.h"
+#include "serve/openai/openai.h"
 
 #include "base/json_text.h"
 #include "base/memory.h"

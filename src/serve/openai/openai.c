@@ -13,7 +13,6 @@
 #include "serve/fields/fields.h"
 #include "serve/fields/unknown.h"
 #include "serve/native/native.h"
-#include "serve/openai/echo.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -311,7 +310,7 @@ static void put_broken(void *state, const hearth_error *error, struct buf *out)
     struct openai *openai = state;
     for (size_t i = 0; i < openai->n * openai->n_prompts; i++)
         if (!openai->ended[i]) put_done(openai, i, NULL, out);
-    errors_put_event(out, error);
+    exchange_put_broken(NULL, error, out);
 }
 
 /* ---- Whole answers ---- */

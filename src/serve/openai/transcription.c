@@ -1,6 +1,6 @@
 /* Transcriptions: answers in OpenAI's formats, and the route. The exchange owns the dialect's state; answering
  * threads, but for the route. */
-#include "serve/openai/transcription.h"
+#include "serve/openai/openai.h"
 
 #include "base/error.h"
 #include "base/json_text.h"
@@ -413,8 +413,8 @@ static void put_error(struct buf *out, const hearth_error *error, const char *re
 
 #define DIALECT(put_whole_, whole_type_)                                                                               \
     {                                                                                                                  \
-        .started = put_started, .more = put_more, .done = put_done, .ended = put_ended, .whole = (put_whole_),         \
-        .whole_type = (whole_type_), .error = put_error, .release = release                                            \
+        .started = put_started, .more = put_more, .done = put_done, .ended = put_ended, .broken = exchange_put_broken, \
+        .whole = (put_whole_), .whole_type = (whole_type_), .error = put_error, .release = release                     \
     }
 
 const struct dialect *transcription_dialect(enum transcription_format format)

@@ -13,7 +13,6 @@
 #include "serve/fields/convert.h"
 #include "serve/fields/fields.h"
 #include "serve/fields/unknown.h"
-#include "serve/responses/responses_tools.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,6 @@
 #include "serve/fields/convert.h"
 #include "serve/fields/fields_readers.h"
 #include "serve/responses/responses.h"
-#include "serve/responses/responses_tools.h"
 
 #include <string.h>
 

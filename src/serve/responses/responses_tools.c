@@ -1,8 +1,9 @@
-/* Tools of Responses, converted to functions and back: see responses_tools.h. */
-#include "serve/responses/responses_tools.h"
+/* Tools of Responses, converted to functions and back: see responses.h. */
+#include "serve/responses/responses.h"
 
 #include "base/json_text.h"
 #include "base/memory.h"
+#include "serve/fields/convert.h"
 #include "serve/fields/fields.h"
 
 #include <stdlib.h>

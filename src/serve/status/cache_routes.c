@@ -10,7 +10,6 @@
 #include "serve/core/server.h"
 #include "serve/fields/body.h"
 #include "serve/fields/fields.h"
-#include "serve/status/any_api.h"
 
 #include <inttypes.h>
 #include <stddef.h>

@@ -1,7 +1,5 @@
-/* Streams of reports: see live.h. While there are watchers a timer runs, or a report is being made on an answering
+/* Streams of reports: see status.h. While there are watchers a timer runs, or a report is being made on an answering
  * thread: it walks slots, models and tiers. The HTTP thread owns everything else. */
-#include "serve/status/live.h"
-
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
