@@ -69,6 +69,9 @@ struct exchange_limits {
 
 extern const struct exchange_limits exchange_limits_default;
 
+/* A dialect's `started`: nothing, since its streams begin with their first pieces. */
+void exchange_put_no_start(void *state, size_t index, const hearth_result *result, struct buf *out);
+
 /* A dialect's `broken`: an event with the error in OpenAI's form. */
 void exchange_put_broken(void *state, const hearth_error *error, struct buf *out);
 

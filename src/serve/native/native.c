@@ -253,11 +253,6 @@ static void prepare(void *state)
     native->fields = NULL;
 }
 
-static void put_started(void *state, size_t index, const hearth_result *result, struct buf *out)
-{
-    (void)state, (void)index, (void)result, (void)out; /* a stream begins with its first piece */
-}
-
 /* Begins a piece: its text and tokens, and the counts so far. */
 static void open_piece(struct buf *out, const struct exchange_piece *piece, const hearth_result *r)
 {
@@ -325,9 +320,9 @@ static void put_infill_error(struct buf *out, const hearth_error *error, const c
 
 #define DIALECT(put_error)                                                                                             \
     {                                                                                                                  \
-        .prepare = prepare, .started = put_started, .progress = put_progress, .more = put_more, .done = put_done,      \
-        .ended = put_ended, .broken = exchange_put_broken, .pieces = put_whole, .error = (put_error),                  \
-        .release = release                                                                                             \
+        .prepare = prepare, .started = exchange_put_no_start, .progress = put_progress, .more = put_more,              \
+        .done = put_done, .ended = put_ended, .broken = exchange_put_broken, .pieces = put_whole,                      \
+        .error = (put_error), .release = release                                                                       \
     }
 
 const struct dialect native_dialect = DIALECT(errors_put), native_infill_dialect = DIALECT(put_infill_error);

@@ -118,11 +118,6 @@ static void put_whole(void *state, const struct answer *answers, size_t n, struc
 
 /* ---- Streams ---- */
 
-static void put_started(void *state, size_t index, const hearth_result *result, struct buf *out)
-{
-    (void)state, (void)index, (void)result, (void)out; /* a stream begins with its first piece */
-}
-
 static void put_line(struct buf *out, const struct ollama *state, const struct content *content)
 {
     put_content(out, state, content);
@@ -218,7 +213,7 @@ static void release(void *ud)
     free(state);
 }
 
-const struct dialect ollama_dialect = {.started = put_started,
+const struct dialect ollama_dialect = {.started = exchange_put_no_start,
                                        .more = put_more,
                                        .done = put_done,
                                        .ended = put_ended,

@@ -327,11 +327,6 @@ static void put_text(struct buf *out, const struct answer *answer)
 
 /* ---- Streams ---- */
 
-static void put_started(void *state, size_t index, const hearth_result *result, struct buf *out)
-{
-    (void)state, (void)index, (void)result, (void)out;
-}
-
 /* Reasoning and calls are no transcript. */
 static void put_more(void *state, const struct exchange_piece *piece, struct buf *out)
 {
@@ -413,8 +408,9 @@ static void put_error(struct buf *out, const hearth_error *error, const char *re
 
 #define DIALECT(put_whole_, whole_type_)                                                                               \
     {                                                                                                                  \
-        .started = put_started, .more = put_more, .done = put_done, .ended = put_ended, .broken = exchange_put_broken, \
-        .whole = (put_whole_), .whole_type = (whole_type_), .error = put_error, .release = release                     \
+        .started = exchange_put_no_start, .more = put_more, .done = put_done, .ended = put_ended,                      \
+        .broken = exchange_put_broken, .whole = (put_whole_), .whole_type = (whole_type_), .error = put_error,         \
+        .release = release                                                                                             \
     }
 
 const struct dialect *transcription_dialect(enum transcription_format format)
