@@ -100,15 +100,6 @@ static bool send_output(struct exchange *ex)
     return true;
 }
 
-static void begin_answer(struct exchange *ex)
-{
-    const struct dialect *dialect = ex->dialect;
-    if (ex->stream)
-        call_begin(ex->call, dialect->stream_type != NULL ? dialect->stream_type : "text/event-stream");
-    else
-        call_begin_whole(ex->call, dialect->whole_type != NULL ? dialect->whole_type : "application/json");
-}
-
 /* Takes the output over. */
 static void end_answer(struct exchange *ex)
 {
@@ -149,7 +140,13 @@ static void take_news(struct exchange *ex)
     header_list_add_all(&ex->call->left_out, &news->left_out);
     header_list_add_all(&ex->call->unenforced, &news->unenforced);
     news->left_out = news->unenforced = (struct header_list){.named = 0};
-    if (news->begins) begin_answer(ex);
+    if (news->begins) {
+        const struct dialect *dialect = ex->dialect;
+        if (ex->stream)
+            call_begin(ex->call, dialect->stream_type != NULL ? dialect->stream_type : "text/event-stream");
+        else
+            call_begin_whole(ex->call, dialect->whole_type != NULL ? dialect->whole_type : "application/json");
+    }
     news->begins = false;
     if (news->end != EXCHANGE_SHORT && !send_output(ex)) return;
     end_answer(ex);

@@ -436,16 +436,6 @@ static int find_model(const struct call *call, const struct transcription *t, he
                     "model '%s' takes no sound: name one that has a projector for it (models.*.mmproj)", model->name);
 }
 
-static void start(struct call *call, const struct transcription *t, struct fields *fields)
-{
-    unknown_report(call, fields);
-    fields->params.keep_prompt = true; /* to count what of it is sound */
-    fields->n = 1;
-    struct exchange_plan plan = {
-        .dialect = transcription_dialect(t->format), .state = transcription_state(t), .stream = fields->stream};
-    fields_start(call, fields, plan);
-}
-
 static void answer(struct call *call, void *ud)
 {
     struct transcription *t = ud;
@@ -453,10 +443,16 @@ static void answer(struct call *call, void *ud)
     hearth_error error;
     struct fields *fields = NULL;
     if (find_model(call, t, &model, &error) == HEARTH_OK) fields = transcription_ask(t, &model, &error);
-    if (fields != NULL)
-        start(call, t, fields);
-    else
+    if (fields != NULL) {
+        unknown_report(call, fields);
+        fields->params.keep_prompt = true; /* to count what of it is sound */
+        fields->n = 1;
+        struct exchange_plan plan = {
+            .dialect = transcription_dialect(t->format), .state = transcription_state(t), .stream = fields->stream};
+        fields_start(call, fields, plan);
+    } else {
         call_fail(call, &error, put_error);
+    }
     transcription_close(t);
 }
 

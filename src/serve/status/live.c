@@ -45,15 +45,6 @@ struct live {
 
 static void take_report(void *ud);
 
-static void put_activity(struct buf *out, const hearth_activity *a)
-{
-    buf_puts(out, "{\"model\":");
-    utf8_put_json_string(out, a->model, strlen(a->model));
-    buf_printf(out, ",\"waiting\":%lld,\"prompt_tokens\":%lld,\"cached_tokens\":%lld,\"generated_tokens\":%lld}",
-               (long long)a->waiting, (long long)a->prompt_tokens, (long long)a->cached_tokens,
-               (long long)a->generated_tokens);
-}
-
 /* On an answering thread. */
 static void make_report(void *ud)
 {
@@ -71,7 +62,11 @@ static void make_report(void *ud)
     buf_puts(now, "[");
     for (size_t i = 0; i < n && i < max; i++) {
         if (i > 0) buf_puts(now, ",");
-        put_activity(now, &activities[i]);
+        buf_puts(now, "{\"model\":");
+        utf8_put_json_string(now, activities[i].model, strlen(activities[i].model));
+        buf_printf(now, ",\"waiting\":%lld,\"prompt_tokens\":%lld,\"cached_tokens\":%lld,\"generated_tokens\":%lld}",
+                   (long long)activities[i].waiting, (long long)activities[i].prompt_tokens,
+                   (long long)activities[i].cached_tokens, (long long)activities[i].generated_tokens);
     }
     buf_puts(now, "]");
     free(activities);
