@@ -7,18 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void set_variable(struct agents_settings *settings, const char *name, const char *value)
+/* Takes ownership of `value`. */
+static void take_variable(struct agents_settings *settings, const char *name, char *value)
 {
     settings->variables = mem_grow(settings->variables, settings->n_variables + 1, sizeof *settings->variables);
-    settings->variables[settings->n_variables++] =
-        (struct agents_variable){.name = mem_strdup(name), .value = mem_strdup(value)};
+    settings->variables[settings->n_variables++] = (struct agents_variable){.name = mem_strdup(name), .value = value};
 }
 
-static void set_number(struct agents_settings *settings, const char *name, int32_t value)
+static void set_variable(struct agents_settings *settings, const char *name, const char *value)
 {
-    char *text = mem_format("%d", value);
-    set_variable(settings, name, text);
-    free(text);
+    take_variable(settings, name, mem_strdup(value));
 }
 
 /* Takes ownership of `word`. */
@@ -47,7 +45,6 @@ static void configure_claude(const struct agents_server *server, struct agents_s
     set_variable(settings, "ANTHROPIC_AUTH_TOKEN", server->key);
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) set_variable(settings, models[i], server->model);
     set_variable(settings, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
-    add_word(settings, mem_strdup("claude"));
 }
 
 /* Codex takes lines of its configuration file as -c arguments, so that no file needs to be written. */
@@ -64,7 +61,6 @@ static void configure_codex(const struct agents_server *server, struct agents_se
                  {"model_providers.hearth.wire_api", json_string("responses")},
                  {"model_providers.hearth.env_key", json_string("HEARTH_API_KEY")}};
     set_variable(settings, "HEARTH_API_KEY", server->key);
-    add_word(settings, mem_strdup("codex"));
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         char *value = json_dumps(lines[i].value, JSON_ENCODE_ANY); /* such strings and numbers are TOML as well */
         add_word(settings, mem_strdup("-c"));
@@ -82,24 +78,19 @@ static void configure_opencode(const struct agents_server *server, struct agents
     json_t *provider = json_pack("{s:s, s:s, s:o, s:o}", "npm", "@ai-sdk/openai-compatible", "name", "hearth",
                                  "options", options, "models", models);
     char *model = mem_format("hearth/%s", server->model);
-    char *text =
-        text_of(json_pack("{s:{s:o}, s:s, s:s}", "provider", "hearth", provider, "model", model, "small_model", model));
-    set_variable(settings, "OPENCODE_CONFIG_CONTENT", text);
-    add_word(settings, mem_strdup("opencode"));
-    free(text);
+    take_variable(settings, "OPENCODE_CONFIG_CONTENT",
+                  text_of(json_pack("{s:{s:o}, s:s, s:s}", "provider", "hearth", provider, "model", model,
+                                    "small_model", model)));
     free(model);
 }
 
 static void configure_qwen(const struct agents_server *server, struct agents_settings *settings)
 {
-    char *base = mem_format("%s/v1", server->url);
-    set_variable(settings, "OPENAI_BASE_URL", base);
+    take_variable(settings, "OPENAI_BASE_URL", mem_format("%s/v1", server->url));
     set_variable(settings, "OPENAI_API_KEY", server->key);
     set_variable(settings, "OPENAI_MODEL", server->model);
-    add_word(settings, mem_strdup("qwen"));
     add_word(settings, mem_strdup("--auth-type"));
     add_word(settings, mem_strdup("openai"));
-    free(base);
 }
 
 /* pi reads its providers from a file in PI_CODING_AGENT_DIR, where it keeps its sessions too. */
@@ -116,7 +107,7 @@ static void configure_pi(const struct agents_server *server, struct agents_setti
     settings->content = text_of(json_pack("{s:{s:o}}", "providers", "hearth", provider));
     set_variable(settings, "PI_CODING_AGENT_DIR", folder);
     set_variable(settings, "HEARTH_API_KEY", server->key);
-    static const char *const words[] = {"pi", "--provider", "hearth", "--model"};
+    static const char *const words[] = {"--provider", "hearth", "--model"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) add_word(settings, mem_strdup(words[i]));
     add_word(settings, mem_strdup(server->model));
     free(folder);
@@ -125,19 +116,17 @@ static void configure_pi(const struct agents_server *server, struct agents_setti
 /* Copilot's CLI asks for no login once it is told of another provider. */
 static void configure_copilot(const struct agents_server *server, struct agents_settings *settings)
 {
-    char *base = mem_format("%s/v1", server->url);
-    set_variable(settings, "COPILOT_PROVIDER_BASE_URL", base);
+    take_variable(settings, "COPILOT_PROVIDER_BASE_URL", mem_format("%s/v1", server->url));
     set_variable(settings, "COPILOT_PROVIDER_TYPE", "openai");
     set_variable(settings, "COPILOT_PROVIDER_WIRE_API", "completions");
     set_variable(settings, "COPILOT_PROVIDER_BEARER_TOKEN", server->key); /* goes before a key */
     set_variable(settings, "COPILOT_MODEL", server->model);
     set_variable(settings, "COPILOT_PROVIDER_WIRE_MODEL", server->model);
     if (server->window > 0) {
-        set_number(settings, "COPILOT_PROVIDER_MAX_PROMPT_TOKENS", server->window - server->window / 4);
-        set_number(settings, "COPILOT_PROVIDER_MAX_OUTPUT_TOKENS", server->window / 4);
+        take_variable(settings, "COPILOT_PROVIDER_MAX_PROMPT_TOKENS",
+                      mem_format("%d", server->window - server->window / 4));
+        take_variable(settings, "COPILOT_PROVIDER_MAX_OUTPUT_TOKENS", mem_format("%d", server->window / 4));
     }
-    add_word(settings, mem_strdup("copilot"));
-    free(base);
 }
 
 /* Cline reads its providers from a file that a variable names; all else of the user's stays where it is. */
@@ -153,7 +142,6 @@ static void configure_cline(const struct agents_server *server, struct agents_se
                                           "modes", "providers", provider, entry));
     set_variable(settings, "CLINE_PROVIDER_SETTINGS_PATH", settings->file);
     set_variable(settings, "CLINE_SESSION_BACKEND_MODE", "local"); /* its daemon has the settings it was started with */
-    add_word(settings, mem_strdup("cline"));
 }
 
 /* Droid merges a file of settings that is named to it with the user's own, for that process alone. `droid exec` wants
@@ -170,21 +158,17 @@ static void configure_droid(const struct agents_server *server, struct agents_se
     settings->file = mem_format("%s/droid/settings.json", server->home);
     settings->content =
         text_of(json_pack("{s:[o], s:o}", "customModels", model, "model", json_sprintf("custom:%s", server->model)));
-    add_word(settings, mem_strdup("droid"));
     add_word(settings, mem_strdup("--settings"));
     add_word(settings, mem_strdup(settings->file));
 }
 
 static void configure_kimi(const struct agents_server *server, struct agents_settings *settings)
 {
-    char *base = mem_format("%s/v1", server->url);
     set_variable(settings, "KIMI_MODEL_NAME", server->model);
     set_variable(settings, "KIMI_MODEL_PROVIDER_TYPE", "openai");
-    set_variable(settings, "KIMI_MODEL_BASE_URL", base);
+    take_variable(settings, "KIMI_MODEL_BASE_URL", mem_format("%s/v1", server->url));
     set_variable(settings, "KIMI_MODEL_API_KEY", server->key);
-    if (server->window > 0) set_number(settings, "KIMI_MODEL_MAX_CONTEXT_SIZE", server->window);
-    add_word(settings, mem_strdup("kimi"));
-    free(base);
+    if (server->window > 0) take_variable(settings, "KIMI_MODEL_MAX_CONTEXT_SIZE", mem_format("%d", server->window));
 }
 
 /* Mistral's Vibe takes lists of its configuration as variables, and adds them to the user's. */
@@ -192,28 +176,22 @@ static void configure_vibe(const struct agents_server *server, struct agents_set
 {
     json_t *model = json_pack("{s:s, s:s, s:s}", "name", server->model, "provider", "hearth", "alias", "hearth");
     if (server->window > 0) json_object_set_new(model, "max_context_length", json_integer(server->window));
-    char *models = text_of(json_pack("[o]", model));
-    char *providers = text_of(json_pack("[{s:s, s:o, s:s}]", "name", "hearth", "api_base",
-                                        json_sprintf("%s/v1", server->url), "api_key_env_var", "HEARTH_API_KEY"));
-    set_variable(settings, "VIBE_PROVIDERS", providers);
-    set_variable(settings, "VIBE_MODELS", models);
+    take_variable(settings, "VIBE_PROVIDERS",
+                  text_of(json_pack("[{s:s, s:o, s:s}]", "name", "hearth", "api_base",
+                                    json_sprintf("%s/v1", server->url), "api_key_env_var", "HEARTH_API_KEY")));
+    take_variable(settings, "VIBE_MODELS", text_of(json_pack("[o]", model)));
     set_variable(settings, "VIBE_ACTIVE_MODEL", "hearth");
     set_variable(settings, "HEARTH_API_KEY", server->key);
-    add_word(settings, mem_strdup("vibe"));
-    free(models);
-    free(providers);
 }
 
 /* Of Hermes' providers this is the one for a server of one's own that sends a key. */
 static void configure_hermes(const struct agents_server *server, struct agents_settings *settings)
 {
-    static const char *const words[] = {"hermes", "--provider", "lmstudio", "--model"};
-    char *base = mem_format("%s/v1", server->url);
-    set_variable(settings, "LM_BASE_URL", base);
+    static const char *const words[] = {"--provider", "lmstudio", "--model"};
+    take_variable(settings, "LM_BASE_URL", mem_format("%s/v1", server->url));
     set_variable(settings, "LM_API_KEY", server->key);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) add_word(settings, mem_strdup(words[i]));
     add_word(settings, mem_strdup(server->model));
-    free(base);
 }
 
 /* OpenClaw has one file of configuration, which a variable names; what it keeps stays in the user's folder. */
@@ -232,14 +210,12 @@ static void configure_openclaw(const struct agents_server *server, struct agents
         text_of(json_pack("{s:{s:{s:{s:o}}}, s:{s:s, s:{s:o}}}", "agents", "defaults", "model", "primary", first,
                           "models", "mode", "merge", "providers", "hearth", provider));
     set_variable(settings, "OPENCLAW_CONFIG_PATH", settings->file);
-    add_word(settings, mem_strdup("openclaw"));
 }
 
 /* Options, since aider lets a .env file of the folder replace variables. */
 static void configure_aider(const struct agents_server *server, struct agents_settings *settings)
 {
     set_variable(settings, "AIDER_OPENAI_API_KEY", server->key);
-    add_word(settings, mem_strdup("aider"));
     add_word(settings, mem_strdup("--openai-api-base"));
     add_word(settings, mem_format("%s/v1", server->url));
     add_word(settings, mem_strdup("--model"));
@@ -292,6 +268,7 @@ void agents_put_names(struct buf *out)
 void agents_configure(const char *agent, const struct agents_server *server, struct agents_settings *settings)
 {
     *settings = (struct agents_settings){0};
+    add_word(settings, mem_strdup(agent)); /* programs have the names of their agents */
     find_agent(agent)->configure(server, settings);
 }
 

@@ -189,31 +189,15 @@ static void print_usage(const struct command_group *group, FILE *out)
     fprintf(out, "\nExamples:\n%s\n%s COMMAND --help shows its options.\n", group->examples, group->program);
 }
 
-static int refuse_command(const struct command_group *group, const char *word)
-{
-    struct args_list names = {0};
-    for (size_t i = 0; i < group->n_commands; i++) args_append(&names, group->commands[i].name);
-    const char *nearest = nearest_name(word, names.v, names.len);
-    if (nearest)
-        fprintf(stderr, "%s: unknown command '%s'; did you mean '%s'?\n", group->program, word, nearest);
-    else
-        fprintf(stderr, "%s: unknown command '%s'; see %s --help\n", group->program, word, group->program);
-    args_release(&names);
-    return EXIT_USAGE;
-}
-
-static int observe_group(const struct command_group *group)
-{
-    const struct args_observer *observer = args_observer();
-    observer->on_group(observer->ud, group);
-    char *no_words[] = {NULL};
-    for (size_t i = 0; i < group->n_commands; i++) group->commands[i].run(0, no_words);
-    return EXIT_FINE;
-}
-
 int command_dispatch(const struct command_group *group, int argc, char **argv)
 {
-    if (args_observer() != NULL) return observe_group(group);
+    if (args_observer() != NULL) {
+        const struct args_observer *observer = args_observer();
+        observer->on_group(observer->ud, group);
+        char *no_words[] = {NULL};
+        for (size_t i = 0; i < group->n_commands; i++) group->commands[i].run(0, no_words);
+        return EXIT_FINE;
+    }
     if (argc < 1) {
         print_usage(group, stderr);
         return EXIT_USAGE;
@@ -224,7 +208,15 @@ int command_dispatch(const struct command_group *group, int argc, char **argv)
     }
     for (size_t i = 0; i < group->n_commands; i++)
         if (strcmp(argv[0], group->commands[i].name) == 0) return group->commands[i].run(argc - 1, argv + 1);
-    return refuse_command(group, argv[0]);
+    struct args_list names = {0};
+    for (size_t i = 0; i < group->n_commands; i++) args_append(&names, group->commands[i].name);
+    const char *nearest = nearest_name(argv[0], names.v, names.len);
+    if (nearest)
+        fprintf(stderr, "%s: unknown command '%s'; did you mean '%s'?\n", group->program, argv[0], nearest);
+    else
+        fprintf(stderr, "%s: unknown command '%s'; see %s --help\n", group->program, argv[0], group->program);
+    args_release(&names);
+    return EXIT_USAGE;
 }
 
 /* ---- JSON ---- */

@@ -87,8 +87,21 @@ static void print_next_words(const char *prompt, const char *nearest)
         printf("  the nearest one ends there: what follows is new\n");
 }
 
-static void print_divergence(const json_t *found, const json_t *divergence)
+static void print_answer(const json_t *found)
 {
+    printf("%s: %" PRId64 " tokens, of which %" PRId64 " would be computed\n", text(found, "model"),
+           number(found, "prompt_tokens"), number(found, "computed"));
+    /* Prints how many leading tokens each tier has. Tiers are the integer members but for the few named here. */
+    static const char *const others[] = {"prompt_tokens", "tokens", "computed"};
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)found, name, value)
+    {
+        bool is_tier = json_is_integer(value);
+        for (size_t i = 0; i < sizeof others / sizeof *others; i++) is_tier = is_tier && strcmp(name, others[i]) != 0;
+        if (is_tier) printf("  %-18s %8" PRId64 "\n", name, (int64_t)json_integer_value(value));
+    }
+    const json_t *divergence = json_object_get(found, "divergence");
     int64_t position = number(divergence, "position"), prompt = number(found, "prompt_tokens");
     const char *where = text(divergence, "where"), *nearest = text(divergence, "nearest");
     if (where == NULL) {
@@ -109,28 +122,6 @@ static void print_divergence(const json_t *found, const json_t *divergence)
     print_limit(text(divergence, "limit"));
 }
 
-/* Prints how many leading tokens each tier has. Tiers are the integer members but for the few named here. */
-static void print_tiers(const json_t *found)
-{
-    static const char *const others[] = {"prompt_tokens", "tokens", "computed"};
-    const char *name;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)found, name, value)
-    {
-        bool is_tier = json_is_integer(value);
-        for (size_t i = 0; i < sizeof others / sizeof *others; i++) is_tier = is_tier && strcmp(name, others[i]) != 0;
-        if (is_tier) printf("  %-18s %8" PRId64 "\n", name, (int64_t)json_integer_value(value));
-    }
-}
-
-static void print_answer(const json_t *found)
-{
-    printf("%s: %" PRId64 " tokens, of which %" PRId64 " would be computed\n", text(found, "model"),
-           number(found, "prompt_tokens"), number(found, "computed"));
-    print_tiers(found);
-    print_divergence(found, json_object_get(found, "divergence"));
-}
-
 /* ---- Asking ---- */
 
 static int refuse(const struct remote *remote, long status, const json_t *answer, hearth_error *error)
@@ -149,14 +140,6 @@ struct question {
     bool as_json;
 };
 
-static void print_as_asked(const struct question *question, json_t *answer)
-{
-    if (question->as_json)
-        json_output_print(json_incref(answer));
-    else
-        print_answer(answer);
-}
-
 static int explain_body(const struct remote *remote, const struct question *question, const struct buf *body,
                         hearth_error *error)
 {
@@ -166,10 +149,14 @@ static int explain_body(const struct remote *remote, const struct question *ques
     long status = remote_ask(remote, path, body, &text_of_answer);
     json_t *answer = json_loadb(buf_text(&text_of_answer), text_of_answer.len, 0, NULL);
     int rc = HEARTH_OK;
-    if (status == 200 && text(answer, "model") != NULL && json_object_get(answer, "divergence") != NULL)
-        print_as_asked(question, answer);
-    else
+    if (status == 200 && text(answer, "model") != NULL && json_object_get(answer, "divergence") != NULL) {
+        if (question->as_json)
+            json_output_print(json_incref(answer));
+        else
+            print_answer(answer);
+    } else {
         rc = refuse(remote, status, answer, error);
+    }
     json_decref(answer);
     buf_release(&text_of_answer);
     free(path);

@@ -76,9 +76,22 @@ static int answer_lines(struct chat *chat)
     return stopped ? EXIT_INTERRUPTED : status < 0 ? EXIT_FAILED : EXIT_FINE;
 }
 
-/* Ctrl-C on an empty line ends the program when it comes twice: once it may have been meant for the reply before. */
-static int answer_terminal(struct chat *chat)
+/* ---- The command ---- */
+
+/* Seconds that a server may be silent. hearth sends something every 5 seconds once a request has a slot. */
+#define SILENCE_DEFAULT "300"
+#define SILENCE_MOST    86400
+
+static int converse(struct chat *chat, const struct chat_options *options)
 {
+    if (options->prompt != NULL) return answer_once(chat, options->prompt);
+    chat->shows_figures = chat->screen.renders;
+    if (chat->editor == NULL) return answer_lines(chat);
+    const struct backend_model model = chat_model(chat);
+    screen_say(&chat->screen, "%s: Ctrl-C stops a reply, %s/help lists commands, /exit or Ctrl-D ends", model.name,
+               model.takes_media ? "/image FILE attaches one, " : "");
+    /* Ctrl-C on an empty line ends the program when it comes twice: once it may have been meant for the reply before.
+     */
     struct buf message = {0};
     enum editor_end last = EDITOR_MESSAGE, end = EDITOR_MESSAGE;
     while (!chat->ends && !ferror(stdout)) {
@@ -90,35 +103,6 @@ static int answer_terminal(struct chat *chat)
     }
     buf_release(&message);
     return EXIT_FINE;
-}
-
-/* ---- The command ---- */
-
-/* Seconds that a server may be silent. hearth sends something every 5 seconds once a request has a slot. */
-#define SILENCE_DEFAULT "300"
-#define SILENCE_MOST    86400
-
-/* A conversation on the terminal, if there is one to type on and to show it. */
-static struct editor *open_editor(const struct chat *chat, const struct chat_options *options)
-{
-    const bool types = options->prompt == NULL && isatty(STDIN_FILENO) && chat->screen.file != NULL;
-    return types ? editor_open(chat->screen.file, chat->signals, !options->no_history) : NULL;
-}
-
-static void greet(const struct chat *chat)
-{
-    const struct backend_model model = chat_model(chat);
-    screen_say(&chat->screen, "%s: Ctrl-C stops a reply, %s/help lists commands, /exit or Ctrl-D ends", model.name,
-               model.takes_media ? "/image FILE attaches one, " : "");
-}
-
-static int converse(struct chat *chat, const struct chat_options *options)
-{
-    if (options->prompt != NULL) return answer_once(chat, options->prompt);
-    chat->shows_figures = chat->screen.renders;
-    if (chat->editor == NULL) return answer_lines(chat);
-    greet(chat);
-    return answer_terminal(chat);
 }
 
 static struct backend *open_backend(const struct chat *chat, const hearth_config *config,
@@ -141,7 +125,10 @@ static int run_chat(const char *command, const hearth_config *config, const stru
     if (options->system != NULL)
         conversation_say(&chat.conversation, "system", options->system, strlen(options->system));
     if (options->server != NULL) chat.conversation.model = mem_strdup(options->model);
-    chat.editor = open_editor(&chat, options); /* before loading: what is typed meanwhile is not echoed either */
+    /* A conversation on the terminal, if there is one to type on and to show it. The editor is opened before loading:
+     * else typing would be echoed meanwhile. */
+    const bool types = options->prompt == NULL && isatty(STDIN_FILENO) && chat.screen.file != NULL;
+    chat.editor = types ? editor_open(chat.screen.file, chat.signals, !options->no_history) : NULL;
     chat.backend = open_backend(&chat, config, options, &status);
     if (chat.backend != NULL) status = converse(&chat, options);
     editor_close(chat.editor);

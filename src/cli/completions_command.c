@@ -360,25 +360,20 @@ static void see_command(void *ud, const struct args_spec *spec)
     output->shell->command(&output->text, spec);
 }
 
-static void print_completions(const struct shell *shell)
-{
-    struct output output = {.shell = shell};
-    const struct args_observer observer = {.on_group = see_group, .on_command = see_command, .ud = &output};
-    shell->begin(&output.text);
-    args_observe(&observer);
-    command_dispatch(&command_program, 0, NULL);
-    args_observe(NULL);
-    if (shell->end != NULL) shell->end(&output.text);
-    fputs(buf_text(&output.text), stdout);
-    buf_release(&output.text);
-}
-
 static int run_completions(const char *name)
 {
     hearth_error error;
     for (size_t i = 0; i < sizeof shells / sizeof *shells; i++) {
         if (strcmp(shells[i].name, name) != 0) continue;
-        print_completions(&shells[i]);
+        struct output output = {.shell = &shells[i]};
+        const struct args_observer observer = {.on_group = see_group, .on_command = see_command, .ud = &output};
+        shells[i].begin(&output.text);
+        args_observe(&observer);
+        command_dispatch(&command_program, 0, NULL);
+        args_observe(NULL);
+        if (shells[i].end != NULL) shells[i].end(&output.text);
+        fputs(buf_text(&output.text), stdout);
+        buf_release(&output.text);
         return EXIT_FINE;
     }
     error_at(&error, HEARTH_INVALID, "shell", "unknown shell %s: there are bash, zsh and fish", name);

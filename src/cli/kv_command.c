@@ -13,11 +13,7 @@
 #define MODEL_MOST 64 /* characters of a model's name that are printed */
 #define KEY_DIGITS 16 /* digits of a key that are printed; `show` accepts so many */
 
-/* What the words of a command line ask for, beside the configuration. */
-struct wanted {
-    const char *key; /* NULL: none */
-    bool as_json;
-};
+struct wanted;
 
 /* A command, and what runs it with a configuration of which only the section `cache` is used. */
 struct action {
@@ -26,9 +22,23 @@ struct action {
     bool has_json; /* it has the option --json */
 };
 
+/* What the words of a command line ask for, beside the configuration. */
+struct wanted {
+    const struct action *action;
+    const char *key; /* NULL: none */
+    bool as_json;
+};
+
+static int run_action(const char *command, const hearth_config *config, void *ud)
+{
+    const struct wanted *wanted = ud;
+    hearth_log_open(NULL, "error", "text", NULL);
+    return wanted->action->run(command, config, wanted);
+}
+
 static int act(const struct action *action, int argc, char **argv)
 {
-    struct wanted wanted = {0};
+    struct wanted wanted = {.action = action};
     struct setup setup = {.keys_only = true};
     const struct args_option options[] = {setup_option_config(&setup), setup_option_set(&setup),
                                           json_output_option(&wanted.as_json)};
@@ -36,15 +46,7 @@ static int act(const struct action *action, int argc, char **argv)
     spec.options = options;
     spec.n_options = sizeof options / sizeof *options - (action->has_json ? 0 : 1); /* the last is --json */
     spec.operand_value = &wanted.key;
-    int status;
-    if (args_read(&spec, argc, argv, &status)) {
-        hearth_config *config = setup_open(spec.command, &setup, &status);
-        hearth_log_open(NULL, "error", "text", NULL);
-        if (config) status = action->run(spec.command, config, &wanted);
-        hearth_config_free(config);
-    }
-    setup_release(&setup);
-    return status;
+    return setup_run(&spec, &setup, argc, argv, run_action, &wanted);
 }
 
 struct sums {
@@ -65,15 +67,6 @@ static void print_sums(const struct sums *sums)
 
 /* ---- ls ---- */
 
-static void print_time(int64_t ms)
-{
-    char text[32] = "";
-    struct tm tm;
-    const time_t seconds = (time_t)(ms / 1000);
-    if (localtime_r(&seconds, &tm)) strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &tm);
-    printf("  %-19s", text);
-}
-
 static void print_entry(void *ud, const hearth_kv_entry *entry)
 {
     struct sums *sums = ud;
@@ -83,7 +76,11 @@ static void print_entry(void *ud, const hearth_kv_entry *entry)
     add(sums, entry);
     printf("%-8s  %.*s  %-5s  %-9s  %8" PRId32 "  %8" PRId32 "  %12" PRIu64 "  %6" PRIu32, entry->tier, KEY_DIGITS,
            entry->key, entry->kind, entry->reason, entry->start, entry->end, entry->bytes, entry->hits);
-    print_time(entry->used_ms);
+    char text[32] = "";
+    struct tm tm;
+    const time_t seconds = (time_t)(entry->used_ms / 1000);
+    if (localtime_r(&seconds, &tm)) strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &tm);
+    printf("  %-19s", text);
     printf("  %-5s  %.*s\n", entry->quant, entry->model_name[0] == '\0' ? 8 : MODEL_MOST,
            entry->model_name[0] == '\0' ? entry->model : entry->model_name);
 }
@@ -99,21 +96,18 @@ static void add_json(void *ud, const hearth_kv_entry *entry)
     json_array_append_new(ud, json);
 }
 
-static int list_json(const char *command, const hearth_config *config)
-{
-    hearth_error error;
-    json_t *entries = json_array();
-    int rc = hearth_kv_list(config, add_json, entries, &error);
-    if (rc >= 0)
-        json_output_print(json_pack("{s:o}", "entries", entries));
-    else
-        json_decref(entries);
-    return rc < 0 ? args_fail(command, &error, EXIT_FAILED) : EXIT_FINE;
-}
-
 static int run_ls(const char *command, const hearth_config *config, const struct wanted *wanted)
 {
-    if (wanted->as_json) return list_json(command, config);
+    if (wanted->as_json) {
+        hearth_error error;
+        json_t *entries = json_array();
+        int rc = hearth_kv_list(config, add_json, entries, &error);
+        if (rc >= 0)
+            json_output_print(json_pack("{s:o}", "entries", entries));
+        else
+            json_decref(entries);
+        return rc < 0 ? args_fail(command, &error, EXIT_FAILED) : EXIT_FINE;
+    }
     struct sums sums = {0};
     hearth_error error;
     if (hearth_kv_list(config, print_entry, &sums, &error) < 0) return args_fail(command, &error, EXIT_FAILED);
@@ -204,24 +198,26 @@ static int verify(int argc, char **argv)
 
 /* ---- gc, clear ---- */
 
-static int print_removed(const char *command, int rc, const hearth_kv_removed *removed, const hearth_error *error)
+/* `drop`: hearth_kv_gc() or hearth_kv_clear(). */
+static int run_removing(const char *command, const hearth_config *config,
+                        int (*drop)(const hearth_config *config, hearth_kv_removed *removed, hearth_error *error))
 {
-    if (rc == HEARTH_OK || removed->files > 0)
-        printf("removed %" PRIu64 " %s, %" PRIu64 " bytes\n", removed->files, removed->files == 1 ? "file" : "files",
-               removed->bytes);
-    if (removed->kept > 0)
+    hearth_kv_removed removed;
+    hearth_error error;
+    const int rc = drop(config, &removed, &error);
+    if (rc == HEARTH_OK || removed.files > 0)
+        printf("removed %" PRIu64 " %s, %" PRIu64 " bytes\n", removed.files, removed.files == 1 ? "file" : "files",
+               removed.bytes);
+    if (removed.kept > 0)
         printf("%" PRIu64 " %s: not readable now, or with a parent that is not, or that is of a newer version\n",
-               removed->kept, removed->kept == 1 ? "entry stays" : "entries stay");
-    return rc == HEARTH_OK ? EXIT_FINE : args_fail(command, error, EXIT_FAILED);
+               removed.kept, removed.kept == 1 ? "entry stays" : "entries stay");
+    return rc == HEARTH_OK ? EXIT_FINE : args_fail(command, &error, EXIT_FAILED);
 }
 
 static int run_gc(const char *command, const hearth_config *config, const struct wanted *wanted)
 {
     (void)wanted;
-    hearth_kv_removed removed;
-    hearth_error error;
-    const int rc = hearth_kv_gc(config, &removed, &error);
-    return print_removed(command, rc, &removed, &error);
+    return run_removing(command, config, hearth_kv_gc);
 }
 
 static int gc(int argc, char **argv)
@@ -243,10 +239,7 @@ static int gc(int argc, char **argv)
 static int run_clear(const char *command, const hearth_config *config, const struct wanted *wanted)
 {
     (void)wanted;
-    hearth_kv_removed removed;
-    hearth_error error;
-    const int rc = hearth_kv_clear(config, &removed, &error);
-    return print_removed(command, rc, &removed, &error);
+    return run_removing(command, config, hearth_kv_clear);
 }
 
 static int clear(int argc, char **argv)

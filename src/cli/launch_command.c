@@ -115,13 +115,6 @@ static int start_server(struct launch *launch, hearth_error *error)
     return rc;
 }
 
-static void stop_server(const struct launch *launch)
-{
-    if (launch->server <= 0) return;
-    kill(launch->server, SIGTERM);
-    waitpid(launch->server, NULL, 0);
-}
-
 /* Whether a server with this address can be started: on this machine and without TLS. */
 static bool can_start(const struct launch *launch)
 {
@@ -157,16 +150,6 @@ static bool is_wanted(const json_t *model, const char *word)
     return word == NULL || strcmp(word, id) == 0 || is_file_of(word, id);
 }
 
-/* The context window in tokens, from hearth's field or llama-server's; 0: neither is there. */
-static int32_t window_of(const json_t *model)
-{
-    const json_t *window = json_object_get(model, "context_window");
-    const json_t *meta = json_object_get(model, "meta");
-    if (window == NULL) window = json_object_get(meta, "n_ctx");
-    if (window == NULL) window = json_object_get(meta, "n_ctx_train");
-    return (int32_t)json_integer_value(window);
-}
-
 /* The first chat model of the list, or the one asked for. server->model is borrowed from `list`. */
 static int choose_served_model(const struct launch *launch, const json_t *list, struct agents_server *server,
                                hearth_error *error)
@@ -178,21 +161,16 @@ static int choose_served_model(const struct launch *launch, const json_t *list, 
     {
         if (!is_wanted(model, word)) continue;
         server->model = json_string_value(json_object_get(model, "id"));
-        server->window = window_of(model);
+        /* The context window in tokens, from hearth's field or llama-server's; 0: neither is there. */
+        const json_t *window = json_object_get(model, "context_window");
+        const json_t *meta = json_object_get(model, "meta");
+        if (window == NULL) window = json_object_get(meta, "n_ctx");
+        if (window == NULL) window = json_object_get(meta, "n_ctx_train");
+        server->window = (int32_t)json_integer_value(window);
         return HEARTH_OK;
     }
     return error_at(error, HEARTH_NOT_FOUND, "model", "the server at %s has no chat model%s%s: %s/v1/models lists them",
                     launch->remote.url, word == NULL ? "" : " ", word == NULL ? "" : word, launch->remote.url);
-}
-
-static void warn_if_window_is_small(const struct launch *launch, const struct agents_server *server)
-{
-    int32_t first = agents_first_prompt(launch->agent);
-    if (server->window == 0 || first < server->window) return;
-    fprintf(stderr,
-            COMMAND ": %s begins with some %d tokens, and the window of %s has %d: serve it with --set "
-                    "context_window=%d or more\n",
-            launch->agent, first, server->model, server->window, 2 * first);
 }
 
 /* ---- The agent ---- */
@@ -250,26 +228,23 @@ static int write_agents_file(const struct agents_settings *settings, hearth_erro
     return error_at(error, HEARTH_IO, settings->file, "cannot write %s: %s", settings->file, strerror(errno));
 }
 
-static void become_agent(const struct launch *launch, const struct agents_settings *settings)
-{
-    struct args_list words = {0};
-    for (size_t i = 0; i < settings->n_words; i++) args_append(&words, settings->words[i]);
-    for (int i = 0; i < launch->n_rest; i++) args_append(&words, launch->rest[i]);
-    args_append(&words, NULL);
-    end_with_parent();
-    for (size_t i = 0; i < settings->n_variables; i++)
-        setenv(settings->variables[i].name, settings->variables[i].value, 1);
-    execvp(words.v[0], (char *const *)(uintptr_t)words.v);
-    fprintf(stderr, COMMAND ": cannot run %s: %s\n", words.v[0], strerror(errno));
-    _exit(127);
-}
-
 /* Returns the agent's exit status; 128 plus the signal that ended it. */
 static int run_agent(const struct launch *launch, const struct agents_settings *settings)
 {
     int status;
     pid_t agent = fork();
-    if (agent == 0) become_agent(launch, settings);
+    if (agent == 0) {
+        struct args_list words = {0};
+        for (size_t i = 0; i < settings->n_words; i++) args_append(&words, settings->words[i]);
+        for (int i = 0; i < launch->n_rest; i++) args_append(&words, launch->rest[i]);
+        args_append(&words, NULL);
+        end_with_parent();
+        for (size_t i = 0; i < settings->n_variables; i++)
+            setenv(settings->variables[i].name, settings->variables[i].value, 1);
+        execvp(words.v[0], (char *const *)(uintptr_t)words.v);
+        fprintf(stderr, COMMAND ": cannot run %s: %s\n", words.v[0], strerror(errno));
+        _exit(127);
+    }
     signal(SIGINT, SIG_IGN); /* the terminal sends both to the agent as well, which decides */
     signal(SIGQUIT, SIG_IGN);
     while (waitpid(agent, &status, 0) < 0 && errno == EINTR) continue;
@@ -304,7 +279,12 @@ static int launch_agent(struct launch *launch, hearth_error *error, int *status)
     struct agents_server server = {.url = launch->remote.url, .key = launch->remote.key, .home = launch->home};
     if (rc == HEARTH_OK) rc = choose_served_model(launch, list, &server, error);
     if (rc == HEARTH_OK) {
-        warn_if_window_is_small(launch, &server);
+        int32_t first = agents_first_prompt(launch->agent);
+        if (server.window != 0 && first >= server.window)
+            fprintf(stderr,
+                    COMMAND ": %s begins with some %d tokens, and the window of %s has %d: serve it with --set "
+                            "context_window=%d or more\n",
+                    launch->agent, first, server.model, server.window, 2 * first);
         rc = apply_settings(launch, &server, error, status);
     }
     json_decref(list);
@@ -330,7 +310,10 @@ static int run_launch(struct launch *launch)
     if (launch->home == NULL) launch->home = mem_strdup("/.local/share/hearth");
     int rc = check_agent(launch->agent, &error);
     if (rc == HEARTH_OK) rc = launch_agent(launch, &error, &status);
-    stop_server(launch);
+    if (launch->server > 0) {
+        kill(launch->server, SIGTERM);
+        waitpid(launch->server, NULL, 0);
+    }
     remote_close(&launch->remote);
     free(launch->home);
     return rc == HEARTH_OK ? status : args_fail(COMMAND, &error, rc == HEARTH_INVALID ? EXIT_USAGE : EXIT_FAILED);

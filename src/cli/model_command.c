@@ -37,22 +37,18 @@ static int info(int argc, char **argv)
     return print_report(spec.command, report, &error);
 }
 
-static int print_memory(const char *command, const struct setup *setup)
+static int print_memory(const char *command, const hearth_config *config, void *ud)
 {
-    int status;
-    hearth_config *config = setup_open(command, setup, &status);
-    if (!config) return status;
+    (void)ud;
     hearth_error error;
     hearth_log_open(NULL, "error", "text", NULL);
-    status = print_report(command, hearth_memory_report(config, hearth_config_model(config, 0), &error), &error);
-    hearth_config_free(config);
-    return status;
+    return print_report(command, hearth_memory_report(config, hearth_config_model(config, 0), &error), &error);
 }
 
 static int vram(int argc, char **argv)
 {
     const char *path = NULL;
-    struct setup setup = {0};
+    struct setup setup = {.has_operand = true};
     const struct args_option options[] = {setup_option_set(&setup)};
     const struct args_spec spec = {
         .command = "hearth model vram",
@@ -63,13 +59,7 @@ static int vram(int argc, char **argv)
         .examples = "  hearth model vram models/demo.gguf\n"
                     "  hearth model vram models/demo.gguf --set n_seq_max=4 --set context_window=2048\n",
     };
-    int status;
-    if (args_read(&spec, argc, argv, &status)) {
-        args_append(&setup.models, path);
-        status = print_memory(spec.command, &setup);
-    }
-    setup_release(&setup);
-    return status;
+    return setup_run(&spec, &setup, argc, argv, print_memory, NULL);
 }
 
 int command_model(int argc, char **argv)
@@ -88,7 +78,6 @@ int command_model(int argc, char **argv)
     return command_dispatch(&group, argc, argv);
 }
 
-#define FIT "hearth fit"
 #define GIB (1024.0 * 1024 * 1024)
 #define MIB (1024.0 * 1024)
 
@@ -106,37 +95,32 @@ static struct size_text size_of(uint64_t bytes)
     return text;
 }
 
-static void print_types(const hearth_fit *fit)
+static void print_fit(const hearth_fit *fit)
 {
-    printf("a token   ");
-    for (size_t i = 0; i < HEARTH_FIT_TYPES; i++)
-        printf("%s%" PRIu64 " bytes in %s cells", i > 0 ? ", " : "", fit->types[i].token_bytes, fit->types[i].name);
+    printf("model     %s, trained for %" PRId32 " tokens\n", fit->description, fit->n_ctx_train);
+    printf("weights   %s", size_of(fit->weights_bytes).v);
+    if (fit->projector_bytes > 0) printf(", projector %s", size_of(fit->projector_bytes).v);
     printf("\n");
-}
-
-static void print_machine(const hearth_fit *fit)
-{
-    printf("memory    %s free, %s of it for the model\n", size_of(fit->memory_free).v, size_of(fit->memory_budget).v);
-    if (fit->gpu_free > 0)
-        printf("GPU       %s free, %s of it for the model\n", size_of(fit->gpu_free).v, size_of(fit->gpu_budget).v);
-}
-
-static void print_choices(const hearth_fit *fit)
-{
-    printf("\n   window  slots  types        KV cells      compute       memory          GPU\n");
-    for (size_t i = 0; i < fit->n_choices; i++) {
-        const hearth_fit_choice *c = &fit->choices[i];
-        char types[32];
-        snprintf(types, sizeof types, "%s/%s", c->cache_type_k, c->cache_type_v);
-        printf("%c %7" PRId32 "  %5" PRId32 "  %-9s %11s  %11s  %11s  %11s%s\n",
-               (int32_t)i == fit->recommended ? '*' : ' ', c->context_window, c->n_seq_max, types,
-               size_of(c->cells_bytes).v, size_of(c->compute_bytes).v, size_of(c->memory_bytes).v,
-               size_of(c->gpu_bytes).v, c->fits ? "" : "  does not fit");
+    if (fit->type == HEARTH_MODEL_CHAT) {
+        printf("a token   ");
+        for (size_t i = 0; i < HEARTH_FIT_TYPES; i++)
+            printf("%s%" PRIu64 " bytes in %s cells", i > 0 ? ", " : "", fit->types[i].token_bytes, fit->types[i].name);
+        printf("\n");
+        printf("memory    %s free, %s of it for the model\n", size_of(fit->memory_free).v,
+               size_of(fit->memory_budget).v);
+        if (fit->gpu_free > 0)
+            printf("GPU       %s free, %s of it for the model\n", size_of(fit->gpu_free).v, size_of(fit->gpu_budget).v);
+        printf("\n   window  slots  types        KV cells      compute       memory          GPU\n");
+        for (size_t i = 0; i < fit->n_choices; i++) {
+            const hearth_fit_choice *c = &fit->choices[i];
+            char types[32];
+            snprintf(types, sizeof types, "%s/%s", c->cache_type_k, c->cache_type_v);
+            printf("%c %7" PRId32 "  %5" PRId32 "  %-9s %11s  %11s  %11s  %11s%s\n",
+                   (int32_t)i == fit->recommended ? '*' : ' ', c->context_window, c->n_seq_max, types,
+                   size_of(c->cells_bytes).v, size_of(c->compute_bytes).v, size_of(c->memory_bytes).v,
+                   size_of(c->gpu_bytes).v, c->fits ? "" : "  does not fit");
+        }
     }
-}
-
-static void print_recommended(const hearth_fit *fit)
-{
     if (fit->recommended >= 0) {
         const hearth_fit_choice *c = &fit->choices[fit->recommended];
         printf("\n* --set context_window=%" PRId32 " --set n_seq_max=%" PRId32
@@ -146,20 +130,6 @@ static void print_recommended(const hearth_fit *fit)
     } else {
         printf("\n%s\n", fit->reason);
     }
-}
-
-static void print_fit(const hearth_fit *fit)
-{
-    printf("model     %s, trained for %" PRId32 " tokens\n", fit->description, fit->n_ctx_train);
-    printf("weights   %s", size_of(fit->weights_bytes).v);
-    if (fit->projector_bytes > 0) printf(", projector %s", size_of(fit->projector_bytes).v);
-    printf("\n");
-    if (fit->type == HEARTH_MODEL_CHAT) {
-        print_types(fit);
-        print_machine(fit);
-        print_choices(fit);
-    }
-    print_recommended(fit);
 }
 
 /* ---- JSON ---- */
@@ -177,41 +147,33 @@ static json_t *json_of_choice(const hearth_fit_choice *c)
                      integer(c->memory_bytes), "gpu_bytes", integer(c->gpu_bytes), "fits", (int)c->fits);
 }
 
-static json_t *json_of_fit(const hearth_fit *fit)
+static void print_fit_json(const hearth_fit *fit)
 {
     json_t *types = json_object(), *choices = json_array();
     for (size_t i = 0; fit->type == HEARTH_MODEL_CHAT && i < HEARTH_FIT_TYPES; i++)
         json_object_set_new(types, fit->types[i].name, integer(fit->types[i].token_bytes));
     for (size_t i = 0; i < fit->n_choices; i++) json_array_append_new(choices, json_of_choice(&fit->choices[i]));
     json_t *recommended = fit->recommended >= 0 ? json_of_choice(&fit->choices[fit->recommended]) : json_null();
-    return json_pack("{s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:s}", "description",
-                     fit->description, "type", hearth_model_type_name(fit->type), "layers", (int)fit->n_layer,
-                     "context_length", (int)fit->n_ctx_train, "weights_bytes", integer(fit->weights_bytes),
-                     "projector_bytes", integer(fit->projector_bytes), "memory_free", integer(fit->memory_free),
-                     "memory_budget", integer(fit->memory_budget), "gpu_free", integer(fit->gpu_free), "gpu_budget",
-                     integer(fit->gpu_budget), "token_bytes", types, "choices", choices, "recommended", recommended,
-                     "n_gpu_layers", (int)fit->n_gpu_layers, "reason", fit->reason);
-}
-
-static void print_fit_json(const hearth_fit *fit)
-{
-    json_output_print(json_of_fit(fit));
+    json_output_print(json_pack(
+        "{s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:s}", "description", fit->description,
+        "type", hearth_model_type_name(fit->type), "layers", (int)fit->n_layer, "context_length", (int)fit->n_ctx_train,
+        "weights_bytes", integer(fit->weights_bytes), "projector_bytes", integer(fit->projector_bytes), "memory_free",
+        integer(fit->memory_free), "memory_budget", integer(fit->memory_budget), "gpu_free", integer(fit->gpu_free),
+        "gpu_budget", integer(fit->gpu_budget), "token_bytes", types, "choices", choices, "recommended", recommended,
+        "n_gpu_layers", (int)fit->n_gpu_layers, "reason", fit->reason));
 }
 
 /* ---- The command ---- */
 
-static int run_fit(const struct setup *setup, bool as_json)
+static int run_fit(const char *command, const hearth_config *config, void *ud)
 {
-    int status;
-    hearth_config *config = setup_open(FIT, setup, &status);
-    if (!config) return status;
+    const bool *as_json = ud;
     hearth_error error;
     hearth_fit fit;
     hearth_log_open(NULL, "error", "text", NULL);
     int rc = hearth_fit_model(config, NULL, &fit, &error);
-    if (rc == HEARTH_OK) (as_json ? print_fit_json : print_fit)(&fit);
-    hearth_config_free(config);
-    if (rc != HEARTH_OK) return args_fail(FIT, &error, EXIT_FAILED);
+    if (rc == HEARTH_OK) (*as_json ? print_fit_json : print_fit)(&fit);
+    if (rc != HEARTH_OK) return args_fail(command, &error, EXIT_FAILED);
     return fit.recommended >= 0 || fit.type != HEARTH_MODEL_CHAT ? EXIT_FINE : EXIT_FAILED;
 }
 
@@ -219,14 +181,14 @@ int command_fit(int argc, char **argv)
 {
     const char *path = NULL;
     bool as_json = false;
-    struct setup setup = {0};
+    struct setup setup = {.has_operand = true};
     const struct args_option options[] = {
         {"mmproj", "FILE", "projection file for images or sound", .text = &setup.mmproj},
         setup_option_set(&setup),
         json_output_option(&as_json),
     };
     const struct args_spec spec = {
-        .command = FIT,
+        .command = "hearth fit",
         .about = "Says which context windows, slots and types of KV cells of a model fit the memory and the GPUs of\n"
                  "this machine as it is now, and which of them hearth serve takes where nothing is set. Reads the\n"
                  "file's header only. What --set sets is kept. The exit status is 1 where nothing fits.",
@@ -236,11 +198,5 @@ int command_fit(int argc, char **argv)
         .examples = "  hearth fit Qwen3-8B-Q8_0.gguf\n"
                     "  hearth fit Qwen3-8B-Q8_0.gguf --set n_seq_max=2 --json\n",
     };
-    int status;
-    if (args_read(&spec, argc, argv, &status)) {
-        args_append(&setup.models, path);
-        status = run_fit(&setup, as_json);
-    }
-    setup_release(&setup);
-    return status;
+    return setup_run(&spec, &setup, argc, argv, run_fit, &as_json);
 }

@@ -132,30 +132,6 @@ static void put_models(struct buf *out, const struct ps_facts *facts)
     }
 }
 
-/* What a slot is doing; of an idle one, how much it keeps. */
-static void put_slot(struct buf *out, const json_t *slot)
-{
-    const json_t *next = json_array_get(json_object_get(slot, "next_token"), 0);
-    buf_printf(out, "%4lld  ", (long long)count_in(slot, "id"));
-    put_left(out, word(slot, "model"), NAME_WIDTH);
-    put_left(out, word(slot, "state"), 9);
-    if (is_busy(slot))
-        buf_printf(out, "%8lld  %8lld  %9lld\n", (long long)count_in(slot, "n_prompt_tokens"),
-                   (long long)count_in(slot, "cached_tokens"), (long long)count_in(next, "n_decoded"));
-    else
-        buf_printf(out, "%8s  %8lld  %9s\n", "-", (long long)count_in(slot, "cached_tokens"), "-");
-}
-
-static void put_slots(struct buf *out, const struct ps_facts *facts)
-{
-    size_t i;
-    const json_t *slot;
-    if (json_array_size(facts->slots) == 0) return;
-    buf_printf(out, "\n%4s  %-*s  %-9s  %8s  %8s  %9s\n", "slot", NAME_WIDTH, "model", "state", "prompt", "cached",
-               "generated");
-    json_array_foreach(facts->slots, i, slot) put_slot(out, slot);
-}
-
 /* What is wrong with a tier has a line of its own. */
 static void put_tier(struct buf *out, const char *name, const json_t *tier)
 {
@@ -175,17 +151,9 @@ static void put_tier(struct buf *out, const char *name, const json_t *tier)
     buf_puts(out, "\n");
 }
 
-static void put_tiers(struct buf *out, const struct ps_facts *facts)
+void ps_put(struct buf *out, const struct ps_facts *facts)
 {
-    const char *name;
-    json_t *tier;
-    buf_printf(out, "\n%-8s  %8s  %10s  %10s  %8s\n", "tier", "entries", "used", "quota", "evicted");
-    json_object_foreach(facts->tiers, name, tier) put_tier(out, name, tier);
-}
-
-/* One line: that the server is well, or what it is loading, and how much of that is there. */
-static void put_health(struct buf *out, const struct ps_facts *facts)
-{
+    /* One line: that the server is well, or what it is loading, and how much of that is there. */
     struct buf line = {0};
     const json_t *model = json_object_get(facts->health, "model");
     buf_printf(&line, "%s: %s", facts->url, word(facts->health, "status"));
@@ -195,14 +163,30 @@ static void put_health(struct buf *out, const struct ps_facts *facts)
     utf8_put_visible(out, line.v, line.len, false);
     buf_puts(out, "\n\n");
     buf_release(&line);
-}
-
-void ps_put(struct buf *out, const struct ps_facts *facts)
-{
-    put_health(out, facts);
     put_models(out, facts);
-    put_slots(out, facts);
-    put_tiers(out, facts);
+    size_t i;
+    const json_t *slot;
+    if (json_array_size(facts->slots) != 0) {
+        buf_printf(out, "\n%4s  %-*s  %-9s  %8s  %8s  %9s\n", "slot", NAME_WIDTH, "model", "state", "prompt", "cached",
+                   "generated");
+        /* What a slot is doing; of an idle one, how much it keeps. */
+        json_array_foreach(facts->slots, i, slot)
+        {
+            const json_t *next = json_array_get(json_object_get(slot, "next_token"), 0);
+            buf_printf(out, "%4lld  ", (long long)count_in(slot, "id"));
+            put_left(out, word(slot, "model"), NAME_WIDTH);
+            put_left(out, word(slot, "state"), 9);
+            if (is_busy(slot))
+                buf_printf(out, "%8lld  %8lld  %9lld\n", (long long)count_in(slot, "n_prompt_tokens"),
+                           (long long)count_in(slot, "cached_tokens"), (long long)count_in(next, "n_decoded"));
+            else
+                buf_printf(out, "%8s  %8lld  %9s\n", "-", (long long)count_in(slot, "cached_tokens"), "-");
+        }
+    }
+    const char *name;
+    json_t *tier;
+    buf_printf(out, "\n%-8s  %8s  %10s  %10s  %8s\n", "tier", "entries", "used", "quota", "evicted");
+    json_object_foreach(facts->tiers, name, tier) put_tier(out, name, tier);
 }
 
 /* ---- hearth ps ---- */
@@ -262,13 +246,6 @@ static json_t *waiting_of(const struct status *status)
     return waiting;
 }
 
-static void print_facts(const struct status *status)
-{
-    json_output_print(json_pack("{s:O, s:O?, s:O, s:O?, s:o}", "health", status->health, "models", models_of(status),
-                                "slots", status->slots, "tiers", json_object_get(status->cache, "tiers"), "waiting",
-                                waiting_of(status)));
-}
-
 static void print_tables(const struct remote *remote, const struct status *status)
 {
     const struct ps_facts facts = {.url = remote->url,
@@ -283,15 +260,6 @@ static void print_tables(const struct remote *remote, const struct status *statu
     buf_release(&out);
 }
 
-static void release_status(struct status *status)
-{
-    json_decref(status->health);
-    json_decref(status->models);
-    json_decref(status->slots);
-    json_decref(status->cache);
-    buf_release(&status->metrics);
-}
-
 static int run_ps(const char *url, bool as_json)
 {
     struct status status = {0};
@@ -299,10 +267,16 @@ static int run_ps(const char *url, bool as_json)
     struct remote remote = remote_open(url);
     const int rc = ask_server(&remote, &status, &error);
     if (rc == HEARTH_OK && as_json)
-        print_facts(&status);
+        json_output_print(json_pack("{s:O, s:O?, s:O, s:O?, s:o}", "health", status.health, "models",
+                                    models_of(&status), "slots", status.slots, "tiers",
+                                    json_object_get(status.cache, "tiers"), "waiting", waiting_of(&status)));
     else if (rc == HEARTH_OK)
         print_tables(&remote, &status);
-    release_status(&status);
+    json_decref(status.health);
+    json_decref(status.models);
+    json_decref(status.slots);
+    json_decref(status.cache);
+    buf_release(&status.metrics);
     remote_close(&remote);
     return rc == HEARTH_OK ? EXIT_FINE : args_fail(PS, &error, EXIT_FAILED);
 }

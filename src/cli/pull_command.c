@@ -22,6 +22,7 @@
 
 /* What the options of a command say of a pull, as they were given; NULL: not. */
 struct pulling {
+    const char *text; /* the reference */
     const char *name, *mmproj, *connections, *stall, *retries;
     bool http;
 };
@@ -59,37 +60,30 @@ static void put_bytes(struct buf *out, int64_t bytes)
     buf_printf(out, unit == 0 ? "%.0f %s" : value < 10 ? "%.2f %s" : "%.1f %s", value, units[unit]);
 }
 
-static void put_time(struct buf *out, double seconds)
-{
-    long whole = seconds < 359999 ? (long)seconds : 359999;
-    if (whole >= 3600)
-        buf_printf(out, "%ld:%02ld:%02ld", whole / 3600, whole / 60 % 60, whole % 60);
-    else
-        buf_printf(out, "%ld:%02ld", whole / 60, whole % 60);
-}
-
-/* "45 % of 2.71 GB, 35.2 MB/s, 0:42 left" */
-static void put_figures(struct buf *out, const struct pull_progress *p)
-{
-    if (p->checking) buf_puts(out, "checking, ");
-    if (p->total > 0) buf_printf(out, "%d %% of ", (int)((double)p->done * 100 / (double)p->total));
-    put_bytes(out, p->total > 0 ? p->total : p->done);
-    if (p->rate <= 0) return;
-    buf_puts(out, ", ");
-    put_bytes(out, (int64_t)p->rate);
-    buf_puts(out, "/s");
-    if (p->total <= 0 || p->checking) return;
-    buf_puts(out, ", ");
-    put_time(out, (double)(p->total - p->done) / p->rate);
-    buf_puts(out, " left");
-}
-
 /* "[1/2] Qwen3-8B-Q4_K_M.gguf: " and the figures: where that is wider than so many columns, the name is cut. */
 static void put_progress(struct buf *out, const struct pull_progress *p, size_t columns)
 {
     struct buf before = {0}, figures = {0};
     if (p->n_files > 1) buf_printf(&before, "[%zu/%zu] ", p->index + 1, p->n_files);
-    put_figures(&figures, p);
+    /* "45 % of 2.71 GB, 35.2 MB/s, 0:42 left" */
+    if (p->checking) buf_puts(&figures, "checking, ");
+    if (p->total > 0) buf_printf(&figures, "%d %% of ", (int)((double)p->done * 100 / (double)p->total));
+    put_bytes(&figures, p->total > 0 ? p->total : p->done);
+    if (p->rate > 0) {
+        buf_puts(&figures, ", ");
+        put_bytes(&figures, (int64_t)p->rate);
+        buf_puts(&figures, "/s");
+        if (p->total > 0 && !p->checking) {
+            buf_puts(&figures, ", ");
+            double seconds = (double)(p->total - p->done) / p->rate;
+            long whole = seconds < 359999 ? (long)seconds : 359999;
+            if (whole >= 3600)
+                buf_printf(&figures, "%ld:%02ld:%02ld", whole / 3600, whole / 60 % 60, whole % 60);
+            else
+                buf_printf(&figures, "%ld:%02ld", whole / 60, whole % 60);
+            buf_puts(&figures, " left");
+        }
+    }
     size_t taken = before.len + strlen(": ") + figures.len, room = columns > taken ? columns - taken : 0,
            shown = strlen(p->file);
     if (shown > room) shown = room - utf8_incomplete_tail(p->file, room);
@@ -197,34 +191,28 @@ static void print_visible(const char *text)
 
 /* ---- pull ---- */
 
-static void print_pulled(const struct pull_model *model)
+static int pull_and_print(const char *command, const hearth_config *config, void *ud)
 {
-    struct buf size = {0};
-    put_bytes(&size, pull_model_bytes(model));
-    printf("%s: %zu %s, %s\n  hearth chat --model %s\n  hearth serve\n", model->name, model->n_files,
-           model->n_files == 1 ? "file" : "files", size.v, model->name);
-    buf_release(&size);
-}
-
-static int pull_and_print(const char *command, const struct pulling *pulling, const hearth_config *config,
-                          const char *text)
-{
+    const struct pulling *pulling = ud;
     struct pull_reference reference;
     struct pull_model model = {0};
     hearth_error error;
     hearth_log_open(NULL, "error", "text", NULL);
-    int rc = read_reference(text, &reference, &error);
+    int rc = read_reference(pulling->text, &reference, &error);
     if (rc == HEARTH_OK) rc = get_model(pulling, config, &reference, &model, &error);
     pull_reference_release(&reference);
     if (rc != HEARTH_OK) return args_fail(command, &error, status_of(&error));
-    print_pulled(&model);
+    struct buf size = {0};
+    put_bytes(&size, pull_model_bytes(&model));
+    printf("%s: %zu %s, %s\n  hearth chat --model %s\n  hearth serve\n", model.name, model.n_files,
+           model.n_files == 1 ? "file" : "files", size.v, model.name);
+    buf_release(&size);
     pull_model_release(&model);
     return EXIT_FINE;
 }
 
 int command_pull(int argc, char **argv)
 {
-    const char *text = NULL;
     struct setup setup = {.keys_only = true};
     struct pulling pulling = {0};
     const struct args_option options[] = {PULLING_OPTIONS(&pulling), setup_option_config(&setup),
@@ -237,54 +225,30 @@ int command_pull(int argc, char **argv)
                  "one, HF_ENDPOINT a mirror; https_proxy and no_proxy are minded.",
         ARGS_OPTIONS(options),
         .operand = "REF",
-        .operand_value = &text,
+        .operand_value = &pulling.text,
         .examples = "  hearth pull hf:Qwen/Qwen3-8B-GGUF:Q4_K_M\n"
                     "  hearth pull https://example.org/models/tiny.gguf --name tiny\n",
     };
-    int status;
-    if (args_read(&spec, argc, argv, &status)) {
-        hearth_config *config = setup_open(spec.command, &setup, &status);
-        if (config) status = pull_and_print(spec.command, &pulling, config, text);
-        hearth_config_free(config);
-    }
-    setup_release(&setup);
-    return status;
+    return setup_run(&spec, &setup, argc, argv, pull_and_print, &pulling);
 }
 
 /* ---- models, rm ---- */
 
-/* A command over the models folder, whose path is given. */
+/* A command over the models folder, and what its words ask for. */
 struct folder_action {
-    struct args_spec spec;
-    bool has_json;
-    int (*run)(const char *command, const char *folder, const char *name, bool as_json);
+    int (*run)(const char *command, const char *folder, const struct folder_action *action);
+    const char *name; /* the operand */
+    bool as_json;
 };
 
-static int act_on_folder(const struct folder_action *action, int argc, char **argv)
+static int act_on_folder(const char *command, const hearth_config *config, void *ud)
 {
-    const char *name = NULL;
-    bool as_json = false;
-    struct setup setup = {.keys_only = true};
-    const struct args_option options[] = {setup_option_config(&setup),
-                                          setup_option_set(&setup),
-                                          {"json", NULL, "as JSON, for programs", .flag = &as_json}};
-    struct args_spec spec = action->spec;
-    spec.options = options;
-    spec.n_options = action->has_json ? 3 : 2;
-    if (spec.operand != NULL) spec.operand_value = &name;
-    int status;
-    if (args_read(&spec, argc, argv, &status)) {
-        hearth_error error;
-        hearth_config *config = setup_open(spec.command, &setup, &status);
-        char *folder = config ? pull_folder_of(config, &error) : NULL;
-        if (folder)
-            status = action->run(spec.command, folder, name, as_json);
-        else if (config)
-            status = args_fail(spec.command, &error, EXIT_FAILED);
-        free(folder);
-        hearth_config_free(config);
-    }
-    setup_release(&setup);
+    const struct folder_action *action = ud;
+    hearth_error error;
+    char *folder = pull_folder_of(config, &error);
+    if (folder == NULL) return args_fail(command, &error, EXIT_FAILED);
+    int status = action->run(command, folder, action);
+    free(folder);
     return status;
 }
 
@@ -351,9 +315,9 @@ static void add_preset(void *ud, const char *name, const char *text)
     json_array_append_new(list->models, json_pack("{s:s, s:o*}", "name", name, "preset", json));
 }
 
-static int run_models(const char *command, const char *folder, const char *name, bool as_json)
+static int run_models(const char *command, const char *folder, const struct folder_action *action)
 {
-    (void)name;
+    const bool as_json = action->as_json;
     size_t n = 0;
     hearth_error error;
     struct json_list list = {folder, json_array()};
@@ -370,21 +334,25 @@ static int run_models(const char *command, const char *folder, const char *name,
 
 int command_models(int argc, char **argv)
 {
-    static const struct folder_action action = {
-        .spec = {.command = "hearth models",
-                 .about = "Lists the models that hearth pull fetched: name, size, day, and what they were pulled from; "
-                          "and presets.",
-                 .examples = "  hearth models\n"
-                             "  hearth models --json\n"},
-        .has_json = true,
-        .run = run_models,
+    struct setup setup = {.keys_only = true};
+    struct folder_action action = {.run = run_models};
+    const struct args_option options[] = {setup_option_config(&setup),
+                                          setup_option_set(&setup),
+                                          {"json", NULL, "as JSON, for programs", .flag = &action.as_json}};
+    const struct args_spec spec = {
+        .command = "hearth models",
+        .about =
+            "Lists the models that hearth pull fetched: name, size, day, and what they were pulled from; and presets.",
+        ARGS_OPTIONS(options),
+        .examples = "  hearth models\n"
+                    "  hearth models --json\n",
     };
-    return act_on_folder(&action, argc, argv);
+    return setup_run(&spec, &setup, argc, argv, act_on_folder, &action);
 }
 
-static int run_rm(const char *command, const char *folder, const char *name, bool as_json)
+static int run_rm(const char *command, const char *folder, const struct folder_action *action)
 {
-    (void)as_json;
+    const char *name = action->name;
     hearth_error error;
     int rc = pull_folder_remove(folder, name, &error);
     if (rc == HEARTH_NOT_FOUND && pull_preset_remove(folder, name, NULL) == HEARTH_OK) rc = HEARTH_OK;
@@ -395,16 +363,21 @@ static int run_rm(const char *command, const char *folder, const char *name, boo
 
 int command_rm(int argc, char **argv)
 {
-    static const struct folder_action action = {
-        .spec = {.command = "hearth rm",
-                 .about = "Removes a pulled model or a preset from the models folder: its own files and no others. A "
-                          "server that has\n"
-                          "it loaded goes on with it.",
-                 .operand = "NAME",
-                 .examples = "  hearth rm Qwen3-8B-Q4_K_M\n"},
-        .run = run_rm,
+    struct setup setup = {.keys_only = true};
+    struct folder_action action = {.run = run_rm};
+    const struct args_option options[] = {setup_option_config(&setup), setup_option_set(&setup)};
+    const struct args_spec spec = {
+        .command = "hearth rm",
+        .about =
+            "Removes a pulled model or a preset from the models folder: its own files and no others. A server that "
+            "has\n"
+            "it loaded goes on with it.",
+        ARGS_OPTIONS(options),
+        .operand = "NAME",
+        .operand_value = &action.name,
+        .examples = "  hearth rm Qwen3-8B-Q4_K_M\n",
     };
-    return act_on_folder(&action, argc, argv);
+    return setup_run(&spec, &setup, argc, argv, act_on_folder, &action);
 }
 
 /* ---- run ---- */
@@ -413,19 +386,7 @@ struct run_options {
     struct pulling pulling;
     struct setup setup;
     struct chat_options chat;
-    const char *text; /* the reference */
 };
-
-/* A configuration for the models folder's sake: that of the command, without its models. */
-static hearth_config *open_keys(const char *command, const struct setup *setup, int *status)
-{
-    struct setup keys = {.config = setup->config, .keys_only = true};
-    for (size_t i = 0; i < setup->sets.len; i++)
-        if (strncmp(setup->sets.v[i], "server.", strlen("server.")) == 0) args_append(&keys.sets, setup->sets.v[i]);
-    hearth_config *config = setup_open(command, &keys, status);
-    setup_release(&keys);
-    return config;
-}
 
 /* The model that the reference means, which is pulled unless it is there: its name, or a file's path, for --model. */
 static int find_or_pull(struct run_options *run, const hearth_config *config, char **model, hearth_error *error)
@@ -435,9 +396,9 @@ static int find_or_pull(struct run_options *run, const hearth_config *config, ch
     hearth_error none;
     char *folder = pull_folder_of(config, error);
     if (folder == NULL) return (int)error->code;
-    int rc = pull_folder_find(folder, run->text, NULL, &found, &none) == HEARTH_OK
+    int rc = pull_folder_find(folder, run->pulling.text, NULL, &found, &none) == HEARTH_OK
                  ? HEARTH_OK
-                 : read_reference(run->text, &reference, error);
+                 : read_reference(run->pulling.text, &reference, error);
     bool is_file = rc == HEARTH_OK && found.name == NULL && reference.kind == PULL_FILE;
     if (rc == HEARTH_OK && found.name == NULL && !is_file &&
         pull_folder_find(folder, NULL, reference.text, &found, &none) != HEARTH_OK)
@@ -455,7 +416,13 @@ static int run_model(const char *command, struct run_options *run)
     char *model = NULL;
     int status;
     hearth_error error;
-    hearth_config *config = open_keys(command, &run->setup, &status);
+    /* A configuration for the models folder's sake: that of the command, without its models. */
+    struct setup keys = {.config = run->setup.config, .keys_only = true};
+    for (size_t i = 0; i < run->setup.sets.len; i++)
+        if (strncmp(run->setup.sets.v[i], "server.", strlen("server.")) == 0)
+            args_append(&keys.sets, run->setup.sets.v[i]);
+    hearth_config *config = setup_open(command, &keys, &status);
+    setup_release(&keys);
     if (config == NULL) return status;
     hearth_log_open(NULL, "error", "text", NULL);
     int rc = find_or_pull(run, config, &model, &error);
@@ -487,7 +454,7 @@ int command_run(int argc, char **argv)
             "it answers that and ends.\n\n" REFERENCES " The name of a model that was pulled will do.",
         ARGS_OPTIONS(options),
         .operand = "REF",
-        .operand_value = &run.text,
+        .operand_value = &run.pulling.text,
         .second = "PROMPT",
         .second_value = &run.chat.prompt,
         .examples = "  hearth run hf:Qwen/Qwen3-8B-GGUF:Q4_K_M\n"

@@ -130,20 +130,6 @@ static int64_t bytes_moved(const struct remote_stream *stream)
     return sent + received + head;
 }
 
-/* Ends an exchange in which nothing has moved for too long. */
-static void end_silence(struct remote_stream *stream)
-{
-    const int64_t moved = bytes_moved(stream), now = clock_now(clock_monotonic());
-    if (moved != stream->moved) {
-        stream->moved = moved;
-        stream->when = now;
-    } else if (stream->silence > 0 && now - stream->when >= stream->silence) {
-        stream->ended = true;
-        snprintf(stream->fault, sizeof stream->fault, "nothing came for %lld seconds",
-                 (long long)(stream->silence / NS_PER_S));
-    }
-}
-
 /* Milliseconds until there may be something to do. libcurl knows its own time limits. */
 static int patience(const struct remote_stream *stream)
 {
@@ -159,10 +145,19 @@ bool remote_stream_wait(struct remote_stream *stream, int fd)
     int running = 0;
     if (stream->ended) return false;
     curl_multi_poll(stream->multi, &other, fd >= 0, patience(stream), NULL);
-    if (curl_multi_perform(stream->multi, &running) != CURLM_OK || running == 0)
+    if (curl_multi_perform(stream->multi, &running) != CURLM_OK || running == 0) {
         note_end(stream);
-    else
-        end_silence(stream);
+    } else { /* one in which nothing has moved for too long ends, too */
+        const int64_t moved = bytes_moved(stream), now = clock_now(clock_monotonic());
+        if (moved != stream->moved) {
+            stream->moved = moved;
+            stream->when = now;
+        } else if (stream->silence > 0 && now - stream->when >= stream->silence) {
+            stream->ended = true;
+            snprintf(stream->fault, sizeof stream->fault, "nothing came for %lld seconds",
+                     (long long)(stream->silence / NS_PER_S));
+        }
+    }
     return !stream->ended;
 }
 

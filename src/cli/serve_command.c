@@ -48,15 +48,6 @@ static const char *cache_folder(const hearth_config *config)
     return folder != NULL ? folder : "in memory, until hearth ends";
 }
 
-/* The model of the example request: the first chat model, else the first model. */
-static hearth_model_info example_model(const hearth *instance)
-{
-    hearth_model_info first = {0}, info;
-    for (size_t i = 0; hearth_model(instance, i, &info); i++)
-        if (i == 0 || (info.type == HEARTH_MODEL_CHAT && first.type != HEARTH_MODEL_CHAT)) first = info;
-    return first;
-}
-
 /* A curl command with a request of the model's type. */
 static void put_example(struct buf *out, const struct announcement *a, const hearth_model_info *model)
 {
@@ -83,7 +74,10 @@ static void announce(void *ud, const hearth *instance)
 {
     struct announcement *a = ud;
     struct buf example = {0};
-    const hearth_model_info model = example_model(instance);
+    /* The model of the example request: the first chat model, else the first model. */
+    hearth_model_info model = {0}, info;
+    for (size_t i = 0; hearth_model(instance, i, &info); i++)
+        if (i == 0 || (info.type == HEARTH_MODEL_CHAT && model.type != HEARTH_MODEL_CHAT)) model = info;
     const char *log = hearth_config_get(a->config, "server.log_file");
     pthread_mutex_lock(&a->lock);
     put_example(&example, a, &model);
@@ -107,7 +101,7 @@ static bool is_pulled(void *ud, const char *name)
     return found;
 }
 
-static int serve(const char *command, const hearth_config *config, const struct buf *pulled)
+static int serve(const char *command, const hearth_config *config, void *pulled)
 {
     struct announcement a = {.config = config, .pulled = pulled, .lock = PTHREAD_MUTEX_INITIALIZER};
     const struct serve_options options = {
@@ -153,13 +147,7 @@ int command_serve(int argc, char **argv)
                     "  hearth serve --model Qwen3-8B-Q8_0.gguf --set n_seq_max=4\n"
                     "  hearth serve --config hearth.yaml --model Qwen3-8B-Q8_0 --port 9000\n",
     };
-    int status;
-    if (args_read(&spec, argc, argv, &status)) {
-        hearth_config *config = setup_open(spec.command, &setup, &status);
-        if (config) status = serve(spec.command, config, &pulled);
-        hearth_config_free(config);
-    }
+    int status = setup_run(&spec, &setup, argc, argv, serve, &pulled);
     buf_release(&pulled);
-    setup_release(&setup);
     return status;
 }

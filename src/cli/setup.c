@@ -253,13 +253,6 @@ static void note_pulled(void *ud, const char *name)
     if (pulled) buf_printf(pulled, "\n%s\n", name);
 }
 
-/* Pulled models come last: what is meant for the only model is not meant for them. */
-static void add_pulled(hearth_config *config, const struct setup *setup)
-{
-    const bool wanted = strcmp(hearth_config_get(config, "server.serve_pulled"), "true") == 0;
-    if (setup->adds_pulled && wanted && setup->models.len == 0) pull_declare_all(config, note_pulled, setup->pulled);
-}
-
 static int set_text(hearth_config *config, const char *key, const char *value, hearth_error *error)
 {
     return value ? hearth_config_set(config, key, value, error) : 0;
@@ -344,43 +337,11 @@ static int apply_key(hearth_config *config, const char *key, hearth_error *error
     return rc;
 }
 
-static void list_known(struct args_list *known)
-{
-    const char *key;
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) args_append(known, mem_strdup(others[i]));
-    for (size_t i = 0; (key = hearth_config_key(i)) != NULL; i++) {
-        char *variable = environment_variable(key);
-        if (variable != NULL) args_append(known, variable);
-    }
-}
-
 static bool is_known(const struct args_list *known, const char *name)
 {
     for (size_t i = 0; i < known->len; i++)
         if (strcmp(known->v[i], name) == 0) return true;
     return false;
-}
-
-/* Not an error: a cluster sets variables of its own for a service of that name, as HEARTH_PORT. */
-static void warn_of(const struct args_list *known, const char *command, const char *name)
-{
-    const char *nearest = nearest_name(name, known->v, known->len);
-    fprintf(stderr, "%s: the environment's %s is no key of the configuration%s%s: it is ignored\n", command, name,
-            nearest != NULL ? "; the nearest is " : "", nearest != NULL ? nearest : "");
-}
-
-static void warn_of_unknown(const char *command)
-{
-    struct args_list known = {0};
-    list_known(&known);
-    for (char **entry = environ; *entry != NULL; entry++) {
-        if (strncmp(*entry, PREFIX, strlen(PREFIX)) != 0) continue;
-        char *name = mem_strndup(*entry, strcspn(*entry, "="));
-        if (!is_known(&known, name)) warn_of(&known, command, name);
-        free(name);
-    }
-    for (size_t i = 0; i < known.len; i++) free((char *)(uintptr_t)known.v[i]);
-    args_release(&known);
 }
 
 static int apply_keys(hearth_config *config, bool of_models, hearth_error *error)
@@ -394,7 +355,26 @@ static int apply_keys(hearth_config *config, bool of_models, hearth_error *error
 
 int environment_apply_server(hearth_config *config, const char *command, hearth_error *error)
 {
-    warn_of_unknown(command);
+    struct args_list known = {0};
+    const char *key;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) args_append(&known, mem_strdup(others[i]));
+    for (size_t i = 0; (key = hearth_config_key(i)) != NULL; i++) {
+        char *variable = environment_variable(key);
+        if (variable != NULL) args_append(&known, variable);
+    }
+    for (char **entry = environ; *entry != NULL; entry++) {
+        if (strncmp(*entry, PREFIX, strlen(PREFIX)) != 0) continue;
+        char *name = mem_strndup(*entry, strcspn(*entry, "="));
+        /* Not an error: a cluster sets variables of its own for a service of that name, as HEARTH_PORT. */
+        if (!is_known(&known, name)) {
+            const char *nearest = nearest_name(name, known.v, known.len);
+            fprintf(stderr, "%s: the environment's %s is no key of the configuration%s%s: it is ignored\n", command,
+                    name, nearest != NULL ? "; the nearest is " : "", nearest != NULL ? nearest : "");
+        }
+        free(name);
+    }
+    for (size_t i = 0; i < known.len; i++) free((char *)(uintptr_t)known.v[i]);
+    args_release(&known);
     return apply_keys(config, false, error);
 }
 
@@ -429,7 +409,12 @@ static int apply(hearth_config *config, const char *command, const struct setup 
     if (status == 0) status = environment_apply_model(config, error);
     char *only = hearth_config_model(config, 1) ? NULL : mem_strdup(hearth_config_model(config, 0));
     if (status == 0) status = set_mmproj(config, only, setup->mmproj, error);
-    if (status == 0) add_pulled(config, setup);
+    /* Pulled models come last: what is meant for the only model is not meant for them. */
+    if (status == 0) {
+        const bool wanted = strcmp(hearth_config_get(config, "server.serve_pulled"), "true") == 0;
+        if (setup->adds_pulled && wanted && setup->models.len == 0)
+            pull_declare_all(config, note_pulled, setup->pulled);
+    }
     if (status == 0) status = set_words(config, setup, only, false, error);
     free(only);
     return status;
@@ -456,4 +441,18 @@ hearth_config *setup_open(const char *command, const struct setup *setup, int *e
     if (reported == 0) args_fail(command, &error, *exit_status);
     hearth_config_free(config);
     return NULL;
+}
+
+int setup_run(const struct args_spec *spec, struct setup *setup, int argc, char **argv,
+              int (*run)(const char *command, const hearth_config *config, void *ud), void *ud)
+{
+    int status;
+    if (args_read(spec, argc, argv, &status)) {
+        if (setup->has_operand) args_append(&setup->models, *spec->operand_value);
+        hearth_config *config = setup_open(spec->command, setup, &status);
+        if (config != NULL) status = run(spec->command, config, ud);
+        hearth_config_free(config);
+    }
+    setup_release(setup);
+    return status;
 }

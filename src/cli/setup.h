@@ -20,6 +20,7 @@ struct setup {
     const char *host, *port; /* replace those of server.listen's first address */
     const char *log_level, *log_format;
     struct args_list sets; /* KEY=VALUE, applied last */
+    bool has_operand;      /* the command's operand is one more of `models` */
     bool keys_only;        /* the command needs no model: none is declared or checked */
     bool adds_pulled;      /* without `models`, those of the models folder are declared as well */
     struct buf *pulled;    /* gets the name of each of these, between line feeds; NULL: nobody wants them */
@@ -50,6 +51,11 @@ static inline struct args_option setup_option_log_level(struct setup *s)
 /* Builds and checks the configuration. On failure prints every error (those of a file with their line) to stderr and
  * returns NULL; the command ends with *status: EXIT_FAILED for a missing file, EXIT_USAGE otherwise. */
 hearth_config *setup_open(const char *command, const struct setup *setup, int *status);
+
+/* Reads the words of a command, and runs it with the configuration that they ask for: its exit status. Releases
+ * `setup`. */
+int setup_run(const struct args_spec *spec, struct setup *setup, int argc, char **argv,
+              int (*run)(const char *command, const hearth_config *config, void *ud), void *ud);
 
 /* The exit status of a command whose instance could not be opened or loaded: EXIT_USAGE where the error names a
  * configuration key (a model's may lack its "models.NAME."), else EXIT_FAILED. */

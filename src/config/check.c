@@ -60,16 +60,6 @@ static void check_file(struct check *c, const char *pattern, const char *path)
         complain(c, pattern, "cannot read %s: it is a folder, name a file", path);
 }
 
-static void check_folder(struct check *c, const char *pattern, const char *path)
-{
-    struct stat info;
-    if (path == NULL) return;
-    if (stat(path, &info) != 0)
-        complain(c, pattern, "cannot read %s: %s", path, strerror(errno));
-    else if (!S_ISDIR(info.st_mode))
-        complain(c, pattern, "%s is no folder", path);
-}
-
 /* ---- The server ---- */
 
 static bool is_port(const char *text)
@@ -94,18 +84,6 @@ static const char *address_fault(const char *address)
         return host > 2 && strspn(address + 1, "0123456789abcdefABCDEF:.%") >= host - 2 ? NULL : "is no IPv6 address";
     if (memchr(address, ':', host) != NULL) return "needs brackets around its IPv6 address: [ADDRESS]:PORT";
     return strcspn(address, " /[]") < host ? "has a host name with a character that none has" : NULL;
-}
-
-static void check_listen(struct check *c)
-{
-    const struct config_strings *listen = &c->config->server.listen;
-    const char *ollama = c->config->server.ollama_listen, *wrong = address_fault(ollama);
-    if (wrong != NULL) complain(c, "server.ollama_listen", "%s %s", ollama, wrong);
-    if (listen->len == 0) complain(c, "server.listen", "needs at least one address");
-    for (size_t i = 0; i < listen->len; i++) {
-        const char *fault = address_fault(listen->v[i]);
-        if (fault != NULL) complain(c, "server.listen", "%s %s", listen->v[i], fault);
-    }
 }
 
 /* An endpoint of ZeroMQ to listen on, or NULL. */
@@ -185,7 +163,14 @@ static void check_origins_and_hosts(struct check *c)
 static void check_server(struct check *c)
 {
     const struct config_server *server = &c->config->server;
-    check_listen(c);
+    const struct config_strings *listen = &server->listen;
+    const char *ollama = server->ollama_listen, *wrong = address_fault(ollama);
+    if (wrong != NULL) complain(c, "server.ollama_listen", "%s %s", ollama, wrong);
+    if (listen->len == 0) complain(c, "server.listen", "needs at least one address");
+    for (size_t i = 0; i < listen->len; i++) {
+        const char *fault = address_fault(listen->v[i]);
+        if (fault != NULL) complain(c, "server.listen", "%s %s", listen->v[i], fault);
+    }
     check_events(c);
     const char *fault = server->otlp_endpoint == NULL ? NULL : collector_fault(server->otlp_endpoint);
     if (fault != NULL)
@@ -229,20 +214,6 @@ static uint64_t disk_bytes(const char *folder)
 }
 
 #define QUOTA_KEY(ID, name, ...) [STORE_##ID] = "cache.tiers." #name ".quota_mb",
-
-/* A quota that was not set is no fault on a small disk. */
-static void check_quotas(struct check *c)
-{
-    static const char *const keys[STORE_TIERS] = {STORE_TIER_TABLE(QUOTA_KEY, QUOTA_KEY, QUOTA_KEY)};
-    for (size_t i = 0; i < STORE_TIERS; i++) {
-        const struct config_tier *tier = &c->config->cache.tiers[i];
-        if (tier->path == NULL || tier->quota_mb == 0 || !note_of(c, keys[i])->set) continue;
-        uint64_t bytes = disk_bytes(tier->path);
-        if (bytes > 0 && (uint64_t)tier->quota_mb > bytes >> 20)
-            complain(c, keys[i], "%lld MiB are more than the %llu MiB of the disk that %s is on",
-                     (long long)tier->quota_mb, (unsigned long long)(bytes >> 20), tier->path);
-    }
-}
 
 /* The keys of a tier on a server. */
 struct server_keys {
@@ -290,16 +261,6 @@ static void check_server_tier(struct check *c, const struct server_keys *keys, c
       "cache.tiers." #name ".certificate_key_file", "cache.tiers." #name ".key_file",                                  \
       "cache.tiers." #name ".encrypt"}},
 
-static void check_server_tiers(struct check *c)
-{
-    static const struct {
-        enum store_tier tier;
-        struct server_keys keys;
-    } servers[] = {STORE_TIER_TABLE(NO_SERVER, NO_SERVER, SERVER_KEYS)};
-    for (size_t i = 0; i < sizeof servers / sizeof *servers; i++)
-        check_server_tier(c, &servers[i].keys, &c->config->cache.tiers[servers[i].tier].server);
-}
-
 /* ---- A model ---- */
 
 static void check_model_files(struct check *c)
@@ -316,20 +277,15 @@ static void check_model_files(struct check *c)
     if (m->image_max_tokens > 0 && m->image_min_tokens > m->image_max_tokens)
         complain(c, "models.*.image_min_tokens", "is more than image_max_tokens, which is %lld",
                  (long long)m->image_max_tokens);
-    check_folder(c, "models.*.media_path", m->media_path);
+    struct stat info;
+    if (m->media_path != NULL) {
+        if (stat(m->media_path, &info) != 0)
+            complain(c, "models.*.media_path", "cannot read %s: %s", m->media_path, strerror(errno));
+        else if (!S_ISDIR(info.st_mode))
+            complain(c, "models.*.media_path", "%s is no folder", m->media_path);
+    }
     check_file(c, "models.*.jinja_file", m->jinja_file);
     for (size_t i = 0; i < m->lora.len; i++) check_file(c, "models.*.lora", m->lora.v[i].path);
-}
-
-static void check_caches(struct check *c)
-{
-    const struct config_model *m = c->model;
-    if (m->system_prompt_cache && m->incremental_cache) /* people search for this text: it stays word for word */
-        complain(c, "models.*.system_prompt_cache",
-                 "cannot enable both SystemPromptCache and IncrementalCache; use IncrementalCache alone (it includes "
-                 "the system prompt)");
-    if (m->system_prompt_assumed && !m->system_prompt_cache)
-        complain(c, "models.*.system_prompt_assumed", "needs system_prompt_cache");
 }
 
 static void check_split(struct check *c)
@@ -358,7 +314,12 @@ static void check_model(struct check *c)
         if (means != m) complain(c, "models.*.aliases", "%s is the model %s already", m->aliases.v[i], means->name);
     }
     check_model_files(c);
-    check_caches(c);
+    if (m->system_prompt_cache && m->incremental_cache) /* people search for this text: it stays word for word */
+        complain(c, "models.*.system_prompt_cache",
+                 "cannot enable both SystemPromptCache and IncrementalCache; use IncrementalCache alone (it includes "
+                 "the system prompt)");
+    if (m->system_prompt_assumed && !m->system_prompt_cache)
+        complain(c, "models.*.system_prompt_assumed", "needs system_prompt_cache");
     check_split(c);
     if (m->n_ubatch > m->n_batch)
         complain(c, "models.*.n_ubatch", "%lld is more than n_batch, %lld", (long long)m->n_ubatch,
@@ -375,8 +336,22 @@ void config_check_all(const struct hearth_config *config, struct config_faults *
 {
     struct check c = {.config = config, .faults = faults, .read_cleanly = faults->code == 0};
     check_server(&c);
-    check_quotas(&c);
-    check_server_tiers(&c);
+    /* A quota that was not set is no fault on a small disk. */
+    static const char *const keys[STORE_TIERS] = {STORE_TIER_TABLE(QUOTA_KEY, QUOTA_KEY, QUOTA_KEY)};
+    for (size_t i = 0; i < STORE_TIERS; i++) {
+        const struct config_tier *tier = &c.config->cache.tiers[i];
+        if (tier->path == NULL || tier->quota_mb == 0 || !note_of(&c, keys[i])->set) continue;
+        uint64_t bytes = disk_bytes(tier->path);
+        if (bytes > 0 && (uint64_t)tier->quota_mb > bytes >> 20)
+            complain(&c, keys[i], "%lld MiB are more than the %llu MiB of the disk that %s is on",
+                     (long long)tier->quota_mb, (unsigned long long)(bytes >> 20), tier->path);
+    }
+    static const struct {
+        enum store_tier tier;
+        struct server_keys keys;
+    } servers[] = {STORE_TIER_TABLE(NO_SERVER, NO_SERVER, SERVER_KEYS)};
+    for (size_t i = 0; i < sizeof servers / sizeof *servers; i++)
+        check_server_tier(&c, &servers[i].keys, &c.config->cache.tiers[servers[i].tier].server);
     for (size_t i = 0; i < config->n_models; i++) {
         c.model = &config->models[i];
         check_model(&c);

@@ -22,16 +22,6 @@ static void start_line(const struct dump *d, int indent)
     buf_printf(d->out, "%s%*s", d->margin, indent, "");
 }
 
-static void put_comment(const struct dump *d, const struct config_row *row, int indent)
-{
-    start_line(d, indent);
-    buf_printf(d->out, "# %s\n", row->meaning);
-    start_line(d, indent);
-    buf_puts(d->out, "# (");
-    value_put_expected(row, d->out);
-    buf_printf(d->out, "; default %s)\n", row->default_value);
-}
-
 /* Writes the headings of the sections that `key` is in and `before` is not, and returns the rest of the name: for
  * "tiers.disk.path" after "tiers.ram.quota_mb" it writes "disk:". */
 static const char *put_headings(const struct dump *d, const char *key, const char *before, int *indent)
@@ -62,23 +52,20 @@ static void put_rows(const struct dump *d, const char *prefix, const void *owner
         const char *key = row->path + strlen(prefix);
         int indent;
         const char *name = put_headings(d, key, before, &indent);
-        if (d->with_comments) put_comment(d, row, indent);
+        if (d->with_comments) {
+            start_line(d, indent);
+            buf_printf(d->out, "# %s\n", row->meaning);
+            start_line(d, indent);
+            buf_puts(d->out, "# (");
+            value_put_expected(row, d->out);
+            buf_printf(d->out, "; default %s)\n", row->default_value);
+        }
         start_line(d, indent);
         buf_printf(d->out, "%s%s: ", row->derived && !notes[i].set ? "# " : "", name);
         value_put_yaml(row, config_field(row, owner), d->out);
         buf_puts(d->out, "\n");
         before = key;
     }
-}
-
-/* Without a model, the keys of one are shown as a comment. */
-static void put_example_model(struct buf *out)
-{
-    hearth_config *example = hearth_config_new();
-    hearth_config_set(example, "models.NAME.n_batch", "2048", NULL);
-    buf_puts(out, "  # NAME:\n");
-    put_rows(&(struct dump){out, "  # ", 2, true}, "models.*.", &example->models[0], example->models[0].notes);
-    hearth_config_free(example);
 }
 
 char *hearth_config_dump(const hearth_config *config)
@@ -98,7 +85,14 @@ char *hearth_config_dump(const hearth_config *config)
             buf_puts(&out, ":\n");
             put_rows(&(struct dump){&out, "", 4, m == 0}, section->prefix, &config->models[m], config->models[m].notes);
         }
-        if (config->n_models == 0) put_example_model(&out);
+        /* Without a model, the keys of one are shown as a comment. */
+        if (config->n_models == 0) {
+            hearth_config *example = hearth_config_new();
+            hearth_config_set(example, "models.NAME.n_batch", "2048", NULL);
+            buf_puts(&out, "  # NAME:\n");
+            put_rows(&(struct dump){&out, "  # ", 2, true}, "models.*.", &example->models[0], example->models[0].notes);
+            hearth_config_free(example);
+        }
     }
     return buf_take(&out);
 }

@@ -62,18 +62,6 @@ static int earlier_line(const struct node *map, size_t entry, bool fold)
     return 0;
 }
 
-static void read_value(struct reader *r, const struct config_row *row, const struct key_position *here, int line,
-                       const struct node *value)
-{
-    struct buf why = {0};
-    struct config_note *note = &(here->model != NULL ? here->model->notes : r->config->notes)[config_row_index(row)];
-    if (value_read(row, value, config_field(row, here->model != NULL ? (void *)here->model : r->config), &why))
-        *note = (struct config_note){.text = note->text, .set = true, .file = r->file_number, .line = line};
-    else
-        config_fault(r->faults, HEARTH_INVALID, location_at(r, line, here->path), "%s", why.v);
-    buf_release(&why);
-}
-
 static void read_section(struct reader *r, const struct key_position *here, const struct node *map);
 
 static void read_key(struct reader *r, const struct key_position *here, const struct node *key,
@@ -81,7 +69,14 @@ static void read_key(struct reader *r, const struct key_position *here, const st
 {
     const struct config_row *row = config_row_find(here->pattern);
     if (row != NULL) {
-        read_value(r, row, here, key->line, value);
+        struct buf why = {0};
+        struct config_note *note =
+            &(here->model != NULL ? here->model->notes : r->config->notes)[config_row_index(row)];
+        if (value_read(row, value, config_field(row, here->model != NULL ? (void *)here->model : r->config), &why))
+            *note = (struct config_note){.text = note->text, .set = true, .file = r->file_number, .line = key->line};
+        else
+            config_fault(r->faults, HEARTH_INVALID, location_at(r, key->line, here->path), "%s", why.v);
+        buf_release(&why);
     } else if (!config_is_section(here->pattern)) {
         struct buf nearest = {0};
         config_put_nearest(&nearest, here->pattern);

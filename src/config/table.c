@@ -499,14 +499,6 @@ static struct leaf leaf_of(const char *path, size_t len)
     return (struct leaf){path + start, len - start, path, start > 0 ? start - 1 : 0};
 }
 
-/* Of equally similar names one of the same section is preferred. */
-static size_t name_distance(const struct leaf *wanted, const struct leaf *known)
-{
-    bool same =
-        wanted->section_len == known->section_len && !strncmp(wanted->section, known->section, wanted->section_len);
-    return 2 * edit_distance(wanted->name, wanted->len, known->name, known->len) + !same;
-}
-
 void config_put_nearest(struct buf *out, const char *pattern)
 {
     struct leaf wanted = leaf_of(pattern, strlen(pattern));
@@ -520,7 +512,10 @@ void config_put_nearest(struct buf *out, const char *pattern)
             char after = config_rows[i].path[end];
             if ((after != '.' && after != '\0') || config_rows[i].path[end - 1] == '*') continue;
             struct leaf known = leaf_of(config_rows[i].path, end);
-            size_t candidate = name_distance(&wanted, &known);
+            /* Of equally similar names one of the same section is preferred. */
+            bool same =
+                wanted.section_len == known.section_len && !strncmp(wanted.section, known.section, wanted.section_len);
+            size_t candidate = 2 * edit_distance(wanted.name, wanted.len, known.name, known.len) + !same;
             if (candidate >= best) continue;
             best = candidate;
             path = config_rows[i].path;

@@ -107,23 +107,19 @@ void bodies_enter(struct connection *connection)
     if (connection->share->oldest == NULL) connection->share->oldest = connection;
 }
 
-static void leave_share(struct connection *connection)
-{
-    struct body_share *share = connection->share;
-    struct connection *next = connection->newer;
-    connection->share = NULL;
-    share->receiving -= connection->received;
-    if (share->oldest != connection) return;
-    while (next != NULL && next->share != share) next = next->newer;
-    share->oldest = next;
-}
-
 void bodies_leave(struct connection *connection)
 {
     if (connection->share == NULL) return; /* it receives none */
     struct http_bodies *bodies = &connection->server->bodies;
     bodies_stall(connection, false);
-    leave_share(connection);
+    struct body_share *share = connection->share;
+    struct connection *next = connection->newer;
+    connection->share = NULL;
+    share->receiving -= connection->received;
+    if (share->oldest == connection) {
+        while (next != NULL && next->share != share) next = next->newer;
+        share->oldest = next;
+    }
     *(connection->older != NULL ? &connection->older->newer : &bodies->oldest) = connection->newer;
     *(connection->newer != NULL ? &connection->newer->older : &bodies->newest) = connection->older;
     connection->older = connection->newer = NULL;

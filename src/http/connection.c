@@ -56,15 +56,6 @@ static void stop_waiting(struct connection *c)
     c->waits_in = NULL;
 }
 
-static void unlink_connection(struct connection *c)
-{
-    stop_waiting(c);
-    c->server->n_over_limit -= c->over_limit;
-    *(c->prev != NULL ? &c->prev->next : &c->server->connections) = c->next;
-    if (c->next != NULL) c->next->prev = c->prev;
-    c->server->n_connections--;
-}
-
 void connection_free(struct connection *c)
 {
     if (c->dispatching) {
@@ -77,7 +68,11 @@ void connection_free(struct connection *c)
     unwatch_hangup(c);
     event_free(c->timer);
     bufferevent_free(c->bev);
-    unlink_connection(c);
+    stop_waiting(c);
+    c->server->n_over_limit -= c->over_limit;
+    *(c->prev != NULL ? &c->prev->next : &c->server->connections) = c->next;
+    if (c->next != NULL) c->next->prev = c->prev;
+    c->server->n_connections--;
     free(c);
 }
 
@@ -143,14 +138,6 @@ static void wait_in(struct connection *c, struct waiting *list)
     stop_waiting(c);
     c->waits_in = list;
     TAILQ_INSERT_TAIL(list, c, waiting);
-}
-
-static void become_idle(struct connection *c)
-{
-    const struct http_limits *limits = &c->server->limits;
-    c->state = CONNECTION_IDLE;
-    set_timer(c, c->sent_head ? limits->idle_timeout_ms : limits->first_request_timeout_ms);
-    if (c->sent_head) wait_in(c, &c->server->kept_alive);
 }
 
 /* Lingering close: closing while bytes of the client are unread would send a reset, and its kernel would discard our
@@ -355,7 +342,10 @@ void connection_resume(struct connection *c)
 
 static void next_request(struct connection *c)
 {
-    become_idle(c);
+    const struct http_limits *limits = &c->server->limits;
+    c->state = CONNECTION_IDLE;
+    set_timer(c, c->sent_head ? limits->idle_timeout_ms : limits->first_request_timeout_ms);
+    if (c->sent_head) wait_in(c, &c->server->kept_alive);
     start_reading(c);
     receive(c);
 }
@@ -381,8 +371,12 @@ bool http_is_retired(const struct http_server *server)
 
 /* ---- libevent's callbacks; a connection may be freed within them ---- */
 
-static void take_input(struct connection *c)
+static void on_readable(struct bufferevent *bev, void *ud)
 {
+    (void)bev;
+    struct connection *c = ud;
+    struct http_server *server = c->server;
+    http_enter(server);
     switch (c->state) {
     case CONNECTION_HANDSHAKE:
         break;
@@ -401,43 +395,33 @@ static void take_input(struct connection *c)
     case CONNECTION_CLOSED:
         break;
     }
-}
-
-static void on_readable(struct bufferevent *bev, void *ud)
-{
-    (void)bev;
-    struct connection *c = ud;
-    struct http_server *server = c->server;
-    http_enter(server);
-    take_input(c);
     http_leave(server);
 }
 
 /* Few bytes are unsent. */
-static void send_more(struct connection *c, bool none)
-{
-    const struct http_request *request = c->request;
-    if (c->state == CONNECTION_ANSWERING && request->on_drained != NULL) {
-        request->on_drained(request->ud);
-    } else if (c->state == CONNECTION_FLUSHING && !connection_send_rest(c) && none) {
-        if (c->keep_alive && !c->reading_closed)
-            next_request(c);
-        else
-            linger(c);
-    }
-}
-
 static void on_drained(struct bufferevent *bev, void *ud)
 {
     struct connection *c = ud;
     struct http_server *server = c->server;
     http_enter(server);
-    send_more(c, evbuffer_get_length(bufferevent_get_output(bev)) == 0);
+    const struct http_request *request = c->request;
+    if (c->state == CONNECTION_ANSWERING && request->on_drained != NULL) {
+        request->on_drained(request->ud);
+    } else if (c->state == CONNECTION_FLUSHING && !connection_send_rest(c) &&
+               evbuffer_get_length(bufferevent_get_output(bev)) == 0) {
+        if (c->keep_alive && !c->reading_closed)
+            next_request(c);
+        else
+            linger(c);
+    }
     http_leave(server);
 }
 
-static void take_event(struct connection *c, struct bufferevent *bev, short what)
+static void on_event(struct bufferevent *bev, short what, void *ud)
 {
+    struct connection *c = ud;
+    struct http_server *server = c->server;
+    http_enter(server);
     bool only_end = what == (BEV_EVENT_READING | BEV_EVENT_EOF);
     if ((what & BEV_EVENT_CONNECTED) != 0) {
         c->state = CONNECTION_IDLE; /* the timer of the first request runs on */
@@ -448,25 +432,7 @@ static void take_event(struct connection *c, struct bufferevent *bev, short what
         if (c->state == CONNECTION_HANDSHAKE) tls_log_failure(bev);
         connection_gone(c);
     }
-}
-
-static void on_event(struct bufferevent *bev, short what, void *ud)
-{
-    struct connection *c = ud;
-    struct http_server *server = c->server;
-    http_enter(server);
-    take_event(c, bev, what);
     http_leave(server);
-}
-
-static void run_out(struct connection *c)
-{
-    if (c->state != CONNECTION_HEAD && c->state != CONNECTION_BODY)
-        connection_free(c);
-    else if (c->stalled)
-        refuse_request(c, (struct http_fault){503, "too many requests are being received, try again later"});
-    else
-        refuse_request(c, (struct http_fault){408, "the request took too long to arrive"});
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *ud)
@@ -475,7 +441,12 @@ static void on_timer(evutil_socket_t fd, short what, void *ud)
     struct connection *c = ud;
     struct http_server *server = c->server;
     http_enter(server);
-    run_out(c);
+    if (c->state != CONNECTION_HEAD && c->state != CONNECTION_BODY)
+        connection_free(c);
+    else if (c->stalled)
+        refuse_request(c, (struct http_fault){503, "too many requests are being received, try again later"});
+    else
+        refuse_request(c, (struct http_fault){408, "the request took too long to arrive"});
     http_leave(server);
 }
 

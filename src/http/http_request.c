@@ -85,14 +85,6 @@ static bool decode_target(struct http_target *target, const char *url)
     return query == NULL || decode_query(target, query);
 }
 
-static void release_target(struct http_target *target)
-{
-    free(target->pairs);
-    free(target->host);
-    free(target->text);
-    *target = (struct http_target){0};
-}
-
 /* ---- llhttp's callbacks ---- */
 
 static int set_fault(struct http_request *request, int status, const char *message)
@@ -202,32 +194,25 @@ void request_free(struct http_request *request)
     bodies_uncount(request->server, request->body.len, request->dispatched);
     end_reserve(request);
     buf_release(&request->body);
-    release_target(&request->target);
+    struct http_target *target = &request->target;
+    free(target->pairs);
+    free(target->host);
+    free(target->text);
+    *target = (struct http_target){0};
     buf_release(&request->head);
     buf_release(&request->reply_headers);
     free(request->fields);
     free(request);
 }
 
-static void unlink_orphan(struct http_request *request)
-{
-    *(request->prev != NULL ? &request->prev->next : &request->server->orphans) = request->next;
-    if (request->next != NULL) request->next->prev = request->prev;
-}
-
-static void become_orphan(struct http_request *request)
-{
-    struct http_server *server = request->server;
-    request->next = server->orphans;
-    if (request->next != NULL) request->next->prev = request;
-    server->orphans = request;
-}
-
 void request_lose_client(struct http_request *request)
 {
     request->connection = NULL;
     if (request->on_gone == NULL) {
-        become_orphan(request);
+        struct http_server *server = request->server;
+        request->next = server->orphans;
+        if (request->next != NULL) request->next->prev = request;
+        server->orphans = request;
         return;
     }
     request->server->n_active--;
@@ -239,7 +224,8 @@ void request_lose_client(struct http_request *request)
 void request_end_orphan(struct http_request *request)
 {
     request->server->n_active--;
-    unlink_orphan(request);
+    *(request->prev != NULL ? &request->prev->next : &request->server->orphans) = request->next;
+    if (request->next != NULL) request->next->prev = request->prev;
     request_free(request);
 }
 

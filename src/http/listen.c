@@ -57,17 +57,6 @@ static void add_listener(struct http_server *server, int fd, const char *unix_pa
     server->listeners = listener;
 }
 
-static void listener_free(struct http_listener *listener, bool keeps_file)
-{
-    struct stat file;
-    if (!keeps_file && listener->unix_path != NULL && stat(listener->unix_path, &file) == 0 &&
-        file.st_ino == listener->node)
-        unlink(listener->unix_path);
-    evconnlistener_free(listener->listener);
-    free(listener->unix_path);
-    free(listener);
-}
-
 /* ---- Sockets of other processes ---- */
 
 /* The address that a socket is bound to; all zero if unknown. */
@@ -169,7 +158,13 @@ void http_stop_listening(struct http_server *server)
     while (server->listeners != NULL) {
         struct http_listener *listener = server->listeners;
         server->listeners = listener->next;
-        listener_free(listener, server->keeps_files);
+        struct stat file;
+        if (!server->keeps_files && listener->unix_path != NULL && stat(listener->unix_path, &file) == 0 &&
+            file.st_ino == listener->node)
+            unlink(listener->unix_path);
+        evconnlistener_free(listener->listener);
+        free(listener->unix_path);
+        free(listener);
     }
 }
 
@@ -248,31 +243,6 @@ static int listen_all(struct http_server *server, const char *address, struct ad
     return any ? 0 : listen_failed(error, address, last);
 }
 
-static int listen_tcp(struct http_server *server, const char *address, char **bound, hearth_error *error)
-{
-    char *text = mem_strdup(address);
-    const char *port = NULL;
-    char *host = split_port(text, &port);
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
-    struct addrinfo *infos = NULL;
-    int rc;
-    if (host == NULL) {
-        rc = listen_refused(error, address, "write it as host:port, [v6]:port or unix:PATH");
-    } else if ((rc = getaddrinfo(host, port, &hints, &infos)) != 0) {
-        rc = listen_refused(error, address, gai_strerror(rc));
-    } else {
-        in_port_t number = 0;
-        rc = listen_all(server, address, infos, &number, error);
-        freeaddrinfo(infos);
-        if (rc == 0 && bound != NULL) {
-            int host_len = (int)(strrchr(address, ':') - address);
-            *bound = mem_format("%.*s:%d", host_len, address, ntohs(number));
-        }
-    }
-    free(text);
-    return rc;
-}
-
 /* ---- unix:PATH ---- */
 
 static int unix_socket(void)
@@ -300,28 +270,23 @@ static bool grant_access(const char *path, const struct http_socket_access *acce
     return access->mode == 0600 || chmod(path, access->mode) == 0;
 }
 
-/* Linux gives the file the mode of the socket, so that the permissions are never wider than configured: nobody can
- * connect before listen(). */
-static int open_unix(const struct sockaddr_un *name, const struct http_socket_access *access)
-{
-    int number = remove_stale(name);
-    if (number != 0) return -number;
-    int fd = unix_socket();
-    if (fd < 0) return -errno;
-    bool bound = fchmod(fd, 0600) == 0 && bind(fd, (const struct sockaddr *)name, sizeof *name) == 0;
-    if (bound && grant_access(name->sun_path, access) && listen(fd, BACKLOG) == 0) return fd;
-    number = errno;
-    if (bound) unlink(name->sun_path);
-    close(fd);
-    return -number;
-}
-
 int http_unix_socket(const char *path, const struct http_socket_access *access)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
     if (*path == '\0' || strlen(path) >= sizeof name.sun_path) return -ENAMETOOLONG;
     memcpy(name.sun_path, path, strlen(path) + 1);
-    return open_unix(&name, access);
+    /* Linux gives the file the mode of the socket, so that the permissions are never wider than configured: nobody can
+     * connect before listen(). */
+    int number = remove_stale(&name);
+    if (number != 0) return -number;
+    int fd = unix_socket();
+    if (fd < 0) return -errno;
+    bool bound = fchmod(fd, 0600) == 0 && bind(fd, (const struct sockaddr *)&name, sizeof name) == 0;
+    if (bound && grant_access(name.sun_path, access) && listen(fd, BACKLOG) == 0) return fd;
+    number = errno;
+    if (bound) unlink(name.sun_path);
+    close(fd);
+    return -number;
 }
 
 static int listen_unix(struct http_server *server, const char *address, const char *path, char **bound,
@@ -345,7 +310,27 @@ int http_listen(struct http_server *server, const char *address, char **bound, h
     static const char prefix[] = "unix:";
     size_t len = sizeof prefix - 1;
     if (strncmp(address, prefix, len) == 0) return listen_unix(server, address, address + len, bound, error);
-    return listen_tcp(server, address, bound, error);
+    char *text = mem_strdup(address);
+    const char *port = NULL;
+    char *host = split_port(text, &port);
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+    struct addrinfo *infos = NULL;
+    int rc;
+    if (host == NULL) {
+        rc = listen_refused(error, address, "write it as host:port, [v6]:port or unix:PATH");
+    } else if ((rc = getaddrinfo(host, port, &hints, &infos)) != 0) {
+        rc = listen_refused(error, address, gai_strerror(rc));
+    } else {
+        in_port_t number = 0;
+        rc = listen_all(server, address, infos, &number, error);
+        freeaddrinfo(infos);
+        if (rc == 0 && bound != NULL) {
+            int host_len = (int)(strrchr(address, ':') - address);
+            *bound = mem_format("%.*s:%d", host_len, address, ntohs(number));
+        }
+    }
+    free(text);
+    return rc;
 }
 
 struct http_tls {

@@ -82,20 +82,15 @@ static void add_connection(struct evbuffer *out, bool keep_alive)
     add_text(out, keep_alive ? "Connection: keep-alive\r\n" : "Connection: close\r\n");
 }
 
-/* Control characters become blanks: a line end in a value would begin another header (response splitting). */
-static void append_value(struct buf *b, const char *value)
-{
-    for (; *value != '\0'; value++) {
-        unsigned char c = (unsigned char)*value;
-        buf_append(b, (c < ' ' && c != '\t') || c == 0x7f ? " " : value, 1);
-    }
-}
-
 static void append_header(struct buf *b, const char *name, const char *value)
 {
     buf_puts(b, name);
     buf_puts(b, ": ");
-    append_value(b, value);
+    /* Control characters become blanks: a line end in a value would begin another header (response splitting). */
+    for (; *value != '\0'; value++) {
+        unsigned char c = (unsigned char)*value;
+        buf_append(b, (c < ' ' && c != '\t') || c == 0x7f ? " " : value, 1);
+    }
     buf_puts(b, "\r\n");
 }
 

@@ -47,18 +47,6 @@ void stalls_enter(struct stalls *stalls)
     stalls->waits = count_waits();
 }
 
-/* Each that is longer than all before is a warning: few lines, and the worst is among them. */
-static void note_stall(struct stalls *stalls, int64_t took, int64_t busy)
-{
-    const char *route = stalls->route != NULL ? stalls->route : "none";
-    bool is_longest = took > stalls->longest || busy > stalls->busiest;
-    stalls->n++;
-    if (took > stalls->longest) stalls->longest = took;
-    if (busy > stalls->busiest) stalls->busiest = busy;
-    log_event(is_longest ? LOG_WARN : LOG_DEBUG, "http", "all connections were held up", log_str("route", route),
-              log_num("took_ms", clock_to_ms(took)), log_num("busy_ms", clock_to_ms(busy)));
-}
-
 void stalls_leave(struct stalls *stalls)
 {
     if (--stalls->depth > 0) return;
@@ -66,7 +54,16 @@ void stalls_leave(struct stalls *stalls)
     int64_t took = clock_now(clock_monotonic()) - stalls->began_at;
     if (took <= most) return;
     int64_t busy = cpu_time() - stalls->cpu;
-    if (busy > most || count_waits() > stalls->waits) note_stall(stalls, took, busy);
+    /* Each that is longer than all before is a warning: few lines, and the worst is among them. */
+    if (busy > most || count_waits() > stalls->waits) {
+        const char *route = stalls->route != NULL ? stalls->route : "none";
+        bool is_longest = took > stalls->longest || busy > stalls->busiest;
+        stalls->n++;
+        if (took > stalls->longest) stalls->longest = took;
+        if (busy > stalls->busiest) stalls->busiest = busy;
+        log_event(is_longest ? LOG_WARN : LOG_DEBUG, "http", "all connections were held up", log_str("route", route),
+                  log_num("took_ms", clock_to_ms(took)), log_num("busy_ms", clock_to_ms(busy)));
+    }
 }
 
 void stalls_name(struct stalls *stalls, const char *route)

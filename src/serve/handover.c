@@ -214,14 +214,6 @@ static bool send_sockets(struct handover *h, int to)
     return sendmsg(to, &message, MSG_NOSIGNAL) == 1;
 }
 
-static void forget_next(struct handover *h)
-{
-    if (h->next_says != NULL) event_free(h->next_says);
-    if (h->next >= 0) close(h->next);
-    h->next_says = NULL;
-    h->next = -1;
-}
-
 static void on_next_says(evutil_socket_t fd, short what, void *ud)
 {
     (void)what;
@@ -232,7 +224,10 @@ static void on_next_says(evutil_socket_t fd, short what, void *ud)
         return;
     }
     log_event(LOG_WARN, "http", "the next process has ended before it took over");
-    forget_next(h);
+    if (h->next_says != NULL) event_free(h->next_says);
+    if (h->next >= 0) close(h->next);
+    h->next_says = NULL;
+    h->next = -1;
     http_keep_socket_files(h->http, false);
 }
 
@@ -276,6 +271,7 @@ static void accept_again(evutil_socket_t fd, short what, void *ud)
 int handover_listen(struct handover *h, void (*on_ready)(void *ud), void *ud, hearth_error *error)
 {
     const struct http_socket_access own = {.mode = 0600, .group = (gid_t)-1};
+    if (h == NULL) return HEARTH_OK;
     int fd = http_unix_socket(h->path, &own);
     if (fd == -EEXIST) return failed(error, h->path, "is a file that is not a socket: name another path");
     if (fd < 0) return failed(error, h->path, strerrordesc_np(-fd));

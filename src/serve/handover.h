@@ -40,7 +40,7 @@ void handover_take(struct handover *handover);
 /* Makes handover_take() return at once. */
 void handover_give_up(struct handover *handover);
 
-/* Listens at the path for the next process; `on_ready` is called once that is ready. */
+/* Listens at the path for the next process; `on_ready` is called once that is ready. NULL is fine. */
 int handover_listen(struct handover *handover, void (*on_ready)(void *ud), void *ud, hearth_error *error);
 
 /* After http_run() has returned and before http_close(): nothing is passed on any more. NULL is fine. */

@@ -4,25 +4,16 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "serve/anthropic/anthropic.h"
-#include "serve/core/access.h"
 #include "serve/core/call.h"
 #include "serve/core/errors.h"
+#include "serve/core/keys.h"
 #include "serve/core/path.h"
 #include "serve/embeddings/embeddings.h"
-#include "serve/embeddings/rerank.h"
-#include "serve/native/lora_adapters.h"
 #include "serve/native/native.h"
-#include "serve/native/prompt.h"
-#include "serve/native/props.h"
 #include "serve/ollama/ollama.h"
 #include "serve/openai/openai.h"
-#include "serve/openai/transcription.h"
 #include "serve/page/page.h"
-#include "serve/responses/conversation_routes.h"
 #include "serve/responses/responses.h"
-#include "serve/responses/responses_compact.h"
-#include "serve/status/cache_routes.h"
-#include "serve/status/live.h"
 #include "serve/status/status.h"
 
 #include <string.h>
@@ -31,118 +22,116 @@
  * copied. */
 enum { MODELS = 1, AWAY = 2 };
 
+/* Routes that answer at once, or begin to, and routes whose bodies are read first. */
+#define RUNS(handler) handler, NULL
+#define READS(form)   NULL, &(form)
+
 /* A parameter at the end of a path matches any rest, slashes included; elsewhere it matches none (see path.h). */
 static const struct route {
     const char *method, *path;
-    void (*handler)(struct call *call);
+    void (*handler)(struct call *call); /* NULL: the body is read first: */
+    const struct reading_form *form;
     int how;                    /* MODELS, AWAY */
     int grant;                  /* what the API key must allow */
     call_error_form *put_error; /* the API's form of routing and access errors */
 } routes[] = {
-    {"POST", "/v1/chat/completions", openai_chat, MODELS, KEYS_CHAT, errors_put},
-    {"POST", "/v1/completions", openai_completion, MODELS, KEYS_COMPLETIONS, errors_put},
-    {"POST", "/v1/responses", responses_create, MODELS, KEYS_CHAT, responses_put_error},
-    {"POST", "/responses", responses_create, MODELS, KEYS_CHAT, responses_put_error},
-    {"POST", "/v1/responses/compact", responses_compact, MODELS, KEYS_CHAT, responses_put_error},
-    {"POST", "/responses/compact", responses_compact, MODELS, KEYS_CHAT, responses_put_error},
-    {"POST", "/v1/responses/{id}/cancel", responses_cancel, AWAY, KEYS_CHAT, responses_put_error},
-    {"GET", "/v1/responses/{id}/input_items", responses_list_items, AWAY, KEYS_CHAT, responses_put_error},
-    {"GET", "/v1/responses/{id}", responses_retrieve, AWAY, KEYS_CHAT, responses_put_error},
-    {"DELETE", "/v1/responses/{id}", responses_delete, AWAY, KEYS_CHAT, responses_put_error},
-    {"POST", "/responses/{id}/cancel", responses_cancel, AWAY, KEYS_CHAT, responses_put_error},
-    {"GET", "/responses/{id}/input_items", responses_list_items, AWAY, KEYS_CHAT, responses_put_error},
-    {"GET", "/responses/{id}", responses_retrieve, AWAY, KEYS_CHAT, responses_put_error},
-    {"DELETE", "/responses/{id}", responses_delete, AWAY, KEYS_CHAT, responses_put_error},
-    {"POST", "/v1/conversations", conversations_create, 0, KEYS_CHAT, errors_put},
-    {"GET", "/v1/conversations/{id}/items/{item}", conversations_show_item, AWAY, KEYS_CHAT, errors_put},
-    {"DELETE", "/v1/conversations/{id}/items/{item}", conversations_delete_item, AWAY, KEYS_CHAT, errors_put},
-    {"GET", "/v1/conversations/{id}/items", conversations_list_items, AWAY, KEYS_CHAT, errors_put},
-    {"POST", "/v1/conversations/{id}/items", conversations_add_items, 0, KEYS_CHAT, errors_put},
-    {"GET", "/v1/conversations/{id}", conversations_retrieve, AWAY, KEYS_CHAT, errors_put},
-    {"POST", "/v1/conversations/{id}", conversations_update, 0, KEYS_CHAT, errors_put},
-    {"DELETE", "/v1/conversations/{id}", conversations_delete, AWAY, KEYS_CHAT, errors_put},
-    {"POST", "/v1/messages", anthropic_messages, MODELS, KEYS_CHAT, anthropic_put_error},
-    {"POST", "/v1/messages/count_tokens", anthropic_count_tokens, MODELS, KEYS_CHAT, anthropic_put_error},
-    {"POST", "/v1/audio/transcriptions", transcription_create, MODELS, KEYS_CHAT, errors_put},
-    {"POST", "/audio/transcriptions", transcription_create, MODELS, KEYS_CHAT, errors_put},
-    {"POST", "/v1/embeddings", embeddings_openai, MODELS, KEYS_EMBEDDINGS, errors_put},
-    {"POST", "/embeddings", embeddings_native, MODELS, KEYS_EMBEDDINGS, errors_put},
-    {"POST", "/embedding", embeddings_native, MODELS, KEYS_EMBEDDINGS, errors_put},
-    {"POST", "/v1/rerank", rerank_answer, MODELS, KEYS_RERANK, errors_put},
-    {"POST", "/v1/reranking", rerank_answer, MODELS, KEYS_RERANK, errors_put},
-    {"POST", "/v2/rerank", rerank_answer, MODELS, KEYS_RERANK, errors_put},
-    {"POST", "/rerank", rerank_answer, MODELS, KEYS_RERANK, errors_put},
-    {"POST", "/reranking", rerank_answer, MODELS, KEYS_RERANK, errors_put},
-    {"POST", "/v1/chat/completions/input_tokens", prompt_count, MODELS, KEYS_CHAT, errors_put},
-    {"POST", "/v1/chat/completions/render", prompt_render_chat, MODELS, KEYS_CHAT, errors_put},
-    {"POST", "/v1/completions/render", prompt_render_completion, MODELS, KEYS_COMPLETIONS, errors_put},
-    {"POST", "/v1/responses/input_tokens", prompt_count_response, MODELS, KEYS_CHAT, responses_put_error},
-    {"POST", "/responses/input_tokens", prompt_count_response, MODELS, KEYS_CHAT, responses_put_error},
-    {"POST", "/v1/tokenize", prompt_tokenize, MODELS, KEYS_ALL, errors_put},
-    {"POST", "/v1/detokenize", prompt_detokenize, MODELS, KEYS_ALL, errors_put},
-    {"POST", "/v1/apply-template", prompt_apply_template, MODELS, KEYS_ALL, errors_put},
-    {"GET", "/v1/models", status_models, AWAY, KEYS_MODELS, errors_put},
-    {"GET", "/v1/models/{id}", status_model, AWAY, KEYS_MODELS, errors_put},
+    {"POST", "/v1/chat/completions", READS(openai_chat), MODELS, KEYS_CHAT, errors_put},
+    {"POST", "/v1/completions", READS(openai_completion), MODELS, KEYS_COMPLETIONS, errors_put},
+    {"POST", "/v1/responses", READS(responses_create), MODELS, KEYS_CHAT, responses_put_error},
+    {"POST", "/responses", READS(responses_create), MODELS, KEYS_CHAT, responses_put_error},
+    {"POST", "/v1/responses/compact", READS(responses_compact), MODELS, KEYS_CHAT, responses_put_error},
+    {"POST", "/responses/compact", READS(responses_compact), MODELS, KEYS_CHAT, responses_put_error},
+    {"POST", "/v1/responses/{id}/cancel", RUNS(responses_cancel), AWAY, KEYS_CHAT, responses_put_error},
+    {"GET", "/v1/responses/{id}/input_items", RUNS(responses_list_items), AWAY, KEYS_CHAT, responses_put_error},
+    {"GET", "/v1/responses/{id}", RUNS(responses_retrieve), AWAY, KEYS_CHAT, responses_put_error},
+    {"DELETE", "/v1/responses/{id}", RUNS(responses_delete), AWAY, KEYS_CHAT, responses_put_error},
+    {"POST", "/responses/{id}/cancel", RUNS(responses_cancel), AWAY, KEYS_CHAT, responses_put_error},
+    {"GET", "/responses/{id}/input_items", RUNS(responses_list_items), AWAY, KEYS_CHAT, responses_put_error},
+    {"GET", "/responses/{id}", RUNS(responses_retrieve), AWAY, KEYS_CHAT, responses_put_error},
+    {"DELETE", "/responses/{id}", RUNS(responses_delete), AWAY, KEYS_CHAT, responses_put_error},
+    {"POST", "/v1/conversations", READS(conversations_create), 0, KEYS_CHAT, errors_put},
+    {"GET", "/v1/conversations/{id}/items/{item}", RUNS(conversations_show_item), AWAY, KEYS_CHAT, errors_put},
+    {"DELETE", "/v1/conversations/{id}/items/{item}", RUNS(conversations_delete_item), AWAY, KEYS_CHAT, errors_put},
+    {"GET", "/v1/conversations/{id}/items", RUNS(conversations_list_items), AWAY, KEYS_CHAT, errors_put},
+    {"POST", "/v1/conversations/{id}/items", READS(conversations_add_items), 0, KEYS_CHAT, errors_put},
+    {"GET", "/v1/conversations/{id}", RUNS(conversations_retrieve), AWAY, KEYS_CHAT, errors_put},
+    {"POST", "/v1/conversations/{id}", READS(conversations_update), 0, KEYS_CHAT, errors_put},
+    {"DELETE", "/v1/conversations/{id}", RUNS(conversations_delete), AWAY, KEYS_CHAT, errors_put},
+    {"POST", "/v1/messages", READS(anthropic_messages), MODELS, KEYS_CHAT, anthropic_put_error},
+    {"POST", "/v1/messages/count_tokens", READS(anthropic_count_tokens), MODELS, KEYS_CHAT, anthropic_put_error},
+    {"POST", "/v1/audio/transcriptions", READS(transcription_create), MODELS, KEYS_CHAT, errors_put},
+    {"POST", "/audio/transcriptions", READS(transcription_create), MODELS, KEYS_CHAT, errors_put},
+    {"POST", "/v1/embeddings", READS(embeddings_openai), MODELS, KEYS_EMBEDDINGS, errors_put},
+    {"POST", "/embeddings", READS(embeddings_native), MODELS, KEYS_EMBEDDINGS, errors_put},
+    {"POST", "/embedding", READS(embeddings_native), MODELS, KEYS_EMBEDDINGS, errors_put},
+    {"POST", "/v1/rerank", READS(rerank_answer), MODELS, KEYS_RERANK, errors_put},
+    {"POST", "/v1/reranking", READS(rerank_answer), MODELS, KEYS_RERANK, errors_put},
+    {"POST", "/v2/rerank", READS(rerank_answer), MODELS, KEYS_RERANK, errors_put},
+    {"POST", "/rerank", READS(rerank_answer), MODELS, KEYS_RERANK, errors_put},
+    {"POST", "/reranking", READS(rerank_answer), MODELS, KEYS_RERANK, errors_put},
+    {"POST", "/v1/chat/completions/input_tokens", READS(prompt_count), MODELS, KEYS_CHAT, errors_put},
+    {"POST", "/v1/chat/completions/render", READS(prompt_render_chat), MODELS, KEYS_CHAT, errors_put},
+    {"POST", "/v1/completions/render", READS(prompt_render_completion), MODELS, KEYS_COMPLETIONS, errors_put},
+    {"POST", "/v1/responses/input_tokens", READS(prompt_count_response), MODELS, KEYS_CHAT, responses_put_error},
+    {"POST", "/responses/input_tokens", READS(prompt_count_response), MODELS, KEYS_CHAT, responses_put_error},
+    {"POST", "/v1/tokenize", READS(prompt_tokenize), MODELS, KEYS_ALL, errors_put},
+    {"POST", "/v1/detokenize", READS(prompt_detokenize), MODELS, KEYS_ALL, errors_put},
+    {"POST", "/v1/apply-template", RUNS(prompt_apply_template), MODELS, KEYS_ALL, errors_put},
+    {"GET", "/v1/models", RUNS(status_models), AWAY, KEYS_MODELS, errors_put},
+    {"GET", "/v1/models/{id}", RUNS(status_model), AWAY, KEYS_MODELS, errors_put},
     /* llama-server's. Completions without /v1 have llama-server's own form. */
-    {"POST", "/chat/completions", openai_chat, MODELS, KEYS_CHAT, errors_put},
-    {"POST", "/chat/completions/input_tokens", prompt_count, MODELS, KEYS_CHAT, errors_put},
-    {"POST", "/completion", native_completion, MODELS, KEYS_COMPLETIONS, errors_put},
-    {"POST", "/completions", native_completion, MODELS, KEYS_COMPLETIONS, errors_put},
-    {"POST", "/infill", native_infill, MODELS, KEYS_COMPLETIONS, errors_put},
-    {"POST", "/tokenize", prompt_tokenize, MODELS, KEYS_ALL, errors_put},
-    {"POST", "/detokenize", prompt_detokenize, MODELS, KEYS_ALL, errors_put},
-    {"POST", "/apply-template", prompt_apply_template, MODELS, KEYS_ALL, errors_put},
-    {"GET", "/models", status_models, AWAY, KEYS_MODELS, errors_put},
-    {"GET", "/models/{id}", status_model, AWAY, KEYS_MODELS, errors_put},
-    {"GET", "/props", props_show, MODELS | AWAY, KEYS_MODELS, errors_put},
-    {"GET", "/tokenizer_info", props_tokenizer, MODELS | AWAY, KEYS_MODELS, errors_put},
-    {"POST", "/props", props_refuse, 0, KEYS_ADMIN, errors_put},
-    {"POST", "/slots/{id}", status_slot_action, 0, KEYS_CACHE, errors_put},
+    {"POST", "/chat/completions", READS(openai_chat), MODELS, KEYS_CHAT, errors_put},
+    {"POST", "/chat/completions/input_tokens", READS(prompt_count), MODELS, KEYS_CHAT, errors_put},
+    {"POST", "/completion", READS(native_completion), MODELS, KEYS_COMPLETIONS, errors_put},
+    {"POST", "/completions", READS(native_completion), MODELS, KEYS_COMPLETIONS, errors_put},
+    {"POST", "/infill", READS(native_infill), MODELS, KEYS_COMPLETIONS, errors_put},
+    {"POST", "/tokenize", READS(prompt_tokenize), MODELS, KEYS_ALL, errors_put},
+    {"POST", "/detokenize", READS(prompt_detokenize), MODELS, KEYS_ALL, errors_put},
+    {"POST", "/apply-template", RUNS(prompt_apply_template), MODELS, KEYS_ALL, errors_put},
+    {"GET", "/models", RUNS(status_models), AWAY, KEYS_MODELS, errors_put},
+    {"GET", "/models/{id}", RUNS(status_model), AWAY, KEYS_MODELS, errors_put},
+    {"GET", "/props", RUNS(props_show), MODELS | AWAY, KEYS_MODELS, errors_put},
+    {"GET", "/tokenizer_info", RUNS(props_tokenizer), MODELS | AWAY, KEYS_MODELS, errors_put},
+    {"POST", "/props", RUNS(props_refuse), 0, KEYS_ADMIN, errors_put},
+    {"POST", "/slots/{id}", RUNS(status_slot_action), 0, KEYS_CACHE, errors_put},
     /* Ollama's. */
-    {"POST", "/api/chat", ollama_chat, MODELS, KEYS_CHAT, ollama_put_error},
-    {"POST", "/api/generate", ollama_generate, MODELS, KEYS_COMPLETIONS, ollama_put_error},
-    {"POST", "/api/embed", ollama_embed, MODELS, KEYS_EMBEDDINGS, ollama_put_error},
-    {"POST", "/api/embeddings", ollama_embeddings, MODELS, KEYS_EMBEDDINGS, ollama_put_error},
-    {"GET", "/api/version", ollama_version, 0, KEYS_PUBLIC, ollama_put_error},
-    {"GET", "/api/tags", ollama_tags, AWAY, KEYS_MODELS, ollama_put_error},
-    {"GET", "/api/ps", ollama_ps, AWAY, KEYS_MODELS, ollama_put_error},
-    {"POST", "/api/show", ollama_show, 0, KEYS_MODELS, ollama_put_error},
-    {"POST", "/api/pull", ollama_pull, MODELS, KEYS_ADMIN, ollama_put_error},
-    {"POST", "/api/push", ollama_refuse, 0, KEYS_MODELS, ollama_put_error},
-    {"POST", "/api/create", ollama_create, MODELS, KEYS_ADMIN, ollama_put_error},
-    {"POST", "/api/copy", ollama_copy, MODELS, KEYS_ADMIN, ollama_put_error},
-    {"DELETE", "/api/delete", ollama_delete, MODELS, KEYS_ADMIN, ollama_put_error},
-    {"HEAD", "/api/blobs/{id}", ollama_refuse, 0, KEYS_MODELS, ollama_put_error},
-    {"POST", "/api/blobs/{id}", ollama_refuse, 0, KEYS_MODELS, ollama_put_error},
-    {"POST", "/models/load", lifecycle_load, MODELS, KEYS_ADMIN, errors_put},
-    {"POST", "/models/unload", lifecycle_unload, MODELS, KEYS_ADMIN, errors_put},
-    {"GET", "/", page_root, 0, KEYS_PUBLIC, errors_put},
-    {"GET", "/page/{name}", page_file, 0, KEYS_PUBLIC, errors_put},
-    {"GET", "/health", status_health, 0, KEYS_PUBLIC, errors_put},
-    {"GET", "/v1/health", status_health, 0, KEYS_PUBLIC, errors_put},
-    {"GET", "/v1/liveness", status_liveness, 0, KEYS_PUBLIC, errors_put},
-    {"GET", "/v1/readiness", status_health, 0, KEYS_PUBLIC, errors_put},
-    {"GET", "/slots", status_slots, AWAY, KEYS_STATUS, errors_put},
-    {"GET", "/live", live_stream, MODELS, KEYS_STATUS, errors_put},
-    {"GET", "/lora-adapters", adapters_list, MODELS | AWAY, KEYS_STATUS, errors_put},
-    {"POST", "/lora-adapters", adapters_set, MODELS, KEYS_ADMIN, errors_put},
-    {"GET", "/cache", cache_status, AWAY, KEYS_CACHE, errors_put},
-    {"POST", "/cache/lookup", cache_lookup, MODELS, KEYS_CACHE, errors_put},
-    {"GET", "/cache/stored", stored_list, AWAY, KEYS_CACHE, errors_put},
-    {"POST", "/cache/stored", stored_order, MODELS, KEYS_ADMIN, errors_put},
-    {"POST", "/cache/resident", resident_orders_give, MODELS, KEYS_ADMIN, errors_put},
-    {"GET", "/metrics", status_metrics, 0, KEYS_STATUS, errors_put},
+    {"POST", "/api/chat", READS(ollama_chat), MODELS, KEYS_CHAT, ollama_put_error},
+    {"POST", "/api/generate", READS(ollama_generate), MODELS, KEYS_COMPLETIONS, ollama_put_error},
+    {"POST", "/api/embed", READS(ollama_embed), MODELS, KEYS_EMBEDDINGS, ollama_put_error},
+    {"POST", "/api/embeddings", READS(ollama_embeddings), MODELS, KEYS_EMBEDDINGS, ollama_put_error},
+    {"GET", "/api/version", RUNS(ollama_version), 0, KEYS_PUBLIC, ollama_put_error},
+    {"GET", "/api/tags", RUNS(ollama_tags), AWAY, KEYS_MODELS, ollama_put_error},
+    {"GET", "/api/ps", RUNS(ollama_ps), AWAY, KEYS_MODELS, ollama_put_error},
+    {"POST", "/api/show", READS(ollama_show), 0, KEYS_MODELS, ollama_put_error},
+    {"POST", "/api/pull", READS(ollama_pull), MODELS, KEYS_ADMIN, ollama_put_error},
+    {"POST", "/api/push", RUNS(ollama_refuse), 0, KEYS_MODELS, ollama_put_error},
+    {"POST", "/api/create", READS(ollama_create), MODELS, KEYS_ADMIN, ollama_put_error},
+    {"POST", "/api/copy", READS(ollama_copy), MODELS, KEYS_ADMIN, ollama_put_error},
+    {"DELETE", "/api/delete", READS(ollama_delete), MODELS, KEYS_ADMIN, ollama_put_error},
+    {"HEAD", "/api/blobs/{id}", RUNS(ollama_refuse), 0, KEYS_MODELS, ollama_put_error},
+    {"POST", "/api/blobs/{id}", RUNS(ollama_refuse), 0, KEYS_MODELS, ollama_put_error},
+    {"POST", "/models/load", READS(lifecycle_load), MODELS, KEYS_ADMIN, errors_put},
+    {"POST", "/models/unload", READS(lifecycle_unload), MODELS, KEYS_ADMIN, errors_put},
+    {"GET", "/", RUNS(page_root), 0, KEYS_PUBLIC, errors_put},
+    {"GET", "/page/{name}", RUNS(page_file), 0, KEYS_PUBLIC, errors_put},
+    {"GET", "/health", RUNS(status_health), 0, KEYS_PUBLIC, errors_put},
+    {"GET", "/v1/health", RUNS(status_health), 0, KEYS_PUBLIC, errors_put},
+    {"GET", "/v1/liveness", RUNS(status_liveness), 0, KEYS_PUBLIC, errors_put},
+    {"GET", "/v1/readiness", RUNS(status_health), 0, KEYS_PUBLIC, errors_put},
+    {"GET", "/slots", RUNS(status_slots), AWAY, KEYS_STATUS, errors_put},
+    {"GET", "/live", RUNS(live_stream), MODELS, KEYS_STATUS, errors_put},
+    {"GET", "/lora-adapters", RUNS(adapters_list), MODELS | AWAY, KEYS_STATUS, errors_put},
+    {"POST", "/lora-adapters", READS(adapters_set), MODELS, KEYS_ADMIN, errors_put},
+    {"GET", "/cache", RUNS(cache_status), AWAY, KEYS_CACHE, errors_put},
+    {"POST", "/cache/lookup", RUNS(cache_lookup), MODELS, KEYS_CACHE, errors_put},
+    {"GET", "/cache/stored", RUNS(stored_list), AWAY, KEYS_CACHE, errors_put},
+    {"POST", "/cache/stored", READS(stored_order), MODELS, KEYS_ADMIN, errors_put},
+    {"POST", "/cache/resident", READS(resident_orders_give), MODELS, KEYS_ADMIN, errors_put},
+    {"GET", "/metrics", RUNS(status_metrics), 0, KEYS_STATUS, errors_put},
 };
 
 #define N_ROUTES (sizeof routes / sizeof *routes)
 
-/* HEAD matches GET routes: src/http leaves the body out. */
-static bool answers(const struct route *route, const char *method)
-{
-    return strcmp(route->method, method) == 0 || (strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0);
-}
-
-/* Answers the preflight of a browser. */
 static void answer_preflight(struct call *call)
 {
     struct buf none = {0};
@@ -176,7 +165,9 @@ static struct found find_route(const char *path, const char *method)
     for (const struct route *r = routes; r < routes + N_ROUTES && found.route == NULL; r++) {
         if (!path_matches(r->path, path)) continue;
         found.same_path = r;
-        if (answers(r, method)) found.route = r;
+        /* HEAD matches GET routes: src/http leaves the body out. */
+        if (strcmp(r->method, method) == 0 || (strcmp(method, "HEAD") == 0 && strcmp(r->method, "GET") == 0))
+            found.route = r;
     }
     found.put_error = found.same_path != NULL ? found.same_path->put_error : form_of_path(path);
     return found;
@@ -248,18 +239,15 @@ static bool is_limited(const struct found *found)
     return found->route != NULL && strcmp(found->route->method, "POST") == 0;
 }
 
-/* Files come in forms. */
-static enum cors_body body_of(const struct found *found)
-{
-    return found->route != NULL && found->route->handler == transcription_create ? CORS_FORM : CORS_JSON;
-}
-
 /* Checks the request's origin, host, API key, and the key's rate limit. */
 static int check_access(const struct server *server, const struct http_request *http, const struct found *found,
                         const struct key **key, hearth_error *error)
 {
     *key = NULL;
-    int rc = cors_check(server->cors, http, body_of(found), error);
+    /* Files come in forms. */
+    int rc =
+        cors_check(server->cors, http,
+                   found->route != NULL && found->route->form == &transcription_create ? CORS_FORM : CORS_JSON, error);
     if (rc == HEARTH_OK && server->hosts != NULL) rc = hosts_check(server->hosts, http, error);
     if (rc == HEARTH_OK) rc = access_check(server, http, grant_of(found, http), key, error);
     if (rc == HEARTH_OK && is_limited(found))
@@ -281,14 +269,6 @@ static const char *operation_of(const struct route *route)
     return NULL;
 }
 
-/* What comes with a request that has no use for it holds no memory, however long the answer takes. */
-static void drop_body(struct call *call)
-{
-    struct buf body = http_take_body(call->http);
-    http_recount(call->server->http, body.len, 0);
-    buf_release(&body);
-}
-
 static void run_handler(struct call *call, void *ud)
 {
     const struct route *route = ud;
@@ -297,7 +277,12 @@ static void run_handler(struct call *call, void *ud)
 
 static void dispatch(struct call *call, const struct found *found)
 {
-    if (strcmp(found->route->method, "GET") == 0) drop_body(call);
+    /* What comes with a request that has no use for it holds no memory, however long the answer takes. */
+    if (strcmp(found->route->method, "GET") == 0) {
+        struct buf body = http_take_body(call->http);
+        http_recount(call->server->http, body.len, 0);
+        buf_release(&body);
+    }
     if (is_limited(found)) call_trace(call, operation_of(found->route));
     if (is_limited(found)) {
         if (!http_has_client(call->http)) ratelimit_count_request(call->limit);
@@ -310,31 +295,28 @@ static void dispatch(struct call *call, const struct found *found)
         refuse(call, found, HEARTH_UNAVAILABLE, "the server is stopping");
     else if ((found->route->how & AWAY) != 0)
         call_away(call, run_handler, (void *)found->route);
+    else if (found->route->form != NULL)
+        reading_start(call, found->route->form);
     else
         found->route->handler(call);
 }
 
-/* A body is to arrive: it counts against the key, even if it never does. */
-static void admit_body(const struct server *server, struct http_request *http, const struct found *found,
-                       const struct key *key)
-{
-    struct ratelimit *limit = ratelimit_ref(server->ratelimits, key);
-    if (is_limited(found)) ratelimit_count_request(limit);
-    ratelimit_unref(limit);
-    http_set_client(http, key->digest, sizeof key->digest);
-}
-
 /* Who needs no key sends no body: the answer is there without it. */
-void routes_head(void *server, struct http_request *http)
+void routes_head(void *ud, struct http_request *http)
 {
+    struct server *server = ud;
     struct found found = find_route(http_path(http), http_method(http));
     const struct key *key;
     hearth_error error;
     int rc = check_access(server, http, &found, &key, &error);
-    if (rc == HEARTH_OK && grant_of(&found, http) == KEYS_PUBLIC)
+    if (rc == HEARTH_OK && grant_of(&found, http) == KEYS_PUBLIC) {
         routes_request(server, http);
-    else if (rc == HEARTH_OK && key != NULL)
-        admit_body(server, http, &found, key);
+    } else if (rc == HEARTH_OK && key != NULL) { /* a body is to arrive: it counts, even if it never does */
+        struct ratelimit *limit = ratelimit_ref(server->ratelimits, key);
+        if (is_limited(&found)) ratelimit_count_request(limit);
+        ratelimit_unref(limit);
+        http_set_client(http, key->digest, sizeof key->digest);
+    }
     if (rc == HEARTH_OK) return;
     struct call *call = open_call(server, http, &found);
     call_set_key(call, key);
@@ -371,22 +353,18 @@ void routes_request(void *server, struct http_request *http)
         refuse_method(call, &found);
 }
 
-/* The error of a request that src/http refused; 413 names the configuration key of its limit. */
-static void describe_fault(const struct server *server, int status, const char *message, hearth_error *error)
+void routes_fault(void *ud, struct http_request *http, int status, const char *message, struct buf *out)
 {
-    if (status == 413)
-        error_set(error, errors_code_of_status(status), "%s: server.max_body_bytes allows %zu bytes", message,
-                  server->max_body);
-    else
-        error_set(error, errors_code_of_status(status), "%s", message);
-}
-
-void routes_fault(void *server, struct http_request *http, int status, const char *message, struct buf *out)
-{
+    const struct server *server = ud;
     const char *path = http_path(http);
     struct found found = find_route(path == NULL ? "" : path, "");
     hearth_error error;
-    describe_fault(server, status, message, &error);
+    /* The error of a request that src/http refused; 413 names the configuration key of its limit. */
+    if (status == 413)
+        error_set(&error, errors_code_of_status(status), "%s: server.max_body_bytes allows %zu bytes", message,
+                  server->max_body);
+    else
+        error_set(&error, errors_code_of_status(status), "%s", message);
     char id[CALL_ID_SIZE];
     call_set_id(server, http, id);
     call_set_retry(http, errors_kind(errors_code_of_status(status)));

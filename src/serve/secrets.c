@@ -46,11 +46,9 @@ struct secrets {
 
 /* ---- Reading ---- */
 
-/* A copy of a key's value; NULL if it is unset, empty or "null". */
 static char *setting(const hearth_config *config, const char *key)
 {
-    const char *value = hearth_config_get(config, key);
-    return value == NULL || value[0] == '\0' || strcmp(value, "null") == 0 ? NULL : mem_strdup(value);
+    return mem_strdup(server_setting(config, key));
 }
 
 static struct places places_of(const hearth_config *config)
@@ -152,15 +150,6 @@ static void unref(struct secrets *secrets)
     free(secrets);
 }
 
-static void use(struct secrets *secrets, const struct found *found)
-{
-    if (found->keys != NULL) use_keys(secrets, found->keys);
-    if (secrets->places.keys != NULL) log_reloaded("server.api_keys_file", &found->keys_error);
-    secrets->reloaded(secrets->ud);
-    if (found->tls != NULL) http_use_tls(secrets->server->http, found->tls);
-    if (secrets->places.cert != NULL) log_reloaded("server.tls_cert", &found->tls_error);
-}
-
 /* Posted by the reading thread. */
 static void take_found(void *ud)
 {
@@ -170,26 +159,20 @@ static void take_found(void *ud)
     secrets->found = (struct found){0};
     bool serves = secrets->server != NULL;
     pthread_mutex_unlock(&secrets->mutex);
-    if (serves)
-        use(secrets, &found);
-    else
+    if (serves) {
+        if (found.keys != NULL) use_keys(secrets, found.keys);
+        if (secrets->places.keys != NULL) log_reloaded("server.api_keys_file", &found.keys_error);
+        secrets->reloaded(secrets->ud);
+        if (found.tls != NULL) http_use_tls(secrets->server->http, found.tls);
+        if (secrets->places.cert != NULL) log_reloaded("server.tls_cert", &found.tls_error);
+    } else {
         drop(&found);
+    }
     pthread_mutex_lock(&secrets->mutex);
     unref(secrets);
 }
 
 /* ---- The reading thread ---- */
-
-/* With the mutex. What the HTTP thread has not taken yet is replaced, and the call that is posted for it takes this. */
-static void put_found(struct secrets *secrets, struct found found)
-{
-    bool posted = secrets->found.ready;
-    drop(&secrets->found);
-    secrets->found = found;
-    if (posted || secrets->server == NULL) return;
-    secrets->refs++;
-    http_post(secrets->server->http, take_found, secrets);
-}
 
 static void *reading_main(void *ud)
 {
@@ -200,7 +183,15 @@ static void *reading_main(void *ud)
         pthread_mutex_unlock(&secrets->mutex);
         struct found found = read_all(&secrets->places);
         pthread_mutex_lock(&secrets->mutex);
-        put_found(secrets, found);
+        /* With the mutex. What the HTTP thread has not taken yet is replaced, and the call that is posted for it takes
+         * this. */
+        bool posted = secrets->found.ready;
+        drop(&secrets->found);
+        secrets->found = found;
+        if (!posted && secrets->server != NULL) {
+            secrets->refs++;
+            http_post(secrets->server->http, take_found, secrets);
+        }
     } while (secrets->again && secrets->server != NULL);
     secrets->reading = false;
     pthread_cond_signal(&secrets->changed);

@@ -3,9 +3,8 @@
  *
  * Threads, beside those of pulls (pulls/pulls.h): the calling thread becomes the HTTP thread; the reading thread
  * parses bodies (reading.h); the answering threads make answers (workers.h); the loading thread loads the models and,
- * at the end, drains, while the HTTP thread still sends the last responses. They are started first, since a shutdown
- * must not fail because no thread can be created. struct run belongs to the calling thread, which outlives the others.
- */
+ * at the end, drains, while the HTTP thread still sends the last responses. They are started first: a shutdown must not
+ * fail because no thread can be created. struct run belongs to the calling thread, which outlives the others. */
 #include "serve/serve.h"
 
 #include "base/clock.h"
@@ -23,7 +22,7 @@
 #include "serve/responses/response_store.h"
 #include "serve/routes.h"
 #include "serve/secrets.h"
-#include "serve/status/live.h"
+#include "serve/status/status.h"
 #include "serve/tracing/tracer.h"
 
 #include <grp.h>
@@ -38,17 +37,16 @@
 #define CHOICES_A_CONNECTION 4
 
 /* After a drain, in ms: the time clients get to receive the rest of their answers; the time connections stay open
- * after the last answer has ended, since idle keep-alive connections never close by themselves; the interval of
- * checks. */
-#define FLUSH_MS       2000
-#define QUIET_MS       200
-#define FLUSH_CHECK_MS 10
+ * after the last answer has ended, since idle keep-alive connections never close by themselves. */
+#define FLUSH_MS 2000
+#define QUIET_MS 200
 
 /* Where another process takes over, in ms: how long the clients of open connections may take for one more request
- * before these are closed; how long the cache may take to be read again; the interval of checks. */
-#define IDLE_MS         1000
-#define REOPEN_MS       10000
-#define RETIRE_CHECK_MS 10
+ * before these are closed; how long the cache may take to be read again. */
+#define IDLE_MS   1000
+#define REOPEN_MS 10000
+
+#define CHECK_MS  10 /* the interval of checks, at both */
 
 /* ms that a second signal waits for the log to be written: that is immediate unless the log's disk or pipe blocks. */
 #define LAST_LINES_MS 100
@@ -85,8 +83,7 @@ enum server_stage server_stage(struct server *server)
     return stage;
 }
 
-/* The value of a key; NULL if it is unset, empty or "null". */
-static const char *setting_of(const hearth_config *config, const char *key)
+const char *server_setting(const hearth_config *config, const char *key)
 {
     const char *value = hearth_config_get(config, key);
     return value == NULL || value[0] == '\0' || strcmp(value, "null") == 0 ? NULL : value;
@@ -94,7 +91,7 @@ static const char *setting_of(const hearth_config *config, const char *key)
 
 static const char *setting(const struct run *run, const char *key)
 {
-    return setting_of(run->config, key);
+    return server_setting(run->config, key);
 }
 
 static double setting_number(const struct run *run, const char *key, double otherwise)
@@ -103,16 +100,9 @@ static double setting_number(const struct run *run, const char *key, double othe
     return value == NULL ? otherwise : strtod(value, NULL);
 }
 
-/* ---- Taking over, and being taken over from ---- */
+/* ---- Loading ---- */
 
 static void on_next_ready(void *ud);
-
-static int listen_for_next(struct run *run, hearth_error *error)
-{
-    return run->handover == NULL ? HEARTH_OK : handover_listen(run->handover, on_next_ready, run, error);
-}
-
-/* ---- Loading ---- */
 
 static bool on_progress(void *ud, const char *model, float fraction)
 {
@@ -124,8 +114,7 @@ static bool on_progress(void *ud, const char *model, float fraction)
     bool go_on = server->stage == SERVER_LOADING;
     pthread_mutex_unlock(&server->mutex);
     const struct serve_options *options = run->options;
-    if (options->on_progress != NULL && !options->on_progress(options->ud, model, fraction)) go_on = false;
-    return go_on;
+    return (options->on_progress == NULL || options->on_progress(options->ud, model, fraction)) && go_on;
 }
 
 static void note_load_failed(void *ud)
@@ -146,16 +135,8 @@ static void begin_accepting(void *ud)
     http_accept(run->server.http, true);
     if (!handover_has_former(run->handover)) return;
     http_keep_socket_files(run->server.http, false);
-    if (listen_for_next(run, &error) != HEARTH_OK)
+    if (handover_listen(run->handover, on_next_ready, run, &error) != HEARTH_OK)
         log_event(LOG_ERROR, "http", "no other process can take over from this one", log_str("error", error.message));
-}
-
-/* The former process has ended once this returns, and its last saves are found, unless this one is to end, too. */
-static void take_over(struct run *run)
-{
-    if (!handover_has_former(run->handover)) return;
-    handover_take(run->handover);
-    if (server_stage(&run->server) == SERVER_LOADING) hearth_reopen_cache(run->server.instance, REOPEN_MS);
 }
 
 static void load(struct run *run)
@@ -168,7 +149,11 @@ static void load(struct run *run)
         http_post(server->http, note_load_failed, run);
         return;
     }
-    take_over(run);
+    /* The former process has ended once this returns, and its last saves are found, unless this one is to end, too. */
+    if (handover_has_former(run->handover)) {
+        handover_take(run->handover);
+        if (server_stage(&run->server) == SERVER_LOADING) hearth_reopen_cache(run->server.instance, REOPEN_MS);
+    }
     pthread_mutex_lock(&server->mutex);
     bool ready = server->stage == SERVER_LOADING;
     if (ready) server->stage = SERVER_READY;
@@ -181,7 +166,8 @@ static void load(struct run *run)
 
 static int read_socket_access(const hearth_config *config, struct http_socket_access *access, hearth_error *error)
 {
-    const char *mode = setting_of(config, "server.socket_mode"), *name = setting_of(config, "server.socket_group");
+    const char *mode = server_setting(config, "server.socket_mode"),
+               *name = server_setting(config, "server.socket_group");
     struct group group, *found = NULL;
     char members[16384];
     *access = (struct http_socket_access){.mode = 0600, .group = (gid_t)-1};
@@ -211,14 +197,13 @@ static void check_flushed(evutil_socket_t fd, short what, void *ud)
     struct http_server *http = run->server.http;
     int64_t now = clock_now(clock_monotonic());
     if (http_active(http) > 0) run->quiet_deadline = now + clock_from_ms(QUIET_MS);
-    bool late = now >= run->flush_deadline || now >= run->quiet_deadline;
-    if (http_connections(http) == 0 || late) http_stop(http);
+    if (http_connections(http) == 0 || now >= run->flush_deadline || now >= run->quiet_deadline) http_stop(http);
 }
 
 static void note_drained(void *ud)
 {
     struct run *run = ud;
-    struct timeval often = {.tv_usec = FLUSH_CHECK_MS * 1000};
+    struct timeval often = {.tv_usec = CHECK_MS * 1000};
     live_end_all(run->server.live); /* these would never end */
     int64_t now = clock_now(clock_monotonic());
     run->flush_deadline = now + clock_from_ms(FLUSH_MS);
@@ -226,26 +211,20 @@ static void note_drained(void *ud)
     event_add(run->flush_timer, &often);
 }
 
-/* Waits for a stop. False: there is nothing to drain, since the load has failed. */
-static bool await_stop(struct run *run)
-{
-    struct server *server = &run->server;
-    pthread_mutex_lock(&server->mutex);
-    while (server->stage != SERVER_STOPPING && !run->http_ended) pthread_cond_wait(&run->changed, &server->mutex);
-    bool stopping = server->stage == SERVER_STOPPING;
-    pthread_mutex_unlock(&server->mutex);
-    return stopping;
-}
-
 /* One thread loads and then drains, so that a drain never runs while a load has not noticed the stop yet. */
 static void *load_and_drain(void *ud)
 {
     struct run *run = ud;
+    struct server *server = &run->server;
     load(run);
-    if (!await_stop(run)) return NULL;
+    pthread_mutex_lock(&server->mutex);
+    while (server->stage != SERVER_STOPPING && !run->http_ended) pthread_cond_wait(&run->changed, &server->mutex);
+    bool stopping = server->stage == SERVER_STOPPING;
+    pthread_mutex_unlock(&server->mutex);
+    if (!stopping) return NULL; /* there is nothing to drain, since the load has failed */
     int64_t left = run->drain_by - clock_now(clock_monotonic());
-    hearth_drain(run->server.instance, left > 0 ? (int64_t)clock_to_ms(left) : 0);
-    http_post(run->server.http, note_drained, run);
+    hearth_drain(server->instance, left > 0 ? (int64_t)clock_to_ms(left) : 0);
+    http_post(server->http, note_drained, run);
     return NULL;
 }
 
@@ -273,7 +252,7 @@ static void check_retired(evutil_socket_t fd, short what, void *ud)
 static void retire(struct run *run)
 {
     struct server *server = &run->server;
-    struct timeval often = {.tv_usec = RETIRE_CHECK_MS * 1000};
+    struct timeval often = {.tv_usec = CHECK_MS * 1000};
     http_accept(server->http, false);
     if (handover_has_former(run->handover)) handover_give_up(run->handover);
     if (server_stage(server) == SERVER_LOADING) {
@@ -287,17 +266,16 @@ static void retire(struct run *run)
 
 static void stop(struct run *run)
 {
-    struct server *server = &run->server;
     if (run->stopping) return;
     run->stopping = true;
     run->drain_by = clock_now(clock_monotonic()) + (int64_t)(setting_number(run, "server.drain_timeout", 10) * 1e9);
-    pulls_stop(server->pulls);
+    pulls_stop(run->server.pulls);
     if (run->shares_sockets) {
         retire(run);
-        return;
+    } else {
+        refuse_requests(run);
+        http_stop_listening(run->server.http);
     }
-    refuse_requests(run);
-    http_stop_listening(server->http);
 }
 
 static void on_next_ready(void *ud)
@@ -321,10 +299,9 @@ static void on_stop_signal(evutil_socket_t number, short what, void *ud)
 
 /* Requests that were admitted under the former keys continue, but for those that would never end: their clients come
  * again, with a key that is checked anew. */
-static void on_reloaded(void *ud)
+static void on_reloaded(void *live)
 {
-    struct run *run = ud;
-    live_end_all(run->server.live);
+    live_end_all(live);
 }
 
 static void on_reload_signal(evutil_socket_t number, short what, void *ud)
@@ -332,7 +309,7 @@ static void on_reload_signal(evutil_socket_t number, short what, void *ud)
     (void)number, (void)what;
     struct run *run = ud;
     hearth_log_reopen();
-    secrets_reload(run->secrets, on_reloaded, run);
+    secrets_reload(run->secrets, on_reloaded, run->server.live);
 }
 
 /* ---- Opening ---- */
@@ -356,43 +333,38 @@ static int limit_connections(int wanted)
     return fewer;
 }
 
-static struct pulls *open_pulls(const struct run *run)
-{
-    const struct pulls_place place = {.instance = run->server.instance,
-                                      .config = run->config,
-                                      .is_pulled = run->options->is_pulled,
-                                      .ud = run->options->ud};
-    return pulls_open(&place, run->server.http);
-}
-
 static int open_http(struct run *run, hearth_error *error)
 {
+    struct server *server = &run->server;
     struct http_limits limits = http_limits_default();
     struct http_handler handler = {.on_request = routes_request,
                                    .on_head = routes_head,
                                    .is_urgent = routes_is_urgent,
                                    .put_fault = routes_fault,
-                                   .ud = &run->server};
+                                   .ud = server};
     struct http_socket_access access;
     if (read_socket_access(run->config, &access, error) != HEARTH_OK) return (int)error->code;
     limits.max_body = (size_t)setting_number(run, "server.max_body_bytes", (double)limits.max_body);
-    run->server.max_body = limits.max_body;
     limits.max_connections =
         limit_connections((int)setting_number(run, "server.max_connections", limits.max_connections));
     double first_s = setting_number(run, "server.first_request_timeout", limits.first_request_timeout_ms / 1e3);
     limits.first_request_timeout_ms = (int)(first_s * 1e3);
     if (limits.max_bodies < 2 * limits.max_body) limits.max_bodies = 2 * limits.max_body;
-    run->server.max_body = limits.max_body;
-    run->server.max_further_choices = CHOICES_A_CONNECTION * (size_t)limits.max_connections;
-    run->server.http = http_open(&limits, &handler, error);
-    if (run->server.http == NULL) return (int)error->code;
-    http_set_socket_access(run->server.http, access);
-    run->server.pulls = open_pulls(run);
-    ollama_load_presets(&run->server);
-    run->server.reading = reading_open(run->server.http, error);
-    if (run->server.reading != NULL) run->server.workers = workers_open(error);
-    if (run->server.workers == NULL) return (int)error->code;
-    run->server.live = live_open(run->server.instance, run->server.http, run->server.workers);
+    server->max_body = limits.max_body;
+    server->max_further_choices = CHOICES_A_CONNECTION * (size_t)limits.max_connections;
+    server->http = http_open(&limits, &handler, error);
+    if (server->http == NULL) return (int)error->code;
+    http_set_socket_access(server->http, access);
+    const struct pulls_place place = {.instance = server->instance,
+                                      .config = run->config,
+                                      .is_pulled = run->options->is_pulled,
+                                      .ud = run->options->ud};
+    server->pulls = pulls_open(&place, server->http);
+    ollama_load_presets(server);
+    server->reading = reading_open(server->http, error);
+    if (server->reading != NULL) server->workers = workers_open(error);
+    if (server->workers == NULL) return (int)error->code;
+    server->live = live_open(server->instance, server->http, server->workers);
     return HEARTH_OK;
 }
 
@@ -444,18 +416,6 @@ static const char *ollama_address(const struct run *run)
     return wanted != NULL && strcmp(wanted, "true") == 0 ? setting(run, "server.ollama_listen") : NULL;
 }
 
-/* Opens the address for Ollama's clients. The error names Ollama itself, which most likely has the port. */
-static int listen_for_ollama(struct run *run, hearth_error *error)
-{
-    const char *address = ollama_address(run);
-    if (address == NULL || listen_one(run, address, &run->server.ollama_port, error) == HEARTH_OK) return HEARTH_OK;
-    hearth_error heard = *error;
-    return error_at(error, heard.code, "server.ollama_listen",
-                    "server.ollama: %.300s: end the server that has the address, perhaps Ollama, or set "
-                    "server.ollama_listen to another",
-                    heard.message);
-}
-
 static int listen_all(struct run *run, hearth_error *error)
 {
     const char *setting_text = setting(run, "server.listen");
@@ -468,7 +428,15 @@ static int listen_all(struct run *run, hearth_error *error)
         if (address[0] != '\0') rc = listen_one(run, address, NULL, error);
     }
     free(list);
-    return rc == HEARTH_OK ? listen_for_ollama(run, error) : rc;
+    if (rc != HEARTH_OK) return rc;
+    /* The address for Ollama's clients. The error names Ollama itself, which most likely has the port. */
+    const char *ollama = ollama_address(run);
+    if (ollama == NULL || listen_one(run, ollama, &run->server.ollama_port, error) == HEARTH_OK) return HEARTH_OK;
+    hearth_error heard = *error;
+    return error_at(error, heard.code, "server.ollama_listen",
+                    "server.ollama: %.300s: end the server that has the address, perhaps Ollama, or set "
+                    "server.ollama_listen to another",
+                    heard.message);
 }
 
 /* Whether other machines may reach an address. A host name is taken to be reachable. */
@@ -530,32 +498,6 @@ static int listen_without_keys(struct run *run, hearth_error *error)
     return rc;
 }
 
-static void add_signals(struct run *run)
-{
-    static const struct {
-        int number;
-        event_callback_fn handler;
-    } wanted[N_SIGNALS] = {[SIGNAL_TERM] = {SIGTERM, on_stop_signal},
-                           [SIGNAL_INT] = {SIGINT, on_stop_signal},
-                           [SIGNAL_HUP] = {SIGHUP, on_reload_signal}};
-    struct event_base *base = http_base(run->server.http);
-    signal(SIGPIPE, SIG_IGN); /* a client that disconnects is an error of write(), not a reason to exit */
-    signal(SIGXFSZ, SIG_IGN); /* so is a file beyond RLIMIT_FSIZE */
-    for (int i = 0; i < N_SIGNALS; i++) {
-        run->signals[i] = evsignal_new(base, wanted[i].number, wanted[i].handler, run);
-        event_add(run->signals[i], NULL);
-    }
-    run->flush_timer = event_new(base, -1, EV_PERSIST, check_flushed, run);
-    run->retire_timer = event_new(base, -1, EV_PERSIST, check_retired, run);
-}
-
-static void remove_signals(struct run *run)
-{
-    for (int i = 0; i < N_SIGNALS; i++) event_free(run->signals[i]);
-    event_free(run->flush_timer);
-    event_free(run->retire_timer);
-}
-
 static int serve(struct run *run, hearth_error *error)
 {
     pthread_t thread;
@@ -575,34 +517,46 @@ static int serve(struct run *run, hearth_error *error)
 /* Signal handlers are installed first: a program that learns the address may send a signal at once. */
 static int listen_and_serve(struct run *run, hearth_error *error)
 {
-    add_signals(run);
+    static const struct {
+        int number;
+        event_callback_fn handler;
+    } wanted[N_SIGNALS] = {[SIGNAL_TERM] = {SIGTERM, on_stop_signal},
+                           [SIGNAL_INT] = {SIGINT, on_stop_signal},
+                           [SIGNAL_HUP] = {SIGHUP, on_reload_signal}};
+    struct event_base *base = http_base(run->server.http);
+    signal(SIGPIPE, SIG_IGN); /* a client that disconnects is an error of write(), not a reason to exit */
+    signal(SIGXFSZ, SIG_IGN); /* so is a file beyond RLIMIT_FSIZE */
+    for (int i = 0; i < N_SIGNALS; i++) {
+        run->signals[i] = evsignal_new(base, wanted[i].number, wanted[i].handler, run);
+        event_add(run->signals[i], NULL);
+    }
+    run->flush_timer = event_new(base, -1, EV_PERSIST, check_flushed, run);
+    run->retire_timer = event_new(base, -1, EV_PERSIST, check_retired, run);
     int rc = run->server.keys != NULL ? listen_all(run, error) : listen_without_keys(run, error);
     if (rc == HEARTH_OK) rc = close_unused(run, error);
-    if (rc == HEARTH_OK && !handover_has_former(run->handover)) rc = listen_for_next(run, error);
+    if (rc == HEARTH_OK && !handover_has_former(run->handover))
+        rc = handover_listen(run->handover, on_next_ready, run, error);
     if (rc == HEARTH_OK) rc = open_publisher(run, error);
     if (rc == HEARTH_OK) rc = open_tracer(run, error);
     if (rc == HEARTH_OK) rc = serve(run, error);
-    remove_signals(run);
+    for (int i = 0; i < N_SIGNALS; i++) event_free(run->signals[i]);
+    event_free(run->flush_timer);
+    event_free(run->retire_timer);
     return rc;
-}
-
-static struct stored *open_stored(const struct run *run)
-{
-    double entries = setting_number(run, "server.responses_max", 1000);
-    double mebibytes = setting_number(run, "server.responses_max_mb", 64);
-    return stored_open((struct stored_bounds){.entries = (size_t)entries, .bytes = (size_t)mebibytes << 20});
 }
 
 int serve_run(const hearth_config *config, const struct serve_options *options, hearth_error *error)
 {
-    struct serve_options none = {0};
     hearth_error unread;
     if (error == NULL) error = &unread;
+    struct serve_options none = {0};
     struct run run = {.config = config, .options = options != NULL ? options : &none, .passed = handover_passed()};
     struct server *server = &run.server;
     server->limits = run.options->limits != NULL ? *run.options->limits : exchange_limits_default;
     server->ratelimits = ratelimits_open(clock_monotonic());
-    server->stored = open_stored(&run);
+    server->stored =
+        stored_open((struct stored_bounds){.entries = (size_t)setting_number(&run, "server.responses_max", 1000),
+                                           .bytes = (size_t)setting_number(&run, "server.responses_max_mb", 64) << 20});
     server->unknown = unknown_log_open();
     server->cors = cors_open(setting(&run, "server.allowed_origins"));
     pthread_mutex_init(&server->mutex, NULL);

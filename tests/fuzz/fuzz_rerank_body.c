@@ -1,5 +1,5 @@
 /* Fuzzes bodies of POST /v1/rerank: parsed values are within bounds, answers are JSON. */
-#include "serve/embeddings/rerank.h"
+#include "serve/embeddings/embeddings.h"
 
 #include "fuzz_body.h"
 

@@ -1,7 +1,6 @@
 /* Fuzzes bodies of POST /v1/responses. */
 #include "fuzz_body.h"
 #include "serve/responses/responses.h"
-#include "serve/responses/responses_tools.h"
 
 static void *open_state(const struct fields *fields, const json_t *given)
 {

@@ -77,14 +77,6 @@ static void print(struct view *view, const char *text, size_t len, bool is_markd
     buf_release(&shown);
 }
 
-static void end_markdown(struct view *view)
-{
-    struct buf shown = {0};
-    markdown_end(&view->markdown, &shown);
-    fwrite(buf_text(&shown), 1, shown.len, stdout);
-    buf_release(&shown);
-}
-
 /* Reasoning is shown on a terminal only. */
 static void show_reasoning(struct view *view, const char *text, size_t len)
 {
@@ -106,7 +98,10 @@ static void end_reply(struct view *view, const struct reply_event *event)
 {
     end_progress(view);
     end_reasoning(view);
-    end_markdown(view);
+    struct buf shown = {0};
+    markdown_end(&view->markdown, &shown);
+    fwrite(buf_text(&shown), 1, shown.len, stdout);
+    buf_release(&shown);
     putchar('\n');
     view->ended = true;
     view->reply->is_whole = event->type == REPLY_DONE && event->result != NULL;
@@ -158,26 +153,6 @@ static int stream_reply(const struct chat *chat, struct reply *reply, hearth_err
 
 /* ---- Turns ---- */
 
-static void count(struct chat_totals *totals, const hearth_result *r)
-{
-    totals->n++;
-    totals->cached += r->cache_n;
-    totals->computed += r->prompt_n;
-    totals->generated += r->predicted_n;
-    totals->seconds += (r->queue_ms + r->prompt_ms + r->predicted_ms) / 1000;
-    totals->last = *r;
-}
-
-static void show_figures(const struct chat *chat, const hearth_result *r)
-{
-    const double rate = r->predicted_ms > 0 ? 1000.0 * (r->predicted_n - 1) / r->predicted_ms : 0;
-    screen_style(&chat->screen, stdout, "2");
-    printf("%d tokens, %d of %d prompt tokens cached, %.1f tokens/s", r->predicted_n, r->cache_n,
-           r->cache_n + r->prompt_n, rate);
-    screen_style(&chat->screen, stdout, "0");
-    putchar('\n');
-}
-
 int chat_take_turn(struct chat *chat, const char *text, size_t len)
 {
     struct reply reply = {0};
@@ -191,8 +166,23 @@ int chat_take_turn(struct chat *chat, const char *text, size_t len)
         conversation_take_back(&chat->conversation);
     if (reply.is_whole && reply.result.finish == HEARTH_FINISH_LENGTH)
         screen_say(&chat->screen, "cut off: it has as many tokens as it may, or the window is full");
-    if (reply.is_whole) count(&chat->totals, &reply.result);
-    if (reply.is_whole && chat->shows_figures) show_figures(chat, &reply.result);
+    if (reply.is_whole) {
+        chat->totals.n++;
+        chat->totals.cached += reply.result.cache_n;
+        chat->totals.computed += reply.result.prompt_n;
+        chat->totals.generated += reply.result.predicted_n;
+        chat->totals.seconds += (reply.result.queue_ms + reply.result.prompt_ms + reply.result.predicted_ms) / 1000;
+        chat->totals.last = reply.result;
+    }
+    if (reply.is_whole && chat->shows_figures) {
+        const double rate =
+            reply.result.predicted_ms > 0 ? 1000.0 * (reply.result.predicted_n - 1) / reply.result.predicted_ms : 0;
+        screen_style(&chat->screen, stdout, "2");
+        printf("%d tokens, %d of %d prompt tokens cached, %.1f tokens/s", reply.result.predicted_n,
+               reply.result.cache_n, reply.result.cache_n + reply.result.prompt_n, rate);
+        screen_style(&chat->screen, stdout, "0");
+        putchar('\n');
+    }
     chat->ends = chat->ends || reply.signal == SIGNAL_END;
     chat->stopped = reply.signal != SIGNAL_NONE;
     buf_release(&reply.content);
@@ -245,24 +235,20 @@ static const char *editor_program(void)
     return editor != NULL && editor[0] != '\0' ? editor : "vi";
 }
 
-/* Called in the child. The program may have arguments, so a shell reads it. */
-static void become_editor(const char *program, const char *path)
-{
-    sigset_t none;
-    char *command = mem_format("%s \"$1\"", program);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    signal(SIGPIPE, SIG_DFL);
-    execl("/bin/sh", "sh", "-c", command, program, path, (char *)NULL);
-    _exit(127);
-}
-
 static int edit_file(const char *path, hearth_error *error)
 {
     int status = -1;
     const char *program = editor_program();
     const pid_t child = fork();
-    if (child == 0) become_editor(program, path);
+    if (child == 0) { /* the program may have arguments, so a shell reads it */
+        sigset_t none;
+        char *command = mem_format("%s \"$1\"", program);
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
+        signal(SIGPIPE, SIG_DFL);
+        execl("/bin/sh", "sh", "-c", command, program, path, (char *)NULL);
+        _exit(127);
+    }
     while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
     if (child > 0 && status == 0) return HEARTH_OK;
@@ -325,16 +311,6 @@ static int run_undo(struct chat *chat, const char *argument)
     return HEARTH_OK;
 }
 
-/* The text that the editor begins with: the last message of the user's. */
-static void put_last(struct chat *chat, struct buf *text)
-{
-    struct conversation last = {.messages = json_copy(chat->conversation.messages)};
-    char *said = conversation_undo(&last);
-    if (said != NULL) buf_puts(text, said);
-    free(said);
-    json_decref(last.messages);
-}
-
 static int run_edit(struct chat *chat, const char *argument)
 {
     (void)argument;
@@ -342,7 +318,12 @@ static int run_edit(struct chat *chat, const char *argument)
     hearth_error error;
     if (chat->editor == NULL)
         return error_set(&error, HEARTH_UNSUPPORTED, "/edit needs a terminal"), fail(chat, &error);
-    put_last(chat, &text);
+    /* The text that the editor begins with: the last message of the user's. */
+    struct conversation last = {.messages = json_copy(chat->conversation.messages)};
+    char *said = conversation_undo(&last);
+    if (said != NULL) buf_puts(&text, said);
+    free(said);
+    json_decref(last.messages);
     editor_lend(chat->editor);
     int status = compose(&text, &error);
     editor_resume(chat->editor);
@@ -395,22 +376,11 @@ static int run_save(struct chat *chat, const char *argument)
     if (!save(body, path)) {
         error_set(&error, HEARTH_IO, "%s cannot be written: %s", path, strerror(errno));
         status = fail(chat, &error);
-    } else
+    } else {
         screen_say(&chat->screen, "%zu messages are in %s", json_array_size(chat->conversation.messages), path);
+    }
     json_decref(body);
     free(path);
-    return status;
-}
-
-static int load(struct chat *chat, const char *path, hearth_error *error)
-{
-    json_error_t fault;
-    json_t *body = json_load_file(path, 0, &fault);
-    const json_t *messages = json_is_object(body) ? json_object_get(body, "messages") : body;
-    int status = body == NULL ? error_set(error, HEARTH_INVALID, "%s", fault.text)
-                              : conversation_import(&chat->conversation, messages, error);
-    json_decref(body);
-    if (status < 0) error_prefix(error, "%s: ", path);
     return status;
 }
 
@@ -418,7 +388,13 @@ static int run_load(struct chat *chat, const char *argument)
 {
     hearth_error error;
     char *path = attachment_path(argument);
-    const int status = load(chat, path, &error);
+    json_error_t fault;
+    json_t *body = json_load_file(path, 0, &fault);
+    const json_t *messages = json_is_object(body) ? json_object_get(body, "messages") : body;
+    int status = body == NULL ? error_set(&error, HEARTH_INVALID, "%s", fault.text)
+                              : conversation_import(&chat->conversation, messages, &error);
+    json_decref(body);
+    if (status < 0) error_prefix(&error, "%s: ", path);
     if (status < 0)
         fail(chat, &error);
     else
@@ -448,33 +424,25 @@ static int run_model(struct chat *chat, const char *argument)
     return HEARTH_OK;
 }
 
-static void show_lookup(const struct chat *chat, const hearth_cache_lookup *lookup)
-{
-    struct buf tiers = {0};
-    for (size_t i = 0; hearth_tier_name(i) != NULL; i++)
-        if (lookup->tiers[i] > 0) buf_printf(&tiers, ", %d in %s", lookup->tiers[i], hearth_tier_name(i));
-    screen_say(&chat->screen, "%d of %d tokens of this conversation are cached: %d in KV cells%s", lookup->reusable,
-               lookup->prompt, lookup->resident, buf_text(&tiers));
-    buf_release(&tiers);
-}
-
-static void show_tiers(const struct chat *chat, const hearth_cache *cache)
-{
-    for (const hearth_tier *tier = cache->tiers; tier < cache->tiers + HEARTH_TIERS; tier++)
-        if (tier->on)
-            screen_say(&chat->screen, "%s: %llu entries, %.1f of %.0f MB%s%s", tier->name,
-                       (unsigned long long)tier->entries, (double)tier->bytes / 1e6, (double)tier->quota_bytes / 1e6,
-                       tier->trouble[0] != '\0' ? ": " : "", tier->trouble);
-}
-
 static int run_cache(struct chat *chat, const char *argument)
 {
     (void)argument;
     struct backend_cache cache = {0};
     hearth_error error;
     const int status = chat->backend->ops->cache(chat->backend, &chat->conversation, &cache, &error);
-    if (cache.has_lookup) show_lookup(chat, &cache.lookup);
-    show_tiers(chat, &cache.status);
+    if (cache.has_lookup) {
+        struct buf tiers = {0};
+        for (size_t i = 0; hearth_tier_name(i) != NULL; i++)
+            if (cache.lookup.tiers[i] > 0) buf_printf(&tiers, ", %d in %s", cache.lookup.tiers[i], hearth_tier_name(i));
+        screen_say(&chat->screen, "%d of %d tokens of this conversation are cached: %d in KV cells%s",
+                   cache.lookup.reusable, cache.lookup.prompt, cache.lookup.resident, buf_text(&tiers));
+        buf_release(&tiers);
+    }
+    for (const hearth_tier *tier = cache.status.tiers; tier < cache.status.tiers + HEARTH_TIERS; tier++)
+        if (tier->on)
+            screen_say(&chat->screen, "%s: %llu entries, %.1f of %.0f MB%s%s", tier->name,
+                       (unsigned long long)tier->entries, (double)tier->bytes / 1e6, (double)tier->quota_bytes / 1e6,
+                       tier->trouble[0] != '\0' ? ": " : "", tier->trouble);
     if (status == HEARTH_CANCELLED) {
         chat->stopped = true;
         chat->ends = signals_drop(chat->signals) || chat->ends;

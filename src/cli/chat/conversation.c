@@ -271,19 +271,13 @@ static const struct file_kind {
     {"", 0, "application/octet-stream", NULL},
 };
 
-static const struct file_kind *file_kind_of(const hearth_medium *medium)
+/* The content part of a file. */
+static json_t *export_medium(const hearth_medium *medium)
 {
     const struct file_kind *kind = kinds;
     while (medium->len < kind->at + strlen(kind->bytes) ||
            memcmp((const char *)medium->bytes + kind->at, kind->bytes, strlen(kind->bytes)) != 0)
         kind++;
-    return kind;
-}
-
-/* The content part of a file. */
-static json_t *export_medium(const hearth_medium *medium)
-{
-    const struct file_kind *kind = file_kind_of(medium);
     struct buf text = {0};
     if (kind->sound == NULL) buf_printf(&text, "data:%s;base64,", kind->type);
     base64_put(&text, medium->bytes, medium->len);

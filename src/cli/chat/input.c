@@ -98,16 +98,10 @@ void pastes_clean(struct buf *out, const char *bytes, size_t len)
     buf_release(&plain);
 }
 
-static size_t count_lines(const struct buf *text)
+const char *pastes_add(struct pastes *pastes, const struct buf *text)
 {
     size_t lines = text->len > 0 && text->v[text->len - 1] != '\n';
     for (size_t i = 0; i < text->len; i++) lines += text->v[i] == '\n';
-    return lines;
-}
-
-const char *pastes_add(struct pastes *pastes, const struct buf *text)
-{
-    const size_t lines = count_lines(text);
     if (text->len <= SHORT_MOST && memchr(buf_text(text), '\n', text->len) == NULL) return buf_text(text);
     pastes->v = mem_grow(pastes->v, pastes->n + 1, sizeof *pastes->v);
     struct paste *paste = &pastes->v[pastes->n++];
@@ -233,18 +227,6 @@ static void send_control(struct editor *editor, const char *control)
     fflush(editor->screen);
 }
 
-/* The terminal has another size, or another program has used it meanwhile: shells take pastes like typed lines while
- * they run a program. */
-static void redraw(struct editor *editor)
-{
-    el_set(editor->libedit, EL_PREP_TERM, 0);
-    el_set(editor->libedit, EL_PREP_TERM, 1);
-    send_control(editor, PASTES_ON);
-    el_resize(editor->libedit);
-    fputs("\r\033[J", editor->screen);
-    el_set(editor->libedit, EL_REFRESH);
-}
-
 /* False at the end of the input, or after a signal. */
 static bool read_block(struct editor *editor)
 {
@@ -252,7 +234,16 @@ static bool read_block(struct editor *editor)
         const enum signal_kind signal = signals_wait(editor->signals, STDIN_FILENO);
         editor->stopped = signal == SIGNAL_STOP;
         editor->ended = signal == SIGNAL_END;
-        if (signal == SIGNAL_REDRAW) redraw(editor);
+        /* The terminal has another size, or another program has used it meanwhile: shells take pastes like typed lines
+         * while they run a program. */
+        if (signal == SIGNAL_REDRAW) {
+            el_set(editor->libedit, EL_PREP_TERM, 0);
+            el_set(editor->libedit, EL_PREP_TERM, 1);
+            send_control(editor, PASTES_ON);
+            el_resize(editor->libedit);
+            fputs("\r\033[J", editor->screen);
+            el_set(editor->libedit, EL_REFRESH);
+        }
         if (signal != SIGNAL_NONE) continue;
         const ssize_t n = read(STDIN_FILENO, editor->block, sizeof editor->block);
         editor->ended = n == 0 || (n < 0 && errno != EINTR);
@@ -322,27 +313,12 @@ static unsigned char insert_newline(EditLine *libedit, int key)
     return CC_REFRESH;
 }
 
-static void bind_keys(EditLine *libedit)
-{
-    el_set(libedit, EL_ADDFN, "hearth-paste", "Insert pasted text", insert_paste);
-    el_set(libedit, EL_ADDFN, "hearth-newline", "Insert a line end", insert_newline);
-    el_set(libedit, EL_BIND, "\033[200~", "hearth-paste", NULL);
-    el_set(libedit, EL_BIND, "\033\n", "hearth-newline", NULL); /* Alt-Enter */
-    el_set(libedit, EL_BIND, "^R", "em-inc-search-prev", NULL);
-}
-
 /* ---- Messages ---- */
 
 static char *prompt(EditLine *libedit)
 {
     static char first[] = "> ", next[] = "... ";
     return editor_of(libedit)->goes_on ? next : first;
-}
-
-static bool has_begun(const struct editor *editor)
-{
-    const LineInfo *line = el_line(editor->libedit);
-    return editor->goes_on || (line != NULL && line->lastchar > line->buffer);
 }
 
 /* Appends a line that was typed; true where the message goes on after it. */
@@ -360,7 +336,8 @@ static bool take_line(struct editor *editor, const char *typed, struct buf *mess
 
 static enum editor_end end_without(struct editor *editor, struct buf *message)
 {
-    const bool begun = has_begun(editor);
+    const LineInfo *line = el_line(editor->libedit);
+    const bool begun = editor->goes_on || (line != NULL && line->lastchar > line->buffer);
     fputs(editor->stopped ? "^C\n" : "\n", editor->screen);
     fflush(editor->screen);
     buf_clear(message);
@@ -414,7 +391,11 @@ static void set_up(struct editor *editor)
     el_set(libedit, EL_PROMPT, prompt);
     el_set(libedit, EL_HIST, history, editor->history);
     el_set(libedit, EL_GETCFN, read_character);
-    bind_keys(libedit);
+    el_set(libedit, EL_ADDFN, "hearth-paste", "Insert pasted text", insert_paste);
+    el_set(libedit, EL_ADDFN, "hearth-newline", "Insert a line end", insert_newline);
+    el_set(libedit, EL_BIND, "\033[200~", "hearth-paste", NULL);
+    el_set(libedit, EL_BIND, "\033\n", "hearth-newline", NULL); /* Alt-Enter */
+    el_set(libedit, EL_BIND, "^R", "em-inc-search-prev", NULL);
     el_source(libedit, NULL); /* the user's ~/.editrc */
 }
 

@@ -134,9 +134,12 @@ static void finish_local(struct local *local, const hearth_error *error, struct 
     local->request = NULL;
 }
 
-/* Hands over what has arrived. A wake-up may be left from the reply before: then there is nothing. */
-static void take_inbox(struct local *local, struct emitter *to)
+static enum signal_kind local_wait(struct backend *backend, int signals, reply_event_fn each, void *ud)
 {
+    struct local *local = local_of(backend);
+    const enum signal_kind signal = signals_wait(signals, local->arrivals);
+    /* Hands over what has arrived. A wake-up may be left from the reply before: then there is nothing. */
+    struct emitter *to = &(struct emitter){each, ud};
     struct inbox *inbox = &local->inbox;
     eventfd_t ignored;
     eventfd_read(local->arrivals, &ignored);
@@ -153,13 +156,6 @@ static void take_inbox(struct local *local, struct emitter *to)
     if (local->reader != NULL) hearth_reader_add(local->reader, buf_text(&text), text.len, emit_delta, to);
     buf_release(&text);
     if (ended) finish_local(local, &error, to);
-}
-
-static enum signal_kind local_wait(struct backend *backend, int signals, reply_event_fn each, void *ud)
-{
-    struct local *local = local_of(backend);
-    const enum signal_kind signal = signals_wait(signals, local->arrivals);
-    take_inbox(local, &(struct emitter){each, ud});
     return signal;
 }
 

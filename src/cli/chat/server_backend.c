@@ -71,14 +71,6 @@ static bool server_model(struct backend *backend, size_t index, struct backend_m
     return true;
 }
 
-static int refuse_name(const struct server_backend *server, const char *name, hearth_error *error)
-{
-    char *what = mem_format("%s has no chat model", server->remote.url);
-    const int code = remote_refuse_model(server->models, what, name, error);
-    free(what);
-    return code;
-}
-
 static bool is_called(const json_t *model, const char *name)
 {
     bool called = strcmp(name_of(model), name) == 0;
@@ -101,7 +93,10 @@ static int server_find(struct backend *backend, const char *name, hearth_error *
     {
         if (is_called(model, name)) return (int)i;
     }
-    return refuse_name(server, name, error);
+    char *what = mem_format("%s has no chat model", server->remote.url);
+    const int code = remote_refuse_model(server->models, what, name, error);
+    free(what);
+    return code;
 }
 
 /* What models are for only hearth says; those of other servers can chat. */
@@ -143,14 +138,6 @@ static const char *model_for(const struct server_backend *server, const struct c
     return chat->model != NULL ? chat->model : name_of(json_array_get(server->models, 0));
 }
 
-static json_t *request_for(const struct server_backend *server, const struct conversation *chat)
-{
-    json_t *body = json_pack("{s:s, s:o, s:b, s:{s:b}}", "model", model_for(server, chat), "messages",
-                             conversation_export(chat), "stream", 1, "stream_options", "include_usage", 1);
-    if (server->has_progress) json_object_set_new(body, "return_progress", json_true());
-    return body;
-}
-
 static void release_reply(struct server_backend *server)
 {
     remote_stream_close(server->stream);
@@ -164,7 +151,9 @@ static int server_ask(struct backend *backend, const struct conversation *chat, 
 {
     (void)error;
     struct server_backend *server = server_of(backend);
-    json_t *body = request_for(server, chat);
+    json_t *body = json_pack("{s:s, s:o, s:b, s:{s:b}}", "model", model_for(server, chat), "messages",
+                             conversation_export(chat), "stream", 1, "stream_options", "include_usage", 1);
+    if (server->has_progress) json_object_set_new(body, "return_progress", json_true());
     char *text = json_dumps(body, JSON_COMPACT);
     buf_puts(&server->body, text);
     free(text);
@@ -205,34 +194,7 @@ static bool is_stream(const struct remote_stream *stream)
     return remote_stream_status(stream) == 200 && strncasecmp(remote_stream_type(stream), type, strlen(type)) == 0;
 }
 
-static void take_arrivals(struct server_backend *server, struct emitter *to)
-{
-    struct buf bytes = {0};
-    struct chunks *chunks = &server->chunks;
-    hearth_error error = {0};
-    remote_stream_take(server->stream, &bytes);
-    chunks->to = (struct chunks_to){on_text, to};
-    if (!is_stream(server->stream)) {
-        if (server->refusal.len < REFUSAL_MOST) buf_append(&server->refusal, buf_text(&bytes), bytes.len);
-    } else if (sse_add(&server->sse, &bytes, chunks_read, chunks, &error) < 0) {
-        chunks->error = error;
-    }
-    buf_release(&bytes);
-}
-
 /* ---- The end of a reply ---- */
-
-/* What servers do not say of the times is what was seen here. */
-static void add_times(struct server_backend *server)
-{
-    hearth_result *r = &server->chunks.result;
-    const int64_t now = clock_now(clock_monotonic()), first = server->first != 0 ? server->first : now;
-    if (!server->chunks.has_timings) {
-        r->prompt_ms = clock_to_ms(first - server->asked);
-        r->predicted_ms = clock_to_ms(now - first);
-    }
-    r->n_prompt = r->cache_n + r->prompt_n;
-}
 
 /* Fills in why there is no reply, or no whole one. */
 static void explain(const struct server_backend *server, hearth_error *error)
@@ -262,18 +224,18 @@ static void finish(struct server_backend *server, const struct emitter *to)
         explain(server, &error);
         last = (struct reply_event){.type = REPLY_FAILED, .error = &error};
     } else if (chunks->has_usage) {
-        add_times(server);
+        /* What servers do not say of the times is what was seen here. */
+        hearth_result *r = &server->chunks.result;
+        const int64_t now = clock_now(clock_monotonic()), first = server->first != 0 ? server->first : now;
+        if (!server->chunks.has_timings) {
+            r->prompt_ms = clock_to_ms(first - server->asked);
+            r->predicted_ms = clock_to_ms(now - first);
+        }
+        r->n_prompt = r->cache_n + r->prompt_n;
         last.result = &chunks->result;
     }
     to->each(to->ud, &last);
     release_reply(server);
-}
-
-static void tell_stopped(const struct emitter *to)
-{
-    hearth_error error;
-    error_set(&error, HEARTH_CANCELLED, "the reply was stopped");
-    to->each(to->ud, &(struct reply_event){.type = REPLY_FAILED, .error = &error});
 }
 
 static enum signal_kind server_wait(struct backend *backend, int signals, reply_event_fn each, void *ud)
@@ -281,11 +243,23 @@ static enum signal_kind server_wait(struct backend *backend, int signals, reply_
     struct server_backend *server = server_of(backend);
     struct emitter to = {server, each, ud};
     if (server->stream == NULL) {
-        tell_stopped(&to);
+        hearth_error error;
+        error_set(&error, HEARTH_CANCELLED, "the reply was stopped");
+        to.each(to.ud, &(struct reply_event){.type = REPLY_FAILED, .error = &error});
         return SIGNAL_NONE;
     }
     const bool goes_on = remote_stream_wait(server->stream, signals);
-    take_arrivals(server, &to);
+    struct buf bytes = {0};
+    struct chunks *chunks = &server->chunks;
+    hearth_error error = {0};
+    remote_stream_take(server->stream, &bytes);
+    chunks->to = (struct chunks_to){on_text, &to};
+    if (!is_stream(server->stream)) {
+        if (server->refusal.len < REFUSAL_MOST) buf_append(&server->refusal, buf_text(&bytes), bytes.len);
+    } else if (sse_add(&server->sse, &bytes, chunks_read, chunks, &error) < 0) {
+        chunks->error = error;
+    }
+    buf_release(&bytes);
     if (!goes_on) sse_end(&server->sse, chunks_read, &server->chunks);
     if (!goes_on || server->chunks.done || server->chunks.error.code != HEARTH_OK) finish(server, &to);
     return signals_take(signals);
@@ -315,21 +289,6 @@ static uint64_t size_of(const json_t *object, const char *name)
     return value > 0 ? (uint64_t)value : 0;
 }
 
-static void read_tiers(const json_t *tiers, hearth_cache *cache)
-{
-    for (size_t i = 0; hearth_tier_name(i) != NULL; i++) {
-        const json_t *from = json_object_get(tiers, hearth_tier_name(i));
-        const char *trouble = json_string_value(json_object_get(from, "trouble"));
-        hearth_tier *tier = &cache->tiers[i];
-        *tier = (hearth_tier){.name = hearth_tier_name(i),
-                              .on = json_is_true(json_object_get(from, "on")),
-                              .entries = size_of(from, "entries"),
-                              .bytes = size_of(from, "bytes"),
-                              .quota_bytes = size_of(from, "quota_bytes")};
-        if (trouble != NULL) snprintf(tier->trouble, sizeof tier->trouble, "%s", trouble);
-    }
-}
-
 static int server_cache(struct backend *backend, const struct conversation *chat, struct backend_cache *out,
                         hearth_error *error)
 {
@@ -339,7 +298,17 @@ static int server_cache(struct backend *backend, const struct conversation *chat
     out->has_lookup = has_words;
     json_t *status = remote_ask_json(&server->remote, "/cache", NULL, error);
     if (status == NULL) return error->code;
-    read_tiers(json_object_get(status, "tiers"), &out->status);
+    for (size_t i = 0; hearth_tier_name(i) != NULL; i++) {
+        const json_t *from = json_object_get(json_object_get(status, "tiers"), hearth_tier_name(i));
+        const char *trouble = json_string_value(json_object_get(from, "trouble"));
+        hearth_tier *tier = &out->status.tiers[i];
+        *tier = (hearth_tier){.name = hearth_tier_name(i),
+                              .on = json_is_true(json_object_get(from, "on")),
+                              .entries = size_of(from, "entries"),
+                              .bytes = size_of(from, "bytes"),
+                              .quota_bytes = size_of(from, "quota_bytes")};
+        if (trouble != NULL) snprintf(tier->trouble, sizeof tier->trouble, "%s", trouble);
+    }
     json_decref(status);
     return HEARTH_OK;
 }

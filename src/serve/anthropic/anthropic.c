@@ -5,7 +5,7 @@
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "serve/core/errors.h"
-#include "serve/core/member.h"
+#include "serve/core/pieces.h"
 #include "serve/core/server.h"
 #include "serve/fields/convert.h"
 #include "serve/fields/unknown.h"
@@ -59,7 +59,6 @@ void anthropic_put_error(struct buf *out, const hearth_error *error, const char 
 {
     buf_puts(out, "{");
     put_error_members(out, error);
-    buf_puts(out, ",");
     member_puts(out, "request_id", request_id);
     buf_puts(out, "}");
 }
@@ -116,7 +115,6 @@ static void put_tool_use(struct buf *out, const struct answer_call *call)
 {
     buf_puts(out, "{\"type\":\"tool_use\",");
     member_puts(out, "id", call->id);
-    buf_puts(out, ",");
     member_puts(out, "name", call->name);
     buf_puts(out, ",\"input\":");
 }
@@ -308,14 +306,8 @@ static void put_count(void *state, const struct answer *answers, size_t n, struc
     buf_printf(out, "{\"input_tokens\":%d}", answers->result.n_prompt);
 }
 
-static void release_nothing(void *state)
-{
-    (void)state;
-}
-
 /* Never streamed: the functions for streams are NULL. */
-static const struct dialect count_dialect = {
-    .whole = put_count, .error = anthropic_put_error, .release = release_nothing};
+static const struct dialect count_dialect = {.whole = put_count, .error = anthropic_put_error};
 
 /* ---- Routes ---- */
 
@@ -326,49 +318,27 @@ static void *read_chat(struct buf *body, hearth_error *error)
 
 static void answer(struct call *call, void *owner)
 {
-    const struct fields *fields = owner;
+    struct fields *fields = owner;
     char id[25];
     unknown_report(call, fields);
     call_random_name(id, sizeof id);
-    struct exchange_plan plan = {.dialect = &anthropic_dialect,
-                                 .state = anthropic_state(id, call_model(call, fields->params.model)),
-                                 .stream = fields->stream,
-                                 .choices = &fields->params,
-                                 .n_choices = 1,
-                                 .owner = owner,
-                                 .release_owner = fields_close};
-    exchange_start(call, &plan);
+    fields->n = 1;
+    void *state = anthropic_state(id, call_model(call, fields->params.model));
+    fields_start(call, fields,
+                 (struct exchange_plan){.dialect = &anthropic_dialect, .state = state, .stream = fields->stream});
 }
 
-void anthropic_messages(struct call *call)
-{
-    static const struct reading_form form = {.read = read_chat,
-                                             .size = fields_size,
-                                             .answer = answer,
-                                             .release = fields_close,
-                                             .put_error = anthropic_put_error};
-    reading_start(call, &form);
-}
+const struct reading_form anthropic_messages =
+    READING_FORM(read_chat, fields_size, answer, fields_close, anthropic_put_error);
 
 static void answer_count(struct call *call, void *owner)
 {
     struct fields *fields = owner;
     unknown_report(call, fields);
     fields->params.only_prompt = true;
-    struct exchange_plan plan = {.dialect = &count_dialect,
-                                 .choices = &fields->params,
-                                 .n_choices = 1,
-                                 .owner = owner,
-                                 .release_owner = fields_close};
-    exchange_start(call, &plan);
+    fields->n = 1;
+    fields_start(call, fields, (struct exchange_plan){.dialect = &count_dialect});
 }
 
-void anthropic_count_tokens(struct call *call)
-{
-    static const struct reading_form form = {.read = read_chat,
-                                             .size = fields_size,
-                                             .answer = answer_count,
-                                             .release = fields_close,
-                                             .put_error = anthropic_put_error};
-    reading_start(call, &form);
-}
+const struct reading_form anthropic_count_tokens =
+    READING_FORM(read_chat, fields_size, answer_count, fields_close, anthropic_put_error);

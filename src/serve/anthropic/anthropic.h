@@ -5,13 +5,14 @@
 
 #include "serve/core/call.h"
 #include "serve/core/exchange.h"
+#include "serve/core/reading.h"
 #include "serve/fields/fields.h"
 
 #include <jansson.h>
 
 /* The routes. */
-void anthropic_messages(struct call *call);
-void anthropic_count_tokens(struct call *call);
+extern const struct reading_form anthropic_messages;
+extern const struct reading_form anthropic_count_tokens;
 
 /* {"type":"error","error":{"type","message"},"request_id"}. `request_id` is not NULL. */
 void anthropic_put_error(struct buf *out, const hearth_error *error, const char *request_id);

@@ -3,11 +3,11 @@
  * needs no marks here. No state; any thread. */
 #include "serve/anthropic/anthropic.h"
 
+#include "base/json_text.h"
 #include "base/log.h"
-#include "serve/anthropic/anthropic_blocks.h"
+#include "serve/fields/convert.h"
 #include "serve/fields/fields_readers.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Anthropic requires max_tokens; this is llama-server's default for requests without it. */
@@ -16,25 +16,238 @@
 /* "thread" asks for the messages before to be kept here: SDKs that send it send them all once it is refused. */
 static const char *const refused[] = {"container", "mcp_servers", "thread", NULL};
 
-/* ---- Messages ---- */
+/* ---- Blocks ---- */
 
-static const char *role_of(const json_t *message)
+/* History is not judged: blocks of tools that Anthropic's servers ran are calls with their results, what has text is
+ * text, and the rest is left out. What the user asks now is refused where it is of an unknown type. */
+
+struct block {
+    const char *role; /* of its message */
+    const json_t *json;
+    struct field_path at;
+};
+
+/* The signature of a thinking block is not checked: only Anthropic's servers can. */
+static int read_thinking(struct convert *convert, const struct block *block)
 {
-    static const char *const roles[] = {"user", "assistant", "system"};
-    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
-        if (convert_is(json_object_get(message, "role"), roles[i])) return roles[i];
+    const json_t *text = convert_string(convert, block->json, block->at, "thinking");
+    if (text == NULL) return HEARTH_INVALID;
+    convert_add_reasoning(convert, text);
+    return HEARTH_OK;
+}
+
+/* What the server has nothing to do with, and what has no text: encrypted thinking, tools that come or go. */
+static int skip(struct convert *convert, const struct block *block)
+{
+    return convert_leave_out(convert, block->at);
+}
+
+static const struct upload_form media[] = {{"image", "image_url", "source", {"data", "url"}},
+                                           {"document", "file", "source", {"data", "url"}}};
+
+static const struct upload_form *form_of(const json_t *block)
+{
+    return upload_form_of(media, sizeof media / sizeof *media, json_object_get(block, "type"));
+}
+
+/* Collects the texts of a string, of a block or of a list of blocks, with media parts in order. */
+static int collect_texts(struct convert *convert, const json_t *content, struct field_path at, json_t *texts);
+
+/* Collects the part of an image or a document; of a document of text, or of blocks, these. One whose bytes only another
+ * server keeps has nothing to be shown. */
+static int collect_source(struct convert *convert, const struct block *block, json_t *texts)
+{
+    const json_t *source = json_object_get(block->json, "source"), *type = json_object_get(source, "type");
+    json_t *text = json_object_get(source, "data");
+    bool is_document = convert_is(json_object_get(block->json, "type"), "document");
+    static const char *const headings[] = {"title", "context"};
+    for (size_t i = 0; is_document && i < sizeof headings / sizeof *headings; i++) {
+        json_t *heading = json_object_get(block->json, headings[i]);
+        if (json_string_length(heading) > 0) json_array_append(texts, heading);
+    }
+    if (is_document && convert_is(type, "content"))
+        return collect_texts(convert, json_object_get(source, "content"),
+                             field_path_of("%.80s.source.content", block->at.v), texts);
+    if (is_document && convert_is(type, "text") && json_is_string(text)) {
+        json_array_append(texts, text);
+        return HEARTH_OK;
+    }
+    if (!convert->asks && upload_is_elsewhere(form_of(block->json), block->json))
+        return convert_leave_out(convert, block->at);
+    json_array_append_new(texts, upload_read(convert->uploads, form_of(block->json), block->json, block->at.v));
+    return HEARTH_OK;
+}
+
+/* Collects the text of a block that is neither text nor media: what a search found, what a program printed. */
+static int collect_other(struct convert *convert, const struct block *block, json_t *texts)
+{
+    const json_t *content = json_object_get(block->json, "content");
+    json_t *own = json_array(), *text = readable_text(block->json);
+    bool has_content = json_is_array(content) || json_text_is_object(content);
+    int rc = HEARTH_OK;
+    if (text != NULL) json_array_append_new(own, text);
+    if (has_content)
+        rc = collect_texts(convert, content, field_path_of("%.80s.content", block->at.v), own);
+    else if (text == NULL)
+        rc = convert_unknown(convert, block->json, block->at);
+    convert_join(texts, own);
+    json_decref(own);
+    return rc;
+}
+
+static int collect_block(struct convert *convert, const struct block *block, json_t *texts)
+{
+    if (form_of(block->json) != NULL) return collect_source(convert, block, texts);
+    if (!convert_is(json_object_get(block->json, "type"), "text")) return collect_other(convert, block, texts);
+    const json_t *text = convert_string(convert, block->json, block->at, "text");
+    if (text == NULL) return HEARTH_INVALID;
+    json_array_append(texts, (json_t *)text);
+    return HEARTH_OK;
+}
+
+static int collect_texts(struct convert *convert, const json_t *content, struct field_path at, json_t *texts)
+{
+    size_t i;
+    json_t *part;
+    int rc = HEARTH_OK;
+    if (json_is_string(content)) json_array_append(texts, (json_t *)content);
+    if (json_text_is_object(content)) return collect_block(convert, &(struct block){.json = content, .at = at}, texts);
+    if (content != NULL && !json_is_null(content) && !json_is_string(content) && !json_is_array(content))
+        return convert_fault(convert, at, "must be a string or a list of blocks");
+    json_array_foreach(content, i, part)
+    {
+        struct block block = {.json = part, .at = field_path_of("%.80s[%zu]", at.v, i)};
+        if (rc == HEARTH_OK) rc = collect_block(convert, &block, texts);
+    }
+    return rc;
+}
+
+/* Text, media, and blocks with text of other names. */
+static int read_others(struct convert *convert, const struct block *block)
+{
+    json_t *texts = json_array(), *text;
+    size_t i;
+    int rc = collect_block(convert, block, texts);
+    json_array_foreach(texts, i, text) convert_add_text(convert, block->role, text);
+    json_decref(texts);
+    return rc;
+}
+
+static int read_tool_use(struct convert *convert, const struct block *block)
+{
+    const json_t *id = convert_string(convert, block->json, block->at, "id");
+    const json_t *name = id == NULL ? NULL : convert_string(convert, block->json, block->at, "name");
+    if (name == NULL) return HEARTH_INVALID;
+    if (convert_lost_call(convert, id)) return convert_leave_out(convert, block->at);
+    json_t *arguments = convert_arguments(json_object_get(block->json, "input"));
+    convert_add_call(convert, id, name, arguments);
+    json_decref(arguments);
+    return HEARTH_OK;
+}
+
+/* is_error is ignored: templates have nothing for it, and the text says that the tool failed. What the tool gave was
+ * not asked by the user. */
+static int read_tool_result(struct convert *convert, const struct block *block)
+{
+    const bool asks = convert->asks;
+    const json_t *id = convert_string(convert, block->json, block->at, "tool_use_id");
+    if (id == NULL) return HEARTH_INVALID;
+    if (convert_lost_call(convert, id)) return convert_leave_out(convert, block->at);
+    json_t *texts = json_array();
+    struct field_path at = field_path_of("%.80s.content", block->at.v);
+    convert->asks = false;
+    int rc = collect_texts(convert, json_object_get(block->json, "content"), at, texts);
+    convert->asks = asks;
+    if (rc == HEARTH_OK) convert_add_result(convert, id, texts);
+    json_decref(texts);
+    return rc;
+}
+
+typedef int block_reader(struct convert *convert, const struct block *block);
+
+/* Calls of tools that Anthropic's servers ran (server_tool_use, web_search_tool_result, …) are calls like others. */
+static const struct {
+    const char *type; /* "*" stands for any beginning */
+    block_reader *read;
+} blocks[] = {{"text", read_others},
+              {"thinking", read_thinking},
+              {"redacted_thinking", skip},
+              {"image", read_others},
+              {"document", read_others},
+              {"search_result", read_others},
+              {"compaction", read_others},
+              {"tool_reference", read_others},
+              {"tool_addition", skip},
+              {"tool_removal", skip},
+              {"mcp_tool_listing", skip},
+              {"fallback", skip},
+              {"tool_result", read_tool_result},
+              {"*_tool_result", read_tool_result},
+              {"tool_use", read_tool_use},
+              {"*_tool_use", read_tool_use}};
+
+static bool matches(const char *pattern, const json_t *type)
+{
+    const char *text = json_string_value(type), *end = pattern + 1;
+    size_t len = text == NULL ? 0 : strlen(text);
+    if (pattern[0] != '*') return convert_is(type, pattern);
+    return len > strlen(end) && strcmp(text + len - strlen(end), end) == 0;
+}
+
+/* Whether a member is there and a string. */
+static bool has(const json_t *block, const char *name)
+{
+    return json_is_string(json_object_get(block, name));
+}
+
+/* NULL: the type is unknown. A block of a tool that Anthropic's servers ran is left out if it lacks what a call
+ * needs. */
+static block_reader *reader_of(const json_t *block)
+{
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+        if (!matches(blocks[i].type, json_object_get(block, "type"))) continue;
+        bool is_others = blocks[i].type[0] == '*', is_result = blocks[i].read == read_tool_result;
+        bool is_whole = is_result ? has(block, "tool_use_id") : has(block, "id") && has(block, "name");
+        return is_others && !is_whole ? skip : blocks[i].read;
+    }
     return NULL;
 }
+
+/* A block of another type is text if it has some under that name. */
+static int read_unknown(struct convert *convert, const struct block *block)
+{
+    const json_t *text = json_object_get(block->json, "text");
+    if (field_string(json_object_get(block->json, "type")) == NULL || json_string_length(text) == 0)
+        return convert_unknown(convert, block->json, block->at);
+    convert_add_text(convert, block->role, text);
+    return HEARTH_OK;
+}
+
+/* Notes the calls of a message's content whose call or result is left out, before any message is read. */
+static void find_lost_calls(struct convert *convert, const json_t *content)
+{
+    size_t i;
+    json_t *block;
+    json_array_foreach(content, i, block)
+    {
+        block_reader *read = reader_of(block);
+        if (read != NULL && read != skip) continue;
+        convert_lose_call(convert, json_object_get(block, "id"));
+        convert_lose_call(convert, json_object_get(block, "tool_use_id"));
+    }
+}
+
+/* ---- Messages ---- */
 
 /* Consecutive messages of one role are one turn, as with Anthropic. */
 static int read_message(struct convert *convert, const json_t *message, struct field_path at)
 {
-    const char *role = role_of(message);
+    const char *role = field_string(json_object_get(message, "role"));
     const json_t *content = json_object_get(message, "content");
     size_t i;
     json_t *item;
     int rc = HEARTH_OK;
-    if (role == NULL)
+    if (!words_have("user assistant system", role))
         return convert_fault(convert, field_path_of("%s.role", at.v), "must be \"user\" or \"assistant\"");
     convert->at = at;
     if (json_is_string(content)) convert_add_text(convert, role, content);
@@ -42,19 +255,12 @@ static int read_message(struct convert *convert, const json_t *message, struct f
         return convert_fault(convert, field_path_of("%s.content", at.v), "must be a string or a list of blocks");
     json_array_foreach(content, i, item)
     {
-        struct anthropic_block block = {.role = role, .json = item, .at = field_path_of("%s.content[%zu]", at.v, i)};
+        struct block block = {.role = role, .json = item, .at = field_path_of("%s.content[%zu]", at.v, i)};
         convert->at = block.at;
-        if (rc == HEARTH_OK) rc = anthropic_read_block(convert, &block);
+        block_reader *read = reader_of(block.json);
+        if (rc == HEARTH_OK) rc = (read != NULL ? read : read_unknown)(convert, &block);
     }
     return rc;
-}
-
-/* No message at all is a user who says nothing, whom every template prints: llama-server answers it, too. */
-static void add_silence(struct convert *convert)
-{
-    json_t *nothing = json_string("");
-    convert_add_text(convert, "user", nothing);
-    json_decref(nothing);
 }
 
 static int read_messages(struct convert *convert)
@@ -65,9 +271,14 @@ static int read_messages(struct convert *convert)
     int rc = HEARTH_OK;
     if (!json_is_array(messages))
         return convert_fault(convert, field_path_of("messages"), "must be a list of messages");
-    if (json_array_size(messages) == 0) add_silence(convert);
+    /* No message at all is a user who says nothing, whom every template prints: llama-server answers it, too. */
+    if (json_array_size(messages) == 0) {
+        json_t *nothing = json_string("");
+        convert_add_text(convert, "user", nothing);
+        json_decref(nothing);
+    }
     const size_t asked_from = convert_asked_from(messages);
-    json_array_foreach(messages, i, message) anthropic_find_lost_calls(convert, json_object_get(message, "content"));
+    json_array_foreach(messages, i, message) find_lost_calls(convert, json_object_get(message, "content"));
     json_array_foreach(messages, i, message)
     {
         convert->asks = i >= asked_from;
@@ -103,7 +314,7 @@ static int read_system(struct convert *convert)
     json_t *text;
     convert->asks = true;
     convert->at = field_path_of("system");
-    int rc = anthropic_collect_texts(convert, json_object_get(convert->body, "system"), field_path_of("system"), texts);
+    int rc = collect_texts(convert, json_object_get(convert->body, "system"), field_path_of("system"), texts);
     json_array_foreach(texts, i, text)
     {
         const char *whole = json_string_value(text), *rest = whole == NULL ? NULL : after_billing(whole);
@@ -202,12 +413,7 @@ static int read_tool_choice(struct convert *convert)
 
 static int read_max_tokens(struct convert *convert)
 {
-    const json_t *value = json_object_get(convert->body, "max_tokens");
-    int64_t n = MAX_TOKENS;
-    if (value != NULL && !json_is_null(value) && !field_whole(value, 1, INT32_MAX, &n))
-        return convert_fault(convert, field_path_of("max_tokens"), "must be a whole number of at least 1");
-    convert_set(convert, "max_tokens", json_integer(n));
-    return HEARTH_OK;
+    return convert_max_tokens(convert, "max_tokens", MAX_TOKENS);
 }
 
 static int read_stops(struct convert *convert)
@@ -274,25 +480,9 @@ json_t *anthropic_chat(const json_t *body, struct uploads *uploads, struct heade
 
 /* ---- The API ---- */
 
-static const char *const known[] = {"messages",
-                                    "system",
-                                    "max_tokens",
-                                    "stop_sequences",
-                                    "thinking",
-                                    "tools",
-                                    "tool_choice",
-                                    "metadata",
-                                    "service_tier",
-                                    "container",
-                                    "mcp_servers",
-                                    "context_management",
-                                    "output_config",
-                                    "cache_control",
-                                    "inference_geo",
-                                    "speed",
-                                    "keep_alive",
-                                    "thread",
-                                    NULL};
+static const char known[] =
+    "messages system max_tokens stop_sequences thinking tools tool_choice metadata service_tier container "
+    "mcp_servers context_management output_config cache_control inference_geo speed keep_alive thread";
 
 const struct fields_api anthropic_api = {
     .name = "messages", .convert = anthropic_chat, .known = known, .has_table = true};

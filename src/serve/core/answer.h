@@ -59,4 +59,10 @@ void answer_put_arguments(struct buf *out, const struct answer_call *call);
  * nothing where it saw all. */
 void answer_put_left_out(struct buf *out, const struct answer *answer);
 
+/* Times and token counts in llama-server's form: ,"timings":{…} */
+void timings_put(struct buf *out, const hearth_result *result);
+
+/* ,"prompt_progress":{…}: cached tokens count as processed. */
+void timings_put_progress(struct buf *out, const hearth_result *result);
+
 #endif

@@ -5,8 +5,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "serve/core/access.h"
 #include "serve/core/errors.h"
+#include "serve/core/keys.h"
 #include "serve/core/server.h"
 #include "serve/tracing/tracer.h"
 
@@ -83,20 +83,6 @@ void call_trace(struct call *call, const char *operation)
     http_set_header(call->http, "traceparent", self);
 }
 
-/* Names the request in its trace, which it takes from the call. */
-static void end_trace(struct call *call, int64_t ended_at, int status)
-{
-    struct trace *trace = call->trace;
-    trace->method = "POST"; /* others compute nothing, and are not traced */
-    trace->route = call->route;
-    trace->began_at = call->start;
-    trace->ended_at = ended_at;
-    trace->status = status;
-    trace_set_text(trace->path, call->path);
-    snprintf(trace->request_id, sizeof trace->request_id, "%s", call->id);
-    tracer_end(call->server->tracer, trace);
-}
-
 bool call_may(const struct call *call, int grant)
 {
     return call->server->keys == NULL || (call->grants & grant) != 0;
@@ -154,7 +140,18 @@ static void finish_call(struct call *call, int status)
               log_str("request_id", call->id), call->key != NULL ? log_str("key", call->key) : log_nothing(),
               call->trace != NULL ? log_str("trace_id", trace_id) : log_nothing());
     count_request(call->server, call->route, status);
-    if (call->trace != NULL) end_trace(call, ended_at, status);
+    /* Names the request in its trace, which it takes from the call. */
+    if (call->trace != NULL) {
+        struct trace *trace = call->trace;
+        trace->method = "POST"; /* others compute nothing, and are not traced */
+        trace->route = call->route;
+        trace->began_at = call->start;
+        trace->ended_at = ended_at;
+        trace->status = status;
+        trace_set_text(trace->path, call->path);
+        snprintf(trace->request_id, sizeof trace->request_id, "%s", call->id);
+        tracer_end(call->server->tracer, trace);
+    }
     ratelimit_unref(call->limit);
     if (call->counted > 0) http_recount(call->server->http, call->counted, 0);
     free(call->method);
@@ -207,14 +204,6 @@ void call_away(struct call *call, call_handler *handler, void *ud)
     workers_do(call->server->workers, &away->work);
 }
 
-static void keep_reply(struct call_away *away, int status, const char *content_type, struct buf *body)
-{
-    away->status = status;
-    away->content_type = content_type;
-    away->body = *body;
-    *body = (struct buf){0};
-}
-
 /* ---- Responses ---- */
 
 static void report_lists(struct call *call)
@@ -226,7 +215,10 @@ static void report_lists(struct call *call)
 void call_reply(struct call *call, int status, const char *content_type, struct buf *body)
 {
     if (call->away != NULL) {
-        keep_reply(call->away, status, content_type, body);
+        call->away->status = status;
+        call->away->content_type = content_type;
+        call->away->body = *body;
+        *body = (struct buf){0};
         return;
     }
     struct http_request *http = call->http;

@@ -9,8 +9,8 @@
 #include "base/buf.h"
 #include "hearth.h"
 #include "http/http.h"
+#include "serve/core/errors.h"
 #include "serve/core/header_list.h"
-#include "serve/core/places.h"
 #include "serve/core/workers.h"
 
 #include <stdbool.h>
@@ -30,7 +30,7 @@ struct call {
     const char *route; /* metrics label: the route's pattern, never the path that a client wrote */
     char *method, *path;
     char id[CALL_ID_SIZE];
-    char *key, *owner;       /* the API key's name and owner (see access.h); NULL: the server has no API keys */
+    char *key, *owner;       /* the API key's name and owner (see keys.h); NULL: the server has no API keys */
     struct ratelimit *limit; /* of the API key; NULL: it has no limits */
     int grants;              /* of the API key; 0 without one */
     int64_t start;

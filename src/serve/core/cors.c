@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 struct cors {
     char **v; /* origins; one may have a "*" for any characters but slashes */
@@ -64,7 +65,7 @@ void cors_close(struct cors *cors)
 
 /* ---- Origins ---- */
 
-/* A page that was loaded from this very server. hosts.h checks whether the server has that name; the scheme is the
+/* A page that was loaded from this very server. hosts_check() sees whether the server has that name; the scheme is the
  * reverse proxy's, if there is one. */
 static bool is_same_origin(const char *origin, const char *host)
 {
@@ -121,14 +122,6 @@ static bool is_json(const char *type)
     return len > tail && starts_with(type, "application/") && strncasecmp(type + len - tail, suffix, tail) == 0;
 }
 
-/* A form comes from any page, but browsers name the page's origin with it: that alone keeps foreign ones out. */
-static int check_type(enum cors_body body, const char *type, hearth_error *error)
-{
-    if (body == CORS_FORM ? multipart_is_form(type) : is_json(type)) return HEARTH_OK;
-    return error_set(error, ERRORS_MEDIA_TYPE, "a web page must send its body with the header 'Content-Type: %s'",
-                     body == CORS_FORM ? "multipart/form-data" : "application/json");
-}
-
 int cors_check(const struct cors *cors, const struct http_request *http, enum cors_body body, hearth_error *error)
 {
     const char *origin = http_header(http, "Origin");
@@ -141,7 +134,11 @@ int cors_check(const struct cors *cors, const struct http_request *http, enum co
                          "web pages of this origin may not use this server: add it to server.allowed_origins");
     }
     if (strcmp(http_method(http), "POST") != 0) return HEARTH_OK;
-    return check_type(body, http_header(http, "Content-Type"), error);
+    /* A form comes from any page, but browsers name the page's origin with it: that alone keeps foreign ones out. */
+    const char *type = http_header(http, "Content-Type");
+    if (body == CORS_FORM ? multipart_is_form(type) : is_json(type)) return HEARTH_OK;
+    return error_set(error, ERRORS_MEDIA_TYPE, "a web page must send its body with the header 'Content-Type: %s'",
+                     body == CORS_FORM ? "multipart/form-data" : "application/json");
 }
 
 /* ---- Headers ---- */
@@ -159,10 +156,12 @@ void cors_put_headers(const struct cors *cors, struct http_request *http)
                     "X-Hearth-Context-Window, traceparent");
 }
 
-/* The headers of the official clients, and those that the preflight asks for. Authorization has to be listed: the
- * asterisk does not cover it, and older browsers do not know the asterisk. */
-static void put_allowed_headers(struct http_request *http)
+void cors_put_preflight_headers(struct http_request *http)
 {
+    http_set_header(http, "Access-Control-Allow-Methods", "GET, HEAD, POST, DELETE, OPTIONS");
+    http_set_header(http, "Access-Control-Max-Age", "86400");
+    /* The headers of the official clients, and those that the preflight asks for. Authorization has to be listed: the
+     * asterisk does not cover it, and older browsers do not know the asterisk. */
     static const char usual[] =
         "Authorization, Content-Type, X-Api-Key, Api-Key, OpenAI-Organization, OpenAI-Project, OpenAI-Beta, "
         "Anthropic-Version, Anthropic-Beta, Anthropic-Dangerous-Direct-Browser-Access, X-Request-Id, Idempotency-Key, "
@@ -175,16 +174,104 @@ static void put_allowed_headers(struct http_request *http)
     char *list = mem_format("%s%s%s, *", usual, repeats ? ", " : "", repeats ? asked : "");
     http_set_header(http, "Access-Control-Allow-Headers", list);
     free(list);
-}
-
-void cors_put_preflight_headers(struct http_request *http)
-{
-    http_set_header(http, "Access-Control-Allow-Methods", "GET, HEAD, POST, DELETE, OPTIONS");
-    http_set_header(http, "Access-Control-Max-Age", "86400");
-    put_allowed_headers(http);
     /* Chromium's private network access: a preflight before a public page may reach an address of this machine or
      * network. */
     const char *private = http_header(http, "Access-Control-Request-Private-Network");
     if (private != NULL && strcmp(private, "true") == 0)
         http_set_header(http, "Access-Control-Allow-Private-Network", "true");
+}
+
+/* ---- Host names ---- */
+
+struct hosts {
+    struct host *v;
+    size_t len;
+    bool any;         /* "*" is allowed */
+    bool any_address; /* a socket listens on all addresses of the machine: these change, and NAT may give others. A
+                         numeric address needs no DNS, so that rebinding cannot forge it */
+};
+
+/* ---- What is allowed ---- */
+
+static void add_host(struct hosts *hosts, const struct host *host)
+{
+    if (host_is_unspecified(host)) hosts->any_address = true;
+    hosts->v = mem_grow(hosts->v, hosts->len + 1, sizeof *hosts->v);
+    hosts->v[hosts->len++] = *host;
+}
+
+void hosts_add(struct hosts *hosts, const char *text)
+{
+    struct host host;
+    if (host_parse_listed(text, &host)) add_host(hosts, &host);
+}
+
+/* "box.example.org": also "box", and "box.local", by which a network without a DNS server of its own knows it. */
+static void add_own_names(struct hosts *hosts)
+{
+    char name[HOST_NAME_MAX_BYTES + 1] = "";
+    if (gethostname(name, sizeof name - 1) != 0 || name[0] == '\0') return;
+    hosts_add(hosts, name);
+    name[strcspn(name, ".")] = '\0';
+    hosts_add(hosts, name);
+    char *local = mem_format("%s.local", name);
+    hosts_add(hosts, local);
+    free(local);
+}
+
+struct hosts *hosts_open(const char *allowed)
+{
+    struct hosts *hosts = mem_alloc(sizeof *hosts);
+    char *list = mem_strdup(allowed), *rest = list, *host;
+    add_own_names(hosts);
+    while ((host = strsep(&rest, ",")) != NULL) {
+        if (strcmp(host, "*") == 0) hosts->any = true;
+        hosts_add(hosts, host);
+    }
+    free(list);
+    return hosts;
+}
+
+void hosts_close(struct hosts *hosts)
+{
+    if (hosts == NULL) return;
+    free(hosts->v);
+    free(hosts);
+}
+
+static void add_socket(void *ud, const struct sockaddr *address)
+{
+    struct host host;
+    if (host_of_socket(address, &host)) add_host(ud, &host);
+}
+
+void hosts_add_sockets(struct hosts *hosts, const struct http_server *http)
+{
+    http_each_address(http, add_socket, hosts);
+}
+
+/* ---- The check ---- */
+
+bool hosts_allow(const struct hosts *hosts, const char *text)
+{
+    struct host host;
+    if (hosts->any || text == NULL || *text == '\0') return true;
+    if (!host_parse(text, strlen(text), &host)) return false;
+    if (host_is_loopback(&host) || (hosts->any_address && host.name[0] == '\0')) return true;
+    for (size_t i = 0; i < hosts->len; i++)
+        if (host_equal(&hosts->v[i], &host)) return true;
+    return false;
+}
+
+int hosts_check(const struct hosts *hosts, const struct http_request *http, hearth_error *error)
+{
+    const char *asked[] = {http_header(http, "Host"), http_target_host(http)};
+    if (http_is_unix(http)) return HEARTH_OK;
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++)
+        if (!hosts_allow(hosts, asked[i]))
+            return error_set(error, ERRORS_HOST,
+                             "this server does not answer to the name '%.100s': add it to server.allowed_hosts, or set "
+                             "server.api_keys_file",
+                             asked[i]);
+    return HEARTH_OK;
 }

@@ -71,18 +71,10 @@ static void free_exchange(void *ud)
     }
     if (ex->common != NULL) hearth_shared_unref(ex->common->shared);
     outbox_release(&ex->outbox);
-    ex->dialect->release(ex->state);
+    if (ex->dialect->release != NULL) ex->dialect->release(ex->state);
     free(ex->choices);
     free(ex->answers);
     free(ex);
-}
-
-static void finish_exchange(struct exchange *ex)
-{
-    http_recount(ex->server->http, ex->counted, 0);
-    ex->server->further_choices -= ex->further;
-    ex->work.run = free_exchange;
-    workers_do(ex->server->workers, &ex->work);
 }
 
 /* ---- Sending ---- */
@@ -106,15 +98,6 @@ static bool send_output(struct exchange *ex)
     buf_clear(&ex->out);
     ex->sent = 0;
     return true;
-}
-
-static void begin_answer(struct exchange *ex)
-{
-    const struct dialect *dialect = ex->dialect;
-    if (ex->stream)
-        call_begin(ex->call, dialect->stream_type != NULL ? dialect->stream_type : "text/event-stream");
-    else
-        call_begin_whole(ex->call, dialect->whole_type != NULL ? dialect->whole_type : "application/json");
 }
 
 /* Takes the output over. */
@@ -157,16 +140,17 @@ static void take_news(struct exchange *ex)
     header_list_add_all(&ex->call->left_out, &news->left_out);
     header_list_add_all(&ex->call->unenforced, &news->unenforced);
     news->left_out = news->unenforced = (struct header_list){.named = 0};
-    if (news->begins) begin_answer(ex);
+    if (news->begins) {
+        const struct dialect *dialect = ex->dialect;
+        if (ex->stream)
+            call_begin(ex->call, dialect->stream_type != NULL ? dialect->stream_type : "text/event-stream");
+        else
+            call_begin_whole(ex->call, dialect->whole_type != NULL ? dialect->whole_type : "application/json");
+    }
     news->begins = false;
     if (news->end != EXCHANGE_SHORT && !send_output(ex)) return;
     end_answer(ex);
     news->end = EXCHANGE_GOES_ON;
-}
-
-static bool is_blocked(const struct exchange *ex)
-{
-    return ex->call != NULL && ex->begun && client_is_slow(ex);
 }
 
 /* While it is blocked nobody else looks whether the outbox has overflown. */
@@ -181,15 +165,19 @@ static void arm_timer(struct exchange *ex)
 /* Passes the exchange on, or lets it sleep until the next event. */
 static void pass_on(struct exchange *ex)
 {
-    ex->blocked = is_blocked(ex);
+    ex->blocked = ex->call != NULL && ex->begun && client_is_slow(ex);
     /* Tokens that are not sent, of reasoning that is hidden or of a custom tool's input, keep no connection alive. */
     if (ex->blocked || ex->has_sent || (ex->timer != NULL && !event_pending(ex->timer, EV_TIMEOUT, NULL)))
         arm_timer(ex);
     if (ex->blocked) return;
-    if (ex->call == NULL && ex->n_running == 0)
-        finish_exchange(ex);
-    else if ((ex->call != NULL && (ex->news.has_more || ex->wants_ping)) || !outbox_sleep(&ex->outbox))
+    if (ex->call == NULL && ex->n_running == 0) {
+        http_recount(ex->server->http, ex->counted, 0);
+        ex->server->further_choices -= ex->further;
+        ex->work.run = free_exchange;
         workers_do(ex->server->workers, &ex->work);
+    } else if ((ex->call != NULL && (ex->news.has_more || ex->wants_ping)) || !outbox_sleep(&ex->outbox)) {
+        workers_do(ex->server->workers, &ex->work);
+    }
 }
 
 void exchange_take(void *ud)
@@ -201,14 +189,6 @@ void exchange_take(void *ud)
 }
 
 /* ---- What comes from the client's side ---- */
-
-/* Whether the exchange is the HTTP thread's, as it sleeps or is blocked: it is then awake. Else it will come. */
-static bool seize(struct exchange *ex)
-{
-    bool blocked = ex->blocked;
-    ex->blocked = false;
-    return blocked || outbox_wake(&ex->outbox);
-}
 
 /* The client has taken bytes. */
 static void on_drained(void *ud)
@@ -242,7 +222,10 @@ static void on_gone(void *ud)
     struct exchange *ex = ud;
     atomic_store(&ex->gone, true);
     if (ex->timer != NULL) event_del(ex->timer);
-    if (seize(ex)) exchange_take(ex);
+    /* While it sleeps or is blocked the exchange is the HTTP thread's, and now awake. Else it will come. */
+    bool blocked = ex->blocked;
+    ex->blocked = false;
+    if (blocked || outbox_wake(&ex->outbox)) exchange_take(ex);
 }
 
 /* ---- Starting ---- */
@@ -279,16 +262,6 @@ static void release_common(void *ud)
     free(common);
 }
 
-static struct common *open_common(const struct call *call, const struct exchange_plan *plan)
-{
-    struct common *common = mem_alloc(sizeof *common);
-    *common = (struct common){.owner = plan->owner,
-                              .release_owner = plan->release_owner,
-                              .salt = call_salt(call, plan->choices[0].cache_salt)};
-    common->shared = hearth_shared_new(release_common, common);
-    return common;
-}
-
 static void unref_shared(void *ud)
 {
     hearth_shared_unref(ud);
@@ -314,7 +287,12 @@ static int take_choices(struct exchange *ex, hearth_error *error)
 void exchange_start(struct call *call, const struct exchange_plan *plan)
 {
     struct exchange *ex = new_exchange(call, plan);
-    ex->common = open_common(call, plan);
+    struct common *common = mem_alloc(sizeof *common);
+    *common = (struct common){.owner = plan->owner,
+                              .release_owner = plan->release_owner,
+                              .salt = call_salt(call, plan->choices[0].cache_salt)};
+    common->shared = hearth_shared_new(release_common, common);
+    ex->common = common;
     call_set_model(call, call_model(call, plan->choices[0].model));
     http_watch(call->http, on_gone, ex);
     http_on_drained(call->http, on_drained);

@@ -45,7 +45,7 @@ struct dialect {
     bool keeps_logprobs; /* streams need the logprobs of tokens that they have sent */
     /* The body of an HTTP error. */
     call_error_form *error;
-    void (*release)(void *state);
+    void (*release)(void *state); /* NULL: there is no state */
 };
 
 struct exchange_plan {
@@ -68,6 +68,12 @@ struct exchange_limits {
 };
 
 extern const struct exchange_limits exchange_limits_default;
+
+/* A dialect's `started`: nothing, since its streams begin with their first pieces. */
+void exchange_put_no_start(void *state, size_t index, const hearth_result *result, struct buf *out);
+
+/* A dialect's `broken`: an event with the error in OpenAI's form. */
+void exchange_put_broken(void *state, const hearth_error *error, struct buf *out);
 
 /* Submits all choices and answers `call`, later. HTTP thread only. */
 void exchange_start(struct call *call, const struct exchange_plan *plan);

@@ -31,6 +31,19 @@ static void end_with(struct exchange *ex, enum exchange_end end)
     ex->news.end = end;
 }
 
+void exchange_put_no_start(void *state, size_t index, const hearth_result *result, struct buf *out)
+{
+    (void)state, (void)index, (void)result, (void)out;
+}
+
+void exchange_put_broken(void *state, const hearth_error *error, struct buf *out)
+{
+    (void)state;
+    buf_puts(out, "data: ");
+    errors_put(out, error, NULL);
+    buf_puts(out, "\n\n");
+}
+
 static void fail(struct exchange *ex, const hearth_error *error)
 {
     exchange_cancel(ex);
@@ -42,13 +55,6 @@ static void fail(struct exchange *ex, const hearth_error *error)
     hearth_error renamed = places_rename(ex->call->places, error);
     if (ex->stream) ex->dialect->broken(ex->state, &renamed, &ex->out);
     end_with(ex, EXCHANGE_ENDED);
-}
-
-/* A long answer: its next piece. */
-static void write_piece(struct exchange *ex)
-{
-    ex->news.has_more = pieces_take(&ex->body, TURN_BYTES, &ex->out);
-    if (!ex->news.has_more) end_with(ex, EXCHANGE_ENDED);
 }
 
 static void write_whole(struct exchange *ex)
@@ -117,11 +123,6 @@ static void note_started(struct exchange *ex, const struct outbox_event *event)
     ex->dialect->started(ex->state, event->choice, &answer->result, &ex->out);
 }
 
-static void note_prompt(struct exchange *ex, const struct outbox_event *event)
-{
-    buf_append(&ex->answers[event->choice].text, event->text, event->len);
-}
-
 /* Whether the answer may hold these logprobs, too: they are far larger than what they are made from. */
 static bool admit_logprobs(struct exchange *ex, const struct token_logprobs *logprobs)
 {
@@ -133,20 +134,6 @@ static bool admit_logprobs(struct exchange *ex, const struct token_logprobs *log
               ex->server->limits.logprobs_bytes >> 20);
     fail(ex, &error);
     return false;
-}
-
-static void note_prompt_logprobs(struct exchange *ex, struct outbox_event *event)
-{
-    if (!admit_logprobs(ex, event->logprobs)) return;
-    answer_add_prompt_logprobs(&ex->answers[event->choice], event->logprobs);
-    event->logprobs = NULL;
-}
-
-static void note_progress(struct exchange *ex, const struct outbox_event *event)
-{
-    note_started(ex, event);
-    if (ex->stream && ex->dialect->progress != NULL)
-        ex->dialect->progress(ex->state, event->choice, &event->result, &ex->out);
 }
 
 /* A piece of a stream that is being emitted. */
@@ -170,26 +157,6 @@ static void emit_delta(void *ud, const hearth_delta *delta)
     emission->emitted = true;
 }
 
-/* A completion has no parser: its text is content as it is. */
-static void emit_text(struct emission *emission, const char *text, size_t len)
-{
-    hearth_reader *reader = emission->ex->choices[emission->piece.index].reader;
-    hearth_delta delta = {.type = HEARTH_DELTA_CONTENT, .text = text, .len = len};
-    if (reader != NULL)
-        hearth_reader_add(reader, text, len, emit_delta, emission);
-    else if (len > 0)
-        emit_delta(emission, &delta);
-}
-
-/* A stream has sent them, and most dialects then need them no more. */
-static void keep_logprobs(struct exchange *ex, struct outbox_event *event)
-{
-    if (event->logprobs == NULL || (ex->stream && !ex->dialect->keeps_logprobs)) return;
-    if (!admit_logprobs(ex, event->logprobs)) return;
-    answer_add_logprobs(&ex->answers[event->choice], event->logprobs);
-    event->logprobs = NULL;
-}
-
 static void note_text(struct exchange *ex, struct outbox_event *event)
 {
     struct answer *answer = &ex->answers[event->choice];
@@ -198,11 +165,21 @@ static void note_text(struct exchange *ex, struct outbox_event *event)
         .ex = ex,
         .piece = {.index = event->choice, .token = event->token, .logprobs = event->logprobs, .answer = answer}};
     if (ex->outbox.keeps_empty && event->token >= 0) tokens_push(&answer->tokens, event->token);
-    emit_text(&emission, event->text, event->len);
+    /* A completion has no parser: its text is content as it is. */
+    hearth_reader *reader = emission.ex->choices[emission.piece.index].reader;
+    hearth_delta delta = {.type = HEARTH_DELTA_CONTENT, .text = event->text, .len = event->len};
+    if (reader != NULL)
+        hearth_reader_add(reader, event->text, event->len, emit_delta, &emission);
+    else if (event->len > 0)
+        emit_delta(&emission, &delta);
     if (event->token >= 0) answer_add_token(answer);
     bool counts = event->logprobs != NULL || (ex->outbox.keeps_empty && event->token >= 0);
     if (ex->stream && !emission.emitted && counts) ex->dialect->more(ex->state, &emission.piece, &ex->out);
-    keep_logprobs(ex, event);
+    /* A stream has sent them, and most dialects then need them no more. */
+    if (event->logprobs == NULL || (ex->stream && !ex->dialect->keeps_logprobs)) return;
+    if (!admit_logprobs(ex, event->logprobs)) return;
+    answer_add_logprobs(&ex->answers[event->choice], event->logprobs);
+    event->logprobs = NULL;
 }
 
 static void note_done(struct exchange *ex, const struct outbox_event *event)
@@ -234,12 +211,6 @@ static void count_tokens(struct exchange *ex, const struct outbox_event *event)
     choice->counted = tokens;
 }
 
-static void note_end(struct exchange *ex)
-{
-    ex->news.slots++;
-    ex->n_running--;
-}
-
 /* Of a request that fails in a slot the last event before that says how far it came. */
 static void note_stage(struct exchange *ex, const struct outbox_event *event)
 {
@@ -253,20 +224,28 @@ static void handle_event(struct exchange *ex, struct outbox_event *event)
 {
     count_tokens(ex, event);
     note_stage(ex, event);
-    if (event->type == HEARTH_EVENT_DONE || event->type == HEARTH_EVENT_FAILED) note_end(ex);
+    if (event->type == HEARTH_EVENT_DONE || event->type == HEARTH_EVENT_FAILED) {
+        ex->news.slots++;
+        ex->n_running--;
+    }
     if (ex->ended || ex->call == NULL || atomic_load(&ex->gone)) return;
     switch (event->type) {
     case HEARTH_EVENT_STARTED:
         note_started(ex, event);
         break;
     case HEARTH_EVENT_PROMPT:
-        note_prompt(ex, event);
+        buf_append(&ex->answers[event->choice].text, event->text, event->len);
         break;
     case HEARTH_EVENT_PROMPT_LOGPROBS:
-        note_prompt_logprobs(ex, event);
+        if (admit_logprobs(ex, event->logprobs)) {
+            answer_add_prompt_logprobs(&ex->answers[event->choice], event->logprobs);
+            event->logprobs = NULL;
+        }
         break;
     case HEARTH_EVENT_PROGRESS:
-        note_progress(ex, event);
+        note_started(ex, event);
+        if (ex->stream && ex->dialect->progress != NULL)
+            ex->dialect->progress(ex->state, event->choice, &event->result, &ex->out);
         break;
     case HEARTH_EVENT_TEXT:
         note_text(ex, event);
@@ -326,14 +305,6 @@ static void submit(struct exchange *ex)
 
 /* ---- A turn ---- */
 
-static void note_overflow(struct exchange *ex)
-{
-    hearth_error error;
-    error_set(&error, HEARTH_CANCELLED, "the reply was cut off: the client reads it too slowly");
-    log_event(LOG_WARN, "http", "client reads too slowly, request cancelled", log_str("request_id", ex->call->id));
-    fail(ex, &error);
-}
-
 static void put_ping(struct exchange *ex)
 {
     if (ex->dialect->ping != NULL)
@@ -342,33 +313,37 @@ static void put_ping(struct exchange *ex)
         buf_puts(&ex->out, ":\n\n");
 }
 
-/* All of the answer is written: its requests end before its last byte is sent, so that the client may have the model
- * unloaded at once. */
-static void release_requests(struct exchange *ex)
-{
-    for (size_t i = 0; i < ex->n; i++) {
-        if (ex->choices[i].request != NULL) hearth_request_release(ex->choices[i].request);
-        ex->choices[i].request = NULL;
-    }
-}
-
 void exchange_turn(void *ud)
 {
     struct exchange *ex = ud;
     struct outbox_event *event;
     if (ex->params != NULL) submit(ex);
     bool is_open = ex->call != NULL && !ex->ended && !atomic_load(&ex->gone);
-    if (is_open && outbox_is_overflown(&ex->outbox)) note_overflow(ex);
+    if (is_open && outbox_is_overflown(&ex->outbox)) {
+        hearth_error error;
+        error_set(&error, HEARTH_CANCELLED, "the reply was cut off: the client reads it too slowly");
+        log_event(LOG_WARN, "http", "client reads too slowly, request cancelled", log_str("request_id", ex->call->id));
+        fail(ex, &error);
+    }
     if (is_open && ex->wants_ping && !ex->ended) put_ping(ex);
     ex->wants_ping = false;
-    if (is_open && ex->news.has_more) write_piece(ex);
+    /* A long answer: its next piece. */
+    if (is_open && ex->news.has_more) {
+        ex->news.has_more = pieces_take(&ex->body, TURN_BYTES, &ex->out);
+        if (!ex->news.has_more) end_with(ex, EXCHANGE_ENDED);
+    }
     while (ex->out.len < TURN_BYTES && (event = outbox_take(&ex->outbox)) != NULL) {
         handle_event(ex, event);
         outbox_free_event(event);
     }
     struct common *common = NULL; /* the parsed request is freed once the last bytes are on their way */
     if (ex->ended && ex->n_running == 0) {
-        release_requests(ex);
+        /* All of the answer is written: its requests end before its last byte is sent, so that the client may have the
+         * model unloaded at once. */
+        for (size_t i = 0; i < ex->n; i++) {
+            if (ex->choices[i].request != NULL) hearth_request_release(ex->choices[i].request);
+            ex->choices[i].request = NULL;
+        }
         common = ex->common;
         ex->common = NULL;
     }

@@ -13,9 +13,9 @@
 /* Buckets that have one, at most; of models that come beyond that none are kept. */
 #define MOST 4096
 
-/* The position of the sample, or where it would be. */
-static size_t position_of(const struct exemplars *all, const char *sample, size_t len)
+static struct exemplar *find(const struct exemplars *all, const char *sample, size_t len, size_t *at)
 {
+    /* The position of the sample, or where it would be. */
     size_t low = 0, high = all->n;
     while (low < high) {
         size_t middle = (low + high) / 2;
@@ -24,12 +24,7 @@ static size_t position_of(const struct exemplars *all, const char *sample, size_
         else
             high = middle;
     }
-    return low;
-}
-
-static struct exemplar *find(const struct exemplars *all, const char *sample, size_t len, size_t *at)
-{
-    *at = position_of(all, sample, len);
+    *at = low;
     bool there = *at < all->n && strncmp(all->v[*at].sample, sample, len) == 0 && all->v[*at].sample[len] == '\0';
     return there ? &all->v[*at] : NULL;
 }

@@ -6,12 +6,15 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "serve/core/errors.h"
+#include "serve/core/server.h"
 
 #include <errno.h>
 #include <openssl/crypto.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #define FILE_MAX  (1 << 20)
@@ -190,16 +193,6 @@ static int read_limits(struct line *line, struct word list, struct key *key)
     return HEARTH_OK;
 }
 
-static int add_key(struct keys *keys, const struct line *line, const struct key *key)
-{
-    for (size_t i = 0; i < keys->len; i++)
-        if (sha256_equal(keys->v[i].digest, key->digest))
-            return line_error(line, "this key stands on an earlier line too");
-    keys->v = mem_room(keys->v, keys->len, &keys->cap, sizeof *keys->v);
-    keys->v[keys->len++] = *key;
-    return HEARTH_OK;
-}
-
 static int read_line(struct keys *keys, struct line *line)
 {
     struct key key = {0};
@@ -211,7 +204,13 @@ static int read_line(struct keys *keys, struct line *line)
     if (rc == HEARTH_OK) rc = read_limits(line, next_word(line), &key);
     if (rc == HEARTH_OK && next_word(line).len > 0)
         rc = line_error(line, "a line has four words at most: the key, a name, the grants, the limits");
-    return rc == HEARTH_OK ? add_key(keys, line, &key) : rc;
+    if (rc != HEARTH_OK) return rc;
+    for (size_t i = 0; i < keys->len; i++)
+        if (sha256_equal(keys->v[i].digest, key.digest))
+            return line_error(line, "this key stands on an earlier line too");
+    keys->v = mem_room(keys->v, keys->len, &keys->cap, sizeof *keys->v);
+    keys->v[keys->len++] = key;
+    return HEARTH_OK;
 }
 
 /* ---- The file ---- */
@@ -235,14 +234,6 @@ struct keys *keys_parse(const char *file, const char *text, size_t len, hearth_e
     return NULL;
 }
 
-/* Whoever can read the file has the keys, so other readers than its owner are worth a warning. */
-static void warn_of_readers(FILE *file, const char *path)
-{
-    struct stat info;
-    if (fstat(fileno(file), &info) == 0 && (info.st_mode & (S_IRGRP | S_IROTH)) != 0)
-        log_event(LOG_WARN, "http", "others than its owner may read the API keys: chmod 600", log_str("file", path));
-}
-
 static int read_file(const char *path, struct buf *text, hearth_error *error)
 {
     char piece[4096];
@@ -250,7 +241,11 @@ static int read_file(const char *path, struct buf *text, hearth_error *error)
     FILE *file = fopen(path, "re");
     int number = errno;
     if (file != NULL) {
-        warn_of_readers(file, path);
+        /* A reader of the file has the keys, so others than its owner are worth a warning. */
+        struct stat info;
+        if (fstat(fileno(file), &info) == 0 && (info.st_mode & (S_IRGRP | S_IROTH)) != 0)
+            log_event(LOG_WARN, "http", "others than its owner may read the API keys: chmod 600",
+                      log_str("file", path));
         while (text->len <= FILE_MAX && (n = fread(piece, 1, sizeof piece, file)) > 0) buf_append(text, piece, n);
         number = ferror(file) ? errno : 0;
         fclose(file);
@@ -297,4 +292,44 @@ const struct key *keys_find(const struct keys *keys, const char *given)
     for (size_t i = 0; i < keys->len; i++)
         if (sha256_equal(keys->v[i].digest, digest)) found = &keys->v[i];
     return found;
+}
+
+/* ---- What a request may do ---- */
+
+/* The word after the scheme; NULL for other schemes. */
+static const char *bearer(const char *value)
+{
+    static const char scheme[] = "Bearer ";
+    if (value == NULL || strncasecmp(value, scheme, sizeof scheme - 1) != 0) return NULL;
+    return value + sizeof scheme - 1 + strspn(value + sizeof scheme - 1, " ");
+}
+
+int access_check(const struct server *server, const struct http_request *http, int grant, const struct key **key,
+                 hearth_error *error)
+{
+    bool given = false;
+    *key = NULL;
+    if (server->keys == NULL || grant == KEYS_PUBLIC) return HEARTH_OK;
+    /* Clients that speak several APIs send more than one of these: one right key is enough. */
+    const char *const values[] = {bearer(http_header(http, "Authorization")), http_header(http, "X-Api-Key"),
+                                  http_header(http, "Api-Key")};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        if (values[i] == NULL || values[i][0] == '\0') continue;
+        given = true;
+        if (*key == NULL) *key = keys_find(server->keys, values[i]);
+    }
+    if (*key == NULL)
+        return error_set(error, ERRORS_NO_KEY, "%s",
+                         given ? "the API key is not known here"
+                               : "an API key is missing: send the header 'Authorization: Bearer KEY'");
+    if (((*key)->grants & grant) != 0) return HEARTH_OK;
+    return error_set(error, ERRORS_NO_GRANT, "this API key lacks the grant '%s' that this route needs",
+                     keys_grant_name(grant));
+}
+
+char *access_owner(const struct key *key)
+{
+    char digest[2 * SHA256_BYTES + 1];
+    sha256_to_hex(key->digest, digest);
+    return key->name[0] != '\0' ? mem_format("name %s", key->name) : mem_format("key %s", digest);
 }

@@ -1,7 +1,9 @@
 /* The file of API keys: one key a line, `KEY [NAME] [GRANTS] [LIMITS]`; docs/security.md has the form.
  *
+ * Beside them authorization: the key in a request's headers, and whether it has the grant of the route.
+ *
  * Only the SHA-256 of a key stays in memory, and no message shows a key. A set of keys is immutable: reloading opens
- * another one. Any thread may read it. */
+ * another one. Any thread may read it; access_check() is the HTTP thread's. */
 #ifndef SERVE_CORE_KEYS_H
 #define SERVE_CORE_KEYS_H
 
@@ -37,7 +39,9 @@ struct key {
     struct key_limits limits;
 };
 
+struct http_request;
 struct keys;
+struct server;
 
 /* NULL: the error names file and line. Unwise settings (short keys, a readable file) are logged as warnings. */
 struct keys *keys_open(const char *path, hearth_error *error);
@@ -54,5 +58,14 @@ bool keys_have_several_owners(const struct keys *keys);
 
 /* "chat": the name of the first of the grants. */
 const char *keys_grant_name(int grants);
+
+/* HEARTH_OK if the request may use a route that needs that grant. `key` gets the request's API key,
+ * which lives until the keys are reloaded; NULL if it has none. */
+int access_check(const struct server *server, const struct http_request *http, int grant, const struct key **key,
+                 hearth_error *error);
+
+/* The owner of an API key, in the form that cache salts use: "name alice", or "key " and its digest. free() it. No
+ * client can write a salt that begins with another owner's, since names have no blanks and no line ends. */
+char *access_owner(const struct key *key);
 
 #endif

@@ -102,22 +102,17 @@ static void put_ranked(struct buf *out, const hearth_logprob *logprob, int32_t r
     buf_puts(out, "}");
 }
 
-static void put_place(struct buf *out, const struct token_logprobs *logprobs)
-{
-    buf_puts(out, "{");
-    put_ranked(out, &logprobs->v[0], logprobs->rank);
-    for (size_t i = 1; i < logprobs->n; i++) {
-        if (logprobs->v[i].token == logprobs->v[0].token) continue;
-        buf_puts(out, ",");
-        put_ranked(out, &logprobs->v[i], (int32_t)i);
-    }
-    buf_puts(out, "}");
-}
-
 static void put_place_of(const void *items, size_t i, struct buf *out)
 {
-    struct token_logprobs *const *logprobs = items;
-    put_place(out, logprobs[i]);
+    const struct token_logprobs *logprobs = ((struct token_logprobs *const *)items)[i];
+    buf_puts(out, "{");
+    put_ranked(out, &logprobs->v[0], logprobs->rank);
+    for (size_t rank = 1; rank < logprobs->n; rank++) {
+        if (logprobs->v[rank].token == logprobs->v[0].token) continue;
+        buf_puts(out, ",");
+        put_ranked(out, &logprobs->v[rank], (int32_t)rank);
+    }
+    buf_puts(out, "}");
 }
 
 void prompt_logprobs_put(struct pieces *out, struct token_logprobs *const *logprobs, size_t n)

@@ -2,9 +2,11 @@
 #include "serve/core/pieces.h"
 
 #include "base/memory.h"
+#include "base/utf8.h"
 
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 void pieces_put_list(struct pieces *pieces, struct pieces_list list)
 {
@@ -55,4 +57,18 @@ void pieces_release(struct pieces *pieces)
     buf_release(&pieces->text);
     free(pieces->lists);
     *pieces = (struct pieces){0};
+}
+
+/* ---- Members of objects ---- */
+
+void member_put(struct buf *out, const char *name, const char *text, size_t len)
+{
+    const char last = out->len == 0 ? '{' : out->v[out->len - 1];
+    buf_printf(out, "%s\"%s\":", last == '{' || last == ',' ? "" : ",", name);
+    utf8_put_json_string(out, text == NULL ? "" : text, len);
+}
+
+void member_puts(struct buf *out, const char *name, const char *text)
+{
+    member_put(out, name, text, strlen(text));
 }

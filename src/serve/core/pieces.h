@@ -1,5 +1,7 @@
-/* A body that is made while it is sent: text, and within it long lists whose elements are written only when their turn
- * comes, so that never much of it is in memory. It belongs to one thread at a time. */
+/* How bodies are written: members of JSON objects as text, without a tree (pure functions, any thread).
+ *
+ * And a body that is made while it is sent: text, and within it long lists whose elements are written only when their
+ * turn comes, so that never much of it is in memory. It belongs to one thread at a time. */
 #ifndef SERVE_CORE_PIECES_H
 #define SERVE_CORE_PIECES_H
 
@@ -33,5 +35,11 @@ bool pieces_take(struct pieces *pieces, size_t enough, struct buf *out);
 void pieces_put_all(struct pieces *pieces, struct buf *out);
 
 void pieces_release(struct pieces *pieces);
+
+/* "name":"text", with a comma before it where the object has begun. `text` may be NULL if `len` is 0. */
+void member_put(struct buf *out, const char *name, const char *text, size_t len);
+
+/* The same for a zero-terminated text. */
+void member_puts(struct buf *out, const char *name, const char *text);
 
 #endif

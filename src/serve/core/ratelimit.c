@@ -57,12 +57,6 @@ static double seconds_until_one(const struct bucket *b, int64_t now)
     return b->limit == 0 || missing <= 0 ? 0 : missing * MINUTE_NS / 1e9 / (double)b->limit;
 }
 
-/* Never negative, though the bucket may be. */
-static int64_t remaining(const struct bucket *b, int64_t now)
-{
-    return (int64_t)fmax(floor((double)b->limit - used_now(b, now)), 0);
-}
-
 static void set_limit(struct bucket *b, int64_t now, int64_t limit)
 {
     if (b->limit == limit) return;
@@ -208,18 +202,6 @@ void ratelimit_return_slots(struct ratelimit *limit, size_t n)
 
 /* ---- Headers ---- */
 
-/* As OpenAI writes durations: "250ms", "8.5s", "6m0s". */
-static void put_duration(char *out, size_t size, double seconds)
-{
-    double minutes = floor(seconds / 60);
-    if (seconds < 1)
-        snprintf(out, size, "%.0fms", ceil(seconds * 1e3));
-    else if (minutes < 1)
-        snprintf(out, size, "%.4gs", seconds);
-    else
-        snprintf(out, size, "%.0fm%.0fs", minutes, floor(seconds - minutes * 60));
-}
-
 static void put_bucket(const struct bucket *b, int64_t now, const char *name, struct http_request *http)
 {
     char header[48], value[48];
@@ -228,10 +210,19 @@ static void put_bucket(const struct bucket *b, int64_t now, const char *name, st
     snprintf(value, sizeof value, "%lld", (long long)b->limit);
     http_set_header(http, header, value);
     snprintf(header, sizeof header, "X-RateLimit-Remaining-%s", name);
-    snprintf(value, sizeof value, "%lld", (long long)remaining(b, now));
+    /* Never negative, though the bucket may be. */
+    snprintf(value, sizeof value, "%lld", (long long)fmax(floor((double)b->limit - used_now(b, now)), 0));
     http_set_header(http, header, value);
     snprintf(header, sizeof header, "X-RateLimit-Reset-%s", name);
-    put_duration(value, sizeof value, used_now(b, now) * MINUTE_NS / 1e9 / (double)b->limit);
+    /* As OpenAI writes durations: "250ms", "8.5s", "6m0s". */
+    double seconds = used_now(b, now) * MINUTE_NS / 1e9 / (double)b->limit;
+    double minutes = floor(seconds / 60);
+    if (seconds < 1)
+        snprintf(value, sizeof value, "%.0fms", ceil(seconds * 1e3));
+    else if (minutes < 1)
+        snprintf(value, sizeof value, "%.4gs", seconds);
+    else
+        snprintf(value, sizeof value, "%.0fm%.0fs", minutes, floor(seconds - minutes * 60));
     http_set_header(http, header, value);
 }
 

@@ -55,15 +55,6 @@ struct reading {
 
 /* ---- Back on the HTTP thread ---- */
 
-static void free_job(struct reading_job *job)
-{
-    buf_release(&job->body);
-    free(job->owner);
-    free(job->content_type);
-    free(job->coding);
-    free(job);
-}
-
 static void on_read(void *ud)
 {
     struct reading_job *job = ud;
@@ -83,7 +74,11 @@ static void on_read(void *ud)
         else
             call_fail(call, &job->error, job->form->put_error);
     }
-    free_job(job);
+    buf_release(&job->body);
+    free(job->owner);
+    free(job->content_type);
+    free(job->coding);
+    free(job);
 }
 
 static void cancel_job(void *ud)
@@ -97,17 +92,12 @@ static void cancel_job(void *ud)
 
 /* ---- The reading thread ---- */
 
-static bool is_gzip(const char *coding)
-{
-    return strcasecmp(coding, "gzip") == 0 || strcasecmp(coding, "x-gzip") == 0;
-}
-
 /* Decodes a body that was sent compressed; some clients do so by default with long ones. */
 static int decode_body(struct reading_job *job)
 {
     struct buf decoded = {0};
     if (job->coding == NULL) return HEARTH_OK;
-    if (!is_gzip(job->coding))
+    if (strcasecmp(job->coding, "gzip") != 0 && strcasecmp(job->coding, "x-gzip") != 0)
         return error_set(&job->error, ERRORS_MEDIA_TYPE,
                          "a body with 'Content-Encoding: %.40s' is not read here: send it as it is, or with gzip",
                          job->coding);
@@ -138,15 +128,6 @@ static void read_body(struct reading_job *job)
     buf_release(&job->body);
 }
 
-static void read_job(struct reading_job *job, bool closing)
-{
-    if (closing)
-        error_set(&job->error, HEARTH_UNAVAILABLE, "the server is stopping");
-    else if (!atomic_load(&job->cancelled))
-        read_body(job);
-    http_post(job->http, on_read, job);
-}
-
 static struct reading_job *next_job(struct reading *reading)
 {
     struct lane *lane = &reading->lanes[reading->next_lane];
@@ -170,7 +151,11 @@ static void *read_bodies(void *ud)
         if (job == NULL) break;
         bool closing = reading->closing;
         pthread_mutex_unlock(&reading->mutex);
-        read_job(job, closing);
+        if (closing)
+            error_set(&job->error, HEARTH_UNAVAILABLE, "the server is stopping");
+        else if (!atomic_load(&job->cancelled))
+            read_body(job);
+        http_post(job->http, on_read, job);
         pthread_mutex_lock(&reading->mutex);
     }
     pthread_mutex_unlock(&reading->mutex);
@@ -210,16 +195,6 @@ void reading_close(struct reading *reading)
     free_reading(reading);
 }
 
-static void enqueue(struct reading *reading, struct reading_job *job)
-{
-    struct lane *lane = &reading->lanes[job->body.len <= SHORT_BODY ? LANE_SHORT : LANE_LONG];
-    pthread_mutex_lock(&reading->mutex);
-    *lane->tail = job;
-    lane->tail = &job->next;
-    pthread_cond_signal(&reading->changed);
-    pthread_mutex_unlock(&reading->mutex);
-}
-
 /* What the body is coded with, a copy; NULL: with nothing. Several codings are none that is known. */
 static char *coding_of(const struct http_request *http)
 {
@@ -243,7 +218,12 @@ void reading_start(struct call *call, const struct reading_form *form)
     job->coding = coding_of(call->http);
     if (job->body.len > READ_AT_ONCE || form->read_with != NULL || job->coding != NULL) {
         http_watch(call->http, cancel_job, job);
-        enqueue(reading, job);
+        struct lane *lane = &reading->lanes[job->body.len <= SHORT_BODY ? LANE_SHORT : LANE_LONG];
+        pthread_mutex_lock(&reading->mutex);
+        *lane->tail = job;
+        lane->tail = &job->next;
+        pthread_cond_signal(&reading->changed);
+        pthread_mutex_unlock(&reading->mutex);
     } else {
         read_body(job);
         on_read(job);

@@ -38,6 +38,16 @@ struct reading_form {
     call_error_form *put_error;
 };
 
+/* A form in one line, for bodies whose readers need no caller, and for those whose do. */
+#define READING_FORM(read_, size_, answer_, release_, put_error_)                                                      \
+    {                                                                                                                  \
+        .read = read_, .size = size_, .answer = answer_, .release = release_, .put_error = put_error_                  \
+    }
+#define READING_FORM_WITH(read_, size_, answer_, release_, put_error_)                                                 \
+    {                                                                                                                  \
+        .read_with = read_, .size = size_, .answer = answer_, .release = release_, .put_error = put_error_             \
+    }
+
 struct reading;
 
 /* Starts the reading thread. NULL with HEARTH_NO_MEMORY if that fails. */

@@ -7,7 +7,6 @@
 #include "serve/core/cors.h"
 #include "serve/core/exchange.h"
 #include "serve/core/exemplars.h"
-#include "serve/core/hosts.h"
 #include "serve/core/keys.h"
 #include "serve/core/ratelimit.h"
 #include "serve/core/reading.h"
@@ -61,6 +60,9 @@ struct server {
     char loading_model[128];
     double loading_progress;
 };
+
+/* The value of a key; NULL if it is unset, empty or "null". */
+const char *server_setting(const hearth_config *config, const char *key);
 
 enum server_stage server_stage(struct server *server);
 

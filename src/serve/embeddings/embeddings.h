@@ -1,14 +1,14 @@
-/* The routes for embeddings: OpenAI's, and llama-server's own; and for other routes an embedding or reranking request
- * in flight, from hearth_embed() to the answer. HTTP thread only, except parsing and writing. */
+/* The routes for embeddings, OpenAI's and llama-server's own, and for reranking; and for other routes an embedding or
+ * reranking request in flight, from hearth_embed() to the answer. HTTP thread only, except parsing and writing. */
 #ifndef SERVE_EMBEDDINGS_EMBEDDINGS_H
 #define SERVE_EMBEDDINGS_EMBEDDINGS_H
 
-#include "serve/core/call.h"
+#include "serve/core/reading.h"
 
 #include <jansson.h>
 
-void embeddings_openai(struct call *call); /* POST /v1/embeddings */
-void embeddings_native(struct call *call); /* POST /embedding, /embeddings: llama-server's own form */
+extern const struct reading_form embeddings_openai; /* POST /v1/embeddings */
+extern const struct reading_form embeddings_native; /* POST /embedding, /embeddings: llama-server's own form */
 
 struct fields_prompt;
 
@@ -47,5 +47,25 @@ struct embed_form {
 
 /* Answers the call, now or later. Takes `state` over, which owns what `params` points at. HTTP thread only. */
 void embed_start(struct call *call, const hearth_embed_params *params, const struct embed_form *form, void *state);
+
+/* ---- Reranking ---- */
+
+/* Scores documents against a query. Jina's and Cohere's form, whose answer has the fields of both, and with `texts`
+ * that of text-embeddings-inference (TEI). */
+extern const struct reading_form rerank_answer;
+
+/* For the route and tests: a parsed request. Texts belong to `body`. */
+struct rerank {
+    json_t *body;
+    hearth_embed_params params;
+    hearth_input *documents;
+    int32_t top_n;
+    bool tei, return_documents;
+    char id[25];
+};
+
+int rerank_read(struct rerank *rerank, const char *body, size_t len, hearth_error *error);
+void rerank_release(struct rerank *rerank);
+void rerank_put(const struct rerank *rerank, const hearth_embedded *result, struct buf *out);
 
 #endif

@@ -106,21 +106,6 @@ static void drop_oldest(struct publisher *p)
     zmq_msg_close(oldest);
 }
 
-/* Keeps the batch. Returns its number. */
-static uint64_t keep_batch(struct publisher *p)
-{
-    const struct buf *payload = &p->batch.out;
-    uint64_t seq = p->next_seq++;
-    while (p->first_kept < seq && (seq - p->first_kept >= MOST_KEPT || p->kept_bytes + payload->len > MOST_KEPT_BYTES))
-        drop_oldest(p);
-    struct kept *kept = kept_at(p, seq);
-    kept->topic = p->topic;
-    zmq_msg_init_size(&kept->payload, payload->len);
-    memcpy(zmq_msg_data(&kept->payload), payload->v, payload->len);
-    p->kept_bytes += payload->len;
-    return seq;
-}
-
 /* ---- Sending ---- */
 
 static bool send_bytes(void *socket, const void *bytes, size_t size, int flags)
@@ -165,34 +150,34 @@ static void set_patience(struct publisher *p, bool patient)
     p->patient_again = patient ? 0 : now() + clock_from_ms(p->impatience_ms);
 }
 
-/* The router that is behind misses messages from now on, so everything is sent again, once it is waited for again. */
-static void lose_patience(struct publisher *p, uint64_t seq)
-{
-    log_event(LOG_WARN, LOG_GROUP, "a router reads too slowly, it misses cache events",
-              log_int("sequence", (int64_t)seq), log_int("again_in_ms", p->impatience_ms));
-    set_patience(p, false);
-    p->impatience_ms *= 2;
-    if (p->impatience_ms > MOST_IMPATIENCE_MS) p->impatience_ms = MOST_IMPATIENCE_MS;
-    p->resend = true;
-    p->resend_at = p->patient_again;
-}
-
-static void publish(struct publisher *p, uint64_t seq)
-{
-    const char *topic = kept_at(p, seq)->topic;
-    if (p->patient_again != 0 && now() >= p->patient_again) set_patience(p, true);
-    if (!send_text(p->events, topic)) {
-        lose_patience(p, seq);
-        send_text(p->events, topic);
-    }
-    send_rest(p, p->events, seq);
-}
-
 static void flush_batch(struct publisher *p)
 {
     if (p->topic == NULL) return;
     wire_end(&p->batch, (double)clock_unix_ms() / 1e3);
-    publish(p, keep_batch(p));
+    /* Keeps the batch. Returns its number. */
+    const struct buf *payload = &p->batch.out;
+    uint64_t seq = p->next_seq++;
+    while (p->first_kept < seq && (seq - p->first_kept >= MOST_KEPT || p->kept_bytes + payload->len > MOST_KEPT_BYTES))
+        drop_oldest(p);
+    struct kept *kept = kept_at(p, seq);
+    kept->topic = p->topic;
+    zmq_msg_init_size(&kept->payload, payload->len);
+    memcpy(zmq_msg_data(&kept->payload), payload->v, payload->len);
+    p->kept_bytes += payload->len;
+    if (p->patient_again != 0 && now() >= p->patient_again) set_patience(p, true);
+    if (!send_text(p->events, kept->topic)) {
+        /* The router that is behind misses messages from now on, so everything is sent again, once it is waited for
+         * again. */
+        log_event(LOG_WARN, LOG_GROUP, "a router reads too slowly, it misses cache events",
+                  log_int("sequence", (int64_t)seq), log_int("again_in_ms", p->impatience_ms));
+        set_patience(p, false);
+        p->impatience_ms *= 2;
+        if (p->impatience_ms > MOST_IMPATIENCE_MS) p->impatience_ms = MOST_IMPATIENCE_MS;
+        p->resend = true;
+        p->resend_at = p->patient_again;
+        send_text(p->events, kept->topic);
+    }
+    send_rest(p, p->events, seq);
     wire_clear(&p->batch);
     p->topic = NULL;
 }
@@ -268,37 +253,9 @@ static int receive(void *socket, struct frame *frames, int n)
     return count;
 }
 
-/* A message of an XPUB socket begins with 1 where a router subscribes, with 0 where one leaves. */
-static void read_subscriptions(struct publisher *p)
-{
-    struct frame frame;
-    while (receive(p->events, &frame, 1) > 0) {
-        if (frame.size == 0 || frame.bytes[0] != 1) continue;
-        p->wanted = true;
-        p->impatience_ms = LEAST_IMPATIENCE_MS;
-        resend_soon(p);
-    }
-}
-
 static bool address_answer(struct publisher *p, const struct frame *router)
 {
     return send_bytes(p->replay, router->bytes, router->size, ZMQ_SNDMORE) && send_text(p->replay, "");
-}
-
-/* The messages from that number on, as far as they are kept; then one without a payload, numbered -1. Where the first
- * ones are not kept any more everything is sent again. */
-static void answer_replay(struct publisher *p, const struct frame *router, uint64_t from)
-{
-    bool reachable = true;
-    if (from < p->first_kept) {
-        from = p->first_kept;
-        resend_soon(p);
-    }
-    for (; from < p->next_seq && reachable; from++)
-        reachable =
-            address_answer(p, router) && send_text(p->replay, kept_at(p, from)->topic) && send_rest(p, p->replay, from);
-    if (reachable && address_answer(p, router) && send_text(p->replay, "") && send_seq(p->replay, UINT64_MAX))
-        send_bytes(p->replay, "", 0, 0);
 }
 
 /* A request has three frames: its sender, nothing, a number. Anything else is ignored. The rest has the next turn. */
@@ -309,7 +266,18 @@ static void read_replays(struct publisher *p)
         uint64_t from = 0;
         if (n != 3 || frames[1].size != 0 || frames[2].size != sizeof from) continue;
         for (size_t k = 0; k < sizeof from; k++) from = from << 8 | frames[2].bytes[k];
-        answer_replay(p, &frames[0], from);
+        /* The messages from that number on, as far as they are kept; then one without a payload, numbered -1. Where the
+         * first ones are not kept any more everything is sent again. */
+        bool reachable = true;
+        if (from < p->first_kept) {
+            from = p->first_kept;
+            resend_soon(p);
+        }
+        for (; from < p->next_seq && reachable; from++)
+            reachable = address_answer(p, &frames[0]) && send_text(p->replay, kept_at(p, from)->topic) &&
+                        send_rest(p, p->replay, from);
+        if (reachable && address_answer(p, &frames[0]) && send_text(p->replay, "") && send_seq(p->replay, UINT64_MAX))
+            send_bytes(p->replay, "", 0, 0);
     }
 }
 
@@ -337,7 +305,14 @@ static void *publisher_main(void *ud)
         zmq_poll(items, p->replay != NULL ? N_ITEMS : N_ITEMS - 1, wait_ms(p, more));
         ssize_t got = read(p->wake, &wakes, sizeof wakes); /* one read clears all */
         (void)got;
-        read_subscriptions(p);
+        /* A message of an XPUB socket begins with 1 where a router subscribes, with 0 where one leaves. */
+        struct frame frame;
+        while (receive(p->events, &frame, 1) > 0) {
+            if (frame.size == 0 || frame.bytes[0] != 1) continue;
+            p->wanted = true;
+            p->impatience_ms = LEAST_IMPATIENCE_MS;
+            resend_soon(p);
+        }
         if (p->replay != NULL) read_replays(p);
         if (p->resend && now() >= p->resend_at) {
             p->resend = false;

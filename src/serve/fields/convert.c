@@ -1,12 +1,15 @@
 /* Conversion of other APIs' bodies to OpenAI chats: see convert.h. */
 #include "serve/fields/convert.h"
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "base/json_text.h"
 #include "serve/fields/fields_readers.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Fields that are not copied: other APIs have fields of their own for these, or none (all have one choice only). */
@@ -245,6 +248,25 @@ void convert_add_tool(struct convert *convert, const json_t *tool, const char *s
     json_array_append_new(tools, json_pack("{s:s,s:o}", "type", "function", "function", function));
 }
 
+json_t *convert_arguments(const json_t *value)
+{
+    if (json_is_string(value)) return json_incref((json_t *)value);
+    char *text = value == NULL || json_is_null(value) ? NULL : json_text_of(value);
+    json_t *arguments = json_string(text == NULL ? "{}" : text);
+    free(text);
+    return arguments;
+}
+
+int convert_max_tokens(struct convert *convert, const char *name, int64_t without)
+{
+    const json_t *value = body_find(convert->body, name);
+    int64_t n = without;
+    if (value != NULL && !field_whole(value, 1, INT32_MAX, &n))
+        return convert_fault(convert, field_path_of("%s", name), "must be a whole number of at least 1");
+    if (n > 0) convert_set(convert, "max_tokens", json_integer(n));
+    return HEARTH_OK;
+}
+
 void convert_choose_tool(struct convert *convert, const json_t *name)
 {
     json_t *choice = json_pack("{s:s,s:{s:O}}", "type", "function", "function", "name", name);
@@ -326,4 +348,50 @@ void convert_end_message(struct convert *convert)
     json_decref(convert->calls);
     buf_release(&convert->reasoning);
     convert->role = NULL;
+}
+
+/* ---- The text in JSON of another service ---- */
+
+/* In the order in which they are written. */
+static const char *const names[] = {
+    "title",           "name",      "tool_name", "filename", "path",       "url",           "source",
+    "description",     "text",      "data",      "content",  "stdout",     "stderr",        "logs",
+    "lines",           "output",    "outputs",   "result",   "results",    "sources",       "summary",
+    "tool_references", "tools",     "error",     "message",  "error_code", "error_message", "outcome",
+    "return_code",     "exit_code",
+};
+
+static void put_value(struct buf *out, const char *name, const json_t *value);
+
+/* "data" is text in a source of text alone, else base64. */
+static void put_members(struct buf *out, const json_t *object)
+{
+    const char *type = json_string_value(json_object_get(object, "type"));
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const json_t *value = json_object_get(object, names[i]);
+        bool is_parts = strcmp(names[i], "content") == 0 && !json_is_string(value);
+        bool is_bytes = strcmp(names[i], "data") == 0 && (type == NULL || strcmp(type, "text") != 0);
+        if (!is_parts && !is_bytes) put_value(out, names[i], value);
+    }
+}
+
+static void put_value(struct buf *out, const char *name, const json_t *value)
+{
+    size_t i;
+    json_t *item;
+    if (json_text_is_object(value)) put_members(out, value);
+    json_array_foreach(value, i, item) put_value(out, name, item);
+    bool is_text = json_string_length(value) > 0, is_code = name != NULL && json_is_integer(value);
+    if (out->len > 0 && (is_text || is_code)) buf_puts(out, "\n");
+    if (is_text) buf_append(out, json_string_value(value), json_string_length(value));
+    if (is_code) buf_printf(out, "%s: %lld", name, (long long)json_integer_value(value));
+}
+
+json_t *readable_text(const json_t *value)
+{
+    struct buf out = {0};
+    put_value(&out, NULL, value);
+    json_t *text = out.len == 0 ? NULL : json_stringn(out.v, out.len);
+    buf_release(&out);
+    return text;
 }

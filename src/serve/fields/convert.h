@@ -13,6 +13,8 @@
 #include "base/buf.h"
 #include "serve/fields/fields.h"
 
+#include <jansson.h>
+
 /* The path of a field, as errors name it: "messages[2].role". */
 struct field_path {
     char v[sizeof((hearth_error *)NULL)->param];
@@ -109,6 +111,13 @@ void convert_set(struct convert *convert, const char *name, json_t *value);
 /* Adds a tool, whose description, schema of its arguments (member `schema`) and strict may be missing. */
 void convert_add_tool(struct convert *convert, const json_t *tool, const char *schema);
 
+/* A value as the text of a call's arguments, a JSON string owned by the caller; without a value it is "{}". A string
+ * is taken as it is: that of a call that was broken off may be no JSON. */
+json_t *convert_arguments(const json_t *value);
+
+/* Sets max_tokens to the field of that name, or else to `without`, unless that is 0. */
+int convert_max_tokens(struct convert *convert, const char *name, int64_t without);
+
 /* Sets tool_choice to the function of that name. */
 void convert_choose_tool(struct convert *convert, const json_t *name);
 
@@ -125,5 +134,13 @@ void convert_add_result(struct convert *convert, const json_t *id, const json_t 
 
 /* Completes the message that is being assembled, if any. */
 void convert_end_message(struct convert *convert);
+
+/* ---- Other services ---- */
+
+/* The text in JSON of a service whose forms are not read one by one: what a tool of its own found, ran or said. Strings
+ * and codes under the names that such services use for them, each a line, headings first; ids, types and what is
+ * encrypted are no text. A JSON string owned by the caller; NULL: there is none. Lists and objects under "content" are
+ * not looked at: they are content parts, which may be media. */
+json_t *readable_text(const json_t *value);
 
 #endif

@@ -7,7 +7,8 @@
 #include "base/memory.h"
 #include "base/sha256.h"
 #include "serve/core/errors.h"
-#include "serve/core/json_size.h"
+#include "serve/fields/body.h"
+#include "serve/fields/convert.h"
 #include "serve/fields/unknown.h"
 
 #include <math.h>
@@ -35,21 +36,13 @@ static int read_value(struct fields *fields, const struct field *field, const ch
     int64_t whole = 0;
     switch (field->type) {
     case FIELD_BOOL:
-        if (!json_is_boolean(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be true or false", name);
-        *(bool *)target = json_is_true(value);
-        return HEARTH_OK;
+        return field_bool(name, value, (bool *)target, error);
     case FIELD_INT:
-        if (!field_whole(value, field->min, field->max, &whole))
-            return error_at(error, HEARTH_INVALID, name, "'%s' must be a whole number from %.0f to %.0f", name,
-                            field->min, field->max);
+        if (field_int(name, value, field->min, field->max, &whole, error) != HEARTH_OK) return HEARTH_INVALID;
         *(int32_t *)target = (int32_t)whole;
         return HEARTH_OK;
     case FIELD_INT64:
-        if (!field_whole(value, field->min, field->max, &whole))
-            return error_at(error, HEARTH_INVALID, name, "'%s' must be a whole number from %.0f to %.0f", name,
-                            field->min, field->max);
-        *(int64_t *)target = whole;
-        return HEARTH_OK;
+        return field_int(name, value, field->min, field->max, (int64_t *)target, error);
     case FIELD_NUMBER: {
         double number = json_number_value(value);
         if (!json_is_number(value) || number < field->min || number > field->max)
@@ -104,11 +97,7 @@ static int read_stream_options(struct fields *fields, const char *name, const js
     if (!json_text_is_object(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be an object", name);
     const json_t *usage = json_object_get(value, "include_usage");
     if (usage == NULL || json_is_null(usage)) return HEARTH_OK;
-    if (!json_is_boolean(usage))
-        return error_at(error, HEARTH_INVALID, "stream_options.include_usage",
-                        "'stream_options.include_usage' must be true or false");
-    fields->include_usage = json_is_true(usage);
-    return HEARTH_OK;
+    return field_bool("stream_options.include_usage", usage, &fields->include_usage, error);
 }
 
 /* An empty string stops nothing, as with llama-server: web front ends send empty form fields. */
@@ -148,7 +137,7 @@ static int read_parent_key(struct fields *fields, const char *name, const json_t
 
 static int read_options(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
-    (void)fields; /* find_option() reads its members */
+    (void)fields; /* find_value() reads its members */
     if (json_text_is_object(value)) return HEARTH_OK;
     return error_at(error, HEARTH_INVALID, name, "'%s' must be an object", name);
 }
@@ -288,50 +277,28 @@ bool fields_knows(const char *name, int route)
     return false;
 }
 
-/* Members of "options", which Ollama's clients also send to OpenAI's routes: the field of the table and the path of
- * the member. */
-static const struct {
-    const char *name, *path;
-} options[] = {{"n_predict", "options.num_predict"},
-               {"stop", "options.stop"},
-               {"seed", "options.seed"},
-               {"temperature", "options.temperature"},
-               {"top_k", "options.top_k"},
-               {"top_p", "options.top_p"},
-               {"min_p", "options.min_p"},
-               {"typical_p", "options.typical_p"},
-               {"repeat_penalty", "options.repeat_penalty"},
-               {"repeat_last_n", "options.repeat_last_n"},
-               {"frequency_penalty", "options.frequency_penalty"},
-               {"presence_penalty", "options.presence_penalty"},
-               {"mirostat", "options.mirostat"},
-               {"mirostat_tau", "options.mirostat_tau"},
-               {"mirostat_eta", "options.mirostat_eta"}};
+/* Members of "options", which Ollama's clients also send to OpenAI's routes: most have the field's name. */
+static const char options[] = "stop seed temperature top_k top_p min_p typical_p repeat_penalty repeat_last_n "
+                              "frequency_penalty presence_penalty mirostat mirostat_tau mirostat_eta";
 
-static const json_t *find_option(const json_t *all, const char **name)
+/* The value of a field, by its name or else in "options"; `path` becomes that of the value. NULL: not given. */
+static const json_t *find_value(const json_t *body, const char *name, struct field_path *path)
 {
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
-        if (strcmp(options[i].name, *name) != 0) continue;
-        *name = options[i].path;
-        return json_object_get(all, options[i].path + strlen("options."));
-    }
-    return NULL;
-}
-
-/* The value of a field, by its name or else in "options"; `name` becomes its path in the body. NULL: not given. */
-static const json_t *find_value(const json_t *body, const char **name)
-{
-    const json_t *value = json_object_get(body, *name), *all = json_object_get(body, "options");
-    if (all != NULL && (value == NULL || json_is_null(value))) value = find_option(all, name);
-    return json_is_null(value) ? NULL : value;
+    const json_t *value = body_find(body, name), *all = json_object_get(body, "options");
+    if (value != NULL) *path = field_path_of("%s", name);
+    if (value != NULL || all == NULL) return value;
+    const char *option = strcmp(name, "n_predict") == 0 ? "num_predict" : words_have(options, name) ? name : NULL;
+    value = option == NULL ? NULL : body_find(all, option);
+    if (value != NULL) *path = field_path_of("options.%s", option);
+    return value;
 }
 
 static int read_table(struct fields *fields, int route, hearth_error *error)
 {
     for (size_t i = 0; i < N_FIELDS; i++) {
-        const char *name = table[i].name;
-        const json_t *value = (table[i].routes & route) == 0 ? NULL : find_value(fields->body, &name);
-        int rc = value == NULL ? HEARTH_OK : read_value(fields, &table[i], name, value, error);
+        struct field_path path;
+        const json_t *value = (table[i].routes & route) == 0 ? NULL : find_value(fields->body, table[i].name, &path);
+        int rc = value == NULL ? HEARTH_OK : read_value(fields, &table[i], path.v, value, error);
         if (rc != HEARTH_OK) return rc;
     }
     return HEARTH_OK;
@@ -339,97 +306,19 @@ static int read_table(struct fields *fields, int route, hearth_error *error)
 
 /* ---- Whole bodies ---- */
 
-static int check_json_size(const struct json_size *size, size_t len, hearth_error *error)
-{
-    if (size->depth > FIELDS_DEPTH_MAX)
-        return error_set(error, HEARTH_INVALID, "the body has lists and objects %zu deep in each other: at most %d",
-                         size->depth, FIELDS_DEPTH_MAX);
-    if (size->memory <= len + FIELDS_TREE_MAX) return HEARTH_OK;
-    return error_set(error, ERRORS_TOO_LARGE,
-                     "the body has %zu JSON values, which would take %zu MiB of memory: send fewer at once",
-                     size->values, size->memory >> 20);
-}
-
-/* The value of the four hexadecimal digits after \u; -1: there is no such escape. */
-static long escape_at(const char *text, size_t len)
-{
-    char digits[5] = {0}, *end;
-    if (len < 6 || text[0] != '\\' || text[1] != 'u') return -1;
-    memcpy(digits, text + 2, 4);
-    long value = strtol(digits, &end, 16);
-    return end == digits + 4 ? value : -1;
-}
-
-/* JavaScript cuts texts within characters and writes the halves as escapes, which no character has: they become
- * U+FFFD. Returns NULL where there are none, and else a copy. */
-static char *without_halves(const char *body, size_t len)
-{
-    static const char unknown[] = {'F', 'F', 'F', 'D'};
-    char *copy = NULL;
-    for (size_t at = 0; at + 1 < len;) {
-        long first = escape_at(body + at, len - at);
-        bool is_high = first >= 0xD800 && first < 0xDC00, is_low = first >= 0xDC00 && first < 0xE000;
-        long second = is_high ? escape_at(body + at + 6, len - at - 6) : -1;
-        bool is_pair = second >= 0xDC00 && second < 0xE000;
-        if ((is_high && !is_pair) || is_low) {
-            if (copy == NULL) copy = memcpy(mem_alloc(len), body, len);
-            memcpy(copy + at + 2, unknown, sizeof unknown);
-        }
-        at += is_pair ? 12 : first >= 0 ? 6 : body[at] == '\\' ? 2 : 1;
-    }
-    return copy;
-}
-
-json_t *fields_parse_any(const char *body, size_t len, hearth_error *error)
-{
-    static const char mark[] = "\xEF\xBB\xBF"; /* of UTF-8, which programs of Windows put before texts */
-    json_error_t where;
-    if (len >= strlen(mark) && memcmp(body, mark, strlen(mark)) == 0) {
-        body += strlen(mark);
-        len -= strlen(mark);
-    }
-    struct json_size size = json_size_of_text(body, len);
-    if (check_json_size(&size, len, error) != HEARTH_OK) return NULL;
-    json_t *parsed = json_text_read(body, len, &where);
-    char *mended = parsed == NULL ? without_halves(body, len) : NULL;
-    if (mended != NULL) parsed = json_text_read(mended, len, &where);
-    free(mended);
-    if (parsed == NULL)
-        error_set(error, HEARTH_INVALID, "the body is not valid JSON: line %d, column %d: %s", where.line, where.column,
-                  where.text);
-    return parsed;
-}
-
-json_t *fields_parse(const char *body, size_t len, hearth_error *error)
-{
-    json_t *parsed = fields_parse_any(body, len, error);
-    if (parsed == NULL || json_text_is_object(parsed)) return parsed;
-    error_set(error, HEARTH_INVALID, "the body must be a JSON object");
-    json_decref(parsed);
-    return NULL;
-}
-
-json_t *fields_parse_body(struct buf *body, hearth_error *error)
-{
-    json_t *parsed = fields_parse(buf_text(body), body->len, error);
-    buf_release(body);
-    return parsed;
-}
-
-static int check_lookup(const struct fields *fields, hearth_error *error)
-{
-    if (fields->messages != NULL && fields->prompts != NULL)
-        return error_at(error, HEARTH_INVALID, "prompt", "give either 'messages' or 'prompt'");
-    if (fields->n_prompts == 0) return error_at(error, HEARTH_INVALID, "prompt", "'messages' or 'prompt' is missing");
-    if (fields->n_prompts > 1)
-        return error_at(error, HEARTH_INVALID, "prompt", "'prompt' may be one prompt only: look each one up by itself");
-    return HEARTH_OK;
-}
-
 /* Checks what depends on several fields. */
 static int check_combinations(struct fields *fields, int route, hearth_error *error)
 {
-    if (route == FIELDS_LOOKUP) return check_lookup(fields, error);
+    if (route == FIELDS_LOOKUP) {
+        if (fields->messages != NULL && fields->prompts != NULL)
+            return error_at(error, HEARTH_INVALID, "prompt", "give either 'messages' or 'prompt'");
+        if (fields->n_prompts == 0)
+            return error_at(error, HEARTH_INVALID, "prompt", "'messages' or 'prompt' is missing");
+        if (fields->n_prompts > 1)
+            return error_at(error, HEARTH_INVALID, "prompt",
+                            "'prompt' may be one prompt only: look each one up by itself");
+        return HEARTH_OK;
+    }
     const char *prompt = route == FIELDS_CHAT ? "messages" : "prompt";
     if (fields->n_prompts == 0) return error_at(error, HEARTH_INVALID, prompt, "'%s' is missing", prompt);
     if (fields->params.grammar != NULL && fields->params.json_schema != NULL)
@@ -455,46 +344,9 @@ static int check_values(const struct fields *fields, hearth_error *error)
 
 /* Members whose strings the parameters borrow, and those that routes read afterwards. Prompts hold references to
  * their own strings. */
-static const char *const borrowed[] = {
-    "model",
-    "reasoning_budget_message",
-    "grammar",
-    "suffix",
-    "stop",
-    "options",
-    "cache_salt",
-    "parent_key",
-    "samplers",
-    "dry_sequence_breakers",
-    "input_suffix",
-    "input_extra",
-    "response_fields",
-    "return_tokens",
-    "logit_bias",
-};
-
-/* Frees the rest of the tree, but for what the parameters refer to. */
-static void prune(struct fields *fields)
-{
-    json_t *kept = json_object();
-    for (size_t i = 0; i < sizeof borrowed / sizeof *borrowed; i++) {
-        json_t *value = json_object_get(fields->body, borrowed[i]);
-        if (value != NULL) json_object_set(kept, borrowed[i], value);
-    }
-    json_decref(fields->body);
-    fields->body = kept;
-}
-
-/* The list of uploads is complete only now, and stays where it is. */
-static void finish_uploads(struct fields *fields)
-{
-    fields->params.media = fields->uploads.v;
-    fields->params.n_media = fields->uploads.n;
-    json_t *paths = fields->places == NULL ? NULL : json_array();
-    for (size_t i = 0; paths != NULL && i < fields->uploads.n; i++)
-        json_array_append_new(paths, json_string(fields->uploads.v[i].field));
-    if (paths != NULL) json_object_set_new(fields->places, "media", paths);
-}
+static const char borrowed[] =
+    "model reasoning_budget_message grammar suffix stop options cache_salt parent_key samplers dry_sequence_breakers "
+    "input_suffix input_extra response_fields return_tokens logit_bias";
 
 int fields_take(struct fields *fields, int route, json_t *body, struct uploads *uploads, hearth_error *error)
 {
@@ -508,12 +360,25 @@ int fields_take(struct fields *fields, int route, json_t *body, struct uploads *
     int rc = read_table(fields, route, error);
     if (rc == HEARTH_OK) rc = fields_refuse_unsupported(fields->body, route, error);
     if (rc == HEARTH_OK) rc = check_combinations(fields, route, error);
-    finish_uploads(fields);
+    /* The list of uploads is complete only now, and stays where it is. */
+    fields->params.media = fields->uploads.v;
+    fields->params.n_media = fields->uploads.n;
+    json_t *paths = fields->places == NULL ? NULL : json_array();
+    for (size_t i = 0; paths != NULL && i < fields->uploads.n; i++)
+        json_array_append_new(paths, json_string(fields->uploads.v[i].field));
+    if (paths != NULL) json_object_set_new(fields->places, "media", paths);
     if (rc == HEARTH_OK) rc = check_values(fields, error);
-    if (rc == HEARTH_OK)
-        prune(fields);
-    else
+    /* Frees the rest of the tree, but for what the parameters refer to. */
+    if (rc == HEARTH_OK) {
+        json_t *kept = json_object(), *value;
+        const char *name;
+        json_object_foreach(fields->body, name, value) if (words_have(borrowed, name))
+            json_object_set(kept, name, value);
+        json_decref(fields->body);
+        fields->body = kept;
+    } else {
         fields_release(fields);
+    }
     return rc;
 }
 
@@ -632,4 +497,16 @@ hearth_params *fields_choices(const struct fields *fields, size_t *n)
                 (int64_t)(((uint64_t)choices[i].sampling.seed + i % (size_t)fields->n) & INT64_MAX);
     }
     return choices;
+}
+
+void fields_start(struct call *call, struct fields *fields, struct exchange_plan plan)
+{
+    hearth_params *choices = fields_choices(fields, &plan.n_choices);
+    plan.choices = choices;
+    if (plan.owner == NULL) {
+        plan.owner = fields;
+        plan.release_owner = fields_close;
+    }
+    exchange_start(call, &plan);
+    free(choices);
 }

@@ -1,7 +1,7 @@
 /* Parses the JSON body of a generation request to hearth_params: one table of fields for all routes that take a prompt.
  *
  * A field that is null was not given. Unknown fields are ignored, since clients send many that mean nothing here, but
- * reported (unknown.h); known but unsupported ones are refused (unsupported.c), since the reply would not be what the
+ * reported (unknown.h); known but unsupported ones are refused (likewise), since the reply would not be what the
  * client asked for. Errors name the field in `param`. No state; any thread.
  *
  * After parsing, only those parts of the JSON tree are kept that the parameters borrow from. */
@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "hearth.h"
+#include "serve/core/exchange.h"
 #include "serve/core/header_list.h"
 #include "serve/fields/upload.h"
 
@@ -24,11 +25,11 @@
 #define FIELDS_SALT_MAX    4096 /* bytes */
 #define FIELDS_STOP_BYTES  65536
 
-/* The member of a converted chat with the places of its messages and tools (serve/core/places.h), which no client sets.
+/* The member of a converted chat with the places of its messages and tools (serve/core/errors.h), which no client sets.
  */
 #define FIELDS_PLACES "places"
 
-/* Bounds of the JSON tree: see json_size.h. Template rendering needs more memory for each value than jansson. */
+/* Bounds of the JSON tree: see body.h. Template rendering needs more memory for each value than jansson. */
 #define FIELDS_DEPTH_MAX  512
 #define FIELDS_TREE_MAX   (32u << 20) /* bytes of a tree, on top of the bytes of the body */
 #define FIELDS_VALUES_MAX 65536       /* of messages, tools, arguments of the template and schema together */
@@ -93,8 +94,8 @@ typedef json_t *fields_converter(const json_t *body, struct uploads *uploads, st
 struct fields_api {
     const char *name; /* for the log */
     fields_converter *convert;
-    const char *const *known; /* its fields, NULL at the end; others are reported as unknown */
-    bool has_table;           /* fields that every API shares (convert_passes()) are known too */
+    const char *known; /* its fields, with blanks between; others are reported as unknown */
+    bool has_table;    /* fields that every API shares (convert_passes()) are known too */
 };
 
 /* Parses a body for one of the routes FIELDS_CHAT, FIELDS_COMPLETION, FIELDS_LOOKUP. On failure nothing has to be
@@ -129,12 +130,16 @@ void fields_close(void *fields);
 /* Bytes of a struct fields and all it owns. */
 size_t fields_size(const void *fields);
 
-/* Parse any JSON value, or an object, within the bounds above; NULL with the error. */
+/* Parse any JSON value, or an object, within the bounds above (body.c); NULL with the error. */
 json_t *fields_parse_any(const char *body, size_t len, hearth_error *error);
 json_t *fields_parse(const char *body, size_t len, hearth_error *error);
 json_t *fields_parse_body(struct buf *body, hearth_error *error); /* an object; the body is released */
 
 void fields_release(struct fields *fields);
+
+/* Starts an exchange with all choices of the request: the plan says the rest. The exchange owns the fields, unless the
+ * plan names another owner of theirs. HTTP thread only. */
+void fields_start(struct call *call, struct fields *fields, struct exchange_plan plan);
 
 /* The library requests of all choices: `n` for each prompt, in order; free() the array. They borrow from `fields`. */
 hearth_params *fields_choices(const struct fields *fields, size_t *n);
@@ -149,7 +154,25 @@ bool fields_asks(const json_t *body, const char *name);
  * NULL on success, even for an empty list. */
 int fields_read_lora(const json_t *value, hearth_lora **lora, size_t *n, hearth_error *error);
 
-/* Refuses fields that are known but unsupported (unsupported.c). */
+/* Refuses fields that are known but unsupported (unknown.c). */
 int fields_refuse_unsupported(const json_t *body, int route, hearth_error *error);
+
+/* ---- Custom tools of OpenAI's APIs (fields_tools.c) ---- */
+
+/* Their calls have a text and no JSON: the model is given a function with that text as its one argument, "input", and
+ * calls of it are told as what the client knows. */
+
+/* The function, without its type; owned by the caller. `tool` has "description" and "format". What a regular expression
+ * allows is enforced, as far as a schema's `pattern` is; other grammars (Lark) are words of the description. */
+json_t *custom_tool_function(const json_t *name, const json_t *tool);
+
+/* Whether a call of this name is that of a custom tool: `names` is a list of theirs, or NULL. */
+bool custom_tool_is_among(const json_t *names, const char *name);
+
+/* The arguments of a call, as text in a JSON string; owned by the caller. */
+json_t *custom_tool_arguments(const json_t *input);
+
+/* Appends the text of a call's arguments; those that were cut off, or that have another form, as they are. */
+void custom_tool_put_input(struct buf *out, const struct buf *arguments);
 
 #endif

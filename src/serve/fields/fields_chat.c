@@ -2,7 +2,6 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "serve/fields/convert.h"
-#include "serve/fields/custom_tools.h"
 #include "serve/fields/fields_readers.h"
 
 #include <stdlib.h>
@@ -23,21 +22,12 @@ struct message {
     json_t *json;
     struct field_path at;
     bool asks;
-    json_t *place; /* its entry in the places (serve/core/places.h), if parts of it are left out */
+    json_t *place; /* its entry in the places (serve/core/errors.h), if parts of it are left out */
 };
 
 static void leave_out(struct fields *fields, struct field_path at)
 {
     header_list_add(&fields->left_out, at.v);
-}
-
-/* A part of another type: its text, if it has some. Else it is left out (NULL), or, if the user asks it, is handed on
- * to be refused, by its type alone, so that what comes with it does not count as text of the prompt. */
-static json_t *read_other_part(const struct message *message, const json_t *part)
-{
-    json_t *text = json_object_get(part, "text");
-    if (json_string_length(text) > 0) return json_pack("{s:s,s:O}", "type", "text", "text", text);
-    return message->asks ? json_pack("{s:O}", "type", json_object_get(part, "type")) : NULL;
 }
 
 /* The part as it is handed on: text as it is; media without the data, which go to the uploads. NULL: it is left out, as
@@ -48,17 +38,14 @@ static json_t *read_part(struct fields *fields, const struct message *message, j
     const struct upload_form *form = upload_form_of(media, sizeof media / sizeof *media, type);
     json_object_del(part, "media"); /* which medium a part names is not the client's to say */
     if (!json_is_string(type) || convert_is(type, "text") || convert_is(type, "refusal")) return json_incref(part);
-    if (form == NULL) return read_other_part(message, part);
+    /* A part of another type: its text, if it has some. Else it is left out (NULL), or, if the user asks it, is handed
+     * on to be refused, by its type alone, so that what comes with it does not count as text of the prompt. */
+    if (form == NULL) {
+        json_t *text = json_object_get(part, "text");
+        if (json_string_length(text) > 0) return json_pack("{s:s,s:O}", "type", "text", "text", text);
+        return message->asks ? json_pack("{s:O}", "type", json_object_get(part, "type")) : NULL;
+    }
     return message->asks || !upload_is_elsewhere(form, part) ? upload_read(&fields->uploads, form, part, at.v) : NULL;
-}
-
-/* The user's message that is nothing but an image in base64, as clients of other servers send it. */
-static void read_bare_image(struct fields *fields, json_t *message, struct field_path at)
-{
-    json_t *content = json_object_get(message, "content");
-    if (!convert_is(json_object_get(message, "role"), "user") || !upload_is_image(content)) return;
-    uploads_take(&fields->uploads, content, at.v);
-    json_object_set_new(message, "content", json_pack("[o]", uploads_part(&fields->uploads, "image_url")));
 }
 
 static void read_content(struct fields *fields, const struct message *message)
@@ -81,7 +68,11 @@ static void read_content(struct fields *fields, const struct message *message)
     if (json_is_array(content))
         json_object_set_new(message->json, "content", lost_all ? json_string("") : json_incref(parts));
     json_decref(parts);
-    read_bare_image(fields, message->json, at);
+    /* The user's message that is nothing but an image in base64, as clients of other servers send it. */
+    content = json_object_get(message->json, "content");
+    if (!convert_is(json_object_get(message->json, "role"), "user") || !upload_is_image(content)) return;
+    uploads_take(&fields->uploads, content, at.v);
+    json_object_set_new(message->json, "content", json_pack("[o]", uploads_part(&fields->uploads, "image_url")));
 }
 
 /* Sets the content to what the assistant said under another name, where it has none. */
@@ -200,7 +191,7 @@ int field_template_kwargs(struct fields *fields, const char *name, const json_t 
 
 /* "none" turns reasoning off, which every template with reasoning supports; other efforts are passed to the
  * template. */
-static int read_effort(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+int field_reasoning_effort(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     const char *effort = field_string(value);
     if (effort == NULL || effort[0] == '\0')
@@ -212,11 +203,12 @@ static int read_effort(struct fields *fields, const char *name, const json_t *va
     return HEARTH_OK;
 }
 
-static int read_thinks(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+int field_enable_thinking(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
-    if (!json_is_boolean(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be true or false", name);
-    add_kwarg(fields, "enable_thinking", json_boolean(json_is_true(value)));
-    return HEARTH_OK;
+    bool thinks = false;
+    int rc = field_bool(name, value, &thinks, error);
+    if (rc == HEARTH_OK) add_kwarg(fields, "enable_thinking", json_boolean(thinks));
+    return rc;
 }
 
 static int read_budget(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
@@ -230,14 +222,7 @@ static int read_budget(struct fields *fields, const char *name, const json_t *va
 
 static int read_exclude(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
-    if (!json_is_boolean(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be true or false", name);
-    fields->hides_reasoning = json_is_true(value);
-    return HEARTH_OK;
-}
-
-int field_reasoning_effort(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
-{
-    return read_effort(fields, name, value, error);
+    return field_bool(name, value, &fields->hides_reasoning, error);
 }
 
 /* OpenRouter's form. Members of other APIs' "reasoning" ("summary") are ignored. */
@@ -247,8 +232,8 @@ int field_reasoning(struct fields *fields, const char *name, const json_t *value
     static const struct {
         const char *name, *path;
         field_reader *read;
-    } members[] = {{"effort", "reasoning.effort", read_effort},
-                   {"enabled", "reasoning.enabled", read_thinks},
+    } members[] = {{"effort", "reasoning.effort", field_reasoning_effort},
+                   {"enabled", "reasoning.enabled", field_enable_thinking},
                    {"max_tokens", "reasoning.max_tokens", read_budget},
                    {"exclude", "reasoning.exclude", read_exclude}};
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
@@ -276,20 +261,11 @@ int field_thinking(struct fields *fields, const char *name, const json_t *value,
     return read_budget(fields, "thinking.budget_tokens", budget, error);
 }
 
-int field_enable_thinking(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
-{
-    return read_thinks(fields, name, value, error);
-}
-
 int field_reasoning_format(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
-    static const char *const apart[] = {"auto", "deepseek", "deepseek-legacy"};
     const char *format = field_string(value);
     fields->params.reasoning_in_text = format != NULL && strcmp(format, "none") == 0;
-    bool known = fields->params.reasoning_in_text;
-    for (size_t i = 0; format != NULL && i < sizeof apart / sizeof *apart; i++)
-        known = known || strcmp(format, apart[i]) == 0;
-    if (known) return HEARTH_OK;
+    if (words_have("none auto deepseek deepseek-legacy", format)) return HEARTH_OK;
     return error_at(error, HEARTH_INVALID, name, "'%s' must be \"auto\", \"deepseek\" or \"none\"", name);
 }
 

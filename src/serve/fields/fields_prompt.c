@@ -1,7 +1,7 @@
 /* Readers of a completion's prompt (text, tokens, both mixed, or a list of these) and suffix. No state; any thread. */
 #include "base/error.h"
 #include "base/memory.h"
-#include "serve/core/json_size.h"
+#include "serve/fields/body.h"
 #include "serve/fields/fields_readers.h"
 
 #include <stdlib.h>

@@ -3,28 +3,25 @@
 #ifndef SERVE_FIELDS_FIELDS_READERS_H
 #define SERVE_FIELDS_FIELDS_READERS_H
 
+#include "serve/fields/body.h"
 #include "serve/fields/fields.h"
 
 typedef int field_reader(struct fields *fields, const char *name, const json_t *value, hearth_error *error);
-
-/* fields_values.c: simple values, and where those of a list stood before some were left out. */
-void field_note_places(struct fields *fields, const char *name, json_t *places);
-bool field_whole(const json_t *value, double min, double max, int64_t *out); /* also accepts 1.0 */
-const char *field_string(const json_t *value); /* NULL: not a string, or one with zero bytes inside */
 
 /* fields_chat.c: messages and arguments of the template; fields_tools.c: tools. */
 field_reader field_messages, field_template_kwargs, field_tools, field_tool_choice, field_parallel_tool_calls,
     field_reasoning_effort, field_reasoning, field_enable_thinking, field_thinking, field_reasoning_format,
     field_continue_final, field_generation_prompt;
 
-/* fields_functions.c: OpenAI's deprecated function calling. */
+/* Where those of a list stood before some were left out. */
+void field_note_places(struct fields *fields, const char *name, json_t *places);
+
+/* OpenAI's deprecated function calling. */
 field_reader field_functions, field_function_call;
 json_t *field_with_tools(const json_t *messages); /* the messages with function calls converted to tool calls */
 
-/* fields_guided.c: output constraints by the names that vLLM and SGLang give them. */
+/* fields_format.c: output constraints, also by the names that vLLM and SGLang give them, and logprobs. */
 field_reader field_structured_outputs, field_guided_json, field_guided_regex, field_guided_choice, field_guided_grammar;
-
-/* fields_format.c: output constraints and logprobs. */
 field_reader field_grammar, field_response_format, field_json_schema, field_logprobs, field_top_logprobs, field_n_probs,
     field_prompt_logprobs;
 

@@ -3,11 +3,88 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "serve/fields/convert.h"
-#include "serve/fields/custom_tools.h"
 #include "serve/fields/fields_readers.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- Custom tools as functions ---- */
+
+/* "definition" and "syntax" stand in "format" (Responses) or in its "grammar" (chats). NULL: any text. */
+static const json_t *grammar_of(const json_t *tool)
+{
+    const json_t *format = json_object_get(tool, "format"), *inner = json_object_get(format, "grammar");
+    const json_t *grammar = inner != NULL ? inner : format;
+    return json_is_string(json_object_get(grammar, "definition")) ? grammar : NULL;
+}
+
+static const char *text_of(const json_t *object, const char *name)
+{
+    const char *text = json_string_value(json_object_get(object, name));
+    return text == NULL ? "" : text;
+}
+
+static json_t *description_of(const json_t *tool, const json_t *grammar)
+{
+    const char *description = text_of(tool, "description");
+    if (grammar == NULL) return json_string(description);
+    return json_sprintf("%s%sThe input must match this %s grammar:\n%s", description,
+                        description[0] == '\0' ? "" : "\n\n", text_of(grammar, "syntax"),
+                        text_of(grammar, "definition"));
+}
+
+/* What a regular expression matches is all of the input; many say so themselves. */
+static json_t *schema_of_input(const json_t *grammar)
+{
+    json_t *input = json_pack("{s:s}", "type", "string");
+    if (grammar == NULL || strcmp(text_of(grammar, "syntax"), "regex") != 0) return input;
+    const char *regex = text_of(grammar, "definition");
+    size_t len = strlen(regex);
+    bool is_anchored = len > 1 && regex[0] == '^' && regex[len - 1] == '$' && regex[len - 2] != '\\';
+    json_object_set_new(input, "pattern", json_sprintf(is_anchored ? "%s" : "^(?:%s)$", regex));
+    return input;
+}
+
+json_t *custom_tool_function(const json_t *name, const json_t *tool)
+{
+    const json_t *grammar = grammar_of(tool);
+    json_t *parameters = json_pack("{s:s, s:{s:o}, s:[s], s:b}", "type", "object", "properties", "input",
+                                   schema_of_input(grammar), "required", "input", "additionalProperties", 0);
+    return json_pack("{s:O, s:o, s:o}", "name", name, "description", description_of(tool, grammar), "parameters",
+                     parameters);
+}
+
+/* ---- Their calls ---- */
+
+bool custom_tool_is_among(const json_t *names, const char *name)
+{
+    size_t i;
+    json_t *one;
+    json_array_foreach(names, i, one) if (strcmp(json_string_value(one), name) == 0) return true;
+    return false;
+}
+
+json_t *custom_tool_arguments(const json_t *input)
+{
+    json_t *arguments = json_pack("{s:O}", "input", input);
+    char *text = json_text_of(arguments);
+    json_t *string = json_string(text);
+    free(text);
+    json_decref(arguments);
+    return string;
+}
+
+void custom_tool_put_input(struct buf *out, const struct buf *arguments)
+{
+    json_t *json = json_text_read(buf_text(arguments), arguments->len, NULL);
+    const json_t *input = json_object_get(json, "input");
+    if (json_is_string(input))
+        buf_append(out, json_string_value(input), json_string_length(input));
+    else
+        buf_append(out, arguments->v, arguments->len);
+    json_decref(json);
+}
 
 /* ---- Tools ---- */
 
@@ -48,6 +125,12 @@ static int read_tool(struct fields *fields, json_t *tool, struct field_path at, 
     if (function == NULL) return (int)error->code;
     json_array_append_new(kept, function);
     return HEARTH_OK;
+}
+
+void field_note_places(struct fields *fields, const char *name, json_t *places)
+{
+    if (fields->places == NULL) fields->places = json_object();
+    json_object_set(fields->places, name, places);
 }
 
 int field_tools(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
@@ -194,7 +277,100 @@ int field_tool_choice(struct fields *fields, const char *name, const json_t *val
 
 int field_parallel_tool_calls(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
-    if (!json_is_boolean(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be true or false", name);
-    fields->params.parallel_tool_calls = json_is_true(value);
+    bool is_parallel = false;
+    int rc = field_bool(name, value, &is_parallel, error);
+    if (rc == HEARTH_OK) fields->params.parallel_tool_calls = is_parallel;
+    return rc;
+}
+
+/* ---- OpenAI's deprecated functions ---- */
+
+/* "functions", "function_call" and messages of the role "function" are converted to tools; `has_functions` makes the
+ * answer use the old form too. */
+
+static int check_function(const json_t *function, size_t i, hearth_error *error)
+{
+    char at[64];
+    const char *name = field_string(json_object_get(function, "name"));
+    const json_t *parameters = json_object_get(function, "parameters");
+    if (name == NULL || name[0] == '\0') {
+        snprintf(at, sizeof at, "functions[%zu].name", i);
+        return error_at(error, HEARTH_INVALID, at, "'%s' must be a string and not empty", at);
+    }
+    if (parameters == NULL || json_is_null(parameters) || json_text_is_object(parameters)) return HEARTH_OK;
+    snprintf(at, sizeof at, "functions[%zu].parameters", i);
+    return error_at(error, HEARTH_INVALID, at, "'%s' must be an object", at);
+}
+
+/* The old form of an answer has one call only, so that parallel calls are off. */
+int field_functions(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    size_t i;
+    json_t *function;
+    if (!json_is_array(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be a list of functions", name);
+    if (json_array_size(value) == 0 || fields->tools != NULL) return HEARTH_OK;
+    json_array_foreach(value, i, function) if (check_function(function, i, error) != HEARTH_OK) return (int)error->code;
+    json_t *tools = json_array();
+    json_array_foreach(value, i, function)
+        json_array_append_new(tools, json_pack("{s:s, s:O}", "type", "function", "function", function));
+    fields->tools = tools;
+    fields->params.tools = json_text_public(tools);
+    fields->params.parallel_tool_calls = 0;
+    fields->has_functions = true;
     return HEARTH_OK;
+}
+
+/* "auto", "none" or {"name": …}: as tool_choice, but without "required". */
+int field_function_call(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    bool is_word = json_is_string(value) &&
+                   (strcmp(json_string_value(value), "auto") == 0 || strcmp(json_string_value(value), "none") == 0);
+    const char *function = field_string(json_object_get(value, "name"));
+    if (is_word || (function != NULL && function[0] != '\0')) return field_tool_choice(fields, name, value, error);
+    return error_at(error, HEARTH_INVALID, name, "'%s' must be \"auto\", \"none\" or {\"name\": …}", name);
+}
+
+/* ---- Messages with them ---- */
+
+/* An id for the n-th call: nine letters and digits, since some templates check that. */
+static json_t *call_id(size_t n_calls)
+{
+    return json_sprintf("call%05zu", n_calls);
+}
+
+static bool is_result(const json_t *message)
+{
+    const char *role = field_string(json_object_get(message, "role"));
+    return role != NULL && strcmp(role, "function") == 0;
+}
+
+static json_t *with_tool(const json_t *message, size_t *n_calls)
+{
+    json_t *copy = json_copy((json_t *)message);
+    if (is_result(message)) {
+        json_object_set_new(copy, "role", json_string("tool"));
+        json_object_set_new(copy, "tool_call_id", call_id(*n_calls));
+        return copy;
+    }
+    json_object_del(copy, "function_call");
+    const json_t *others = json_object_get(message, "tool_calls");
+    json_t *calls = json_is_array(others) ? json_copy((json_t *)others) : json_array();
+    json_array_append_new(calls, json_pack("{s:o, s:s, s:O}", "id", call_id(++*n_calls), "type", "function", "function",
+                                           json_object_get(message, "function_call")));
+    json_object_set_new(copy, "tool_calls", calls);
+    return copy;
+}
+
+json_t *field_with_tools(const json_t *messages)
+{
+    size_t i, n_calls = 0;
+    json_t *message, *result = json_array();
+    json_array_foreach(messages, i, message)
+    {
+        if (is_result(message) || json_text_is_object(json_object_get(message, "function_call")))
+            json_array_append_new(result, with_tool(message, &n_calls));
+        else
+            json_array_append(result, message);
+    }
+    return result;
 }

@@ -1,11 +1,15 @@
-/* Unknown fields: see unknown.h. The known fields of OpenAI's and llama-server's APIs that are not in the table of
- * fields are listed here; other APIs list theirs in struct fields_api. The server owns the list of logged names. */
+/* Unknown and unsupported fields: see unknown.h. The known fields of OpenAI's and llama-server's APIs that are not in
+ * the table of fields are listed here; other APIs list theirs in struct fields_api. The server owns the list of logged
+ * names. */
 #include "serve/fields/unknown.h"
 
+#include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "serve/core/server.h"
+#include "serve/fields/body.h"
 #include "serve/fields/convert.h"
+#include "serve/fields/fields.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,60 +21,28 @@ enum { NAMES_MAX = 8, NAME_BYTES = 64 };
 
 /* ---- Known fields that the table lacks: read elsewhere, refused elsewhere, or without effect here ---- */
 
-static const char *const of_both[] = {"response_fields",   "return_tokens",    "id_slot",       "n_keep",
-                                      "n_discard",         "n_indent",         "n_cache_reuse", "t_max_prompt_ms",
-                                      "sse_ping_interval", "backend_sampling", "keep_alive",    "grammar_lazy",
-                                      "grammar_triggers",  "preserved_tokens", "user",          NULL};
+static const char of_both[] =
+    "response_fields return_tokens id_slot n_keep n_discard n_indent n_cache_reuse t_max_prompt_ms "
+    "sse_ping_interval backend_sampling keep_alive grammar_lazy grammar_triggers preserved_tokens user";
 
-static const char *const of_completions[] = {"input_prefix", "input_suffix", "input_extra", NULL};
+static const char of_completions[] = "input_prefix input_suffix input_extra";
 
-static const char *const of_chats[] = {"reasoning_control",
-                                       "audio",
-                                       "modalities",
-                                       "web_search_options",
-                                       "metadata",
-                                       "store",
-                                       "service_tier",
-                                       "safety_identifier",
-                                       "prompt_cache_key",
-                                       "prompt_cache_retention",
-                                       "verbosity",
-                                       "prediction",
-                                       NULL};
+static const char of_chats[] =
+    "reasoning_control audio modalities web_search_options metadata store service_tier safety_identifier "
+    "prompt_cache_key prompt_cache_retention verbosity prediction";
 
-static const char *const *const of_openai[] = {[FIELDS_CHAT] = of_chats, [FIELDS_COMPLETION] = of_completions};
+static const char *const of_openai[] = {[FIELDS_CHAT] = of_chats, [FIELDS_COMPLETION] = of_completions};
 
 /* Members of chat messages, including those of answers that clients send back. */
-static const char *const of_message[] = {"role",
-                                         "content",
-                                         "name",
-                                         "tool_calls",
-                                         "tool_call_id",
-                                         "reasoning_content",
-                                         "function_call",
-                                         "refusal",
-                                         "annotations",
-                                         "audio",
-                                         "id",
-                                         "cache_control",
-                                         NULL};
-
-static bool is_listed(const char *const *list, const char *name)
-{
-    for (; *list != NULL; list++)
-        if (strcmp(*list, name) == 0) return true;
-    return false;
-}
-
-static bool is_openais(const char *name, int route)
-{
-    return is_listed(of_both, name) || is_listed(of_openai[route], name) || fields_knows(name, route);
-}
+static const char of_message[] =
+    "role content name tool_calls tool_call_id reasoning_content function_call refusal annotations audio id "
+    "cache_control";
 
 static bool is_known(const struct fields_api *api, const char *name, int route)
 {
-    if (api == NULL) return is_openais(name, route);
-    return is_listed(api->known, name) || (api->has_table && convert_passes(name) && fields_knows(name, route));
+    if (api == NULL)
+        return words_have(of_both, name) || words_have(of_openai[route], name) || fields_knows(name, route);
+    return words_have(api->known, name) || (api->has_table && convert_passes(name) && fields_knows(name, route));
 }
 
 /* ---- Finding ---- */
@@ -80,20 +52,15 @@ struct found_names {
     size_t n;
 };
 
-/* The name for the header: other characters than printable ASCII become "?", long names are cut. */
-static char *plain_name(const char *prefix, const char *name)
-{
-    struct buf plain = {0};
-    buf_puts(&plain, prefix);
-    for (size_t i = 0; name[i] != '\0' && i < NAME_BYTES; i++)
-        buf_append(&plain, name[i] > ' ' && name[i] < 0x7f && name[i] != ',' ? &name[i] : "?", 1);
-    return buf_take(&plain);
-}
-
+/* In the header's form: other characters than printable ASCII become "?", long names are cut. */
 static void add_name(struct found_names *found, const char *prefix, const char *name)
 {
     if (found->n == NAMES_MAX) return;
-    char *plain = plain_name(prefix, name);
+    struct buf text = {0};
+    buf_puts(&text, prefix);
+    for (size_t i = 0; name[i] != '\0' && i < NAME_BYTES; i++)
+        buf_append(&text, name[i] > ' ' && name[i] < 0x7f && name[i] != ',' ? &name[i] : "?", 1);
+    char *plain = buf_take(&text);
     size_t i = 0;
     while (i < found->n && strcmp(found->v[i], plain) != 0) i++;
     if (i < found->n)
@@ -120,7 +87,7 @@ static void look_at_messages(struct found_names *found, const json_t *messages)
     const char *name;
     json_array_foreach(messages, i, message)
     {
-        json_object_foreach(message, name, value) if (!is_listed(of_message, name))
+        json_object_foreach(message, name, value) if (!words_have(of_message, name))
             add_name(found, "messages[].", name);
     }
 }
@@ -149,9 +116,9 @@ struct unknown_log {
 
 static bool is_logged(const struct unknown_log *log, const char *entry)
 {
-    for (size_t i = 0; i < log->n; i++)
-        if (strcmp(log->v[i], entry) == 0) return true;
-    return false;
+    size_t i = 0;
+    while (i < log->n && strcmp(log->v[i], entry) != 0) i++;
+    return i < log->n;
 }
 
 static void log_once(struct unknown_log *log, const char *api, const char *name)
@@ -173,7 +140,7 @@ struct unknown_log *unknown_log_open(void)
 
 void unknown_log_close(struct unknown_log *log)
 {
-    while (log->n > 0) free(log->v[--log->n]);
+    for (size_t i = 0; i < log->n; i++) free(log->v[i]);
     free(log);
 }
 
@@ -186,4 +153,68 @@ void unknown_report(struct call *call, const struct fields *fields)
     char *names = mem_strdup(fields->unknown), *rest = names, *name;
     while ((name = strsep(&rest, ",")) != NULL) log_once(call->server->unknown, fields->api, name + strspn(name, " "));
     free(names);
+}
+
+/* ---- Fields that are not supported ---- */
+
+/* Known ones that would change the reply (of a cache lookup: its prompt). A request whose value asks for something is
+ * refused. */
+
+/* Whether the value asks for something: null, false, 0, "", [] and {} do not. */
+static bool is_filled(const json_t *value)
+{
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        return json_object_size(value) > 0;
+    case JSON_ARRAY:
+        return json_array_size(value) > 0;
+    case JSON_STRING:
+        return json_string_length(value) > 0;
+    case JSON_INTEGER:
+    case JSON_REAL:
+        return json_number_value(value) != 0;
+    case JSON_TRUE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool fields_asks(const json_t *body, const char *name)
+{
+    const json_t *value = json_object_get(body, name);
+    return value != NULL && is_filled(value);
+}
+
+static bool is_modality(const json_t *value)
+{
+    size_t i;
+    json_t *item;
+    json_array_foreach(value, i, item) if (!convert_is(item, "text")) return true;
+    return is_filled(value) && !json_is_array(value);
+}
+
+static const struct unsupported_field {
+    const char *name;
+    int routes;
+    bool (*asks)(const json_t *value);
+    const char *way; /* what the error advises to do instead */
+} unsupported[] = {
+    {"audio", FIELDS_CHAT, is_filled, "leave it out of the request"},
+    {"modalities", FIELDS_CHAT, is_modality, "leave it out of the request"},
+    {"web_search_options", FIELDS_CHAT, is_filled, "leave it out of the request"},
+    {"grammar_lazy", FIELDS_BOTH, is_filled, "send 'tools', whose calls get such a grammar by themselves"},
+    {"grammar_triggers", FIELDS_BOTH, is_filled, "send 'tools', whose calls get such a grammar by themselves"},
+};
+
+int fields_refuse_unsupported(const json_t *body, int route, hearth_error *error)
+{
+    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++) {
+        const struct unsupported_field *row = &unsupported[i];
+        const json_t *value = json_object_get(body, row->name);
+        if (value != NULL && (row->routes & route) != 0 && row->asks(value))
+            return error_at(error, HEARTH_UNSUPPORTED, row->name, "'%s' is not supported here: %s", row->name,
+                            row->way);
+    }
+    return HEARTH_OK;
 }

@@ -4,6 +4,7 @@
 #include "base/base64.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "serve/fields/body.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,27 +40,6 @@ size_t uploads_size(const struct uploads *uploads)
     size_t bytes = uploads->cap * sizeof *uploads->v;
     for (size_t i = 0; i < uploads->n; i++) bytes += uploads->v[i].len + strlen(uploads->v[i].field);
     return bytes;
-}
-
-/* ---- Base64 ---- */
-
-static int decode(struct base64_bytes *bytes, const json_t *text, size_t from, const char *field, hearth_error *error)
-{
-    const char *whole = json_string_value(text);
-    enum base64_fault fault = base64_get(bytes, whole + from, json_string_length(text) - from);
-    if (fault == BASE64_CHARACTER && whole[from + bytes->wrong] == '%')
-        return error_at(error, HEARTH_UNSUPPORTED, field,
-                        "'%s' is percent-encoded, which is not read here: send the data as plain base64", field);
-    if (fault == BASE64_CHARACTER)
-        return error_at(error, HEARTH_INVALID, field,
-                        "'%s' is not base64: its byte %zu is not of that alphabet. Send base64, or a data URL with it",
-                        field, from + bytes->wrong + 1);
-    if (fault == BASE64_END)
-        return error_at(error, HEARTH_INVALID, field,
-                        "'%s' is not base64: the padding (\"=\") at its end is wrong, or characters are missing",
-                        field);
-    if (bytes->len > 0) return HEARTH_OK;
-    return error_at(error, HEARTH_INVALID, field, "'%s' is empty: send base64, or a data URL with it", field);
 }
 
 /* ---- Data URLs and others ---- */
@@ -100,7 +80,22 @@ static int read_text(const json_t *text, struct base64_bytes *bytes, const char 
     if (given == NULL)
         return error_at(error, HEARTH_INVALID, field, "'%s' must be a string: base64, or a data URL with it", field);
     if (begins(given, "data:")) rc = find_in_data_url(given, &from, field, error);
-    return rc == HEARTH_OK ? decode(bytes, text, from, field, error) : rc;
+    if (rc != HEARTH_OK) return rc;
+    const char *whole = json_string_value(text);
+    enum base64_fault fault = base64_get(bytes, whole + from, json_string_length(text) - from);
+    if (fault == BASE64_CHARACTER && whole[from + bytes->wrong] == '%')
+        return error_at(error, HEARTH_UNSUPPORTED, field,
+                        "'%s' is percent-encoded, which is not read here: send the data as plain base64", field);
+    if (fault == BASE64_CHARACTER)
+        return error_at(error, HEARTH_INVALID, field,
+                        "'%s' is not base64: its byte %zu is not of that alphabet. Send base64, or a data URL with it",
+                        field, from + bytes->wrong + 1);
+    if (fault == BASE64_END)
+        return error_at(error, HEARTH_INVALID, field,
+                        "'%s' is not base64: the padding (\"=\") at its end is wrong, or characters are missing",
+                        field);
+    if (bytes->len > 0) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, field, "'%s' is empty: send base64, or a data URL with it", field);
 }
 
 void uploads_take(struct uploads *uploads, json_t *text, const char *field)
@@ -139,13 +134,6 @@ const struct upload_form *upload_form_of(const struct upload_form *forms, size_t
     return NULL;
 }
 
-/* A member that is given and not null; NULL: none. */
-static json_t *member_of(const json_t *object, const char *name)
-{
-    json_t *value = name == NULL ? NULL : json_object_get(object, name);
-    return json_is_null(value) ? NULL : value;
-}
-
 /* Where a part has its data. */
 struct place {
     json_t *text; /* NULL: there is none */
@@ -155,7 +143,7 @@ struct place {
 static struct place find_data(const struct upload_form *form, const json_t *part, const char *at)
 {
     struct place place = {.text = NULL};
-    json_t *holder = form->holder == NULL ? (json_t *)part : member_of(part, form->holder);
+    json_t *holder = form->holder == NULL ? (json_t *)part : body_find(part, form->holder);
     const char *name = form->members[0];
     if (json_is_string(holder)) {
         place.text = holder;
@@ -163,7 +151,7 @@ static struct place find_data(const struct upload_form *form, const json_t *part
         return place;
     }
     for (size_t i = 0; i < 2 && place.text == NULL; i++)
-        if ((place.text = member_of(holder, form->members[i])) != NULL) name = form->members[i];
+        if ((place.text = body_find(holder, form->members[i])) != NULL) name = form->members[i];
     const char *dot = form->holder == NULL ? "" : ".", *within = form->holder == NULL ? "" : form->holder;
     snprintf(place.path, sizeof place.path, "%s%s%s.%s", at, dot, within, name);
     return place;
@@ -171,29 +159,24 @@ static struct place find_data(const struct upload_form *form, const json_t *part
 
 bool upload_is_elsewhere(const struct upload_form *form, const json_t *part)
 {
-    const json_t *holder = form->holder == NULL ? NULL : member_of(part, form->holder);
-    bool has_id = member_of(part, "file_id") != NULL || member_of(holder, "file_id") != NULL;
+    const json_t *holder = form->holder == NULL ? NULL : body_find(part, form->holder);
+    bool has_id = body_find(part, "file_id") != NULL || body_find(holder, "file_id") != NULL;
     return has_id && find_data(form, part, "").text == NULL;
-}
-
-/* The part has no data. */
-static void add_missing(struct uploads *uploads, const struct upload_form *form, const json_t *part, const char *field)
-{
-    const char *why = upload_is_elsewhere(form, part)
-                          ? "a file_id names a file that was uploaded before, and none are kept here"
-                          : "base64, or a data URL with it";
-    char *fault = mem_format("'%s' is missing: %s", field, why);
-    add(uploads, &(hearth_medium){.field = field, .fault = fault});
-    free(fault);
 }
 
 json_t *upload_read(struct uploads *uploads, const struct upload_form *form, const json_t *part, const char *at)
 {
     struct place data = find_data(form, part, at);
-    if (data.text != NULL)
-        uploads_take(uploads, data.text, data.path);
-    else
-        add_missing(uploads, form, part, data.path);
+    if (data.text != NULL) uploads_take(uploads, data.text, data.path);
+    /* The part has no data. */
+    else {
+        const char *why = upload_is_elsewhere(form, part)
+                              ? "a file_id names a file that was uploaded before, and none are kept here"
+                              : "base64, or a data URL with it";
+        char *fault = mem_format("'%s' is missing: %s", data.path, why);
+        add(uploads, &(hearth_medium){.field = data.path, .fault = fault});
+        free(fault);
+    }
     return uploads_part(uploads, form->as);
 }
 

@@ -8,14 +8,13 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/memory.h"
+#include "serve/core/answer.h"
 #include "serve/core/errors.h"
-#include "serve/core/member.h"
+#include "serve/core/pieces.h"
 #include "serve/core/server.h"
-#include "serve/core/timings.h"
 #include "serve/fields/convert.h"
 #include "serve/fields/fields_readers.h"
 #include "serve/fields/unknown.h"
-#include "serve/native/settings.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -35,12 +34,6 @@ struct native {
 #define MAX_PATHS 1024
 
 /* ---- Pieces ---- */
-
-static void put_member(struct buf *out, const char *name, const char *text, size_t len)
-{
-    buf_puts(out, ",");
-    member_put(out, name, text, len);
-}
 
 static void put_tokens(struct buf *out, const int32_t *tokens, size_t n)
 {
@@ -93,20 +86,6 @@ static const char *stop_type(const hearth_result *result)
     return result->stop_string != NULL ? "word" : "eos";
 }
 
-static void put_end(const struct answer *answer, struct buf *out)
-{
-    const hearth_result *r = &answer->result;
-    const char *word = r->stop_string != NULL ? r->stop_string : "";
-    bool has_line = answer->text.len > 0 && memchr(answer->text.v, '\n', answer->text.len) != NULL;
-    put_member(out, "prompt", answer->prompt.text, answer->prompt.len);
-    buf_printf(out, ",\"has_new_line\":%s,\"truncated\":false,\"stop_type\":\"%s\"", has_line ? "true" : "false",
-               stop_type(r));
-    put_member(out, "stopping_word", word, strlen(word));
-    /* The last generated token is not in the KV cache yet. */
-    buf_printf(out, ",\"tokens_cached\":%d", r->n_prompt + (r->predicted_n > 0 ? r->predicted_n - 1 : 0));
-    timings_put(out, r);
-}
-
 /* All members but the long lists, which come last. A stream has sent its text and tokens already. */
 static void put_members(const struct native *native, size_t index, const struct answer *answer, struct buf *out)
 {
@@ -114,17 +93,25 @@ static void put_members(const struct native *native, size_t index, const struct 
     size_t text = native->stream ? 0 : answer->text.len;
     size_t tokens = native->stream ? 0 : answer->tokens.len;
     buf_printf(out, "\"index\":%zu", index);
-    put_member(out, "content", answer->text.v, text);
+    member_put(out, "content", answer->text.v, text);
     put_tokens(out, answer->tokens.v, tokens);
     buf_printf(out, ",\"id_slot\":%d,\"stop\":true", r->slot);
-    put_member(out, "model", native->model, strlen(native->model));
+    member_put(out, "model", native->model, strlen(native->model));
     buf_printf(out, ",\"tokens_predicted\":%d,\"tokens_evaluated\":%d,\"generation_settings\":{", r->predicted_n,
                r->n_prompt);
     settings_put_sampling(out, answer->sampling);
     buf_puts(out, ",");
     buf_append(out, native->settings.v, native->settings.len);
     buf_puts(out, "}");
-    put_end(answer, out);
+    const char *word = r->stop_string != NULL ? r->stop_string : "";
+    bool has_line = answer->text.len > 0 && memchr(answer->text.v, '\n', answer->text.len) != NULL;
+    member_put(out, "prompt", answer->prompt.text, answer->prompt.len);
+    buf_printf(out, ",\"has_new_line\":%s,\"truncated\":false,\"stop_type\":\"%s\"", has_line ? "true" : "false",
+               stop_type(r));
+    member_puts(out, "stopping_word", word);
+    /* The last generated token is not in the KV cache yet. */
+    buf_printf(out, ",\"tokens_cached\":%d", r->n_prompt + (r->predicted_n > 0 ? r->predicted_n - 1 : 0));
+    timings_put(out, r);
 }
 
 /* The members that may be long. */
@@ -266,17 +253,12 @@ static void prepare(void *state)
     native->fields = NULL;
 }
 
-static void put_started(void *state, size_t index, const hearth_result *result, struct buf *out)
-{
-    (void)state, (void)index, (void)result, (void)out; /* a stream begins with its first piece */
-}
-
 /* Begins a piece: its text and tokens, and the counts so far. */
 static void open_piece(struct buf *out, const struct exchange_piece *piece, const hearth_result *r)
 {
     const hearth_delta *delta = piece->delta;
     buf_printf(out, "data: {\"index\":%zu", piece->index);
-    put_member(out, "content", delta != NULL ? delta->text : NULL, delta != NULL ? delta->len : 0);
+    member_put(out, "content", delta != NULL ? delta->text : NULL, delta != NULL ? delta->len : 0);
     put_tokens(out, &piece->token, piece->token >= 0);
     buf_printf(out, ",\"stop\":false,\"id_slot\":%d,\"tokens_predicted\":%d,\"tokens_evaluated\":%d", r->slot,
                r->predicted_n, r->n_prompt);
@@ -319,14 +301,6 @@ static void put_ended(void *state, const struct answer *answers, size_t n, struc
     (void)state, (void)answers, (void)n, (void)out; /* no [DONE]: "stop":true ends the stream */
 }
 
-static void put_broken(void *state, const hearth_error *error, struct buf *out)
-{
-    (void)state;
-    buf_puts(out, "data: ");
-    errors_put(out, error, NULL);
-    buf_puts(out, "\n\n");
-}
-
 static void release(void *state)
 {
     struct native *native = state;
@@ -346,8 +320,9 @@ static void put_infill_error(struct buf *out, const hearth_error *error, const c
 
 #define DIALECT(put_error)                                                                                             \
     {                                                                                                                  \
-        .prepare = prepare, .started = put_started, .progress = put_progress, .more = put_more, .done = put_done,      \
-        .ended = put_ended, .broken = put_broken, .pieces = put_whole, .error = (put_error), .release = release        \
+        .prepare = prepare, .started = exchange_put_no_start, .progress = put_progress, .more = put_more,              \
+        .done = put_done, .ended = put_ended, .broken = exchange_put_broken, .pieces = put_whole,                      \
+        .error = (put_error), .release = release                                                                       \
     }
 
 const struct dialect native_dialect = DIALECT(errors_put), native_infill_dialect = DIALECT(put_infill_error);
@@ -385,14 +360,6 @@ static int read_response_fields(struct native *native, const json_t *value, hear
     return HEARTH_OK;
 }
 
-static int read_return_tokens(struct native *native, const json_t *value, hearth_error *error)
-{
-    if (value != NULL && !json_is_boolean(value) && !json_is_null(value))
-        return error_at(error, HEARTH_INVALID, "return_tokens", "'return_tokens' must be true or false");
-    native->return_tokens = json_is_true(value);
-    return HEARTH_OK;
-}
-
 void *native_state(const struct fields *fields, const char *model, hearth_error *error)
 {
     struct native *native = mem_alloc(sizeof *native);
@@ -403,7 +370,7 @@ void *native_state(const struct fields *fields, const char *model, hearth_error 
     native->post_sampling = fields->params.post_sampling_probs;
     native->fields = fields;
     int rc = read_response_fields(native, json_object_get(fields->body, "response_fields"), error);
-    if (rc == HEARTH_OK) rc = read_return_tokens(native, json_object_get(fields->body, "return_tokens"), error);
+    if (rc == HEARTH_OK) rc = body_bool(fields->body, "return_tokens", &native->return_tokens, error);
     if (rc == HEARTH_OK) return native;
     release(native);
     return NULL;
@@ -419,19 +386,12 @@ void native_answer(struct call *call, const struct dialect *dialect, struct fiel
         call_fail(call, &error, errors_put);
         return;
     }
-    size_t n;
     fields->params.keep_prompt = true;
-    hearth_params *choices = fields_choices(fields, &n);
     struct exchange_plan plan = {.dialect = dialect,
                                  .state = native,
                                  .stream = fields->stream,
-                                 .tokens = fields->stream || native->return_tokens,
-                                 .choices = choices,
-                                 .n_choices = n,
-                                 .owner = fields,
-                                 .release_owner = fields_close};
-    exchange_start(call, &plan);
-    free(choices);
+                                 .tokens = fields->stream || native->return_tokens};
+    fields_start(call, fields, plan);
 }
 
 static void answer(struct call *call, void *fields)
@@ -439,12 +399,93 @@ static void answer(struct call *call, void *fields)
     native_answer(call, &native_dialect, fields);
 }
 
-void native_completion(struct call *call)
+const struct reading_form native_completion =
+    READING_FORM(fields_open_completion, fields_size, answer, fields_close, errors_put);
+
+/* ---- POST /infill ---- */
+
+/* Fill-in-the-middle as llama-server's editor clients request it. The body is parsed as a completion whose prompt is
+ * the prefix. */
+
+#define SNIPPETS_MAX 256
+
+static bool get_snippet(const json_t *value, hearth_snippet *snippet)
 {
-    static const struct reading_form form = {.read = fields_open_completion,
-                                             .size = fields_size,
-                                             .answer = answer,
-                                             .release = fields_close,
-                                             .put_error = errors_put};
-    reading_start(call, &form);
+    const json_t *name = json_object_get(value, "filename");
+    snippet->name = name == NULL || json_is_null(name) ? "tmp" : field_string(name);
+    snippet->text = field_string(json_object_get(value, "text"));
+    return snippet->name != NULL && snippet->text != NULL;
 }
+
+static int read_snippets(struct fields *fields, const json_t *value, hearth_error *error)
+{
+    size_t n = json_array_size(value), i;
+    json_t *item;
+    if (value == NULL || json_is_null(value)) return HEARTH_OK;
+    bool good = json_is_array(value) && n <= SNIPPETS_MAX;
+    if (good) fields->snippets = mem_alloc((n + 1) * sizeof *fields->snippets);
+    json_array_foreach(value, i, item) good = good && get_snippet(item, &fields->snippets[i]);
+    if (!good)
+        return error_at(error, HEARTH_INVALID, "input_extra",
+                        "'input_extra' must be a list of up to %d {\"filename\": string, \"text\": string}, without "
+                        "zero characters",
+                        SNIPPETS_MAX);
+    fields->params.snippets = fields->snippets;
+    fields->params.n_snippets = n;
+    return HEARTH_OK;
+}
+
+/* Reads the fields of /infill. `typed`, the body's own prompt, goes back into the tree, since the parameters borrow
+ * it. */
+static int read_infill_fields(struct fields *fields, json_t *typed, hearth_error *error)
+{
+    const json_t *suffix = json_object_get(fields->body, "input_suffix");
+    if (typed != NULL) json_object_set(fields->body, "prompt", typed);
+    if (!json_is_string(suffix))
+        return error_at(error, HEARTH_INVALID, "input_suffix",
+                        "'input_suffix' must be a string: the text after the part to fill in");
+    if (typed != NULL && !json_is_null(typed) && !json_is_string(typed))
+        return error_at(error, HEARTH_INVALID, "prompt", "'prompt' must be a string");
+    fields->params.suffix = json_string_value(suffix);
+    fields->params.suffix_len = json_string_length(suffix);
+    fields->params.typed = json_string_value(typed); /* what the user has typed at the cursor already */
+    fields->params.typed_len = json_string_length(typed);
+    return read_snippets(fields, json_object_get(fields->body, "input_extra"), error);
+}
+
+static void *read_infill(struct buf *body, hearth_error *error)
+{
+    json_t *tree = fields_parse_body(body, error);
+    if (tree == NULL) return NULL;
+    json_t *typed = json_incref(json_object_get(tree, "prompt"));
+    struct fields *fields = mem_alloc(sizeof *fields);
+    struct unknown unknown = unknown_find(tree, FIELDS_COMPLETION, NULL);
+    json_t *prefix = json_object_get(tree, "input_prefix");
+    int rc = HEARTH_INVALID;
+    if (json_is_string(prefix)) {
+        json_object_set(tree, "prompt", prefix);
+        rc = fields_take(fields, FIELDS_COMPLETION, tree, NULL, error);
+    } else {
+        error_at(error, HEARTH_INVALID, "input_prefix",
+                 "'input_prefix' must be a string: the text before the part to fill in");
+        json_decref(tree);
+    }
+    if (rc == HEARTH_OK && (rc = read_infill_fields(fields, typed, error)) != HEARTH_OK) fields_release(fields);
+    json_decref(typed);
+    if (rc == HEARTH_OK) {
+        fields->api = unknown.api;
+        fields->unknown = unknown.names;
+        return fields;
+    }
+    free(unknown.names);
+    free(fields);
+    return NULL;
+}
+
+static void answer_infill(struct call *call, void *fields)
+{
+    native_answer(call, &native_infill_dialect, fields);
+}
+
+const struct reading_form native_infill =
+    READING_FORM(read_infill, fields_size, answer_infill, fields_close, errors_put);

@@ -1,20 +1,20 @@
-/* Prompts without a generation: see prompt.h. Each route starts an exchange with `only_prompt`, so that the model's
+/* Prompts without a generation: see native.h. Each route starts an exchange with `only_prompt`, so that the model's
  * preparing threads do the work, which may be long; a dialect writes its object. HTTP thread only, except parsing. */
-#include "serve/native/prompt.h"
+#include "serve/native/native.h"
 
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "serve/core/errors.h"
 #include "serve/core/exchange.h"
-#include "serve/core/member.h"
+#include "serve/core/pieces.h"
 #include "serve/core/reading.h"
 #include "serve/fields/body.h"
 #include "serve/fields/convert.h"
 #include "serve/fields/fields_readers.h"
 #include "serve/fields/unknown.h"
 #include "serve/responses/responses.h"
-#include "serve/status/any_api.h"
+#include "serve/status/status.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -97,7 +97,6 @@ static void put_content(void *state, const struct answer *answers, size_t n, str
     const struct buf *text = &answers[0].text;
     buf_puts(out, "{");
     member_put(out, "content", text->v, text->len);
-    buf_puts(out, ",");
     member_put(out, "prompt", text->v, text->len);
     buf_puts(out, "}");
 }
@@ -162,15 +161,10 @@ static void put_tokens_error(struct buf *out, const hearth_error *error, const c
     put_renamed(out, error, "tokens");
 }
 
-static void release_nothing(void *state)
-{
-    (void)state; /* there is none */
-}
-
 /* Never streamed: the functions for streams are NULL. */
 #define DIALECT(put, put_error)                                                                                        \
     {                                                                                                                  \
-        .whole = (put), .error = (put_error), .release = release_nothing                                               \
+        .whole = (put), .error = (put_error)                                                                           \
     }
 
 static const struct dialect tokens_dialect = DIALECT(put_tokenized, put_content_error),
@@ -182,24 +176,6 @@ static const struct dialect tokens_dialect = DIALECT(put_tokenized, put_content_
                             render_dialect = DIALECT(put_rendered, errors_put),
                             render_list_dialect = DIALECT(put_rendered_list, errors_put),
                             response_dialect = DIALECT(put_count, responses_put_error);
-
-/* What an exchange of a route needs. */
-struct plan {
-    const struct dialect *dialect;
-    hearth_params *params;
-    void *owner; /* owns what the parameters point at */
-    void (*release)(void *owner);
-};
-
-static void start(struct call *call, const struct plan *plan)
-{
-    plan->params->only_prompt = true;
-    exchange_start(call, &(struct exchange_plan){.dialect = plan->dialect,
-                                                 .choices = plan->params,
-                                                 .n_choices = 1,
-                                                 .owner = plan->owner,
-                                                 .release_owner = plan->release});
-}
 
 /* ---- Text and tokens ---- */
 
@@ -223,12 +199,6 @@ static size_t request_size(const void *ud)
 {
     const struct prompt_request *request = ud;
     return sizeof *request + field_prompt_size(&request->prompt);
-}
-
-static int read_model(struct prompt_request *request, const json_t *body, hearth_error *error)
-{
-    request->model = json_incref(json_object_get(body, "model"));
-    return body_text(body, "model", &request->params.model, error);
 }
 
 /* Reads text or tokens from the member `name`; missing: none. */
@@ -284,7 +254,8 @@ static void *open_request(struct buf *text, int (*read)(struct prompt_request *,
     if (body == NULL) return NULL;
     struct prompt_request *request = mem_alloc(sizeof *request);
     request->params = hearth_params_default();
-    int rc = read_model(request, body, error);
+    request->model = json_incref(json_object_get(body, "model"));
+    int rc = body_text(body, "model", &request->params.model, error);
     if (rc == HEARTH_OK) rc = read(request, body, error);
     json_decref(body);
     if (rc == HEARTH_OK) return request;
@@ -302,47 +273,44 @@ static void *open_tokens(struct buf *body, hearth_error *error)
     return open_request(body, read_tokens, error);
 }
 
+static void start(struct call *call, const struct dialect *dialect, struct prompt_request *request)
+{
+    request->params.only_prompt = true;
+    exchange_start(call, &(struct exchange_plan){.dialect = dialect,
+                                                 .choices = &request->params,
+                                                 .n_choices = 1,
+                                                 .owner = request,
+                                                 .release_owner = close_request});
+}
+
 static void answer_tokenize(struct call *call, void *ud)
 {
-    struct prompt_request *request = ud;
+    const struct prompt_request *request = ud;
     const struct dialect *dialect = request->with_pieces ? &pieces_dialect
                                     : request->is_vllms  ? &counted_dialect
                                                          : &tokens_dialect;
-    start(call, &(struct plan){dialect, &request->params, request, close_request});
+    start(call, dialect, ud);
 }
 
-void prompt_tokenize(struct call *call)
-{
-    static const struct reading_form form = {.read = open_text,
-                                             .size = request_size,
-                                             .answer = answer_tokenize,
-                                             .release = close_request,
-                                             .put_error = errors_put};
-    reading_start(call, &form);
-}
+const struct reading_form prompt_tokenize =
+    READING_FORM(open_text, request_size, answer_tokenize, close_request, errors_put);
 
 static void answer_detokenize(struct call *call, void *ud)
 {
-    struct prompt_request *request = ud;
-    start(call, &(struct plan){&content_dialect, &request->params, request, close_request});
+    start(call, &content_dialect, ud);
 }
 
-void prompt_detokenize(struct call *call)
-{
-    static const struct reading_form form = {.read = open_tokens,
-                                             .size = request_size,
-                                             .answer = answer_detokenize,
-                                             .release = close_request,
-                                             .put_error = errors_put};
-    reading_start(call, &form);
-}
+const struct reading_form prompt_detokenize =
+    READING_FORM(open_tokens, request_size, answer_detokenize, close_request, errors_put);
 
 /* ---- Chats ---- */
 
 static void answer_chat(struct call *call, const struct dialect *dialect, struct fields *fields)
 {
     unknown_report(call, fields);
-    start(call, &(struct plan){dialect, &fields->params, fields, fields_close});
+    fields->n = 1;
+    fields->params.only_prompt = true;
+    fields_start(call, fields, (struct exchange_plan){.dialect = dialect});
 }
 
 static void answer_apply_template(struct call *call, void *fields)
@@ -367,11 +335,7 @@ static void answer_render(struct call *call, void *ud)
     answer_chat(call, &render_dialect, fields);
 }
 
-#define TEMPLATE_FORM(how)                                                                                             \
-    {                                                                                                                  \
-        .read = (how), .size = fields_size, .answer = answer_apply_template, .release = fields_close,                  \
-        .put_error = errors_put                                                                                        \
-    }
+#define TEMPLATE_FORM(how) READING_FORM(how, fields_size, answer_apply_template, fields_close, errors_put)
 
 void prompt_apply_template(struct call *call)
 {
@@ -382,25 +346,11 @@ void prompt_apply_template(struct call *call)
     any_api_start(call, forms, sizeof forms / sizeof *forms);
 }
 
-void prompt_count(struct call *call)
-{
-    static const struct reading_form form = {.read = fields_open_chat,
-                                             .size = fields_size,
-                                             .answer = answer_count,
-                                             .release = fields_close,
-                                             .put_error = errors_put};
-    reading_start(call, &form);
-}
+const struct reading_form prompt_count =
+    READING_FORM(fields_open_chat, fields_size, answer_count, fields_close, errors_put);
 
-void prompt_render_chat(struct call *call)
-{
-    static const struct reading_form form = {.read = fields_open_chat,
-                                             .size = fields_size,
-                                             .answer = answer_render,
-                                             .release = fields_close,
-                                             .put_error = errors_put};
-    reading_start(call, &form);
-}
+const struct reading_form prompt_render_chat =
+    READING_FORM(fields_open_chat, fields_size, answer_render, fields_close, errors_put);
 
 static void *open_response(struct buf *body, const struct reading_caller *caller, hearth_error *error)
 {
@@ -413,15 +363,8 @@ static void *open_response(struct buf *body, const struct reading_caller *caller
     return fields;
 }
 
-void prompt_count_response(struct call *call)
-{
-    static const struct reading_form form = {.read_with = open_response,
-                                             .size = fields_size,
-                                             .answer = answer_count_response,
-                                             .release = fields_close,
-                                             .put_error = responses_put_error};
-    reading_start(call, &form);
-}
+const struct reading_form prompt_count_response =
+    READING_FORM_WITH(open_response, fields_size, answer_count_response, fields_close, responses_put_error);
 
 /* ---- Completions ---- */
 
@@ -429,25 +372,11 @@ void prompt_count_response(struct call *call)
 static void answer_render_completion(struct call *call, void *ud)
 {
     struct fields *fields = ud;
-    size_t n;
     unknown_report(call, fields);
     fields->n = 1;
     fields->params.only_prompt = fields->params.keep_prompt = true;
-    hearth_params *choices = fields_choices(fields, &n);
-    exchange_start(call, &(struct exchange_plan){.dialect = &render_list_dialect,
-                                                 .choices = choices,
-                                                 .n_choices = n,
-                                                 .owner = fields,
-                                                 .release_owner = fields_close});
-    free(choices);
+    fields_start(call, fields, (struct exchange_plan){.dialect = &render_list_dialect});
 }
 
-void prompt_render_completion(struct call *call)
-{
-    static const struct reading_form form = {.read = fields_open_completion,
-                                             .size = fields_size,
-                                             .answer = answer_render_completion,
-                                             .release = fields_close,
-                                             .put_error = errors_put};
-    reading_start(call, &form);
-}
+const struct reading_form prompt_render_completion =
+    READING_FORM(fields_open_completion, fields_size, answer_render_completion, fields_close, errors_put);

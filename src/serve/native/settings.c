@@ -1,5 +1,5 @@
-/* "generation_settings": see settings.h. */
-#include "serve/native/settings.h"
+/* "generation_settings": see native.h. */
+#include "serve/native/native.h"
 
 #include "base/utf8.h"
 
@@ -38,19 +38,6 @@ static const struct {
 #define INTEGER(name, ...) {#name, AT(name), true},
     HEARTH_SAMPLING_TABLE(NUMBER, INTEGER)};
 
-static void put_parameter(struct buf *out, const hearth_sampling *sampling, size_t i)
-{
-    const char *at = (const char *)sampling + members[i].offset;
-    int32_t whole = 0;
-    double real = 0;
-    if (members[i].whole)
-        memcpy(&whole, at, sizeof whole);
-    else
-        memcpy(&real, at, sizeof real);
-    if (members[i].whole && whole != HEARTH_UNSET) buf_printf(out, ",\"%s\":%d", members[i].name, whole);
-    if (!members[i].whole && isfinite(real)) buf_printf(out, ",\"%s\":%.9g", members[i].name, real);
-}
-
 /* `null` forbids the token, as llama-server writes it: JSON has no infinity. */
 static void put_bias(struct buf *out, const hearth_bias *bias, bool first)
 {
@@ -62,8 +49,24 @@ static void put_bias(struct buf *out, const hearth_bias *bias, bool first)
     buf_printf(out, ",\"token\":%d}", bias->token);
 }
 
-static void put_biases(struct buf *out, const hearth_sampling *sampling)
+void settings_put_sampling(struct buf *out, const hearth_sampling *sampling)
 {
+    buf_printf(out, "\"seed\":%lld", sampling->seed < 0 ? (long long)RANDOM_SEED : (long long)sampling->seed);
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        const char *at = (const char *)sampling + members[i].offset;
+        int32_t whole = 0;
+        double real = 0;
+        if (members[i].whole)
+            memcpy(&whole, at, sizeof whole);
+        else
+            memcpy(&real, at, sizeof real);
+        if (members[i].whole && whole != HEARTH_UNSET) buf_printf(out, ",\"%s\":%d", members[i].name, whole);
+        if (!members[i].whole && isfinite(real)) buf_printf(out, ",\"%s\":%.9g", members[i].name, real);
+    }
+    if (sampling->dry_breakers != NULL)
+        put_strings(out, "dry_sequence_breakers", sampling->dry_breakers, sampling->n_dry_breakers);
+    if (sampling->samplers != NULL) put_strings(out, "samplers", sampling->samplers, sampling->n_samplers);
+    buf_printf(out, ",\"ignore_eos\":%s", sampling->ignore_eos ? "true" : "false");
     buf_puts(out, ",\"logit_bias\":[");
     for (size_t i = 0; i < sampling->n_logit_bias; i++) put_bias(out, &sampling->logit_bias[i], i == 0);
     for (size_t i = 0; i < sampling->n_ending; i++)
@@ -72,30 +75,11 @@ static void put_biases(struct buf *out, const hearth_sampling *sampling)
     buf_puts(out, "]");
 }
 
-void settings_put_sampling(struct buf *out, const hearth_sampling *sampling)
-{
-    buf_printf(out, "\"seed\":%lld", sampling->seed < 0 ? (long long)RANDOM_SEED : (long long)sampling->seed);
-    for (size_t i = 0; i < sizeof members / sizeof *members; i++) put_parameter(out, sampling, i);
-    if (sampling->dry_breakers != NULL)
-        put_strings(out, "dry_sequence_breakers", sampling->dry_breakers, sampling->n_dry_breakers);
-    if (sampling->samplers != NULL) put_strings(out, "samplers", sampling->samplers, sampling->n_samplers);
-    buf_printf(out, ",\"ignore_eos\":%s", sampling->ignore_eos ? "true" : "false");
-    put_biases(out, sampling);
-}
-
 /* ---- Other parameters ---- */
 
 static void put_bool(struct buf *out, const char *name, bool value)
 {
     buf_printf(out, ",\"%s\":%s", name, value ? "true" : "false");
-}
-
-static void put_adapters(struct buf *out, const hearth_params *p)
-{
-    buf_puts(out, ",\"lora\":[");
-    for (size_t i = 0; i < p->n_lora; i++)
-        buf_printf(out, "%s{\"id\":%d,\"scale\":%.9g}", i == 0 ? "" : ",", p->lora[i].id, p->lora[i].scale);
-    buf_puts(out, "]");
 }
 
 /* Parameters of llama-server that hearth lacks have the value that turns them off. */
@@ -116,5 +100,8 @@ void settings_put_request(struct buf *out, const struct fields *fields)
     buf_puts(out, ",\"grammar_triggers\":[],\"preserved_tokens\":[],\"chat_format\":\"Content-only\","
                   "\"reasoning_format\":\"none\",\"reasoning_in_content\":false,\"generation_prompt\":\"\","
                   "\"speculative.types\":\"none\"");
-    put_adapters(out, p);
+    buf_puts(out, ",\"lora\":[");
+    for (size_t i = 0; i < p->n_lora; i++)
+        buf_printf(out, "%s{\"id\":%d,\"scale\":%.9g}", i == 0 ? "" : ",", p->lora[i].id, p->lora[i].scale);
+    buf_puts(out, "]");
 }

@@ -6,10 +6,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "serve/core/answer.h"
 #include "serve/core/errors.h"
-#include "serve/core/member.h"
+#include "serve/core/pieces.h"
 #include "serve/core/server.h"
-#include "serve/core/timings.h"
 #include "serve/fields/unknown.h"
 
 #include <stdlib.h>
@@ -56,13 +56,6 @@ static void put_calls(struct buf *out, const struct content *content)
     buf_puts(out, "]");
 }
 
-static void put_thinking(struct buf *out, const struct content *content)
-{
-    if (content->thinking_len == 0) return;
-    buf_puts(out, ",");
-    member_put(out, "thinking", content->thinking, content->thinking_len);
-}
-
 /* {"model":…,"created_at":…, the content; the object stays open. */
 static void put_content(struct buf *out, const struct ollama *state, const struct content *content)
 {
@@ -72,7 +65,7 @@ static void put_content(struct buf *out, const struct ollama *state, const struc
     ollama_put_time(out, clock_unix_ms());
     buf_puts(out, state->is_chat ? "\",\"message\":{\"role\":\"assistant\"," : "\",");
     member_put(out, state->is_chat ? "content" : "response", content->text, content->len);
-    put_thinking(out, content);
+    if (content->thinking_len != 0) member_put(out, "thinking", content->thinking, content->thinking_len);
     if (content->n_calls > content->first_call) put_calls(out, content);
     if (state->is_chat) buf_puts(out, "}");
 }
@@ -124,11 +117,6 @@ static void put_whole(void *state, const struct answer *answers, size_t n, struc
 }
 
 /* ---- Streams ---- */
-
-static void put_started(void *state, size_t index, const hearth_result *result, struct buf *out)
-{
-    (void)state, (void)index, (void)result, (void)out; /* a stream begins with its first piece */
-}
 
 static void put_line(struct buf *out, const struct ollama *state, const struct content *content)
 {
@@ -225,7 +213,7 @@ static void release(void *ud)
     free(state);
 }
 
-const struct dialect ollama_dialect = {.started = put_started,
+const struct dialect ollama_dialect = {.started = exchange_put_no_start,
                                        .more = put_more,
                                        .done = put_done,
                                        .ended = put_ended,
@@ -302,18 +290,6 @@ static void unload_model(struct call *call, struct ollama_request *request)
 
 /* ---- Routes ---- */
 
-/* How long models stay is the administrator's to say, where there are keys. */
-static void keep_model(const struct call *call, const struct ollama_request *request)
-{
-    hearth_error error;
-    hearth *instance = call->server->instance;
-    bool asks = request->has_keep && !request->unload && call_may(call, KEYS_ADMIN);
-    int32_t index = asks ? hearth_find_model(instance, request->model, &error) : -1;
-    hearth_model_info info;
-    if (index < 0 || !hearth_model(instance, (size_t)index, &info)) return;
-    hearth_keep_model(instance, info.name, request->keep, NULL);
-}
-
 /* Says that num_ctx exceeds the context window, which only the configuration sets. */
 static void note_window(const struct call *call, const struct ollama_request *request)
 {
@@ -329,32 +305,31 @@ static void note_window(const struct call *call, const struct ollama_request *re
               log_int("num_ctx", request->num_ctx), log_int("context_window", info.context_window));
 }
 
-static void answer_content(struct call *call, struct ollama_request *request)
-{
-    size_t n;
-    struct fields *fields = request->fields;
-    unknown_report(call, fields);
-    hearth_params *choices = fields_choices(fields, &n);
-    struct exchange_plan plan = {.dialect = &ollama_dialect,
-                                 .state = ollama_state(call_model(call, request->model), request->is_chat),
-                                 .stream = fields->stream,
-                                 .choices = choices,
-                                 .n_choices = 1, /* the API has one choice */
-                                 .owner = request,
-                                 .release_owner = ollama_close};
-    exchange_start(call, &plan);
-    free(choices);
-}
-
 static void answer(struct call *call, void *ud)
 {
     struct ollama_request *request = ud;
-    keep_model(call, request);
+    /* How long models stay is the administrator's to say, where there are keys. */
+    hearth_error error;
+    hearth *instance = call->server->instance;
+    bool asks = request->has_keep && !request->unload && call_may(call, KEYS_ADMIN);
+    int32_t index = asks ? hearth_find_model(instance, request->model, &error) : -1;
+    hearth_model_info info;
+    if (index >= 0 && hearth_model(instance, (size_t)index, &info))
+        hearth_keep_model(instance, info.name, request->keep, NULL);
     note_window(call, request);
-    if (request->fields != NULL)
-        answer_content(call, request);
-    else
+    if (request->fields != NULL) {
+        struct fields *fields = request->fields;
+        unknown_report(call, fields);
+        fields->n = 1; /* the API has one choice */
+        struct exchange_plan plan = {.dialect = &ollama_dialect,
+                                     .state = ollama_state(call_model(call, request->model), request->is_chat),
+                                     .stream = fields->stream,
+                                     .owner = request,
+                                     .release_owner = ollama_close};
+        fields_start(call, fields, plan);
+    } else {
         (request->unload ? unload_model : load_model)(call, request);
+    }
 }
 
 static void *read_request(struct buf *body, bool is_chat, hearth_error *error)
@@ -373,22 +348,7 @@ static void *read_generate(struct buf *body, hearth_error *error)
     return read_request(body, false, error);
 }
 
-void ollama_chat(struct call *call)
-{
-    static const struct reading_form form = {.read = read_chat,
-                                             .size = ollama_size,
-                                             .answer = answer,
-                                             .release = ollama_close,
-                                             .put_error = ollama_put_error};
-    reading_start(call, &form);
-}
+const struct reading_form ollama_chat = READING_FORM(read_chat, ollama_size, answer, ollama_close, ollama_put_error);
 
-void ollama_generate(struct call *call)
-{
-    static const struct reading_form form = {.read = read_generate,
-                                             .size = ollama_size,
-                                             .answer = answer,
-                                             .release = ollama_close,
-                                             .put_error = ollama_put_error};
-    reading_start(call, &form);
-}
+const struct reading_form ollama_generate =
+    READING_FORM(read_generate, ollama_size, answer, ollama_close, ollama_put_error);

@@ -1,32 +1,30 @@
 /* Ollama's API, for clients that have no other: POST /api/chat, /api/generate, /api/embed, /api/embeddings, and the
  * routes about models. Bodies are converted to OpenAI chats, completions or embedding requests (ollama_body.c,
  * ollama_embed.c); the dialect in ollama.c writes objects, streams as lines of JSON (NDJSON); ollama_models.c lists
- * models, ollama_pull.c pulls and removes them, ollama_presets.c makes presets. HTTP thread only, unless said
- * otherwise. docs/ollama.md says what differs from Ollama. */
+ * models, ollama_folder.c pulls and removes them and makes presets. HTTP thread only, unless said otherwise.
+ * docs/ollama.md says what differs from Ollama. */
 #ifndef SERVE_OLLAMA_OLLAMA_H
 #define SERVE_OLLAMA_OLLAMA_H
 
 #include "serve/core/call.h"
 #include "serve/core/exchange.h"
+#include "serve/core/reading.h"
 #include "serve/fields/fields.h"
 
 /* The routes. */
-void ollama_chat(struct call *call);
-void ollama_generate(struct call *call);
-void ollama_embed(struct call *call);
-void ollama_embeddings(struct call *call);
+extern const struct reading_form ollama_chat;
+extern const struct reading_form ollama_generate;
+extern const struct reading_form ollama_embed;
+extern const struct reading_form ollama_embeddings;
 void ollama_version(struct call *call);
 void ollama_tags(struct call *call);
 void ollama_ps(struct call *call);
-void ollama_show(struct call *call);
-void ollama_pull(struct call *call);
-void ollama_delete(struct call *call);
-void ollama_create(struct call *call);
-void ollama_copy(struct call *call);
+extern const struct reading_form ollama_show;
+extern const struct reading_form ollama_pull;
+extern const struct reading_form ollama_delete;
+extern const struct reading_form ollama_create;
+extern const struct reading_form ollama_copy;
 void ollama_refuse(struct call *call); /* routes that would make files of models */
-
-/* Removes the preset of that name for this call, which it answers. False: there is none. */
-bool ollama_remove_preset(struct call *call, const char *name);
 
 /* Adds the presets of the models folder to the instance; at the start. */
 void ollama_load_presets(const struct server *server);

@@ -5,7 +5,7 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "serve/core/json_size.h"
+#include "serve/fields/body.h"
 #include "serve/fields/convert.h"
 #include "serve/fields/fields_readers.h"
 
@@ -21,49 +21,32 @@
     }
 
 /* The names of the chat's fields in Ollama's API. Options are copied from "options" under these names. */
-static const struct convert_name names[] = {
-    OPTION("temperature"),
-    OPTION("top_k"),
-    OPTION("top_p"),
-    OPTION("min_p"),
-    OPTION("typical_p"),
-    OPTION("repeat_last_n"),
-    OPTION("repeat_penalty"),
-    OPTION("presence_penalty"),
-    OPTION("frequency_penalty"),
-    OPTION("mirostat"),
-    OPTION("mirostat_tau"),
-    OPTION("mirostat_eta"),
-    OPTION("seed"),
-    OPTION("stop"),
-    {"max_tokens", OPTIONS "num_predict"},
-    {"json_schema", "format"},
-    {"response_format", "format"},
-    {"enable_thinking", "think"},
-    {"reasoning_effort", "think"},
-};
+static const struct convert_name names[] = {OPTION("temperature"),
+                                            OPTION("top_k"),
+                                            OPTION("top_p"),
+                                            OPTION("min_p"),
+                                            OPTION("typical_p"),
+                                            OPTION("repeat_last_n"),
+                                            OPTION("repeat_penalty"),
+                                            OPTION("presence_penalty"),
+                                            OPTION("frequency_penalty"),
+                                            OPTION("mirostat"),
+                                            OPTION("mirostat_tau"),
+                                            OPTION("mirostat_eta"),
+                                            OPTION("seed"),
+                                            OPTION("stop"),
+                                            {"max_tokens", OPTIONS "num_predict"},
+                                            {"json_schema", "format"},
+                                            {"response_format", "format"},
+                                            {"enable_thinking", "think"},
+                                            {"reasoning_effort", "think"}};
 
 #define N_NAMES (sizeof names / sizeof *names)
 
 /* Options of Ollama's model loader and of samplers that hearth lacks: without effect here. */
-static const char *const idle_options[] = {"num_ctx",
-                                           "num_keep",
-                                           "num_batch",
-                                           "num_gpu",
-                                           "main_gpu",
-                                           "num_thread",
-                                           "numa",
-                                           "low_vram",
-                                           "use_mmap",
-                                           "use_mlock",
-                                           "f16_kv",
-                                           "logits_all",
-                                           "vocab_only",
-                                           "embedding_only",
-                                           "tfs_z",
-                                           "penalize_newline",
-                                           "rope_frequency_base",
-                                           "rope_frequency_scale"};
+static const char idle_options[] =
+    "num_ctx num_keep num_batch num_gpu main_gpu num_thread numa low_vram use_mmap use_mlock f16_kv "
+    "logits_all vocab_only embedding_only tfs_z penalize_newline rope_frequency_base rope_frequency_scale";
 
 /* Fields of this API alone, and n_cmpl, which it lacks: removed from the chat, so that the table of fields does not
  * read them. */
@@ -86,30 +69,21 @@ static const char *field_of(const char *option)
     return NULL;
 }
 
-static bool is_idle(const char *option)
-{
-    for (size_t i = 0; i < sizeof idle_options / sizeof *idle_options; i++)
-        if (strcmp(idle_options[i], option) == 0) return true;
-    return false;
-}
-
-/* -1, -2 and 0 are unlimited: up to the context window. */
-static int read_num_predict(struct convert *convert, const json_t *value)
-{
-    int64_t n;
-    if (!field_whole(value, -2, INT32_MAX, &n))
-        return convert_fault(convert, field_path_of(OPTIONS "num_predict"), "must be a whole number of at least -2");
-    convert_set(convert, "max_tokens", json_integer(n <= 0 ? -1 : n));
-    return HEARTH_OK;
-}
-
 static int read_option(struct convert *convert, const char *name, json_t *value)
 {
     const char *field = field_of(name);
-    if (field == NULL && !is_idle(name))
+    if (field == NULL && !words_have(idle_options, name))
         log_event(LOG_INFO, "serve", "unknown option ignored", log_str("option", name));
     if (field == NULL || json_is_null(value)) return HEARTH_OK;
-    if (strcmp(name, "num_predict") == 0) return read_num_predict(convert, value);
+    /* -1, -2 and 0 are unlimited: up to the context window. */
+    if (strcmp(name, "num_predict") == 0) {
+        int64_t n;
+        if (!field_whole(value, -2, INT32_MAX, &n))
+            return convert_fault(convert, field_path_of(OPTIONS "num_predict"),
+                                 "must be a whole number of at least -2");
+        convert_set(convert, "max_tokens", json_integer(n <= 0 ? -1 : n));
+        return HEARTH_OK;
+    }
     convert_set(convert, field, json_incref(value));
     return HEARTH_OK;
 }
@@ -231,15 +205,6 @@ static const json_t *text_of(const json_t *object, const char *name)
     return json_string_length(value) > 0 ? value : NULL;
 }
 
-/* The arguments of a call as text. A call without any has an empty object; one that was broken off may have text that
- * is no JSON. */
-static char *arguments_of(const json_t *function)
-{
-    const json_t *input = json_object_get(function, "arguments");
-    if (input == NULL || json_is_null(input)) return mem_strdup("{}");
-    return json_is_string(input) ? mem_strdup(json_string_value(input)) : json_text_of(input);
-}
-
 static int read_call(struct conversation *c, const json_t *call, struct field_path at)
 {
     struct field_path in_function = field_path_of("%s.function", at.v);
@@ -248,14 +213,12 @@ static int read_call(struct conversation *c, const json_t *call, struct field_pa
     if (name == NULL) return HEARTH_INVALID;
     json_t *id = json_incref((json_t *)text_of(call, "id"));
     if (id == NULL) id = json_sprintf("call_%zu", c->n_calls);
-    char *text = arguments_of(function);
-    json_t *arguments = json_string(text);
+    json_t *arguments = convert_arguments(json_object_get(function, "arguments"));
     convert_add_call(c->convert, id, name, arguments);
     json_array_append_new(c->open, json_pack("[OO]", id, name));
     c->n_calls++;
     json_decref(arguments);
     json_decref(id);
-    free(text);
     return HEARTH_OK;
 }
 
@@ -293,24 +256,6 @@ static json_t *call_of(struct conversation *c, const json_t *message)
     return named != NULL ? json_incref((json_t *)named) : json_string("call");
 }
 
-static void add_result(struct conversation *c, const json_t *message, const json_t *texts)
-{
-    json_t *id = call_of(c, message);
-    const json_t *tool = text_of(message, "tool_name");
-    convert_add_result(c->convert, id, texts);
-    json_t *messages = json_object_get(c->convert->chat, "messages");
-    if (tool != NULL) json_object_set(json_array_get(messages, json_array_size(messages) - 1), "name", (json_t *)tool);
-    json_decref(id);
-}
-
-static const char *role_of(const json_t *message)
-{
-    static const char *const roles[] = {"user", "assistant", "system", "tool"};
-    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
-        if (convert_is(json_object_get(message, "role"), roles[i])) return roles[i];
-    return NULL;
-}
-
 static void say_all(struct convert *convert, const char *role, const json_t *texts)
 {
     size_t i;
@@ -320,13 +265,19 @@ static void say_all(struct convert *convert, const char *role, const json_t *tex
 
 static int add_message(struct conversation *c, const json_t *message, const json_t *texts, struct field_path at)
 {
-    const char *role = role_of(message);
+    const char *role = field_string(json_object_get(message, "role"));
     const json_t *thinking = text_of(message, "thinking");
-    if (role == NULL)
+    if (!words_have("user assistant system tool", role))
         return convert_fault(c->convert, field_path_of("%s.role", at.v),
                              "must be \"system\", \"user\", \"assistant\" or \"tool\"");
     if (strcmp(role, "tool") == 0) {
-        add_result(c, message, texts);
+        json_t *id = call_of(c, message);
+        const json_t *tool = text_of(message, "tool_name");
+        convert_add_result(c->convert, id, texts);
+        json_t *messages = json_object_get(c->convert->chat, "messages");
+        if (tool != NULL)
+            json_object_set(json_array_get(messages, json_array_size(messages) - 1), "name", (json_t *)tool);
+        json_decref(id);
         return HEARTH_OK;
     }
     say_all(c->convert, role, texts);
@@ -499,18 +450,6 @@ static bool read_duration(const char *text, double *seconds)
     return true;
 }
 
-static int read_keep_alive(struct ollama_request *request, const json_t *tree, hearth_error *error)
-{
-    const json_t *value = json_object_get(tree, "keep_alive");
-    const char *text = field_string(value);
-    if (value == NULL || json_is_null(value)) return HEARTH_OK;
-    request->has_keep = true;
-    request->keep = json_number_value(value);
-    if (json_is_number(value) || (text != NULL && read_duration(text, &request->keep))) return HEARTH_OK;
-    return error_at(error, HEARTH_INVALID, "keep_alive",
-                    "'keep_alive' must be seconds or a duration with its unit: \"5m\", \"1h30m\", \"-1s\" for always");
-}
-
 /* Whether the request has no prompt, and so only loads or unloads the model. */
 static bool is_about_model(const json_t *body, bool is_chat)
 {
@@ -528,38 +467,21 @@ static int read_names(struct ollama_request *request, const json_t *tree, hearth
     request->model = mem_strdup(field_string(model));
     if (!field_whole(json_object_get(json_object_get(tree, "options"), "num_ctx"), 1, INT32_MAX, &request->num_ctx))
         request->num_ctx = 0;
-    return read_keep_alive(request, tree, error);
+    const json_t *value = json_object_get(tree, "keep_alive");
+    const char *text = field_string(value);
+    if (value == NULL || json_is_null(value)) return HEARTH_OK;
+    request->has_keep = true;
+    request->keep = json_number_value(value);
+    if (json_is_number(value) || (text != NULL && read_duration(text, &request->keep))) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, "keep_alive",
+                    "'keep_alive' must be seconds or a duration with its unit: \"5m\", \"1h30m\", \"-1s\" for always");
 }
 
 /* The fields of this API. Sampling parameters are known in "options" only. */
-static const char *const known[] = {"model",
-                                    "messages",
-                                    "prompt",
-                                    "suffix",
-                                    "tools",
-                                    "options",
-                                    "keep_alive",
-                                    "think",
-                                    "format",
-                                    "system",
-                                    "template",
-                                    "context",
-                                    "raw",
-                                    "images",
-                                    "truncate",
-                                    "shift",
-                                    "stream",
-                                    "logprobs",
-                                    "top_logprobs",
-                                    "user",
-                                    "cache_salt",
-                                    "session_id",
-                                    "parent_key",
-                                    "cache_prompt",
-                                    "lora",
-                                    "grammar",
-                                    "chat_template_kwargs",
-                                    NULL};
+static const char known[] =
+    "model messages prompt suffix tools options keep_alive think format system template context raw images "
+    "truncate shift stream logprobs top_logprobs user cache_salt session_id parent_key cache_prompt lora "
+    "grammar chat_template_kwargs";
 
 const struct fields_api ollama_chat_api = {.name = "ollama chat", .convert = ollama_chat_body, .known = known};
 const struct fields_api ollama_generate_api = {

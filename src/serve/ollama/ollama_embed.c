@@ -37,12 +37,6 @@ static hearth_error rename_error(const void *ud, const hearth_error *error)
     return convert_rename(error, &(struct convert_name){"input", vectors->single ? "prompt" : "input"}, 1);
 }
 
-static bool is_empty(const json_t *input)
-{
-    return input == NULL || json_is_null(input) || (json_is_string(input) && json_string_length(input) == 0) ||
-           (json_is_array(input) && json_array_size(input) == 0);
-}
-
 /* Converts to OpenAI's body. Long inputs are truncated unless the client sets "truncate" to false. */
 static json_t *convert(const json_t *body, const json_t *input, bool single)
 {
@@ -62,7 +56,9 @@ static int read_body(struct vectors *vectors, const json_t *body, hearth_error *
     const json_t *input = json_object_get(body, vectors->single ? "prompt" : "input");
     vectors->model = mem_strdup(json_string_value(json_object_get(body, "model")));
     vectors->start = clock_now(clock_monotonic());
-    if (is_empty(input)) return HEARTH_OK;
+    if (input == NULL || json_is_null(input) || (json_is_string(input) && json_string_length(input) == 0) ||
+        (json_is_array(input) && json_array_size(input) == 0))
+        return HEARTH_OK;
     if (vectors->single && !json_is_string(input))
         return error_at(error, HEARTH_INVALID, "prompt", "'prompt' must be a string");
     int rc = embeddings_take(&vectors->e, convert(body, input, vectors->single), error);
@@ -101,20 +97,15 @@ static size_t vectors_size(const void *ud)
 
 /* ---- Writing ---- */
 
-static void put_single(const hearth_embedded *result, struct buf *out)
-{
-    const hearth_vector none = {0}, *vector = result->n_inputs > 0 ? &result->inputs[0] : &none;
-    buf_puts(out, "{\"embedding\":");
-    embeddings_put_floats(out, vector->v, vector->width);
-    buf_puts(out, "}");
-}
-
 static void put(const void *ud, const hearth_embedded *result, struct buf *out)
 {
     const struct vectors *vectors = ud;
     const char *model = vectors->model != NULL ? vectors->model : result->model;
     if (vectors->single) {
-        put_single(result, out);
+        const hearth_vector none = {0}, *vector = result->n_inputs > 0 ? &result->inputs[0] : &none;
+        buf_puts(out, "{\"embedding\":");
+        embeddings_put_floats(out, vector->v, vector->width);
+        buf_puts(out, "}");
         return;
     }
     buf_puts(out, "{\"model\":");
@@ -130,15 +121,6 @@ static void put(const void *ud, const hearth_embedded *result, struct buf *out)
 
 /* ---- Routes ---- */
 
-static void answer_nothing(struct call *call, struct vectors *vectors)
-{
-    static const hearth_embedded none = {.model = ""};
-    struct buf body = {0};
-    put(vectors, &none, &body);
-    release_vectors(vectors);
-    call_reply(call, 200, "application/json", &body);
-}
-
 static void answer_vectors(struct call *call, void *ud)
 {
     static const struct embed_form form = {
@@ -146,7 +128,11 @@ static void answer_vectors(struct call *call, void *ud)
     struct vectors *vectors = ud;
     hearth_error error;
     if (vectors->e.body == NULL) {
-        answer_nothing(call, vectors);
+        static const hearth_embedded none = {.model = ""};
+        struct buf body = {0};
+        put(vectors, &none, &body);
+        release_vectors(vectors);
+        call_reply(call, 200, "application/json", &body);
         return;
     }
     if (embeddings_refuse_unpooled(call, &vectors->e, &error) == HEARTH_OK) {
@@ -157,22 +143,8 @@ static void answer_vectors(struct call *call, void *ud)
     call_fail(call, &error, ollama_put_error);
 }
 
-void ollama_embed(struct call *call)
-{
-    static const struct reading_form form = {.read = read_many,
-                                             .size = vectors_size,
-                                             .answer = answer_vectors,
-                                             .release = release_vectors,
-                                             .put_error = ollama_put_error};
-    reading_start(call, &form);
-}
+const struct reading_form ollama_embed =
+    READING_FORM(read_many, vectors_size, answer_vectors, release_vectors, ollama_put_error);
 
-void ollama_embeddings(struct call *call)
-{
-    static const struct reading_form form = {.read = read_single,
-                                             .size = vectors_size,
-                                             .answer = answer_vectors,
-                                             .release = release_vectors,
-                                             .put_error = ollama_put_error};
-    reading_start(call, &form);
-}
+const struct reading_form ollama_embeddings =
+    READING_FORM(read_single, vectors_size, answer_vectors, release_vectors, ollama_put_error);

@@ -7,8 +7,8 @@
 #include "base/sha256.h"
 #include "base/utf8.h"
 #include "serve/core/errors.h"
-#include "serve/core/member.h"
 #include "serve/core/models.h"
+#include "serve/core/pieces.h"
 #include "serve/core/reading.h"
 #include "serve/core/server.h"
 #include "serve/fields/body.h"
@@ -25,22 +25,6 @@
 
 /* ---- Pieces ---- */
 
-static void put_string(struct buf *out, const char *name, const char *text)
-{
-    buf_puts(out, ",");
-    member_puts(out, name, text);
-}
-
-/* Names with a tag, as Ollama writes them; requests may leave it out. */
-static void put_names(struct buf *out, const hearth_model_info *info)
-{
-    char *name = mem_format("%s%s", info->name, strchr(info->name, ':') == NULL ? ":latest" : "");
-    buf_puts(out, "{");
-    member_puts(out, "name", name);
-    put_string(out, "model", name);
-    free(name);
-}
-
 /* "8.0B" */
 static void put_count(struct buf *out, double n)
 {
@@ -56,44 +40,27 @@ static void put_count(struct buf *out, double n)
     buf_printf(out, "%.0f", n);
 }
 
-/* llama.cpp's "(guessed) all F32", "Q8_0" and "Q4_K - Medium" are "F32", "Q8_0" and "Q4_K_M". */
-static void put_weights_type(struct buf *out, const char *name)
+/* `parent`: the model of a preset; "" of a model. */
+static void put_details(struct buf *out, const hearth_model_info *info, const char *parent)
 {
+    buf_puts(out, ",\"details\":{");
+    member_puts(out, "parent_model", parent);
+    member_puts(out, "format", "gguf");
+    member_puts(out, "family", info->architecture);
+    buf_puts(out, ",\"families\":[");
+    utf8_put_json_string(out, info->architecture, strlen(info->architecture));
+    buf_puts(out, "],\"parameter_size\":\"");
+    put_count(out, (double)info->n_params);
+    buf_puts(out, "\",\"quantization_level\":\"");
+    /* llama.cpp's "(guessed) all F32", "Q8_0" and "Q4_K - Medium" are "F32", "Q8_0" and "Q4_K_M". */
+    const char *name = info->weights_type;
     static const char *const before[] = {"(guessed) ", "all "};
     for (size_t i = 0; i < sizeof before / sizeof *before; i++)
         if (strncmp(name, before[i], strlen(before[i])) == 0) name += strlen(before[i]);
     const char *size = strstr(name, " - ");
     buf_append(out, name, strcspn(name, " "));
     if (size != NULL && strchr("SML", size[3]) != NULL) buf_printf(out, "_%c", size[3]);
-}
-
-/* `parent`: the model of a preset; "" of a model. */
-static void put_details(struct buf *out, const hearth_model_info *info, const char *parent)
-{
-    buf_puts(out, ",\"details\":{");
-    member_puts(out, "parent_model", parent);
-    put_string(out, "format", "gguf");
-    put_string(out, "family", info->architecture);
-    buf_puts(out, ",\"families\":[");
-    utf8_put_json_string(out, info->architecture, strlen(info->architecture));
-    buf_puts(out, "],\"parameter_size\":\"");
-    put_count(out, (double)info->n_params);
-    buf_puts(out, "\",\"quantization_level\":\"");
-    put_weights_type(out, info->weights_type);
     buf_puts(out, "\"}");
-}
-
-/* A digest that distinguishes models of one name. It is not the file's digest. */
-static void put_digest(struct buf *out, const hearth_model_info *info)
-{
-    uint8_t digest[SHA256_BYTES];
-    char hex[2 * SHA256_BYTES + 1];
-    char *text = mem_format("%s\n%s\n%llu\n%llu", info->name, info->description, (unsigned long long)info->size_bytes,
-                            (unsigned long long)info->n_params);
-    sha256_of(text, strlen(text), digest);
-    sha256_to_hex(digest, hex);
-    put_string(out, "digest", hex);
-    free(text);
 }
 
 static void put_modified(struct buf *out, const hearth_model_info *info)
@@ -101,16 +68,6 @@ static void put_modified(struct buf *out, const hearth_model_info *info)
     buf_puts(out, ",\"modified_at\":\"");
     ollama_put_time(out, info->created * 1000);
     buf_puts(out, "\"");
-}
-
-/* {…, of a model in a list; the object stays open. */
-static void put_entry(struct buf *out, const hearth_model_info *info, const char *parent)
-{
-    put_names(out, info);
-    put_modified(out, info);
-    buf_printf(out, ",\"size\":%llu", (unsigned long long)info->size_bytes);
-    put_digest(out, info);
-    put_details(out, info, parent);
 }
 
 /* ---- Lists ---- */
@@ -134,7 +91,24 @@ static void put_listed(struct buf *out, const hearth_model_info *info, const cha
 {
     if (!*first) buf_puts(out, ",");
     *first = false;
-    put_entry(out, info, parent);
+    /* Names with a tag, as Ollama writes them; requests may leave it out. */
+    char *name = mem_format("%s%s", info->name, strchr(info->name, ':') == NULL ? ":latest" : "");
+    buf_puts(out, "{");
+    member_puts(out, "name", name);
+    member_puts(out, "model", name);
+    free(name);
+    put_modified(out, info);
+    buf_printf(out, ",\"size\":%llu", (unsigned long long)info->size_bytes);
+    /* A digest that distinguishes models of one name. It is not the file's digest. */
+    uint8_t digest[SHA256_BYTES];
+    char hex[2 * SHA256_BYTES + 1];
+    char *text = mem_format("%s\n%s\n%llu\n%llu", info->name, info->description, (unsigned long long)info->size_bytes,
+                            (unsigned long long)info->n_params);
+    sha256_of(text, strlen(text), digest);
+    sha256_to_hex(digest, hex);
+    member_puts(out, "digest", hex);
+    free(text);
+    put_details(out, info, parent);
     if (put_more != NULL) put_more(out, info);
     buf_puts(out, "}");
 }
@@ -157,11 +131,6 @@ void ollama_tags(struct call *call)
     call_reply(call, 200, "application/json", &body);
 }
 
-static bool is_running(const hearth_model_info *info)
-{
-    return is_known_kind(info) && info->state == HEARTH_MODEL_LOADED;
-}
-
 static void put_running(struct buf *out, const hearth_model_info *info)
 {
     buf_puts(out, ",\"expires_at\":\"");
@@ -179,7 +148,8 @@ void ollama_ps(struct call *call)
     bool first = true;
     buf_puts(&body, "{\"models\":[");
     for (size_t i = 0; models_next(call->server->instance, &i, &info); i++)
-        if (is_running(&info)) put_listed(&body, &info, "", &first, put_running);
+        if (is_known_kind(&info) && info.state == HEARTH_MODEL_LOADED)
+            put_listed(&body, &info, "", &first, put_running);
     buf_puts(&body, "]}");
     call_reply(call, 200, "application/json", &body);
 }
@@ -218,7 +188,6 @@ static void put_parameters(struct buf *out, const hearth *instance, size_t index
         put_parameter(&text, "min_p", s.min_p);
         put_parameter(&text, "repeat_penalty", s.repeat_penalty);
     }
-    buf_puts(out, ",");
     member_put(out, "parameters", text.v, text.len);
     buf_release(&text);
 }
@@ -253,19 +222,6 @@ static void put_number(struct buf *out, const hearth_model_info *info, const cha
     free(full);
 }
 
-/* context_length is the configured context window, not the model's maximum: clients fit their prompts to it. */
-static void put_model_info(struct buf *out, const hearth_model_info *info)
-{
-    buf_puts(out, ",\"model_info\":{");
-    member_puts(out, "general.architecture", info->architecture);
-    buf_printf(out, ",\"general.parameter_count\":%llu", (unsigned long long)info->n_params);
-    put_number(out, info, "context_length", info->context_window);
-    put_number(out, info, "embedding_length", info->n_embd);
-    put_number(out, info, "block_count", info->n_layer);
-    put_number(out, info, "vocab_size", info->n_vocab);
-    buf_puts(out, "}");
-}
-
 static void show(struct call *call, void *name)
 {
     hearth_model_info info;
@@ -283,43 +239,31 @@ static void show(struct call *call, void *name)
     buf_puts(&body, "{\"modelfile\":\"\"");
     put_parameters(&body, instance, (size_t)index, &info, preset);
     bool has_own = preset != NULL && preset->template_ != NULL;
-    put_string(&body, "template", has_own ? preset->template_ : info.chat_template);
-    if (preset != NULL && preset->system != NULL) put_string(&body, "system", preset->system);
+    member_puts(&body, "template", has_own ? preset->template_ : info.chat_template);
+    if (preset != NULL && preset->system != NULL) member_puts(&body, "system", preset->system);
     put_details(&body, &info, preset == NULL ? "" : preset->model);
     hearth_release_preset(preset);
-    put_model_info(&body, &info);
+    /* context_length is the configured context window, not the model's maximum: clients fit their prompts to it. */
+    buf_puts(&body, ",\"model_info\":{");
+    member_puts(&body, "general.architecture", info.architecture);
+    buf_printf(&body, ",\"general.parameter_count\":%llu", (unsigned long long)info.n_params);
+    put_number(&body, &info, "context_length", info.context_window);
+    put_number(&body, &info, "embedding_length", info.n_embd);
+    put_number(&body, &info, "block_count", info.n_layer);
+    put_number(&body, &info, "vocab_size", info.n_vocab);
+    buf_puts(&body, "}");
     put_capabilities(&body, &info);
     put_modified(&body, &info);
     buf_puts(&body, "}");
     call_reply(call, 200, "application/json", &body);
 }
 
-/* "name" is the older name of "model". */
 static void *read_name(struct buf *body, hearth_error *error)
 {
-    json_t *tree = fields_parse_body(body, error);
-    const char *model = NULL;
-    if (tree == NULL) return NULL;
-    int rc = body_text(tree, "name", &model, error);
-    if (rc == HEARTH_OK) rc = body_text(tree, "model", &model, error);
-    if (rc == HEARTH_OK && model == NULL)
-        error_at(error, HEARTH_INVALID, "model", "'model' is missing: name the model");
-    char *name = rc == HEARTH_OK ? mem_strdup(model) : NULL;
-    json_decref(tree);
-    return name;
+    return body_read_name(body, "name", error); /* the older name of "model" */
 }
 
-static size_t name_size(const void *name)
-{
-    return strlen(name);
-}
-
-void ollama_show(struct call *call)
-{
-    static const struct reading_form form = {
-        .read = read_name, .size = name_size, .answer = show, .release = free, .put_error = ollama_put_error};
-    reading_start(call, &form);
-}
+const struct reading_form ollama_show = READING_FORM(read_name, body_name_size, show, free, ollama_put_error);
 
 /* ---- Refused routes ---- */
 

@@ -1,6 +1,6 @@
-/* Echoes: see echo.h. A prompt that was sent as text comes back as it was; of one that was sent as tokens the library
+/* Echoes: see openai.h. A prompt that was sent as text comes back as it was; of one that was sent as tokens the library
  * tells the text. */
-#include "serve/openai/echo.h"
+#include "serve/openai/openai.h"
 
 #include "base/json_text.h"
 #include "base/memory.h"
@@ -24,20 +24,6 @@ struct echo {
 
 /* ---- What is echoed ---- */
 
-/* The message's text: a string, or parts, which are joined as in the prompt that continues them. */
-static void read_content(const json_t *content, struct buf *text)
-{
-    size_t i;
-    json_t *part;
-    buf_append(text, json_string_value(content), json_string_length(content));
-    json_array_foreach(content, i, part)
-    {
-        const json_t *one = json_object_get(part, "text");
-        if (i > 0) buf_puts(text, "\n\n");
-        buf_append(text, json_string_value(one), json_string_length(one));
-    }
-}
-
 static void echo_last_message(const struct fields *fields, struct echoed *echo)
 {
     const json_t *last = json_array_get(fields->messages, json_array_size(fields->messages) - 1);
@@ -47,8 +33,19 @@ static void echo_last_message(const struct fields *fields, struct echoed *echo)
                      fields->params.continue_final != HEARTH_CONTINUE_NEVER;
     if (continues && !fields->hides_reasoning)
         buf_append(&echo->reasoning, json_string_value(reasoning), json_string_length(reasoning));
-    if (continues && fields->params.continue_final != HEARTH_CONTINUE_REASONING)
-        read_content(json_object_get(last, "content"), &echo->text);
+    if (continues && fields->params.continue_final != HEARTH_CONTINUE_REASONING) {
+        /* The message's text: a string, or parts, which are joined as in the prompt that continues them. */
+        const json_t *content = json_object_get(last, "content");
+        size_t i;
+        json_t *part;
+        buf_append(&echo->text, json_string_value(content), json_string_length(content));
+        json_array_foreach(content, i, part)
+        {
+            const json_t *one = json_object_get(part, "text");
+            if (i > 0) buf_puts(&echo->text, "\n\n");
+            buf_append(&echo->text, json_string_value(one), json_string_length(one));
+        }
+    }
 }
 
 struct echo *echo_open(const struct fields *fields)

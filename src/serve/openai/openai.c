@@ -7,13 +7,12 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/utf8.h"
+#include "serve/core/answer.h"
 #include "serve/core/errors.h"
 #include "serve/core/server.h"
-#include "serve/core/timings.h"
-#include "serve/fields/custom_tools.h"
+#include "serve/fields/fields.h"
 #include "serve/fields/unknown.h"
 #include "serve/native/native.h"
-#include "serve/openai/echo.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -143,16 +142,6 @@ static void put_verbose(const struct openai *openai, size_t index, const struct 
     if (n > 1) buf_puts(&out->text, "]");
 }
 
-/* A chunk without logprobs. */
-static void put_plain(const struct openai *openai, size_t index, const char *members, struct buf *out)
-{
-    open_chunk(openai, index, out);
-    buf_puts(out, members);
-    buf_puts(out, ",\"logprobs\":null");
-    put_finish(out, NULL);
-    close_chunk(openai, NULL, out);
-}
-
 /* The value of "logprobs". */
 static void put_tokens(const struct openai *openai, const struct echo_tokens *tokens, struct pieces *out)
 {
@@ -199,7 +188,14 @@ static void put_started(void *state, size_t index, const hearth_result *result, 
 {
     (void)result;
     const struct openai *openai = state;
-    if (openai->form->opening != NULL) put_plain(openai, index, openai->form->opening, out);
+    /* A chunk without logprobs. */
+    if (openai->form->opening != NULL) {
+        open_chunk(openai, index, out);
+        buf_puts(out, openai->form->opening);
+        buf_puts(out, ",\"logprobs\":null");
+        put_finish(out, NULL);
+        close_chunk(openai, NULL, out);
+    }
     if (openai->echo != NULL && !echo_waits(openai->echo, index)) put_echo(openai, index, NULL, out);
 }
 
@@ -316,9 +312,7 @@ static void put_broken(void *state, const hearth_error *error, struct buf *out)
     struct openai *openai = state;
     for (size_t i = 0; i < openai->n * openai->n_prompts; i++)
         if (!openai->ended[i]) put_done(openai, i, NULL, out);
-    buf_puts(out, "data: ");
-    errors_put(out, error, NULL);
-    buf_puts(out, "\n\n");
+    exchange_put_broken(NULL, error, out);
 }
 
 /* ---- Whole answers ---- */
@@ -435,7 +429,6 @@ const struct dialect openai_dialect = {.prepare = prepare,
 
 void openai_answer(struct call *call, const struct openai_form *form, struct fields *fields)
 {
-    size_t n;
     char id[25];
     call_random_name(id, sizeof id);
     struct openai_names names = {call_model(call, fields->params.model), id, clock_unix_ms() / 1000};
@@ -448,14 +441,6 @@ void openai_answer(struct call *call, const struct openai_form *form, struct fie
         return;
     }
     fields->params.keep_prompt = fields->verbose || fields->echo;
-    hearth_params *choices = fields_choices(fields, &n);
-    struct exchange_plan plan = {.dialect = &openai_dialect,
-                                 .state = state,
-                                 .stream = fields->stream,
-                                 .choices = choices,
-                                 .n_choices = n,
-                                 .owner = fields,
-                                 .release_owner = fields_close};
-    exchange_start(call, &plan);
-    free(choices);
+    fields_start(call, fields,
+                 (struct exchange_plan){.dialect = &openai_dialect, .state = state, .stream = fields->stream});
 }

@@ -1,8 +1,9 @@
-/* OpenAI's chat completions and completions. One dialect (openai.c) writes the answers of both; each route is a
- * form: the pieces in which they differ. HTTP thread only. */
+/* OpenAI's chat completions and completions, and transcriptions. One dialect (openai.c) writes the answers of the first
+ * two; each route is a form: the pieces in which they differ. HTTP thread only, where nothing else is said. */
 #ifndef SERVE_OPENAI_OPENAI_H
 #define SERVE_OPENAI_OPENAI_H
 
+#include "serve/core/answer.h"
 #include "serve/core/call.h"
 #include "serve/core/exchange.h"
 #include "serve/core/reading.h"
@@ -29,8 +30,8 @@ struct openai_form {
 void openai_answer(struct call *call, const struct openai_form *form, struct fields *fields);
 
 /* The routes. */
-void openai_chat(struct call *call);
-void openai_completion(struct call *call);
+extern const struct reading_form openai_chat;
+extern const struct reading_form openai_completion;
 
 /* For openai_answer() and tests: the dialect and its state. The names are copied. */
 extern const struct dialect openai_dialect;
@@ -45,5 +46,76 @@ void *openai_state(const struct openai_form *form, const struct fields *fields, 
                    hearth_error *error);
 
 extern const struct openai_form openai_chat_form, openai_functions_form, openai_completion_form;
+
+/* ---- Echoes (echo.c) ---- */
+
+/* What the choices of an answer begin with ("echo"): a completion's prompt, with the logprobs of its tokens where
+ * "logprobs" asks for them, too; in a chat the message that the reply continues. The dialect owns it; answering
+ * threads. Of functions that take a struct echo, NULL is fine: nothing is echoed. */
+struct echo;
+
+/* NULL: the request wants none. */
+struct echo *echo_open(const struct fields *fields);
+void echo_close(struct echo *echo);
+
+/* Whether a stream's choice can be echoed only once its prompt was computed: for the logprobs, or for the text of
+ * tokens. */
+bool echo_waits(const struct echo *echo, size_t choice);
+
+const struct buf *echo_reasoning(const struct echo *echo, size_t choice); /* of a message; empty: none */
+
+/* Appends the prompt of a choice, or the message's text. */
+void echo_put_text(const struct echo *echo, size_t choice, const struct answer *answer, struct buf *out);
+
+/* Tokens of an answer's text, and the character of it that each begins at. */
+struct echo_tokens {
+    struct token_logprobs **v; /* borrowed, but for `first` */
+    size_t *offsets;
+    size_t n;
+    size_t at;                    /* characters so far */
+    struct token_logprobs *first; /* of the prompt, which has no logprob; NULL: there is none */
+};
+
+/* Those of the prompt, whose text was put into `text`; none if their logprobs are not wanted. */
+struct echo_tokens echo_tokens_of(const struct echo *echo, const struct answer *answer, const struct buf *text);
+/* Further ones, of the reply. */
+void echo_tokens_add(struct echo_tokens *tokens, struct token_logprobs *const *logprobs, size_t n);
+void echo_tokens_release(struct echo_tokens *tokens);
+
+/* ---- Transcriptions (transcription.c) ---- */
+
+/* POST /v1/audio/transcriptions: OpenAI's form with a sound, answered with what is said in it.
+ *
+ * It is a chat of one message, the sound behind a line that asks for its text, so that everything that holds for chats
+ * holds here: admission, caching, limits. That line, and what model and language add to it, is llama-server's, so that
+ * both give the same reply. */
+extern const struct reading_form transcription_create;
+
+/* For the route and tests: */
+enum transcription_format { TRANSCRIPTION_JSON, TRANSCRIPTION_TEXT, TRANSCRIPTION_VERBOSE };
+
+/* A parsed form. */
+struct transcription {
+    json_t *unknown;        /* an object with a member for each field that nobody reads */
+    json_t *chat;           /* its fields that a chat has too, without messages */
+    struct uploads uploads; /* the file */
+    char *prompt;           /* NULL: the model's */
+    char *language;         /* NULL: not named */
+    double seconds;         /* of the sound */
+    enum transcription_format format;
+};
+
+/* Parse a form, whose file takes the body's memory over; NULL with the error. Any thread. */
+void *transcription_open(struct buf *body, const struct reading_caller *caller, hearth_error *error);
+size_t transcription_size(const void *transcription);
+void transcription_close(void *transcription);
+
+/* The chat that asks this model. NULL with the error; what it is made of is moved out of the transcription. */
+struct fields *transcription_ask(struct transcription *transcription, const hearth_model_info *model,
+                                 hearth_error *error);
+
+/* The dialect of a format, and its state. */
+const struct dialect *transcription_dialect(enum transcription_format format);
+void *transcription_state(const struct transcription *transcription);
 
 #endif

@@ -1,67 +1,53 @@
 /* POST /v1/chat/completions: OpenAI's form of chat choices. No state; HTTP thread only. */
 #include "serve/core/errors.h"
-#include "serve/core/member.h"
-#include "serve/fields/custom_tools.h"
+#include "serve/core/pieces.h"
+#include "serve/fields/fields.h"
 #include "serve/openai/openai.h"
 
 #include <string.h>
 
+/* ---- Calls ---- */
+
+/* A call's own object: the name where the call begins, and its text. */
+static void put_called(struct buf *out, bool is_custom, const char *name, const char *text, size_t len)
+{
+    if (name != NULL) member_puts(out, "name", name);
+    member_put(out, is_custom ? "input" : "arguments", text, len);
+}
+
+/* Calls of custom tools differ from calls of functions in their type and in the name of their text. */
+static const char *type_of(bool is_custom)
+{
+    return is_custom ? "custom" : "function";
+}
+
 /* ---- Deltas of streams ---- */
 
-static void put_call_begin(struct buf *out, const hearth_delta *delta)
+static void put_call_delta(struct buf *out, const hearth_delta *delta, bool is_custom)
 {
+    const bool begins = delta->type == HEARTH_DELTA_CALL;
     buf_printf(out, "\"tool_calls\":[{\"index\":%zu,", delta->index);
-    member_puts(out, "id", delta->id);
-    buf_puts(out, ",\"type\":\"function\",\"function\":{");
-    member_puts(out, "name", delta->name);
-    buf_puts(out, ",\"arguments\":\"\"}}]");
-}
-
-static void put_call_more(struct buf *out, const hearth_delta *delta)
-{
-    buf_printf(out, "\"tool_calls\":[{\"index\":%zu,\"function\":{", delta->index);
-    member_put(out, "arguments", delta->text, delta->len);
+    if (begins) {
+        member_puts(out, "id", delta->id);
+        buf_printf(out, ",\"type\":\"%s\",", type_of(is_custom));
+    }
+    buf_printf(out, "\"%s\":{", type_of(is_custom));
+    put_called(out, is_custom, begins ? delta->name : NULL, delta->text, begins ? 0 : delta->len);
     buf_puts(out, "}}]");
 }
 
-static void put_custom_begin(struct buf *out, const hearth_delta *delta)
+/* A call in OpenAI's deprecated form, "function_call", which is never a custom tool's. */
+static void put_function_call_delta(struct buf *out, const hearth_delta *delta, bool is_custom)
 {
-    buf_printf(out, "\"tool_calls\":[{\"index\":%zu,", delta->index);
-    member_puts(out, "id", delta->id);
-    buf_puts(out, ",\"type\":\"custom\",\"custom\":{");
-    member_puts(out, "name", delta->name);
-    buf_puts(out, ",\"input\":\"\"}}]");
-}
-
-static void put_custom_more(struct buf *out, const hearth_delta *delta)
-{
-    buf_printf(out, "\"tool_calls\":[{\"index\":%zu,\"custom\":{", delta->index);
-    member_put(out, "input", delta->text, delta->len);
-    buf_puts(out, "}}]");
-}
-
-/* A call in OpenAI's deprecated form, "function_call". */
-static void put_function_begin(struct buf *out, const hearth_delta *delta)
-{
+    (void)is_custom;
+    const bool begins = delta->type == HEARTH_DELTA_CALL;
     buf_puts(out, "\"function_call\":{");
-    member_puts(out, "name", delta->name);
-    buf_puts(out, ",\"arguments\":\"\"}");
-}
-
-static void put_function_more(struct buf *out, const hearth_delta *delta)
-{
-    buf_puts(out, "\"function_call\":{");
-    member_put(out, "arguments", delta->text, delta->len);
+    put_called(out, false, begins ? delta->name : NULL, delta->text, begins ? 0 : delta->len);
     buf_puts(out, "}");
 }
 
-/* Writers of the deltas of a call. */
-struct calls {
-    void (*begin)(struct buf *out, const hearth_delta *delta);
-    void (*more)(struct buf *out, const hearth_delta *delta);
-};
-
-static void put_any_delta(struct buf *out, const hearth_delta *delta, const struct calls *calls)
+static void put_any_delta(struct buf *out, const hearth_delta *delta, bool is_custom,
+                          void (*put_call)(struct buf *out, const hearth_delta *delta, bool is_custom))
 {
     buf_puts(out, "\"delta\":{");
     switch (delta->type) {
@@ -72,10 +58,8 @@ static void put_any_delta(struct buf *out, const hearth_delta *delta, const stru
         member_put(out, "content", delta->text, delta->len);
         break;
     case HEARTH_DELTA_CALL:
-        calls->begin(out, delta);
-        break;
     case HEARTH_DELTA_ARGUMENTS:
-        calls->more(out, delta);
+        put_call(out, delta, is_custom);
         break;
     }
     buf_puts(out, "}");
@@ -83,48 +67,31 @@ static void put_any_delta(struct buf *out, const hearth_delta *delta, const stru
 
 static void put_chat_delta(struct buf *out, const hearth_delta *delta, bool is_custom)
 {
-    static const struct calls functions = {put_call_begin, put_call_more}, custom = {put_custom_begin, put_custom_more};
-    put_any_delta(out, delta, is_custom ? &custom : &functions);
+    put_any_delta(out, delta, is_custom, put_call_delta);
 }
 
-/* "functions" are no custom tools. */
 static void put_function_delta(struct buf *out, const hearth_delta *delta, bool is_custom)
 {
-    (void)is_custom;
-    put_any_delta(out, delta, &(struct calls){put_function_begin, put_function_more});
+    put_any_delta(out, delta, is_custom, put_function_call_delta);
 }
 
 /* ---- Whole answers ---- */
-
-static void put_function_call(struct buf *out, const struct answer_call *call)
-{
-    buf_puts(out, "\"function\",\"function\":{");
-    member_puts(out, "name", call->name);
-    buf_puts(out, ",");
-    member_put(out, "arguments", call->arguments.v, call->arguments.len);
-}
-
-static void put_custom_call(struct buf *out, const struct answer_call *call)
-{
-    struct buf input = {0};
-    custom_tool_put_input(&input, &call->arguments);
-    buf_puts(out, "\"custom\",\"custom\":{");
-    member_puts(out, "name", call->name);
-    buf_puts(out, ",");
-    member_put(out, "input", buf_text(&input), input.len);
-    buf_release(&input);
-}
 
 static void put_calls(struct buf *out, const struct answer *answer, const json_t *custom)
 {
     buf_puts(out, ",\"tool_calls\":[");
     for (size_t i = 0; i < answer->n_calls; i++) {
         const struct answer_call *call = &answer->calls[i];
+        const bool is_custom = custom_tool_is_among(custom, call->name);
+        struct buf input = {0};
+        if (is_custom) custom_tool_put_input(&input, &call->arguments);
+        const struct buf *text = is_custom ? &input : &call->arguments;
         buf_puts(out, i == 0 ? "{" : ",{");
         member_puts(out, "id", call->id);
-        buf_puts(out, ",\"type\":");
-        (custom_tool_is_among(custom, call->name) ? put_custom_call : put_function_call)(out, call);
+        buf_printf(out, ",\"type\":\"%s\",\"%s\":{", type_of(is_custom), type_of(is_custom));
+        put_called(out, is_custom, call->name, text->v, text->len);
         buf_puts(out, "}}");
+        buf_release(&input);
     }
     buf_puts(out, "]");
 }
@@ -134,9 +101,7 @@ static void put_function(struct buf *out, const struct answer *answer, const jso
     (void)custom;
     const struct answer_call *call = &answer->calls[0];
     buf_puts(out, ",\"function_call\":{");
-    member_puts(out, "name", call->name);
-    buf_puts(out, ",");
-    member_put(out, "arguments", call->arguments.v, call->arguments.len);
+    put_called(out, false, call->name, call->arguments.v, call->arguments.len);
     buf_puts(out, "}");
 }
 
@@ -148,10 +113,7 @@ static void put_message(struct buf *out, const struct answer *answer, const json
         buf_puts(out, "\"content\":null");
     else
         member_put(out, "content", answer->text.v, answer->text.len);
-    if (answer->reasoning.len > 0) {
-        buf_puts(out, ",");
-        member_put(out, "reasoning_content", answer->reasoning.v, answer->reasoning.len);
-    }
+    if (answer->reasoning.len > 0) member_put(out, "reasoning_content", answer->reasoning.v, answer->reasoning.len);
     if (answer->n_calls > 0) put(out, answer, custom);
     buf_puts(out, ",\"refusal\":null}");
 }
@@ -191,12 +153,5 @@ static void answer_chat(struct call *call, void *ud)
     openai_answer(call, fields->has_functions ? &openai_functions_form : &openai_chat_form, fields);
 }
 
-void openai_chat(struct call *call)
-{
-    static const struct reading_form form = {.read = fields_open_chat,
-                                             .size = fields_size,
-                                             .answer = answer_chat,
-                                             .release = fields_close,
-                                             .put_error = errors_put};
-    reading_start(call, &form);
-}
+const struct reading_form openai_chat =
+    READING_FORM(fields_open_chat, fields_size, answer_chat, fields_close, errors_put);

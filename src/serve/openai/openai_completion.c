@@ -2,7 +2,7 @@
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "serve/core/errors.h"
-#include "serve/core/member.h"
+#include "serve/core/pieces.h"
 #include "serve/openai/openai.h"
 
 #include <stdlib.h>
@@ -111,12 +111,5 @@ static void answer_completion(struct call *call, void *fields)
     openai_answer(call, &openai_completion_form, fields);
 }
 
-void openai_completion(struct call *call)
-{
-    static const struct reading_form form = {.read = fields_open_completion,
-                                             .size = fields_size,
-                                             .answer = answer_completion,
-                                             .release = fields_close,
-                                             .put_error = errors_put};
-    reading_start(call, &form);
-}
+const struct reading_form openai_completion =
+    READING_FORM(fields_open_completion, fields_size, answer_completion, fields_close, errors_put);

@@ -1,17 +1,304 @@
 /* Transcriptions: answers in OpenAI's formats, and the route. The exchange owns the dialect's state; answering
  * threads, but for the route. */
-#include "serve/openai/transcription.h"
+#include "serve/openai/openai.h"
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/media_spans.h"
 #include "base/memory.h"
+#include "http/multipart.h"
 #include "serve/core/errors.h"
-#include "serve/core/member.h"
+#include "serve/core/pieces.h"
 #include "serve/core/server.h"
+#include "serve/fields/body.h"
 #include "serve/fields/convert.h"
 #include "serve/fields/unknown.h"
 
+#include <assert.h>
 #include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* ---- The form ---- */
+
+/* One table of its fields, which are all text: an empty one was not given, since web pages send that for fields that
+ * were not filled in. */
+
+#define FILE_FIELD "file"
+
+/* A form that is being read. */
+struct form {
+    struct transcription *t;
+    struct multipart_bytes file; /* `v` NULL: not there yet */
+    uint32_t given;              /* bits of the table's rows */
+    hearth_error *error;
+};
+
+/* A field with its value. */
+struct form_value {
+    const char *name;
+    struct multipart_bytes bytes;
+};
+
+/* ---- Values ---- */
+
+/* The value as a string without zero characters; NULL with the error. */
+static json_t *text_of(const struct form *form, const struct form_value *value)
+{
+    bool has_zero = memchr(value->bytes.v, '\0', value->bytes.len) != NULL;
+    json_t *text = has_zero ? NULL : json_stringn(value->bytes.v, value->bytes.len);
+    if (text == NULL)
+        error_at(form->error, HEARTH_INVALID, value->name, "'%s' must be UTF-8 without zero characters", value->name);
+    return text;
+}
+
+/* Sets a field of the chat; takes `json` over. */
+static int set(struct form *form, const struct form_value *value, json_t *json)
+{
+    if (json == NULL) return (int)form->error->code;
+    json_object_set_new(form->t->chat, value->name, json);
+    return HEARTH_OK;
+}
+
+static int read_text(struct form *form, const struct form_value *value)
+{
+    return set(form, value, text_of(form, value));
+}
+
+static int read_number(struct form *form, const struct form_value *value)
+{
+    json_t *number = json_text_read(value->bytes.v, value->bytes.len, NULL);
+    if (json_text_is_number(number)) return set(form, value, number);
+    json_decref(number);
+    return error_at(form->error, HEARTH_INVALID, value->name, "'%s' must be a number", value->name);
+}
+
+static bool is(const struct form_value *value, const char *word)
+{
+    return value->bytes.len == strlen(word) && strncasecmp(value->bytes.v, word, value->bytes.len) == 0;
+}
+
+static int read_flag(struct form *form, const struct form_value *value)
+{
+    bool yes = is(value, "true") || is(value, "1");
+    if (yes || is(value, "false") || is(value, "0")) return set(form, value, json_boolean(yes));
+    return error_at(form->error, HEARTH_INVALID, value->name, "'%s' must be true or false", value->name);
+}
+
+/* ---- Fields of transcriptions alone ---- */
+
+static int read_own(struct form *form, char **target, const struct form_value *value)
+{
+    json_t *text = text_of(form, value);
+    if (text == NULL) return (int)form->error->code;
+    *target = mem_strdup(json_string_value(text));
+    json_decref(text);
+    return HEARTH_OK;
+}
+
+static int read_prompt(struct form *form, const struct form_value *value)
+{
+    return read_own(form, &form->t->prompt, value);
+}
+
+static int read_language(struct form *form, const struct form_value *value)
+{
+    return read_own(form, &form->t->language, value);
+}
+
+static int read_file(struct form *form, const struct form_value *value)
+{
+    hearth_error reason;
+    form->file = value->bytes;
+    if (hearth_sound_seconds(value->bytes.v, value->bytes.len, &form->t->seconds, &reason) == HEARTH_OK)
+        return HEARTH_OK;
+    return error_at(form->error, reason.code, value->name, "'%s': %s", value->name, reason.message);
+}
+
+static int refuse(const struct form *form, const struct form_value *value, const char *why)
+{
+    return error_at(form->error, HEARTH_UNSUPPORTED, value->name, "'%s' %s", value->name, why);
+}
+
+static int read_format(struct form *form, const struct form_value *value)
+{
+    static const char *const formats[] = {
+        [TRANSCRIPTION_JSON] = "json", [TRANSCRIPTION_TEXT] = "text", [TRANSCRIPTION_VERBOSE] = "verbose_json"};
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        if (!is(value, formats[i])) continue;
+        form->t->format = (enum transcription_format)i;
+        return HEARTH_OK;
+    }
+    if (is(value, "srt") || is(value, "vtt"))
+        return refuse(form, value,
+                      "of subtitles needs time stamps, which there are none of here: ask for json, text or "
+                      "verbose_json");
+    return error_at(form->error, HEARTH_INVALID, value->name, "'%s' must be json, text or verbose_json", value->name);
+}
+
+/* Segments are what is asked for by default, so that they say no more than verbose_json itself. */
+static int read_granularity(struct form *form, const struct form_value *value)
+{
+    if (is(value, "segment")) return HEARTH_OK;
+    return refuse(form, value, "is not supported: there are no time stamps here");
+}
+
+static int refuse_logprobs(struct form *form, const struct form_value *value)
+{
+    return refuse(form, value, "is not supported for transcriptions: leave it out");
+}
+
+static int refuse_speakers(struct form *form, const struct form_value *value)
+{
+    return refuse(form, value, "is not supported: speakers are not told apart here");
+}
+
+/* How much of a sound is looked at together is the projector's business. */
+static int ignore_chunking(struct form *form, const struct form_value *value)
+{
+    (void)form, (void)value;
+    return HEARTH_OK;
+}
+
+/* ---- The table ---- */
+
+/* Lists, whose names end with brackets, have a part for each value; the others are there once. */
+static const struct form_field {
+    const char *name;
+    int (*read)(struct form *form, const struct form_value *value);
+} table[] = {
+    {FILE_FIELD, read_file},
+    {"model", read_text},
+    {"prompt", read_prompt},
+    {"language", read_language},
+    {"response_format", read_format},
+    {"temperature", read_number},
+    {"stream", read_flag},
+    {"timestamp_granularities[]", read_granularity},
+    {"timestamp_granularities", read_granularity},
+    {"include[]", refuse_logprobs},
+    {"include", refuse_logprobs},
+    {"known_speaker_names[]", refuse_speakers},
+    {"known_speaker_references[]", refuse_speakers},
+    {"chunking_strategy", ignore_chunking},
+    /* of chats, llama-server's and hearth's */
+    {"max_tokens", read_number},
+    {"seed", read_number},
+    {"top_k", read_number},
+    {"top_p", read_number},
+    {"min_p", read_number},
+    {"repeat_penalty", read_number},
+    {"cache_prompt", read_flag},
+    {"cache_salt", read_text},
+    {"session_id", read_text},
+};
+
+#define N_FIELDS (sizeof table / sizeof *table)
+static_assert(N_FIELDS <= 32, "a bit of struct form for each row");
+
+/* ---- Forms ---- */
+
+static bool is_list(const char *name)
+{
+    size_t len = strlen(name);
+    return len > 2 && strcmp(name + len - 2, "[]") == 0;
+}
+
+static int read_value(struct form *form, const struct form_value *value)
+{
+    for (size_t row = 0; row < N_FIELDS; row++)
+        if (strcmp(table[row].name, value->name) == 0) {
+            bool is_second = (form->given & UINT32_C(1) << row) != 0;
+            form->given |= UINT32_C(1) << row;
+            if (is_second && !is_list(value->name))
+                return error_at(form->error, HEARTH_INVALID, value->name, "'%s' is in the form twice", value->name);
+            if (value->bytes.len == 0 && table[row].read != read_file) return HEARTH_OK;
+            return table[row].read(form, value);
+        }
+    json_object_set_new_nocheck(form->t->unknown, value->name, json_null());
+    return HEARTH_OK;
+}
+
+static int read_form(struct form *form, struct multipart *parts)
+{
+    struct multipart_part part;
+    int rc;
+    while ((rc = multipart_next(parts, &part, form->error)) == 1) {
+        char *name = mem_strndup(part.name.v, part.name.len);
+        rc = read_value(form, &(struct form_value){name, part.value});
+        free(name);
+        if (rc != HEARTH_OK) return rc;
+    }
+    return rc;
+}
+
+void *transcription_open(struct buf *body, const struct reading_caller *caller, hearth_error *error)
+{
+    struct multipart parts;
+    struct transcription *t = mem_alloc(sizeof *t);
+    struct form form = {.t = t, .error = error};
+    t->unknown = json_object();
+    t->chat = json_pack("{s:f}", "temperature", 0.0); /* OpenAI's default */
+    int rc = multipart_open(&parts, caller->content_type, (struct multipart_bytes){buf_text(body), body->len}, error);
+    if (rc == HEARTH_OK) rc = read_form(&form, &parts);
+    if (rc == HEARTH_OK && form.file.v != NULL) {
+        /* The file moves to the beginning of the body's memory, which becomes its own: nothing else of it is needed. */
+        memmove(body->v, form.file.v, form.file.len);
+        uploads_take_file(&t->uploads, mem_grow(buf_take(body), form.file.len, 1), form.file.len, FILE_FIELD);
+        return t;
+    }
+    if (rc == HEARTH_OK)
+        error_at(error, HEARTH_INVALID, FILE_FIELD, "'" FILE_FIELD "' is missing: a sound, as a file of the form");
+    transcription_close(t);
+    return NULL;
+}
+
+size_t transcription_size(const void *ud)
+{
+    const struct transcription *t = ud;
+    size_t texts = (t->prompt == NULL ? 0 : strlen(t->prompt)) + (t->language == NULL ? 0 : strlen(t->language));
+    return sizeof *t + json_size_of_tree(t->unknown) + json_size_of_tree(t->chat) + uploads_size(&t->uploads) + texts;
+}
+
+void transcription_close(void *ud)
+{
+    struct transcription *t = ud;
+    json_decref(t->unknown);
+    json_decref(t->chat);
+    uploads_release(&t->uploads);
+    free(t->prompt);
+    free(t->language);
+    free(t);
+}
+
+/* ---- The chat ---- */
+
+/* The message with the sound; its line is llama-server's. */
+static json_t *message_of(const struct transcription *t, const hearth_model_info *model)
+{
+    json_t *content = json_array();
+    struct buf line = {0};
+    buf_puts(&line, t->prompt != NULL ? t->prompt : model->transcription_user);
+    if (t->language != NULL) buf_printf(&line, " (language: %s)", t->language);
+    if (line.len > 0) json_array_append_new(content, json_pack("{s:s,s:s}", "type", "text", "text", line.v));
+    json_array_append_new(content, uploads_part(&t->uploads, "input_audio"));
+    buf_release(&line);
+    return json_pack("{s:s,s:o}", "role", "user", "content", content);
+}
+
+struct fields *transcription_ask(struct transcription *t, const hearth_model_info *model, hearth_error *error)
+{
+    static const struct fields_api api = {.name = "transcription", .known = ""}; /* those are left out already */
+    json_t *messages = json_array();
+    if (model->transcription_system[0] != '\0')
+        json_array_append_new(messages,
+                              json_pack("{s:s,s:s}", "role", "system", "content", model->transcription_system));
+    json_array_append_new(messages, message_of(t, model));
+    json_object_set_new(t->chat, "messages", messages);
+    struct fields_converted converted = {.body = t->unknown, .chat = t->chat, .uploads = &t->uploads};
+    t->chat = NULL;
+    return fields_open_converted(&converted, FIELDS_CHAT, &api, error);
+}
 
 struct transcriber {
     char *language; /* NULL: not named */
@@ -40,11 +327,6 @@ static void put_text(struct buf *out, const struct answer *answer)
 
 /* ---- Streams ---- */
 
-static void put_started(void *state, size_t index, const hearth_result *result, struct buf *out)
-{
-    (void)state, (void)index, (void)result, (void)out;
-}
-
 /* Reasoning and calls are no transcript. */
 static void put_more(void *state, const struct exchange_piece *piece, struct buf *out)
 {
@@ -69,14 +351,6 @@ static void put_ended(void *state, const struct answer *answers, size_t n, struc
 {
     (void)state, (void)answers, (void)n;
     buf_puts(out, "data: [DONE]\n\n");
-}
-
-static void put_broken(void *state, const hearth_error *error, struct buf *out)
-{
-    (void)state;
-    buf_puts(out, "data: ");
-    errors_put(out, error, NULL);
-    buf_puts(out, "\n\n");
 }
 
 /* ---- Whole answers ---- */
@@ -134,8 +408,9 @@ static void put_error(struct buf *out, const hearth_error *error, const char *re
 
 #define DIALECT(put_whole_, whole_type_)                                                                               \
     {                                                                                                                  \
-        .started = put_started, .more = put_more, .done = put_done, .ended = put_ended, .broken = put_broken,          \
-        .whole = (put_whole_), .whole_type = (whole_type_), .error = put_error, .release = release                     \
+        .started = exchange_put_no_start, .more = put_more, .done = put_done, .ended = put_ended,                      \
+        .broken = exchange_put_broken, .whole = (put_whole_), .whole_type = (whole_type_), .error = put_error,         \
+        .release = release                                                                                             \
     }
 
 const struct dialect *transcription_dialect(enum transcription_format format)
@@ -161,20 +436,6 @@ static int find_model(const struct call *call, const struct transcription *t, he
                     "model '%s' takes no sound: name one that has a projector for it (models.*.mmproj)", model->name);
 }
 
-static void start(struct call *call, const struct transcription *t, struct fields *fields)
-{
-    unknown_report(call, fields);
-    fields->params.keep_prompt = true; /* to count what of it is sound */
-    struct exchange_plan plan = {.dialect = transcription_dialect(t->format),
-                                 .state = transcription_state(t),
-                                 .stream = fields->stream,
-                                 .choices = &fields->params,
-                                 .n_choices = 1,
-                                 .owner = fields,
-                                 .release_owner = fields_close};
-    exchange_start(call, &plan);
-}
-
 static void answer(struct call *call, void *ud)
 {
     struct transcription *t = ud;
@@ -182,19 +443,18 @@ static void answer(struct call *call, void *ud)
     hearth_error error;
     struct fields *fields = NULL;
     if (find_model(call, t, &model, &error) == HEARTH_OK) fields = transcription_ask(t, &model, &error);
-    if (fields != NULL)
-        start(call, t, fields);
-    else
+    if (fields != NULL) {
+        unknown_report(call, fields);
+        fields->params.keep_prompt = true; /* to count what of it is sound */
+        fields->n = 1;
+        struct exchange_plan plan = {
+            .dialect = transcription_dialect(t->format), .state = transcription_state(t), .stream = fields->stream};
+        fields_start(call, fields, plan);
+    } else {
         call_fail(call, &error, put_error);
+    }
     transcription_close(t);
 }
 
-void transcription_create(struct call *call)
-{
-    static const struct reading_form form = {.read_with = transcription_open,
-                                             .size = transcription_size,
-                                             .answer = answer,
-                                             .release = transcription_close,
-                                             .put_error = errors_put};
-    reading_start(call, &form);
-}
+const struct reading_form transcription_create =
+    READING_FORM_WITH(transcription_open, transcription_size, answer, transcription_close, errors_put);

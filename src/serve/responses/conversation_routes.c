@@ -1,16 +1,16 @@
-/* The routes over what is stored: see conversation_routes.h. The reading thread parses bodies; the answering threads do
+/* The routes over what is stored: see responses.h. The reading thread parses bodies; the answering threads do
  * everything else, one route at a time. What is changed as it was found is so under stored_lock(), since the turns of
  * responses come from other threads. */
-#include "serve/responses/conversation_routes.h"
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/memory.h"
 #include "serve/core/errors.h"
-#include "serve/core/member.h"
 #include "serve/core/path.h"
+#include "serve/core/pieces.h"
 #include "serve/core/server.h"
+#include "serve/fields/body.h"
 #include "serve/fields/convert.h"
 #include "serve/fields/fields.h"
 #include "serve/responses/history.h"
@@ -32,26 +32,13 @@ struct page {
 
 static int read_page(const struct http_request *http, struct page *page, hearth_error *error)
 {
-    const char *limit = http_query(http, "limit"), *order = http_query(http, "order");
-    char *end = NULL;
-    long n = limit == NULL ? LIMIT_DEFAULT : strtol(limit, &end, 10);
-    if (n < 1 || n > LIMIT_MAX || (end != NULL && *end != '\0'))
-        return error_at(error, HEARTH_INVALID, "limit", "'limit' must be a whole number from 1 to %d", LIMIT_MAX);
+    const char *order = http_query(http, "order");
+    *page = (struct page){.limit = LIMIT_DEFAULT, .after = http_query(http, "after")};
+    if (body_limit(http_query(http, "limit"), LIMIT_MAX, &page->limit, error) != HEARTH_OK) return HEARTH_INVALID;
     if (order != NULL && strcmp(order, "asc") != 0 && strcmp(order, "desc") != 0)
         return error_at(error, HEARTH_INVALID, "order", "'order' must be \"asc\" or \"desc\"");
-    *page = (struct page){.limit = (size_t)n,
-                          .is_ascending = order != NULL && strcmp(order, "asc") == 0,
-                          .after = http_query(http, "after")};
+    page->is_ascending = order != NULL && strcmp(order, "asc") == 0;
     return HEARTH_OK;
-}
-
-static void turn_round(struct stored_item *items, size_t n)
-{
-    for (size_t i = 0; i < n / 2; i++) {
-        struct stored_item item = items[i];
-        items[i] = items[n - 1 - i];
-        items[n - 1 - i] = item;
-    }
 }
 
 static int find_start(const struct page *page, const struct stored_item *items, size_t n, size_t *start,
@@ -78,7 +65,6 @@ static void put_list(struct buf *out, const struct stored_item *items, size_t n,
         return;
     }
     member_puts(out, "first_id", items[0].id);
-    buf_puts(out, ",");
     member_puts(out, "last_id", items[n - 1].id);
     buf_puts(out, "}");
 }
@@ -93,7 +79,13 @@ static void reply_list(struct call *call, const struct stored_turn *turn, size_t
     hearth_error error;
     struct buf body = {0};
     int rc = read_page(call->http, &page, &error);
-    if (rc == HEARTH_OK && !page.is_ascending) turn_round(items, n);
+    if (rc == HEARTH_OK && !page.is_ascending) {
+        for (size_t i = 0; i < n / 2; i++) {
+            struct stored_item item = items[i];
+            items[i] = items[n - 1 - i];
+            items[n - 1 - i] = item;
+        }
+    }
     if (rc == HEARTH_OK) rc = find_start(&page, items, n, &start, &error);
     if (rc == HEARTH_OK) {
         size_t shown = n - start < page.limit ? n - start : page.limit;
@@ -116,53 +108,41 @@ static void reply_miss(struct call *call, const char *what, const char *id)
     call_fail(call, &error, errors_put);
 }
 
-/* Answers that the object of that id is deleted. `object`: "conversation.deleted". */
-static void reply_deleted(struct call *call, const char *object, const char *id)
-{
-    struct buf body = {0};
-    buf_puts(&body, "{");
-    member_puts(&body, "id", id);
-    buf_printf(&body, ",\"object\":\"%s\",\"deleted\":true}", object);
-    call_reply(call, 200, "application/json", &body);
-}
-
 /* ---- Stored responses ---- */
 
-/* Finds what the path names, a response or a conversation, and returns its id, owned by the caller; NULL: the call was
- * answered with 404. */
-static char *find_stored(struct call *call, const char *what, bool with_text, struct stored_found *found)
+/* Finds what the path names, a response or a conversation, with its id; false: the call was answered with 404. */
+static bool find_stored(struct call *call, const char *what, bool with_text, struct stored_found *found)
 {
     char *id = path_part(call->route, call->path, 0);
     bool is_right = strncmp(id, what[0] == 'c' ? "conv_" : "resp_", 5) == 0;
-    if (is_right && stored_find(call->server->stored, call->owner, id, with_text, found)) return id;
+    if (is_right && stored_find(call->server->stored, call->owner, id, with_text, found)) {
+        found->id = id;
+        return true;
+    }
     reply_miss(call, what, id);
     free(id);
-    return NULL;
-}
-
-static void let_go_of(struct call *call, struct stored_found *found, char *id)
-{
-    stored_release(call->server->stored, found);
-    free(id);
+    return false;
 }
 
 static void retrieve(struct call *call, const char *what)
 {
     struct stored_found found;
-    char *id = find_stored(call, what, true, &found);
-    if (id == NULL) return;
+    if (!find_stored(call, what, true, &found)) return;
     call_reply(call, 200, "application/json", &found.text);
-    let_go_of(call, &found, id);
+    stored_release(call->server->stored, &found);
 }
 
 static void delete_stored(struct call *call, const char *what, const char *object)
 {
     struct stored_found found;
-    char *id = find_stored(call, what, false, &found);
-    if (id == NULL) return;
-    stored_remove(call->server->stored, call->owner, id);
-    reply_deleted(call, object, id);
-    let_go_of(call, &found, id);
+    if (!find_stored(call, what, false, &found)) return;
+    stored_remove(call->server->stored, call->owner, found.id);
+    struct buf body = {0};
+    buf_puts(&body, "{");
+    member_puts(&body, "id", found.id);
+    buf_printf(&body, ",\"object\":\"%s\",\"deleted\":true}", object);
+    call_reply(call, 200, "application/json", &body);
+    stored_release(call->server->stored, &found);
 }
 
 void responses_retrieve(struct call *call)
@@ -187,23 +167,21 @@ void responses_delete(struct call *call)
 void responses_list_items(struct call *call)
 {
     struct stored_found found;
-    char *id = find_stored(call, "response", false, &found);
-    if (id == NULL) return;
+    if (!find_stored(call, "response", false, &found)) return;
     reply_list(call, found.turn, found.turn->all_n - (found.turn->n - found.turn->n_input));
-    let_go_of(call, &found, id);
+    stored_release(call->server->stored, &found);
 }
 
 void responses_cancel(struct call *call)
 {
     struct stored_found found;
     hearth_error error;
-    char *id = find_stored(call, "response", false, &found);
-    if (id == NULL) return;
+    if (!find_stored(call, "response", false, &found)) return;
     error_at(&error, HEARTH_INVALID, "background",
              "only a response that runs in the background can be cancelled, and none does here: close the connection "
              "of the request instead");
     call_fail(call, &error, responses_put_error);
-    let_go_of(call, &found, id);
+    stored_release(call->server->stored, &found);
 }
 
 /* ---- Bodies ---- */
@@ -352,23 +330,11 @@ static void answer_create(struct call *call, void *ud)
     close_conversation_request(request);
 }
 
-void conversations_create(struct call *call)
-{
-    static const struct reading_form form = FORM(answer_create);
-    reading_start(call, &form);
-}
+const struct reading_form conversations_create = FORM(answer_create);
 
 void conversations_retrieve(struct call *call)
 {
     retrieve(call, "conversation");
-}
-
-static int64_t created_of(const struct buf *text)
-{
-    json_t *json = json_text_read(text->v, text->len, NULL);
-    int64_t created = json_integer_value(json_object_get(json, "created_at"));
-    json_decref(json);
-    return created;
 }
 
 static void answer_update(struct call *call, void *ud)
@@ -377,25 +343,22 @@ static void answer_update(struct call *call, void *ud)
     struct stored *stored = request->stored;
     struct stored_found found;
     struct buf text = {0}, body = {0};
-    char *id = find_stored(call, "conversation", true, &found);
-    if (id != NULL) {
-        put_conversation(&text, id, created_of(&found.text), request->metadata);
+    if (find_stored(call, "conversation", true, &found)) {
+        json_t *json = json_text_read(found.text.v, found.text.len, NULL);
+        int64_t created = json_integer_value(json_object_get(json, "created_at"));
+        json_decref(json);
+        put_conversation(&text, found.id, created, request->metadata);
         buf_append(&body, text.v, text.len);
-        enum stored_change change = stored_set_text(stored, call->owner, id, &text);
+        enum stored_change change = stored_set_text(stored, call->owner, found.id, &text);
+        answer_change(call, change, "metadata", found.id, &body);
         buf_release(&text);
-        stored_release(stored, &found);
-        answer_change(call, change, "metadata", id, &body);
         buf_release(&body);
+        stored_release(stored, &found);
     }
-    free(id);
     close_conversation_request(request);
 }
 
-void conversations_update(struct call *call)
-{
-    static const struct reading_form form = FORM(answer_update);
-    reading_start(call, &form);
-}
+const struct reading_form conversations_update = FORM(answer_update);
 
 void conversations_delete(struct call *call)
 {
@@ -407,10 +370,9 @@ void conversations_delete(struct call *call)
 void conversations_list_items(struct call *call)
 {
     struct stored_found found;
-    char *id = find_stored(call, "conversation", false, &found);
-    if (id == NULL) return;
+    if (!find_stored(call, "conversation", false, &found)) return;
     reply_list(call, found.turn, found.turn->all_n);
-    let_go_of(call, &found, id);
+    stored_release(call->server->stored, &found);
 }
 
 static void answer_added(struct call *call, void *ud)
@@ -418,25 +380,19 @@ static void answer_added(struct call *call, void *ud)
     struct conversation_request *request = ud;
     struct stored_found found;
     struct buf body = {0};
-    char *id = find_stored(call, "conversation", false, &found);
-    if (id != NULL) {
+    if (find_stored(call, "conversation", false, &found)) {
         struct stored_item *items = stored_turn_items(request->turn);
         put_list(&body, items, request->turn->n, false);
         free(items);
-        enum stored_change change = stored_extend(request->stored, call->owner, id, request->turn);
-        stored_release(request->stored, &found);
-        answer_change(call, change, "items", id, &body);
+        enum stored_change change = stored_extend(request->stored, call->owner, found.id, request->turn);
+        answer_change(call, change, "items", found.id, &body);
         buf_release(&body);
+        stored_release(request->stored, &found);
     }
-    free(id);
     close_conversation_request(request);
 }
 
-void conversations_add_items(struct call *call)
-{
-    static const struct reading_form form = FORM(answer_added);
-    reading_start(call, &form);
-}
+const struct reading_form conversations_add_items = FORM(answer_added);
 
 /* The item that the path names; NULL: the call was answered with 404. The caller frees the list. */
 static const struct stored_item *find_item(struct call *call, const struct stored_turn *turn,
@@ -455,8 +411,7 @@ static const struct stored_item *find_item(struct call *call, const struct store
 void conversations_show_item(struct call *call)
 {
     struct stored_found found;
-    char *id = find_stored(call, "conversation", false, &found);
-    if (id == NULL) return;
+    if (!find_stored(call, "conversation", false, &found)) return;
     struct stored_item *items;
     const struct stored_item *item = find_item(call, found.turn, &items);
     struct buf body = {0};
@@ -465,42 +420,35 @@ void conversations_show_item(struct call *call)
         call_reply(call, 200, "application/json", &body);
     }
     free(items);
-    let_go_of(call, &found, id);
-}
-
-/* A new turn in place of the one with the item and those behind it, without the item: turns are immutable, and
- * responses may hold them too. */
-static struct stored_turn *turn_without(struct stored *stored, struct stored_turn *turn,
-                                        const struct stored_item *items, const struct stored_item *dropped)
-{
-    size_t at = (size_t)(dropped - items), n = turn->all_n;
-    while (turn->before != NULL && turn->before->all_n > at) turn = turn->before;
-    struct stored_turn *copy = stored_turn_new(stored, turn->before);
-    for (size_t i = turn->before == NULL ? 0 : turn->before->all_n; i < n; i++) {
-        struct buf text = {0};
-        if (i == at) continue;
-        buf_append(&text, items[i].text, items[i].len);
-        stored_turn_add(copy, items[i].id, &text);
-    }
-    return copy;
+    stored_release(call->server->stored, &found);
 }
 
 static void delete_item(struct call *call)
 {
     struct stored_found found;
     struct stored *stored = call->server->stored;
-    char *id = find_stored(call, "conversation", true, &found);
-    if (id == NULL) return;
+    if (!find_stored(call, "conversation", true, &found)) return;
     struct stored_item *items;
     const struct stored_item *item = find_item(call, found.turn, &items);
     if (item != NULL) {
-        struct stored_turn *copy = turn_without(stored, found.turn, items, item);
-        stored_set_turn(stored, call->owner, id, copy); /* it is smaller than before, and fits */
+        /* A new turn in place of the one with the item and those behind it, without the item: turns are immutable, and
+         * responses may hold them too. */
+        struct stored_turn *turn = found.turn;
+        size_t at = (size_t)(item - items), n = turn->all_n;
+        while (turn->before != NULL && turn->before->all_n > at) turn = turn->before;
+        struct stored_turn *copy = stored_turn_new(stored, turn->before);
+        for (size_t i = turn->before == NULL ? 0 : turn->before->all_n; i < n; i++) {
+            struct buf text = {0};
+            if (i == at) continue;
+            buf_append(&text, items[i].text, items[i].len);
+            stored_turn_add(copy, items[i].id, &text);
+        }
+        stored_set_turn(stored, call->owner, found.id, copy); /* it is smaller than before, and fits */
         stored_turn_unref(stored, copy);
         call_reply(call, 200, "application/json", &found.text);
     }
     free(items);
-    let_go_of(call, &found, id);
+    stored_release(call->server->stored, &found);
 }
 
 void conversations_delete_item(struct call *call)

@@ -208,34 +208,6 @@ static int resolve(struct history *history, json_t *input, hearth_error *error)
 
 /* ---- Opening and closing ---- */
 
-static int read_store(struct history *history, const json_t *body, hearth_error *error)
-{
-    const json_t *store = json_object_get(body, "store");
-    if (store != NULL && !json_is_null(store) && !json_is_boolean(store))
-        return error_at(error, HEARTH_INVALID, "store", "'store' must be true or false");
-    history->is_stored = !json_is_false(store) && stored_is_on(history->stored);
-    return HEARTH_OK;
-}
-
-/* The response repeats these fields with the values that hold. */
-static void note_in_body(const struct history *history, json_t *body)
-{
-    json_object_set_new(body, "store", json_boolean(history->is_stored));
-    if (history->conversation != NULL)
-        json_object_set_new(body, "conversation", json_pack("{s:s}", "id", history->conversation));
-}
-
-static void make_turn(struct history *history, const json_t *body, enum history_use use)
-{
-    const json_t *input = json_object_get(body, "input");
-    json_t *wrapped = json_is_string(input) ? json_pack("[{s:s,s:O}]", "role", "user", "content", input) : NULL;
-    /* A conversation's turn is appended to its last one when the answer is complete. */
-    bool appends = history->conversation != NULL && use == HISTORY_STORES;
-    struct stored_turn *before = appends ? NULL : history->before;
-    history->turn = history_turn(history->stored, before, wrapped != NULL ? wrapped : input, history->id);
-    json_decref(wrapped);
-}
-
 /* Before anything is computed: a conversation that could not take the turn would lose it. */
 static int check_room(const struct history *history, hearth_error *error)
 {
@@ -254,13 +226,26 @@ int history_open(struct history *history, json_t *body, const struct reading_cal
         (struct history){.stored = caller->stored, .owner = mem_strdup(caller->owner), .max_bytes = caller->max_bytes};
     *before = NULL;
     call_random_name(history->id, sizeof history->id);
-    if (read_store(history, body, error) != HEARTH_OK) return (int)error->code;
+    bool store = true;
+    if (body_bool(body, "store", &store, error) != HEARTH_OK) return (int)error->code;
+    history->is_stored = store && stored_is_on(history->stored);
     if (find_before(history, body, error) != HEARTH_OK) return (int)error->code;
     if (resolve(history, json_object_get(body, "input"), error) != HEARTH_OK) return (int)error->code;
     if (history->before != NULL && (*before = read_before(history, error)) == NULL) return (int)error->code;
-    note_in_body(history, body);
+    /* The response repeats these fields with the values that hold. */
+    json_object_set_new(body, "store", json_boolean(history->is_stored));
+    if (history->conversation != NULL)
+        json_object_set_new(body, "conversation", json_pack("{s:s}", "id", history->conversation));
     bool stores = use == HISTORY_STORES && (history->is_stored || history->conversation != NULL);
-    if (stores || use == HISTORY_KEEPS) make_turn(history, body, use);
+    if (stores || use == HISTORY_KEEPS) {
+        const json_t *input = json_object_get(body, "input");
+        json_t *wrapped = json_is_string(input) ? json_pack("[{s:s,s:O}]", "role", "user", "content", input) : NULL;
+        /* A conversation's turn is appended to its last one when the answer is complete. */
+        bool appends = history->conversation != NULL && use == HISTORY_STORES;
+        history->turn = history_turn(history->stored, appends ? NULL : history->before,
+                                     wrapped != NULL ? wrapped : input, history->id);
+        json_decref(wrapped);
+    }
     return stores && history->conversation != NULL ? check_room(history, error) : HEARTH_OK;
 }
 

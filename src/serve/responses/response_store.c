@@ -171,18 +171,6 @@ static void remove_entry(struct stored *stored, struct lru_entry *entry)
     free_entry(entry);
 }
 
-/* In place of one of the same id. What they lead to both is counted all the while, and not walked through. */
-static void insert_entry(struct stored *stored, struct lru_entry *entry, struct stored_turn *turn)
-{
-    struct lru_entry **same = tfind(entry, &stored->by_id, compare);
-    set_turn(stored, entry, turn);
-    if (same != NULL) remove_entry(stored, *same);
-    tsearch(entry, &stored->by_id, compare);
-    TAILQ_INSERT_TAIL(&stored->by_use, entry, by_use);
-    stored->size.entries++;
-    stored->size.bytes += entry_bytes(entry);
-}
-
 bool stored_can_hold(const struct stored *stored, size_t bytes)
 {
     return stored->bounds.entries > 0 && bytes <= stored->bounds.bytes;
@@ -209,7 +197,14 @@ bool stored_put(struct stored *stored, const struct stored_entry *given)
     pthread_mutex_lock(&stored->mutex);
     bool fits = stored_can_hold(stored, entry_bytes(entry) + bytes_to(given->turn));
     if (fits) {
-        insert_entry(stored, entry, given->turn);
+        /* In place of one of the same id. What they lead to both is counted all the while, and not walked through. */
+        struct lru_entry **same = tfind(entry, &stored->by_id, compare);
+        set_turn(stored, entry, given->turn);
+        if (same != NULL) remove_entry(stored, *same);
+        tsearch(entry, &stored->by_id, compare);
+        TAILQ_INSERT_TAIL(&stored->by_use, entry, by_use);
+        stored->size.entries++;
+        stored->size.bytes += entry_bytes(entry);
         evict_others(stored, entry);
     }
     pthread_mutex_unlock(&stored->mutex);
@@ -236,6 +231,7 @@ void stored_release(struct stored *stored, struct stored_found *found)
 {
     buf_release(&found->text);
     stored_turn_unref(stored, found->turn);
+    free(found->id);
 }
 
 /* With the mutex: what becomes of a change after which the entry's own bytes and those of its turns are `bytes`. */

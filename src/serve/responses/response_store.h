@@ -76,6 +76,7 @@ bool stored_can_hold(const struct stored *stored, size_t bytes);
 
 /* A copy of an entry. */
 struct stored_found {
+    char *id; /* for the caller's use; NULL: unset */
     struct buf text;
     struct stored_turn *turn; /* a reference; NULL: none */
 };

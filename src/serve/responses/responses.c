@@ -6,14 +6,13 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/utf8.h"
+#include "serve/core/answer.h"
 #include "serve/core/errors.h"
-#include "serve/core/member.h"
+#include "serve/core/pieces.h"
 #include "serve/core/server.h"
-#include "serve/core/timings.h"
 #include "serve/fields/convert.h"
-#include "serve/fields/custom_tools.h"
+#include "serve/fields/fields.h"
 #include "serve/fields/unknown.h"
-#include "serve/responses/responses_tools.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -158,9 +157,7 @@ static void put_name(struct buf *out, const struct responses *state, const struc
 {
     const struct responses_tool *tool = tool_of(state, answer, i);
     member_puts(out, "name", tool != NULL ? tool->name : answer->calls[answer->parts[i].call].name);
-    if (tool == NULL || tool->space == NULL) return;
-    buf_puts(out, ",");
-    member_puts(out, "namespace", tool->space);
+    if (tool != NULL && tool->space != NULL) member_puts(out, "namespace", tool->space);
 }
 
 static void put_call(struct buf *out, const struct responses *state, const struct answer *answer, size_t i, bool begun)
@@ -171,9 +168,8 @@ static void put_call(struct buf *out, const struct responses *state, const struc
     member_puts(out, "call_id", answer->calls[answer->parts[i].call].id);
     buf_puts(out, ",");
     put_name(out, state, answer, i);
-    buf_puts(out, ",");
     if (begun)
-        buf_printf(out, "\"%s\":\"\"", member);
+        member_puts(out, member, "");
     else
         put_given(out, state, answer, i, member);
 }
@@ -370,36 +366,20 @@ static void put_part_event(struct buf *out, struct responses *state, const char 
     close_event(out);
 }
 
-static void begin_item(struct buf *out, struct responses *state)
-{
-    const struct answer_part *part = &state->answer->parts[state->n_begun++];
-    state->n_logprobs = part->first_logprobs;
-    put_item_event(out, state, "output_item.added", "in_progress");
-    if (kinds[part->type].part != NULL) put_part_event(out, state, ".added");
-}
-
-/* Sends the input of a custom tool's call as a single delta once it is complete: the model's arguments are JSON
- * around it. */
-static void put_late_delta(struct buf *out, struct responses *state)
-{
-    size_t i = state->n_begun - 1;
-    if (!is_custom(state, state->answer, i)) return;
-    open_content_event(out, state, NULL, ".delta");
-    put_given(out, state, state->answer, i, "delta");
-    close_event(out);
-}
-
 static void end_item(struct buf *out, struct responses *state)
 {
     if (state->n_begun == 0) return;
     size_t i = state->n_begun - 1;
     const struct answer_part *part = &state->answer->parts[i];
-    put_late_delta(out, state);
-    const struct kind *kind = open_content_event(out, state, NULL, ".done");
-    if (kind == &kinds[HEARTH_DELTA_CALL]) {
-        put_name(out, state, state->answer, i);
-        buf_puts(out, ",");
+    /* Sends the input of a custom tool's call as a single delta once it is complete: the model's arguments are JSON
+     * around it. */
+    if (is_custom(state, state->answer, i)) {
+        open_content_event(out, state, NULL, ".delta");
+        put_given(out, state, state->answer, i, "delta");
+        close_event(out);
     }
+    const struct kind *kind = open_content_event(out, state, NULL, ".done");
+    if (kind == &kinds[HEARTH_DELTA_CALL]) put_name(out, state, state->answer, i);
     put_given(out, state, state->answer, i, kind->member);
     if (part->type == HEARTH_DELTA_CONTENT) put_part_logprobs(out, state->answer, i);
     close_event(out);
@@ -428,7 +408,10 @@ static void put_more(void *ud, const struct exchange_piece *piece, struct buf *o
     state->answer = piece->answer;
     if (piece->answer->n_parts > state->n_begun) {
         end_item(out, state);
-        begin_item(out, state);
+        const struct answer_part *part = &state->answer->parts[state->n_begun++];
+        state->n_logprobs = part->first_logprobs;
+        put_item_event(out, state, "output_item.added", "in_progress");
+        if (kinds[part->type].part != NULL) put_part_event(out, state, ".added");
     }
     if (piece->delta != NULL && piece->delta->len > 0) put_delta(out, state, piece);
 }
@@ -573,24 +556,12 @@ static void answer(struct call *call, void *ud)
     struct responses *state = responses_state(&names, &request->echo, &request->tools);
     state->history = request->history;
     request->history = (struct history){.stored = NULL};
-    struct exchange_plan plan = {.dialect = &responses_dialect,
-                                 .state = state,
-                                 .stream = fields->stream,
-                                 .choices = &fields->params,
-                                 .n_choices = 1,
-                                 .owner = fields,
-                                 .release_owner = fields_close};
+    fields->n = 1;
     request->fields = NULL;
     close_request(request);
-    exchange_start(call, &plan);
+    fields_start(call, fields,
+                 (struct exchange_plan){.dialect = &responses_dialect, .state = state, .stream = fields->stream});
 }
 
-void responses_create(struct call *call)
-{
-    static const struct reading_form form = {.read_with = read_request,
-                                             .size = request_size,
-                                             .answer = answer,
-                                             .release = close_request,
-                                             .put_error = responses_put_error};
-    reading_start(call, &form);
-}
+const struct reading_form responses_create =
+    READING_FORM_WITH(read_request, request_size, answer, close_request, responses_put_error);

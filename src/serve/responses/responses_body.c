@@ -4,14 +4,9 @@
  * (truncation, service_tier, …) are repeated in the response with the value that holds. No state; any thread. */
 #include "base/json_text.h"
 #include "serve/fields/convert.h"
-#include "serve/fields/custom_tools.h"
 #include "serve/fields/fields_readers.h"
-#include "serve/fields/readable.h"
 #include "serve/responses/responses.h"
-#include "serve/responses/responses_compact.h"
-#include "serve/responses/responses_tools.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 struct item {
@@ -40,15 +35,6 @@ static const char *text_member(const json_t *part)
     return NULL;
 }
 
-/* Collects a part that is neither text nor part_forms: what another server's tool found or printed. */
-static int collect_other(const struct convert *convert, const json_t *part, struct field_path at, json_t *texts)
-{
-    json_t *text = readable_text(part);
-    if (text == NULL) return convert_unknown(convert, part, at);
-    json_array_append_new(texts, text);
-    return HEARTH_OK;
-}
-
 /* Media whose bytes only another server keeps have nothing to be shown. */
 static int collect_part(const struct convert *convert, const json_t *part, struct field_path at, json_t *texts)
 {
@@ -60,7 +46,13 @@ static int collect_part(const struct convert *convert, const json_t *part, struc
         json_array_append_new(texts, upload_read(convert->uploads, form, part, at.v));
         return HEARTH_OK;
     }
-    if (member == NULL) return collect_other(convert, part, at, texts);
+    /* Neither text nor of part_forms: another server's tool found or printed it. */
+    if (member == NULL) {
+        json_t *text = readable_text(part);
+        if (text == NULL) return convert_unknown(convert, part, at);
+        json_array_append_new(texts, text);
+        return HEARTH_OK;
+    }
     const json_t *text = convert_string(convert, part, at, member);
     if (text == NULL) return HEARTH_INVALID;
     json_array_append(texts, (json_t *)text);
@@ -84,27 +76,16 @@ static int collect_texts(const struct convert *convert, const json_t *content, s
 
 /* ---- Messages and reasoning ---- */
 
-/* The role in a template: "developer" becomes "system". */
-static const char *role_of(const json_t *item)
-{
-    static const char *const roles[][2] = {
-        {"user", "user"}, {"assistant", "assistant"}, {"system", "system"}, {"developer", "system"}};
-    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
-        if (convert_is(json_object_get(item, "role"), roles[i][0])) return roles[i][1];
-    return NULL;
-}
-
 /* Each user message stays a message of its own; the assistant's consecutive items become one. */
 static int read_message(struct convert *convert, const struct item *item)
 {
-    const char *role = role_of(item->json);
+    const char *role = field_string(json_object_get(item->json, "role"));
     size_t i;
-    json_t *text, *texts = json_array();
-    if (role == NULL) {
-        json_decref(texts);
+    if (!words_have("user assistant system developer", role))
         return convert_fault(convert, field_path_of("%s.role", item->at.v),
                              "must be \"user\", \"assistant\", \"system\" or \"developer\"");
-    }
+    if (strcmp(role, "developer") == 0) role = "system"; /* that is what templates have */
+    json_t *text, *texts = json_array();
     struct field_path at = field_path_of("%s.content", item->at.v);
     int rc = collect_texts(convert, json_object_get(item->json, "content"), at, texts);
     if (convert_is(json_object_get(item->json, "role"), "user")) convert_end_message(convert);
@@ -134,20 +115,15 @@ static int read_reasoning(struct convert *convert, const struct item *item)
     return rc;
 }
 
-/* A summary that hearth made is told as the user would: no turn of the assistant's is there that it could be. */
-static void add_summary(struct convert *convert, json_t *text)
-{
-    convert_end_message(convert);
-    convert_add_text(convert, "user", text);
-    json_decref(text);
-}
-
 /* The summary of what came before; encrypted ones cannot be read. */
 static int read_compaction(struct convert *convert, const struct item *item)
 {
     json_t *summary = compaction_text(item->json), *text = summary != NULL ? NULL : readable_text(item->json);
     if (summary != NULL) {
-        add_summary(convert, summary);
+        /* A summary that hearth made is told as the user would: it is no turn of the assistant's. */
+        convert_end_message(convert);
+        convert_add_text(convert, "user", summary);
+        json_decref(summary);
         return HEARTH_OK;
     }
     if (text == NULL) return convert_leave_out(convert, item->at);
@@ -162,16 +138,6 @@ static int refuse_reference(struct convert *convert, const struct item *item)
 }
 
 /* ---- Calls of the client's tools ---- */
-
-/* A value as the text of a call's arguments. Of a call that was broken off it may be a string that is no JSON. */
-static json_t *arguments_of(const json_t *value)
-{
-    if (json_is_string(value)) return json_incref((json_t *)value);
-    char *text = json_text_of(value);
-    json_t *arguments = json_string(text);
-    free(text);
-    return arguments;
-}
 
 static void add_call(struct convert *convert, const struct item *item, const json_t *name, json_t *arguments)
 {
@@ -190,7 +156,7 @@ static int read_call(struct convert *convert, const struct item *item)
     if (!json_text_is_object(arguments)) arguments = convert_string(convert, item->json, item->at, "arguments");
     if (arguments == NULL) return HEARTH_INVALID;
     if (convert_lost_call(convert, id)) return convert_leave_out(convert, item->at);
-    add_call(convert, item, name, arguments_of(arguments));
+    add_call(convert, item, name, convert_arguments(arguments));
     return HEARTH_OK;
 }
 
@@ -249,13 +215,6 @@ static const struct {
     {"program_output", "result"},
 };
 
-/* A member that is given; NULL: none. */
-static json_t *member_of(const json_t *object, const char *name)
-{
-    json_t *value = json_object_get(object, name);
-    return json_is_null(value) ? NULL : value;
-}
-
 /* The call that an item belongs to. A result may name the item of its call instead. */
 static const json_t *call_of(const struct item *item)
 {
@@ -270,8 +229,8 @@ static const json_t *call_of(const struct item *item)
 static json_t *own_result(const json_t *item, const struct call_form *form)
 {
     if (form->own == NULL) return NULL;
-    json_t *result = member_of(item, form->own), *error = member_of(item, "error");
-    if (result == NULL) result = member_of(member_of(item, form->member), form->own);
+    json_t *result = body_find(item, form->own), *error = body_find(item, "error");
+    if (result == NULL) result = body_find(body_find(item, form->member), form->own);
     if (result == NULL && error == NULL) return NULL;
     json_t *list = json_is_array(result) ? json_copy(result) : json_array();
     if (result != NULL && !json_is_array(result)) json_array_append(list, result);
@@ -293,7 +252,7 @@ static const struct call_form *call_form_of(const struct item *item)
         const struct call_form *form = &call_forms[i];
         bool fits = convert_is(json_object_get(item->json, "type"), form->type);
         bool named = form->name != NULL || field_string(json_object_get(item->json, "name")) != NULL;
-        bool whole = fits && named && call_of(item) != NULL && member_of(item->json, form->member) != NULL;
+        bool whole = fits && named && call_of(item) != NULL && body_find(item->json, form->member) != NULL;
         if (whole && (!form->needs_own || has_own_result(item->json, form))) return form;
     }
     return NULL;
@@ -304,7 +263,7 @@ static const char *result_member(const struct item *item)
 {
     for (size_t i = 0; i < sizeof result_forms / sizeof *result_forms; i++) {
         bool fits = convert_is(json_object_get(item->json, "type"), result_forms[i].type) && call_of(item) != NULL;
-        if (fits && member_of(item->json, result_forms[i].member) != NULL) return result_forms[i].member;
+        if (fits && body_find(item->json, result_forms[i].member) != NULL) return result_forms[i].member;
     }
     return NULL;
 }
@@ -312,12 +271,12 @@ static const char *result_member(const struct item *item)
 /* What a computer was to do may stand in two members. */
 static json_t *arguments_by_form(const json_t *item, const struct call_form *form)
 {
-    json_t *value = json_object_get(item, form->member), *action = member_of(item, "action"), *object;
+    json_t *value = json_object_get(item, form->member), *action = body_find(item, "action"), *object;
     if (form->name == NULL && json_is_string(value)) return json_incref(value);
     object = json_text_is_object(value) ? json_copy(value) : json_pack("{s:O}", form->member, value);
     if (action != NULL && strcmp(form->member, "actions") == 0) json_object_set(object, "action", action);
     if (form->own != NULL) json_object_del(object, form->own);
-    json_t *arguments = arguments_of(object);
+    json_t *arguments = convert_arguments(object);
     json_decref(object);
     return arguments;
 }
@@ -326,7 +285,7 @@ static json_t *arguments_by_form(const json_t *item, const struct call_form *for
 static int add_result(struct convert *convert, const struct item *item, const json_t *result, const char *member)
 {
     json_t *texts = json_array(), *joined = json_array();
-    json_t *shown = strcmp(member, "tools") == 0 ? arguments_of(result) : json_incref((json_t *)result);
+    json_t *shown = strcmp(member, "tools") == 0 ? convert_arguments(result) : json_incref((json_t *)result);
     int rc = HEARTH_OK;
     if (json_text_is_object(shown) || json_is_array(shown) || json_is_string(shown))
         rc = collect_texts(convert, shown, field_path_of("%s.%s", item->at.v, member), texts);
@@ -472,13 +431,7 @@ static int read_instructions(struct convert *convert)
 
 static int read_max_tokens(struct convert *convert)
 {
-    const json_t *value = json_object_get(convert->body, "max_output_tokens");
-    int64_t n;
-    if (value == NULL || json_is_null(value)) return HEARTH_OK;
-    if (!field_whole(value, 1, INT32_MAX, &n))
-        return convert_fault(convert, field_path_of("max_output_tokens"), "must be a whole number of at least 1");
-    convert_set(convert, "max_tokens", json_integer(n));
-    return HEARTH_OK;
+    return convert_max_tokens(convert, "max_output_tokens", 0);
 }
 
 static int read_format(struct convert *convert)
@@ -588,34 +541,11 @@ void responses_put_echo(struct buf *out, const json_t *body)
 
 /* ---- The API ---- */
 
-static const char *const known[] = {"input",
-                                    "instructions",
-                                    "include",
-                                    "max_output_tokens",
-                                    "max_tool_calls",
-                                    "metadata",
-                                    "previous_response_id",
-                                    "conversation",
-                                    "background",
-                                    "prompt",
-                                    "prompt_cache_key",
-                                    "prompt_cache_options",
-                                    "prompt_cache_retention",
-                                    "reasoning",
-                                    "safety_identifier",
-                                    "service_tier",
-                                    "store",
-                                    "stream_options",
-                                    "text",
-                                    "tools",
-                                    "tool_choice",
-                                    "top_logprobs",
-                                    "truncation",
-                                    "user",
-                                    "client_metadata",
-                                    "context_management",
-                                    "keep_alive",
-                                    NULL};
+static const char known[] =
+    "input instructions include max_output_tokens max_tool_calls metadata previous_response_id conversation "
+    "background prompt prompt_cache_key prompt_cache_options prompt_cache_retention reasoning "
+    "safety_identifier service_tier store stream_options text tools tool_choice top_logprobs truncation user "
+    "client_metadata context_management keep_alive";
 
 const struct fields_api responses_api = {
     .name = "responses", .convert = responses_chat, .known = known, .has_table = true};

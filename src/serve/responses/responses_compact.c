@@ -1,9 +1,8 @@
-/* Compaction of conversations: see responses_compact.h. The reading thread makes a chat of the conversation with one
+/* Compaction of conversations: see responses.h. The reading thread makes a chat of the conversation with one
  * more message, which asks for the summary; so the conversation's own prefix is in the cache. The exchange owns the
  * state from then on; answering threads.
  *
  * Nothing is stored: the item itself holds the summary, as base64 behind a mark, since clients hand it on as it is. */
-#include "serve/responses/responses_compact.h"
 
 #include "base/base64.h"
 #include "base/clock.h"
@@ -11,7 +10,7 @@
 #include "base/json_text.h"
 #include "base/memory.h"
 #include "serve/core/errors.h"
-#include "serve/core/member.h"
+#include "serve/core/pieces.h"
 #include "serve/core/server.h"
 #include "serve/fields/convert.h"
 #include "serve/fields/unknown.h"
@@ -48,13 +47,6 @@ json_t *compaction_text(const json_t *item)
     buf_release(&text);
     free(bytes.v);
     return told;
-}
-
-static void put_compaction(struct buf *out, const char *id, const struct answer *answer)
-{
-    buf_printf(out, "{\"id\":\"cmp_%s_0\",\"type\":\"compaction\",\"encrypted_content\":\"" MARK, id);
-    base64_put(out, answer->text.v, answer->text.len);
-    buf_puts(out, "\"}");
 }
 
 static bool is_from_user(const struct stored_item *stored)
@@ -112,15 +104,6 @@ static int ask_for_summary(json_t *body, hearth_error *error)
                     "'input' must be the conversation to compact: a string, or a list of at least one item");
 }
 
-/* Notes whose items are the user's, but for the wish, which comes last. */
-static void find_messages(struct compact *compact)
-{
-    compact->items = stored_turn_items(compact->history.turn);
-    compact->n = compact->history.turn->all_n - 1;
-    compact->from_user = mem_alloc((compact->n + 1) * sizeof *compact->from_user);
-    for (size_t i = 0; i < compact->n; i++) compact->from_user[i] = is_from_user(&compact->items[i]);
-}
-
 static void *read_compact(struct buf *body, const struct reading_caller *caller, hearth_error *error)
 {
     struct compact *compact = mem_alloc(sizeof *compact);
@@ -132,7 +115,11 @@ static void *read_compact(struct buf *body, const struct reading_caller *caller,
         close_compact(compact);
         return NULL;
     }
-    find_messages(compact);
+    /* Notes whose items are the user's, but for the wish, which comes last. */
+    compact->items = stored_turn_items(compact->history.turn);
+    compact->n = compact->history.turn->all_n - 1;
+    compact->from_user = mem_alloc((compact->n + 1) * sizeof *compact->from_user);
+    for (size_t i = 0; i < compact->n; i++) compact->from_user[i] = is_from_user(&compact->items[i]);
     return compact;
 }
 
@@ -168,7 +155,9 @@ static void put_compacted(void *ud, const struct answer *answers, size_t n, stru
         buf_append(out, compact->items[i].text, compact->items[i].len);
         buf_puts(out, ",");
     }
-    put_compaction(out, compact->history.id, answers);
+    buf_printf(out, "{\"id\":\"cmp_%s_0\",\"type\":\"compaction\",\"encrypted_content\":\"" MARK, compact->history.id);
+    base64_put(out, answers->text.v, answers->text.len);
+    buf_puts(out, "\"}");
     buf_puts(out, "],\"usage\":");
     responses_put_usage(out, answers);
     buf_puts(out, "}");
@@ -184,21 +173,9 @@ static void answer_compact(struct call *call, void *ud)
     unknown_report(call, fields);
     compact->created = clock_unix_ms() / 1000;
     compact->fields = NULL;
-    struct exchange_plan plan = {.dialect = &dialect,
-                                 .state = compact,
-                                 .choices = &fields->params,
-                                 .n_choices = 1,
-                                 .owner = fields,
-                                 .release_owner = fields_close};
-    exchange_start(call, &plan);
+    fields->n = 1;
+    fields_start(call, fields, (struct exchange_plan){.dialect = &dialect, .state = compact});
 }
 
-void responses_compact(struct call *call)
-{
-    static const struct reading_form form = {.read_with = read_compact,
-                                             .size = compact_size,
-                                             .answer = answer_compact,
-                                             .release = close_compact,
-                                             .put_error = responses_put_error};
-    reading_start(call, &form);
-}
+const struct reading_form responses_compact =
+    READING_FORM_WITH(read_compact, compact_size, answer_compact, close_compact, responses_put_error);

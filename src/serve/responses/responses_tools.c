@@ -1,9 +1,10 @@
-/* Tools of Responses, converted to functions and back: see responses_tools.h. */
-#include "serve/responses/responses_tools.h"
+/* Tools of Responses, converted to functions and back: see responses.h. */
+#include "serve/responses/responses.h"
 
 #include "base/json_text.h"
 #include "base/memory.h"
-#include "serve/fields/custom_tools.h"
+#include "serve/fields/convert.h"
+#include "serve/fields/fields.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -140,9 +141,11 @@ static int choose_one(struct convert *convert, const json_t *choice)
     return HEARTH_OK;
 }
 
-/* The words are those of chats. The choice of a tool that was left out is ignored. */
-static int read_choice(struct convert *convert)
+int responses_read_tools(struct convert *convert)
 {
+    int rc = read_list(convert, json_object_get(convert->body, "tools"), NULL, field_path_of("tools"));
+    if (rc != HEARTH_OK) return rc;
+    /* The words of "tool_choice" are those of chats. The choice of a tool that was left out is ignored. */
     const json_t *choice = json_object_get(convert->body, "tool_choice"), *type = json_object_get(choice, "type");
     if (choice == NULL || json_is_null(choice)) return HEARTH_OK;
     if (!json_text_is_object(choice)) {
@@ -153,12 +156,6 @@ static int read_choice(struct convert *convert)
     if (convert_is(type, "allowed_tools")) return choose_among(convert, choice);
     if (convert_is(type, "function") || convert_is(type, "custom")) return choose_one(convert, choice);
     return HEARTH_OK;
-}
-
-int responses_read_tools(struct convert *convert)
-{
-    int rc = read_list(convert, json_object_get(convert->body, "tools"), NULL, field_path_of("tools"));
-    return rc == HEARTH_OK ? read_choice(convert) : rc;
 }
 
 /* ---- Answers ---- */

@@ -1,5 +1,5 @@
-/* Bodies of any API: see any_api.h. */
-#include "serve/status/any_api.h"
+/* Bodies of any API: see status.h. */
+#include "serve/status/status.h"
 
 #include "base/error.h"
 #include "serve/anthropic/anthropic.h"

@@ -1,16 +1,15 @@
-/* The routes of the KV cache: see cache_routes.h. JSON is written as text: members have a fixed order. A struct
+/* The routes of the KV cache: see status.h. JSON is written as text: members have a fixed order. A struct
  * order_end lives until the end of its order has come back by a post. */
-#include "serve/status/cache_routes.h"
+#include "serve/status/status.h"
 
 #include "base/error.h"
 #include "base/memory.h"
 #include "serve/core/errors.h"
-#include "serve/core/member.h"
+#include "serve/core/pieces.h"
 #include "serve/core/reading.h"
 #include "serve/core/server.h"
 #include "serve/fields/body.h"
 #include "serve/fields/fields.h"
-#include "serve/status/any_api.h"
 
 #include <inttypes.h>
 #include <stddef.h>
@@ -74,21 +73,6 @@ static void put_resident(struct buf *out, const hearth_resident *r)
                r->return_ms, r->hash, (long long)r->last_used);
 }
 
-/* There may be more a moment after they were counted; those are left out. */
-static void put_residents(struct buf *out, const hearth *instance)
-{
-    size_t max = hearth_residents(instance, NULL, 0);
-    hearth_resident *residents = mem_alloc((max + 1) * sizeof *residents);
-    size_t n = hearth_residents(instance, residents, max);
-    buf_puts(out, ",\"resident\":[");
-    for (size_t i = 0; i < n && i < max; i++) {
-        if (i > 0) buf_puts(out, ",");
-        put_resident(out, &residents[i]);
-    }
-    buf_puts(out, "]");
-    free(residents);
-}
-
 static void put_unstored(struct buf *out, const hearth *instance)
 {
     size_t max = hearth_unstored_models(instance, NULL, 0);
@@ -117,7 +101,17 @@ void cache_put_status(struct buf *out, const hearth *instance)
     }
     buf_puts(out, "}");
     put_unstored(out, instance);
-    put_residents(out, instance);
+    /* There may be more a moment after they were counted; those are left out. */
+    size_t max = hearth_residents(instance, NULL, 0);
+    hearth_resident *residents = mem_alloc((max + 1) * sizeof *residents);
+    size_t n = hearth_residents(instance, residents, max);
+    buf_puts(out, ",\"resident\":[");
+    for (size_t i = 0; i < n && i < max; i++) {
+        if (i > 0) buf_puts(out, ",");
+        put_resident(out, &residents[i]);
+    }
+    buf_puts(out, "]");
+    free(residents);
     for (size_t i = 0; i < sizeof counters / sizeof *counters; i++) {
         int64_t value;
         memcpy(&value, (const char *)&cache + counters[i].offset, sizeof value);
@@ -138,9 +132,8 @@ void cache_status(struct call *call)
 /* NULL: null. */
 static void put_text(struct buf *out, const char *name, const char *text)
 {
-    buf_puts(out, ",");
     if (text == NULL)
-        buf_printf(out, "\"%s\":null", name);
+        buf_printf(out, ",\"%s\":null", name);
     else
         member_puts(out, name, text);
 }
@@ -191,23 +184,13 @@ static const struct dialect lookup_dialect = {.whole = put_lookup, .error = erro
 static void answer_lookup(struct call *call, void *owner)
 {
     struct fields *fields = owner;
-    size_t n;
     fields->params.only_lookup = true;
-    hearth_params *choices = fields_choices(fields, &n);
-    struct exchange_plan plan = {.dialect = &lookup_dialect,
-                                 .state = mem_strdup(call_model(call, fields->params.model)),
-                                 .choices = choices,
-                                 .n_choices = n,
-                                 .owner = owner,
-                                 .release_owner = fields_close};
-    exchange_start(call, &plan);
-    free(choices);
+    fields_start(call, fields,
+                 (struct exchange_plan){.dialect = &lookup_dialect,
+                                        .state = mem_strdup(call_model(call, fields->params.model))});
 }
 
-#define FORM(how)                                                                                                      \
-    {                                                                                                                  \
-        .read = (how), .size = fields_size, .answer = answer_lookup, .release = fields_close, .put_error = errors_put  \
-    }
+#define FORM(how) READING_FORM(how, fields_size, answer_lookup, fields_close, errors_put)
 
 void cache_lookup(struct call *call)
 {
@@ -221,16 +204,6 @@ void cache_lookup(struct call *call)
 /* ---- GET /cache/stored ---- */
 
 enum { LIMIT_DEFAULT = 50, LIMIT_MAX = 100, KEY_DIGITS = 64 };
-
-static int read_limit(const char *text, size_t *limit, hearth_error *error)
-{
-    char *end = NULL;
-    long n = text == NULL ? LIMIT_DEFAULT : strtol(text, &end, 10);
-    if (n < 1 || n > LIMIT_MAX || (end != NULL && (end == text || *end != '\0')))
-        return error_at(error, HEARTH_INVALID, "limit", "'limit' must be a whole number from 1 to %d", LIMIT_MAX);
-    *limit = (size_t)n;
-    return HEARTH_OK;
-}
 
 /* Whether there is a tier of that name; `tier` becomes the library's own spelling of it. */
 static bool is_tier(const char *name, const char **tier)
@@ -264,29 +237,13 @@ static void put_stored(struct buf *out, const hearth_stored *s)
                s->last_used);
 }
 
-static void put_page(struct buf *out, const hearth_stored *list, size_t n, size_t limit, size_t total)
-{
-    size_t shown = n < limit ? n : limit;
-    buf_printf(out, "{\"total\":%zu,\"conversations\":[", total);
-    for (size_t i = 0; i < shown; i++) {
-        if (i > 0) buf_puts(out, ",");
-        put_stored(out, &list[i]);
-    }
-    buf_puts(out, "],\"next\":");
-    if (n > shown)
-        buf_printf(out, "\"%" PRId64 ".%s.%s\"", list[shown - 1].used, list[shown - 1].key, list[shown - 1].tier);
-    else
-        buf_puts(out, "null");
-    buf_puts(out, "}");
-}
-
 void stored_list(struct call *call)
 {
     const char *after = http_query(call->http, "after");
     hearth_error error;
     hearth_stored place;
-    size_t limit = 0, total;
-    int rc = read_limit(http_query(call->http, "limit"), &limit, &error);
+    size_t limit = LIMIT_DEFAULT, total;
+    int rc = body_limit(http_query(call->http, "limit"), LIMIT_MAX, &limit, &error);
     if (rc == HEARTH_OK && after != NULL && !parse_place(after, &place))
         rc = error_at(&error, HEARTH_INVALID, "after", "'after' must be the 'next' of another page");
     if (rc != HEARTH_OK) {
@@ -296,7 +253,18 @@ void stored_list(struct call *call)
     struct buf body = {0};
     hearth_stored *list = mem_alloc((limit + 1) * sizeof *list); /* one more: whether there is another page */
     size_t n = hearth_stored_list(call->server->instance, after == NULL ? NULL : &place, list, limit + 1, &total);
-    put_page(&body, list, n, limit, total);
+    size_t shown = n < limit ? n : limit;
+    buf_printf(&body, "{\"total\":%zu,\"conversations\":[", total);
+    for (size_t i = 0; i < shown; i++) {
+        if (i > 0) buf_puts(&body, ",");
+        put_stored(&body, &list[i]);
+    }
+    buf_puts(&body, "],\"next\":");
+    if (n > shown)
+        buf_printf(&body, "\"%" PRId64 ".%s.%s\"", list[shown - 1].used, list[shown - 1].key, list[shown - 1].tier);
+    else
+        buf_puts(&body, "null");
+    buf_puts(&body, "}");
     free(list);
     call_reply(call, 200, "application/json", &body);
 }
@@ -326,17 +294,14 @@ static void fail_order(struct call *call, hearth_error *error)
     call_fail(call, error, errors_put);
 }
 
-static void succeed(struct call *call)
-{
-    struct buf body = {0};
-    buf_puts(&body, "{\"success\":true}");
-    call_reply(call, 200, "application/json", &body);
-}
-
 static void answer_order(void *ud)
 {
     struct order_end *end = ud;
-    if (end->call != NULL && end->error.code == HEARTH_OK) succeed(end->call);
+    if (end->call != NULL && end->error.code == HEARTH_OK) {
+        struct buf body = {0};
+        buf_puts(&body, "{\"success\":true}");
+        call_reply(end->call, 200, "application/json", &body);
+    }
     if (end->call != NULL && end->error.code != HEARTH_OK) fail_order(end->call, &end->error);
     free(end);
 }
@@ -447,15 +412,8 @@ static void give_resident(struct call *call, void *ud)
     release_wanted(wanted);
 }
 
-void resident_orders_give(struct call *call)
-{
-    static const struct reading_form form = {.read = read_resident,
-                                             .size = wanted_size,
-                                             .answer = give_resident,
-                                             .release = release_wanted,
-                                             .put_error = errors_put};
-    reading_start(call, &form);
-}
+const struct reading_form resident_orders_give =
+    READING_FORM(read_resident, wanted_size, give_resident, release_wanted, errors_put);
 
 /* ---- POST /cache/stored ---- */
 
@@ -495,12 +453,5 @@ static void give_stored(struct call *call, void *ud)
     release_wanted(wanted);
 }
 
-void stored_order(struct call *call)
-{
-    static const struct reading_form form = {.read = read_stored,
-                                             .size = wanted_size,
-                                             .answer = give_stored,
-                                             .release = release_wanted,
-                                             .put_error = errors_put};
-    reading_start(call, &form);
-}
+const struct reading_form stored_order =
+    READING_FORM(read_stored, wanted_size, give_stored, release_wanted, errors_put);

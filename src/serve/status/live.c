@@ -1,7 +1,5 @@
-/* Streams of reports: see live.h. While there are watchers a timer runs, or a report is being made on an answering
+/* Streams of reports: see status.h. While there are watchers a timer runs, or a report is being made on an answering
  * thread: it walks slots, models and tiers. The HTTP thread owns everything else. */
-#include "serve/status/live.h"
-
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -9,7 +7,6 @@
 #include "serve/core/errors.h"
 #include "serve/core/keys.h"
 #include "serve/core/server.h"
-#include "serve/status/cache_routes.h"
 #include "serve/status/status.h"
 
 #include <stdlib.h>
@@ -48,30 +45,6 @@ struct live {
 
 static void take_report(void *ud);
 
-static void put_activity(struct buf *out, const hearth_activity *a)
-{
-    buf_puts(out, "{\"model\":");
-    utf8_put_json_string(out, a->model, strlen(a->model));
-    buf_printf(out, ",\"waiting\":%lld,\"prompt_tokens\":%lld,\"cached_tokens\":%lld,\"generated_tokens\":%lld}",
-               (long long)a->waiting, (long long)a->prompt_tokens, (long long)a->cached_tokens,
-               (long long)a->generated_tokens);
-}
-
-/* Counters, so that what happens between two reports is not missed. */
-static void put_activities(struct buf *out, const hearth *instance)
-{
-    size_t max = hearth_activities(instance, NULL, 0);
-    hearth_activity *activities = mem_alloc((max + 1) * sizeof *activities);
-    size_t n = hearth_activities(instance, activities, max);
-    buf_puts(out, "[");
-    for (size_t i = 0; i < n && i < max; i++) {
-        if (i > 0) buf_puts(out, ",");
-        put_activity(out, &activities[i]);
-    }
-    buf_puts(out, "]");
-    free(activities);
-}
-
 /* On an answering thread. */
 static void make_report(void *ud)
 {
@@ -82,7 +55,21 @@ static void make_report(void *ud)
     buf_puts(now, ",\"cache\":");
     cache_put_status(now, live->instance);
     buf_puts(now, ",\"models\":");
-    put_activities(now, live->instance);
+    /* Counters, so that what happens between two reports is not missed. */
+    size_t max = hearth_activities(live->instance, NULL, 0);
+    hearth_activity *activities = mem_alloc((max + 1) * sizeof *activities);
+    size_t n = hearth_activities(live->instance, activities, max);
+    buf_puts(now, "[");
+    for (size_t i = 0; i < n && i < max; i++) {
+        if (i > 0) buf_puts(now, ",");
+        buf_puts(now, "{\"model\":");
+        utf8_put_json_string(now, activities[i].model, strlen(activities[i].model));
+        buf_printf(now, ",\"waiting\":%lld,\"prompt_tokens\":%lld,\"cached_tokens\":%lld,\"generated_tokens\":%lld}",
+                   (long long)activities[i].waiting, (long long)activities[i].prompt_tokens,
+                   (long long)activities[i].cached_tokens, (long long)activities[i].generated_tokens);
+    }
+    buf_puts(now, "]");
+    free(activities);
     buf_puts(now, "}\n\n");
     http_post(live->http, take_report, live);
 }
@@ -94,38 +81,11 @@ static void start_report(struct live *live)
     workers_do(live->workers, &live->work);
 }
 
-static void renew_report(struct live *live)
-{
-    struct buf now = live->made;
-    live->made = (struct buf){0};
-    bool same = now.len == live->report.len && memcmp(now.v, live->report.v, now.len) == 0;
-    buf_release(same ? &now : &live->report);
-    if (same) return;
-    live->report = now;
-    live->number++;
-}
-
-static void send_report(struct watcher *watcher, int64_t now)
-{
-    const struct live *live = watcher->live;
-    http_send(watcher->call->http, live->report.v, live->report.len);
-    watcher->seen = live->number;
-    watcher->sent_at = now;
-}
-
 static bool wants_report(const struct watcher *watcher, int64_t now)
 {
     bool heard = now - watcher->sent_at < clock_from_ms(HEARTBEAT_MS);
     if (heard && watcher->seen == watcher->live->number) return false;
     return http_backlog(watcher->call->http) == 0;
-}
-
-/* Counted from now, not from when the last report was due: reports that were held up do not come in a burst. */
-static void arm_timer(struct live *live)
-{
-    struct timeval period = {.tv_usec = PERIOD_MS * 1000};
-    event_base_update_cache_time(event_get_base(live->timer));
-    event_add(live->timer, &period);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *ud)
@@ -152,15 +112,31 @@ static void take_report(void *ud)
     }
     http_name(live->http, "/live");
     live->making = false;
-    renew_report(live);
+    struct buf made = live->made;
+    live->made = (struct buf){0};
+    bool same = made.len == live->report.len && memcmp(made.v, live->report.v, made.len) == 0;
+    buf_release(same ? &made : &live->report);
+    if (!same) {
+        live->report = made;
+        live->number++;
+    }
     for (struct watcher *w = live->watchers; w != NULL; w = w->next)
-        if (wants_report(w, now)) send_report(w, now);
-    if (live->n_watchers > 0) arm_timer(live);
+        if (wants_report(w, now)) {
+            http_send(w->call->http, live->report.v, live->report.len);
+            w->seen = live->number;
+            w->sent_at = now;
+        }
+    /* Counted from now, not from when the last report was due: reports that were held up do not come in a burst. */
+    if (live->n_watchers > 0) {
+        struct timeval period = {.tv_usec = PERIOD_MS * 1000};
+        event_base_update_cache_time(event_get_base(live->timer));
+        event_add(live->timer, &period);
+    }
 }
 
-/* Takes the watcher out of the list and frees it; returns its call. */
-static struct call *remove_watcher(struct watcher *watcher)
+static void on_gone(void *ud)
 {
+    struct watcher *watcher = ud;
     struct live *live = watcher->live;
     struct call *call = watcher->call;
     struct watcher **link = &live->watchers;
@@ -168,21 +144,7 @@ static struct call *remove_watcher(struct watcher *watcher)
     *link = watcher->next;
     free(watcher);
     if (--live->n_watchers == 0) event_del(live->timer);
-    return call;
-}
-
-static void on_gone(void *ud)
-{
-    call_gone(remove_watcher(ud));
-}
-
-static void add_watcher(struct live *live, struct call *call)
-{
-    struct watcher *watcher = mem_alloc(sizeof *watcher);
-    *watcher = (struct watcher){.next = live->watchers, .live = live, .call = call};
-    live->watchers = watcher;
-    http_watch(call->http, on_gone, watcher);
-    if (live->n_watchers++ == 0) start_report(live); /* else the next report is the first for it */
+    call_gone(call);
 }
 
 void live_stream(struct call *call)
@@ -201,10 +163,15 @@ void live_stream(struct call *call)
         return;
     }
     call_begin(call, "text/event-stream");
-    if (strcmp(call->method, "HEAD") == 0)
+    if (strcmp(call->method, "HEAD") == 0) {
         call_end(call);
-    else
-        add_watcher(live, call);
+        return;
+    }
+    struct watcher *watcher = mem_alloc(sizeof *watcher);
+    *watcher = (struct watcher){.next = live->watchers, .live = live, .call = call};
+    live->watchers = watcher;
+    http_watch(call->http, on_gone, watcher);
+    if (live->n_watchers++ == 0) start_report(live); /* else the next report is the first for it */
 }
 
 void live_end_all(struct live *live)

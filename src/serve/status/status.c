@@ -212,17 +212,23 @@ static json_t *describe_for_anthropics(const hearth_model_info *m)
                      "created_at", created);
 }
 
-static void list_for_anthropics(struct call *call)
+/* The models, then the presets. */
+static json_t *list_models(const hearth *instance, json_t *(*describe_one)(const hearth_model_info *m))
 {
-    json_t *data = json_array();
+    json_t *list = json_array();
     hearth_model_info info;
-    for (size_t i = 0; models_next(call->server->instance, &i, &info); i++)
-        json_array_append_new(data, describe_for_anthropics(&info));
+    for (size_t i = 0; models_next(instance, &i, &info); i++) json_array_append_new(list, describe_one(&info));
     const hearth_preset *preset;
-    for (size_t i = 0; models_next_preset(call->server->instance, &i, &info, &preset); i++) {
-        json_array_append_new(data, describe_for_anthropics(&info));
+    for (size_t i = 0; models_next_preset(instance, &i, &info, &preset); i++) {
+        json_array_append_new(list, describe_one(&info));
         hearth_release_preset(preset);
     }
+    return list;
+}
+
+static void list_for_anthropics(struct call *call)
+{
+    json_t *data = list_models(call->server->instance, describe_for_anthropics);
     size_t n = json_array_size(data);
     json_t *first = json_object_get(json_array_get(data, 0), "id"),
            *last = n == 0 ? NULL : json_object_get(json_array_get(data, n - 1), "id");
@@ -252,18 +258,8 @@ void status_models(struct call *call)
         list_for_anthropics(call);
         return;
     }
-    json_t *data = json_array(), *models = json_array();
-    hearth_model_info info;
-    for (size_t i = 0; models_next(call->server->instance, &i, &info); i++) {
-        json_array_append_new(data, describe(&info));
-        json_array_append_new(models, describe_briefly(&info));
-    }
-    const hearth_preset *preset;
-    for (size_t i = 0; models_next_preset(call->server->instance, &i, &info, &preset); i++) {
-        json_array_append_new(data, describe(&info));
-        json_array_append_new(models, describe_briefly(&info));
-        hearth_release_preset(preset);
-    }
+    json_t *data = list_models(call->server->instance, describe);
+    json_t *models = list_models(call->server->instance, describe_briefly);
     json_t *loading = describe_loading(call->server);
     if (loading != NULL) json_array_append_new(data, loading);
     reply_json(call, 200, json_pack("{s:s, s:o, s:o}", "object", "list", "data", data, "models", models));
@@ -391,19 +387,10 @@ void status_slot_action(struct call *call)
 
 /* ---- Metrics ---- */
 
-static void put_gauge(struct buf *out, const char *name, const char *help, size_t value)
+static void put_metric(struct buf *out, const char *name, const char *kind, const char *help, double value)
 {
-    metrics_put_head(out, name, "gauge", help);
-    metrics_put_value(out, name, "", (double)value);
-}
-
-static void put_tracing(struct buf *out, const struct tracer *tracer)
-{
-    metrics_put_head(out, "hearth_spans_sent_total", "counter", "Spans that the collector of traces took.");
-    metrics_put_value(out, "hearth_spans_sent_total", "", (double)tracer_sent(tracer));
-    metrics_put_head(out, "hearth_spans_dropped_total", "counter",
-                     "Spans that the collector did not take, or that the queue had no room for.");
-    metrics_put_value(out, "hearth_spans_dropped_total", "", (double)tracer_dropped(tracer));
+    metrics_put_head(out, name, kind, help);
+    metrics_put_value(out, name, "", value);
 }
 
 void status_metrics(struct call *call)
@@ -420,14 +407,20 @@ void status_metrics(struct call *call)
         metrics_put_value(&body, "hearth_http_requests_total", labels, (double)c->n);
         free(labels);
     }
-    put_gauge(&body, "hearth_http_connections", "Open HTTP connections", http_connections(server->http));
-    put_gauge(&body, "hearth_http_active_requests", "HTTP requests not answered yet", http_active(server->http));
-    metrics_put_head(&body, "hearth_http_stalls_total", "counter",
-                     "Times when answering one request held up all connections for more than 5 ms");
-    metrics_put_value(&body, "hearth_http_stalls_total", "", (double)http_stalls(server->http));
-    put_gauge(&body, "hearth_http_limited_keys", "API keys that have lately used some of their limits",
-              ratelimits_kept(server->ratelimits));
-    put_tracing(&body, server->tracer);
+    put_metric(&body, "hearth_http_connections", "gauge", "Open HTTP connections",
+               (double)http_connections(server->http));
+    put_metric(&body, "hearth_http_active_requests", "gauge", "HTTP requests not answered yet",
+               (double)http_active(server->http));
+    put_metric(&body, "hearth_http_stalls_total", "counter",
+               "Times when answering one request held up all connections for more than 5 ms",
+               (double)http_stalls(server->http));
+    put_metric(&body, "hearth_http_limited_keys", "gauge", "API keys that have lately used some of their limits",
+               (double)ratelimits_kept(server->ratelimits));
+    put_metric(&body, "hearth_spans_sent_total", "counter", "Spans that the collector of traces took.",
+               (double)tracer_sent(server->tracer));
+    put_metric(&body, "hearth_spans_dropped_total", "counter",
+               "Spans that the collector did not take, or that the queue had no room for.",
+               (double)tracer_dropped(server->tracer));
     if (server->tracer == NULL || !openmetrics_is_wanted(http_header(call->http, "Accept"))) {
         call_reply(call, 200, "text/plain; version=0.0.4", &body);
         return;
@@ -440,23 +433,9 @@ void status_metrics(struct call *call)
 
 /* ---- Loading and unloading ---- */
 
-/* Parses the body to the model's name. */
 static void *read_name(struct buf *body, hearth_error *error)
 {
-    json_t *tree = fields_parse_body(body, error);
-    const char *model = NULL;
-    if (tree == NULL) return NULL;
-    int rc = body_text(tree, "model", &model, error);
-    if (rc == HEARTH_OK && model == NULL)
-        error_at(error, HEARTH_INVALID, "model", "'model' is missing: name the model");
-    char *name = mem_strdup(model);
-    json_decref(tree);
-    return name;
-}
-
-static size_t name_size(const void *name)
-{
-    return strlen(name);
+    return body_read_name(body, "model", error);
 }
 
 static void act_on(struct call *call, int (*act)(hearth *instance, const char *model, hearth_error *error), char *name)
@@ -483,16 +462,6 @@ static void unload_model(struct call *call, void *name)
     act_on(call, hearth_unload_model, name);
 }
 
-void lifecycle_load(struct call *call)
-{
-    static const struct reading_form form = {
-        .read = read_name, .size = name_size, .answer = load_model, .release = free, .put_error = errors_put};
-    reading_start(call, &form);
-}
+const struct reading_form lifecycle_load = READING_FORM(read_name, body_name_size, load_model, free, errors_put);
 
-void lifecycle_unload(struct call *call)
-{
-    static const struct reading_form form = {
-        .read = read_name, .size = name_size, .answer = unload_model, .release = free, .put_error = errors_put};
-    reading_start(call, &form);
-}
+const struct reading_form lifecycle_unload = READING_FORM(read_name, body_name_size, unload_model, free, errors_put);

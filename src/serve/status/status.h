@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "serve/core/call.h"
 #include "serve/core/exemplars.h"
+#include "serve/core/reading.h"
 
 /* ---- OpenMetrics: pure functions ---- */
 
@@ -34,7 +35,79 @@ bool status_find_model(struct call *call, const char *name, size_t *index, heart
 
 /* ---- Loading and unloading ---- */
 
-void lifecycle_load(struct call *call);   /* POST /models/load */
-void lifecycle_unload(struct call *call); /* POST /models/unload */
+extern const struct reading_form lifecycle_load;   /* POST /models/load */
+extern const struct reading_form lifecycle_unload; /* POST /models/unload */
+
+/* ---- The KV cache (cache_routes.c) ---- */
+
+/* An order that was given is carried out on a thread of the library's, whether or not its client is still there; its
+ * end comes back by a post. */
+
+void cache_status(struct call *call);                           /* GET /cache: tiers and counters */
+void cache_put_status(struct buf *out, const hearth *instance); /* its body */
+
+/* POST /cache/lookup: how much of a prompt is cached, and where; any API's body. */
+void cache_lookup(struct call *call);
+
+/* POST /cache/resident: an order about a conversation in the KV cells. The body is {"model", "seq_id", "hash",
+ * "order"}, where GET /cache shows the first three and the last is keep, release or evict; without a model, the one
+ * that answers requests without one. */
+extern const struct reading_form resident_orders_give;
+
+/* GET /cache/stored lists stored conversations, newest first: ?limit= of them (50, at most 100), ?after= the `next` of
+ * the page before. No text of a conversation is ever shown: the store does not know whose it is. */
+void stored_list(struct call *call);
+
+/* POST /cache/stored: an order about a stored one, {"tier", "key", "order"}, where the list shows the first two and the
+ * last is keep, release or drop. */
+extern const struct reading_form stored_order;
+
+/* ---- The live view (live.c) ---- */
+
+/* GET /live streams what GET /slots and GET /cache say, as server-sent events
+ * {"slots": […], "cache": {…}}: the first at once, then at most four a second while something changes, and one every
+ * few seconds while nothing does.
+ *
+ * One report is made for all who watch, and none while nobody does: neither the engine nor the HTTP thread has any work
+ * with it then. A client that reads slowly misses reports and gets the newest once it has taken what was sent; nothing
+ * is queued for it. HTTP thread only. */
+struct live;
+
+struct live *live_open(const hearth *instance, struct http_server *http, struct workers *workers);
+
+/* After http_run() has returned and before http_close(): ends the streams. NULL is fine. */
+void live_close(struct live *live);
+
+/* Ends every stream; clients that come again get another one. */
+void live_end_all(struct live *live);
+
+/* The same, but whoever comes again is refused: a stream would hold up the end of the server. */
+void live_stop(struct live *live);
+
+/* GET /live. Needs the grants of both routes: that of /slots is checked before, that of /cache here. */
+void live_stream(struct call *call);
+
+/* ---- Bodies of any API (any_api.c) ---- */
+
+/* For routes that answer something else of a request than its reply: how much of it is cached, what its prompt is. The
+ * query parameter ?as= says whose body it is. No state; reading runs on the reading thread. */
+
+/* How a route reads and answers bodies of one API. */
+struct any_api_form {
+    const char *as; /* "chat", "completion", "messages", "responses", "ollama"; "": whatever it is found to be */
+    struct reading_form form;
+};
+
+/* Reads the body as `as` says, without it as the first form does. HEARTH_INVALID, param "as", for another API. HTTP
+ * thread only. */
+void any_api_start(struct call *call, const struct any_api_form *forms, size_t n);
+
+/* Read a body to a struct fields; NULL with the error. Of Responses none that continues stored items: without those its
+ * prompt would be another one. */
+void *any_api_openai(struct buf *body, hearth_error *error);
+void *any_api_messages(struct buf *body, hearth_error *error);
+void *any_api_responses(struct buf *body, hearth_error *error);
+void *any_api_ollama(struct buf *body, hearth_error *error);
+void *any_api_detected(struct buf *body, hearth_error *error); /* by its fields; others are OpenAI's */
 
 #endif

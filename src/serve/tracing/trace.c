@@ -189,22 +189,6 @@ static void put_int(struct buf *out, const char *key, int64_t value)
     buf_printf(out, "{\"intValue\":\"%lld\"}}", (long long)value);
 }
 
-static void put_tokens(struct buf *out, const struct trace *trace)
-{
-    if (!trace->computed) return;
-    put_int(out, "gen_ai.usage.input_tokens", trace->cached_n + trace->prompt_n);
-    put_int(out, "gen_ai.usage.output_tokens", trace->predicted_n);
-    put_int(out, "gen_ai.usage.cache_read.input_tokens", trace->cached_n);
-    put_int(out, "hearth.tokens.cached", trace->cached_n);
-    put_int(out, "hearth.tokens.computed", trace->prompt_n);
-    if (trace->n_finishes == 0) return;
-    begin_attribute(out, "gen_ai.response.finish_reasons");
-    buf_puts(out, "{\"arrayValue\":{\"values\":[");
-    for (size_t i = 0; i < trace->n_finishes; i++)
-        buf_printf(out, "%s{\"stringValue\":\"%s\"}", i > 0 ? "," : "", trace->finish[i] == 's' ? "stop" : "length");
-    buf_puts(out, "]}}}");
-}
-
 static bool is_failure(const struct trace *trace)
 {
     return trace->status >= 500;
@@ -226,7 +210,18 @@ static void put_request(struct buf *out, const struct trace *trace)
     put_text(out, "gen_ai.operation.name", trace->operation);
     put_text(out, "gen_ai.provider.name", "hearth");
     put_text(out, "gen_ai.request.model", trace->model);
-    put_tokens(out, trace);
+    if (!trace->computed) return;
+    put_int(out, "gen_ai.usage.input_tokens", trace->cached_n + trace->prompt_n);
+    put_int(out, "gen_ai.usage.output_tokens", trace->predicted_n);
+    put_int(out, "gen_ai.usage.cache_read.input_tokens", trace->cached_n);
+    put_int(out, "hearth.tokens.cached", trace->cached_n);
+    put_int(out, "hearth.tokens.computed", trace->prompt_n);
+    if (trace->n_finishes == 0) return;
+    begin_attribute(out, "gen_ai.response.finish_reasons");
+    buf_puts(out, "{\"arrayValue\":{\"values\":[");
+    for (size_t i = 0; i < trace->n_finishes; i++)
+        buf_printf(out, "%s{\"stringValue\":\"%s\"}", i > 0 ? "," : "", trace->finish[i] == 's' ? "stop" : "length");
+    buf_puts(out, "]}}}");
 }
 
 static void put_id(struct buf *out, const char *key, const uint8_t *bytes, size_t n)

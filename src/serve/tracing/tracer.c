@@ -145,9 +145,15 @@ static int64_t deadline_of(const struct tracer *t, int64_t begun_at)
     return flush_by == 0 ? usually : earlier(usually, flush_by);
 }
 
-/* Performs the request until it has ended or its deadline has passed. tracer_close() wakes it. */
-static CURLcode perform(struct tracer *t)
+/* One attempt. `fault` gets what was wrong. */
+static enum sent post(struct tracer *t, char fault[CURL_ERROR_SIZE])
 {
+    long status = 0;
+    curl_off_t asked_s = 0;
+    buf_clear(&t->answer);
+    curl_easy_setopt(t->curl, CURLOPT_POSTFIELDS, t->body.v);
+    curl_easy_setopt(t->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)t->body.len);
+    /* Performs the request until it has ended or its deadline has passed. tracer_close() wakes it. */
     int64_t begun_at = now(), left;
     int running = 1, n;
     curl_multi_add_handle(t->multi, t->curl);
@@ -157,18 +163,6 @@ static CURLcode perform(struct tracer *t)
     CURLMsg *message = curl_multi_info_read(t->multi, &n);
     CURLcode code = message != NULL && message->msg == CURLMSG_DONE ? message->data.result : CURLE_OPERATION_TIMEDOUT;
     curl_multi_remove_handle(t->multi, t->curl);
-    return code;
-}
-
-/* One attempt. `fault` gets what was wrong. */
-static enum sent post(struct tracer *t, char fault[CURL_ERROR_SIZE])
-{
-    long status = 0;
-    curl_off_t asked_s = 0;
-    buf_clear(&t->answer);
-    curl_easy_setopt(t->curl, CURLOPT_POSTFIELDS, t->body.v);
-    curl_easy_setopt(t->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)t->body.len);
-    CURLcode code = perform(t);
     curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &status);
     curl_easy_getinfo(t->curl, CURLINFO_RETRY_AFTER, &asked_s);
     t->asked_ms = asked_s < PAUSE_MOST ? asked_s * 1000 : PAUSE_MOST * 1000;
@@ -210,19 +204,6 @@ static int64_t count_rejected(struct tracer *t, size_t n)
     return rejected;
 }
 
-static void note_outcome(struct tracer *t, enum sent sent, size_t n, const char *fault)
-{
-    int64_t lost = sent == SENT ? count_rejected(t, n) : (int64_t)n;
-    metric_add(&t->sent, (int64_t)n - lost);
-    metric_add(&t->dropped, lost);
-    bool fails = sent != SENT;
-    if (fails && !t->failing)
-        log_event(LOG_WARN, LOG_GROUP, "spans cannot be sent, they are dropped", log_str("url", t->url),
-                  log_str("error", fault));
-    if (!fails && t->failing) log_event(LOG_INFO, LOG_GROUP, "spans are sent again", log_str("url", t->url));
-    t->failing = fails;
-}
-
 /* While the collector is away each batch is tried once: the queue has had its patience. */
 static void send_batch(struct tracer *t, const struct trace *batch, size_t n)
 {
@@ -234,7 +215,15 @@ static void send_batch(struct tracer *t, const struct trace *batch, size_t n)
     while (sent == SENT_AGAIN && ++attempt < ATTEMPTS && !t->failing && pause_sending(t, attempt - 1))
         sent = post(t, fault);
     if (sent != SENT && t->failing) pause_sending(t, ATTEMPTS);
-    note_outcome(t, sent, n, fault);
+    int64_t lost = sent == SENT ? count_rejected(t, n) : (int64_t)n;
+    metric_add(&t->sent, (int64_t)n - lost);
+    metric_add(&t->dropped, lost);
+    bool fails = sent != SENT;
+    if (fails && !t->failing)
+        log_event(LOG_WARN, LOG_GROUP, "spans cannot be sent, they are dropped", log_str("url", t->url),
+                  log_str("error", fault));
+    if (!fails && t->failing) log_event(LOG_INFO, LOG_GROUP, "spans are sent again", log_str("url", t->url));
+    t->failing = fails;
 }
 
 /* ---- The thread ---- */
@@ -292,10 +281,17 @@ static void open_curl(void)
     curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-/* Neither the environment nor a user's files have a say: no proxy, no credentials. Nothing waits for a name server once
- * it is too late. */
-static void prepare(struct tracer *t)
+static int start(struct tracer *t, hearth_error *error)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, open_curl);
+    t->multi = curl_multi_init();
+    t->curl = curl_easy_init();
+    if (t->multi == NULL || t->curl == NULL)
+        return error_at(error, HEARTH_NO_MEMORY, "server.otlp_endpoint",
+                        "server.otlp_endpoint: libcurl cannot be started: leave the key out");
+    /* Neither the environment nor a user's files have a say: no proxy, no credentials. Nothing waits for a name server
+     * once it is too late. */
     t->headers = curl_slist_append(NULL, "Content-Type: application/json");
     t->headers = curl_slist_append(t->headers, "Expect:"); /* no answer is waited for before the body is sent */
     curl_easy_setopt(t->curl, CURLOPT_URL, t->url);
@@ -308,18 +304,6 @@ static void prepare(struct tracer *t)
     curl_easy_setopt(t->curl, CURLOPT_USERAGENT, "hearth");
     curl_easy_setopt(t->curl, CURLOPT_WRITEFUNCTION, keep_answer);
     curl_easy_setopt(t->curl, CURLOPT_WRITEDATA, t);
-}
-
-static int start(struct tracer *t, hearth_error *error)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, open_curl);
-    t->multi = curl_multi_init();
-    t->curl = curl_easy_init();
-    if (t->multi == NULL || t->curl == NULL)
-        return error_at(error, HEARTH_NO_MEMORY, "server.otlp_endpoint",
-                        "server.otlp_endpoint: libcurl cannot be started: leave the key out");
-    prepare(t);
     int rc = thread_start(&t->thread, sender_main, t, "sends traces", error);
     t->started = rc == HEARTH_OK;
     return rc;

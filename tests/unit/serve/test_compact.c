@@ -3,7 +3,7 @@
 #include "unit/serve/harness.h"
 
 #include "base/memory.h"
-#include "serve/responses/responses_compact.h"
+#include "serve/responses/responses.h"
 
 #include <jansson.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * one request, as its bytes. */
 #include "unit/serve/harness.h"
 
-#include "serve/core/hosts.h"
+#include "serve/core/cors.h"
 
 #include <stdio.h>
 #include <sys/un.h>

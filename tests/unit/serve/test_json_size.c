@@ -3,7 +3,7 @@
 
 #include "base/buf.h"
 #include "serve/core/errors.h"
-#include "serve/core/json_size.h"
+#include "serve/fields/body.h"
 #include "serve/fields/fields.h"
 
 #include <malloc.h>

@@ -1,7 +1,6 @@
 /* llama-server's native completions: the exact bytes of answers and streams, the parameters that reach the library,
  * and errors of the fields that only these routes have. */
 #include "serve/native/native.h"
-#include "serve/native/settings.h"
 #include "unit/serve/dialect_rig.h"
 #include "unit/serve/harness.h"
 

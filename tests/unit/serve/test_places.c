@@ -1,7 +1,7 @@
 /* What the library says of a chat is said of the client's own fields. */
 #include "unit/serve/harness.h"
 
-#include "serve/core/places.h"
+#include "serve/core/errors.h"
 
 #include <stdlib.h>
 

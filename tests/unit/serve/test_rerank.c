@@ -1,7 +1,7 @@
 /* POST /v1/rerank in the forms of Jina, Cohere and TEI. The scores are the fake's: 0.25, 0.75, 0.5, 0.75. */
 #include "unit/serve/harness.h"
 
-#include "serve/embeddings/rerank.h"
+#include "serve/embeddings/embeddings.h"
 
 #define DOCUMENTS "\"documents\":[\"a\",{\"text\":\"b\"},\"c\",\"d\"]"
 

@@ -1,7 +1,6 @@
 /* OpenAI's Responses: conversion of bodies, the exact bytes of answers, and the routes. */
 #include "json_trees.h"
 #include "serve/responses/responses.h"
-#include "serve/responses/responses_tools.h"
 
 #include "base/error.h"
 

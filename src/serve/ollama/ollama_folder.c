@@ -1,19 +1,21 @@
-/* Ollama's POST /api/create and /api/copy, and DELETE /api/delete of what they make: presets, which are names for a
- * model with a system message and parameters of their own (hearth_set_preset()). Each is a file in the models folder:
+/* Ollama's routes that change the models folder: POST /api/pull, DELETE /api/delete, POST /api/create and /api/copy.
+ * The last two make presets, which are names for a model with a system message and parameters of their own
+ * (hearth_set_preset()). Each is a file in the folder:
  *
  *     {"from": "the model's name", "system": "…", "template": "…", "parameters": {"temperature": 0.3, …}}
  *
  * with Ollama's names of the parameters. A request is parsed on any thread; a thread of serve/pulls does the rest,
- * since the disk may be slow; the answer is the HTTP thread's. */
+ * since network and disk may be slow; the answer is the HTTP thread's. */
 #include "serve/ollama/ollama.h"
 
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/utf8.h"
 #include "pull/models_folder.h"
 #include "serve/core/errors.h"
-#include "serve/core/json_size.h"
+#include "serve/core/pieces.h"
 #include "serve/core/reading.h"
 #include "serve/core/server.h"
 #include "serve/fields/body.h"
@@ -23,7 +25,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is asked for: a preset to be made, or `removes`. */
+#define BACKLOG_MOST 65536 /* bytes that a client has not taken, above which it gets no news */
+
+/* What a request asks for, which its call has until the last line is written. */
+struct asked {
+    struct pulls_follower follower; /* the first member: its callbacks get it */
+    char *model;                    /* to be pulled or removed; NULL: the request is about a preset */
+    bool stream, insecure;
+    bool is_silent; /* an answer without a body says that it is done */
+    struct call *call;
+    bool begun; /* the stream */
+};
+
+/* What a preset's thread is asked for: one to be made, or `removes`. */
 struct order {
     char *name, *from;
     json_t *json; /* what the preset's file will have, but for "from" */
@@ -32,13 +46,52 @@ struct order {
     char *folder;
 };
 
-struct asked {
-    struct pulls_follower follower; /* the first member: its callbacks get it */
-    struct call *call;
-    bool stream, copies;
-};
+static void release_asked(void *ud)
+{
+    struct asked *asked = ud;
+    free(asked->model);
+    free(asked);
+}
 
-/* ---- Parameters ---- */
+/* ---- Answers ---- */
+
+static void on_done(struct pulls_follower *follower, const char *model, const hearth_error *error)
+{
+    struct asked *asked = (struct asked *)follower;
+    struct buf body = {0};
+    (void)model;
+    if (error != NULL) {
+        call_fail(asked->call, error, ollama_put_error);
+    } else if (asked->is_silent) {
+        call_reply(asked->call, 200, NULL, &body);
+    } else {
+        if (asked->stream) buf_puts(&body, "{\"status\":\"writing manifest\"}\n");
+        buf_puts(&body, "{\"status\":\"success\"}");
+        if (asked->stream) buf_puts(&body, "\n");
+        call_reply(asked->call, 200, asked->stream ? "application/x-ndjson" : "application/json", &body);
+    }
+    release_asked(asked);
+}
+
+static void on_gone(void *ud)
+{
+    struct asked *asked = ud;
+    call_gone(asked->call);
+    pulls_leave(&asked->follower);
+    release_asked(asked);
+}
+
+static void await_end(struct call *call, struct asked *asked, int rc, const hearth_error *error)
+{
+    if (rc == HEARTH_OK) {
+        http_watch(call->http, on_gone, asked);
+        return;
+    }
+    call_fail(call, error, ollama_put_error);
+    release_asked(asked);
+}
+
+/* ---- Parameters of presets ---- */
 
 /* The library names "options", where Ollama's chats have them. */
 static void rename_parameters(hearth_error *error)
@@ -85,7 +138,7 @@ static int set_preset(hearth *instance, const char *name, const json_t *json, he
     return rc;
 }
 
-/* ---- Loading ---- */
+/* ---- Loading presets ---- */
 
 static void load(void *ud, const char *name, const char *text)
 {
@@ -115,7 +168,7 @@ void ollama_load_presets(const struct server *server)
     free(folder);
 }
 
-/* ---- The body ---- */
+/* ---- Bodies about presets ---- */
 
 static void release_order(void *ud)
 {
@@ -219,7 +272,7 @@ static void *read_copied(struct buf *body, hearth_error *error)
     return NULL;
 }
 
-/* ---- On a thread of serve/pulls ---- */
+/* ---- Presets; on a thread of serve/pulls ---- */
 
 /* One order at a time: what is in memory and what is on the disk are of the same one. */
 static pthread_mutex_t ordering = PTHREAD_MUTEX_INITIALIZER;
@@ -301,36 +354,10 @@ static int remove_it(void *ud, hearth_error *error)
     return rc;
 }
 
-/* ---- Answers ---- */
-
-static void on_done(struct pulls_follower *follower, const char *model, const hearth_error *error)
-{
-    struct asked *asked = (struct asked *)follower;
-    struct buf body = {0};
-    (void)model;
-    if (error != NULL) {
-        call_fail(asked->call, error, ollama_put_error);
-    } else if (asked->copies) {
-        call_reply(asked->call, 200, NULL, &body);
-    } else {
-        if (asked->stream) buf_puts(&body, "{\"status\":\"writing manifest\"}\n");
-        buf_puts(&body, "{\"status\":\"success\"}");
-        if (asked->stream) buf_puts(&body, "\n");
-        call_reply(asked->call, 200, asked->stream ? "application/x-ndjson" : "application/json", &body);
-    }
-    free(asked);
-}
-
-static void on_gone(void *ud)
-{
-    struct asked *asked = ud;
-    call_gone(asked->call);
-    pulls_leave(&asked->follower);
-    free(asked);
-}
+/* ---- Routes of presets ---- */
 
 /* Takes the order over. */
-static void begin(struct call *call, void *ud)
+static void begin_order(struct call *call, void *ud)
 {
     struct order *order = ud;
     hearth_error error;
@@ -338,7 +365,7 @@ static void begin(struct call *call, void *ud)
     *asked = (struct asked){.follower = {.on_end = on_done},
                             .call = call,
                             .stream = order->stream,
-                            .copies = order->copies || order->removes};
+                            .is_silent = order->copies || order->removes};
     order->instance = call->server->instance;
     order->folder = pulls_folder(call->server->pulls, &error);
     const struct pulls_task task = {.run = order->removes ? remove_it : make, .release = release_order, .ud = order};
@@ -347,41 +374,163 @@ static void begin(struct call *call, void *ud)
         release_order(order);
     else
         rc = pulls_run(call->server->pulls, &task, &asked->follower, &error);
-    if (rc == HEARTH_OK) {
-        http_watch(call->http, on_gone, asked);
-        return;
-    }
-    call_fail(call, &error, ollama_put_error);
-    free(asked);
+    await_end(call, asked, rc, &error);
 }
 
-bool ollama_remove_preset(struct call *call, const char *name)
+/* Removes the preset of that name for this call, which it answers. False: there is none. */
+static bool remove_preset(struct call *call, const char *name)
 {
     const hearth_preset *preset = hearth_find_preset(call->server->instance, name);
     if (preset == NULL) return false;
     struct order *order = mem_alloc(sizeof *order);
     *order = (struct order){.name = mem_strdup(preset->name), .removes = true};
     hearth_release_preset(preset);
-    begin(call, order);
+    begin_order(call, order);
     return true;
 }
 
-void ollama_create(struct call *call)
+const struct reading_form ollama_create =
+    READING_FORM(read_created, order_size, begin_order, release_order, ollama_put_error);
+
+const struct reading_form ollama_copy =
+    READING_FORM(read_copied, order_size, begin_order, release_order, ollama_put_error);
+
+/* ---- The body of a pull ---- */
+
+static size_t asked_size(const void *ud)
 {
-    static const struct reading_form form = {.read = read_created,
-                                             .size = order_size,
-                                             .answer = begin,
-                                             .release = release_order,
-                                             .put_error = ollama_put_error};
-    reading_start(call, &form);
+    const struct asked *asked = ud;
+    return sizeof *asked + strlen(asked->model);
 }
 
-void ollama_copy(struct call *call)
+/* "name" is the older name of "model". */
+static void *read_asked(struct buf *body, hearth_error *error)
 {
-    static const struct reading_form form = {.read = read_copied,
-                                             .size = order_size,
-                                             .answer = begin,
-                                             .release = release_order,
-                                             .put_error = ollama_put_error};
-    reading_start(call, &form);
+    json_t *tree = fields_parse_body(body, error);
+    const char *model = NULL;
+    bool stream = true, insecure = false;
+    if (tree == NULL) return NULL;
+    int rc = body_text(tree, "name", &model, error);
+    if (rc == HEARTH_OK) rc = body_text(tree, "model", &model, error);
+    if (rc == HEARTH_OK) rc = body_bool(tree, "stream", &stream, error);
+    if (rc == HEARTH_OK) rc = body_bool(tree, "insecure", &insecure, error);
+    if (rc == HEARTH_OK && (model == NULL || model[0] == '\0'))
+        rc = error_at(error, HEARTH_INVALID, "model", "'model' is missing: name the model");
+    struct asked *asked = rc == HEARTH_OK ? mem_alloc(sizeof *asked) : NULL;
+    if (asked != NULL) *asked = (struct asked){.model = mem_strdup(model), .stream = stream, .insecure = insecure};
+    json_decref(tree);
+    return asked;
 }
+
+/* ---- Lines of a pull ---- */
+
+static void put_status(struct buf *out, const char *status)
+{
+    buf_puts(out, "{");
+    member_puts(out, "status", status);
+}
+
+/* Clients tell files apart by the digest; where the source has none the file's name does for it. */
+static void put_fetching(struct buf *out, const struct pulls_news *news)
+{
+    bool has_digest = news->digest[0] != '\0';
+    char *digest = mem_format("%s%s", has_digest ? "sha256:" : "", has_digest ? news->digest : news->file);
+    char *status = mem_format("pulling %.12s", news->digest);
+    if (!has_digest) {
+        free(status);
+        status = mem_format("pulling %s", news->file);
+    }
+    put_status(out, status);
+    member_puts(out, "digest", digest);
+    if (news->total >= 0) buf_printf(out, ",\"total\":%lld", (long long)news->total);
+    buf_printf(out, ",\"completed\":%lld,", (long long)news->done);
+    member_puts(out, "file", news->file);
+    free(status);
+    free(digest);
+}
+
+static void send_line(struct asked *asked, struct buf *line)
+{
+    if (!asked->begun) call_begin(asked->call, "application/x-ndjson");
+    asked->begun = true;
+    http_send(asked->call->http, line->v, line->len);
+    buf_release(line);
+}
+
+static void on_news(struct pulls_follower *follower, const struct pulls_news *news)
+{
+    struct asked *asked = (struct asked *)follower;
+    struct buf line = {0};
+    if (!asked->stream || http_backlog(asked->call->http) > BACKLOG_MOST) return;
+    static const char *const statuses[] = {[PULLS_LISTING] = "pulling manifest",
+                                           [PULLS_CHECKING] = "verifying sha256 digest",
+                                           [PULLS_SERVING] = "writing manifest"};
+    if (news->step == PULLS_FETCHING)
+        put_fetching(&line, news);
+    else
+        put_status(&line, statuses[news->step]);
+    buf_puts(&line, "}\n");
+    send_line(asked, &line);
+}
+
+static void put_success(struct buf *out, const char *model)
+{
+    put_status(out, "success");
+    member_puts(out, "model", model);
+    buf_puts(out, "}");
+}
+
+/* An error that comes before the first line has a status of its own. */
+static void on_pulled(struct pulls_follower *follower, const char *model, const hearth_error *error)
+{
+    struct asked *asked = (struct asked *)follower;
+    struct buf line = {0};
+    if (error != NULL && !asked->begun) {
+        call_fail(asked->call, error, ollama_put_error);
+    } else if (!asked->stream) {
+        put_success(&line, model);
+        call_reply(asked->call, 200, "application/json", &line);
+    } else {
+        if (error != NULL)
+            ollama_put_error(&line, error, NULL);
+        else
+            put_success(&line, model);
+        buf_puts(&line, "\n");
+        send_line(asked, &line);
+        call_end(asked->call);
+    }
+    release_asked(asked);
+}
+
+/* ---- Routes of models ---- */
+
+static void begin_pull(struct call *call, void *ud)
+{
+    struct asked *asked = ud;
+    hearth_error error;
+    asked->call = call;
+    asked->follower = (struct pulls_follower){.on_news = on_news, .on_end = on_pulled};
+    int rc = pulls_pull(call->server->pulls, asked->model, asked->insecure, &asked->follower, &error);
+    await_end(call, asked, rc, &error);
+}
+
+static void begin_removal(struct call *call, void *ud)
+{
+    struct asked *asked = ud;
+    hearth_error error;
+    if (remove_preset(call, asked->model)) {
+        release_asked(asked);
+        return;
+    }
+    asked->call = call;
+    asked->is_silent = true;
+    asked->follower = (struct pulls_follower){.on_end = on_done};
+    int rc = pulls_remove(call->server->pulls, asked->model, &asked->follower, &error);
+    await_end(call, asked, rc, &error);
+}
+
+const struct reading_form ollama_pull =
+    READING_FORM(read_asked, asked_size, begin_pull, release_asked, ollama_put_error);
+
+const struct reading_form ollama_delete =
+    READING_FORM(read_asked, asked_size, begin_removal, release_asked, ollama_put_error);
