@@ -6,7 +6,7 @@
  * No server, no model. The folder is made in --folder (/tmp) and removed. */
 #include "base/clock.h"
 #include "base/memory.h"
-#include "store/backends/index_file.h"
+#include "store/backends/folder_parts.h"
 #include "store/store.h"
 
 #include <fcntl.h>

@@ -7,12 +7,61 @@
 #include "base/thread.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
+
+#define NS_PER_S INT64_C(1000000000)
+
+/* Times of files advance with the kernel's tick, of 10 ms at most; where they have no fractions, by up to two seconds.
+ */
+#define TICK_NS   (2 * INT64_C(10000000))
+#define COARSE_NS (2 * NS_PER_S)
+
+struct file_stamp file_stamp_of(const struct stat *st)
+{
+    return (struct file_stamp){.device = (int64_t)st->st_dev,
+                               .inode = (int64_t)st->st_ino,
+                               .size = st->st_size,
+                               .content_s = st->st_mtim.tv_sec,
+                               .content_ns = st->st_mtim.tv_nsec,
+                               .inode_s = st->st_ctim.tv_sec,
+                               .inode_ns = st->st_ctim.tv_nsec};
+}
+
+/* Opens the file, since a network file system asks its server then; so it may wait for a disk or a network. O_NONBLOCK:
+ * a pipe that has taken its name is not waited for. */
+static int read_stamp(const char *path, struct file_stamp *stamp)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return errno;
+    int number = fstat(fd, &st) == 0 ? 0 : errno;
+    close(fd);
+    if (number == 0) *stamp = file_stamp_of(&st);
+    return number;
+}
+
+static bool is_near(int64_t s, int64_t ns, int64_t now_ns, int64_t grain_ns)
+{
+    int64_t distance = now_ns - (s * NS_PER_S + ns);
+    return distance < grain_ns && distance > -grain_ns;
+}
+
+/* Whether a change from now on (nanoseconds since 1970) gives the file another stamp. It does not while the clock of
+ * its file system may still show the time of the last change. */
+static bool is_settled(const struct file_stamp *stamp, int64_t now_ns)
+{
+    int64_t grain = stamp->content_ns == 0 && stamp->inode_ns == 0 ? COARSE_NS : TICK_NS;
+    return !is_near(stamp->content_s, stamp->content_ns, now_ns, grain) &&
+           !is_near(stamp->inode_s, stamp->inode_ns, now_ns, grain);
+}
 
 /* How long closing waits for a look. */
 #define END_WAIT_NS clock_from_ms(1000)
@@ -57,8 +106,8 @@ static struct look look_at_files(struct file_watch *watch)
         }
         /* A change right after another one may leave no trace. So a file that was changed a moment ago counts as
          * changed again. */
-        bool unsettled = atomic_load(&watch->changes) > 0 && !file_stamp_is_settled(&stamp, clock_unix_ns());
-        if (!unsettled && file_stamp_equal(&watch->stamps[i], &stamp)) continue;
+        bool unsettled = atomic_load(&watch->changes) > 0 && !is_settled(&stamp, clock_unix_ns());
+        if (!unsettled && memcmp(&watch->stamps[i], &stamp, sizeof stamp) == 0) continue;
         watch->stamps[i] = stamp;
         look.changed = watch->paths[i];
         look.gone = number != 0;
@@ -166,7 +215,7 @@ static bool take_stamps(struct file_watch *watch)
     for (size_t i = 0; i < watch->params.n; i++) {
         watch->stamps[i] = (struct file_stamp){0};
         if (watch->params.read(watch->paths[i], &watch->stamps[i]) != 0) continue;
-        settled = settled && file_stamp_is_settled(&watch->stamps[i], clock_unix_ns());
+        settled = settled && is_settled(&watch->stamps[i], clock_unix_ns());
     }
     return settled;
 }
@@ -175,7 +224,7 @@ struct file_watch *file_watch_open(const struct file_watch_params *params, heart
 {
     struct file_watch *watch = mem_alloc(sizeof *watch);
     watch->params = *params;
-    if (watch->params.read == NULL) watch->params.read = file_stamp_read;
+    if (watch->params.read == NULL) watch->params.read = read_stamp;
     watch->paths = mem_alloc((params->n + 1) * sizeof(char *));
     watch->stamps = mem_alloc((params->n + 1) * sizeof *watch->stamps);
     for (size_t i = 0; i < params->n; i++) watch->paths[i] = mem_strdup(params->paths[i]);

@@ -8,12 +8,30 @@
 #ifndef BASE_FILE_WATCH_H
 #define BASE_FILE_WATCH_H
 
-#include "base/file_stamp.h"
 #include "hearth.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* ---- Stamps ----
+ * A file's stamp shows that it is still the same file. A program that writes to a file, puts another one in its place,
+ * cuts it, or gives it back its former size and time, changes some of the stamp. No program can set the time of the
+ * last change of the inode. */
+
+struct stat;
+
+/* Seconds since 1970 and nanoseconds: when the content was last changed, and when the inode was. No padding: it may be
+ * hashed and compared as bytes. */
+struct file_stamp {
+    int64_t device, inode, size;
+    int64_t content_s, content_ns;
+    int64_t inode_s, inode_ns;
+};
+
+struct file_stamp file_stamp_of(const struct stat *st);
+
+/* ---- Watches ---- */
 
 struct file_watch;
 
@@ -21,7 +39,7 @@ struct file_watch_params {
     const char *const *paths; /* copied */
     size_t n;
     int64_t patience_ns;
-    int (*read)(const char *path, struct file_stamp *stamp); /* NULL: file_stamp_read() */
+    int (*read)(const char *path, struct file_stamp *stamp); /* 0, or an errno. NULL: from the file */
     /* Once, when a file was found changed: why, in a line. On the watch's thread, before any check answers so; it must
      * not call the watch, nor wait. NULL: no report. */
     void (*report)(void *ud, const char *reason);
@@ -29,8 +47,8 @@ struct file_watch_params {
 };
 
 /* Looks at the files, which the caller's thread waits for, up to three seconds longer where they have just been changed
- * (file_stamp_is_settled()). A file that cannot be read counts as changed once it can be. NULL: no thread can be had.
- */
+ * until another change would show. A file that cannot be read counts as changed once it can be. NULL: no thread can be
+ * had. */
 struct file_watch *file_watch_open(const struct file_watch_params *params, hearth_error *error);
 
 /* report() is not called any more. A look that hangs is not waited for. NULL is fine. */

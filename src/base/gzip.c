@@ -4,7 +4,6 @@
 #include "base/memory.h"
 
 #include <isa-l/igzip_lib.h>
-#include <stdbool.h>
 #include <stdlib.h>
 
 /* Decoded at once. */

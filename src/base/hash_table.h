@@ -23,7 +23,8 @@ struct hash_table {
     size_t half; /* a power of two: half < n_buckets <= 2 half */
 };
 
-/* The struct of that type whose member `link` points to; also for links of other kinds, as in store/index/heap.h. */
+/* The struct of that type whose member `link` points to; also for links of other kinds, as of heaps in
+ * store/index/index_parts.h. */
 #define container_of(type, member, link) ((type *)(void *)((char *)(link)-offsetof(type, member)))
 
 void hash_add(struct hash_table *table, struct hash_link *item, uint64_t hash);

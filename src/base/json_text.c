@@ -94,11 +94,6 @@ static bool is_wide(const char *text, size_t len)
 
 /* ---- Pieces ---- */
 
-static bool is_structure(char c)
-{
-    return c == '"' || c == '{' || c == '}' || c == '[' || c == ']';
-}
-
 static bool belongs_to_word(char c)
 {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '+' ||
@@ -116,7 +111,9 @@ static const char *skip_string(const char *at, const char *end)
 bool json_text_next(const char **at, const char *end, struct json_piece *piece)
 {
     const char *from = *at;
-    while (from < end && !belongs_to_word(*from) && !is_structure(*from)) from++;
+    while (from < end && !belongs_to_word(*from) &&
+           !(*from == '"' || *from == '{' || *from == '}' || *from == '[' || *from == ']'))
+        from++;
     if (from == end) return false;
     const char *after = from + 1;
     if (*from == '"') after = skip_string(after, end);

@@ -54,14 +54,6 @@ static void end_line(struct line *line)
     line->len = 0;
 }
 
-static void take(struct line *line, const char *bytes, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (bytes[i] == '\n' || bytes[i] == '\r' || line->len == LINE_BYTES) end_line(line);
-        if (bytes[i] != '\n' && bytes[i] != '\r') line->text[line->len++] = bytes[i] == '\0' ? '?' : bytes[i];
-    }
-}
-
 /* ---- The thread ---- */
 
 static void *read_pipe(void *ud)
@@ -77,7 +69,10 @@ static void *read_pipe(void *ud)
         atomic_store(&own.reading, true);
         ssize_t n = is_there ? read(one.fd, bytes, sizeof bytes) : 0;
         if (n > 0) {
-            take(&line, bytes, (size_t)n);
+            for (size_t i = 0; i < (size_t)n; i++) {
+                if (bytes[i] == '\n' || bytes[i] == '\r' || line.len == LINE_BYTES) end_line(&line);
+                if (bytes[i] != '\n' && bytes[i] != '\r') line.text[line.len++] = bytes[i] == '\0' ? '?' : bytes[i];
+            }
         } else {
             end_line(&line);
             if (ends) break;

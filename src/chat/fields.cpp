@@ -8,7 +8,6 @@ extern "C" {
 #include "base/json_text.h"
 }
 
-#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <exception>

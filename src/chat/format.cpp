@@ -8,7 +8,6 @@
 #include "chat/request.hpp"
 #include "chat/schema.hpp"
 #include "chat/template.hpp"
-#include "chat/tools.hpp"
 
 #include "json-schema-to-grammar.h"
 
@@ -185,13 +184,6 @@ static void drop_text_before_call(std::string &grammar)
     }
 }
 
-/* Functionary's calls may follow a message, in llama.cpp's grammar without what its parser wants between the two. */
-static void drop_message_before_call(std::string &grammar)
-{
-    size_t begin = grammar.find("(\"all\\n\" "), end = grammar.find(" | tools)", begin);
-    if (begin != std::string::npos && end < grammar.find('\n', begin)) grammar.replace(begin, end + 9 - begin, "tools");
-}
-
 /* Makes a required call the first thing that the model writes, but for its reasoning. Throws refusal where the template
  * has no form of calls. */
 static void require_call(common_chat_params &params)
@@ -200,7 +192,11 @@ static void require_call(common_chat_params &params)
         throw refusal{HEARTH_UNSUPPORTED, "tool_choice",
                       "requires a call, and this model's chat template has no form of calls: leave it out"};
     drop_text_before_call(params.grammar);
-    drop_message_before_call(params.grammar);
+    /* Functionary's calls may follow a message, in llama.cpp's grammar without what its parser wants between the two.
+     */
+    size_t begin = params.grammar.find("(\"all\\n\" "), end = params.grammar.find(" | tools)", begin);
+    if (begin != std::string::npos && end < params.grammar.find('\n', begin))
+        params.grammar.replace(begin, end + 9 - begin, "tools");
 }
 
 /* Some of llama.cpp's parsers do without the end of the reasoning, and take what the grammar lets follow for more of
@@ -272,12 +268,6 @@ static std::string with_prefix(const std::string &grammar, const std::string &pr
         at = end;
     }
     return result;
-}
-
-/* A grammar of what either of two grammars matches. */
-static std::string either_grammar(const std::string &first, const std::string &second)
-{
-    return "root ::= first-root | second-root\n" + with_prefix(first, "first-") + "\n" + with_prefix(second, "second-");
 }
 
 /* ---- Schemas that a template's handler takes no notice of ---- */
@@ -460,7 +450,9 @@ static void make_either_way(reply_format &format, const chat_template &template_
     by_call.tool_choice = COMMON_CHAT_TOOL_CHOICE_REQUIRED;
     make_way(calls, template_, by_call);
     const std::string text = text_way(format, template_, params).grammar;
-    format.params.grammar = either_grammar(calls.params.grammar, text);
+    /* A grammar of what either of two grammars matches. */
+    format.params.grammar = "root ::= first-root | second-root\n" + with_prefix(calls.params.grammar, "first-") + "\n" +
+                            with_prefix(text, "second-");
     format.params.grammar_lazy = false;
     format.params.grammar_triggers.clear();
 }

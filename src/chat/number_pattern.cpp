@@ -1,7 +1,7 @@
-/* Patterns of bounded numbers: see number_pattern.hpp. A number goes through digit by digit, beside the lower and the
+/* Patterns of bounded numbers: see pattern.hpp. A number goes through digit by digit, beside the lower and the
  * upper bound: as long as its digits are a bound's, the next one may not leave the range; once they are not, it is
  * free. */
-#include "chat/number_pattern.hpp"
+#include "chat/pattern.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -75,11 +75,6 @@ static std::string digits_between(char low, char high)
     return std::string("[") + low + "-" + high + "]";
 }
 
-static std::string free_digits(size_t least, size_t most)
-{
-    return "[0-9]{" + std::to_string(least) + "," + std::to_string(most) + "}";
-}
-
 /* ---- Whole parts ---- */
 
 /* Whether all digits from `at` on are this one: then the rest of a bound holds whatever follows. */
@@ -150,7 +145,7 @@ static std::string fraction_digits(const fractions &range, size_t at, bool is_lo
 {
     if (at == range.most) return "";
     if (is_low && at >= range.low.size() && !range.excludes_low) is_low = false; /* it is kept, whatever follows */
-    if (!is_low && !is_high) return free_digits(1, range.most - at);
+    if (!is_low && !is_high) return "[0-9]{1," + std::to_string(range.most - at) + "}";
     if (!is_low && at >= range.high.size() && !range.excludes_high)
         return "0{1," + std::to_string(range.most - at) + "}";
     char first = is_low ? digit_of(range.low, at) : '0', last = is_high ? digit_of(range.high, at) : '9';

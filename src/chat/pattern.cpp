@@ -97,11 +97,6 @@ static lengths lengths_of(const pattern_node &node)
     return result;
 }
 
-static bool lies_within(const lengths &inner, const lengths &outer)
-{
-    return inner.min >= outer.min && inner.max <= outer.max;
-}
-
 /* Narrows a repetition so that the sequence has the wanted lengths; false where that is not the same. */
 static bool narrow(pattern_node &sequence, const lengths &wanted)
 {
@@ -133,7 +128,7 @@ static bool narrow(pattern_node &sequence, const lengths &wanted)
 static bool keep_lengths(pattern_node &node, const lengths &wanted)
 {
     lengths own = lengths_of(node);
-    if (lies_within(own, wanted)) return true;
+    if (own.min >= wanted.min && own.max <= wanted.max) return true;
     if (own.max < wanted.min || own.min > wanted.max)
         throw pattern_fault("no string that it matches has minLength and maxLength");
     if (node.kind == pattern_node::REPEAT || node.kind == pattern_node::SET) {

@@ -1,5 +1,5 @@
-/* Parses regular expressions by recursive descent: see pattern_parse.hpp. */
-#include "chat/pattern_parse.hpp"
+/* Parses regular expressions by recursive descent: see pattern.hpp. */
+#include "chat/pattern.hpp"
 
 #include <algorithm>
 
@@ -80,7 +80,7 @@ static char_set single(uint32_t c)
     return set_of({{c, c}});
 }
 
-/* What \d, \w and \s stand for. */
+/* The sets of \d, \w and \s. */
 static char_set named_set(char letter)
 {
     switch (letter) {

@@ -340,11 +340,6 @@ void chat_reader::emit_message(const chat::delta_sink &to, const common_chat_msg
 
 /* ---- Shortening ---- */
 
-static bool begins_character(char c)
-{
-    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
-}
-
 /* Finds the piece at the end of the short text, ignoring what the parser holds back, and the range that can be cut. */
 bool chat_reader::locate_cut(const std::string &piece, chat::cut &where) const
 {
@@ -355,7 +350,8 @@ bool chat_reader::locate_cut(const std::string &piece, chat::cut &where) const
         if (same < wanted) continue;
         auto is_cut_point = [&](size_t at) {
             size_t from = at - std::min(at, chat::longest_escape);
-            return begins_character(cropped[at]) && cropped.substr(from, at - from).find('\\') == std::string::npos;
+            return (static_cast<unsigned char>(cropped[at]) & 0xc0) != 0x80 &&
+                   cropped.substr(from, at - from).find('\\') == std::string::npos;
         };
         where.from = end - same + chat::cut_margin;
         where.to = end - chat::cut_margin;

@@ -1,8 +1,9 @@
-/* Renders prompts, and marks which bytes are the request's text and which the template's: see chat.h. */
-#include "chat/blame.hpp"
+/* Renders prompts, and marks which bytes are the request's text and which the template's: see chat.h. Finds what of a
+ * request is to blame where its template fails, or does not print all of it. */
+#include "chat/template.hpp"
+
 #include "chat/fields.hpp"
 #include "chat/request.hpp"
-#include "chat/template.hpp"
 #include "chat/words.hpp"
 
 #include "chat-auto-parser-helpers.h"
@@ -17,10 +18,235 @@ extern "C" {
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <set>
 
 namespace chat
 {
+
+/* ---- What failed ---- */
+
+/* A template's error does not say what it failed on, so smaller requests are rendered until one does not fail: a few
+ * for each doubling of messages and tools, and only when a request has failed. */
+
+/* Whether smaller requests fail like the request did. */
+struct trial {
+    const chat_template &template_;
+    const chat_request &request;
+    const std::string &failure;
+
+    bool fails(const chat_parsed &parsed) const
+    {
+        render_scope scope(request.now);
+        chat_request asked = request;
+        asked.continue_final = HEARTH_CONTINUE_NEVER; /* where messages are cut off, the last may be anybody's */
+        try {
+            prompt_of(template_, read_request(template_, asked, parsed));
+            return false;
+        } catch (const std::exception &exception) {
+            return render_error_message(exception.what()) == failure;
+        } catch (const refusal &) {
+            return false;
+        }
+    }
+};
+
+/* The smallest number of leading items that fail, of `most` that do, if none does not; searched for by halves, so that
+ * it is one whose predecessors do not fail. */
+static size_t first_to_fail(size_t most, const std::function<bool(size_t)> &fails)
+{
+    size_t fine = 0, failing = most;
+    while (failing - fine > 1) {
+        size_t middle = fine + (failing - fine) / 2;
+        (fails(middle) ? failing : fine) = middle;
+    }
+    return failing;
+}
+
+/* Of a tool that fails by itself: whether its parameters are what fails, and which of them. */
+static std::string blame_parameters(const trial &trial, chat_parsed alone, const std::string &path)
+{
+    std::string here = path + ".function.parameters";
+    common_json &parameters = alone.tools[0]["function"]["parameters"];
+    const common_json schema = parameters, none = common_json::object();
+    parameters = common_json{{"type", "object"}, {"properties", none}};
+    if (trial.fails(alone)) return path;
+    const common_json properties = schema.value("properties", none);
+    if (!properties.is_object()) return here;
+    size_t left = 64; /* each is a rendering */
+    for (const auto &entry : properties.items()) {
+        if (left-- == 0) break;
+        parameters = schema;
+        parameters["properties"] = common_json{{entry.key(), entry.value()}};
+        if (trial.fails(alone)) return here + ".properties." + entry.key();
+    }
+    return here;
+}
+
+static std::string blame_tools(const trial &trial, const chat_parsed &parsed)
+{
+    chat_parsed some = parsed;
+    auto cut = [&](size_t n) {
+        some.tools = common_json();
+        for (size_t i = 0; i < n; i++) some.tools.push_back(parsed.tools.at(i));
+    };
+    size_t n = first_to_fail(parsed.tools.size(), [&](size_t middle) {
+        cut(middle);
+        return trial.fails(some);
+    });
+    std::string path = indexed("tools", n - 1);
+    some.tools = common_json::array({parsed.tools.at(n - 1)});
+    return trial.fails(some) ? blame_parameters(trial, some, path) : path;
+}
+
+/* The message or tool that a template failed on: "messages[3]", "tools[0].function.parameters.properties.x" or as much
+ * of it as is certain; "" where it is none of them: every request fails, or this one no longer does. `failure` is what
+ * render_error_message() made of the error. Needs no render_scope. */
+static std::string find_culprit(const chat_template &template_, const chat_request &request, const chat_parsed &parsed,
+                                const std::string &failure)
+{
+    trial trial = {template_, request, failure};
+    chat_parsed greeting = parsed;
+    common_chat_msg hello;
+    hello.role = "user";
+    hello.content = "Hello";
+    greeting.messages = {hello};
+    if (!trial.fails(parsed)) return "";
+    if (trial.fails(greeting)) {
+        chat_parsed bare = greeting;
+        bare.tools = common_json();
+        return parsed.tools.empty() || trial.fails(bare) ? "" : blame_tools(trial, greeting);
+    }
+    chat_parsed some = parsed;
+    size_t n = first_to_fail(parsed.messages.size(), [&](size_t middle) {
+        some.messages.assign(parsed.messages.begin(), parsed.messages.begin() + static_cast<std::ptrdiff_t>(middle));
+        return trial.fails(some);
+    });
+    return indexed("messages", n - 1);
+}
+
+/* ---- What is lost ---- */
+
+/* A text that is not found in the prompt as it stands may have been printed otherwise: trimmed, as JSON, or without the
+ * reasoning in it. So the conversation is rendered once more, with a word in the place of each such text, and what
+ * counts is whether the words are printed. */
+
+/* A text of the request's messages. */
+struct said {
+    size_t message;
+    int part;         /* -1: the content is a string */
+    std::string word; /* in its place */
+};
+
+static std::string &words_at(std::vector<common_chat_msg> &messages, const said &where)
+{
+    common_chat_msg &message = messages[where.message];
+    return where.part < 0 ? message.content : message.content_parts[static_cast<size_t>(where.part)].text;
+}
+
+/* memmem() is linear, whatever clients choose. */
+static bool find_from(const std::string &prompt, size_t &from, const std::string &text)
+{
+    const void *found = memmem(prompt.data() + from, prompt.size() - from, text.data(), text.size());
+    if (found == nullptr) return false;
+    from = static_cast<size_t>(static_cast<const char *>(found) - prompt.data()) + text.size();
+    return true;
+}
+
+/* Whether the prompt has the text, behind those before it or anywhere, as it is or as JSON writes it. */
+static bool holds(const std::string &prompt, size_t &from, const std::string &text)
+{
+    size_t anywhere = 0;
+    if (find_from(prompt, from, text) || find_from(prompt, anywhere, text)) return true;
+    std::string quoted = common_json(text).dump();
+    return find_from(prompt, anywhere, quoted.substr(1, quoted.size() - 2));
+}
+
+/* So many texts are looked into: each that is not found costs some passes over the prompt. */
+static const size_t max_missing = 16;
+
+/* The texts that are not found as they stand. */
+static std::vector<said> find_missing(std::vector<common_chat_msg> &messages, const std::string &prompt)
+{
+    std::vector<said> missing;
+    size_t from = 0;
+    for (size_t i = 0; i < messages.size(); i++) {
+        int n_parts = static_cast<int>(messages[i].content_parts.size());
+        for (int part = n_parts > 0 ? 0 : -1; part < n_parts && missing.size() < max_missing; part++) {
+            said where = {i, part, "word-" + std::to_string(missing.size() + 100) + "-of-" + std::to_string(i)};
+            std::string text = trim_whitespace(words_at(messages, where));
+            if (!text.empty() && !holds(prompt, from, text)) missing.push_back(where);
+            if (n_parts == 0) break;
+        }
+    }
+    return missing;
+}
+
+/* "": the template refuses the words, which says nothing of the texts. */
+static std::string prompt_with_words(const chat_template &template_, const chat_request &request,
+                                     const chat_parsed &parsed, const std::vector<said> &missing)
+{
+    chat_parsed with_words = parsed;
+    for (const auto &where : missing) words_at(with_words.messages, where) = where.word;
+    render_scope scope(request.now);
+    try {
+        return prompt_of(template_, read_request(template_, request, with_words)).prompt;
+    } catch (const std::exception &) {
+        return "";
+    }
+}
+
+static std::string path_of(const said &where)
+{
+    std::string path = indexed("messages", where.message) + ".content";
+    return where.part < 0 ? path : indexed(path, static_cast<size_t>(where.part));
+}
+
+static void refuse(const common_chat_msg &message, const said &where)
+{
+    /* Templates know these roles, if any. */
+    if (message.role == "system" || message.role == "developer" || message.role == "user" ||
+        message.role == "assistant" || message.role == "tool")
+        throw refusal{HEARTH_INVALID, path_of(where),
+                      "is text of a message that this model's chat template does not print here: leave it out, or put "
+                      "it into another message"};
+    throw refusal{HEARTH_INVALID, indexed("messages", where.message) + ".role",
+                  "is \"" + message.role.substr(0, 64) +
+                      "\", which this model's chat template leaves out: use system, user, assistant or tool"};
+}
+
+/* Where the last turn begins: with the last message of the user's. */
+static size_t last_turn_of(const std::vector<common_chat_msg> &messages)
+{
+    for (size_t i = messages.size(); i-- > 0;)
+        if (messages[i].role == "user") return i;
+    return 0;
+}
+
+/* Paths of the request's fields, as in "messages[2].content[0]", whose text the template does not print, though the
+ * messages were put as it prints them (turns.hpp): of a role that it leaves out, or in a place where it prints none.
+ * Throws refusal where such a text is asked for now, that is in the last turn, or is of a system message: what is asked
+ * would be answered without it. */
+static std::vector<std::string> find_lost(const chat_template &template_, const chat_request &request,
+                                          const chat_parsed &parsed, const std::string &prompt)
+{
+    std::vector<common_chat_msg> messages = parsed.messages;
+    std::vector<std::string> lost;
+    std::vector<said> missing = find_missing(messages, prompt);
+    if (missing.empty()) return lost;
+    std::string with_words = prompt_with_words(template_, request, parsed, missing);
+    size_t last_turn = last_turn_of(messages);
+    for (const auto &where : missing) {
+        if (with_words.empty() || with_words.find(where.word) != std::string::npos) continue;
+        const common_chat_msg &message = messages[where.message];
+        bool is_system = message.role == "system" || message.role == "developer";
+        if (is_system || where.message >= last_turn) refuse(message, where);
+        lost.push_back(path_of(where));
+    }
+    return lost;
+}
+
+/* ---- Rendering ---- */
 
 /* Marks each byte that comes from the request. llama.cpp removes BOS and EOS from the rendered text, and handlers for
  * single templates change its end: the common prefix and suffix keep their marks, the rest counts as the template's. */
@@ -76,16 +302,6 @@ static void gather_texts(const common_json &value, std::set<std::string> &texts)
     }
 }
 
-/* Tools and calls are rendered as JSON, and jinja's `tojson` and `join` lose track of which text is the request's. */
-static void mark_tools(std::vector<bool> &marks, const std::string &text, const autoparser::generation_params &params)
-{
-    std::set<std::string> texts;
-    gather_texts(params.tools, texts);
-    for (size_t i = 0; i < params.messages.size(); i++)
-        if (params.messages.at(i).contains("tool_calls")) gather_texts(params.messages.at(i).at("tool_calls"), texts);
-    mark_words(marks, text, texts);
-}
-
 static void fill_prompt(chat_prompt &prompt, const std::string &text, const std::vector<bool> &marks)
 {
     assert(marks.size() == text.size());
@@ -100,14 +316,6 @@ static void fill_prompt(chat_prompt &prompt, const std::string &text, const std:
     prompt.parts = static_cast<chat_part *>(mem_alloc((parts.size() + 1) * sizeof(chat_part)));
     std::copy(parts.begin(), parts.end(), prompt.parts);
     prompt.n_parts = parts.size();
-}
-
-/* Paths become one text of lines. */
-static char *joined_lines(const std::vector<std::string> &paths)
-{
-    std::string lines;
-    for (const auto &path : paths) lines += (lines.empty() ? "" : "\n") + path;
-    return paths.empty() ? nullptr : mem_strdup(lines.c_str());
 }
 
 /* Throws the template's failure again, as template_failure where it is one on a message or a tool. */
@@ -169,11 +377,20 @@ static void render(const chat_template &template_, const chat_request &asked, ch
     if (request.n_messages == 0) {
         std::vector<std::string> left_out = find_lost(template_, request, parsed, text);
         left_out.insert(left_out.begin(), parsed.media_left_out.begin(), parsed.media_left_out.end());
-        prompt.left_out = joined_lines(left_out);
+        /* Paths become one text of lines. */
+        std::string lines;
+        for (const auto &path : left_out) lines += (lines.empty() ? "" : "\n") + path;
+        prompt.left_out = left_out.empty() ? nullptr : mem_strdup(lines.c_str());
     }
     std::string removed = template_.adds_bos ? template_.compiled->bos_token() : "";
     std::vector<bool> marks = mark_bytes(scope.parts, text, removed);
-    mark_tools(marks, text, params);
+    /* Tools and calls are rendered as JSON, and jinja's `tojson` and `join` lose track of which text is the request's.
+     */
+    std::set<std::string> texts;
+    gather_texts(params.tools, texts);
+    for (size_t i = 0; i < params.messages.size(); i++)
+        if (params.messages.at(i).contains("tool_calls")) gather_texts(params.messages.at(i).at("tool_calls"), texts);
+    mark_words(marks, text, texts);
     if (params.has_continuation()) mark_continued(marks, text, params.continue_msg);
     fill_prompt(prompt, text, marks);
     prompt.plain = request.plain;

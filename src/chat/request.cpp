@@ -1,10 +1,8 @@
-/* Turns a chat request into the template's parameters: see request.hpp. */
+/* Reads a chat request's messages and tools, and turns it into the template's parameters: see request.hpp. */
 #include "chat/request.hpp"
 
 #include "chat/fields.hpp"
-#include "chat/messages.hpp"
 #include "chat/schema.hpp"
-#include "chat/tools.hpp"
 #include "chat/turns.hpp"
 #include "chat/wide.hpp"
 
@@ -18,25 +16,226 @@ namespace chat
 
 /* ---- Messages ---- */
 
+/* The name of a media type in the note that replaces such a part; NULL: an unknown type. */
+static const char *name_of_media(const std::string &type)
+{
+    static const struct {
+        const char *type, *name;
+    } rows[] = {{"image_url", "image"}, {"input_audio", "audio"}, {"audio_url", "audio"},
+                {"video_url", "video"}, {"input_video", "video"}, {"file", "document"}};
+    for (const auto &row : rows)
+        if (type == row.type) return row.name;
+    return nullptr;
+}
+
+/* How media parts are read. */
+struct media_reader {
+    const chat_request &request;
+    std::vector<std::string> &left_out;
+};
+
+/* The text that is rendered for the part; it is NULL where the model does not take it. */
+static chat_medium medium_of(const json_t *part, const chat_request &request, const std::string &path)
+{
+    const json_t *media = find_field(part, "media");
+    if (media == nullptr || request.media == nullptr) return {};
+    size_t i = json_is_integer(media) ? static_cast<size_t>(json_integer_value(media)) : request.n_media;
+    if (i >= request.n_media) throw refusal{HEARTH_INVALID, path + ".media", "must be the place of a medium"};
+    return request.media[i];
+}
+
+static void read_media(const json_t *part, const std::string &type, const media_reader &media, const std::string &path,
+                       common_chat_msg_content_part &result)
+{
+    const char *name = name_of_media(type);
+    if (name == nullptr)
+        throw refusal{HEARTH_INVALID, path + ".type", "must be \"text\", \"image_url\", \"input_audio\" or \"file\""};
+    chat_medium medium = medium_of(part, media.request, path);
+    if (medium.text != nullptr) {
+        result.type = medium.is_marker ? "media_marker" : "text";
+        result.text = medium.text;
+        return;
+    }
+    bool takes_some = media.request.takes_media;
+    if (media.request.refuses_media)
+        throw refusal{HEARTH_UNSUPPORTED, path + ".type",
+                      "is \"" + type + "\", and this model takes " + (takes_some ? "no such files" : "text only") +
+                          ": leave it out of the messages"};
+    media.left_out.push_back(path);
+    result.text =
+        std::string("[") + name + " left out: this model takes " + (takes_some ? "no such files]" : "text only]");
+}
+
+static common_chat_msg_content_part read_part(const json_t *part, const media_reader &media, const std::string &path)
+{
+    common_chat_msg_content_part result;
+    std::string type = required_text(part, "type", path);
+    result.type = "text";
+    if (type != "text" && type != "refusal") {
+        read_media(part, type, media, path, result);
+        return result;
+    }
+    if (find_field(part, type.c_str()) == nullptr) throw refusal{HEARTH_INVALID, path + "." + type, "must be a string"};
+    result.text = optional_text(part, type.c_str(), path);
+    return result;
+}
+
+static void read_content(common_chat_msg &message, const json_t *object, const media_reader &media,
+                         const std::string &path)
+{
+    const json_t *content = find_field(object, "content");
+    if (content == nullptr) return;
+    if (json_is_string(content)) {
+        message.content = string_of(content);
+        return;
+    }
+    std::string here = path + ".content";
+    if (!json_is_array(content)) throw refusal{HEARTH_INVALID, here, "must be a string, null or an array of parts"};
+    for (size_t i = 0; i < json_array_size(content); i++) {
+        std::string at = indexed(here, i);
+        message.content_parts.push_back(read_part(object_item(content, i, at), media, at));
+    }
+}
+
+static common_chat_tool_call read_tool_call(const json_t *call, const std::string &path)
+{
+    const json_t *type = find_field(call, "type");
+    if (type != nullptr && !(json_is_string(type) && string_of(type) == "function"))
+        throw refusal{HEARTH_UNSUPPORTED, path + ".type", "only calls of type \"function\" are supported"};
+    const json_t *function = required_object(call, "function", path);
+    std::string here = path + ".function";
+
+    common_chat_tool_call result;
+    result.id = optional_text(call, "id", path);
+    result.name = required_text(function, "name", here);
+    const json_t *arguments = find_field(function, "arguments");
+    if (arguments != nullptr)
+        result.arguments =
+            json_is_string(arguments) ? string_of(arguments) : to_common(arguments, wide_numbers::nearest).dump();
+    return result;
+}
+
+static void read_tool_calls(common_chat_msg &message, const json_t *object, const std::string &path)
+{
+    const json_t *calls = find_field(object, "tool_calls");
+    if (calls == nullptr) return;
+    std::string here = path + ".tool_calls";
+    if (!json_is_array(calls)) throw refusal{HEARTH_INVALID, here, "must be an array"};
+    for (size_t i = 0; i < json_array_size(calls); i++) {
+        std::string at = indexed(here, i);
+        message.tool_calls.push_back(read_tool_call(object_item(calls, i, at), at));
+    }
+}
+
+/* Images and other parts that are not text are refused, or replaced by a fixed note, so that a conversation keeps its
+ * prefix; `media_left_out` gets the places of the replaced ones. */
+static std::vector<common_chat_msg> read_messages(const chat_request &request, std::vector<std::string> &media_left_out)
+{
+    media_reader media = {request, media_left_out};
+    const json_t *array = request.messages;
+    check_tree(array, wide_numbers::nearest, "messages");
+    if (!json_is_array(array)) throw refusal{HEARTH_INVALID, "messages", "must be an array"};
+    if (json_array_size(array) == 0) throw refusal{HEARTH_INVALID, "messages", "must hold at least one message"};
+    std::vector<common_chat_msg> messages;
+    for (size_t i = 0; i < json_array_size(array); i++) {
+        std::string path = indexed("messages", i);
+        const json_t *object = object_item(array, i, path);
+        common_chat_msg message;
+        message.role = required_text(object, "role", path);
+        read_content(message, object, media, path);
+        read_tool_calls(message, object, path);
+        message.reasoning_content = optional_text(object, "reasoning_content", path);
+        message.tool_name = optional_text(object, "name", path);
+        message.tool_call_id = optional_text(object, "tool_call_id", path);
+        /* A misspelt "content" would give an empty message. Only messages that call tools and results of tools may lack
+         * it. */
+        bool may_lack = message.role == "assistant" || message.role == "tool";
+        if (!may_lack && json_object_get(object, "content") == nullptr)
+            throw refusal{HEARTH_INVALID, path + ".content", "is missing"};
+        messages.push_back(std::move(message));
+    }
+    return messages;
+}
+
+/* ---- Tools ---- */
+
+/* llama.cpp makes rule names of tools' names with a regular expression that recurses once a letter, and renders
+ * templates over all tools several times. */
+static const size_t max_tool_name = 256, max_tools = 1024;
+
+static common_json read_tool(const json_t *tool, const std::string &path)
+{
+    std::string type = required_text(tool, "type", path);
+    if (type != "function")
+        throw refusal{HEARTH_UNSUPPORTED, path + ".type", "only tools of type \"function\" are supported"};
+    const json_t *function = required_object(tool, "function", path);
+    std::string here = path + ".function";
+    std::string name = required_text(function, "name", here);
+    if (name.size() > max_tool_name)
+        throw refusal{HEARTH_INVALID, here + ".name", "is longer than " + std::to_string(max_tool_name) + " bytes"};
+    std::string description = optional_text(function, "description", here);
+    if (find_field(function, "parameters") != nullptr) required_object(function, "parameters", here);
+    const json_t *parameters = json_object_get(function, "parameters");
+    return {{"type", "function"},
+            {"function",
+             {{"name", name},
+              {"description", description},
+              {"parameters",
+               parameters == nullptr ? common_json::object() : to_common(parameters, wide_numbers::marked)}}}};
+}
+
+/* The tools in the form in which templates get them; null: there are none. */
+static common_json read_tools(const json_t *array)
+{
+    check_tree(array, wide_numbers::marked, "tools");
+    if (!json_is_array(array)) throw refusal{HEARTH_INVALID, "tools", "must be an array"};
+    if (json_array_size(array) > max_tools)
+        throw refusal{HEARTH_INVALID, "tools", "has more than " + std::to_string(max_tools) + " tools"};
+    common_json tools;
+    for (size_t i = 0; i < json_array_size(array); i++) {
+        std::string path = indexed("tools", i);
+        tools.push_back(read_tool(object_item(array, i, path), path));
+    }
+    return tools;
+}
+
+/* Of the budget of one schema: of a hundred tools, most have little. */
+static const size_t max_schemas = 4;
+
+void lower_parameters(common_json &tools, std::set<std::string> &unenforced)
+{
+    schema_budget budget(max_schemas);
+    for (size_t i = 0; i < tools.size(); i++) {
+        common_json &function = tools[i]["function"];
+        if (!function.contains("parameters")) continue;
+        common_json parameters = function.at("parameters");
+        if (!parameters.is_object() || parameters.empty()) continue;
+        unmark_numbers(parameters);
+        function["parameters"] = tool_schema(parameters, function.at("name").get<std::string>(),
+                                             "t" + std::to_string(i) + "d", budget, unenforced);
+    }
+}
+
+bool free_unconvertible(common_json &tools, std::set<std::string> &unenforced)
+{
+    bool found = false;
+    std::string reason;
+    for (size_t i = 0; i < tools.size(); i++) {
+        common_json &function = tools[i]["function"];
+        if (!function.contains("parameters") || is_convertible(function.at("parameters"), reason)) continue;
+        function["parameters"] = freed_arguments(function.at("name").get<std::string>(), reason, unenforced);
+        found = true;
+    }
+    return found;
+}
+
+/* ---- What templates and handlers get ---- */
+
 static void trim(common_chat_msg &message)
 {
     message.content = trim_whitespace(message.content);
     message.reasoning_content = trim_whitespace(message.reasoning_content);
     for (auto &part : message.content_parts) part.text = trim_whitespace(part.text);
-}
-
-/* Templates know one role of who runs the model: "developer" is the newer name of "system". */
-static void rename_developer(std::vector<common_chat_msg> &messages)
-{
-    for (auto &message : messages)
-        if (message.role == "developer") message.role = "system";
-}
-
-/* StepFun's models loop on stray white space. */
-static bool wants_trim(const chat_template &template_)
-{
-    static const char words[] = "You have access to the following functions in JSONSchema format";
-    return template_.compiled->source().find(words) != std::string::npos;
 }
 
 /* ---- Going on with the last message ---- */
@@ -75,17 +274,6 @@ static common_chat_continuation continuation_of(const std::vector<common_chat_ms
     return begins ? COMMON_CHAT_CONTINUATION_NONE : requested_continuation(messages, request.continue_final);
 }
 
-/* An empty final assistant message only marks where the reply goes, also where it is to be continued. */
-static bool drop_empty_last_message(std::vector<common_chat_msg> &messages, const chat_request &request)
-{
-    const common_chat_msg &last = messages.back();
-    bool empty = last.tool_calls.empty() && last.reasoning_content.empty() && last.render_content().empty();
-    bool whole = request.n_messages == 0 && request.continue_final != HEARTH_CONTINUE_NEVER;
-    bool drops = whole && empty && messages.size() > 1 && ends_with_assistant(messages);
-    if (drops) messages.pop_back();
-    return drops;
-}
-
 /* The message to continue is not rendered by the template: handlers append it to the rendered text. What the assistant
  * said before it is a message of its own, where the template takes that. */
 static void take_continued(autoparser::generation_params &params, const chat_template &template_,
@@ -108,14 +296,24 @@ static void take_messages(autoparser::generation_params &params, const chat_temp
     auto end =
         partly ? parsed.messages.begin() + static_cast<std::ptrdiff_t>(request.n_messages) : parsed.messages.end();
     std::vector<common_chat_msg> messages(parsed.messages.begin(), end);
-    bool begins = drop_empty_last_message(messages, request);
+    /* An empty final assistant message only marks where the reply goes, also where it is to be continued. */
+    const common_chat_msg &last = messages.back();
+    bool empty = last.tool_calls.empty() && last.reasoning_content.empty() && last.render_content().empty();
+    bool whole = request.n_messages == 0 && request.continue_final != HEARTH_CONTINUE_NEVER;
+    bool begins = whole && empty && messages.size() > 1 && ends_with_assistant(messages);
+    if (begins) messages.pop_back();
     params.add_generation_prompt = request.add_generation_prompt;
     params.continue_final_message = continuation_of(messages, request, begins);
     if (params.continue_final_message != COMMON_CHAT_CONTINUATION_NONE) take_continued(params, template_, messages);
-    rename_developer(messages);
+    /* Templates know one role of who runs the model: "developer" is the newer name of "system". */
+    for (auto &message : messages)
+        if (message.role == "developer") message.role = "system";
     if (!parsed.tools.empty() && (template_.turns.tools_as_text || template_.turns.new_calls_as_text))
         tell_of_tools(template_.turns, messages, parsed.tools);
-    if (wants_trim(template_)) std::for_each(messages.begin(), messages.end(), trim);
+    /* StepFun's models loop on stray white space. */
+    static const char words[] = "You have access to the following functions in JSONSchema format";
+    if (template_.compiled->source().find(words) != std::string::npos)
+        std::for_each(messages.begin(), messages.end(), trim);
     const turn_rules rules = request.plain ? plain_rules(template_.turns) : template_.turns;
     params.messages = turns_to_json(rules, make_turns(rules, messages, !partly));
 }
@@ -158,15 +356,6 @@ static void take_kwargs(autoparser::generation_params &params, const common_json
 
 /* ---- Reading ---- */
 
-static void check_tool_choice(const chat_request &request, const chat_parsed &parsed)
-{
-    if (parsed.tools.empty() && request.tool_choice == HEARTH_TOOLS_REQUIRED)
-        throw refusal{HEARTH_INVALID, "tool_choice", "needs tools to choose from"};
-    bool may_call = !parsed.tools.empty() && request.tool_choice != HEARTH_TOOLS_NONE;
-    if (may_call && request.grammar != nullptr)
-        throw refusal{HEARTH_INVALID, "grammar", "cannot be used together with tools"};
-}
-
 /* Handlers would not report what is wrong with a schema. An empty one means any object, as with llama-server. */
 static void read_schema(const chat_request &request, chat_parsed &parsed)
 {
@@ -179,12 +368,16 @@ static void read_schema(const chat_request &request, chat_parsed &parsed)
         if (schema->empty()) (*schema)["type"] = "object";
 }
 
-chat_parsed parse_request(const chat_request &request)
+static chat_parsed parse_request(const chat_request &request)
 {
     chat_parsed parsed;
     parsed.messages = read_messages(request, parsed.media_left_out);
     if (request.tools != nullptr) parsed.tools = read_tools(request.tools);
-    check_tool_choice(request, parsed);
+    if (parsed.tools.empty() && request.tool_choice == HEARTH_TOOLS_REQUIRED)
+        throw refusal{HEARTH_INVALID, "tool_choice", "needs tools to choose from"};
+    bool may_call = !parsed.tools.empty() && request.tool_choice != HEARTH_TOOLS_NONE;
+    if (may_call && request.grammar != nullptr)
+        throw refusal{HEARTH_INVALID, "grammar", "cannot be used together with tools"};
     read_schema(request, parsed);
     if (request.kwargs != nullptr)
         parsed.kwargs = read_kwargs(read_tree(request.kwargs, wide_numbers::marked, "chat_template_kwargs"));

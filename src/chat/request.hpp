@@ -1,14 +1,21 @@
 /* Reads a chat request, once, and turns it into the parameters of the template and of llama.cpp's handlers, the same
- * as llama-server's.
+ * as llama-server's. All checks happen here, before llama.cpp gets the messages: its assertions end the process, and
+ * its own errors do not name the field.
  *
  * Throws refusal for errors in the request, naming the field. Any thread; read_request() needs a render_scope. */
 #ifndef CHAT_REQUEST_HPP
 #define CHAT_REQUEST_HPP
 
+#include "chat/chat.h"
 #include "chat/template.hpp"
 
+#include "chat-auto-parser.h"
+
+#include <jansson.h>
 #include <optional>
 #include <set>
+#include <string>
+#include <vector>
 
 /* All that is the same for every rendering of a request. */
 struct chat_parsed {
@@ -24,9 +31,7 @@ struct chat_parsed {
 namespace chat
 {
 
-chat_parsed parse_request(const chat_request &request);
-
-/* What the request was parsed to before; else parses it into `own`. */
+/* The request as it was parsed before; else parses it into `own`. */
 const chat_parsed &parsed_of(const chat_request &request, std::optional<chat_parsed> &own);
 
 /* Template arguments. Throws refusal for what is no object, and for those that may not be set. */
@@ -34,6 +39,13 @@ common_json read_kwargs(common_json kwargs);
 
 autoparser::generation_params read_request(const chat_template &template_, const chat_request &request,
                                            const chat_parsed &parsed);
+
+/* Replaces the parameters of tools, in OpenAI's form, by what llama.cpp can make a grammar of: see tool_schema(). The
+ * prompt shows them as they were. `unenforced` gets what nothing enforces of them. */
+void lower_parameters(common_json &tools, std::set<std::string> &unenforced);
+
+/* Frees those that llama.cpp does not take after all, which is known once it was tried. False: there are none. */
+bool free_unconvertible(common_json &tools, std::set<std::string> &unenforced);
 
 } // namespace chat
 

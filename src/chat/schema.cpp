@@ -3,11 +3,9 @@
 
 #include "chat/chat.h"
 #include "chat/fields.hpp"
-#include "chat/number_pattern.hpp"
 #include "chat/pattern.hpp"
 #include "chat/schema_log.h"
-#include "chat/schema_lower.hpp"
-#include "chat/schema_walk.hpp"
+#include "chat/schema_parts.hpp"
 
 #include "json-schema-to-grammar.h"
 
@@ -59,21 +57,16 @@ static void mend_keys(std::string &grammar)
     if (done > 0) grammar = result.append(grammar, done, std::string::npos);
 }
 
-/* Strings whose patterns are numbers' have no quotes. Each is a rule of its own, which is a line. */
-static void mend_numbers(std::string &grammar)
+void mend_grammar(std::string &grammar)
 {
+    mend_keys(grammar);
+    /* Strings whose patterns are numbers' have no quotes. Each is a rule of its own, which is a line. */
     static const std::string begin = "\"\\\"\" (\"" NUMBER_MARK "\" ", end = ") \"\\\"\"";
     for (size_t at = 0; (at = grammar.find(begin, at)) != std::string::npos;) {
         size_t stop = std::min(grammar.find('\n', at), grammar.size());
         grammar.erase(stop - end.size(), end.size());
         grammar.erase(at, begin.size());
     }
-}
-
-void mend_grammar(std::string &grammar)
-{
-    mend_keys(grammar);
-    mend_numbers(grammar);
     replace_all(grammar, "| [\\\\] ([\"\\\\bfnrt] | \"u\" " HEX "{4})", "| [\\\\] ([\"\\\\bfnrt] | \"u\" " WHOLE ")");
     for (const char *quote : {"\"", "'"}) {
         std::string loose = "( [^@\\\\] | \"\\\\\" ( [@\\\\/ bfnrt] | \"u\" " HEX "{4} ) )*";

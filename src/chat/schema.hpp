@@ -1,10 +1,10 @@
-/* Converts JSON schemas to grammars, after lowering them (schema_lower.hpp) and counting what the conversion costs
- * (schema_cost.hpp). Any thread. */
+/* Converts JSON schemas to grammars, after lowering them (schema_lower.cpp) and counting what the conversion costs
+ * (schema_parts.hpp). Any thread. */
 #ifndef CHAT_SCHEMA_HPP
 #define CHAT_SCHEMA_HPP
 
 #include "chat/fields.hpp"
-#include "chat/schema_cost.hpp"
+#include "chat/schema_parts.hpp"
 
 #include "json.h"
 

@@ -1,15 +1,11 @@
-/* Counts what the conversion of a schema costs: see schema_cost.hpp.
+/* Counts what the conversion of a schema costs: see schema_parts.hpp.
  *
  * The walk is that of llama.cpp's converter: what is a rule there is one here, with the same name, and each reference
  * is followed once. The prices are those of one core of the machine that the tests run on, rounded up. */
-#include "chat/schema_cost.hpp"
-
-#include "chat/schema_walk.hpp"
+#include "chat/schema_parts.hpp"
 
 #include <algorithm>
 #include <cassert>
-#include <cmath>
-#include <cstdint>
 #include <set>
 #include <vector>
 

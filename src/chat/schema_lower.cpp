@@ -1,15 +1,12 @@
-/* Rewrites JSON schemas for llama.cpp: see schema_lower.hpp. */
-#include "chat/schema_lower.hpp"
+/* Rewrites JSON schemas for llama.cpp: see schema_parts.hpp. */
 
 #include "chat/fields.hpp"
-#include "chat/number_pattern.hpp"
 #include "chat/pattern.hpp"
-#include "chat/schema_walk.hpp"
+#include "chat/schema_parts.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <iterator>
 #include <map>
 #include <optional>
 

@@ -1,5 +1,5 @@
-/* Goes through JSON schemas, and merges them: see schema_walk.hpp. */
-#include "chat/schema_walk.hpp"
+/* Goes through JSON schemas, and merges them: see schema_parts.hpp. */
+#include "chat/schema_parts.hpp"
 
 #include "chat/fields.hpp"
 
@@ -9,7 +9,6 @@
 #include <functional>
 #include <limits>
 #include <map>
-#include <vector>
 
 namespace chat
 {
@@ -420,12 +419,6 @@ static void merge_arrays(common_json &into, const common_json &more)
     if (had_rest) into["items"] = both(rest, other);
 }
 
-static void merge_bound(common_json &into, const std::string &key, const common_json &value)
-{
-    bool above = value.get<double>() > into.at(key).get<double>();
-    if (above == is_one_of(least, key)) into[key] = value;
-}
-
 static void merge_text(const common_json &into, const std::string &key, const common_json &value)
 {
     if (into.at(key).get<std::string>() != value.get<std::string>())
@@ -445,16 +438,19 @@ bool merge_schema(common_json &into, common_json more)
         const std::string &key = entry.key();
         bool apart = key == "properties" || key == "additionalProperties" || key == "items" || key == "prefixItems";
         if (apart) continue;
-        if (!into.contains(key))
+        if (!into.contains(key)) {
             into[key] = entry.value();
-        else if (key == "type")
+        } else if (key == "type") {
             possible = merge_types(into[key], entry.value()) && possible;
-        else if (key == "enum" || key == "required")
+        } else if (key == "enum" || key == "required") {
             into[key] = common_values(into.at(key), entry.value(), key == "required");
-        else if (key == "pattern" || key == "format")
+        } else if (key == "pattern" || key == "format") {
             merge_text(into, key, entry.value());
-        else
-            merge_bound(into, key, entry.value());
+        } else {
+            const common_json &value = entry.value();
+            bool above = value.get<double>() > into.at(key).get<double>();
+            if (above == is_one_of(least, key)) into[key] = value;
+        }
     }
     return possible && (!into.contains("enum") || !into.at("enum").empty());
 }

@@ -17,7 +17,6 @@ extern "C" {
 #include <algorithm>
 #include <cassert>
 #include <cctype>
-#include <mutex>
 #include <stdexcept>
 
 namespace chat

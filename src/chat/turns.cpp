@@ -242,14 +242,6 @@ static std::string short_id(const std::string &id)
     return result;
 }
 
-static void shorten_ids(std::vector<common_chat_msg> &turns)
-{
-    for (auto &one : turns) {
-        for (auto &call : one.tool_calls) call.id = short_id(call.id);
-        if (one.role == "tool") one.tool_call_id = short_id(one.tool_call_id);
-    }
-}
-
 std::vector<common_chat_msg> make_turns(const turn_rules &rules, const std::vector<common_chat_msg> &messages,
                                         bool whole)
 {
@@ -257,7 +249,12 @@ std::vector<common_chat_msg> make_turns(const turn_rules &rules, const std::vect
     for (auto &one : turns)
         if (one.contains_media()) set_text(one, text_of(one));
     turns = in_a_row(rules, with_system(rules, with_calls(rules, turns)), whole);
-    if (rules.shortens_ids) shorten_ids(turns);
+    if (rules.shortens_ids) {
+        for (auto &one : turns) {
+            for (auto &call : one.tool_calls) call.id = short_id(call.id);
+            if (one.role == "tool") one.tool_call_id = short_id(one.tool_call_id);
+        }
+    }
     return turns;
 }
 

@@ -293,7 +293,7 @@ static int load_files(hearth_config *config, const struct setup *setup, size_t *
 /* Variables that are no keys. */
 static const char *const others[] = {
     "HEARTH_CONFIG", "HEARTH_MODEL", "HEARTH_API_KEY", /* of clients: cli/remote.c */
-    "HEARTH_MODELS", "HEARTH_NAMES",                   /* of pulling: pull/models_folder.h, pull/reference.h */
+    "HEARTH_MODELS", "HEARTH_NAMES",                   /* of pulling: pull/models_folder.h, pull/pull.h */
     "HEARTH_DEPS",   "HEARTH_BUILD", "HEARTH_SOURCE",  "HEARTH_LLAMA" /* of the Makefile and of tests */
 };
 

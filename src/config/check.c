@@ -3,7 +3,6 @@
 #include "base/buf.h"
 #include "base/host.h"
 #include "base/memory.h"
-#include "base/redis_address.h"
 #include "config/edit.h"
 #include "config/text.h"
 

@@ -56,16 +56,6 @@ static int open_entry(struct hearth *instance, struct model_entry *entry, hearth
     return rc;
 }
 
-/* The others of the configuration are served without it. */
-static void leave_out(struct hearth *instance, struct model_entry *entry, const hearth_error *error)
-{
-    log_event(LOG_WARN, "model", "left out: its file cannot be read", log_str("model", entry->config->name),
-              log_str("reason", error->message));
-    entry_release(entry);
-    memset(entry, 0, sizeof *entry);
-    atomic_fetch_add(&instance->n_left_out, 1);
-}
-
 static int load_all(struct hearth *instance, hearth_progress progress, void *ud, hearth_error *error)
 {
     fit_defaults(instance->config);
@@ -78,10 +68,16 @@ static int load_all(struct hearth *instance, hearth_progress progress, void *ud,
             rc = manager_load(instance->manager, entry, progress, ud, error);
         bool may_lack = entry->config->optional && loads_on_demand(entry);
         if (rc != HEARTH_OK && !may_lack) return rc;
-        if (rc != HEARTH_OK)
-            leave_out(instance, entry, error);
-        else
+        if (rc != HEARTH_OK) {
+            /* The others of the configuration are served without it. */
+            log_event(LOG_WARN, "model", "left out: its file cannot be read", log_str("model", entry->config->name),
+                      log_str("reason", error->message));
+            entry_release(entry);
+            memset(entry, 0, sizeof *entry);
+            atomic_fetch_add(&instance->n_left_out, 1);
+        } else {
             atomic_store(&instance->n_entries, ++n);
+        }
     }
     return HEARTH_OK;
 }

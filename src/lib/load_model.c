@@ -9,13 +9,12 @@
 #include "lib/models/instance_store.h"
 #include "lib/models/model_context.h"
 #include "lib/models/model_manager.h"
-#include "lib/models/preset_templates.h"
-#include "lib/parameters/sampling.h"
+#include "lib/models/model_names.h"
+#include "lib/parameters/parameters.h"
+#include "lib/requests/prepare.h"
 #include "lib/requests/preparing.h"
 #include "lib/requests/reply_book.h"
 #include "lib/requests/request.h"
-#include "lib/requests/slow_lane.h"
-#include "lib/requests/system_prompt.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,13 +24,6 @@
 
 /* Some 2 million tokens of replies. */
 #define REPLY_BOOK_BYTES ((size_t)8 << 20)
-
-/* Only conversations have replies that come back. Deterministic mode reuses none, and a text that ends with EOS is none
- * that goes on. */
-static bool keeps_replies(const struct config_model *config, const struct llm_model_info *info)
-{
-    return config->reply_tokens && config->incremental_cache && !config->deterministic && !info->adds_eos;
-}
 
 /* ---- The engine and the store ---- */
 
@@ -52,14 +44,6 @@ static enum engine_caching decide_caching(const struct config_model *config)
 {
     if (config->incremental_cache) return ENGINE_CACHES_CONVERSATIONS;
     return config->system_prompt_cache ? ENGINE_CACHES_SYSTEM : ENGINE_CACHES_NOTHING;
-}
-
-static enum engine_idle decide_idle(enum config_idle idle)
-{
-    static const enum engine_idle kinds[] = {[CONFIG_IDLE_AUTO] = ENGINE_IDLE_PRICED,
-                                             [CONFIG_IDLE_STAY] = ENGINE_IDLE_STAYS,
-                                             [CONFIG_IDLE_LEAVE] = ENGINE_IDLE_LEAVES};
-    return kinds[idle];
 }
 
 /* Models among which what an instance has is divided: those of the configuration, and those that were added. */
@@ -151,6 +135,9 @@ static int choose_drafts(const struct config_model *config, struct draft_params 
 static int open_engine(struct hearth *instance, struct model *model, hearth_error *error)
 {
     const struct config_model *config = model->config;
+    static const enum engine_idle kinds[] = {[CONFIG_IDLE_AUTO] = ENGINE_IDLE_PRICED,
+                                             [CONFIG_IDLE_STAY] = ENGINE_IDLE_STAYS,
+                                             [CONFIG_IDLE_LEAVE] = ENGINE_IDLE_LEAVES};
     struct engine_params params = {.name = config->name,
                                    .model = model->weights,
                                    .adapters = adapters_handles(model->adapters),
@@ -161,7 +148,7 @@ static int open_engine(struct hearth *instance, struct model *model, hearth_erro
                                    .n_gpu_layers = (int32_t)config->n_gpu_layers,
                                    .caching = decide_caching(config),
                                    .cache_min_tokens = (int32_t)config->cache_min_tokens,
-                                   .idle = decide_idle(config->idle_conversations),
+                                   .idle = kinds[config->idle_conversations],
                                    .slot_timeout_ns = clock_from_ms((int64_t)(config->cache_slot_timeout * 1e3)),
                                    .preempt_fails = config->preempt == CONFIG_PREEMPT_FAIL,
                                    .snapshot_budget =
@@ -217,13 +204,6 @@ void model_stop_admission(struct model *model)
     if (model->preparing != NULL) preparing_stop(model->preparing);
 }
 
-static void join_preparers(struct model *model)
-{
-    while (model->n_preparers > 0) pthread_join(model->preparers[--model->n_preparers], NULL);
-    slow_lane_close(model->slow_lane);
-    model->slow_lane = NULL;
-}
-
 /* What is being prepared was told to stop, and the engine takes it no more. It is waited for last: the engine has
  * conversations to save. */
 void model_drain(struct model *model, int64_t deadline)
@@ -242,7 +222,9 @@ void model_close(struct model *model)
 {
     if (model == NULL) return;
     if (model->admission != NULL) model_stop_admission(model);
-    join_preparers(model);
+    while (model->n_preparers > 0) pthread_join(model->preparers[--model->n_preparers], NULL);
+    slow_lane_close(model->slow_lane);
+    model->slow_lane = NULL;
     preparing_close(model->preparing);
     if (model->store != NULL) store_remove_user(model->store, &model->waiter);
     engine_close(model->engine);
@@ -340,7 +322,11 @@ static int open_chat_model(struct hearth *instance, struct model *model, hearth_
     if (rc != HEARTH_OK) return rc;
     rc = open_media(model, instance->config->cache.evict_save_timeout_ms, error);
     if (rc != HEARTH_OK) return rc;
-    if (keeps_replies(model->config, info)) model->reply_book = reply_book_open(REPLY_BOOK_BYTES);
+    /* Only conversations have replies that come back. Deterministic mode reuses none, and a text that ends with EOS is
+     * none that goes on. */
+    if (model->config->reply_tokens && model->config->incremental_cache && !model->config->deterministic &&
+        !info->adds_eos)
+        model->reply_book = reply_book_open(REPLY_BOOK_BYTES);
     model->tokenizer_cache = llm_tokenizer_cache_open(TOKENIZER_CACHE_BYTES, &model->entry->tokenizer_stats);
     if (model->config->system_prompt_cache && model->config->system_prompt_assumed)
         model->system_prompt = system_prompt_open();

@@ -4,7 +4,7 @@
 #include "llm/model_identity.h"
 
 #include "base/error.h"
-#include "base/file_stamp.h"
+#include "base/file_watch.h"
 #include "base/memory.h"
 #include "base/sha256.h"
 #include "llm/gguf_file.h"

@@ -43,7 +43,7 @@ struct llm_part {
 int llm_file_each_part(const char *path, int (*each)(void *ud, const struct llm_part *part, hearth_error *error),
                        void *ud, hearth_error *error);
 
-/* A digest of the stamps of the model's files (base/file_stamp.h): while it stays equal, so does their content. */
+/* A digest of the stamps of the model's files (base/file_watch.h): while it stays equal, so does their content. */
 int llm_file_stamp(const char *path, uint8_t stamp[32], hearth_error *error);
 
 /* By what the files of a model are recognised at a later start without being read whole. */

@@ -31,15 +31,6 @@ static uint32_t number_at(const struct bmp *bmp, size_t at, size_t bytes)
 
 /* ---- The header ---- */
 
-/* Fields of two bytes each, in the oldest header. */
-static void read_old_size(struct bmp *bmp)
-{
-    bmp->width = number_at(bmp, FILE_HEADER + 4, 2);
-    bmp->height = number_at(bmp, FILE_HEADER + 6, 2);
-    bmp->bits = number_at(bmp, FILE_HEADER + 10, 2);
-    bmp->colour_bytes = 3;
-}
-
 /* A height below 0: the rows come from above. */
 static void read_size(struct bmp *bmp, uint32_t header)
 {
@@ -94,10 +85,14 @@ static bool read_header(const struct media_bytes *bytes, struct bmp *bmp, const 
     bmp->pixels = number_at(bmp, 10, 4);
     bmp->table = FILE_HEADER + (size_t)header;
     if (bytes->len < bmp->table) return false;
-    if (header == OLD_HEADER)
-        read_old_size(bmp);
-    else
+    if (header == OLD_HEADER) { /* with fields of two bytes each */
+        bmp->width = number_at(bmp, FILE_HEADER + 4, 2);
+        bmp->height = number_at(bmp, FILE_HEADER + 6, 2);
+        bmp->bits = number_at(bmp, FILE_HEADER + 10, 2);
+        bmp->colour_bytes = 3;
+    } else {
         read_size(bmp, header);
+    }
     *reason = "its bits a pixel, or its compression, are none that BMP has";
     if (!has_known_kind(bmp) || !read_masks(bmp, header)) return false;
     if (bmp->n_colours == 0 || bmp->n_colours > 256) bmp->n_colours = bmp->bits <= 8 ? (size_t)1 << bmp->bits : 0;

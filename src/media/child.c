@@ -1,11 +1,10 @@
-/* Programs run on uploads: see child.h. The child has no environment, no file but the upload, is confined (confine.h)
+/* Programs run on uploads: see child.h. The child has no environment, no file but the upload, is confined (confine.c)
  * and dies with the server. What it writes to stderr is thrown away: it may be words of the upload. */
 #include "media/child.h"
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "media/confine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -85,7 +84,7 @@ static void limit(__rlimit_resource_t what, rlim_t most)
     setrlimit(what, &both);
 }
 
-/* What the child is given. */
+/* The parameters of a child. */
 struct start {
     const char *path;
     char *const *argv;
@@ -198,7 +197,7 @@ static int run(const struct media_program *program, const struct media_bytes *up
     return rc;
 }
 
-/* One program runs at a time: what several may take would add up. */
+/* One program runs at a time: the memory of several would add up. */
 static struct {
     pthread_once_t once;
     pthread_mutex_t mutex;
@@ -224,19 +223,14 @@ static bool await_turn(const struct media_stop *stop)
     return mine;
 }
 
-static void give_turn(void)
-{
-    pthread_mutex_lock(&turn.mutex);
-    turn.taken = false;
-    pthread_cond_signal(&turn.left);
-    pthread_mutex_unlock(&turn.mutex);
-}
-
 int media_child_run(const struct media_program *program, const struct media_bytes *upload,
                     const struct media_sink *sink, hearth_error *error)
 {
     if (!await_turn(program->stop)) return error_set(error, HEARTH_CANCELLED, "request was cancelled");
     int rc = run(program, upload, sink, error);
-    give_turn();
+    pthread_mutex_lock(&turn.mutex);
+    turn.taken = false;
+    pthread_cond_signal(&turn.left);
+    pthread_mutex_unlock(&turn.mutex);
     return rc;
 }

@@ -5,6 +5,8 @@
 
 #include "media/media.h"
 
+#include <stdbool.h>
+
 struct media_program {
     const char *name;        /* looked for in PATH */
     const char *package;     /* that brings it, for the error where it is missing */
@@ -17,7 +19,7 @@ struct media_program {
     const struct media_stop *stop;
 };
 
-/* What becomes of the program's output, as it comes. */
+/* Takes the program's output, as it comes. */
 struct media_sink {
     void (*take)(void *ud, const char *bytes, size_t n);
     void *ud;
@@ -29,10 +31,38 @@ struct media_sink {
 /* Whether PATH has it, and it can be confined or need not be. */
 bool media_child_can_run(const struct media_program *program);
 
-/* Gives what the program writes to the sink. HEARTH_UNSUPPORTED: it is not installed, or not to be
- * run here; HEARTH_TOO_LONG: it took more
- * than it may; HEARTH_INVALID: it failed, so that the upload is damaged; HEARTH_CANCELLED: it was stopped. */
+/* Gives what the program writes to the sink. HEARTH_UNSUPPORTED: it is not installed, or not to be run here.
+ * HEARTH_TOO_LONG: it took more than it may. HEARTH_INVALID: it failed, so that the upload is damaged.
+ * HEARTH_CANCELLED: it was stopped. */
 int media_child_run(const struct media_program *program, const struct media_bytes *upload,
                     const struct media_sink *sink, hearth_error *error);
+
+/* ---- Confinement (confine.c) ----
+ * Confines a process that is about to run a program of the machine: no network, no other process, no file but those
+ * that programs are made of, and none of these to be changed. Two parts of the kernel do that: Landlock says which
+ * files can be opened, a filter of system calls (seccomp) leaves those alone that decoding takes.
+ *
+ * A process gives up both for itself, without privileges, where namespaces are forbidden too, as they are to a service
+ * under systemd's RestrictNamespaces=. */
+
+/* The means of this kernel. */
+struct confine_means {
+    bool files; /* Landlock */
+    bool calls; /* the filter */
+};
+
+/* Tried once, in children that end at once; later calls answer the same. Any thread. */
+struct confine_means confine_means(void);
+
+/* The means that are missing, as "no Landlock", for an error; NULL: nothing. */
+const char *confine_lacks(void);
+
+/* Before fork(): a descriptor for the child, where there is Landlock, of the files that this program may open; -1:
+ * none. The caller closes it. */
+int confine_prepare(const char *program);
+
+/* In the child, before it becomes the program: only calls that are safe after fork(). Does all that `means` has; false:
+ * one of them failed, and the program must not be run. */
+bool confine_self(const struct confine_means *means, int files);
 
 #endif

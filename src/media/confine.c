@@ -1,6 +1,6 @@
-/* Landlock and seccomp: see confine.h. Neither needs a library: rules and filter are tables here. The kernel's headers
+/* Landlock and seccomp: see child.h. Neither needs a library: rules and filter are tables here. The kernel's headers
  * may be older than the kernel, so that the numbers of Landlock stand here as well. */
-#include "media/confine.h"
+#include "media/child.h"
 
 #include "base/memory.h"
 
@@ -52,7 +52,7 @@ static const struct {
     {{(UINT64_C(1) << 16) - 1, 3, 3}, 24}, /* 6: signals, abstract sockets */
 };
 
-/* What programs are made of: they, their libraries, fonts and tables. None of it is a user's. */
+/* The files of programs: they, their libraries, fonts and tables. None of it is a user's. */
 static const char *const readable[] = {
     "/usr",
     "/lib",
@@ -129,8 +129,8 @@ static void allow_program(int ruleset, const char *program)
 #define THIS_ARCHITECTURE 0 /* not known: there is no filter */
 #endif
 
-/* What decoding takes: memory, threads, time, reading. Calls that are not here fail with ENOSYS, for which the C
- * library has another way where there is one. */
+/* The calls that decoding takes: memory, threads, time, reading. Calls that are not here fail with ENOSYS, for which
+ * the C library has another way where there is one. */
 static const uint32_t harmless[] = {
     SYS_read,
     SYS_write,

@@ -118,7 +118,7 @@ static const struct media_decoder media_webp = {measure_webp, decode_webp};
 
 /* ---- GIF by giflib: the first frame, on white ---- */
 
-/* What giflib has yet to read. */
+/* The bytes that giflib has yet to read. */
 struct source {
     struct media_bytes bytes;
     size_t at;
@@ -161,16 +161,6 @@ static bool measure_gif(const struct media_bytes *bytes, struct media_image *ima
     return close_gif(gif, true, reason);
 }
 
-/* The transparent colour of a graphics control block; NO_TRANSPARENT_COLOR: none. */
-static int transparent_of(GifFileType *gif, int code, const GifByteType *block)
-{
-    GraphicsControlBlock control;
-    bool is_control =
-        code == GRAPHICS_EXT_FUNC_CODE && block != NULL && DGifExtensionToGCB(block[0], block + 1, &control) == GIF_OK;
-    (void)gif;
-    return is_control ? control.TransparentColor : NO_TRANSPARENT_COLOR;
-}
-
 /* Reads up to the first picture. False: there is none. */
 static bool find_picture(GifFileType *gif, int *transparent)
 {
@@ -181,8 +171,10 @@ static bool find_picture(GifFileType *gif, int *transparent)
         GifByteType *block;
         if (record == IMAGE_DESC_RECORD_TYPE) return DGifGetImageDesc(gif) == GIF_OK;
         if (record != EXTENSION_RECORD_TYPE || DGifGetExtension(gif, &code, &block) != GIF_OK) return false;
-        int colour = transparent_of(gif, code, block);
-        if (colour != NO_TRANSPARENT_COLOR) *transparent = colour;
+        GraphicsControlBlock control;
+        bool is_control = code == GRAPHICS_EXT_FUNC_CODE && block != NULL &&
+                          DGifExtensionToGCB(block[0], block + 1, &control) == GIF_OK;
+        if (is_control && control.TransparentColor != NO_TRANSPARENT_COLOR) *transparent = control.TransparentColor;
         while (block != NULL)
             if (DGifGetExtensionNext(gif, &block) != GIF_OK) return false;
     }
@@ -296,13 +288,6 @@ static unsigned orientation_of(const struct media_bytes *bytes)
     return tiff == NULL ? UPRIGHT : orientation_in(tiff, len);
 }
 
-static bool is_by_adobe(const struct media_bytes *bytes)
-{
-    static const struct media_bytes adobe = {(const uint8_t *)"Adobe", 5};
-    size_t len;
-    return find_segment(bytes, 0xee, &adobe, &len) != NULL;
-}
-
 /* Where the pixel (x, y) of the upright picture lies in the stored one, of width w and height h. */
 static void stored_place(unsigned orientation, uint32_t w, uint32_t h, uint32_t *x, uint32_t *y)
 {
@@ -373,26 +358,23 @@ static bool measure_jpeg(const struct media_bytes *bytes, struct media_image *im
     return true;
 }
 
-/* Cameras write bytes that nobody needs, which is worth a warning; that the picture ends too early is one as well, and
- * no picture. */
-static bool is_whole(tjhandle jpeg)
-{
-    return tjGetErrorCode(jpeg) == TJERR_WARNING && strstr(tjGetErrorStr2(jpeg), "Premature end") == NULL;
-}
-
 static bool read_pixels(tjhandle jpeg, const struct media_bytes *bytes, const struct header *header, uint8_t *to,
                         enum TJPF format)
 {
+    /* Cameras write bytes that nobody needs, which is worth a warning; that the picture ends too early is one as well,
+     * and no picture. */
     return tjDecompress2(jpeg, bytes->v, bytes->len, to, header->width, 0, header->height, (int)format,
                          TJFLAG_LIMITSCANS) == 0 ||
-           is_whole(jpeg);
+           (tjGetErrorCode(jpeg) == TJERR_WARNING && strstr(tjGetErrorStr2(jpeg), "Premature end") == NULL);
 }
 
-/* Inks become colours, as of light: what cyan and black leave is red. */
+/* Inks become colours, as of light: cyan and black leave red. */
 static bool read_inks(tjhandle jpeg, const struct media_bytes *bytes, const struct header *header, uint8_t *to)
 {
     const size_t n = (size_t)header->width * (size_t)header->height;
-    const unsigned inverted = is_by_adobe(bytes) ? 0 : 255;
+    static const struct media_bytes adobe = {(const uint8_t *)"Adobe", 5};
+    size_t len;
+    const unsigned inverted = find_segment(bytes, 0xee, &adobe, &len) != NULL ? 0 : 255;
     uint8_t *inks = mem_grow(NULL, n, 4);
     bool good = read_pixels(jpeg, bytes, header, inks, TJPF_CMYK);
     for (size_t i = 0; good && i < n; i++)

@@ -1,9 +1,9 @@
 /* Fetching media: see media_fetch.h. */
 #include "media/media_fetch.h"
 
-#include "base/address.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/host.h"
 #include "base/memory.h"
 
 #include <curl/curl.h>
@@ -98,17 +98,6 @@ static int judge_transfer(CURL *curl, CURLcode code, const struct transfer *t, h
     return HEARTH_OK;
 }
 
-/* Whether the configuration has the host, with this port or without one. */
-static bool is_trusted(const struct transfer *t)
-{
-    char *with_port = mem_format("%s:%s", t->host, t->port);
-    bool found = false;
-    for (size_t i = 0; i < t->sources->n_hosts && !found; i++)
-        found = strcasecmp(t->sources->hosts[i], t->host) == 0 || strcasecmp(t->sources->hosts[i], with_port) == 0;
-    free(with_port);
-    return found;
-}
-
 /* Takes the URL apart. */
 static int look_at_url(const char *url, struct transfer *t, hearth_error *error)
 {
@@ -121,7 +110,13 @@ static int look_at_url(const char *url, struct transfer *t, hearth_error *error)
     if (good) {
         t->host = mem_strdup(host);
         t->port = mem_strdup(port);
-        t->trusted = is_trusted(t);
+        /* Whether the configuration has the host, with this port or without one. */
+        char *with_port = mem_format("%s:%s", t->host, t->port);
+        bool found = false;
+        for (size_t i = 0; i < t->sources->n_hosts && !found; i++)
+            found = strcasecmp(t->sources->hosts[i], t->host) == 0 || strcasecmp(t->sources->hosts[i], with_port) == 0;
+        free(with_port);
+        t->trusted = found;
     }
     curl_free(user);
     curl_free(host);

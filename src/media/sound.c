@@ -89,16 +89,6 @@ static void add_samples(struct reader *reader, const float *samples, size_t n)
     reader->n += n;
 }
 
-/* Frames of all channels become samples of one, in place. */
-static void mix(float *frames, size_t n, int channels)
-{
-    for (size_t i = 0; i < n; i++) {
-        float sum = 0;
-        for (int c = 0; c < channels; c++) sum += frames[i * (size_t)channels + (size_t)c];
-        frames[i] = isfinite(sum) ? sum / (float)channels : 0;
-    }
-}
-
 /* `is_last`: nothing comes after these samples, of which there may be none. */
 static int resample(struct reader *reader, const float *samples, size_t n, bool is_last, hearth_error *error)
 {
@@ -130,7 +120,12 @@ static int read_all(struct reader *reader, const SF_INFO *info, const struct med
         n = sf_readf_float(reader->file, frames, BLOCK);
         size_t got = n > 0 ? (size_t)n : 0;
         if ((read += got) > most) return is_too_long(limits->most_seconds, error);
-        mix(frames, got, reader->channels);
+        /* Frames of all channels become samples of one, in place. */
+        for (size_t i = 0; i < got; i++) {
+            float sum = 0;
+            for (int c = 0; c < reader->channels; c++) sum += frames[i * (size_t)reader->channels + (size_t)c];
+            frames[i] = isfinite(sum) ? sum / (float)reader->channels : 0;
+        }
         if (reader->converter == NULL) {
             add_samples(reader, frames, got);
         } else {

@@ -69,22 +69,16 @@ static int set_key(hearth_config *config, const char *model, const char *name, c
     return rc;
 }
 
-static int set_path(hearth_config *config, const char *model, const char *name, const char *path, hearth_error *error)
-{
-    struct buf quoted = {0};
-    utf8_put_json_string(&quoted, path, strlen(path));
-    int rc = set_key(config, model, name, quoted.v, error);
-    buf_release(&quoted);
-    return rc;
-}
-
 int pull_declare(hearth_config *config, const char *folder, const struct pull_model *model, hearth_error *error)
 {
     int rc = HEARTH_OK;
     for (size_t i = 0; i < model->n_files && rc == HEARTH_OK; i++) {
         if (i > 0 && !model->files[i].is_projector) continue; /* llama.cpp finds the other shards by the first one */
         char *path = pull_file_path(folder, model->name, model->files[i].name);
-        rc = set_path(config, model->name, i == 0 ? "path" : "mmproj", path, error);
+        struct buf quoted = {0};
+        utf8_put_json_string(&quoted, path, strlen(path));
+        rc = set_key(config, model->name, i == 0 ? "path" : "mmproj", quoted.v, error);
+        buf_release(&quoted);
         free(path);
     }
     return rc;

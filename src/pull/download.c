@@ -1,4 +1,4 @@
-/* One download: see download.h. Several requests run at once in a curl_multi, each for a run of pieces (journal.h) that
+/* One download: see download.h. Several requests run at once in a curl_multi, each for a run of pieces (journal.c) that
  * are missing; one that fails goes on where it was. A source that sends no ranges, or whose file could not be told from
  * another one, is asked for the whole file in one request, which a failure begins anew. */
 #include "pull/download.h"
@@ -6,7 +6,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "pull/journal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -357,17 +356,6 @@ static int note_failure(struct task *task, const hearth_error *error)
     return ftruncate(d->fd, 0) == 0 ? HEARTH_OK : (int)error->code;
 }
 
-/* The answer has ended well; whether it was all that was asked for. */
-static int note_end(struct task *task, hearth_error *error)
-{
-    struct download *d = task->download;
-    task->wanted = !d->changed && task->end >= 0 && task->at < task->end;
-    if (!task->wanted) return HEARTH_OK;
-    error_set(error, HEARTH_IO, "%s ends the file early: it sent %lld of %lld bytes", task->request.at.origin,
-              (long long)task->at, (long long)task->end);
-    return note_failure(task, error);
-}
-
 static int end_task(struct task *task, CURLcode code, hearth_error *error)
 {
     task->judged = false;
@@ -377,7 +365,12 @@ static int end_task(struct task *task, CURLcode code, hearth_error *error)
         return HEARTH_OK;
     case PULL_FINE:
         task->running = false;
-        return note_end(task, error);
+        /* The answer has ended well; whether it was all that was asked for. */
+        task->wanted = !task->download->changed && task->end >= 0 && task->at < task->end;
+        if (!task->wanted) return HEARTH_OK;
+        error_set(error, HEARTH_IO, "%s ends the file early: it sent %lld of %lld bytes", task->request.at.origin,
+                  (long long)task->at, (long long)task->end);
+        return note_failure(task, error);
     case PULL_AGAIN:
         task->running = false;
         return note_failure(task, error);
@@ -446,16 +439,6 @@ static int open_journal(struct download *d, hearth_error *error)
     return rc;
 }
 
-static void open_tasks(struct download *d)
-{
-    d->multi = curl_multi_init();
-    d->n_tasks = d->in_ranges ? d->how->connections : 1;
-    d->tasks = mem_alloc((size_t)d->n_tasks * sizeof *d->tasks);
-    for (int i = 0; i < d->n_tasks; i++) d->tasks[i].download = d;
-    if (!d->in_ranges) d->tasks[0].end = d->file->size;
-    d->tasks[0].wanted = !d->in_ranges;
-}
-
 static void close_tasks(struct download *d)
 {
     for (int i = 0; i < d->n_tasks; i++) {
@@ -481,7 +464,12 @@ static int fetch_once(struct download *d, hearth_error *error)
     else if (ftruncate(d->fd, 0) != 0 || (unlinkat(d->place->fd, d->journal_name, 0) != 0 && errno != ENOENT))
         rc = fail_part(d, error);
     if (rc == HEARTH_OK) {
-        open_tasks(d);
+        d->multi = curl_multi_init();
+        d->n_tasks = d->in_ranges ? d->how->connections : 1;
+        d->tasks = mem_alloc((size_t)d->n_tasks * sizeof *d->tasks);
+        for (int i = 0; i < d->n_tasks; i++) d->tasks[i].download = d;
+        if (!d->in_ranges) d->tasks[0].end = d->file->size;
+        d->tasks[0].wanted = !d->in_ranges;
         rc = run_tasks(d, error);
         if (rc == HEARTH_OK && !d->changed && !d->in_ranges) d->file->size = d->tasks[0].at;
         close_tasks(d);

@@ -1,5 +1,5 @@
-/* Journals of downloads: see journal.h. */
-#include "pull/journal.h"
+/* Journals of downloads: see download.h. */
+#include "pull/download.h"
 
 #include "base/buf.h"
 #include "base/error.h"
@@ -20,14 +20,6 @@ bool pull_binding_is_firm(const struct pull_binding *binding)
 
 /* ---- What it says ---- */
 
-static void put_binding(struct buf *out, const struct pull_binding *binding)
-{
-    char hex[2 * SHA256_BYTES + 1] = "-";
-    if (binding->sha != NULL) sha256_to_hex(binding->sha, hex);
-    buf_printf(out, "hearth-pull 1\nsize %lld\npiece %d\nsha256 %s\netag %s\n", (long long)binding->size, PULL_PIECE,
-               hex, binding->etag != NULL ? binding->etag : "-");
-}
-
 static bool read_entry(const char *line, const char *end, unsigned long long *piece)
 {
     static const char word[] = "done ";
@@ -36,22 +28,6 @@ static bool read_entry(const char *line, const char *end, unsigned long long *pi
     if (strncmp(line, word, strlen(word)) != 0 || *digits < '0' || *digits > '9') return false;
     *piece = strtoull(digits, &rest, 10);
     return rest == end;
-}
-
-/* Lines that are whole count; what a kill left half of does not. */
-static void read_entries(struct pull_journal *journal, const char *text)
-{
-    unsigned long long piece;
-    for (const char *end = strchr(text, '\n'); end != NULL; text = end + 1, end = strchr(text, '\n'))
-        if (read_entry(text, end, &piece) && piece < journal->n) journal->have[piece] = PULL_PIECE_DONE;
-}
-
-static bool read_journal(int fd, struct buf *text)
-{
-    char block[1 << 14];
-    ssize_t n = 0;
-    while (text->len < JOURNAL_MOST && (n = read(fd, block, sizeof block)) > 0) buf_append(text, block, (size_t)n);
-    return n == 0;
 }
 
 /* ---- Opening ---- */
@@ -72,9 +48,19 @@ static bool write_whole(int fd, const char *text, size_t len)
 static bool take_up(struct pull_journal *journal, const struct buf *binding, int64_t part_size)
 {
     struct buf text = {0};
-    bool same = read_journal(journal->fd, &text) && part_size == journal->size && text.len >= binding->len &&
+    char block[1 << 14];
+    ssize_t n = 0;
+    while (text.len < JOURNAL_MOST && (n = read(journal->fd, block, sizeof block)) > 0)
+        buf_append(&text, block, (size_t)n);
+    bool same = n == 0 && part_size == journal->size && text.len >= binding->len &&
                 memcmp(buf_text(&text), binding->v, binding->len) == 0;
-    if (same) read_entries(journal, buf_text(&text) + binding->len);
+    if (same) {
+        /* Only whole lines count: a kill may have left half of one. */
+        const char *at = buf_text(&text) + binding->len;
+        unsigned long long piece;
+        for (const char *end = strchr(at, '\n'); end != NULL; at = end + 1, end = strchr(at, '\n'))
+            if (read_entry(at, end, &piece) && piece < journal->n) journal->have[piece] = PULL_PIECE_DONE;
+    }
     /* Half a line at the end, `done 1` of `done 12`, must not become a whole one. */
     bool whole = same && buf_text(&text)[text.len - 1] == '\n';
     if (same && !whole) whole = write_whole(journal->fd, "-\n", 2);
@@ -90,7 +76,10 @@ int pull_journal_open(struct pull_journal *journal, int folder, const char *name
     *journal = (struct pull_journal){.size = binding->size};
     journal->n = (size_t)((binding->size + PULL_PIECE - 1) / PULL_PIECE);
     journal->have = mem_alloc(journal->n + 1);
-    put_binding(&lines, binding);
+    char hex[2 * SHA256_BYTES + 1] = "-";
+    if (binding->sha != NULL) sha256_to_hex(binding->sha, hex);
+    buf_printf(&lines, "hearth-pull 1\nsize %lld\npiece %d\nsha256 %s\netag %s\n", (long long)binding->size, PULL_PIECE,
+               hex, binding->etag != NULL ? binding->etag : "-");
     journal->fd = openat(folder, name, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (journal->fd < 0) rc = fail_journal(name, error);
     *fresh = rc == HEARTH_OK && !(pull_binding_is_firm(binding) && take_up(journal, &lines, part_size));

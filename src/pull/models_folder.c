@@ -441,21 +441,16 @@ static int remove_files(const struct pull_place *place, const struct pull_model 
     return HEARTH_OK;
 }
 
-static bool is_folder(const char *folder, const char *name)
-{
-    struct stat is;
-    char *path = mem_format("%s/%s", folder, name);
-    bool found = lstat(path, &is) == 0 && S_ISDIR(is.st_mode);
-    free(path);
-    return found;
-}
-
 int pull_place_find(const char *folder, const char *name, struct pull_place *place, hearth_error *error)
 {
     *place = (struct pull_place){.fd = -1, .lock = -1};
     int rc = pull_check_model_name(name, error);
     if (rc != HEARTH_OK) return rc;
-    if (is_folder(folder, name)) return pull_place_open(folder, name, place, error);
+    struct stat is;
+    char *path = mem_format("%s/%s", folder, name);
+    bool found = lstat(path, &is) == 0 && S_ISDIR(is.st_mode);
+    free(path);
+    if (found) return pull_place_open(folder, name, place, error);
     return error_set(error, HEARTH_NOT_FOUND, "%s is not in the models folder, %s", name, folder);
 }
 

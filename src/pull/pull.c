@@ -180,14 +180,6 @@ static int check_names(const struct pull *p, hearth_error *error)
     return rc;
 }
 
-static char *name_of(const struct pull *p)
-{
-    char *name = p->options->name != NULL ? mem_strdup(p->options->name) : pull_model_name(p->files[0].name);
-    for (char *c = name; p->options->name == NULL && *c != '\0'; c++)
-        if (*c == ' ') *c = '-';
-    return name;
-}
-
 static int plan(struct pull *p, hearth_error *error)
 {
     static int (*const plans[])(struct pull *, hearth_error *) = {
@@ -195,7 +187,9 @@ static int plan(struct pull *p, hearth_error *error)
     int rc = plans[p->reference->kind](p, error);
     if (rc == HEARTH_OK && p->options->projector != NULL) rc = plan_projector(p, p->options->projector, error);
     if (rc != HEARTH_OK) return rc;
-    p->name = name_of(p);
+    p->name = p->options->name != NULL ? mem_strdup(p->options->name) : pull_model_name(p->files[0].name);
+    for (char *c = p->name; p->options->name == NULL && *c != '\0'; c++)
+        if (*c == ' ') *c = '-';
     p->how.n_files = p->n_files;
     return check_names(p, error);
 }
@@ -304,13 +298,6 @@ static bool is_kept(const struct pull_model *model, const char *name)
     return false;
 }
 
-/* Files that the model had before, and has no more. */
-static void remove_former(const struct pull *p)
-{
-    for (size_t i = 0; i < p->former.n_files; i++)
-        if (!is_kept(&p->model, p->former.files[i].name)) unlinkat(p->place.fd, p->former.files[i].name, 0);
-}
-
 /* The former files stay until all of the new ones are whole: whoever serves the model meanwhile has one or the other.
  * Without a manifest in between, an interruption leaves no mixture that would count as a model; the next pull goes by
  * the one that is prepared. */
@@ -321,7 +308,11 @@ static int put_in_place(struct pull *p, hearth_error *error)
     for (size_t i = 0; i < p->n_files && rc == HEARTH_OK; i++)
         if (p->files[i].is_here) rc = pull_name_file(&p->files[i], &p->place, error);
     if (rc == HEARTH_OK) rc = pull_place_list(&p->place, error);
-    if (rc == HEARTH_OK) remove_former(p);
+    if (rc == HEARTH_OK) {
+        /* Files that the model had before, and has no more. */
+        for (size_t i = 0; i < p->former.n_files; i++)
+            if (!is_kept(&p->model, p->former.files[i].name)) unlinkat(p->place.fd, p->former.files[i].name, 0);
+    }
     return rc;
 }
 
@@ -355,7 +346,7 @@ struct pull_options pull_options_default(void)
                                  .retries = PULL_RETRIES};
 }
 
-/* What could end a header's line is no token. */
+/* A text that could end a header's line is no token. */
 static int read_endpoint(struct pull *p, hearth_error *error)
 {
     const char *token = p->options->token;

@@ -3,9 +3,40 @@
 #ifndef PULL_PULL_H
 #define PULL_PULL_H
 
+#include "hearth.h"
 #include "pull/download.h"
 #include "pull/models_folder.h"
-#include "pull/reference.h"
+
+#include <stdbool.h>
+
+/* ---- References ----
+ * What names a model to pull: hf:OWNER/REPO[:QUANT] (or hf.co/OWNER/REPO[:QUANT], as Ollama's clients write it), a URL,
+ * a file, or a short name that a file maps to one of these. That file is read, and the path of a file made absolute. */
+
+enum pull_kind { PULL_REPOSITORY, PULL_URL, PULL_FILE };
+
+struct pull_reference {
+    enum pull_kind kind;
+    char *text;         /* the reference: of a short name the one it stands for, of a URL without its query */
+    char *owner, *repo; /* of a repository */
+    char *quant;        /* of a repository: "Q4_K_M", or a file's name; NULL: not said */
+    char *place;        /* URL or path; NULL: of a repository */
+    char *short_name;   /* without ":latest"; NULL: it was named otherwise */
+};
+
+/* Reads a reference. `names` is the file of short names, which need not exist. HEARTH_INVALID, or HEARTH_NOT_FOUND for
+ * a short name that is unknown, with what to write instead. Release it in either case. */
+int pull_reference_read(const char *text, const char *names, struct pull_reference *reference, hearth_error *error);
+
+/* Whether the text can name nothing but a file of this machine. Looks at the text alone. */
+bool pull_reference_is_path(const char *text);
+void pull_reference_release(struct pull_reference *reference);
+
+/* The file of short names: HEARTH_NAMES, else hearth/names in XDG_CONFIG_HOME or ~/.config. NULL: no home folder is
+ * known. The caller frees it. */
+char *pull_names_path(void);
+
+/* ---- Pulls ---- */
 
 #define PULL_ENDPOINT        "https://huggingface.co"
 #define PULL_CONNECTIONS     4
@@ -29,13 +60,13 @@ struct pull_options {
      * returns in place of HEARTH_OK ends the pull. */
     int (*accept)(void *ud, const char *name, hearth_error *error);
     void (*report)(void *ud, const struct pull_progress *progress);
-    /* Called once all is there, while nobody else may pull or remove the model; what it returns is the pull's end. */
+    /* Called once all is there, while no other may pull or remove the model; its result is the pull's. */
     int (*use)(void *ud, const struct pull_model *model, hearth_error *error);
     bool (*is_cancelled)(void *ud); /* as struct pull_web has it */
     void *ud;
 };
 
-/* What holds where nobody says otherwise: endpoint and token are the environment's, HF_ENDPOINT and HF_TOKEN. */
+/* The defaults: endpoint and token are the environment's, HF_ENDPOINT and HF_TOKEN. */
 struct pull_options pull_options_default(void);
 
 /* Pulls a model, or finds that it is there already. `model` is what its manifest says; release it after HEARTH_OK. */

@@ -1,6 +1,6 @@
-/* Parsing references: see reference.h. The file of short names has a line for each, NAME REFERENCE; a word that begins
+/* Parsing references: see pull.h. The file of short names has a line for each, NAME REFERENCE; a word that begins
  * with # and all that follows it on its line is a comment. */
-#include "pull/reference.h"
+#include "pull/pull.h"
 
 #include "base/buf.h"
 #include "base/error.h"
@@ -9,7 +9,6 @@
 #include "pull/models_folder.h"
 #include "pull/web.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,15 +146,6 @@ static char *untagged(const char *name)
     return mem_strndup(name, strlen(name) - (ends_with(name, ":latest") ? strlen(":latest") : 0));
 }
 
-/* A tag ":latest" may be left out in the file. */
-static char *look_up(const char *name, const char *names)
-{
-    char *meaning = look_up_exactly(name, names), *short_name = untagged(name);
-    if (meaning == NULL) meaning = look_up_exactly(short_name, names);
-    free(short_name);
-    return meaning;
-}
-
 static int refuse_name(const char *name, const char *names, hearth_error *error)
 {
     struct buf shown = {0};
@@ -212,7 +202,10 @@ int pull_reference_read(const char *text, const char *names, struct pull_referen
     *reference = (struct pull_reference){0};
     int rc = read_plain(text, reference, &is_name, error);
     if (rc != HEARTH_OK || !is_name) return rc;
-    char *meaning = look_up(text, names);
+    /* A tag ":latest" may be left out in the file. */
+    char *meaning = look_up_exactly(text, names), *short_name = untagged(text);
+    if (meaning == NULL) meaning = look_up_exactly(short_name, names);
+    free(short_name);
     if (meaning == NULL) return refuse_name(text, names, error);
     pull_reference_release(reference);
     rc = read_plain(meaning, reference, &is_name, error);

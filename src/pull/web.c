@@ -1,7 +1,6 @@
 /* URLs, taken apart by libcurl, and requests to a source's server: see web.h. */
 #include "pull/web.h"
 
-#include "base/address.h"
 #include "base/error.h"
 #include "base/host.h"
 #include "base/memory.h"
@@ -36,14 +35,6 @@ static bool get_parts(const char *text, struct parts *parts)
     return good && parts->host[0] != '\0';
 }
 
-static void release_parts(struct parts *parts)
-{
-    curl_free(parts->scheme);
-    curl_free(parts->user);
-    curl_free(parts->host);
-    curl_free(parts->port);
-}
-
 static int refuse(const char *text, const char *why, hearth_error *error)
 {
     struct buf shown = {0};
@@ -66,7 +57,10 @@ int pull_url_read(const char *text, struct pull_url *url, hearth_error *error)
         for (char *c = url->origin; *c != '\0'; c++) *c = (char)tolower((unsigned char)*c);
         url->loopback = host_parse(parts.host, strlen(parts.host), &host) && host_is_loopback(&host);
     }
-    release_parts(&parts);
+    curl_free(parts.scheme);
+    curl_free(parts.user);
+    curl_free(parts.host);
+    curl_free(parts.port);
     if (has_user) /* and maybe a password: it is not shown */
         return error_set(error, HEARTH_INVALID, "the URL has a user's name in it: models are pulled without");
     return is_web ? HEARTH_OK : refuse(text, "is no http or https URL", error);
@@ -479,17 +473,15 @@ double pull_request_pause(const struct pull_request *request, int failures)
 
 /* ---- One at a time ---- */
 
-static void wait_for(double seconds, const struct pull_web *web)
-{
-    const struct timespec step = {.tv_nsec = (long)(PAUSE_STEP * 1e9)};
-    for (; seconds > 0 && !is_cancelled(web); seconds -= PAUSE_STEP) nanosleep(&step, NULL);
-}
-
 int pull_web_get(struct pull_request *request, hearth_error *error)
 {
     enum pull_end end = PULL_AGAIN;
     for (int failures = 0; end == PULL_AGAIN && failures <= request->web->retries; failures++) {
-        if (failures > 0) wait_for(pull_request_pause(request, failures), request->web);
+        if (failures > 0) {
+            double seconds = pull_request_pause(request, failures);
+            const struct timespec step = {.tv_nsec = (long)(PAUSE_STEP * 1e9)};
+            for (; seconds > 0 && !is_cancelled(request->web); seconds -= PAUSE_STEP) nanosleep(&step, NULL);
+        }
         int rc = pull_web_check(request->web, error);
         if (rc == HEARTH_OK) rc = pull_request_begin(request, error);
         if (rc != HEARTH_OK) return rc;

@@ -1,4 +1,4 @@
-/* What is stored, as conversations: listing those of all tiers, and orders about one.
+/* The stored entries as conversations: listing those of all tiers, and orders about one.
  *
  * The index says what there is; nothing is read. To keep one is a matter of the index alone. What is dropped is removed
  * by the tier's saver, which alone changes what the backend holds; whoever gave the order hears of its end from that
@@ -103,34 +103,10 @@ static void order_kept(struct tier *tier, const struct store_ordered *ordered, h
                  store_tier_names[tier->id]);
 }
 
-/* With the mutex. */
-static void queue_drop(struct tier *tier, const struct store_ordered *ordered)
-{
-    struct drop_order *drop = mem_alloc(sizeof *drop);
-    drop->ordered = *ordered;
-    *tier->drops_end = drop;
-    tier->drops_end = &drop->next;
-    pthread_cond_signal(&tier->saver.work);
-}
-
-/* What a tier that hangs is told would wait as long as it does. */
-static bool takes_orders(const struct tier *tier)
-{
-    return tier->state == TIER_OPEN && !tier->stalled && !tier->store->closing && !tier->store->orders_ended;
-}
-
 static int refuse(const struct tier *tier, hearth_error *error)
 {
     return error_set(error, HEARTH_UNAVAILABLE, "tier %s takes no orders now: GET /cache says what it lacks",
                      store_tier_names[tier->id]);
-}
-
-/* What is there is others' as well, and leaves when the server says so: nothing that is done to this index matters. */
-static void refuse_shared(const struct tier *tier, hearth_error *error)
-{
-    error_at(error, HEARTH_INVALID, "tier",
-             "tier %s takes no orders: others use what is there, and its server alone keeps and evicts it",
-             store_tier_names[tier->id]);
 }
 
 void store_order(struct store *store, const struct store_ordered *ordered)
@@ -138,16 +114,28 @@ void store_order(struct store *store, const struct store_ordered *ordered)
     struct tier *tier = &store->tiers[ordered->tier];
     hearth_error error = {0};
     store_lock(store);
-    bool shared = tier_is_shared(tier), taken = !shared && takes_orders(tier), is_drop = ordered->order == STORE_DROP;
-    if (taken && is_drop) queue_drop(tier, ordered);
+    bool shared = tier_is_shared(tier), is_drop = ordered->order == STORE_DROP;
+    /* An order to a tier that hangs would wait as long as it does. */
+    bool taken = !shared && tier->state == TIER_OPEN && !tier->stalled && !store->closing && !store->orders_ended;
+    if (taken && is_drop) {
+        struct drop_order *drop = mem_alloc(sizeof *drop);
+        drop->ordered = *ordered;
+        *tier->drops_end = drop;
+        tier->drops_end = &drop->next;
+        pthread_cond_signal(&tier->saver.work);
+    }
     store_unlock(store);
     if (taken && is_drop) return;
-    if (taken)
+    if (taken) {
         order_kept(tier, ordered, &error);
-    else if (shared)
-        refuse_shared(tier, &error);
-    else
+    } else if (shared) {
+        /* The slabs are others' as well, and leave when the server says so: changes of this index do not matter. */
+        error_at(&error, HEARTH_INVALID, "tier",
+                 "tier %s takes no orders: others use what is there, and its server alone keeps and evicts it",
+                 store_tier_names[tier->id]);
+    } else {
         refuse(tier, &error);
+    }
     ordered->done(ordered->ud, error.code == HEARTH_OK ? NULL : &error);
 }
 

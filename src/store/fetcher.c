@@ -5,7 +5,6 @@
  * it reads, or the hit whose rows it joins, so that the requester may leave meanwhile. No file is trusted: a slab is
  * used if it is whole and its identity and tokens equal the entry's. A hit that was closed while a fetcher joins its
  * rows is freed by that fetcher, by hit.c's hit_release(). */
-#include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "store/store_struct.h"
@@ -29,7 +28,7 @@ static bool has_row_slab(const struct store_hit *hit, int state)
     return i < hit->n_rows;
 }
 
-/* What store_next_piece() returns now. */
+/* The result of store_next_piece() now. */
 static enum store_next next_piece_state(const struct store_hit *hit)
 {
     if (hit->lost) return STORE_LOST;
@@ -240,20 +239,6 @@ static struct store_piece piece_of(const struct part *part, enum slab_kind kind)
         .kind = kind, .bytes = part->loaded->payload, .size = part->loaded->size, .from = part->from, .to = part->to};
 }
 
-static void joined_piece(struct store_hit *hit, struct store_piece *piece)
-{
-    *piece = (struct store_piece){
-        .kind = SLAB_ROWS, .bytes = hit->joined.v, .size = hit->joined.len, .to = hit->parts[hit->n_rows - 1].to};
-    hit->join = JOIN_TAKEN;
-}
-
-static void part_piece(struct store_hit *hit, struct store_piece *piece)
-{
-    struct part *part = &hit->parts[hit->next++];
-    *piece = piece_of(part, part->entry->kind);
-    hit->held = part;
-}
-
 enum store_next store_next_piece(struct store_hit *hit, struct store_piece *piece)
 {
     struct store *store = hit->store;
@@ -268,10 +253,15 @@ enum store_next store_next_piece(struct store_hit *hit, struct store_piece *piec
         await_progress(hit);
     else
         hit->waiting = false;
-    if (next == STORE_PIECE && hit->join == JOIN_DONE)
-        joined_piece(hit, piece);
-    else if (next == STORE_PIECE)
-        part_piece(hit, piece);
+    if (next == STORE_PIECE && hit->join == JOIN_DONE) {
+        *piece = (struct store_piece){
+            .kind = SLAB_ROWS, .bytes = hit->joined.v, .size = hit->joined.len, .to = hit->parts[hit->n_rows - 1].to};
+        hit->join = JOIN_TAKEN;
+    } else if (next == STORE_PIECE) {
+        struct part *part = &hit->parts[hit->next++];
+        *piece = piece_of(part, part->entry->kind);
+        hit->held = part;
+    }
     store_unlock(store);
     loaded_slabs_free(garbage);
     return next;
@@ -377,15 +367,6 @@ static void fill_loaded_slab(struct loaded_slab *loaded, struct slab *slab, int 
     slab->bytes = NULL;
 }
 
-/* With the mutex: restarts the time-out of all hits that wait for this slab. */
-static void note_progress(const struct tier *tier, const struct loaded_slab *loaded)
-{
-    int64_t now = clock_now(clock_monotonic());
-    for (struct store_hit *hit = tier->fetcher.hits; hit != NULL; hit = hit->next_hit)
-        for (size_t i = hit->next; i < hit->requested; i++)
-            if (hit->parts[i].loaded == loaded) hit->progress_at = now;
-}
-
 static void wake_waiting(struct tier *tier)
 {
     const struct store_user **users;
@@ -414,7 +395,11 @@ static void run_read(const struct task *task, struct worker *worker)
         index_mark_readable(task->tier->index, task->entry);
     store_lock(store);
     fill_loaded_slab(task->loaded, &slab, result);
-    note_progress(task->tier, task->loaded);
+    /* Restarts the time-out of all hits that wait for this slab. */
+    int64_t now = clock_now(clock_monotonic());
+    for (struct store_hit *hit = task->tier->fetcher.hits; hit != NULL; hit = hit->next_hit)
+        for (size_t i = hit->next; i < hit->requested; i++)
+            if (hit->parts[i].loaded == task->loaded) hit->progress_at = now;
     loaded_slab_unref(task->entry, task->loaded, &garbage);
     index_unpin(task->tier->index, task->entry);
     pthread_cond_broadcast(&task->tier->fetcher.work); /* a join may be possible now */
@@ -462,12 +447,6 @@ static void run_join(struct store_hit *hit)
 
 /* ---- The threads, with the mutex ---- */
 
-static bool can_join(const struct store_hit *hit)
-{
-    return hit->join == JOIN_WANTED && !has_row_slab(hit, LOAD_NONE) && !has_row_slab(hit, LOAD_RUNNING) &&
-           !has_row_slab(hit, LOAD_FAILED);
-}
-
 static struct part *part_to_read(struct store_hit *hit)
 {
     for (size_t i = hit->next; i < hit->requested; i++)
@@ -479,7 +458,8 @@ static struct task task_of(struct store_hit *hit)
 {
     struct task task = {.tier = &hit->store->tiers[hit->tier]};
     struct part *part = hit->lost ? NULL : part_to_read(hit);
-    if (can_join(hit)) {
+    if (hit->join == JOIN_WANTED && !has_row_slab(hit, LOAD_NONE) && !has_row_slab(hit, LOAD_RUNNING) &&
+        !has_row_slab(hit, LOAD_FAILED)) {
         task.what = TASK_JOIN;
         task.hit = hit;
         hit->join = JOIN_RUNNING;
@@ -521,28 +501,12 @@ static struct task next_task(struct tier *tier)
     return next_note(tier);
 }
 
-static void run_note(struct tier *tier, const struct use_note *note, struct worker *worker)
-{
-    tier_begin_call(tier, worker, tier->store->params.fetch_timeout_ns);
-    tier->backend->note_use(tier->backend, &note->name, note->hits, note->used_ms);
-    tier_end_call(tier, worker);
-    store_lock(tier->store);
-    tier->fetcher.noting = false;
-    store_unlock(tier->store);
-}
-
-/* With the mutex: this thread's slot for the watchdog. */
-static struct worker *claim_worker(struct fetcher *fetcher)
-{
-    return &fetcher->workers[fetcher->n_workers++];
-}
-
 void *fetcher_main(void *ud)
 {
     struct tier *tier = ud;
     struct store *store = tier->store;
     store_lock(store);
-    struct worker *worker = claim_worker(&tier->fetcher);
+    struct worker *worker = &tier->fetcher.workers[tier->fetcher.n_workers++];
     for (;;) {
         struct task task = next_task(tier);
         if (task.what == TASK_NONE) {
@@ -553,7 +517,14 @@ void *fetcher_main(void *ud)
         store_unlock(store);
         if (task.what == TASK_READ) run_read(&task, worker);
         if (task.what == TASK_JOIN) run_join(task.hit);
-        if (task.what == TASK_NOTE) run_note(tier, &task.note, worker);
+        if (task.what == TASK_NOTE) {
+            tier_begin_call(tier, worker, tier->store->params.fetch_timeout_ns);
+            tier->backend->note_use(tier->backend, &task.note.name, task.note.hits, task.note.used_ms);
+            tier_end_call(tier, worker);
+            store_lock(tier->store);
+            tier->fetcher.noting = false;
+            store_unlock(tier->store);
+        }
         store_lock(store);
     }
     store_unlock(store);

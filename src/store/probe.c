@@ -3,7 +3,6 @@
  * batch, then, where a model needs states, for hints at these, and for the longest that are named. What it has is
  * indexed, and what it has evicted leaves the index. Runs on threads that prepare requests or encode media and, for
  * what is about to be uploaded, on the tier's saver; never on an engine's thread. */
-#include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "store/store_struct.h"
@@ -89,15 +88,6 @@ static struct slab_head head_of_slab(const struct block_range *range, enum slab_
     return head;
 }
 
-static struct slab_head head_of_block(const struct tier *tier, const struct block_range *range, int32_t block)
-{
-    int32_t stride = tier->store->params.stride;
-    struct slab_head head = head_of_slab(range, SLAB_ROWS, block * stride, (block + 1) * stride);
-    head.key = range->keys[block];
-    if (block > 0) head.parent = range->keys[block - 1];
-    return head;
-}
-
 int tier_probe(struct tier *tier, const struct block_range *range, struct backend_probed *probed)
 {
     size_t n = (size_t)(range->last - range->first);
@@ -106,7 +96,10 @@ int tier_probe(struct tier *tier, const struct block_range *range, struct backen
     int result = n == 0 ? 0 : tier_ask(tier, names, n, probed, range->until);
     free(names);
     for (size_t i = 0; result == 0 && i < n; i++) {
-        struct slab_head head = head_of_block(tier, range, range->first + (int32_t)i);
+        int32_t block = range->first + (int32_t)i, stride = tier->store->params.stride;
+        struct slab_head head = head_of_slab(range, SLAB_ROWS, block * stride, (block + 1) * stride);
+        head.key = range->keys[block];
+        if (block > 0) head.parent = range->keys[block - 1];
         note_probed(tier, &head, &probed[i]);
     }
     return result;
@@ -165,25 +158,6 @@ static int find_candidates(struct tier *tier, const struct block_range *range, i
     return result;
 }
 
-/* The rows between the last block before the state and the state. */
-static struct slab_head head_of_tail(const struct tier *tier, const struct block_range *range,
-                                     const struct candidate *candidate)
-{
-    int32_t stride = tier->store->params.stride, block = (candidate->end - 1) / stride;
-    struct slab_head head = head_of_slab(range, SLAB_ROWS, block * stride, candidate->end);
-    head.key = candidate->key;
-    if (block > 0) head.parent = range->keys[block - 1];
-    return head;
-}
-
-static struct slab_head head_of_state(const struct block_range *range, const struct candidate *candidate, bool rows)
-{
-    struct slab_head head = head_of_slab(range, SLAB_STATE, rows ? candidate->end : 0, candidate->end);
-    head.key = candidate->key;
-    if (rows) head.parent = candidate->key;
-    return head;
-}
-
 /* Asks for the candidates' states and, of a model with rows, for the rows that lead to them. */
 static void probe_candidates(struct tier *tier, const struct block_range *range, const struct candidates *found,
                              bool rows)
@@ -197,8 +171,15 @@ static void probe_candidates(struct tier *tier, const struct block_range *range,
     }
     if (found->n == 0 || tier_ask(tier, names, each * found->n, probed, range->until) != 0) return;
     for (size_t i = 0; i < found->n; i++) {
-        struct slab_head state = head_of_state(range, &found->v[i], rows);
-        struct slab_head tail = head_of_tail(tier, range, &found->v[i]);
+        const struct candidate *at = &found->v[i];
+        struct slab_head state = head_of_slab(range, SLAB_STATE, rows ? at->end : 0, at->end);
+        state.key = at->key;
+        if (rows) state.parent = at->key;
+        /* The rows between the last block before the state and the state. */
+        int32_t stride = tier->store->params.stride, block = (at->end - 1) / stride;
+        struct slab_head tail = head_of_slab(range, SLAB_ROWS, block * stride, at->end);
+        tail.key = at->key;
+        if (block > 0) tail.parent = range->keys[block - 1];
         if (rows) note_probed(tier, &tail, &probed[each * i + 1]);
         note_probed(tier, &state, &probed[each * i]);
     }

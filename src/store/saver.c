@@ -10,6 +10,107 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- Memory that saves are copied out to ----
+ * A pool of buffers that saves are copied out to. Touching fresh pages takes several times as long as copying to them,
+ * and the copying thread is the engine's: so a few buffers are kept, the one given back last is handed out first, and
+ * where none of a requested size is left, the saver thread allocates and touches one beforehand. A buffer is never
+ * handed out for a size below half of its own. Guarded by the store's mutex. */
+
+#define POOL_BYTES ((size_t)128 << 20)
+
+/* Smaller ones are not prepared beforehand: touching them takes no time that counts. */
+#define SPARE_BYTES ((size_t)1 << 20)
+
+/* With the mutex: the number of a buffer for that size; n: there is none. */
+static size_t buffers_find(const struct buffers *buffers, size_t size)
+{
+    for (size_t i = buffers->n; i-- > 0;) {
+        size_t usable = malloc_usable_size(buffers->pool[i]);
+        if (usable >= size && usable / 2 <= size) return i;
+    }
+    return buffers->n;
+}
+
+static void *buffers_take(struct buffers *buffers, size_t i)
+{
+    void *buffer = buffers->pool[i];
+    buffers->bytes -= malloc_usable_size(buffer);
+    buffers->n--;
+    memmove(buffers->pool + i, buffers->pool + i + 1, (buffers->n - i) * sizeof(void *));
+    return buffer;
+}
+
+/* With the mutex: has the saver prepare one of that size, if none is left. */
+static void request_buffer(struct store *store, size_t size)
+{
+    struct buffers *buffers = &store->buffers;
+    struct tier *tier = save_tier(store);
+    if (tier->quota == 0 || size < SPARE_BYTES || size > POOL_BYTES / 2 || buffers_find(buffers, size) < buffers->n)
+        return;
+    buffers->wanted = size;
+    pthread_cond_signal(&tier->saver.work);
+}
+
+void *store_buffer(struct store *store, size_t size)
+{
+    struct buffers *buffers = &store->buffers;
+    store_lock(store);
+    size_t i = buffers_find(buffers, size);
+    void *found = i < buffers->n ? buffers_take(buffers, i) : NULL;
+    request_buffer(store, size);
+    store_unlock(store);
+    return found != NULL ? found : malloc(size);
+}
+
+void store_expect(struct store *store, size_t size)
+{
+    store_lock(store);
+    request_buffer(store, size);
+    store_unlock(store);
+}
+
+/* Frees the buffers kept longest, as far as the pool would be too large. */
+static void buffers_give_back(struct store *store, void *buffer)
+{
+    struct buffers *buffers = &store->buffers;
+    size_t usable = malloc_usable_size(buffer);
+    if (usable > POOL_BYTES) {
+        free(buffer);
+        return;
+    }
+    void *evicted[POOLED_BUFFERS];
+    size_t n_evicted = 0;
+    store_lock(store);
+    while (buffers->n - n_evicted == POOLED_BUFFERS || buffers->bytes + usable > POOL_BYTES) {
+        evicted[n_evicted] = buffers->pool[n_evicted];
+        buffers->bytes -= malloc_usable_size(evicted[n_evicted++]);
+    }
+    buffers->n -= n_evicted;
+    memmove(buffers->pool, buffers->pool + n_evicted, buffers->n * sizeof(void *));
+    buffers->pool[buffers->n++] = buffer;
+    buffers->bytes += usable;
+    store_unlock(store);
+    while (n_evicted > 0) free(evicted[--n_evicted]);
+}
+
+/* On the saver's thread. */
+static void buffers_make_wanted(struct store *store)
+{
+    store_lock(store);
+    size_t size = store->buffers.wanted;
+    store->buffers.wanted = 0;
+    store_unlock(store);
+    void *buffer = size > 0 ? malloc(size) : NULL;
+    if (buffer == NULL) return;
+    memset(buffer, 0, size);
+    buffers_give_back(store, buffer);
+}
+
+void buffers_release(struct buffers *buffers)
+{
+    while (buffers->n > 0) free(buffers->pool[--buffers->n]);
+}
+
 /* ---- The queue ---- */
 
 static struct save_job *save_job_of(const struct store_save *save, struct raw_bytes *raw)
@@ -34,7 +135,8 @@ static void save_job_free(struct save_job *job)
     free(job);
 }
 
-void raw_bytes_unref(struct store *store, struct raw_bytes *raw)
+/* Frees what the last job of it has left. */
+static void raw_bytes_unref(struct store *store, struct raw_bytes *raw)
 {
     store_lock(store);
     bool last = --raw->refs == 0;
@@ -229,13 +331,6 @@ static void finish_job(struct tier *tier, struct save_job *job)
     save_job_free(job);
 }
 
-/* With the mutex. */
-static bool has_chores(const struct tier *tier)
-{
-    bool any = tier->damaged != NULL || tier->scan_damaged != NULL || tier->to_trim || tier->digests_changed;
-    return any && tier->state == TIER_OPEN;
-}
-
 static void do_chores(struct tier *tier)
 {
     store_lock(tier->store);
@@ -263,22 +358,13 @@ static bool may_begin(const struct tier *tier)
     return saver_is_over(tier) || !opens_soon;
 }
 
-/* With the mutex: the backend was lost while the job was written, and is about to be opened again. */
-static void requeue(struct saver *saver, struct save_job *job)
-{
-    job->retried = true;
-    job->next = saver->first;
-    if (saver->first == NULL) saver->end = &job->next;
-    saver->first = job;
-    saver->current = NULL;
-}
-
 /* With the mutex, which it releases meanwhile: does one thing that is due. False: there was none. */
 static bool run_one(struct tier *tier)
 {
     struct store *store = tier->store;
     bool buffer_wanted = tier == save_tier(store) && store->buffers.wanted > 0 && !store->closing;
-    bool chores = has_chores(tier);
+    bool any = tier->damaged != NULL || tier->scan_damaged != NULL || tier->to_trim || tier->digests_changed;
+    bool chores = any && tier->state == TIER_OPEN;
     struct drop_order *drop = !buffer_wanted && !chores ? tier_next_drop(tier) : NULL;
     bool other = buffer_wanted || chores || drop != NULL;
     struct save_job *job = !other && may_begin(tier) ? next_job(&tier->saver) : NULL;
@@ -295,7 +381,13 @@ static bool run_one(struct tier *tier)
         job = NULL;
     }
     store_lock(store);
-    if (job != NULL) requeue(&tier->saver, job);
+    if (job != NULL) { /* the backend was lost while it was written, and is about to be opened again */
+        job->retried = true;
+        job->next = tier->saver.first;
+        if (tier->saver.first == NULL) tier->saver.end = &job->next;
+        tier->saver.first = job;
+        tier->saver.current = NULL;
+    }
     return true;
 }
 
@@ -330,104 +422,4 @@ void saver_release(struct saver *saver)
 {
     free(saver->waiters);
     pthread_cond_destroy(&saver->work);
-}
-
-/* ---- Memory that saves are copied out to ---- */
-
-/* A pool of buffers that saves are copied out to. Touching fresh pages takes several times as long as copying to them,
- * and the copying thread is the engine's: so a few buffers are kept, the one given back last is handed out first, and
- * where none of a requested size is left, the saver thread allocates and touches one beforehand. A buffer is never
- * handed out for a size below half of its own. Guarded by the store's mutex. */
-#define POOL_BYTES ((size_t)128 << 20)
-
-/* Smaller ones are not prepared beforehand: touching them takes no time that counts. */
-#define SPARE_BYTES ((size_t)1 << 20)
-
-/* With the mutex: the number of a buffer for that size; n: there is none. */
-static size_t buffers_find(const struct buffers *buffers, size_t size)
-{
-    for (size_t i = buffers->n; i-- > 0;) {
-        size_t usable = malloc_usable_size(buffers->pool[i]);
-        if (usable >= size && usable / 2 <= size) return i;
-    }
-    return buffers->n;
-}
-
-static void *buffers_take(struct buffers *buffers, size_t i)
-{
-    void *buffer = buffers->pool[i];
-    buffers->bytes -= malloc_usable_size(buffer);
-    buffers->n--;
-    memmove(buffers->pool + i, buffers->pool + i + 1, (buffers->n - i) * sizeof(void *));
-    return buffer;
-}
-
-/* With the mutex: has the saver prepare one of that size, if none is left. */
-static void request_buffer(struct store *store, size_t size)
-{
-    struct buffers *buffers = &store->buffers;
-    struct tier *tier = save_tier(store);
-    if (tier->quota == 0 || size < SPARE_BYTES || size > POOL_BYTES / 2 || buffers_find(buffers, size) < buffers->n)
-        return;
-    buffers->wanted = size;
-    pthread_cond_signal(&tier->saver.work);
-}
-
-void *store_buffer(struct store *store, size_t size)
-{
-    struct buffers *buffers = &store->buffers;
-    store_lock(store);
-    size_t i = buffers_find(buffers, size);
-    void *found = i < buffers->n ? buffers_take(buffers, i) : NULL;
-    request_buffer(store, size);
-    store_unlock(store);
-    return found != NULL ? found : malloc(size);
-}
-
-void store_expect(struct store *store, size_t size)
-{
-    store_lock(store);
-    request_buffer(store, size);
-    store_unlock(store);
-}
-
-/* Frees the buffers kept longest, as far as the pool would be too large. */
-void buffers_give_back(struct store *store, void *buffer)
-{
-    struct buffers *buffers = &store->buffers;
-    size_t usable = malloc_usable_size(buffer);
-    if (usable > POOL_BYTES) {
-        free(buffer);
-        return;
-    }
-    void *evicted[POOLED_BUFFERS];
-    size_t n_evicted = 0;
-    store_lock(store);
-    while (buffers->n - n_evicted == POOLED_BUFFERS || buffers->bytes + usable > POOL_BYTES) {
-        evicted[n_evicted] = buffers->pool[n_evicted];
-        buffers->bytes -= malloc_usable_size(evicted[n_evicted++]);
-    }
-    buffers->n -= n_evicted;
-    memmove(buffers->pool, buffers->pool + n_evicted, buffers->n * sizeof(void *));
-    buffers->pool[buffers->n++] = buffer;
-    buffers->bytes += usable;
-    store_unlock(store);
-    while (n_evicted > 0) free(evicted[--n_evicted]);
-}
-
-void buffers_make_wanted(struct store *store)
-{
-    store_lock(store);
-    size_t size = store->buffers.wanted;
-    store->buffers.wanted = 0;
-    store_unlock(store);
-    void *buffer = size > 0 ? malloc(size) : NULL;
-    if (buffer == NULL) return;
-    memset(buffer, 0, size);
-    buffers_give_back(store, buffer);
-}
-
-void buffers_release(struct buffers *buffers)
-{
-    while (buffers->n > 0) free(buffers->pool[--buffers->n]);
 }

@@ -109,13 +109,6 @@ static size_t count_saving(const struct store *store)
     return n;
 }
 
-/* With the mutex: whether a server is still being sent something, which may be slow and need not be away. */
-static bool is_uploading(struct store *store)
-{
-    const struct tier *tier = shared_tier(store);
-    return tier != NULL && count_saving(store) == 0 && !tier->saver.ended;
-}
-
 bool store_close(struct store *store, int64_t deadline)
 {
     if (store == NULL) return true;
@@ -129,7 +122,9 @@ bool store_close(struct store *store, int64_t deadline)
     while (store->n_running > 0 && store_wait_changed(store, by < deadline ? by : deadline)) {
     }
     bool whole = store->n_running == 0;
-    bool uploads = is_uploading(store);
+    /* Whether a server is still being sent something, which may be slow and need not be away. */
+    const struct tier *tier = shared_tier(store);
+    bool uploads = tier != NULL && count_saving(store) == 0 && !tier->saver.ended;
     pthread_t ended[STORE_THREADS];
     size_t n_ended = part_with_threads(store, ended);
     store->abandoned = !whole;

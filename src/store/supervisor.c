@@ -2,7 +2,8 @@
  * retries what failed: the whole backend, or single slabs that could not be read. It retries after 1 s, then at doubled
  * intervals up to one minute; a scan for the sake of single unread slabs, up to one hour.
  *
- * No request waits for it: lookups find each slab as soon as the scan has indexed it. */
+ * No request waits for it: lookups find each slab as soon as the scan has indexed it. At the end of the file is the
+ * watchdog, one thread for all tiers. */
 #include "base/log.h"
 #include "base/memory.h"
 #include "store/store_struct.h"
@@ -108,16 +109,6 @@ static int drop_missing(struct tier *tier, hearth_error *error)
     return drop_absent(tier, &names, error);
 }
 
-/* With the mutex. What was found damaged before the backend was lost may have been stored anew by another process: the
- * scan that follows tells. */
-static void take_damaged(struct tier *tier, struct victim **victims, struct damaged_slab **found)
-{
-    *victims = tier->damaged;
-    *found = tier->scan_damaged;
-    tier->damaged = NULL;
-    tier->scan_damaged = NULL;
-}
-
 /* ---- Steps, without the mutex ---- */
 
 /* A scan may have listed, or have a record of, what the saver has removed since. The saver notes that before it removes
@@ -196,7 +187,14 @@ static void open_backend(struct tier *tier)
     snprintf(tier->trouble, sizeof tier->trouble, "%.159s", error.message);
     struct victim *victims = NULL;
     struct damaged_slab *found = NULL;
-    if (is == TIER_OPEN && again) take_damaged(tier, &victims, &found);
+    if (is == TIER_OPEN && again) {
+        /* What was found damaged before the backend was lost may have been stored anew by another process: the scan
+         * that follows tells. */
+        victims = tier->damaged;
+        found = tier->scan_damaged;
+        tier->damaged = NULL;
+        tier->scan_damaged = NULL;
+    }
     tier->state = is;
     if (is == TIER_OPEN) tier->back_off = BACK_OFF_FIRST_NS;
     if (is == TIER_OPEN) tier->opened_at = clock_now(clock_monotonic());
@@ -279,6 +277,101 @@ void *supervisor_main(void *ud)
         store_unlock(store);
         step(tier);
         store_lock(store);
+    }
+    store_unlock(store);
+    store_end_thread(store);
+    return NULL;
+}
+
+/* ---- The watchdog ----
+ * It notices calls of a backend which hang, and fetches that get nothing. A call that takes longer than its limit puts
+ * the tier out of service until it returns: lookups leave the tier out, saves to it are refused, and fetches from it
+ * are given up. A fetch that got nothing within its time-out is given up as well, whatever it waits for. So requests
+ * compute what they asked for, and only the thread in that call waits for a disk that hangs.
+ *
+ * It works under the store's mutex, and sleeps while there is nothing to watch. */
+
+/* What is done once the mutex is released: users to wake (of each tier's fetches and saves), and lines to log. */
+struct reports {
+    const struct store_user **users[2 * STORE_TIERS];
+    size_t n[2 * STORE_TIERS], n_lists;
+    enum { SAME, HANGS, ANSWERS } change[STORE_TIERS];
+};
+
+static void add_list(struct reports *reports, const struct store_user **users, size_t n)
+{
+    if (n == 0) {
+        free(users);
+        return;
+    }
+    reports->users[reports->n_lists] = users;
+    reports->n[reports->n_lists++] = n;
+}
+
+/* How many calls of the tier are over their limit; lowers `next` to the earliest limit of the others. */
+static size_t count_hung(const struct tier *tier, int64_t now, int64_t *next)
+{
+    enum { WORKERS = FETCHERS + 2 };
+    const struct worker *workers[WORKERS] = {&tier->saver.worker, &tier->supervisor};
+    for (size_t i = 0; i < FETCHERS; i++) workers[2 + i] = &tier->fetcher.workers[i];
+    size_t hung = 0;
+    for (size_t i = 0; i < WORKERS; i++) {
+        if (workers[i]->since == 0) continue;
+        hung += workers[i]->limit <= now;
+        if (workers[i]->limit > now && workers[i]->limit < *next) *next = workers[i]->limit;
+    }
+    return hung;
+}
+
+static void watch_tier(struct tier *tier, int64_t now, int64_t *next, struct reports *reports)
+{
+    const struct store_user **users;
+    bool hangs = count_hung(tier, now, next) > 0, begins = hangs && !tier->stalled, ends = !hangs && tier->stalled;
+    tier->stalled = hangs;
+    if (begins) {
+        reports->change[tier->id] = HANGS;
+        snprintf(tier->trouble, sizeof tier->trouble, "it does not answer");
+    }
+    if (ends) {
+        reports->change[tier->id] = ANSWERS;
+        tier->trouble[0] = '\0';
+    }
+    if (begins || ends) {
+        size_t n = saver_collect_waiters(tier, &users);
+        add_list(reports, users, n);
+    }
+    size_t n = fetcher_give_up(tier, now, hangs, &users, next);
+    add_list(reports, users, n);
+    if (begins || ends) pthread_cond_broadcast(&tier->store->changed);
+}
+
+/* While it is awake, `watch_until` is 0, so that nobody wakes it for a call that begins meanwhile. */
+void *watchdog_main(void *ud)
+{
+    struct store *store = ud;
+    struct clock *clock = clock_monotonic();
+    store_lock(store);
+    while (!store->closing) {
+        struct reports reports = {0};
+        int64_t now = clock_now(clock), next = CLOCK_NEVER;
+        for (enum store_tier i = 0; i < STORE_TIERS; i++)
+            if (store->tiers[i].quota > 0) watch_tier(&store->tiers[i], now, &next, &reports);
+        bool any = reports.n_lists > 0;
+        for (enum store_tier i = 0; i < STORE_TIERS; i++) any = any || reports.change[i] != SAME;
+        if (any) {
+            store_unlock(store);
+            for (enum store_tier i = 0; i < STORE_TIERS; i++)
+                if (reports.change[i] != SAME)
+                    log_event(LOG_WARN, LOG_GROUP,
+                              reports.change[i] == HANGS ? "a tier does not answer: set aside" : "a tier answers again",
+                              log_str("tier", store_tier_names[i]));
+            for (size_t i = 0; i < reports.n_lists; i++) users_wake(store, reports.users[i], reports.n[i]);
+            store_lock(store);
+            continue;
+        }
+        store->watch_until = next;
+        clock->wait(clock, &store->watch, &store->mutex, next);
+        store->watch_until = 0;
     }
     store_unlock(store);
     store_end_thread(store);

@@ -51,17 +51,6 @@ static struct backend *backend_for(const struct store *store, enum store_tier id
 
 /* ---- Life ---- */
 
-/* Where the saver thread cannot be started, store_close() must not wait for it. */
-static int begin_threads(struct tier *tier, hearth_error *error)
-{
-    int rc = store_begin_thread(tier->store, saver_main, tier, error);
-    if (rc != HEARTH_OK) tier->saver.ended = true;
-    if (rc == HEARTH_OK) rc = store_begin_thread(tier->store, supervisor_main, tier, error);
-    for (int i = 0; i < FETCHERS && rc == HEARTH_OK; i++)
-        rc = store_begin_thread(tier->store, fetcher_main, tier, error);
-    return rc;
-}
-
 int tier_open(struct store *store, enum store_tier id, hearth_error *error)
 {
     struct tier *tier = &store->tiers[id];
@@ -83,7 +72,11 @@ int tier_open(struct store *store, enum store_tier id, hearth_error *error)
     fetcher_init(&tier->fetcher);
     tier->settled = false;
     tier->state = TIER_OPENING; /* last: other tiers' threads may look at it from now on */
-    return begin_threads(tier, error);
+    int rc = store_begin_thread(store, saver_main, tier, error);
+    if (rc != HEARTH_OK) tier->saver.ended = true; /* store_close() must not wait for it */
+    if (rc == HEARTH_OK) rc = store_begin_thread(store, supervisor_main, tier, error);
+    for (int i = 0; i < FETCHERS && rc == HEARTH_OK; i++) rc = store_begin_thread(store, fetcher_main, tier, error);
+    return rc;
 }
 
 void tier_forget_damaged(struct tier *tier, struct victim *victims, struct damaged_slab *found)

@@ -210,15 +210,6 @@ static enum outcome write_slab(struct writing *writing, int32_t start, int32_t e
 
 /* ---- One save ---- */
 
-/* Publishing an entry also indexes detached descendants, so that slabs still to be written may be stored by now. */
-static void look_up_again(struct writing *writing)
-{
-    const struct save_job *job = writing->job;
-    struct index_lookup lookup = {
-        .identity = &job->identity, .tokens = job->tokens.v, .n = job->to, .states = job->kind == SLAB_STATE};
-    index_find_again(writing->tier->index, &lookup, &writing->match);
-}
-
 static enum outcome write_rows(struct writing *writing)
 {
     const struct save_job *job = writing->job;
@@ -232,7 +223,11 @@ static enum outcome write_rows(struct writing *writing)
                 end = boundary < job->to ? boundary : job->to;
         outcome = write_slab(writing, at, end);
         if (outcome == DUPLICATE) {
-            look_up_again(writing);
+            /* Publishing an entry also indexes detached descendants, so that slabs still to be written may be stored by
+             * now. */
+            struct index_lookup lookup = {
+                .identity = &job->identity, .tokens = job->tokens.v, .n = job->to, .states = job->kind == SLAB_STATE};
+            index_find_again(writing->tier->index, &lookup, &writing->match);
             outcome = STORED;
         }
         if (outcome == STORED && match->n_rows <= at) outcome = FAILED; /* its parent was dropped meanwhile */
@@ -253,17 +248,6 @@ static enum outcome write_state(struct writing *writing)
 
 #define UPLOAD_BACK_OFF_MOST_NS (60 * UPLOAD_BACK_OFF_FIRST_NS)
 
-/* A server that refuses what it is given, since it is full, is left alone for a while. */
-static void note_upload(struct tier *tier, bool done)
-{
-    int64_t after = tier->upload_back_off;
-    tier->uploads_at = done ? 0 : clock_now(clock_monotonic()) + after;
-    if (done)
-        tier->upload_back_off = UPLOAD_BACK_OFF_FIRST_NS;
-    else
-        tier->upload_back_off = 2 * after < UPLOAD_BACK_OFF_MOST_NS ? 2 * after : UPLOAD_BACK_OFF_MOST_NS;
-}
-
 /* Cuts the slab with that head out of the job and puts it, whether or not it is there. */
 static enum outcome upload_slab(struct writing *writing, struct slab_head *head)
 {
@@ -274,7 +258,13 @@ static enum outcome upload_slab(struct writing *writing, struct slab_head *head)
     int result = tier->backend->put(tier->backend, head, &writing->payload, &error);
     tier_end_call(tier, &tier->saver.worker);
     report_result(writing, result, &error);
-    note_upload(tier, result == 0);
+    /* A server that refuses what it is given, since it is full, is left alone for a while. */
+    int64_t after = tier->upload_back_off;
+    tier->uploads_at = result == 0 ? 0 : clock_now(clock_monotonic()) + after;
+    if (result == 0)
+        tier->upload_back_off = UPLOAD_BACK_OFF_FIRST_NS;
+    else
+        tier->upload_back_off = 2 * after < UPLOAD_BACK_OFF_MOST_NS ? 2 * after : UPLOAD_BACK_OFF_MOST_NS;
     if (result != 0) return FAILED;
     tier_adopt(tier, head, slab_size(head));
     metric_add(&writing->store->stats.uploaded_bytes, (int64_t)slab_size(head));
@@ -368,24 +358,7 @@ static enum outcome upload(struct writing *writing)
     return job->kind == SLAB_ROWS ? upload_rows(writing, &range) : upload_state(writing, &range);
 }
 
-static void upload_job(struct writing *writing)
-{
-    if (upload(writing) == FAILED) metric_add(&writing->store->stats.uploads_dropped, 1);
-    buf_release(&writing->payload);
-    free(writing->keys);
-}
-
 /* ---- Any job ---- */
-
-static void count_outcome(struct store *store, const struct save_job *job, enum outcome outcome)
-{
-    struct store_stats *stats = &store->stats;
-    if (outcome == DUPLICATE) metric_add(&stats->duplicate_dropped, 1);
-    if (outcome == FAILED)
-        metric_add(&stats->saves_dropped, 1);
-    else if (job->last)
-        metric_add(&stats->saves[job->reason], 1);
-}
 
 /* Asks the user after the bytes were copied out and before any of them can be found: what it says of now holds for
  * them. */
@@ -411,10 +384,9 @@ bool save_job_write(struct store *store, struct tier *tier, const struct save_jo
     struct writing writing = {.store = store, .tier = tier, .job = job};
     enum outcome outcome = FAILED;
     if (tier_is_shared(tier)) {
-        if (can_write(store, tier, job))
-            upload_job(&writing);
-        else
-            metric_add(&store->stats.uploads_dropped, 1);
+        if (!can_write(store, tier, job) || upload(&writing) == FAILED) metric_add(&store->stats.uploads_dropped, 1);
+        buf_release(&writing.payload);
+        free(writing.keys);
         return true;
     }
     if (can_write(store, tier, job)) {
@@ -426,6 +398,11 @@ bool save_job_write(struct store *store, struct tier *tier, const struct save_jo
     }
     if (writing.lost && !job->retried) return false;
     if (outcome == STORED) tier_write_model_name(tier, job->identity.model);
-    count_outcome(store, job, outcome);
+    struct store_stats *stats = &store->stats;
+    if (outcome == DUPLICATE) metric_add(&stats->duplicate_dropped, 1);
+    if (outcome == FAILED)
+        metric_add(&stats->saves_dropped, 1);
+    else if (job->last)
+        metric_add(&stats->saves[job->reason], 1);
     return true;
 }

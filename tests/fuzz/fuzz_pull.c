@@ -2,7 +2,7 @@
  * reference. What is chosen has the shards in order; a file name that is taken stays in its folder and can be shown. */
 #include "base/memory.h"
 #include "pull/listing.h"
-#include "pull/reference.h"
+#include "pull/pull.h"
 #include "pull/web.h"
 
 #include <stdlib.h>

@@ -87,23 +87,6 @@ static struct known *find_identity(const struct identities *identities, const st
     return NULL;
 }
 
-static const struct identity_known *identities_find(struct identities *identities, const struct identity *identity)
-{
-    pthread_mutex_lock(&identities->mutex);
-    struct known *known = find_identity(identities, identity);
-    pthread_mutex_unlock(&identities->mutex);
-    return known == NULL ? NULL : &known->known;
-}
-
-/* The models that were named, by the order in which they were; NULL: there are no more. */
-static const char *identities_model(struct identities *identities, size_t i)
-{
-    pthread_mutex_lock(&identities->mutex);
-    const char *model = i < identities->n_models ? identities->models[i] : NULL;
-    pthread_mutex_unlock(&identities->mutex);
-    return model;
-}
-
 /* The name of the model that is kept. */
 static const char *keep_model(struct identities *identities, const char *model)
 {
@@ -113,21 +96,16 @@ static const char *keep_model(struct identities *identities, const char *model)
     return identities->models[identities->n_models++] = mem_strdup(model);
 }
 
-/* The first eight bytes of the key of no tokens: the key of a prefix is made of the identity and its tokens. */
-static uint64_t seed_of(const struct identity *identity)
-{
-    struct slab_key key = slab_key_of(identity, NULL, 0);
-    uint64_t seed = 0;
-    for (size_t i = 0; i < sizeof seed; i++) seed = seed << 8 | key.v[i];
-    return seed;
-}
-
 static void keep_name(struct identities *identities, const struct identity *identity, const struct identity_name *name)
 {
     struct known *known = mem_alloc(sizeof *known);
     const char *salt = name->salt != NULL && name->salt[0] != '\0' ? name->salt : NULL;
     known->identity = *identity;
-    known->known.seed = seed_of(identity);
+    /* The first eight bytes of the key of no tokens: the key of a prefix is made of the identity and its tokens. */
+    struct slab_key key = slab_key_of(identity, NULL, 0);
+    uint64_t seed = 0;
+    for (size_t i = 0; i < sizeof seed; i++) seed = seed << 8 | key.v[i];
+    known->known.seed = seed;
     known->known.name = (struct identity_name){.model = keep_model(identities, name->model),
                                                .adapters = mem_strdup(name->adapters),
                                                .salt = mem_strdup(salt),
@@ -156,7 +134,7 @@ static enum identities_added identities_add(struct identities *identities, const
 /* Which of them its entries have, counted, since several entries may have the same. Turns what the follower is told of
  * an index (store/index/index.h) into blocks that come and go, on its thread. */
 
-/* What the follower keeps of an entry: the numbers of the blocks that end within its tokens, of a STATE entry those of
+/* The follower's part of an entry: the numbers of the blocks that end within its tokens, of a STATE entry those of
  * all of its prefix. */
 struct blocks_of_entry {
     struct index_followed followed; /* first */
@@ -231,17 +209,6 @@ static struct block *find_block(const struct blocks *blocks, uint64_t number)
     return link == NULL ? NULL : container_of(struct block, link, link);
 }
 
-/* Whether the block was not there. */
-static bool add_block(struct blocks *blocks, uint64_t number)
-{
-    struct block *block = find_block(blocks, number);
-    if (block == NULL) {
-        block = mem_alloc(sizeof *block);
-        hash_add(&blocks->table, &block->link, number);
-    }
-    return block->n++ == 0;
-}
-
 /* Whether the block is gone. */
 static bool subtract_block(struct blocks *blocks, uint64_t number)
 {
@@ -274,7 +241,12 @@ static void blocks_enter(struct blocks *blocks, const struct index_news *news)
     blocks->parent = entry->first == 0 ? 0 : number_at(entry->parent, entry->first - 1);
     for (int32_t i = 0; i < entry->n && entry->counts; i++) {
         blocks->numbers[i] = entry->numbers[i];
-        blocks->changed[i] = add_block(blocks, entry->numbers[i]);
+        struct block *block = find_block(blocks, entry->numbers[i]);
+        if (block == NULL) {
+            block = mem_alloc(sizeof *block);
+            hash_add(&blocks->table, &block->link, entry->numbers[i]);
+        }
+        blocks->changed[i] = block->n++ == 0;
         blocks->n++;
     }
 }
@@ -352,7 +324,10 @@ static void wake_follower(void *ud)
 static void *find_name(void *ud, const struct identity *identity)
 {
     struct cache_events *events = ud;
-    return (void *)identities_find(events->identities, identity);
+    pthread_mutex_lock(&events->identities->mutex);
+    struct known *known = find_identity(events->identities, identity);
+    pthread_mutex_unlock(&events->identities->mutex);
+    return known == NULL ? NULL : &known->known;
 }
 
 static struct index *index_of(const struct cache_events *events, enum store_tier tier)
@@ -404,23 +379,6 @@ void cache_events_close(struct cache_events *events)
 
 /* ---- Names ---- */
 
-/* Entries that are there already were passed over while nobody had named their identity. */
-static void look_again(struct cache_events *events, const struct identity *identity)
-{
-    for (enum store_tier i = 0; i < STORE_TIERS; i++) {
-        struct index *index = index_of(events, i);
-        if (index != NULL && index_has_identity(index, identity)) index_follow_again(index);
-    }
-}
-
-/* A router that hears of a model for the first time knows nothing of it; and one that hears that a model was cleared
- * forgets those beside it as well. */
-static void begin_model(struct cache_events *events)
-{
-    atomic_store(&events->resend, true);
-    events->changed(events->ud);
-}
-
 void cache_events_name(struct cache_events *events, const struct identity *identity, const struct identity_name *name)
 {
     if (events == NULL) return;
@@ -434,8 +392,19 @@ void cache_events_name(struct cache_events *events, const struct identity *ident
         return;
     }
     pthread_mutex_lock(&events->mutex);
-    if (events->following && added == IDENTITIES_NEW_MODEL) begin_model(events);
-    if (events->following && added == IDENTITIES_NEW) look_again(events, identity);
+    if (events->following && added == IDENTITIES_NEW_MODEL) {
+        /* A router that hears of a model for the first time knows nothing of it; and one that hears that a model was
+         * cleared forgets those beside it as well. */
+        atomic_store(&events->resend, true);
+        events->changed(events->ud);
+    }
+    if (events->following && added == IDENTITIES_NEW) {
+        /* Entries that are there already were passed over while nobody had named their identity. */
+        for (enum store_tier i = 0; i < STORE_TIERS; i++) {
+            struct index *index = index_of(events, i);
+            if (index != NULL && index_has_identity(index, identity)) index_follow_again(index);
+        }
+    }
     pthread_mutex_unlock(&events->mutex);
 }
 
@@ -444,7 +413,11 @@ void cache_events_name(struct cache_events *events, const struct identity *ident
 static bool put_cleared(struct cache_events *events, hearth_block_event *event)
 {
     if (!events->clearing) return false;
-    const char *model = identities_model(events->identities, events->n_cleared++);
+    struct identities *identities = events->identities;
+    const size_t i = events->n_cleared++;
+    pthread_mutex_lock(&identities->mutex);
+    const char *model = i < identities->n_models ? identities->models[i] : NULL;
+    pthread_mutex_unlock(&identities->mutex);
     events->clearing = model != NULL;
     *event = (hearth_block_event){.type = HEARTH_BLOCKS_CLEARED, .model = model};
     return model != NULL;

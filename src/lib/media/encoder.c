@@ -372,15 +372,6 @@ static void call_waiting(struct encoder *encoder, struct item *item)
     pthread_cond_broadcast(&encoder->called);
 }
 
-static void finish_item(struct encoder *encoder, struct item *item)
-{
-    item->state = item->rows != NULL ? READY : FAILED;
-    if (item->wanted_by != NULL)
-        call_waiting(encoder, item); /* the last of them keeps or drops it */
-    else
-        keep_or_drop(encoder, item); /* before anybody else can want it */
-}
-
 /* The projector starts threads for each encoding, as many as the model has, which inherit the priority: they have the
  * processors while nobody streams, and a quarter of them beside who does. */
 #define GIVES_WAY 5
@@ -400,7 +391,11 @@ static void *run_encoder(void *ud)
         make_rows(encoder, item);
         release_medium(item);
         pthread_mutex_lock(&encoder->mutex);
-        finish_item(encoder, item);
+        item->state = item->rows != NULL ? READY : FAILED;
+        if (item->wanted_by != NULL)
+            call_waiting(encoder, item); /* the last of them keeps or drops it */
+        else
+            keep_or_drop(encoder, item); /* before anybody else can want it */
     }
     pthread_mutex_unlock(&encoder->mutex);
     return NULL;
@@ -444,13 +439,6 @@ int encoding_fault(const struct encoding *encoding, hearth_error *error)
     return failed ? (int)error->code : HEARTH_OK;
 }
 
-static void leave(struct encoding *encoding)
-{
-    struct encoding **link = &encoding->item->wanted_by;
-    while (*link != encoding) link = &(*link)->next;
-    *link = encoding->next;
-}
-
 void encoding_release(struct encoding *encoding)
 {
     if (encoding == NULL) return;
@@ -458,7 +446,9 @@ void encoding_release(struct encoding *encoding)
     struct item *item = encoding->item;
     pthread_mutex_lock(&encoder->mutex);
     while (encoder->calling == item) pthread_cond_wait(&encoder->called, &encoder->mutex);
-    leave(encoding);
+    struct encoding **link = &encoding->item->wanted_by;
+    while (*link != encoding) link = &(*link)->next;
+    *link = encoding->next;
     if (item->wanted_by == NULL && item->state != ENCODING) { /* that one is finished first */
         if (item->state == QUEUED) take_out(&encoder->queue, item);
         keep_or_drop(encoder, item);

@@ -80,14 +80,14 @@ struct layouts {
     uint64_t uses;
 };
 
-struct layouts *layouts_open(void)
+static struct layouts *layouts_open(void)
 {
     struct layouts *layouts = mem_alloc(sizeof *layouts);
     pthread_mutex_init(&layouts->mutex, NULL);
     return layouts;
 }
 
-void layouts_close(struct layouts *layouts)
+static void layouts_close(struct layouts *layouts)
 {
     if (layouts == NULL) return;
     for (size_t i = 0; i < REMEMBERED; i++) layout_release(layouts->v[i].layout);
@@ -249,13 +249,6 @@ int64_t image_expect_ns(uint64_t pixels)
     return priced_pixels(pixels) * atomic_load(&price) / 1000;
 }
 
-/* Two that learn at once may forget one of the two. */
-static void learn(uint64_t pixels, int64_t ns)
-{
-    int64_t before = atomic_load(&price), seen = ns * 1000 / priced_pixels(pixels);
-    atomic_store(&price, before + (seen - before) / 4);
-}
-
 /* Of this thread alone: how busy the machine is, says nothing of an image. */
 static int64_t cpu_ns(void)
 {
@@ -271,22 +264,6 @@ static struct {
     pthread_cond_t left;
     uint64_t tickets, turn;
 } turns = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0};
-
-static void take_turn(void)
-{
-    pthread_mutex_lock(&turns.mutex);
-    uint64_t ticket = turns.tickets++;
-    while (turns.turn != ticket) pthread_cond_wait(&turns.left, &turns.mutex);
-    pthread_mutex_unlock(&turns.mutex);
-}
-
-static void give_turn(void)
-{
-    pthread_mutex_lock(&turns.mutex);
-    turns.turn++;
-    pthread_cond_broadcast(&turns.left);
-    pthread_mutex_unlock(&turns.mutex);
-}
 
 /* ---- Reading images ---- */
 
@@ -315,14 +292,28 @@ struct llm_medium *image_read(const struct model_media *model, const struct medi
 {
     uint64_t pixels = image_pixels(model, bytes);
     struct llm_medium *chunks = NULL;
-    if (pixels > LARGE_PIXELS) take_turn();
+    if (pixels > LARGE_PIXELS) {
+        pthread_mutex_lock(&turns.mutex);
+        uint64_t ticket = turns.tickets++;
+        while (turns.turn != ticket) pthread_cond_wait(&turns.left, &turns.mutex);
+        pthread_mutex_unlock(&turns.mutex);
+    }
     int64_t began_at = cpu_ns();
     if (media_has_to_stop(stop))
         error_set(error, HEARTH_CANCELLED, "request was cancelled");
     else
         chunks = decode_and_cut(model, bytes, error);
-    if (chunks != NULL) learn(pixels, cpu_ns() - began_at);
-    if (pixels > LARGE_PIXELS) give_turn();
+    if (chunks != NULL) {
+        /* Two that learn at once may forget one of the two. */
+        int64_t before = atomic_load(&price), seen = (cpu_ns() - began_at) * 1000 / priced_pixels(pixels);
+        atomic_store(&price, before + (seen - before) / 4);
+    }
+    if (pixels > LARGE_PIXELS) {
+        pthread_mutex_lock(&turns.mutex);
+        turns.turn++;
+        pthread_cond_broadcast(&turns.left);
+        pthread_mutex_unlock(&turns.mutex);
+    }
     return chunks;
 }
 

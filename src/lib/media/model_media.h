@@ -35,9 +35,6 @@ void layout_release(struct media_layout *layout); /* NULL is fine */
 
 struct layouts;
 
-struct layouts *layouts_open(void);
-void layouts_close(struct layouts *layouts); /* NULL is fine */
-
 /* The layout of a file with this digest, which the caller then holds. NULL: it is not known. */
 struct media_layout *layouts_find(struct layouts *layouts, const uint8_t digest[SHA256_BYTES]);
 

@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "lib/models/fingerprint.h"
 #include "lib/models/model_names.h"
-#include "lib/parameters/message_hashes.h"
+#include "lib/parameters/parameters.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -70,13 +70,6 @@ static bool any_nonzero(const double *scales, size_t n)
     return false;
 }
 
-static void copy_default_scales(struct adapters *adapters, double *scales)
-{
-    pthread_mutex_lock(&adapters->mutex);
-    memcpy(scales, adapters->scales, adapters->n * sizeof *scales);
-    pthread_mutex_unlock(&adapters->mutex);
-}
-
 int adapters_choose(struct adapters *adapters, const hearth_lora *wanted, size_t n, double **scales,
                     hearth_error *error)
 {
@@ -84,10 +77,13 @@ int adapters_choose(struct adapters *adapters, const hearth_lora *wanted, size_t
     int rc = wanted == NULL ? HEARTH_OK : check_wanted(adapters, wanted, n, error);
     if (rc != HEARTH_OK || adapters->n == 0) return rc;
     double *chosen = mem_alloc(adapters->n * sizeof *chosen);
-    if (wanted == NULL)
-        copy_default_scales(adapters, chosen);
-    else
+    if (wanted == NULL) {
+        pthread_mutex_lock(&adapters->mutex);
+        memcpy(chosen, adapters->scales, adapters->n * sizeof *chosen);
+        pthread_mutex_unlock(&adapters->mutex);
+    } else {
         write_scales(chosen, wanted, n);
+    }
     if (any_nonzero(chosen, adapters->n))
         *scales = chosen;
     else
@@ -240,30 +236,7 @@ struct llm_adapter *const *adapters_handles(const struct adapters *adapters)
     return adapters->handles;
 }
 
-/* ---- Defaults ---- */
-
-size_t adapters_defaults(struct adapters *adapters, hearth_adapter *out, size_t max)
-{
-    pthread_mutex_lock(&adapters->mutex);
-    for (size_t i = 0; i < adapters->n && i < max; i++)
-        out[i] = (hearth_adapter){
-            .id = (int32_t)i, .file = base_name(adapters->config->v[i].path), .scale = adapters->scales[i]};
-    pthread_mutex_unlock(&adapters->mutex);
-    return adapters->n;
-}
-
-int adapters_set_defaults(struct adapters *adapters, const hearth_lora *lora, size_t n, hearth_error *error)
-{
-    int rc = check_wanted(adapters, lora, n, error);
-    if (rc != HEARTH_OK) return rc;
-    pthread_mutex_lock(&adapters->mutex);
-    memset(adapters->scales, 0, adapters->n * sizeof *adapters->scales);
-    write_scales(adapters->scales, lora, n);
-    pthread_mutex_unlock(&adapters->mutex);
-    return HEARTH_OK;
-}
-
-/* ---- hearth.h ---- */
+/* ---- Default scales, for hearth.h ---- */
 
 int32_t hearth_lora_list(const hearth *instance, const char *model, hearth_adapter *out, size_t max,
                          hearth_error *error)
@@ -271,7 +244,14 @@ int32_t hearth_lora_list(const hearth *instance, const char *model, hearth_adapt
     hearth_error own;
     if (error == NULL) error = &own;
     const struct model_entry *entry = instance_find_model(instance, model, error);
-    return entry == NULL ? (int32_t)error->code : (int32_t)adapters_defaults(entry->adapters, out, max);
+    if (entry == NULL) return (int32_t)error->code;
+    struct adapters *adapters = entry->adapters;
+    pthread_mutex_lock(&adapters->mutex);
+    for (size_t i = 0; i < adapters->n && i < max; i++)
+        out[i] = (hearth_adapter){
+            .id = (int32_t)i, .file = base_name(adapters->config->v[i].path), .scale = adapters->scales[i]};
+    pthread_mutex_unlock(&adapters->mutex);
+    return (int32_t)adapters->n;
 }
 
 int hearth_lora_set(hearth *instance, const char *model, const hearth_lora *lora, size_t n, hearth_error *error)
@@ -279,5 +259,12 @@ int hearth_lora_set(hearth *instance, const char *model, const hearth_lora *lora
     hearth_error own;
     if (error == NULL) error = &own;
     const struct model_entry *entry = instance_find_model(instance, model, error);
-    return entry == NULL ? (int)error->code : adapters_set_defaults(entry->adapters, lora, n, error);
+    if (entry == NULL) return (int)error->code;
+    struct adapters *adapters = entry->adapters;
+    if (check_wanted(adapters, lora, n, error) != HEARTH_OK) return (int)error->code;
+    pthread_mutex_lock(&adapters->mutex);
+    memset(adapters->scales, 0, adapters->n * sizeof *adapters->scales);
+    write_scales(adapters->scales, lora, n);
+    pthread_mutex_unlock(&adapters->mutex);
+    return HEARTH_OK;
 }

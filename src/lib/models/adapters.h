@@ -25,12 +25,6 @@ void adapters_unload(struct adapters *adapters);
 /* Nobody wants their digests any more, which end as they are. Any thread; NULL is fine. */
 void adapters_abandon(struct adapters *adapters);
 
-/* All adapters with their default scales: fills up to `max`, returns how many there are. */
-size_t adapters_defaults(struct adapters *adapters, hearth_adapter *out, size_t max);
-
-/* Sets the default scales; adapters that are not named get 0. Any thread. */
-int adapters_set_defaults(struct adapters *adapters, const hearth_lora *lora, size_t n, hearth_error *error);
-
 size_t adapters_count(const struct adapters *adapters);
 struct llm_adapter *const *adapters_handles(const struct adapters *adapters);
 

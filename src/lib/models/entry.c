@@ -1,13 +1,12 @@
 /* Model entries: reading the facts of a model from its file or its weights. */
-#include "lib/models/entry.h"
+#include "lib/models/loaded_model.h"
 
 #include "base/error.h"
 #include "base/memory.h"
 #include "chat/chat.h"
 #include "lib/models/model_context.h"
-#include "lib/models/preset_templates.h"
-#include "lib/parameters/request_params.h"
-#include "lib/parameters/sampling.h"
+#include "lib/models/model_names.h"
+#include "lib/parameters/parameters.h"
 #include "llm/projector.h"
 #include "media/media.h"
 

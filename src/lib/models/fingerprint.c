@@ -116,15 +116,6 @@ static bool has_signs(const struct known_line *line, const struct llm_file_signs
     return memcmp(line->stamp, signs->stamp, SHA256_BYTES) == 0 && memcmp(line->spots, signs->spots, SHA256_BYTES) == 0;
 }
 
-/* Of one stamp only the last line is kept: where the spots differ, the other one was of a file that is gone. */
-static void drop_stamp(struct known_lines *lines, const uint8_t stamp[SHA256_BYTES])
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < lines->n; i++)
-        if (memcmp(lines->v[i].stamp, stamp, SHA256_BYTES) != 0) lines->v[kept++] = lines->v[i];
-    lines->n = kept;
-}
-
 bool known_digests_find(const struct buf *file, const struct llm_file_signs *signs, uint8_t digest[SHA256_BYTES])
 {
     struct known_lines lines = {.n = 0};
@@ -152,7 +143,11 @@ bool known_digests_add(struct buf *file, const struct llm_file_signs *signs, con
     memcpy(added.spots, signs->spots, SHA256_BYTES);
     memcpy(added.digest, digest, SHA256_BYTES);
     if (lines.n > 0 && memcmp(&lines.v[lines.n - 1], &added, sizeof added) == 0) return false;
-    drop_stamp(&lines, signs->stamp);
+    /* Of one stamp only the last line is kept: where the spots differ, the other one was of a file that is gone. */
+    size_t kept = 0;
+    for (size_t i = 0; i < lines.n; i++)
+        if (memcmp(lines.v[i].stamp, signs->stamp, SHA256_BYTES) != 0) lines.v[kept++] = lines.v[i];
+    lines.n = kept;
     lines.v[lines.n++] = added;
     if (lines.n > DIGESTS_MOST) memmove(lines.v, lines.v + 1, --lines.n * sizeof *lines.v);
     write_digests(file, &lines);

@@ -300,16 +300,6 @@ static double plan_compute(const struct fit_model *model, const struct llm_model
     return llm_plan_compute(weights, &params, &bytes) ? (double)bytes : 0;
 }
 
-/* Compute buffers grow with the cells in a line, or less steeply at first: from two points the others follow. Where
- * llama.cpp plans none, the load says why. */
-static void measure_compute(struct fit_model *model, const struct llm_model *weights)
-{
-    const int32_t few = 8192, many = goals[0].window * goals[0].slots;
-    double least = plan_compute(model, weights, few), most = plan_compute(model, weights, many);
-    model->compute_cell = most > least ? (most - least) / (many - few) : 0;
-    model->compute_fixed = least > model->compute_cell * few ? least - model->compute_cell * few : 0;
-}
-
 static void describe(const struct llm_model *weights, const struct fit_model *model, const struct fit_machine *machine,
                      hearth_fit *fit)
 {
@@ -351,7 +341,12 @@ int fit_read(const struct config_model *config, const struct fit_machine *machin
                               .projector = bytes_of_file(config->mmproj)};
     describe(weights, &model, machine, fit);
     if (fit->type == HEARTH_MODEL_CHAT) {
-        measure_compute(&model, weights);
+        /* Compute buffers grow with the cells in a line, or less steeply at first: from two points the others follow.
+         * Where llama.cpp plans none, the load says why. */
+        const int32_t few = 8192, many = goals[0].window * goals[0].slots;
+        double least = plan_compute(&model, weights, few), most = plan_compute(&model, weights, many);
+        model.compute_cell = most > least ? (most - least) / (many - few) : 0;
+        model.compute_fixed = least > model.compute_cell * few ? least - model.compute_cell * few : 0;
         fit_choose(&model, machine, fit);
     } else {
         EXPLAIN(fit, "a model of the type %s keeps no KV cells between calls: nothing is to be chosen",
@@ -424,23 +419,20 @@ struct fit_machine fit_share(const struct hearth_config *config, const struct fi
     return share;
 }
 
-/* While the next process chooses, this one still has its memory, so that the choice may be another one; with other
- * types of cells nothing that is stored is found. */
-static void warn_of_next(const char *model)
-{
-    log_event(LOG_WARN, "model",
-              "server.handover: the next process may choose less: set context_window, n_seq_max, cache_type_k and "
-              "cache_type_v",
-              log_str("model", model));
-}
-
 static void fit_one(const struct hearth_config *config, struct config_model *model, const struct fit_machine *share)
 {
     hearth_fit fit = {0};
     hearth_error error;
     if (!is_open(model) || fit_read(model, share, &fit, &error) != HEARTH_OK || !has_defaults(&fit)) return;
     take_defaults(model, &fit);
-    if (config->server.handover != NULL) warn_of_next(model->name);
+    if (config->server.handover != NULL) {
+        /* While the next process chooses, this one still has its memory, so that the choice may be another one; with
+         * other types of cells nothing that is stored is found. */
+        log_event(LOG_WARN, "model",
+                  "server.handover: the next process may choose less: set context_window, n_seq_max, cache_type_k and "
+                  "cache_type_v",
+                  log_str("model", model->name));
+    }
 }
 
 void fit_defaults(struct hearth_config *config)

@@ -25,11 +25,6 @@ static enum store_tier tier_named(const char *name)
     return tier;
 }
 
-static bool caches(const struct config_model *model)
-{
-    return model->incremental_cache || model->system_prompt_cache;
-}
-
 static uint64_t quota_of(const struct config_cache *cache, enum store_tier tier)
 {
     return (uint64_t)cache->tiers[tier].quota_mb << 20;
@@ -74,7 +69,8 @@ int instance_store_open(const struct hearth_config *config, struct store **store
 {
     const struct config_cache *cache = &config->cache;
     bool any = false, any_tier = false;
-    for (size_t i = 0; i < config->n_models; i++) any = any || caches(&config->models[i]);
+    for (size_t i = 0; i < config->n_models; i++)
+        any = any || config->models[i].incremental_cache || config->models[i].system_prompt_cache;
     int64_t hangs_ms = cache->evict_save_timeout_ms > HANGS_MS ? cache->evict_save_timeout_ms : HANGS_MS;
     struct store_params params = {.stride = (int32_t)cache->boundary_align_tokens,
                                   .save_tier = tier_named(cache->save_tier),

@@ -20,32 +20,26 @@ static struct lease_list *list_at(const struct lease *lease)
     return lease->station == LEASE_QUEUED ? &lease->entry->waiting : &lease->entry->manager->failed;
 }
 
-static void take_out(struct lease *lease)
-{
-    struct lease_list *list = list_at(lease);
-    *(lease->previous == NULL ? &list->first : &lease->previous->next) = lease->next;
-    *(lease->next == NULL ? &list->last : &lease->next->previous) = lease->previous;
-    if (lease->station == LEASE_QUEUED) lease->entry->n_waiting--;
-}
-
-static void append(struct lease *lease)
-{
-    struct lease_list *list = list_at(lease);
-    lease->next = NULL;
-    lease->previous = list->last;
-    *(list->last == NULL ? &list->first : &list->last->next) = lease;
-    list->last = lease;
-    if (lease->station == LEASE_QUEUED) lease->entry->n_waiting++;
-}
-
 /* The one place where a lease's station changes. */
 static void move_lease(struct lease *lease, enum lease_station station)
 {
     assert(lease->station != station && (lease->station != LEASE_FAILED || station == LEASE_ELSEWHERE));
     if (station == LEASE_QUEUED) manager_want(lease->entry);
-    if (lease->station != LEASE_ELSEWHERE) take_out(lease);
+    if (lease->station != LEASE_ELSEWHERE) {
+        struct lease_list *list = list_at(lease);
+        *(lease->previous == NULL ? &list->first : &lease->previous->next) = lease->next;
+        *(lease->next == NULL ? &list->last : &lease->next->previous) = lease->previous;
+        if (lease->station == LEASE_QUEUED) lease->entry->n_waiting--;
+    }
     lease->station = station;
-    if (station != LEASE_ELSEWHERE) append(lease);
+    if (station != LEASE_ELSEWHERE) {
+        struct lease_list *list = list_at(lease);
+        lease->next = NULL;
+        lease->previous = list->last;
+        *(list->last == NULL ? &list->first : &list->last->next) = lease;
+        list->last = lease;
+        if (lease->station == LEASE_QUEUED) lease->entry->n_waiting++;
+    }
 }
 
 static void grant(struct lease *lease)
@@ -55,21 +49,15 @@ static void grant(struct lease *lease)
     atomic_store(&lease->model, lease->entry->model);
 }
 
-/* The error of the load as the request gets it: a bad model file is HEARTH_UNAVAILABLE, since the request is not at
- * fault. */
-static hearth_error load_error_of(const struct model_entry *entry)
+/* They leave the queue at once, so that a later request has the model loaded anew. */
+void leases_fail(struct model_entry *entry)
 {
+    /* The error of the load as the request gets it: a bad model file is HEARTH_UNAVAILABLE, since the request is not at
+     * fault. */
     hearth_error error = entry->error;
     if (error.code != HEARTH_NO_MEMORY) error.code = HEARTH_UNAVAILABLE;
     error.param[0] = '\0';
     error_prefix(&error, "model '%s' could not be loaded: ", entry->config->name);
-    return error;
-}
-
-/* They leave the queue at once, so that a later request has the model loaded anew. */
-void leases_fail(struct model_entry *entry)
-{
-    hearth_error error = load_error_of(entry);
     while (entry->waiting.first != NULL) {
         entry->waiting.first->error = error;
         move_lease(entry->waiting.first, LEASE_FAILED);

@@ -21,20 +21,14 @@
 
 /* ---- Weights ---- */
 
-/* Of a list that was checked. */
-static float *numbers(const struct config_strings *list)
-{
-    float *out = mem_alloc((list->len + 1) * sizeof *out);
-    double number;
-    for (size_t i = 0; i < list->len; i++)
-        if (text_to_number(list->v[i], &number)) out[i] = (float)number;
-    return out;
-}
-
 struct llm_model *weights_open(const struct config_model *config, bool (*progress)(void *ud, float fraction), void *ud,
                                hearth_error *error)
 {
-    float *parts = numbers(&config->tensor_split);
+    /* Of a list that was checked. */
+    float *parts = mem_alloc((config->tensor_split.len + 1) * sizeof *parts);
+    double number;
+    for (size_t i = 0; i < config->tensor_split.len; i++)
+        if (text_to_number(config->tensor_split.v[i], &number)) parts[i] = (float)number;
     struct llm_model_params params = {.path = config->path,
                                       .n_gpu_layers = (int)config->n_gpu_layers,
                                       .split_mode = config->split_mode,
@@ -111,12 +105,6 @@ static int32_t decide_sequences(const struct config_model *config, const struct 
     return (int32_t)(n > slots ? n : slots);
 }
 
-/* Whether the store reads and writes KV cells of the context: a recurrent model has none. */
-static bool needs_scratch(const struct config_model *config, const struct llm_model_info *info)
-{
-    return info->kind != HEARTH_KIND_RECURRENT && (config->incremental_cache || config->system_prompt_cache);
-}
-
 int model_context_params(const struct config_model *config, const struct llm_model_info *info,
                          struct llm_context_params *params, hearth_error *error)
 {
@@ -140,6 +128,7 @@ int model_context_params(const struct config_model *config, const struct llm_mod
         return error_at(error, HEARTH_INVALID, limit, "models.%s.%s is %lld: it must be at least n_seq_max (%lld)",
                         config->name, limit, (long long)most_tokens, (long long)config->n_seq_max);
     *params = (struct llm_context_params){
+        /* Whether the store reads and writes KV cells of the context: a recurrent model has none. */
         .window = window,
         .n_seq = decide_sequences(config, info, unified),
         .n_cells = window * (int32_t)config->n_seq_max,
@@ -147,7 +136,7 @@ int model_context_params(const struct config_model *config, const struct llm_mod
         .n_ubatch = (int32_t)config->n_ubatch,
         .unified = unified,
         .full_windows = model_keeps_full_windows(config, info),
-        .scratch = needs_scratch(config, info),
+        .scratch = info->kind != HEARTH_KIND_RECURRENT && (config->incremental_cache || config->system_prompt_cache),
         .type_k = config->cache_type_k,
         .type_v = config->cache_type_v,
         .flash_attention = config->flash_attention,

@@ -207,16 +207,6 @@ static void unload(struct model_manager *manager, struct model_entry *entry)
     model_manager_check(manager);
 }
 
-static void finish_load(struct model_entry *entry, struct model *model, const hearth_error *error)
-{
-    entry->model = model;
-    enter_presence(entry, model != NULL ? HEARTH_MODEL_LOADED : HEARTH_MODEL_FAILED);
-    entry->error = *error;
-    entry->used_at = clock_now(entry->manager->instance->clock);
-    if (model == NULL) leases_fail(entry);
-    model_manager_check(entry->manager);
-}
-
 int manager_load(struct model_manager *manager, struct model_entry *entry, hearth_progress progress, void *ud,
                  hearth_error *error)
 {
@@ -235,7 +225,12 @@ int manager_load(struct model_manager *manager, struct model_entry *entry, heart
                           clock_to_ms(clock_now(clock) - begin) / 1e3);
     metric_add(model != NULL ? &entry->load_metrics.loads : &entry->load_metrics.failures, 1);
     pthread_mutex_lock(&manager->mutex);
-    finish_load(entry, model, error);
+    entry->model = model;
+    enter_presence(entry, model != NULL ? HEARTH_MODEL_LOADED : HEARTH_MODEL_FAILED);
+    entry->error = *error;
+    entry->used_at = clock_now(entry->manager->instance->clock);
+    if (model == NULL) leases_fail(entry);
+    model_manager_check(entry->manager);
     pthread_mutex_unlock(&manager->mutex);
     return (int)error->code;
 }
@@ -249,17 +244,6 @@ static bool continue_load(void *ud, const char *name, float fraction)
     bool stopping = manager->stopping;
     pthread_mutex_unlock(&manager->mutex);
     return !stopping;
-}
-
-/* The mutex is held on entry and on return, not between. */
-static void load_wanted(struct model_manager *manager, struct model_entry *entry)
-{
-    hearth_error error;
-    pthread_mutex_unlock(&manager->mutex);
-    if (manager_load(manager, entry, continue_load, manager, &error) != HEARTH_OK)
-        log_event(LOG_ERROR, "model", "not loaded", log_str("model", entry->config->name),
-                  log_str("reason", error.message));
-    pthread_mutex_lock(&manager->mutex);
 }
 
 static void begin_unload(struct model_entry *entry, const char *reason)
@@ -278,16 +262,22 @@ static bool loader_step(struct model_manager *manager)
     struct model_entry *wanted = lowest(manager, is_wanted_and_can_fit, wanted_at);
     struct model_entry *overdue = lowest(manager, is_any, idle_until);
     if (leaving != NULL && leaving->n_requests + leaving->n_brief > 0) return false;
-    if (leaving != NULL)
+    if (leaving != NULL) {
         unload(manager, leaving);
-    else if (wanted != NULL && fits(manager, wanted))
-        load_wanted(manager, wanted);
-    else if (wanted != NULL)
+    } else if (wanted != NULL && fits(manager, wanted)) {
+        hearth_error error;
+        pthread_mutex_unlock(&manager->mutex);
+        if (manager_load(manager, wanted, continue_load, manager, &error) != HEARTH_OK)
+            log_event(LOG_ERROR, "model", "not loaded", log_str("model", wanted->config->name),
+                      log_str("reason", error.message));
+        pthread_mutex_lock(&manager->mutex);
+    } else if (wanted != NULL) {
         begin_unload(lowest(manager, is_idle, used_at), "server.memory_budget_mb");
-    else if (overdue != NULL && idle_until(overdue) <= clock_now(manager->instance->clock))
+    } else if (overdue != NULL && idle_until(overdue) <= clock_now(manager->instance->clock)) {
         begin_unload(overdue, "idle_unload");
-    else
+    } else {
         return false;
+    }
     return true;
 }
 
@@ -349,16 +339,6 @@ int manager_start(struct model_manager *manager, hearth_error *error)
     return rc;
 }
 
-/* A model that is being loaded beside others is not waited for until every byte of its files was read: they have
- * conversations to save. */
-static void abandon_reading(struct model_manager *manager)
-{
-    for (size_t i = 0; i < manager_count(manager); i++) {
-        atomic_store(&manager_at(manager, i)->fingerprint.stop, true);
-        adapters_abandon(manager_at(manager, i)->adapters);
-    }
-}
-
 void manager_stop(struct model_manager *manager)
 {
     pthread_mutex_lock(&manager->mutex);
@@ -367,7 +347,12 @@ void manager_stop(struct model_manager *manager)
     manager->has_notifier = manager->has_loader = false;
     pthread_cond_broadcast(&manager->changed);
     pthread_mutex_unlock(&manager->mutex);
-    abandon_reading(manager);
+    /* A model that is being loaded beside others is not waited for until every byte of its files was read: they have
+     * conversations to save. */
+    for (size_t i = 0; i < manager_count(manager); i++) {
+        atomic_store(&manager_at(manager, i)->fingerprint.stop, true);
+        adapters_abandon(manager_at(manager, i)->adapters);
+    }
     if (has_notifier)
         pthread_join(manager->notifier_thread, NULL);
     else

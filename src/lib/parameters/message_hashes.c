@@ -3,7 +3,7 @@
  * One SHA-256 runs over the template, its arguments, the tools and then message after message; at each message a copy
  * of it is finished, so that all of them cost one pass. Every part goes in with its length before it, and JSON in one
  * canonical form, compact and with sorted keys. */
-#include "lib/parameters/message_hashes.h"
+#include "lib/parameters/parameters.h"
 
 #include "base/json_text.h"
 #include "base/memory.h"

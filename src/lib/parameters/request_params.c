@@ -2,7 +2,7 @@
  * since tests link it beside a fake hearth.
  *
  * A copy owns all that it points at, so that the casts that remove "const" are only here. */
-#include "lib/parameters/request_params.h"
+#include "lib/parameters/parameters.h"
 
 #include "base/error.h"
 #include "base/json_text.h"
@@ -129,13 +129,6 @@ static hearth_bias *copy_biases(const hearth_bias *biases, size_t n)
     return copy;
 }
 
-static void copy_sampling(hearth_sampling *s)
-{
-    s->dry_breakers = copy_list(s->dry_breakers, s->n_dry_breakers);
-    s->samplers = copy_list(s->samplers, s->n_samplers);
-    s->logit_bias = copy_biases(s->logit_bias, s->n_logit_bias);
-}
-
 static hearth_snippet *copy_snippets(const hearth_snippet *snippets, size_t n)
 {
     hearth_snippet *copy = mem_alloc((n + 1) * sizeof *copy);
@@ -183,7 +176,9 @@ hearth_params *params_copy(const hearth_params *params)
     copy->snippets = copy_snippets(params->snippets, params->n_snippets);
     copy->media = copy_media(params->media, params->n_media);
     copy->stop = copy_list(params->stop, params->n_stop);
-    copy_sampling(&copy->sampling);
+    copy->sampling.dry_breakers = copy_list(copy->sampling.dry_breakers, copy->sampling.n_dry_breakers);
+    copy->sampling.samplers = copy_list(copy->sampling.samplers, copy->sampling.n_samplers);
+    copy->sampling.logit_bias = copy_biases(copy->sampling.logit_bias, copy->sampling.n_logit_bias);
     return copy;
 }
 
@@ -195,14 +190,6 @@ hearth_params *params_keep(const hearth_params *params)
     kept->model = kept->request_id = NULL;
     atomic_fetch_add(&kept->shared->refs, 1);
     return kept;
-}
-
-static void free_sampling(hearth_sampling *s)
-{
-    free_list(s->dry_breakers, s->n_dry_breakers);
-    free_list(s->samplers, s->n_samplers);
-    for (size_t i = 0; i < s->n_logit_bias; i++) free((void *)s->logit_bias[i].text);
-    free((void *)s->logit_bias);
 }
 
 void params_free(hearth_params *params)
@@ -230,6 +217,9 @@ void params_free(hearth_params *params)
                                   params->lora, params->parts,  params->snippets, params->media};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) free((void *)blocks[i]);
     free_list(params->stop, params->n_stop);
-    free_sampling(&params->sampling);
+    free_list(params->sampling.dry_breakers, params->sampling.n_dry_breakers);
+    free_list(params->sampling.samplers, params->sampling.n_samplers);
+    for (size_t i = 0; i < params->sampling.n_logit_bias; i++) free((void *)params->sampling.logit_bias[i].text);
+    free((void *)params->sampling.logit_bias);
     free(params);
 }

@@ -1,6 +1,6 @@
 /* Sampling parameters: see sampling.h. One table has of each number its member of hearth_sampling, its range, its
  * configuration key and its GGUF key. */
-#include "lib/parameters/sampling.h"
+#include "lib/parameters/parameters.h"
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -125,35 +125,20 @@ void sampling_take(hearth_sampling *sampling, const hearth_sampling *others)
     if (sampling->seed < 0) sampling->seed = others->seed;
 }
 
-static double configured(const struct number *number, const struct config_model *config)
-{
-    const struct config_row *row = config_row_find(number->key);
-    const void *field = config_field(row, config);
-    return row->type == CONFIG_INT ? (double)*(const int64_t *)field : *(const double *)field;
-}
-
 static double configured_or_advised(const struct number *number, const struct config_model *config,
                                     const struct llm_model *model)
 {
     double advised;
     bool set = config_is_set(config->notes, number->key);
     if (!set && number->advised && llm_model_number(model, number->in_file, &advised)) return advised;
-    return configured(number, config);
+    const struct config_row *row = config_row_find(number->key);
+    const void *field = config_field(row, config);
+    return row->type == CONFIG_INT ? (double)*(const int64_t *)field : *(const double *)field;
 }
 
 static int32_t to_whole(double value)
 {
     return value >= INT32_MAX ? INT32_MAX : value <= -1 ? -1 : (int32_t)value;
-}
-
-static void complete_number(hearth_sampling *all, const struct number *number, const struct config_model *config,
-                            const struct llm_model *model)
-{
-    void *field = (char *)all + number->offset;
-    int32_t *whole = field;
-    double *real = field;
-    if (number->whole && *whole == HEARTH_UNSET) *whole = to_whole(configured_or_advised(number, config, model));
-    if (!number->whole && isnan(*real)) *real = configured_or_advised(number, config, model);
 }
 
 static void complete_lists(hearth_sampling *all, const struct config_model *config, const struct llm_model *model)
@@ -185,7 +170,14 @@ hearth_sampling sampling_complete(const hearth_sampling *given, const struct con
                                   const struct llm_model *model)
 {
     hearth_sampling all = *given;
-    for (size_t i = 0; i < N_NUMBERS; i++) complete_number(&all, &numbers[i], config, model);
+    for (size_t i = 0; i < N_NUMBERS; i++) {
+        void *field = (char *)&all + numbers[i].offset;
+        int32_t *whole = field;
+        double *real = field;
+        if (numbers[i].whole && *whole == HEARTH_UNSET)
+            *whole = to_whole(configured_or_advised(&numbers[i], config, model));
+        if (!numbers[i].whole && isnan(*real)) *real = configured_or_advised(&numbers[i], config, model);
+    }
     complete_lists(&all, config, model);
     const struct llm_model_info *info = llm_model_info(model);
     all.ending = all.ignore_eos ? info->ending : NULL;

@@ -57,16 +57,11 @@ struct kv_slabs {
 
 /* ---- Folders ---- */
 
-/* folder_open() creates missing folders; a command that only looks must not leave any behind. */
-static bool is_missing(const char *path)
-{
-    struct stat info;
-    return path == NULL || (lstat(path, &info) != 0 && (errno == ENOENT || errno == ENOTDIR));
-}
-
 static int open_one(struct kv_folder *folder, const char *path, bool to_read, hearth_error *error)
 {
-    if (is_missing(path)) return HEARTH_OK;
+    /* folder_open() creates missing folders; a command that only looks must not leave any behind. */
+    struct stat info;
+    if (path == NULL || (lstat(path, &info) != 0 && (errno == ENOENT || errno == ENOTDIR))) return HEARTH_OK;
     folder->folder = (to_read ? folder_open_read_only : folder_open)(files_machine(), path, error);
     if (folder->folder != NULL) return HEARTH_OK;
     if (folder->quota == 0) {
@@ -240,19 +235,13 @@ static struct index *index_of(struct kv_slabs *slabs)
     return index;
 }
 
-static struct slab_key recompute_key(const struct entry *entry, const struct identity *identity)
+static void check_key(void *ud, const struct entry *entry, const struct identity *identity)
 {
+    struct kv_slabs *slabs = ud;
     int32_t *tokens = mem_grow(NULL, (size_t)entry->end, sizeof *tokens);
     index_copy_tokens(entry, tokens);
     struct slab_key key = slab_key_of(identity, tokens, (size_t)entry->end);
     free(tokens);
-    return key;
-}
-
-static void check_key(void *ud, const struct entry *entry, const struct identity *identity)
-{
-    struct kv_slabs *slabs = ud;
-    struct slab_key key = recompute_key(entry, identity);
     if (slab_key_equal(&key, &entry->key)) return;
     note_fault(slab_of(slabs, &entry->key, entry->kind), KV_DAMAGED, "its key is not that of its tokens");
 }
@@ -359,13 +348,6 @@ static int by_use(const void *a, const void *b)
     return memcmp(&x->key, &y->key, sizeof x->key);
 }
 
-static void emit_all(struct kv_slabs *slabs, bool damaged_too, hearth_kv_fn each, void *ud)
-{
-    if (slabs->n > 0) qsort(slabs->v, slabs->n, sizeof *slabs->v, by_use);
-    for (size_t i = 0; i < slabs->n; i++)
-        if (!slabs->v[i].gone && (damaged_too || slabs->v[i].damage == NULL)) emit_entry(slabs, &slabs->v[i], each, ud);
-}
-
 /* ---- Listing ---- */
 
 typedef int look_fn(struct kv_slabs *slabs, const struct kv_folder *folder, hearth_error *error);
@@ -390,7 +372,10 @@ static int list_entries(const hearth_config *config, look_fn *look, hearth_kv_fn
     struct kv_slabs slabs;
     int rc = look_at_all(config, look, &slabs, error != NULL ? error : &own);
     if (rc != HEARTH_OK) return rc;
-    emit_all(&slabs, look == check_whole, each, ud);
+    if (slabs.n > 0) qsort(slabs.v, slabs.n, sizeof *slabs.v, by_use);
+    for (size_t i = 0; i < slabs.n; i++)
+        if (!slabs.v[i].gone && ((look == check_whole) || slabs.v[i].damage == NULL))
+            emit_entry(&slabs, &slabs.v[i], each, ud);
     release_slabs(&slabs);
     return HEARTH_OK;
 }
@@ -430,14 +415,6 @@ static void put_regions(struct buf *out, const struct slab_head *head)
     }
 }
 
-static void put_tokens(struct buf *out, const struct slab_head *head)
-{
-    buf_printf(out, "tokens     %d to %d, %zu here\n", head->start, head->end, head->tokens.len);
-    for (size_t i = 0; i < head->tokens.len; i++)
-        buf_printf(out, "%s%d%s", i % 16 == 0 ? "  " : " ", head->tokens.v[i],
-                   i % 16 == 15 || i + 1 == head->tokens.len ? "\n" : "");
-}
-
 static void put_slab(struct buf *out, const struct kv_slabs *slabs, const struct kv_slab *slab)
 {
     const struct slab_head *head = &slab->head;
@@ -456,7 +433,10 @@ static void put_slab(struct buf *out, const struct kv_slabs *slabs, const struct
     put_time(out, "used", head->used_ms);
     buf_printf(out, "hits       %u\n", head->hits);
     put_regions(out, head);
-    put_tokens(out, head);
+    buf_printf(out, "tokens     %d to %d, %zu here\n", head->start, head->end, head->tokens.len);
+    for (size_t i = 0; i < head->tokens.len; i++)
+        buf_printf(out, "%s%d%s", i % 16 == 0 ? "  " : " ", head->tokens.v[i],
+                   i % 16 == 15 || i + 1 == head->tokens.len ? "\n" : "");
 }
 
 /* Shows the entries whose key begins with the prefix; it must identify one key. KV rows and a state may have the same

@@ -237,14 +237,6 @@ static void put_waiting(const struct hearth *instance, size_t n, struct buf *out
     buf_release(&labels);
 }
 
-static void put_loaded(const struct hearth *instance, size_t n, struct buf *out)
-{
-    size_t loaded = 0;
-    for (size_t m = 0; m < n; m++) loaded += manager_has(&instance->entries[m]);
-    metrics_put_head(out, "hearth_models_loaded", "gauge", "Models in memory.");
-    metrics_put_value(out, "hearth_models_loaded", "", (double)loaded);
-}
-
 static const void *engine_stats_of(const struct model_entry *entry)
 {
     return entry->facts.type == HEARTH_MODEL_CHAT ? &entry->engine_stats : NULL;
@@ -292,16 +284,9 @@ static void put_rows(const struct hearth *instance, const struct row *rows, size
     buf_release(&labels);
 }
 
-static void put_log(struct buf *out)
-{
-    metrics_put_head(out, "hearth_log_lines_dropped_total", "counter",
-                     "Lines of the log that its queue had no room for, or that could not be written.");
-    metrics_put_value(out, "hearth_log_lines_dropped_total", "", (double)log_lines_dropped());
-}
-
 /* ---- Under vLLM's names ---- */
 
-/* What routers for vLLM's servers ask of one about a chat model (server.metrics_names). */
+/* The gauges that routers for vLLM's servers ask of one about a chat model (server.metrics_names). */
 struct vllm_values {
     double waiting, running;
     double usage;   /* of the cells, by running requests: those of idle conversations are there for the next one */
@@ -390,9 +375,14 @@ char *hearth_metrics(const hearth *instance)
     put_rows(instance, ROWS(pool_rows), pool_stats_of, &out);
     put_rows(instance, ROWS(load_rows), load_metrics_of, &out);
     put_waiting(instance, atomic_load(&instance->n_entries), &out);
-    put_loaded(instance, atomic_load(&instance->n_entries), &out);
+    size_t loaded = 0;
+    for (size_t m = 0; m < atomic_load(&instance->n_entries); m++) loaded += manager_has(&instance->entries[m]);
+    metrics_put_head(&out, "hearth_models_loaded", "gauge", "Models in memory.");
+    metrics_put_value(&out, "hearth_models_loaded", "", (double)loaded);
     put_cache(instance, &out);
-    put_log(&out);
+    metrics_put_head(&out, "hearth_log_lines_dropped_total", "counter",
+                     "Lines of the log that its queue had no room for, or that could not be written.");
+    metrics_put_value(&out, "hearth_log_lines_dropped_total", "", (double)log_lines_dropped());
     if (instance->config->server.metrics_names == CONFIG_METRICS_VLLM) put_vllm(instance, &out);
     return buf_take(&out);
 }

@@ -155,15 +155,6 @@ static void put_estimate(struct buf *out, const struct config_model *config, con
     put_bytes(out, "4 total", e.total);
 }
 
-static void put_rope(struct buf *out, const struct llm_rope *rope)
-{
-    buf_printf(out, "positions\n");
-    buf_printf(out, "  scaling %s, freq_base %.9g, freq_scale %.9g, trained for %u tokens\n", rope->scaling,
-               rope->freq_base, rope->freq_scale, rope->orig_ctx);
-    buf_printf(out, "  yarn ext_factor %.9g, attn_factor %.9g, beta_fast %.9g, beta_slow %.9g\n", rope->ext_factor,
-               rope->attn_factor, rope->beta_fast, rope->beta_slow);
-}
-
 static void put_memory(struct buf *out, struct llm_memory memory)
 {
     buf_printf(out, "allocated by llama.cpp\n");
@@ -180,7 +171,11 @@ static int put_allocated(struct buf *out, struct llm_model *model, const struct 
     if (context == NULL) return (int)error->code;
     struct llm_rope rope = llm_context_rope(context);
     put_memory(out, llm_context_memory(context));
-    put_rope(out, &rope);
+    buf_printf(out, "positions\n");
+    buf_printf(out, "  scaling %s, freq_base %.9g, freq_scale %.9g, trained for %u tokens\n", rope.scaling,
+               rope.freq_base, rope.freq_scale, rope.orig_ctx);
+    buf_printf(out, "  yarn ext_factor %.9g, attn_factor %.9g, beta_fast %.9g, beta_slow %.9g\n", rope.ext_factor,
+               rope.attn_factor, rope.beta_fast, rope.beta_slow);
     llm_context_close(context);
     return HEARTH_OK;
 }

@@ -207,32 +207,23 @@ static int prepare_job_input(struct embed_job *job, size_t i, hearth_error *erro
 /* norm 0 scales a vector so that its largest absolute value becomes this, as in llama-server. */
 #define LARGEST 32760.0
 
-static double largest(const float *v, int32_t width)
+/* The norm of a vector: 0: by its largest absolute value, 2: Euclidean, others: p-norms. */
+static double norm_of(const float *v, int32_t width, int32_t norm)
 {
-    double most = 0;
-    for (int32_t i = 0; i < width; i++) most = fmax(most, fabs((double)v[i]));
-    return most;
-}
-
-static double p_norm(const float *v, int32_t width, int32_t p)
-{
-    double sum = 0;
-    for (int32_t i = 0; i < width; i++) sum += pow(fabs((double)v[i]), p);
-    return pow(sum, 1.0 / p);
-}
-
-static double euclidean(const float *v, int32_t width)
-{
-    double sum = 0;
-    for (int32_t i = 0; i < width; i++) sum += (double)v[i] * (double)v[i];
-    return sqrt(sum);
+    double most = 0, sum = 0;
+    for (int32_t i = 0; i < width; i++) {
+        double size = fabs((double)v[i]);
+        most = fmax(most, size);
+        sum += norm == 2 ? size * size : pow(size, norm);
+    }
+    return norm == 0 ? most / LARGEST : norm == 2 ? sqrt(sum) : pow(sum, 1.0 / norm);
 }
 
 /* A zero vector stays zero. */
 static void normalise(float *v, int32_t width, int32_t norm)
 {
     if (norm < 0) return;
-    double size = norm == 0 ? largest(v, width) / LARGEST : norm == 2 ? euclidean(v, width) : p_norm(v, width, norm);
+    double size = norm_of(v, width, norm);
     double factor = size > 0 && isfinite(size) ? 1 / size : 0;
     for (int32_t i = 0; i < width; i++) v[i] = (float)(v[i] * factor);
 }
@@ -250,15 +241,10 @@ static int32_t shape_vectors(float *v, size_t n, int32_t width, int32_t dimensio
     return kept;
 }
 
-/* The reranking score, 0 to 1, of a head with one output. */
-static float score_of(float logit)
-{
-    return (float)(1 / (1 + exp(-(double)logit)));
-}
-
 /* ---- The end ---- */
 
-/* A head with one output gives a logit, which becomes a score; heads with several outputs give probabilities. */
+/* A head with one output gives a logit, which becomes a reranking score, 0 to 1; heads with several outputs give
+ * probabilities. */
 static void shape(const hearth_embedding *request, struct embed_input *input, hearth_vector *vector)
 {
     const hearth_embed_params *p = &request->params;
@@ -267,7 +253,7 @@ static void shape(const hearth_embedding *request, struct embed_input *input, he
     if (request->query == NULL)
         vector->width = shape_vectors(input->vectors, (size_t)input->n_vectors, vector->width, p->dimensions, norm);
     else if (!p->raw_scores && llm_model_info(request->model->weights)->n_scores == 1)
-        input->vectors[0] = score_of(input->vectors[0]);
+        input->vectors[0] = (float)(1 / (1 + exp(-(double)input->vectors[0])));
     vector->v = input->vectors;
     vector->n_vectors = input->n_vectors;
     vector->n_tokens = (int32_t)input->tokens.len;
@@ -361,7 +347,7 @@ static struct input_parts copy_parts(const hearth_embed_params *p, const hearth_
     return parts;
 }
 
-/* What an input holds: its texts, and four bytes a token. */
+/* Of an input: its texts, and four bytes a token. */
 static size_t bytes_of(const hearth_input *input)
 {
     if (input->text != NULL) return input->len;

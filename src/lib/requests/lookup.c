@@ -1,8 +1,12 @@
 /* The end of a cache lookup: the engine has found where the prompt and the most similar cached one diverge; a preparing
  * thread writes down the words on both sides and finds the message that the divergence is in. That renders the
  * conversation several times, which would hold up the engine thread. The result is constant afterwards. */
+#include "base/error.h"
 #include "base/json_text.h"
 #include "base/utf8.h"
+#include "lib/models/loaded_model.h"
+#include "lib/models/model_manager.h"
+#include "lib/models/model_names.h"
 #include "lib/requests/request.h"
 
 #include <stdio.h>
@@ -45,12 +49,6 @@ static void put_sides(hearth_request *request)
 
 /* ---- Messages ---- */
 
-static void note_role(struct lookup *lookup, const json_t *messages)
-{
-    const json_t *role = json_object_get(json_array_get(messages, (size_t)lookup->message), "role");
-    if (json_is_string(role)) snprintf(lookup->role, sizeof lookup->role, "%s", json_string_value(role));
-}
-
 /* The message's index counts the request's own messages, without an assumed system message before them. */
 static void find_message(hearth_request *request)
 {
@@ -59,7 +57,11 @@ static void find_message(hearth_request *request)
     lookup->message =
         prepare_message_at(&lookup->chat, &job->prompt, job->conversation.n_messages, job->nearest.divergence.common);
     if (lookup->message >= 0 && request->assumed != NULL) lookup->message--;
-    if (lookup->message >= 0) note_role(lookup, json_text_tree(request->params->messages));
+    if (lookup->message >= 0) {
+        const json_t *role =
+            json_object_get(json_array_get(json_text_tree(request->params->messages), (size_t)lookup->message), "role");
+        if (json_is_string(role)) snprintf(lookup->role, sizeof lookup->role, "%s", json_string_value(role));
+    }
 }
 
 void lookup_finish(hearth_request *request)
@@ -94,4 +96,26 @@ hearth_divergence hearth_request_divergence(const hearth_request *request)
                                .nearest = buf_text(&lookup->nearest),
                                .message = lookup->message,
                                .role = lookup->role};
+}
+
+/* ---- Tokens of a text, without a request; any thread ---- */
+
+int32_t hearth_tokenize(hearth *instance, const char *model, const char *text, size_t len, bool add_special,
+                        bool parse_special, int32_t **tokens, hearth_error *error)
+{
+    hearth_error own = {0};
+    if (error == NULL) error = &own;
+    struct model_entry *entry = instance_find_model(instance, model, error);
+    if (entry == NULL) return (int32_t)error->code;
+    struct model *found = brief_lease_take(entry);
+    if (found == NULL) {
+        hearth_load_model(instance, model, NULL);
+        return error_set(error, HEARTH_UNAVAILABLE, "loading model '%s': try again in a moment", entry->config->name);
+    }
+    struct tokens list = {0};
+    int rc = llm_check_text(found->weights, text, len, error);
+    if (rc == HEARTH_OK) llm_tokenize(found->weights, text, len, add_special, parse_special, &list);
+    brief_lease_end(entry);
+    *tokens = list.v;
+    return rc == HEARTH_OK ? (int32_t)list.len : rc;
 }

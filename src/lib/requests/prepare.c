@@ -1,11 +1,14 @@
-/* The prompt of a chat and the tokens at which its messages end: see prepare.h. Runs on the preparing threads; no
- * state.
- */
+/* The prompt of a chat and the tokens at which its messages end, fill-in-the-middle, and the assumed system prompt: see
+ * prepare.h. Runs on the preparing threads. */
 #include "lib/requests/prepare.h"
 
 #include "base/error.h"
-#include "lib/parameters/message_hashes.h"
+#include "base/memory.h"
+#include "lib/parameters/parameters.h"
 
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- The prompt ---- */
@@ -27,14 +30,6 @@ struct output {
     bool is_prompt; /* its media become those of the job */
 };
 
-static void put_medium(const struct prepare_chat *chat, size_t upload, const struct output *out)
-{
-    if (out->is_prompt)
-        prompt_media_append(chat->media, upload, out->tokens);
-    else
-        prompt_media_tokens(chat->media, upload, out->tokens);
-}
-
 /* Appends the tokens of a text, with media in the place of their markers. */
 static void tokenise_run(const struct prepare_chat *chat, struct llm_tokenizer_input in, const struct output *out)
 {
@@ -45,7 +40,10 @@ static void tokenise_run(const struct prepare_chat *chat, struct llm_tokenizer_i
         struct llm_tokenizer_input before = in;
         before.len = (size_t)(marker - in.text);
         if (before.len > 0 || before.add_special) llm_tokenize_until(chat->weights, &before, &chat->how, out->tokens);
-        put_medium(chat, upload, out);
+        if (out->is_prompt)
+            prompt_media_append(chat->media, upload, out->tokens);
+        else
+            prompt_media_tokens(chat->media, upload, out->tokens);
         in.add_special = false;
         in.text = marker + marker_len;
         in.len -= before.len + marker_len;
@@ -153,15 +151,6 @@ struct ends {
     size_t n_found;
 };
 
-/* The last byte before `before` at which a part of the template's own text begins. */
-static size_t last_seam(const struct chat_prompt *text, size_t before)
-{
-    size_t seam = 0;
-    for (size_t i = 0; i < text->n_parts && text->parts[i].offset < before; i++)
-        if (!text->parts[i].is_input) seam = text->parts[i].offset;
-    return seam;
-}
-
 static size_t common_bytes(const struct chat_prompt *a, const struct chat_prompt *b)
 {
     size_t i = 0, len = a->len < b->len ? a->len : b->len;
@@ -181,12 +170,15 @@ static size_t tokens_before(const struct ends *ends, size_t byte)
     return n;
 }
 
-/* The number of tokens that the prompt and this text have in common from the start. Tokenising takes most of the time:
- * where the last common seam lies in the second half of the prompt, only what follows it is tokenised. */
+/* The number of tokens that the prompt and this text have in common from the start. Tokenising takes most of the
+ * time: where the last common seam lies in the second half of the prompt, only what follows it is tokenised. */
 static int32_t common_tokens(const struct ends *ends, const struct chat_prompt *text)
 {
     const struct chat_prompt *whole = &ends->chat->text;
-    size_t seam = last_seam(whole, common_bytes(text, whole));
+    const size_t same_bytes = common_bytes(text, whole);
+    size_t seam = 0; /* the last common byte at which a part of the template's own text begins */
+    for (size_t i = 0; i < whole->n_parts && whole->parts[i].offset < same_bytes; i++)
+        if (!whole->parts[i].is_input) seam = whole->parts[i].offset;
     size_t skipped = seam > whole->len / 2 ? tokens_before(ends, seam) : 0;
     struct tokens part = {0}, rest = {.v = ends->prompt->v + skipped, .len = ends->prompt->len - skipped};
     struct reply_place place;
@@ -223,15 +215,6 @@ static void add_checkpoint(struct job *job, int32_t position)
         job->checkpoints[job->n_checkpoints++] = position;
 }
 
-/* Positions for checkpoints: the end of the first message (a system prompt, shared by other conversations), of all but
- * the last message (reused when the last is edited), of all messages (the prefix of the next turn). */
-static void add_checkpoints(struct ends *ends, size_t n_messages, struct job *job)
-{
-    add_checkpoint(job, end_of(ends, 1));
-    if (n_messages > 1) add_checkpoint(job, end_of(ends, n_messages - 1));
-    add_checkpoint(job, end_of(ends, n_messages));
-}
-
 void prepare_conversation(const struct prepare_chat *chat, const struct prepare_wishes *wishes, struct job *job)
 {
     struct chat_seen seen = {.template_source = chat_template_source(chat->template_),
@@ -251,12 +234,18 @@ void prepare_conversation(const struct prepare_chat *chat, const struct prepare_
     if (identity.starts_with_system && (wishes->system_end || wishes->checkpoints))
         job->conversation.system_end = end_of(&ends, 1);
     if (n > 1 && (wishes->stable_end || wishes->checkpoints)) job->conversation.stable_end = end_of(&ends, n - 1);
-    if (wishes->checkpoints) add_checkpoints(&ends, n, job);
+    if (wishes->checkpoints) {
+        /* Positions for checkpoints: the end of the first message (a system prompt, shared by other conversations), of
+         * all but the last message (reused when the last is edited), of all messages (the prefix of the next turn). */
+        add_checkpoint(job, end_of(&ends, 1));
+        if (n > 1) add_checkpoint(job, end_of(&ends, n - 1));
+        add_checkpoint(job, end_of(&ends, n));
+    }
 }
 
 /* ---- The message at a token ---- */
 
-/* What the prompt has in common with the conversation of its first messages alone. */
+/* The part that the prompt has in common with the conversation of its first messages alone. */
 struct beginning {
     int32_t tokens;
     bool whole; /* it contains the whole text of these messages */
@@ -293,4 +282,205 @@ int32_t prepare_message_at(const struct prepare_chat *chat, const struct tokens 
         }
     }
     return before_is_whole ? (int32_t)before : -1;
+}
+
+/* ---- Fill-in-the-middle ----
+ * Prompts are built as llama-server does, so that editors made for it get the same replies:
+ *
+ *     [repository] project  [file] name, text of each snippet  [file] name  (begin)  [prefix] … [suffix] … [middle]
+ *
+ * A model without a token for files gets a separator line between snippets instead. */
+
+/* Names that llama-server uses, since requests do not give them. */
+#define PROJECT   "myproject\n"
+#define OPEN_FILE "filename\n"
+#define SEPARATOR "\n\n--- snippet ---\n\n"
+
+/* An editor's text stays text, even where it spells a special token. */
+static void append(const struct llm_model *weights, const char *text, size_t len, struct tokens *out)
+{
+    llm_tokenize(weights, text, len, false, false, out);
+}
+
+static void append_snippets(const struct llm_model *weights, const struct llm_fim_tokens *fim,
+                            const hearth_params *params, struct tokens *out)
+{
+    if (fim->repository >= 0) {
+        tokens_push(out, fim->repository);
+        append(weights, PROJECT, strlen(PROJECT), out);
+    }
+    for (size_t i = 0; i < params->n_snippets; i++) {
+        const hearth_snippet *snippet = &params->snippets[i];
+        if (fim->file >= 0) {
+            struct buf line = {0};
+            buf_printf(&line, "%s\n", snippet->name);
+            tokens_push(out, fim->file);
+            append(weights, line.v, line.len, out);
+            buf_release(&line);
+        } else {
+            append(weights, SEPARATOR, strlen(SEPARATOR), out);
+        }
+        append(weights, snippet->text, strlen(snippet->text), out);
+    }
+    if (fim->file < 0) return;
+    tokens_push(out, fim->file);
+    append(weights, OPEN_FILE, strlen(OPEN_FILE), out);
+}
+
+static size_t least(size_t a, int64_t b)
+{
+    return b < 0 ? 0 : a < (size_t)b ? a : (size_t)b;
+}
+
+static void append_last(const struct tokens *list, size_t n, struct tokens *out)
+{
+    if (n > 0) tokens_append(out, list->v + (list->len - n), n);
+}
+
+/* Tokens that the snippets may take: the window less prefix and suffix and less twice the reply's length. */
+static int64_t room_beside(const struct infill_model *model, size_t n, const hearth_params *params)
+{
+    int64_t core = (int64_t)n + 1 > model->n_batch ? (int64_t)n + 1 : model->n_batch;
+    int64_t reply = params->max_tokens == HEARTH_UNSET ? 0 : params->max_tokens;
+    return model->window - core - 2 * reply;
+}
+
+/* BOS, prefix, typed text, suffix, and the token that the reply follows. */
+static void append_core(const struct llm_model *weights, int32_t n_batch, const hearth_params *params,
+                        const struct tokens *prefix, struct tokens *out)
+{
+    struct llm_fim_tokens fim = llm_fim_tokens(weights);
+    struct tokens typed = {0}, suffix = {0};
+    if (params->typed != NULL) llm_tokenize(weights, params->typed, params->typed_len, false, true, &typed);
+    append(weights, params->suffix, params->suffix_len, &suffix);
+    size_t before = least(prefix->len, 3 * (int64_t)(n_batch / 4));
+    size_t after = least(suffix.len, n_batch / 4 - 2 - (int64_t)typed.len);
+    if (fim.begin >= 0) tokens_push(out, fim.begin);
+    tokens_push(out, fim.prefix);
+    append_last(prefix, before, out);
+    tokens_append(out, typed.v, typed.len);
+    tokens_push(out, fim.suffix);
+    tokens_append(out, suffix.v, after);
+    tokens_push(out, fim.middle);
+    tokens_release(&typed);
+    tokens_release(&suffix);
+}
+
+int infill_prompt(const struct infill_model *model, const hearth_params *params, struct tokens *prompt,
+                  hearth_error *error)
+{
+    struct llm_fim_tokens fim = llm_fim_tokens(model->weights);
+    if (fim.prefix < 0 || fim.suffix < 0 || fim.middle < 0)
+        return error_at(
+            error, HEARTH_UNSUPPORTED, "suffix",
+            "model '%s' cannot fill in the middle: its vocabulary has no token for the %s. Leave the suffix "
+            "out, or name a model for code in 'model'",
+            model->name,
+            fim.prefix < 0   ? "prefix"
+            : fim.suffix < 0 ? "suffix"
+                             : "middle");
+    struct tokens core = {0}, whole = {0};
+    append_core(model->weights, model->n_batch, params, prompt, &core);
+    append_snippets(model->weights, &fim, params, &whole);
+    size_t beside = least(whole.len, room_beside(model, core.len, params));
+    tokens_truncate(prompt, 0);
+    append_last(&whole, beside, prompt);
+    tokens_append(prompt, core.v, core.len);
+    tokens_release(&core);
+    tokens_release(&whole);
+    return HEARTH_OK;
+}
+
+/* ---- The assumed system prompt ----
+ * The preparing threads of the model share it under a mutex, which they hold for a comparison or a copy only: it is a
+ * copy of a request's message, and each request gets one. */
+
+struct system_prompt {
+    pthread_mutex_t mutex;
+    json_t *only; /* the one message seen; NULL: none yet, or several */
+    bool several; /* a second one was seen: never reset */
+};
+
+struct system_prompt *system_prompt_open(void)
+{
+    struct system_prompt *prompt = mem_alloc(sizeof *prompt);
+    pthread_mutex_init(&prompt->mutex, NULL);
+    return prompt;
+}
+
+void system_prompt_close(struct system_prompt *prompt)
+{
+    if (prompt == NULL) return;
+    pthread_mutex_destroy(&prompt->mutex);
+    json_decref(prompt->only);
+    free(prompt);
+}
+
+static bool is_system(const json_t *message)
+{
+    return chat_is_system_role(json_string_value(json_object_get(message, "role")));
+}
+
+/* An image or a sound is named by its place among those of its own request. */
+static bool has_media(const json_t *message)
+{
+    size_t i;
+    const json_t *part;
+    json_array_foreach(json_object_get(message, "content"), i, part)
+    {
+        if (json_object_get(part, "media") != NULL) return true;
+    }
+    return false;
+}
+
+/* The message may be one that no other request can have. */
+static void record(struct system_prompt *prompt, const json_t *message)
+{
+    bool is_own = has_media(message);
+    if (!is_own && prompt->only == NULL && !prompt->several) prompt->only = json_deep_copy(message);
+    if (!is_own && json_equal(prompt->only, message)) return;
+    json_decref(prompt->only);
+    prompt->only = NULL;
+    prompt->several = true;
+}
+
+void system_prompt_learn(struct system_prompt *prompt, const json_t *messages)
+{
+    const json_t *first = json_array_get(messages, 0);
+    if (!is_system(first)) return;
+    pthread_mutex_lock(&prompt->mutex);
+    record(prompt, first);
+    pthread_mutex_unlock(&prompt->mutex);
+}
+
+static bool has_system(const json_t *messages)
+{
+    for (size_t i = 0; i < json_array_size(messages); i++)
+        if (is_system(json_array_get(messages, i))) return true;
+    return false;
+}
+
+/* Takes the message over. NULL: the messages have a system message, or are none. */
+static json_t *with_first(json_t *message, const json_t *messages)
+{
+    json_t *list = NULL;
+    if (json_array_size(messages) > 0 && !has_system(messages)) {
+        list = json_copy((json_t *)messages);
+        json_array_insert(list, 0, message);
+    }
+    json_decref(message);
+    return list;
+}
+
+json_t *system_prompt_put(const char *text, const json_t *messages)
+{
+    return with_first(json_pack("{s:s, s:s}", "role", "system", "content", text), messages);
+}
+
+json_t *system_prompt_assume(struct system_prompt *prompt, const json_t *messages)
+{
+    pthread_mutex_lock(&prompt->mutex);
+    json_t *only = json_deep_copy(prompt->only);
+    pthread_mutex_unlock(&prompt->mutex);
+    return only == NULL ? NULL : with_first(only, messages);
 }

@@ -1,4 +1,5 @@
-/* The prompt of a chat: renders the template, tokenises the text, and finds at which tokens messages end.
+/* Prompts. That of a chat: renders the template, tokenises the text, and finds at which tokens messages end. Beside it
+ * fill-in-the-middle, and the system prompt that is assumed.
  *
  * Weights and template are constant, the tokenizer cache is for any thread, all else belongs to the caller: several
  * preparing threads may work at once. */
@@ -7,10 +8,12 @@
 
 #include "chat/chat.h"
 #include "engine/job.h"
+#include "hearth.h"
 #include "lib/media/prompt_media.h"
 #include "lib/requests/reply_book.h"
-#include "lib/requests/stored_replies.h"
 #include "llm/model.h"
+
+#include <jansson.h>
 
 struct prepare_chat {
     const struct llm_model *weights;
@@ -54,5 +57,43 @@ int32_t prepare_message_at(const struct prepare_chat *chat, const struct tokens 
  * from prepare_prompt(). Without a wish they stay empty. An end is 0 where the template refuses a part of the messages.
  * The caller frees the hashes. */
 void prepare_conversation(const struct prepare_chat *chat, const struct prepare_wishes *wishes, struct job *job);
+
+/* ---- Fill-in-the-middle ----
+ * Prompts of prefix, suffix and snippets of an editor, with the model's special tokens between them in the order that
+ * such models were trained on. */
+
+/* The model and the number of tokens that prefix, suffix and snippets may take. */
+struct infill_model {
+    const struct llm_model *weights;
+    const char *name;
+    int32_t window;  /* tokens that prompt and reply may have */
+    int32_t n_batch; /* tokens: the prefix keeps its last 3/4 of it, the suffix its first 1/4 */
+};
+
+/* Turns the tokens of the prefix into the whole prompt, with the parameters' `typed`, `suffix` and `snippets`.
+ * HEARTH_UNSUPPORTED where the vocabulary has no fill-in-the-middle tokens. */
+int infill_prompt(const struct infill_model *model, const hearth_params *params, struct tokens *prompt,
+                  hearth_error *error);
+
+/* ---- The assumed system prompt ----
+ * With system_prompt_assumed, the one system message that all requests of a model have is put before the messages of
+ * requests without one, since some clients send it with the first turn alone.
+ *
+ * A client's text may so reach another client: it is assumed only while every request had the same one, and never again
+ * once a second one was seen. Any thread. */
+
+struct system_prompt;
+
+struct system_prompt *system_prompt_open(void);
+void system_prompt_close(struct system_prompt *prompt);
+
+/* Records the system message that these messages begin with, if they have one. */
+void system_prompt_learn(struct system_prompt *prompt, const json_t *messages);
+
+/* A list of a system message of this text and these messages; json_decref() it. NULL: they have one. */
+json_t *system_prompt_put(const char *text, const json_t *messages);
+
+/* The same with the recorded system message. NULL: they have one, or not exactly one is recorded. */
+json_t *system_prompt_assume(struct system_prompt *prompt, const json_t *messages);
 
 #endif

@@ -3,17 +3,14 @@
  *
  * On the engine thread all this would hold up every stream. An error ends the request here. */
 #include "lib/requests/request.h"
-#include "lib/requests/slow_lane.h"
-#include "lib/requests/system_prompt.h"
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "lib/models/preset_templates.h"
-#include "lib/parameters/sampling.h"
-#include "lib/requests/infill.h"
+#include "lib/models/model_names.h"
+#include "lib/parameters/parameters.h"
 #include "lib/requests/output_constraint.h"
 #include "lib/requests/prepare.h"
 #include "lib/requests/preparing.h"
@@ -93,7 +90,8 @@ static int prompt_of_messages(hearth_request *request, struct prepare_chat *chat
     return rc;
 }
 
-/* What was left out, as the request's own messages are counted: without an assumed system message before them. */
+/* The parts that were left out, as the request's own messages are counted: without an assumed system message before
+ * them. */
 static char *own_left_out(const hearth_request *request, struct chat_prompt *prompt)
 {
     static const char head[] = "messages[";
@@ -131,15 +129,10 @@ static int64_t thread_time(void)
     return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-static bool takes_too_long(const hearth_request *request)
-{
-    return thread_time() >= request->most_thread_time;
-}
-
 static bool is_given_up(void *ud)
 {
     const hearth_request *request = ud;
-    return job_is_cancelled(&request->job) || takes_too_long(request);
+    return job_is_cancelled(&request->job) || thread_time() >= request->most_thread_time;
 }
 
 /* Between two steps of a preparation. */
@@ -156,7 +149,7 @@ static void begin_patience(hearth_request *request)
     request->most_thread_time = thread_time() + MOST_SECONDS * INT64_C(1000000000);
 }
 
-/* Who still waits for a preparation that was given up is told why. */
+/* The reason, for a client that still waits for a preparation that was given up. */
 static void explain_giving_up(const hearth_request *request, hearth_error *error)
 {
     if (error->code != HEARTH_CANCELLED || job_is_cancelled(&request->job)) return;
@@ -330,17 +323,13 @@ static int take_template(hearth_request *request, hearth_error *error)
     return request->template_ == NULL ? (int)error->code : HEARTH_OK;
 }
 
-static const struct chat_template *template_of(const hearth_request *request)
-{
-    return request->template_ != NULL ? preset_template_compiled(request->template_) : request->model->template_;
-}
-
 static int prepare_chat(hearth_request *request, hearth_error *error)
 {
     if (read_media(request, error) != HEARTH_OK || take_template(request, error) != HEARTH_OK) return (int)error->code;
     begin_patience(request);
     struct prepare_chat chat = {.weights = request->model->weights,
-                                .template_ = template_of(request),
+                                .template_ = request->template_ != NULL ? preset_template_compiled(request->template_)
+                                                                        : request->model->template_,
                                 .request = chat_request_of(request),
                                 .check = check_text,
                                 .ud = request,
@@ -375,16 +364,6 @@ static int prepare_chat(hearth_request *request, hearth_error *error)
     else
         prepare_release(&chat);
     return rc;
-}
-
-/* Answers with the text of the tokens, that of special tokens included. */
-static void send_tokens_as_text(hearth_request *request)
-{
-    struct buf text = {0};
-    const struct tokens *prompt = &request->job.prompt;
-    for (size_t i = 0; i < prompt->len; i++) llm_token_bytes(request->model->weights, prompt->v[i], true, &text);
-    job_send_prompt(&request->job, text.v, text.len);
-    buf_release(&text);
 }
 
 /* BOS and EOS enclose a whole text; of a prompt in parts only the first part gets a BOS. */
@@ -474,10 +453,16 @@ static int prepare_text(hearth_request *request, hearth_error *error)
     if (p->suffix != NULL && fill_in(request, error) != HEARTH_OK) return (int)error->code;
     int rc = check_length(request, error);
     if (rc != HEARTH_OK || !request->job.only_prompt) return rc;
-    if (p->text != NULL && p->suffix == NULL)
+    if (p->text != NULL && p->suffix == NULL) {
         job_send_prompt(&request->job, p->text, p->text_len);
-    else
-        send_tokens_as_text(request);
+    } else {
+        /* Answers with the text of the tokens, that of special tokens included. */
+        struct buf text = {0};
+        const struct tokens *prompt = &request->job.prompt;
+        for (size_t i = 0; i < prompt->len; i++) llm_token_bytes(request->model->weights, prompt->v[i], true, &text);
+        job_send_prompt(&request->job, text.v, text.len);
+        buf_release(&text);
+    }
     return HEARTH_OK;
 }
 
@@ -492,14 +477,6 @@ static void keep_prompt(hearth_request *request)
         llm_token_bytes(request->model->weights, prompt->v[i], true, &kept->text);
         kept->ends[i] = kept->text.len;
     }
-}
-
-static int prepare_request(hearth_request *request, hearth_error *error)
-{
-    const hearth_params *p = request->params;
-    int rc = p->messages != NULL ? prepare_chat(request, error) : prepare_text(request, error);
-    if (rc == HEARTH_OK && p->keep_prompt) keep_prompt(request);
-    return rc;
 }
 
 /* ---- The reply ---- */
@@ -664,19 +641,11 @@ static void submit_job(hearth_request *request)
     engine_submit(request->model->engine, job);
 }
 
-/* A request that was postponed: for its parent's save, or for the engine's answer to a lookup. */
-static void finish_postponed(hearth_request *request)
-{
-    begin_patience(request);
-    if (request->lookup.answered)
-        lookup_finish(request);
-    else
-        submit_job(request);
-}
-
 static int prepare(hearth_request *request, hearth_error *error)
 {
-    int rc = prepare_request(request, error);
+    const hearth_params *p = request->params;
+    int rc = p->messages != NULL ? prepare_chat(request, error) : prepare_text(request, error);
+    if (rc == HEARTH_OK && p->keep_prompt) keep_prompt(request);
     return rc == HEARTH_OK ? prepare_reply(request, error) : rc;
 }
 
@@ -718,18 +687,25 @@ void *request_prepare_loop(void *ud)
 {
     struct model *model = ud;
     while (true) {
-        struct job *job;
-        switch (admission_next(model->admission, &job)) {
+        struct job *job = NULL;
+        enum admission_verdict verdict = admission_next(model->admission, &job);
+        hearth_request *request = (hearth_request *)job;
+        switch (verdict) {
         case ADMISSION_ADMITTED:
-            if (is_slow((hearth_request *)job)) {
+            if (is_slow(request)) {
                 admission_set_apart(model->admission, job);
                 slow_lane_add(model->slow_lane, job);
             } else {
-                prepare_and_submit((hearth_request *)job);
+                prepare_and_submit(request);
             }
             break;
         case ADMISSION_DUE:
-            finish_postponed((hearth_request *)job);
+            /* A request that was postponed: for its parent's save, or for the engine's answer to a lookup. */
+            begin_patience(request);
+            if (request->lookup.answered)
+                lookup_finish(request);
+            else
+                submit_job(request);
             break;
         case ADMISSION_EXPIRED:
             job_fail_with(job, HEARTH_BUSY, "server busy processing other requests, try again shortly");

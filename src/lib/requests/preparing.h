@@ -1,5 +1,6 @@
 /* The requests of a model that are being prepared, so that they can be given up: what a preparation does between two
- * looks at its job is bounded (chat/, grammar/, the limits of texts), and from then on it ends at once.
+ * looks at its job is bounded (chat/, grammar/, the limits of texts), and from then on it ends at once. Beside them the
+ * slow lane.
  *
  * Thread-safe; owned by the model. */
 #ifndef LIB_REQUESTS_PREPARING_H
@@ -24,5 +25,26 @@ void preparing_stop(struct preparing *all);
 
 /* Waits until nothing is being prepared, or for `patience` nanoseconds. False: something still is. */
 bool preparing_wait(struct preparing *all, int64_t patience);
+
+/* ---- The slow lane ----
+ * Requests whose preparation takes long are prepared on threads of their own and of lower priority, so that no other
+ * request waits for them: a program of the machine reads a document or a video of theirs, a file of theirs is fetched,
+ * or they have large images or long sounds. */
+
+struct slow_lane;
+
+/* So many files may hang, each until its time is over, before another such request waits for them. */
+enum { SLOW_LANE_THREADS = 4 };
+
+/* `prepare` is called on the lane's threads. NULL: no thread can be had. */
+struct slow_lane *slow_lane_open(void (*prepare)(struct job *job), hearth_error *error);
+
+/* Jobs that wait are failed, and those that come. NULL is fine. */
+void slow_lane_stop(struct slow_lane *lane);
+
+/* Jobs that wait are failed; those that are being prepared are waited for. NULL is fine. */
+void slow_lane_close(struct slow_lane *lane);
+
+void slow_lane_add(struct slow_lane *lane, struct job *job);
 
 #endif

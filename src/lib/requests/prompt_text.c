@@ -45,18 +45,6 @@ static bool begins_word(const struct prompt_text *text, size_t at)
     return at == text->len || !is_of_word(text->v[at]);
 }
 
-/* Where the text leaves the tokens within a word, the word is tokenised with what the client put there. */
-static void keep_whole_words(const struct prompt_text *text, const int32_t *tokens, size_t from,
-                             struct text_match *match)
-{
-    struct buf bytes = {0};
-    while (match->n > 0 && !begins_word(text, from + match->n_bytes)) {
-        spell_token(text, tokens[--match->n], &bytes);
-        match->n_bytes -= bytes.len;
-    }
-    buf_release(&bytes);
-}
-
 /* Bytes without blanks, which some vocabularies add: by them two tokenisings of a text are compared. */
 static size_t count_solid(const struct buf *bytes)
 {
@@ -129,7 +117,13 @@ static void keep_same_marks(const struct prompt_text *text, const int32_t *token
 struct text_match text_match(const struct prompt_text *text, const int32_t *tokens, size_t n, size_t from)
 {
     struct text_match match = match_bytes(text, tokens, n, from);
-    keep_whole_words(text, tokens, from, &match);
+    /* Where the text leaves the tokens within a word, the word is tokenised with what the client put there. */
+    struct buf bytes = {0};
+    while (match.n > 0 && !begins_word(text, from + match.n_bytes)) {
+        spell_token(text, tokens[--match.n], &bytes);
+        match.n_bytes -= bytes.len;
+    }
+    buf_release(&bytes);
     if (match.n > 0) keep_same_marks(text, tokens, from, &match);
     return match;
 }

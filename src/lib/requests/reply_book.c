@@ -5,7 +5,9 @@
  * beginnings. It says where to look; the bytes and the tokens' hash decide. */
 #include "lib/requests/reply_book.h"
 
+#include "base/buf.h"
 #include "base/memory.h"
+#include "lib/requests/request.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -59,12 +61,6 @@ static uint64_t times(uint64_t a, uint64_t b)
 {
     uint128 product = (uint128)a * b;
     uint64_t sum = (uint64_t)(product & PRIME) + (uint64_t)(product >> 61);
-    return sum >= PRIME ? sum - PRIME : sum;
-}
-
-static uint64_t add_byte(const struct reply_book *book, uint64_t hash, char byte)
-{
-    uint64_t sum = times(hash, book->base) + (unsigned char)byte + 1;
     return sum >= PRIME ? sum - PRIME : sum;
 }
 
@@ -268,16 +264,6 @@ static size_t find_replies(struct reply_book *book, const struct reply_place *pl
     return n;
 }
 
-/* Somebody needs it still. */
-static void touch(struct reply_book *book, struct reply *reply)
-{
-    pthread_mutex_lock(&book->mutex);
-    bool kept = find_equal(book, reply) == reply;
-    if (kept) unlink_use(book, reply);
-    if (kept) link_newest(book, reply);
-    pthread_mutex_unlock(&book->mutex);
-}
-
 /* A reply that the text goes on with, and how far. */
 struct found {
     struct reply *reply;
@@ -310,7 +296,11 @@ static bool take_best(struct work *work, const struct found *found, size_t n, si
         tokens_append(work->out, sampled.v, sampled.len);
         work->hash = add_tokens(hash, &sampled);
         work->done = at + best->match.n_bytes;
-        touch(work->book, best->reply);
+        pthread_mutex_lock(&work->book->mutex);
+        bool kept = find_equal(work->book, best->reply) == best->reply;
+        if (kept) unlink_use(work->book, best->reply);
+        if (kept) link_newest(work->book, best->reply);
+        pthread_mutex_unlock(&work->book->mutex);
     }
     tokens_release(&more);
     return best != NULL;
@@ -359,7 +349,8 @@ void reply_book_tokenise(struct reply_book *book, uint64_t scope, const struct p
             bool tries = at >= work.done && n_failures < FAILURES_MAX;
             if (tries && !take_reply(&work, at, hash)) n_failures++;
         }
-        hash = add_byte(book, hash, text->v[at]);
+        uint64_t sum = times(hash, book->base) + (unsigned char)text->v[at] + 1;
+        hash = sum >= PRIME ? sum - PRIME : sum;
     }
     free(begins);
     struct tokens rest = {0};
@@ -383,4 +374,133 @@ void reply_place_move(struct reply_place *place, const struct tokens *tokens)
     if (place->n_bytes == 0) return;
     place->tokens = add_tokens(0, tokens);
     place->n_tokens = tokens->len;
+}
+
+/* ---- Replies that outlive the process ---- */
+
+enum {
+    SPLICES_MAX = 8, /* parts of one prompt that are replaced: each costs tokenising the rest once more */
+    STEPS_MAX = 512, /* edges of the tree of lists that one part follows */
+    WAYS_MAX = 8
+};
+
+/* The tokens of a way that have these bytes. */
+static size_t count_same(const struct prompt_text *text, const struct tokens *way, const struct buf *bytes, size_t from,
+                         size_t *to)
+{
+    struct buf spelled = {0};
+    size_t n = 0;
+    for (*to = from; n < way->len; n++) {
+        spelled.len = 0;
+        llm_token_bytes(text->weights, way->v[n], true, &spelled);
+        if (spelled.len > bytes->len - *to) break;
+        if (spelled.len > 0 && memcmp(bytes->v + *to, spelled.v, spelled.len) != 0) break;
+        *to += spelled.len;
+    }
+    buf_release(&spelled);
+    return n;
+}
+
+/* Goes one edge further, where one has the next bytes. Of several ways the one that has most of them counts; of ways
+ * with as many, the one that needs fewer tokens. Returns whether more may follow. */
+static bool follow_edge(const struct stored_lists *lists, const struct prompt_text *text, const struct buf *bytes,
+                        size_t *at, struct tokens *path)
+{
+    struct tokens ways[WAYS_MAX] = {0};
+    size_t n_ways = lists->ways_on(lists->ud, path->v, (int32_t)path->len, ways, WAYS_MAX);
+    size_t best = 0, most = 0, furthest = *at;
+    for (size_t i = 0; i < n_ways; i++) {
+        size_t to, n = count_same(text, &ways[i], bytes, *at, &to);
+        if (to < furthest || n == 0 || (to == furthest && most > 0 && n >= most)) continue;
+        best = i;
+        most = n;
+        furthest = to;
+    }
+    bool whole = most > 0 && most == ways[best].len;
+    tokens_append(path, ways[best].v, most);
+    *at = furthest;
+    for (size_t i = 0; i < WAYS_MAX; i++) tokens_release(&ways[i]);
+    return whole;
+}
+
+/* Appends to the first `common` tokens those of stored lists that go on with the same bytes as the rest does. */
+static struct tokens follow(const struct stored_lists *lists, const struct prompt_text *text,
+                            const struct tokens *tokens, size_t common)
+{
+    struct tokens path = {0};
+    struct buf bytes = {0};
+    size_t at = 0;
+    tokens_append(&path, tokens->v, common);
+    for (size_t i = common; i < tokens->len; i++) llm_token_bytes(text->weights, tokens->v[i], true, &bytes);
+    for (int step = 0; step < STEPS_MAX && follow_edge(lists, text, &bytes, &at, &path); step++) {
+    }
+    buf_release(&bytes);
+    return path;
+}
+
+/* Where the tokens part from the lists behind `common`: takes what some list goes on with. */
+static bool splice(const struct stored_lists *lists, const struct prompt_text *text, struct tokens *tokens,
+                   size_t common)
+{
+    struct tokens path = follow(lists, text, tokens, common), more = {0};
+    const struct text_seam least = {.n_tokens = common};
+    struct text_match match = {0};
+    struct text_seam seam;
+    if (path.len > common && text_seam_before(text, tokens, &least, &seam) && seam.n_tokens == common) {
+        match = text_match(text, path.v + common, path.len - common, seam.n_bytes);
+        if (match.n > 0) text_keep_usual(text, path.v + common, seam.n_bytes, &match);
+    }
+    bool takes = match.n > 0 && text_tokenise_on(text, seam.n_bytes + match.n_bytes, text->len, &more);
+    if (takes) {
+        tokens_truncate(tokens, common);
+        tokens_append(tokens, path.v + common, match.n);
+        tokens_append(tokens, more.v, more.len);
+    }
+    tokens_release(&path);
+    tokens_release(&more);
+    return takes;
+}
+
+bool stored_replies_take(const struct stored_lists *lists, const struct prompt_text *text, struct tokens *tokens)
+{
+    bool taken = false, goes_on = lists->common != NULL;
+    for (int i = 0; i < SPLICES_MAX && goes_on; i++) {
+        size_t common = (size_t)lists->common(lists->ud, tokens->v, (int32_t)tokens->len);
+        goes_on = common > 0 && common < tokens->len && splice(lists, text, tokens, common);
+        taken = taken || goes_on;
+    }
+    return taken;
+}
+
+/* ---- The stored lists of a request ---- */
+
+static struct store_query query_of(const hearth_request *request, const int32_t *tokens, int32_t n)
+{
+    return (struct store_query){.user = engine_store_user(request->model->engine),
+                                .identity = &request->job.identity,
+                                .tokens = tokens,
+                                .n = n};
+}
+
+static int32_t common(const void *ud, const int32_t *tokens, int32_t n)
+{
+    const hearth_request *request = ud;
+    const struct store_query query = query_of(request, tokens, n);
+    return store_common(request->model->store, &query);
+}
+
+static size_t ways_on(const void *ud, const int32_t *tokens, int32_t n, struct tokens *ways, size_t max)
+{
+    const hearth_request *request = ud;
+    const struct store_query query = query_of(request, tokens, n);
+    return store_ways_on(request->model->store, &query, ways, max);
+}
+
+struct stored_lists request_stored_lists(const hearth_request *request)
+{
+    const struct model *model = request->model;
+    if (!request->job.cache_prompt || engine_store_user(model->engine) == NULL)
+        return (struct stored_lists){.common = NULL};
+    store_wait_scan(model->store, clock_now(request->clock) + model->resume_wait_ns);
+    return (struct stored_lists){common, ways_on, request};
 }

@@ -8,9 +8,7 @@
 #include "base/memory.h"
 #include "lib/models/adapters.h"
 #include "lib/models/model_names.h"
-#include "lib/models/preset_templates.h"
-#include "lib/parameters/request_params.h"
-#include "lib/parameters/sampling.h"
+#include "lib/parameters/parameters.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,20 +48,10 @@ static void unref_request(hearth_request *request)
     free(request);
 }
 
-/* Wakes hearth_wait(). Its caller may release the handle at once: the job has a reference of its own. */
-static void note_end(hearth_request *request, const hearth_error *error)
-{
-    pthread_mutex_lock(&request->mutex);
-    request->ended = true;
-    if (error != NULL) request->outcome = *error;
-    pthread_cond_broadcast(&request->over);
-    pthread_mutex_unlock(&request->mutex);
-}
-
 /* Replies of more tokens are kept so far. */
 #define KEPT_TOKENS (16 << 10)
 
-/* What is sampled is kept for the next turn, that of a request that was cancelled, too. */
+/* Keeps the sampled tokens for the next turn, those of a request that was cancelled, too. */
 static void note_reply(hearth_request *request, const hearth_event *event, bool last)
 {
     if (request->place.n_bytes == 0) return;
@@ -82,7 +70,14 @@ static void forward_event(void *ud, const hearth_event *event)
     if (last) prompt_media_give_back(request->media);
     if (last) lease_drop_party(&request->lease);
     request->on_event(request->ud, event);
-    if (last) note_end(request, event->error);
+    if (last) {
+        /* Wakes hearth_wait(). Its caller may release the handle at once: the job has a reference of its own. */
+        pthread_mutex_lock(&request->mutex);
+        request->ended = true;
+        if (event->error != NULL) request->outcome = *event->error;
+        pthread_cond_broadcast(&request->over);
+        pthread_mutex_unlock(&request->mutex);
+    }
 }
 
 static void job_ended(struct job *job)
@@ -236,27 +231,6 @@ static void on_model_ready(void *ud, const hearth_error *error)
     if (error != NULL) job_fail(&request->job, error);
 }
 
-/* A patient request is a further choice beside another one, whose deadline holds for both. */
-static void prepare_lease(hearth_request *request, struct model_entry *entry)
-{
-    const struct job *job = &request->job;
-    int64_t timeout = clock_from_ms((int64_t)(entry->config->admission_timeout * 1e3));
-    request->lease.entry = entry;
-    request->lease.deadline = job->patient ? CLOCK_NEVER : job->submitted_at + timeout;
-    request->lease.on_ready = on_model_ready;
-    request->lease.ud = request;
-}
-
-/* Its other values are taken while the request is prepared. */
-static void take_preset(hearth_request *request, const hearth_preset *preset)
-{
-    int32_t most = request->params->max_tokens;
-    bool is_given = most != HEARTH_UNSET || (request->params->given & HEARTH_GIVEN_MAX_TOKENS) != 0;
-    if (!is_given && preset != NULL) most = preset->max_tokens;
-    request->job.max_tokens = most == HEARTH_UNSET ? INT32_MAX : most;
-    request->preset = preset;
-}
-
 /* Takes the preset over. */
 static hearth_request *new_request(const hearth *instance, const hearth_params *p, const hearth_preset *preset,
                                    struct model_entry *entry)
@@ -287,8 +261,18 @@ static hearth_request *new_request(const hearth *instance, const hearth_params *
     job->on_end = job_ended;
     job->submitted_at = clock_now(clock);
     set_id(job, p->request_id);
-    take_preset(request, preset);
-    prepare_lease(request, entry);
+    /* The preset's other values are taken while the request is prepared. */
+    request->preset = preset;
+    int32_t most = p->max_tokens;
+    bool is_given = most != HEARTH_UNSET || (p->given & HEARTH_GIVEN_MAX_TOKENS) != 0;
+    if (!is_given && preset != NULL) most = preset->max_tokens;
+    job->max_tokens = most == HEARTH_UNSET ? INT32_MAX : most;
+    /* A patient request is a further choice beside another one, whose deadline holds for both. */
+    int64_t timeout = clock_from_ms((int64_t)(entry->config->admission_timeout * 1e3));
+    request->lease.entry = entry;
+    request->lease.deadline = job->patient ? CLOCK_NEVER : job->submitted_at + timeout;
+    request->lease.on_ready = on_model_ready;
+    request->lease.ud = request;
     return request;
 }
 

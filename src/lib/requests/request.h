@@ -9,7 +9,6 @@
 #include "lib/models/loaded_model.h"
 #include "lib/models/model_manager.h"
 #include "lib/requests/prepare.h"
-#include "store/slabs/slab_key.h"
 
 /* Two parties own a request: the caller, until hearth_request_release(), and its engine job, until the last event. Its
  * fields are constant after hearth_submit(), but for the job, which is passed from thread to thread (engine/job.h), and
@@ -78,7 +77,7 @@ struct request_length {
 int request_refuse_length(const struct model_entry *entry, const char *field, const struct request_length *length,
                           hearth_error *error);
 
-/* stored_lists.c: what is stored under the request's identity, for its preparation; waits for a scan that has just
+/* reply_book.c: what is stored under the request's identity, for its preparation; waits for a scan that has just
  * begun. Without functions: nothing is looked for. */
 struct stored_lists request_stored_lists(const hearth_request *request);
 

@@ -1,4 +1,4 @@
-/* A backend: where a tier keeps its slabs: memory, a folder, a server. The tier (tier.h) decides by its
+/* A backend: where a tier keeps its slabs: memory, a folder, a server. The tier (tier.c) decides by its
  * index what is stored and what is evicted; the backend only holds the bytes.
  *
  *     open ─▶ scan ─▶ put, get, remove, has, note_use … ─▶ close
@@ -37,7 +37,7 @@ struct backend_scan {
     uint64_t foreign_bytes;     /* out: of slabs of a newer version; they count towards the quota */
 };
 
-/* What a probe found of one slab. */
+/* The result of a probe for one slab. */
 struct backend_probed {
     bool there;
     uint64_t size;

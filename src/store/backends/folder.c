@@ -40,12 +40,6 @@ void folder_temporary_name(struct folder *folder, const struct slab_key *key, en
     snprintf(name + len, FOLDER_NAME_BYTES - len, ".%llu%s", (unsigned long long)folder->n_temporary++, TEMPORARY);
 }
 
-static bool is_temporary_rest(const char *rest)
-{
-    size_t digits = rest[0] == '.' ? strspn(rest + 1, DIGITS) : 0;
-    return digits > 0 && strcmp(rest + 1 + digits, TEMPORARY) == 0;
-}
-
 enum folder_name_type folder_name_type(const char *file, struct slab_name *name)
 {
     static const char *const own[] = {QUARANTINE, DIGESTS, DIGESTS_NEW, INDEX_FILE_NAME, INDEX_FILE_NEW};
@@ -62,7 +56,8 @@ enum folder_name_type folder_name_type(const char *file, struct slab_name *name)
         if (strncmp(file + HEX, extensions[name->kind], len) != 0) continue;
         const char *rest = file + HEX + len;
         if (*rest == '\0') return NAME_SLAB;
-        if (is_temporary_rest(rest)) return NAME_TEMPORARY;
+        size_t digits = rest[0] == '.' ? strspn(rest + 1, DIGITS) : 0;
+        if (digits > 0 && strcmp(rest + 1 + digits, TEMPORARY) == 0) return NAME_TEMPORARY;
     }
     return NAME_FOREIGN;
 }
@@ -263,18 +258,6 @@ void folder_file_close(struct folder *folder, struct folder_file *file)
     free(file->front);
 }
 
-/* Adds to the error which region of the slab is damaged, if it is one. */
-static void name_damage(const struct folder *folder, const char *name, const struct slab_head *head,
-                        const void *payload, hearth_error *error)
-{
-    char text[64];
-    const char *region = slab_damaged_region(head, payload, text);
-    if (region != NULL)
-        error_at(error, HEARTH_INVALID, name, "%s/%s: damaged: %s", folder->path, name, region);
-    else
-        error_prefix(error, "%s/%s: ", folder->path, name);
-}
-
 int folder_file_read(struct folder *folder, struct folder_file *file, struct slab *slab, hearth_error *error)
 {
     char name[FOLDER_NAME_BYTES];
@@ -289,7 +272,14 @@ int folder_file_read(struct folder *folder, struct folder_file *file, struct sla
         result = folder_error(folder, name, "read", result, error);
     } else {
         result = slab_check(&file->head, bytes, front, bytes + front, bytes + front + payload, error);
-        if (result < 0) name_damage(folder, name, &file->head, bytes + front, error);
+        if (result < 0) {
+            char text[64];
+            const char *region = slab_damaged_region(&file->head, bytes + front, text);
+            if (region != NULL)
+                error_at(error, HEARTH_INVALID, name, "%s/%s: damaged: %s", folder->path, name, region);
+            else
+                error_prefix(error, "%s/%s: ", folder->path, name);
+        }
     }
     if (result < 0) {
         free(bytes);

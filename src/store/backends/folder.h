@@ -86,7 +86,7 @@ struct folder_scan {
 };
 int folder_scan(struct folder *folder, struct folder_scan *scan, hearth_error *error);
 
-/* Keeps an index file (index_file.h) from now on: called before the first scan. */
+/* Keeps an index file (folder_parts.h) from now on: called before the first scan. */
 void folder_keep_index_file(struct folder *folder);
 
 /* Most of the index file does not count any more: a scan would write it anew. */

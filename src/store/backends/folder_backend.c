@@ -29,17 +29,26 @@ static struct folder_backend *folder_backend_of(struct backend *backend)
     return (struct folder_backend *)(void *)backend;
 }
 
-static struct folder_ref *ref_folder(struct folder_backend *b)
+static struct folder_ref *not_open(const struct folder_backend *b, hearth_error *error)
 {
+    error_at(error, HEARTH_UNAVAILABLE, b->path, "the folder %s is not open", b->path);
+    return NULL;
+}
+
+/* For a call of the backend, which ends with unref_folder(). NULL: HEARTH_UNAVAILABLE. */
+static struct folder_ref *ref_folder(struct backend *backend, hearth_error *error)
+{
+    struct folder_backend *b = folder_backend_of(backend);
     pthread_mutex_lock(&b->mutex);
     struct folder_ref *ref = b->current;
     if (ref != NULL) ref->refs++;
     pthread_mutex_unlock(&b->mutex);
-    return ref;
+    return ref != NULL ? ref : not_open(b, error);
 }
 
-static void unref_folder(struct folder_backend *b, struct folder_ref *ref)
+static void unref_folder(struct backend *backend, struct folder_ref *ref)
 {
+    struct folder_backend *b = folder_backend_of(backend);
     if (ref == NULL) return;
     pthread_mutex_lock(&b->mutex);
     bool last = --ref->refs == 0;
@@ -50,17 +59,12 @@ static void unref_folder(struct folder_backend *b, struct folder_ref *ref)
 }
 
 /* NULL also where another process owns the folder. */
-static struct folder_ref *ref_own_folder(struct folder_backend *b)
+static struct folder_ref *ref_own_folder(struct backend *backend, hearth_error *error)
 {
-    struct folder_ref *ref = ref_folder(b);
+    struct folder_ref *ref = ref_folder(backend, error);
     if (ref == NULL || !folder_is_read_only(ref->folder)) return ref;
-    unref_folder(b, ref);
-    return NULL;
-}
-
-static int not_open(const struct folder_backend *b, hearth_error *error)
-{
-    return error_at(error, HEARTH_UNAVAILABLE, b->path, "the folder %s is not open", b->path);
+    unref_folder(backend, ref);
+    return not_open(folder_backend_of(backend), error);
 }
 
 /* Later calls work in this folder (NULL: in none). */
@@ -75,7 +79,7 @@ static void replace_folder(struct folder_backend *b, struct folder *folder)
     struct folder_ref *former = b->current;
     b->current = ref;
     pthread_mutex_unlock(&b->mutex);
-    unref_folder(b, former);
+    unref_folder(&b->backend, former);
 }
 
 /* The lock of the former folder ends with its last reference, so that is given back first. A folder that is only read
@@ -102,86 +106,71 @@ static int backend_open(struct backend *backend, hearth_error *error)
 
 static int backend_put(struct backend *backend, struct slab_head *head, struct buf *payload, hearth_error *error)
 {
-    struct folder_backend *b = folder_backend_of(backend);
-    struct folder_ref *ref = ref_own_folder(b);
-    if (ref == NULL) return not_open(b, error);
-    int result = folder_publish(ref->folder, head, payload->v, error);
-    unref_folder(b, ref);
+    struct folder_ref *ref = ref_own_folder(backend, error);
+    int result = ref == NULL ? HEARTH_UNAVAILABLE : folder_publish(ref->folder, head, payload->v, error);
+    unref_folder(backend, ref);
     return result;
 }
 
 static int backend_get(struct backend *backend, const struct slab_name *name, struct slab *slab, hearth_error *error)
 {
-    struct folder_backend *b = folder_backend_of(backend);
-    struct folder_ref *ref = ref_folder(b);
-    if (ref == NULL) return not_open(b, error);
-    int result = folder_read(ref->folder, &name->key, name->kind, slab, error);
-    unref_folder(b, ref);
+    struct folder_ref *ref = ref_folder(backend, error);
+    int result = ref == NULL ? HEARTH_UNAVAILABLE : folder_read(ref->folder, &name->key, name->kind, slab, error);
+    unref_folder(backend, ref);
     return result;
 }
 
 static int backend_remove(struct backend *backend, const struct slab_name *name, hearth_error *error)
 {
-    struct folder_backend *b = folder_backend_of(backend);
-    struct folder_ref *ref = ref_own_folder(b);
-    if (ref == NULL) return not_open(b, error);
-    int result = folder_remove(ref->folder, &name->key, name->kind, error);
-    unref_folder(b, ref);
+    struct folder_ref *ref = ref_own_folder(backend, error);
+    int result = ref == NULL ? HEARTH_UNAVAILABLE : folder_remove(ref->folder, &name->key, name->kind, error);
+    unref_folder(backend, ref);
     return result;
 }
 
 static void backend_quarantine(struct backend *backend, const struct slab_name *name)
 {
-    struct folder_backend *b = folder_backend_of(backend);
-    struct folder_ref *ref = ref_own_folder(b);
+    struct folder_ref *ref = ref_own_folder(backend, NULL);
     if (ref != NULL) folder_quarantine(ref->folder, &name->key, name->kind);
-    unref_folder(b, ref);
+    unref_folder(backend, ref);
 }
 
 static int backend_has(struct backend *backend, const struct slab_name *names, size_t n, bool *there,
                        hearth_error *error)
 {
-    struct folder_backend *b = folder_backend_of(backend);
-    struct folder_ref *ref = ref_folder(b);
-    if (ref == NULL) return not_open(b, error);
-    for (size_t i = 0; i < n; i++) there[i] = folder_has(ref->folder, &names[i].key, names[i].kind);
-    unref_folder(b, ref);
-    return 0;
+    struct folder_ref *ref = ref_folder(backend, error);
+    for (size_t i = 0; ref != NULL && i < n; i++) there[i] = folder_has(ref->folder, &names[i].key, names[i].kind);
+    unref_folder(backend, ref);
+    return ref == NULL ? HEARTH_UNAVAILABLE : 0;
 }
 
 static void backend_note_use(struct backend *backend, const struct slab_name *name, uint32_t hits, int64_t used_ms)
 {
-    struct folder_backend *b = folder_backend_of(backend);
-    struct folder_ref *ref = ref_own_folder(b);
+    struct folder_ref *ref = ref_own_folder(backend, NULL);
     if (ref != NULL) folder_note_use(ref->folder, &name->key, name->kind, hits, used_ms);
-    unref_folder(b, ref);
+    unref_folder(backend, ref);
 }
 
 static void backend_name_model(struct backend *backend, const uint8_t model[SHA256_BYTES], const char *name)
 {
-    struct folder_backend *b = folder_backend_of(backend);
-    struct folder_ref *ref = ref_own_folder(b);
+    struct folder_ref *ref = ref_own_folder(backend, NULL);
     if (ref != NULL) folder_name_model(ref->folder, model, name);
-    unref_folder(b, ref);
+    unref_folder(backend, ref);
 }
 
 static int backend_read_digests(struct backend *backend, struct buf *out, hearth_error *error)
 {
-    struct folder_backend *b = folder_backend_of(backend);
-    struct folder_ref *ref = ref_folder(b);
-    if (ref == NULL) return not_open(b, error);
-    int result = folder_read_digests(ref->folder, out, error);
-    unref_folder(b, ref);
+    struct folder_ref *ref = ref_folder(backend, error);
+    int result = ref == NULL ? HEARTH_UNAVAILABLE : folder_read_digests(ref->folder, out, error);
+    unref_folder(backend, ref);
     return result;
 }
 
 static int backend_write_digests(struct backend *backend, const struct buf *digests, hearth_error *error)
 {
-    struct folder_backend *b = folder_backend_of(backend);
-    struct folder_ref *ref = ref_own_folder(b);
-    if (ref == NULL) return not_open(b, error);
-    int result = folder_write_digests(ref->folder, digests, error);
-    unref_folder(b, ref);
+    struct folder_ref *ref = ref_own_folder(backend, error);
+    int result = ref == NULL ? HEARTH_UNAVAILABLE : folder_write_digests(ref->folder, digests, error);
+    unref_folder(backend, ref);
     return result;
 }
 
@@ -200,16 +189,14 @@ static void report_slab(void *ud, struct slab_head *head, uint64_t size)
 
 static int backend_scan(struct backend *backend, struct backend_scan *scan, hearth_error *error)
 {
-    struct folder_backend *b = folder_backend_of(backend);
-    struct folder_ref *ref = ref_folder(b);
+    struct folder_ref *ref = ref_folder(backend, error);
     struct folder_scan listing = {.each = report_slab,
                                   .unusable = report_damaged,
                                   .ud = scan,
                                   .leaves_damaged = scan->damaged != NULL,
                                   .stop = scan->stop};
-    if (ref == NULL) return not_open(b, error);
-    int result = folder_scan(ref->folder, &listing, error);
-    unref_folder(b, ref);
+    int result = ref == NULL ? HEARTH_UNAVAILABLE : folder_scan(ref->folder, &listing, error);
+    unref_folder(backend, ref);
     scan->n_slabs = listing.n_slabs;
     scan->n_damaged = listing.n_damaged;
     scan->n_foreign = listing.n_foreign;
@@ -220,17 +207,16 @@ static int backend_scan(struct backend *backend, struct backend_scan *scan, hear
 
 static bool backend_wants_scan(struct backend *backend)
 {
-    struct folder_backend *b = folder_backend_of(backend);
-    struct folder_ref *ref = ref_own_folder(b);
+    struct folder_ref *ref = ref_own_folder(backend, NULL);
     bool wants = ref != NULL && folder_wants_scan(ref->folder);
-    unref_folder(b, ref);
+    unref_folder(backend, ref);
     return wants;
 }
 
 static void backend_close(struct backend *backend)
 {
     struct folder_backend *b = folder_backend_of(backend);
-    unref_folder(b, b->current);
+    unref_folder(backend, b->current);
     pthread_mutex_destroy(&b->mutex);
     free(b->path);
     free(b);

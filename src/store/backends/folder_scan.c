@@ -3,7 +3,6 @@
  * hardly more time than one; the callbacks run one at a time, under a mutex. */
 #include "store/backends/folder_parts.h"
 
-#include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
 

@@ -3,13 +3,12 @@
  * them; so it takes no memory but an entry for each name.
  *
  * One mutex guards all of it, also during writes: only threads of the folder's own tier wait for it. */
-#include "store/backends/index_file.h"
+#include "store/backends/folder_parts.h"
 
 #include "base/crc32c.h"
 #include "base/little.h"
 #include "base/memory.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,30 +143,19 @@ void index_file_add(struct index_file *index_file, const struct slab_head *head,
     buf_release(&body);
 }
 
-/* With the mutex. */
-static bool is_live(const struct index_file *index_file)
-{
-    return index_file->fd >= 0 && !index_file->is_new;
-}
-
-/* With the mutex. */
-static void note_missed(struct index_file *index_file, const struct slab_head *head)
-{
-    uint8_t name[NAME_BYTES];
-    put_name(&(struct slab_name){head->key, head->kind}, name);
-    if (index_file->is_replaying) buf_append(&index_file->missed, name, sizeof name);
-    unlink_index(index_file);
-}
-
 void index_file_put(struct index_file *index_file, const struct slab_head *head, uint64_t size)
 {
     struct buf body = {0};
     added_body(head, size, &body);
     pthread_mutex_lock(&index_file->mutex);
-    if (is_live(index_file))
+    if (index_file->fd >= 0 && !index_file->is_new) {
         append(index_file, ADDED, body.v, body.len);
-    else
-        note_missed(index_file, head);
+    } else {
+        uint8_t name[NAME_BYTES];
+        put_name(&(struct slab_name){head->key, head->kind}, name);
+        if (index_file->is_replaying) buf_append(&index_file->missed, name, sizeof name);
+        unlink_index(index_file);
+    }
     pthread_mutex_unlock(&index_file->mutex);
     buf_release(&body);
 }
@@ -250,12 +238,6 @@ static bool begin_reading(struct reading *reading, struct index_file *index_file
     if (reading->fd < 0) return false;
     const uint8_t *header = read_window(reading, 0, HEADER_BYTES);
     return header != NULL && memcmp(header, HEADER, HEADER_BYTES) == 0;
-}
-
-static void end_reading(struct reading *reading)
-{
-    if (reading->fd >= 0) reading->files->close(reading->files, reading->fd);
-    free(reading->window);
 }
 
 /* ---- Replaying ---- */
@@ -375,15 +357,8 @@ void index_file_replay(struct index_file *index_file, struct index_file_name *na
     bool damaged = readable && read_window(&reading, end, 1) != NULL && !next_record(&reading, &behind);
     begin_writing(index_file, !readable || damaged || useful < end / 2, end);
     if (readable) replay_all(index_file, &reading, names, n, each, ud);
-    end_reading(&reading);
-}
-
-/* With the mutex: what was replayed of slabs that were put meanwhile may be wrong. */
-static void append_missed_removals(struct index_file *index_file)
-{
-    for (size_t i = 0; i < index_file->missed.len; i += NAME_BYTES)
-        append(index_file, REMOVED, index_file->missed.v + i, NAME_BYTES);
-    buf_clear(&index_file->missed);
+    if (reading.fd >= 0) reading.files->close(reading.files, reading.fd);
+    free(reading.window);
 }
 
 void index_file_commit(struct index_file *index_file)
@@ -391,7 +366,10 @@ void index_file_commit(struct index_file *index_file)
     struct files *files = index_file->files;
     pthread_mutex_lock(&index_file->mutex);
     if (index_file->is_new && index_file->fd >= 0) {
-        append_missed_removals(index_file);
+        /* Records that were replayed of slabs that were put meanwhile may be wrong. */
+        for (size_t i = 0; i < index_file->missed.len; i += NAME_BYTES)
+            append(index_file, REMOVED, index_file->missed.v + i, NAME_BYTES);
+        buf_clear(&index_file->missed);
         flush(index_file);
         index_file->is_new = false;
         index_file->base = index_file->at;

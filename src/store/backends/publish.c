@@ -73,13 +73,6 @@ static int adopt_existing(struct publication *p, struct folder_file *file)
     return result;
 }
 
-/* The index file must not describe the former slab, should the process end just after the rename. */
-static void forget_in_index_file(const struct publication *p)
-{
-    const struct slab_name name = {p->head->key, p->head->kind};
-    if (p->folder->index_file != NULL) index_file_remove(p->folder->index_file, &name);
-}
-
 /* The name is taken. 0 or -errno. */
 static int replace_or_adopt(struct publication *p)
 {
@@ -97,7 +90,9 @@ static int replace_or_adopt(struct publication *p)
     if (p->is_adopted) return 0;
     log_event(LOG_WARN, "store", "replacing a file that cannot be used", log_str("path", p->folder->path),
               log_str("file", p->name));
-    forget_in_index_file(p);
+    /* The index file must not describe the former slab, should the process end just after the rename. */
+    const struct slab_name name = {p->head->key, p->head->kind};
+    if (p->folder->index_file != NULL) index_file_remove(p->folder->index_file, &name);
     return files->rename(files, p->folder->fd, p->temporary, p->folder->fd, p->name);
 }
 

@@ -4,10 +4,9 @@
 #define STORE_BACKENDS_READ_COST_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
-/* What a read costs before any was measured. */
+/* The cost of a read before any was measured. */
 struct read_assumed {
     double request_ns, byte_ns;
 };
@@ -16,7 +15,7 @@ extern const struct read_assumed read_cost_of_disks;    /* 0.1 ms a request, 1 G
 extern const struct read_assumed read_cost_of_networks; /* 1 ms a request, 1 GB/s: so that it is tried */
 
 /* Sums over the reads. The last fifty or so count, and less and less with time, so that a tier that was slow once is
- * tried again. Whoever owns the struct guards it. */
+ * tried again. The owner of the struct guards it. */
 struct read_cost {
     double n, bytes, ns, bytes2, bytes_ns;
     struct read_assumed assumed;

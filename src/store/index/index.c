@@ -121,13 +121,6 @@ enum reserved index_reserve(struct index *index, const struct reserve *what, str
 
 /* ---- Publishing ---- */
 
-static void close_replaced(struct index *index, struct item *known)
-{
-    index->bytes -= known->entry.size;
-    lru_uncount(index, known);
-    item_close(index, known);
-}
-
 struct entry *index_publish(struct index *index, struct reservation *reservation, uint64_t size, void *user,
                             int64_t now_ms)
 {
@@ -135,7 +128,11 @@ struct entry *index_publish(struct index *index, struct reservation *reservation
     index_lock(index);
     struct item *item = reservation_end(index, reservation);
     struct item *known = item_known(index, &item->entry.key, item->entry.kind);
-    if (known != NULL) close_replaced(index, known);
+    if (known != NULL) {
+        index->bytes -= known->entry.size;
+        lru_uncount(index, known);
+        item_close(index, known);
+    }
     item->entry.size = size;
     index->bytes += size;
     index->written += size;
@@ -173,11 +170,6 @@ static bool is_sound(const struct slab_head *head)
            head->tokens.len == (size_t)(head->end - head->start);
 }
 
-static bool is_known(const struct index *index, const struct slab_key *key, enum slab_kind kind)
-{
-    return item_in(index, key, kind, ~0u) != NULL;
-}
-
 static void adopt(struct index *index, const struct slab_head *head, uint64_t size, int64_t now_ms)
 {
     struct reserve what = {.identity = &head->identity,
@@ -200,7 +192,7 @@ bool index_adopt(struct index *index, const struct slab_head *head, uint64_t siz
 {
     if (!is_sound(head)) return false;
     index_lock(index);
-    bool adopted = !is_known(index, &head->key, head->kind);
+    bool adopted = item_in(index, &head->key, head->kind, ~0u) == NULL;
     if (adopted) adopt(index, head, size, now_ms);
     index_unlock(index);
     return adopted;
@@ -303,12 +295,6 @@ struct victim *index_drop_named(struct index *index, const struct slab_key *key,
 
 enum { MOST_DOUBLINGS = 12 };
 
-static int64_t retry_after(uint8_t failures)
-{
-    int doublings = failures - 1 < MOST_DOUBLINGS ? failures - 1 : MOST_DOUBLINGS;
-    return (int64_t)min_u64((uint64_t)clock_from_ms(1000) << doublings, (uint64_t)clock_from_ms(3600 * 1000));
-}
-
 void index_mark_unreadable(struct index *index, struct entry *entry, int64_t now)
 {
     index_lock(index);
@@ -317,7 +303,9 @@ void index_mark_unreadable(struct index *index, struct entry *entry, int64_t now
     if (item->state == ITEM_FOUND || (item->state == ITEM_DETACHED && !item->replaced)) {
         item_take(index, item, ITEM_UNREADABLE);
         if (item->failures < UINT8_MAX) item->failures++;
-        item->retry_at = now + retry_after(item->failures);
+        int doublings = item->failures - 1 < MOST_DOUBLINGS ? item->failures - 1 : MOST_DOUBLINGS;
+        item->retry_at =
+            now + (int64_t)min_u64((uint64_t)clock_from_ms(1000) << doublings, (uint64_t)clock_from_ms(3600 * 1000));
         heap_add(&index->unreadable, &item->retry);
     }
     index_unlock(index);
@@ -344,11 +332,6 @@ int64_t index_retry_unreadable(struct index *index, int64_t now)
     return next;
 }
 
-static bool may_drop(const struct index *index, const struct item *item)
-{
-    return item->state == ITEM_DETACHED && !item->replaced && item->refs == 0 && !item_awaits_ancestor(index, item);
-}
-
 /* All are found before the first one goes, since one may wait for another. */
 struct victim *index_drop_detached(struct index *index)
 {
@@ -361,7 +344,9 @@ struct victim *index_drop_detached(struct index *index)
     for (size_t bucket = 0; (link = hash_any(&index->items, &bucket)) != NULL; bucket++) {
         for (; link != NULL; link = link->next) {
             struct item *item = container_of(struct item, link, link);
-            if (may_drop(index, item)) found[n++] = item;
+            if (item->state == ITEM_DETACHED && !item->replaced && item->refs == 0 &&
+                !item_awaits_ancestor(index, item))
+                found[n++] = item;
         }
     }
     for (size_t i = 0; i < n; i++) {
@@ -389,12 +374,6 @@ void index_unpin(struct index *index, struct entry *entry)
     index_unlock(index);
 }
 
-static bool has_same_content(const struct item *item, const struct slab_head *head)
-{
-    return head->start == item->entry.start && head->end == item->entry.end &&
-           identity_equal(&item->space->identity, &head->identity) && item_has_tokens(item, head->tokens.v);
-}
-
 /* One that is gone may be back as another item. */
 bool index_matches(struct index *index, const struct entry *entry, const struct slab_head *head)
 {
@@ -402,7 +381,8 @@ bool index_matches(struct index *index, const struct entry *entry, const struct 
     index_lock(index);
     const struct item *item = item_of(entry);
     if (item->state == ITEM_GONE) item = item_found(index, &entry->key, entry->kind);
-    bool same = item != NULL && has_same_content(item, head);
+    bool same = item != NULL && head->start == item->entry.start && head->end == item->entry.end &&
+                identity_equal(&item->space->identity, &head->identity) && item_has_tokens(item, head->tokens.v);
     index_unlock(index);
     return same;
 }
@@ -479,17 +459,6 @@ void index_each_detached(struct index *index, void (*each)(void *ud, const struc
 
 /* ---- Opening and closing ---- */
 
-/* The mutex is held for about a microsecond: a thread that finds it taken spins, since to sleep and be woken would make
- * a lookup a hundred times as long. */
-static void init_mutex(pthread_mutex_t *mutex)
-{
-    pthread_mutexattr_t attributes;
-    pthread_mutexattr_init(&attributes);
-    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ADAPTIVE_NP);
-    pthread_mutex_init(mutex, &attributes);
-    pthread_mutexattr_destroy(&attributes);
-}
-
 struct index *index_open(int32_t stride, uint64_t budget, void (*free_user)(void *user))
 {
     struct index *index = mem_alloc(sizeof *index);
@@ -497,7 +466,13 @@ struct index *index_open(int32_t stride, uint64_t budget, void (*free_user)(void
     index->quota = index->budget = budget;
     index->free_user = free_user;
     index->unreadable.before = retried_before;
-    init_mutex(&index->mutex);
+    /* The mutex is held for about a microsecond: a thread that finds it taken spins, since to sleep and be woken would
+     * make a lookup a hundred times as long. */
+    pthread_mutexattr_t attributes;
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ADAPTIVE_NP);
+    pthread_mutex_init(&index->mutex, &attributes);
+    pthread_mutexattr_destroy(&attributes);
     return index;
 }
 

@@ -196,13 +196,6 @@ static size_t check_orphans(const struct index *index)
     return n;
 }
 
-static size_t list_length(const struct index *index)
-{
-    size_t n = 0;
-    for (const struct item *item = index->oldest; item != NULL; item = item->newer) n++;
-    return n;
-}
-
 /* ---- All ---- */
 
 static void check_all(const struct index *index)
@@ -217,7 +210,9 @@ static void check_all(const struct index *index)
     assert(index->fresh_bytes == all.fresh_bytes && index->kept_bytes == all.kept_bytes);
     assert(index->n_reservations == all.n_states[ITEM_WRITING]);
     assert(index->unreadable.n == all.n_states[ITEM_UNREADABLE]);
-    assert(list_length(index) == all.n_states[ITEM_FOUND]);
+    size_t n = 0;
+    for (const struct item *item = index->oldest; item != NULL; item = item->newer) n++;
+    assert(n == all.n_states[ITEM_FOUND]);
     assert(check_orphans(index) <= all.n - all.n_states[ITEM_FOUND]);
     radix_check(&index->radix, all.n_states[ITEM_FOUND]);
     check_spaces(index, &all);

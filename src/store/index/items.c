@@ -119,15 +119,6 @@ static struct space *space_enter(struct index *index, const struct identity *ide
     return space;
 }
 
-static void space_leave(struct index *index, struct space *space)
-{
-    if (--space->n > 0) return;
-    hash_remove(&index->spaces, &space->link);
-    lru_space_close(index, space);
-    radix_close(space->root);
-    free(space);
-}
-
 /* ---- Orphans ---- */
 
 static struct orphans *orphans_find(const struct index *index, const struct slab_key *key)
@@ -278,7 +269,11 @@ void item_close(struct index *index, struct item *item)
     hash_remove(&index->items, &item->link);
     item_enter(index, item, ITEM_GONE);
     item->space = NULL;
-    space_leave(index, space);
+    if (--space->n > 0) return;
+    hash_remove(&index->spaces, &space->link);
+    lru_space_close(index, space);
+    radix_close(space->root);
+    free(space);
 }
 
 /* Whoever has references to it goes on seeing what it was; its place is taken by a copy, which is returned. It is in

@@ -18,11 +18,73 @@
  * were smaller by that.
  *
  * Runs under the index's mutex. Calls items.c to remove what it evicts (see index_parts.h). */
-#include "base/memory.h"
 #include "store/index/index_parts.h"
+
+#include "base/memory.h"
 
 #include <assert.h>
 #include <stdlib.h>
+
+/* ---- Heaps ---- */
+
+static void put(struct heap *heap, uint32_t i, struct heap_link *item)
+{
+    heap->v[i] = item;
+    item->at = i + 1;
+}
+
+static void sift_up(struct heap *heap, uint32_t i, struct heap_link *item)
+{
+    for (uint32_t above; i > 0 && heap->before(item, heap->v[above = (i - 1) / 2]); i = above)
+        put(heap, i, heap->v[above]);
+    put(heap, i, item);
+}
+
+static void sift_down(struct heap *heap, uint32_t i, struct heap_link *item)
+{
+    for (uint32_t below; (below = 2 * i + 1) < heap->n; i = below) {
+        if (below + 1 < heap->n && heap->before(heap->v[below + 1], heap->v[below])) below++;
+        if (!heap->before(heap->v[below], item)) break;
+        put(heap, i, heap->v[below]);
+    }
+    put(heap, i, item);
+}
+
+void heap_add(struct heap *heap, struct heap_link *item)
+{
+    if (item->at != 0) return;
+    if (heap->n == heap->cap) {
+        heap->cap = heap->cap == 0 ? 16 : heap->cap + heap->cap / 2;
+        heap->v = mem_grow(heap->v, heap->cap, sizeof(struct heap_link *));
+    }
+    heap->n++;
+    sift_up(heap, heap->n - 1, item);
+}
+
+void heap_remove(struct heap *heap, struct heap_link *item)
+{
+    if (item->at == 0) return;
+    uint32_t i = item->at - 1;
+    struct heap_link *last = heap->v[--heap->n];
+    item->at = 0;
+    if (last == item) return;
+    if (i > 0 && heap->before(last, heap->v[(i - 1) / 2]))
+        sift_up(heap, i, last);
+    else
+        sift_down(heap, i, last);
+}
+
+struct heap_link *heap_first(const struct heap *heap)
+{
+    return heap->n == 0 ? NULL : heap->v[0];
+}
+
+void heap_release(struct heap *heap)
+{
+    free(heap->v);
+    heap->v = NULL;
+    heap->n = heap->cap = 0;
+}
 
 /* ---- What may be evicted ---- */
 
@@ -369,14 +431,6 @@ struct victim *lru_make_victim(struct index *index, struct item *item, struct re
     return &removal->victim;
 }
 
-static struct victim *evict_one(struct index *index, struct item *item, struct reservation *reservation)
-{
-    struct item *parent = parent_in_tree(item);
-    lru_count(index, item);
-    if (parent != NULL) parent->refs++;
-    return lru_make_victim(index, item, reservation);
-}
-
 uint64_t lru_evict(struct index *index, uint64_t need, struct reservation *reservation, struct victim **first)
 {
     struct choices choices = choose_victims(index, need, reservation == NULL ? NULL : reservation->item->space);
@@ -387,7 +441,10 @@ uint64_t lru_evict(struct index *index, uint64_t need, struct reservation *reser
     }
     struct victim **end = first;
     for (size_t i = 0; i < choices.n; i++) {
-        *end = evict_one(index, choices.v[i], reservation);
+        struct item *item = choices.v[i], *parent = parent_in_tree(item);
+        lru_count(index, item);
+        if (parent != NULL) parent->refs++;
+        *end = lru_make_victim(index, item, reservation);
         end = &(*end)->next;
     }
     free(choices.v);

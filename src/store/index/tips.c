@@ -9,17 +9,11 @@
 
 /* ---- Tips ---- */
 
-/* Whether nothing goes on from it: nothing but states of its own rows hangs on it. */
-static bool is_last(const struct item *item)
+static bool is_tip(const struct item *item)
 {
     const struct item *child = item->first_child;
     while (child != NULL && item_is_completion(child)) child = child->next;
-    return child == NULL;
-}
-
-static bool is_tip(const struct item *item)
-{
-    return !item_is_completion(item) && is_last(item);
+    return !item_is_completion(item) && child == NULL;
 }
 
 static struct item *find_tip(const struct index *index, const struct slab_key *key)
@@ -95,14 +89,6 @@ static bool look_through_some(struct index *index, size_t *bucket, struct first_
 
 /* ---- Describing ---- */
 
-static uint64_t completions_bytes(const struct item *item)
-{
-    uint64_t bytes = 0;
-    for (const struct item *child = item->first_child; child != NULL; child = child->next)
-        if (item_is_completion(child)) bytes += child->entry.size;
-    return bytes;
-}
-
 /* Whether another entry goes on from it beside `one`. */
 static bool has_others(const struct item *item, const struct item *one)
 {
@@ -132,7 +118,9 @@ static void describe(const struct item *tip, const struct tip_query *query, stru
         out->kept = out->kept || at->kept;
         own = own && !has_others(at, from);
         if (!own) continue;
-        out->own_bytes += at->entry.size + completions_bytes(at);
+        out->own_bytes += at->entry.size;
+        for (const struct item *child = at->first_child; child != NULL; child = child->next)
+            if (item_is_completion(child)) out->own_bytes += child->entry.size;
         own_from = at->entry.start;
     }
     out->own_tokens = out->end - own_from;
@@ -155,17 +143,6 @@ static bool is_among(const struct tip *tips, size_t n, const struct slab_key *ke
     return n > 0;
 }
 
-/* Describes those that were chosen behind the first `n`, and closes the gaps. Returns how many there are then. */
-static size_t describe_chosen(struct index *index, const struct tip_query *query, const struct first_tips *first,
-                              struct tip *tips, size_t n)
-{
-    for (size_t i = 0; i < first->n; i++) {
-        struct tip tip = first->v[i];
-        if (!is_among(tips, n, &tip.place.key) && describe_place(index, query, &tip)) tips[n++] = tip;
-    }
-    return n;
-}
-
 /* What goes between choosing and describing leaves gaps, which those behind it fill: fewer than `max` are all. */
 size_t index_tips(struct index *index, const struct tip_query *query, struct tip *tips, size_t max, size_t *total)
 {
@@ -180,7 +157,10 @@ size_t index_tips(struct index *index, const struct tip_query *query, struct tip
         for (size_t bucket = 0; look_through_some(index, &bucket, &first);) {
         }
         if (first.n > 0) last = first.v[first.n - 1].place;
-        n = describe_chosen(index, query, &first, tips, n);
+        for (size_t i = 0; i < first.n; i++) {
+            struct tip tip = first.v[i];
+            if (!is_among(tips, n, &tip.place.key) && describe_place(index, query, &tip)) tips[n++] = tip;
+        }
         rest.after = &last;
         rest.inclusive = false;
     } while (n < max && first.n == first.max);
@@ -297,23 +277,19 @@ static void kept_resume(struct index *index, const struct kept_orders *orders)
 
 /* ---- Kept entries that come and go ---- */
 
-static void take_over(struct index *index, struct item *item, struct item *parent)
-{
-    item->kept = true;
-    protect(index, item);
-    item->kept_state = parent->kept_state;
-    parent->kept_state = NULL;
-    end_one(index, parent);
-}
-
 void kept_follow(struct index *index, struct item *item)
 {
     struct item *parent = parent_of(item);
     if (parent == NULL || !parent->kept || !fits(index, item->entry.size)) return;
-    if (!item_is_completion(item))
-        take_over(index, item, parent);
-    else if (parent->kept_state == NULL || parent->kept_state->entry.end < item->entry.end)
+    if (!item_is_completion(item)) {
+        item->kept = true;
+        protect(index, item);
+        item->kept_state = parent->kept_state;
+        parent->kept_state = NULL;
+        end_one(index, parent);
+    } else if (parent->kept_state == NULL || parent->kept_state->entry.end < item->entry.end) {
         keep_state(index, parent, item);
+    }
 }
 
 void kept_forget(struct index *index, struct item *item)

@@ -10,14 +10,6 @@ static struct item *item_of_radix_entry(struct radix_entry *radix_entry)
     return container_of(struct item, radix_entry, radix_entry);
 }
 
-/* An entry that passes through the position may start behind it; then an ancestor has the row there. */
-static struct item *rows_at(struct radix_position position)
-{
-    struct item *item = item_of_radix_entry(radix_entry_with_rows(position));
-    while (item->entry.start >= position.end) item = parent_of(item);
-    return item;
-}
-
 static struct item *state_at(const struct radix_node *node)
 {
     for (struct radix_entry *radix_entry = node->entries; radix_entry != NULL; radix_entry = radix_entry->next)
@@ -95,7 +87,10 @@ static void fill(struct index *index, const struct index_lookup *lookup, struct 
 {
     struct radix_position rows = radix_deepest_with_rows(position);
     if (rows.end > 0) {
-        match->rows = item_pin(index, rows_at(rows));
+        /* An entry that passes through the position may start behind it; then an ancestor has the row there. */
+        struct item *item = item_of_radix_entry(radix_entry_with_rows(rows));
+        while (item->entry.start >= rows.end) item = parent_of(item);
+        match->rows = item_pin(index, item);
         match->n_rows = rows.end;
         if (lookup->now_ms > 0) use_rows(index, item_of(match->rows), rows.end, lookup->now_ms);
     }

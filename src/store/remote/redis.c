@@ -9,7 +9,6 @@
 #include "store/remote/redis_tls.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -322,13 +321,6 @@ static int connection_open(const struct redis *redis, const struct endpoint *to,
     return 0;
 }
 
-/* A connection that the server has closed meanwhile can be read: nothing was asked on it. */
-static bool is_usable(const struct connection *connection, uint32_t epoch)
-{
-    struct pollfd polled = {.fd = connection->fd, .events = POLLIN};
-    return connection->epoch == epoch && poll(&polled, 1, 0) == 0;
-}
-
 /* An idle connection; NULL: there is none, and `to` says where a new one leads. */
 static struct connection *take_idle(struct redis *redis, struct endpoint *to)
 {
@@ -338,7 +330,9 @@ static struct connection *take_idle(struct redis *redis, struct endpoint *to)
         struct connection *first = redis->idle;
         redis->idle = first->next;
         redis->n_idle--;
-        if (is_usable(first, redis->epoch)) {
+        /* A connection that the server has closed meanwhile can be read: nothing was asked on it. */
+        struct pollfd polled = {.fd = first->fd, .events = POLLIN};
+        if (first->epoch == redis->epoch && poll(&polled, 1, 0) == 0) {
             found = first;
         } else {
             first->next = closed;
@@ -399,14 +393,6 @@ static int read_password(const char *path, char **password, hearth_error *error)
     return 0;
 }
 
-static void unix_endpoint(const char *path, struct endpoint *to)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
-    memcpy(&to->socket, &address, sizeof address);
-    to->size = sizeof address;
-}
-
 static bool is_local_socket(const struct sockaddr *address)
 {
     struct host host;
@@ -445,7 +431,10 @@ static int connect_anew(struct redis *redis, struct endpoint *to, struct connect
     const struct redis_tls_files files = {redis->ca_file, redis->certificate_file, redis->certificate_key_file};
     if (address->tls && (to->tls = redis_tls_context_open(&files, error)) == NULL) return HEARTH_IO;
     if (address->path[0] == '\0') return connect_to_name(redis, to, connection, error);
-    unix_endpoint(address->path, to);
+    struct sockaddr_un local = {.sun_family = AF_UNIX};
+    snprintf(local.sun_path, sizeof local.sun_path, "%s", address->path);
+    memcpy(&to->socket, &local, sizeof local);
+    to->size = sizeof local;
     return connection_open(redis, to, CLOCK_NEVER, connection, error);
 }
 

@@ -9,7 +9,7 @@
 #define STORE_REMOTE_REDIS_H
 
 #include "base/buf.h"
-#include "base/redis_address.h"
+#include "base/host.h"
 #include "hearth.h"
 
 struct redis_params {

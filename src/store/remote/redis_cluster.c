@@ -82,16 +82,13 @@ static void node_close(struct node *node)
     free(node);
 }
 
-static bool is_at(const struct node *node, const struct redis_address *address)
-{
-    return node->announced.port == address->port && strcmp(node->announced.name, address->name) == 0;
-}
-
 /* NULL: it was not met. */
 static struct node *node_at(const struct redis_cluster *cluster, const struct redis_address *address)
 {
     for (size_t i = 0; i < cluster->n_nodes; i++)
-        if (is_at(cluster->nodes[i], address)) return cluster->nodes[i];
+        if (cluster->nodes[i]->announced.port == address->port &&
+            strcmp(cluster->nodes[i]->announced.name, address->name) == 0)
+            return cluster->nodes[i];
     return NULL;
 }
 
@@ -197,12 +194,6 @@ static void take_line(struct redis_cluster *cluster, struct node *said_by, const
     }
 }
 
-static void forget_map(struct redis_cluster *cluster)
-{
-    memset(cluster->of_slot, 0, sizeof cluster->of_slot);
-    for (size_t i = 0; i < cluster->n_nodes; i++) cluster->nodes[i]->is_master = cluster->nodes[i]->has_slots = false;
-}
-
 /* ---- Nodes in use ---- */
 
 /* Counts `node`, if any, and no longer what was used. The mutex is held. */
@@ -237,14 +228,6 @@ static void route_all(struct call *call)
         use(&call->routes[i].node, node != NULL ? node : cluster->entry);
     }
     pthread_mutex_unlock(&cluster->mutex);
-}
-
-static void release_routes(struct call *call)
-{
-    pthread_mutex_lock(&call->cluster->mutex);
-    for (size_t i = 0; i < call->batch->n_commands; i++) use(&call->routes[i].node, NULL);
-    pthread_mutex_unlock(&call->cluster->mutex);
-    free(call->routes);
 }
 
 /* What a refusal says: "MOVED 3999 HOST:PORT" or "ASK 3999 HOST:PORT". */
@@ -367,7 +350,10 @@ int redis_cluster_run(struct redis_cluster *cluster, struct redis_batch *batch, 
         result = route_again(&call, &again, error);
         if (result == 0 && again) result = run_routes(&call, error);
     }
-    release_routes(&call);
+    pthread_mutex_lock(&call.cluster->mutex);
+    for (size_t i = 0; i < call.batch->n_commands; i++) use(&call.routes[i].node, NULL);
+    pthread_mutex_unlock(&call.cluster->mutex);
+    free(call.routes);
     return result;
 }
 
@@ -413,7 +399,8 @@ static void read_map(struct redis_cluster *cluster, struct node *entry)
     bool told = redis_run(entry->client, &batch, CLOCK_NEVER, NULL) == 0 && batch.replies[0].kind == REDIS_BYTES;
     pthread_mutex_lock(&cluster->mutex);
     cluster->entry = entry;
-    forget_map(cluster);
+    memset(cluster->of_slot, 0, sizeof cluster->of_slot);
+    for (size_t i = 0; i < cluster->n_nodes; i++) cluster->nodes[i]->is_master = cluster->nodes[i]->has_slots = false;
     const char *text = told ? batch.replies[0].bytes : "";
     for (size_t len; *text != '\0'; text += len + (text[len] == '\n')) {
         len = strcspn(text, "\n");
@@ -439,13 +426,6 @@ static int connect_others(struct redis_cluster *cluster, hearth_error *error)
     return result;
 }
 
-/* With the mutex. */
-static void forget_slots_of(struct redis_cluster *cluster, const struct node *node)
-{
-    for (size_t i = 0; i < HASH_SLOTS; i++)
-        if (cluster->of_slot[i] == node) cluster->of_slot[i] = NULL;
-}
-
 /* Those that are not needed any more. */
 static void close_others(struct redis_cluster *cluster)
 {
@@ -453,10 +433,12 @@ static void close_others(struct redis_cluster *cluster)
     pthread_mutex_lock(&cluster->mutex);
     for (size_t i = 0; i < cluster->n_nodes; i++) {
         struct node *node = cluster->nodes[i];
-        if (node->is_master || node->users > 0 || node == cluster->entry)
+        if (node->is_master || node->users > 0 || node == cluster->entry) {
             cluster->nodes[kept++] = node;
-        else {
-            forget_slots_of(cluster, node); /* a redirection may have named it since the map was read */
+        } else {
+            for (size_t slot = 0; slot < HASH_SLOTS;
+                 slot++) /* a redirection may have named it since the map was read */
+                if (cluster->of_slot[slot] == node) cluster->of_slot[slot] = NULL;
             if (node != cluster->seed) node_close(node);
         }
     }

@@ -159,19 +159,14 @@ static void use_socket(SSL *ssl, int fd)
 
 /* ---- Streams ---- */
 
-static bool is_address(const char *name)
-{
-    struct in6_addr address;
-    return inet_pton(AF_INET, name, &address) == 1 || inet_pton(AF_INET6, name, &address) == 1;
-}
-
 struct redis_tls *redis_tls_open(struct redis_tls_context *context, int fd, const char *name)
 {
     struct redis_tls *tls = mem_alloc(sizeof *tls);
     tls->ssl = SSL_new(context->ssl);
     require(tls->ssl != NULL);
     use_socket(tls->ssl, fd);
-    if (is_address(name))
+    struct in6_addr address;
+    if (inet_pton(AF_INET, name, &address) == 1 || inet_pton(AF_INET6, name, &address) == 1)
         require(X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(tls->ssl), name) == 1);
     else
         require(SSL_set1_host(tls->ssl, name) == 1 && SSL_set_tlsext_host_name(tls->ssl, name) == 1);

@@ -5,11 +5,10 @@
  *
  * Nothing that the server answers is trusted: sizes are bounded, and bytes are used once the MAC, the CRCs and the name
  * were checked. */
-#include "store/remote/remote_parts.h"
-
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "store/remote/remote_parts.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -17,6 +16,52 @@
 #include <string.h>
 
 enum { PARTS_AT_ONCE = 4, SECRET_LEAST_BYTES = 16, SECRET_MOST_BYTES = 4096 };
+
+/* ---- Commands ---- */
+
+void remote_first_key(const struct remote *remote, const struct sealed_name *name, struct buf *key)
+{
+    char digits[2 * SHA256_BYTES + 1];
+    sha256_to_hex(name->v, digits);
+    buf_clear(key);
+    buf_printf(key, "%s:%s", remote->prefix, digits);
+}
+
+static void add_delete(struct redis_batch *batch, const struct buf *key)
+{
+    redis_add(batch, (const struct redis_argument[]){WORD("DEL"), bytes_of(key)}, 2);
+}
+
+void remote_add_expire(const struct remote *remote, struct redis_batch *batch, const struct buf *key)
+{
+    if (remote->ttl[0] != '\0')
+        redis_add(batch, (const struct redis_argument[]){WORD("EXPIRE"), bytes_of(key), WORD(remote->ttl)}, 3);
+}
+
+int remote_run(const struct remote *remote, struct redis_batch *batch, int64_t deadline, hearth_error *error)
+{
+    int result = redis_cluster_run(remote->server, batch, deadline, error);
+    const char *refusal = result == 0 ? redis_refusal(batch) : NULL;
+    if (refusal == NULL) return result;
+    int code = strncmp(refusal, "READONLY", 8) == 0 ? HEARTH_UNAVAILABLE : HEARTH_IO;
+    return error_set(error, code, "the server refuses: %s", refusal);
+}
+
+void remote_delete_first(const struct remote *remote, const struct sealed_name *name)
+{
+    struct redis_batch batch = {0};
+    struct buf key = {0};
+    remote_first_key(remote, name, &key);
+    add_delete(&batch, &key);
+    remote_run(remote, &batch, CLOCK_NEVER, NULL);
+    redis_batch_release(&batch);
+    buf_release(&key);
+}
+
+int remote_fail_damaged(hearth_error *error, const char *what)
+{
+    return error_set(error, HEARTH_INVALID, "the server has %s under the name of a slab", what);
+}
 
 /* ---- Names on the server ---- */
 
@@ -97,11 +142,6 @@ static int read_first(struct reading *r, hearth_error *error)
     return result;
 }
 
-static uint8_t *place_of(const struct reading *r, uint32_t part)
-{
-    return r->bytes + SEALED_HEAD_BYTES + sealed_part_offset(part);
-}
-
 /* Room for the parts up to `to`: memory grows with what has come, whatever the head promises. */
 static int grow(struct reading *r, uint32_t to, hearth_error *error)
 {
@@ -127,7 +167,8 @@ static int read_parts(struct reading *r, uint32_t from, uint32_t to, hearth_erro
     if (result != 0) return result;
     for (uint32_t part = from; part < to; part++) {
         part_key(r->remote, &r->name, &r->head, part, &key);
-        add_get(r->remote, &batch, &key, place_of(r, part), sealed_part_size(r->head.size, part));
+        add_get(r->remote, &batch, &key, r->bytes + SEALED_HEAD_BYTES + sealed_part_offset(part),
+                sealed_part_size(r->head.size, part));
     }
     result = remote_run(r->remote, &batch, CLOCK_NEVER, error);
     size_t replies = batch.n_commands / (to - from);
@@ -240,7 +281,7 @@ static void delete_parts(const struct sealing *s)
     struct buf key = {0};
     for (uint32_t part = 1; part < s->head.n_parts; part++) {
         part_key(s->remote, &s->name, &s->head, part, &key);
-        remote_add_delete(&batch, &key);
+        add_delete(&batch, &key);
     }
     if (batch.n_commands > 0) remote_run(s->remote, &batch, CLOCK_NEVER, NULL);
     redis_batch_release(&batch);
@@ -269,15 +310,6 @@ static int write_some(const struct sealing *s, uint32_t from, uint32_t to, heart
     return result;
 }
 
-/* Some at once: a server that is full is not sent all of a large slab. */
-static int write_others(const struct sealing *s, hearth_error *error)
-{
-    int result = 0;
-    for (uint32_t part = 1; result == 0 && part < s->head.n_parts; part += PARTS_AT_ONCE)
-        result = write_some(s, part, end_of_group(&s->head, part), error);
-    return result;
-}
-
 /* `first`: this one was; false: another process stored the slab meanwhile. */
 static int write_first(const struct sealing *s, bool *first, hearth_error *error)
 {
@@ -296,7 +328,10 @@ static int write_first(const struct sealing *s, bool *first, hearth_error *error
 static int write_all(const struct sealing *s, hearth_error *error)
 {
     bool first = false;
-    int result = write_others(s, error);
+    /* Some at once: a server that is full is not sent all of a large slab. */
+    int result = 0;
+    for (uint32_t part = 1; result == 0 && part < s->head.n_parts; part += PARTS_AT_ONCE)
+        result = write_some(s, part, end_of_group(&s->head, part), error);
     if (result == 0) result = write_first(s, &first, error);
     if (!first && result != HEARTH_UNAVAILABLE) delete_parts(s);
     return result;

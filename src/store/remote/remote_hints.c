@@ -1,10 +1,14 @@
-/* Hints (backend.h): of each block a list of the positions at which states were put, numbers of 4 bytes, one after the
+/* Values on the server that are no slabs: hints, and one that is read to measure what reading costs.
+ *
+ * Hints (backend.h): of each block a list of the positions at which states were put, numbers of 4 bytes, one after the
  * other. They are not authenticated: a wrong one costs a question. */
+#include "base/clock.h"
+#include "base/little.h"
+#include "base/memory.h"
 #include "store/remote/remote_parts.h"
 
-#include "base/little.h"
-
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { HINT_BYTES = 4 };
 
@@ -68,5 +72,86 @@ int remote_add_hint(struct backend *backend, const struct slab_key *before, uint
     result = remote_run(remote, &batch, CLOCK_NEVER, error);
     redis_batch_release(&batch);
     buf_release(&key);
+    return result;
+}
+
+/* ---- Measuring: a value is put there, read back with its MAC, and removed ---- */
+
+/* A megabyte tells what a byte costs; where it takes long one is enough. */
+enum { MEASURED_BYTES = 1 << 20, MEASUREMENTS = 3, MEASURED_TTL_S = 60 };
+#define LONG_NS ((int64_t)100000000)
+
+struct measuring {
+    const struct remote *remote;
+    struct sealed_name name; /* of no slab */
+    struct sealed_head head;
+    struct buf key;
+    uint8_t bytes[MEASURED_BYTES];
+};
+
+/* With its MAC, as a slab is read. */
+static int read_measured(const struct measuring *m, const struct redis_reply *reply, size_t size, hearth_error *error)
+{
+    if (reply->kind != REDIS_BYTES || reply->size != size) return remote_fail_damaged(error, "something else");
+    if (size < MEASURED_BYTES || sealed_open(&m->remote->keys, &m->name, &m->head, (uint8_t *)reply->bytes)) return 0;
+    return remote_fail_damaged(error, "bytes of another MAC");
+}
+
+static int time_read(const struct measuring *m, size_t size, int64_t *ns, hearth_error *error)
+{
+    struct redis_batch batch = {0};
+    char last[16];
+    snprintf(last, sizeof last, "%zu", size - 1);
+    redis_add(&batch, (const struct redis_argument[]){WORD("GETRANGE"), bytes_of(&m->key), WORD("0"), WORD(last)}, 4);
+    int64_t began = clock_now(clock_monotonic());
+    int result = remote_run(m->remote, &batch, CLOCK_NEVER, error);
+    if (result == 0) result = read_measured(m, &batch.replies[0], size, error);
+    *ns = clock_now(clock_monotonic()) - began;
+    redis_batch_release(&batch);
+    return result;
+}
+
+/* The least of some: what else the machines do is not the server's price. */
+static int time_reads(const struct measuring *m, size_t size, double *least, hearth_error *error)
+{
+    int64_t ns = 0;
+    int result = 0;
+    *least = 0;
+    for (int i = 0; i < MEASUREMENTS && result == 0 && ns < LONG_NS; i++) {
+        result = time_read(m, size, &ns, error);
+        if (i == 0 || (double)ns < *least) *least = (double)ns;
+    }
+    return result;
+}
+
+static int put_measured(struct measuring *m, hearth_error *error)
+{
+    struct redis_batch batch = {0};
+    char ttl[8];
+    snprintf(ttl, sizeof ttl, "%d", MEASURED_TTL_S);
+    seal_random(m->name.v, sizeof m->name.v);
+    sealed_seal(&m->remote->keys, &m->name, m->bytes, sizeof m->bytes, &m->head);
+    remote_first_key(m->remote, &m->name, &m->key);
+    redis_add(&batch,
+              (const struct redis_argument[]){
+                  WORD("SET"), bytes_of(&m->key), {m->bytes, sizeof m->bytes}, WORD("EX"), WORD(ttl)},
+              5);
+    int result = remote_run(m->remote, &batch, CLOCK_NEVER, error);
+    redis_batch_release(&batch);
+    return result;
+}
+
+int remote_measure(struct backend *backend, struct read_assumed *measured, hearth_error *error)
+{
+    struct measuring *m = mem_alloc(sizeof *m);
+    double one = 0, all = 0;
+    m->remote = remote_of(backend);
+    int result = put_measured(m, error);
+    if (result == 0) result = time_reads(m, 1, &one, error);
+    if (result == 0) result = time_reads(m, MEASURED_BYTES, &all, error);
+    if (result == 0) remote_delete_first(m->remote, &m->name);
+    *measured = (struct read_assumed){.request_ns = one, .byte_ns = all > one ? (all - one) / MEASURED_BYTES : 0};
+    buf_release(&m->key);
+    free(m);
     return result;
 }

@@ -1,5 +1,4 @@
-/* What remote_backend.c, remote_commands.c, remote_hints.c and remote_measure.c share: the server, and the commands
- * that all of them send. */
+/* The server, and the commands that remote_backend.c and remote_hints.c both send. */
 #ifndef STORE_REMOTE_REMOTE_PARTS_H
 #define STORE_REMOTE_REMOTE_PARTS_H
 
@@ -39,8 +38,6 @@ static inline struct redis_argument bytes_of(const struct buf *buf)
 {
     return (struct redis_argument){buf->v, buf->len};
 }
-
-void remote_add_delete(struct redis_batch *batch, const struct buf *key);
 
 /* Makes the value live as long as the configuration says, from now on. */
 void remote_add_expire(const struct remote *remote, struct redis_batch *batch, const struct buf *key);

@@ -80,13 +80,6 @@ struct identity identity_salted(const struct identity *identity, const char *sal
     return salted;
 }
 
-/* round(scale x 2^32), halves away from zero. */
-static int64_t fixed_point(double scale)
-{
-    double scaled = scale * 4294967296.0;
-    return (int64_t)(scaled < 0 ? scaled - 0.5 : scaled + 0.5);
-}
-
 /* The same adapter twice is ordered by scale. */
 static int by_digest(const void *a, const void *b)
 {
@@ -97,7 +90,9 @@ static int by_digest(const void *a, const void *b)
 
 static void feed_adapter(struct sha256 *hash, const struct adapter *adapter)
 {
-    uint64_t scale = (uint64_t)fixed_point(adapter->scale);
+    /* round(scale x 2^32), halves away from zero. */
+    double scaled = adapter->scale * 4294967296.0;
+    uint64_t scale = (uint64_t)(int64_t)(scaled < 0 ? scaled - 0.5 : scaled + 0.5);
     uint8_t bytes[sizeof scale];
     for (size_t k = 0; k < sizeof bytes; k++) bytes[k] = (uint8_t)(scale >> 8 * k);
     sha256_feed(hash, adapter->digest, SHA256_BYTES);

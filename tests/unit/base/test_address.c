@@ -1,7 +1,7 @@
 /* Addresses that are public, and those that are not. */
 #include "fakes/cmocka_all.h"
 
-#include "base/address.h"
+#include "base/host.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

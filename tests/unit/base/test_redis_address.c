@@ -1,7 +1,7 @@
 /* Addresses of Redis servers: what is one, what is none and why, and which are on this machine. */
 #include "fakes/cmocka_all.h"
 
-#include "base/redis_address.h"
+#include "base/host.h"
 
 #include <string.h>
 

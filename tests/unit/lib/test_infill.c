@@ -2,7 +2,7 @@
  */
 #include "support.h"
 
-#include "lib/requests/infill.h"
+#include "lib/requests/prepare.h"
 
 #include <gguf.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 /* Hashes of leading messages: which changes change them, and which do not. */
 #include "json_trees.h"
-#include "lib/parameters/message_hashes.h"
+#include "lib/parameters/parameters.h"
 
 #include "base/memory.h"
 

@@ -3,8 +3,7 @@
 
 #include "base/log.h"
 #include "config/config.h"
-#include "lib/parameters/request_params.h"
-#include "lib/parameters/sampling.h"
+#include "lib/parameters/parameters.h"
 
 #include <gguf.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* The slow lane: each job once, as many at a time as it has threads; who waits when it closes is told so. */
-#include "lib/requests/slow_lane.h"
+#include "lib/requests/preparing.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
-/* Stored token lists in the place of the tokenizer's (lib/requests/stored_replies.h): random conversations beside a
+/* Stored token lists in the place of the tokenizer's (lib/requests/reply_book.h): random conversations beside a
  * plain array of lists. */
 #include "vocabulary.h"
 
-#include "lib/requests/stored_replies.h"
+#include "lib/requests/reply_book.h"
 
 /* ---- What is stored ---- */
 

@@ -1,7 +1,7 @@
 /* The assumed system prompt for chats without a system message: when it is assumed, and when never. */
 #include "support.h"
 
-#include "lib/requests/system_prompt.h"
+#include "lib/requests/prepare.h"
 
 #include <unistd.h>
 

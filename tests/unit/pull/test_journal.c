@@ -2,7 +2,7 @@
 #include "fakes/cmocka_all.h"
 
 #include "base/memory.h"
-#include "pull/journal.h"
+#include "pull/download.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #include "fakes/cmocka_all.h"
 
 #include "base/memory.h"
-#include "pull/reference.h"
+#include "pull/pull.h"
 
 #include <stdio.h>
 #include <stdlib.h>

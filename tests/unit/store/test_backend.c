@@ -3,7 +3,7 @@
 #include "fakes/cmocka_all.h"
 #include "fakes/fake_files.h"
 #include "fakes/fake_remote.h"
-#include "store/backends/index_file.h"
+#include "store/backends/folder_parts.h"
 
 #include "slabs.h"
 

@@ -1,6 +1,6 @@
 /* The heap against a list: which item is first, while items are added, removed and added again with another rank. */
 #include "index_helpers.h"
-#include "store/index/heap.h"
+#include "store/index/index_parts.h"
 
 enum { ITEMS = 60, STEPS = 20000 };
 

@@ -1,6 +1,6 @@
 /* Packed token lists against plain ones, also with tokens that no vocabulary has. */
 #include "index_helpers.h"
-#include "store/index/packed.h"
+#include "store/index/radix.h"
 
 enum { N = 300 };
 
