@@ -100,6 +100,19 @@ tidy_of() { # commit
     [ ${#files[@]} = 0 ] || scripts/tidy.sh "${files[@]}"
 }
 
+# What the last ten commits changed, and an eighth of the other files, by the commit's hash. Without those commits all.
+tidy_part() {
+    local files eighth before=HEAD~10
+    git rev-parse --quiet --verify $before >/dev/null || { scripts/tidy.sh; return; }
+    eighth=$((16#$(commit_number) / 8 % 8))
+    mapfile -t files < <({
+        scripts/changed.sh tidy $before
+        scripts/tidy.sh --list | awk -v part=$eighth 'NR % 8 == part'
+    } | sort -u)
+    echo "# ${#files[@]} files: those that differ from $before, and part $((eighth + 1)) of 8 of the others"
+    scripts/tidy.sh "${files[@]}"
+}
+
 folder_of() { [ "$1" = release ] && echo build || echo "build/$1"; }
 
 strict() { HEARTH_WERROR=ON scripts/build.sh "$@"; }
@@ -197,22 +210,23 @@ sanitized() { # command...
 
 commit_number() { git rev-parse --short=6 HEAD 2>/dev/null || date +%j; }
 
-parts=10
+parts=24
 # Of the large matrices one half (tests/fakes/cases.h).
 choose_half() { export TESTS_HALF=$((16#$(commit_number) / 2 / parts % 2)); }
 
 # Every commit builds and runs one part of the unit tests on one of the sanitizers' builds: which one follows from its
-# hash, so that all have their turn, and a part that failed fails again. What is no checkout goes by the day. Some programs
-# have no turn, `make asan` and `make tsan` run them: those that take minutes there; a test that is another one's program
-# once more (_under_unit); and under ThreadSanitizer those that have one thread only.
+# hash, so that all have their turn, and a part that failed fails again. What is no checkout goes by the day. A part is
+# neighbours in the list, since what they are linked to has to be built for them. Some programs have no turn,
+# `make asan` and `make tsan` run them: those that take minutes there; a test that is another one's program once more
+# (_under_unit); and under ThreadSanitizer those that have one thread only.
 choose_part() {
     local hash without='^(exactness|crash)_|_families$|_configurations$|_output_constraint$|_under_unit$' presets=(asan tsan)
     hash=$(commit_number)
     preset=${presets[16#$hash % 2]}
-    part=$((16#$hash / 2 % parts + 1))
+    part=$((16#$hash / 2 % parts))
     [ $preset = asan ] || without+='|^unit_chat_|_text_split$'
-    part_options=(-I "$part,,$parts" -E "$without")
-    part_tests=$(tests_of -LE demo-model "${part_options[@]}")
+    part_tests=$(tests_of -LE demo-model -E "$without" | awk -v part=$part -v parts=$parts '
+        { name[NR] = $0 } END { for (i = int(part * NR / parts); i < int((part + 1) * NR / parts); i++) print name[i + 1] }')
 }
 
 tests_of() { ctest --test-dir build/checked -N "$@" | sed -nE 's/^ *Test +#[0-9]+: //p'; } # ctest's option...
@@ -269,6 +283,7 @@ case ${1:-all} in
         export TESTS_THOROUGH=1
         step "unit tests, all cases" unit checked
         step "end-to-end tests, all cases" e2e checked
+        step "clang-tidy" scripts/tidy.sh
         ;;
     asan | tsan)
         step "unit tests ($1)" sanitized unit "$1"
@@ -284,14 +299,15 @@ case ${1:-all} in
         step "layers" scripts/layers.sh
         step "build with assertions, no warnings" strict checked all tests
         step "build of a release, no warnings" strict release all bench
-        step "clang-tidy" scripts/tidy.sh
+        step "clang-tidy" tidy_part
         choose_half
         step "unit tests" unit checked
         choose_part
         beside of_the_release
         # shellcheck disable=SC2086 # words
-        step "build with clang and $preset, no warnings" strict "$preset" hearth-mkmodel $part_tests
-        step "unit tests ($preset, part $part of $parts)" sanitized unit "$preset" "$part_tests" "${part_options[@]}"
+        step "build with clang and $preset, no warnings" strict "$preset" $part_tests
+        step "unit tests ($preset, part $((part + 1)) of $parts)" sanitized unit "$preset" "$part_tests" \
+            -R "^($(paste -sd'|' <<<"$part_tests"))\$"
         joined
         step "end-to-end tests" e2e checked
         ;;

@@ -4,14 +4,21 @@
 # llama.cpp (scripts/llama.sh), so that another checkout has them, too, and for a month.
 #
 #   scripts/tidy.sh [FILE]...      only these; flags are those of build/checked
+#   scripts/tidy.sh --list         prints which files it would look at
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+all() { scripts/sources.sh src tools | grep -E '\.(c|cpp)$'; }
+if [ "${1:-}" = --list ]; then
+    all
+    exit
+fi
 
 export passed=${HEARTH_DEPS:-$HOME/.cache/hearth/deps}/tidy folder=build/checked
 mkdir -p "$passed"
 find "$passed" -type f -mtime +30 -delete
 if [ $# = 0 ]; then
-    mapfile -t < <(scripts/sources.sh src tools | grep -E '\.(c|cpp)$')
+    mapfile -t < <(all)
     set -- "${MAPFILE[@]}"
 fi
 
