@@ -211,8 +211,8 @@ sanitized() { # command...
 commit_number() { git rev-parse --short=6 HEAD 2>/dev/null || date +%j; }
 
 parts=24
-# Of the large matrices one half (tests/fakes/cases.h).
-choose_half() { export TESTS_HALF=$((16#$(commit_number) / 2 / parts % 2)); }
+# Of the large matrices one quarter (tests/fakes/cases.h, tests/e2e/lib/wait.js).
+choose_quarter() { export TESTS_QUARTER=${TESTS_QUARTER:-$((16#$(commit_number) / 2 / parts % 4))}; }
 
 # Every commit builds and runs one part of the unit tests on one of the sanitizers' builds: which one follows from its
 # hash, so that all have their turn, and a part that failed fails again. What is no checkout goes by the day. A part is
@@ -262,6 +262,7 @@ of_the_release() {
 
 mkdir -p $logs
 scripts/packages.sh test || exit
+choose_quarter
 case ${1:-all} in
     check)
         mapfile -t sources < <(scripts/changed.sh files "${2:-HEAD}" | grep -E '\.(c|h|cpp)$')
@@ -300,7 +301,6 @@ case ${1:-all} in
         step "build with assertions, no warnings" strict checked all tests
         step "build of a release, no warnings" strict release all bench
         step "clang-tidy" tidy_part
-        choose_half
         step "unit tests" unit checked
         choose_part
         beside of_the_release

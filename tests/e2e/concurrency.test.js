@@ -1,5 +1,4 @@
 // Several clients at once: batching must change no reply, and waiting must be fair and bounded.
-// Measures time: it waits for turns of some tenths of a second.
 
 import { after, before, describe, test } from 'node:test';
 import assert from 'node:assert/strict';

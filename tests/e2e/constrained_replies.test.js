@@ -12,12 +12,12 @@ import { createInterface } from 'node:readline';
 import Ajv from 'ajv/dist/2020.js';
 import { build, demo } from './lib/models.js';
 import { serve } from './lib/server.js';
-import { cases as casesOf } from './lib/wait.js';
+import { cases as casesOf, isInPart } from './lib/wait.js';
 import { between, generator, pick } from './lib/random.js';
 import { anySchema, objectSchema } from './lib/random_schemas.js';
 
 const seed = Number(process.env.HEARTH_SEED ?? 43);
-const cases = Number(process.env.HEARTH_CASES ?? casesOf(2000, 500));
+const cases = Number(process.env.HEARTH_CASES ?? casesOf(2000, 250));
 const folder = join(process.env.HEARTH_LLAMA_SOURCE ?? join(process.env.LLAMA_SERVER ?? '', '..', '..', '..', 'source'), 'models', 'templates');
 const templates = readdirSync(folder).filter((name) => name.endsWith('.jinja'));
 
@@ -179,7 +179,8 @@ const routes = {
 
 test('each API gives what its schema allows', async (t) => {
   const server = await serve({ t, models: { n_seq_max: 4, context_window: 2048 } });
-  const list = Object.entries(routes).flatMap(([route, [body, whole]]) => Array.from({ length: 12 }, (_, i) => ({ route, body, whole, i })));
+  const list = Object.entries(routes).flatMap(([route, [body, whole]], k) => Array.from({ length: 12 }, (_, i) => ({ route, body, whole, i }))
+    .filter(({ i }) => isInPart(i + k)));
   const counts = { whole: 0, cut: 0 };
   const faults = [];
   const work = async () => {

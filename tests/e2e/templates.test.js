@@ -10,10 +10,13 @@ import { dirname, join } from 'node:path';
 import { serve } from './lib/server.js';
 import { peer } from './lib/peer.js';
 import { demo } from './lib/models.js';
+import { isInPart } from './lib/wait.js';
 
 // llama-server stands in build/bin beside the source that it was built from.
 const folder = join(dirname(process.env.LLAMA_SERVER ?? ''), '..', '..', 'source', 'models', 'templates');
-const templates = readdirSync(folder).filter((name) => name.endsWith('.jinja'));
+const all = readdirSync(folder).filter((name) => name.endsWith('.jinja')).sort();
+// Each takes a llama-server of its own.
+const templates = all.filter((_, i) => isInPart(i));
 
 let hearth;
 
@@ -115,7 +118,7 @@ async function compare(template) {
 }
 
 test('every template makes the prompt that llama-server makes', async () => {
-  assert.ok(templates.length > 60, folder);
+  assert.ok(all.length > 60, folder);
   const waiting = [...templates];
   const faults = [];
   const work = async () => {

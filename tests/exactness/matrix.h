@@ -1,6 +1,6 @@
 /* The matrix of exactness: every architecture in a layout, every scene, every caching mode. Each cell of it is a test
- * of its own, named by all of these, with an instance that nothing else has used. `make test` plays half of them, so
- * that any three of the four meet in all their values (fakes/cases.h); the idle that leave a pool are a layout here.
+ * of its own, named by all of these, with an instance that nothing else has used. `make test` plays a quarter of them,
+ * so that any two of the four meet in all their values (fakes/cases.h); the idle that leave a pool are a layout here.
  *
  * In each cell every reply, every logit that a token was sampled from, and every byte of the cells is compared: in
  * deterministic mode bit for bit with a cold run; otherwise logits within the bound, and what was reused byte for byte

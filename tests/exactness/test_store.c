@@ -38,8 +38,7 @@ struct cell {
 };
 
 /* In memory nothing outlives the process; and an eviction does not change the layout. Idle conversations leave one pool
- * of cells only. Of what is left `make test` plays half, so that any three of the four dimensions meet in all their
- * values. */
+ * of cells only. Of what is left `make test` plays a quarter. */
 static bool is_played(const struct cell *cell)
 {
     bool changes = ways[cell->way].stored != ways[cell->way].loaded, few = cell->loss == LEFT || cell->tier == RAM;

@@ -3,6 +3,8 @@
  * JSON, whole, and nothing else but text before it. Where a schema stands beside the tools, each is such a call, or
  * JSON of the schema alone. HEARTH_SEED= chooses other replies, HEARTH_REPLIES= more of them, HEARTH_TEMPLATE= one
  * file. */
+#include "fakes/cases.h"
+
 #include "base/json_text.h"
 #include "grammar/grammar.h"
 #include "support.h"
@@ -164,10 +166,12 @@ static bool draw_one(const struct chat_format *format, const char *name, size_t 
     return fault == NULL;
 }
 
-static void draw_from(const char *name, int times, bool either, struct buf *faults)
+/* Of the tools two of four, with the next template the others (fakes/cases.h). */
+static void draw_from(const char *name, size_t turn, int times, bool either, struct buf *faults)
 {
     struct chat_template *template_ = opened_file(name, "", false);
     for (size_t which = 0; which < sizeof tools / sizeof *tools; which++) {
+        if (!is_in_part(turn + which) && !is_in_part(turn + which + 2)) continue;
         hearth_error error = {0};
         struct chat_request request = asking(USER_SAYS("Hi"));
         const struct chat_format *format;
@@ -200,7 +204,7 @@ static void draw_from_all(bool either)
     for (int i = 0; i < n; i++) {
         const char *name = entries[i]->d_name;
         if (strstr(name, ".jinja") != NULL && (only == NULL || strcmp(only, name) == 0))
-            draw_from(name, times == NULL ? 2 : atoi(times), either, &faults);
+            draw_from(name, (size_t)i, times == NULL ? 2 : atoi(times), either, &faults);
         free(entries[i]);
     }
     free(entries);

@@ -1,4 +1,5 @@
 /* Replies parsed while they are generated: the deltas, and that the work is linear. */
+#include "fakes/cases.h"
 #include "support.h"
 
 #include "chat/chat.h"
@@ -338,7 +339,7 @@ static void long_json_is_what_the_model_wrote_without_the_fence(void **state)
     static const struct {
         const char *before, *after;
     } fences[] = {{"", ""}, {"```json\n", "\n```"}};
-    for (unsigned seed = 0; seed < 30; seed++) {
+    for (unsigned seed = 0; seed < (unsigned)cases(30, 10); seed++) {
         unsigned random = seed;
         struct rig rig = open_with(PLAIN, request);
         struct buf json = random_object(&random);

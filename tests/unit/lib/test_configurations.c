@@ -395,7 +395,7 @@ static void every_configuration_serves_or_is_refused(void **state)
 {
     const struct kind *kind = *state;
     char *path = make_model(kind);
-    uint64_t seed = number("HEARTH_SEED", 1), n = number("HEARTH_CONFIGURATIONS", (uint64_t)cases(25, 8)), failed = 0;
+    uint64_t seed = number("HEARTH_SEED", 1), n = number("HEARTH_CONFIGURATIONS", (uint64_t)cases(25, 4)), failed = 0;
     for (uint64_t i = 0; i < n; i++) {
         struct configuration c = configuration_of(kind->name, seed + i);
         failed += !succeeds(path, &c);
