@@ -357,13 +357,12 @@ const struct config_row config_rows[] = {
         "room is needed. leave: until another one is computed.",
         CHOICES("auto|stay|leave")),
     KEY("models.*.draft.sources", CONFIG_STRINGS, MODEL(draft.sources), "[auto]",
-        "Where guesses at a reply's next tokens come from, which one decode call computes together; the reply is the "
-        "same "
-        "without. grammar: where a grammar or schema leaves no choice; request: the prompt and the reply so far; "
-        "store: "
-        "what followed the same tokens in other conversations of the same scope. auto: all of them. []: no drafts. As "
-        "many tokens are drafted as pay by measured times; none where that is none. Not with `deterministic`, nor with "
-        "recurrent states.",
+        "Drafts: one decode call computes guesses at the next tokens as well; the reply is the same without. grammar: "
+        "text "
+        "that a grammar leaves no choice in; request: the prompt and the reply so far; store: other conversations of "
+        "the "
+        "same scope. auto: all of them. []: no drafts. As many are computed as pay by measured times. Not with "
+        "`deterministic`, nor with recurrent states.",
         ANY),
     KEY("models.*.draft.n_max", CONFIG_INT, MODEL(draft.n_max), "64",
         "Most drafted tokens of a reply in one decode call.", RANGE(1, 64)),
