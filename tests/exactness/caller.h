@@ -43,11 +43,12 @@ static inline const struct slot *slot_of(const struct caller *caller)
     abort();
 }
 
-/* The logits that the slot's token was sampled from. */
+/* The logits that the slot's token was sampled from: those of the last token before it, which may have been drafted. */
 static inline const float *logits_of(const struct engine *engine, const struct slot *slot)
 {
     int32_t row = 0;
-    while (engine->batch[row].seq != slot->seq->id || !engine->batch[row].logits) row++;
+    while (engine->batch[row].seq != slot->seq->id || engine->batch[row].pos != (int32_t)slot->seq->tokens.len - 1)
+        row++;
     return llm_logits(engine->context, row);
 }
 

@@ -181,6 +181,8 @@ enum {
     KEY(imc,            MODEL(incremental_cache),     "false",   ENGINE_CACHES_NOTHING, seen.engine.caching, CHAT, NULL) \
     KEY(least,          MODEL(cache_min_tokens),      "7",       7,    seen.engine.cache_min_tokens, CHAT, NULL)       \
     KEY(slot_timeout,   MODEL(cache_slot_timeout),    "1.5",     1.5 * S, seen.engine.slot_timeout_ns, CHAT, NULL)     \
+    KEY(drafts,         MODEL(draft.n_max),           "5",       5,    seen.engine.draft.n_max, CHAT, NULL)             \
+    KEY(sources,        MODEL(draft.sources),         "[request]", 0,  seen.engine.draft.sources[DRAFT_STORE], CHAT, NULL) \
     KEY(idle,           MODEL(idle_conversations),    "leave",   ENGINE_IDLE_LEAVES, seen.engine.idle, CHAT, NULL)         \
     KEY(preempt,        MODEL(preempt),               "fail",    1,    seen.engine.preempt_fails, CHAT, NULL)          \
     KEY(no_layers,      MODEL(n_gpu_layers),          "-1",      0,    seen.weights.n_gpu_layers, BOTH, NULL)          \
