@@ -13,6 +13,7 @@ static double unit_time(const struct row_time *row)
 {
     float sorted[ROW_SAMPLES];
     int n = row->n < ROW_SAMPLES ? row->n : ROW_SAMPLES;
+    assert(n > 0);
     for (int i = 0; i < n; i++) {
         int k = i;
         for (; k > 0 && sorted[k - 1] > row->samples[i]; k--) sorted[k] = sorted[k - 1];

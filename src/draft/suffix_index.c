@@ -65,7 +65,10 @@ void suffix_index_release(struct suffix_index *index)
 void suffix_index_truncate(struct suffix_index *index, const struct tokens *tokens, int32_t n)
 {
     assert(n >= 0 && index->len <= (int32_t)tokens->len);
-    if (n == 0) suffix_index_release(index);
+    if (n == 0) {
+        suffix_index_release(index);
+        return;
+    }
     for (; index->len > n; index->len--) {
         int32_t position = index->len - 1;
         if (position + 1 < SUFFIX_LEAST) continue;

@@ -200,7 +200,7 @@ static bool is_late(const struct engine *engine, const struct slot *slot)
     const struct run *run = slot->run;
     const struct buf *bytes = &engine->token_bytes;
     int64_t limit = slot->job->max_ns;
-    return limit > 0 && run->last_token_at - run->first_token_at > limit && bytes->len > 0 &&
+    return limit > 0 && run->last_token_at - run->first_token_at > limit && bytes->v != NULL &&
            memchr(bytes->v, '\n', bytes->len) != NULL;
 }
 
@@ -300,7 +300,7 @@ static struct ending sample_drafted(struct engine *engine, struct slot *slot, co
     for (;; n++) {
         ending = sample(engine, slot, batch_index + n);
         bool right = ending.how == GOES_ON && draft_note(engine, slot, n, seq->tokens.v[seq->tokens.len - 1]);
-        bool dear = slot->run != NULL && slot->run->held_until > 0; /* others get the thread first */
+        bool dear = slot->run->held_until > 0; /* others get the thread first */
         if (!right || dear || n == share->drafted) break;
     }
     draft_count(engine, slot, share->drafted, n);

@@ -37,6 +37,7 @@ void packed_release(struct packed *packed)
 
 int32_t packed_at(const struct packed *packed, size_t i)
 {
+    assert(packed->v != NULL && i < packed->len);
     return (int32_t)load(packed->v + i * packed->width, packed->width);
 }
 
