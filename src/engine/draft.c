@@ -207,6 +207,12 @@ static void advance(struct engine *engine, struct candidate *candidate)
     candidate->chance = next_chance(engine, &engine->slots[candidate->slot].run->draft, candidate);
 }
 
+/* Whether `most` rows have room for the next one, or for one of each candidate. */
+static bool has_room(const struct choice *choice, int32_t most)
+{
+    return choice->n_rows + (choice->even ? (int32_t)choice->n : 1) <= most;
+}
+
 /* Adds the next row, or one of each candidate. Returns the tokens that it will bring on average; 0: there is no row. */
 static double add_row(struct engine *engine, struct choice *choice, double least)
 {
@@ -260,7 +266,7 @@ static int32_t choose_rows(struct engine *engine, struct choice *choice, const s
     if (plain <= 0) return 0; /* a tick without drafts comes first */
     double tokens = replies, rate = tokens / plain, limit = longest_call(choice, turn, plain);
     int32_t likely = 0;
-    while (choice->n_rows < most) {
+    while (has_room(choice, most)) {
         double gain = add_row(engine, choice, 0);
         int32_t rows = replies + choice->n_rows;
         if (gain == 0) break;
@@ -279,16 +285,16 @@ static int32_t choose_rows(struct engine *engine, struct choice *choice, const s
 static int32_t choose_beside(struct engine *engine, struct choice *choice, int32_t most)
 {
     int32_t part = engine->tick_budget.last / BESIDE_PART;
-    while (choice->n_rows < most && choice->n_rows < part)
-        if (add_row(engine, choice, BESIDE_CHANCE) == 0) break;
-    return choice->n_rows < most ? choice->n_rows : most;
+    while (has_room(choice, part < most ? part : most) && add_row(engine, choice, BESIDE_CHANCE) > 0)
+        ;
+    return choice->n_rows;
 }
 
 static int32_t choose_all(struct engine *engine, struct choice *choice, int32_t most)
 {
-    while (choice->n_rows < most && add_row(engine, choice, 0) > 0)
+    while (has_room(choice, most) && add_row(engine, choice, 0) > 0)
         ;
-    return choice->n_rows < most ? choice->n_rows : most;
+    return choice->n_rows;
 }
 
 /* Whether the tick has prompts to compute, under the set. */
@@ -332,7 +338,6 @@ void draft_plan(struct engine *engine, const struct adapter_turn *turn)
     choice.n = find_candidates(engine, set, candidates, sizeof candidates / sizeof *candidates);
     choice.even = choice.n > 1 && !engine->policy.one_pool;
     int32_t most = (engine->n_ubatch < ROW_TIMES ? engine->n_ubatch : ROW_TIMES) - (int32_t)choice.n;
-    if (choice.even) most -= (int32_t)choice.n; /* a step has as many rows */
     if (choice.n == 0 || most <= 0) return;
     int32_t n_rows = engine->drafting.params.guess != NULL ? choose_all(engine, &choice, most)
                      : has_prompts(engine, set)            ? choose_beside(engine, &choice, most)

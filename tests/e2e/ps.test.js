@@ -39,7 +39,7 @@ describe('a server with two models', () => {
     const running = await begin('endless');
     await server.client.busy();
     const second = server.client.post('/v1/completions', { model: 'endless', prompt: tokens(8, 2), max_tokens: 1 });
-    await until('one waits', async () => await server.client.waiting() === 1);
+    await until('one waits for its slot', async () => await server.client.metric('hearth_requests_waiting') === 1); // not for admission, which it leaves
     const shown = await ps(server);
     assert.match(shown, new RegExp(`^${server.url}: ok\n\nmodel +state +type +window +slots +busy +waiting\none +loaded +chat +\\d+ +1 +0 +0\nendless +loaded +chat +4096 +1 +1 +1\n`));
     assert.match(shown, /\nslot +model +state +prompt +cached +generated\n +0 +one +idle +- +\d+ +-\n +0 +endless +generate +8 +\d+ +\d+\n/);

@@ -75,8 +75,9 @@ describe('a model on another machine', () => {
 
   test('it answers as one that is here', async (t) => {
     const remote = await rpcServer(t);
-    const here = await start(t, 'llama', undefined, temporaryFolder());
-    const there = await start(t, 'llama', remote.endpoint, temporaryFolder());
+    const undrafted = { 'draft.sources': '[]' }; // a message for each token
+    const here = await start(t, 'llama', undefined, temporaryFolder(), undrafted);
+    const there = await start(t, 'llama', remote.endpoint, temporaryFolder(), undrafted);
     const [one, other] = [new Talk(), new Talk()];
     const [, messages] = await counting(remote, async () => assert.deepEqual(await other.say(there, 300), await one.say(here, 300)));
     assert.ok(messages.compute >= 16, JSON.stringify(messages));
