@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdbool.h>
 
 #define FOLLOW   0.4 /* how fast the scale follows the last calls */
 #define OUTLIER  2.0 /* a call that differs by more is the machine's fault, as far as the scale goes */
@@ -52,13 +53,23 @@ double row_times_of(const struct row_times *times, int32_t rows)
     return times->scale * (low + (high - low) * (rows - below) / (above - below));
 }
 
-int32_t row_times_unknown(const struct row_times *times, int32_t least, int32_t most)
+static int32_t find_count(const struct row_times *times, int32_t least, int32_t most, bool stale)
 {
     static const int32_t tried[] = {2, 4, 8, 16, 32, 64};
     for (size_t i = 0; i < sizeof tried / sizeof *tried; i++) {
         const struct row_time *row = &times->rows[tried[i]];
-        if (tried[i] < least || tried[i] > most) continue;
-        if (row->n < SURE || times->n_calls - row->seen_at > LONG_AGO * tried[i]) return tried[i];
+        bool is_stale = stale && times->n_calls - row->seen_at > LONG_AGO * tried[i];
+        if (tried[i] >= least && tried[i] <= most && (row->n < SURE || is_stale)) return tried[i];
     }
     return 0;
+}
+
+int32_t row_times_unknown(const struct row_times *times, int32_t least, int32_t most)
+{
+    return find_count(times, least, most, false);
+}
+
+int32_t row_times_to_try(const struct row_times *times, int32_t least, int32_t most)
+{
+    return find_count(times, least, most, true);
 }

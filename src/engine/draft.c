@@ -250,7 +250,7 @@ static int32_t trial(struct engine *engine, int32_t replies, int32_t most, doubl
     struct drafting *drafting = &engine->drafting;
     int64_t ticks = metric_get(&engine->stats->ticks);
     if (ticks - drafting->tried_at < TRIED_EVERY) return 0;
-    int32_t rows = row_times_unknown(&drafting->row_times, replies + 1, most);
+    int32_t rows = row_times_to_try(&drafting->row_times, replies + 1, most);
     if (rows == 0 || (rows > 2 * replies && row_times_of(&drafting->row_times, rows) > limit)) return 0;
     drafting->tried_at = ticks;
     return rows;
