@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +27,7 @@ static void add_share(struct plan *plan, size_t slot, int32_t from, int32_t to)
     plan->n_prompt_tokens += to - from;
 }
 
-/* Each has one batch token, and the draft as far as the batch has room beside the others. */
+/* Each has one batch token and its draft: draft_plan() leaves them room. */
 static void share_replies(struct plan *plan, const struct plan_need *needs, size_t n_slots,
                           const struct plan_limits *limits)
 {
@@ -38,13 +39,7 @@ static void share_replies(struct plan *plan, const struct plan_need *needs, size
         plan->n_tokens += need->to - need->from + need->drafted;
         plan->n_drafted += need->drafted;
     }
-    for (size_t i = plan->n_shares; i-- > 0 && plan->n_tokens > limits->n_batch;) {
-        int32_t over = plan->n_tokens - limits->n_batch, dropped = plan->shares[i].drafted;
-        if (dropped > over) dropped = over;
-        plan->shares[i].drafted -= dropped;
-        plan->n_tokens -= dropped;
-        plan->n_drafted -= dropped;
-    }
+    assert(plan->n_tokens <= limits->n_batch);
 }
 
 /* The slot has a prompt to compute in this tick. */

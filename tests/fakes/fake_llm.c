@@ -63,7 +63,7 @@ void fake_llm_await_call(void)
 static int32_t next_token(const int32_t *tokens, size_t len)
 {
     struct tokens list = {.v = (int32_t *)(uintptr_t)tokens, .len = len};
-    return (int32_t)(tokens_short_hash(&list) % (FAKE_VOCAB - 1));
+    return (int32_t)(tokens_short_hash(&list) % (uint64_t)(fake_llm.alphabet > 0 ? fake_llm.alphabet : FAKE_VOCAB - 1));
 }
 
 void fake_llm_reply(const int32_t *prompt, size_t len, int32_t *reply, size_t n)
@@ -275,7 +275,8 @@ enum llm_decoded llm_decode(struct llm_context *c, const struct llm_batch_token 
             lose_uncuttable(c, tokens, n_tokens);
             return LLM_FAILED; /* tokens computed before it stay, as with the real one */
         }
-        if (tokens[i].pos != (int32_t)seq->tokens.len) return LLM_REFUSED;
+        fake_llm.beyond += tokens[i].pos >= c->params.window;
+        if (tokens[i].pos != (int32_t)seq->tokens.len || tokens[i].pos >= c->params.window) return LLM_REFUSED;
         if (i == 0 || tokens[i].seq != tokens[i - 1].seq) {
             seq->before_call = seq->tokens.len;
             seq->longest_before = seq->longest;

@@ -27,6 +27,7 @@ struct fake_llm {
     int32_t threads;           /* number of threads; 0: one */
     int64_t thread_ns;         /* nanoseconds that each of those that compute adds to a call */
     struct fake_clock *clock;
+    int32_t alphabet;    /* replies have so many different tokens; 0: all */
     int32_t poison;      /* a batch with this token fails with LLM_FAILED; -1: none */
     int32_t end_after;   /* the reply ends after so many tokens; 0: never */
     int32_t fail_after;  /* from then on no token fits the grammar; 0: never */
@@ -59,6 +60,7 @@ struct fake_llm {
     int32_t rows_saved, rows_loaded; /* KV rows, of slices */
     int32_t rows_moved;
     int32_t rows_computed; /* of media */
+    int32_t beyond;        /* calls with a token behind the window, which are refused */
     int32_t no_room;       /* calls, and loads, that found too few cells */
     int32_t switches;      /* from one set of adapters to another */
 
