@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-enum { N_SEQ = 4, N = 20 };
+enum { N_SEQ = 4, N = 20, WINDOW = 400 };
 
 static bool never(void *ud)
 {
@@ -19,7 +19,7 @@ static struct llm_context *open_context(bool unified, bool cuts)
 {
     fake_llm_reset(NULL);
     fake_llm.cuts = cuts;
-    struct llm_context_params params = {.n_seq = N_SEQ, .unified = unified, .abort = never};
+    struct llm_context_params params = {.n_seq = N_SEQ, .window = WINDOW, .unified = unified, .abort = never};
     return llm_context_open(NULL, &params, NULL);
 }
 
