@@ -358,11 +358,9 @@ const struct config_row config_rows[] = {
         CHOICES("auto|stay|leave")),
     KEY("models.*.draft.sources", CONFIG_STRINGS, MODEL(draft.sources), "[auto]",
         "Drafts: one decode call computes guesses at the next tokens as well; the reply is the same without. grammar: "
-        "text "
-        "that a grammar leaves no choice in; request: the prompt and the reply so far; store: other conversations of "
-        "the "
-        "same scope. auto: all of them. []: no drafts. As many are computed as pay by measured times. Not with "
-        "`deterministic`, nor with recurrent states.",
+        "text that a grammar leaves no choice in; request: the prompt and the reply so far; store: other conversations "
+        "of the same scope. auto: all of them. []: no drafts. As many are computed as pay by measured times. Not with "
+        "`deterministic`.",
         ANY),
     KEY("models.*.draft.n_max", CONFIG_INT, MODEL(draft.n_max), "64",
         "Most drafted tokens of a reply in one decode call.", RANGE(1, 64)),

@@ -13,6 +13,7 @@
 #define PAUSE          16   /* ticks without drafts after a call with some that failed; more each time */
 #define PAUSE_MOST     4096
 #define LITTLE_MORE    1.5
+#define FADES          (1 - 1.0 / 4096)
 #define TRIED_EVERY    4   /* ticks between trials of row counts whose time is not known */
 #define TRIED_CHANCE   0.5 /* that a row of a trial must have */
 
@@ -166,6 +167,7 @@ struct candidate {
     size_t slot;
     int32_t most, n;
     double chance; /* that the first n + 1 are right; 0: there is no further one */
+    double sure;   /* that the first n are */
 };
 
 static double next_chance(const struct engine *engine, const struct draft *draft, const struct candidate *candidate)
@@ -189,8 +191,8 @@ struct choice {
     struct candidate *v;
     size_t n;
     int32_t order[ROW_TIMES]; /* the candidate of each row */
-    int32_t n_rows;
-    bool even; /* each row is one of all candidates: unequal numbers of rows would be computed apart */
+    int32_t n_rows, n_again;  /* rows of drafts; those that are computed again */
+    bool even;                /* each row is one of all candidates: unequal numbers of rows would be computed apart */
 };
 
 static struct candidate *likeliest(const struct choice *choice)
@@ -204,6 +206,7 @@ static struct candidate *likeliest(const struct choice *choice)
 static void advance(struct engine *engine, struct candidate *candidate)
 {
     candidate->n++;
+    candidate->sure = candidate->chance;
     candidate->chance = next_chance(engine, &engine->slots[candidate->slot].run->draft, candidate);
 }
 
@@ -245,39 +248,56 @@ static double longest_call(const struct choice *choice, const struct adapter_tur
 }
 
 /* Row counts are tried one after the other, so that a time which nothing is known of is never far from one that is. */
-static int32_t trial(struct engine *engine, int32_t replies, int32_t most, double limit)
+static int32_t trial(struct engine *engine, int32_t replies, int32_t most, double limit, double marks)
 {
     struct drafting *drafting = &engine->drafting;
     int64_t ticks = metric_get(&engine->stats->ticks);
     if (ticks - drafting->tried_at < TRIED_EVERY) return 0;
     int32_t rows = row_times_to_try(&drafting->row_times, replies + 1, most);
-    if (rows == 0 || (rows > 2 * replies && row_times_of(&drafting->row_times, rows) > limit)) return 0;
+    if (rows == 0 || marks > limit / 2 ||
+        (rows > 2 * replies && row_times_of(&drafting->row_times, rows) + marks > limit))
+        return 0;
     drafting->tried_at = ticks;
     return rows;
+}
+
+/* Nanoseconds that the states of the candidates take: to be copied now, and to be loaded and computed again by the
+ * chance that a draft is wrong. */
+static double marks_ns(const struct engine *engine, const struct choice *choice, double plain)
+{
+    const struct drafting *drafting = &engine->drafting;
+    double ns = 0;
+    for (size_t i = 0; drafting->marks && i < choice->n; i++) {
+        const struct candidate *c = &choice->v[i];
+        double again = row_times_of(&drafting->row_times, (int32_t)choice->n + c->n) - plain;
+        if (c->n > 0) ns += drafting->mark_ns + (1 - c->sure) * (drafting->back_ns + (again > 0 ? again : 0));
+    }
+    return ns;
 }
 
 /* The number of drafted rows with the most tokens a second. */
 static int32_t choose_rows(struct engine *engine, struct choice *choice, const struct adapter_turn *turn, int32_t most)
 {
     const struct row_times *times = &engine->drafting.row_times;
-    int32_t replies = (int32_t)choice->n, best = 0;
+    int32_t replies = (int32_t)choice->n + choice->n_again, best = 0;
     int32_t known = choice->even ? 0 : row_times_unknown(times, replies + 1, ROW_TIMES);
     double plain = row_times_of(times, replies);
     if (plain <= 0) return 0; /* a tick without drafts comes first */
-    double tokens = replies, rate = tokens / plain, limit = longest_call(choice, turn, plain);
+    double tokens = (double)choice->n, rate = tokens / plain, limit = longest_call(choice, turn, plain);
     int32_t likely = 0;
     while (has_room(choice, most)) {
         double gain = add_row(engine, choice, 0);
         int32_t rows = replies + choice->n_rows;
         if (gain == 0) break;
-        if (gain >= TRIED_CHANCE * (choice->even ? replies : 1)) likely = rows;
+        if (gain >= TRIED_CHANCE * (choice->even ? (double)choice->n : 1)) likely = rows;
         tokens += gain;
-        double took = row_times_of(times, rows), with = tokens / took;
+        double took = row_times_of(times, rows) + marks_ns(engine, choice, plain), with = tokens / took;
         if (took > limit || with <= rate || (known > 0 && rows > known)) continue;
         rate = with;
         best = choice->n_rows;
     }
-    int32_t tried = likely > 0 && !choice->even ? trial(engine, replies, likely, limit) : 0;
+    int32_t tried =
+        likely > 0 && !choice->even ? trial(engine, replies, likely, limit, marks_ns(engine, choice, plain)) : 0;
     return tried > 0 ? tried - replies : best;
 }
 
@@ -316,9 +336,10 @@ static size_t find_candidates(struct engine *engine, size_t set, struct candidat
         struct slot *slot = &engine->slots[i];
         int32_t most = room_of(engine, slot);
         slot->run->draft.n = 0;
+        if (draft_again(slot) > 0) most = 0; /* the state is that of before a wrong draft */
         if (most > 0) guess(engine, slot);
         if (slot->run->draft.n < most) most = slot->run->draft.n;
-        candidates[n] = (struct candidate){.slot = i, .most = most, .chance = 1};
+        candidates[n] = (struct candidate){.slot = i, .most = most, .chance = 1, .sure = 1};
         candidates[n].chance = next_chance(engine, &slot->run->draft, &candidates[n]);
         n++;
     }
@@ -330,6 +351,7 @@ void draft_plan(struct engine *engine, const struct adapter_turn *turn)
     struct drafting *drafting = &engine->drafting;
     size_t set = turn->set;
     drafting->dropped = false;
+    drafting->mark_ns *= FADES; /* what was dear once is tried again */
     if (!engine->drafts || metric_get(&engine->stats->ticks) < drafting->paused_until) return;
     /* In a call of several micro-batches a window would lose what it needs once the draft is cut. */
     if (!engine->policy.cuts_anywhere && has_prompts(engine, set)) return;
@@ -337,7 +359,8 @@ void draft_plan(struct engine *engine, const struct adapter_turn *turn)
     struct choice choice = {.v = candidates, .even = false};
     choice.n = find_candidates(engine, set, candidates, sizeof candidates / sizeof *candidates);
     choice.even = choice.n > 1 && !engine->policy.one_pool;
-    int32_t most = (engine->n_ubatch < ROW_TIMES ? engine->n_ubatch : ROW_TIMES) - (int32_t)choice.n;
+    for (size_t i = 0; i < choice.n; i++) choice.n_again += draft_again(&engine->slots[candidates[i].slot]);
+    int32_t most = (engine->n_ubatch < ROW_TIMES ? engine->n_ubatch : ROW_TIMES) - (int32_t)choice.n - choice.n_again;
     if (choice.n == 0 || most <= 0) return;
     int32_t n_rows = engine->drafting.params.guess != NULL ? choose_all(engine, &choice, most)
                      : has_prompts(engine, set)            ? choose_beside(engine, &choice, most)
@@ -374,13 +397,6 @@ void draft_dropped(struct engine *engine, bool failed)
     if (!failed) return;
     drafting->pause = drafting->pause > 0 && drafting->pause < PAUSE_MOST ? 2 * drafting->pause : PAUSE;
     drafting->paused_until = metric_get(&engine->stats->ticks) + drafting->pause;
-}
-
-void draft_give_up(const struct engine *engine, struct slot *slot)
-{
-    log_event(LOG_WARN, "batch-engine", "draft-not-cut", log_str("model", engine->name), log_int("slot", slot->id),
-              log_str("id", slot->job->id));
-    slot->job->draft_max = 0;
 }
 
 void draft_learn(struct engine *engine)

@@ -32,6 +32,13 @@ struct draft_params {
     void *ud;
 };
 
+/* Where a state cannot be cut, the copy of it that a wrong draft is taken back to. The slot keeps the memory. */
+struct draft_mark {
+    void *bytes;
+    size_t size, cap;
+    int32_t n; /* cells that the sequence had in this tick; 0: there is no copy */
+};
+
 /* What may follow the tokens of a run. */
 struct draft {
     int32_t tokens[DRAFT_MOST];
@@ -48,6 +55,7 @@ struct draft {
         struct suffix_index suffixes;
     } past;
     int32_t n_drafted, n_accepted; /* over the whole reply */
+    int32_t back_to;               /* cells that a wrong draft has left where the state cannot be cut; 0: others */
 };
 
 /* How many drafted tokens pay is learned over all requests. */
@@ -58,7 +66,9 @@ struct drafting {
     int64_t tried_at; /* tick of the last trial of a row count that was not known */
     bool dropped;     /* this tick computed less of the drafts than was planned */
     int64_t pause,
-        paused_until; /* ticks without drafts after one whose drafts could not be computed; until which tick */
+        paused_until;        /* ticks without drafts after one whose drafts could not be computed; until which tick */
+    bool marks;              /* states cannot be cut: they are copied before a draft, and loaded after a wrong one */
+    double mark_ns, back_ns; /* nanoseconds that copying and loading one takes; 0: not known */
 };
 
 /* False: there are no drafts. */
@@ -78,8 +88,22 @@ void draft_count(struct engine *engine, struct slot *slot, int32_t drafted, int3
 /* The call was made with less of the drafts than was planned; `failed`: since it could not be computed with them. */
 void draft_dropped(struct engine *engine, bool failed);
 
-/* The slot's draft could not be cut, which took its cells with it: the request has no more drafts. */
-void draft_give_up(const struct engine *engine, struct slot *slot);
+/* The slots' states are copied, where they cannot be cut. Those that could not be have no draft in the call. */
+void draft_mark(struct engine *engine, struct plan_share *shares, size_t n);
+
+/* Only the first n cells of the slot's sequence are right, those behind them have rows of its draft. Cuts these. Where
+ * the state cannot be cut, the sequence has the cells of before the call, and computes the others again. Where even
+ * that is not possible it has none, and the request no more drafts. */
+void draft_cut(struct engine *engine, struct slot *slot, int32_t n);
+
+/* Replies of the call that have ended, and went back: computes what is left of them, so that they leave all of their
+ * cells to the next turn. The call's logits are gone then. */
+void draft_complete(struct engine *engine, const struct plan_share *shares, size_t n);
+
+/* Tokens of the reply that the slot has to compute again before the last one. */
+int32_t draft_again(const struct slot *slot);
+
+void draft_mark_release(struct draft_mark *mark);
 
 /* The tick's calls have taken so long (engine.computed). */
 void draft_learn(struct engine *engine);

@@ -344,6 +344,7 @@ static void free_engine(struct engine *engine)
         suffix_index_release(&engine->seqs[i].suffixes);
         save_release(&engine->seqs[i]);
     }
+    for (size_t i = 0; i < engine->n_slots; i++) draft_mark_release(&engine->slots[i].mark);
     free(engine->user);
     llm_state_format_close(engine->format);
     snapshots_close(engine->snapshots);
@@ -477,8 +478,8 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
                                                                   .cuts_anywhere = llm_cuts_anywhere(engine->context),
                                                                   .has_window = llm_has_window(engine->context)});
     engine->one_slot_per_call = engine->deterministic || llm_one_seq_a_call(engine->context);
-    engine->drafts = draft_init(&engine->drafting, &params->draft) && !engine->one_slot_per_call &&
-                     llm_cuts_after_call(engine->context);
+    engine->drafts = draft_init(&engine->drafting, &params->draft) && !engine->one_slot_per_call;
+    engine->drafting.marks = !llm_cuts_after_call(engine->context);
     join_store(engine, params);
     init_slots(engine, (size_t)params->n_slots, (size_t)context.n_seq);
     if (thread_start(&engine->thread, run, engine, "computes", error) == HEARTH_OK) return engine;

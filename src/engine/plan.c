@@ -27,17 +27,24 @@ static void add_share(struct plan *plan, size_t slot, int32_t from, int32_t to)
     plan->n_prompt_tokens += to - from;
 }
 
-/* Each has one batch token and its draft: draft_plan() leaves them room. */
+/* Each has one batch token, what it has to compute again as far as there is room, and its draft: draft_plan() leaves
+ * that room. */
 static void share_replies(struct plan *plan, const struct plan_need *needs, size_t n_slots,
                           const struct plan_limits *limits)
 {
+    int32_t room = limits->n_batch;
+    for (size_t slot = 0; slot < n_slots; slot++) room -= needs[slot].generating && needs[slot].set == limits->set;
     for (size_t slot = 0; slot < n_slots; slot++) {
         const struct plan_need *need = &needs[slot];
         if (!need->generating || need->set != limits->set) continue;
-        plan->shares[plan->n_shares++] =
-            (struct plan_share){.slot = slot, .from = need->from, .to = need->to, .drafted = need->drafted};
-        plan->n_tokens += need->to - need->from + need->drafted;
-        plan->n_drafted += need->drafted;
+        int32_t again = need->to - need->from - 1;
+        if (again > room) again = room;
+        struct plan_share share = {
+            .slot = slot, .from = need->from, .to = need->from + 1 + again, .drafted = need->drafted};
+        plan->shares[plan->n_shares++] = share;
+        room -= again + share.drafted;
+        plan->n_tokens += plan_rows(&share);
+        plan->n_drafted += plan_rows(&share) - 1;
     }
     assert(plan->n_tokens <= limits->n_batch);
 }

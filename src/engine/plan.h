@@ -16,11 +16,11 @@
 /* What a slot must compute before its next token can be sampled: positions [from, to). */
 struct plan_need {
     int32_t from, to; /* equal: the slot is idle */
-    bool generating;  /* its reply is being streamed and it needs one batch token */
+    bool generating;  /* its reply is being streamed and it needs one batch token, or a few where drafts were wrong */
     bool rows;        /* they are rows of a medium, for which llama.cpp has decode calls of their own */
     bool at_once;     /* rows that see each other: in one decode call, however many they are */
     bool scored;      /* the logits of every token are wanted: score.c */
-    int32_t drafted;  /* generating: so many drafted tokens follow the one at `from`: draft.h */
+    int32_t drafted;  /* generating: so many drafted tokens follow the last one: draft.h */
     size_t set;       /* of adapters, that the slot is computed under */
 };
 
@@ -55,7 +55,7 @@ struct plan {
     size_t *calls; /* room for n_slots + 1 */
     size_t n_calls;
     size_t first;                                 /* the slot whose prompt comes first in the set's next tick */
-    int32_t n_prompt_tokens, n_drafted, n_tokens; /* of prompts; drafted; of prompts and replies, with those */
+    int32_t n_prompt_tokens, n_drafted, n_tokens; /* of prompts; of replies beyond one each, for their drafts; all */
 };
 
 void plan_init(struct plan *plan, size_t n_slots);

@@ -8,6 +8,13 @@
 #include "engine/reply.h"
 #include "engine/seq.h"
 
+/* Whether the reply goes on behind the token that was sampled last, or how it ends. */
+struct ending {
+    enum { GOES_ON, STOPS, HAS_NO_TOKEN } how;
+    hearth_finish finish;
+    const char *stop; /* the stop string; NULL: none */
+};
+
 /* How far a request has come. It moves with its job when the job is suspended, and back into a slot when it resumes. */
 struct run {
     struct llm_sampler *sampler;
@@ -17,6 +24,7 @@ struct run {
     int64_t held_until; /* its sampling takes long: while others compute, it computes nothing before */
     int64_t sampled_ns; /* nanoseconds that sampling took in the last tick */
     struct draft draft;
+    struct ending ending;
     bool continues; /* the placement continued a conversation that was in the cells: for the log */
     bool started_sent;
     int32_t n_told;    /* tokens of the prompt that the last progress event told of; -1: there was none */
@@ -47,7 +55,8 @@ struct slot {
         bool piece_held; /* `piece` was taken from the store, and there was no room for it yet */
         struct store_piece piece;
     } fetching;
-    struct job_list queue; /* jobs that wait for this very slot, because it computes on their conversation */
+    struct job_list queue;  /* jobs that wait for this very slot, because it computes on their conversation */
+    struct draft_mark mark; /* of models whose state cannot be cut */
     int64_t taken_at, last_used;
 };
 

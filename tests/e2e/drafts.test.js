@@ -1,10 +1,13 @@
 // Drafts: calls that compute several tokens of a reply. The text is the one without, they can be turned off, and what
-// others were answered is no source under another salt.
+// others were answered is no source under another salt or adapter, nor once it was dropped.
 
 import { after, before, test } from 'node:test';
 import assert from 'node:assert/strict';
-import { demo } from './lib/models.js';
-import { serve } from './lib/server.js';
+import { execFileSync } from 'node:child_process';
+import { join } from 'node:path';
+import { demo, mkmodel, noAttention, smallModel } from './lib/models.js';
+import { serve, temporaryFolder } from './lib/server.js';
+import { saved } from './lib/store.js';
 
 let server;
 
@@ -15,8 +18,8 @@ after(() => server.stop());
 
 const question = 'Write a list of ten animals, and say of each where it lives.';
 const ask = (more) => server.client.chat({ messages: [{ role: 'user', content: question }], max_tokens: 150, temperature: 0, ignore_eos: true, ...more });
-const drafted = async (source) => {
-  const { text } = await server.client.fetch('GET', '/metrics');
+const drafted = async (source, { client } = server) => {
+  const { text } = await client.fetch('GET', '/metrics');
   return Number(new RegExp(`^hearth_drafted_tokens_${source}_total\\{[^}]*\\} (\\d+)`, 'm').exec(text)[1]);
 };
 
@@ -35,11 +38,65 @@ test('a reply that is given again is drafted, and is the same', async () => {
   assert.ok((await drafted('store')) > 0);
 });
 
+// States that cannot be cut go back to a copy; windows are cut.
+for (const [arch, options] of [['qwen35'], ['falcon-h1'], ['lfm2'], ['mamba2', noAttention], ['gemma3'], ['qwen3moe']]) {
+  test(`a reply of ${arch} that is given again is drafted, and is the same`, async (t) => {
+    const model = smallModel(arch, options);
+    const other = await serve({ t, model, models: { context_window: 512, n_seq_max: 2, cache_min_tokens: 0 } });
+    const complete = (more) => other.client.complete({ prompt: 'Once upon a time', max_tokens: 200, temperature: 0, ignore_eos: true, ...more });
+    const plain = await complete({ 'speculative.n_max': 0 });
+    let accepted = 0;
+    for (let i = 0; i < 8; i++) {
+      const reply = await complete();
+      assert.equal(reply.choices[0].text, plain.choices[0].text);
+      accepted += reply.timings.draft_n_accepted ?? 0;
+    }
+    assert.ok(accepted > 0, 'no draft was right');
+    await other.stop();
+  });
+}
+
 test('under another salt nothing is drafted from it', async () => {
   const before = await drafted('store');
   for (let i = 0; i < 4; i++) await ask({ cache_salt: `salt ${i}` });
   for (let i = 0; i < 4; i++) await ask({ cache_prompt: false });
   assert.equal(await drafted('store'), before);
+});
+
+test('under another adapter nothing is drafted from it', async (t) => {
+  const model = smallModel('llama');
+  const lora = [1, 2].map((seed) => join(temporaryFolder(), `adapter-${seed}.gguf`));
+  lora.forEach((path, i) => execFileSync(mkmodel, ['--lora-for', model, '--rank', '8', '--seed', `${i + 1}`, '-o', path], { stdio: 'ignore' }));
+  const adapted = await serve({ t, model, models: { context_window: 512, cache_min_tokens: 0, lora: `[{path: ${lora[0]}, scale: 0}, {path: ${lora[1]}, scale: 0}]` } });
+  const under = (id) => adapted.client.complete({ prompt: 'The same prompt', lora: [{ id, scale: 1 }], max_tokens: 200, temperature: 0, ignore_eos: true });
+  await under(0);
+  await under(1);
+  assert.equal(await drafted('store', adapted), 0);
+  await under(0);
+  await under(0);
+  assert.ok((await drafted('store', adapted)) > 0, 'nor is anything drafted under the same one');
+});
+
+test('what was dropped from the store is no source any more', async (t) => {
+  const draftedFromDisk = async (drop) => {
+    const disk = temporaryFolder();
+    const start = () => serve({ t, model: demo, set: { 'cache.tiers.disk.path': disk, 'cache.boundary_align_tokens': 16 }, models: { cache_min_tokens: 0 } });
+    const say = ({ client }) => client.chat({ messages: [{ role: 'user', content: question }], max_tokens: 150, temperature: 0, ignore_eos: true });
+    const before = await start();
+    await say(before);
+    await saved(before);
+    await before.stop();
+    const after = await start();
+    const { json: { conversations } } = await after.client.get('/cache/stored');
+    assert.ok(conversations.length > 0);
+    if (drop) for (const { tier, key } of conversations) await after.client.ask('/cache/stored', { tier, key, order: 'drop' });
+    await say(after);
+    const n = await drafted('store', after);
+    await after.stop();
+    return n;
+  };
+  assert.ok((await draftedFromDisk(false)) > 0, 'nothing is drafted from what is there');
+  assert.equal(await draftedFromDisk(true), 0);
 });
 
 test('a field of the wrong type is refused by its name', async () => {

@@ -34,9 +34,9 @@ after(() => server.stop());
 
 const embed = (input, more) => openai.embeddings.create({ model: 'bert', input, ...more });
 const length = (vector) => Math.hypot(...vector);
-const near = (a, b, what) => {
+const near = (a, b, what, most = 1e-6) => {
   assert.equal(a.length, b.length);
-  a.forEach((x, i) => assert.ok(Math.abs(x - b[i]) < 1e-6, `${what}: ${x} and ${b[i]} at ${i}`));
+  a.forEach((x, i) => assert.ok(Math.abs(x - b[i]) < most, `${what}: ${x} and ${b[i]} at ${i}`));
 };
 
 async function post(path, body) {
@@ -120,7 +120,9 @@ test('hundreds of requests at once are all answered, however few contexts there 
   const answers = await Promise.all(texts.map((input) => server.client.post('/v1/embeddings', { model: 'cut', input })));
   assert.deepEqual([...new Set(answers.map(({ status }) => status))], [200]);
   const { json: together } = await server.client.post('/v1/embeddings', { model: 'cut', input: texts });
-  for (const i of [0, 199, 399]) near(answers[i].json.data[0].embedding, together.data[i].embedding, texts[i].slice(0, 5));
+  // The 400 are packed into other calls than the one, and rounding depends on that: 1.04e-6 was seen. Another text's
+  // vector is a thousand times as far away.
+  for (const i of [0, 199, 399]) near(answers[i].json.data[0].embedding, together.data[i].embedding, texts[i].slice(0, 5), 1e-5);
 });
 
 test('without a model in the request, each route takes the first of its type', async () => {

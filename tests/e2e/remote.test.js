@@ -7,7 +7,7 @@ import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { png } from './lib/media.js';
-import { demo, projectorFor, smallModel } from './lib/models.js';
+import { demo, noAttention, projectorFor, smallModel } from './lib/models.js';
 import { startRedis, startRedisCluster } from './lib/redis.js';
 import { run, serve, temporaryFolder } from './lib/server.js';
 import { Talk, cacheOf, counted, killed, lettersOnly, saved } from './lib/store.js';
@@ -160,7 +160,6 @@ describe('two hearths with one Redis', () => {
 });
 
 // What cannot be cut: recurrent states, without rows (mamba2) and beside them, and sliding windows.
-const noAttention = { heads: undefined, 'kv-heads': undefined, 'head-dim': undefined, ff: undefined };
 for (const arch of ['qwen35', 'falcon-h1', 'mamba2', 'gemma3']) {
   for (const layout of ['one pool', 'a stream each']) {
     test(`${arch}, ${layout}: a conversation goes from one hearth to the other, with its states`, async (t) => {

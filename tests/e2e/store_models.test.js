@@ -5,7 +5,7 @@ import { describe, test } from 'node:test';
 import assert from 'node:assert/strict';
 import { copyFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { smallModel } from './lib/models.js';
+import { noAttention, smallModel } from './lib/models.js';
 import { serve, temporaryFolder } from './lib/server.js';
 import { Talk, cacheOf, counted, intact, killed, lettersOnly, saved, slabsIn } from './lib/store.js';
 import { tokens } from './lib/wait.js';
@@ -147,7 +147,6 @@ const dictated = { grammar: 'root ::= "storedandfetched"', logprobs: 1 };
 const difference = (a, b) => Math.max(...a.map((value, i) => Math.abs(value - b[i])));
 
 // Attention over a window, recurrent layers, both beside whole attention.
-const noAttention = { heads: undefined, 'kv-heads': undefined, 'head-dim': undefined, ff: undefined };
 for (const arch of ['qwen35', 'falcon-h1', 'lfm2', 'mamba2', 'gemma3', 'gpt-oss']) {
   describe(`${arch} over a restart`, () => {
     const model = smallModel(arch, arch === 'mamba2' ? noAttention : {});

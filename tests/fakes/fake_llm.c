@@ -426,6 +426,7 @@ size_t llm_seq_save(struct llm_context *c, int32_t seq, enum llm_state what, voi
     struct fake_state state = {.what = what, .n = (int32_t)tokens->len, .hash = hash_of(tokens, (int32_t)tokens->len)};
     memcpy(bytes, &state, sizeof state);
     memcpy((char *)bytes + sizeof state, tokens->v, needed - sizeof state);
+    if (fake_llm.clock != NULL) fake_clock_advance(fake_llm.clock, fake_llm.state_ns);
     fake_llm.saves++;
     return needed;
 }
@@ -489,6 +490,7 @@ enum llm_loaded llm_seq_rewind(struct llm_context *c, int32_t seq, const void *b
     if (state.hash != hash_of(&s->tokens, n)) abort(); /* it completes other cells: a caller's fault */
     let_go(c, s, (size_t)n);
     end_at(s, n);
+    if (fake_llm.clock != NULL) fake_clock_advance(fake_llm.clock, fake_llm.state_ns);
     fake_llm.rewinds++;
     return LLM_LOADED;
 }

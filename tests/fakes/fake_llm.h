@@ -35,6 +35,7 @@ struct fake_llm {
     int32_t torn_tokens; /* tokens of an aborted call that reach their cells. If not 0, every call that breaks off
                             empties the sequences that cannot be cut */
     int64_t load_ns;     /* nanoseconds that loading a state takes on `clock` */
+    int64_t state_ns;    /* and copying one out, and going back to one */
     int64_t move_ns;     /* and moving a row */
     int64_t save_ns;     /* and copying a row out */
     bool move_fails;     /* rows that are moved are lost */

@@ -48,6 +48,8 @@ function make(shape, options) {
 
 // A random-weight model of an architecture, with the demo model's tokenizer; `options` are hearth-mkmodel's, undefined
 // for one to leave out.
+// Options of an architecture that has recurrent states alone.
+export const noAttention = { heads: undefined, 'kv-heads': undefined, 'head-dim': undefined, ff: undefined };
 export const smallModel = (arch, options) => make({ arch, ...small }, options);
 // One with a tokenizer that has no chat template, but a begin marker.
 export const bareModel = () => smallModel('llama', { vocab: 'llama-spm', embd: 32, heads: 1, 'kv-heads': 1 });
