@@ -313,7 +313,7 @@ typedef struct hearth_fit {
     char description[128]; /* llama.cpp's line of the model */
     hearth_model_type type;
     int32_t n_layer, n_ctx_train;
-    uint64_t weights_bytes, projector_bytes;
+    uint64_t weights_bytes, projector_bytes, draft_bytes; /* of the draft model's file */
     uint64_t memory_free, memory_budget; /* bytes that are free, and of them for the model; 0: unknown */
     uint64_t gpu_free, gpu_budget;       /* the same of all GPUs together; 0: there is none */
     int32_t n_gpu_layers;                /* with GPUs that are too small: layers for which there is room; -1: none */

@@ -273,6 +273,7 @@ static void check_model_files(struct check *c)
         complain(c, "models.*.path", "is missing: name the GGUF file of this model");
     check_file(c, "models.*.path", m->path);
     check_file(c, "models.*.mmproj", m->mmproj);
+    check_file(c, "models.*.draft.path", m->draft.path);
     if (m->image_max_tokens > 0 && m->image_min_tokens > m->image_max_tokens)
         complain(c, "models.*.image_min_tokens", "is more than image_max_tokens, which is %lld",
                  (long long)m->image_max_tokens);

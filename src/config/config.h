@@ -115,7 +115,8 @@ struct config_model {
     enum config_idle idle_conversations;
     struct {
         struct config_strings sources; /* auto, or names of sources */
-        int64_t n_max;
+        int64_t n_max, n_gpu_layers;
+        char *path; /* of a draft model; NULL: none */
     } draft;
     enum config_media media;
     int64_t n_gpu_layers, media_cache_mb;

@@ -8,10 +8,17 @@
 /* The shortest match of each class. */
 static const int32_t lengths[CHANCE_LENGTHS] = {0, 4, 6, 9, 14, 24, 40, 64};
 
+int32_t chances_evidence(float chance)
+{
+    int32_t i = (int32_t)(chance * CHANCE_LENGTHS);
+    return i < 0 ? 0 : i >= CHANCE_LENGTHS ? CHANCE_LENGTHS - 1 : i;
+}
+
 /* A grammar's text is likely once its first token was right, and then it hardly matters how much of it was. */
 static int class_of(enum draft_source source, int32_t matched)
 {
-    if (source == DRAFT_GRAMMAR) return matched < CHANCE_LENGTHS ? matched : CHANCE_LENGTHS - 1;
+    if (source == DRAFT_GRAMMAR || source == DRAFT_MODEL)
+        return matched < CHANCE_LENGTHS ? matched : CHANCE_LENGTHS - 1;
     int i = 0;
     while (i + 1 < CHANCE_LENGTHS && matched >= lengths[i + 1]) i++;
     return i;
@@ -24,7 +31,9 @@ void chances_init(struct chances *all)
     for (int source = 0; source < DRAFT_SOURCES; source++)
         for (int i = 0; i < CHANCE_LENGTHS; i++) {
             all->tried[source][i] = SHARED;
-            all->right[source][i] = SHARED * (source == DRAFT_GRAMMAR ? 0.95F : expected[i]);
+            all->right[source][i] = SHARED * (source == DRAFT_GRAMMAR ? 0.95F
+                                              : source == DRAFT_MODEL ? ((float)i + 0.5F) / CHANCE_LENGTHS
+                                                                      : expected[i]);
         }
 }
 

@@ -12,6 +12,7 @@ enum draft_source {
     DRAFT_GRAMMAR, /* the output constraint leaves no choice */
     DRAFT_REQUEST, /* the request's own prompt and reply */
     DRAFT_STORE,   /* what followed the same tokens elsewhere: in other conversations of the same scope */
+    DRAFT_MODEL,   /* a draft model */
     DRAFT_SOURCES
 };
 
@@ -23,6 +24,9 @@ struct chances {
 
 /* What is expected of a machine and a model that nothing is known of. */
 void chances_init(struct chances *all);
+
+/* The evidence for a draft model's token, in place of a match length, by the chance that the model itself gives. */
+int32_t chances_evidence(float chance);
 
 /* That the next token is right, where `matched` tokens before it match; of a request ({0} at first), whose own counts
  * weigh more the more there are. */

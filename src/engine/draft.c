@@ -2,9 +2,10 @@
 #include "engine/draft.h"
 #include "engine/core.h"
 
-#include "base/log.h"
 #include "base/media_spans.h"
+#include "base/memory.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define INDEXED_A_TICK 8192 /* tokens of a sequence that are indexed in a tick */
@@ -16,6 +17,8 @@
 #define FADES          (1 - 1.0 / 4096)
 #define TRIED_EVERY    4   /* ticks between trials of row counts whose time is not known */
 #define TRIED_CHANCE   0.5 /* that a row of a trial must have */
+#define MODEL_WEIGHT   16  /* of the last guesses of a draft model, how many count */
+#define MODEL_RARELY   128 /* ticks between guesses of one that does not pay, at least */
 
 /* Beside prompts a drafted token takes a prompt token's place: few, and only such as are likely. */
 #define BESIDE_PART   16
@@ -26,6 +29,7 @@ bool draft_init(struct drafting *drafting, const struct draft_params *params)
     drafting->params = *params;
     if (params->n_max <= 0 || params->n_max > DRAFT_MOST) drafting->params.n_max = DRAFT_MOST;
     chances_init(&drafting->chances);
+    drafting->model_right = TRIED_CHANCE;
     bool any = params->guess != NULL;
     for (int i = 0; i < DRAFT_SOURCES; i++) any = any || params->sources[i];
     return any;
@@ -162,6 +166,12 @@ static void guess(struct engine *engine, struct slot *slot)
 
 /* ---- How many of them ---- */
 
+/* What says how likely the token behind the first i of the draft is. */
+static int32_t evidence_of(const struct draft *draft, int32_t i)
+{
+    return draft->source != DRAFT_MODEL ? draft->matched + i : i < draft->n ? draft->evidence[i] : 0;
+}
+
 /* A slot whose reply is in the tick, and how much of its draft is to be computed. */
 struct candidate {
     size_t slot;
@@ -174,7 +184,7 @@ static double next_chance(const struct engine *engine, const struct draft *draft
 {
     if (candidate->n >= candidate->most) return 0;
     return candidate->chance *
-           chances_of(&engine->drafting.chances, &draft->chances, draft->source, draft->matched + candidate->n);
+           chances_of(&engine->drafting.chances, &draft->chances, draft->source, evidence_of(draft, candidate->n));
 }
 
 /* The tokens that the reply may still have behind the next one. */
@@ -292,6 +302,7 @@ static int32_t choose_rows(struct engine *engine, struct choice *choice, const s
         if (gain >= TRIED_CHANCE * (choice->even ? (double)choice->n : 1)) likely = rows;
         tokens += gain;
         double took = row_times_of(times, rows) + marks_ns(engine, choice, plain), with = tokens / took;
+        took += (double)engine->drafting.model_ns; /* it is spent, but the streams wait for it */
         if (took > limit || with <= rate || (known > 0 && rows > known)) continue;
         rate = with;
         best = choice->n_rows;
@@ -338,13 +349,142 @@ static size_t find_candidates(struct engine *engine, size_t set, struct candidat
         slot->run->draft.n = 0;
         if (draft_again(slot) > 0) most = 0; /* the state is that of before a wrong draft */
         if (most > 0) guess(engine, slot);
-        if (slot->run->draft.n < most) most = slot->run->draft.n;
-        candidates[n] = (struct candidate){.slot = i, .most = most, .chance = 1, .sure = 1};
-        candidates[n].chance = next_chance(engine, &slot->run->draft, &candidates[n]);
-        n++;
+        candidates[n++] = (struct candidate){.slot = i, .most = most, .sure = 1};
     }
     return n;
 }
+
+/* ---- The draft model's part ---- */
+
+/* At most, of a call with drafts. */
+static int32_t rows_of_call(const struct engine *engine)
+{
+    return engine->n_ubatch < ROW_TIMES ? engine->n_ubatch : ROW_TIMES;
+}
+
+/* A reply that it is asked about. */
+struct asked {
+    struct candidate *candidate;
+    double chance; /* that the guess is right as a whole */
+};
+
+/* As far as the model is asked. */
+struct reach {
+    double worth;  /* nanoseconds that one more token saves */
+    int32_t most;  /* tokens of a guess */
+    int64_t until; /* the call with the guesses has to begin then, so that no stream waits too long */
+};
+
+/* Where nothing better is known. */
+static bool asks_model(const struct engine *engine, const struct candidate *candidate)
+{
+    const struct drafting *drafting = &engine->drafting;
+    const struct draft *draft = &engine->slots[candidate->slot].run->draft;
+    if (candidate->most <= 0) return false;
+    return draft->n == 0 || chances_of(&drafting->chances, &draft->chances, draft->source, evidence_of(draft, 0)) <
+                                drafting->model_right;
+}
+
+/* What one more token of a reply is worth: nanoseconds of the call that it saves, without those of its row. */
+static double worth_of_token(const struct engine *engine, int32_t replies)
+{
+    const struct row_times *times = &engine->drafting.row_times;
+    double plain = row_times_of(times, replies), row = row_times_of(times, replies + 1) - plain;
+    return plain / replies - (row > 0 ? row : 0);
+}
+
+/* The guess has a token more: whether it is one, and whether the next one is worth a call. */
+static void judge(struct engine *engine, struct draft_ask *ask, struct asked *asked, const struct reach *reach)
+{
+    struct draft *draft = &engine->slots[asked->candidate->slot].run->draft;
+    if (ask->n == 0 || !can_be_drafted(engine, ask->guess[ask->n - 1])) {
+        ask->n -= ask->n > 0;
+        ask->over = true;
+        return;
+    }
+    int32_t evidence = chances_evidence(ask->chance);
+    draft->evidence[ask->n - 1] = (int8_t)evidence;
+    asked->chance *= chances_of(&engine->drafting.chances, &draft->chances, DRAFT_MODEL, evidence);
+    ask->over = ask->n >= asked->candidate->most || ask->n >= reach->most || clock_now(engine->clock) > reach->until ||
+                asked->chance * reach->worth < draft_model_step_ns(engine->drafting.model);
+}
+
+/* All replies that are asked about have their next token from one call. */
+static void write_ahead(struct engine *engine, struct draft_ask *asks, struct asked *asked, size_t n,
+                        const struct reach *reach)
+{
+    for (bool any = true; any;) {
+        any = false;
+        draft_model_next(engine->drafting.model, asks, n);
+        for (size_t i = 0; i < n; i++) {
+            if (!asks[i].over) judge(engine, &asks[i], &asked[i], reach);
+            any = any || !asks[i].over;
+        }
+    }
+}
+
+static void take_guess(struct draft *draft, const struct draft_ask *ask)
+{
+    if (ask->n == 0) return;
+    memcpy(draft->tokens, ask->guess, (size_t)ask->n * sizeof *ask->guess);
+    draft->n = ask->n;
+    draft->source = DRAFT_MODEL;
+    draft->matched = 0;
+    draft->origin.end = 0;
+}
+
+/* Where it does not pay it is asked now and then, the rarer the dearer it is: the next tokens show whether it has
+ * become better. */
+static bool is_due(const struct engine *engine, double plain)
+{
+    const struct drafting *drafting = &engine->drafting;
+    double ticks = MODEL_RARELY + MODEL_RARELY * draft_model_step_ns(drafting->model) / plain;
+    return (double)(metric_get(&engine->stats->ticks) - drafting->model_asked_at) >= ticks;
+}
+
+static void guess_with_model(struct engine *engine, struct candidate *candidates, size_t n,
+                             const struct adapter_turn *turn)
+{
+    struct drafting *drafting = &engine->drafting;
+    double worth = worth_of_token(engine, (int32_t)n), plain = row_times_of(&drafting->row_times, (int32_t)n);
+    double longest = turn->ns > plain * LITTLE_MORE ? turn->ns : plain * LITTLE_MORE;
+    bool pays = drafting->model_right * worth > draft_model_step_ns(drafting->model);
+    if (worth <= 0 || (!pays && !is_due(engine, plain))) return;
+    drafting->model_asked_at = metric_get(&engine->stats->ticks);
+    struct draft_ask *asks = mem_alloc((n + 1) * sizeof *asks);
+    struct asked *asked = mem_alloc((n + 1) * sizeof *asked);
+    size_t n_asks = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!asks_model(engine, &candidates[i])) continue;
+        const struct slot *slot = &engine->slots[candidates[i].slot];
+        asks[n_asks] = (struct draft_ask){.stream = slot->id, .tokens = &slot->seq->tokens};
+        asked[n_asks++] = (struct asked){.candidate = &candidates[i], .chance = 1};
+    }
+    int64_t began_at = clock_now(engine->clock);
+    struct reach reach = {
+        .worth = worth,
+        .most = n_asks > 0 ? (rows_of_call(engine) - (int32_t)n) / (int32_t)n_asks : 0,
+        .until = began_at + (int64_t)((longest - plain) / 2),
+    };
+    if (n_asks > 0 && reach.most > 0) write_ahead(engine, asks, asked, n_asks, &reach);
+    for (size_t i = 0; i < n_asks; i++) take_guess(&engine->slots[asked[i].candidate->slot].run->draft, &asks[i]);
+    drafting->model_ns = clock_now(engine->clock) - began_at;
+    free(asks);
+    free(asked);
+}
+
+/* No candidate has more rows than tokens were guessed. */
+static void limit(struct engine *engine, struct candidate *candidates, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct draft *draft = &engine->slots[candidates[i].slot].run->draft;
+        if (draft->n < candidates[i].most) candidates[i].most = draft->n;
+        candidates[i].chance = 1;
+        candidates[i].chance = next_chance(engine, draft, &candidates[i]);
+    }
+}
+
+/* ---- The plan ---- */
 
 void draft_plan(struct engine *engine, const struct adapter_turn *turn)
 {
@@ -358,9 +498,12 @@ void draft_plan(struct engine *engine, const struct adapter_turn *turn)
     struct candidate candidates[ROW_TIMES / 2];
     struct choice choice = {.v = candidates, .even = false};
     choice.n = find_candidates(engine, set, candidates, sizeof candidates / sizeof *candidates);
+    if (drafting->model != NULL && choice.n > 0 && !has_prompts(engine, set))
+        guess_with_model(engine, candidates, choice.n, turn);
+    limit(engine, candidates, choice.n);
     choice.even = choice.n > 1 && !engine->policy.one_pool;
     for (size_t i = 0; i < choice.n; i++) choice.n_again += draft_again(&engine->slots[candidates[i].slot]);
-    int32_t most = (engine->n_ubatch < ROW_TIMES ? engine->n_ubatch : ROW_TIMES) - (int32_t)choice.n - choice.n_again;
+    int32_t most = rows_of_call(engine) - (int32_t)choice.n - choice.n_again;
     if (choice.n == 0 || most <= 0) return;
     int32_t n_rows = engine->drafting.params.guess != NULL ? choose_all(engine, &choice, most)
                      : has_prompts(engine, set)            ? choose_beside(engine, &choice, most)
@@ -376,7 +519,9 @@ bool draft_note(struct engine *engine, struct slot *slot, int32_t i, int32_t tok
     bool right = i < draft->n && draft->tokens[i] == token;
     draft->streak = right ? draft->streak + 1 : 0;
     if (i >= draft->n) return false;
-    chances_note(&engine->drafting.chances, &draft->chances, draft->source, draft->matched + i, right);
+    chances_note(&engine->drafting.chances, &draft->chances, draft->source, evidence_of(draft, i), right);
+    if (draft->source == DRAFT_MODEL && i == 0)
+        engine->drafting.model_right += (right - engine->drafting.model_right) / MODEL_WEIGHT;
     draft->origin.end = right && draft->origin.end > 0 ? draft->origin.end + 1 : 0;
     return right;
 }

@@ -10,6 +10,7 @@
 #include "draft/chances.h"
 #include "draft/row_times.h"
 #include "draft/suffix_index.h"
+#include "engine/draft_model.h"
 
 struct adapter_turn;
 struct engine;
@@ -17,7 +18,6 @@ struct plan_share;
 struct seq;
 struct slot;
 
-#define DRAFT_MOST 64   /* tokens of a draft */
 #define DRAFT_PAST 8192 /* tokens of an earlier reply */
 
 /* A source that is not the engine's own: writes up to `max` tokens that may follow these, and returns how many. For
@@ -28,7 +28,8 @@ typedef int32_t (*draft_guess_fn)(void *ud, const struct tokens *tokens, int32_t
 struct draft_params {
     bool sources[DRAFT_SOURCES]; /* those that are used; none: there are no drafts */
     int32_t n_max;               /* tokens of a draft at most; 0: DRAFT_MOST */
-    draft_guess_fn guess;        /* in place of the sources, at any price; NULL: none */
+    struct draft_model_params model;
+    draft_guess_fn guess; /* in place of the sources, at any price; NULL: none */
     void *ud;
 };
 
@@ -42,8 +43,9 @@ struct draft_mark {
 /* What may follow the tokens of a run. */
 struct draft {
     int32_t tokens[DRAFT_MOST];
-    int32_t n, matched; /* tokens; how many before them match where they come from, or were guessed rightly */
-    int32_t streak;     /* last tokens that were guessed rightly, one after the other */
+    int32_t n, matched;          /* tokens; how many before them match where they come from, or were guessed rightly */
+    int8_t evidence[DRAFT_MOST]; /* of a draft model's tokens: chances_evidence() */
+    int32_t streak;              /* last tokens that were guessed rightly, one after the other */
     enum draft_source source;
     struct draft_origin {      /* where the next one comes from, for as long as the guesses are right */
         const struct seq *seq; /* NULL: `past` */
@@ -63,8 +65,12 @@ struct drafting {
     struct draft_params params;
     struct chances chances;
     struct row_times row_times;
-    int64_t tried_at; /* tick of the last trial of a row count that was not known */
-    bool dropped;     /* this tick computed less of the drafts than was planned */
+    struct draft_model *model; /* NULL: there is none */
+    double model_right;        /* part of its first tokens that were right, of late */
+    int64_t model_ns;          /* nanoseconds that it took in this tick */
+    int64_t model_asked_at;    /* tick of its last guess */
+    int64_t tried_at;          /* tick of the last trial of a row count that was not known */
+    bool dropped;              /* this tick computed less of the drafts than was planned */
     int64_t pause,
         paused_until;        /* ticks without drafts after one whose drafts could not be computed; until which tick */
     bool marks;              /* states cannot be cut: they are copied before a draft, and loaded after a wrong one */

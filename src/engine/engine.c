@@ -344,6 +344,7 @@ static void free_engine(struct engine *engine)
         suffix_index_release(&engine->seqs[i].suffixes);
         save_release(&engine->seqs[i]);
     }
+    draft_model_close(engine->drafting.model);
     for (size_t i = 0; i < engine->n_slots; i++) draft_mark_release(&engine->slots[i].mark);
     free(engine->user);
     llm_state_format_close(engine->format);
@@ -432,6 +433,14 @@ static void join_store(struct engine *engine, const struct engine_params *params
     store_expect(engine->store, llm_state_format_row_bytes(engine->format) * (uint64_t)engine->stride);
 }
 
+static int open_draft_model(struct engine *engine, const struct engine_params *params, hearth_error *error)
+{
+    if (!engine->drafts || params->draft.model.model == NULL) return HEARTH_OK;
+    engine->drafting.model =
+        draft_model_open(&params->draft.model, params->max_token_gap_ns / DRAFT_GAP_PART, engine->clock, error);
+    return engine->drafting.model == NULL ? (int)error->code : HEARTH_OK;
+}
+
 struct engine *engine_open(const struct engine_params *params, hearth_error *error)
 {
     struct engine *engine = mem_alloc(sizeof *engine);
@@ -482,7 +491,8 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
     engine->drafting.marks = !llm_cuts_after_call(engine->context);
     join_store(engine, params);
     init_slots(engine, (size_t)params->n_slots, (size_t)context.n_seq);
-    if (thread_start(&engine->thread, run, engine, "computes", error) == HEARTH_OK) return engine;
+    bool opened = open_draft_model(engine, params, error) == HEARTH_OK;
+    if (opened && thread_start(&engine->thread, run, engine, "computes", error) == HEARTH_OK) return engine;
     free_engine(engine);
     return NULL;
 }

@@ -29,7 +29,7 @@ struct engine_params {
     int64_t max_token_gap_ns;  /* how long a tick with prompt tokens may take while a reply is being streamed: the
                                   largest inter-token gap */
     bool deterministic;        /* prefill in fixed chunks, one slot a decode call */
-    struct draft_params draft; /* none where the engine is deterministic, or cells cannot be cut from their end */
+    struct draft_params draft; /* none where the engine is deterministic */
     int32_t n_gpu_layers;      /* as the model was opened with: part of the identity of deterministic runs */
     enum engine_caching caching;
     enum engine_idle idle;

@@ -113,7 +113,7 @@ static void name_default_identity(struct model *model)
 static int choose_drafts(const struct config_model *config, struct draft_params *draft, hearth_error *error)
 {
     static const char *const names[DRAFT_SOURCES] = {
-        [DRAFT_GRAMMAR] = "grammar", [DRAFT_REQUEST] = "request", [DRAFT_STORE] = "store"};
+        [DRAFT_GRAMMAR] = "grammar", [DRAFT_REQUEST] = "request", [DRAFT_STORE] = "store", [DRAFT_MODEL] = "model"};
     draft->n_max = (int32_t)config->draft.n_max;
     for (size_t i = 0; i < config->draft.sources.len; i++) {
         const char *name = config->draft.sources.v[i];
@@ -123,12 +123,32 @@ static int choose_drafts(const struct config_model *config, struct draft_params 
             draft->sources[source] = draft->sources[source] || named;
             known = known || named;
         }
+        if (strcmp(name, names[DRAFT_MODEL]) == 0 && config->draft.path == NULL) {
+            error_at(error, HEARTH_INVALID, "", "models.%s.draft.sources: model needs models.%s.draft.path",
+                     config->name, config->name);
+            snprintf(error->param, sizeof error->param, "models.%s.draft.sources", config->name);
+            return HEARTH_INVALID;
+        }
         if (known) continue;
-        error_at(error, HEARTH_INVALID, "", "models.%s.draft.sources: '%s' is none of auto, grammar, request, store",
-                 config->name, name);
+        error_at(error, HEARTH_INVALID, "",
+                 "models.%s.draft.sources: '%s' is none of auto, grammar, request, store, model", config->name, name);
         snprintf(error->param, sizeof error->param, "models.%s.draft.sources", config->name);
         return HEARTH_INVALID;
     }
+    return HEARTH_OK;
+}
+
+static int open_draft_model(struct model *model, struct draft_params *draft, hearth_error *error)
+{
+    const struct config_model *config = model->config;
+    if (!draft->sources[DRAFT_MODEL] || config->draft.path == NULL || config->deterministic) return HEARTH_OK;
+    model->draft_weights = draft_weights_open(config, model->weights, error);
+    if (model->draft_weights == NULL) return (int)error->code;
+    draft->model.model = model->draft_weights;
+    draft->model.context = draft_model_context(llm_model_info(model->draft_weights), (int32_t)config->n_seq_max);
+    draft->model.context.threads = (int)config->threads;
+    draft->model.context.offload_kqv = config->offload_kqv;
+    draft->model.context.op_offload = config->op_offload;
     return HEARTH_OK;
 }
 
@@ -160,6 +180,7 @@ static int open_engine(struct hearth *instance, struct model *model, hearth_erro
     if (rc == HEARTH_OK) rc = choose_drafts(config, &params.draft, error);
     if (rc == HEARTH_OK) rc = model_context_params(config, llm_model_info(model->weights), &params.context, error);
     if (rc == HEARTH_OK) rc = estimate_check(config, &params.context, llm_model_info(model->weights), error);
+    if (rc == HEARTH_OK) rc = open_draft_model(model, &params.draft, error);
     if (rc != HEARTH_OK) return rc;
     set_store(instance, model, &params);
     model->engine = engine_open(&params, error);
@@ -237,6 +258,7 @@ void model_close(struct model *model)
     reply_book_close(model->reply_book);
     model_media_close(model->media);
     adapters_unload(model->adapters);
+    llm_model_close(model->draft_weights);
     llm_model_close(model->weights);
     file_watch_close(model->watch);
     free(model);

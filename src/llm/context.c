@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "llm/context_params.h"
+#include "llm/logits.h"
 #include "llm/model_identity.h"
 #include "llm/model_struct.h"
 #include "llm/projector.h"
@@ -359,6 +360,14 @@ const float *llm_logits(struct llm_context *context, int32_t index)
 {
     assert(index >= 0 && index < context->capacity);
     return llama_get_logits_ith(context->handle.v, index);
+}
+
+int32_t llm_likeliest(struct llm_context *context, int32_t index, float *chance)
+{
+    const float *logits = llm_logits(context, index);
+    int32_t token = logits_argmax(logits, (size_t)context->n_vocab);
+    *chance = (float)exp((double)logits[token] - logits_log_sum(logits, (size_t)context->n_vocab));
+    return token;
 }
 
 /* ---- Description, for the store ---- */

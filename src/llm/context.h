@@ -98,6 +98,9 @@ bool llm_on_devices(const struct llm_context *context);
 /* The n_vocab logits of the batch token with that index in the last llm_decode(); valid until the next. */
 const float *llm_logits(struct llm_context *context, int32_t index);
 
+/* The likeliest token by these logits, and its probability. */
+int32_t llm_likeliest(struct llm_context *context, int32_t index, float *chance);
+
 /* Removes the cells of positions [from, end). False: a recurrent state, or a sliding window that would be left
  * incomplete, cannot be cut there, and nothing was changed. llm_seq_clear() always can. */
 bool llm_seq_cut(struct llm_context *context, int32_t seq, int32_t from);

@@ -72,6 +72,10 @@ bool llm_has_devices(const struct llm_model_info *info);
 bool llm_model_number(const struct llm_model *model, const char *key, double *out);
 hearth_pooling llm_pooling_of(const char *name); /* HEARTH_POOLING_UNSPECIFIED for any other */
 
+/* Whether tokens of one mean the same in the other, but for up to 128 at the end that one of them lacks: HEARTH_OK, or
+ * an error that names the first that differs. Any thread. */
+int llm_vocabularies_match(const struct llm_model *model, const struct llm_model *other, hearth_error *error);
+
 /* Appends the tokens of the text; a long text is tokenised in chunks, with the same result. add_special: BOS and EOS as
  * the model wants them; parse_special: special tokens spelled out in the text become tokens. */
 void llm_tokenize(const struct llm_model *model, const char *text, size_t len, bool add_special, bool parse_special,

@@ -2,6 +2,7 @@
  * No state besides the model's; any thread. */
 #include "llm/vocab.h"
 
+#include "base/error.h"
 #include "base/media_spans.h"
 #include "base/memory.h"
 #include "llm/model_struct.h"
@@ -28,6 +29,25 @@ void llm_token_bytes(const struct llm_model *model, int32_t token, bool special,
     n = llama_token_to_piece(vocab, token, bytes, room, 0, special);
     if (n > 0) buf_append(out, bytes, (size_t)n);
     free(bytes);
+}
+
+#define LACKED 128 /* tokens that one vocabulary may lack: padding, or special tokens of a later version */
+
+int llm_vocabularies_match(const struct llm_model *model, const struct llm_model *other, hearth_error *error)
+{
+    const struct llama_vocab *a = model->vocab, *b = other->vocab;
+    int32_t n = llama_vocab_n_tokens(a), m = llama_vocab_n_tokens(b), most = n < m ? n : m;
+    if (llama_vocab_type(a) != llama_vocab_type(b))
+        return error_set(error, HEARTH_INVALID, "its tokenizer is of another type than the model's");
+    if (n > most + LACKED || m > most + LACKED)
+        return error_set(error, HEARTH_INVALID, "its vocabulary has %d tokens, the model's %d", n, m);
+    for (int32_t i = 0; i < most; i++) {
+        if (strcmp(llama_vocab_get_text(a, i), llama_vocab_get_text(b, i)) == 0) continue;
+        return error_set(error, HEARTH_INVALID,
+                         "its vocabulary is another one than the model's: token %d is \"%s\" there, \"%s\" here", i,
+                         llama_vocab_get_text(b, i), llama_vocab_get_text(a, i));
+    }
+    return HEARTH_OK;
 }
 
 bool llm_token_is_found_first(const struct llm_model *model, int32_t token)

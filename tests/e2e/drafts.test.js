@@ -5,7 +5,7 @@ import { after, before, test } from 'node:test';
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { join } from 'node:path';
-import { demo, mkmodel, noAttention, smallModel } from './lib/models.js';
+import { bareModel, demo, mkmodel, noAttention, smallModel } from './lib/models.js';
 import { serve, temporaryFolder } from './lib/server.js';
 import { saved } from './lib/store.js';
 
@@ -55,6 +55,24 @@ for (const [arch, options] of [['qwen35'], ['falcon-h1'], ['lfm2'], ['mamba2', n
     await other.stop();
   });
 }
+
+test('a draft model writes ahead, also behind a prompt from the cache, and is told of', async (t) => {
+  const model = smallModel('llama');
+  const other = await serve({ t, model, models: { context_window: 2048, cache_min_tokens: 0, 'draft.path': model, 'draft.sources': '[model]', 'draft.n_gpu_layers': '-1' } });
+  const prompt = Array.from({ length: 80 }, (_, i) => `word ${i}`).join(' ');
+  const complete = (more) => other.client.complete({ prompt, max_tokens: 300, temperature: 0, ignore_eos: true, ...more });
+  const plain = await complete({ 'speculative.n_max': 0 });
+  for (let i = 0; i < 4; i++) assert.equal((await complete()).choices[0].text, plain.choices[0].text);
+  assert.ok((await drafted('model', other)) > 0);
+  assert.equal(await drafted('store', other), 0);
+});
+
+test('a draft model with another vocabulary, or that cannot be cut, ends the start with the name of its key', async () => {
+  await assert.rejects(serve({ model: demo, models: { 'draft.path': bareModel() } }), /models\.demo\.draft\.path: its (vocabulary|tokenizer)/);
+  const states = smallModel('mamba2', noAttention);
+  await assert.rejects(serve({ model: states, models: { 'draft.path': states } }), /draft\.path: .* cannot draft: its states cannot be cut/);
+  await assert.rejects(serve({ model: demo, models: { 'draft.sources': '[model]' } }), /draft\.sources: model needs models\.demo\.draft\.path/);
+});
 
 test('under another salt nothing is drafted from it', async () => {
   const before = await drafted('store');

@@ -27,6 +27,7 @@ struct fake_seq {
 
 struct llm_context {
     struct llm_context_params params;
+    bool of_draft_model;
     struct fake_seq *seqs;
     const struct media_spans **media; /* of each sequence */
     struct tokens owners;             /* of each cell up to the highest one in use: how many sequences hold it */
@@ -87,9 +88,9 @@ void fake_llm_reply_under(int32_t adapted, const int32_t *prompt, size_t len, in
 struct llm_context *llm_context_open(struct llm_model *model, const struct llm_context_params *params,
                                      hearth_error *error)
 {
-    (void)model;
     (void)error;
     struct llm_context *c = mem_alloc(sizeof *c);
+    c->of_draft_model = model != NULL;
     c->params = *params;
     c->seqs = mem_alloc((size_t)params->n_seq * sizeof *c->seqs);
     c->media = mem_alloc((size_t)params->n_seq * sizeof(struct media_spans *));
@@ -258,8 +259,31 @@ void llm_adapt(struct llm_context *c, const struct llm_adapters *adapters)
     c->adapted = adapted;
 }
 
+static enum llm_decoded decode_draft(struct llm_context *c, const struct llm_batch_token *tokens, int32_t n_tokens)
+{
+    fake_llm.draft_calls++;
+    fake_llm.draft_tokens += n_tokens;
+    if (fake_llm.clock != NULL) fake_clock_advance(fake_llm.clock, fake_llm.draft_ns);
+    for (int32_t i = 0; i < n_tokens; i++) {
+        struct fake_seq *seq = &c->seqs[tokens[i].seq];
+        if (fake_llm.draft_fails || tokens[i].pos >= c->params.window) return LLM_FAILED;
+        if (tokens[i].pos != (int32_t)seq->tokens.len) abort(); /* a caller's fault */
+        hold(c, seq, tokens[i].token, -1);
+        c->next_tokens[i] = tokens[i].logits ? next_token(seq->tokens.v, seq->tokens.len) : -1;
+    }
+    return LLM_DECODED;
+}
+
+int32_t llm_likeliest(struct llm_context *c, int32_t index, float *chance)
+{
+    if (c->next_tokens[index] < 0) abort(); /* the token has no logits */
+    *chance = fake_llm.draft_chance > 0 ? fake_llm.draft_chance : 0.9F;
+    return (c->next_tokens[index] + fake_llm.draft_wrong) % (FAKE_VOCAB - 1);
+}
+
 enum llm_decoded llm_decode(struct llm_context *c, const struct llm_batch_token *tokens, int32_t n_tokens)
 {
+    if (c->of_draft_model) return decode_draft(c, tokens, n_tokens);
     if (fake_llm.on_call != NULL) fake_llm.on_call(fake_llm.ud);
     if (!pass_gate(c)) {
         tear(c, tokens, n_tokens);

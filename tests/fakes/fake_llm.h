@@ -15,10 +15,15 @@
 
 struct fake_llm {
     /* Set by the test before engine_open(). */
-    bool cuts;                 /* sequences can be cut (false: like a recurrent model) */
-    int32_t cuts_back;         /* without cuts: so many cells can be cut from the end all the same, as in a window */
-    int32_t n_cells;           /* cells of all sequences together; more give LLM_NO_CELLS */
-    int32_t block_cells;       /* sequences of one call fill blocks of so many cells; 0: the lowest that are free */
+    bool cuts;           /* sequences can be cut (false: like a recurrent model) */
+    int32_t cuts_back;   /* without cuts: so many cells can be cut from the end all the same, as in a window */
+    int32_t n_cells;     /* cells of all sequences together; more give LLM_NO_CELLS */
+    int32_t block_cells; /* sequences of one call fill blocks of so many cells; 0: the lowest that are free */
+    /* Of a context whose model is not NULL, a draft model: it guesses as the model with these cells would reply. */
+    int64_t draft_ns;          /* nanoseconds that a call takes on `clock` */
+    bool draft_wrong;          /* its guesses are other tokens */
+    bool draft_fails;          /* its calls fail */
+    float draft_chance;        /* that it gives to its guesses; 0: 0.9 */
     int64_t token_ns, call_ns; /* nanoseconds that a decode takes on `clock`: per token, per call */
     int64_t sample_ns;         /* nanoseconds that sampling a token takes for requests that ignore EOS */
     int64_t score_ns;          /* and the logprobs of a token */
@@ -50,9 +55,10 @@ struct fake_llm {
     /* What happened; read it when the engine is idle, or under fake_llm_lock(). */
     int32_t contexts; /* opened */
     int32_t calls;
-    int32_t max_tokens, max_seqs; /* of one call */
-    int32_t max_logits;           /* rows of them, of one call */
-    int32_t batch_tokens[4096];   /* tokens of each call */
+    int32_t draft_calls, draft_tokens; /* of draft models, which count nowhere else */
+    int32_t max_tokens, max_seqs;      /* of one call */
+    int32_t max_logits;                /* rows of them, of one call */
+    int32_t batch_tokens[4096];        /* tokens of each call */
     struct llm_batch_token last_batch[4096];
     int32_t last_n;
     int32_t last_threads;

@@ -19,7 +19,7 @@ static double bytes_here(const struct config_model *config, const struct llm_con
 {
     if (type != HEARTH_MODEL_CHAT) return config->rpc.len > 0 ? 0 : embedding_bytes(config, weights, context);
     struct estimate e = estimate_memory(config, context, llm_model_info(weights));
-    return config->rpc.len > 0 ? e.projector : e.total;
+    return config->rpc.len > 0 ? e.projector + e.draft : e.total;
 }
 
 static int read_facts(struct model_facts *facts, const struct config_model *config, const struct llm_model *weights,

@@ -64,7 +64,7 @@ static double gpu_share(const struct fit_model *model, const struct fit_machine 
 static void count_bytes(const struct fit_model *model, const struct fit_machine *machine, double cells,
                         hearth_fit_choice *choice)
 {
-    double share = gpu_share(model, machine), weights = model->weights + model->projector;
+    double share = gpu_share(model, machine), weights = model->weights + model->projector + model->draft;
     double compute = model->compute_fixed + model->compute_cell * choice->context_window * (double)choice->n_seq_max;
     double on_gpu = share * weights + (model->config->offload_kqv ? share * cells : 0) + (share > 0 ? compute : 0);
     choice->cells_bytes = (uint64_t)cells;
@@ -171,7 +171,7 @@ static int32_t layers_with_room(const struct fit_model *model, const hearth_fit 
 {
     const hearth_fit_choice *least = &fit->choices[fit->n_choices - 1];
     double cells = model->config->offload_kqv ? (double)least->cells_bytes : 0;
-    double layer = (model->weights + model->projector + cells) / (model->info->n_layer + 1);
+    double layer = (model->weights + model->projector + model->draft + cells) / (model->info->n_layer + 1);
     double room = (double)fit->gpu_budget - (double)least->compute_bytes;
     int32_t layers = room <= 0 ? 0 : (int32_t)(room / layer);
     return layers > 0 ? layers : -1;
@@ -213,7 +213,7 @@ static void explain_memory(const struct fit_model *model, hearth_fit *fit)
 {
     const hearth_fit_choice *least = &fit->choices[fit->n_choices - 1];
     bool is_set = sets(model, "models.*.context_window") || sets(model, "models.*.n_seq_max");
-    double weights = model->weights + model->projector;
+    double weights = model->weights + model->projector + model->draft;
     if (weights > (double)fit->memory_budget)
         EXPLAIN(fit,
                 "the weights do not fit: they are %.2f GiB, and %.2f GiB of memory are for the model; take a smaller "
@@ -309,6 +309,7 @@ static void describe(const struct llm_model *weights, const struct fit_model *mo
                         .n_ctx_train = info->n_ctx_train,
                         .weights_bytes = (uint64_t)model->weights,
                         .projector_bytes = (uint64_t)model->projector,
+                        .draft_bytes = (uint64_t)model->draft,
                         .memory_free = (uint64_t)machine->memory,
                         .gpu_free = (uint64_t)machine->gpu,
                         .recommended = -1};
@@ -338,7 +339,8 @@ int fit_read(const struct config_model *config, const struct fit_machine *machin
     struct fit_model model = {.config = config,
                               .info = llm_model_info(weights),
                               .weights = (double)llm_model_info(weights)->size_bytes,
-                              .projector = bytes_of_file(config->mmproj)};
+                              .projector = projector_bytes(config),
+                              .draft = draft_bytes(config)};
     describe(weights, &model, machine, fit);
     if (fit->type == HEARTH_MODEL_CHAT) {
         /* Compute buffers grow with the cells in a line, or less steeply at first: from two points the others follow.
@@ -409,7 +411,8 @@ struct fit_machine fit_share(const struct hearth_config *config, const struct fi
         return share;
     }
     for (size_t i = 0; i < config->n_models; i++) {
-        double bytes = bytes_of_model(config->models[i].path) + bytes_of_file(config->models[i].mmproj);
+        double bytes = bytes_of_model(config->models[i].path) + projector_bytes(&config->models[i]) +
+                       draft_bytes(&config->models[i]);
         all += bytes;
         if (i == which) own = bytes;
     }

@@ -18,7 +18,7 @@ struct fit_machine fit_this_machine(void); /* after llm_init() */
 struct fit_model {
     const struct config_model *config; /* keys that it sets are kept */
     const struct llm_model_info *info;
-    double weights, projector;          /* bytes */
+    double weights, projector, draft;   /* bytes */
     double compute_fixed, compute_cell; /* bytes of compute buffers: of any context, and more for each KV cell */
 };
 

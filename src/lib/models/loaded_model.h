@@ -105,20 +105,20 @@ struct preparing;
 struct model {
     struct model_entry *entry; /* outlives the model */
     const struct config_model *config;
-    struct llm_model *weights;
-    struct adapters *adapters;           /* the entry's, loaded */
-    struct chat_template *template_;     /* NULL: not a chat model */
-    struct preset_templates *templates;  /* those of presets; likewise */
-    struct system_prompt *system_prompt; /* NULL: chats without a system message get none */
-    struct engine *engine;               /* NULL: not a chat model */
-    struct embed_pool *pool;             /* NULL: a chat model */
-    struct model_media *media;           /* NULL: it takes text only */
-    struct file_watch *watch;            /* of all files that its states depend on; NULL: it caches nothing */
-    struct store *store;                 /* the instance's */
-    struct cache_events *events;         /* the instance's */
-    int64_t resume_wait_ns;              /* how long a request waits for its parent_key to be saved */
-    struct store_user waiter;            /* the store calls it when a save has ended; it wakes the preparing threads */
-    bool logs_words;                     /* the log may contain words of prompts */
+    struct llm_model *weights, *draft_weights; /* the latter NULL: no draft model */
+    struct adapters *adapters;                 /* the entry's, loaded */
+    struct chat_template *template_;           /* NULL: not a chat model */
+    struct preset_templates *templates;        /* those of presets; likewise */
+    struct system_prompt *system_prompt;       /* NULL: chats without a system message get none */
+    struct engine *engine;                     /* NULL: not a chat model */
+    struct embed_pool *pool;                   /* NULL: a chat model */
+    struct model_media *media;                 /* NULL: it takes text only */
+    struct file_watch *watch;                  /* of all files that its states depend on; NULL: it caches nothing */
+    struct store *store;                       /* the instance's */
+    struct cache_events *events;               /* the instance's */
+    int64_t resume_wait_ns;                    /* how long a request waits for its parent_key to be saved */
+    struct store_user waiter; /* the store calls it when a save has ended; it wakes the preparing threads */
+    bool logs_words;          /* the log may contain words of prompts */
     struct admission *admission;
     struct llm_tokenizer_cache *tokenizer_cache; /* of the preparing threads; NULL: not a chat model */
     struct reply_book *reply_book;               /* NULL: replies that come back are tokenised like other text */

@@ -4,7 +4,7 @@
  *     row       = head_count_kv x (key_length + value_length) x bytes per element
  *     sequence  = context_window x layers x row
  *     cells     = n_seq_max x sequence
- *     total     = weights + cells, and the projector's weights where there is one
+ *     total     = weights + cells, and the weights of the projector and the draft model where there are any
  * with heads counted layer by layer, and quantised elements with their block scales (q8_0: 34 bytes for 32). Layers
  * with a sliding window and recurrent layers keep a window or a state for each sequence instead, and there are more
  * sequences than slots: llm_cells_of() counts these as llama.cpp does. */
@@ -15,6 +15,7 @@
 #include "config/text.h"
 #include "engine/plan.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -42,6 +43,28 @@ struct llm_model *weights_open(const struct config_model *config, bool (*progres
     struct llm_model *model = llm_model_open(&params, error);
     free(parts);
     return model;
+}
+
+struct llm_model *draft_weights_open(const struct config_model *config, const struct llm_model *weights,
+                                     hearth_error *error)
+{
+    struct llm_model_params params = {.path = config->draft.path,
+                                      .n_gpu_layers = (int)config->draft.n_gpu_layers,
+                                      .split_mode = config->split_mode,
+                                      .weights = true};
+    struct llm_model *model = llm_model_open(&params, error);
+    const struct llm_model_info *info = model != NULL ? llm_model_info(model) : NULL;
+    int rc = model == NULL ? (int)error->code : llm_vocabularies_match(model, weights, error);
+    bool cut =
+        info != NULL && info->has_decoder && info->kind != HEARTH_KIND_RECURRENT && info->kind != HEARTH_KIND_HYBRID;
+    if (rc == HEARTH_OK && !cut)
+        rc = error_set(error, HEARTH_UNSUPPORTED, "%s (%s) cannot draft: its states cannot be cut", config->draft.path,
+                       info->architecture);
+    if (rc == HEARTH_OK) return model;
+    llm_model_close(model);
+    error_prefix(error, "models.%s.draft.path: ", config->name);
+    snprintf(error->param, sizeof error->param, "models.%s.draft.path", config->name);
+    return NULL;
 }
 
 /* ---- The context of a chat model ---- */
@@ -171,11 +194,20 @@ static void count_layers(struct estimate *e, const struct llm_context_params *co
     }
 }
 
-/* Its weights are read whole; what its encoder needs beside them depends on the image. */
-static double projector_bytes(const struct config_model *config)
+static double bytes_of_file(const char *path)
 {
     struct stat file;
-    return config->mmproj != NULL && stat(config->mmproj, &file) == 0 ? (double)file.st_size : 0;
+    return path != NULL && stat(path, &file) == 0 ? (double)file.st_size : 0;
+}
+
+double projector_bytes(const struct config_model *config)
+{
+    return bytes_of_file(config->mmproj);
+}
+
+double draft_bytes(const struct config_model *config)
+{
+    return bytes_of_file(config->draft.path);
 }
 
 struct estimate estimate_memory(const struct config_model *config, const struct llm_context_params *context,
@@ -185,9 +217,10 @@ struct estimate estimate_memory(const struct config_model *config, const struct 
                          .element_v = llm_type_bytes(context->type_v),
                          .cells = llm_cells_of(context, info),
                          .weights = (double)info->size_bytes,
-                         .projector = projector_bytes(config)};
+                         .projector = projector_bytes(config),
+                         .draft = draft_bytes(config)};
     count_layers(&e, context, info);
-    e.total = e.weights + e.projector + e.cells.total;
+    e.total = e.weights + e.projector + e.draft + e.cells.total;
     return e;
 }
 
@@ -198,7 +231,7 @@ int estimate_check(const struct config_model *config, const struct llm_context_p
     bool on_gpu = llm_has_gpu() && config->offload_kqv && config->n_gpu_layers >= 0;
     double free_bytes = info->remote ? 0 : (double)llm_free_memory(on_gpu); /* 0: not known */
     struct llm_cells cells = llm_cells_of(context, info);
-    if (free_bytes == 0 || cells.total + projector_bytes(config) <= free_bytes) return HEARTH_OK;
+    if (free_bytes == 0 || cells.total + projector_bytes(config) + draft_bytes(config) <= free_bytes) return HEARTH_OK;
     if (!context->full_windows && cells.states + cells.windows > cells.whole)
         return error_at(
             error, HEARTH_NO_MEMORY, "n_seq_spare",

@@ -17,6 +17,16 @@
 struct llm_model *weights_open(const struct config_model *config, bool (*progress)(void *ud, float fraction), void *ud,
                                hearth_error *error);
 
+/* The draft model's weights (models.*.draft.path). Fails also where its vocabulary is another one than the model's, or
+ * its states cannot be cut. */
+struct llm_model *draft_weights_open(const struct config_model *config, const struct llm_model *weights,
+                                     hearth_error *error);
+
+/* Bytes of the files that are loaded whole beside the weights: the projector's and the draft model's. What these need
+ * beside them depends on the image, or is some MiB a slot. */
+double projector_bytes(const struct config_model *config);
+double draft_bytes(const struct config_model *config);
+
 /* ---- The context of a chat model ---- */
 
 /* The context window of a slot, in tokens. Beyond what it was trained for a model writes nonsense, unless RoPE scaling
@@ -36,11 +46,11 @@ int model_context_params(const struct config_model *config, const struct llm_mod
 
 /* In bytes, but for the numbers of layers. */
 struct estimate {
-    double element_k, element_v; /* one element of K and of V in a cell */
-    double row;                  /* K and V of one token in one layer, the first with attention */
-    double sequence;             /* the context window of one slot, over the layers with full attention */
-    struct llm_cells cells;      /* of all slots and spare sequences */
-    double weights, projector, total;
+    double element_k, element_v;              /* one element of K and of V in a cell */
+    double row;                               /* K and V of one token in one layer, the first with attention */
+    double sequence;                          /* the context window of one slot, over the layers with full attention */
+    struct llm_cells cells;                   /* of all slots and spare sequences */
+    double weights, projector, draft, total;  /* draft: the draft model's weights */
     int32_t attention_layers, sliding_layers; /* number of layers with KV cells; of these, with a sliding window */
 };
 

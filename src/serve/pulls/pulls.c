@@ -138,7 +138,7 @@ static bool is_below(const char *path, const char *folder)
 /* Whether a model that somebody has configured uses a file of this folder. */
 static int check_unused(const struct pulls_place *place, const char *folder, hearth_error *error)
 {
-    static const char *const keys[] = {"path", "mmproj", "jinja_file"};
+    static const char *const keys[] = {"path", "mmproj", "jinja_file", "draft.path"};
     const char *name;
     for (size_t i = 0; (name = hearth_config_model(place->config, i)) != NULL; i++) {
         if (!is_configured(place, name)) continue;

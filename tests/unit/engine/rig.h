@@ -24,6 +24,15 @@ struct rig {
     struct engine *engine;
 };
 
+/* A draft model: the fake tells its contexts by that. `info` says for what window it was trained. */
+static inline struct draft_model_params fake_draft_model(int32_t n_slots)
+{
+    static char is_there;
+    const struct llm_model_info info = {.n_ctx_train = 4096};
+    return (struct draft_model_params){.model = (struct llm_model *)&is_there,
+                                       .context = draft_model_context(&info, n_slots)};
+}
+
 struct shape {
     int32_t slots, seqs, window; /* seqs 0: as many as slots, a stream of cells each; else one pool of cells */
     int32_t n_batch;             /* 0: 512, as n_ubatch always is */

@@ -961,6 +961,10 @@ static void choose_drafts(struct world *w)
     w->params.draft.ud = &guesser;
     if (guesser.how > OWN_SOURCES) w->params.draft.guess = guess;
     for (int i = 0; i < DRAFT_SOURCES; i++) w->params.draft.sources[i] = guesser.how != NO_GUESSES;
+    if (guesser.how != OWN_SOURCES || draw(&guesser.random) % 2 == 0) return;
+    w->params.draft.model = fake_draft_model(w->params.n_slots);
+    fake_llm.draft_wrong = draw(&guesser.random) % 3 == 0;
+    fake_llm.draft_fails = draw(&guesser.random) % 8 == 0;
 }
 
 static void choose_store(struct world *w)

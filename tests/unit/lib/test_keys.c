@@ -319,7 +319,9 @@ static const char *const elsewhere[] = {
     "models.*.tags",             /* native.test.js */
     "models.*.rpc",              /* rpc.test.js, as the next */
     "models.*.tensor_split",
-    "models.*.media",             /* openai_client.test.js, ollama.test.js */
+    "models.*.media",      /* openai_client.test.js, ollama.test.js */
+    "models.*.draft.path", /* drafts.test.js, as the next */
+    "models.*.draft.n_gpu_layers",
     "cache.tiers.remote.encrypt", /* remote.test.js */
 };
 

@@ -1,0 +1,196 @@
+/* The streams of a draft model, and its calls: see draft_model.h. A stream's positions are its own, from 0 on, so that
+ * a long conversation does not leave the window that the model was trained for. */
+#include "engine/draft_model.h"
+
+#include "base/media_spans.h"
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define WINDOW    1024 /* tokens of a stream */
+#define TAIL_PART 4    /* a stream begins with so many last tokens of a sequence; once it is full, again */
+#define BATCH     512  /* tokens of a call */
+#define LEAST     8    /* tokens of a stream that a call computes, however long it takes */
+#define UNKNOWN   32   /* the same before it is known how long */
+#define FEW       4    /* tokens that a stream lacks at most in a call for one token */
+
+struct stream {
+    int32_t from;       /* index in the sequence of the first token that is in cells */
+    struct tokens held; /* in cells */
+};
+
+struct draft_model {
+    struct llm_context *context;
+    struct clock *clock;
+    struct stream *streams;
+    int32_t n_streams, window, n_vocab;
+    int64_t most_ns;
+    double token_ns, step_ns; /* of a call of many tokens, each; of a call for one token; 0: not known */
+    struct llm_batch_token batch[BATCH];
+};
+
+static bool never(void *ud)
+{
+    (void)ud;
+    return false;
+}
+
+struct llm_context_params draft_model_context(const struct llm_model_info *info, int32_t n_slots)
+{
+    int32_t window = info->n_ctx_train > 0 && info->n_ctx_train < WINDOW ? info->n_ctx_train : WINDOW;
+    return (struct llm_context_params){.window = window,
+                                       .n_seq = n_slots,
+                                       .n_cells = window * n_slots,
+                                       .n_batch = BATCH,
+                                       .n_ubatch = BATCH,
+                                       .unified = true,
+                                       .full_windows = true,
+                                       .type_k = "f16",
+                                       .type_v = "f16",
+                                       .flash_attention = "auto",
+                                       .rope_scaling = "none",
+                                       .rope_freq_base = NAN,
+                                       .rope_freq_scale = NAN,
+                                       .yarn_ext_factor = NAN,
+                                       .yarn_attn_factor = NAN,
+                                       .yarn_beta_fast = NAN,
+                                       .yarn_beta_slow = NAN};
+}
+
+struct draft_model *draft_model_open(const struct draft_model_params *params, int64_t most_ns, struct clock *clock,
+                                     hearth_error *error)
+{
+    struct llm_context_params context = params->context;
+    context.abort = never;
+    struct draft_model *model = mem_alloc(sizeof *model);
+    *model = (struct draft_model){.context = llm_context_open(params->model, &context, error),
+                                  .clock = clock,
+                                  .streams = mem_alloc((size_t)context.n_seq * sizeof(struct stream)),
+                                  .n_streams = context.n_seq,
+                                  .window = context.window,
+                                  .most_ns = most_ns};
+    if (model->context != NULL) return model;
+    free(model->streams);
+    free(model);
+    return NULL;
+}
+
+void draft_model_close(struct draft_model *model)
+{
+    if (model == NULL) return;
+    for (int32_t i = 0; i < model->n_streams; i++) tokens_release(&model->streams[i].held);
+    llm_context_close(model->context);
+    free(model->streams);
+    free(model);
+}
+
+/* ---- What a stream has of a sequence ---- */
+
+/* Behind the last medium, of which a draft model knows nothing, and not farther back than the tail. */
+static int32_t tail_begin(const struct draft_model *model, const struct tokens *tokens)
+{
+    int32_t tail = model->window / TAIL_PART, from = (int32_t)tokens->len, least = from > tail ? from - tail : 0;
+    while (from > least && !media_token_is_one(tokens->v[from - 1])) from--;
+    return from;
+}
+
+/* Leading tokens in cells that are those of the sequence. */
+static int32_t same_as(const struct stream *stream, const struct tokens *tokens)
+{
+    int32_t n = 0, held = (int32_t)stream->held.len, rest = (int32_t)tokens->len - stream->from;
+    while (n < held && n < rest && stream->held.v[n] == tokens->v[stream->from + n]) n++;
+    return n;
+}
+
+static void keep(struct draft_model *model, int32_t i, int32_t n)
+{
+    struct stream *stream = &model->streams[i];
+    if (!llm_seq_cut(model->context, i, n)) {
+        llm_seq_clear(model->context, i);
+        n = 0;
+    }
+    tokens_truncate(&stream->held, (size_t)n);
+}
+
+/* Cuts the stream back to what the sequence has, but for its last token, whose logits are wanted; begins anew where too
+ * much is missing, or where it has become too long. */
+static void align(struct draft_model *model, int32_t i, const struct tokens *tokens)
+{
+    struct stream *stream = &model->streams[i];
+    int32_t len = (int32_t)tokens->len, begin = tail_begin(model, tokens), same = same_as(stream, tokens);
+    bool fits = len - stream->from + DRAFT_MOST <= model->window;
+    if (same == 0 || !fits || begin > stream->from + same) {
+        stream->from = begin;
+        same = 0;
+    }
+    if (same > 0 && stream->from + same == len) same--;
+    keep(model, i, same);
+}
+
+/* ---- Calls ---- */
+
+static int32_t token_at(const struct draft_model *model, const struct draft_ask *ask, int32_t index)
+{
+    int32_t at = model->streams[ask->stream].from + index, len = (int32_t)ask->tokens->len;
+    return at < len ? ask->tokens->v[at] : ask->guess[at - len];
+}
+
+static int32_t most_tokens(const struct draft_model *model)
+{
+    if (model->token_ns <= 0) return UNKNOWN;
+    double n = (double)model->most_ns / model->token_ns;
+    return n < LEAST ? LEAST : n > BATCH ? BATCH : (int32_t)n;
+}
+
+/* Adds to the batch what the stream lacks, as much as there is room for. Returns the index of the row whose logits are
+ * the next token's; -1: it lacks more. */
+static int32_t add_missing(struct draft_model *model, const struct draft_ask *ask, int32_t *n_tokens)
+{
+    struct stream *stream = &model->streams[ask->stream];
+    int32_t end = (int32_t)ask->tokens->len - stream->from + ask->n, held = (int32_t)stream->held.len;
+    int32_t most = most_tokens(model) - *n_tokens, n = end - held < most ? end - held : most;
+    for (int32_t k = 0; k < n; k++) {
+        int32_t token = token_at(model, ask, held + k);
+        tokens_push(&stream->held, token);
+        model->batch[(*n_tokens)++] = (struct llm_batch_token){
+            .token = token, .pos = held + k, .seq = ask->stream, .logits = held + k + 1 == end};
+    }
+    return held + n == end && n > 0 ? *n_tokens - 1 : -1;
+}
+
+static void note_time(struct draft_model *model, int32_t n_tokens, size_t n_asks, int64_t ns)
+{
+    bool one = n_tokens <= (int32_t)n_asks * FEW;
+    double *known = one ? &model->step_ns : &model->token_ns, seen = one ? (double)ns : (double)ns / n_tokens;
+    *known = *known > 0 ? (*known * 3 + seen) / 4 : seen;
+}
+
+void draft_model_next(struct draft_model *model, struct draft_ask *asks, size_t n)
+{
+    int32_t n_tokens = 0;
+    size_t n_asks = 0;
+    int32_t *rows = mem_alloc((n + 1) * sizeof *rows);
+    for (size_t i = 0; i < n; i++) {
+        rows[i] = -1;
+        if (asks[i].over) continue;
+        if (asks[i].n == 0) align(model, asks[i].stream, asks[i].tokens);
+        rows[i] = add_missing(model, &asks[i], &n_tokens);
+        asks[i].over = rows[i] < 0 || asks[i].n == DRAFT_MOST;
+        n_asks++;
+    }
+    int64_t began_at = clock_now(model->clock);
+    bool decoded = n_tokens > 0 && llm_decode(model->context, model->batch, n_tokens) == LLM_DECODED;
+    for (size_t i = 0; i < n && decoded; i++)
+        if (!asks[i].over) asks[i].guess[asks[i].n++] = llm_likeliest(model->context, rows[i], &asks[i].chance);
+    if (decoded) note_time(model, n_tokens, n_asks, clock_now(model->clock) - began_at);
+    /* A call that fails is no fault of the reply's: all streams of it begin anew with the next guess. */
+    for (int32_t k = 0; k < n_tokens && !decoded; k++) keep(model, model->batch[k].seq, 0);
+    for (size_t i = 0; i < n && !decoded; i++) asks[i].over = true;
+    free(rows);
+}
+
+double draft_model_step_ns(const struct draft_model *model)
+{
+    return model->step_ns;
+}

@@ -1,0 +1,48 @@
+/* A draft model: a small model with the vocabulary of the large one, which writes guesses ahead of its replies.
+ *
+ * It has a stream of cells for each slot, with the last tokens of the slot's sequence, and nothing else: no prompt is
+ * kept for it, none is fetched. Where a slot gets another conversation, the last tokens of that are computed, so that a
+ * guess is as good behind a prompt that came from the cache as behind one that was computed. Belongs to the engine's
+ * thread. */
+#ifndef ENGINE_DRAFT_MODEL_H
+#define ENGINE_DRAFT_MODEL_H
+
+#include "base/clock.h"
+#include "base/tokens.h"
+#include "llm/context.h"
+
+#define DRAFT_MOST     64 /* tokens of a draft */
+#define DRAFT_GAP_PART 16 /* of a stream's longest gap, what a draft model may take to come to a reply's end */
+
+struct draft_model;
+
+struct draft_model_params {
+    struct llm_model *model;           /* borrowed; NULL: there is none */
+    struct llm_context_params context; /* draft_model_context() */
+};
+
+/* What the context of a draft model is opened with, for so many slots: the fields that follow from that alone. */
+struct llm_context_params draft_model_context(const struct llm_model_info *info, int32_t n_slots);
+
+/* `most_ns`: how long one call may take to compute what a stream lacks. */
+struct draft_model *draft_model_open(const struct draft_model_params *params, int64_t most_ns, struct clock *clock,
+                                     hearth_error *error);
+void draft_model_close(struct draft_model *model);
+
+/* A reply that is to be guessed at. */
+struct draft_ask {
+    int32_t stream;              /* the slot's number */
+    const struct tokens *tokens; /* of its sequence */
+    bool over;                   /* no more tokens are wanted, or there can be none now */
+    int32_t guess[DRAFT_MOST], n;
+    float chance; /* that the draft model gives to the last of them */
+};
+
+/* Adds the next token to each guess that is not over, in one call. A stream that lacks much is computed over several
+ * calls, and has no guess until then. */
+void draft_model_next(struct draft_model *model, struct draft_ask *asks, size_t n);
+
+/* Nanoseconds that a call for one token takes; 0: not known yet. */
+double draft_model_step_ns(const struct draft_model *model);
+
+#endif
