@@ -1,17 +1,19 @@
-// The token bar under a reply: what of the prompt was there, and from where, what was computed, what was generated.
+// The token bar under a reply: what of the prompt was there, and from where, what was computed, what was generated, and
+// what of that drafts had right.
 
 import { el, number, seconds } from './dom.js';
 
 const tierNames = { ram: 'memory', ram_file: 'shared memory', disk: 'the disk', remote: 'the shared server' };
 
-// {shared, restored, reused, tier, computed, generated, firstMs, rate}: of timings, and of the lookup before. Without one
+// {shared, restored, reused, tier, computed, generated, drafted, firstMs, rate}: of timings, and of the lookup before. Without one
 // it is not known from where tokens were reused.
 export function figuresOf(timings, lookup, firstMs) {
   const cached = timings.cache_n ?? 0;
   const shared = lookup ? Math.min(cached, lookup.resident) : 0;
   const tier = lookup && Object.keys(tierNames).filter((name) => lookup[name] > 0).sort((a, b) => lookup[b] - lookup[a])[0];
   return {
-    shared, restored: lookup ? cached - shared : 0, reused: lookup ? 0 : cached, tier, computed: timings.prompt_n ?? 0, generated: timings.predicted_n ?? 0, firstMs, rate: timings.predicted_per_second, divergence: lookup?.divergence,
+    shared, restored: lookup ? cached - shared : 0, reused: lookup ? 0 : cached, tier, computed: timings.prompt_n ?? 0, generated: timings.predicted_n ?? 0,
+    drafted: timings.draft_n_accepted ?? 0, firstMs, rate: timings.predicted_per_second, divergence: lookup?.divergence,
   };
 }
 
@@ -21,6 +23,7 @@ const kinds = [
   ['restored', (f) => `${number(f.restored)} restored from ${tierNames[f.tier] ?? 'the store'}`],
   ['computed', (f) => `${number(f.computed)} computed`],
   ['generated', (f) => `${number(f.generated)} generated`],
+  ['drafted', (f) => `${number(f.drafted)} of them as drafted`],
 ];
 
 // The next tokens of both spell the same text, as far as both are known.
@@ -37,14 +40,15 @@ function explain({ shared, restored, computed, divergence }) {
 
 export function tokenBar(figures) {
   const shown = kinds.filter(([kind]) => figures[kind] > 0);
-  const total = shown.reduce((sum, [kind]) => sum + figures[kind], 0);
+  const width = (kind) => (kind === 'generated' ? figures.generated - figures.drafted : figures[kind]);
+  const total = shown.reduce((sum, [kind]) => sum + width(kind), 0);
   const words = shown.map(([, say]) => say(figures));
   if (figures.firstMs) words.push(`${seconds(figures.firstMs)} to the first token`);
   if (figures.rate > 0) words.push(`${figures.rate < 10 ? figures.rate.toFixed(1) : number(Math.round(figures.rate))} tokens/s`);
   const bar = el('div', { class: 'bar', 'aria-hidden': 'true' });
   for (const [kind] of shown) {
     const part = el('span', { class: kind });
-    part.style.flexGrow = String(figures[kind] / total);
+    part.style.flexGrow = String(width(kind) / total);
     bar.append(part);
   }
   const legend = el('p', { class: 'legend' });

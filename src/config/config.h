@@ -61,6 +61,7 @@ struct config_server {
     int64_t max_body_bytes;
     int64_t max_connections;
     int64_t responses_max, responses_max_mb;
+    int64_t stream_tokens;
     double drain_timeout, first_request_timeout; /* seconds */
     int64_t memory_budget_mb;
     enum config_metrics metrics_names;

@@ -148,6 +148,10 @@ const struct config_row config_rows[] = {
         "Path of a socket by which the next `hearth serve` with this key takes this one's place without a refused "
         "connection: docs/durability.md. null: a second one cannot listen on the same addresses.",
         OR_NULL),
+    KEY("server.stream_tokens", CONFIG_INT, SERVER(stream_tokens), "1",
+        "Tokens of a stream that are sent together. Drafts make several tokens come at once, and who watches the "
+        "connection could tell from that what was guessed right. In pieces of 16, say, it is not seen.",
+        RANGE(1, 64)),
     KEY("server.drain_timeout", CONFIG_SECONDS, SERVER(drain_timeout), "10",
         "How long running requests may go on after SIGTERM or SIGINT.", RANGE(0, DAY)),
     KEY("server.memory_budget_mb", CONFIG_INT, SERVER(memory_budget_mb), "0",

@@ -553,6 +553,8 @@ int serve_run(const hearth_config *config, const struct serve_options *options, 
     struct run run = {.config = config, .options = options != NULL ? options : &none, .passed = handover_passed()};
     struct server *server = &run.server;
     server->limits = run.options->limits != NULL ? *run.options->limits : exchange_limits_default;
+    server->limits.stream_tokens =
+        (size_t)setting_number(&run, "server.stream_tokens", (double)server->limits.stream_tokens);
     server->ratelimits = ratelimits_open(clock_monotonic());
     server->stored =
         stored_open((struct stored_bounds){.entries = (size_t)setting_number(&run, "server.responses_max", 1000),

@@ -117,6 +117,21 @@ test('what was dropped from the store is no source any more', async (t) => {
   assert.equal(await draftedFromDisk(true), 0);
 });
 
+test('a stream in even pieces does not show how many tokens came at once', async (t) => {
+  const even = await serve({ t, model: demo, set: { 'server.stream_tokens': '8' }, models: { cache_min_tokens: 0 } });
+  const response = await fetch(`${even.url}/v1/completions`, { method: 'POST', body: JSON.stringify({ prompt: 'Once', max_tokens: 60, temperature: 0, ignore_eos: true, stream: true }) });
+  const seen = [];
+  let text = '';
+  for await (const bytes of response.body) {
+    text += Buffer.from(bytes).toString();
+    seen.push((text.match(/"text":"[^"]/g) ?? []).length);
+  }
+  const all = seen.at(-1);
+  assert.ok(all > 40, `${all} pieces of text`);
+  for (const n of seen) assert.ok(n % 8 === 0 || n === all, `after a read there were ${n} of ${all}`);
+  assert.ok(new Set(seen).size > 3, 'it is no stream');
+});
+
 test('a field of the wrong type is refused by its name', async () => {
   const error = await server.client.refused(400, '/v1/chat/completions', {
     messages: [{ role: 'user', content: question }], 'speculative.n_max': 'many',

@@ -46,7 +46,7 @@ describe('in a browser', () => {
     await send(page, 'What is my code?');
     await replied(page, 3);
     const said = await legends(page);
-    assert.match(said[0], /^[\d,]+ computed · [\d,]+ generated · [\d.]+ s to the first token/);
+    assert.match(said[0], /^[\d,]+ computed · [\d,]+ generated · ([\d,]+ of them as drafted · )?[\d.]+ s to the first token/);
     assert.match(said[1], /^[\d,]+ reused from KV cells · [\d,]+ computed/);
     assert.match(said[2], /^[\d,]+ restored from the disk · [\d,]+ computed/);
     assert.match(await lastReply(page), /4711/);
@@ -136,6 +136,18 @@ describe('in a browser', () => {
     say('[1]: https://example.org/\n');
     await page.getByRole('link', { name: 'the text' }).waitFor();
     await server.stop();
+  });
+
+  test('the bar has a part for what drafts had right', async (t) => {
+    const server = await start(t);
+    const page = await openPage(t, await browser(t), server.url);
+    const bar = await page.evaluate(async () => {
+      const { figuresOf, tokenBar } = await import('/page/bar.js');
+      const { children: [parts, legend] } = tokenBar(figuresOf({ prompt_n: 10, predicted_n: 30, draft_n: 40, draft_n_accepted: 12 }));
+      return { text: legend.textContent, widths: [...parts.children].map((part) => [part.className, Number(part.style.flexGrow)]) };
+    });
+    assert.equal(bar.text, '10 computed · 30 generated · 12 of them as drafted');
+    assert.deepEqual(bar.widths, [['computed', 0.25], ['generated', 0.45], ['drafted', 0.3]]);
   });
 
   test('without a lookup the bar does not say from where tokens were reused', async (t) => {

@@ -20,8 +20,11 @@
 /* Ms between two looks at a blocked exchange. */
 #define LOOK_MS 250
 
-const struct exchange_limits exchange_limits_default = {
-    .outbox_bytes = 4 << 20, .backlog_bytes = 256 << 10, .logprobs_bytes = 64 << 20, .ping_ms = 5000};
+const struct exchange_limits exchange_limits_default = {.outbox_bytes = 4 << 20,
+                                                        .backlog_bytes = 256 << 10,
+                                                        .logprobs_bytes = 64 << 20,
+                                                        .stream_tokens = 1,
+                                                        .ping_ms = 5000};
 
 /* Bytes that are sent at a time. */
 #define SEND_BYTES (64 << 10)
@@ -248,7 +251,8 @@ static struct exchange *new_exchange(struct call *call, const struct exchange_pl
     ex->params = mem_alloc(ex->n * sizeof *ex->params);
     memcpy(ex->params, plan->choices, ex->n * sizeof *ex->params);
     ex->work = (struct work){.run = exchange_turn, .ud = ex};
-    outbox_init(&ex->outbox, ex->server->limits.outbox_bytes, plan->tokens);
+    const struct exchange_limits *limits = &ex->server->limits;
+    outbox_init(&ex->outbox, limits->outbox_bytes, ex->stream ? limits->stream_tokens : 1, plan->tokens);
     outbox_wake(&ex->outbox);
     if (ex->stream) ex->timer = event_new(http_base(ex->server->http), -1, 0, on_timer, ex);
     return ex;

@@ -64,6 +64,7 @@ struct exchange_limits {
     size_t outbox_bytes;   /* bytes of queued events; beyond it the client is too slow and its request is cancelled */
     size_t backlog_bytes;  /* backpressure: unsent bytes at the socket above which events stay queued */
     size_t logprobs_bytes; /* bytes of an answer's logprobs until they are sent */
+    size_t stream_tokens;  /* of a stream, that are sent together */
     int ping_ms;           /* ms without a byte after which a keep-alive is sent */
 };
 

@@ -25,7 +25,7 @@ static size_t event_bytes(const struct outbox_event *event)
 /* In a long queue looking at each event would take longer than all else. */
 #define CHECKED_EVENTS 64
 
-/* The queue is as its count of bytes and its end say, and where it has events the reader is awake. */
+/* The queue is as its counts and its end say, and where it has events that can be taken the reader is awake. */
 static void check(struct outbox *outbox)
 {
     size_t n = 0, bytes = 0;
@@ -33,7 +33,8 @@ static void check(struct outbox *outbox)
     for (; *end != NULL && n < CHECKED_EVENTS; end = &(*end)->next, n++) bytes += event_bytes(*end);
     if (n == CHECKED_EVENTS) return;
     assert(end == outbox->tail && bytes == outbox->bytes);
-    assert(n == 0 || outbox->awake);
+    assert(n == outbox->n_ready + outbox->n_waiting && outbox->n_waiting < outbox->piece);
+    assert(outbox->n_ready == 0 || outbox->awake);
 }
 #endif
 
@@ -45,9 +46,9 @@ static void unlock(struct outbox *outbox)
     pthread_mutex_unlock(&outbox->mutex);
 }
 
-void outbox_init(struct outbox *outbox, size_t limit, bool keeps_empty)
+void outbox_init(struct outbox *outbox, size_t limit, size_t piece, bool keeps_empty)
 {
-    *outbox = (struct outbox){.limit = limit, .keeps_empty = keeps_empty};
+    *outbox = (struct outbox){.limit = limit, .piece = piece, .keeps_empty = keeps_empty};
     pthread_mutex_init(&outbox->mutex, NULL);
     outbox->tail = &outbox->head;
 }
@@ -55,6 +56,9 @@ void outbox_init(struct outbox *outbox, size_t limit, bool keeps_empty)
 void outbox_release(struct outbox *outbox)
 {
     struct outbox_event *event;
+    outbox->n_ready += outbox->n_waiting;
+    outbox->n_waiting = 0;
+    outbox->awake = true;
     while ((event = outbox_take(outbox)) != NULL) outbox_free_event(event);
     pthread_mutex_destroy(&outbox->mutex);
 }
@@ -101,9 +105,14 @@ bool outbox_put(struct outbox *outbox, size_t choice, const hearth_event *event)
         *outbox->tail = made;
         outbox->tail = &made->next;
         outbox->bytes += event_bytes(made);
+        outbox->n_waiting++;
+        if (made->type != HEARTH_EVENT_TEXT || outbox->n_waiting == outbox->piece) {
+            outbox->n_ready += outbox->n_waiting;
+            outbox->n_waiting = 0;
+        }
     }
-    bool wake = !outbox->awake;
-    outbox->awake = true;
+    bool wake = !outbox->awake && (outbox->n_ready > 0 || outbox->overflown);
+    outbox->awake = outbox->awake || wake;
     unlock(outbox);
     return wake;
 }
@@ -111,8 +120,9 @@ bool outbox_put(struct outbox *outbox, size_t choice, const hearth_event *event)
 struct outbox_event *outbox_take(struct outbox *outbox)
 {
     pthread_mutex_lock(&outbox->mutex);
-    struct outbox_event *event = outbox->head;
+    struct outbox_event *event = outbox->n_ready > 0 ? outbox->head : NULL;
     if (event != NULL) {
+        outbox->n_ready--;
         outbox->head = event->next;
         if (outbox->head == NULL) outbox->tail = &outbox->head;
         outbox->bytes -= event_bytes(event);
@@ -124,7 +134,7 @@ struct outbox_event *outbox_take(struct outbox *outbox)
 bool outbox_sleep(struct outbox *outbox)
 {
     pthread_mutex_lock(&outbox->mutex);
-    bool none = outbox->head == NULL;
+    bool none = outbox->n_ready == 0;
     if (none) outbox->awake = false;
     unlock(outbox);
     return none;

@@ -27,19 +27,22 @@ struct outbox {
     pthread_mutex_t mutex;
     struct outbox_event *head, **tail;
     size_t bytes, limit; /* bytes of the queued events, and their maximum */
-    bool keeps_empty;    /* also keeps TEXT events without text, which else are dropped unless they have logprobs */
-    bool awake;          /* the reader was woken and does not sleep yet */
-    bool overflown;      /* text was dropped: the reader is too slow */
+    size_t piece;        /* TEXT events that are taken together: fewer wait for more, or for one of another type */
+    size_t n_ready, n_waiting; /* events that can be taken; those behind them that wait */
+    bool keeps_empty; /* also keeps TEXT events without text, which else are dropped unless they have logprobs */
+    bool awake;       /* the reader was woken and does not sleep yet */
+    bool overflown;   /* text was dropped: the reader is too slow */
 };
 
-void outbox_init(struct outbox *outbox, size_t limit, bool keeps_empty);
+/* `piece`: 1, unless who watches the connection is not to see how many tokens come at once. */
+void outbox_init(struct outbox *outbox, size_t limit, size_t piece, bool keeps_empty);
 void outbox_release(struct outbox *outbox);
 
 /* True: the reader slept, and the caller has woken it. Text beyond the limit is dropped and
  * the queue marked overflown; the last event of a request is always queued. */
 bool outbox_put(struct outbox *outbox, size_t choice, const hearth_event *event);
 
-/* For the reader. NULL: the queue is empty. The caller frees the event. */
+/* For the reader. NULL: there is none that can be taken. The caller frees the event. */
 struct outbox_event *outbox_take(struct outbox *outbox);
 void outbox_free_event(struct outbox_event *event);
 

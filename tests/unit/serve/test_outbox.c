@@ -28,7 +28,7 @@ static void events_come_out_in_order_with_copies_of_all_they_had(void **state)
 {
     (void)state;
     struct outbox outbox;
-    outbox_init(&outbox, 1 << 20, false);
+    outbox_init(&outbox, 1 << 20, 1, false);
     char text[] = "abc", stop[] = "END";
     hearth_result result = {.predicted_n = 5, .stop_string = stop};
     hearth_event done = {.type = HEARTH_EVENT_DONE, .result = &result};
@@ -59,7 +59,7 @@ static void the_reader_is_woken_once_until_it_sleeps(void **state)
 {
     (void)state;
     struct outbox outbox;
-    outbox_init(&outbox, 1 << 20, false);
+    outbox_init(&outbox, 1 << 20, 1, false);
     assert_true(put_text(&outbox, 0, "a"));
     assert_false(put_text(&outbox, 0, "b"));
     assert_false(outbox_wake(&outbox));
@@ -74,11 +74,37 @@ static void the_reader_is_woken_once_until_it_sleeps(void **state)
     outbox_release(&outbox);
 }
 
+static void pieces_come_whole_until_something_else_does(void **state)
+{
+    (void)state;
+    struct outbox outbox;
+    outbox_init(&outbox, 1 << 20, 3, false);
+    assert_false(put_text(&outbox, 0, "a"));
+    assert_false(put_text(&outbox, 0, "b"));
+    assert_null(outbox_take(&outbox));
+    assert_true(outbox_sleep(&outbox));
+    assert_true(put_text(&outbox, 0, "c"));
+    assert_false(put_text(&outbox, 0, "d"));
+    for (const char *text = "abc"; *text != '\0'; text++) {
+        const char one[] = {*text, '\0'};
+        assert_next(&outbox, 0, HEARTH_EVENT_TEXT, one);
+    }
+    assert_null(outbox_take(&outbox));
+    assert_true(outbox_sleep(&outbox));
+    hearth_result result = {.predicted_n = 4};
+    hearth_event done = {.type = HEARTH_EVENT_DONE, .result = &result};
+    assert_true(outbox_put(&outbox, 0, &done));
+    assert_next(&outbox, 0, HEARTH_EVENT_TEXT, "d");
+    outbox_free_event(outbox_take(&outbox));
+    assert_false(put_text(&outbox, 0, "left"));
+    outbox_release(&outbox);
+}
+
 static void empty_text_is_no_event(void **state)
 {
     (void)state;
     struct outbox outbox;
-    outbox_init(&outbox, 1 << 20, false);
+    outbox_init(&outbox, 1 << 20, 1, false);
     assert_false(put_text(&outbox, 0, ""));
     assert_null(outbox_take(&outbox));
     outbox_release(&outbox);
@@ -89,7 +115,7 @@ static void text_beyond_the_limit_is_dropped_and_the_last_event_still_comes(void
     (void)state;
     struct outbox outbox;
     size_t limit = 4096;
-    outbox_init(&outbox, limit, false);
+    outbox_init(&outbox, limit, 1, false);
     for (int i = 0; i < 1000; i++) {
         put_text(&outbox, 0, "0123456789");
         assert_true(outbox.bytes <= limit);
@@ -114,6 +140,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(events_come_out_in_order_with_copies_of_all_they_had),
         cmocka_unit_test(the_reader_is_woken_once_until_it_sleeps),
+        cmocka_unit_test(pieces_come_whole_until_something_else_does),
         cmocka_unit_test(empty_text_is_no_event),
         cmocka_unit_test(text_beyond_the_limit_is_dropped_and_the_last_event_still_comes),
     };
