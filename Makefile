@@ -3,7 +3,7 @@
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: all run demo-model check test thorough real real-all bench bench-full bench-check peers agents asan tsan fuzz crash install deb dist format tidy clean help
+.PHONY: all run demo-model check test thorough real real-all bench bench-full bench-check peers drafts agents asan tsan fuzz crash install deb dist format tidy clean help
 
 all: ## build build/bin/hearth, build/bin/hearth-mkmodel, build/lib/libhearth.a and .so
 	@scripts/build.sh release
@@ -52,6 +52,9 @@ bench-check: ## compare counts of a fixed scenario (tokens, decode calls, copies
 	@scripts/packages.sh test
 	@scripts/build.sh release hearth_bench_counts
 	@node bench/check.mjs
+
+drafts: all ## compare replies with drafts and without, and llama-server's, on a real model, half an hour
+	@scripts/peers.sh drafts
 
 peers: all ## compare with llama-server, Ollama and Kronk on a real model, three quarters of an hour
 	@scripts/peers.sh

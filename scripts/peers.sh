@@ -3,6 +3,7 @@
 # otherwise idle machine. Prints a table, and writes peers.json and peers.svg into bench/out.
 #
 #   scripts/peers.sh [RUNS]
+#   scripts/peers.sh drafts [RUNS]    what drafts bring, beside llama-server's own (bench/drafts.mjs): `make drafts`
 #
 # llama-server is the one that the tests use. Ollama is built from its Go module, where `go` is there and the module can be
 # fetched, with that llama-server beneath it. KRONK_BIN=... names a binary of Kronk's. What is missing is said, and left out.
@@ -33,6 +34,10 @@ build_ollama() {
 scripts/packages.sh test
 LLAMA_SERVER=$(scripts/llama.sh --server)
 export LLAMA_SERVER HEARTH=$PWD/build/bin/hearth
+if [ "${1:-}" = drafts ]; then
+    model=$(scripts/real.sh fetch smollm2)
+    exec node bench/drafts.mjs "$model" "${2:-3}"
+fi
 build_ollama
 [ -n "${KRONK_BIN:-}" ] || say "no Kronk: KRONK_BIN names no binary"
 model=$(scripts/real.sh fetch smollm2)

@@ -440,6 +440,75 @@ static void a_repeated_reply_is_as_fast_as_rows_are_cheap(void **state)
     }
 }
 
+/* ---- Others ---- */
+
+/* The longest time from one call to the next, which a stream waits for its next token. */
+static struct {
+    struct fake_clock *clock;
+    int64_t at, longest;
+} calls;
+
+static void note_call(void *ud)
+{
+    (void)ud;
+    int64_t now = clock_now(&calls.clock->clock);
+    if (calls.at > 0 && now - calls.at > calls.longest) calls.longest = now - calls.at;
+    calls.at = now;
+}
+
+/* A request whose reply is known, beside another one: the latter's result, and the longest gap of its stream. */
+static hearth_result run_beside_a_known_reply(struct rig *rig, bool drafts, size_t prompt, int32_t reply,
+                                              double *gap_ms)
+{
+    struct client first, known, other;
+    be_machine(rig, &(struct machine){.row_ms = 0.5, .cuts = true});
+    open_engine(rig, (struct shape){.slots = 2, .seqs = 6, .window = 9000, .draft = all_sources});
+    client_init(&first, 0, 100, 3000);
+    client_init(&known, 0, 100, 3000);
+    client_init(&other, 77, prompt, reply);
+    known.job.draft_max = drafts ? -1 : 0;
+    run_alone(rig, &first);
+    calls.clock = &rig->clock;
+    calls.at = calls.longest = 0;
+    fake_llm.on_call = note_call;
+    int64_t before = drafted(rig, DRAFT_STORE);
+    engine_submit(rig->engine, &known.job);
+    engine_submit(rig->engine, &other.job);
+    client_await_end(&other);
+    *gap_ms = clock_to_ms(calls.longest);
+    atomic_store(&known.job.cancelled, true);
+    engine_poke(rig->engine);
+    client_await_end(&known);
+    assert_true(client_got_right_reply(&other));
+    assert_true((drafted(rig, DRAFT_STORE) > before) == drafts);
+    hearth_result result = other.result;
+    client_release(&first);
+    client_release(&known);
+    client_release(&other);
+    engine_close(rig->engine);
+    rig->engine = NULL;
+    return result;
+}
+
+static void a_stream_beside_a_drafting_one_waits_little_longer(void **state)
+{
+    double without, with;
+    run_beside_a_known_reply(*state, false, 2, 300, &without);
+    run_beside_a_known_reply(*state, true, 2, 300, &with);
+    print_message("beside a stream with drafts: a gap of %.1f ms, %.1f without\n", with, without);
+    assert_true(with <= 1.6 * without);
+}
+
+static void a_prompt_beside_a_drafting_stream_is_as_fast(void **state)
+{
+    double gap_without, gap_with;
+    double without = run_beside_a_known_reply(*state, false, 2500, 2, &gap_without).prompt_ms,
+           with = run_beside_a_known_reply(*state, true, 2500, 2, &gap_with).prompt_ms;
+    print_message("a prompt of 2,500 tokens: %.0f ms beside a stream with drafts, %.0f without; gaps %.0f, %.0f\n",
+                  with, without, gap_with, gap_without);
+    assert_true(with <= 1.1 * without && gap_with <= 1.1 * gap_without);
+}
+
 /* ---- Scopes ---- */
 
 struct asked {
@@ -504,6 +573,8 @@ int main(void)
         engine_test(a_draft_that_cannot_be_computed_fails_nobody),
         engine_test(guesses_that_are_wrong_cost_next_to_nothing),
         engine_test(a_repeated_reply_is_as_fast_as_rows_are_cheap),
+        engine_test(a_stream_beside_a_drafting_one_waits_little_longer),
+        engine_test(a_prompt_beside_a_drafting_stream_is_as_fast),
         engine_test(no_token_crosses_from_one_scope_to_another),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
