@@ -40,7 +40,7 @@ function explain({ shared, restored, computed, divergence }) {
 
 export function tokenBar(figures) {
   const shown = kinds.filter(([kind]) => figures[kind] > 0);
-  const width = (kind) => (kind === 'generated' ? figures.generated - figures.drafted : figures[kind]);
+  const width = (kind) => (kind === 'generated' ? figures.generated - (figures.drafted ?? 0) : figures[kind]);
   const total = shown.reduce((sum, [kind]) => sum + width(kind), 0);
   const words = shown.map(([, say]) => say(figures));
   if (figures.firstMs) words.push(`${seconds(figures.firstMs)} to the first token`);

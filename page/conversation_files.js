@@ -40,7 +40,7 @@ const sampling = object(Object.fromEntries(samplingNames.map((name) => [name, op
 const divergence = object({ position: finite, message: optional(finite), role: optional(text), prompt: optional(text), nearest: optional(text) });
 
 const figures = object({ ...Object.fromEntries(['shared', 'restored', 'computed', 'generated'].map((name) => [name, finite])),
-  reused: optional(finite), tier: optional(text), firstMs: optional(finite), rate: optional(finite), divergence: optional(divergence) });
+  reused: optional(finite), drafted: optional(finite), tier: optional(text), firstMs: optional(finite), rate: optional(finite), divergence: optional(divergence) });
 
 const file = object({ kind: oneOf('image', 'audio'), name: optional(text), format: optional(oneOf('wav', 'mp3', 'flac')), data: matching(/^data:(image|audio)\/[\w.+-]+;base64,[A-Za-z0-9+/=]*$/, 'an image or a sound in base64') });
 

@@ -150,7 +150,7 @@ const struct config_row config_rows[] = {
         OR_NULL),
     KEY("server.stream_tokens", CONFIG_INT, SERVER(stream_tokens), "1",
         "Tokens of a stream that are sent together. Drafts make several tokens come at once, and who watches the "
-        "connection could tell from that what was guessed right. In pieces of 16, say, it is not seen.",
+        "connection could tell from that what was guessed right. Pieces as large as `draft.n_max` look alike.",
         RANGE(1, 64)),
     KEY("server.drain_timeout", CONFIG_SECONDS, SERVER(drain_timeout), "10",
         "How long running requests may go on after SIGTERM or SIGINT.", RANGE(0, DAY)),

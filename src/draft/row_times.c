@@ -53,23 +53,20 @@ double row_times_of(const struct row_times *times, int32_t rows)
     return times->scale * (low + (high - low) * (rows - below) / (above - below));
 }
 
-static int32_t find_count(const struct row_times *times, int32_t least, int32_t most, bool stale)
+int32_t row_times_reach(const struct row_times *times)
 {
-    static const int32_t tried[] = {2, 4, 8, 16, 32, 64};
-    for (size_t i = 0; i < sizeof tried / sizeof *tried; i++) {
-        const struct row_time *row = &times->rows[tried[i]];
-        bool is_stale = stale && times->n_calls - row->seen_at > LONG_AGO * tried[i];
-        if (tried[i] >= least && tried[i] <= most && (row->n < SURE || is_stale)) return tried[i];
-    }
-    return 0;
-}
-
-int32_t row_times_unknown(const struct row_times *times, int32_t least, int32_t most)
-{
-    return find_count(times, least, most, false);
+    int32_t most = ROW_TIMES;
+    while (most > 0 && times->rows[most].n == 0) most--;
+    return 2 * most < ROW_TIMES ? 2 * most : ROW_TIMES;
 }
 
 int32_t row_times_to_try(const struct row_times *times, int32_t least, int32_t most)
 {
-    return find_count(times, least, most, true);
+    static const int32_t tried[] = {2, 4, 8, 16, 32, 64};
+    for (size_t i = 0; i < sizeof tried / sizeof *tried; i++) {
+        const struct row_time *row = &times->rows[tried[i]];
+        bool is_stale = times->n_calls - row->seen_at > LONG_AGO * tried[i];
+        if (tried[i] >= least && tried[i] <= most && (row->n < SURE || is_stale)) return tried[i];
+    }
+    return 0;
 }

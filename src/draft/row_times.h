@@ -28,9 +28,12 @@ void row_times_note(struct row_times *times, int32_t rows, int64_t ns);
  * interpolated; behind them each row is taken to cost half of what it would alone. */
 double row_times_of(const struct row_times *times, int32_t rows);
 
-/* A row count between `least` and `most` whose time is not known for certain; 0: there is none. row_times_to_try():
- * also one that was not seen for long. */
-int32_t row_times_unknown(const struct row_times *times, int32_t least, int32_t most);
+/* Rows whose time may be relied on: twice as many as were ever seen in a call, since what is interpolated is seldom far
+ * off, and what is farther may be. */
+int32_t row_times_reach(const struct row_times *times);
+
+/* A row count between `least` and `most` whose time is not known for certain, or was not seen for long; 0: there is
+ * none. */
 int32_t row_times_to_try(const struct row_times *times, int32_t least, int32_t most);
 
 #endif

@@ -11,14 +11,10 @@
 #define INDEXED_A_TICK 8192 /* tokens of a sequence that are indexed in a tick */
 #define LONG_MATCH     12   /* a guess from so long a match goes farther than what a grammar leaves no choice in */
 #define OTHERS         8    /* other sequences that a guess looks into */
-#define PAUSE          16   /* ticks without drafts after a call with some that failed; more each time */
-#define PAUSE_MOST     4096
 #define LITTLE_MORE    1.5
 #define FADES          (1 - 1.0 / 4096)
 #define TRIED_EVERY    4   /* ticks between trials of row counts whose time is not known */
 #define TRIED_CHANCE   0.5 /* that a row of a trial must have */
-#define MODEL_WEIGHT   16  /* of the last guesses of a draft model, how many count */
-#define MODEL_RARELY   128 /* ticks between guesses of one that does not pay, at least */
 
 /* Beside prompts a drafted token takes a prompt token's place: few, and only such as are likely. */
 #define BESIDE_PART   16
@@ -166,12 +162,6 @@ static void guess(struct engine *engine, struct slot *slot)
 
 /* ---- How many of them ---- */
 
-/* What says how likely the token behind the first i of the draft is. */
-static int32_t evidence_of(const struct draft *draft, int32_t i)
-{
-    return draft->source != DRAFT_MODEL ? draft->matched + i : i < draft->n ? draft->evidence[i] : 0;
-}
-
 /* A slot whose reply is in the tick, and how much of its draft is to be computed. */
 struct candidate {
     size_t slot;
@@ -184,7 +174,7 @@ static double next_chance(const struct engine *engine, const struct draft *draft
 {
     if (candidate->n >= candidate->most) return 0;
     return candidate->chance *
-           chances_of(&engine->drafting.chances, &draft->chances, draft->source, evidence_of(draft, candidate->n));
+           chances_of(&engine->drafting.chances, &draft->chances, draft->source, draft_evidence(draft, candidate->n));
 }
 
 /* The tokens that the reply may still have behind the next one. */
@@ -262,7 +252,7 @@ static int32_t trial(struct engine *engine, int32_t replies, int32_t most, doubl
 {
     struct drafting *drafting = &engine->drafting;
     int64_t ticks = metric_get(&engine->stats->ticks);
-    if (ticks - drafting->tried_at < TRIED_EVERY) return 0;
+    if (ticks - drafting->tried_at < TRIED_EVERY || drafting->credit_ns <= 0) return 0;
     int32_t rows = row_times_to_try(&drafting->row_times, replies + 1, most);
     if (rows == 0 || marks > limit / 2 ||
         (rows > 2 * replies && row_times_of(&drafting->row_times, rows) + marks > limit))
@@ -290,7 +280,7 @@ static int32_t choose_rows(struct engine *engine, struct choice *choice, const s
 {
     const struct row_times *times = &engine->drafting.row_times;
     int32_t replies = (int32_t)choice->n + choice->n_again, best = 0;
-    int32_t known = choice->even ? 0 : row_times_unknown(times, replies + 1, ROW_TIMES);
+    int32_t reach = choice->even ? ROW_TIMES : row_times_reach(times);
     double plain = row_times_of(times, replies);
     if (plain <= 0) return 0; /* a tick without drafts comes first */
     double tokens = (double)choice->n, rate = tokens / plain, limit = longest_call(choice, turn, plain);
@@ -302,8 +292,8 @@ static int32_t choose_rows(struct engine *engine, struct choice *choice, const s
         if (gain >= TRIED_CHANCE * (choice->even ? (double)choice->n : 1)) likely = rows;
         tokens += gain;
         double took = row_times_of(times, rows) + marks_ns(engine, choice, plain), with = tokens / took;
-        took += (double)engine->drafting.model_ns; /* it is spent, but the streams wait for it */
-        if (took > limit || with <= rate || (known > 0 && rows > known)) continue;
+        took += (double)engine->drafting.own_ns; /* it is spent, but the streams wait for it */
+        if (took > limit || with <= rate || rows > reach) continue;
         rate = with;
         best = choice->n_rows;
     }
@@ -347,7 +337,8 @@ static size_t find_candidates(struct engine *engine, size_t set, struct candidat
         struct slot *slot = &engine->slots[i];
         int32_t most = room_of(engine, slot);
         slot->run->draft.n = 0;
-        if (draft_again(slot) > 0) most = 0; /* the state is that of before a wrong draft */
+        /* The state is that of before a wrong draft; the slot is about to be taken, and must not go back again. */
+        if (draft_again(slot) > 0 || engine->preemption.victim == slot) most = 0;
         if (most > 0) guess(engine, slot);
         candidates[n++] = (struct candidate){.slot = i, .most = most, .sure = 1};
     }
@@ -366,23 +357,22 @@ static int32_t rows_of_call(const struct engine *engine)
 struct asked {
     struct candidate *candidate;
     double chance; /* that the guess is right as a whole */
+    double first;  /* that its first token is */
+    double other;  /* that the first token of what another source has guessed is */
 };
 
 /* As far as the model is asked. */
 struct reach {
-    double worth;  /* nanoseconds that one more token saves */
+    double worth;  /* nanoseconds that one more token saves, of all replies that are asked about together */
     int32_t most;  /* tokens of a guess */
     int64_t until; /* the call with the guesses has to begin then, so that no stream waits too long */
 };
 
-/* Where nothing better is known. */
-static bool asks_model(const struct engine *engine, const struct candidate *candidate)
+/* That the first token is right which another source has guessed; 0: there is none. */
+static double chance_of_other(const struct engine *engine, const struct draft *draft)
 {
-    const struct drafting *drafting = &engine->drafting;
-    const struct draft *draft = &engine->slots[candidate->slot].run->draft;
-    if (candidate->most <= 0) return false;
-    return draft->n == 0 || chances_of(&drafting->chances, &draft->chances, draft->source, evidence_of(draft, 0)) <
-                                drafting->model_right;
+    if (draft->n == 0) return 0;
+    return chances_of(&engine->drafting.chances, &draft->chances, draft->source, draft_evidence(draft, 0));
 }
 
 /* What one more token of a reply is worth: nanoseconds of the call that it saves, without those of its row. */
@@ -405,27 +395,30 @@ static void judge(struct engine *engine, struct draft_ask *ask, struct asked *as
     int32_t evidence = chances_evidence(ask->chance);
     draft->evidence[ask->n - 1] = (int8_t)evidence;
     asked->chance *= chances_of(&engine->drafting.chances, &draft->chances, DRAFT_MODEL, evidence);
+    if (ask->n == 1) asked->first = asked->chance;
     ask->over = ask->n >= asked->candidate->most || ask->n >= reach->most || clock_now(engine->clock) > reach->until ||
                 asked->chance * reach->worth < draft_model_step_ns(engine->drafting.model);
 }
 
-/* All replies that are asked about have their next token from one call. */
-static void write_ahead(struct engine *engine, struct draft_ask *asks, struct asked *asked, size_t n,
+/* All replies that are asked about have their next token from one call. False: such a call has failed. */
+static bool write_ahead(struct engine *engine, struct draft_ask *asks, struct asked *asked, size_t n,
                         const struct reach *reach)
 {
     for (bool any = true; any;) {
         any = false;
-        draft_model_next(engine->drafting.model, asks, n);
+        if (!draft_model_next(engine->drafting.model, asks, n)) return false;
         for (size_t i = 0; i < n; i++) {
             if (!asks[i].over) judge(engine, &asks[i], &asked[i], reach);
             any = any || !asks[i].over;
         }
     }
+    return true;
 }
 
-static void take_guess(struct draft *draft, const struct draft_ask *ask)
+/* The guess of the likelier first token is taken. */
+static void take_guess(struct draft *draft, const struct draft_ask *ask, const struct asked *asked)
 {
-    if (ask->n == 0) return;
+    if (ask->n == 0 || asked->first <= asked->other) return;
     memcpy(draft->tokens, ask->guess, (size_t)ask->n * sizeof *ask->guess);
     draft->n = ask->n;
     draft->source = DRAFT_MODEL;
@@ -433,42 +426,48 @@ static void take_guess(struct draft *draft, const struct draft_ask *ask)
     draft->origin.end = 0;
 }
 
-/* Where it does not pay it is asked now and then, the rarer the dearer it is: the next tokens show whether it has
+/* Where it does not pay it is tried when the credit is whole, until it has guessed: the next tokens show whether it has
  * become better. */
-static bool is_due(const struct engine *engine, double plain)
+static bool is_tried(const struct engine *engine, double plain)
 {
-    const struct drafting *drafting = &engine->drafting;
-    double ticks = MODEL_RARELY + MODEL_RARELY * draft_model_step_ns(drafting->model) / plain;
-    return (double)(metric_get(&engine->stats->ticks) - drafting->model_asked_at) >= ticks;
+    return engine->drafting.model_tried || draft_credit_is_whole(&engine->drafting, plain);
 }
 
+/* Asks about the replies for which nothing better is known. */
 static void guess_with_model(struct engine *engine, struct candidate *candidates, size_t n,
                              const struct adapter_turn *turn)
 {
     struct drafting *drafting = &engine->drafting;
     double worth = worth_of_token(engine, (int32_t)n), plain = row_times_of(&drafting->row_times, (int32_t)n);
     double longest = turn->ns > plain * LITTLE_MORE ? turn->ns : plain * LITTLE_MORE;
-    bool pays = drafting->model_right * worth > draft_model_step_ns(drafting->model);
-    if (worth <= 0 || (!pays && !is_due(engine, plain))) return;
-    drafting->model_asked_at = metric_get(&engine->stats->ticks);
+    int32_t rows = row_times_reach(&drafting->row_times);
+    if (rows > rows_of_call(engine)) rows = rows_of_call(engine);
     struct draft_ask *asks = mem_alloc((n + 1) * sizeof *asks);
     struct asked *asked = mem_alloc((n + 1) * sizeof *asked);
     size_t n_asks = 0;
     for (size_t i = 0; i < n; i++) {
-        if (!asks_model(engine, &candidates[i])) continue;
         const struct slot *slot = &engine->slots[candidates[i].slot];
-        asks[n_asks] = (struct draft_ask){.stream = slot->id, .tokens = &slot->seq->tokens};
-        asked[n_asks++] = (struct asked){.candidate = &candidates[i], .chance = 1};
+        double other = chance_of_other(engine, &slot->run->draft);
+        if (candidates[i].most <= 0 || other >= drafting->model_right) continue;
+        asks[n_asks] = (struct draft_ask){.stream = slot->id, .scope = slot->job->scope, .tokens = &slot->seq->tokens};
+        asked[n_asks++] = (struct asked){.candidate = &candidates[i], .chance = 1, .other = other};
     }
     int64_t began_at = clock_now(engine->clock);
     struct reach reach = {
-        .worth = worth,
-        .most = n_asks > 0 ? (rows_of_call(engine) - (int32_t)n) / (int32_t)n_asks : 0,
+        .worth = worth * (double)n_asks,
+        .most = n_asks > 0 ? (rows - (int32_t)n) / (int32_t)n_asks : 0,
         .until = began_at + (int64_t)((longest - plain) / 2),
     };
-    if (n_asks > 0 && reach.most > 0) write_ahead(engine, asks, asked, n_asks, &reach);
-    for (size_t i = 0; i < n_asks; i++) take_guess(&engine->slots[asked[i].candidate->slot].run->draft, &asks[i]);
-    drafting->model_ns = clock_now(engine->clock) - began_at;
+    bool pays = drafting->model_right * reach.worth > draft_model_step_ns(drafting->model);
+    if (worth > 0 && reach.most > 0 && (pays || is_tried(engine, plain))) {
+        drafting->model_tried = !pays;
+        if (!write_ahead(engine, asks, asked, n_asks, &reach)) drafting->model_right = 0; /* its calls fail */
+        for (size_t i = 0; i < n_asks; i++) {
+            take_guess(&engine->slots[asked[i].candidate->slot].run->draft, &asks[i], &asked[i]);
+            if (asks[i].n > 0) drafting->model_tried = false;
+        }
+    }
+    drafting->own_ns += clock_now(engine->clock) - began_at;
     free(asks);
     free(asked);
 }
@@ -493,6 +492,7 @@ void draft_plan(struct engine *engine, const struct adapter_turn *turn)
     drafting->dropped = false;
     drafting->mark_ns *= FADES; /* what was dear once is tried again */
     if (!engine->drafts || metric_get(&engine->stats->ticks) < drafting->paused_until) return;
+    if (drafting->credit_ns < 0 && drafting->params.guess == NULL && !drafting->model_tried) return;
     /* In a call of several micro-batches a window would lose what it needs once the draft is cut. */
     if (!engine->policy.cuts_anywhere && has_prompts(engine, set)) return;
     struct candidate candidates[ROW_TIMES / 2];
@@ -511,56 +511,7 @@ void draft_plan(struct engine *engine, const struct adapter_turn *turn)
     for (int32_t i = 0; i < n_rows; i++) engine->needs[candidates[choice.order[i]].slot].drafted++;
 }
 
-/* ---- What came of them ---- */
-
-bool draft_note(struct engine *engine, struct slot *slot, int32_t i, int32_t token)
-{
-    struct draft *draft = &slot->run->draft;
-    bool right = i < draft->n && draft->tokens[i] == token;
-    draft->streak = right ? draft->streak + 1 : 0;
-    if (i >= draft->n) return false;
-    chances_note(&engine->drafting.chances, &draft->chances, draft->source, evidence_of(draft, i), right);
-    if (draft->source == DRAFT_MODEL && i == 0)
-        engine->drafting.model_right += (right - engine->drafting.model_right) / MODEL_WEIGHT;
-    draft->origin.end = right && draft->origin.end > 0 ? draft->origin.end + 1 : 0;
-    return right;
-}
-
-void draft_count(struct engine *engine, struct slot *slot, int32_t drafted, int32_t accepted)
-{
-    struct draft *draft = &slot->run->draft;
-    draft->n_drafted += drafted;
-    draft->n_accepted += accepted;
-    metric_add(&engine->stats->drafted_tokens[draft->source], drafted);
-    metric_add(&engine->stats->accepted_tokens[draft->source], accepted);
-}
-
-void draft_dropped(struct engine *engine, bool failed)
-{
-    struct drafting *drafting = &engine->drafting;
-    drafting->dropped = true;
-    if (!failed) return;
-    drafting->pause = drafting->pause > 0 && drafting->pause < PAUSE_MOST ? 2 * drafting->pause : PAUSE;
-    drafting->paused_until = metric_get(&engine->stats->ticks) + drafting->pause;
-}
-
-void draft_learn(struct engine *engine)
-{
-    const struct plan *plan = &engine->plan;
-    bool whole = engine->computed.n_tokens == plan->n_tokens && plan->n_calls == 1 && plan->n_prompt_tokens == 0;
-    if (whole && engine->drafting.pause > 0 && plan->n_drafted > 0) engine->drafting.pause--;
-    whole = whole && !engine->drafting.dropped && !thread_scaling_tries(&engine->scaling, plan->n_tokens);
-    if (engine->drafts && whole) row_times_note(&engine->drafting.row_times, plan->n_tokens, engine->computed.ns);
-}
-
-int64_t draft_plain_ns(const struct engine *engine, int64_t ns)
-{
-    const struct plan *plan = &engine->plan;
-    const struct row_times *times = &engine->drafting.row_times;
-    if (plan->n_drafted == 0 || plan->n_tokens > ROW_TIMES) return ns;
-    double with = row_times_of(times, plan->n_tokens), without = row_times_of(times, plan->n_tokens - plan->n_drafted);
-    return with > 0 && without < with ? (int64_t)((double)ns * without / with) : ns;
-}
+/* ---- Earlier replies ---- */
 
 bool engine_drafts_from_store(const struct engine *engine)
 {

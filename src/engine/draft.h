@@ -67,8 +67,11 @@ struct drafting {
     struct row_times row_times;
     struct draft_model *model; /* NULL: there is none */
     double model_right;        /* part of its first tokens that were right, of late */
-    int64_t model_ns;          /* nanoseconds that it took in this tick */
-    int64_t model_asked_at;    /* tick of its last guess */
+    bool model_tried;          /* it does not pay, and is asked until it has guessed */
+    int64_t own_ns;            /* nanoseconds of this tick beside its decode calls: of the draft model, and of copies */
+    int32_t accepted;          /* drafted tokens of this tick that were sampled */
+    double credit_ns;          /* what drafts may still lose; below 0 there are none */
+    bool has_credit;           /* it was given to begin with */
     int64_t tried_at;          /* tick of the last trial of a row count that was not known */
     bool dropped;              /* this tick computed less of the drafts than was planned */
     int64_t pause,
@@ -110,6 +113,12 @@ void draft_complete(struct engine *engine, const struct plan_share *shares, size
 int32_t draft_again(const struct slot *slot);
 
 void draft_mark_release(struct draft_mark *mark);
+
+/* What says how likely the token behind the first i of the draft is: a match length, or chances_evidence(). */
+int32_t draft_evidence(const struct draft *draft, int32_t i);
+
+/* Whether drafts have lost nothing of late, where a call takes so many nanoseconds without them. */
+bool draft_credit_is_whole(const struct drafting *drafting, double plain);
 
 /* The tick's calls have taken so long (engine.computed). */
 void draft_learn(struct engine *engine);

@@ -11,6 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void note_time(struct engine *engine, double *known, int64_t began_at)
+{
+    int64_t ns = clock_now(engine->clock) - began_at;
+    engine->drafting.own_ns += ns;
+    engine_blend(known, (double)ns);
+}
+
 static bool copy_state(struct engine *engine, struct slot *slot)
 {
     struct draft_mark *mark = &slot->mark;
@@ -26,7 +33,7 @@ static bool copy_state(struct engine *engine, struct slot *slot)
     int64_t began_at = clock_now(engine->clock);
     mark->size = size > 0 ? llm_seq_save(engine->context, seq->id, LLM_STATE_CHECKPOINT, mark->bytes, size) : 0;
     mark->n = mark->size > 0 ? seq->n_cells : 0;
-    engine_blend(&engine->drafting.mark_ns, (double)(clock_now(engine->clock) - began_at));
+    note_time(engine, &engine->drafting.mark_ns, began_at);
     return mark->n > 0;
 }
 
@@ -48,7 +55,7 @@ static bool go_back(struct engine *engine, struct slot *slot)
     struct seq *seq = slot->seq;
     int64_t began_at = clock_now(engine->clock);
     if (llm_seq_rewind(engine->context, seq->id, mark->bytes, mark->size, mark->n) != LLM_LOADED) return false;
-    engine_blend(&engine->drafting.back_ns, (double)(clock_now(engine->clock) - began_at));
+    note_time(engine, &engine->drafting.back_ns, began_at);
     seq_cut_to(engine, seq, mark->n);
     slot->run->draft.back_to = seq->n_cells;
     return true;
@@ -73,9 +80,10 @@ static bool went_back(const struct slot *slot)
     return slot->run->draft.back_to > 0 && slot->run->draft.back_to == slot->seq->n_cells;
 }
 
-static bool is_incomplete(const struct slot *slot)
+/* Where its cells are dropped nothing is missing. */
+static bool is_incomplete(const struct engine *engine, const struct slot *slot)
 {
-    return slot->run->ending.how != GOES_ON && went_back(slot);
+    return slot->run->ending.how != GOES_ON && went_back(slot) && keeps_cells(engine, slot->job);
 }
 
 void draft_complete(struct engine *engine, const struct plan_share *shares, size_t n)
@@ -84,16 +92,18 @@ void draft_complete(struct engine *engine, const struct plan_share *shares, size
     for (size_t i = 0; i < n && engine->drafting.marks; i++) {
         const struct slot *slot = &engine->slots[shares[i].slot];
         const struct seq *seq = slot->seq;
-        for (int32_t pos = seq->n_cells; is_incomplete(slot) && pos < (int32_t)seq->tokens.len; pos++)
+        for (int32_t pos = seq->n_cells; is_incomplete(engine, slot) && pos < (int32_t)seq->tokens.len; pos++)
             engine->batch[n_tokens++] =
                 (struct llm_batch_token){.token = seq->tokens.v[pos], .pos = pos, .seq = seq->id};
     }
     assert(n_tokens <= engine->n_batch); /* fewer than the call had */
     if (n_tokens == 0) return;
+    int64_t began_at = clock_now(engine->clock);
     bool decoded = llm_decode(engine->context, engine->batch, n_tokens) == LLM_DECODED;
+    engine->drafting.own_ns += clock_now(engine->clock) - began_at;
     for (size_t i = 0; i < n && decoded; i++) {
         const struct slot *slot = &engine->slots[shares[i].slot];
-        if (is_incomplete(slot)) slot->seq->n_cells = (int32_t)slot->seq->tokens.len;
+        if (is_incomplete(engine, slot)) slot->seq->n_cells = (int32_t)slot->seq->tokens.len;
     }
     if (!decoded) seq_verify_all(engine);
 }

@@ -16,6 +16,7 @@
 #define FEW       4    /* tokens that a stream lacks at most in a call for one token */
 
 struct stream {
+    uint64_t scope;
     int32_t from;       /* index in the sequence of the first token that is in cells */
     struct tokens held; /* in cells */
 };
@@ -26,6 +27,7 @@ struct draft_model {
     struct stream *streams;
     int32_t n_streams, window, n_vocab;
     int64_t most_ns;
+    size_t first;             /* whose stream comes first in the next call */
     double token_ns, step_ns; /* of a call of many tokens, each; of a call for one token; 0: not known */
     struct llm_batch_token batch[BATCH];
 };
@@ -43,6 +45,7 @@ struct llm_context_params draft_model_context(const struct llm_model_info *info,
                                        .n_seq = n_slots,
                                        .n_cells = window * n_slots,
                                        .n_batch = BATCH,
+                                       .n_outputs = n_slots,
                                        .n_ubatch = BATCH,
                                        .unified = true,
                                        .full_windows = true,
@@ -69,6 +72,7 @@ struct draft_model *draft_model_open(const struct draft_model_params *params, in
                                   .streams = mem_alloc((size_t)context.n_seq * sizeof(struct stream)),
                                   .n_streams = context.n_seq,
                                   .window = context.window,
+                                  .n_vocab = params->n_vocab,
                                   .most_ns = most_ns};
     if (model->context != NULL) return model;
     free(model->streams);
@@ -87,11 +91,16 @@ void draft_model_close(struct draft_model *model)
 
 /* ---- What a stream has of a sequence ---- */
 
-/* Behind the last medium, of which a draft model knows nothing, and not farther back than the tail. */
+static bool is_known(const struct draft_model *model, int32_t token)
+{
+    return !media_token_is_one(token) && token < model->n_vocab;
+}
+
+/* Behind the last token that the draft model does not know, such as a medium's, and not farther back than the tail. */
 static int32_t tail_begin(const struct draft_model *model, const struct tokens *tokens)
 {
     int32_t tail = model->window / TAIL_PART, from = (int32_t)tokens->len, least = from > tail ? from - tail : 0;
-    while (from > least && !media_token_is_one(tokens->v[from - 1])) from--;
+    while (from > least && is_known(model, tokens->v[from - 1])) from--;
     return from;
 }
 
@@ -115,9 +124,13 @@ static void keep(struct draft_model *model, int32_t i, int32_t n)
 
 /* Cuts the stream back to what the sequence has, but for its last token, whose logits are wanted; begins anew where too
  * much is missing, or where it has become too long. */
-static void align(struct draft_model *model, int32_t i, const struct tokens *tokens)
+static void align(struct draft_model *model, const struct draft_ask *ask)
 {
+    const struct tokens *tokens = ask->tokens;
+    int32_t i = ask->stream;
     struct stream *stream = &model->streams[i];
+    if (stream->scope != ask->scope) keep(model, i, 0);
+    stream->scope = ask->scope;
     int32_t len = (int32_t)tokens->len, begin = tail_begin(model, tokens), same = same_as(stream, tokens);
     bool fits = len - stream->from + DRAFT_MOST <= model->window;
     if (same == 0 || !fits || begin > stream->from + same) {
@@ -166,28 +179,34 @@ static void note_time(struct draft_model *model, int32_t n_tokens, size_t n_asks
     *known = *known > 0 ? (*known * 3 + seen) / 4 : seen;
 }
 
-void draft_model_next(struct draft_model *model, struct draft_ask *asks, size_t n)
+bool draft_model_next(struct draft_model *model, struct draft_ask *asks, size_t n)
 {
     int32_t n_tokens = 0;
     size_t n_asks = 0;
     int32_t *rows = mem_alloc((n + 1) * sizeof *rows);
-    for (size_t i = 0; i < n; i++) {
+    model->first++;
+    for (size_t k = 0; k < n; k++) {
+        size_t i = (model->first + k) % n;
         rows[i] = -1;
         if (asks[i].over) continue;
-        if (asks[i].n == 0) align(model, asks[i].stream, asks[i].tokens);
+        if (asks[i].n == 0) align(model, &asks[i]);
         rows[i] = add_missing(model, &asks[i], &n_tokens);
         asks[i].over = rows[i] < 0 || asks[i].n == DRAFT_MOST;
         n_asks++;
     }
     int64_t began_at = clock_now(model->clock);
-    bool decoded = n_tokens > 0 && llm_decode(model->context, model->batch, n_tokens) == LLM_DECODED;
-    for (size_t i = 0; i < n && decoded; i++)
-        if (!asks[i].over) asks[i].guess[asks[i].n++] = llm_likeliest(model->context, rows[i], &asks[i].chance);
-    if (decoded) note_time(model, n_tokens, n_asks, clock_now(model->clock) - began_at);
-    /* A call that fails is no fault of the reply's: all streams of it begin anew with the next guess. */
+    bool decoded = n_tokens == 0 || llm_decode(model->context, model->batch, n_tokens) == LLM_DECODED;
+    for (size_t i = 0; i < n && decoded; i++) {
+        if (asks[i].over) continue;
+        int32_t token = llm_likeliest(model->context, rows[i], &asks[i].chance);
+        asks[i].over = !is_known(model, token);
+        if (!asks[i].over) asks[i].guess[asks[i].n++] = token;
+    }
+    if (decoded && n_tokens > 0) note_time(model, n_tokens, n_asks, clock_now(model->clock) - began_at);
     for (int32_t k = 0; k < n_tokens && !decoded; k++) keep(model, model->batch[k].seq, 0);
     for (size_t i = 0; i < n && !decoded; i++) asks[i].over = true;
     free(rows);
+    return decoded;
 }
 
 double draft_model_step_ns(const struct draft_model *model)

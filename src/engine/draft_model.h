@@ -19,6 +19,7 @@ struct draft_model;
 struct draft_model_params {
     struct llm_model *model;           /* borrowed; NULL: there is none */
     struct llm_context_params context; /* draft_model_context() */
+    int32_t n_vocab;                   /* tokens below it mean the same in both models */
 };
 
 /* What the context of a draft model is opened with, for so many slots: the fields that follow from that alone. */
@@ -32,6 +33,7 @@ void draft_model_close(struct draft_model *model);
 /* A reply that is to be guessed at. */
 struct draft_ask {
     int32_t stream;              /* the slot's number */
+    uint64_t scope;              /* a stream of another one begins anew */
     const struct tokens *tokens; /* of its sequence */
     bool over;                   /* no more tokens are wanted, or there can be none now */
     int32_t guess[DRAFT_MOST], n;
@@ -39,8 +41,8 @@ struct draft_ask {
 };
 
 /* Adds the next token to each guess that is not over, in one call. A stream that lacks much is computed over several
- * calls, and has no guess until then. */
-void draft_model_next(struct draft_model *model, struct draft_ask *asks, size_t n);
+ * calls, at least some tokens in each, and has no guess until then. False: the call failed; its streams begin anew. */
+bool draft_model_next(struct draft_model *model, struct draft_ask *asks, size_t n);
 
 /* Nanoseconds that a call for one token takes; 0: not known yet. */
 double draft_model_step_ns(const struct draft_model *model);

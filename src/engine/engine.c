@@ -30,6 +30,7 @@
 static bool should_abort(void *ud)
 {
     const struct engine *engine = ud;
+    if (engine->n_running == 0) return false; /* it computes what is kept: draft_complete() */
     if (!engine->policy.cuts_anywhere && engine->n_running > 1) return false;
     if (atomic_load_explicit(&engine->stop_now, memory_order_relaxed)) return true;
     for (size_t i = 0; i < engine->n_running; i++)

@@ -139,7 +139,8 @@ static int32_t take_scoring(const struct engine *engine, struct adapter_turn *tu
 static int32_t make_plan(struct engine *engine)
 {
     int32_t generating = 0, prompts = 0; /* under all sets of adapters */
-    engine->drafting.model_ns = 0;
+    engine->drafting.own_ns = 0;
+    engine->drafting.accepted = 0;
     find_needs(engine);
     for (size_t i = 0; i < engine->n_slots; i++) {
         const struct plan_need need = engine->needs[i];
@@ -201,6 +202,7 @@ static void apply_share(struct engine *engine, const struct plan_share *share, i
         if (engine->policy.keeps_conversations) note_messages(slot);
     }
     slot->run->sampled_ns = 0;
+    slot->run->draft.back_to = 0; /* a wrong draft of this call sets it again */
     if (share->drafted > 0) sample_drafted(engine, slot, share->drafted, first_token + n - 1);
     save_progress(engine, slot, at_checkpoint);
     slot_tell_progress(engine, slot);
@@ -473,7 +475,7 @@ static void note_costs(struct engine *engine, int32_t n_tokens, int32_t allowed,
     struct tick_cost seen = {.prompt_tokens = plan->n_prompt_tokens,
                              .reply_tokens = plan->n_tokens - plan->n_prompt_tokens,
                              .allowed = allowed};
-    took = draft_plain_ns(engine, took - engine->drafting.model_ns);
+    took = draft_plain_ns(engine, took - engine->drafting.own_ns);
     tick_budget_observe(&engine->tick_budget, &seen, took - engine->switched_ns - engine->scoring_ns);
     struct adapter_tick tick = {.ns = took, .now = clock_now(engine->clock)};
     if (whole) {

@@ -146,6 +146,8 @@ static int open_draft_model(struct model *model, struct draft_params *draft, hea
     if (model->draft_weights == NULL) return (int)error->code;
     draft->model.model = model->draft_weights;
     draft->model.context = draft_model_context(llm_model_info(model->draft_weights), (int32_t)config->n_seq_max);
+    int32_t n = llm_model_info(model->weights)->n_vocab, its = llm_model_info(model->draft_weights)->n_vocab;
+    draft->model.n_vocab = n < its ? n : its;
     draft->model.context.threads = (int)config->threads;
     draft->model.context.offload_kqv = config->offload_kqv;
     draft->model.context.op_offload = config->op_offload;

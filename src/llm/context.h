@@ -17,6 +17,7 @@ struct llm_context_params {
     int32_t n_seq;     /* sequences: at most 256, and 255 where a unified KV cache needs the scratch sequence */
     int32_t n_cells;   /* cells of a unified KV cache, all sequences together; 0, or a stream each: window x n_seq */
     int32_t n_batch;   /* batch tokens of one llm_decode() at most */
+    int32_t n_outputs; /* of them, those whose logits are computed; 0: all */
     int32_t n_ubatch;  /* batch tokens computed together (a micro-batch) */
     bool unified;      /* a unified KV cache, one pool of cells for all sequences; else one stream of cells for each */
     bool full_windows; /* layers with a sliding window keep the cells of the whole window of the context, each at its

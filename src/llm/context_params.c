@@ -241,7 +241,8 @@ int llm_translate_params(struct llama_context_params *out, const struct llm_cont
     out->n_ubatch = (uint32_t)params->n_ubatch;
     out->n_seq_max = total_sequences(params);
     /* llama.cpp expects that each sequence may want logits at once, and ends the process where the batch is smaller. */
-    out->n_outputs_max = out->n_batch > out->n_seq_max ? out->n_batch : out->n_seq_max;
+    uint32_t outputs = params->n_outputs > 0 ? (uint32_t)params->n_outputs : out->n_batch;
+    out->n_outputs_max = outputs > out->n_seq_max ? outputs : out->n_seq_max;
     out->kv_unified = params->unified;
     /* Else layers with a sliding window keep only their newest n_swa tokens, whatever llama.cpp's default. */
     out->swa_full = params->full_windows;

@@ -70,7 +70,8 @@ static void count_bytes(const struct fit_model *model, const struct fit_machine 
     choice->cells_bytes = (uint64_t)cells;
     choice->compute_bytes = (uint64_t)compute;
     choice->gpu_bytes = (uint64_t)on_gpu;
-    double in_memory = weights + cells + compute - on_gpu;
+    double copies = draft_copies(model->config, model->info, choice->n_seq_max);
+    double in_memory = weights + cells + compute + copies - on_gpu;
     choice->memory_bytes = in_memory > 0 ? (uint64_t)in_memory : 0; /* of which rounding may leave less than nothing */
 }
 

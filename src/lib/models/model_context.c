@@ -205,9 +205,23 @@ double projector_bytes(const struct config_model *config)
     return bytes_of_file(config->mmproj);
 }
 
+static bool has_drafts(const struct config_model *config)
+{
+    return !config->deterministic && config->draft.sources.len > 0;
+}
+
 double draft_bytes(const struct config_model *config)
 {
-    return bytes_of_file(config->draft.path);
+    bool used = false;
+    for (size_t i = 0; i < config->draft.sources.len; i++)
+        used =
+            used || strcmp(config->draft.sources.v[i], "auto") == 0 || strcmp(config->draft.sources.v[i], "model") == 0;
+    return used && has_drafts(config) ? bytes_of_file(config->draft.path) : 0;
+}
+
+double draft_copies(const struct config_model *config, const struct llm_model_info *info, int64_t n_slots)
+{
+    return has_drafts(config) ? (double)n_slots * (double)info->state_bytes : 0;
 }
 
 struct estimate estimate_memory(const struct config_model *config, const struct llm_context_params *context,
@@ -218,7 +232,7 @@ struct estimate estimate_memory(const struct config_model *config, const struct 
                          .cells = llm_cells_of(context, info),
                          .weights = (double)info->size_bytes,
                          .projector = projector_bytes(config),
-                         .draft = draft_bytes(config)};
+                         .draft = draft_bytes(config) + draft_copies(config, info, config->n_seq_max)};
     count_layers(&e, context, info);
     e.total = e.weights + e.projector + e.draft + e.cells.total;
     return e;

@@ -27,6 +27,9 @@ struct llm_model *draft_weights_open(const struct config_model *config, const st
 double projector_bytes(const struct config_model *config);
 double draft_bytes(const struct config_model *config);
 
+/* Bytes of the copies of recurrent states that so many slots keep for drafts (engine/draft_mark.c). */
+double draft_copies(const struct config_model *config, const struct llm_model_info *info, int64_t n_slots);
+
 /* ---- The context of a chat model ---- */
 
 /* The context window of a slot, in tokens. Beyond what it was trained for a model writes nonsense, unless RoPE scaling
@@ -46,11 +49,12 @@ int model_context_params(const struct config_model *config, const struct llm_mod
 
 /* In bytes, but for the numbers of layers. */
 struct estimate {
-    double element_k, element_v;              /* one element of K and of V in a cell */
-    double row;                               /* K and V of one token in one layer, the first with attention */
-    double sequence;                          /* the context window of one slot, over the layers with full attention */
-    struct llm_cells cells;                   /* of all slots and spare sequences */
-    double weights, projector, draft, total;  /* draft: the draft model's weights */
+    double element_k, element_v; /* one element of K and of V in a cell */
+    double row;                  /* K and V of one token in one layer, the first with attention */
+    double sequence;             /* the context window of one slot, over the layers with full attention */
+    struct llm_cells cells;      /* of all slots and spare sequences */
+    double weights, projector, total;
+    double draft;                             /* the draft model's weights, and copies of states */
     int32_t attention_layers, sliding_layers; /* number of layers with KV cells; of these, with a sliding window */
 };
 

@@ -152,7 +152,7 @@ static void put_estimate(struct buf *out, const struct config_model *config, con
     put_bytes(out, "  recurrent states", e.cells.states);
     put_bytes(out, "  weights", e.weights);
     if (e.projector > 0) put_bytes(out, "  projector", e.projector);
-    if (e.draft > 0) put_bytes(out, "  draft model", e.draft);
+    if (e.draft > 0) put_bytes(out, "  for drafts", e.draft);
     put_bytes(out, "4 total", e.total);
 }
 

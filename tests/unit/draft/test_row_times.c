@@ -17,7 +17,8 @@ static void nothing_is_known_of_a_new_machine(void **state)
     (void)state;
     struct row_times times = {0};
     assert_true(row_times_of(&times, 1) <= 0);
-    assert_int_equal(row_times_unknown(&times, 1, 8), 2);
+    assert_int_equal(row_times_to_try(&times, 1, 8), 2);
+    assert_int_equal(row_times_reach(&times), 0);
     row_times_note(&times, 0, 100);
     row_times_note(&times, ROW_TIMES + 1, 100);
     row_times_note(&times, 4, 0);
@@ -44,6 +45,16 @@ static void between_known_counts_it_is_interpolated_and_behind_them_a_row_costs_
     assert_near(row_times_of(&times, 12) / row_times_of(&times, 6), 1.5, 0.05);
 }
 
+static void twice_as_many_rows_as_were_seen_may_be_taken(void **state)
+{
+    (void)state;
+    struct row_times times = {0};
+    for (int32_t rows = 1; rows < ROW_TIMES; rows *= 2) {
+        note(&times, rows, 100 + rows, 1);
+        assert_int_equal(row_times_reach(&times), 2 * rows < ROW_TIMES ? 2 * rows : ROW_TIMES);
+    }
+}
+
 /* The context grows, or another process computes as well: all times grow, those too that were not seen since. */
 static void what_slows_one_count_down_slows_down_all(void **state)
 {
@@ -64,11 +75,11 @@ static void a_time_that_was_seen_once_is_tried_again(void **state)
     struct row_times times = {0};
     note(&times, 1, 100, 10);
     row_times_note(&times, 2, 5000);
-    assert_int_equal(row_times_unknown(&times, 2, 8), 2);
+    assert_int_equal(row_times_to_try(&times, 2, 8), 2);
     row_times_note(&times, 2, 120);
     assert_near(row_times_of(&times, 2) / row_times_of(&times, 1), 1.2, 0.4);
     row_times_note(&times, 2, 120);
-    assert_int_equal(row_times_unknown(&times, 2, 8), 4);
+    assert_int_equal(row_times_to_try(&times, 2, 8), 4);
 }
 
 static void what_was_not_seen_for_long_is_tried_again(void **state)
@@ -78,7 +89,6 @@ static void what_was_not_seen_for_long_is_tried_again(void **state)
     for (int32_t rows = 64; rows >= 1; rows--) note(&times, rows, 100 + rows, 3);
     assert_int_equal(row_times_to_try(&times, 2, 64), 0);
     note(&times, 1, 100, 5000);
-    assert_int_equal(row_times_unknown(&times, 2, 64), 0); /* but it is used as it was */
     assert_int_equal(row_times_to_try(&times, 2, 64), 2);
     row_times_note(&times, 2, 100);
     assert_int_equal(row_times_to_try(&times, 2, 64), 4);
@@ -91,6 +101,7 @@ int main(void)
         cmocka_unit_test(nothing_is_known_of_a_new_machine),
         cmocka_unit_test(a_time_is_the_median_of_the_last_calls),
         cmocka_unit_test(between_known_counts_it_is_interpolated_and_behind_them_a_row_costs_half),
+        cmocka_unit_test(twice_as_many_rows_as_were_seen_may_be_taken),
         cmocka_unit_test(what_slows_one_count_down_slows_down_all),
         cmocka_unit_test(a_time_that_was_seen_once_is_tried_again),
         cmocka_unit_test(what_was_not_seen_for_long_is_tried_again),

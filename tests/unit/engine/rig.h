@@ -29,8 +29,8 @@ static inline struct draft_model_params fake_draft_model(int32_t n_slots)
 {
     static char is_there;
     const struct llm_model_info info = {.n_ctx_train = 4096};
-    return (struct draft_model_params){.model = (struct llm_model *)&is_there,
-                                       .context = draft_model_context(&info, n_slots)};
+    return (struct draft_model_params){
+        .model = (struct llm_model *)&is_there, .context = draft_model_context(&info, n_slots), .n_vocab = FAKE_VOCAB};
 }
 
 struct shape {

@@ -94,8 +94,8 @@ static const struct {
     {&tiny, 512, 80, {"n_seq_max", "4", NULL}, 2048, 4, "f16", "f16", "a small model"},
     /* States take memory for each sequence, and are never quantised; nor are heads that are no whole blocks. */
     {&hybrid, 36, 0, {NULL}, 65536, 4, "f16", "f16", "the best of the list fits"},
-    {&hybrid, 28, 0, {NULL}, 16384, 1, "f16", "f16", "of memory"},
-    {&hybrid, 27.6, 0, {NULL}, 4096, 1, "f16", "f16", "of memory"},
+    {&hybrid, 28.1, 0, {NULL}, 16384, 1, "f16", "f16", "of memory"},
+    {&hybrid, 27.7, 0, {NULL}, 4096, 1, "f16", "f16", "of memory"},
     {&odd, 12.2, 0, {NULL}, 8192, 1, "f16", "f16", "of memory"},
     {&dense, 13, 0, {"flash_attention", "off", NULL}, 8192, 1, "f16", "f16", "of memory"},
     /* On a GPU that is what counts; a sixteenth is left. */

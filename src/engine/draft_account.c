@@ -1,0 +1,91 @@
+/* What came of drafts: how often guesses were right, what calls took, and what drafts may lose. See draft.h. */
+#include "engine/core.h"
+#include "engine/draft.h"
+
+#define PAUSE        16 /* ticks without drafts after a call with some that failed; more each time */
+#define PAUSE_MOST   4096
+#define MODEL_WEIGHT 16 /* of the last guesses of a draft model, how many count */
+
+/* What drafts may lose: a part of the time without them, saved up to so many calls; of one tick so many at most, since
+ * a longer one was disturbed. */
+#define CREDIT_PART 0.015
+#define CREDIT      4
+#define WORST_TICK  4
+
+int32_t draft_evidence(const struct draft *draft, int32_t i)
+{
+    return draft->source != DRAFT_MODEL ? draft->matched + i : i < draft->n ? draft->evidence[i] : 0;
+}
+
+bool draft_credit_is_whole(const struct drafting *drafting, double plain)
+{
+    return drafting->credit_ns >= CREDIT * plain;
+}
+
+bool draft_note(struct engine *engine, struct slot *slot, int32_t i, int32_t token)
+{
+    struct draft *draft = &slot->run->draft;
+    bool right = i < draft->n && draft->tokens[i] == token;
+    draft->streak = right ? draft->streak + 1 : 0;
+    if (i >= draft->n) return false;
+    chances_note(&engine->drafting.chances, &draft->chances, draft->source, draft_evidence(draft, i), right);
+    if (draft->source == DRAFT_MODEL && i == 0)
+        engine->drafting.model_right += (right - engine->drafting.model_right) / MODEL_WEIGHT;
+    draft->origin.end = right && draft->origin.end > 0 ? draft->origin.end + 1 : 0;
+    return right;
+}
+
+void draft_count(struct engine *engine, struct slot *slot, int32_t drafted, int32_t accepted)
+{
+    struct draft *draft = &slot->run->draft;
+    engine->drafting.accepted += accepted;
+    draft->n_drafted += drafted;
+    draft->n_accepted += accepted;
+    metric_add(&engine->stats->drafted_tokens[draft->source], drafted);
+    metric_add(&engine->stats->accepted_tokens[draft->source], accepted);
+}
+
+void draft_dropped(struct engine *engine, bool failed)
+{
+    struct drafting *drafting = &engine->drafting;
+    drafting->dropped = true;
+    if (!failed) return;
+    drafting->pause = drafting->pause > 0 && drafting->pause < PAUSE_MOST ? 2 * drafting->pause : PAUSE;
+    drafting->paused_until = metric_get(&engine->stats->ticks) + drafting->pause;
+}
+
+/* The tick computed replies alone, and all that was planned: compares what it took with what its tokens would have
+ * taken without drafts. */
+static void keep_account(struct engine *engine)
+{
+    struct drafting *drafting = &engine->drafting;
+    int32_t replies = engine->plan.n_tokens - engine->plan.n_drafted;
+    double plain = row_times_of(&drafting->row_times, replies), tokens = replies + drafting->accepted;
+    double loss = (double)(engine->computed.ns + drafting->own_ns) - plain * tokens / replies;
+    bool drafted = engine->plan.n_drafted > 0 || drafting->own_ns > 0;
+    if (loss > WORST_TICK * plain) loss = WORST_TICK * plain;
+    if (drafted) drafting->credit_ns -= loss;
+    drafting->credit_ns += CREDIT_PART * plain;
+    if (drafting->credit_ns > CREDIT * plain || !drafting->has_credit) drafting->credit_ns = CREDIT * plain;
+    drafting->has_credit = true;
+}
+
+void draft_learn(struct engine *engine)
+{
+    const struct plan *plan = &engine->plan;
+    bool whole = engine->computed.n_tokens == plan->n_tokens && plan->n_calls == 1 && plan->n_prompt_tokens == 0;
+    if (whole && engine->drafting.pause > 0 && plan->n_drafted > 0) engine->drafting.pause--;
+    whole = whole && !engine->drafting.dropped && !thread_scaling_tries(&engine->scaling, plan->n_tokens);
+    if (!engine->drafts || !whole) return;
+    row_times_note(&engine->drafting.row_times, plan->n_tokens, engine->computed.ns);
+    if (plan->n_tokens > 0 && plan->n_tokens <= ROW_TIMES) keep_account(engine);
+}
+
+int64_t draft_plain_ns(const struct engine *engine, int64_t ns)
+{
+    const struct plan *plan = &engine->plan;
+    const struct row_times *times = &engine->drafting.row_times;
+    if (plan->n_drafted == 0 || plan->n_tokens > ROW_TIMES) return ns;
+    double with = row_times_of(times, plan->n_tokens), without = row_times_of(times, plan->n_tokens - plan->n_drafted);
+    return with > 0 && without < with ? (int64_t)((double)ns * without / with) : ns;
+}
