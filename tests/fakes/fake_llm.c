@@ -267,7 +267,8 @@ static enum llm_decoded decode_draft(struct llm_context *c, const struct llm_bat
     for (int32_t i = 0; i < n_tokens; i++) {
         struct fake_seq *seq = &c->seqs[tokens[i].seq];
         if (fake_llm.draft_fails || tokens[i].pos >= c->params.window) return LLM_FAILED;
-        if (tokens[i].pos != (int32_t)seq->tokens.len) abort(); /* a caller's fault */
+        if (tokens[i].pos != (int32_t)seq->tokens.len) abort();                           /* a caller's fault */
+        if (fake_llm.draft_vocab > 0 && tokens[i].token >= fake_llm.draft_vocab) abort(); /* likewise */
         hold(c, seq, tokens[i].token, -1);
         c->next_tokens[i] = tokens[i].logits ? next_token(seq->tokens.v, seq->tokens.len) : -1;
     }

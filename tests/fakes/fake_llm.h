@@ -23,6 +23,7 @@ struct fake_llm {
     int64_t draft_ns;          /* nanoseconds that a call takes on `clock` */
     bool draft_wrong;          /* its guesses are other tokens */
     bool draft_fails;          /* its calls fail */
+    int32_t draft_vocab;       /* it has so many tokens; 0: all */
     float draft_chance;        /* that it gives to its guesses; 0: 0.9 */
     int64_t token_ns, call_ns; /* nanoseconds that a decode takes on `clock`: per token, per call */
     int64_t sample_ns;         /* nanoseconds that sampling a token takes for requests that ignore EOS */

@@ -91,7 +91,8 @@ static void a_call_is_for_all_slots(void **state)
         drafted += clients[i].result.draft_n;
         client_release(&clients[i]);
     }
-    print_message("%d drafted in %d calls of the draft model, %d of the model\n", drafted, fake_llm.draft_calls, fake_llm.calls);
+    print_message("%d drafted in %d calls of the draft model, %d of the model\n", drafted, fake_llm.draft_calls,
+                  fake_llm.calls);
     assert_true(drafted > 600);
     assert_true(fake_llm.draft_calls < drafted / 2);
 }
@@ -137,6 +138,49 @@ static void calls_that_fail_cost_no_reply(void **state)
     client_release(&client);
 }
 
+/* It lacks the last tokens of the vocabulary. What it is asked about, and answers, is what both know. */
+static void tokens_that_it_lacks_end_no_guess_of_others(void **state)
+{
+    struct rig *rig = *state;
+    struct client clients[2];
+    be_machine(rig, 0.5);
+    fake_llm.draft_vocab = 120;
+    struct shape shape = {.slots = 2, .seqs = 4, .window = 4000, .draft = its_guesses_alone};
+    shape.draft.model = fake_draft_model(shape.slots);
+    shape.draft.model.n_vocab = fake_llm.draft_vocab;
+    open_engine(rig, shape);
+    for (int32_t i = 0; i < 2; i++) client_init(&clients[i], 100 + 40 * i, 60, 300);
+    for (size_t i = 0; i < 2; i++) engine_submit(rig->engine, &clients[i].job);
+    for (size_t i = 0; i < 2; i++) client_await_end(&clients[i]);
+    for (size_t i = 0; i < 2; i++) assert_true(client_got_right_reply(&clients[i]));
+    assert_true(fake_llm.draft_calls > 0);
+    for (size_t i = 0; i < 2; i++) client_release(&clients[i]);
+}
+
+/* A stream that has another request's tokens in common begins anew under another scope, as fast and as slow. */
+static void a_stream_of_another_scope_begins_anew(void **state)
+{
+    struct rig *rig = *state;
+    int32_t computed[2];
+    for (int i = 0; i < 2; i++) {
+        struct client other;
+        be_machine(rig, 0.5);
+        open_with_model(rig, (struct shape){.slots = 1, .seqs = 4, .window = 4000});
+        struct client first = run_one(rig, 0, 100, 60);
+        computed[i] = fake_llm.draft_tokens;
+        client_init(&other, 0, 100, 60);
+        other.job.scope = i == 0 ? first.job.scope : first.job.scope + 1;
+        run_alone(rig, &other);
+        assert_true(client_got_right_reply(&other));
+        computed[i] = fake_llm.draft_tokens - computed[i];
+        client_release(&first);
+        client_release(&other);
+        engine_close(rig->engine);
+        rig->engine = NULL;
+    }
+    assert_true(computed[1] >= computed[0] + 90);
+}
+
 static void a_deterministic_engine_opens_none(void **state)
 {
     struct rig *rig = *state;
@@ -157,6 +201,8 @@ int main(void)
         engine_test(behind_a_cached_prompt_it_guesses_as_behind_a_computed_one),
         engine_test(a_long_conversation_costs_it_its_end),
         engine_test(calls_that_fail_cost_no_reply),
+        engine_test(tokens_that_it_lacks_end_no_guess_of_others),
+        engine_test(a_stream_of_another_scope_begins_anew),
         engine_test(a_deterministic_engine_opens_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

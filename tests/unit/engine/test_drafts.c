@@ -188,6 +188,30 @@ static void a_state_that_cannot_go_back_is_computed_anew(void **state)
     client_release(&client);
 }
 
+/* A reply that goes back in every other call gives its slot away all the same. */
+static void wrong_guesses_put_off_no_preemption(void **state)
+{
+    struct rig *rig = *state;
+    struct client first, second;
+    guess_so(RIGHT_THEN_WRONG, 7, 2);
+    fake_llm.cuts = false;
+    fake_llm.call_ns = 10000000;
+    open_engine(rig, (struct shape){.slots = 1, .seqs = 4, .window = 4000, .slot_timeout_ms = 50, .draft = guessing});
+    client_init(&first, 0, PROMPT, 3000);
+    client_init(&second, 90, PROMPT, 5);
+    engine_submit(rig->engine, &first.job);
+    client_await_tokens(&first, 20);
+    engine_submit(rig->engine, &second.job);
+    client_await_end(&second);
+    assert_true(second.result.queue_ms < 2000);
+    atomic_store(&first.job.cancelled, true);
+    engine_poke(rig->engine);
+    client_await_end(&first);
+    assert_true(client_got_right_reply(&second));
+    client_release(&first);
+    client_release(&second);
+}
+
 /* A copy is of one tick: what a failed call leaves is not loaded into another sequence. */
 static void a_failed_call_leaves_no_copy(void **state)
 {
@@ -565,6 +589,7 @@ int main(void)
         engine_test(a_right_guess_leaves_a_state_as_it_is),
         engine_test(a_state_that_cannot_be_copied_has_no_draft),
         engine_test(a_state_that_cannot_go_back_is_computed_anew),
+        engine_test(wrong_guesses_put_off_no_preemption),
         engine_test(a_failed_call_leaves_no_copy),
         engine_test(wherever_in_a_draft_a_reply_ends_it_ends_as_without),
         engine_test(a_state_that_went_back_is_whole_at_the_end),

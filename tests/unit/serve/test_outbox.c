@@ -100,6 +100,28 @@ static void pieces_come_whole_until_something_else_does(void **state)
     outbox_release(&outbox);
 }
 
+static void a_reader_that_is_too_slow_is_woken_also_while_a_piece_waits(void **state)
+{
+    (void)state;
+    struct outbox outbox;
+    outbox_init(&outbox, 4096, 1000, false);
+    bool woken = false;
+    for (int i = 0; i < 1000 && !woken; i++) woken = put_text(&outbox, 0, "0123456789");
+    assert_true(woken && outbox_is_overflown(&outbox));
+    assert_null(outbox_take(&outbox));
+    hearth_error error = {.code = HEARTH_CANCELLED};
+    hearth_event failed = {.type = HEARTH_EVENT_FAILED, .error = &error};
+    outbox_put(&outbox, 0, &failed);
+    struct outbox_event *event;
+    hearth_event_type last = HEARTH_EVENT_STARTED;
+    while ((event = outbox_take(&outbox)) != NULL) {
+        last = event->type;
+        outbox_free_event(event);
+    }
+    assert_int_equal(last, HEARTH_EVENT_FAILED);
+    outbox_release(&outbox);
+}
+
 static void empty_text_is_no_event(void **state)
 {
     (void)state;
@@ -141,6 +163,7 @@ int main(void)
         cmocka_unit_test(events_come_out_in_order_with_copies_of_all_they_had),
         cmocka_unit_test(the_reader_is_woken_once_until_it_sleeps),
         cmocka_unit_test(pieces_come_whole_until_something_else_does),
+        cmocka_unit_test(a_reader_that_is_too_slow_is_woken_also_while_a_piece_waits),
         cmocka_unit_test(empty_text_is_no_event),
         cmocka_unit_test(text_beyond_the_limit_is_dropped_and_the_last_event_still_comes),
     };
