@@ -247,7 +247,7 @@ static double longest_call(const struct choice *choice, const struct adapter_tur
     return all && turn->ns > plain * LITTLE_MORE ? turn->ns : plain * LITTLE_MORE;
 }
 
-/* Row counts are tried one after the other, so that a time which nothing is known of is never far from one that is. */
+/* Where nothing pays, a row count whose time is not known for certain is tried now and then. */
 static int32_t trial(struct engine *engine, int32_t replies, int32_t most, double limit, double marks)
 {
     struct drafting *drafting = &engine->drafting;
@@ -297,9 +297,9 @@ static int32_t choose_rows(struct engine *engine, struct choice *choice, const s
         rate = with;
         best = choice->n_rows;
     }
-    int32_t tried =
-        likely > 0 && !choice->even ? trial(engine, replies, likely, limit, marks_ns(engine, choice, plain)) : 0;
-    return tried > 0 ? tried - replies : best;
+    if (best > 0 || likely == 0 || choice->even) return best;
+    int32_t tried = trial(engine, replies, likely, limit, marks_ns(engine, choice, plain));
+    return tried > 0 ? tried - replies : 0;
 }
 
 /* A part of the prompts' tokens at most, and of the likely ones. */
