@@ -117,21 +117,32 @@ static void await_on(struct rig *rig, bool on)
 
 #define ASK(...) redis_server_ask(&server, (const char *const[]){__VA_ARGS__, NULL})
 
+/* Whether it is the value by which a store that was just started measures what reading costs: a megabyte, which is
+ * removed when that is known. Slabs of these tests are smaller. */
+static bool is_measured(const char *key)
+{
+    char *text = ASK("STRLEN", key);
+    bool is = strtoul(text, NULL, 10) >= 1 << 20;
+    free(text);
+    return is;
+}
+
 static size_t n_keys(void)
 {
-    char *text = ASK("DBSIZE");
-    size_t n = strtoul(text, NULL, 10);
-    free(text);
+    char *all = ASK("KEYS", "*"), *save = NULL;
+    size_t n = 0;
+    for (char *key = strtok_r(all, "\n", &save); key != NULL; key = strtok_r(NULL, "\n", &save)) n += !is_measured(key);
+    free(all);
     return n;
 }
 
-/* Names of all keys, line by line, the latest last: those that were there before are left out. */
+/* The name of a slab that was not there before. */
 static char *key_besides(const char *before)
 {
     char *all = ASK("KEYS", "*"), *save = NULL;
     char *found = NULL;
     for (char *key = strtok_r(all, "\n", &save); key != NULL && found == NULL; key = strtok_r(NULL, "\n", &save))
-        if (strstr(before, key) == NULL) found = strdup(key);
+        if (strstr(before, key) == NULL && !is_measured(key)) found = strdup(key);
     free(all);
     assert_non_null(found);
     return found;
