@@ -8,7 +8,7 @@
 
 /* What the test guesses. */
 static struct {
-    enum { RIGHT, WRONG, RIGHT_THEN_WRONG, POISON_AMONG_THEM } how;
+    enum guesses_are { RIGHT, WRONG, RIGHT_THEN_WRONG, POISON_AMONG_THEM } how;
     int32_t n, right; /* tokens of a guess; leading right ones of RIGHT_THEN_WRONG */
     int calls;
 } guesses;
@@ -31,7 +31,7 @@ static const struct draft_params guessing = {.n_max = 16, .guess = guess};
 static const struct draft_params all_sources = {
     .sources = {[DRAFT_GRAMMAR] = true, [DRAFT_REQUEST] = true, [DRAFT_STORE] = true}};
 
-static void guess_so(int how, int32_t n, int32_t right)
+static void guess_so(enum guesses_are how, int32_t n, int32_t right)
 {
     guesses.how = how;
     guesses.n = n;
@@ -289,7 +289,7 @@ static void release_outcome(struct outcome *outcome)
  */
 static void expect_ends_alike(struct rig *rig, bool cuts)
 {
-    for (int how = 0; how < WAYS_TO_END; how++) {
+    for (enum how_it_ends how = 0; how < WAYS_TO_END; how++) {
         struct outcome plain = run_to_the_end(rig, how, cuts, &(struct draft_params){0});
         for (int32_t n = 1; n <= 2 * END_AT; n++)
             for (int32_t right = 0; right <= n; right++) {
