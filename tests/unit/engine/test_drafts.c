@@ -126,66 +126,52 @@ static void a_deterministic_engine_has_none(void **state)
 
 #define GRID_CALLS 3 /* of a prompt, which stops where checkpoints are */
 
-static void a_wrong_guess_takes_a_state_back_and_computes_again(void **state)
+/* A reply of so many tokens, which is the right one. */
+static hearth_result reply_without_cuts(struct rig *rig, int32_t n)
 {
-    struct rig *rig = *state;
     struct client client;
-    guess_so(RIGHT_THEN_WRONG, 7, 2);
     fake_llm.cuts = false;
     open_engine(rig, (struct shape){.slots = 1, .seqs = 4, .window = 400, .draft = guessing});
-    client_init(&client, 0, PROMPT, 41);
+    client_init(&client, 0, PROMPT, n);
     run_alone(rig, &client);
     assert_true(client_got_right_reply(&client));
+    hearth_result result = client.result;
+    client_release(&client);
+    return result;
+}
+
+static void a_wrong_guess_takes_a_state_back_and_computes_again(void **state)
+{
+    guess_so(RIGHT_THEN_WRONG, 7, 2);
+    hearth_result result = reply_without_cuts(*state, 41);
     assert_int_equal(fake_llm.calls, GRID_CALLS + 20); /* three tokens and one, in turn */
     assert_int_equal(fake_llm.rewinds, 10);
-    assert_int_equal(client.result.draft_accepted_n, 20);
-    client_release(&client);
+    assert_int_equal(result.draft_accepted_n, 20);
 }
 
 static void a_right_guess_leaves_a_state_as_it_is(void **state)
 {
-    struct rig *rig = *state;
-    struct client client;
     guess_so(RIGHT, 7, 0);
-    fake_llm.cuts = false;
-    open_engine(rig, (struct shape){.slots = 1, .seqs = 4, .window = 400, .draft = guessing});
-    client_init(&client, 0, PROMPT, 41);
-    run_alone(rig, &client);
-    assert_true(client_got_right_reply(&client));
+    reply_without_cuts(*state, 41);
     assert_int_equal(fake_llm.calls, GRID_CALLS + 5);
     assert_int_equal(fake_llm.rewinds, 0);
-    client_release(&client);
 }
 
 static void a_state_that_cannot_be_copied_has_no_draft(void **state)
 {
-    struct rig *rig = *state;
-    struct client client;
     guess_so(WRONG, 7, 0);
-    fake_llm.cuts = false;
     fake_llm.save_fails = true;
-    open_engine(rig, (struct shape){.slots = 1, .seqs = 4, .window = 400, .draft = guessing});
-    client_init(&client, 0, PROMPT, 20);
-    run_alone(rig, &client);
-    assert_true(client_got_right_reply(&client));
-    assert_int_equal(client.result.draft_n, 0);
+    hearth_result result = reply_without_cuts(*state, 20);
+    assert_int_equal(result.draft_n, 0);
     assert_int_equal(fake_llm.calls, GRID_CALLS + 19);
-    client_release(&client);
 }
 
 static void a_state_that_cannot_go_back_is_computed_anew(void **state)
 {
-    struct rig *rig = *state;
-    struct client client;
     guess_so(RIGHT_THEN_WRONG, 7, 2);
-    fake_llm.cuts = false;
     fake_llm.load_fails = true;
-    open_engine(rig, (struct shape){.slots = 1, .seqs = 4, .window = 400, .draft = guessing});
-    client_init(&client, 0, PROMPT, 20);
-    run_alone(rig, &client);
-    assert_true(client_got_right_reply(&client));
-    assert_int_equal(client.result.draft_n, 7); /* the first one was the last */
-    client_release(&client);
+    hearth_result result = reply_without_cuts(*state, 20);
+    assert_int_equal(result.draft_n, 7); /* the first one was the last */
 }
 
 /* A reply that goes back in every other call gives its slot away all the same. */

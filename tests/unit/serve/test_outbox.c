@@ -100,6 +100,21 @@ static void pieces_come_whole_until_something_else_does(void **state)
     outbox_release(&outbox);
 }
 
+/* Whatever waits or was dropped: a request that fails is told so, behind all that is left. */
+static void assert_failure_comes_last(struct outbox *outbox)
+{
+    hearth_error error = {.code = HEARTH_CANCELLED};
+    hearth_event failed = {.type = HEARTH_EVENT_FAILED, .error = &error};
+    outbox_put(outbox, 0, &failed);
+    struct outbox_event *event;
+    hearth_event_type last = HEARTH_EVENT_STARTED;
+    while ((event = outbox_take(outbox)) != NULL) {
+        last = event->type;
+        outbox_free_event(event);
+    }
+    assert_int_equal(last, HEARTH_EVENT_FAILED);
+}
+
 static void a_reader_that_is_too_slow_is_woken_also_while_a_piece_waits(void **state)
 {
     (void)state;
@@ -109,16 +124,7 @@ static void a_reader_that_is_too_slow_is_woken_also_while_a_piece_waits(void **s
     for (int i = 0; i < 1000 && !woken; i++) woken = put_text(&outbox, 0, "0123456789");
     assert_true(woken && outbox_is_overflown(&outbox));
     assert_null(outbox_take(&outbox));
-    hearth_error error = {.code = HEARTH_CANCELLED};
-    hearth_event failed = {.type = HEARTH_EVENT_FAILED, .error = &error};
-    outbox_put(&outbox, 0, &failed);
-    struct outbox_event *event;
-    hearth_event_type last = HEARTH_EVENT_STARTED;
-    while ((event = outbox_take(&outbox)) != NULL) {
-        last = event->type;
-        outbox_free_event(event);
-    }
-    assert_int_equal(last, HEARTH_EVENT_FAILED);
+    assert_failure_comes_last(&outbox);
     outbox_release(&outbox);
 }
 
@@ -143,16 +149,7 @@ static void text_beyond_the_limit_is_dropped_and_the_last_event_still_comes(void
         assert_true(outbox.bytes <= limit);
     }
     assert_true(outbox_is_overflown(&outbox));
-    hearth_error error = {.code = HEARTH_CANCELLED};
-    hearth_event failed = {.type = HEARTH_EVENT_FAILED, .error = &error};
-    outbox_put(&outbox, 0, &failed);
-    struct outbox_event *event;
-    hearth_event_type last = HEARTH_EVENT_STARTED;
-    while ((event = outbox_take(&outbox)) != NULL) {
-        last = event->type;
-        outbox_free_event(event);
-    }
-    assert_int_equal(last, HEARTH_EVENT_FAILED);
+    assert_failure_comes_last(&outbox);
     assert_int_equal(outbox.bytes, 0);
     outbox_release(&outbox);
 }
