@@ -26,6 +26,7 @@ bool draft_init(struct drafting *drafting, const struct draft_params *params)
     if (params->n_max <= 0 || params->n_max > DRAFT_MOST) drafting->params.n_max = DRAFT_MOST;
     chances_init(&drafting->chances);
     drafting->model_right = TRIED_CHANCE;
+    drafting->disturbed = 1;
     bool any = params->guess != NULL;
     for (int i = 0; i < DRAFT_SOURCES; i++) any = any || params->sources[i];
     return any;
@@ -193,6 +194,8 @@ struct choice {
     int32_t order[ROW_TIMES]; /* the candidate of each row */
     int32_t n_rows, n_again;  /* rows of drafts; those that are computed again */
     bool even;                /* each row is one of all candidates: unequal numbers of rows would be computed apart */
+    bool on_trial; /* a draft model has guessed though it does not pay: its first token is computed, which shows
+                      whether it has become better */
 };
 
 static struct candidate *likeliest(const struct choice *choice)
@@ -297,6 +300,7 @@ static int32_t choose_rows(struct engine *engine, struct choice *choice, const s
         rate = with;
         best = choice->n_rows;
     }
+    if (best == 0 && choice->on_trial && choice->n_rows > 0) return choice->even ? (int32_t)choice->n : 1;
     if (best > 0 || likely == 0 || choice->even) return best;
     int32_t tried = trial(engine, replies, likely, limit, marks_ns(engine, choice, plain));
     return tried > 0 ? tried - replies : 0;
@@ -426,15 +430,29 @@ static void take_guess(struct draft *draft, const struct draft_ask *ask, const s
     draft->origin.end = 0;
 }
 
-/* Where it does not pay it is tried when the credit is whole, until it has guessed: the next tokens show whether it has
- * become better. */
-static bool is_tried(const struct engine *engine, double plain)
+static bool model_pays(const struct drafting *drafting, const struct reach *reach)
 {
-    return engine->drafting.model_tried || draft_credit_is_whole(&engine->drafting, plain);
+    double step = draft_model_step_ns(drafting->model);
+    return step > 0 && drafting->model_right * reach->worth > step;
 }
 
-/* Asks about the replies for which nothing better is known. */
-static void guess_with_model(struct engine *engine, struct candidate *candidates, size_t n,
+/* Where it does not pay it is tried when the credit is whole. What was begun is brought to a guess, since the tokens
+ * that a stream lacks are spent otherwise. */
+static bool is_asked(const struct drafting *drafting, const struct reach *reach, double plain)
+{
+    return model_pays(drafting, reach) || drafting->model_lacks || draft_credit_is_whole(drafting, plain);
+}
+
+static bool any_lacks(const struct draft_ask *asks, size_t n)
+{
+    bool any = false;
+    for (size_t i = 0; i < n; i++) any = any || asks[i].lacks;
+    return any;
+}
+
+/* Asks about the replies for which nothing better is known. Returns whether it has guessed on trial: it does not pay,
+ * or the credit is spent. */
+static bool guess_with_model(struct engine *engine, struct candidate *candidates, size_t n,
                              const struct adapter_turn *turn)
 {
     struct drafting *drafting = &engine->drafting;
@@ -445,6 +463,7 @@ static void guess_with_model(struct engine *engine, struct candidate *candidates
     struct draft_ask *asks = mem_alloc((n + 1) * sizeof *asks);
     struct asked *asked = mem_alloc((n + 1) * sizeof *asked);
     size_t n_asks = 0;
+    bool guessed = false;
     for (size_t i = 0; i < n; i++) {
         const struct slot *slot = &engine->slots[candidates[i].slot];
         double other = chance_of_other(engine, &slot->run->draft);
@@ -458,18 +477,21 @@ static void guess_with_model(struct engine *engine, struct candidate *candidates
         .most = n_asks > 0 ? (rows - (int32_t)n) / (int32_t)n_asks : 0,
         .until = began_at + (int64_t)((longest - plain) / 2),
     };
-    bool pays = drafting->model_right * reach.worth > draft_model_step_ns(drafting->model);
-    if (worth > 0 && reach.most > 0 && (pays || is_tried(engine, plain))) {
-        drafting->model_tried = !pays;
+    bool on_trial = !model_pays(drafting, &reach) || drafting->credit_ns <= 0;
+    bool asks_it = worth > 0 && reach.most > 0 && is_asked(drafting, &reach, plain);
+    drafting->model_lacks = false;
+    if (asks_it) {
         if (!write_ahead(engine, asks, asked, n_asks, &reach)) drafting->model_right = 0; /* its calls fail */
         for (size_t i = 0; i < n_asks; i++) {
             take_guess(&engine->slots[asked[i].candidate->slot].run->draft, &asks[i], &asked[i]);
-            if (asks[i].n > 0) drafting->model_tried = false;
+            guessed = guessed || asks[i].n > 0;
         }
+        drafting->model_lacks = any_lacks(asks, n_asks);
+        drafting->own_ns += clock_now(engine->clock) - began_at;
     }
-    drafting->own_ns += clock_now(engine->clock) - began_at;
     free(asks);
     free(asked);
+    return guessed && on_trial;
 }
 
 /* No candidate has more rows than tokens were guessed. */
@@ -492,14 +514,14 @@ void draft_plan(struct engine *engine, const struct adapter_turn *turn)
     drafting->dropped = false;
     drafting->mark_ns *= FADES; /* what was dear once is tried again */
     if (!engine->drafts || metric_get(&engine->stats->ticks) < drafting->paused_until) return;
-    if (drafting->credit_ns < 0 && drafting->params.guess == NULL && !drafting->model_tried) return;
+    if (drafting->credit_ns < 0 && drafting->params.guess == NULL && !drafting->model_lacks) return;
     /* In a call of several micro-batches a window would lose what it needs once the draft is cut. */
     if (!engine->policy.cuts_anywhere && has_prompts(engine, set)) return;
     struct candidate candidates[ROW_TIMES / 2];
     struct choice choice = {.v = candidates, .even = false};
     choice.n = find_candidates(engine, set, candidates, sizeof candidates / sizeof *candidates);
     if (drafting->model != NULL && choice.n > 0 && !has_prompts(engine, set))
-        guess_with_model(engine, candidates, choice.n, turn);
+        choice.on_trial = guess_with_model(engine, candidates, choice.n, turn);
     limit(engine, candidates, choice.n);
     choice.even = choice.n > 1 && !engine->policy.one_pool;
     for (size_t i = 0; i < choice.n; i++) choice.n_again += draft_again(&engine->slots[candidates[i].slot]);

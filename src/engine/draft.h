@@ -67,11 +67,12 @@ struct drafting {
     struct row_times row_times;
     struct draft_model *model; /* NULL: there is none */
     double model_right;        /* part of its first tokens that were right, of late */
-    bool model_tried;          /* it does not pay, and is asked until it has guessed */
+    bool model_lacks;          /* a stream lacked tokens when it was last asked */
     int64_t own_ns;            /* nanoseconds of this tick beside its decode calls: of the draft model, and of copies */
     int32_t accepted;          /* drafted tokens of this tick that were sampled */
     double credit_ns;          /* what drafts may still lose; below 0 there are none */
     bool has_credit;           /* it was given to begin with */
+    double disturbed;          /* what ticks without drafts take on average, of what they usually take */
     int64_t tried_at;          /* tick of the last trial of a row count that was not known */
     bool dropped;              /* this tick computed less of the drafts than was planned */
     int64_t pause,

@@ -11,6 +11,7 @@
 #define CREDIT_PART 0.015
 #define CREDIT      4
 #define WORST_TICK  4
+#define KEPT        64 /* ticks that an average is of */
 
 int32_t draft_evidence(const struct draft *draft, int32_t i)
 {
@@ -54,6 +55,14 @@ void draft_dropped(struct engine *engine, bool failed)
     drafting->paused_until = metric_get(&engine->stats->ticks) + drafting->pause;
 }
 
+/* Now and then a machine has other things to do, and not because of drafts: the usual time of a tick without them is
+ * less than the average. */
+static void note_disturbances(struct drafting *drafting, double part)
+{
+    if (part > WORST_TICK) part = WORST_TICK;
+    drafting->disturbed += (part - drafting->disturbed) / KEPT;
+}
+
 /* The tick computed replies alone, and all that was planned: compares what it took with what its tokens would have
  * taken without drafts. */
 static void keep_account(struct engine *engine)
@@ -61,10 +70,13 @@ static void keep_account(struct engine *engine)
     struct drafting *drafting = &engine->drafting;
     int32_t replies = engine->plan.n_tokens - engine->plan.n_drafted;
     double plain = row_times_of(&drafting->row_times, replies), tokens = replies + drafting->accepted;
-    double loss = (double)(engine->computed.ns + drafting->own_ns) - plain * tokens / replies;
-    bool drafted = engine->plan.n_drafted > 0 || drafting->own_ns > 0;
-    if (loss > WORST_TICK * plain) loss = WORST_TICK * plain;
-    if (drafted) drafting->credit_ns -= loss;
+    double took = (double)(engine->computed.ns + drafting->own_ns);
+    if (engine->plan.n_drafted > 0 || drafting->own_ns > 0) {
+        double loss = took - plain * drafting->disturbed * tokens / replies;
+        drafting->credit_ns -= loss > WORST_TICK * plain ? WORST_TICK * plain : loss;
+    } else {
+        note_disturbances(drafting, took / plain);
+    }
     drafting->credit_ns += CREDIT_PART * plain;
     if (drafting->credit_ns > CREDIT * plain || !drafting->has_credit) drafting->credit_ns = CREDIT * plain;
     drafting->has_credit = true;

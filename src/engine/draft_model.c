@@ -191,7 +191,8 @@ bool draft_model_next(struct draft_model *model, struct draft_ask *asks, size_t 
         if (asks[i].over) continue;
         if (asks[i].n == 0) align(model, &asks[i]);
         rows[i] = add_missing(model, &asks[i], &n_tokens);
-        asks[i].over = rows[i] < 0 || asks[i].n == DRAFT_MOST;
+        asks[i].lacks = rows[i] < 0;
+        asks[i].over = asks[i].lacks || asks[i].n == DRAFT_MOST;
         n_asks++;
     }
     int64_t began_at = clock_now(model->clock);
@@ -204,7 +205,10 @@ bool draft_model_next(struct draft_model *model, struct draft_ask *asks, size_t 
     }
     if (decoded && n_tokens > 0) note_time(model, n_tokens, n_asks, clock_now(model->clock) - began_at);
     for (int32_t k = 0; k < n_tokens && !decoded; k++) keep(model, model->batch[k].seq, 0);
-    for (size_t i = 0; i < n && !decoded; i++) asks[i].over = true;
+    for (size_t i = 0; i < n && !decoded; i++) {
+        asks[i].over = true;
+        asks[i].lacks = false;
+    }
     free(rows);
     return decoded;
 }

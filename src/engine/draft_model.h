@@ -36,6 +36,7 @@ struct draft_ask {
     uint64_t scope;              /* a stream of another one begins anew */
     const struct tokens *tokens; /* of its sequence */
     bool over;                   /* no more tokens are wanted, or there can be none now */
+    bool lacks;                  /* its stream lacks tokens still */
     int32_t guess[DRAFT_MOST], n;
     float chance; /* that the draft model gives to the last of them */
 };

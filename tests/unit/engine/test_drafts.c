@@ -174,6 +174,26 @@ static void a_state_that_cannot_go_back_is_computed_anew(void **state)
     assert_int_equal(result.draft_n, 7); /* the first one was the last */
 }
 
+/* What is submitted in a certain call, where the clock stands meanwhile. */
+static struct {
+    struct engine *engine;
+    struct job *job;
+    int call;
+} late;
+
+static void submit_late(void *ud)
+{
+    (void)ud;
+    if (fake_llm.calls == late.call) engine_submit(late.engine, late.job);
+}
+
+static void submit_in_call(struct rig *rig, struct job *job, int call)
+{
+    late.engine = rig->engine;
+    late.job = job;
+    late.call = call;
+}
+
 /* A reply that goes back in every other call gives its slot away all the same. */
 static void wrong_guesses_put_off_no_preemption(void **state)
 {
@@ -185,9 +205,9 @@ static void wrong_guesses_put_off_no_preemption(void **state)
     open_engine(rig, (struct shape){.slots = 1, .seqs = 4, .window = 4000, .slot_timeout_ms = 50, .draft = guessing});
     client_init(&first, 0, PROMPT, 3000);
     client_init(&second, 90, PROMPT, 5);
+    submit_in_call(rig, &second.job, 20);
+    fake_llm.on_call = submit_late;
     engine_submit(rig->engine, &first.job);
-    client_await_tokens(&first, 20);
-    engine_submit(rig->engine, &second.job);
     client_await_end(&second);
     assert_true(second.result.queue_ms < 2000);
     atomic_store(&first.job.cancelled, true);
@@ -460,7 +480,7 @@ static struct {
 
 static void note_call(void *ud)
 {
-    (void)ud;
+    submit_late(ud);
     int64_t now = clock_now(&calls.clock->clock);
     if (calls.at > 0 && now - calls.at > calls.longest) calls.longest = now - calls.at;
     calls.at = now;
@@ -480,10 +500,10 @@ static hearth_result run_beside_a_known_reply(struct rig *rig, bool drafts, size
     run_alone(rig, &first);
     calls.clock = &rig->clock;
     calls.at = calls.longest = 0;
+    submit_in_call(rig, &other.job, fake_llm.calls + 3);
     fake_llm.on_call = note_call;
     int64_t before = drafted(rig, DRAFT_STORE);
     engine_submit(rig->engine, &known.job);
-    engine_submit(rig->engine, &other.job);
     client_await_end(&other);
     *gap_ms = clock_to_ms(calls.longest);
     atomic_store(&known.job.cancelled, true);
