@@ -38,6 +38,13 @@ void row_times_note(struct row_times *times, int32_t rows, int64_t ns)
     if (row->n == 2 * ROW_SAMPLES) row->n = ROW_SAMPLES; /* the same place in the ring */
 }
 
+void row_times_rescale(struct row_times *times, int32_t rows, int64_t ns)
+{
+    if (rows >= 1 && rows <= ROW_TIMES && ns > 0 && times->rows[rows].n > 0)
+        times->scale = (double)ns / unit_time(&times->rows[rows]);
+    row_times_note(times, rows, ns);
+}
+
 double row_times_of(const struct row_times *times, int32_t rows)
 {
     assert(rows >= 1 && rows <= ROW_TIMES);
@@ -53,11 +60,30 @@ double row_times_of(const struct row_times *times, int32_t rows)
     return times->scale * (low + (high - low) * (rows - below) / (above - below));
 }
 
-int32_t row_times_reach(const struct row_times *times)
+/* 0: none. */
+static int32_t highest_seen(const struct row_times *times)
 {
-    int32_t most = ROW_TIMES;
-    while (most > 0 && times->rows[most].n == 0) most--;
-    return 2 * most < ROW_TIMES ? 2 * most : ROW_TIMES;
+    int32_t rows = ROW_TIMES;
+    while (rows > 0 && times->rows[rows].n == 0) rows--;
+    return rows;
+}
+
+double row_times_most(const struct row_times *times, int32_t rows)
+{
+    int32_t seen = highest_seen(times);
+    if (rows <= seen || seen == 0) return row_times_of(times, rows);
+    return row_times_of(times, seen) + (rows - seen) * row_times_of(times, 1);
+}
+
+double row_times_least(const struct row_times *times, int32_t rows)
+{
+    int32_t seen = highest_seen(times);
+    double plain = row_times_of(times, rows), least = INFINITY;
+    for (int32_t more = 1; rows + more <= ROW_TIMES && rows + more / 2 <= seen; more *= 2) {
+        double row = (row_times_of(times, rows + more) - plain) / more;
+        if (row < least) least = row;
+    }
+    return least > 0 ? least : 0;
 }
 
 int32_t row_times_to_try(const struct row_times *times, int32_t least, int32_t most)

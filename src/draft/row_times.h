@@ -24,13 +24,20 @@ struct row_times {
 /* Notes that a call of so many rows took `ns` nanoseconds. */
 void row_times_note(struct row_times *times, int32_t rows, int64_t ns);
 
+/* The same, of the first call behind contexts of other lengths: it gives the scale. */
+void row_times_rescale(struct row_times *times, int32_t rows, int64_t ns);
+
 /* Nanoseconds that a call of so many rows would take; 0: nothing is known at all. Between counts that were seen it is
  * interpolated; behind them each row is taken to cost half of what it would alone. */
 double row_times_of(const struct row_times *times, int32_t rows);
 
-/* Rows whose time may be relied on: twice as many as were ever seen in a call, since what is interpolated is seldom far
- * off, and what is farther may be. */
-int32_t row_times_reach(const struct row_times *times);
+/* Nanoseconds that it would take at most: behind the highest count that was ever seen each row takes as long as a call
+ * of its own. */
+double row_times_most(const struct row_times *times, int32_t rows);
+
+/* Nanoseconds that a row more takes in a call of so many, where as many are added as make it cheapest: up to twice what
+ * was ever seen. */
+double row_times_least(const struct row_times *times, int32_t rows);
 
 /* A row count between `least` and `most` whose time is not known for certain, or was not seen for long; 0: there is
  * none. */

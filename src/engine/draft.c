@@ -169,6 +169,7 @@ struct candidate {
     int32_t most, n;
     double chance; /* that the first n + 1 are right; 0: there is no further one */
     double sure;   /* that the first n are */
+    double tokens; /* that the reply gets on average */
 };
 
 static double next_chance(const struct engine *engine, const struct draft *draft, const struct candidate *candidate)
@@ -210,6 +211,7 @@ static void advance(struct engine *engine, struct candidate *candidate)
 {
     candidate->n++;
     candidate->sure = candidate->chance;
+    candidate->tokens += candidate->chance;
     candidate->chance = next_chance(engine, &engine->slots[candidate->slot].run->draft, candidate);
 }
 
@@ -241,22 +243,25 @@ static double add_row(struct engine *engine, struct choice *choice, double least
     return gain;
 }
 
-/* The longest that a call may take: what the turn's part of a stream's gap allows where all replies have drafts; else
- * not much more than it takes anyway, since one that has none gets nothing for it. */
+/* The longest that the call may take: what the turn's part of a stream's gap allows, and not much more than the tokens
+ * would take without drafts of the reply that gets fewest. */
 static double longest_call(const struct choice *choice, const struct adapter_turn *turn, double plain)
 {
-    bool all = true;
-    for (size_t i = 0; i < choice->n; i++) all = all && choice->v[i].most > 0;
-    return all && turn->ns > plain * LITTLE_MORE ? turn->ns : plain * LITTLE_MORE;
+    double fewest = choice->v[0].tokens;
+    for (size_t i = 1; i < choice->n; i++)
+        if (choice->v[i].tokens < fewest) fewest = choice->v[i].tokens;
+    double longest = fewest * plain * LITTLE_MORE,
+           most = turn->ns > plain * LITTLE_MORE ? turn->ns : plain * LITTLE_MORE;
+    return longest < most ? longest : most;
 }
 
-/* Where nothing pays, a row count whose time is not known for certain is tried now and then. */
-static int32_t trial(struct engine *engine, int32_t replies, int32_t most, double limit, double marks)
+/* Now and then more rows than are known to be best, whose time is not known for certain. */
+static int32_t trial(struct engine *engine, int32_t least, int32_t most, int32_t replies, double limit, double marks)
 {
     struct drafting *drafting = &engine->drafting;
     int64_t ticks = metric_get(&engine->stats->ticks);
     if (ticks - drafting->tried_at < TRIED_EVERY || drafting->credit_ns <= 0) return 0;
-    int32_t rows = row_times_to_try(&drafting->row_times, replies + 1, most);
+    int32_t rows = row_times_to_try(&drafting->row_times, least, most);
     if (rows == 0 || marks > limit / 2 ||
         (rows > 2 * replies && row_times_of(&drafting->row_times, rows) + marks > limit))
         return 0;
@@ -278,15 +283,15 @@ static double marks_ns(const struct engine *engine, const struct choice *choice,
     return ns;
 }
 
-/* The number of drafted rows with the most tokens a second. */
+/* The number of drafted rows with the most tokens a second. What was never seen is taken if the credit bears that it
+ * takes as long as it can. */
 static int32_t choose_rows(struct engine *engine, struct choice *choice, const struct adapter_turn *turn, int32_t most)
 {
     const struct row_times *times = &engine->drafting.row_times;
     int32_t replies = (int32_t)choice->n + choice->n_again, best = 0;
-    int32_t reach = choice->even ? ROW_TIMES : row_times_reach(times);
     double plain = row_times_of(times, replies);
     if (plain <= 0) return 0; /* a tick without drafts comes first */
-    double tokens = (double)choice->n, rate = tokens / plain, limit = longest_call(choice, turn, plain);
+    double tokens = (double)choice->n, rate = tokens / plain;
     int32_t likely = 0;
     while (has_room(choice, most)) {
         double gain = add_row(engine, choice, 0);
@@ -294,16 +299,18 @@ static int32_t choose_rows(struct engine *engine, struct choice *choice, const s
         if (gain == 0) break;
         if (gain >= TRIED_CHANCE * (choice->even ? (double)choice->n : 1)) likely = rows;
         tokens += gain;
-        double took = row_times_of(times, rows) + marks_ns(engine, choice, plain), with = tokens / took;
+        double marks = marks_ns(engine, choice, plain), took = row_times_of(times, rows) + marks, with = tokens / took;
+        double loss = row_times_most(times, rows) + marks - plain * tokens / (double)choice->n;
         took += (double)engine->drafting.own_ns; /* it is spent, but the streams wait for it */
-        if (took > limit || with <= rate || rows > reach) continue;
+        if (took > longest_call(choice, turn, plain) || with <= rate || loss > engine->drafting.credit_ns) continue;
         rate = with;
         best = choice->n_rows;
     }
     if (best == 0 && choice->on_trial && choice->n_rows > 0) return choice->even ? (int32_t)choice->n : 1;
-    if (best > 0 || likely == 0 || choice->even) return best;
-    int32_t tried = trial(engine, replies, likely, limit, marks_ns(engine, choice, plain));
-    return tried > 0 ? tried - replies : 0;
+    if (likely <= replies + best || choice->even) return best;
+    int32_t tried = trial(engine, replies + best + 1, likely, replies, longest_call(choice, turn, plain),
+                          marks_ns(engine, choice, plain));
+    return tried > 0 ? tried - replies : best;
 }
 
 /* A part of the prompts' tokens at most, and of the likely ones. */
@@ -344,7 +351,7 @@ static size_t find_candidates(struct engine *engine, size_t set, struct candidat
         /* The state is that of before a wrong draft; the slot is about to be taken, and must not go back again. */
         if (draft_again(slot) > 0 || engine->preemption.victim == slot) most = 0;
         if (most > 0) guess(engine, slot);
-        candidates[n++] = (struct candidate){.slot = i, .most = most, .sure = 1};
+        candidates[n++] = (struct candidate){.slot = i, .most = most, .sure = 1, .tokens = 1};
     }
     return n;
 }
@@ -383,8 +390,7 @@ static double chance_of_other(const struct engine *engine, const struct draft *d
 static double worth_of_token(const struct engine *engine, int32_t replies)
 {
     const struct row_times *times = &engine->drafting.row_times;
-    double plain = row_times_of(times, replies), row = row_times_of(times, replies + 1) - plain;
-    return plain / replies - (row > 0 ? row : 0);
+    return row_times_of(times, replies) / replies - row_times_least(times, replies);
 }
 
 /* The guess has a token more: whether it is one, and whether the next one is worth a call. */
@@ -458,8 +464,7 @@ static bool guess_with_model(struct engine *engine, struct candidate *candidates
     struct drafting *drafting = &engine->drafting;
     double worth = worth_of_token(engine, (int32_t)n), plain = row_times_of(&drafting->row_times, (int32_t)n);
     double longest = turn->ns > plain * LITTLE_MORE ? turn->ns : plain * LITTLE_MORE;
-    int32_t rows = row_times_reach(&drafting->row_times);
-    if (rows > rows_of_call(engine)) rows = rows_of_call(engine);
+    int32_t rows = rows_of_call(engine);
     struct draft_ask *asks = mem_alloc((n + 1) * sizeof *asks);
     struct asked *asked = mem_alloc((n + 1) * sizeof *asked);
     size_t n_asks = 0;
@@ -507,12 +512,27 @@ static void limit(struct engine *engine, struct candidate *candidates, size_t n)
 
 /* ---- The plan ---- */
 
+#define SAME_DEPTH 1.25 /* times as many cells, and some hundred, make no other time */
+#define FEW_CELLS  256
+
+/* Notes how many cells the tick's replies have. Returns whether a call takes another time behind them. */
+static bool depth_changes(struct engine *engine, size_t set)
+{
+    int32_t n = 0, last = engine->drafting.n_cells;
+    for (size_t i = 0; i < engine->n_slots; i++)
+        if (engine->needs[i].generating && engine->needs[i].set == set) n += engine->slots[i].seq->n_cells;
+    engine->drafting.n_cells = n;
+    return n > last * SAME_DEPTH + FEW_CELLS || last > n * SAME_DEPTH + FEW_CELLS;
+}
+
 void draft_plan(struct engine *engine, const struct adapter_turn *turn)
 {
     struct drafting *drafting = &engine->drafting;
     size_t set = turn->set;
     drafting->dropped = false;
     drafting->mark_ns *= FADES; /* what was dear once is tried again */
+    drafting->rescales = depth_changes(engine, set);
+    if (drafting->rescales && drafting->params.guess == NULL) return;
     if (!engine->drafts || metric_get(&engine->stats->ticks) < drafting->paused_until) return;
     if (drafting->credit_ns < 0 && drafting->params.guess == NULL && !drafting->model_lacks) return;
     /* In a call of several micro-batches a window would lose what it needs once the draft is cut. */

@@ -65,6 +65,8 @@ struct drafting {
     struct draft_params params;
     struct chances chances;
     struct row_times row_times;
+    int32_t n_cells; /* that the replies of the last tick had */
+    bool rescales; /* those of this tick have much more or less: it has no drafts, and shows by how much it is slower */
     struct draft_model *model; /* NULL: there is none */
     double model_right;        /* part of its first tokens that were right, of late */
     bool model_lacks;          /* a stream lacked tokens when it was last asked */

@@ -89,7 +89,10 @@ void draft_learn(struct engine *engine)
     if (whole && engine->drafting.pause > 0 && plan->n_drafted > 0) engine->drafting.pause--;
     whole = whole && !engine->drafting.dropped && !thread_scaling_tries(&engine->scaling, plan->n_tokens);
     if (!engine->drafts || !whole) return;
-    row_times_note(&engine->drafting.row_times, plan->n_tokens, engine->computed.ns);
+    if (engine->drafting.rescales)
+        row_times_rescale(&engine->drafting.row_times, plan->n_tokens, engine->computed.ns);
+    else
+        row_times_note(&engine->drafting.row_times, plan->n_tokens, engine->computed.ns);
     if (plan->n_tokens > 0 && plan->n_tokens <= ROW_TIMES) keep_account(engine);
 }
 

@@ -18,7 +18,7 @@ static void nothing_is_known_of_a_new_machine(void **state)
     struct row_times times = {0};
     assert_true(row_times_of(&times, 1) <= 0);
     assert_int_equal(row_times_to_try(&times, 1, 8), 2);
-    assert_int_equal(row_times_reach(&times), 0);
+    assert_true(row_times_most(&times, 4) <= 0);
     row_times_note(&times, 0, 100);
     row_times_note(&times, ROW_TIMES + 1, 100);
     row_times_note(&times, 4, 0);
@@ -45,14 +45,28 @@ static void between_known_counts_it_is_interpolated_and_behind_them_a_row_costs_
     assert_near(row_times_of(&times, 12) / row_times_of(&times, 6), 1.5, 0.05);
 }
 
-static void twice_as_many_rows_as_were_seen_may_be_taken(void **state)
+static void what_was_never_seen_may_take_as_long_as_calls_of_one_row(void **state)
 {
     (void)state;
     struct row_times times = {0};
-    for (int32_t rows = 1; rows < ROW_TIMES; rows *= 2) {
-        note(&times, rows, 100 + rows, 1);
-        assert_int_equal(row_times_reach(&times), 2 * rows < ROW_TIMES ? 2 * rows : ROW_TIMES);
+    note(&times, 1, 100, 5);
+    note(&times, 4, 120, 5);
+    assert_near(row_times_most(&times, 3), row_times_of(&times, 3), 1e-6);
+    assert_near(row_times_most(&times, 10) / row_times_of(&times, 1), 1.2 + 6, 0.2);
+}
+
+/* Two rows take as long as two calls, nine as three: each of eight more costs a quarter of a call. */
+static void a_row_costs_what_it_does_in_the_cheapest_number(void **state)
+{
+    (void)state;
+    struct row_times times = {0};
+    for (int i = 0; i < 20; i++) {
+        note(&times, 1, 100, 1);
+        note(&times, 2, 200, 1);
+        note(&times, 9, 300, 1);
+        note(&times, 17, 900, 1);
     }
+    assert_near(row_times_least(&times, 1) / row_times_of(&times, 1), 0.25, 0.05);
 }
 
 /* The context grows, or another process computes as well: all times grow, those too that were not seen since. */
@@ -66,6 +80,20 @@ static void what_slows_one_count_down_slows_down_all(void **state)
     double ratio = row_times_of(&times, 8) / row_times_of(&times, 1);
     assert_near(row_times_of(&times, 1), 300, 15);
     assert_true(ratio > 1.5 && ratio < 2.5);
+}
+
+static void the_first_call_behind_another_context_gives_the_scale(void **state)
+{
+    (void)state;
+    struct row_times times = {0};
+    note(&times, 1, 100, 5);
+    note(&times, 8, 200, 5);
+    row_times_rescale(&times, 1, 900);
+    assert_near(row_times_of(&times, 1), 900, 45);
+    assert_near(row_times_of(&times, 8), 1800, 180);
+    row_times_rescale(&times, 5, 500); /* a count that was never seen gives none, and is noted */
+    assert_near(row_times_of(&times, 1), 900, 45);
+    assert_near(row_times_of(&times, 5), 500, 25);
 }
 
 /* The first call of a count may be the one that the machine disturbs. */
@@ -101,8 +129,10 @@ int main(void)
         cmocka_unit_test(nothing_is_known_of_a_new_machine),
         cmocka_unit_test(a_time_is_the_median_of_the_last_calls),
         cmocka_unit_test(between_known_counts_it_is_interpolated_and_behind_them_a_row_costs_half),
-        cmocka_unit_test(twice_as_many_rows_as_were_seen_may_be_taken),
+        cmocka_unit_test(what_was_never_seen_may_take_as_long_as_calls_of_one_row),
+        cmocka_unit_test(a_row_costs_what_it_does_in_the_cheapest_number),
         cmocka_unit_test(what_slows_one_count_down_slows_down_all),
+        cmocka_unit_test(the_first_call_behind_another_context_gives_the_scale),
         cmocka_unit_test(a_time_that_was_seen_once_is_tried_again),
         cmocka_unit_test(what_was_not_seen_for_long_is_tried_again),
     };

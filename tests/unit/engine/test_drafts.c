@@ -470,9 +470,67 @@ static void a_repeated_reply_is_as_fast_as_rows_are_cheap(void **state)
     }
 }
 
+/* A call takes `call_ms` behind such a prompt. Drafted tokens of its reply that were right. */
+static int32_t accepted_behind(struct rig *rig, int32_t seed, size_t prompt, double call_ms)
+{
+    struct client client;
+    fake_llm.call_ns = (int64_t)(call_ms * 1e6);
+    client_init(&client, seed, prompt, 200);
+    run_alone(rig, &client);
+    assert_true(client_got_right_reply(&client));
+    int32_t n = client.result.draft_accepted_n;
+    client_release(&client);
+    return n;
+}
+
+/* That is no loss of drafts, which would end them for long. */
+static void behind_another_prompt_calls_may_take_longer(void **state)
+{
+    struct rig *rig = *state;
+    be_machine(rig, &(struct machine){.row_ms = 4, .cuts = true});
+    open_engine(rig, (struct shape){.slots = 1, .seqs = 6, .window = 9000, .draft = all_sources});
+    accepted_behind(rig, 0, 2500, 320); /* the replies are known from now on */
+    accepted_behind(rig, 90, 50, 10);
+    for (int i = 0; i < 3; i++) {
+        assert_true(accepted_behind(rig, 90, 50, 10) > 100);
+        assert_true(accepted_behind(rig, 0, 2500, 320) > 100);
+    }
+}
+
+/* The machine has something else to do in one call. */
+static int disturbed_call;
+
+static void disturb(void *ud)
+{
+    (void)ud;
+    fake_llm.call_ns = fake_llm.calls == disturbed_call ? 120000000 : 10000000;
+}
+
+/* A row count that was seen in that call alone is tried again, though fewer rows pay. */
+static void a_disturbed_call_hides_no_better_number(void **state)
+{
+    struct rig *rig = *state;
+    for (int i = 0; i < 12; i++) {
+        struct client first, second;
+        be_machine(rig, &(struct machine){.row_ms = 2, .cuts = true});
+        open_engine(rig, (struct shape){.slots = 1, .seqs = 4, .window = 4000, .draft = all_sources});
+        client_init(&first, 0, 100, 400);
+        client_init(&second, 0, 100, 400);
+        run_alone(rig, &first);
+        disturbed_call = fake_llm.calls + i;
+        fake_llm.on_call = disturb;
+        run_alone(rig, &second);
+        assert_true(first.result.predicted_ms / second.result.predicted_ms > 4);
+        client_release(&first);
+        client_release(&second);
+        engine_close(rig->engine);
+        rig->engine = NULL;
+    }
+}
+
 /* ---- Others ---- */
 
-/* The longest time from one call to the next, which a stream waits for its next token. */
+/* The longest time from one call to the next, which a stream waits for its next token, once both are there. */
 static struct {
     struct fake_clock *clock;
     int64_t at, longest;
@@ -482,7 +540,8 @@ static void note_call(void *ud)
 {
     submit_late(ud);
     int64_t now = clock_now(&calls.clock->clock);
-    if (calls.at > 0 && now - calls.at > calls.longest) calls.longest = now - calls.at;
+    bool both = fake_llm.calls > late.call + 1;
+    if (both && calls.at > 0 && now - calls.at > calls.longest) calls.longest = now - calls.at;
     calls.at = now;
 }
 
@@ -604,6 +663,8 @@ int main(void)
         engine_test(a_draft_that_cannot_be_computed_fails_nobody),
         engine_test(guesses_that_are_wrong_cost_next_to_nothing),
         engine_test(a_repeated_reply_is_as_fast_as_rows_are_cheap),
+        engine_test(behind_another_prompt_calls_may_take_longer),
+        engine_test(a_disturbed_call_hides_no_better_number),
         engine_test(a_stream_beside_a_drafting_one_waits_little_longer),
         engine_test(a_prompt_beside_a_drafting_stream_is_as_fast),
         engine_test(no_token_crosses_from_one_scope_to_another),
