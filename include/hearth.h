@@ -847,6 +847,7 @@ typedef struct hearth_slot {
     char hash[17];             /* short hash of the cached tokens; empty when there are none */
     int64_t last_used;         /* unix time, milliseconds; 0: never */
     double cost_ms, return_ms; /* as in hearth_resident, of an idle slot's last conversation */
+    bool drafts;               /* calls may compute several tokens of a reply (models.*.draft) */
 } hearth_slot;
 
 /* Fills up to `max` slots over all models; returns how many there are. */

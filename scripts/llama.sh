@@ -116,6 +116,14 @@ TABLE
     echo "$out -DGGML_AMX_TILE=OFF -DGGML_AMX_INT8=OFF -DGGML_AMX_BF16=OFF"
 }
 
+# The cards of this machine alone, where it has some (llama.cpp's default are seven architectures), and no library that
+# hearth would not link.
+cuda_options() {
+    [[ " $flags " =~ \ -DGGML_CUDA(:BOOL)?=(ON|1|TRUE|YES|Y)\  ]] || return 0
+    [[ $flags = *-DGGML_CUDA_NCCL* ]] || echo -n " -DGGML_CUDA_NCCL=OFF"
+    [[ $flags = *-DCMAKE_CUDA_ARCHITECTURES* ]] || ! compgen -G '/dev/nvidia[0-9]*' >/dev/null || echo -n " -DCMAKE_CUDA_ARCHITECTURES=native"
+}
+
 # ---- build ------------------------------------------------------------------------------------------------------
 
 # GGML_OPENMP is off: hearth gives each context a thread pool of its own, which sleeps when idle, and several
@@ -172,6 +180,7 @@ else
     patch_source "$deps/llama.cpp-$version" "$source" "${chosen[@]}"
 fi
 cpu=$(cpu_options)
+flags+=$(cuda_options)
 compiler=$(c++ --version | head -n 1)
 key=$(printf '%s\n' "$commit" "$source" "$cpu" "$flags" "$compiler" "$(sed -n '/^configure/,/^}/p' "$0")" | sha256sum | cut -c1-12)
 prefix=$deps/llama.cpp-$version-$key

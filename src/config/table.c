@@ -379,7 +379,8 @@ const struct config_row config_rows[] = {
     KEY("models.*.n_gpu_layers", CONFIG_INT, MODEL(n_gpu_layers), "0",
         "Layers kept on the GPU: 0 all, -1 none, else so many.", RANGE(-1, 1000000)),
     KEY("models.*.split_mode", CONFIG_NAME, MODEL(split_mode), "layer",
-        "How several GPUs share a model; row is best for mixtures of experts.", CHOICES("none|layer|row")),
+        "How several GPUs share a model; row needs devices that hold rows of a tensor, as SYCL's do.",
+        CHOICES("none|layer|row")),
     KEY("models.*.rpc", CONFIG_STRINGS, MODEL(rpc), "[]",
         "llama.cpp's RPC servers, as host:port, whose devices take layers as GPUs do. They have neither passwords nor "
         "encryption: on a network of your own only.",

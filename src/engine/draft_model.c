@@ -5,7 +5,6 @@
 #include "base/media_spans.h"
 #include "base/memory.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 #define WINDOW    1024 /* tokens of a stream */
@@ -41,24 +40,12 @@ static bool never(void *ud)
 struct llm_context_params draft_model_context(const struct llm_model_info *info, int32_t n_slots)
 {
     int32_t window = info->n_ctx_train > 0 && info->n_ctx_train < WINDOW ? info->n_ctx_train : WINDOW;
-    return (struct llm_context_params){.window = window,
-                                       .n_seq = n_slots,
-                                       .n_cells = window * n_slots,
-                                       .n_batch = BATCH,
-                                       .n_outputs = n_slots,
-                                       .n_ubatch = BATCH,
-                                       .unified = true,
-                                       .full_windows = true,
-                                       .type_k = "f16",
-                                       .type_v = "f16",
-                                       .flash_attention = "auto",
-                                       .rope_scaling = "none",
-                                       .rope_freq_base = NAN,
-                                       .rope_freq_scale = NAN,
-                                       .yarn_ext_factor = NAN,
-                                       .yarn_attn_factor = NAN,
-                                       .yarn_beta_fast = NAN,
-                                       .yarn_beta_slow = NAN};
+    struct llm_context_params params = llm_usual_context(window, n_slots);
+    params.n_cells = window * n_slots;
+    params.n_batch = params.n_ubatch = BATCH;
+    params.n_outputs = n_slots;
+    params.unified = params.full_windows = true;
+    return params;
 }
 
 struct draft_model *draft_model_open(const struct draft_model_params *params, int64_t most_ns, struct clock *clock,

@@ -31,8 +31,12 @@ const struct seq *slot_last_seq(const struct engine *engine, const struct slot *
 
 static hearth_slot status_of(const struct engine *engine, const struct slot *slot)
 {
-    hearth_slot s = {
-        .id = slot->id, .seq_id = -1, .model = engine->name, .state = slot_state_shown(slot->state), .n_remaining = -1};
+    hearth_slot s = {.id = slot->id,
+                     .seq_id = -1,
+                     .model = engine->name,
+                     .state = slot_state_shown(slot->state),
+                     .n_remaining = -1,
+                     .drafts = engine->drafts};
     _Static_assert(sizeof s.request_id == sizeof slot->job->id, "a request's id fits");
     if (slot->job != NULL) memcpy(s.request_id, slot->job->id, sizeof s.request_id);
     if (slot->state != SLOT_IDLE) {

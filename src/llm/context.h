@@ -10,6 +10,8 @@
 #include "hearth.h"
 #include "llm/model.h"
 
+#include <math.h>
+
 struct llm_context;
 
 struct llm_context_params {
@@ -37,6 +39,27 @@ struct llm_context_params {
     bool (*abort)(void *ud); /* true ends the running decode; called often, from several threads */
     void *ud;
 };
+
+/* Cells of f16 where the layers are, a stream for each sequence, and the model's own RoPE. */
+static inline struct llm_context_params llm_usual_context(int32_t window, int32_t n_seq)
+{
+    return (struct llm_context_params){.window = window,
+                                       .n_seq = n_seq,
+                                       .n_batch = 512,
+                                       .n_ubatch = 512,
+                                       .type_k = "f16",
+                                       .type_v = "f16",
+                                       .flash_attention = "auto",
+                                       .offload_kqv = true,
+                                       .op_offload = true,
+                                       .rope_scaling = "none",
+                                       .rope_freq_base = NAN,
+                                       .rope_freq_scale = NAN,
+                                       .yarn_ext_factor = NAN,
+                                       .yarn_attn_factor = NAN,
+                                       .yarn_beta_fast = NAN,
+                                       .yarn_beta_slow = NAN};
+}
 
 /* One batch token: a token at a position of a sequence. */
 struct llm_batch_token {

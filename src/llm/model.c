@@ -296,12 +296,31 @@ static int choose_placing(const struct llm_model_params *params, struct placing 
     return split ? choose_parts(params, placing, error) : HEARTH_OK;
 }
 
+/* llama.cpp has the mode still, but few of its devices can hold rows of a tensor. */
+static int check_rows(enum llama_split_mode split_mode, const struct placing *placing, hearth_error *error)
+{
+    if (split_mode != LLAMA_SPLIT_MODE_ROW) return HEARTH_OK;
+    ggml_backend_dev_t *own = placing->devices == NULL ? llm_rpc_devices(NULL, 0) : NULL, unable = NULL;
+    const ggml_backend_dev_t *devices = own != NULL ? own : placing->devices;
+    for (size_t i = 0; devices[i] != NULL && unable == NULL; i++) {
+        ggml_backend_reg_t reg = ggml_backend_dev_backend_reg(devices[i]);
+        if (ggml_backend_reg_get_proc_address(reg, "ggml_backend_split_buffer_type") == NULL) unable = devices[i];
+    }
+    free(own);
+    if (unable == NULL) return HEARTH_OK;
+    return error_at(
+        error, HEARTH_UNSUPPORTED, "split_mode",
+        "split_mode: %s (%s) cannot hold rows of a tensor in llama.cpp %s: use layer, or none for one device",
+        ggml_backend_dev_name(unable), ggml_backend_dev_description(unable), llm_version());
+}
+
 static struct llama_model *load_with_tokenizer(struct loading *loading, enum llama_split_mode split_mode,
                                                hearth_error *error)
 {
     const struct llm_model_params *params = loading->params;
     struct placing placing = {0};
     int rc = choose_placing(params, &placing, error);
+    if (rc == HEARTH_OK) rc = check_rows(split_mode, &placing, error);
     struct llama_model *handle = rc == HEARTH_OK ? load_model(loading, split_mode, &placing) : NULL;
     free(placing.devices);
     free(placing.parts);

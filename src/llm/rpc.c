@@ -200,6 +200,40 @@ static void add(struct devices *devices, ggml_backend_dev_t device)
     devices->v[devices->n] = NULL;
 }
 
+/* Two backends may see one card. */
+static bool is_same_card(ggml_backend_dev_t a, ggml_backend_dev_t b)
+{
+    struct ggml_backend_dev_props of_a, of_b;
+    ggml_backend_dev_get_props(a, &of_a);
+    ggml_backend_dev_get_props(b, &of_b);
+    return of_a.device_id != NULL && of_b.device_id != NULL && strcmp(of_a.device_id, of_b.device_id) == 0;
+}
+
+static bool has_card(const struct devices *devices, ggml_backend_dev_t device)
+{
+    for (size_t i = 0; i < devices->n; i++)
+        if (is_same_card(devices->v[i], device)) return true;
+    return false;
+}
+
+/* The cards of the machine; where it has none, the processors with graphics, of one backend. */
+static void add_own(struct devices *devices)
+{
+    size_t before = devices->n, n = ggml_backend_dev_count();
+    for (size_t i = 0; i < n; i++) {
+        ggml_backend_dev_t device = ggml_backend_dev_get(i);
+        if (ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_GPU && !has_card(devices, device))
+            add(devices, device);
+    }
+    ggml_backend_reg_t first = NULL;
+    for (size_t i = 0; i < n && (devices->n == before || first != NULL); i++) {
+        ggml_backend_dev_t device = ggml_backend_dev_get(i);
+        if (ggml_backend_dev_type(device) != GGML_BACKEND_DEVICE_TYPE_IGPU) continue;
+        if (first == NULL) first = ggml_backend_dev_backend_reg(device);
+        if (ggml_backend_dev_backend_reg(device) == first) add(devices, device);
+    }
+}
+
 ggml_backend_dev_t *llm_rpc_devices(const char *const *endpoints, size_t n)
 {
     struct devices devices = {.v = mem_alloc(sizeof(ggml_backend_dev_t))};
@@ -210,8 +244,6 @@ ggml_backend_dev_t *llm_rpc_devices(const char *const *endpoints, size_t n)
             add(&devices, ggml_backend_reg_dev_get(server, k));
     }
     pthread_mutex_unlock(&mutex);
-    for (size_t i = 0; i < ggml_backend_dev_count(); i++)
-        if (ggml_backend_dev_type(ggml_backend_dev_get(i)) == GGML_BACKEND_DEVICE_TYPE_GPU)
-            add(&devices, ggml_backend_dev_get(i));
+    add_own(&devices);
     return devices.v;
 }

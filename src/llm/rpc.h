@@ -15,8 +15,9 @@
  * with HEARTH_INVALID where one has no address or they are more than llama.cpp has room for; then none is used. */
 int llm_rpc_open(const char *const *endpoints, size_t n, hearth_error *error);
 
-/* The devices of these servers, in their order, then the machine's own GPUs; a NULL ends them, and free() frees them.
- * The servers are in use. */
+/* The devices of these servers, in their order, then the machine's own: each card once, those within processors only
+ * where there is no other. As llama.cpp chooses them by itself. A NULL ends them, and free() frees them. The servers
+ * are in use. */
 ggml_backend_dev_t *llm_rpc_devices(const char *const *endpoints, size_t n);
 
 /* The model that used them is gone. */

@@ -38,6 +38,14 @@ test('a reply that is given again is drafted, and is the same', async () => {
   assert.ok((await drafted('store')) > 0);
 });
 
+test('the slots say whether there are drafts', async (t) => {
+  const without = await serve({ t, model: demo, models: { 'draft.sources': '[]' } });
+  for (const [{ client }, drafts] of [[server, true], [without, false]]) {
+    const { json } = await client.get('/slots');
+    assert.ok(json.length > 0 && json.every(({ speculative }) => speculative === drafts), JSON.stringify(json));
+  }
+});
+
 // States that cannot be cut go back to a copy; windows are cut.
 for (const [arch, options] of [['qwen35'], ['falcon-h1'], ['lfm2'], ['mamba2', noAttention], ['gemma3'], ['qwen3moe']]) {
   test(`a reply of ${arch} that is given again is drafted, and is the same`, async (t) => {

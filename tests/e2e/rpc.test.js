@@ -184,6 +184,14 @@ describe('a model on another machine', () => {
     assert.ok(remote.counts().set > before.set, JSON.stringify(remote.counts()));
   });
 
+  test('a device that cannot hold rows is named at the start', async (t) => {
+    const remote = await rpcServer(t);
+    const path = smallModel('llama'), name = path.replace(/^.*\/|\.gguf$/g, '');
+    const { code, stderr } = await run(['serve', '--port', '0', '--model', path, '--set', `models.${name}.rpc=${remote.endpoint}`, '--set', `models.${name}.split_mode=row`]);
+    assert.notEqual(code, 0);
+    assert.match(stderr, /split_mode: RPC\S* \(.*\) cannot hold rows of a tensor in llama\.cpp [\d.]+: use layer, or none for one device/);
+  });
+
   test('a server that is not there, or is none, is named at the start', async (t) => {
     const silent = createServer((socket) => socket.on('error', () => {}).end('HTTP/1.1 400 Bad Request\r\n\r\n')).listen(0, '127.0.0.1');
     await once(silent, 'listening');

@@ -127,22 +127,14 @@ static inline void oracle_open(struct oracle *oracle, const struct arch *arch, e
     struct llm_model_params model = {.path = oracle->path, .split_mode = "layer", .weights = true};
     oracle->model = llm_model_open(&model, &error);
     if (oracle->model == NULL) fail_msg("%s", error.message);
-    struct llm_context_params params = {.window = WINDOW,
-                                        .n_seq = 1,
-                                        .n_batch = 512,
-                                        .n_ubatch = PIECE,
-                                        .type_k = deterministic ? "f16" : "f32",
-                                        .type_v = deterministic ? "f16" : "f32",
-                                        .flash_attention = deterministic ? "auto" : "off",
-                                        .full_windows = deterministic && is_sliding(arch),
-                                        .rope_scaling = "none",
-                                        .rope_freq_base = NAN,
-                                        .rope_freq_scale = NAN,
-                                        .yarn_ext_factor = NAN,
-                                        .yarn_attn_factor = NAN,
-                                        .yarn_beta_fast = NAN,
-                                        .yarn_beta_slow = NAN,
-                                        .threads = 1};
+    struct llm_context_params params = llm_usual_context(WINDOW, 1);
+    params.n_ubatch = PIECE;
+    if (!deterministic) {
+        params.type_k = params.type_v = "f32";
+        params.flash_attention = "off";
+    }
+    params.full_windows = deterministic && is_sliding(arch);
+    params.threads = 1;
     oracle->context = llm_context_open(oracle->model, &params, &error);
     if (oracle->context == NULL) fail_msg("%s", error.message);
     oracle->n_vocab = llm_model_info(oracle->model)->n_vocab;

@@ -329,9 +329,9 @@ static json_t *describe_slot(const hearth *instance, const hearth_slot *s)
     bool busy = !is_idle(s);
     json_t *theirs =
         json_pack("{s:i, s:b, s:b, s:i, s:i, s:i, s:[{s:b, s:i, s:i}]}", "n_ctx", window_of(instance, s->model),
-                  "speculative", 0, "is_processing", busy, "n_prompt_tokens", s->n_prompt, "n_prompt_tokens_cache",
-                  busy ? s->cached_tokens : 0, "n_prompt_tokens_processed", n_computed(s), "next_token",
-                  "has_next_token", busy, "n_remain", s->n_remaining, "n_decoded", s->n_predicted);
+                  "speculative", s->drafts, "is_processing", busy, "n_prompt_tokens", s->n_prompt,
+                  "n_prompt_tokens_cache", busy ? s->cached_tokens : 0, "n_prompt_tokens_processed", n_computed(s),
+                  "next_token", "has_next_token", busy, "n_remain", s->n_remaining, "n_decoded", s->n_predicted);
     json_object_update(slot, theirs);
     json_decref(theirs);
     return slot;

@@ -107,26 +107,11 @@ static inline struct llm_model *open_demo(void)
 /* One thread: workers that spin for each other are slow where several tests share a core. */
 static inline struct llm_context_params context_params(int32_t window, int32_t n_seq)
 {
-    return (struct llm_context_params){
-        .window = window,
-        .n_seq = n_seq,
-        .n_batch = 512,
-        .n_ubatch = 128,
-        .scratch = true,
-        .type_k = "f16",
-        .type_v = "f16",
-        .flash_attention = "auto",
-        .offload_kqv = true,
-        .op_offload = true,
-        .rope_scaling = "none",
-        .rope_freq_base = NAN,
-        .rope_freq_scale = NAN,
-        .yarn_ext_factor = NAN,
-        .yarn_attn_factor = NAN,
-        .yarn_beta_fast = NAN,
-        .yarn_beta_slow = NAN,
-        .threads = 1,
-    };
+    struct llm_context_params params = llm_usual_context(window, n_seq);
+    params.n_ubatch = 128;
+    params.scratch = true;
+    params.threads = 1;
+    return params;
 }
 
 static inline struct llm_context *open_context(struct llm_model *model, const struct llm_context_params *params)
