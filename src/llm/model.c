@@ -301,7 +301,7 @@ static int check_rows(enum llama_split_mode split_mode, const struct placing *pl
 {
     if (split_mode != LLAMA_SPLIT_MODE_ROW) return HEARTH_OK;
     ggml_backend_dev_t *own = placing->devices == NULL ? llm_rpc_devices(NULL, 0) : NULL, unable = NULL;
-    const ggml_backend_dev_t *devices = own != NULL ? own : placing->devices;
+    const ggml_backend_dev_t *devices = placing->devices != NULL ? placing->devices : own;
     for (size_t i = 0; devices[i] != NULL && unable == NULL; i++) {
         ggml_backend_reg_t reg = ggml_backend_dev_backend_reg(devices[i]);
         if (ggml_backend_reg_get_proc_address(reg, "ggml_backend_split_buffer_type") == NULL) unable = devices[i];
