@@ -81,7 +81,7 @@ static void count_work(struct adapter_turns *turns, const struct plan_need *need
     }
 }
 
-/* What the sets that have work, taken together, want. */
+/* The needs of all sets that have work, added up. */
 struct demand {
     int32_t others;           /* sets that have work, beside the one whose turn it is */
     int32_t streams, prompts; /* sets that have replies; prompts */
@@ -110,8 +110,8 @@ static bool holds(const struct adapter_set *set, const struct demand *demand)
     return set->has_work && (demand->prompts == 0 || set->prompts > 0);
 }
 
-/* Nanoseconds that each turn may take, its switch included, so that no stream waits for more than max_ns: for the turns
- * of the other sets that hold, for one tick of those that do not, and for the first tick of its own. */
+/* Nanoseconds that each turn may take, its switch included, so that no stream waits for more than max_ns. A stream
+ * waits for the turns of the other sets that hold, one tick of those that do not, and the first tick of its own. */
 static double turn_within_gap(const struct adapter_turns *turns, const struct demand *demand)
 {
     if (demand->others == 0 || demand->streams == 0) return INFINITY;

@@ -1,10 +1,10 @@
 /* Which set of adapters a tick computes, and for how long. A decode call runs under one set, and where the set is
  * another than that of the call before, llama.cpp builds its graphs and reserves its buffers anew. So the loaded set
- * keeps its turn for several ticks: until switching takes a small part of the time, and no longer than the inter-token
- * gaps of the other sets' streams allow. Then the set comes that has waited longest, so that none starves.
+ * keeps its turn for several ticks, until switching takes a small part of the time. It keeps it no longer than the
+ * inter-token gaps of the other sets' streams allow. Then the set comes that has waited longest, so that none starves.
  *
- * What a switch and a tick of each set take is measured: the two differ by a factor of a thousand between machines and
- * models. Pure: no clock of its own; the engine's thread owns and feeds it. */
+ * A switch and a tick of each set are timed: the two differ by a factor of a thousand between machines and models.
+ * Pure: no clock of its own; the engine's thread owns and feeds it. */
 #ifndef ENGINE_ADAPTER_TURNS_H
 #define ENGINE_ADAPTER_TURNS_H
 

@@ -9,7 +9,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* What a job takes and whether it expires. */
+/* The permits that a job takes, and whether it expires. */
 enum job_kind { WORK, PATIENT_WORK, PROMPT_ONLY, PATIENT_PROMPT_ONLY, N_KINDS };
 
 struct admission {

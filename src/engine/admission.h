@@ -1,8 +1,8 @@
 /* Admission to a model: a FIFO queue with a limited number of permits. Coming and leaving cost the same however many
- * wait. At most `permits` requests are in flight
- * (n_seq_max x queue_depth); further ones wait here in order until a permit is free, their time-out passes, or they are
- * cancelled. Jobs that only want their prompt rendered and tokenised take no permit, but are admitted one at a time, so
- * that a preparing thread is left for the others, however many and long they are; one more may be set apart.
+ * wait. At most `permits` requests are in flight (n_seq_max x queue_depth); further ones wait here in order until a
+ * permit is free, their time-out passes, or they are cancelled. Jobs that only want their prompt rendered and tokenised
+ * take no permit. They are admitted one at a time, so that a preparing thread is left for the others, however many and
+ * long they are. One more may be set apart.
  *
  * Thread-safe. Jobs enter from any thread; preparing threads fetch them with admission_next(). */
 #ifndef ENGINE_ADMISSION_H
@@ -38,7 +38,7 @@ bool admission_postpone(struct admission *admission, struct job *job, int64_t de
 void admission_wake(struct admission *admission);
 
 /* An admitted job is prepared on no preparing thread. If it only wants its prompt, the next one like it may come before
- * it ends; not so while another one is apart, so that they do not fill the place where they are prepared. */
+ * it ends. While another one is apart it may not, so that they do not fill the place where they are prepared. */
 void admission_set_apart(struct admission *admission, struct job *job);
 
 /* An admitted job has ended: its permit is free. */

@@ -1,6 +1,6 @@
-/* What of the KV cells may be kept and reused, and what sharing them costs: decided once, when the context opens, from
- * what the configuration caches, the kind of memory that the model has, and the layout of the cells. Whoever plans
- * reuse, cuts, evicts or saves asks this policy, so that each kind of memory is one row here and not a condition
+/* Which KV cells may be kept and reused, and what sharing them costs. It is decided once, when the context opens: from
+ * what the configuration caches, the kind of memory that the model has, and the layout of the cells. All code that
+ * plans reuse, cuts, evicts or saves asks this policy, so that each kind of memory is one row here and not a condition
  * everywhere. A value without pointers; the engine's thread reads it. */
 #ifndef ENGINE_CACHE_POLICY_H
 #define ENGINE_CACHE_POLICY_H
@@ -10,15 +10,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What of a request is kept for later ones. */
+/* The part of a request that is kept for later ones. */
 enum engine_caching {
     ENGINE_CACHES_NOTHING,
     ENGINE_CACHES_SYSTEM,       /* system prompt cache (SPC): a snapshot of the system prompt, outside the cells */
     ENGINE_CACHES_CONVERSATIONS /* incremental message cache (IMC): all its cells */
 };
 
-/* How long an idle conversation that is stored stays in the cells: until room is needed, as long as that costs less
- * than bringing it back (idle.c), or until somebody else is computed. */
+/* How long an idle conversation that is stored stays in the cells. It leaves when room is needed, when staying has cost
+ * as much as bringing it back would (idle.c), or when another one is computed. */
 enum engine_idle { ENGINE_IDLE_STAYS, ENGINE_IDLE_PRICED, ENGINE_IDLE_LEAVES };
 
 struct cache_policy_facts {
@@ -45,7 +45,7 @@ struct cache_policy {
                            before and cannot: in one pool they land in other cells, a window that has wrapped around
                            continues in another order */
 
-    /* What follows from these. */
+    /* These follow from the ones above. */
     bool checkpoints;     /* checkpoints are saved where later prompts may diverge */
     bool shares_parts;    /* a prefix of another sequence can be shared; else all of it or nothing */
     bool shares_for_free; /* ... at any position without a copy, so that a fetch begins with what is shared */
@@ -64,8 +64,8 @@ bool cache_policy_keeps(const struct cache_policy *policy);
  * media, which are told from all others. */
 int32_t cache_policy_whole(const struct cache_policy *policy, const struct media_spans *media, int32_t n);
 
-/* Where the last chunk of the first n tokens ends: chunks end at multiples of PREFILL_CHUNK, before each medium and
- * behind it, so that their ends depend on the tokens alone. */
+/* Where the last chunk of the first n tokens ends. Chunks end at multiples of PREFILL_CHUNK, before each medium and
+ * behind it: their ends depend on the tokens alone. */
 int32_t prefill_chunk_end(const struct media_spans *media, int32_t n);
 
 /* The leading cells, of n, that are the same whoever computes them; the first n_exact were computed in whole chunks. */

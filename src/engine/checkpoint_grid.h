@@ -1,5 +1,5 @@
-/* Where the prefill of a long prompt stops to save a checkpoint, beside the ends of its messages, where a model's state
- * cannot be cut at any position: another prompt may diverge anywhere, and goes back to the checkpoint before. An eighth
+/* Where the prefill of a long prompt stops to save a checkpoint, beside the ends of its messages, if a model's state
+ * cannot be cut at any position. Another prompt may diverge anywhere, and goes back to the checkpoint before. An eighth
  * of the prompt apart, and 256 tokens in the last eighth, where edits and next turns are likelier. Pure functions. */
 #ifndef ENGINE_CHECKPOINT_GRID_H
 #define ENGINE_CHECKPOINT_GRID_H

@@ -1,8 +1,9 @@
 /* Moves rows down in the pool of cells. Attention looks over all cells up to the highest one in use; when conversations
  * have left, the free cells below those that stay cost as much as theirs did (decode_cost.h). Each decode call is
- * charged with that, but for what running streams are about to fill; once it amounts to what moving the rows above
- * would take, they are moved into the free cells, a slice between two ticks: as with idle conversations (idle.c), it
- * never costs more than twice what the best choice would have. Prompts that are being computed are charged in advance.
+ * charged with that, but for the cells that running streams are about to fill. Once the sum is what moving the rows
+ * above would take, they are moved into the free cells, a slice between two ticks. As with idle conversations (idle.c),
+ * it never costs more than twice what the best choice would have. Prompts that are being computed are charged in
+ * advance.
  *
  * Only rows that their sequence shares with no other one are moved, since a moved row is a copy. Runs on the engine's
  * thread. */

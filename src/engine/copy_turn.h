@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What is left of a turn. */
+/* The time that is left of a turn. */
 struct copy_turn {
     size_t bytes;
     int64_t until; /* clock of the engine, in nanoseconds */

@@ -13,8 +13,8 @@
 /* Calls before which nothing is concluded. */
 #define ENOUGH_CALLS 24
 
-/* The diagonal is raised by these parts, so that where terms grew together, and the times do not tell which of them
- * costs, idle cells are the last to be blamed. */
+/* The diagonal is raised by these parts. Where terms grew together the times do not tell which of them costs, and then
+ * idle cells are the last to be blamed. */
 #define RIDGE      1e-4
 #define RIDGE_IDLE 1e-2
 

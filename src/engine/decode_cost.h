@@ -1,6 +1,6 @@
-/* A cost model of decode calls, fitted while the server runs: what a call takes by its batch tokens, by the cells that
- * these attend to, and by the cells that are masked for them: the idle ones. On a CPU a masked cell costs its entry of
- * the mask, on some GPUs it is read like any other, on others it is skipped; nobody but the clock knows.
+/* A cost model of decode calls, fitted while the server runs. It has the time of a call by its batch tokens, by the
+ * cells that these attend to, and by the idle cells, which are masked for them. On a CPU a masked cell costs its entry
+ * of the mask. Some GPUs read it like any other, others skip it: only the clock tells.
  *
  * A weighted linear regression without negative costs. Pure: no clock of its own; the engine's thread feeds it. */
 #ifndef ENGINE_DECODE_COST_H
@@ -40,7 +40,7 @@ struct decode_cost {
 /* Notes that a call took `ns` nanoseconds. */
 void decode_cost_observe(struct decode_cost *cost, const struct decode_call *call, int64_t ns);
 
-/* What so many cells that are masked for all its tokens add to calls with n_tokens batch tokens together. */
+/* The nanoseconds that so many cells, masked for all its tokens, add to calls with n_tokens batch tokens together. */
 double decode_cost_of_idle(const struct decode_cost *cost, double cells, double n_calls, double n_tokens);
 
 #endif

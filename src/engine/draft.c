@@ -53,8 +53,8 @@ static void keep_longer(struct found *best, const struct found *other)
     if (other->match.len > best->match.len) *best = *other;
 }
 
-/* The slot's request may read the tokens of its own sequence, and of those of its scope where it is cached: a sequence
- * that is not has a scope of its own. */
+/* The slot's request may read the tokens of its own sequence, and if it is cached of those of its scope. A sequence
+ * that is not cached has a scope of its own. */
 static bool may_read(const struct slot *slot, const struct seq *seq)
 {
     return seq == slot->seq || (slot->job->cache_prompt && seq->scope == slot->job->scope);
@@ -243,8 +243,8 @@ static double add_row(struct engine *engine, struct choice *choice, double least
     return gain;
 }
 
-/* The longest that the call may take: what the turn's part of a stream's gap allows, and not much more than the tokens
- * would take without drafts of the reply that gets fewest. */
+/* The longest that the call may take. It keeps to the turn's part of a stream's gap. It takes not much longer than the
+ * tokens of the reply that gets fewest would take without drafts. */
 static double longest_call(const struct choice *choice, const struct adapter_turn *turn, double plain)
 {
     double fewest = choice->v[0].tokens;
@@ -283,8 +283,8 @@ static double marks_ns(const struct engine *engine, const struct choice *choice,
     return ns;
 }
 
-/* The number of drafted rows with the most tokens a second. What was never seen is taken if the credit bears that it
- * takes as long as it can. */
+/* The number of drafted rows with the most tokens a second. A number that was never seen is taken if the credit bears
+ * the longest time that it can take. */
 static int32_t choose_rows(struct engine *engine, struct choice *choice, const struct adapter_turn *turn, int32_t most)
 {
     const struct row_times *times = &engine->drafting.row_times;
@@ -386,7 +386,7 @@ static double chance_of_other(const struct engine *engine, const struct draft *d
     return chances_of(&engine->drafting.chances, &draft->chances, draft->source, draft_evidence(draft, 0));
 }
 
-/* What one more token of a reply is worth: nanoseconds of the call that it saves, without those of its row. */
+/* The worth of one more token of a reply: nanoseconds of the call that it saves, without those of its row. */
 static double worth_of_token(const struct engine *engine, int32_t replies)
 {
     const struct row_times *times = &engine->drafting.row_times;
@@ -442,8 +442,8 @@ static bool model_pays(const struct drafting *drafting, const struct reach *reac
     return step > 0 && drafting->model_right * reach->worth > step;
 }
 
-/* Where it does not pay it is tried when the credit is whole. What was begun is brought to a guess, since the tokens
- * that a stream lacks are spent otherwise. */
+/* Where it does not pay it is tried when the credit is whole. A stream that lacks tokens is brought to a guess, since
+ * those that were computed would be spent for nothing. */
 static bool is_asked(const struct drafting *drafting, const struct reach *reach, double plain)
 {
     return model_pays(drafting, reach) || drafting->model_lacks || draft_credit_is_whole(drafting, plain);

@@ -40,7 +40,7 @@ struct draft_mark {
     int32_t n; /* cells that the sequence had in this tick; 0: there is no copy */
 };
 
-/* What may follow the tokens of a run. */
+/* Tokens that may follow those of a run. */
 struct draft {
     int32_t tokens[DRAFT_MOST];
     int32_t n, matched;          /* tokens; how many before them match where they come from, or were guessed rightly */
@@ -117,7 +117,7 @@ int32_t draft_again(const struct slot *slot);
 
 void draft_mark_release(struct draft_mark *mark);
 
-/* What says how likely the token behind the first i of the draft is: a match length, or chances_evidence(). */
+/* The evidence for the token behind the first i of the draft: a match length, or chances_evidence(). */
 int32_t draft_evidence(const struct draft *draft, int32_t i);
 
 /* Whether drafts have lost nothing of late, where a call takes so many nanoseconds without them. */
@@ -129,8 +129,8 @@ void draft_learn(struct engine *engine);
 /* Of so many nanoseconds of a tick, those that it would have taken without drafted tokens. */
 int64_t draft_plain_ns(const struct engine *engine, int64_t ns);
 
-/* The sequence is given to the slot, and has its old tokens still: keeps of them what followed the same prompt; else
- * what the job brings of that from the store. */
+/* The sequence is given to the slot, and has its old tokens still. Keeps those that followed the same prompt; else
+ * those that the job brings from the store. */
 void draft_keep_past(struct engine *engine, struct slot *slot, const struct seq *seq);
 
 #endif

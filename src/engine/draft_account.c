@@ -1,4 +1,5 @@
-/* What came of drafts: how often guesses were right, what calls took, and what drafts may lose. See draft.h. */
+/* The account of drafts: how often guesses were right, how long calls took, and how much drafts may lose. See
+ * draft.h. */
 #include "engine/core.h"
 #include "engine/draft.h"
 
@@ -6,7 +7,7 @@
 #define PAUSE_MOST   4096
 #define MODEL_WEIGHT 16 /* of the last guesses of a draft model, how many count */
 
-/* What drafts may lose: a part of the time without them, saved up to so many calls; of one tick so many at most, since
+/* Drafts may lose a part of the time without them, saved up to so many calls. One tick counts as so many at most, since
  * a longer one was disturbed. */
 #define CREDIT_PART 0.015
 #define CREDIT      4

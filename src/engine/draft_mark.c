@@ -1,5 +1,5 @@
 /* Takes back what a wrong draft has left in the cells. Cells are cut; a recurrent state cannot be. So where a model has
- * one, the state is copied before the call: after a wrong draft the sequence goes back to the copy, and computes the
+ * one, the state is copied before the call. After a wrong draft the sequence goes back to the copy, and computes the
  * tokens that were right again, together with the next one. Nothing is sampled twice. */
 #include "engine/core.h"
 #include "engine/draft.h"

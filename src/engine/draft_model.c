@@ -109,8 +109,8 @@ static void keep(struct draft_model *model, int32_t i, int32_t n)
     tokens_truncate(&stream->held, (size_t)n);
 }
 
-/* Cuts the stream back to what the sequence has, but for its last token, whose logits are wanted; begins anew where too
- * much is missing, or where it has become too long. */
+/* Cuts the stream back to the tokens of the sequence, but for the last one, whose logits are wanted. Begins anew where
+ * too much is missing, or where the stream has become too long. */
 static void align(struct draft_model *model, const struct draft_ask *ask)
 {
     const struct tokens *tokens = ask->tokens;

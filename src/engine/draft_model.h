@@ -1,9 +1,8 @@
 /* A draft model: a small model with the vocabulary of the large one, which writes guesses ahead of its replies.
  *
  * It has a stream of cells for each slot, with the last tokens of the slot's sequence, and nothing else: no prompt is
- * kept for it, none is fetched. Where a slot gets another conversation, the last tokens of that are computed, so that a
- * guess is as good behind a prompt that came from the cache as behind one that was computed. Belongs to the engine's
- * thread. */
+ * kept for it, none is fetched. Where a slot gets another conversation, its last tokens are computed. So a guess is as
+ * good behind a prompt that came from the cache as behind one that was computed. Belongs to the engine's thread. */
 #ifndef ENGINE_DRAFT_MODEL_H
 #define ENGINE_DRAFT_MODEL_H
 
@@ -22,7 +21,7 @@ struct draft_model_params {
     int32_t n_vocab;                   /* tokens below it mean the same in both models */
 };
 
-/* What the context of a draft model is opened with, for so many slots: the fields that follow from that alone. */
+/* The parameters of a draft model's context for so many slots: the fields that follow from that alone. */
 struct llm_context_params draft_model_context(const struct llm_model_info *info, int32_t n_slots);
 
 /* `most_ns`: how long one call may take to compute what a stream lacks. */

@@ -25,7 +25,7 @@
 
 /* Aborts a decode call when nobody wants what it computes. One cancelled client of several does not abort it: the
  * others would lose their tokens, and while a reply is being streamed a tick is short anyway. Where cells cannot be
- * cut, aborting may lose every sequence's cells, also at the end, before they are saved: then only a prompt that is
+ * cut, aborting may lose every sequence's cells, also at the end, before they are saved. Then only a prompt that is
  * alone in the call, and therefore perhaps long, is aborted. */
 static bool should_abort(void *ud)
 {
@@ -132,7 +132,7 @@ static void move_matching(struct job_list *from, struct job_list *to, bool (*mat
     while ((job = job_list_take_first(&taken)) != NULL) job_list_append(to, job);
 }
 
-/* What a drain refuses: every job that has no slot. Suspended jobs have begun, and may finish until the deadline. */
+/* A drain refuses every job that has no slot. Suspended jobs have begun, and may finish until the deadline. */
 static struct job_list take_refused(struct engine *engine)
 {
     bool (*matches)(const struct job *) = atomic_load(&engine->stop_now) ? is_any : has_not_begun;
@@ -381,8 +381,8 @@ static bool may_store(void *ud)
     return file_watch_check(((struct engine *)ud)->watch) == FILES_SAME;
 }
 
-/* What else the last bits depend on: a deterministic run reuses only what this same configuration computed
- * and stored. */
+/* The last bits depend on these as well: a deterministic run reuses only what this same configuration computed and
+ * stored. */
 static void describe_machine(const struct engine *engine, const struct engine_params *params, struct buf *out)
 {
     const struct llm_context_params *c = &params->context;
@@ -392,7 +392,7 @@ static void describe_machine(const struct engine *engine, const struct engine_pa
     llm_describe_gpus(out);
 }
 
-/* What snapshots and stored cells depend on, beside weights and tokens. */
+/* Snapshots and stored cells depend on these, beside weights and tokens. */
 static struct identity identity_of(const struct engine *engine, const struct engine_params *params,
                                    struct identity identity)
 {

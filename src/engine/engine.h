@@ -71,7 +71,7 @@ void engine_submit(struct engine *engine, struct job *job);
 /* Some job's `cancelled` was set: the engine looks at once, also in the middle of a decode call. Any thread. */
 void engine_poke(struct engine *engine);
 
-/* An order about a resident sequence: orders.c. Who gives it owns it, and leaves it alone until `done`. */
+/* An order about a resident sequence: orders.c. The caller owns it, and leaves it alone until `done`. */
 struct engine_order {
     int32_t seq_id; /* as engine_residents() says */
     char hash[17];

@@ -1,4 +1,4 @@
-/* What is told of the engine: its status, and the log of what was reused. */
+/* Reports of the engine: its status, and the log of what was reused. */
 #ifndef ENGINE_ENGINE_STATUS_H
 #define ENGINE_ENGINE_STATUS_H
 

@@ -3,10 +3,10 @@
  * A sequence whose cells are stored is evicted at once. Another one gets a pending eviction: save.c copies it out in
  * slices, and it is evicted when the store has it, or when saving fails or takes longer than `evict_save_timeout_ms`.
  * Until then its cells stay usable, and a request that wants them cancels the eviction. The slot that needs the room
- * waits without tokens in any batch. What leaves by order leaves although nobody waits, once it is stored, and stays
- * where it cannot be stored. Nothing here blocks the engine's thread. Replies that are being streamed wait for
- * no disk: for their next tokens the least recently used sequence is evicted as soon as what the backlog takes has been
- * copied out; where none is stored, one whose eviction is pending comes before the least recently used.
+ * waits without tokens in any batch. A conversation that leaves by order does so although nobody waits, once it is
+ * stored. It stays where it cannot be stored. Nothing here blocks the engine's thread. Replies that are being streamed
+ * wait for no disk. For their next tokens the least recently used sequence is evicted as soon as the backlog has a copy
+ * of all that it takes. Where none is stored, one whose eviction is pending comes before the least recently used.
  *
  * Which one is next: where a sequence is needed, a free one comes first, then one whose cells another sequence has as
  * well. After these, and where cells are needed, comes the least recently used of those that are stored, then the least
@@ -232,7 +232,8 @@ static void note_hung(struct engine *engine)
 
 enum eviction_check { EVICT_LATER, EVICT_SAVED, EVICT_UNSAVED };
 
-/* What is missing after its save jobs have ended was dropped by the store, or failed: it is copied out once more. */
+/* Tokens that are missing after its save jobs have ended were dropped by the store, or failed: they are copied out once
+ * more. */
 static enum eviction_check check_eviction(struct engine *engine, struct seq *seq)
 {
     struct pending_eviction *eviction = &seq->eviction;

@@ -1,9 +1,9 @@
-/* What happens when the files of the weights have changed while they are mapped (base/file_watch.h): nothing that was
- * computed of the former weights is mixed with what is computed of these, and nothing is stored any more. Requests that
- * run go on, since their tokens are with their clients, but nobody else gets their cells. Runs on the engine's thread.
+/* The files of the weights have changed while they are mapped (base/file_watch.h). Nothing that was computed of the
+ * former weights is mixed with what is computed of these, and nothing is stored any more. Requests that run go on,
+ * since their tokens are with their clients, but nobody else gets their cells. Runs on the engine's thread.
  *
- * The watch is looked at by those who prepare requests and by the store's threads, each before it counts on anything
- * that was kept; the engine only reads what they have found, before it accepts the request. */
+ * The threads that prepare requests and the store's look at the watch, each before it counts on anything that was kept.
+ * The engine only reads what they have found, before it accepts the request. */
 #include "engine/core.h"
 #include "engine/evict.h"
 #include "engine/fetch.h"
@@ -11,7 +11,7 @@
 
 #include "base/log.h"
 
-/* A request that has begun, in a slot or suspended: what it has is its own. */
+/* A request that has begun, in a slot or suspended: all that it has is its own. */
 static void set_apart(struct job *job)
 {
     job->cache_prompt = false;
@@ -26,7 +26,7 @@ static void forget_list(struct job_list *jobs)
     }
 }
 
-/* What a slot has fetched so far is of the former weights, as what it has computed is. */
+/* A slot's fetched cells are of the former weights, as its computed ones are. */
 static void forget_slot(struct engine *engine, struct slot *slot)
 {
     forget_list(&slot->queue);

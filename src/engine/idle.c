@@ -1,13 +1,13 @@
 /* How long an idle conversation stays in the cells. It stays as long as nobody else is served: then it costs nothing.
  * While others are computed, each of their decode calls takes longer by what masked cells cost (decode_cost.h), and the
- * sequence is charged with that. Once it has cost others as much as bringing it back from the store would, it leaves:
- * so it never costs more than twice what the best choice would have, had one known when it is wanted again (the ski
- * rental problem). The prompts that are being computed are known, and charged in advance.
+ * sequence is charged with that. Once it has cost others as much as bringing it back from the store would, it leaves.
+ * So it never costs more than twice the best choice of one who knows when it is wanted again (the ski rental problem).
+ * The prompts that are being computed are known, and charged in advance.
  *
- * Only what is stored and not kept by order leaves, and only while all cells in use are a small part of what the tier
- * may hold of this model, so that leaving loses nothing. Cells that a running sequence shares are free; those that only
- * idle ones share are charged to the one that was used last. Runs on the engine's thread, which waits for nothing here.
- */
+ * A conversation leaves only if it is stored and not kept by order. All cells in use must be a small part of what the
+ * tier may hold of this model, so that leaving loses nothing. Cells that a running sequence shares are free; those that
+ * only idle ones share are charged to the one that was used last. Runs on the engine's thread, which waits for nothing
+ * here. */
 #include "engine/core.h"
 #include "engine/evict.h"
 #include "engine/save.h"
@@ -148,8 +148,8 @@ static bool find_price_of_return(const struct engine *engine, struct seq *seq)
 }
 
 /* Whether it has cost, or will cost for certain, more than bringing it back, and no job waits for it. The store is
- * asked rarely: when the cells have cost anything to speak of and no save of them is under way, then when the cost has
- * reached the price, or has doubled where something is missing. */
+ * asked rarely: first when the cells have cost anything to speak of and no save of them is under way. Then when the
+ * cost has reached the price, or has doubled where something is missing. */
 static bool is_too_dear(const struct engine *engine, struct seq *seq, double cost_ns)
 {
     struct idle_account *account = &seq->idle;

@@ -1,5 +1,5 @@
-/* What idle cells cost those that compute, and what becomes of them: conversations that leave, and rows that move into
- * free cells below them. */
+/* The cost of idle cells to those that compute, and the ways to end it: conversations leave, and rows move into free
+ * cells below them. */
 #ifndef ENGINE_IDLE_H
 #define ENGINE_IDLE_H
 

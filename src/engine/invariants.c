@@ -1,6 +1,6 @@
-/* What holds of an engine between two rounds of its loop: engine_check() asserts all of it after each round, in builds
- * with assertions. It is the words of core.h and states.h as code: which fields each state has, and that tokens, cells,
- * queues, saves and counts agree. Runs on the engine's thread and changes nothing. */
+/* The invariants of an engine between two rounds of its loop: engine_check() asserts all of them after each round, in
+ * builds with assertions. It is the words of core.h and states.h as code: which fields each state has, and that tokens,
+ * cells, queues, saves and counts agree. Runs on the engine's thread and changes nothing. */
 #include "engine/core.h"
 #include "engine/evict.h"
 

@@ -1,6 +1,6 @@
 /* A job: one request in admission and the engine.
  *
- * Whoever makes a job fills in the first part before handing it to admission_enter(). From then on it is passed from
+ * The maker of a job fills in the first part before handing it to admission_enter(). From then on it is passed from
  * owner to owner (admission, a preparing thread, the engine) and only its owner touches it, except `cancelled`, which
  * any thread may set. The last owner calls job_done() or job_fail(), which delivers the last event and then calls
  * on_end(); after that the job is no longer theirs. */
@@ -28,7 +28,7 @@ struct conversation {
     int32_t stable_end; /* likewise up to the end of all messages but the last; 0: there are fewer than two */
 };
 
-/* The media of a prompt. Whoever made the job has the rows, or has them made, on another thread. The functions are
+/* The media of a prompt. The maker of the job has the rows, or has them made, on another thread. The functions are
  * called on the engine's thread, wait for nothing, and may be called again for the same span. */
 enum job_rows { JOB_ROWS_READY, JOB_ROWS_PENDING, JOB_ROWS_FAILED };
 

@@ -1,6 +1,6 @@
 /* Finds the token list most similar to a prompt, among those in cells, in snapshots in memory and in the store, and the
- * position where the two diverge: for the answer to a cache lookup, and for a log line after a request that computed
- * most of a long prompt although a similar one was cached.
+ * position where the two diverge. A cache lookup answers that. It is also logged after a request that computed most of
+ * a long prompt although a similar one was cached.
  *
  * Only lists of the prompt's own scope are compared. The store's part is in the job before the engine gets it; here it
  * costs one more comparison with each sequence. Runs on the engine's thread. */

@@ -1,6 +1,6 @@
 /* Media in prompts: when their rows are computed, and how. A prompt with an image or a sound is tokens, then rows, then
  * tokens; a decode call of rows holds nothing else. Rows are encoded on another thread while the text before them is
- * computed; a slot that has come to rows which are not there yet has no share in any tick, and whoever encodes them
+ * computed. A slot that has come to rows which are not there yet has no share in any tick. The thread that encodes them
  * pokes the engine. Runs on the engine's thread. */
 #include "engine/core.h"
 #include "engine/tick.h"

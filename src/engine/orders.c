@@ -4,10 +4,10 @@
  * An order names a sequence and the hash that the status showed for it. Where that sequence has other cells by now, or
  * none, the order is refused: it never meets another conversation.
  *
- * A kept conversation is the last to be evicted (evict.c), and does not leave for what it costs (idle.c); another
+ * A kept conversation is the last to be evicted (evict.c), and does not leave for what it costs (idle.c). Another
  * prompt that begins alike shares its cells and does not take them over, as long as there is another sequence to take
- * (reuse_plan.c). The order stays with the conversation when its next turn is computed, wherever that has its cells. It
- * ends with the cells: what comes back from the store is kept no more. */
+ * (reuse_plan.c). The order stays with the conversation when its next turn is computed, wherever that has its cells.
+ * The order ends with the cells: a conversation that comes back from the store is kept no more. */
 #include "engine/orders.h"
 #include "engine/core.h"
 #include "engine/engine_status.h"

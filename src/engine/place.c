@@ -106,8 +106,8 @@ static bool saves_checkpoints(const struct engine *engine, const struct job *job
     return engine->policy.checkpoints && job->cache_prompt;
 }
 
-/* Where cells cannot be cut, saves checkpoints where prompts were seen to diverge, so that the third agent with the
- * same system prompt reuses it, whether or not it comes as a message; and where the request begins, since others may
+/* Where cells cannot be cut, saves checkpoints where prompts were seen to diverge. So the third agent with the same
+ * system prompt reuses it, whether or not it comes as a message. Saves one where the request begins, too: others may
  * need that position after the sequence has moved on. */
 static void add_own_checkpoints(struct engine *engine, struct slot *slot, int32_t divergence)
 {

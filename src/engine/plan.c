@@ -71,9 +71,9 @@ static void share_chunks(struct plan *plan, const struct plan_need *needs, size_
     }
 }
 
-/* Each prompt in turn gets an equal part of the tokens left; what one does not need is left to the next. Rows that need
- * more at once wait until their prompt comes first, and then have the tick. So do scored prompts, once those before
- * them have all that may be scored. */
+/* Each prompt in turn gets an equal part of the tokens left, and leaves to the next those that it does not need. Rows
+ * that need more at once wait until their prompt comes first, and then have the tick. So do scored prompts, once those
+ * before them have all that may be scored. */
 static void share_room(struct plan *plan, const struct plan_need *needs, size_t n_slots,
                        const struct plan_limits *limits)
 {

@@ -1,6 +1,6 @@
-/* The plan of one tick: one batch token for every slot that generates, with its draft, then chunks of prompts, shared
- * out in turn so that no prompt starves another (chunked prefill). It is the plan of one set of adapters, since a
- * decode call runs under one: adapter_turns.h says which. A pure function of what the slots need, so that it can be
+/* The plan of one tick. Every slot that generates has one batch token, with its draft. Then come chunks of prompts,
+ * shared out in turn so that no prompt starves another (chunked prefill). It is the plan of one set of adapters, since
+ * a decode call runs under one: adapter_turns.h says which. A pure function of what the slots need, so that it can be
  * printed and tested by itself. */
 #ifndef ENGINE_PLAN_H
 #define ENGINE_PLAN_H
@@ -13,7 +13,7 @@
  * else is there, so that every run computes the same. 64 tokens reach 95 % of the prefill speed of large batches. */
 #define PREFILL_CHUNK 64
 
-/* What a slot must compute before its next token can be sampled: positions [from, to). */
+/* The positions [from, to) that a slot must compute before its next token can be sampled. */
 struct plan_need {
     int32_t from, to; /* equal: the slot is idle */
     bool generating;  /* its reply is being streamed and it needs one batch token, or a few where drafts were wrong */

@@ -1,10 +1,10 @@
-/* Preemption: what happens to a job that has waited for `cache_slot_timeout`. Another request is suspended (or fails,
- * where `preempt: fail` says so) and gives it its slot; or, when every slot is computing a prompt, the job fails with
- * "server busy".
+/* Preemption: a job that has waited for `cache_slot_timeout` gets a slot. Another request is suspended (or fails, where
+ * `preempt: fail` says so) and gives it its slot; or, when every slot is computing a prompt, the job fails with "server
+ * busy".
  *
- * In two steps: one round of the loop chooses the victim and changes nothing else; the next one carries it out before a
- * tick is planned, so that the victim has no tokens in any batch. If the victim or the job ends in between, nothing
- * happens.
+ * It takes two steps: one round of the loop chooses the victim and changes nothing else. The next one carries it out
+ * before a tick is planned, so that the victim has no tokens in any batch. If the victim or the job ends in between,
+ * nothing happens.
  *
  * A suspended request keeps its cells, in their sequence or as a snapshot in host memory. It waits in the queue like
  * any other job, and resumes with its next token; its client notices a pause. */

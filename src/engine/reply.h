@@ -1,5 +1,5 @@
-/* Detokenised text of a reply: bytes become whole UTF-8 characters, and text that may be the beginning of a stop string
- * is held back until it is known whether it is. */
+/* Detokenised text of a reply. Bytes become whole UTF-8 characters. Text that may be the beginning of a stop string is
+ * held back until it is known whether it is. */
 #ifndef ENGINE_REPLY_H
 #define ENGINE_REPLY_H
 

@@ -1,5 +1,5 @@
-/* Logs what was found for a request and what is reused of it, in the words of the source documents, which their readers
- * know: which slots hold which conversations, and whether one is continued, or a part of it kept.
+/* Logs what was found for a request and what is reused of it: which slots hold which conversations, and whether one is
+ * continued, or a part of it kept. The words are those of the source documents, which their readers know.
  *
  * Decides nothing: the placement was found by comparing tokens. Hashes of messages only show people whether it is the
  * same conversation. Runs on the engine's thread. */
@@ -66,7 +66,7 @@ static void log_continued(const struct conversation *c, const struct placement *
     log_event(LOG_INFO, "start-slot", hit ? "imc-reuse" : "imc-extend", log_int("cached_tokens", p->n));
 }
 
-/* What comparing tokens found: n of the `had` tokens of some sequence, snapshot or stored list. */
+/* The result of comparing tokens: n of the `had` tokens of some sequence, snapshot or stored list. */
 struct found {
     int32_t slot; /* negative: in no slot's cells */
     int32_t n, had;

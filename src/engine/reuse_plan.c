@@ -1,7 +1,6 @@
 /* Chooses the reuse plan of a request: the cheapest of continuing on a sequence, sharing its prefix, restoring a
  * snapshot, fetching from the store, waiting for a prefix that another slot computes, or computing everything. Costs
- * are counted in tokens to compute; what a plan evicts, and the time it takes to copy or to wait, is converted into
- * tokens.
+ * are counted in tokens to compute. Evictions, and the time to copy or to wait, are converted into tokens.
  *
  * Only tokens decide: a sequence offers as many cells as it has leading tokens in common with the prompt. Reads the
  * engine's state and changes nothing but the store's lookup; place.c carries the plan out. Runs on the engine's
@@ -112,8 +111,8 @@ static void keep_cheaper(struct placement *best, struct placement other)
 }
 
 /* The cost of cutting the sequence to n cells: half of the cells lost, since perhaps no request wants them again, while
- * what is computed now is certain. Nothing if it is the next victim anyway: with a stream of cells for each sequence
- * some sequence must be evicted, whereas one pool of cells evicts only when it is full. */
+ * what is computed now is certain. Nothing if it is the next victim anyway. With a stream of cells for each sequence
+ * some sequence must be evicted. One pool of cells evicts only when it is full. */
 static int64_t cost_of_losing(const struct engine *engine, const struct seq *seq, int32_t n)
 {
     bool is_next = !engine->policy.one_pool && next_victim(engine, ROOM_FOR_SEQ, NULL).seq == seq;
@@ -260,8 +259,8 @@ static void consider_fetch(const struct engine *engine, const struct job *job, s
 
 /* ---- Queueing for a slot ---- */
 
-/* With a stream of cells for each sequence a request that takes another sequence evicts what is there: if the slot that
- * computes on its conversation has far more of it, the request waits for that slot. */
+/* With a stream of cells for each sequence a request that takes another sequence evicts the cells there. If the slot
+ * that computes on its conversation has far more of it, the request waits for that slot. */
 static void consider_queue(const struct engine *engine, const struct job *job, struct seq *seq, struct placement *best)
 {
     if (seq->slot == NULL || slot_state_shown(seq->slot->state) != HEARTH_SLOT_GENERATE) return;

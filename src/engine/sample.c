@@ -82,7 +82,7 @@ void end_reply(struct engine *engine, struct slot *slot)
 }
 
 /* Sampling that takes longer than this part of the longest gap is held back, so that others have so many times as much
- * of the engine's thread: a grammar that is costly to match slows down its own reply. */
+ * of the engine's thread. A grammar that is costly to match slows down its own reply. */
 #define LONG_PART   32
 #define HELD_FACTOR 3
 

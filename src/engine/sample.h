@@ -10,8 +10,8 @@
 void sample_one(struct engine *engine, struct slot *slot, int32_t batch_index);
 
 /* As many of the reply's draft are in cells, with logits of their own, behind the token with that index. Samples from
- * row to row until a sampled token is not the drafted one, or ends the reply; what is left of the draft leaves the
- * cells at once, before anything is saved. */
+ * row to row until a sampled token is not the drafted one, or ends the reply. The rest of the draft leaves the cells at
+ * once, before anything is saved. */
 void sample_drafted(struct engine *engine, struct slot *slot, int32_t drafted, int32_t batch_index);
 
 /* Ends the slot's request, unless the reply goes on: run.ending says so since the last token. */

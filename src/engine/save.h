@@ -5,7 +5,7 @@
 #include "engine/slot.h"
 #include "llm/state_slices.h"
 
-/* How often a save is tried: what was damaged or failed is copied out once more. */
+/* How often a save is tried: cells whose save was damaged or failed are copied out once more. */
 #define SAVE_ATTEMPTS 2
 
 /* A request begins on the sequence. */
@@ -23,7 +23,7 @@ void save_progress(struct engine *engine, struct slot *slot, bool at_checkpoint)
 /* The request ends; its cells stay. */
 void save_finished(struct engine *engine, struct seq *seq);
 
-/* What an eviction of the resident sequence would lose. */
+/* The tokens that an eviction of the resident sequence would lose. */
 enum save_status {
     SAVE_COMPLETE, /* nothing: it is in the store, or nothing of it is to be stored */
     SAVE_PENDING,  /* nothing once its save jobs are done: it is being copied out or written, and the store wakes the

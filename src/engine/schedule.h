@@ -17,7 +17,7 @@ void place_jobs(struct engine *engine);
 /* Gives the job this idle slot. */
 void place_in(struct engine *engine, struct slot *slot, struct job *job);
 
-/* What happens to jobs that have waited too long. */
+/* Ends jobs that have waited too long. */
 void preempt_decide(struct engine *engine);
 void preempt_carry_out(struct engine *engine);
 void preempt_note_unblocked(struct job *job); /* it is no longer held up by prompts, if it was */

@@ -1,5 +1,5 @@
-/* The logprobs of a prompt's tokens. The logits at a position say how likely the token behind it was, so that a scored
- * prompt is computed with the logits of every token, and nothing of it can come from the cache but what has been scored
+/* The logprobs of a prompt's tokens. The logits at a position say how likely the token behind it was. So a scored
+ * prompt is computed with the logits of every token. Nothing of it can come from the cache but tokens that were scored
  * already, before its cells were lost. Logits become logprobs right after their decode call, of which no more than
  * PREFILL_CHUNK rows are wanted for that, of all prompts together. Runs on the engine's thread. */
 #include "engine/core.h"

@@ -30,7 +30,7 @@ struct save_event {
 
 #define SAVE_EVENTS 8
 
-/* What of a sequence is being saved to the store. */
+/* The tokens of a sequence that are being saved to the store. */
 struct saving {
     int32_t n;            /* leading tokens whose KV rows were stored, or copied out, at the last event */
     int32_t n_checkpoint; /* the position at which a checkpoint was copied out last */
@@ -57,7 +57,7 @@ struct pending_eviction {
     int64_t began_at, deadline; /* when it began, and when the cells are dropped unsaved; clock of the engine */
 };
 
-/* What an idle sequence has cost others: idle.c. */
+/* The cost of an idle sequence to others: idle.c. */
 struct idle_account {
     double paid_ns;   /* time of others' decode calls since it was used last, as far as its cells caused it */
     double ask_at_ns; /* the store is asked once it has cost so much */

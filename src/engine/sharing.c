@@ -1,6 +1,5 @@
-/* A symmetric table. A sequence that is given shared cells shares them with all their owners: of three sequences, if
- * two have a cells in common and two have b, the third pair has at least min(a, b) in common, as with prefixes of
- * lists. */
+/* A symmetric table. A sequence that is given shared cells shares them with all their owners. If two of three sequences
+ * have a cells in common and two have b, the third pair has at least min(a, b) in common, as with prefixes of lists. */
 #include "engine/sharing.h"
 
 #include "base/memory.h"

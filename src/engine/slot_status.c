@@ -1,5 +1,5 @@
-/* What other threads see of the engine: a copy of the state of its slots and resident sequences, which its thread
- * renews around each tick. */
+/* The engine's status as other threads see it: a copy of the state of its slots and resident sequences, which its
+ * thread renews around each tick. */
 #include "engine/core.h"
 #include "engine/engine_status.h"
 #include "engine/save.h"

@@ -1,12 +1,12 @@
-/* Snapshots and checkpoints in host memory, outside the context, found by their tokens: of system prompts, of suspended
- * requests, and of positions that a recurrent or SWA model can be taken back to.
+/* Snapshots and checkpoints in host memory, outside the context, found by their tokens. They are of system prompts, of
+ * suspended requests, and of positions that a recurrent or SWA model can be taken back to.
  *
  * Belongs to one thread, the engine's. Holds at most `budget` bytes (the tokens, four bytes each, are not counted) and
  * evicts in LRU order, except what is pinned or held. A snapshot holds a whole sequence (home < 0) and can be loaded
- * into any; a checkpoint holds only the recurrent or SWA state that completes the KV rows of one sequence (home is its
- * id), and is worthless once those cells are gone: snapshots_invalidate(). A pointer that was returned stays valid
- * until the next snapshots_put(), snapshots_drop() or snapshots_invalidate(); of what is pinned or held, until it is
- * dropped or invalidated. */
+ * into any. A checkpoint holds only the recurrent or SWA state that completes the KV rows of one sequence (home is its
+ * id). It is worthless once those cells are gone: snapshots_invalidate(). A pointer that was returned stays valid until
+ * the next snapshots_put(), snapshots_drop() or snapshots_invalidate(); of what is pinned or held, until it is dropped
+ * or invalidated. */
 #ifndef ENGINE_SNAPSHOTS_H
 #define ENGINE_SNAPSHOTS_H
 

@@ -1,8 +1,8 @@
 /* The states of a slot, of a sequence of cells and of a job, by name, and which may follow which.
  *
  * Each of the three has one state at a time, and one function that changes it: slot_enter(), seq_enter(), job_enter().
- * states.c has the tables of transitions; what is not in them ends a build with assertions. What must hold in each
- * state is in invariants.c. docs/design.md has the tables as pictures, and a test compares them. */
+ * states.c has the tables of transitions; any other one ends a build with assertions. invariants.c has the invariants
+ * of each state. docs/design.md has the tables as pictures, and a test compares them. */
 #ifndef ENGINE_STATES_H
 #define ENGINE_STATES_H
 
@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-/* A slot: what its request does, or waits for. The public state, in brackets, follows from it. */
+/* A slot: its request does this, or waits for it. The public state, in brackets, follows from it. */
 enum slot_state {
     SLOT_IDLE, /* [idle] it has no request */
 
@@ -35,8 +35,8 @@ enum slot_state {
     SLOT_STATES
 };
 
-/* A sequence of cells: who has a claim on it. One that leaves is being evicted, which waits until its cells are
- * stored; it keeps the claim that it had until then. */
+/* A sequence of cells, by the claim on it. One that leaves is being evicted, which waits until its cells are stored; it
+ * keeps the claim that it had until then. */
 enum seq_state {
     SEQ_FREE,    /* it has no cells */
     SEQ_RUNNING, /* a slot computes on it */
@@ -49,7 +49,7 @@ enum seq_state {
     SEQ_STATES
 };
 
-/* A job: who has it. Admission changes the three states of its own under its mutex. */
+/* A job, by its owner. Admission changes the three states of its own under its mutex. */
 enum job_state {
     JOB_OUTSIDE,   /* with whoever made it, or with a thread that prepares it */
     JOB_WAITING,   /* in admission: for a permit */

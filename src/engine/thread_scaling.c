@@ -61,7 +61,7 @@ static void end_trial(struct scaling_bucket *bucket)
     bucket->known = true;
     int64_t cooldown_ns = (int64_t)(COST_FACTOR * bucket->trial.cost);
     bucket->cooldown_ns[bucket->trial.more] = cooldown_ns > MIN_REST_NS ? cooldown_ns : MIN_REST_NS;
-    /* Where nothing better was found the ticks themselves may have changed, as in a longer context: the usual time
+    /* Where nothing better was found the ticks themselves may have changed, as in a longer context. The usual time
      * moves half of the way, not all of it, since the trial may have met a bad moment. */
     bucket->usual =
         bucket->trial.best == bucket->step ? (bucket->usual + bucket->trial.before) / 2 : bucket->trial.chosen;

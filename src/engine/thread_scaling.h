@@ -1,14 +1,14 @@
 /* How many threads compute a tick: fewer than configured, where more would wait for each other.
  *
  * llama.cpp's threads spin at hundreds of barriers per token until the last one has come. Where another process has one
- * of the CPUs, the thread that lost it is waited for at nearly each barrier, and fewer threads are many times faster;
- * so is one thread with a model so small that the barriers take longer than the work between them.
+ * of the CPUs, all threads wait at nearly each barrier for the one that lost it, and fewer threads are many times
+ * faster. So is one thread with a model so small that the barriers take longer than the work between them.
  *
  * Ticks of few tokens, such as those of replies, take the same time again and again: numbers of threads are tried out
- * and timed, and only for a reason: when such ticks begin, when they take much longer than they did, and, while fewer
- * threads than configured compute, from time to time with one step more. Ticks of many tokens, such as those of
- * prompts, are long and differ from each other: there the CPU time that the threads did not get (stolen time) shows
- * that other processes use the CPUs.
+ * and timed, and only for a reason. One is that such ticks begin, another that they take much longer than they did.
+ * While fewer threads than configured compute, one step more is tried from time to time. Ticks of many tokens, such as
+ * those of prompts, are long and differ from each other. There the CPU time that the threads did not get (stolen time)
+ * shows that other processes use the CPUs.
  *
  * Pure: no clock and no threads of its own. The engine's thread owns and feeds it. */
 #ifndef ENGINE_THREAD_SCALING_H

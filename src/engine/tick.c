@@ -79,10 +79,10 @@ static bool any_suspect(const struct engine *engine, size_t set)
     return false;
 }
 
-/* The prompt tokens that the tick may have. What its time limit allows, while a reply is being streamed, and while
- * several prompts are computed, so that a short one does not wait for much of a long one. A prompt that is alone gets a
- * micro-batch, so that it loses nothing, is always cut at the same positions, and a request that comes meanwhile waits
- * for no more than that. */
+/* The prompt tokens that the tick may have. While a reply is being streamed, the tokens that its time limit allows. The
+ * same while several prompts are computed, so that a short one does not wait for much of a long one. A prompt that is
+ * alone gets a micro-batch. So it loses nothing and is always cut at the same positions, and a request that comes
+ * meanwhile waits for no more than that. */
 static int32_t prompt_budget(struct engine *engine, const struct adapter_turn *turn, int32_t generating,
                              int32_t prompts)
 {
@@ -263,7 +263,7 @@ static bool yield_cells(struct engine *engine, struct slot *starved)
     return true;
 }
 
-/* Sequences whose cells cannot be cut have lost all of them in the failed call: each slot computes up to this position
+/* Sequences whose cells cannot be cut have lost all of them in the failed call. Each slot computes up to this position
  * in calls of its own, which shows the one that fails. */
 static void mark_suspects(struct engine *engine, const struct plan_share *shares, size_t n)
 {
@@ -348,7 +348,7 @@ static int32_t fill_batch(struct engine *engine, const struct plan_share *shares
     return n_tokens;
 }
 
-/* What the first call after a switch of adapters took for it, of `ns` in all: what a call costs is learned from the
+/* The part of `ns` that the first call after a switch of adapters took for it: the cost of a call is learned from the
  * rest. */
 static int64_t take_switch(struct engine *engine, int64_t ns)
 {

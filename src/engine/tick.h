@@ -13,8 +13,8 @@ void tick(struct engine *engine);
 /* Looks which slots have to wait for the rows of their next medium, and has those of the one after encoded as well. */
 void media_step(struct engine *engine);
 
-/* What the slot needs next, where that is a medium's rows. False: it is text, which ends before *to, where the next
- * medium begins. */
+/* The slot's next need, where that is a medium's rows. False: it is text, which ends before *to, where the next medium
+ * begins. */
 bool media_need(const struct slot *slot, struct plan_need *need, int32_t *to);
 
 /* Computes a share of a medium's rows: a decode call of its own. */

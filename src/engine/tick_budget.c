@@ -12,8 +12,8 @@
 /* The assumed cost of a token in a small tick, as a multiple of one in a tile, until it was measured. */
 #define SMALL_IS_DEARER 2
 
-/* A tick that costs more than so many times what was expected is counted as this much, unless the one before did, too:
- * a single slow tick is the machine's and must not end the use of tiles, but a prompt deep in its context makes tokens
+/* A tick that costs more than so many times what was expected is counted as this much, unless the one before did, too.
+ * A single slow tick is the machine's and must not end the use of tiles. But a prompt deep in its context makes tokens
  * dearer at once. */
 #define OUT_OF_THE_ORDINARY 1.5
 

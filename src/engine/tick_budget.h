@@ -1,5 +1,5 @@
 /* How many prompt tokens a tick may compute while a reply is being streamed, so that the inter-token gap stays below
- * its limit. Learned from measured ticks, as a fixed cost and a cost per token: both differ by a factor of a thousand
+ * its limit. Learned from measured ticks, as a fixed cost and a cost per token. Both differ by a factor of a thousand
  * between machines and models, and grow with the depth of the context. Pure: no clock of its own; the engine's thread
  * feeds it. */
 #ifndef ENGINE_TICK_BUDGET_H
@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 /* With flash attention on a CPU llama.cpp computes attention in tiles of so many batch tokens, and pads the last one.
- * In a call of less than a tile a token costs more than twice as much once the context is some thousand tokens deep;
- * one token more than a tile costs as much as two tiles. Prompts and replies together should therefore fill whole
+ * In a call of less than a tile a token costs more than twice as much once the context is some thousand tokens deep.
+ * One token more than a tile costs as much as two tiles. Prompts and replies together should therefore fill whole
  * tiles. */
 #define ATTENTION_TILE 64
 
