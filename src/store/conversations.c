@@ -1,7 +1,7 @@
 /* The stored entries as conversations: listing those of all tiers, and orders about one.
  *
- * The index says what there is; nothing is read. To keep one is a matter of the index alone. What is dropped is removed
- * by the tier's saver, which alone changes what the backend holds; whoever gave the order hears of its end from that
+ * The index says what there is; nothing is read. To keep one is a matter of the index alone. The tier's saver removes
+ * dropped slabs, since it alone changes what the backend holds. The giver of the order hears of its end from that
  * thread, or from store_end_orders(). Any thread. */
 #include "base/error.h"
 #include "base/log.h"

@@ -1,6 +1,6 @@
 /* Lookups: the longest stored prefix of a prompt in every tier, and the best of them. The result, a store_hit, belongs
- * to the caller's thread until fetcher.c fetches it; what it found is pinned. Looking up calls saver.c, for prompts
- * whose parent is still in the queue of saves. */
+ * to the caller's thread until fetcher.c fetches it. Its slabs are pinned. Looking up calls saver.c, for prompts whose
+ * parent is still in the queue of saves. */
 #include "base/memory.h"
 #include "store/store_struct.h"
 
@@ -273,8 +273,8 @@ bool store_hit_key(const struct store_hit *hit, enum store_tier tier, struct sla
     return true;
 }
 
-/* What the tier of saves has of the prompt; the caller releases the match. False: there is no index yet. The index
- * knows what is stored, also while the tier is out of service. */
+/* The part of the prompt that the tier of saves has; the caller releases the match. False: there is no index yet. The
+ * index knows what is stored, also while the tier is out of service. */
 static bool find_covered(struct store *store, const struct store_query *query, bool states, struct match *match)
 {
     struct tier *tier = save_tier(store);

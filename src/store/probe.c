@@ -1,8 +1,9 @@
-/* Probes: what a server that others put slabs into as well (backend.h) has of some tokens. Its index knows what this
- * process has put there or found there, so before a lookup the server is asked: for all blocks of the prompt in one
- * batch, then, where a model needs states, for hints at these, and for the longest that are named. What it has is
- * indexed, and what it has evicted leaves the index. Runs on threads that prepare requests or encode media and, for
- * what is about to be uploaded, on the tier's saver; never on an engine's thread. */
+/* Probes ask a server that others put slabs into as well (backend.h) how much of some tokens it has. Its index knows
+ * only slabs that this process has put there or found there, so before a lookup the server is asked. It is asked for
+ * all blocks of the prompt in one batch. Where a model needs states it is asked for hints at these, and for the longest
+ * that are named. Slabs that it has are indexed, and those that it has evicted leave the index. Runs on threads that
+ * prepare requests or encode media and, for what is about to be uploaded, on the tier's saver; never on an engine's
+ * thread. */
 #include "base/log.h"
 #include "base/memory.h"
 #include "store/store_struct.h"
@@ -49,7 +50,7 @@ static bool is_too_late(int64_t until)
     return until != 0 && clock_now(clock_monotonic()) >= until;
 }
 
-/* Who could not wait for the server's time-out does not know that it is away. */
+/* A caller that could not wait for the server's time-out does not know that it is away. */
 static int count_probe(struct tier *tier, int result, int64_t until, const hearth_error *error)
 {
     metric_add(&tier->store->stats.probes, 1);
@@ -58,7 +59,7 @@ static int count_probe(struct tier *tier, int result, int64_t until, const heart
     return result;
 }
 
-/* Once the time is over nobody is asked: what is sent and not waited for would cost a good connection. */
+/* Once the time is over no server is asked: a command that is sent and not waited for would cost a good connection. */
 int tier_ask(struct tier *tier, const struct slab_name *names, size_t n, struct backend_probed *probed, int64_t until)
 {
     hearth_error error = {0};

@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Memory that saves are copied out to ----
- * A pool of buffers that saves are copied out to. Touching fresh pages takes several times as long as copying to them,
- * and the copying thread is the engine's: so a few buffers are kept, the one given back last is handed out first, and
- * where none of a requested size is left, the saver thread allocates and touches one beforehand. A buffer is never
- * handed out for a size below half of its own. Guarded by the store's mutex. */
+/* ---- Memory that saves are copied out to ---- A pool of buffers that saves are copied out to. Touching fresh pages
+ * takes several times as long as copying to them, and the copying thread is the engine's. So a few buffers are kept,
+ * and the one given back last is handed out first. Where none of a requested size is left, the saver thread allocates
+ * and touches one beforehand. A buffer is never handed out for a size below half of its own. Guarded by the store's
+ * mutex. */
 
 #define POOL_BYTES ((size_t)128 << 20)
 
@@ -184,8 +184,8 @@ static uint64_t enqueue(struct store *store, struct saver *saver, struct save_jo
     return job->ticket;
 }
 
-/* With the mutex: queues the save for the server as well, if the tier of saves has taken it. Nobody waits for that: a
- * server that is slower than saves come gets what it can. Returns whether it was queued. */
+/* With the mutex: queues the save for the server as well, if the tier of saves has taken it. No request waits for that:
+ * a server that is slower than saves come gets what it can. Returns whether it was queued. */
 static bool enqueue_upload(struct store *store, struct save_job *job)
 {
     struct tier *tier = upload_tier(store);

@@ -129,7 +129,8 @@ bool store_close(struct store *store, int64_t deadline)
     size_t n_ended = part_with_threads(store, ended);
     store->abandoned = !whole;
     store_unlock(store);
-    /* What libraries free at a thread's end, as OpenSSL does, must not meet with what they free at the process's. */
+    /* Libraries free memory at a thread's end, as OpenSSL does. That must not meet with what they free at the
+     * process's. */
     for (size_t i = 0; i < n_ended; i++) pthread_join(ended[i], NULL);
     if (whole)
         store_free(store);
@@ -184,7 +185,8 @@ static void reopen_shared(struct store *store)
     }
 }
 
-/* What the other process stored after the first scan is found by another one, which follows when the tier is opened. */
+/* Slabs that the other process stored after the first scan are found by another one, which follows when the tier is
+ * opened. */
 bool store_reopen(struct store *store, int64_t deadline)
 {
     store_lock(store);

@@ -54,7 +54,7 @@ struct store_params {
 struct store *store_open(const struct store_params *params, hearth_error *error);
 
 /* Finishes queued saves first, until the deadline (CLOCK_MONOTONIC, ns). The caller has closed every hit and removed
- * every user. False: a tier still hangs in a call; what belongs to it is freed when that returns. */
+ * every user. False: a tier still hangs in a call, and its memory is freed when that returns. */
 bool store_close(struct store *store, int64_t deadline);
 
 /* Waits until every tier was scanned or could not be opened, or the deadline (CLOCK_MONOTONIC, ns). */
@@ -92,8 +92,8 @@ struct store_user {
     struct identity identity; /* of its saves and lookups, where they give no other */
     struct store_codec codec;
     void (*wake)(void *ud); /* something it waits for has come: a piece, room for saves, the end of saves; any thread */
-    /* Whether what it has copied out until now may be stored: asked before each save is written, on the thread of a
-     * tier, which may wait for it for a moment. NULL: it may. */
+    /* Whether what it has copied out until now may be stored. The thread of a tier asks before each save is written,
+     * and may wait for it for a moment. NULL: it may. */
     bool (*may_store)(void *ud);
     void *ud;
 };
@@ -114,7 +114,7 @@ void store_remove_user(struct store *store, const struct store_user *user);
  * folder and is on: the store reads it when it opens that tier and writes it, and does not look into it.
  *
  * store_digests() appends its bytes, at most 64 KiB. It waits until the tier was opened, or the deadline
- * (CLOCK_MONOTONIC, ns; 0: not at all); nothing is appended where there is no file or no such tier, or the tier is not
+ * (CLOCK_MONOTONIC, ns; 0: not at all). Nothing is appended where there is no file or no such tier, or the tier is not
  * open. store_keep_digests() replaces the file, on the tier's saver, unless another process owns the folder; one thread
  * at a time calls it. */
 void store_digests(struct store *store, int64_t deadline, struct buf *out);
@@ -158,9 +158,9 @@ int32_t store_hit_tokens(const struct store_hit *hit);  /* leading tokens that c
 int32_t store_hit_covered(const struct store_hit *hit); /* leading tokens whose rows are in the tier of saves already */
 enum store_tier store_hit_tier(const struct store_hit *hit);
 
-/* Chooses the tier from which the hit is fetched where several have some of the query: the one that costs least to
- * read, together with computing what it lacks, at token_ns each. 0: unknown, and the longest prefix is taken. Not once
- * it fetches. */
+/* Chooses the tier from which the hit is fetched where several have some of the query. It is the one that costs least
+ * to read, together with computing what it lacks, at token_ns each. 0: unknown, and the longest prefix is taken. Not
+ * once it fetches. */
 void store_choose_tier(struct store_hit *hit, double token_ns);
 
 /* The reusable tokens of one tier; and the key of what was found there (false: nothing), for reports. */
@@ -233,8 +233,7 @@ void *store_buffer(struct store *store, size_t size);
 void store_expect(struct store *store, size_t size);
 
 /* Queues a save. Returns a ticket for store_wait(). 0: the backlog is full (the user is woken when there is room again)
- * or the tier is off; then nothing is saved, and saves_dropped is counted. What is stored already is not written again.
- */
+ * or the tier is off; then nothing is saved, and saves_dropped is counted. Stored tokens are not written again. */
 uint64_t store_save(struct store *store, const struct store_save *save);
 
 /* Whether the tier of saves accepts saves; if not, nothing should be copied out. */
@@ -251,9 +250,8 @@ bool store_is_done(struct store *store, const struct store_user *user, uint64_t 
  * deadline. */
 bool store_wait(struct store *store, uint64_t ticket, int64_t deadline);
 
-/* Waits until a server has got what it was to get of the saves so far, or the deadline (CLOCK_MONOTONIC, ns); but all
- * such waits together take no longer than was allowed once: nobody waits for a server but a process that ends. 0 until
- * then. */
+/* Waits until a server has got its part of the saves so far, or the deadline (CLOCK_MONOTONIC, ns). All such waits
+ * together take no longer than was allowed once: only a process that ends waits for a server. 0 until then. */
 void store_allow_upload_wait(struct store *store, int64_t ns);
 void store_wait_for_uploads(struct store *store, int64_t deadline);
 
@@ -261,9 +259,9 @@ void store_wait_for_uploads(struct store *store, int64_t deadline);
  * hashes none, in some microseconds. */
 int32_t store_covered(struct store *store, const struct store_query *query);
 
-/* From where on the rows of the query should be saved that lie behind `from`: a server gets whole blocks alone, so
- * where it lacks the block in whose middle `from` is, and the query has all of it or ends with a state, from its
- * beginning. As cheap. */
+/* The position from which on the rows of the query behind `from` should be saved. A server gets whole blocks alone. So
+ * where it lacks the block in whose middle `from` is, and the query has all of it or ends with a state, it is that
+ * block's beginning. As cheap. */
 int32_t store_block_start(struct store *store, const struct store_query *query, int32_t from);
 
 /* Whether the recurrent/SWA state after exactly query->n tokens is stored, with its rows. As cheap. */

@@ -22,7 +22,7 @@ struct tier;
 
 /* ---- Calls of backends ---- */
 
-/* What a thread of the tier is doing: its current call of the backend, for the watchdog. */
+/* The current call of the backend by a thread of the tier, for the watchdog. */
 struct worker {
     int64_t since, limit; /* CLOCK_MONOTONIC, ns: when the call began, when it counts as hung; since 0: no call */
 };
@@ -40,7 +40,7 @@ enum { POOLED_BUFFERS = 16 };
 /* How long a server that refused a slab gets no other; doubled each time. */
 #define UPLOAD_BACK_OFF_FIRST_NS ((int64_t)1000000000)
 
-/* What a user copied out, for all tiers that it is saved to. */
+/* Cells that a user copied out, for all tiers that they are saved to. */
 struct raw_bytes {
     void *v;
     size_t size;
@@ -253,7 +253,7 @@ struct tier {
     struct damaged_slab *scan_damaged; /* damaged slabs that a scan found, to be quarantined as well */
     bool scanning, is_removing;
     struct slab_name removing; /* that the saver is removing; the index knows it until that is done */
-    struct hash_table removed; /* of struct removed_slab: what was removed while the tier is scanned */
+    struct hash_table removed; /* of struct removed_slab: those removed while the tier is scanned */
     struct buf digests;        /* as in the backend, or as the saver is to write them */
     bool digests_changed;
     struct drop_order *drops, **drops_end; /* that wait */

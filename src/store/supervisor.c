@@ -1,4 +1,4 @@
-/* The supervisor of a tier, one thread each: opens the tier's backend, scans it for slabs of earlier processes, and
+/* The supervisor of a tier, one thread each: opens the tier's backend, and scans it for slabs of earlier processes. It
  * retries what failed: the whole backend, or single slabs that could not be read. It retries after 1 s, then at doubled
  * intervals up to one minute; a scan for the sake of single unread slabs, up to one hour.
  *
@@ -34,8 +34,8 @@ static void mark_settled(struct tier *tier)
 
 /* ---- Costs ---- */
 
-/* So long after the last read a server's cost is measured anew: by then what reads have shown has lost half its weight,
- * and where it was slow once it may be so dear that it is never read. */
+/* So long after the last read a server's cost is measured anew. By then the times of reads have lost half their weight,
+ * and a server that was slow once may be so dear that it is never read. */
 #define MEASURE_EVERY_NS ((int64_t)600 * 1000000000)
 
 static void measure_backend(struct tier *tier)
@@ -188,8 +188,8 @@ static void open_backend(struct tier *tier)
     struct victim *victims = NULL;
     struct damaged_slab *found = NULL;
     if (is == TIER_OPEN && again) {
-        /* What was found damaged before the backend was lost may have been stored anew by another process: the scan
-         * that follows tells. */
+        /* Another process may have stored slabs anew that were found damaged before the backend was lost: the scan that
+         * follows tells. */
         victims = tier->damaged;
         found = tier->scan_damaged;
         tier->damaged = NULL;
@@ -283,15 +283,14 @@ void *supervisor_main(void *ud)
     return NULL;
 }
 
-/* ---- The watchdog ----
- * It notices calls of a backend which hang, and fetches that get nothing. A call that takes longer than its limit puts
- * the tier out of service until it returns: lookups leave the tier out, saves to it are refused, and fetches from it
- * are given up. A fetch that got nothing within its time-out is given up as well, whatever it waits for. So requests
- * compute what they asked for, and only the thread in that call waits for a disk that hangs.
+/* ---- The watchdog ---- It notices calls of a backend which hang, and fetches that get nothing. A call that takes
+ * longer than its limit puts the tier out of service until it returns. Lookups leave the tier out, saves to it are
+ * refused, and fetches from it are given up. A fetch that got nothing within its time-out is given up as well, whatever
+ * it waits for. So requests compute what they asked for, and only the thread in that call waits for a disk that hangs.
  *
  * It works under the store's mutex, and sleeps while there is nothing to watch. */
 
-/* What is done once the mutex is released: users to wake (of each tier's fetches and saves), and lines to log. */
+/* Work for when the mutex is released: users to wake (of each tier's fetches and saves), and lines to log. */
 struct reports {
     const struct store_user **users[2 * STORE_TIERS];
     size_t n[2 * STORE_TIERS], n_lists;

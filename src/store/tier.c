@@ -162,7 +162,7 @@ void tier_end_call(struct tier *tier, struct worker *worker)
 #define STEADY_NS ((int64_t)60000000000)
 
 /* When to open it again; 0: at once. A server that greets well and fails what it is asked then would cost every request
- * a time-out: from the second loss on it is left alone for a second, then twice as long each time. */
+ * a time-out. From the second loss on it is left alone for a second, then twice as long each time. */
 static int64_t reopen_at(struct tier *tier)
 {
     int64_t now = clock_now(clock_monotonic()), after = now - tier->opened_at < STEADY_NS ? tier->reopen_after : 0;
@@ -296,8 +296,8 @@ static void quarantine(struct tier *tier, const struct slab_name *name)
     tier_end_call(tier, &tier->saver.worker);
 }
 
-/* A slab that was replaced by a good one meanwhile stays. What is noted and not in the index is not adopted any more.
- */
+/* A slab that was replaced by a good one meanwhile stays. Slabs that are noted and not in the index are not adopted any
+ * more. */
 static void quarantine_scan_damaged(struct tier *tier, struct damaged_slab *found)
 {
     for (struct damaged_slab *next; found != NULL; found = next) {
@@ -328,7 +328,7 @@ void tier_quarantine_damaged(struct tier *tier)
     }
 }
 
-/* Where the last slab could not be written, the next one is written first and others are evicted afterwards: else each
+/* Where the last slab could not be written, the next one is written first and others are evicted afterwards. Else each
  * attempt on a failing disk would evict, until nothing was left. Since there is one saver, a key that is "being
  * written" is one that was dropped and whose file is still to be quarantined. */
 int tier_reserve(struct tier *tier, struct reserve *what, struct reservation **reservation, enum reserved *reserved,
@@ -455,8 +455,8 @@ void tier_report_trouble(struct tier *tier, const char *message)
 
 #ifndef NDEBUG
 
-/* Tickets are given and finished in one order, so those of the queue follow each other. What the current job was
- * copied from may be freed already. Returns how many jobs wait. */
+/* Tickets are given and finished in one order, so those of the queue follow each other. The cells that the current job
+ * was copied from may be freed already. Returns how many jobs wait. */
 static size_t check_queue(const struct saver *saver)
 {
     uint64_t ticket = saver->done + (saver->current != NULL), bytes = 0;

@@ -1,11 +1,11 @@
 /* One save job: cuts what is not stored yet into slabs, has each written, and publishes it. Runs on the saver thread of
  * the tier, which saver.c starts.
  *
- * Slabs end at absolute multiples of the stride, whoever saves them and wherever they start, so that conversations with
- * a common prefix have common slabs; the last slab of a save ends where the save ends. An event counts as saved when
- * its last job is stored, or was already: every slab is a descendant of those before it, so all of them are then.
+ * Slabs end at absolute multiples of the stride, wherever they start, so that conversations with a common prefix have
+ * common slabs. The last slab of a save ends where the save ends. An event counts as saved when its last job is stored,
+ * or was already: every slab is a descendant of those before it, so all of them are then.
  *
- * A server that others use gets whole blocks alone, [k x stride, (k + 1) x stride): their bytes do not depend on where
+ * A server that others use gets whole blocks alone, [k x stride, (k + 1) x stride). Their bytes do not depend on where
  * a save began, so that it does not matter who stores one. */
 #include "base/error.h"
 #include "base/log.h"
@@ -360,8 +360,7 @@ static enum outcome upload(struct writing *writing)
 
 /* ---- Any job ---- */
 
-/* Asks the user after the bytes were copied out and before any of them can be found: what it says of now holds for
- * them. */
+/* Asks the user after the bytes were copied out and before any of them can be found: its answer holds for them. */
 static bool may_store(struct store *store, const struct save_job *job)
 {
     const struct store_user *user = begin_call(store, job);

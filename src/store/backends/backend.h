@@ -15,7 +15,7 @@
  * Threads: a tier's saver calls put(), remove(), quarantine(), name_model(), write_digests(); its fetchers get() and
  * note_use(); its supervisor open(), measure(), scan(), has() and read_digests(); threads that prepare requests, and
  * its saver, probe(). All of these may run at once, for different slabs. Each may take as long as a disk or a network
- * does, and may hang, but for probe(), which has a deadline: no other thread that serves requests waits for one. */
+ * does, and may hang, but for probe(), which has a deadline. No other thread that serves requests waits for one. */
 #ifndef STORE_BACKENDS_BACKEND_H
 #define STORE_BACKENDS_BACKEND_H
 
@@ -44,8 +44,8 @@ struct backend_probed {
 };
 
 /* A state can be at any position, and a server has to be asked for it by its name. So beside the states of a block it
- * has hints, which say at which positions, from the block's beginning, states were put there. What they say is true or
- * not: only what is found there counts. */
+ * has hints, which say at which positions, from the block's beginning, states were put there. They may be wrong: only
+ * slabs that are found there count. */
 #define BACKEND_HINTS 64 /* most of a block */
 
 struct backend_hints {
@@ -75,9 +75,9 @@ struct backend {
     /* Which of the slabs exist. Where that cannot be found out, they count as existing. */
     int (*has)(struct backend *backend, const struct slab_name *names, size_t n, bool *there, hearth_error *error);
 
-    /* The same of a backend that others put slabs into as well, whose index therefore never knows all of them; with
-     * their sizes, and not later than the deadline (CLOCK_MONOTONIC, ns). Failures say nothing of the slabs. NULL:
-     * nobody else does. */
+    /* The same of a backend that others put slabs into as well, so that its index never knows all of them. With their
+     * sizes, and not later than the deadline (CLOCK_MONOTONIC, ns). Failures say nothing of the slabs. NULL: this
+     * process alone does. */
     int (*probe)(struct backend *backend, const struct slab_name *names, size_t n, struct backend_probed *probed,
                  int64_t deadline, hearth_error *error);
 

@@ -45,7 +45,7 @@ void folder_prune_models(struct folder *folder, bool (*is_there)(void *ud, const
                          void *ud);
 
 /* The bytes of the file "digests" (docs/format.md). HEARTH_NOT_FOUND: there is none; a longer one than that is not
- * read. It is replaced as a whole and not synced: whoever reads it checks it. */
+ * read. It is replaced as a whole and not synced: its reader checks it. */
 #define FOLDER_DIGESTS_BYTES (64 << 10)
 int folder_read_digests(struct folder *folder, struct buf *out, hearth_error *error);
 int folder_write_digests(struct folder *folder, const struct buf *digests, hearth_error *error);

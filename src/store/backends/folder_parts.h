@@ -14,8 +14,7 @@
  * folder's names, and no slab. docs/format.md has its bytes.
  *
  * It is never the authority: the names in the folder say which slabs exist, and a slab itself says what it holds when
- * it is used. So the file needs no sync, may lack anything, and may be deleted: what it lacks is read from the slabs.
- */
+ * it is used. So the file needs no sync, may lack anything, and may be deleted: the slabs say the rest. */
 
 struct index_file;
 
@@ -42,10 +41,10 @@ struct index_file_name {
 /* The order in which index_file_replay() wants the names. */
 int index_file_name_compare(const void *a, const void *b);
 
-/* Calls `each` for those of the names that the index file has, and marks them. What is put until the commit is not
- * recorded, but that the index file lacks it. Where the file is damaged, or most of it does not count any more, a new
- * one is begun; index_file_commit() puts it in place of the old one, after the caller has added the slabs that the old
- * one lacked. */
+/* Calls `each` for those of the names that the index file has, and marks them. Slabs that are put until the commit are
+ * not recorded, but that the index file lacks them. Where the file is damaged, or most of it does not count any more, a
+ * new one is begun. After the caller has added the slabs that the old one lacked, index_file_commit() puts it in the
+ * old one's place. */
 void index_file_replay(struct index_file *index_file, struct index_file_name *names, size_t n,
                        void (*each)(void *ud, struct slab_head *head, uint64_t size), void *ud);
 void index_file_commit(struct index_file *index_file);

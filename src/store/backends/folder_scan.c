@@ -1,6 +1,6 @@
 /* Scanning a folder: lists its names, replays the index file, and reads the fronts of those slabs that the index file
  * does not have. Many fronts are read by several threads, since a disk whose cache is cold answers several reads in
- * hardly more time than one; the callbacks run one at a time, under a mutex. */
+ * hardly more time than one. The callbacks run one at a time, under a mutex. */
 #include "store/backends/folder_parts.h"
 
 #include "base/log.h"

@@ -85,7 +85,7 @@ static struct slab_name get_name(const uint8_t *at)
 
 /* ---- Writing ---- */
 
-/* What the file says of a slab that was since replaced may be wrong: no file is better. */
+/* The file may be wrong of a slab that was since replaced: no file is better. */
 static void unlink_index(struct index_file *index_file)
 {
     index_file->files->unlink(index_file->files, index_file->folder, INDEX_FILE_NAME);

@@ -2,9 +2,9 @@
  *
  *     create temporary, write, sync it | link it to its name, unlink the temporary | sync the folder | read back
  *
- * The data is on the medium before a name leads to it, so after a loss of power no name leads to half a slab; the name
+ * The data is on the medium before a name leads to it, so after a loss of power no name leads to half a slab. The name
  * is on the medium before the slab is published, so a published slab is found again. A link, unlike a rename, fails
- * where the name is taken: what has it may be the slab that a process which ended early had published. */
+ * where the name is taken. It may be that of the slab which a process that ended early had published. */
 #include "store/backends/folder_parts.h"
 
 #include "base/error.h"

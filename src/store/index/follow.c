@@ -1,6 +1,6 @@
-/* What a follower is told of an index: the list of all indexed entries in the order in which they were indexed, parents
- * before children, and how far the follower has read it. An entry that leaves before it was read is no news; what the
- * follower keeps of one that it knows is queued for it. So what is waiting for a follower takes no more memory than the
+/* News of an index for its follower: the list of all indexed entries in the order in which they were indexed, parents
+ * before children, and how far the follower has read it. An entry that leaves before it was read is no news. Of one
+ * that it knows the follower gets back what it keeps. So what is waiting for a follower takes no more memory than the
  * entries do.
  *
  * Part of the index, under its mutex (index_parts.h). */

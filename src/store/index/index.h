@@ -2,9 +2,9 @@
  *
  * Entries form a tree. An entry is the prefix of `end` tokens that its key names. Its slab holds the KV rows of the
  * tokens [start, end) alone; those before `start` are in the slabs of its ancestors. It may start in the middle of its
- * parent's tokens, so nothing is stored twice: the next turn, a branch and an edited message each become a child where
- * they diverge from what is stored. A STATE entry (recurrent/SWA state, which cannot be cut) is the child of the rows
- * that it completes; where a model has no rows at all, it covers the tokens since its parent's end.
+ * parent's tokens, so nothing is stored twice. The next turn, a branch and an edited message each become a child where
+ * they diverge from the stored tokens. A STATE entry (recurrent/SWA state, which cannot be cut) is the child of the
+ * rows that it completes. Where a model has no rows at all, it covers the tokens since its parent's end.
  *
  * The index is changed under its mutex alone, for microseconds, and never during I/O (each mutator asserts it). A
  * lookup pins what it finds: the entries and their ancestors stay until index_release(). All functions may be called
@@ -51,13 +51,12 @@ struct index_lookup {
     const struct slab_key *keys; /* of the n / stride prefixes at multiples of the stride: slab_keys_at_strides(). NULL:
                                     the walk begins at the first token, with the same result */
     bool states;                 /* whether STATE entries are looked up as well */
-    int64_t now_ms;              /* since 1970: what is found counts as used now. 0: the lookup counts as no use */
+    int64_t now_ms; /* since 1970: the entries that are found count as used now. 0: the lookup counts as no use */
 };
 
-/* The longest-prefix walk: probes the keys from the longest down to the first that is stored, compares that entry's
- * tokens and its ancestors' one by one, and continues from there token by token, also into the middle of an entry. So
- * it finds prefixes that end at no multiple of the stride, and the result equals that of a search through all entries.
- */
+/* The longest-prefix walk: probes the keys from the longest down to the first that is stored, and compares that entry's
+ * tokens and its ancestors' one by one. From there it continues token by token, also into the middle of an entry. So it
+ * finds prefixes that end at no multiple of the stride, and the result equals that of a search through all entries. */
 void index_find(struct index *index, const struct index_lookup *lookup, struct match *match);
 /* Looks up the same tokens, or more of them, from the end of the match on and without keys. Gives the pins of the
  * former match back. */
@@ -71,9 +70,9 @@ bool index_note_divergence(struct index *index, const struct identity *identity,
 /* How many of the n tokens some stored list of the identity begins with. Pins nothing, and counts as no use. */
 int32_t index_common(struct index *index, const struct identity *identity, const int32_t *tokens, int32_t n);
 
-/* Of the stored lists that begin with these n tokens: appends up to `most` tokens that they have in common behind them,
- * for each way in which they go on, to one of the `max` lists each. Returns how many ways. Pins nothing, and counts as
- * no use. */
+/* Of the stored lists that begin with these n tokens, for each way in which they go on: appends up to `most` tokens
+ * that they have in common behind them to one of the `max` lists. Returns how many ways. Pins nothing, and counts as no
+ * use. */
 size_t index_ways_on(struct index *index, const struct identity *identity, const int32_t *tokens, int32_t n,
                      struct tokens *ways, size_t max, size_t most);
 
@@ -170,7 +169,7 @@ struct victim *index_drop(struct index *index, struct entry *entry);
 /* The same, of the entry with that key and kind. */
 struct victim *index_drop_named(struct index *index, const struct slab_key *key, enum slab_kind kind);
 
-/* The entry's slab could not be read, which says nothing of its bytes: neither it nor its descendants are found for a
+/* The entry's slab could not be read, which says nothing of its bytes. Neither it nor its descendants are found for a
  * while (1 s, doubled at each further failure, 1 h at most). No entry leaves. A slab that is saved under its key
  * meanwhile replaces it. `now`: CLOCK_MONOTONIC, ns. */
 void index_mark_unreadable(struct index *index, struct entry *entry, int64_t now);
@@ -213,7 +212,7 @@ struct tip_query {
 };
 
 /* Fills up to `max` tips, newest first; returns how many: with fewer there are no more behind them. `total`: of all
- * tips. The mutex is released in between: what changes meanwhile may be missing. */
+ * tips. The mutex is released in between: entries that change meanwhile may be missing. */
 size_t index_tips(struct index *index, const struct tip_query *query, struct tip *tips, size_t max, size_t *total);
 
 enum tip_order {
@@ -232,13 +231,12 @@ enum tip_order index_release_tip(struct index *index, const struct slab_key *key
 /* Removes the tip, and those of its ancestors that no other tip has. The caller deletes the victims' slabs, as those of
  * index_reserve(). */
 enum tip_order index_drop_tip(struct index *index, const struct slab_key *key, struct victim **victims);
-/* ---- Following ----
- * One thread may follow what lookups find: it is told of every entry that comes, after its parent, and of every one
- * that goes. Nothing is queued for it: entries are in a list in the order in which they were indexed, of which it has
- * read a part, so that it may be as slow as it likes, and misses nothing. */
+/* ---- Following ---- One thread may follow what lookups find: it is told of every entry that comes, after its parent,
+ * and of every one that goes. Nothing is queued for it: entries are in a list in the order in which they were indexed,
+ * of which it has read a part. So it may be as slow as it likes, and misses nothing. */
 
-/* What a follower keeps of an entry that it knows: the beginning of a larger struct of its own, in one block of memory
- * from malloc. */
+/* The part that a follower keeps of an entry that it knows: the beginning of a larger struct of its own, in one block
+ * of memory from malloc. */
 struct index_followed {
     struct index_followed *next;
     uint32_t round; /* in which the follower was told of the entry */
@@ -248,7 +246,7 @@ struct index_follower {
     /* Called with the mutex, when something is there to be read and the follower has seen that there was nothing: must
      * neither wait nor call the index. */
     void (*changed)(void *ud);
-    /* What the follower calls the identity. NULL: it does not know it, and is not told of its entries before
+    /* The follower's name for the identity. NULL: it does not know it, and is not told of its entries before
      * index_follow_again(). Called with the mutex, on the follower's thread. */
     void *(*name)(void *ud, const struct identity *identity);
     void *ud;
@@ -295,9 +293,9 @@ struct index_usage {
     size_t entries, detached, reservations, pins;
 };
 
-/* Asserts all that always holds of an index, in a build with assertions: which item is in which list, table and heap,
- * as its state says, and that every count and sum of bytes is that of the items. Some of the calls that change an index
- * end with it by themselves. */
+/* Asserts the invariants of an index, in a build with assertions. Each item is in the lists, tables and heaps that its
+ * state says, and every count and sum of bytes is that of the items. Some of the calls that change an index end with it
+ * by themselves. */
 void index_check(struct index *index);
 
 /* Bytes of the quota that files which are no entries take. */

@@ -1,4 +1,4 @@
-/* What always holds of an index, whenever its mutex is released: index_check() looks at every item, and compares the
+/* The invariants of an index, whenever its mutex is released. index_check() looks at every item, and compares the
  * lists, tables, heaps and sums that speak of it with its state. Only builds with assertions have it; there it also
  * runs by itself, as often as costs little more than what is done between two of its runs. */
 #include "store/index/index_parts.h"

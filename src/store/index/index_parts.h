@@ -1,6 +1,6 @@
 /* The inside of an index: the structs that index.c (its operations), items.c (entries and their states, mutex), lru.c
  * (eviction order), walk.c (lookup), tips.c (conversations, and those kept by order), follow.c (a follower) and
- * index_check.c (what always holds) share. Nobody else includes this, but for tests.
+ * index_check.c (what always holds) share. Only these and tests include this.
  *
  * All of it belongs to whoever holds the mutex, between index_lock() and index_unlock(). items.c and lru.c call each
  * other, and so share this header: every change of a reference count changes what may be evicted, and an eviction
@@ -54,7 +54,7 @@ struct space {
     uint64_t seen; /* index->written when it was used last */
 };
 
-/* What an entry is to the index. item_enter() alone changes it, as its table allows. */
+/* The state of an entry, as the index sees it. item_enter() alone changes it, as its table allows. */
 enum item_state {
     ITEM_NEW,        /* just opened */
     ITEM_WRITING,    /* reserved: its slab is being written */
@@ -69,11 +69,10 @@ enum item_state {
 /* An entry, from its reservation or adoption until its slab is deleted and its last reference is given back.
  *
  * Its tokens are in the radix tree while it is found, else in the item itself. References to it: one of every pin, of
- * every kept order, and of every item whose `entry.parent` it is. That is the parent in the tree of a found one and
- * the parent at the reservation of one being written; of any other one the parent that it had last, as long as the
- * item itself is referenced. So whoever pins an entry sees it and its ancestors unchanged; and a referenced one
- * that is found again has to become another item first. One without references is a leaf that nobody uses, and may be
- * evicted. */
+ * every kept order, and of every item whose `entry.parent` it is. A found one has its parent in the tree, and one being
+ * written the parent at its reservation. Any other one has the parent that it had last, as long as the item itself is
+ * referenced. So whoever pins an entry sees it and its ancestors unchanged; and a referenced one that is found again
+ * has to become another item first. One without references is a leaf that nobody uses, and may be evicted. */
 struct item {
     struct entry entry;       /* first: item_of() */
     struct hash_link link;    /* by key, but of one that is gone */

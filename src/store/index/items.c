@@ -1,7 +1,7 @@
 /* Items: the entries of an index in all their states, from one to the next. Here are the mutex, the tables by key and
- * by identity, references and pins, the way into the radix tree and out of it, and what waits for its parent: the
- * items that are not found are listed by the key of their parent, and go into the tree with it. Calls lru.c after each
- * change of what may be evicted (see index_parts.h), tips.c and follow.c when an entry comes or goes. */
+ * by identity, references and pins, and the way into the radix tree and out of it. Items that wait for their parent are
+ * listed by its key, and go into the tree with it. Calls lru.c after each change of what may be evicted (see
+ * index_parts.h), tips.c and follow.c when an entry comes or goes. */
 #include "store/index/index_parts.h"
 
 #include "base/log_stderr.h"
@@ -276,8 +276,7 @@ void item_close(struct index *index, struct item *item)
     free(space);
 }
 
-/* Whoever has references to it goes on seeing what it was; its place is taken by a copy, which is returned. It is in
- * no list. */
+/* Holders of references to it go on seeing what it was. A copy takes its place, and is returned. It is in no list. */
 static struct item *item_renew(struct index *index, struct item *item)
 {
     if (item->refs == 0) return item;

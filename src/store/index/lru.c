@@ -1,21 +1,21 @@
 /* The eviction order: segmented LRU, with a share of the budget for each identity.
  *
  * Only leaves that nobody uses may be evicted, the least recently used first. An entry counts as used when it or a
- * descendant was: an evicted leaf hands its time of last use up to its parent, so that a use costs one move in a heap,
+ * descendant was. An evicted leaf hands its time of last use up to its parent, so that a use costs one move in a heap,
  * however deep the entry lies.
  *
- * Most of what is stored is never asked for again. An entry is fresh until its first use after it was stored, and
- * fresh entries evict reused ones only while they hold less than half of the budget; beyond that they evict each other,
- * so that one prompt of any length that comes once leaves the reused half as it was. bench/evict.c compares this policy
+ * Most of what is stored is never asked for again. An entry is fresh until its first use after it was stored. Fresh
+ * entries evict reused ones only while they hold less than half of the budget. Beyond that they evict each other, so
+ * that one prompt of any length that comes once leaves the reused half as it was. bench/evict.c compares this policy
  * with others.
  *
  * An identity is active if it was used since a whole budget's worth of bytes was written. Active identities have equal
  * shares of the budget; inactive ones have none. Victims come from inactive identities first, then from the active one
- * that is most above its share, then from the identity that asks for room: an active one loses to others only what it
- * holds above its share.
+ * that is most above its share, then from the identity that asks for room. So an active one loses to others only what
+ * it holds above its share.
  *
- * What is kept by order (tips.c) has references, so it is never chosen; and it counts for no identity, as if the budget
- * were smaller by that.
+ * Entries that are kept by order (tips.c) have references, so they are never chosen. They count for no identity, as if
+ * the budget were smaller by them.
  *
  * Runs under the index's mutex. Calls items.c to remove what it evicts (see index_parts.h). */
 #include "store/index/index_parts.h"
@@ -298,9 +298,9 @@ static uint64_t share(const struct index *index, const struct space *space)
     return space->active ? share_of_active(index) : 0;
 }
 
-/* On whose behalf something is evicted. Fresh entries are kept from evicting reused ones: those of their own identity
- * once they hold half of its share, those of other identities once all fresh entries together hold half of the budget,
- * so that new identities do not get around the limit. */
+/* On whose behalf something is evicted. Fresh entries are kept from evicting reused ones of their own identity once
+ * they hold half of its share. They are kept from evicting those of others once all fresh entries together hold half of
+ * the budget, so that new identities do not get around the limit. */
 struct requester {
     const struct space *space; /* NULL: no reservation, the budget is exceeded */
     bool for_any;              /* no entry is protected */
@@ -338,8 +338,8 @@ static struct item *next_victim_of_largest(const struct index *index, struct req
 }
 
 /* Inactive identities give first, then those above their share, then the requester itself. A requester below its share
- * also gets fresh entries of others that are below theirs: it may be that all other entries are reused ones of
- * identities that are not active any more. */
+ * also gets fresh entries of others that are below theirs. All other entries may be reused ones of identities that are
+ * not active any more. */
 static struct item *next_fair_victim(const struct index *index, struct requester requester)
 {
     uint64_t fair = share_of_active(index);
@@ -353,7 +353,7 @@ static struct item *next_fair_victim(const struct index *index, struct requester
     return index->fresh_bytes > shared_budget(index) / 2 ? next_victim_of_largest(index, requester, 0) : NULL;
 }
 
-/* What exceeds the budget is evicted even where every entry is protected. */
+/* Entries beyond the budget are evicted even where every one is protected. */
 static struct item *next_victim(const struct index *index, const struct space *space)
 {
     struct item *next = next_fair_victim(index, (struct requester){.space = space});

@@ -2,7 +2,7 @@
  * root compares a prompt with all lists at once, however they share prefixes.
  *
  * The tree knows nothing of what it indexes: a node, where a list ends or where lists diverge, has a list of entries,
- * which are embedded in the owner's structs. Nodes belong to the tree, entries to their owner; whoever owns the trees
+ * which are embedded in the owner's structs. Nodes belong to the tree, entries to their owner; the owner of the trees
  * (index.c) guards both. */
 #ifndef STORE_INDEX_RADIX_H
 #define STORE_INDEX_RADIX_H
@@ -54,7 +54,7 @@ struct radix_position {
     int32_t end;
 };
 
-/* What all trees of one index share: a table of the edges, so that a node with many children costs no more. Zeroed: it
+/* A table of the edges, which all trees of one index share, so that a node with many children costs no more. Zeroed: it
  * is empty. */
 struct radix {
     struct hash_table edges;

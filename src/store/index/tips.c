@@ -143,7 +143,7 @@ static bool is_among(const struct tip *tips, size_t n, const struct slab_key *ke
     return n > 0;
 }
 
-/* What goes between choosing and describing leaves gaps, which those behind it fill: fewer than `max` are all. */
+/* Tips that go between choosing and describing leave gaps, which those behind them fill: fewer than `max` are all. */
 size_t index_tips(struct index *index, const struct tip_query *query, struct tip *tips, size_t max, size_t *total)
 {
     struct tip_query rest = *query;
@@ -168,14 +168,13 @@ size_t index_tips(struct index *index, const struct tip_query *query, struct tip
     return n;
 }
 
-/* ---- Kept entries ----
- * A kept entry is not evicted until the order ends: it has a reference more, so that it is no leaf that nobody uses;
- * its ancestors have those of their children. With it the last recurrent/SWA state on the way to it is kept, without
- * which the rows would be of no use. What goes on from a kept entry takes its place. Nothing of this is written down: a
- * restart ends every order.
+/* ---- Kept entries ---- A kept entry is not evicted until the order ends: it has a reference more, so that it is no
+ * leaf that nobody uses; its ancestors have those of their children. With it the last recurrent/SWA state on the way to
+ * it is kept, without which the rows would be of no use. An entry that goes on from a kept one takes its place. Nothing
+ * of this is written down: a restart ends every order.
  *
- * What is kept counts for no identity (lru.c), and may have a quarter of the budget: so there is always room to save
- * the rest. Where what goes on from a kept entry would have more, the order stays where it is. */
+ * Kept entries count for no identity (lru.c), and may have a quarter of the budget: so there is always room to save the
+ * rest. Where what goes on from a kept entry would have more, the order stays where it is. */
 
 enum { PART_OF_BUDGET = 4 };
 
@@ -214,7 +213,7 @@ static void keep_state(struct index *index, struct item *item, struct item *stat
     if (former != NULL) unprotect(index, former);
 }
 
-/* False: what is kept would have more than its part of the budget. */
+/* False: kept entries would have more than their part of the budget. */
 static bool kept_begin(struct index *index, struct item *item)
 {
     struct item *state = item_last_state(item);
@@ -372,7 +371,7 @@ static struct item *remove_tip(struct index *index, struct item *tip, struct vic
     return NULL;
 }
 
-/* The tip with that key, with a reference; what no other tip has of it is no longer kept. */
+/* The tip with that key, with a reference. Its entries are no longer kept, but for those of other kept tips. */
 static enum tip_order begin_drop(struct index *index, const struct slab_key *key, struct item **tip)
 {
     struct kept_orders orders = {0};

@@ -1,5 +1,5 @@
 /* Lookups in one index: the longest stored prefix of a prompt. All entries of an identity lie in one radix tree, where
- * every prefix has one position: an entry found by its key lies on the path to the longest match, so the walk ends at
+ * every prefix has one position. An entry found by its key lies on the path to the longest match, so the walk ends at
  * the same position wherever it began. */
 #include "store/index/index_parts.h"
 

@@ -77,7 +77,7 @@ static const struct redis_large *large_at(const struct redis_batch *batch, const
     return next != NULL && at->text == next->text_end ? next : NULL;
 }
 
-/* What is to be sent there; 0 bytes: nothing. */
+/* Bytes to be sent there; 0: nothing. */
 static struct iovec piece_at(const struct redis_batch *batch, const struct position *at)
 {
     const struct redis_large *large = large_at(batch, at);
@@ -180,7 +180,7 @@ static int exchange_within(struct exchange *x, hearth_error *error)
         short happened = 0;
         result = wait_for(x->connection->fd, (short)(POLLIN | (sends ? POLLOUT : 0)),
                           stalls_at < x->deadline ? stalls_at : x->deadline, &happened, error);
-        /* What it has said comes first: why it closes the connection, for one. */
+        /* Its own words come first: they may say why it closes the connection. */
         if (result == 0 && (happened & ~POLLOUT)) result = receive_some(x, error);
         if (result == 0 && (happened & POLLOUT)) result = send_some(x, error);
     }

@@ -1,10 +1,10 @@
-/* Which node has which keys is read when connecting, as the text of CLUSTER NODES; a hash slot that moves to another
- * node afterwards is noted when that one's address comes with a refusal. A refusal that names a node which was not met
+/* The nodes of the keys are read when connecting, as the text of CLUSTER NODES. A hash slot that moves to another node
+ * afterwards is noted when that one's address comes with a refusal. A refusal that names a node which was not met
  * counts as a loss, after which the owner of the client connects again, and the nodes are met.
  *
  * Nodes are clients of their own. They are counted while calls use them; those that are masters no more are closed when
- * the text is read anew. What the server says is not trusted: how much of it is read, how many nodes there can be and
- * how often a command is redirected have limits. */
+ * the text is read anew. The server is not trusted: the bytes that are read, the number of nodes and the redirections
+ * of a command have limits. */
 #include "store/remote/redis_cluster.h"
 
 #include "base/clock.h"
@@ -163,7 +163,8 @@ static struct node *meet(struct redis_cluster *cluster, struct node *said_by, st
     return node;
 }
 
-/* N or N-M; what begins with a bracket is on its way, and still there. Of what two nodes claim the first one has it. */
+/* N or N-M; a slot that begins with a bracket is on its way, and still there. Of what two nodes claim the first one has
+ * it. */
 static void take_slots(struct redis_cluster *cluster, struct node *node, struct word word)
 {
     char *end;
@@ -230,7 +231,7 @@ static void route_all(struct call *call)
     pthread_mutex_unlock(&cluster->mutex);
 }
 
-/* What a refusal says: "MOVED 3999 HOST:PORT" or "ASK 3999 HOST:PORT". */
+/* A refusal: "MOVED 3999 HOST:PORT" or "ASK 3999 HOST:PORT". */
 struct redirection {
     bool asks;
     struct redis_address to;

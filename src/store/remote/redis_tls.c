@@ -104,8 +104,8 @@ void redis_tls_context_unref(struct redis_tls_context *context)
 
 /* ---- Sockets ----
  *
- * As OpenSSL's own, but that writing to a connection which has ended is an error, and no signal: it would end a process
- * that embeds libhearth and does not ignore SIGPIPE. */
+ * As OpenSSL's own, but that writing to a connection which has ended is an error, and no signal. A signal would end a
+ * process that embeds libhearth and does not ignore SIGPIPE. */
 
 static BIO_METHOD *socket_method;
 

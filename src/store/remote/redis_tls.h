@@ -37,7 +37,7 @@ ssize_t redis_tls_receive(struct redis_tls *tls, void *bytes, size_t size);
 /* Whether there is more to receive of what was taken from the socket, of which poll() does not know. */
 bool redis_tls_has_more(const struct redis_tls *tls);
 
-/* What EPROTO meant in this thread's last call. Static. */
+/* The meaning of EPROTO in this thread's last call. Static. */
 const char *redis_tls_reason(void);
 
 #endif

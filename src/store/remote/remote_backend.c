@@ -1,7 +1,7 @@
 /* Slabs on a server, each sealed (sealed_slab.h) and cut into parts. The first part is written last, if there is none
- * yet, and names the others: so a slab whose first part is there was whole, and of two processes that store the same
- * one at the same time the second one's parts are removed again. A part may be evicted alone: the slab counts as gone
- * then, and its first part is removed, so that the next process which has the slab stores it anew.
+ * yet, and names the others. So a slab whose first part is there was whole. Of two processes that store the same one at
+ * the same time the second one's parts are removed again. A part may be evicted alone: the slab counts as gone then,
+ * and its first part is removed, so that the next process which has the slab stores it anew.
  *
  * Nothing that the server answers is trusted: sizes are bounded, and bytes are used once the MAC, the CRCs and the name
  * were checked. */
@@ -216,8 +216,8 @@ static int read_rest(struct reading *r, hearth_error *error)
     return result;
 }
 
-/* Whether its bytes depend on its key alone, so that what two processes store under one key is the same: rows begin
- * with a block and end with it, or where a state is; a state without rows has all of its tokens. */
+/* Whether its bytes depend on its key alone, so that two processes store the same under one key. Rows begin with a
+ * block and end with it, or where a state is. A state without rows has all of its tokens. */
 static bool is_canonical(const struct slab_head *head, int32_t stride)
 {
     if (head->kind == SLAB_STATE) return head->start == head->end || head->start == 0;

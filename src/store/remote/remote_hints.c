@@ -54,7 +54,7 @@ static bool is_hinted(const struct backend_hints *hints, uint32_t offset)
     return i < hints->n;
 }
 
-/* A list that is full begins anew: what it named may long be evicted. */
+/* A list that is full begins anew: the states that it named may long be evicted. */
 int remote_add_hint(struct backend *backend, const struct slab_key *before, uint32_t offset, hearth_error *error)
 {
     struct remote *remote = remote_of(backend);
@@ -111,7 +111,7 @@ static int time_read(const struct measuring *m, size_t size, int64_t *ns, hearth
     return result;
 }
 
-/* The least of some: what else the machines do is not the server's price. */
+/* The least of some: other work of the machines is not the server's price. */
 static int time_reads(const struct measuring *m, size_t size, double *least, hearth_error *error)
 {
     int64_t ns = 0;

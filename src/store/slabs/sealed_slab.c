@@ -12,7 +12,7 @@ enum { HINTS = 3 };
 
 static const char MAGIC[4] = {'H', 'K', 'V', 'R'};
 
-/* Offsets in the head. What comes before the MAC is authenticated by it. */
+/* Offsets in the head. The MAC authenticates the bytes before it. */
 enum {
     AT_MAGIC = 0,
     AT_VERSION = 4,
@@ -112,8 +112,8 @@ bool sealed_head_decode(const uint8_t bytes[SEALED_HEAD_BYTES], struct sealed_he
 
 /* ---- Sealing ---- */
 
-/* What is authenticated besides the slab: the head up to its MAC, and the name under which it is found, so that no
- * sealed slab passes for another. */
+/* Authenticated besides the slab are the head up to its MAC, and the name under which it is found, so that no sealed
+ * slab passes for another. */
 struct context {
     uint8_t v[AT_MAC + SHA256_BYTES];
 };
@@ -152,7 +152,8 @@ bool sealed_seal(const struct sealed_keys *keys, const struct sealed_name *name,
     return true;
 }
 
-/* Whoever encrypts takes nothing that is not encrypted: a server could have made it, had it the MAC's key alone. */
+/* A store that encrypts takes nothing that is not encrypted: a server could have made it, had it the MAC's key
+ * alone. */
 bool sealed_open(const struct sealed_keys *keys, const struct sealed_name *name, const struct sealed_head *head,
                  uint8_t *slab)
 {

@@ -1,6 +1,6 @@
 /* Sealed slabs: slabs as a server holds them that others can write to (docs/format.md). A slab's bytes are cut into
  * parts of at most 4 MiB, each a value of its own. The first begins with a head, which says how many there are and
- * authenticates all of them together with the slab's name; the others have names that the head's nonce makes unique, so
+ * authenticates all of them together with the slab's name. The others have names that the head's nonce makes unique, so
  * that parts of two writers never mix. Pure functions, any thread. */
 #ifndef STORE_SLABS_SEALED_SLAB_H
 #define STORE_SLABS_SEALED_SLAB_H
@@ -23,8 +23,8 @@ struct sealed_keys {
 /* Without a secret (size 0) the MAC is a checksum, and anybody can compute it. */
 void sealed_keys_init(struct sealed_keys *keys, const void *secret, size_t size, bool encrypts);
 
-/* The name of a slab on the server: a MAC of its kind, the stride and its key, which reveals none of them; and of the
- * formats' versions, so that hearths that cannot read each other's slabs never find them. */
+/* The name of a slab on the server: a MAC of its kind, the stride and its key, which reveals none of them. The formats'
+ * versions are part of it, so that hearths that cannot read each other's slabs never find them. */
 struct sealed_name {
     uint8_t v[SHA256_BYTES];
 };

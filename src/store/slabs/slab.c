@@ -249,7 +249,7 @@ static void get_region(const uint8_t *at, struct slab_region *region)
     };
 }
 
-/* What is wrong with a region whose predecessor ends at `*end`; NULL: nothing. */
+/* The fault of a region whose predecessor ends at `*end`; NULL: none. */
 static const char *region_fault(const struct slab_head *head, const struct slab_region *region, uint64_t *end)
 {
     bool is_row = region->what == 'K' || region->what == 'V' || region->what == 'v';

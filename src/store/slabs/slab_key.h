@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-/* What a state depends on besides the tokens. Every field is filled in: one left zero would let two models use each
+/* A state depends on these besides the tokens. Every field is filled in: one left zero would let two models use each
  * other's rows. docs/design/reuse.md (What keeps states apart) has the places where each comes from. */
 struct identity {
     uint8_t model[SHA256_BYTES];   /* fingerprint of the weights, with adapters */
