@@ -124,6 +124,13 @@ cuda_options() {
     [[ $flags = *-DCMAKE_CUDA_ARCHITECTURES* ]] || ! compgen -G '/dev/nvidia[0-9]*' >/dev/null || echo -n " -DCMAKE_CUDA_ARCHITECTURES=native"
 }
 
+# Of "native": which cards, and whose code.
+cuda_machine() {
+    [[ $flags = *-DCMAKE_CUDA_ARCHITECTURES=native* ]] || return 0
+    nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sort -u || true
+    nvcc --version 2>/dev/null | tail -n 1 || true
+}
+
 # ---- build ------------------------------------------------------------------------------------------------------
 
 # GGML_OPENMP is off: hearth gives each context a thread pool of its own, which sleeps when idle, and several
@@ -182,7 +189,7 @@ fi
 cpu=$(cpu_options)
 flags+=$(cuda_options)
 compiler=$(c++ --version | head -n 1)
-key=$(printf '%s\n' "$commit" "$source" "$cpu" "$flags" "$compiler" "$(sed -n '/^configure/,/^}/p' "$0")" | sha256sum | cut -c1-12)
+key=$(printf '%s\n' "$commit" "$source" "$cpu" "$flags$(cuda_machine)" "$compiler" "$(sed -n '/^configure/,/^}/p' "$0")" | sha256sum | cut -c1-12)
 prefix=$deps/llama.cpp-$version-$key
 
 build_libraries

@@ -38,13 +38,6 @@ void row_times_note(struct row_times *times, int32_t rows, int64_t ns)
     if (row->n == 2 * ROW_SAMPLES) row->n = ROW_SAMPLES; /* the same place in the ring */
 }
 
-void row_times_rescale(struct row_times *times, int32_t rows, int64_t ns)
-{
-    if (rows >= 1 && rows <= ROW_TIMES && ns > 0 && times->rows[rows].n > 0)
-        times->scale = (double)ns / unit_time(&times->rows[rows]);
-    row_times_note(times, rows, ns);
-}
-
 double row_times_of(const struct row_times *times, int32_t rows)
 {
     assert(rows >= 1 && rows <= ROW_TIMES);
@@ -60,6 +53,13 @@ double row_times_of(const struct row_times *times, int32_t rows)
     return times->scale * (low + (high - low) * (rows - below) / (above - below));
 }
 
+void row_times_rescale(struct row_times *times, int32_t rows, int64_t ns)
+{
+    double known = rows >= 1 && rows <= ROW_TIMES ? row_times_of(times, rows) : 0;
+    if (known > 0 && ns > 0) times->scale *= (double)ns / known;
+    row_times_note(times, rows, ns);
+}
+
 /* 0: none. */
 static int32_t highest_seen(const struct row_times *times)
 {
@@ -72,7 +72,9 @@ double row_times_most(const struct row_times *times, int32_t rows)
 {
     int32_t seen = highest_seen(times);
     if (rows <= seen || seen == 0) return row_times_of(times, rows);
-    return row_times_of(times, seen) + (rows - seen) * row_times_of(times, 1);
+    double alone = row_times_of(times, seen) + (rows - seen) * row_times_of(times, 1);
+    double calls = ceil((double)rows / seen) * row_times_of(times, seen);
+    return alone < calls ? alone : calls;
 }
 
 double row_times_least(const struct row_times *times, int32_t rows)

@@ -31,8 +31,8 @@ void row_times_rescale(struct row_times *times, int32_t rows, int64_t ns);
  * interpolated; behind them each row is taken to cost half of what it would alone. */
 double row_times_of(const struct row_times *times, int32_t rows);
 
-/* Nanoseconds that it would take at most: behind the highest count that was ever seen each row takes as long as a call
- * of its own. */
+/* Nanoseconds that it would take at most. Behind the highest count that was ever seen each row takes as long as a call
+ * of its own, and the call no longer than calls of that count. */
 double row_times_most(const struct row_times *times, int32_t rows);
 
 /* Nanoseconds that a row more takes in a call of so many, where as many are added as make it cheapest: up to twice what

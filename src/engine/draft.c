@@ -195,8 +195,6 @@ struct choice {
     int32_t order[ROW_TIMES]; /* the candidate of each row */
     int32_t n_rows, n_again;  /* rows of drafts; those that are computed again */
     bool even;                /* each row is one of all candidates: unequal numbers of rows would be computed apart */
-    bool on_trial; /* a draft model has guessed though it does not pay: its first token is computed, which shows
-                      whether it has become better */
 };
 
 static struct candidate *likeliest(const struct choice *choice)
@@ -255,15 +253,21 @@ static double longest_call(const struct choice *choice, const struct adapter_tur
     return longest < most ? longest : most;
 }
 
-/* Now and then more rows than are known to be best, whose time is not known for certain. */
-static int32_t trial(struct engine *engine, int32_t least, int32_t most, int32_t replies, double limit, double marks)
+/* How long a call of so many rows may take, and how much of that the copies of states take. */
+struct bounds {
+    double longest, marks;
+};
+
+/* Now and then more rows than are known to be best, whose time is not known for certain. 0: not now. */
+static int32_t trial(struct engine *engine, int32_t least, int32_t most, int32_t replies, const struct bounds *bounds)
 {
     struct drafting *drafting = &engine->drafting;
     int64_t ticks = metric_get(&engine->stats->ticks);
     if (ticks - drafting->tried_at < TRIED_EVERY || drafting->credit_ns <= 0) return 0;
     int32_t rows = row_times_to_try(&drafting->row_times, least, most);
-    if (rows == 0 || marks > limit / 2 ||
-        (rows > 2 * replies && row_times_of(&drafting->row_times, rows) + marks > limit))
+    if (rows == 0) return 0;
+    double longest = bounds[rows].longest, marks = bounds[rows].marks;
+    if (marks > longest / 2 || (rows > 2 * replies && row_times_of(&drafting->row_times, rows) + marks > longest))
         return 0;
     drafting->tried_at = ticks;
     return rows;
@@ -292,6 +296,7 @@ static int32_t choose_rows(struct engine *engine, struct choice *choice, const s
     double plain = row_times_of(times, replies);
     if (plain <= 0) return 0; /* a tick without drafts comes first */
     double tokens = (double)choice->n, rate = tokens / plain;
+    struct bounds bounds[ROW_TIMES + 1];
     int32_t likely = 0;
     while (has_room(choice, most)) {
         double gain = add_row(engine, choice, 0);
@@ -300,16 +305,15 @@ static int32_t choose_rows(struct engine *engine, struct choice *choice, const s
         if (gain >= TRIED_CHANCE * (choice->even ? (double)choice->n : 1)) likely = rows;
         tokens += gain;
         double marks = marks_ns(engine, choice, plain), took = row_times_of(times, rows) + marks, with = tokens / took;
+        bounds[rows] = (struct bounds){longest_call(choice, turn, plain), marks};
         double loss = row_times_most(times, rows) + marks - plain * tokens / (double)choice->n;
         took += (double)engine->drafting.own_ns; /* it is spent, but the streams wait for it */
-        if (took > longest_call(choice, turn, plain) || with <= rate || loss > engine->drafting.credit_ns) continue;
+        if (took > bounds[rows].longest || with <= rate || loss > engine->drafting.credit_ns) continue;
         rate = with;
         best = choice->n_rows;
     }
-    if (best == 0 && choice->on_trial && choice->n_rows > 0) return choice->even ? (int32_t)choice->n : 1;
     if (likely <= replies + best || choice->even) return best;
-    int32_t tried = trial(engine, replies + best + 1, likely, replies, longest_call(choice, turn, plain),
-                          marks_ns(engine, choice, plain));
+    int32_t tried = trial(engine, replies + best + 1, likely, replies, bounds);
     return tried > 0 ? tried - replies : best;
 }
 
@@ -416,6 +420,7 @@ static bool write_ahead(struct engine *engine, struct draft_ask *asks, struct as
 {
     for (bool any = true; any;) {
         any = false;
+        metric_add(&engine->stats->draft_model_calls, 1);
         if (!draft_model_next(engine->drafting.model, asks, n)) return false;
         for (size_t i = 0; i < n; i++) {
             if (!asks[i].over) judge(engine, &asks[i], &asked[i], reach);
@@ -456,9 +461,8 @@ static bool any_lacks(const struct draft_ask *asks, size_t n)
     return any;
 }
 
-/* Asks about the replies for which nothing better is known. Returns whether it has guessed on trial: it does not pay,
- * or the credit is spent. */
-static bool guess_with_model(struct engine *engine, struct candidate *candidates, size_t n,
+/* Asks about the replies for which nothing better is known. */
+static void guess_with_model(struct engine *engine, struct candidate *candidates, size_t n,
                              const struct adapter_turn *turn)
 {
     struct drafting *drafting = &engine->drafting;
@@ -482,7 +486,6 @@ static bool guess_with_model(struct engine *engine, struct candidate *candidates
         .most = n_asks > 0 ? (rows - (int32_t)n) / (int32_t)n_asks : 0,
         .until = began_at + (int64_t)((longest - plain) / 2),
     };
-    bool on_trial = !model_pays(drafting, &reach) || drafting->credit_ns <= 0;
     bool asks_it = worth > 0 && reach.most > 0 && is_asked(drafting, &reach, plain);
     drafting->model_lacks = false;
     if (asks_it) {
@@ -491,12 +494,11 @@ static bool guess_with_model(struct engine *engine, struct candidate *candidates
             take_guess(&engine->slots[asked[i].candidate->slot].run->draft, &asks[i], &asked[i]);
             guessed = guessed || asks[i].n > 0;
         }
-        drafting->model_lacks = any_lacks(asks, n_asks);
+        drafting->model_lacks = !guessed && any_lacks(asks, n_asks) && draft_may_owe_more(drafting, plain);
         drafting->own_ns += clock_now(engine->clock) - began_at;
     }
     free(asks);
     free(asked);
-    return guessed && on_trial;
 }
 
 /* No candidate has more rows than tokens were guessed. */
@@ -515,14 +517,18 @@ static void limit(struct engine *engine, struct candidate *candidates, size_t n)
 #define SAME_DEPTH 1.25 /* times as many cells, and some hundred, make no other time */
 #define FEW_CELLS  256
 
-/* Notes how many cells the tick's replies have. Returns whether a call takes another time behind them. */
+/* Whether a call takes another time behind the cells of the tick's replies. Twice at most, since it may not be seen. */
 static bool depth_changes(struct engine *engine, size_t set)
 {
-    int32_t n = 0, last = engine->drafting.n_cells;
+    struct drafting *drafting = &engine->drafting;
+    int32_t n = 0, last = drafting->n_cells;
     for (size_t i = 0; i < engine->n_slots; i++)
         if (engine->needs[i].generating && engine->needs[i].set == set) n += engine->slots[i].seq->n_cells;
-    engine->drafting.n_cells = n;
-    return n > last * SAME_DEPTH + FEW_CELLS || last > n * SAME_DEPTH + FEW_CELLS;
+    drafting->n_cells_now = n > 0 ? n : last;
+    bool changes = n > 0 && (n > last * SAME_DEPTH + FEW_CELLS || last > n * SAME_DEPTH + FEW_CELLS);
+    changes = changes && drafting->n_rescales < 2 && !has_prompts(engine, set);
+    drafting->n_rescales = changes ? drafting->n_rescales + 1 : 0;
+    return changes;
 }
 
 void draft_plan(struct engine *engine, const struct adapter_turn *turn)
@@ -534,14 +540,16 @@ void draft_plan(struct engine *engine, const struct adapter_turn *turn)
     drafting->rescales = depth_changes(engine, set);
     if (drafting->rescales && drafting->params.guess == NULL) return;
     if (!engine->drafts || metric_get(&engine->stats->ticks) < drafting->paused_until) return;
-    if (drafting->credit_ns < 0 && drafting->params.guess == NULL && !drafting->model_lacks) return;
+    bool lacks = drafting->model_lacks && !has_prompts(engine, set);
+    if (drafting->credit_ns < 0 && drafting->params.guess == NULL && !lacks) return;
     /* In a call of several micro-batches a window would lose what it needs once the draft is cut. */
     if (!engine->policy.cuts_anywhere && has_prompts(engine, set)) return;
     struct candidate candidates[ROW_TIMES / 2];
     struct choice choice = {.v = candidates, .even = false};
     choice.n = find_candidates(engine, set, candidates, sizeof candidates / sizeof *candidates);
     if (drafting->model != NULL && choice.n > 0 && !has_prompts(engine, set))
-        choice.on_trial = guess_with_model(engine, candidates, choice.n, turn);
+        guess_with_model(engine, candidates, choice.n, turn);
+    drafting->model_lacks = drafting->model_lacks && choice.n > 0;
     limit(engine, candidates, choice.n);
     choice.even = choice.n > 1 && !engine->policy.one_pool;
     for (size_t i = 0; i < choice.n; i++) choice.n_again += draft_again(&engine->slots[candidates[i].slot]);

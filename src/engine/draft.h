@@ -65,11 +65,13 @@ struct drafting {
     struct draft_params params;
     struct chances chances;
     struct row_times row_times;
-    int32_t n_cells; /* that the replies of the last tick had */
-    bool rescales; /* those of this tick have much more or less: it has no drafts, and shows by how much it is slower */
+    int32_t n_cells;           /* that the replies had in the last tick whose time was noted */
+    int32_t n_cells_now;       /* in this one */
+    bool rescales;             /* much more or less: this tick has no drafts, and shows by how much a call is slower */
+    int32_t n_rescales;        /* such ticks one after the other */
     struct draft_model *model; /* NULL: there is none */
     double model_right;        /* part of its first tokens that were right, of late */
-    bool model_lacks;          /* a stream lacked tokens when it was last asked */
+    bool model_lacks;          /* a stream lacked tokens when it was last asked, and is to get them */
     int64_t own_ns;            /* nanoseconds of this tick beside its decode calls: of the draft model, and of copies */
     int32_t accepted;          /* drafted tokens of this tick that were sampled */
     double credit_ns;          /* what drafts may still lose; below 0 there are none */
@@ -119,6 +121,9 @@ void draft_mark_release(struct draft_mark *mark);
 
 /* The evidence for the token behind the first i of the draft: a match length, or chances_evidence(). */
 int32_t draft_evidence(const struct draft *draft, int32_t i);
+
+/* Whether drafts may lose more, where a call takes so many nanoseconds without them, although there is no credit. */
+bool draft_may_owe_more(const struct drafting *drafting, double plain);
 
 /* Whether drafts have lost nothing of late, where a call takes so many nanoseconds without them. */
 bool draft_credit_is_whole(const struct drafting *drafting, double plain);

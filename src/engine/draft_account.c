@@ -12,11 +12,17 @@
 #define CREDIT_PART 0.015
 #define CREDIT      4
 #define WORST_TICK  4
+#define DEBT        16 /* calls without drafts: there is no more to make good */
 #define KEPT        64 /* ticks that an average is of */
 
 int32_t draft_evidence(const struct draft *draft, int32_t i)
 {
     return draft->source != DRAFT_MODEL ? draft->matched + i : i < draft->n ? draft->evidence[i] : 0;
+}
+
+bool draft_may_owe_more(const struct drafting *drafting, double plain)
+{
+    return drafting->credit_ns > -DEBT * plain;
 }
 
 bool draft_credit_is_whole(const struct drafting *drafting, double plain)
@@ -57,7 +63,7 @@ void draft_dropped(struct engine *engine, bool failed)
 }
 
 /* Now and then a machine has other things to do, and not because of drafts: the usual time of a tick without them is
- * less than the average. */
+ * less than the average. Ticks with drafts do not tell, and make it fade. */
 static void note_disturbances(struct drafting *drafting, double part)
 {
     if (part > WORST_TICK) part = WORST_TICK;
@@ -72,14 +78,17 @@ static void keep_account(struct engine *engine)
     int32_t replies = engine->plan.n_tokens - engine->plan.n_drafted;
     double plain = row_times_of(&drafting->row_times, replies), tokens = replies + drafting->accepted;
     double took = (double)(engine->computed.ns + drafting->own_ns);
+    if (plain <= 0) return;
     if (engine->plan.n_drafted > 0 || drafting->own_ns > 0) {
         double loss = took - plain * drafting->disturbed * tokens / replies;
         drafting->credit_ns -= loss > WORST_TICK * plain ? WORST_TICK * plain : loss;
+        note_disturbances(drafting, 1);
     } else {
         note_disturbances(drafting, took / plain);
     }
     drafting->credit_ns += CREDIT_PART * plain;
     if (drafting->credit_ns > CREDIT * plain || !drafting->has_credit) drafting->credit_ns = CREDIT * plain;
+    if (drafting->credit_ns < -DEBT * plain) drafting->credit_ns = -DEBT * plain;
     drafting->has_credit = true;
 }
 
@@ -90,6 +99,7 @@ void draft_learn(struct engine *engine)
     if (whole && engine->drafting.pause > 0 && plan->n_drafted > 0) engine->drafting.pause--;
     whole = whole && !engine->drafting.dropped && !thread_scaling_tries(&engine->scaling, plan->n_tokens);
     if (!engine->drafts || !whole) return;
+    engine->drafting.n_cells = engine->drafting.n_cells_now;
     if (engine->drafting.rescales)
         row_times_rescale(&engine->drafting.row_times, plan->n_tokens, engine->computed.ns);
     else

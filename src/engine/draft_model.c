@@ -143,12 +143,22 @@ static int32_t most_tokens(const struct draft_model *model)
     return n < LEAST ? LEAST : n > BATCH ? BATCH : (int32_t)n;
 }
 
+static int32_t end_of(const struct draft_model *model, const struct draft_ask *ask)
+{
+    return (int32_t)ask->tokens->len - model->streams[ask->stream].from + ask->n;
+}
+
+static bool lacks_tokens(const struct draft_model *model, const struct draft_ask *ask)
+{
+    return (int32_t)model->streams[ask->stream].held.len < end_of(model, ask);
+}
+
 /* Adds to the batch what the stream lacks, as much as there is room for. Returns the index of the row whose logits are
  * the next token's; -1: it lacks more. */
 static int32_t add_missing(struct draft_model *model, const struct draft_ask *ask, int32_t *n_tokens)
 {
     struct stream *stream = &model->streams[ask->stream];
-    int32_t end = (int32_t)ask->tokens->len - stream->from + ask->n, held = (int32_t)stream->held.len;
+    int32_t end = end_of(model, ask), held = (int32_t)stream->held.len;
     int32_t most = most_tokens(model) - *n_tokens, n = end - held < most ? end - held : most;
     for (int32_t k = 0; k < n; k++) {
         int32_t token = token_at(model, ask, held + k);
@@ -178,8 +188,8 @@ bool draft_model_next(struct draft_model *model, struct draft_ask *asks, size_t 
         if (asks[i].over) continue;
         if (asks[i].n == 0) align(model, &asks[i]);
         rows[i] = add_missing(model, &asks[i], &n_tokens);
-        asks[i].lacks = rows[i] < 0;
-        asks[i].over = asks[i].lacks || asks[i].n == DRAFT_MOST;
+        asks[i].lacks = rows[i] < 0 && lacks_tokens(model, &asks[i]);
+        asks[i].over = rows[i] < 0 || asks[i].n == DRAFT_MOST;
         n_asks++;
     }
     int64_t began_at = clock_now(model->clock);

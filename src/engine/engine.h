@@ -107,6 +107,7 @@ struct engine_stats {
     metric_value requests_done, requests_failed, requests_cancelled;
     metric_value prompt_tokens, cached_tokens, generated_tokens;
     metric_value drafted_tokens[DRAFT_SOURCES], accepted_tokens[DRAFT_SOURCES]; /* computed as drafts; sampled then */
+    metric_value draft_model_calls;
     metric_value decode_calls, ticks, slots_busy, jobs_waiting;
     metric_value preemptions, idle_evictions, moved_rows, snapshots_saved, snapshots_restored, snapshot_bytes;
     metric_value threads; /* that computed the last tick */

@@ -77,6 +77,7 @@ static const struct row value_rows[] = {
      ENGINE(drafted_tokens[DRAFT_REQUEST])},
     {"hearth_drafted_tokens_store_total", "counter", "Tokens drafted from other conversations of the same scope.",
      ENGINE(drafted_tokens[DRAFT_STORE])},
+    {"hearth_draft_model_calls_total", "counter", "Decode calls of a draft model.", ENGINE(draft_model_calls)},
     {"hearth_drafted_tokens_model_total", "counter", "Tokens drafted by a draft model.",
      ENGINE(drafted_tokens[DRAFT_MODEL])},
     {"hearth_accepted_tokens_grammar_total", "counter", "Of the first ones, those that were sampled then.",
