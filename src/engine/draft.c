@@ -16,6 +16,9 @@
 #define TRIED_EVERY    4   /* ticks between trials of row counts whose time is not known */
 #define TRIED_CHANCE   0.5 /* that a row of a trial must have */
 
+#define SAME_DEPTH     1.25 /* times as many cells, and some hundred, make no other time */
+#define FEW_CELLS      256
+
 /* Beside prompts a drafted token takes a prompt token's place: few, and only such as are likely. */
 #define BESIDE_PART   16
 #define BESIDE_CHANCE 0.6
@@ -513,9 +516,6 @@ static void limit(struct engine *engine, struct candidate *candidates, size_t n)
 }
 
 /* ---- The plan ---- */
-
-#define SAME_DEPTH 1.25 /* times as many cells, and some hundred, make no other time */
-#define FEW_CELLS  256
 
 /* Whether a call takes another time behind the cells of the tick's replies. Twice at most, since it may not be seen. */
 static bool depth_changes(struct engine *engine, size_t set)

@@ -71,8 +71,9 @@ test('a draft model writes ahead, also behind a prompt from the cache, and is to
   const complete = (more) => other.client.complete({ prompt, max_tokens: 300, temperature: 0, ignore_eos: true, ...more });
   const plain = await complete({ 'speculative.n_max': 0 });
   for (let i = 0; i < 4; i++) assert.equal((await complete()).choices[0].text, plain.choices[0].text);
+  // Whether its guesses pay is measured, so that not one may be computed.
   const { text } = await other.client.fetch('GET', '/metrics');
-  assert.ok(Number(/^hearth_draft_model_calls_total\{[^}]*\} (\d+)/m.exec(text)[1]) > 0); /* whether its guesses pay is measured */
+  assert.ok(Number(/^hearth_draft_model_calls_total\{[^}]*\} (\d+)/m.exec(text)[1]) > 0);
   assert.equal(await drafted('store', other), 0);
 });
 

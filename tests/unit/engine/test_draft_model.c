@@ -89,6 +89,18 @@ static void a_stream_gets_all_of_its_tail_at_once(void **state)
     client_release(&client);
 }
 
+/* One that is far too dear is given up before that, and not asked again while the debt is made good. */
+static void a_debt_ends_what_was_begun(void **state)
+{
+    struct rig *rig = *state;
+    be_machine(rig, 50);
+    open_with_model(rig, (struct shape){.slots = 1, .seqs = 4, .window = 4000});
+    struct client client = run_one(rig, 0, 500, 300);
+    assert_true(fake_llm.draft_calls > 2 && fake_llm.draft_calls <= 8);
+    assert_true(client.result.predicted_ms < 300 * 10.2 + 8 * 50);
+    client_release(&client);
+}
+
 static void a_call_is_for_all_slots(void **state)
 {
     struct rig *rig = *state;
@@ -211,6 +223,7 @@ int main(void)
         engine_test(its_right_guesses_save_calls),
         engine_test(it_is_asked_as_far_as_it_pays),
         engine_test(a_stream_gets_all_of_its_tail_at_once),
+        engine_test(a_debt_ends_what_was_begun),
         engine_test(a_call_is_for_all_slots),
         engine_test(behind_a_cached_prompt_it_guesses_as_behind_a_computed_one),
         engine_test(a_long_conversation_costs_it_its_end),
