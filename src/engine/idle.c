@@ -47,20 +47,29 @@ static int32_t cells_needed_by(const struct engine *engine, const struct seq *se
     return seq->n_cells - shared;
 }
 
-/* Each sequence is compared with each other one only when one of them began, ended or was cut since, and not in every
- * call of a long reply. The signature covers all of that; the cells of running sequences are just added up. */
+/* Whether the sequence began, ended or was cut since its cells were counted; takes down what it is now. */
+static bool changed_since_count(struct seq *seq)
+{
+    struct counted_seq now = {.uses = seq->uses, .n_cells = seq->n_cells, .idle = is_idle(seq)}, last = seq->counted;
+    if (!now.idle && now.n_cells > 0) now.n_cells = 1;
+    seq->counted = now;
+    return now.uses != last.uses || now.n_cells != last.n_cells || now.idle != last.idle;
+}
+
+/* Each sequence is compared with each other one only when one of them changed, and not in every call of a long reply:
+ * the cells of running sequences are just added up. */
 double idle_count_cells(struct engine *engine)
 {
     assert_thread(&engine->owner);
     struct idle_count now = {0}, *last = &engine->idle_count;
+    bool changed = false;
     for (size_t i = 0; i < engine->n_seqs; i++) {
-        const struct seq *seq = &engine->seqs[i];
-        uint64_t cells = is_idle(seq) ? (uint64_t)seq->n_cells : seq->n_cells > 0; /* one that has none shares none */
+        struct seq *seq = &engine->seqs[i];
+        if (changed_since_count(seq)) changed = true;
         if (!is_idle(seq)) now.running += seq->n_cells;
-        now.signature = (now.signature ^ seq->uses ^ cells << 32 ^ (uint64_t)is_idle(seq) << 63) * 0x9e3779b97f4a7c15;
     }
     now.used = last->used + now.running - last->running;
-    if (now.signature != last->signature) {
+    if (changed) {
         now.used = 0;
         for (size_t i = 0; i < engine->n_seqs; i++) {
             struct seq *seq = &engine->seqs[i];

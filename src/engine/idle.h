@@ -11,7 +11,6 @@ struct engine;
 
 /* Cells in use when they were counted last: idle.c. */
 struct idle_count {
-    uint64_t signature; /* of the sequences, but for how many cells the running ones have */
     double used, running;
 };
 

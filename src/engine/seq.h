@@ -65,6 +65,13 @@ struct idle_account {
     int32_t cells;    /* that no other sequence needs */
 };
 
+/* What decides which cells a sequence shares, as it was when they were counted last: idle.c. */
+struct counted_seq {
+    uint64_t uses;
+    int32_t n_cells; /* of a running one 1: those that it adds are its own */
+    bool idle;
+};
+
 /* A sequence of KV cells and its tokens. There are more sequences than slots: one that no slot computes on stays
  * resident while there is room, and later requests reuse its prefix.
  *
@@ -98,6 +105,7 @@ struct seq {
 
     struct run *suspended; /* SEQ_SUSPENDED, leaving or not: the request that resumes on these cells; else NULL */
     struct idle_account idle;
+    struct counted_seq counted;
     struct saving saving;
     struct stored_end stored;
     struct pending_eviction eviction; /* of one that leaves */

@@ -262,6 +262,32 @@ static void a_decode_that_nobody_wants_is_aborted(void **state)
     client_release(&b);
 }
 
+/* Two sequences of one cell that stop running in one round: the engine counts the cells in use anew (engine_check()).
+ */
+static void two_requests_that_are_cancelled_at_once_leave_the_cells_counted(void **state)
+{
+    struct rig *rig = *state;
+    struct client first, pair[2];
+    fake_llm.held = true;
+    open_engine(rig, (struct shape){.slots = 3, .seqs = 3, .window = 1000});
+    client_init(&first, 5, 100, 2);
+    engine_submit(rig->engine, &first.job);
+    fake_llm_await_call();
+    for (int i = 0; i < 2; i++) {
+        client_init(&pair[i], 50 + 50 * i, 1, 500);
+        engine_submit(rig->engine, &pair[i].job);
+    }
+    fake_llm_step(2); /* the prompts of the two, and the last token of the first */
+    client_await_end(&first);
+    fake_llm_await_call();
+    for (int i = 0; i < 2; i++) atomic_store(&pair[i].job.cancelled, true);
+    for (int i = 0; i < 2; i++) client_await_end(&pair[i]); /* the call is aborted: each has its prompt's cell */
+    for (int i = 0; i < 2; i++) assert_int_equal(pair[i].got.len, 1);
+    fake_llm_step(1000);
+    client_release(&first);
+    for (int i = 0; i < 2; i++) client_release(&pair[i]);
+}
+
 static void a_request_whose_tokens_fail_fails_alone(void **state)
 {
     struct rig *rig = *state;
@@ -542,6 +568,7 @@ int main(void)
         engine_test(deterministic_mode_does_not_reuse_what_was_generated),
         engine_test(a_cancelled_request_ends_and_disturbs_nobody),
         engine_test(a_decode_that_nobody_wants_is_aborted),
+        engine_test(two_requests_that_are_cancelled_at_once_leave_the_cells_counted),
         engine_test(a_request_whose_tokens_fail_fails_alone),
         engine_test(a_failure_that_costs_uncuttable_sequences_still_ends),
         engine_test(idle_cells_are_evicted_for_a_running_request),
