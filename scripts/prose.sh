@@ -15,7 +15,7 @@ set -euo pipefail
 
 max_words=30
 docs_limit=0       # in README.md, CONTRIBUTING.md, docs/ and patches/README.md
-comments_limit=683 # in src/: lower it when there are fewer
+comments_limit=0   # in src/
 
 root=$(dirname "$0")/..
 if [ "${1:-}" = --root ]; then

@@ -2,11 +2,11 @@
  * JSON of clients, of models and of applications.
  *
  * jansson refuses integers beyond 64 bits and reals beyond a double; JSON has no such limits. Such a number is "wide":
- * in the tree it is an object with one member, whose name is random and belongs to the process, so that no text from
- * outside can have it, and whose string is the number. So no reader takes it for a string or for a number that it could
- * compute with; those that take any object ask json_text_is_object() instead of json_is_object(). It is written as the
- * number that it was. Reals are written with the fewest digits that read as the same double, in the form that Python's
- * json has for them.
+ * in the tree it is an object with one member, whose string is the number. The member's name is random and belongs to
+ * the process, so that no text from outside can have it. So no reader takes a wide number for a string or for a number
+ * that it could compute with; those that take any object ask json_text_is_object() instead of json_is_object(). It is
+ * written as the number that it was. Reals are written with the fewest digits that read as the same double, in the form
+ * that Python's json has for them.
  *
  * No state but that name; any thread. */
 #ifndef BASE_JSON_TEXT_H

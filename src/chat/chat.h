@@ -27,7 +27,7 @@ struct chat_template_params {
 
 struct chat_parsed;
 
-/* What stands for a medium in the text. */
+/* The text that is rendered in place of a medium. */
 struct chat_medium {
     const char *text; /* NULL: a note, as for other parts that are not text */
     bool is_marker;   /* rows replace it later; else it is text like that of other parts */
@@ -93,8 +93,8 @@ const char *chat_template_source(const struct chat_template *template_);
  * or it is invalid. free() it. */
 char *chat_capabilities(const struct chat_template_params *params);
 
-/* What a chat says that asks for a sound to be written down, as llama.cpp has it for such a template: a system message
- * and the text before the sound. Both may be ""; free() them. */
+/* The texts of a chat that asks for the transcription of a sound, as llama.cpp has them for such a template: a system
+ * message and the text before the sound. Both may be ""; free() them. */
 void chat_transcription_texts(const struct chat_template_params *params, char **system, char **user);
 
 /* Reads and checks messages, tools, schema and arguments of the request, once for all calls that follow:
@@ -103,10 +103,11 @@ void chat_transcription_texts(const struct chat_template_params *params, char **
 int chat_parse(const struct chat_request *request, struct chat_parsed **parsed, hearth_error *error);
 void chat_parsed_close(struct chat_parsed *parsed); /* NULL is fine */
 
-/* Renders the prompt; what it holds is the caller's, to be given to chat_prompt_release(). Fails as
- * chat_parse() does, and with HEARTH_INVALID where the template fails (param is the message or tool that it fails on,
- * as in "messages[3]" or "tools[0].function.parameters", or "messages"; the message is the template's), or does not
- * print text of a system message or of the last turn (param is that field). On failure the prompt is left empty. */
+/* Renders the prompt, which the caller releases with chat_prompt_release(). Fails as chat_parse() does, and with
+ * HEARTH_INVALID where the template fails, or does not print text of a system message or of the last turn. Where the
+ * template fails, the error's message is the template's. `param` is the message or tool that it fails on, as in
+ * "messages[3]" or "tools[0].function.parameters"; else "messages". Where it does not print a text, `param` is that
+ * field, or the message's role where that is an unknown one. On failure the prompt is left empty. */
 int chat_render_parts(const struct chat_template *template_, const struct chat_request *request,
                       struct chat_prompt *prompt, hearth_error *error);
 void chat_prompt_release(struct chat_prompt *prompt);

@@ -46,7 +46,7 @@ int guarded(hearth_error *error, const char *param, std::string (*explain)(const
 
 /* ---- Fields; all throw refusal ---- */
 
-/* What stands for numbers that llama.cpp's JSON cannot hold. */
+/* The form in which llama.cpp's JSON gets numbers that it cannot hold. */
 enum class wide_numbers {
     marked, /* strings: see wide.hpp */
     nearest /* the nearest double; one that is beyond all doubles is refused */

@@ -1,7 +1,7 @@
 /* Makes the formats of replies, mends their grammars, and caches them: see format.hpp.
  *
- * The cache compares a long key of everything that a format depends on: the tools and whatever else the request says of
- * its reply, and the generation prompt, which some templates choose by the messages. */
+ * The cache compares a long key of everything that a format depends on. It has the tools and all else that the request
+ * says of its reply, and the generation prompt, which some templates choose by the messages. */
 #include "chat/format.hpp"
 
 #include "chat/fields.hpp"
@@ -328,8 +328,9 @@ static std::string json_grammar(const common_chat_params &made, const common_jso
     });
 }
 
-/* What llama.cpp makes of the request without its tools, with a grammar by which the content is JSON of the schema: its
- * parser of replies without calls, with the schema in the place of the content. */
+/* The parameters that llama.cpp makes of the request without its tools, with a grammar by which the content is JSON of
+ * the schema. The grammar is that of its parser of replies without calls, with the schema in the place of the
+ * content. */
 static common_chat_params json_reply(const chat_template &template_, autoparser::generation_params params)
 {
     params.tools = common_json::array();
@@ -387,7 +388,8 @@ static void apply(reply_format &format, const chat_template &template_, const au
     if (!format.params.parser.empty()) format.parser.load(format.params.parser);
 }
 
-/* Once more where it fails for a tool's schema; what fails then has no parser. */
+/* Tries again without the schemas of tools that llama.cpp does not take. If it still fails, the format has no
+ * parser. */
 static void apply_or_go_without(reply_format &format, const chat_template &template_,
                                 autoparser::generation_params &params)
 {
@@ -438,8 +440,8 @@ static common_chat_params text_way(reply_format &format, const chat_template &te
     return made;
 }
 
-/* A call, or text of the schema: llama.cpp takes no notice of tools beside a schema. What is written is bound by the
- * grammars of either; what is read is whatever comes. */
+/* A call, or text of the schema: llama.cpp takes no notice of tools beside a schema. The grammars of both bind the text
+ * that is written; the reader takes whichever comes. */
 static void make_either_way(reply_format &format, const chat_template &template_,
                             const autoparser::generation_params &params)
 {

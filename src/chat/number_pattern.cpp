@@ -1,6 +1,5 @@
-/* Patterns of bounded numbers: see pattern.hpp. A number goes through digit by digit, beside the lower and the
- * upper bound: as long as its digits are a bound's, the next one may not leave the range; once they are not, it is
- * free. */
+/* Patterns of bounded numbers: see pattern.hpp. A number goes through digit by digit, beside the lower and the upper
+ * bound. As long as its digits are a bound's, the next one may not leave the range. Once they are not, it is free. */
 #include "chat/pattern.hpp"
 
 #include <algorithm>
@@ -83,7 +82,8 @@ static bool is_rest_of(const std::string &digits, size_t at, char digit)
     return digits.find_first_not_of(digit, at) == std::string::npos;
 }
 
-/* What may follow `at` digits of whole parts of the same length; is_low, is_high: they are the bound's so far. */
+/* The pattern of the digits behind the first `at`, of whole parts of the same length. is_low, is_high: the first `at`
+ * digits are that bound's. */
 static std::string whole_digits(const std::string &low, const std::string &high, size_t at, bool is_low, bool is_high)
 {
     if (at == low.size()) return "";
@@ -140,7 +140,8 @@ static bool may_end(const fractions &range, size_t at, bool is_low, bool is_high
     return !is_high || at < range.high.size() || !range.excludes_high;
 }
 
-/* What may follow `at` digits, one at least, to be put before further ones that are optional; "": nothing can. */
+/* The pattern of the digits behind the first `at`, one at least; "": there can be none. The caller makes them optional
+ * where the number may end before them. */
 static std::string fraction_digits(const fractions &range, size_t at, bool is_low, bool is_high)
 {
     if (at == range.most) return "";

@@ -1,7 +1,7 @@
 /* Makes patterns of JSON text, and grammars of text; and has those of formats: see pattern.hpp.
  *
- * What is written for llama.cpp is the part of regular expressions that it converts faithfully: classes of raw
- * characters and of escapes, groups that capture nothing, repetitions. In GBNF that is written almost the same. */
+ * Patterns for llama.cpp use the part of regular expressions that it converts faithfully: classes of raw characters and
+ * of escapes, groups that capture nothing, repetitions. In GBNF that is written almost the same. */
 #include "chat/pattern.hpp"
 
 #include <algorithm>
@@ -37,7 +37,8 @@ static bool is_group(const pattern_node &node)
     return node.kind == pattern_node::SEQUENCE || node.kind == pattern_node::CHOICE;
 }
 
-/* What matches the whole of a string in which `found` is; only those that are all of it, unless it may be anywhere. */
+/* Makes a pattern of whole strings: of those that have `found` anywhere in them, or only of those that are all of
+ * it. */
 static pattern_node whole(pattern_node found, bool anywhere)
 {
     if (found.kind == pattern_node::CHOICE) {
@@ -196,7 +197,8 @@ static std::vector<std::string> escapes_of(const char_set &set)
     return result;
 }
 
-/* What is written: a regular expression of JSON text, for llama.cpp; or GBNF of the text itself. */
+/* The language in which a pattern is written: a regular expression of JSON text, for llama.cpp; or GBNF of the text
+ * itself. */
 enum class form { json, gbnf };
 
 static std::string group(const std::vector<std::string> &parts, form as)

@@ -1,9 +1,9 @@
 /* Patterns of JSON schemas, made into patterns of JSON text.
  *
- * llama.cpp makes a grammar of a pattern as if it were one of the text between a string's quotes. What JSON writes
- * otherwise (quotes, backslashes, control characters) has to be in the pattern as JSON writes it, and nothing in it may
- * match them unescaped. A schema's pattern is found anywhere in the string; llama.cpp wants all of it. Pure functions;
- * any thread. */
+ * llama.cpp makes a grammar of a pattern as if it were one of the text between a string's quotes. Characters that JSON
+ * escapes (quotes, backslashes, control characters) have to be in the pattern as JSON writes them, and nothing in it
+ * may match them unescaped. A schema's pattern is found anywhere in the string; llama.cpp wants all of it. Pure
+ * functions; any thread. */
 #ifndef CHAT_PATTERN_HPP
 #define CHAT_PATTERN_HPP
 

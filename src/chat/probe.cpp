@@ -1,6 +1,6 @@
-/* Finds out what a template prints, by rendering short conversations when it is opened: for each role, each form of a
- * message (a string, one part, several parts, text beside calls, arguments that are no JSON) and each place (first, in
- * the middle, last, two in a row). Pure functions; any thread. */
+/* Finds out what a template prints, by rendering short conversations when it is opened. They cover each role and each
+ * form of a message: a string, one part, several parts, text beside calls, arguments that are no JSON. They cover each
+ * place: first, in the middle, last, two in a row. Pure functions; any thread. */
 #include "chat/fields.hpp"
 #include "chat/request.hpp"
 
@@ -13,10 +13,10 @@ namespace chat
 
 /* ---- Conversations ---- */
 
-/* A conversation in letters: s system, u user, a assistant, c a call, b a call with text beside it, p two calls, j a
- * call whose arguments are no JSON, r the result of the next call; l a call with a long id, m its result. A figure
- * behind a letter is the number of text parts that its content has; without one it is a string. Every text is a word of
- * its own. */
+/* A conversation in letters: s system, u user, a assistant, c a call, r the result of the next call. Other calls: b one
+ * with text beside it, p two calls, j one whose arguments are no JSON, l one with a long id, whose result is m. A
+ * figure behind a letter is the number of text parts that its content has; without one it is a string. Every text is a
+ * word of its own. */
 struct script {
     std::vector<common_chat_msg> messages;
     std::vector<std::string> words; /* in their order */
@@ -173,7 +173,8 @@ static std::vector<setting> argument_forms(const jinja::caps &caps)
     return caps.supports_object_arguments ? std::vector<setting>{objects, texts} : std::vector<setting>{texts, objects};
 }
 
-/* What stands between a first system message and the user's, in the template's own words where it prints both. */
+/* Finds the line ends that the template prints between a first system message and the user's. Where it prints other
+ * text there, or not both messages, turn_rules.system_end stays as it is. */
 static void find_system_end(chat_template &template_)
 {
     script said = read_script("su");
@@ -266,8 +267,8 @@ static void find_tool_words(chat_template &template_)
     if (!has_form_of_calls(template_)) put_calls_in_words(template_);
 }
 
-/* The order matters: what users' and system messages become is known before calls are asked about, what calls become
- * before what stands beside them, and all of it before who may speak first. */
+/* The order matters. The rules of users' and system messages are known before calls are tried, and those of calls
+ * before the text beside them. All of them are known before it is tried whose message may come first. */
 void find_turn_rules(chat_template &template_)
 {
     const jinja::caps caps = template_.compiled->caps;

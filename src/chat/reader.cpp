@@ -1,11 +1,11 @@
 /* Parses a reply while it is generated, and emits deltas: see chat.h.
  *
- * llama.cpp's parser starts from the beginning every time, so it is given a short text: while the reply is within a
+ * llama.cpp's parser starts from the beginning every time, so it is given a short text. While the reply is within a
  * long open piece (content, reasoning, a string among a call's arguments), the middle of that piece is cut out. Each
  * cut is verified: the shortened text must parse as the same message but for the middle. Text that was emitted is kept
- * in two forms: as parsed from the short text (`parsed`), which the next deltas extend, and in full (`emitted`), with
- * which the whole reply is compared at the end. Where nothing can be cut, the text is parsed less often the longer it
- * gets; either way the work is linear.
+ * in two forms. One is parsed from the short text (`parsed`); the next deltas extend it. The other is the full text
+ * (`emitted`), with which the whole reply is compared at the end. Where nothing can be cut, the text is parsed less
+ * often the longer it gets; either way the work is linear.
  *
  * A reader belongs to one thread at a time. No exception leaves it: text that cannot be parsed is content. */
 #include "chat/chat.h"
@@ -52,7 +52,7 @@ static std::unique_ptr<common_chat_peg_mapper> mapper_of(const reply_format &for
     }
 }
 
-/* Of an incomplete piece only text counts: what its tags open may never come. */
+/* Of an incomplete piece only text counts, since the piece that its tags open may never come. */
 static void note(parsed_reply &result, const common_peg_ast_node &node)
 {
     static const std::string calls[] = {
@@ -446,8 +446,8 @@ chat::parsed_reply chat_reader::parse(const std::string &text)
 /* A character that no tag has. */
 static const char no_mark[] = "\x1f";
 
-/* Some formats do without the end of the reasoning: what may become that end looks like content then, and is held back
- * until it is certain. */
+/* Some formats do without the end tag of the reasoning. The beginning of such a tag looks like content then, and is
+ * held back until it is certain. */
 void chat_reader::hold_content(common_chat_msg &now)
 {
     if (now.content.empty() || !content.emitted.empty()) return;
@@ -455,8 +455,8 @@ void chat_reader::hold_content(common_chat_msg &now)
     if (more.fits && more.message.reasoning_content.size() > now.reasoning_content.size()) now.content.clear();
 }
 
-/* Parses the whole reply. What looked like the start of a tag is text after all, if it still parses as text with one
- * more character that no tag has. */
+/* Parses the whole reply. Text that looked like the start of a tag is text after all, if it still parses as text with
+ * one more character that no tag has. */
 chat::parsed_reply chat_reader::parse_whole()
 {
     chat::parsed_reply begun = parse(full_text), more = parse(full_text + no_mark);
@@ -532,7 +532,7 @@ void chat_reader::emit_unparsed(const chat::delta_sink &to, const std::string &m
 }
 
 /* Loses nothing: all that was not understood is emitted as content. JSON to which the reply is bound may spell the
- * format's tags in its strings, and not fit therefore: what follows its value is such tags. */
+ * format's tags in its strings, and not fit therefore. Text behind its value is tags of the format, and is dropped. */
 void chat_reader::fall_back_to_content(const chat::delta_sink &to)
 {
     std::string rest = full_text.substr(std::min(understood, full_text.size()));
@@ -546,7 +546,7 @@ void chat_reader::fall_back_to_content(const chat::delta_sink &to)
     emit_unparsed(to, rest);
 }
 
-/* Emits the missing ends by the parse of the whole reply; what was emitted before stays. */
+/* Emits the missing ends by the parse of the whole reply. Text that was emitted before stays. */
 void chat_reader::emit_final(const chat::delta_sink &to, const common_chat_msg &now)
 {
     reasoning.parsed = reasoning.emitted;

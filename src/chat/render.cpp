@@ -26,8 +26,9 @@ namespace chat
 
 /* ---- What failed ---- */
 
-/* A template's error does not say what it failed on, so smaller requests are rendered until one does not fail: a few
- * for each doubling of messages and tools, and only when a request has failed. */
+/* A template's error does not say what it failed on, so smaller requests are rendered until one does not fail. These
+ * are a few for each doubling of messages and tools, and one for each of a tool's first 64 properties. They are
+ * rendered only when a request has failed. */
 
 /* Whether smaller requests fail like the request did. */
 struct trial {
@@ -100,7 +101,7 @@ static std::string blame_tools(const trial &trial, const chat_parsed &parsed)
 }
 
 /* The message or tool that a template failed on: "messages[3]", "tools[0].function.parameters.properties.x" or as much
- * of it as is certain; "" where it is none of them: every request fails, or this one no longer does. `failure` is what
+ * of it as is certain. "": it is none of them, since every request fails, or this one no longer does. `failure` is what
  * render_error_message() made of the error. Needs no render_scope. */
 static std::string find_culprit(const chat_template &template_, const chat_request &request, const chat_parsed &parsed,
                                 const std::string &failure)
@@ -223,10 +224,9 @@ static size_t last_turn_of(const std::vector<common_chat_msg> &messages)
     return 0;
 }
 
-/* Paths of the request's fields, as in "messages[2].content[0]", whose text the template does not print, though the
- * messages were put as it prints them (turns.hpp): of a role that it leaves out, or in a place where it prints none.
- * Throws refusal where such a text is asked for now, that is in the last turn, or is of a system message: what is asked
- * would be answered without it. */
+/* Paths of the request's fields, as in "messages[2].content[0]", whose text the template does not print. It leaves them
+ * out though the messages were put as it prints them (turns.hpp), because of the message's role or its place. Throws
+ * refusal where such a text is in the last turn or of a system message, since the model would answer without it. */
 static std::vector<std::string> find_lost(const chat_template &template_, const chat_request &request,
                                           const chat_parsed &parsed, const std::string &prompt)
 {
@@ -249,7 +249,8 @@ static std::vector<std::string> find_lost(const chat_template &template_, const 
 /* ---- Rendering ---- */
 
 /* Marks each byte that comes from the request. llama.cpp removes BOS and EOS from the rendered text, and handlers for
- * single templates change its end: the common prefix and suffix keep their marks, the rest counts as the template's. */
+ * single templates change its end. So the common prefix and suffix keep their marks, and the rest counts as the
+ * template's. */
 static std::vector<bool> mark_bytes(const text_parts &parts, const std::string &text, const std::string &removed)
 {
     std::string given;
@@ -344,7 +345,7 @@ static autoparser::generation_params read_for_prompt(const chat_template &templa
 }
 
 /* A conversation that the template refuses is put in the plainest form that there is: a history cannot be changed any
- * more by who has to send it. What the template says of it counts if it refuses that, too. */
+ * more by who has to send it. If the template refuses that form, too, its first error counts. */
 static rendering render_messages(const chat_template &template_, chat_request &request, const chat_parsed &parsed,
                                  autoparser::generation_params &params)
 {

@@ -127,8 +127,8 @@ static void read_tool_calls(common_chat_msg &message, const json_t *object, cons
     }
 }
 
-/* Images and other parts that are not text are refused, or replaced by a fixed note, so that a conversation keeps its
- * prefix; `media_left_out` gets the places of the replaced ones. */
+/* Media that the model takes become the request's text for them. Other media are refused, or replaced by a fixed note,
+ * so that a conversation keeps its prefix. `media_left_out` gets the paths of the replaced ones. */
 static std::vector<common_chat_msg> read_messages(const chat_request &request, std::vector<std::string> &media_left_out)
 {
     media_reader media = {request, media_left_out};
@@ -274,8 +274,8 @@ static common_chat_continuation continuation_of(const std::vector<common_chat_ms
     return begins ? COMMON_CHAT_CONTINUATION_NONE : requested_continuation(messages, request.continue_final);
 }
 
-/* The message to continue is not rendered by the template: handlers append it to the rendered text. What the assistant
- * said before it is a message of its own, where the template takes that. */
+/* The message to continue is not rendered by the template: handlers append it to the rendered text. The assistant's
+ * message before it stays a message of its own, where the template takes two in a row. */
 static void take_continued(autoparser::generation_params &params, const chat_template &template_,
                            std::vector<common_chat_msg> &messages)
 {

@@ -19,8 +19,9 @@ std::string schema_grammar(const common_json &schema, const std::string &param);
 
 void replace_all(std::string &text, const std::string &from, const std::string &to);
 
-/* Makes a grammar of llama.cpp's strict where it lets through what is no JSON: keys that are no property's, halves of
- * surrogate pairs, quoted text with control characters, numbers beyond what a double holds. */
+/* Makes a grammar of llama.cpp's strict where it matches text that is no JSON. Such text is raw backslashes and control
+ * characters in quotes, halves of surrogate pairs, and numbers beyond a double. Takes the quotes off strings that are
+ * numbers (NUMBER_MARK). */
 void mend_grammar(std::string &grammar);
 
 /* The schema of a reply as llama.cpp takes it, lowered. Throws refusal where a part of it cannot be kept or the whole
@@ -28,9 +29,10 @@ void mend_grammar(std::string &grammar);
  */
 common_json reply_schema(const common_json &schema, std::set<std::string> &unenforced);
 
-/* The same for a tool's parameters: what cannot be kept is free, with a line in the log, since one tool is no reason to
- * refuse a request, and agents validate arguments anyway. `prefix`: of the names of definitions, one for each tool;
- * `all`: of all tools together. `unenforced` gets the parts that are free, too, as in "find#/properties/place". */
+/* The same for a tool's parameters, where parts that cannot be kept are free, with a line in the log. One tool is no
+ * reason to refuse a request, and agents validate arguments anyway. `prefix`: of the names of definitions, one for each
+ * tool; `all`: of all tools together. `unenforced` gets the parts that are free, too, as in
+ * "find#/properties/place". */
 common_json tool_schema(const common_json &parameters, const std::string &tool, const std::string &prefix,
                         schema_budget &all, std::set<std::string> &unenforced);
 

@@ -1,7 +1,7 @@
 /* Counts what the conversion of a schema costs: see schema_parts.hpp.
  *
- * The walk is that of llama.cpp's converter: what is a rule there is one here, with the same name, and each reference
- * is followed once. The prices are those of one core of the machine that the tests run on, rounded up. */
+ * The walk is that of llama.cpp's converter: each rule there is one here, with the same name, and each reference is
+ * followed once. The prices are those of one core of the machine that the tests run on, rounded up. */
 #include "chat/schema_parts.hpp"
 
 #include <algorithm>
@@ -252,8 +252,8 @@ bool conversion::may_be_string(const common_json &schema)
 
 /* ---- Objects ---- */
 
-/* For every run of optional properties up to the last one there is a rule, and for each of these the names behind are
- * copied: with the cube of their number. */
+/* From each optional property on, llama.cpp makes a rule for every run of them that ends with the last one. For each of
+ * these rules it copies the names behind, so that the cost grows with the cube of their number. */
 void conversion::count_optional(const std::vector<std::string> &names, const std::string &name)
 {
     size_t n = names.size(), bytes = 0, i = 0;

@@ -1,4 +1,4 @@
-/* What the log says of JSON schemas. In C, as the log's interface is. Any thread. */
+/* Log events about JSON schemas. In C, as the log's interface is. Any thread. */
 #ifndef CHAT_SCHEMA_LOG_H
 #define CHAT_SCHEMA_LOG_H
 

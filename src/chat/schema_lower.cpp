@@ -250,7 +250,7 @@ maybe lowerer::lower_demands(const demands &all, const std::string &at)
 
 /* ---- Definitions ---- */
 
-/* What refers to others may refer to itself: it becomes a definition. */
+/* A schema that refers to others may refer to itself, so it becomes a definition. */
 maybe lowerer::lower_named(const common_json &schema, const std::string &at)
 {
     bool alone = !schema.contains("allOf") && !schema.contains("anyOf") && !schema.contains("oneOf") &&
@@ -286,7 +286,7 @@ maybe lowerer::lower_named(const common_json &schema, const std::string &at)
     return reference;
 }
 
-/* What is within an object or an array comes after something was read: there it may begin again. */
+/* A schema within an object or an array is reached after something was read, so it may refer to open definitions. */
 maybe lowerer::lower_within(const common_json &schema, const std::string &at)
 {
     std::set<std::string> before;

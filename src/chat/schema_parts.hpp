@@ -16,9 +16,9 @@
 namespace chat
 {
 
-/* ---- What it costs to make a grammar of a schema, counted before it is spent ----
- * Some of what llama.cpp does with a schema takes the square, the cube or any power of what the schema holds: a
- * reference is followed as often as it is met, a rule has the names of all that it is in, a pattern copies all rules
+/* ---- The cost of a schema's grammar, counted before it is spent ----
+ * Some of llama.cpp's steps take the square, the cube or any power of the schema's size. A search for strings follows
+ * references as often as it meets them. A rule has the names of all that it is in, and a pattern copies all rules
  * before it. Here steps are counted by going through a schema as its conversion will; rewriting it beforehand
  * (schema_lower.cpp) counts its own. All of them have a price in nanoseconds, as measured, and share one budget, so
  * that what is too much does not depend on its kind, nor on the machine. A budget belongs to one preparation. */
@@ -35,8 +35,8 @@ class schema_budget
 {
   public:
     struct amounts {
-        size_t nanoseconds, bytes; /* of time and memory: what is left */
-        size_t text, items;        /* of what a grammar may have: what is left */
+        size_t nanoseconds, bytes; /* left of time and memory */
+        size_t text, items;        /* left of what a grammar may have */
         size_t rules;              /* of the grammar so far */
     };
 
@@ -113,7 +113,7 @@ bool merge_schema(common_json &into, common_json more);
 /* A schema that demands both. */
 common_json both(const common_json &a, const common_json &b);
 
-/* A keyword that counts, and the lengths of a string; `none`: what there is without it. */
+/* The value of a keyword that counts, `none` where it is absent; and the lengths of a string. */
 uint32_t count_of(const common_json &schema, const char *key, uint32_t none);
 lengths lengths_in(const common_json &schema);
 
@@ -121,10 +121,11 @@ lengths lengths_in(const common_json &schema);
 bool allows_literal(const common_json &schema, const common_json &value);
 
 /* ---- Lowering: rewriting into the part of JSON schemas that llama.cpp converts faithfully ----
- * llama.cpp reads `allOf`, references with something beside them, `anyOf` beside properties, bounds, patterns and more
- * in its own way, and some it reads wrong. What comes out of here has objects, arrays, strings, integers and literals,
- * alternatives of them and plain references, and allows no text that the schema given does not, but for the keywords
- * that are named as not enforced. */
+ * llama.cpp reads some keywords in its own way, and some wrong. Among them are `allOf`, references with something
+ * beside them, `anyOf` beside properties, bounds and patterns.
+ *
+ * A lowered schema has objects, arrays, strings, integers and literals, alternatives of them and plain references. It
+ * allows no text that the given schema does not, but for the keywords that are named as not enforced. */
 
 struct lowered_schema {
     struct fault {

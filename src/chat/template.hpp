@@ -1,9 +1,9 @@
 /* A compiled chat template, and the scope in which it is rendered.
  *
- * common_chat_templates_apply() is not used, for four reasons: it makes a parser for the model's replies at every call
- * (10 to 25 ms for most templates), it reads the clock where the prompt must not depend on it, it does not separate the
- * request's text from the template's, and it fails where only the parser cannot be made. What it does before rendering
- * is done in request.cpp; the rendering itself, and the handlers for single templates, are llama.cpp's.
+ * common_chat_templates_apply() is not used, for four reasons. It makes a parser for the model's replies at every call
+ * (10 to 25 ms for most templates). It reads the clock where the prompt must not depend on it. It does not separate the
+ * request's text from the template's, and it fails where only the parser cannot be made. Its steps before rendering are
+ * in request.cpp; the rendering itself, and the handlers for single templates, are llama.cpp's.
  *
  * A chat_template belongs to whoever opened it and is immutable but for its cache of formats, which has a lock; data of
  * one rendering lives on the rendering thread's stack. */
@@ -31,7 +31,7 @@ using text_parts = std::vector<jinja::string_part>;
 /* The context of one rendering on this thread, for as long as the object lives. Handlers for single templates render up
  * to three times; the first rendering is the prompt, whose parts are kept.
  *
- * A template is a program, and a client chooses how long its loops are: each pass of a loop and each call of a macro
+ * A template is a program, and a client chooses how long its loops are. So each pass of a loop and each call of a macro
  * asks `stop` whether the request is still wanted, and has not taken too long. NULL: that of the scope around it, or
  * nobody. */
 class render_scope

@@ -1,7 +1,7 @@
-/* How messages are put so that a template prints all of their text. Templates differ in what they print: one drops the
+/* How messages are put so that a template prints all of their text. Templates differ in what they print. One drops the
  * text beside a call, another all but the first part of a message, a third refuses two messages of the user's in a row.
- * What a template wants is found out once, when it is opened (probe.cpp), and kept as its turn_rules; each request's
- * messages are then put accordingly.
+ * The turn_rules of a template are found once, when it is opened (probe.cpp); each request's messages are then put by
+ * them.
  *
  * Messages are changed so that a prompt that was rendered once stays a prefix of later ones. Pure functions; any
  * thread. */
@@ -68,8 +68,8 @@ std::vector<common_chat_msg> make_turns(const turn_rules &rules, const std::vect
 turn_rules plain_rules(const turn_rules &known);
 
 /* Tells of the tools that the template does not print, and of calls that are words, in a first message of the system's.
- * Where a template has no form of calls, they are JSON between tags, and results are words of the user's: any model can
- * be told so, and one that is required to call is bound by the grammar. */
+ * Where a template has no form of calls, they are JSON between tags, and results are words of the user's. Any model can
+ * be told so, and the grammar binds one that is required to call. */
 void tell_of_tools(const turn_rules &rules, std::vector<common_chat_msg> &messages, const common_json &tools);
 
 /* The form in which the template gets them. */

@@ -1,10 +1,10 @@
 /* Carries numbers that llama.cpp's JSON cannot hold through a template: integers beyond 64 bits and reals beyond a
  * double would reach the model as other numbers, or not at all.
  *
- * Such a number is a string in llama.cpp's JSON: a mark that is random and belongs to the process, so that no text from
- * outside can have it, the number as it was written, and an end. The template gets a number that prints as it was
- * written, where its engine has such numbers (patches/README.md, 0007). Where it has none, what the template prints of
- * the string, with or without quotes, becomes the number again. Pure functions; any thread. */
+ * Such a number is a string in llama.cpp's JSON: a mark, the number as it was written, and an end. The mark is random
+ * and belongs to the process, so that no text from outside can have it. The template gets a number that prints as it
+ * was written, where its engine has such numbers (patches/README.md, 0007). Where it has none, what the template prints
+ * of the string, with or without quotes, becomes the number again. Pure functions; any thread. */
 #ifndef CHAT_WIDE_HPP
 #define CHAT_WIDE_HPP
 

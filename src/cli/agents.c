@@ -194,7 +194,7 @@ static void configure_hermes(const struct agents_server *server, struct agents_s
     add_word(settings, mem_strdup(server->model));
 }
 
-/* OpenClaw has one file of configuration, which a variable names; what it keeps stays in the user's folder. */
+/* OpenClaw has one file of configuration, which a variable names. Its other data stay in the user's folder. */
 static void configure_openclaw(const struct agents_server *server, struct agents_settings *settings)
 {
     json_t *model = json_pack("{s:s, s:s, s:[s]}", "id", server->model, "name", server->model, "input", "text");

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-/* What an agent's settings say of the server. */
+/* The server that an agent's settings point it to. */
 struct agents_server {
     const char *url;   /* without a trailing slash */
     const char *key;   /* API key; any word where the server wants none, since agents do not start without one */

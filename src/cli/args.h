@@ -59,9 +59,9 @@ int args_parse(const struct args_spec *spec, int argc, char **argv, bool *help, 
 /* The same, and prints help or the error. False: the command ends with *status. */
 bool args_read(const struct args_spec *spec, int argc, char **argv, int *status);
 
-/* While there is an observer, commands do not run: args_read() passes it the command's table, which lives for the call,
- * and returns false; command_dispatch() passes it a group and then runs all of its commands. Shell completions are made
- * so. */
+/* While there is an observer, commands only describe themselves. args_read() passes it the command's table, which lives
+ * for the call, and returns false. command_dispatch() passes it a group and then calls all commands of the group. Shell
+ * completions are made so. */
 struct command_group;
 
 struct args_observer {

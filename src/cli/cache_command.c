@@ -134,7 +134,7 @@ static int refuse(const struct remote *remote, long status, const json_t *answer
                     message == NULL ? "is it a hearth server?" : message);
 }
 
-/* What the command line asks for. */
+/* The arguments of the command line. */
 struct question {
     const char *file, *url, *as;
     bool as_json;

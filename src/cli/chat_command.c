@@ -1,6 +1,6 @@
-/* hearth chat, and what of hearth run is the same: a conversation in the terminal, or one question as an argument or
- * through a pipe, with a model in this process or on a server. Main thread only; what other threads say comes through
- * the backend (cli/chat/chat_backend.h). */
+/* hearth chat, and the part of hearth run that is the same. It holds a conversation, in the terminal or with each line
+ * of a pipe or a file as a message, or answers one question that is an argument. The model is in this process or on a
+ * server. Main thread only; events of other threads come through the backend (cli/chat/chat_backend.h). */
 #include "cli/chat_command.h"
 
 #include "base/buf.h"

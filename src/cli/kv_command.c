@@ -22,7 +22,7 @@ struct action {
     bool has_json; /* it has the option --json */
 };
 
-/* What the words of a command line ask for, beside the configuration. */
+/* The action of a command line, with its arguments but those of the configuration. */
 struct wanted {
     const struct action *action;
     const char *key; /* NULL: none */

@@ -1,7 +1,7 @@
 /* hearth launch: runs a coding agent with the settings for a server, and starts the server first where none answers.
  * Main thread only.
  *
- * A server that was started here is stopped when the agent ends: it stores its KV state, so that the next one computes
+ * A server that was started here is stopped when the agent ends. It stores its KV state, so that the next one computes
  * next to none of the same prompts anew. */
 #include "base/buf.h"
 #include "base/error.h"

@@ -69,8 +69,8 @@ static void put_size(struct buf *out, int64_t bytes, int width)
 
 /* ---- The queue ---- */
 
-/* The label of a Prometheus sample, in which quotes and backslashes are escaped; what follows it. NULL: it is another
- * model's. */
+/* Skips the label of a Prometheus sample, in which quotes and backslashes are escaped. Returns the text after it; NULL:
+ * it is another model's. */
 static const char *after_label(const char *label, const char *model)
 {
     for (; *model != '\0'; model++, label++) {
@@ -132,7 +132,7 @@ static void put_models(struct buf *out, const struct ps_facts *facts)
     }
 }
 
-/* What is wrong with a tier has a line of its own. */
+/* The trouble of a tier has a line of its own. */
 static void put_tier(struct buf *out, const char *name, const json_t *tier)
 {
     const char *trouble = word(tier, "trouble");
@@ -169,7 +169,7 @@ void ps_put(struct buf *out, const struct ps_facts *facts)
     if (json_array_size(facts->slots) != 0) {
         buf_printf(out, "\n%4s  %-*s  %-9s  %8s  %8s  %9s\n", "slot", NAME_WIDTH, "model", "state", "prompt", "cached",
                    "generated");
-        /* What a slot is doing; of an idle one, how much it keeps. */
+        /* The work of a busy slot; of an idle one, the tokens that it keeps. */
         json_array_foreach(facts->slots, i, slot)
         {
             const json_t *next = json_array_get(json_object_get(slot, "next_token"), 0);

@@ -1,4 +1,5 @@
-/* What `hearth ps` shows of a running server: its models, slots and tiers, as tables of 80 columns. Pure functions. */
+/* The output of `hearth ps` for a running server: its models, slots and tiers, as tables of 80 columns. Pure
+ * functions. */
 #ifndef CLI_PS_COMMAND_H
 #define CLI_PS_COMMAND_H
 
@@ -7,7 +8,7 @@
 #include <jansson.h>
 #include <stdint.h>
 
-/* What the server says of itself; members that are missing count as 0 or "". */
+/* The answers of the server; members that are missing count as 0 or "". */
 struct ps_facts {
     const char *url;      /* of the server */
     const json_t *health; /* /health */

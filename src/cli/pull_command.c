@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What the options of a command say of a pull, as they were given; NULL: not. */
+/* The options of a command that concern a pull, as they were given; NULL: not given. */
 struct pulling {
     const char *text; /* the reference */
     const char *name, *mmproj, *connections, *stall, *retries;

@@ -40,7 +40,7 @@ struct remote_reply {
     const char *fault;      /* why there is none; "" */
 };
 
-/* Fills in an error with what the server says and what to do, free of control characters, and returns its code:
+/* Fills in an error with the server's message and advice, free of control characters. Returns its code:
  * HEARTH_UNAVAILABLE (no response, 503), HEARTH_CANCELLED (no response, and is_stopped()), HEARTH_NOT_FOUND (404),
  * HEARTH_BUSY (429), else HEARTH_INVALID. */
 int remote_refuse(const struct remote *remote, const struct remote_reply *reply, hearth_error *error);

@@ -409,7 +409,7 @@ static int apply(hearth_config *config, const char *command, const struct setup 
     if (status == 0) status = environment_apply_model(config, error);
     char *only = hearth_config_model(config, 1) ? NULL : mem_strdup(hearth_config_model(config, 0));
     if (status == 0) status = set_mmproj(config, only, setup->mmproj, error);
-    /* Pulled models come last: what is meant for the only model is not meant for them. */
+    /* Pulled models come last, so that keys that are meant for the only model do not apply to them. */
     if (status == 0) {
         const bool wanted = strcmp(hearth_config_get(config, "server.serve_pulled"), "true") == 0;
         if (setup->adds_pulled && wanted && setup->models.len == 0)

@@ -23,7 +23,7 @@ struct setup {
     bool has_operand;      /* the command's operand is one more of `models` */
     bool keys_only;        /* the command needs no model: none is declared or checked */
     bool adds_pulled;      /* without `models`, those of the models folder are declared as well */
-    struct buf *pulled;    /* gets the name of each of these, between line feeds; NULL: nobody wants them */
+    struct buf *pulled;    /* gets the name of each of these, between line feeds; NULL: they are not wanted */
 };
 
 /* The rows of the options that several commands share. */

@@ -26,8 +26,9 @@ enum signal_kind {
     SIGNAL_REDRAW /* the terminal has another size, or the program runs again after Ctrl-Z */
 };
 
-/* Blocks the signals, in this thread and those that it creates, and returns a signalfd; has writes to a closed pipe
- * fail, so that the terminal gets its settings back and what is to be stored is. Before any other thread. */
+/* Blocks the signals, in this thread and those that it creates, and returns a signalfd. Writes to a closed pipe fail
+ * from then on and do not end the program, so that it restores the terminal and stores its state. Call it before any
+ * other thread starts. */
 int signals_open(void);
 
 /* Waits until `fd` is readable or a signal came, which it takes and returns. */

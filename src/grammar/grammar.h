@@ -56,7 +56,7 @@ void grammar_merge(struct grammar_state *state, const struct grammar_state *more
  * grammar allows. */
 bool grammar_can_continue(const struct grammar *grammar, const struct grammar_state *state);
 
-/* What all parses can go on with. */
+/* How far the parses agree on the next character. */
 enum grammar_next {
     GRAMMAR_ANY,         /* there is a choice, or the end of the text */
     GRAMMAR_ONE,         /* this character alone */

@@ -1,15 +1,16 @@
-/* The memory limit of all request bodies together, and of what was parsed from dispatched ones; backpressure on the
- * connections that send them. Event loop's thread only.
+/* Counts the memory of bodies, and owns none of it: the bytes are request->body. The limit of all request bodies
+ * together, and of what was parsed from dispatched ones; backpressure on the connections that send them. Event loop's
+ * thread only.
  *
  * While the sum is at its limit no connection that sends a body is read: its bytes stay in the kernel, and TCP makes
  * the client wait. That alone could deadlock: many bodies, each received in part, none of which can be completed. So
  * the body that began first is always read, unless dispatched requests hold memory: these end by themselves and free
- * it. Bodies thus take at most max_bodies + max_body bytes (and one read buffer). What a handler parses from a body
- * replaces it in the sum (http_recount()); the handler keeps that within a limit of its own.
+ * it. Bodies thus take at most max_bodies + max_body bytes (and one read buffer). A handler that parses a body counts
+ * the result in place of the body (http_recount()), and keeps it within a limit of its own.
  *
  * A client that begins bodies and does not send the rest would keep all others from sending theirs until its time is
- * up. So bodies of one client that have not arrived whole take half of the memory at most, but for the one that began
- * first, which can always be completed; and large bodies leave some of the memory to small ones. */
+ * up. So bodies of one client that have not arrived whole take half of the memory at most. The one that began first is
+ * exempt, so that it can always be completed. Large bodies leave some of the memory to small ones. */
 #include "http/connection.h"
 
 #include "base/sha256.h"

@@ -2,11 +2,11 @@
  * answer, and detects disconnects and time-outs in every state. Event loop's thread only.
  *
  * While a request is being answered nothing is parsed; pipelined input waits in the input buffer, up to READ_AHEAD
- * bytes, then in the kernel. End of input during an answer counts as a disconnect: a client that only shut down its
- * sending side cannot be told from one that closed, and computing for a client that has left costs more. An answer
- * that has ended already is still sent to the last byte. One disconnect is not detected at once: that of a client
- * that pipelined more than the kernel's buffer holds, since the end of input is queued behind those bytes. The next
- * write of the answer fails then. */
+ * bytes, then in the kernel. End of input during an answer counts as a disconnect. A client that only shut down its
+ * sending side looks like one that closed, and computing for a client that has left costs more. An answer that has
+ * ended already is still sent to the last byte. One disconnect is not detected at once: that of a client that pipelined
+ * more than the kernel's buffer holds, since the end of input is queued behind those bytes. The next write of the
+ * answer fails then. */
 #include "http/connection.h"
 
 #include "base/clock.h"

@@ -67,8 +67,8 @@ struct http_posts {
     struct event *wake;
 };
 
-/* What the connections of one client receive together. Clients whose numbers end alike have one share: with a secret
- * in the number none of them can choose whose. */
+/* The bodies that the connections of one client receive together. Clients whose numbers end alike have one share: with
+ * a secret in the number none of them can choose whose. */
 #define BODY_SHARES 4096
 
 struct body_share {
@@ -156,7 +156,7 @@ struct connection {
     struct waiting *waits_in;         /* its list of the server; NULL: none */
     TAILQ_ENTRY(connection) waiting;
     struct http_request *request;
-    struct buf rest; /* of an answer that has ended: what is not in the output yet, from `rest_at` on */
+    struct buf rest; /* of an answer that has ended: bytes that are not in the output yet, from `rest_at` on */
     size_t rest_at;
 };
 

@@ -2,7 +2,7 @@
  * on connections, time and memory.
  *
  * Everything declared here runs on the server's thread, the one that calls http_run(), except http_post(), which any
- * thread may call. The handler is called once a request has been received whole; it may answer at once or keep the
+ * thread may call. The handler is called once a request has been received whole. It may answer at once, or keep the
  * pointer and answer later, until `on_gone` is called or it has ended the answer. */
 #ifndef HTTP_HTTP_H
 #define HTTP_HTTP_H
@@ -26,9 +26,9 @@ struct http_limits {
                           (backpressure). One client's may take half of it before they have arrived, and an eighth
                           is kept for small ones */
     size_t max_head;   /* bytes of request line and headers; more is 431 */
-    /* At the limit a new connection replaces an idle one: the one that has waited longest of those that never sent a
-     * request, else of those whose requests are all answered. If none is idle, the new one is accepted over the
-     * limit, for an urgent request; other requests get 503. */
+    /* At the limit a new connection replaces the idle one that has waited longest, of those that never sent a request,
+     * else of those whose requests are all answered. If none is idle, the new one is accepted over the limit, for an
+     * urgent request; other requests get 503. */
     int max_connections;
     int first_request_timeout_ms; /* the head of a connection's first request must begin within this time, and then end
                                      within it */
@@ -132,9 +132,9 @@ size_t http_connections(const struct http_server *server);
 /* Runs `call(ud)` on the server's thread, soon. From any thread; wakes the loop. */
 void http_post(struct http_server *server, void (*call)(void *ud), void *ud);
 
-/* The watchdog: what runs on the server's thread is measured, and counted as a stall if it holds up all others for too
- * long. The caller's own timers and signals are measured between http_enter() and http_leave(); http_name() says what
- * is answered, a constant text. */
+/* The watchdog measures each callback on the server's thread, and counts it as a stall if it holds up all connections
+ * for too long. The caller's own timers and signals are measured between http_enter() and http_leave(); http_name()
+ * names the route that is answered, a constant text. */
 void http_enter(struct http_server *server);
 void http_leave(struct http_server *server);
 void http_name(struct http_server *server, const char *route);
@@ -156,7 +156,7 @@ const char *http_target_host(const struct http_request *request);
 bool http_is_unix(const struct http_request *request);
 int http_port(const struct http_request *request);
 
-/* Moves the body out of the request; buf_release() it. Its bytes still count in the sum of all bodies: the caller
+/* Moves the body out of the request; buf_release() it. Its bytes still count in the sum of all bodies. The caller
  * updates the count with http_recount() when it parses the body to something of another size, and sets it to 0 when
  * that is freed. */
 struct buf http_take_body(struct http_request *request);

@@ -133,8 +133,8 @@ static int on_chunk_header(llhttp_t *parser)
     return check_room(parser->data, parser->content_length);
 }
 
-/* To grow a long body would copy it again and again. What is reserved is no memory until bytes arrive, but bounded all
- * the same. */
+/* Growing a long body would copy it again and again. Reserved bytes take no memory until they arrive, but are bounded
+ * all the same. */
 static void reserve_body(struct http_request *request)
 {
     struct http_server *server = request->server;

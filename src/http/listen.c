@@ -1,6 +1,6 @@
 /* Opens listening sockets for addresses such as "host:port", "[v6]:port" and "unix:PATH", or uses those for them that
- * another process opened; and what speaks TLS on their connections: one OpenSSL context for each certificate, and
- * libevent's bufferevents over it. Event loop's thread only, or before it runs.
+ * another process opened. Also the TLS of their connections: one OpenSSL context for each certificate, and libevent's
+ * bufferevents over it. Event loop's thread only, or before it runs.
  *
  * OpenSSL counts references to a context, so that connections outlive its replacement. Callbacks of a TLS bufferevent
  * are deferred to the loop: OpenSSL may detect a connection's end within any call, while the caller still uses the
@@ -275,8 +275,8 @@ int http_unix_socket(const char *path, const struct http_socket_access *access)
     struct sockaddr_un name = {.sun_family = AF_UNIX};
     if (*path == '\0' || strlen(path) >= sizeof name.sun_path) return -ENAMETOOLONG;
     memcpy(name.sun_path, path, strlen(path) + 1);
-    /* Linux gives the file the mode of the socket, so that the permissions are never wider than configured: nobody can
-     * connect before listen(). */
+    /* Linux gives the file the mode of the socket, so that the permissions are never wider than configured: no client
+     * can connect before listen(). */
     int number = remove_stale(&name);
     if (number != 0) return -number;
     int fd = unix_socket();

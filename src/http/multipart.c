@@ -60,7 +60,7 @@ static bool cut_mark(struct multipart_bytes *rest, char mark)
 
 /* ---- Parameters: "; name=value; name=\"value\"" ---- */
 
-/* What stands between quotation marks, which a backslash escapes. False: they are not closed, or hold a control
+/* Cuts off a text between quotation marks, which a backslash escapes. False: they are not closed, or hold a control
  * character. */
 static bool cut_quoted(struct multipart_bytes *rest, struct multipart_bytes *value)
 {
@@ -159,7 +159,6 @@ static bool read_line_end(struct multipart *form, bool *ends)
 
 /* ---- Headers of a part ---- */
 
-/* What is known of the part that is being read. */
 struct reading_part {
     struct multipart_part *part;
     size_t number;

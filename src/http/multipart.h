@@ -1,8 +1,8 @@
 /* Bodies of the type multipart/form-data (RFC 7578): the fields of a form, a file among them, one part each.
  *
  * The parser walks over a body that is whole in memory and copies nothing: names and values are bytes of the body. It
- * is strict, since such bodies are written by libraries: what is no part, or a part that is no field, is refused. Pure
- * functions over the caller's struct; any thread. */
+ * is strict, since such bodies are written by libraries: it refuses bytes that are no part, and a part that is no
+ * field. Pure functions over the caller's struct; any thread. */
 #ifndef HTTP_MULTIPART_H
 #define HTTP_MULTIPART_H
 
@@ -39,8 +39,8 @@ bool multipart_is_form(const char *content_type);
  * body does not begin with it. */
 int multipart_open(struct multipart *form, const char *content_type, struct multipart_bytes body, hearth_error *error);
 
-/* The next part. 1: there is one; 0: there was none left; HEARTH_INVALID, HEARTH_UNSUPPORTED: it cannot be read, and
- * `error` says which it is, by its name if that is known (also in `param`), else by its number. */
+/* The next part. 1: there is one; 0: there was none left; HEARTH_INVALID, HEARTH_UNSUPPORTED: it cannot be read.
+ * `error` then names the part, by its name if that is known (also in `param`), else by its number. */
 int multipart_next(struct multipart *form, struct multipart_part *part, hearth_error *error);
 
 #endif

@@ -1,10 +1,10 @@
-/* What programs of the machine read (child.h): frames of video and the text of PDF files, which poppler's pdftotext
- * writes.
+/* Media that programs of the machine read (child.h): frames of video, and the text of PDF files, which poppler's
+ * pdftotext writes.
  *
- * Frames come from ffmpeg: it writes them one after the other as PPM images, which are read as they come, so that no
- * more than those that are kept are in memory. How long a video is, its header may not know, or may lie about. So
- * frames are not chosen beforehand: when there are more than may be, every second one is dropped, and from then on
- * every second one that comes. */
+ * ffmpeg writes frames one after the other as PPM images. They are read as they come, so that no more than those that
+ * are kept are in memory. How long a video is, its header may not know, or may lie about. So frames are not chosen
+ * beforehand: when there are more than may be, every second one is dropped, and from then on every second one that
+ * comes. */
 #include "base/error.h"
 #include "base/memory.h"
 #include "media/child.h"

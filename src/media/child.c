@@ -1,5 +1,5 @@
-/* Programs run on uploads: see child.h. The child has no environment, no file but the upload, is confined (confine.c)
- * and dies with the server. What it writes to stderr is thrown away: it may be words of the upload. */
+/* Programs run on uploads: see child.h. The child has nothing of the server's environment, no file but the upload, is
+ * confined (confine.c) and dies with the server. Its stderr is thrown away, since it may hold words of the upload. */
 #include "media/child.h"
 
 #include "base/clock.h"

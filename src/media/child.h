@@ -1,4 +1,4 @@
-/* Runs a program of the machine on an upload: what decodes PDF or video is large and has faults, so it runs as a
+/* Runs a program of the machine on an upload. Decoders of PDF and video are large and have faults. So each runs as a
  * process of its own, with nothing but the bytes, for a limited time, in limited memory. Blocks; any thread. */
 #ifndef MEDIA_CHILD_H
 #define MEDIA_CHILD_H
@@ -38,9 +38,9 @@ int media_child_run(const struct media_program *program, const struct media_byte
                     const struct media_sink *sink, hearth_error *error);
 
 /* ---- Confinement (confine.c) ----
- * Confines a process that is about to run a program of the machine: no network, no other process, no file but those
- * that programs are made of, and none of these to be changed. Two parts of the kernel do that: Landlock says which
- * files can be opened, a filter of system calls (seccomp) leaves those alone that decoding takes.
+ * Confines a process that is about to run a program of the machine. It has no network, reaches no other process, and
+ * can open no files but those that programs are made of, which it cannot change. Two parts of the kernel do that:
+ * Landlock says which files can be opened, a filter of system calls (seccomp) leaves those alone that decoding takes.
  *
  * A process gives up both for itself, without privileges, where namespaces are forbidden too, as they are to a service
  * under systemd's RestrictNamespaces=. */

@@ -39,7 +39,7 @@ enum { BENEATH = 1, ASK_VERSION = 1 };
 #define READ_FILE (UINT64_C(1) << 2)
 #define READ_DIR  (UINT64_C(1) << 3)
 
-/* What the versions of Landlock can forbid, all of it: of files, of TCP, of signals and abstract sockets. */
+/* All that each version of Landlock can forbid: of files, of TCP, of signals and abstract sockets. */
 static const struct {
     struct landlock_ruleset forbidden;
     size_t size;
@@ -232,7 +232,7 @@ enum { MOST_VALUES = 6, ALL_BITS = -1, ITSELF = -2 /* as a value: the process */
     (CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET)
 #define NAME_MEMORY 0x53564d41 /* PR_SET_VMA */
 
-/* Calls that depend on an argument: what is under the mask has to be one of the values, else the call fails with
+/* Calls that depend on an argument. Its bits under the mask have to be one of the values, else the call fails with
  * `refusal`. Where a call has several rows, all hold. */
 static const struct condition {
     uint32_t call, where;

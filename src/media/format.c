@@ -1,4 +1,4 @@
-/* What a file is, by its first bytes. One table; no state. */
+/* Finds the format of a file by its first bytes. One table; no state. */
 #include "media/media.h"
 
 #include <stdbool.h>

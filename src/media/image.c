@@ -264,7 +264,7 @@ static unsigned orientation_in(const uint8_t *tiff, size_t len)
     return UPRIGHT;
 }
 
-/* What a segment of this kind holds behind its name. Segments come before the picture: a marker, and a length that
+/* The content of a segment of this kind, behind its name. Segments come before the picture: a marker, and a length that
  * counts itself. NULL: there is none. */
 static const uint8_t *find_segment(const struct media_bytes *bytes, uint8_t kind, const struct media_bytes *name,
                                    size_t *rest)

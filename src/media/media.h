@@ -1,8 +1,9 @@
-/* Images, sound, video and documents as bytes, made pixels, samples and text: what they are, how large they will be,
- * and their decoding, with well-kept libraries and within limits that hold before memory or time is spent. Nothing here
- * knows of models.
+/* Decodes images, sound, video and documents to pixels, samples and text, and finds their formats and sizes before. The
+ * decoders are well-kept libraries and programs; BMP alone is decoded here. Limits hold before memory or time is spent.
+ * Nothing here knows of models.
  *
- * What an upload is, its first bytes decide, never a name or a type that came with it. Pure functions; any thread. */
+ * The first bytes of an upload decide what it is, never a name or a type that came with it. Pure functions; any
+ * thread. */
 #ifndef MEDIA_MEDIA_H
 #define MEDIA_MEDIA_H
 
@@ -111,9 +112,9 @@ struct media_video_limits {
     bool unconfined;    /* the program may run where the kernel cannot confine it */
 };
 
-/* Decodes the frames, one at least, unless it has to stop before; what else there is in the file,
- * sound too, is left out. HEARTH_UNSUPPORTED: the program that reads it is not installed, or cannot be confined. Blocks
- * for half a minute at most. */
+/* Decodes the frames, one at least, unless it has to stop before. All else in the file, sound too, is left out.
+ * HEARTH_UNSUPPORTED: the program that reads it is not installed, or cannot be confined. Blocks for half a minute at
+ * most. */
 int media_video_decode(const struct media_bytes *bytes, const struct media_video_limits *limits,
                        const struct media_stop *stop, struct media_video *video, hearth_error *error);
 void media_video_release(struct media_video *video);

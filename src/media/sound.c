@@ -1,5 +1,5 @@
-/* Sound by libsndfile, resampled by libsamplerate. What a header says of a sound's length may be a lie: it is refused
- * where it says too much, and what really comes is counted. */
+/* Sound by libsndfile, resampled by libsamplerate. A header may lie about a sound's length. A sound is refused where
+ * its header says too much, and the samples that really come are counted. */
 #include "media/media.h"
 
 #include "base/error.h"

@@ -24,9 +24,9 @@ int pull_declare_on_demand(hearth_config *config, const char *folder, const stru
                            hearth_error *error);
 
 /* Declares all of them on demand. One that is configured stays as it is; of one that has a section without a path, that
- * is used. One that is not whole, or whose name is an alias of another, is left out, with a line in the log, and so are
- * all of a folder that cannot be read: what is configured is served all the same. `declared` is called with the names
- * of those that nobody has configured. */
+ * is used. One that is not whole, or whose name is an alias of another, is left out, with a line in the log. So are all
+ * of a folder that cannot be read. Configured models are served all the same. `declared` is called with the names of
+ * those that nobody has configured. */
 void pull_declare_all(hearth_config *config, void (*declared)(void *ud, const char *name), void *ud);
 
 #endif

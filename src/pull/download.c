@@ -536,7 +536,7 @@ static int digest(struct download *d, uint8_t sha[SHA256_BYTES], hearth_error *e
     return rc;
 }
 
-/* What is wrong stays wrong: the next pull begins anew. */
+/* A file that is wrong stays wrong, so it is removed, and the next pull begins anew. */
 static int check_bytes(struct download *d, const uint8_t sha[SHA256_BYTES], hearth_error *error)
 {
     struct buf source = {0};

@@ -48,7 +48,7 @@ bool pull_shard_read(const char *path, struct pull_shard *shard);
 /* The name of another shard of the same model. */
 char *pull_shard_name(const char *path, const struct pull_shard *shard, int number);
 
-/* What follows the last slash of a path. */
+/* The part of a path after its last slash. */
 const char *pull_base_name(const char *path);
 
 /* The name of a model whose first file this is: without folder, shard number and .gguf. */

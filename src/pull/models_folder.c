@@ -1,4 +1,4 @@
-/* The models folder: see models_folder.h. A manifest is a file that somebody may have edited: names in it that could
+/* The models folder: see models_folder.h. A manifest is a file that somebody may have edited. Names in it that could
  * not be pulled make it unreadable, so that nothing outside the folder is served or removed by it. */
 #include "pull/models_folder.h"
 

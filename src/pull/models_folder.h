@@ -1,6 +1,6 @@
-/* The models folder: a folder for each model that was pulled, with its files, a manifest that is written once all of
- * them are whole, and a lock that a pull or a removal holds. Models without a manifest are not there yet. Beside them
- * lies a file for each preset, with what it was made of.
+/* The models folder. Each model that was pulled has a folder with its files, a manifest and a lock. The manifest is
+ * written once all files are whole; a pull or a removal holds the lock. Models without a manifest are not there yet.
+ * Beside them lies a file for each preset, with what it was made of.
  *
  *     MODELS/NAME/manifest.json, lock, FILE.gguf...; while it is pulled FILE.gguf.part, FILE.gguf.journal
  *     MODELS/NAME.preset.json
@@ -55,9 +55,9 @@ char *pull_folder_path(const char *configured);
 /* The path of a file of a model; the caller frees it. */
 char *pull_file_path(const char *folder, const char *model, const char *file);
 
-/* Calls `each` for every model whose manifest can be read, in the order of their names; `fault` for one whose manifest
- * cannot, or whose files are not what it says (may be NULL). HEARTH_IO: the folder cannot be read. One that is not
- * there has no models. */
+/* Calls `each` for every model, in the order of their names. Calls `fault` (may be NULL) in its place where the
+ * manifest cannot be read, the files are not those that it lists, or a pull or removal was interrupted. HEARTH_IO: the
+ * folder cannot be read. One that is not there has no models. */
 struct pull_visitor {
     void (*each)(void *ud, const struct pull_model *model);
     void (*fault)(void *ud, const char *name, const char *why);

@@ -207,7 +207,7 @@ static bool is_same_source(const struct pull *p)
     return strcmp(a, b) == 0 || (same_repository && same_path);
 }
 
-/* What a pull has left that was interrupted as it gave the files their names. */
+/* Reads the manifest of a pull that was interrupted as it gave the files their names. */
 static void read_interrupted(struct pull *p)
 {
     hearth_error error;
@@ -298,9 +298,9 @@ static bool is_kept(const struct pull_model *model, const char *name)
     return false;
 }
 
-/* The former files stay until all of the new ones are whole: whoever serves the model meanwhile has one or the other.
- * Without a manifest in between, an interruption leaves no mixture that would count as a model; the next pull goes by
- * the one that is prepared. */
+/* The former files stay until all of the new ones are whole: a process that serves the model meanwhile has one or the
+ * other. Without a manifest in between, an interruption leaves no mixture that would count as a model; the next pull
+ * goes by the one that is prepared. */
 static int put_in_place(struct pull *p, hearth_error *error)
 {
     int rc = pull_place_prepare(&p->place, &p->model, error);

@@ -1,5 +1,5 @@
-/* Pulling a model: what a reference names comes into the models folder, whole and checked, or not at all. Blocks on the
- * network and the disk; any thread, and several processes at once. */
+/* Pulling a model: the files that a reference names come into the models folder, whole and checked, or not at all.
+ * Blocks on the network and the disk; any thread, and several processes at once. */
 #ifndef PULL_PULL_H
 #define PULL_PULL_H
 
@@ -10,8 +10,9 @@
 #include <stdbool.h>
 
 /* ---- References ----
- * What names a model to pull: hf:OWNER/REPO[:QUANT] (or hf.co/OWNER/REPO[:QUANT], as Ollama's clients write it), a URL,
- * a file, or a short name that a file maps to one of these. That file is read, and the path of a file made absolute. */
+ * A reference names a model to pull. It is hf:OWNER/REPO[:QUANT] (or hf.co/OWNER/REPO[:QUANT], as Ollama's clients
+ * write it), a URL, a file, or a short name that a file maps to one of these. That file is read, and the path of a file
+ * made absolute. */
 
 enum pull_kind { PULL_REPOSITORY, PULL_URL, PULL_FILE };
 
@@ -56,8 +57,8 @@ struct pull_options {
     int connections;   /* for one file */
     int stall_seconds; /* without a kilobyte a connection is given up */
     int retries;       /* in a row, of a request that fails */
-    /* All of these may be NULL. `accept` is called once the model's name is known, before anything is fetched; what it
-     * returns in place of HEARTH_OK ends the pull. */
+    /* All of these may be NULL. `accept` is called once the model's name is known, before any file is fetched; a result
+     * other than HEARTH_OK ends the pull. */
     int (*accept)(void *ud, const char *name, hearth_error *error);
     void (*report)(void *ud, const struct pull_progress *progress);
     /* Called once all is there, while no other may pull or remove the model; its result is the pull's. */

@@ -15,7 +15,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-#define PART_MOST   96   /* bytes of an owner or a repository: what Hugging Face allows */
+#define PART_MOST   96   /* bytes of an owner or a repository: Hugging Face's limit */
 #define QUANT_MOST  255  /* of a quantisation, or of a file's path */
 #define TEXT_MOST   4096 /* of a reference */
 #define REPO_SYNTAX "write hf:OWNER/REPO or hf:OWNER/REPO:QUANT, as in hf:Qwen/Qwen3-8B-GGUF:Q4_K_M"
@@ -82,8 +82,8 @@ static int read_url(const char *text, struct pull_reference *reference, hearth_e
     return HEARTH_OK;
 }
 
-/* The same file has the same reference from every folder. A link keeps its own name: what it leads to may be called by
- * its digest, as it is in caches. */
+/* The same file has the same reference from every folder. A link keeps its own name: its target may be named by its
+ * digest, as it is in caches. */
 static char *absolute_path(const char *path)
 {
     const char *slash = strrchr(path, '/');

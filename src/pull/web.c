@@ -274,7 +274,7 @@ static size_t take_bytes(char *bytes, size_t size, size_t n, void *ud)
     return is_redirect && request->ignored <= IGNORED_MOST ? size * n : 0;
 }
 
-/* The address is looked at when the connection is made: what a name meant before is no matter. */
+/* The address is checked when the connection is made: one that the name had before does not count. */
 static curl_socket_t open_public_socket(void *ud, curlsocktype purpose, struct curl_sockaddr *address)
 {
     struct pull_request *request = ud;

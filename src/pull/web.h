@@ -1,5 +1,5 @@
 /* URLs that models are pulled from: where they lead, what of them may be shown, and which redirects are followed. And
- * one GET at a time of a source's server, by libcurl: redirects are followed one by one, since each may lead to another
+ * one GET at a time of a source's server, by libcurl. Redirects are followed one by one, since each may lead to another
  * host, and the token goes to its own origin alone. Proxies come from the environment, as libcurl reads it; no cookies,
  * no credentials of the user's files.
  *
@@ -17,7 +17,7 @@
 
 struct pull_url {
     char *text;
-    char *origin; /* scheme://host:port, in small letters: what a token is for */
+    char *origin; /* scheme://host:port, in small letters: the scope of a token */
     bool secure;  /* https */
     bool loopback;
 };
@@ -48,7 +48,7 @@ void pull_url_put_path(struct buf *out, const char *path);
 
 /* ---- Requests ---- */
 
-/* What holds for all requests of a pull. Strings are borrowed. */
+/* The settings of all requests of a pull. Strings are borrowed. */
 struct pull_web {
     const char *token;        /* a bearer token; NULL: none */
     const char *token_origin; /* the only origin that gets it, as in struct pull_url */
@@ -63,7 +63,7 @@ struct pull_web {
     void *ud;
 };
 
-/* What the head of an answer says; numbers are -1 where it says nothing. */
+/* The head of an answer; numbers that it does not have are -1. */
 struct pull_head {
     long status;
     int64_t length;                         /* Content-Length */
@@ -108,10 +108,10 @@ int pull_web_check(const struct pull_web *web, hearth_error *error);
 /* Makes the request ready to be performed, for the first time or again. */
 int pull_request_begin(struct pull_request *request, hearth_error *error);
 
-/* What became of it, once libcurl is through. PULL_AGAIN and PULL_FAILED come with an error. */
+/* Decides how a request ended, once libcurl is through. PULL_AGAIN and PULL_FAILED come with an error. */
 enum pull_end pull_request_end(struct pull_request *request, CURLcode code, hearth_error *error);
 
-/* Seconds to wait before the next attempt: what the answer's Retry-After says, else ever longer. */
+/* Seconds to wait before the next attempt: ever longer, no less than the answer's Retry-After, but 60 at most. */
 double pull_request_pause(const struct pull_request *request, int failures);
 
 void pull_request_release(struct pull_request *request);

@@ -1,6 +1,6 @@
-/* Passing listening sockets on, over a unix socket that only this user may connect to: one message with a byte and the
- * descriptors (SCM_RIGHTS), one byte back, and the end of the connection. The next process reads on its loading thread,
- * the former one in its event loop. */
+/* Passes listening sockets on, over a unix socket that only this user may connect to. The protocol is one message with
+ * a byte and the descriptors (SCM_RIGHTS), one byte back, and the end of the connection. The next process reads on its
+ * loading thread, the former one in its event loop. */
 #include "serve/handover.h"
 
 #include "base/error.h"
@@ -88,8 +88,8 @@ static bool is_own(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.uid == geteuid();
 }
 
-/* A connection to the process that listens at the path; -1: there is none, or with an error set one that cannot be
- * reached, or belongs to somebody else, who would get what clients send. */
+/* A connection to the process that listens at the path. -1: there is none. -1 with the error: the path cannot be used,
+ * or the process cannot be reached, or belongs to another user, who would get what clients send. */
 static int find_former(const char *path, hearth_error *error)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};

@@ -9,7 +9,7 @@
  *                                 ◀──── the end        has ended, and so has its lock on the cache
  *     accepts connections, which have waited in the kernel
  *
- * Where the next process ends before it is ready, the former one just goes on; where the former one ends first, for
+ * Where the next process ends before it is ready, the former one just goes on. Where the former one ends first, for
  * whatever reason, the next one has the sockets already.
  *
  * Also finds the sockets that systemd, or another parent, has opened for this process. */

@@ -257,7 +257,7 @@ static int check_access(const struct server *server, const struct http_request *
 
 /* ---- Answering ---- */
 
-/* What OpenTelemetry's conventions call that which a route asks of a model, by its grant. */
+/* The name that OpenTelemetry's conventions give to a route's use of a model, by its grant. */
 static const char *operation_of(const struct route *route)
 {
     static const struct {
@@ -277,7 +277,7 @@ static void run_handler(struct call *call, void *ud)
 
 static void dispatch(struct call *call, const struct found *found)
 {
-    /* What comes with a request that has no use for it holds no memory, however long the answer takes. */
+    /* A body that came with a GET request is freed at once: it holds no memory, however long the answer takes. */
     if (strcmp(found->route->method, "GET") == 0) {
         struct buf body = http_take_body(call->http);
         http_recount(call->server->http, body.len, 0);
@@ -301,7 +301,7 @@ static void dispatch(struct call *call, const struct found *found)
         found->route->handler(call);
 }
 
-/* Who needs no key sends no body: the answer is there without it. */
+/* A route that needs no key has no use for a body: it is answered before the body has arrived. */
 void routes_head(void *ud, struct http_request *http)
 {
     struct server *server = ud;
@@ -331,8 +331,8 @@ bool routes_is_urgent(void *server, const struct http_request *http)
     return found.route != NULL && found.route->grant == KEYS_PUBLIC;
 }
 
-/* Checks access of a request without a body, and again of one with a body: the keys may have been reloaded while the
- * body arrived, and the rate limit may be used up by now. */
+/* Checks access of a request without a body, and again of one with a body. While the body arrived, the keys may have
+ * been reloaded and the rate limit may have been used up. */
 void routes_request(void *server, struct http_request *http)
 {
     struct found found = find_route(http_path(http), http_method(http));

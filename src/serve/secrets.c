@@ -1,5 +1,6 @@
-/* See secrets.h. The reading thread is detached, and may outlive the server where a disk hangs: it has copies of the
- * paths, posts to the HTTP thread only while `server` is set, and whoever comes last frees what it shares. */
+/* See secrets.h. The reading thread is detached, and may outlive the server where a disk hangs. So it has copies of the
+ * paths, and posts to the HTTP thread only while `server` is set. The holder of the last reference frees what they
+ * share. */
 #include "serve/secrets.h"
 
 #include "base/clock.h"
@@ -23,7 +24,7 @@ struct places {
     char *keys, *cert, *cert_key;
 };
 
-/* What was read; NULL: not set, or the error says why not. */
+/* The result of a read. NULL: not set, or the error says why not. */
 struct found {
     bool ready;
     struct keys *keys;
@@ -183,8 +184,8 @@ static void *reading_main(void *ud)
         pthread_mutex_unlock(&secrets->mutex);
         struct found found = read_all(&secrets->places);
         pthread_mutex_lock(&secrets->mutex);
-        /* With the mutex. What the HTTP thread has not taken yet is replaced, and the call that is posted for it takes
-         * this. */
+        /* With the mutex. A result that the HTTP thread has not taken yet is replaced, and the call that is posted for
+         * it takes this one. */
         bool posted = secrets->found.ready;
         drop(&secrets->found);
         secrets->found = found;

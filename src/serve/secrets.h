@@ -1,6 +1,6 @@
 /* The server's API keys and TLS certificate: read at the start, and again at SIGHUP. The disk that they are on may
- * hang, so that they are read again on a thread of their own, one at a time; the HTTP thread puts them to use. What has
- * a fault changes nothing. */
+ * hang, so that they are read again on a thread of their own, one at a time. The HTTP thread puts them to use. A file
+ * that has a fault changes nothing. */
 #ifndef SERVE_SECRETS_H
 #define SERVE_SECRETS_H
 

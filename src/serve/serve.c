@@ -1,10 +1,10 @@
 /* The server from start to end: open, listen, load the models, serve, drain, close. Where the sockets are also another
  * process's (handover.h), it neither accepts nor refuses connections before it serves and while it drains.
  *
- * Threads, beside those of pulls (pulls/pulls.h): the calling thread becomes the HTTP thread; the reading thread
- * parses bodies (reading.h); the answering threads make answers (workers.h); the loading thread loads the models and,
- * at the end, drains, while the HTTP thread still sends the last responses. They are started first: a shutdown must not
- * fail because no thread can be created. struct run belongs to the calling thread, which outlives the others. */
+ * Threads, beside those of pulls (pulls/pulls.h): the calling thread becomes the HTTP thread; the reading thread parses
+ * bodies (reading.h); the answering threads make answers (workers.h). The loading thread loads the models and, at the
+ * end, drains, while the HTTP thread still sends the last responses. They are started first: a shutdown must not fail
+ * because no thread can be created. struct run belongs to the calling thread, which outlives the others. */
 #include "serve/serve.h"
 
 #include "base/clock.h"
@@ -36,13 +36,13 @@
 /* The choices of all requests beyond one of each may be so many times as many as connections. */
 #define CHOICES_A_CONNECTION 4
 
-/* After a drain, in ms: the time clients get to receive the rest of their answers; the time connections stay open
- * after the last answer has ended, since idle keep-alive connections never close by themselves. */
+/* After a drain, in ms: the time that clients get to receive the rest of their answers, and the time that connections
+ * stay open after the last answer has ended. Idle keep-alive connections never close by themselves. */
 #define FLUSH_MS 2000
 #define QUIET_MS 200
 
-/* Where another process takes over, in ms: how long the clients of open connections may take for one more request
- * before these are closed; how long the cache may take to be read again. */
+/* Where another process takes over, in ms: the time that clients of open connections have for one more request before
+ * these are closed. And the time that the cache has to be read again. */
 #define IDLE_MS   1000
 #define REOPEN_MS 10000
 
@@ -247,8 +247,8 @@ static void check_retired(evutil_socket_t fd, short what, void *ud)
     refuse_requests(run);
 }
 
-/* Whoever connects from now on is answered by the process that takes over; whoever is connected already is answered
- * here, once more. */
+/* The process that takes over answers the clients that connect from now on. Those that are connected already are
+ * answered here, once more. */
 static void retire(struct run *run)
 {
     struct server *server = &run->server;
@@ -314,9 +314,9 @@ static void on_reload_signal(evutil_socket_t number, short what, void *ud)
 
 /* ---- Opening ---- */
 
-/* A connection that is being answered has two descriptors, one of which watches for its end. Raises the limit of
- * open files (RLIMIT_NOFILE) as far as possible if it is too low for `wanted` connections, and returns how many it
- * allows: a server without descriptors could not even answer GET /health. */
+/* A connection that is being answered has two descriptors, one of which watches for its end. Raises the limit of open
+ * files (RLIMIT_NOFILE) as far as possible if it is too low for `wanted` connections, and returns how many it allows. A
+ * server without descriptors could not even answer GET /health. */
 static int limit_connections(int wanted)
 {
     enum { EACH = 2, OTHERS = 256 };

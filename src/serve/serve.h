@@ -21,7 +21,7 @@ struct serve_options {
 };
 
 /* Opens an instance for the configuration, listens, loads the models in the background (GET /health reports the
- * progress) and serves until SIGTERM or SIGINT, then drains for server.drain_timeout; a second signal ends at once.
+ * progress) and serves until SIGTERM or SIGINT. Then drains for server.drain_timeout; a second signal ends at once.
  * SIGHUP reopens the log and reloads API keys and certificates. Returns 0 after a drain, or a negative code with the
  * error filled in where listening or loading failed. Call it from the main thread. */
 int serve_run(const hearth_config *config, const struct serve_options *options, hearth_error *error);

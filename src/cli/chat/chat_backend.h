@@ -1,5 +1,5 @@
 /* Where replies come from: a model in this process (local_backend.c) or a running server (server_backend.c). Main
- * thread only: what comes from other threads is handed over in wait(). */
+ * thread only: wait() hands over the events of other threads. */
 #ifndef CLI_CHAT_CHAT_BACKEND_H
 #define CLI_CHAT_CHAT_BACKEND_H
 
@@ -27,7 +27,7 @@ struct reply_event {
 
 typedef void (*reply_event_fn)(void *ud, const struct reply_event *event);
 
-/* What can be talked to. */
+/* A model that can be talked to. */
 struct backend_model {
     const char *name; /* lives as long as the backend */
     bool takes_media;

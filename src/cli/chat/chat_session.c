@@ -46,7 +46,7 @@ struct view {
     hearth_error error; /* code is HEARTH_OK until it fails */
 };
 
-/* A prompt that takes more than one call of the model: what is read of it, and what need not be. */
+/* Shows how much of a prompt is read, and how much of that is cached, if it takes more than one call of the model. */
 static void show_progress(struct view *view, const hearth_result *r)
 {
     const int32_t read = r->cache_n + r->prompt_n;
@@ -132,8 +132,8 @@ static void show_event(void *ud, const struct reply_event *event)
     }
 }
 
-/* Asks for a reply and prints it until it ends, fails, or a signal stops it: what has come by then is in the content.
- * Returns HEARTH_OK, also where it was stopped, or the code of its failure. */
+/* Asks for a reply and prints it until it ends, fails, or a signal stops it. The content has the text that has come by
+ * then. Returns HEARTH_OK, also where it was stopped, or the code of its failure. */
 static int stream_reply(const struct chat *chat, struct reply *reply, hearth_error *error)
 {
     const struct backend_ops *ops = chat->backend->ops;

@@ -1,4 +1,5 @@
-/* A chat: who answers, what was said, where it is shown, and the commands that a user may type. Main thread only. */
+/* A chat: the backend that answers, the conversation, the screen that shows it, and the commands that a user may type.
+ * Main thread only. */
 #ifndef CLI_CHAT_CHAT_SESSION_H
 #define CLI_CHAT_CHAT_SESSION_H
 

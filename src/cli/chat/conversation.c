@@ -1,4 +1,4 @@
-/* What was said in a chat, and the files that came with it: see conversation.h. */
+/* The messages of a chat, and the files that came with them: see conversation.h. */
 #include "cli/chat/conversation.h"
 
 #include "base/base64.h"

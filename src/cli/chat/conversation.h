@@ -1,4 +1,4 @@
-/* What was said in a chat: messages in OpenAI's form, and the files that came with them. Main thread only.
+/* The conversation of a chat: messages in OpenAI's form, and the files that came with them. Main thread only.
  *
  * A file belongs to a message by a content part that names its place in `media`, as hearth_params.media wants it. Files
  * that are attached come with the next message of the user's: by name, or by a pasted path, as terminals do with a file

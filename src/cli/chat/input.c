@@ -1,8 +1,8 @@
-/* What a user says: see input.h.
+/* The user's input: see input.h.
  *
  * libedit asks read_character() for input, which waits for signals as well. Pasted text comes between two marks
- * ("bracketed paste"), the first of which is bound to a function like a key: that reads up to the second past libedit,
- * whose lines are redrawn with every character. */
+ * ("bracketed paste"). The first is bound to a function like a key. The function reads up to the second one past
+ * libedit, which would redraw its line with every character. */
 #include "cli/chat/input.h"
 
 #include "base/error.h"
@@ -209,8 +209,7 @@ static void write_history(const struct editor *editor)
     free(path);
 }
 
-/* Adds a message, and writes the file anew. Long ones are left out. What cannot be written is not kept: typing goes on.
- */
+/* Adds a message, and writes the file anew. Long ones are left out. A failure to write is ignored: typing goes on. */
 static void add_to_history(const struct editor *editor, const char *text)
 {
     HistEvent event;

@@ -1,8 +1,8 @@
-/* What a user says: typed on a terminal and edited by libedit, pasted, or read from a file or a pipe line by line. Main
+/* The user's input: typed on a terminal and edited by libedit, pasted, or read from a file or a pipe line by line. Main
  * thread only.
  *
- * The terminal gives each byte as it is typed and echoes nothing by itself, also while a reply is printed: what is
- * typed meanwhile is shown with the next prompt. Ctrl-C comes as a signal. */
+ * The terminal gives each byte as it is typed and echoes nothing by itself, also while a reply is printed. The next
+ * prompt shows the bytes that were typed meanwhile. Ctrl-C comes as a signal. */
 #ifndef CLI_CHAT_INPUT_H
 #define CLI_CHAT_INPUT_H
 
@@ -35,8 +35,8 @@ void lines_release(struct lines *lines);
 
 /* ---- Pasted text: pure functions ---- */
 
-/* What is long or has several lines is shown as a short label, "[paste 1: 100000 bytes, 12 lines]", since a terminal
- * cannot edit it; the message has the text itself. */
+/* A pasted text that is long or has several lines is shown as a short label, "[paste 1: 100000 bytes, 12 lines]", since
+ * a terminal cannot edit it. The message has the text itself. */
 struct pastes {
     struct paste {
         char *label;
@@ -45,12 +45,12 @@ struct pastes {
     size_t n;
 };
 
-/* Cleans pasted bytes as they come through a terminal: lines end with "\n" ("\r" and "\n" are both line ends, "\n\r" is
- * one); other control characters go; bytes that are no UTF-8 become U+FFFD. */
+/* Cleans pasted bytes as they come through a terminal. Lines end with "\n" ("\r" and "\n" are both line ends, "\n\r" is
+ * one). Other control characters are left out, except tabs. Bytes that are no UTF-8 become U+FFFD. */
 void pastes_clean(struct buf *out, const char *bytes, size_t len);
 
-/* What the line is to show for a cleaned text: the text itself, where it is short, or the label under which it is kept.
- * The string lives until the next call. */
+/* Returns the string that the line shows for a cleaned text: the text itself, where it is short, or the label under
+ * which it is kept. The string lives until the next call. */
 const char *pastes_add(struct pastes *pastes, const struct buf *text);
 
 /* Appends a line with its labels replaced by what they stand for. */

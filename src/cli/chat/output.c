@@ -1,4 +1,4 @@
-/* What a chat shows: light markdown and notices. See output.h. */
+/* The output of a chat: light markdown and notices. See output.h. */
 #include "cli/chat/output.h"
 
 #include "base/utf8.h"
@@ -32,7 +32,8 @@ void markdown_put_plain(const char *text, size_t len, struct buf *out)
 
 enum line_kind { LINE_UNDECIDED, LINE_TEXT, LINE_HEADING, LINE_ITEM, LINE_FENCE };
 
-/* What a line is by its beginning; `mark` is how long that is, without what is before an item's mark. */
+/* The kind of a line by its beginning. `indent` gets the number of spaces before it, `mark` the length of a heading's
+ * or an item's mark with the space behind it. */
 static enum line_kind line_kind_of(const char *text, size_t len, size_t *indent, size_t *mark)
 {
     const char *p = text, *end = text + len;

@@ -1,5 +1,5 @@
-/* What a chat shows, and where. Replies go to standard output, and are decorated on a terminal only; prompts and
- * notices go to the terminal, also where the replies go into a file. Main thread only. */
+/* The output of a chat. Replies go to standard output, and are decorated on a terminal only; prompts and notices go to
+ * the terminal, also where the replies go into a file. Main thread only. */
 #ifndef CLI_CHAT_OUTPUT_H
 #define CLI_CHAT_OUTPUT_H
 
@@ -10,7 +10,7 @@
 
 /* ---- Light markdown ---- */
 
-/* Bold, headings, lists and code, as text arrives. What else a reply may contain is shown as it is written, control
+/* Bold, headings, lists and code, as text arrives. Everything else in a reply is shown as it is written, control
  * characters as escapes, so that a model cannot drive the terminal. {0} is one at the beginning of a text. */
 struct markdown {
     struct buf held; /* marks that what follows decides: the beginning of a line, or asterisks */

@@ -1,6 +1,6 @@
-/* Reads a streamed reply of OpenAI's API from the bytes of a response, however they are cut: server-sent events (HTML's
- * EventSource format), and in them chunks, with the members that hearth and llama-server add: `timings` and
- * `prompt_progress`. Pure functions; the caller owns the state. */
+/* Reads a streamed reply of OpenAI's API from the bytes of a response, however they are cut. The bytes are server-sent
+ * events (HTML's EventSource format) that carry chunks. These may have the members that hearth and llama-server add:
+ * `timings` and `prompt_progress`. Pure functions; the caller owns the state. */
 #ifndef CLI_CHAT_REPLY_STREAM_H
 #define CLI_CHAT_REPLY_STREAM_H
 

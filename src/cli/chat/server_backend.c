@@ -99,7 +99,7 @@ static int server_find(struct backend *backend, const char *name, hearth_error *
     return code;
 }
 
-/* What models are for only hearth says; those of other servers can chat. */
+/* Only hearth lists the type of a model; models of other servers count as chat models. */
 static bool can_chat(const json_t *model)
 {
     const char *type = json_string_value(json_object_get(model, "type"));
@@ -224,7 +224,7 @@ static void finish(struct server_backend *server, const struct emitter *to)
         explain(server, &error);
         last = (struct reply_event){.type = REPLY_FAILED, .error = &error};
     } else if (chunks->has_usage) {
-        /* What servers do not say of the times is what was seen here. */
+        /* Where the server sends no times, they are those measured here. */
         hearth_result *r = &server->chunks.result;
         const int64_t now = clock_now(clock_monotonic()), first = server->first != 0 ? server->first : now;
         if (!server->chunks.has_timings) {

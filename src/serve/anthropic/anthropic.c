@@ -65,9 +65,9 @@ void anthropic_put_error(struct buf *out, const hearth_error *error, const char 
 
 /* ---- Pieces ---- */
 
-/* The three numbers of the prompt are its tokens in sum: those that were cached, those that were computed and are kept,
- * and the rest, the one that is always computed at least. At the start of a stream prompt_n may be less than what is to
- * be computed. */
+/* The three numbers of the prompt add up to its tokens: those that were cached, those that were computed and are kept,
+ * and the rest. The rest is at least the one token that is always computed. At the start of a stream prompt_n may be
+ * less than what is to be computed. */
 static void put_tokens(struct buf *out, const hearth_result *r)
 {
     int32_t rest = r->n_prompt - r->cache_n > r->prompt_n ? r->n_prompt - r->cache_n : r->prompt_n;

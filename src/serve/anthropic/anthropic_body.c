@@ -19,7 +19,7 @@ static const char *const refused[] = {"container", "mcp_servers", "thread", NULL
 /* ---- Blocks ---- */
 
 /* History is not judged: blocks of tools that Anthropic's servers ran are calls with their results, what has text is
- * text, and the rest is left out. What the user asks now is refused where it is of an unknown type. */
+ * text, and the rest is left out. In what the user asks now, a block of an unknown type is refused. */
 
 struct block {
     const char *role; /* of its message */
@@ -36,7 +36,7 @@ static int read_thinking(struct convert *convert, const struct block *block)
     return HEARTH_OK;
 }
 
-/* What the server has nothing to do with, and what has no text: encrypted thinking, tools that come or go. */
+/* Leaves out blocks that have no text or mean nothing here: encrypted thinking, tools that come or go. */
 static int skip(struct convert *convert, const struct block *block)
 {
     return convert_leave_out(convert, block->at);
@@ -78,7 +78,8 @@ static int collect_source(struct convert *convert, const struct block *block, js
     return HEARTH_OK;
 }
 
-/* Collects the text of a block that is neither text nor media: what a search found, what a program printed. */
+/* Collects the text of a block that is neither text nor media, as the results of a search or the output of a
+ * program. */
 static int collect_other(struct convert *convert, const struct block *block, json_t *texts)
 {
     const json_t *content = json_object_get(block->json, "content");
@@ -145,8 +146,8 @@ static int read_tool_use(struct convert *convert, const struct block *block)
     return HEARTH_OK;
 }
 
-/* is_error is ignored: templates have nothing for it, and the text says that the tool failed. What the tool gave was
- * not asked by the user. */
+/* is_error is ignored: templates have nothing for it, and the text says that the tool failed. The result does not count
+ * as asked by the user. */
 static int read_tool_result(struct convert *convert, const struct block *block)
 {
     const bool asks = convert->asks;

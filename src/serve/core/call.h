@@ -42,7 +42,7 @@ struct call {
     struct call_away *away;                  /* NULL: the HTTP thread answers it */
 };
 
-/* What answers a call: ends with call_reply() or call_fail(). */
+/* Answers a call: ends with call_reply() or call_fail(). */
 typedef void call_handler(struct call *call, void *ud);
 
 /* Writes an error in an API's form. `request_id` is NULL within a stream, whose headers have named the id already. */
@@ -71,11 +71,11 @@ bool call_may(const struct call *call, int grant);
  * server.isolate_keys also the owner of its API key. NULL: none. free() it. */
 char *call_salt(const struct call *call, const char *own);
 
-/* What of such a salt is the request's own field; NULL: nothing. */
+/* The part of such a salt that is the request's own field; NULL: none. */
 const char *call_own_salt(const char *salt);
 
-/* The name that an answer gives its model: `named`, as the client wrote it, whichever model it leads to; if that is
- * NULL the name of the library's choice (server.default_model, else the first chat model). */
+/* The name that an answer gives its model: `named`, as the client wrote it, whichever model it leads to. If that is
+ * NULL it is the name of the library's choice (server.default_model, else the first chat model). */
 const char *call_model(const struct call *call, const char *named);
 
 /* Has the call answered on an answering thread, since that may take long. The handler may use all that is not the HTTP
@@ -88,8 +88,8 @@ void call_reply(struct call *call, int status, const char *content_type, struct 
 /* Sets Retry-After if the error is temporary. */
 void call_set_retry(struct http_request *http, const struct errors_kind *kind);
 
-/* Sends the error with its HTTP status, and Retry-After if it is temporary. What it says of the chat is said of the
- * client's own fields. */
+/* Sends the error with its HTTP status, and Retry-After if it is temporary. An error about a field of the chat names
+ * the client's own field instead. */
 void call_fail(struct call *call, const hearth_error *error, call_error_form *form);
 
 /* A streamed response, or a whole one that is sent in pieces: call_begin() or call_begin_whole(), http_send()…,

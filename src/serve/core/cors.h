@@ -3,8 +3,8 @@
  * headers that let a page read the answer.
  *
  * Beside that the host names that a server without API keys answers to, against DNS rebinding. A page whose own host
- * name was made to point at this machine is same-origin in a browser, so that its Origin header cannot be told from an
- * allowed one; its Host header can. HTTP thread only. */
+ * name was made to point at this machine is same-origin in a browser. Its Origin header cannot be told from an allowed
+ * one, but its Host header can. HTTP thread only. */
 #ifndef SERVE_CORE_CORS_H
 #define SERVE_CORE_CORS_H
 
@@ -17,7 +17,7 @@ struct cors;
 struct cors *cors_open(const char *allowed);
 void cors_close(struct cors *cors);
 
-/* What a route's bodies are: JSON, which browsers send after a preflight only, or forms, which they send at once. */
+/* The type of a route's bodies: JSON, which browsers send after a preflight only, or forms, which they send at once. */
 enum cors_body { CORS_JSON, CORS_FORM };
 
 /* HEARTH_OK if the request has no Origin, or an allowed one and a body of the route's type. */

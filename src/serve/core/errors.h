@@ -22,7 +22,7 @@ enum errors_code {
     ERRORS_NO_PREVIOUS = -109, /* previous_response_id, conversation or item reference that is not stored */
     ERRORS_NO_ENTRY = -110,    /* the path names an id that is not stored */
     ERRORS_TOO_LARGE = -111,   /* a body, or the tree that its JSON becomes */
-    /* What src/http refuses by itself: errors_code_of_status(). */
+    /* Codes of requests that src/http refuses by itself: errors_code_of_status(). */
     ERRORS_BAD_REQUEST = -112,
     ERRORS_TIMEOUT = -113,
     ERRORS_EXPECTATION = -114,

@@ -4,8 +4,8 @@
  * An exchange is open until its call has been answered or the client has disconnected. Then it only waits for the last
  * event of each of its library requests, and with the last of them it is freed.
  *
- * Backpressure: while the client has not taken what was sent, the exchange has no turn and events stay in the outbox;
- * one that overflows cancels the request, so that a slow client never holds up the engine thread. */
+ * Backpressure: while the client has not taken what was sent, the exchange has no turn and events stay in the outbox.
+ * An outbox that overflows cancels the request, so that a slow client never holds up the engine thread. */
 #include "serve/core/exchange_parts.h"
 
 #include "base/clock.h"

@@ -26,7 +26,8 @@ struct dialect {
     /* Reads more of the request, which may take long; before the choices are submitted. NULL: there is no more. */
     void (*prepare)(void *state);
     /* Events of a stream: choice `index` has been placed in a slot; more of its prompt is computed (NULL: not
-     * reported); a piece; the choice is complete; all choices are complete; the stream breaks off with an error. */
+     * reported); a piece; the choice is complete. Then all choices are complete, or the stream breaks off with an
+     * error. */
     void (*started)(void *state, size_t index, const hearth_result *result, struct buf *out);
     void (*progress)(void *state, size_t index, const hearth_result *result, struct buf *out);
     void (*more)(void *state, const struct exchange_piece *piece, struct buf *out);

@@ -1,11 +1,11 @@
-/* An exchange, as the two files that it is made of see it: exchange.c sends its answer, on the HTTP thread, and
- * exchange_turn.c makes it, in turns on the answering threads.
+/* An exchange, as the two files that it is made of see it. exchange.c sends its answer, on the HTTP thread.
+ * exchange_turn.c makes the answer, in turns on the answering threads.
  *
- * An exchange is awake while its outbox's reader is, and then passes from thread to thread: the library's thread, whose
- * event wakes it, or the HTTP thread hands it to the answering threads; a turn there takes events, parses and writes,
- * and hands it to the HTTP thread; that sends what was written, and hands it back if there is more, unless the client
- * has not taken enough of it yet. So everything below belongs to one thread at a time without a lock, except what is
- * marked. */
+ * An exchange is awake while its outbox's reader is, and then passes from thread to thread. The library's thread, whose
+ * event wakes it, or the HTTP thread hands it to the answering threads. A turn there takes events, parses and writes,
+ * and hands it to the HTTP thread. The HTTP thread sends the written bytes, and hands it back if there is more, unless
+ * the client has not taken enough of them yet. So everything below belongs to one thread at a time without a lock,
+ * except what is marked. */
 #ifndef SERVE_CORE_EXCHANGE_PARTS_H
 #define SERVE_CORE_EXCHANGE_PARTS_H
 
@@ -34,7 +34,7 @@ struct choice {
  * error before anything was sent. */
 enum exchange_end { EXCHANGE_GOES_ON, EXCHANGE_ENDED, EXCHANGE_SHORT, EXCHANGE_FAILED };
 
-/* What a turn has for the HTTP thread, beside `out`. */
+/* The results of a turn for the HTTP thread, beside `out`. */
 struct exchange_news {
     bool begins;   /* the answer's head can be sent */
     bool has_more; /* the answer goes on without further events */
@@ -80,7 +80,7 @@ struct exchange {
     atomic_bool gone; /* the client is: set by the HTTP thread, any reads it */
 };
 
-/* What the library requests of an exchange share. */
+/* Data that the library requests of an exchange share. */
 struct common {
     void *owner;
     void (*release_owner)(void *owner);

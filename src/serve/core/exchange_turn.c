@@ -112,7 +112,7 @@ static void note_started(struct exchange *ex, const struct outbox_event *event)
     answer->sampling = hearth_request_sampling(request);
     answer->prompt = hearth_request_prompt(request);
     answer->divergence = hearth_request_divergence(request);
-    /* What the chat template does not print is named like what no template could. */
+    /* Parts that the chat template does not print are named like those that no template could. */
     size_t n_lost = add_lines(&ex->news.left_out, hearth_request_left_out(request), ex->call->places);
     answer->n_left_out = ex->n_left_out + n_lost;
     add_lines(&ex->news.unenforced, hearth_request_unenforced(request), NULL);
@@ -198,8 +198,8 @@ static void note_done(struct exchange *ex, const struct outbox_event *event)
     if (++ex->n_done == ex->n) finish(ex);
 }
 
-/* Counts tokens against the API key's rate limit: the prompt as soon as it starts, so that a client that disconnects
- * early is charged for it, the reply as it comes. The last event has the final number. */
+/* Counts tokens against the API key's rate limit: the prompt as soon as it starts, and the reply as it comes. So a
+ * client that disconnects early is charged for the prompt. The last event has the final number. */
 static void count_tokens(struct exchange *ex, const struct outbox_event *event)
 {
     struct choice *choice = &ex->choices[event->choice];

@@ -1,4 +1,4 @@
-/* What headers of an answer name: see header_list.h. */
+/* Lists that headers of an answer report: see header_list.h. */
 #include "serve/core/header_list.h"
 
 #include "base/log.h"

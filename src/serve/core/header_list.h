@@ -1,9 +1,9 @@
-/* What a header of the answer names of a request that is answered all the same. Two such lists:
+/* Lists of names that headers of an answer report, for requests that are answered all the same. There are two:
  *
- * - What the model does not see, though the client sent it as a part of the conversation: parts of another type than
- * any template can show, tools that nothing here runs. A client whose history holds such a thing would never get an
- * answer again if it were refused. It is named by the path of the client's own field, and in one line of the log.
- * - What of its JSON schemas nothing enforces: by keyword.
+ * - Parts of the conversation that the client sent and the model does not see: parts of another type than any template
+ * can show, tools that nothing here runs. A client whose history holds such a thing would never get an answer again if
+ * it were refused. It is named by the path of the client's own field, and in one line of the log.
+ * - Keywords of the request's JSON schemas that nothing enforces.
  *
  * A list of bounded size without pointers, so that it is copied as a value and has nothing to be released. It belongs
  * to what holds it: a body that is being converted, the parsed request, then the call. */

@@ -30,9 +30,9 @@ void token_logprobs_put_openai(struct buf *out, const struct token_logprobs *log
 /* Puts the list of elements of `n` tokens, with its brackets. */
 void token_logprobs_put_list(struct pieces *out, struct token_logprobs *const *logprobs, size_t n);
 
-/* Puts the value of vLLM's "prompt_logprobs" of a prompt whose tokens from the second on have these: a list of null,
- * and of an object for each token, {"17":{"logprob","rank","decoded_token"},…}: the token itself, then the likeliest.
- */
+/* Puts the value of vLLM's "prompt_logprobs" of a prompt whose tokens from the second on have these. It is a list of
+ * null, and of an object for each token, {"17":{"logprob","rank","decoded_token"},…}: the token itself, then the
+ * likeliest. */
 void prompt_logprobs_put(struct pieces *out, struct token_logprobs *const *logprobs, size_t n);
 
 /* Append a token's bytes as a JSON string, and as a JSON list of numbers. */

@@ -1,7 +1,7 @@
 /* A bounded FIFO queue of generation events from the library's threads to those that answer. Events are copied.
  *
- * Any thread puts; one reader takes. While the reader is awake it belongs to one thread, which may pass it on; whoever
- * wakes it gets it. The outbox locks for itself. */
+ * Any thread puts; one reader takes. While the reader is awake it belongs to one thread, which may pass it on. The
+ * thread that wakes it gets it. The outbox locks for itself. */
 #ifndef SERVE_CORE_OUTBOX_H
 #define SERVE_CORE_OUTBOX_H
 

@@ -1,6 +1,6 @@
 /* How bodies are written: members of JSON objects as text, without a tree (pure functions, any thread).
  *
- * And a body that is made while it is sent: text, and within it long lists whose elements are written only when their
+ * And a body that is made while it is sent: text, and within it long lists. Their elements are written only when their
  * turn comes, so that never much of it is in memory. It belongs to one thread at a time. */
 #ifndef SERVE_CORE_PIECES_H
 #define SERVE_CORE_PIECES_H

@@ -1,6 +1,6 @@
-/* The body parser's queues and thread. A job belongs to the HTTP thread until it is queued and again once it is
- * posted back; in between to the reading thread, except `call`, which stays the HTTP thread's, and `cancelled`, which
- * the HTTP thread sets and the reading thread reads. */
+/* The body parser's queues and thread. A job belongs to the HTTP thread until it is queued and again once it is posted
+ * back. In between it belongs to the reading thread, except two members: `call` stays the HTTP thread's, and the HTTP
+ * thread sets `cancelled`, which the reading thread reads. */
 #include "serve/core/reading.h"
 
 #include "base/error.h"
@@ -195,7 +195,7 @@ void reading_close(struct reading *reading)
     free_reading(reading);
 }
 
-/* What the body is coded with, a copy; NULL: with nothing. Several codings are none that is known. */
+/* The coding of the body, a copy; NULL: none. Several codings are none that is known. */
 static char *coding_of(const struct http_request *http)
 {
     const char *coding = http_header(http, "Content-Encoding");

@@ -1,5 +1,5 @@
-/* The answering threads: what is long is made here, so that the HTTP thread only takes and sends bytes. Replies are
- * parsed and their JSON is made, and routes that walk or copy much run here.
+/* The answering threads do the long work, so that the HTTP thread only takes and sends bytes. Replies are parsed and
+ * their JSON is made, and routes that walk or copy much run here.
  *
  * Work belongs to whoever hands it over again and again: it runs once for each workers_do(), in order, and posts to the
  * HTTP thread when it has something for it. It should take milliseconds, and hand itself over again if there is more to

@@ -36,8 +36,8 @@ int body_limit(const char *text, int most, size_t *out, hearth_error *error);
 char *body_read_name(struct buf *body, const char *older, hearth_error *error);
 size_t body_name_size(const void *name);
 
-/* Upper bounds for the memory, depth and number of values of the tree that JSON text parses to, estimated from its
- * bytes before anything is parsed: three bytes like "{}," become 250. Validity is not checked: for text that is not
+/* Upper bounds for the memory, depth and number of values of the tree that JSON text parses to. They are estimated from
+ * its bytes before anything is parsed: three bytes like "{}," become 250. Validity is not checked: for text that is not
  * JSON the numbers mean nothing. */
 struct json_size {
     size_t values; /* objects, lists, strings (member names too), numbers, true, false, null */

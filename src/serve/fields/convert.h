@@ -74,7 +74,7 @@ int convert_bad_type(const struct convert *convert, const json_t *object, struct
 /* Leaves out what is at this path: HEARTH_OK. */
 int convert_leave_out(const struct convert *convert, struct field_path at);
 
-/* The same for content of an unknown type, in earlier turns; what the user asks is refused instead. */
+/* The same for content of an unknown type in earlier turns. In what the user asks it is refused instead. */
 int convert_unknown(const struct convert *convert, const json_t *object, struct field_path at);
 
 /* A call and its results are left out together: notes the id of one of them, if it is one, before any of them is read;
@@ -137,10 +137,10 @@ void convert_end_message(struct convert *convert);
 
 /* ---- Other services ---- */
 
-/* The text in JSON of a service whose forms are not read one by one: what a tool of its own found, ran or said. Strings
- * and codes under the names that such services use for them, each a line, headings first; ids, types and what is
- * encrypted are no text. A JSON string owned by the caller; NULL: there is none. Lists and objects under "content" are
- * not looked at: they are content parts, which may be media. */
+/* The text in JSON of a service whose forms are not read one by one, as the results and output of its own tools. It is
+ * the strings and codes under the names that such services use for them, each a line, headings first. Ids, types and
+ * encrypted values are no text. A JSON string owned by the caller; NULL: there is none. Lists and objects under
+ * "content" are not looked at: they are content parts, which may be media. */
 json_t *readable_text(const json_t *value);
 
 #endif

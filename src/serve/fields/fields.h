@@ -1,8 +1,8 @@
 /* Parses the JSON body of a generation request to hearth_params: one table of fields for all routes that take a prompt.
  *
  * A field that is null was not given. Unknown fields are ignored, since clients send many that mean nothing here, but
- * reported (unknown.h); known but unsupported ones are refused (likewise), since the reply would not be what the
- * client asked for. Errors name the field in `param`. No state; any thread.
+ * reported (unknown.h). Known but unsupported ones are refused (likewise), since the reply would not be what the client
+ * asked for. Errors name the field in `param`. No state; any thread.
  *
  * After parsing, only those parts of the JSON tree are kept that the parameters borrow from. */
 #ifndef SERVE_FIELDS_FIELDS_H
@@ -159,11 +159,11 @@ int fields_refuse_unsupported(const json_t *body, int route, hearth_error *error
 
 /* ---- Custom tools of OpenAI's APIs (fields_tools.c) ---- */
 
-/* Their calls have a text and no JSON: the model is given a function with that text as its one argument, "input", and
- * calls of it are told as what the client knows. */
+/* Their calls have a text and no JSON. The model is given a function with that text as its one argument, "input". The
+ * client gets its calls as those of the custom tool. */
 
-/* The function, without its type; owned by the caller. `tool` has "description" and "format". What a regular expression
- * allows is enforced, as far as a schema's `pattern` is; other grammars (Lark) are words of the description. */
+/* The function, without its type; owned by the caller. `tool` has "description" and "format". A regular expression is
+ * enforced, as far as a schema's `pattern` is; other grammars (Lark) are words of the description. */
 json_t *custom_tool_function(const json_t *name, const json_t *tool);
 
 /* Whether a call of this name is that of a custom tool: `names` is a list of theirs, or NULL. */

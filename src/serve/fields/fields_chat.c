@@ -38,8 +38,8 @@ static json_t *read_part(struct fields *fields, const struct message *message, j
     const struct upload_form *form = upload_form_of(media, sizeof media / sizeof *media, type);
     json_object_del(part, "media"); /* which medium a part names is not the client's to say */
     if (!json_is_string(type) || convert_is(type, "text") || convert_is(type, "refusal")) return json_incref(part);
-    /* A part of another type: its text, if it has some. Else it is left out (NULL), or, if the user asks it, is handed
-     * on to be refused, by its type alone, so that what comes with it does not count as text of the prompt. */
+    /* A part of another type: its text, if it has some. Else it is left out (NULL). If the user asks it, it is handed
+     * on to be refused. Only its type is handed on, so that its other members do not count as text of the prompt. */
     if (form == NULL) {
         json_t *text = json_object_get(part, "text");
         if (json_string_length(text) > 0) return json_pack("{s:s,s:O}", "type", "text", "text", text);
@@ -315,7 +315,7 @@ int field_continue_final(struct fields *fields, const char *name, const json_t *
 int field_generation_prompt(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     if (!json_is_boolean(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be true or false", name);
-    /* What is to be continued has begun, also where it is empty. */
+    /* A message that is to be continued has begun, even if it is empty. */
     const json_t *continued = json_object_get(fields->body, "continue_final_message");
     fields->params.no_generation_prompt =
         json_is_false(value) && !json_is_true(continued) && !json_is_string(continued);

@@ -25,7 +25,7 @@ field_reader field_structured_outputs, field_guided_json, field_guided_regex, fi
 field_reader field_grammar, field_response_format, field_json_schema, field_logprobs, field_top_logprobs, field_n_probs,
     field_prompt_logprobs;
 
-/* What of logprobs depends on several fields. */
+/* Checks and sets the parameters of logprobs that depend on several fields. */
 int fields_finish_scores(struct fields *fields, hearth_error *error);
 
 /* fields_prompt.c: the prompt of a completion, and its suffix (fill-in-the-middle). */

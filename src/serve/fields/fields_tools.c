@@ -34,7 +34,7 @@ static json_t *description_of(const json_t *tool, const json_t *grammar)
                         text_of(grammar, "definition"));
 }
 
-/* What a regular expression matches is all of the input; many say so themselves. */
+/* The regular expression has to match the whole input; many are anchored already. */
 static json_t *schema_of_input(const json_t *grammar)
 {
     json_t *input = json_pack("{s:s}", "type", "string");

@@ -1,6 +1,6 @@
-/* Unknown fields of request bodies. They are ignored, and reported: in the log, once for each name and API while the
- * server runs, and in the header X-Hearth-Unknown-Fields of the answer, so that a user who writes "temprature" can
- * see it. Known but unsupported fields are refused: fields_refuse_unsupported(). */
+/* Unknown fields of request bodies. They are ignored, and reported so that a user who writes "temprature" can see it.
+ * The log has each name once for each API while the server runs, and the answer has the header X-Hearth-Unknown-Fields.
+ * Known but unsupported fields are refused: fields_refuse_unsupported(). */
 #ifndef SERVE_FIELDS_UNKNOWN_H
 #define SERVE_FIELDS_UNKNOWN_H
 

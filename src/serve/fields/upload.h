@@ -1,13 +1,13 @@
-/* What clients upload within a body: the data of images, sounds and documents, in base64, as it is or within a data
- * URL, or the bytes themselves, in a form, or URLs of them. Here it becomes the bytes that hearth_params.media has, and
- * the client's content part the one that names them. What a file is, its bytes decide, later and elsewhere: neither
- * "format" nor a data URL's type is believed.
+/* Media that clients upload within a body: images, sounds, videos and documents. They come as base64, plain or within a
+ * data URL, as bytes in a form, or as URLs. Here they become the bytes that hearth_params.media has, and the client's
+ * content part the one that names them. The bytes of a file decide its type, later and elsewhere: neither "format" nor
+ * a data URL's type is believed.
  *
  * A URL stays one: whether it is fetched, the model's configuration says.
  *
- * The text is freed as soon as it is decoded, so that a body is not in memory twice. What cannot be decoded is a medium
- * with a fault: it is the model that decides whether that matters, since one that takes text only never needed the
- * data. No state; any thread. */
+ * The text is freed as soon as it is decoded, so that a body is not in memory twice. Data that cannot be decoded
+ * becomes a medium with a fault. The model decides whether that matters, since one that takes text only never needed
+ * the data. No state; any thread. */
 #ifndef SERVE_FIELDS_UPLOAD_H
 #define SERVE_FIELDS_UPLOAD_H
 

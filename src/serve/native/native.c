@@ -1,8 +1,8 @@
 /* The dialect of llama-server's native completions. The exchange owns its state; answering threads, but
  * for what begins it.
  *
- * An answer is an object, or a list of one for each choice; a stream has pieces with "stop":false, and for each
- * choice a final one that has everything but the text. */
+ * An answer is an object, or a list of one for each choice. A stream has pieces with "stop":false, and for each choice
+ * a final one that has everything but the text and tokens already sent. */
 #include "serve/native/native.h"
 
 #include "base/error.h"

@@ -1,5 +1,6 @@
 /* Properties and adapters of a model, in llama-server's form. Answers contain the names of files without directories,
- * so that clients learn nothing of the file system. HTTP thread; what is shown, on an answering thread. No state. */
+ * so that clients learn nothing of the file system. GET routes run on an answering thread, the others on the HTTP
+ * thread. No state. */
 #include "serve/native/native.h"
 
 #include "base/error.h"

@@ -1,8 +1,8 @@
 /* Ollama's API, for clients that have no other: POST /api/chat, /api/generate, /api/embed, /api/embeddings, and the
- * routes about models. Bodies are converted to OpenAI chats, completions or embedding requests (ollama_body.c,
- * ollama_embed.c); the dialect in ollama.c writes objects, streams as lines of JSON (NDJSON); ollama_models.c lists
- * models, ollama_folder.c pulls and removes them and makes presets. HTTP thread only, unless said otherwise.
- * docs/ollama.md says what differs from Ollama. */
+ * routes about models. ollama_body.c and ollama_embed.c convert bodies to OpenAI chats, completions or embedding
+ * requests. The dialect in ollama.c writes objects, streams as lines of JSON (NDJSON). ollama_models.c lists models;
+ * ollama_folder.c pulls and removes them and makes presets. HTTP thread only, unless said otherwise. docs/ollama.md
+ * says what differs from Ollama. */
 #ifndef SERVE_OLLAMA_OLLAMA_H
 #define SERVE_OLLAMA_OLLAMA_H
 

@@ -27,7 +27,7 @@
 
 #define BACKLOG_MOST 65536 /* bytes that a client has not taken, above which it gets no news */
 
-/* What a request asks for, which its call has until the last line is written. */
+/* The parameters of a request. Its call has them until the last line is written. */
 struct asked {
     struct pulls_follower follower; /* the first member: its callbacks get it */
     char *model;                    /* to be pulled or removed; NULL: the request is about a preset */
@@ -37,7 +37,7 @@ struct asked {
     bool begun; /* the stream */
 };
 
-/* What a preset's thread is asked for: one to be made, or `removes`. */
+/* An order for the thread of a preset: to make it, or (`removes`) to remove it. */
 struct order {
     char *name, *from;
     json_t *json; /* what the preset's file will have, but for "from" */
@@ -274,10 +274,11 @@ static void *read_copied(struct buf *body, hearth_error *error)
 
 /* ---- Presets; on a thread of serve/pulls ---- */
 
-/* One order at a time: what is in memory and what is on the disk are of the same one. */
+/* One order at a time, so that the preset in memory and the file on the disk are of the same one. */
 static pthread_mutex_t ordering = PTHREAD_MUTEX_INITIALIZER;
 
-/* What the file of the model or preset has that the order is made of. NULL with the error: it is lost. */
+/* The JSON that the order's preset is made of: that of a preset's file, or the name of a model. NULL with the error:
+ * the file cannot be read. */
 static json_t *base_of(const struct order *order, hearth_error *error)
 {
     const hearth_preset *base = hearth_find_preset(order->instance, order->from);
@@ -294,8 +295,8 @@ static json_t *base_of(const struct order *order, hearth_error *error)
     return json;
 }
 
-/* What the order leaves open is the preset's that it is made of: a file names a model, never a preset, so that each
- * stands for itself. NULL with the error. */
+/* The order's JSON, completed from the preset that it is made of. So a file names a model, never a preset, and needs no
+ * other file. NULL with the error. */
 static json_t *whole_of(const struct order *order, hearth_error *error)
 {
     static const char *const texts[] = {"system", "template"};

@@ -166,7 +166,7 @@ static void put_echoed(const struct openai *openai, size_t index, const hearth_d
     close_chunk(openai, NULL, out);
 }
 
-/* What the choice begins with, unless it was streamed before. `answer`: NULL where echo_waits() says no. */
+/* Puts the echo of the choice, unless it was streamed before. `answer`: NULL where echo_waits() says no. */
 static void put_echo(const struct openai *openai, size_t index, const struct answer *answer, struct buf *out)
 {
     if (openai->echoed[index]) return;

@@ -49,9 +49,9 @@ extern const struct openai_form openai_chat_form, openai_functions_form, openai_
 
 /* ---- Echoes (echo.c) ---- */
 
-/* What the choices of an answer begin with ("echo"): a completion's prompt, with the logprobs of its tokens where
- * "logprobs" asks for them, too; in a chat the message that the reply continues. The dialect owns it; answering
- * threads. Of functions that take a struct echo, NULL is fine: nothing is echoed. */
+/* The beginning of an answer's choices ("echo"). In a completion it is the prompt, with the logprobs of its tokens
+ * where "logprobs" asks for them, too. In a chat it is the message that the reply continues. The dialect owns it;
+ * answering threads. Of functions that take a struct echo, NULL is fine: nothing is echoed. */
 struct echo;
 
 /* NULL: the request wants none. */
@@ -110,7 +110,8 @@ void *transcription_open(struct buf *body, const struct reading_caller *caller, 
 size_t transcription_size(const void *transcription);
 void transcription_close(void *transcription);
 
-/* The chat that asks this model. NULL with the error; what it is made of is moved out of the transcription. */
+/* The chat that asks this model, NULL with the error. The parts that it is made of are moved out of the
+ * transcription. */
 struct fields *transcription_ask(struct transcription *transcription, const hearth_model_info *model,
                                  hearth_error *error);
 

@@ -364,7 +364,7 @@ static void put_json(void *state, const struct answer *answers, size_t n, struct
     buf_puts(out, "}");
 }
 
-/* What is billed of this format is the duration; OpenAI's has segments with their times too. */
+/* The usage of this format is the duration; OpenAI's has segments with their times too. */
 static void put_verbose(void *ud, const struct answer *answers, size_t n, struct buf *out)
 {
     (void)n; /* 1 */
@@ -399,7 +399,7 @@ static void release(void *ud)
     free(state);
 }
 
-/* An error of the chat that the form became: what the file has too much of is named already. */
+/* An error of the chat that the form became. An error about the file names its field already. */
 static void put_error(struct buf *out, const hearth_error *error, const char *request_id)
 {
     hearth_error renamed = convert_rename(error, &(struct convert_name){"messages", "prompt"}, 1);

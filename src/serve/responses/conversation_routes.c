@@ -1,6 +1,6 @@
 /* The routes over what is stored: see responses.h. The reading thread parses bodies; the answering threads do
- * everything else, one route at a time. What is changed as it was found is so under stored_lock(), since the turns of
- * responses come from other threads. */
+ * everything else, one route at a time. A route that changes an entry as it was found does so under stored_lock(),
+ * since the turns of responses come from other threads. */
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -69,7 +69,7 @@ static void put_list(struct buf *out, const struct stored_item *items, size_t n,
     buf_puts(out, "}");
 }
 
-/* Answers with a page of the first `n` items of a turn (NULL: none) and the turns before it; the query says which:
+/* Answers with a page of the first `n` items of a turn (NULL: none) and the turns before it. The query says which:
  * ?limit=20 (1 to 100), ?order=desc (newest first) or asc, ?after=ID. */
 static void reply_list(struct call *call, const struct stored_turn *turn, size_t n)
 {

@@ -23,7 +23,7 @@ struct history {
     struct stored_turn *turn;   /* the input's items, later also the answer's; NULL: nothing is stored */
 };
 
-/* What becomes of the items of a request. */
+/* The use of the items of a request. */
 enum history_use {
     HISTORY_STORES, /* the response is stored, where the body does not say otherwise */
     HISTORY_COUNTS, /* the tokens are only counted and nothing is stored */

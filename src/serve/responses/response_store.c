@@ -197,7 +197,8 @@ bool stored_put(struct stored *stored, const struct stored_entry *given)
     pthread_mutex_lock(&stored->mutex);
     bool fits = stored_can_hold(stored, entry_bytes(entry) + bytes_to(given->turn));
     if (fits) {
-        /* In place of one of the same id. What they lead to both is counted all the while, and not walked through. */
+        /* In place of one of the same id. Turns that both lead to stay counted all the while, and are not walked
+         * through. */
         struct lru_entry **same = tfind(entry, &stored->by_id, compare);
         set_turn(stored, entry, given->turn);
         if (same != NULL) remove_entry(stored, *same);
@@ -234,7 +235,7 @@ void stored_release(struct stored *stored, struct stored_found *found)
     free(found->id);
 }
 
-/* With the mutex: what becomes of a change after which the entry's own bytes and those of its turns are `bytes`. */
+/* With the mutex: the result of a change after which the entry's own bytes and those of its turns are `bytes`. */
 static enum stored_change judge(const struct stored *stored, const struct lru_entry *entry, size_t bytes)
 {
     if (entry == NULL) return STORED_ABSENT;

@@ -1,6 +1,6 @@
 /* The in-memory store of responses and conversations, by id, until the process ends. Beyond its bounds the least
- * recently used entry is evicted (LRU), but never the one that is stored or changed: where that is too large by itself
- * nothing changes, and nothing is evicted. What requests hold beside the entries is theirs, and not counted.
+ * recently used entry is evicted (LRU), but never the one that is stored or changed. Where that is too large by itself
+ * nothing changes, and nothing is evicted. Copies and turns that only requests hold are not counted.
  *
  * A turn is the items of one request and of its answer. It references the turn before it: the turns of a conversation
  * are in memory once, and a response can be continued after the responses before it were evicted.

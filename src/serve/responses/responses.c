@@ -216,7 +216,7 @@ void responses_put_usage(struct buf *out, const struct answer *answer)
     buf_puts(out, "}");
 }
 
-/* What is the request's own fault is not to be tried again. */
+/* A request that is itself at fault is not to be tried again. */
 static const char *failure_code(hearth_code code)
 {
     if (code == HEARTH_TOO_LONG) return "context_length_exceeded";

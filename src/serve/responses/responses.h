@@ -1,7 +1,6 @@
-/* OpenAI's Responses: POST /v1/responses, and the routes of stored responses. Bodies are converted to OpenAI chats
- * (responses_body.c, responses_tools.c); the dialect in responses.c writes the items of a response, or the events of
- * a stream; history.c adds the stored items of previous responses and conversations. HTTP thread only, except the
- * conversion. */
+/* OpenAI's Responses: POST /v1/responses, and the routes of stored responses. responses_body.c and responses_tools.c
+ * convert bodies to OpenAI chats. The dialect in responses.c writes the items of a response, or the events of a stream.
+ * history.c adds the stored items of previous responses and conversations. HTTP thread only, except the conversion. */
 #ifndef SERVE_RESPONSES_RESPONSES_H
 #define SERVE_RESPONSES_RESPONSES_H
 
@@ -73,8 +72,8 @@ void conversations_delete_item(struct call *call);
  * model writes. The client sends these items in place of the conversation from then on. */
 extern const struct reading_form responses_compact;
 
-/* What the model is told in place of a compaction item: the summary that it holds. NULL: it is none of hearth's, and
- * cannot be read. */
+/* The text that the model sees in place of a compaction item: the summary that it holds. NULL: it is none of hearth's,
+ * and cannot be read. */
 json_t *compaction_text(const json_t *item);
 
 /* ---- Tools (responses_tools.c) ---- */

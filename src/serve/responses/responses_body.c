@@ -1,7 +1,8 @@
 /* Converts bodies of OpenAI's Responses to chats. history.c has found the stored items; responses_tools.c reads tools.
- * Items, stored ones and those of the input, are history, which is not judged: those of tools that OpenAI's servers ran
- * are calls with their results where these are known, and what has no text is left out. Fields without effect here
- * (truncation, service_tier, …) are repeated in the response with the value that holds. No state; any thread. */
+ * Items, both stored ones and those of the input, are history and are not judged. Those of tools that OpenAI's servers
+ * ran are calls, with their results where these are known. Items without text are left out. In what the user asks now,
+ * a part of an unknown type is refused. Fields without effect here (truncation, service_tier, …) are repeated in the
+ * response with the value that holds. No state; any thread. */
 #include "base/json_text.h"
 #include "serve/fields/convert.h"
 #include "serve/fields/fields_readers.h"
@@ -186,8 +187,8 @@ static int read_call_output(struct convert *convert, const struct item *item)
 
 /* ---- Calls of tools that have a type of their own ---- */
 
-/* A call is shown with the name of its tool, or else the item's, and with a member as its arguments; and so is the
- * result, of another item or, `own`, of the same one. */
+/* A call is shown with the name of its tool (NULL: the item's), and with a member as its arguments. Its result is a
+ * member, too, of another item or (`own`) of the same one. */
 struct call_form {
     const char *type, *name, *member, *own;
     bool needs_own; /* without it the call says nothing: the assistant's message has what came of it */
@@ -224,7 +225,7 @@ static const json_t *call_of(const struct item *item)
     return of_call != NULL ? of_call : field_string(own) != NULL ? own : NULL;
 }
 
-/* What a call's own item says of its result, and of its failure, in a list owned by the caller; NULL: nothing. The
+/* The result of a call and its failure, as its own item has them, in a list owned by the caller; NULL: none. The
  * sources of a search stand with what was searched for. */
 static json_t *own_result(const json_t *item, const struct call_form *form)
 {
@@ -268,7 +269,7 @@ static const char *result_member(const struct item *item)
     return NULL;
 }
 
-/* What a computer was to do may stand in two members. */
+/* The actions of a computer call may stand in two members. */
 static json_t *arguments_by_form(const json_t *item, const struct call_form *form)
 {
     json_t *value = json_object_get(item, form->member), *action = body_find(item, "action"), *object;

@@ -132,7 +132,7 @@ static bool says_something(const struct buf *text)
     return false;
 }
 
-/* What is no summary must not stand in a conversation's place. */
+/* An answer without a summary must not replace a conversation. */
 static int check(const void *state, const struct answer *answers, hearth_error *error)
 {
     (void)state;

@@ -284,7 +284,7 @@ static struct order_end *open_order(struct call *call)
     return end;
 }
 
-/* What the library cannot tell apart from other errors of its codes. */
+/* Gives the error a code of its own: the library's HEARTH_BUSY and HEARTH_NOT_FOUND have other meanings, too. */
 static void fail_order(struct call *call, hearth_error *error)
 {
     int code = (int)error->code;
@@ -332,7 +332,7 @@ static void watch_order(struct order_end *end, hearth_error *refused)
     free(end);
 }
 
-/* What the body of an order says. */
+/* The fields of an order's body. */
 struct wanted {
     char *model;      /* of one in the cells; NULL: not named */
     char *tier;       /* of a stored one */

@@ -1,5 +1,5 @@
 /* Status routes: health, models, slots, Prometheus metrics, also in the form of OpenMetrics 1.0, which has exemplars
- * (https://prometheus.io/docs/specs/om/open_metrics_spec/); and the routes that load and unload models, in the form of
+ * (https://prometheus.io/docs/specs/om/open_metrics_spec/). And the routes that load and unload models, in the form of
  * llama-server's router: the body is {"model": "NAME"}, the answer comes at once, and GET /v1/models shows the
  * progress. HTTP thread, or answering threads where the table of routes says so. */
 #ifndef SERVE_STATUS_STATUS_H
@@ -50,8 +50,8 @@ void cache_put_status(struct buf *out, const hearth *instance); /* its body */
 void cache_lookup(struct call *call);
 
 /* POST /cache/resident: an order about a conversation in the KV cells. The body is {"model", "seq_id", "hash",
- * "order"}, where GET /cache shows the first three and the last is keep, release or evict; without a model, the one
- * that answers requests without one. */
+ * "order"}, where GET /cache shows the first three and the last is keep, release or evict. Without a model, the order
+ * is for the one that answers requests without one. */
 extern const struct reading_form resident_orders_give;
 
 /* GET /cache/stored lists stored conversations, newest first: ?limit= of them (50, at most 100), ?after= the `next` of
@@ -64,9 +64,9 @@ extern const struct reading_form stored_order;
 
 /* ---- The live view (live.c) ---- */
 
-/* GET /live streams what GET /slots and GET /cache say, as server-sent events
- * {"slots": […], "cache": {…}}: the first at once, then at most four a second while something changes, and one every
- * few seconds while nothing does.
+/* GET /live streams what GET /slots and GET /cache say, and counters of each model, as server-sent events {"slots":
+ * […], "cache": {…}, "models": […]}. The first comes at once, then at most four a second while something changes, and
+ * one every few seconds while nothing does.
  *
  * One report is made for all who watch, and none while nobody does: neither the engine nor the HTTP thread has any work
  * with it then. A client that reads slowly misses reports and gets the newest once it has taken what was sent; nothing
