@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "store/store_struct.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,6 +73,9 @@ static size_t list_tier(struct tier *tier, const struct store_page *page, struct
 size_t store_conversations(struct store *store, const struct store_page *page, struct store_conversation *out,
                            size_t max, size_t *total)
 {
+    assert((out != NULL || max == 0) && total != NULL);
+    assert(page->marks != NULL || page->n_marks == 0);
+    assert(page->after == NULL || page->after->tier < STORE_TIERS);
     struct tip *tips = mem_alloc((max + 1) * sizeof *tips);
     size_t n = 0;
     *total = 0;
@@ -111,6 +115,7 @@ static int refuse(const struct tier *tier, hearth_error *error)
 
 void store_order(struct store *store, const struct store_ordered *ordered)
 {
+    assert(ordered->tier < STORE_TIERS && ordered->order <= STORE_DROP && ordered->done != NULL);
     struct tier *tier = &store->tiers[ordered->tier];
     hearth_error error = {0};
     store_lock(store);

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "store/store_struct.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -175,6 +176,7 @@ static void queue_use_note(struct tier *tier, struct entry *entry)
 
 void store_fetch(struct store_hit *hit, int32_t n)
 {
+    assert(!hit->fetching && 0 <= n && n <= hit->n);
     struct store *store = hit->store;
     hit->fetching = true;
     if (n > 0) list_parts(hit, n);
@@ -190,6 +192,7 @@ void store_fetch(struct store_hit *hit, int32_t n)
 
 void store_skip(struct store_hit *hit, int32_t n)
 {
+    assert(hit->fetching && n >= 0);
     struct store *store = hit->store;
     struct loaded_slab *garbage = NULL;
     store_lock(store);
@@ -241,6 +244,7 @@ static struct store_piece piece_of(const struct part *part, enum slab_kind kind)
 
 enum store_next store_next_piece(struct store_hit *hit, struct store_piece *piece)
 {
+    assert(hit->fetching && piece != NULL);
     struct store *store = hit->store;
     struct loaded_slab *garbage = NULL;
     store_lock(store);

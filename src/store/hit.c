@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "store/store_struct.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,6 +78,7 @@ static bool is_queued(struct store *store, const struct store_query *query)
 bool store_parent_is_coming(struct store *store, const struct store_query *query, const struct store_user *waiter,
                             uint64_t *ticket)
 {
+    assert(query->parent_key != NULL && waiter != NULL && ticket != NULL);
     struct tier *tier = save_tier(store);
     store_lock(store);
     if (*ticket == 0) *ticket = tier->saver.last_ticket;
@@ -161,6 +163,7 @@ static void search(struct store_hit *hit)
 
 struct store_hit *store_find(struct store *store, const struct store_query *query)
 {
+    assert(query->n >= 0 && (query->tokens != NULL || query->n == 0));
     struct store_hit *hit = mem_alloc(sizeof *hit);
     hit->store = store;
     hit->user = query->user;
@@ -177,6 +180,8 @@ struct store_hit *store_find(struct store *store, const struct store_query *quer
 
 void store_find_again(struct store_hit *hit, const int32_t *tokens, int32_t n)
 {
+    assert(!hit->fetching);
+    assert(n >= 0 && (tokens != NULL || n == 0));
     set_tokens(hit, tokens, n);
     struct index_lookup lookup = lookup_of(hit, NULL, 0);
     for (enum store_tier i = 0; i < STORE_TIERS; i++)
@@ -210,11 +215,13 @@ int32_t store_hit_covered(const struct store_hit *hit)
 
 int32_t store_hit_tokens_in(const struct store_hit *hit, enum store_tier tier)
 {
+    assert(tier < STORE_TIERS);
     return hit->searched[tier] ? usable_tokens(hit, tier) : 0;
 }
 
 int32_t store_hit_common(const struct store_hit *hit, enum store_tier *tier)
 {
+    assert(tier != NULL);
     int32_t most = 0;
     for (enum store_tier i = 0; i < STORE_TIERS; i++) {
         const struct match *match = &hit->matches[i];
@@ -229,6 +236,7 @@ int32_t store_hit_common(const struct store_hit *hit, enum store_tier *tier)
 bool store_note_divergence(struct store *store, const struct store_query *query, struct divergence *divergence,
                            enum store_tier *tier)
 {
+    assert(divergence != NULL && tier != NULL);
     bool nearer = false;
     for (enum store_tier i = 0; i < STORE_TIERS; i++) {
         if (!tier_serves(&store->tiers[i]) ||
@@ -266,6 +274,7 @@ size_t store_ways_on(struct store *store, const struct store_query *query, struc
 
 bool store_hit_key(const struct store_hit *hit, enum store_tier tier, struct slab_key *key)
 {
+    assert(tier < STORE_TIERS && key != NULL);
     const struct match *match = &hit->matches[tier];
     const struct entry *entry = needs_state(&hit->user->codec) ? match->state : match->rows;
     if (!hit->searched[tier] || entry == NULL) return false;
@@ -298,6 +307,7 @@ static struct match covered_prefix(struct store *store, const struct store_query
 
 int32_t store_block_start(struct store *store, const struct store_query *query, int32_t from)
 {
+    assert(from >= 0);
     struct tier *tier = upload_tier(store);
     int32_t stride = store->params.stride, start = from - from % stride;
     bool whole = query->n - start >= stride, tail = query->user->codec.has_state && query->n % stride > 0;
@@ -360,11 +370,13 @@ static double read_ns(struct store *store, struct tier *tier, const struct store
 
 double store_hit_read_ns(const struct store_hit *hit, int32_t from, int32_t to)
 {
+    assert(0 <= from && from <= to);
     return read_ns(hit->store, &hit->store->tiers[hit->tier], &hit->user->codec, &hit->matches[hit->tier], from, to);
 }
 
 void store_choose_tier(struct store_hit *hit, double token_ns)
 {
+    assert(!hit->fetching);
     double least = 0;
     int32_t most = 0;
     for (enum store_tier i = 0; i < STORE_TIERS; i++)
@@ -406,6 +418,7 @@ static bool descends_from(const struct entry *entry, const struct slab_key *key)
 
 void store_hit_count(struct store_hit *hit, int32_t used)
 {
+    assert(used <= (int32_t)hit->tokens.len);
     struct store_stats *stats = &hit->store->stats;
     const struct match *match = &hit->matches[hit->tier];
     if (used <= 0)

@@ -6,6 +6,7 @@
 #include "base/thread.h"
 #include "store/store_struct.h"
 
+#include <assert.h>
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
@@ -200,6 +201,10 @@ static bool enqueue_upload(struct store *store, struct save_job *job)
 
 uint64_t store_save(struct store *store, const struct store_save *save)
 {
+    assert(save->user != NULL && save->tokens != NULL && save->raw != NULL);
+    assert((save->kind == SLAB_ROWS || save->kind == SLAB_STATE) && save->reason >= SLAB_COLD &&
+           save->reason <= SLAB_FINISH);
+    assert(0 <= save->from && save->from <= save->to && save->to > 0);
     struct tier *tier = save_tier(store);
     struct raw_bytes *raw = mem_alloc(sizeof *raw);
     *raw = (struct raw_bytes){.v = save->raw, .size = save->size, .refs = 1};
@@ -232,6 +237,7 @@ bool store_is_on(struct store *store)
 
 bool store_has_room(struct store *store, const struct store_user *user, size_t size)
 {
+    assert(user != NULL);
     struct tier *tier = save_tier(store);
     store_lock(store);
     bool room = tier_takes_saves(tier) && has_room(store, &tier->saver, size);
@@ -242,6 +248,7 @@ bool store_has_room(struct store *store, const struct store_user *user, size_t s
 
 bool store_is_done(struct store *store, const struct store_user *user, uint64_t ticket)
 {
+    assert(user != NULL);
     struct saver *saver = &save_tier(store)->saver;
     store_lock(store);
     if (ticket > saver->last_ticket) ticket = saver->last_ticket;
@@ -265,6 +272,7 @@ bool store_wait(struct store *store, uint64_t ticket, int64_t deadline)
 
 void store_allow_upload_wait(struct store *store, int64_t ns)
 {
+    assert(ns >= 0);
     store_lock(store);
     store->upload_wait_ns = ns;
     store_unlock(store);

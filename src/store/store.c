@@ -7,6 +7,7 @@
 #include "base/thread.h"
 #include "store/store_struct.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,6 +74,8 @@ static size_t part_with_threads(struct store *store, pthread_t ended[STORE_THREA
 
 struct store *store_open(const struct store_params *params, hearth_error *error)
 {
+    assert(params->stride > 0);
+    assert(params->save_tier < STORE_TIERS && store_tier_kind(params->save_tier) != STORE_SERVER);
     struct store *store = mem_alloc(sizeof *store);
     store->params = *params;
     pthread_mutex_init(&store->mutex, NULL);
@@ -325,6 +328,7 @@ static void drop_user(struct saver *saver, const struct store_user *user)
 
 void store_remove_user(struct store *store, const struct store_user *user)
 {
+    assert(user != NULL);
     store_lock(store);
     for (enum store_tier i = 0; i < STORE_TIERS; i++) drop_user(&store->tiers[i].saver, user);
     while (is_busy(store, user)) store_wait_changed(store, CLOCK_NEVER);
@@ -335,6 +339,7 @@ void store_remove_user(struct store *store, const struct store_user *user)
 
 struct index *store_tier_index(struct store *store, enum store_tier tier)
 {
+    assert(tier < STORE_TIERS);
     return store->tiers[tier].index;
 }
 
@@ -352,6 +357,7 @@ const struct store_stats *store_stats(const struct store *store)
 
 void store_tier_status(struct store *store, enum store_tier id, struct store_tier_status *out)
 {
+    assert(id < STORE_TIERS);
     struct tier *tier = &store->tiers[id];
     *out = (struct store_tier_status){.quota = tier->quota};
     if (tier->quota == 0) return;

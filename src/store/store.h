@@ -110,8 +110,8 @@ void store_remove_user(struct store *store, const struct store_user *user);
 
 /* ---- Known digests ---- */
 
-/* A small file for whoever loads models (docs/format.md), beside the slabs of the last tier in the table that has a
- * folder and is on: the store reads it when it opens that tier and writes it, and does not look into it.
+/* A small file for the loader of models (docs/format.md). It is beside the slabs of the last tier in the table that has
+ * a folder and is on. The store reads it when it opens that tier, and writes it, but does not interpret it.
  *
  * store_digests() appends its bytes, at most 64 KiB. It waits until the tier was opened, or the deadline
  * (CLOCK_MONOTONIC, ns; 0: not at all). Nothing is appended where there is no file or no such tier, or the tier is not
@@ -176,9 +176,9 @@ bool store_note_divergence(struct store *store, const struct store_query *query,
                            enum store_tier *tier);
 
 /* How many of the query's tokens the longest beginning of a stored list has, whether its rows can be reused or not.
- * store_ways_on(): of the lists that begin with all of the query's tokens, appends the next ones of each way on, as far
- * as these lists have them in common, to one of the `max` lists each, and returns how many ways. Both count as no use;
- * neither asks a server or waits for a scan, as store_find() does: store_wait_scan(). */
+ * store_ways_on() looks at the lists that begin with all of the query's tokens. For each way in which they go on, it
+ * appends the next tokens, as far as its lists have them in common, to one of the `max` lists. It returns how many
+ * ways. Both count as no use; neither asks a server or waits for a scan, as store_find() does: store_wait_scan(). */
 int32_t store_common(struct store *store, const struct store_query *query);
 size_t store_ways_on(struct store *store, const struct store_query *query, struct tokens *ways, size_t max);
 void store_wait_scan(struct store *store, int64_t deadline);

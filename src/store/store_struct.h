@@ -33,7 +33,7 @@ void tier_end_call(struct tier *tier, struct worker *worker);
 
 void *watchdog_main(void *store);
 
-/* ---- Saves: what users copied out, in the queue of a tier's saver thread ---- */
+/* ---- Saves: bytes that users copied out, in the queue of a tier's saver thread ---- */
 
 enum { POOLED_BUFFERS = 16 };
 
@@ -100,7 +100,7 @@ struct buffers {
 
 void buffers_release(struct buffers *buffers);
 
-/* ---- Fetches: what hits have found, the slabs in memory that they share, and the threads that read them ---- */
+/* ---- Fetches: hits, the slabs in memory that they share, and the threads that read them ---- */
 
 enum { FETCHERS = 2 };
 

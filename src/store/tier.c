@@ -31,6 +31,7 @@ enum store_tier_kind store_tier_kind(enum store_tier tier)
 #define IN_FOLDER(ID, ...) [STORE_##ID] = STORE_FOLDER,
 #define ON_SERVER(ID, ...) [STORE_##ID] = STORE_SERVER,
     static const enum store_tier_kind kinds[STORE_TIERS] = {STORE_TIER_TABLE(IN_MEMORY, IN_FOLDER, ON_SERVER)};
+    assert(tier < STORE_TIERS);
     return kinds[tier];
 }
 
@@ -42,6 +43,7 @@ static struct backend *backend_for(const struct store *store, enum store_tier id
     case STORE_FOLDER:
         return folder_backend_open(store->params.files, params->path);
     case STORE_SERVER:
+        assert(params->server != NULL && params->server->stride == store->params.stride);
         return remote_backend_open(params->server);
     case STORE_MEMORY:
         break;

@@ -12,10 +12,11 @@
  *     HEARTH_UNAVAILABLE  the backend itself is gone (its folder was removed): it must be opened again
  *     HEARTH_NO_MEMORY, HEARTH_IO  the call failed now, which says nothing of the slab
  *
- * Threads: a tier's saver calls put(), remove(), quarantine(), name_model(), write_digests(); its fetchers get() and
- * note_use(); its supervisor open(), measure(), scan(), has() and read_digests(); threads that prepare requests, and
- * its saver, probe(). All of these may run at once, for different slabs. Each may take as long as a disk or a network
- * does, and may hang, but for probe(), which has a deadline. No other thread that serves requests waits for one. */
+ * Threads: a tier's saver calls put(), remove(), quarantine(), name_model(), write_digests(), add_hint() and
+ * wants_scan(). Its fetchers call get() and note_use(); its supervisor open(), measure(), scan(), has() and
+ * read_digests(). Threads that prepare requests call probe() and read_hints(), and the saver calls probe(). All of
+ * these may run at once, for different slabs. Each may take as long as a disk or a network does, and may hang, but for
+ * probe() and read_hints(), which have a deadline. No other thread that serves requests waits for one. */
 #ifndef STORE_BACKENDS_BACKEND_H
 #define STORE_BACKENDS_BACKEND_H
 

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +29,7 @@ static const char *const extensions[] = {[SLAB_ROWS] = ".rows", [SLAB_STATE] = "
 
 void folder_file_name(const struct slab_key *key, enum slab_kind kind, char name[FOLDER_NAME_BYTES])
 {
+    assert(kind == SLAB_ROWS || kind == SLAB_STATE);
     sha256_to_hex(key->v, name);
     snprintf(name + HEX, FOLDER_NAME_BYTES - HEX, "%s", extensions[kind]);
 }
@@ -316,6 +318,7 @@ bool folder_has(struct folder *folder, const struct slab_key *key, enum slab_kin
 void folder_note_use(struct folder *folder, const struct slab_key *key, enum slab_kind kind, uint32_t hits,
                      int64_t used_ms)
 {
+    assert(!folder->read_only);
     char name[FOLDER_NAME_BYTES];
     uint8_t bytes[SLAB_USE_BYTES];
     folder_file_name(key, kind, name);
@@ -331,6 +334,7 @@ void folder_note_use(struct folder *folder, const struct slab_key *key, enum sla
 /* Not synced: a file that a loss of power brings back is whole, and within the budget or evicted at the next start. */
 int folder_remove(struct folder *folder, const struct slab_key *key, enum slab_kind kind, hearth_error *error)
 {
+    assert(!folder->read_only);
     char name[FOLDER_NAME_BYTES];
     folder_file_name(key, kind, name);
     int result = folder->files->unlink(folder->files, folder->fd, name);
@@ -364,6 +368,7 @@ bool folder_model_name(struct folder *folder, const uint8_t model[SHA256_BYTES],
 /* Neither synced nor written to a temporary file first: only lists of models use it. */
 void folder_name_model(struct folder *folder, const uint8_t model[SHA256_BYTES], const char *name)
 {
+    assert(!folder->read_only && name != NULL);
     char file[FOLDER_NAME_BYTES], before[256];
     struct files *files = folder->files;
     if (folder_model_name(folder, model, before, sizeof before) && strcmp(before, name) == 0) return;
@@ -377,6 +382,7 @@ void folder_name_model(struct folder *folder, const uint8_t model[SHA256_BYTES],
 
 void folder_prune_models(struct folder *folder, bool (*is_there)(void *ud, const uint8_t model[SHA256_BYTES]), void *ud)
 {
+    assert(!folder->read_only);
     struct file_names names = {0};
     struct slab_name model;
     folder->files->list(folder->files, folder->fd, collect_name, &names);
@@ -424,6 +430,7 @@ static int write_new_digests(struct folder *folder, const struct buf *digests)
 
 int folder_write_digests(struct folder *folder, const struct buf *digests, hearth_error *error)
 {
+    assert(!folder->read_only && digests->len <= FOLDER_DIGESTS_BYTES);
     struct files *files = folder->files;
     files->unlink(files, folder->fd, DIGESTS_NEW); /* of a process that ended in between */
     int result = write_new_digests(folder, digests);
@@ -484,6 +491,7 @@ static int move_to_quarantine(struct folder *folder, const char *name)
 /* A file that cannot be moved is removed: no scan may find it again. */
 void folder_quarantine(struct folder *folder, const struct slab_key *key, enum slab_kind kind)
 {
+    assert(!folder->read_only);
     char name[FOLDER_NAME_BYTES];
     folder_file_name(key, kind, name);
     int result = move_to_quarantine(folder, name);
@@ -495,6 +503,7 @@ void folder_quarantine(struct folder *folder, const struct slab_key *key, enum s
 
 void folder_tidy(struct folder *folder, struct folder_removed *removed)
 {
+    assert(!folder->read_only);
     int fd = open_quarantine(folder);
     pthread_mutex_lock(&folder->quarantine);
     if (fd >= 0) trim_quarantine(folder, fd, 0);

@@ -1,6 +1,6 @@
 /* A folder of slabs: the tiers disk and ram_file. One file a slab, named by its key and kind ("<64 hex>.rows",
- * "<64 hex>.state"); beside them temporary files while they are written, names of models, the file "digests", and a
- * folder "quarantine".
+ * "<64 hex>.state"). Beside them are temporary files while they are written, names of models, the index file "index",
+ * the file "digests", and a folder "quarantine".
  *
  * A file becomes visible whole or not at all: it is written under a temporary name, synced, linked to its name, the
  * folder synced, and the file read back (docs/durability.md). The functions may be called from several threads, for
@@ -23,9 +23,9 @@ struct folder *folder_open_read_only(struct files *files, const char *path, hear
 bool folder_is_read_only(const struct folder *folder);
 void folder_close(struct folder *folder);
 
-/* 0, or a negative hearth_code: HEARTH_NOT_FOUND: no such file; HEARTH_INVALID: it is damaged, or not the slab that its
- * name says; HEARTH_UNSUPPORTED: it is of a newer version, and must be left alone; HEARTH_NO_MEMORY; HEARTH_IO. The
- * message for a damaged payload names the region. */
+/* 0, or a negative hearth_code. HEARTH_NOT_FOUND: no such file. HEARTH_INVALID: it is damaged, or not the slab that its
+ * name says. HEARTH_UNSUPPORTED: it is of a newer version, and must be left alone. HEARTH_NO_MEMORY, HEARTH_IO: it
+ * cannot be read now. The message for a damaged payload names the region. */
 int folder_read(struct folder *folder, const struct slab_key *key, enum slab_kind kind, struct slab *slab,
                 hearth_error *error);
 

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "store/backends/folder.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -106,6 +107,7 @@ static int backend_open(struct backend *backend, hearth_error *error)
 
 static int backend_put(struct backend *backend, struct slab_head *head, struct buf *payload, hearth_error *error)
 {
+    assert(payload->len == head->payload_size);
     struct folder_ref *ref = ref_own_folder(backend, error);
     int result = ref == NULL ? HEARTH_UNAVAILABLE : folder_publish(ref->folder, head, payload->v, error);
     unref_folder(backend, ref);
@@ -224,6 +226,7 @@ static void backend_close(struct backend *backend)
 
 struct backend *folder_backend_open(struct files *files, const char *path)
 {
+    assert(files != NULL && path != NULL);
     struct folder_backend *b = mem_alloc(sizeof *b);
     *b = (struct folder_backend){.files = files, .path = mem_strdup(path)};
     pthread_mutex_init(&b->mutex, NULL);

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -126,6 +127,7 @@ int folder_scan(struct folder *folder, struct folder_scan *scan, hearth_error *e
 
 void folder_keep_index_file(struct folder *folder)
 {
+    assert(!folder->read_only && folder->index_file == NULL);
     folder->index_file = index_file_open(folder->files, folder->fd);
 }
 

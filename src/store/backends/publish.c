@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,6 +186,7 @@ static int write_and_link(struct publication *p)
 
 int folder_publish(struct folder *folder, struct slab_head *head, const void *payload, hearth_error *error)
 {
+    assert(!folder->read_only);
     struct publication p = {.folder = folder, .head = head, .payload = payload};
     folder_file_name(&head->key, head->kind, p.name);
     folder_temporary_name(folder, &head->key, head->kind, p.temporary);

@@ -6,6 +6,7 @@
 #include "base/hash_table.h"
 #include "base/memory.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,6 +79,7 @@ static int ram_open(struct backend *backend, hearth_error *error)
 
 static int ram_put(struct backend *backend, struct slab_head *head, struct buf *payload, hearth_error *error)
 {
+    assert(payload->len == head->payload_size);
     (void)error;
     struct ram *ram = ram_of(backend);
     struct ram_slab *stored = mem_alloc(sizeof *stored);

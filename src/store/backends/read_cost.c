@@ -1,6 +1,8 @@
 /* The regression of read_cost.h: weighted sums, and the straight line through them. */
 #include "store/backends/read_cost.h"
 
+#include <assert.h>
+
 /* Weight of all former reads when a new one is added. */
 #define KEPT 0.98
 
@@ -76,6 +78,7 @@ double read_cost_ns(const struct read_cost *cost, double requests, double bytes,
 /* One outlier is put down to the machine: a disk that had to spin up, a network that paused. */
 void read_cost_note(struct read_cost *cost, uint64_t bytes, int64_t ns, int64_t now)
 {
+    assert(ns >= 0);
     double most = OUTLIER_FACTOR * read_cost_ns(cost, 1, (double)bytes, now), took = (double)ns;
     bool slow = took > most;
     if (slow && !cost->was_slow) took = most;

@@ -1,12 +1,13 @@
-/* News of an index for its follower: the list of all indexed entries in the order in which they were indexed, parents
- * before children, and how far the follower has read it. An entry that leaves before it was read is no news. Of one
- * that it knows the follower gets back what it keeps. So what is waiting for a follower takes no more memory than the
- * entries do.
+/* News of an index for its follower. All indexed entries are in a list, in the order in which they were indexed,
+ * parents before children. The index keeps the position up to which the follower has read the list. An entry that
+ * leaves before it was read is no news. Of one that it knows the follower gets back what it keeps. So what is waiting
+ * for a follower takes no more memory than the entries do.
  *
  * Part of the index, under its mutex (index_parts.h). */
 #include "base/memory.h"
 #include "store/index/index_parts.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 /* The follower reads past so many entries before others have a turn at the mutex. */
@@ -113,6 +114,7 @@ void index_next_news(struct index *index, struct index_news *news)
 {
     news->type = INDEX_NO_NEWS;
     index_lock(index);
+    assert(index->follower.changed != NULL);
     for (int steps = 1; index->unread != NULL && !read_entry(index, news); steps++) {
         if (steps % BATCH_STEPS > 0) continue;
         index_unlock(index);
@@ -156,7 +158,10 @@ bool index_has_identity(struct index *index, const struct identity *identity)
 
 void index_follow(struct index *index, const struct index_follower *follower)
 {
+    assert(follower->changed != NULL && follower->name != NULL && follower->release != NULL);
+    assert(follower->size >= sizeof(struct index_followed) && follower->block > 0);
     index_lock(index);
+    assert(index->follower.changed == NULL);
     index->follower = *follower;
     index->left_end = &index->left;
     index->unread = index->oldest;
@@ -167,6 +172,7 @@ void index_follow(struct index *index, const struct index_follower *follower)
 void index_unfollow(struct index *index)
 {
     index_lock(index);
+    assert(index->follower.changed != NULL);
     index->follower_waits = false;
     while (index->left != NULL) index->follower.release(take_left(index));
     for (struct item *item = index->oldest; item != NULL; item = item->newer) {

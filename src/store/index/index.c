@@ -111,9 +111,12 @@ static enum reserved reserve(struct index *index, const struct reserve *what, st
 enum reserved index_reserve(struct index *index, const struct reserve *what, struct reservation **reservation,
                             struct victim **victims)
 {
+    assert(0 <= what->start && what->start <= what->end && what->end > 0);
+    assert(what->tokens != NULL || what->start == what->end);
     *reservation = NULL;
     *victims = NULL;
     index_lock(index);
+    assert(what->parent == NULL || (what->start > 0 && item_of(what->parent)->refs > 0));
     enum reserved result = reserve(index, what, reservation, victims);
     index_unlock(index);
     return result;
@@ -124,7 +127,7 @@ enum reserved index_reserve(struct index *index, const struct reserve *what, str
 struct entry *index_publish(struct index *index, struct reservation *reservation, uint64_t size, void *user,
                             int64_t now_ms)
 {
-    assert(size <= reservation->item->entry.size);
+    assert(reservation->item != NULL && size <= reservation->item->entry.size);
     index_lock(index);
     struct item *item = reservation_end(index, reservation);
     struct item *known = item_known(index, &item->entry.key, item->entry.kind);
@@ -150,6 +153,7 @@ struct entry *index_publish(struct index *index, struct reservation *reservation
 
 void index_cancel(struct index *index, struct reservation *reservation)
 {
+    assert(reservation->item != NULL);
     index_lock(index);
     struct item *item = reservation_end(index, reservation);
     struct item *known = item_known(index, &item->entry.key, item->entry.kind);
@@ -299,6 +303,7 @@ void index_mark_unreadable(struct index *index, struct entry *entry, int64_t now
 {
     index_lock(index);
     struct item *item = item_of(entry);
+    assert(item->refs > 0);
     detach_below(index, item);
     if (item->state == ITEM_FOUND || (item->state == ITEM_DETACHED && !item->replaced)) {
         item_take(index, item, ITEM_UNREADABLE);
@@ -363,6 +368,7 @@ struct victim *index_drop_detached(struct index *index)
 void index_pin(struct index *index, struct entry *entry)
 {
     index_lock(index);
+    assert(item_of(entry)->refs > 0);
     item_pin(index, item_of(entry));
     index_unlock(index);
 }
@@ -380,6 +386,7 @@ bool index_matches(struct index *index, const struct entry *entry, const struct 
     if (!is_sound(head) || head->kind != entry->kind || !slab_key_equal(&head->key, &entry->key)) return false;
     index_lock(index);
     const struct item *item = item_of(entry);
+    assert(item->refs > 0);
     if (item->state == ITEM_GONE) item = item_found(index, &entry->key, entry->kind);
     bool same = item != NULL && head->start == item->entry.start && head->end == item->entry.end &&
                 identity_equal(&item->space->identity, &head->identity) && item_has_tokens(item, head->tokens.v);
@@ -390,6 +397,7 @@ bool index_matches(struct index *index, const struct entry *entry, const struct 
 bool index_has_left(struct index *index, const struct entry *entry)
 {
     index_lock(index);
+    assert(item_of(entry)->refs > 0);
     bool left = item_of(entry)->state == ITEM_GONE && item_found(index, &entry->key, entry->kind) == NULL;
     index_unlock(index);
     return left;
@@ -440,6 +448,7 @@ void index_each(struct index *index, void (*each)(void *ud, const struct entry *
 
 void index_copy_tokens(const struct entry *entry, int32_t *tokens)
 {
+    assert(item_of(entry)->state == ITEM_FOUND);
     radix_copy_tokens(item_of(entry)->node, 0, tokens);
 }
 
@@ -461,6 +470,7 @@ void index_each_detached(struct index *index, void (*each)(void *ud, const struc
 
 struct index *index_open(int32_t stride, uint64_t budget, void (*free_user)(void *user))
 {
+    assert(stride > 0);
     struct index *index = mem_alloc(sizeof *index);
     index->stride = stride;
     index->quota = index->budget = budget;
@@ -480,6 +490,7 @@ void index_close(struct index *index)
 {
     if (index == NULL) return;
     index_lock(index);
+    assert(index->n_pins == 0);
     items_close(index);
     index_unlock(index);
     hash_release(&index->items);

@@ -70,8 +70,8 @@ bool index_note_divergence(struct index *index, const struct identity *identity,
 /* How many of the n tokens some stored list of the identity begins with. Pins nothing, and counts as no use. */
 int32_t index_common(struct index *index, const struct identity *identity, const int32_t *tokens, int32_t n);
 
-/* Of the stored lists that begin with these n tokens, for each way in which they go on: appends up to `most` tokens
- * that they have in common behind them to one of the `max` lists. Returns how many ways. Pins nothing, and counts as no
+/* Looks at the stored lists that begin with these n tokens. For each way in which they go on, appends up to `most` next
+ * tokens that its lists have in common to one of the `max` lists. Returns how many ways. Pins nothing, and counts as no
  * use. */
 size_t index_ways_on(struct index *index, const struct identity *identity, const int32_t *tokens, int32_t n,
                      struct tokens *ways, size_t max, size_t most);
@@ -151,7 +151,7 @@ struct entry *index_publish(struct index *index, struct reservation *reservation
 void index_cancel(struct index *index, struct reservation *reservation);
 
 /* ---- Detached entries ----
- * An entry whose parent is not in the index is detached: its bytes count and it may be evicted, but no lookup finds it
+ * An entry whose parent is not in the index is detached. Its bytes count and it may be evicted, but no lookup finds it
  * until the parent is published or adopted. One that is pinned meanwhile is another struct entry once it is found
  * again, without `user`. */
 

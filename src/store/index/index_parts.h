@@ -1,6 +1,6 @@
-/* The inside of an index: the structs that index.c (its operations), items.c (entries and their states, mutex), lru.c
- * (eviction order), walk.c (lookup), tips.c (conversations, and those kept by order), follow.c (a follower) and
- * index_check.c (what always holds) share. Only these and tests include this.
+/* The inside of an index: the structs that its files share. These are index.c (its operations), items.c (entries and
+ * their states, mutex), lru.c (eviction order), walk.c (lookup), tips.c (conversations, and those kept by order),
+ * follow.c (a follower) and index_check.c (invariants). Only these and tests include this.
  *
  * All of it belongs to whoever holds the mutex, between index_lock() and index_unlock(). items.c and lru.c call each
  * other, and so share this header: every change of a reference count changes what may be evicted, and an eviction

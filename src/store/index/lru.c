@@ -267,6 +267,7 @@ uint32_t index_touch(struct index *index, struct entry *entry, int64_t now_ms)
 {
     struct item *item = item_of(entry);
     index_lock(index);
+    assert(item->refs > 0);
     uint32_t hits = ++item->hits;
     if (item->state == ITEM_FOUND || item_is_detached(item)) lru_use(index, item, now_ms);
     index_unlock(index);
@@ -276,6 +277,7 @@ uint32_t index_touch(struct index *index, struct entry *entry, int64_t now_ms)
 void index_mark_readable(struct index *index, struct entry *entry)
 {
     index_lock(index);
+    assert(item_of(entry)->refs > 0);
     item_of(entry)->failures = 0;
     index_unlock(index);
 }

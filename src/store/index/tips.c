@@ -168,10 +168,10 @@ size_t index_tips(struct index *index, const struct tip_query *query, struct tip
     return n;
 }
 
-/* ---- Kept entries ---- A kept entry is not evicted until the order ends: it has a reference more, so that it is no
- * leaf that nobody uses; its ancestors have those of their children. With it the last recurrent/SWA state on the way to
- * it is kept, without which the rows would be of no use. An entry that goes on from a kept one takes its place. Nothing
- * of this is written down: a restart ends every order.
+/* ---- Kept entries ---- A kept entry is not evicted until the order ends. It has a reference more, so that it is no
+ * unused leaf; its ancestors have those of their children. With it the last recurrent/SWA state on the way to it is
+ * kept, without which the rows would be of no use. An entry that goes on from a kept one takes its place. Nothing of
+ * this is written down: a restart ends every order.
  *
  * Kept entries count for no identity (lru.c), and may have a quarter of the budget: so there is always room to save the
  * rest. Where what goes on from a kept entry would have more, the order stays where it is. */

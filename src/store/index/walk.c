@@ -3,6 +3,8 @@
  * the same position wherever it began. */
 #include "store/index/index_parts.h"
 
+#include <assert.h>
+
 /* ---- Entries at a position ---- */
 
 static struct item *item_of_radix_entry(struct radix_entry *radix_entry)
@@ -112,6 +114,7 @@ static void walk(struct index *index, const struct index_lookup *lookup, struct 
 
 void index_find(struct index *index, const struct index_lookup *lookup, struct match *match)
 {
+    assert(lookup->n >= 0 && (lookup->tokens != NULL || lookup->n == 0));
     *match = (struct match){0};
     index_lock(index);
     struct space *space = space_find(index, lookup->identity);
@@ -144,6 +147,7 @@ static bool walk_all(const struct index *index, const struct identity *identity,
 bool index_note_divergence(struct index *index, const struct identity *identity, const int32_t *tokens, int32_t n,
                            struct divergence *divergence)
 {
+    assert(n >= 0 && (tokens != NULL || n == 0));
     struct radix_position position;
     index_lock(index);
     bool nearer = walk_all(index, identity, tokens, n, &position) && position.end > divergence->common;
@@ -157,6 +161,7 @@ bool index_note_divergence(struct index *index, const struct identity *identity,
 
 int32_t index_common(struct index *index, const struct identity *identity, const int32_t *tokens, int32_t n)
 {
+    assert(n >= 0 && (tokens != NULL || n == 0));
     struct radix_position position;
     index_lock(index);
     int32_t common = walk_all(index, identity, tokens, n, &position) ? position.end : 0;
@@ -167,6 +172,8 @@ int32_t index_common(struct index *index, const struct identity *identity, const
 size_t index_ways_on(struct index *index, const struct identity *identity, const int32_t *tokens, int32_t n,
                      struct tokens *ways, size_t max, size_t most)
 {
+    assert(n >= 0 && (tokens != NULL || n == 0));
+    assert(ways != NULL || max == 0);
     struct radix_position position;
     index_lock(index);
     bool known = walk_all(index, identity, tokens, n, &position) && position.end == n;

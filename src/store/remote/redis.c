@@ -8,6 +8,7 @@
 #include "store/remote/redis_replies.h"
 #include "store/remote/redis_tls.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
@@ -362,6 +363,7 @@ static void give_back(struct redis *redis, struct connection *connection)
 
 int redis_run(struct redis *redis, struct redis_batch *batch, int64_t deadline, hearth_error *error)
 {
+    assert(batch->replies == NULL && batch->n_replies == 0);
     struct endpoint to;
     int result = 0;
     struct connection *connection = take_idle(redis, &to);
@@ -469,6 +471,8 @@ int redis_connect(struct redis *redis, hearth_error *error)
 
 struct redis *redis_open(const struct redis_params *params)
 {
+    assert(params->timeout_ns > 0);
+    assert(params->address.name[0] != '\0' || params->address.path[0] != '\0');
     struct redis *redis = mem_alloc(sizeof *redis);
     redis->params = *params;
     if (params->most_idle == 0) redis->params.most_idle = MOST_IDLE;

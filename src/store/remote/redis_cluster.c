@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -338,6 +339,7 @@ static int run_routes(struct call *call, hearth_error *error)
 
 int redis_cluster_run(struct redis_cluster *cluster, struct redis_batch *batch, int64_t deadline, hearth_error *error)
 {
+    assert(batch->replies == NULL && batch->n_replies == 0);
     struct call call = {.cluster = cluster,
                         .batch = batch,
                         .routes = mem_alloc((batch->n_commands + 1) * sizeof(struct route)),

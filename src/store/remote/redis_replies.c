@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "store/remote/redis.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +33,7 @@ static struct redis_command *begin_command(struct redis_batch *batch)
 
 void redis_add(struct redis_batch *batch, const struct redis_argument *arguments, size_t n)
 {
+    assert(n > 0);
     struct redis_command *command = begin_command(batch);
     buf_printf(&batch->text, "*%zu\r\n", n);
     for (size_t i = 0; i < n; i++) {
@@ -44,6 +46,7 @@ void redis_add(struct redis_batch *batch, const struct redis_argument *arguments
 
 void redis_receive_into(struct redis_batch *batch, void *room, size_t size)
 {
+    assert(batch->n_commands > 0);
     struct redis_command *command = &batch->commands[batch->n_commands - 1];
     command->room = room;
     command->room_size = size;
@@ -51,6 +54,7 @@ void redis_receive_into(struct redis_batch *batch, void *room, size_t size)
 
 void redis_add_copy(struct redis_batch *batch, const struct redis_batch *from, size_t i)
 {
+    assert(batch != from && i < from->n_commands);
     const struct redis_command *first = &from->commands[i], *next = i + 1 < from->n_commands ? first + 1 : NULL;
     struct redis_command *command = begin_command(batch);
     command->key_begin = first->key_begin - first->text_begin + command->text_begin;
@@ -294,6 +298,7 @@ char *redis_replies_room(const struct redis_replies *r, size_t *size)
 
 int redis_replies_take(struct redis_replies *r, size_t n, hearth_error *error)
 {
+    assert(n <= (r->place != NULL && r->has < r->size ? r->size - r->has : RECEIVED_BYTES));
     if (r->place == NULL || r->has >= r->size) return take_received(r, r->received, n, error);
     r->has += n;
     return 0;

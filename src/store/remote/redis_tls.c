@@ -7,6 +7,7 @@
 #include "base/memory.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
 #include <errno.h>
 #include <limits.h>
 #include <openssl/err.h>
@@ -69,6 +70,7 @@ static int no_password(char *out, int size, int writing, void *ud)
 
 struct redis_tls_context *redis_tls_context_open(const struct redis_tls_files *files, hearth_error *error)
 {
+    assert(files->own != NULL || files->own_key == NULL);
     SSL_CTX *ssl = SSL_CTX_new(TLS_client_method());
     require(ssl != NULL);
     SSL_CTX_set_min_proto_version(ssl, TLS1_2_VERSION);
@@ -161,6 +163,7 @@ static void use_socket(SSL *ssl, int fd)
 
 struct redis_tls *redis_tls_open(struct redis_tls_context *context, int fd, const char *name)
 {
+    assert(fd >= 0 && name != NULL);
     struct redis_tls *tls = mem_alloc(sizeof *tls);
     tls->ssl = SSL_new(context->ssl);
     require(tls->ssl != NULL);
@@ -220,6 +223,7 @@ static int as_int(size_t size)
 
 ssize_t redis_tls_send(struct redis_tls *tls, const void *bytes, size_t size)
 {
+    assert(size > 0);
     ERR_clear_error();
     int n = SSL_write(tls->ssl, bytes, as_int(size));
     return n > 0 ? n : outcome_of(tls, n);
@@ -227,6 +231,7 @@ ssize_t redis_tls_send(struct redis_tls *tls, const void *bytes, size_t size)
 
 ssize_t redis_tls_receive(struct redis_tls *tls, void *bytes, size_t size)
 {
+    assert(size > 0);
     ERR_clear_error();
     int n = SSL_read(tls->ssl, bytes, as_int(size));
     return n > 0 ? n : outcome_of(tls, n);

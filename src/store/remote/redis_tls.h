@@ -11,8 +11,9 @@
 struct redis_tls_context;
 struct redis_tls;
 
-/* PEM. `trusted` NULL: what the system trusts. `own`, with the chain that signed it: what a server is shown that asks
- * for it; NULL: none. `own_key`, its private key; NULL: it stands in the same file. */
+/* PEM. `trusted`: certificates of authorities; NULL: those that the system trusts. `own`: the certificate for a server
+ * that asks for one, with the chain that signed it; NULL: none. `own_key`: its private key; NULL: it is in the same
+ * file. */
 struct redis_tls_files {
     const char *trusted, *own, *own_key;
 };

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "store/remote/remote_parts.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -355,6 +356,7 @@ static uint8_t *encode(struct slab_head *head, const struct buf *payload)
 
 static int remote_put(struct backend *backend, struct slab_head *head, struct buf *payload, hearth_error *error)
 {
+    assert(payload->len == head->payload_size);
     struct remote *remote = remote_of(backend);
     const struct slab_name name = {head->key, head->kind};
     struct sealing s = {.remote = remote, .name = sealed_name(remote, &name), .bytes = encode(head, payload)};
@@ -490,6 +492,7 @@ static void remote_close(struct backend *backend)
 
 struct backend *remote_backend_open(const struct remote_params *params)
 {
+    assert(params->prefix != NULL && params->stride > 0 && params->ttl_s >= 0);
     struct remote *remote = mem_alloc(sizeof *remote);
     struct redis_params redis = {.user = params->user,
                                  .password_file = params->password_file,
@@ -498,7 +501,9 @@ struct backend *remote_backend_open(const struct remote_params *params)
                                  .certificate_key_file = params->certificate_key_file,
                                  .timeout_ns = params->timeout_ns,
                                  .only_local = params->key_file == NULL};
-    redis_address_parse(params->url, &redis.address);
+    const char *fault = redis_address_parse(params->url, &redis.address);
+    assert(fault == NULL);
+    (void)fault;
     remote->server = redis_cluster_open(&redis);
     remote->prefix = mem_strdup(params->prefix);
     remote->key_file = mem_strdup(params->key_file);

@@ -3,6 +3,7 @@
 
 #include "base/little.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum { VERSION = 2, ENCRYPTED = 1 };
@@ -34,6 +35,7 @@ static void derive(const void *secret, size_t size, const char *purpose, uint8_t
 
 void sealed_keys_init(struct sealed_keys *keys, const void *secret, size_t size, bool encrypts)
 {
+    assert(secret != NULL || size == 0);
     const void *bytes = size > 0 ? secret : "";
     derive(bytes, size, encrypts ? "hearth sealed slab 2: name, encrypted" : "hearth sealed slab 2: name", keys->name);
     derive(bytes, size, "hearth sealed slab 2: mac", keys->mac);
@@ -54,6 +56,8 @@ static struct sealed_name make_name(const struct sealed_keys *keys, uint8_t kind
 
 struct sealed_name sealed_name_of(const struct sealed_keys *keys, const struct slab_name *name, int32_t stride)
 {
+    assert(name->kind == SLAB_ROWS || name->kind == SLAB_STATE);
+    assert(stride > 0);
     return make_name(keys, (uint8_t)name->kind, &name->key, stride);
 }
 
@@ -78,6 +82,7 @@ uint64_t sealed_part_offset(uint32_t part)
 
 uint64_t sealed_part_size(uint64_t size, uint32_t part)
 {
+    assert(part < sealed_parts(size));
     uint64_t left = size - sealed_part_offset(part), most = part == 0 ? FIRST_BYTES : SEALED_PART_BYTES;
     return left < most ? left : most;
 }
@@ -157,6 +162,7 @@ bool sealed_seal(const struct sealed_keys *keys, const struct sealed_name *name,
 bool sealed_open(const struct sealed_keys *keys, const struct sealed_name *name, const struct sealed_head *head,
                  uint8_t *slab)
 {
+    assert(head->size > 0 && head->size <= SEALED_MOST_BYTES);
     const struct context context = context_of(name, head);
     const struct seal seal = seal_of(keys, head, &context);
     if (head->encrypted != keys->encrypts) return false;

@@ -6,6 +6,7 @@
 #include "base/little.h"
 #include "base/memory.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,6 +48,7 @@ const char *slab_reason_name(enum slab_reason reason)
                                         [SLAB_EVICT] = "evict",
                                         [SLAB_SHUTDOWN] = "shutdown",
                                         [SLAB_FINISH] = "finish"};
+    assert(reason >= SLAB_COLD && reason <= SLAB_FINISH);
     return names[reason];
 }
 
@@ -68,6 +70,7 @@ struct slab_bytes *slab_bytes_open(uint8_t *v, size_t size)
 
 struct slab_bytes *slab_bytes_ref(struct slab_bytes *bytes)
 {
+    assert(atomic_load(&bytes->refs) > 0);
     atomic_fetch_add(&bytes->refs, 1);
     return bytes;
 }
@@ -169,6 +172,7 @@ static uint8_t *put_front(const struct slab_head *head, uint8_t *bytes)
 
 void slab_encode_brief(const struct slab_head *head, struct buf *front)
 {
+    assert(head->start <= head->end && head->tokens.len == (size_t)(head->end - head->start));
     struct slab_head brief = *head;
     brief.n_regions = 0;
     size_t size = front_size(brief.tokens.len, 0);
@@ -180,10 +184,13 @@ void slab_encode_brief(const struct slab_head *head, struct buf *front)
 
 void slab_encode(struct slab_head *head, const void *payload, struct buf *front, uint8_t trailer[SLAB_TRAILER_BYTES])
 {
+    assert(head->start <= head->end && head->tokens.len == (size_t)(head->end - head->start));
+    assert(payload != NULL || head->payload_size == 0);
     size_t size = front_size(head->tokens.len, head->n_regions);
     uint8_t *bytes = mem_alloc(size), *at = put_front(head, bytes);
     for (size_t i = 0; i < head->n_regions; i++, at += REGION_BYTES) {
         struct slab_region *region = &head->regions[i];
+        assert(region->offset <= head->payload_size && region->size <= head->payload_size - region->offset);
         region->crc = crc32c(0, (const uint8_t *)payload + region->offset, region->size);
         put_region(region, at);
     }
@@ -345,6 +352,7 @@ int slab_decode(const void *front, size_t size, uint64_t slab_bytes, struct slab
 int slab_check(const struct slab_head *head, const void *front, size_t size, const void *payload,
                const uint8_t trailer[SLAB_TRAILER_BYTES], hearth_error *error)
 {
+    assert(size == front_size(head->tokens.len, head->n_regions));
     const char *fault = NULL;
     if (get32(trailer + 12) != trailer_crc(front, size, trailer) || little_get(trailer + 4, 8) != slab_size(head))
         fault = "a damaged trailer";

@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,6 +38,7 @@ static struct sha256 *begin(const struct identity *identity)
 
 struct slab_key slab_key_of(const struct identity *identity, const int32_t *tokens, size_t n)
 {
+    assert(tokens != NULL || n == 0);
     struct sha256 *hash = begin(identity);
     feed_tokens(hash, tokens, n);
     struct slab_key key;
@@ -48,6 +50,7 @@ struct slab_key slab_key_of(const struct identity *identity, const int32_t *toke
 void slab_keys_at_strides(const struct identity *identity, const int32_t *tokens, size_t n, size_t stride,
                           struct slab_key *out)
 {
+    assert(stride > 0 && (n < stride || (tokens != NULL && out != NULL)));
     struct sha256 *hash = begin(identity);
     for (size_t i = 0; i < n / stride; i++) {
         feed_tokens(hash, tokens + i * stride, stride);

@@ -1,5 +1,5 @@
-/* Slab keys: SHA-256(model_fp || quant || ctx_params || tokens), tokens as little-endian u32, all of them, with nothing
- * in between (from the cache design document; the 65 bytes of fixed length before the tokens make it unambiguous).
+/* Slab keys: SHA-256(model_fp || quant || ctx_params || tokens), from the cache design document. All tokens are hashed,
+ * as little-endian u32, with nothing in between. The 65 bytes of fixed length before them make it unambiguous.
  *
  * A key names a prefix, with everything besides the tokens that its state depends on. Pure functions, any thread. */
 #ifndef STORE_SLABS_SLAB_KEY_H

@@ -19,7 +19,8 @@ static struct seen {
     struct llama_model_params weights;
     struct llama_context_params context; /* of the last one */
     const struct llama_model *context_of;
-    int n_weights, n_contexts, n_engines, n_pools;
+    int n_weights, n_contexts, n_engines, n_pools, n_overrides;
+    bool no_devices;
     struct engine_params engine;
     struct embed_params pool;
     size_t permits; /* of admission to an engine */
@@ -43,6 +44,10 @@ struct llama_model *__wrap_llama_model_load_from_file(const char *path, struct l
 {
     seen.weights = params;
     seen.n_weights++;
+    seen.no_devices = params.devices != NULL && params.devices[0] == NULL;
+    seen.n_overrides = 0;
+    while (params.tensor_buft_overrides != NULL && params.tensor_buft_overrides[seen.n_overrides].pattern != NULL)
+        seen.n_overrides++;
     return __real_llama_model_load_from_file(path, params);
 }
 
@@ -90,13 +95,13 @@ static void look_for_folder(const struct store_params *params)
             seen.right_folder = params->tiers[i].quota > 0;
 }
 
-struct store *__real_store_open(const struct store_params *params);
-struct store *__wrap_store_open(const struct store_params *params);
-struct store *__wrap_store_open(const struct store_params *params)
+struct store *__real_store_open(const struct store_params *params, hearth_error *error);
+struct store *__wrap_store_open(const struct store_params *params, hearth_error *error);
+struct store *__wrap_store_open(const struct store_params *params, hearth_error *error)
 {
     seen.store = *params;
     look_for_folder(params);
-    return __real_store_open(params);
+    return __real_store_open(params, error);
 }
 
 static bool says(const char *text, const char *what)
@@ -189,6 +194,11 @@ enum {
     KEY(layers,         MODEL(n_gpu_layers),          "5",       5,    seen.weights.n_gpu_layers, BOTH, NULL)          \
     KEY(device,         MODEL(n_gpu_layers),          "5",       5,    seen.engine.n_gpu_layers, CHAT, NULL)           \
     KEY(split,          MODEL(split_mode),            "row",     LLAMA_SPLIT_MODE_ROW, seen.weights.split_mode, BOTH, NULL) \
+    KEY(devices,        MODEL(devices),               "[none]",  1,    seen.no_devices, BOTH, NULL)                    \
+    KEY(experts,        MODEL(n_cpu_moe),             "3",       3,    seen.n_overrides, BOTH, NULL)                   \
+    KEY(all_experts,    MODEL(cpu_moe),               "true",    1,    seen.n_overrides, BOTH, NULL)                   \
+    KEY(tensors,        MODEL(override_tensors),      "[exps=CPU, ffn=CPU]", 2, seen.n_overrides, BOTH, NULL)          \
+    KEY(load_mode,      MODEL(load_mode),             "none",    LLAMA_LOAD_MODE_NONE, seen.weights.load_mode, BOTH, NULL) \
     KEY(kqv,            MODEL(offload_kqv),           "false",   0,    seen.context.offload_kqv, BOTH, NULL)           \
     KEY(ops,            MODEL(op_offload),            "false",   0,    seen.context.op_offload, BOTH, NULL)            \
     KEY(threads,        MODEL(threads),               "3",       3,    seen.engine.context.threads, CHAT, NULL)         \
@@ -319,6 +329,7 @@ static const char *const elsewhere[] = {
     "models.*.tags",             /* native.test.js */
     "models.*.rpc",              /* rpc.test.js, as the next */
     "models.*.tensor_split",
+    "models.*.main_gpu",   /* placement.test.js */
     "models.*.media",      /* openai_client.test.js, ollama.test.js */
     "models.*.draft.path", /* drafts.test.js, as the next */
     "models.*.draft.n_gpu_layers",
