@@ -11,7 +11,9 @@
  * Which one is next: where a sequence is needed, a free one comes first, then one whose cells another sequence has as
  * well. After these, and where cells are needed, comes the least recently used of those that are stored, then the least
  * recently used of all. Then come those of suspended requests, which will resume on them, and last those that are kept
- * by order (orders.c). Placement plans with this order (reuse_plan.c). */
+ * by order (orders.c). Placement plans with this order (reuse_plan.c).
+ *
+ * A sequence loses cells from its end, at least EVICT_STEP at a time: cells_to_keep(). */
 #include "engine/evict.h"
 #include "engine/core.h"
 #include "engine/save.h"
@@ -358,7 +360,8 @@ struct seq *evict_for_seq(struct engine *engine)
     return NULL;
 }
 
-/* How many cells the sequence keeps when so many are to be freed. None where all that it would keep are shared. */
+/* How many cells the sequence keeps when so many are to be freed: fewer than it has, or evict_for_cells() would choose
+ * it again and again. None where all that it would keep are shared. */
 static int32_t cells_to_keep(const struct engine *engine, const struct seq *seq, int32_t n)
 {
     int32_t keep = seq->n_cells - (n > EVICT_STEP ? n : EVICT_STEP);

@@ -30,8 +30,8 @@ struct run {
     int32_t n_told;    /* tokens of the prompt that the last progress event told of; -1: there was none */
     double restore_ms; /* milliseconds that restoring its cells took */
 
-    /* While the request is suspended: its prompt and its reply so far, until these are the tokens of a sequence again;
-     * and its cells, if they are in no sequence (seq.suspended), as a pinned snapshot. */
+    /* While the request is suspended: its prompt and its reply so far, until these are the tokens of a sequence again.
+     * Also its cells, if they are in no sequence (seq.suspended), as a pinned snapshot. */
     struct tokens wanted;
     const struct snapshot *snapshot;
 };
@@ -39,7 +39,7 @@ struct run {
 /* A slot: a share in every tick, and the request that has it. */
 struct slot {
     int32_t id;
-    enum slot_state state;
+    enum slot_state state;     /* states.h; docs/design.md says what ends each */
     struct seq *seq;           /* NULL when idle or pending */
     struct job *job;           /* NULL when idle */
     size_t set;                /* of adapters, of the job: adapter_turns.h */
@@ -49,7 +49,7 @@ struct slot {
     int32_t awaited_cells;
     int32_t suspect_until; /* was in a call that failed: computed in calls of its own until it has so many cells */
     struct run *run;       /* NULL when idle */
-    struct fetching {      /* SLOT_FETCHES, SLOT_FETCH_AWAITS_ROOM: what comes from the store, job->hit */
+    struct fetching {      /* SLOT_FETCHES, SLOT_FETCH_AWAITS_ROOM: the fetch of job->hit from the store */
         int32_t n;         /* tokens */
         int64_t began_at;
         bool piece_held; /* `piece` was taken from the store, and there was no room for it yet */

@@ -2,7 +2,8 @@
  *
  * Each of the three has one state at a time, and one function that changes it: slot_enter(), seq_enter(), job_enter().
  * states.c has the tables of transitions; any other one ends a build with assertions. invariants.c has the invariants
- * of each state. docs/design.md has the tables as pictures, and a test compares them. */
+ * of each state. docs/design.md (slots) and docs/design/engine.md
+ * (sequences, jobs) have the tables as pictures, and a test compares them. */
 #ifndef ENGINE_STATES_H
 #define ENGINE_STATES_H
 
@@ -16,7 +17,7 @@ enum slot_state {
     SLOT_IDLE, /* [idle] it has no request */
 
     /* [pending] Its request has no sequence yet. */
-    SLOT_AWAITS_SEQ,    /* a sequence is to become free; what the request reuses is planned anew then */
+    SLOT_AWAITS_SEQ,    /* a sequence is to become free; the reuse is planned anew then */
     SLOT_AWAITS_PREFIX, /* another slot computes the prefix that it will share */
     SLOT_AWAITS_LOAD,   /* what it reuses found no room in the cells; an eviction is to make some */
 
