@@ -155,14 +155,14 @@ static void print_fit_json(const hearth_fit *fit)
         json_object_set_new(types, fit->types[i].name, integer(fit->types[i].token_bytes));
     for (size_t i = 0; i < fit->n_choices; i++) json_array_append_new(choices, json_of_choice(&fit->choices[i]));
     json_t *recommended = fit->recommended >= 0 ? json_of_choice(&fit->choices[fit->recommended]) : json_null();
-    json_output_print(
-        json_pack("{s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:s}", "description",
-                  fit->description, "type", hearth_model_type_name(fit->type), "layers", (int)fit->n_layer,
-                  "context_length", (int)fit->n_ctx_train, "weights_bytes", integer(fit->weights_bytes),
-                  "projector_bytes", integer(fit->projector_bytes), "draft_bytes", integer(fit->draft_bytes),
-                  "memory_free", integer(fit->memory_free), "memory_budget", integer(fit->memory_budget), "gpu_free",
-                  integer(fit->gpu_free), "gpu_budget", integer(fit->gpu_budget), "token_bytes", types, "choices",
-                  choices, "recommended", recommended, "n_gpu_layers", (int)fit->n_gpu_layers, "reason", fit->reason));
+    json_output_print(json_pack(
+        "{s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:s}", "description",
+        fit->description, "type", hearth_model_type_name(fit->type), "layers", (int)fit->n_layer, "context_length",
+        (int)fit->n_ctx_train, "weights_bytes", integer(fit->weights_bytes), "projector_bytes",
+        integer(fit->projector_bytes), "draft_bytes", integer(fit->draft_bytes), "memory_free",
+        integer(fit->memory_free), "memory_budget", integer(fit->memory_budget), "gpu_free", integer(fit->gpu_free),
+        "gpu_budget", integer(fit->gpu_budget), "token_bytes", types, "choices", choices, "recommended", recommended,
+        "n_gpu_layers", (int)fit->n_gpu_layers, "n_cpu_moe", (int)fit->n_cpu_moe, "reason", fit->reason));
 }
 
 /* ---- The command ---- */

@@ -130,6 +130,10 @@ struct config_model {
     char *media_path;                        /* NULL: none */
     char *split_mode;                        /* none | layer | row */
     struct config_strings rpc, tensor_split; /* the latter are numbers */
+    struct config_strings devices, override_tensors;
+    int64_t main_gpu, n_cpu_moe;
+    bool cpu_moe;
+    char *load_mode; /* auto | none | mmap | mlock | mmap+mlock | dio */
     bool offload_kqv, op_offload;
     bool reply_tokens;
     int64_t threads;

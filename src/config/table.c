@@ -362,10 +362,10 @@ const struct config_row config_rows[] = {
         CHOICES("auto|stay|leave")),
     KEY("models.*.draft.sources", CONFIG_STRINGS, MODEL(draft.sources), "[auto]",
         "Drafts: one decode call computes guesses at the next tokens as well; the reply is the same without. grammar: "
-        "text that a grammar leaves no choice in; request: the prompt and the reply so far; store: other conversations "
-        "of the same scope; model: draft.path. auto: all that there are. []: no drafts. As many are computed as pay by "
-        "measured times. Not with "
-        "`deterministic`.",
+        "text that a grammar leaves no choice in. request: the prompt and the reply so far. store: other conversations "
+        "of the same scope. model: draft.path, or without it the MTP head in the model's own file (qwen35, qwen35moe, "
+        "glm4moe and deepseek2 may have one). auto: all that there are. []: no drafts. As many are computed as pay by "
+        "measured times. Not with `deterministic`.",
         ANY),
     KEY("models.*.draft.n_max", CONFIG_INT, MODEL(draft.n_max), "64",
         "Most drafted tokens of a reply in one decode call.", RANGE(1, 64)),
@@ -389,6 +389,29 @@ const struct config_row config_rows[] = {
         "The part of the layers (with row: of each one's rows) that a device takes. A number for each, those of rpc "
         "first, then the GPUs; [3, 1] is three quarters and one. Empty: by their free memory.",
         ANY),
+    KEY("models.*.devices", CONFIG_STRINGS, MODEL(devices), "[]",
+        "Names of the devices that take layers, in this order, such as CUDA0, Vulkan1 or RPC0; the error of a wrong "
+        "one "
+        "lists those that are there. [none]: the CPU takes all. Empty: all cards, or else the graphics within the "
+        "processor.",
+        ANY),
+    KEY("models.*.main_gpu", CONFIG_INT, MODEL(main_gpu), "0",
+        "With split_mode none: the device that takes all layers, counted from 0.", RANGE(0, 1024)),
+    KEY("models.*.n_cpu_moe", CONFIG_INT, MODEL(n_cpu_moe), "0",
+        "Of a mixture of experts: the experts of so many first layers stay in the machine's memory, and the CPU "
+        "computes "
+        "them. The rest of each layer is on the GPU.",
+        RANGE(0, 4000)),
+    KEY("models.*.cpu_moe", CONFIG_BOOL, MODEL(cpu_moe), "false", "The same for the experts of all layers.", ANY),
+    KEY("models.*.override_tensors", CONFIG_STRINGS, MODEL(override_tensors), "[]",
+        "Where tensors go whose names match a pattern, as llama.cpp's --override-tensor has it: `exps=CPU` or "
+        "`blk\\.[0-9]\\.ffn=CUDA1`. The first pattern that matches counts.",
+        ANY),
+    KEY("models.*.load_mode", CONFIG_NAME, MODEL(load_mode), "auto",
+        "How weights are read: mmap maps the file, mlock keeps them in memory, dio reads past the system's cache. "
+        "auto: "
+        "mmap where the devices allow it.",
+        CHOICES("auto|none|mmap|mlock|mmap+mlock|dio")),
     KEY("models.*.offload_kqv", CONFIG_BOOL, MODEL(offload_kqv), "true", "Keeps the KV cache on the GPU.", ANY),
     KEY("models.*.reply_tokens", CONFIG_BOOL, MODEL(reply_tokens), "true",
         "A reply that comes back in a prompt has the tokens that were sampled, though its text might be tokenised "

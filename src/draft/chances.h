@@ -1,6 +1,7 @@
 /* How likely drafted tokens are to be the ones that are sampled, by where they come from and by how many tokens before
- * them match: counted while the server runs, over all requests and of each by itself. A guess that was not computed
- * counts as well, since the next sampled token shows whether it was right. Pure; belongs to one thread at a time. */
+ * them match. It is counted while the server runs, over all requests and of each by itself. A guess that was not
+ * computed counts as well, since the next sampled token shows whether it was right. Pure; belongs to one thread at a
+ * time. */
 #ifndef DRAFT_CHANCES_H
 #define DRAFT_CHANCES_H
 
@@ -22,7 +23,7 @@ struct chances {
     float right[DRAFT_SOURCES][CHANCE_LENGTHS], tried[DRAFT_SOURCES][CHANCE_LENGTHS];
 };
 
-/* What is expected of a machine and a model that nothing is known of. */
+/* Sets the chances that are expected of a machine and a model that nothing is known of. */
 void chances_init(struct chances *all);
 
 /* The evidence for a draft model's token, in place of a match length, by the chance that the model itself gives. */

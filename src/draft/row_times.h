@@ -1,7 +1,7 @@
-/* What a decode call takes by the number of its rows (batch tokens), learned while the server runs, for the choice of
- * how many drafted rows pay. Each row count has a time of its own, since it does not grow evenly: kernels take rows by
- * four or eight, and change at some count. Deeper contexts and other load change all of them alike: the times are
- * relative to a common scale, which follows the last calls. Pure; belongs to one thread at a time. */
+/* The time of a decode call by the number of its rows (batch tokens), learned while the server runs. It decides how
+ * many drafted rows pay. Each row count has a time of its own, since it does not grow evenly: kernels take rows by four
+ * or eight, and change at some count. Deeper contexts and other load change all of them alike: the times are relative
+ * to a common scale, which follows the last calls. Pure; belongs to one thread at a time. */
 #ifndef DRAFT_ROW_TIMES_H
 #define DRAFT_ROW_TIMES_H
 

@@ -1,6 +1,7 @@
-/* Finds where the last tokens of a list occurred before, in that list or in another: what followed them there is a good
- * guess at what follows here. The index has the end of every run of three tokens; a match is compared token by token.
- * It takes 4 bytes a token and a table of at most 512 KiB. Belongs to one thread at a time; waits for nothing. */
+/* Finds where the last tokens of a list occurred before, in that list or in another. The tokens that followed them
+ * there are a good guess at what follows here. The index has the end of every run of three tokens; a match is compared
+ * token by token. It takes 4 bytes a token and a table of at most 512 KiB. Belongs to one thread at a time; waits for
+ * nothing. */
 #ifndef DRAFT_SUFFIX_INDEX_H
 #define DRAFT_SUFFIX_INDEX_H
 

@@ -14,7 +14,7 @@
 struct admission;
 
 enum admission_verdict {
-    ADMISSION_ADMITTED,  /* the job is admitted: whoever ends it calls admission_leave() */
+    ADMISSION_ADMITTED,  /* the job is admitted, until admission_leave() */
     ADMISSION_DUE,       /* what the postponed job waited for may have come, or its deadline has passed */
     ADMISSION_EXPIRED,   /* waited longer than the time-out */
     ADMISSION_CANCELLED, /* its client cancelled it */

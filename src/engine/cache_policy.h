@@ -52,7 +52,7 @@ struct cache_policy {
     enum engine_idle idle;
     bool queues_for_slot; /* a request may wait for the slot that has its conversation, since another one would be taken
                              from a conversation */
-    int32_t sharing_cost; /* of one share, in tokens to compute: what copying a whole stream takes; 0 in one pool */
+    int32_t sharing_cost; /* of one share, in tokens to compute, since it copies a whole stream; 0 in one pool */
 };
 
 struct cache_policy cache_policy_of(const struct cache_policy_facts *facts);

@@ -480,7 +480,8 @@ static void guess_with_model(struct engine *engine, struct candidate *candidates
         const struct slot *slot = &engine->slots[candidates[i].slot];
         double other = chance_of_other(engine, &slot->run->draft);
         if (candidates[i].most <= 0 || other >= drafting->model_right) continue;
-        asks[n_asks] = (struct draft_ask){.stream = slot->id, .scope = slot->job->scope, .tokens = &slot->seq->tokens};
+        asks[n_asks] =
+            (struct draft_ask){.stream = slot->id, .owner = draft_owner(engine, slot), .tokens = &slot->seq->tokens};
         asked[n_asks++] = (struct asked){.candidate = &candidates[i], .chance = 1, .other = other};
     }
     int64_t began_at = clock_now(engine->clock);

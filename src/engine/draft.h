@@ -56,6 +56,7 @@ struct draft {
         struct tokens tokens;
         struct suffix_index suffixes;
     } past;
+    uint64_t serial;               /* of the engine's replies */
     int32_t n_drafted, n_accepted; /* over the whole reply */
     int32_t back_to;               /* cells that a wrong draft has left where the state cannot be cut; 0: others */
 };
@@ -70,6 +71,7 @@ struct drafting {
     bool rescales;             /* much more or less: this tick has no drafts, and shows by how much a call is slower */
     int32_t n_rescales;        /* such ticks one after the other */
     struct draft_model *model; /* NULL: there is none */
+    uint64_t n_replies;        /* that have begun */
     double model_right;        /* part of its first tokens that were right, of late */
     bool model_lacks;          /* a stream lacked tokens when it was last asked, and is to get them */
     int64_t own_ns;            /* nanoseconds of this tick beside its decode calls: of the draft model, and of copies */
@@ -95,6 +97,13 @@ void draft_plan(struct engine *engine, const struct adapter_turn *turn);
 
 /* The token behind the first i of the slot's draft was sampled. Returns whether it is the drafted one. */
 bool draft_note(struct engine *engine, struct slot *slot, int32_t i, int32_t token);
+
+/* Whose cells a stream of the draft model has that is asked about the slot's reply: draft_ask.owner. */
+uint64_t draft_owner(const struct engine *engine, const struct slot *slot);
+
+/* The sequence's last token was sampled from the logits of the batch token with that index: an MTP head reads its
+ * hidden row. */
+void draft_keep_row(struct engine *engine, const struct slot *slot, int32_t batch_index);
 
 /* Of so many tokens that were computed as drafts so many were sampled. */
 void draft_count(struct engine *engine, struct slot *slot, int32_t drafted, int32_t accepted);

@@ -43,6 +43,22 @@ bool draft_note(struct engine *engine, struct slot *slot, int32_t i, int32_t tok
     return right;
 }
 
+uint64_t draft_owner(const struct engine *engine, const struct slot *slot)
+{
+    return draft_model_reads_rows(engine->drafting.model) ? slot->run->draft.serial : slot->job->scope;
+}
+
+void draft_keep_row(struct engine *engine, const struct slot *slot, int32_t batch_index)
+{
+    struct draft_model *model = engine->drafting.model;
+    if (model == NULL || !draft_model_reads_rows(model)) return;
+    struct draft_row row = {.stream = slot->id,
+                            .owner = draft_owner(engine, slot),
+                            .index = (int32_t)slot->seq->tokens.len - 1,
+                            .row = llm_hidden_row(engine->context, batch_index)};
+    draft_model_keep_row(model, &row);
+}
+
 void draft_count(struct engine *engine, struct slot *slot, int32_t drafted, int32_t accepted)
 {
     struct draft *draft = &slot->run->draft;

@@ -5,7 +5,9 @@
 #include "base/media_spans.h"
 #include "base/memory.h"
 
+#include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define WINDOW    1024 /* tokens of a stream */
 #define TAIL_PART 4    /* a stream begins with so many last tokens of a sequence; once it is full, again */
@@ -13,18 +15,25 @@
 #define LEAST     8    /* tokens of a stream that a call computes, however long it takes */
 #define UNKNOWN   32   /* the same before it is known how long */
 #define FEW       4    /* tokens that a stream lacks at most in a call for one token */
+#define ROWS      64   /* hidden rows of a stream that wait to be read */
 
 struct stream {
-    uint64_t scope;
+    uint64_t owner;     /* draft_ask.owner */
     int32_t from;       /* index in the sequence of the first token that is in cells */
     struct tokens held; /* in cells */
+    struct rows {       /* of an MTP head */
+        float *v;       /* those that gave the tokens [from, from + n) of the sequence */
+        int32_t from, n;
+        float *guess;   /* the head's own, which gave its last guess */
+        int32_t n_read; /* leading tokens in cells that were read with rows of the model, and not of the head */
+    } rows;
 };
 
 struct draft_model {
     struct llm_context *context;
     struct clock *clock;
     struct stream *streams;
-    int32_t n_streams, window, n_vocab;
+    int32_t n_streams, window, n_vocab, n_row;
     int64_t most_ns;
     size_t first;             /* whose stream comes first in the next call */
     double token_ns, step_ns; /* of a call of many tokens, each; of a call for one token; 0: not known */
@@ -35,6 +44,21 @@ static bool never(void *ud)
 {
     (void)ud;
     return false;
+}
+
+static size_t row_bytes(const struct draft_model *model)
+{
+    return (size_t)model->n_row * sizeof(float);
+}
+
+static void close_streams(struct draft_model *model)
+{
+    for (int32_t i = 0; i < model->n_streams; i++) {
+        tokens_release(&model->streams[i].held);
+        free(model->streams[i].rows.v);
+        free(model->streams[i].rows.guess);
+    }
+    free(model->streams);
 }
 
 struct llm_context_params draft_model_context(const struct llm_model_info *info, int32_t n_slots)
@@ -60,9 +84,15 @@ struct draft_model *draft_model_open(const struct draft_model_params *params, in
                                   .n_streams = context.n_seq,
                                   .window = context.window,
                                   .n_vocab = params->n_vocab,
+                                  .n_row = params->n_row,
                                   .most_ns = most_ns};
+    for (int32_t i = 0; i < model->n_streams && model->n_row > 0; i++) {
+        struct rows *rows = &model->streams[i].rows;
+        rows->v = mem_alloc((size_t)ROWS * row_bytes(model));
+        rows->guess = mem_alloc(row_bytes(model));
+    }
     if (model->context != NULL) return model;
-    free(model->streams);
+    close_streams(model);
     free(model);
     return NULL;
 }
@@ -70,9 +100,8 @@ struct draft_model *draft_model_open(const struct draft_model_params *params, in
 void draft_model_close(struct draft_model *model)
 {
     if (model == NULL) return;
-    for (int32_t i = 0; i < model->n_streams; i++) tokens_release(&model->streams[i].held);
+    close_streams(model);
     llm_context_close(model->context);
-    free(model->streams);
     free(model);
 }
 
@@ -109,6 +138,47 @@ static void keep(struct draft_model *model, int32_t i, int32_t n)
     tokens_truncate(&stream->held, (size_t)n);
 }
 
+static void begin_owner(struct draft_model *model, int32_t i, uint64_t owner)
+{
+    struct stream *stream = &model->streams[i];
+    if (stream->owner == owner) return;
+    keep(model, i, 0);
+    stream->owner = owner;
+    stream->rows.n = 0;
+}
+
+bool draft_model_reads_rows(const struct draft_model *model)
+{
+    return model->n_row > 0;
+}
+
+/* Half of the rows make room for more: a stream that has not read them begins anew with the others. */
+void draft_model_keep_row(struct draft_model *model, const struct draft_row *row)
+{
+    struct rows *rows = &model->streams[row->stream].rows;
+    size_t n = (size_t)model->n_row;
+    begin_owner(model, row->stream, row->owner);
+    if (row->index != rows->from + rows->n) {
+        rows->from = row->index;
+        rows->n = 0;
+    }
+    if (rows->n == ROWS) {
+        memcpy(rows->v, rows->v + ROWS / 2 * n, ROWS / 2 * row_bytes(model));
+        rows->from += ROWS / 2;
+        rows->n = ROWS / 2;
+    }
+    memcpy(rows->v + (size_t)rows->n++ * n, row->row, row_bytes(model));
+}
+
+/* Where the last token's row is not known, nothing can be guessed. */
+static bool has_last_row(const struct draft_model *model, const struct draft_ask *ask)
+{
+    const struct stream *stream = &model->streams[ask->stream];
+    const struct rows *rows = &stream->rows;
+    bool same = stream->owner == ask->owner && rows->from + rows->n == (int32_t)ask->tokens->len;
+    return model->n_row == 0 || (same && rows->n > 0);
+}
+
 /* Cuts the stream back to the tokens of the sequence, but for the last one, whose logits are wanted. Begins anew where
  * too much is missing, or where the stream has become too long. */
 static void align(struct draft_model *model, const struct draft_ask *ask)
@@ -116,16 +186,17 @@ static void align(struct draft_model *model, const struct draft_ask *ask)
     const struct tokens *tokens = ask->tokens;
     int32_t i = ask->stream;
     struct stream *stream = &model->streams[i];
-    if (stream->scope != ask->scope) keep(model, i, 0);
-    stream->scope = ask->scope;
+    begin_owner(model, i, ask->owner);
     int32_t len = (int32_t)tokens->len, begin = tail_begin(model, tokens), same = same_as(stream, tokens);
-    bool fits = len - stream->from + DRAFT_MOST <= model->window;
-    if (same == 0 || !fits || begin > stream->from + same) {
-        stream->from = begin;
-        same = 0;
+    if (model->n_row > 0) {
+        begin = stream->rows.from;
+        if (same > stream->rows.n_read) same = stream->rows.n_read;
     }
+    bool fits = len - stream->from + DRAFT_MOST <= model->window;
+    if (!fits || begin > stream->from + same) same = 0;
     if (same > 0 && stream->from + same == len) same--;
     keep(model, i, same);
+    if (stream->held.len == 0) stream->from = begin;
 }
 
 /* ---- Calls ---- */
@@ -134,6 +205,16 @@ static int32_t token_at(const struct draft_model *model, const struct draft_ask 
 {
     int32_t at = model->streams[ask->stream].from + index, len = (int32_t)ask->tokens->len;
     return at < len ? ask->tokens->v[at] : ask->guess[at - len];
+}
+
+static const float *row_at(const struct draft_model *model, const struct draft_ask *ask, int32_t index)
+{
+    const struct stream *stream = &model->streams[ask->stream];
+    int32_t at = stream->from + index;
+    if (model->n_row == 0) return NULL;
+    if (at >= (int32_t)ask->tokens->len) return stream->rows.guess;
+    assert(at >= stream->rows.from && at < stream->rows.from + stream->rows.n);
+    return stream->rows.v + (size_t)(at - stream->rows.from) * (size_t)model->n_row;
 }
 
 static int32_t most_tokens(const struct draft_model *model)
@@ -163,8 +244,12 @@ static int32_t add_missing(struct draft_model *model, const struct draft_ask *as
     for (int32_t k = 0; k < n; k++) {
         int32_t token = token_at(model, ask, held + k);
         tokens_push(&stream->held, token);
-        model->batch[(*n_tokens)++] = (struct llm_batch_token){
-            .token = token, .pos = held + k, .seq = ask->stream, .logits = held + k + 1 == end};
+        model->batch[(*n_tokens)++] = (struct llm_batch_token){.token = token,
+                                                               .pos = held + k,
+                                                               .seq = ask->stream,
+                                                               .logits = held + k + 1 == end,
+                                                               .row = row_at(model, ask, held + k)};
+        if (ask->n == 0) stream->rows.n_read = held + k + 1;
     }
     return held + n == end && n > 0 ? *n_tokens - 1 : -1;
 }
@@ -185,6 +270,7 @@ bool draft_model_next(struct draft_model *model, struct draft_ask *asks, size_t 
     for (size_t k = 0; k < n; k++) {
         size_t i = (model->first + k) % n;
         rows[i] = -1;
+        if (!has_last_row(model, &asks[i])) asks[i].over = true;
         if (asks[i].over) continue;
         if (asks[i].n == 0) align(model, &asks[i]);
         rows[i] = add_missing(model, &asks[i], &n_tokens);
@@ -198,7 +284,10 @@ bool draft_model_next(struct draft_model *model, struct draft_ask *asks, size_t 
         if (asks[i].over) continue;
         int32_t token = llm_likeliest(model->context, rows[i], &asks[i].chance);
         asks[i].over = !is_known(model, token);
-        if (!asks[i].over) asks[i].guess[asks[i].n++] = token;
+        if (asks[i].over) continue;
+        asks[i].guess[asks[i].n++] = token;
+        if (model->n_row == 0) continue;
+        memcpy(model->streams[asks[i].stream].rows.guess, llm_hidden_row(model->context, rows[i]), row_bytes(model));
     }
     if (decoded && n_tokens > 0) note_time(model, n_tokens, n_asks, clock_now(model->clock) - began_at);
     for (int32_t k = 0; k < n_tokens && !decoded; k++) keep(model, model->batch[k].seq, 0);

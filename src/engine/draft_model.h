@@ -1,8 +1,11 @@
-/* A draft model: a small model with the vocabulary of the large one, which writes guesses ahead of its replies.
+/* A draft model, which writes guesses ahead of the replies of the large one. It is a small model with the same
+ * vocabulary, or the MTP head of the large model. This is a layer that reads a token together with the hidden row that
+ * gave it, and guesses the next one.
  *
  * It has a stream of cells for each slot, with the last tokens of the slot's sequence, and nothing else: no prompt is
- * kept for it, none is fetched. Where a slot gets another conversation, its last tokens are computed. So a guess is as
- * good behind a prompt that came from the cache as behind one that was computed. Belongs to the engine's thread. */
+ * kept for it, none is fetched. Where a slot gets another conversation, its last tokens are computed; an MTP head's
+ * stream begins with the first token of the reply, since earlier hidden rows are not kept. So a guess is as good behind
+ * a prompt that came from the cache as behind one that was computed. Belongs to the engine's thread. */
 #ifndef ENGINE_DRAFT_MODEL_H
 #define ENGINE_DRAFT_MODEL_H
 
@@ -19,6 +22,8 @@ struct draft_model_params {
     struct llm_model *model;           /* borrowed; NULL: there is none */
     struct llm_context_params context; /* draft_model_context() */
     int32_t n_vocab;                   /* tokens below it mean the same in both models */
+    int32_t n_row;                     /* of an MTP head: length of a hidden row; 0: it is a model of its own */
+    bool optional;                     /* where it cannot be opened, there is none */
 };
 
 /* The parameters of a draft model's context for so many slots: the fields that follow from that alone. */
@@ -29,10 +34,23 @@ struct draft_model *draft_model_open(const struct draft_model_params *params, in
                                      hearth_error *error);
 void draft_model_close(struct draft_model *model);
 
+/* A token of a reply, and the hidden row that gave it. */
+struct draft_row {
+    int32_t stream; /* the slot's number */
+    uint64_t owner;
+    int32_t index;    /* of the token, in its sequence */
+    const float *row; /* copied */
+};
+
+/* Whether draft_model_keep_row() is to be told of the tokens that are sampled: an MTP head reads their rows. */
+bool draft_model_reads_rows(const struct draft_model *model);
+void draft_model_keep_row(struct draft_model *model, const struct draft_row *row);
+
 /* A reply that is to be guessed at. */
 struct draft_ask {
-    int32_t stream;              /* the slot's number */
-    uint64_t scope;              /* a stream of another one begins anew */
+    int32_t stream; /* the slot's number */
+    uint64_t owner; /* of the tokens: their scope; of an MTP head, whose cells come of rows of one reply, that
+                       reply. A stream of another owner begins anew */
     const struct tokens *tokens; /* of its sequence */
     bool over;                   /* no more tokens are wanted, or there can be none now */
     bool lacks;                  /* its stream lacks tokens still */

@@ -439,7 +439,11 @@ static int open_draft_model(struct engine *engine, const struct engine_params *p
     if (!engine->drafts || params->draft.model.model == NULL) return HEARTH_OK;
     engine->drafting.model =
         draft_model_open(&params->draft.model, params->max_token_gap_ns / DRAFT_GAP_PART, engine->clock, error);
-    return engine->drafting.model == NULL ? (int)error->code : HEARTH_OK;
+    if (engine->drafting.model != NULL) return HEARTH_OK;
+    if (!params->draft.model.optional) return (int)error->code;
+    log_event(LOG_WARN, "batch-engine", "no-draft-model", log_str("model", engine->name),
+              log_str("reason", error->message));
+    return HEARTH_OK;
 }
 
 struct engine *engine_open(const struct engine_params *params, hearth_error *error)

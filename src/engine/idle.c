@@ -56,8 +56,8 @@ static bool changed_since_count(struct seq *seq)
     return now.uses != last.uses || now.n_cells != last.n_cells || now.idle != last.idle;
 }
 
-/* Each sequence is compared with each other one only when one of them changed, and not in every call of a long reply:
- * the cells of running sequences are just added up. */
+/* Each sequence is compared with each other one only when one of them changed. In every other call of a long reply the
+ * cells of running sequences are just added up. */
 double idle_count_cells(struct engine *engine)
 {
     assert_thread(&engine->owner);

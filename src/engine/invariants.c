@@ -23,7 +23,7 @@ static void check_request(const struct engine *engine, const struct slot *slot)
     assert((slot->run->n_predicted > 0) >= (slot_state_shown(slot->state) == HEARTH_SLOT_GENERATE));
 }
 
-/* Without a sequence: what it waits for. */
+/* The slot has no sequence yet. It may wait for the cells of another one. */
 static void check_pending(const struct engine *engine, const struct slot *slot)
 {
     assert(slot->seq == NULL);

@@ -112,7 +112,7 @@ void orders_carry_out(struct engine *engine, struct engine_order *first)
         order->error = (hearth_error){0};
         obey(engine, order);
     }
-    status_publish(engine); /* who is told that it was done finds it so */
+    status_publish(engine); /* first: those that done() wakes find the order carried out */
     for (struct engine_order *order = first, *next; order != NULL; order = next) {
         next = order->next;
         order->done(order);

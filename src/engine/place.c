@@ -193,6 +193,7 @@ static struct run *begin_run(struct engine *engine, struct job *job)
     int32_t room = engine->window - run->n_prompt;
     run->max_tokens = job->max_tokens < room ? job->max_tokens : room;
     run->sampler = job->sampler;
+    run->draft.serial = ++engine->drafting.n_replies;
     job->sampler = NULL;
     reply_init(&run->reply, job->stop, job->n_stop);
     run->started_at = clock_now(engine->clock);

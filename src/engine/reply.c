@@ -62,7 +62,7 @@ const char *reply_add(struct reply *r, const char *bytes, size_t len)
     size_t keep = possible_stop(r);
     size_t incomplete = utf8_incomplete_tail(r->held.v, r->held.len);
     if (incomplete > keep) keep = incomplete;
-    /* What is held for a stop string may begin inside a character: hold that whole character. */
+    /* The bytes held for a stop string may begin inside a character: hold that whole character. */
     keep += utf8_incomplete_tail(r->held.v, r->held.len - keep);
     release_text(r, r->held.len - keep);
     return NULL;

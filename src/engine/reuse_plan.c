@@ -1,6 +1,7 @@
-/* Chooses the reuse plan of a request: the cheapest of continuing on a sequence, sharing its prefix, restoring a
- * snapshot, fetching from the store, waiting for a prefix that another slot computes, or computing everything. Costs
- * are counted in tokens to compute. Evictions, and the time to copy or to wait, are converted into tokens.
+/* Chooses the cheapest reuse plan of a request. It continues on a sequence, shares its prefix, restores a snapshot,
+ * fetches from the store, waits for a prefix that another slot computes, or computes everything. With a stream of cells
+ * for each sequence it may also queue for the slot that computes on its conversation. Costs are counted in tokens to
+ * compute. Evictions, and the time to copy or to wait, are converted into tokens.
  *
  * Only tokens decide: a sequence offers as many cells as it has leading tokens in common with the prompt. Reads the
  * engine's state and changes nothing but the store's lookup; place.c carries the plan out. Runs on the engine's

@@ -124,7 +124,9 @@ static struct ending sample(struct engine *engine, struct slot *slot, int32_t ba
                             .token = token,
                             .logprobs = logprobs_of(engine, slot, token, batch_index),
                             .result = slot_result(slot)};
-    return add_token(engine, slot, &text);
+    struct ending ending = add_token(engine, slot, &text);
+    if (ending.how == GOES_ON) draft_keep_row(engine, slot, batch_index);
+    return ending;
 }
 
 void sample_drafted(struct engine *engine, struct slot *slot, int32_t drafted, int32_t batch_index)

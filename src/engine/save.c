@@ -1,13 +1,14 @@
 /* Saves cells to the store: when, and copying them out of the context. The store's threads do the rest: hashing,
  * packing, writing. Runs on the engine's thread, which waits for the store only at its end.
  *
- * Five events save cells (the save reasons of the cache design document): a prompt has been computed (`cold`), some
- * thousand tokens have come since the last event (`continued`), a request has ended (`finish`), cells are to be evicted
- * (`evict`), the engine ends (`shutdown`). An event names a length; the engine copies out what the store lacks up to
- * that length, a slice at a time between two ticks, so that no reply that is being streamed notices.
+ * Five events save cells (the save reasons of the cache design document). A prompt has been computed, whole or up to a
+ * checkpoint (`cold`), or some thousand tokens have come since the last event (`continued`). A request has ended
+ * (`finish`), cells are to be evicted (`evict`), or the engine ends (`shutdown`). An event names a length. The engine
+ * copies out what the store lacks up to that length, a slice at a time between two ticks, so that no reply that is
+ * being streamed notices.
  *
- * A system prompt that is kept outside the cells (SPC) is saved by its first event or never: its KV rows wait for room
- * in the backlog, and its sequence keeps its cells until they were copied out.
+ * A system prompt that is kept outside the cells (SPC) is saved by its first event or never. So its KV rows wait for
+ * room in the backlog, and its sequence keeps its cells until they were copied out.
  *
  * Only the store knows what is stored, and is asked at each event. It does not know save jobs under way yet: until
  * their ticket is done, what was copied out counts as stored.
@@ -23,12 +24,12 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* Tokens at the end of a prompt that a `cold` save leaves out: prompts that differ in their last words share what comes
+/* Tokens at the end of a prompt that a `cold` save leaves out. Prompts that differ in their last words share what comes
  * before (the boundary trim of the cache design document). */
 #define COLD_TRIM 32
 
-/* Bytes copied out between two ticks at most: some 2 ms on a CPU. No more where no slot is busy: whoever comes
- * meanwhile waits for them. */
+/* Bytes copied out between two ticks at most: some 2 ms on a CPU. It is no more where no slot is busy, since a request
+ * that comes meanwhile waits for them. */
 #define SLICE_BYTES (16 << 20)
 
 /* Where nothing else can run. */
@@ -427,7 +428,7 @@ static int64_t deadline_in(int64_t ns)
     return clock_now(clock_monotonic()) + ns;
 }
 
-/* Copies everything out. Where the backlog is full, waits for the store, so that memory stays bounded; where it is
+/* Copies everything out. Where the backlog is full, waits for the store, so that memory stays bounded. Where it is
  * empty and nothing was copied, room is not what is missing, and it stops. */
 static void copy_all(struct engine *engine, struct seq *seq, int64_t deadline)
 {

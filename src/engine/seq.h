@@ -65,7 +65,7 @@ struct idle_account {
     int32_t cells;    /* that no other sequence needs */
 };
 
-/* What decides which cells a sequence shares, as it was when they were counted last: idle.c. */
+/* The facts that decide which cells a sequence shares, as they were at the last count: idle.c. */
 struct counted_seq {
     uint64_t uses;
     int32_t n_cells; /* of a running one 1: those that it adds are its own */

@@ -36,8 +36,8 @@ void snapshots_close(struct snapshots *snapshots);
 uint64_t snapshots_available(const struct snapshots *snapshots);
 
 /* Adds the snapshot as the most recently used one and returns it. Takes over its tokens, media and bytes (from malloc).
- * Replaces one with the same tokens, home and scope, unless that is pinned or held. NULL: there is no room; what was
- * handed over is freed, and nothing else has changed. */
+ * Replaces one with the same tokens, home and scope, unless that is pinned or held. NULL: there is no room. Then what
+ * it took over is freed, and nothing else has changed. */
 const struct snapshot *snapshots_put(struct snapshots *snapshots, struct snapshot snapshot);
 
 /* The whole snapshot with the longest prefix in common with the first `n` tokens, and the length of that prefix. With

@@ -1,8 +1,8 @@
 /* An instance from hearth_open() to hearth_close(): its models as they are loaded at the start and added later, what
- * hearth.h says of them, followers of its store, and draining; and what belongs to the process and to no instance.
+ * hearth.h says of them, followers of its store, and draining. Also what belongs to the process and to no instance.
  *
  * The thread that calls hearth_load() fills the model entries, and later those that call hearth_add_model(), one at a
- * time; they raise n_entries only when the facts of the next entry are complete, so that other threads read the entries
+ * time. They raise n_entries only when the facts of the next entry are complete, so that other threads read the entries
  * below it without a lock. The model manager (model_manager.h) decides which models are in memory. */
 #include "base/error.h"
 #include "base/log.h"
@@ -19,8 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How long the end of an instance waits for a server with which hearths share what they store, for all models
- * together: it may be slow, and the tier of saves has all of it. */
+/* How long the end of an instance waits, for all models together, for a server with which hearths share stored entries.
+ * The server may be slow, and the tier of saves has all of them. */
 #define UPLOAD_WAIT_NS ((int64_t)5000000000)
 
 /* ---- Loading ---- */
@@ -96,7 +96,8 @@ int hearth_load(hearth *instance, hearth_progress progress, void *ud, hearth_err
 
 /* ---- Adding ---- */
 
-/* The models that are served, and the one of `own`, as one configuration; what it points to is borrowed. */
+/* The models that are served, and the one of `own`, as one configuration. The caller frees its `models`; all else that
+ * it points to is borrowed. */
 static struct hearth_config models_with(const struct hearth *instance, const struct hearth_config *own)
 {
     struct hearth_config all = *instance->config;

@@ -97,7 +97,8 @@ static void set_store(const struct hearth *instance, struct model *model, struct
     params->evict_timeout_ns = clock_from_ms(cache->evict_save_timeout_ms);
 }
 
-/* What is stored under the identity of requests that bring neither salt nor adapters is announced from now on. */
+/* From now on cache events announce states that are stored under the identity of requests with neither salt nor
+ * adapters. */
 static void name_default_identity(struct model *model)
 {
     const struct store_user *user = engine_store_user(model->engine);
@@ -110,7 +111,8 @@ static void name_default_identity(struct model *model)
 }
 
 /* HEARTH_INVALID: there is no source of that name. */
-static int choose_drafts(const struct config_model *config, struct draft_params *draft, hearth_error *error)
+static int choose_drafts(const struct config_model *config, bool has_mtp, struct draft_params *draft,
+                         hearth_error *error)
 {
     static const char *const names[DRAFT_SOURCES] = {
         [DRAFT_GRAMMAR] = "grammar", [DRAFT_REQUEST] = "request", [DRAFT_STORE] = "store", [DRAFT_MODEL] = "model"};
@@ -123,8 +125,10 @@ static int choose_drafts(const struct config_model *config, struct draft_params 
             draft->sources[source] = draft->sources[source] || named;
             known = known || named;
         }
-        if (strcmp(name, names[DRAFT_MODEL]) == 0 && config->draft.path == NULL) {
-            error_at(error, HEARTH_INVALID, "", "models.%s.draft.sources: model needs models.%s.draft.path",
+        if (strcmp(name, names[DRAFT_MODEL]) == 0 && config->draft.path == NULL && !has_mtp && !config->deterministic) {
+            error_at(error, HEARTH_INVALID, "",
+                     "models.%s.draft.sources: model needs models.%s.draft.path, since the model's own file has no MTP "
+                     "head that can be used",
                      config->name, config->name);
             snprintf(error->param, sizeof error->param, "models.%s.draft.sources", config->name);
             return HEARTH_INVALID;
@@ -138,19 +142,24 @@ static int choose_drafts(const struct config_model *config, struct draft_params 
     return HEARTH_OK;
 }
 
+/* The file of a draft model, or else the model's own MTP head. */
 static int open_draft_model(struct model *model, struct draft_params *draft, hearth_error *error)
 {
     const struct config_model *config = model->config;
-    if (!draft->sources[DRAFT_MODEL] || config->draft.path == NULL || config->deterministic) return HEARTH_OK;
-    model->draft_weights = draft_weights_open(config, model->weights, error);
-    if (model->draft_weights == NULL) return (int)error->code;
-    draft->model.model = model->draft_weights;
-    draft->model.context = draft_model_context(llm_model_info(model->draft_weights), (int32_t)config->n_seq_max);
-    int32_t n = llm_model_info(model->weights)->n_vocab, its = llm_model_info(model->draft_weights)->n_vocab;
-    draft->model.n_vocab = n < its ? n : its;
-    draft->model.context.threads = (int)config->threads;
-    draft->model.context.offload_kqv = config->offload_kqv;
-    draft->model.context.op_offload = config->op_offload;
+    const struct llm_model_info *info = llm_model_info(model->weights), *its = info;
+    bool mtp = config->draft.path == NULL;
+    if (!uses_draft_model(config) || (mtp && !info->mtp)) return HEARTH_OK;
+    draft->model.model = model->weights;
+    if (!mtp) {
+        draft->model.model = model->draft_weights = draft_weights_open(config, model->weights, error);
+        if (model->draft_weights == NULL) return (int)error->code;
+        its = llm_model_info(model->draft_weights);
+    }
+    draft->model.n_vocab = info->n_vocab < its->n_vocab ? info->n_vocab : its->n_vocab;
+    draft->model.n_row = mtp ? info->n_embd_out : 0;
+    draft->model.optional = mtp && !names_draft_model(config); /* it is used because it is there */
+    draft->model.context = draft_context_params(config, its);
+    draft->model.context.mtp = mtp;
     return HEARTH_OK;
 }
 
@@ -178,11 +187,13 @@ static int open_engine(struct hearth *instance, struct model *model, hearth_erro
                                    .logs_words = model->logs_words,
                                    .clock = instance->clock,
                                    .stats = &model->entry->engine_stats};
+    const struct llm_model_info *info = llm_model_info(model->weights);
     int rc = sampling_check_config(config, error);
-    if (rc == HEARTH_OK) rc = choose_drafts(config, &params.draft, error);
-    if (rc == HEARTH_OK) rc = model_context_params(config, llm_model_info(model->weights), &params.context, error);
-    if (rc == HEARTH_OK) rc = estimate_check(config, &params.context, llm_model_info(model->weights), error);
+    if (rc == HEARTH_OK) rc = choose_drafts(config, info->mtp, &params.draft, error);
+    if (rc == HEARTH_OK) rc = model_context_params(config, info, &params.context, error);
+    if (rc == HEARTH_OK) rc = estimate_check(config, &params.context, info, error);
     if (rc == HEARTH_OK) rc = open_draft_model(model, &params.draft, error);
+    params.context.hidden_rows = params.draft.model.context.mtp;
     if (rc != HEARTH_OK) return rc;
     set_store(instance, model, &params);
     model->engine = engine_open(&params, error);
@@ -227,7 +238,7 @@ void model_stop_admission(struct model *model)
     if (model->preparing != NULL) preparing_stop(model->preparing);
 }
 
-/* What is being prepared was told to stop, and the engine takes it no more. It is waited for last: the engine has
+/* Preparations were told to stop, and the engine takes no more jobs of theirs. They are waited for last: the engine has
  * conversations to save. */
 void model_drain(struct model *model, int64_t deadline)
 {

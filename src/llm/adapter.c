@@ -1,5 +1,5 @@
-/* Opens LoRA adapters through llama.cpp, after checking their files for what would make it end the process or pass
- * unnoticed: metadata of another type, matrices that do not fit each other, activated adapters (aLoRA). */
+/* Opens LoRA adapters through llama.cpp. It first checks their files for what would end the process or pass unnoticed:
+ * metadata of another type, matrices that do not fit each other, activated adapters (aLoRA). */
 #include "llm/adapter.h"
 
 #include "base/error.h"

@@ -1,7 +1,7 @@
 /* Where in a unified KV cache the cells in use lie, and moving them down.
  *
  * Attention looks over all cells up to the highest one in use, free ones included. llama.cpp gives new rows the lowest
- * free cells (in blocks, where sequences generate together: patches/0005), but never moves a row: when others have
+ * free cells (in blocks, where sequences generate together: patches/0005), but never moves a row. When others have
  * left, those that stay high keep the whole range in use. A row is moved by saving it, freeing its cell, and loading it
  * again. The engine's thread, between decodes. */
 #ifndef LLM_CELL_MAP_H

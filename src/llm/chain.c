@@ -262,8 +262,8 @@ static void add_mirostat(struct llama_sampler *chain, const struct build *build)
         add_sampler(chain, llama_sampler_init_mirostat_v2(build->seed, tau, eta));
 }
 
-/* Candidates that infill gets at most: it compares the text of each with that of each other one, and would stop the
- * engine's thread for a minute at a whole vocabulary. 256 take some 2 ms. */
+/* Candidates that infill gets at most. It compares the text of each with that of each other one: a whole vocabulary
+ * would stop the engine's thread for a minute. 256 take some 2 ms. */
 #define INFILL_CANDIDATES 256
 
 /* Adds the samplers in order. Those after temperature 0, which leaves one token, would have no effect. */

@@ -12,9 +12,9 @@ struct chain {
     bool greedy; /* the token with the largest logit after bias and penalties is taken: no randomness */
     bool plain;  /* greedy, and there are no bias and no penalties either: the argmax of the raw logits */
 
-    /* Where nothing but bias and penalties comes before the sampler that keeps the n largest logits (top-k, or greedy
-     * sampling with n = 1), n_keep is that n: the chain takes the same token from the n largest logits of all other
-     * tokens and those that bias and penalties change. 0: it needs all. */
+    /* The n of the sampler that keeps the n largest logits: top-k, or greedy sampling with n = 1. The chain takes the
+     * same token from the tokens that bias and penalties change and the n largest logits of all others. 0: it needs
+     * all, where anything but bias and penalties comes before that sampler, or there is none. */
     int32_t n_keep;
     struct tokens biased; /* owned */
     int32_t look_back;    /* penalties change the logits of as many last tokens */

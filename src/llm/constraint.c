@@ -54,7 +54,7 @@ static bool contains(const int32_t *tokens, size_t n, int32_t token)
     return false;
 }
 
-/* What the token adds to the reply. */
+/* The text that the token adds to the reply. */
 static struct llm_token_text text_of(const struct constraint *c, int32_t token)
 {
     bool hidden = llm_token_is_hidden(c->texts, token) && !contains(c->shown, c->n_shown, token);

@@ -9,6 +9,7 @@
 #include "llm/model_identity.h"
 #include "llm/model_struct.h"
 #include "llm/projector.h"
+#include "llm/shim.h"
 
 #include <assert.h>
 #include <math.h>
@@ -57,6 +58,10 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     context->handle = handle;
     context->capacity = (int32_t)llama_n_batch(handle.v);
     context->batch = llama_batch_init(context->capacity, 0, 1);
+    context->n_row = info->n_embd_out;
+    if (params->mtp) context->rows = mem_alloc((size_t)context->capacity * (size_t)context->n_row * sizeof(float));
+    /* An MTP head's graph has them of all tokens: llama.cpp would take the first ones for those that were asked for. */
+    if (params->mtp || params->hidden_rows) llm_keep_hidden_rows(handle.v, params->mtp);
     context->window = params->window;
     context->n_seq = params->n_seq;
     context->scratch = translated.n_seq_max > (uint32_t)params->n_seq ? params->n_seq : -1;
@@ -70,7 +75,8 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     context->n_swa = info->n_swa;
     context->full_windows = params->full_windows;
     context->on_devices = llm_has_devices(info);
-    context->recurrent = info->kind == HEARTH_KIND_RECURRENT || info->kind == HEARTH_KIND_HYBRID;
+    /* An MTP head attends, whatever the layers before it do. */
+    context->recurrent = !params->mtp && (info->kind == HEARTH_KIND_RECURRENT || info->kind == HEARTH_KIND_HYBRID);
     context->flash_attention =
         translated.flash_attn_type != LLAMA_FLASH_ATTN_TYPE_DISABLED && !captured.flash_attention_refused;
     context->translated = translated;
@@ -89,6 +95,7 @@ void llm_context_close(struct llm_context *context)
     free(context->copying);
     free(context->media);
     free(context->partial);
+    free(context->rows);
     free(context);
 }
 
@@ -137,8 +144,9 @@ void llm_seq_note_end(struct llm_context *context, int32_t seq, int32_t end)
     context->partial[seq] = llm_is_packed(span) && end > span->at ? end : 0;
 }
 
-/* An image is there whole unless it is known how much of it is: after a call that was broken off the end is not that
- * which callers expect, and they cut it back. */
+/* Where the rows of an image share positions, the last position does not say how many of them are there. The image
+ * counts as whole unless `partial` says otherwise. So after a call that was broken off callers find another end than
+ * they expect, and cut the sequence back. */
 int32_t llm_seq_end(struct llm_context *context, int32_t seq)
 {
     assert(llm_is_seq(context, seq));
@@ -225,8 +233,8 @@ bool llm_seq_share(struct llm_context *context, int32_t from, int32_t to, int32_
         context->copying[from] |= LLM_COPIED_FROM;
         context->copying[to] |= LLM_COPIED_TO;
     }
-    /* Of all that a sequence has, only the beginning need have the same media: where cells cannot be cut, the caller
-     * goes back to a checkpoint next, which says where it ends. */
+    /* The end of a sequence that was shared whole is not checked, since only its beginning need have the same media.
+     * Where cells cannot be cut, the caller goes back to a checkpoint next, which says where it ends. */
     if (n == end || (llm_seq_cut(context, to, n) && llm_seq_end(context, to) == n)) return true;
     llm_seq_clear(context, to);
     return false;
@@ -242,6 +250,7 @@ static bool is_valid_batch(const struct llm_context *context, const struct llm_b
         if (tokens[i].seq < 0 || tokens[i].seq >= context->n_seq) return false;
         if (tokens[i].pos < 0 || tokens[i].pos >= context->window) return false;
         if (tokens[i].token < 0 || tokens[i].token >= context->n_vocab) return false;
+        if (context->rows != NULL && tokens[i].row == NULL) return false;
     }
     return true;
 }
@@ -257,12 +266,15 @@ static void fill_decode_batch(struct llm_context *context, const struct llm_batc
         batch->seq_id[i][0] = tokens[i].seq;
         batch->logits[i] = tokens[i].logits;
     }
+    size_t n = (size_t)context->n_row;
+    for (int32_t i = 0; i < n_tokens && context->rows != NULL; i++)
+        memcpy(context->rows + (size_t)i * n, tokens[i].row, n * sizeof(float));
 }
 
 /* A decode that did not finish leaves recurrent states that must not be used again, though their positions look right.
  * Those of the batch have consumed an unknown part of its tokens. With several sequences in the batch, llama.cpp may
- * also have reassigned the cells of others so that those of the batch are adjacent, and left copying their data to the
- * computation that never ran: then all sequences are cleared. */
+ * also have reassigned the cells of others so that those of the batch are adjacent. It leaves copying their data to the
+ * computation, which never ran: then all sequences are cleared. */
 static void drop_broken_states(struct llm_context *context, const struct llama_batch *batch)
 {
     if (!context->recurrent) return;
@@ -290,7 +302,16 @@ enum llm_decoded llm_decode(struct llm_context *context, const struct llm_batch_
     assert(context != NULL && (tokens != NULL || n_tokens <= 0));
     if (!is_valid_batch(context, tokens, n_tokens)) return LLM_REFUSED;
     fill_decode_batch(context, tokens, n_tokens);
-    return decode_batch(context, context->batch);
+    struct llama_batch batch = context->batch;
+    batch.embd = context->rows;
+    return decode_batch(context, batch);
+}
+
+const float *llm_hidden_row(struct llm_context *context, int32_t index)
+{
+    const float *row = llm_hidden_row_of(context->handle.v, index);
+    assert(row != NULL);
+    return row;
 }
 
 /* llama.cpp ends the process where rows that are not causal do not fit a micro-batch. */

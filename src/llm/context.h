@@ -27,6 +27,8 @@ struct llm_context_params {
     bool scratch; /* a unified KV cache gets one more sequence, the scratch sequence, if llama.cpp allows one more: KV
                      rows are saved and loaded through it (llm/state_slices.h). It has no cells of its own, but memory
                      for a recurrent state or a sliding window */
+    bool mtp;     /* of the model's MTP head, in place of its other layers: llm_batch_token.row */
+    bool hidden_rows;   /* llm_hidden_row() can be called */
     const char *type_k; /* auto | f32 | f16 | bf16 | q8_0 | q4_0 … */
     const char *type_v;
     const char *flash_attention; /* auto | on | off */
@@ -64,7 +66,8 @@ static inline struct llm_context_params llm_usual_context(int32_t window, int32_
 /* One batch token: a token at a position of a sequence. */
 struct llm_batch_token {
     int32_t token, pos, seq;
-    bool logits; /* compute its logits: llm_logits() with its index in the batch */
+    bool logits;      /* compute its logits: llm_logits() with its index in the batch */
+    const float *row; /* for an MTP head: the hidden row of the token before, n_embd_out long; else not read */
 };
 
 enum llm_decoded {
@@ -92,8 +95,9 @@ enum llm_decoded llm_decode(struct llm_context *context, const struct llm_batch_
 
 /* The media among the tokens of a sequence: borrowed as long as it holds any of them; NULL: none. Positions that
  * callers give and get are indices of the token list everywhere. llama.cpp's own differ behind an image whose rows
- * share positions (M-RoPE), and are found here. What is shared, loaded or moved into a sequence lies at the positions
- * that its media give: they must be set before, and be those of the source, as far as its cells are to stay. */
+ * share positions (M-RoPE), and are found here. Cells that are shared, loaded or moved into a sequence lie at the
+ * positions that its media give. So they must be set before, and be those of the source, as far as its cells are to
+ * stay. */
 void llm_seq_set_media(struct llm_context *context, int32_t seq, const struct media_spans *media);
 
 struct llm_place; /* projector.h */
@@ -115,12 +119,16 @@ enum llm_decoded llm_decode_rows(struct llm_context *context, const struct llm_m
 int32_t llm_threads(const struct llm_context *context);
 void llm_set_threads(struct llm_context *context, int32_t n);
 
-/* Whether a GPU, or a device of another machine, may compute its layers: then neither the time of a decode call nor the
+/* Whether a GPU, or a device of another machine, may compute its layers. Then neither the time of a decode call nor the
  * threads' CPU time says anything about the threads. */
 bool llm_on_devices(const struct llm_context *context);
 
 /* The n_vocab logits of the batch token with that index in the last llm_decode(); valid until the next. */
 const float *llm_logits(struct llm_context *context, int32_t index);
+
+/* The hidden row, n_embd_out long, from which its logits were computed, or which an MTP head gives for the token that
+ * they make likeliest; valid until the next llm_decode(). */
+const float *llm_hidden_row(struct llm_context *context, int32_t index);
 
 /* The likeliest token by these logits, and its probability. */
 int32_t llm_likeliest(struct llm_context *context, int32_t index, float *chance);
@@ -214,8 +222,9 @@ struct llm_cells {
 
 struct llm_cells llm_cells_of(const struct llm_context_params *params, const struct llm_model_info *info);
 
-/* The bytes of compute buffers that such a context would have, of a model that was opened without its weights: nothing
- * of them, nor of the KV cells, is allocated; recurrent states are. False: there can be no such context. Any thread. */
+/* The bytes of compute buffers that such a context would have, of a model that was opened without its weights. Neither
+ * they nor the KV cells are allocated for this; recurrent states are. False: there can be no such context. Any
+ * thread. */
 bool llm_plan_compute(const struct llm_model *model, const struct llm_context_params *params, uint64_t *bytes);
 
 /* CPUs that this process may run on; threads that compute where so many are configured (0: one for each core). */

@@ -122,6 +122,15 @@ static uint64_t window_cells(const struct llm_context_params *params, const stru
     return n * padded(smaller(padded(all) / n, windows + rows));
 }
 
+/* Of an MTP head, which is as the other layers with attention are. */
+static int32_t most_kv_heads(const struct llm_model_info *info)
+{
+    int32_t most = 0;
+    for (int32_t i = 0; i < info->n_layer; i++)
+        if (info->n_head_kv[i] > most) most = info->n_head_kv[i];
+    return most;
+}
+
 struct llm_cells llm_cells_of(const struct llm_context_params *params, const struct llm_model_info *info)
 {
     assert(params != NULL && params->n_seq > 0 && info != NULL);
@@ -129,6 +138,10 @@ struct llm_cells llm_cells_of(const struct llm_context_params *params, const str
     uint64_t n = padded(total_cells(params)), n_in_window = window_cells(params, info);
     double head =
         info->n_embd_head_k * llm_type_bytes(params->type_k) + info->n_embd_head_v * llm_type_bytes(params->type_v);
+    if (params->mtp) {
+        cells.total = cells.whole = (double)n * most_kv_heads(info) * head;
+        return cells;
+    }
     for (int32_t i = 0; i < info->n_layer; i++) {
         bool slides = info->is_swa != NULL && info->is_swa[i];
         if (slides)
@@ -251,6 +264,7 @@ int llm_translate_params(struct llama_context_params *out, const struct llm_cont
     out->abort_callback = params->abort;
     out->abort_callback_data = params->ud;
     out->no_perf = true;
+    if (params->mtp) out->ctx_type = LLAMA_CONTEXT_TYPE_MTP;
     out->n_threads = out->n_threads_batch = llm_threads_for(params->threads);
     return HEARTH_OK;
 }

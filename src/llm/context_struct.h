@@ -13,6 +13,8 @@ struct llm_context {
     bool full_windows;
     bool on_devices;                  /* some device is one: decode calls may return before they are computed */
     bool recurrent;                   /* in some layers or in all: their state cannot go back */
+    int32_t n_row;                    /* of a hidden row */
+    float *rows;                      /* of an MTP head: those of the batch */
     bool mrope;                       /* positions have several dimensions */
     const struct media_spans **media; /* of each sequence; borrowed, NULL: none */
     int32_t *partial; /* of each sequence: where its rows end, if that is within an image; 0: it is not, or not known */

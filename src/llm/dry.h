@@ -1,6 +1,6 @@
 /* DRY: penalises tokens that would continue a repetition of what came before. The same results as llama.cpp's sampler
- * of that name, bit by bit, whose sequence breakers (texts that end a repetition) take seconds to prepare for each
- * sampler: there the text of every token is taken for each breaker. Here the texts are taken once per model, and a set
+ * of that name, bit by bit. That one takes seconds to prepare the sequence breakers (texts that end a repetition) of
+ * each sampler: it takes the text of every token for each breaker. Here the texts are taken once per model, and a set
  * of breakers is prepared once for all samplers that have it, of several choices and requests.
  *
  * A prepared set is immutable and reference-counted; any thread. A sampler's state belongs to the thread that has the

@@ -63,8 +63,8 @@ static int check_can_embed(struct llm_model *model, const struct llm_context_par
     return HEARTH_OK;
 }
 
-/* Whether a call must be one micro-batch: where attention or pooling needs all tokens of an input at once, and with
- * sliding windows in a unified KV cache, where llama.cpp 0.5.0 gives wrong numbers otherwise. */
+/* Whether a call must be one micro-batch. It must where attention or pooling needs all tokens of an input at once. It
+ * must with sliding windows in a unified KV cache, where llama.cpp 0.5.0 gives wrong numbers otherwise. */
 static bool needs_one_ubatch(const struct llm_model_info *info, hearth_pooling pooling)
 {
     bool causal_pooling = pooling == HEARTH_POOLING_NONE || pooling == HEARTH_POOLING_LAST;

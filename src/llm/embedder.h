@@ -15,7 +15,7 @@ struct llm_input {
 };
 
 /* Of the context's parameters, `window` is the longest input in tokens, n_batch the tokens of a call (raised to one
- * whole input) and n_seq the inputs of a call; the KV cache is unified and as large as one call. `pooling` is not
+ * whole input) and n_seq the inputs of a call. The KV cache is unified and as large as one call. `pooling` is not
  * HEARTH_POOLING_UNSPECIFIED. */
 struct llm_embedder *llm_embedder_open(struct llm_model *model, const struct llm_context_params *params,
                                        hearth_pooling pooling, hearth_error *error);

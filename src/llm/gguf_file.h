@@ -12,8 +12,8 @@ struct gguf_context *llm_file_open(const char *path, hearth_error *error);
 const char *llm_file_text(const struct gguf_context *file, const char *key); /* NULL: not there */
 int64_t llm_file_number(const struct gguf_context *file, const char *key, int64_t otherwise);
 
-/* The same for a hyperparameter, whose key the architecture prefixes ("block_count" is "llama.block_count"): the
- * element at an index of an array; the number itself, whatever the index, where it is no array. */
+/* The same for a hyperparameter, whose key the architecture prefixes ("block_count" is "llama.block_count"). Of an
+ * array it returns the element at that index, and a single number whatever the index. */
 int64_t llm_file_hparam(const struct gguf_context *file, const char *key, int64_t index, int64_t otherwise);
 bool llm_file_has_hparam(const struct gguf_context *file, const char *key);
 

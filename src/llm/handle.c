@@ -24,8 +24,8 @@ static int check_buffers(const struct llm_log_capture *captured, bool has_device
                      (double)captured->compute / gib, (double)available / gib);
 }
 
-/* The workers do not poll between decodes (llama.cpp's default does, for some 100 ms after each): an idle server uses
- * no CPU, and waking them takes microseconds against the milliseconds of a decode. */
+/* The workers do not poll between decodes, as llama.cpp's default does for some 100 ms after each. So an idle server
+ * uses no CPU, and waking them takes microseconds against the milliseconds of a decode. */
 static struct ggml_threadpool *start_threads(int n_threads, hearth_error *error)
 {
     /* ggml ends the process where it cannot start a thread. */

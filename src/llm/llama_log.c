@@ -172,8 +172,8 @@ const char *llm_version(void)
 
 /* ---- Asking by trying ---- */
 
-/* How much memory a token and a sequence need is found by opening the smallest possible context: model files name these
- * sizes differently in each architecture, or leave them to llama.cpp's code, and no function of its C interface returns
+/* How much memory a token and a sequence need is found by opening the smallest possible context. Model files name these
+ * sizes differently in each architecture, or leave them to llama.cpp's code. No function of its C interface returns
  * them. */
 
 /* Bytes of the checkpoint of an empty sequence, in this order (llm/state_layout.h):

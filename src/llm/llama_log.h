@@ -1,5 +1,5 @@
-/* What llama.cpp tells in its log alone: why a call failed, how large the buffers are that it allocated, and which
- * layers have which memory. docs/llama-internals.md lists the texts. Any thread; what is captured belongs to the
+/* Facts that llama.cpp gives only in its log: why a call failed, how large the buffers are that it allocated, and which
+ * layers have which memory. docs/llama-internals.md lists the texts. Any thread; the captured facts belong to the
  * caller. */
 #ifndef LLM_LLAMA_LOG_H
 #define LLM_LLAMA_LOG_H

@@ -1,5 +1,5 @@
 /* Passes over all logits: see logits.h. The n largest are kept in a min-heap of n, whose smallest is replaced when a
- * larger one comes; a block in which no logit is larger than that costs its maximum. */
+ * larger one comes. Of a block in which no logit is larger than that, only the maximum is computed. */
 #include "llm/logits.h"
 
 #include <assert.h>

@@ -1,5 +1,5 @@
 /* Arithmetic over the logits of a whole vocabulary: argmax, log-sum-exp, the largest ones. A vocabulary has 32,000 to
- * 260,000 tokens and each sampled token needs one or several passes over it on the engine's thread, so each pass is a
+ * 260,000 tokens, and each sampled token needs one or several passes over it on the engine's thread. So each pass is a
  * loop that the compiler vectorises, and most blocks of logits are only compared. No state; any thread. */
 #ifndef LLM_LOGITS_H
 #define LLM_LOGITS_H

@@ -8,6 +8,7 @@
 #include "llm/dry.h"
 #include "llm/gguf_file.h"
 #include "llm/llama_log.h"
+#include "llm/placement.h"
 #include "llm/rpc.h"
 #include "llm/sampler.h"
 #include "llm/tokenizer.h"
@@ -88,6 +89,29 @@ static void find_layer_memory(struct llm_model *model, const struct gguf_context
     }
     info->state_bytes = layers.state_bytes;
     free(cells);
+}
+
+/* Adds up the tensors of one file. An output that is tied to the embedding is a copy of it. */
+static void add_layer_bytes(struct llm_model *model, const struct gguf_context *file, bool mtp)
+{
+    int32_t n = model->info.n_layer > 0 ? model->info.n_layer : 0;
+    for (int64_t i = 0; i < gguf_get_n_tensors(file); i++) {
+        const char *name = gguf_get_tensor_name(file, i);
+        uint64_t bytes = gguf_get_tensor_size(file, i);
+        bool in_layer = strncmp(name, "blk.", 4) == 0, embedding = strncmp(name, "token_embd.", 11) == 0;
+        long layer = in_layer ? strtol(name + 4, NULL, 10) : n;
+        if (embedding || layer < 0 || (layer >= n && in_layer && !mtp)) continue;
+        if (layer > n) layer = n;
+        model->layer_bytes[layer] += bytes;
+        if (strstr(name, "_exps.") != NULL || strstr(name, "_chexps.") != NULL) model->expert_bytes[layer] += bytes;
+    }
+}
+
+static void add_tied_output(struct llm_model *model, const struct gguf_context *file)
+{
+    int64_t embedding = gguf_find_tensor(file, "token_embd.weight");
+    if (embedding >= 0)
+        model->layer_bytes[model->info.n_layer > 0 ? model->info.n_layer : 0] += gguf_get_tensor_size(file, embedding);
 }
 
 static void find_head_sizes(struct llm_model_info *info, const struct gguf_context *file)
@@ -185,6 +209,7 @@ struct loading {
     const struct llm_model_params *params;
     const struct gguf_context *file;
     bool only_vocabulary; /* the file holds no tensors */
+    bool mtp;             /* it is loaded with its MTP head */
     bool aborted;
     struct llm_log_capture captured;
 };
@@ -195,18 +220,6 @@ static bool on_progress(float fraction, void *ud)
     if (loading->params->progress != NULL && !loading->params->progress(loading->params->ud, fraction))
         loading->aborted = true;
     return !loading->aborted;
-}
-
-static int find_split_mode(const char *name, enum llama_split_mode *mode, hearth_error *error)
-{
-    static const char *const names[] = {"none", "layer", "row"};
-    static const enum llama_split_mode modes[] = {LLAMA_SPLIT_MODE_NONE, LLAMA_SPLIT_MODE_LAYER, LLAMA_SPLIT_MODE_ROW};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(name, names[i]) != 0) continue;
-        *mode = modes[i];
-        return HEARTH_OK;
-    }
-    return error_at(error, HEARTH_INVALID, "split_mode", "unknown split mode '%s': use none, layer or row", name);
 }
 
 int32_t llm_layers_on_gpu(int wanted)
@@ -228,23 +241,98 @@ static int check_contents(struct loading *loading, hearth_error *error)
     return HEARTH_OK;
 }
 
-/* How a model is shared out; NULL: as llama.cpp does. */
-struct placing {
-    ggml_backend_dev_t *devices;
-    float *parts; /* one for each device */
-};
+/* Architectures whose MTP head is known to work here: llama.cpp gives the hidden rows of all of its tokens, and those
+ * of chosen tokens of the layers before it. */
+static bool computes_mtp(const char *architecture)
+{
+    static const char *const known[] = {"qwen35", "qwen35moe", "glm4moe"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(architecture, known[i]) == 0) return true;
+    return false;
+}
 
-static struct llama_model *load_model(struct loading *loading, enum llama_split_mode split_mode,
-                                      const struct placing *placing)
+/* The metadata of another part of a model in parts; NULL: it cannot be read, which the load reports. */
+static struct gguf_context *open_part(const struct loading *loading, int32_t part)
+{
+    int32_t n_parts = (int32_t)llm_file_number(loading->file, "split.count", 0);
+    char prefix[4096], path[4096];
+    hearth_error ignored;
+    if (llama_split_prefix(prefix, sizeof prefix, loading->params->path, 0, n_parts) <= 0) return NULL;
+    llama_split_path(path, sizeof path, prefix, part, n_parts);
+    return llm_file_open(path, &ignored);
+}
+
+/* Some files name the head, but were written without its tensors. Of a model in parts any may have them. */
+static bool has_tensor(const struct loading *loading, const char *name)
+{
+    bool found = gguf_find_tensor(loading->file, name) >= 0;
+    for (int32_t part = (int32_t)llm_file_number(loading->file, "split.count", 0) - 1; part > 0 && !found; part--) {
+        struct gguf_context *file = open_part(loading, part);
+        found = file != NULL && gguf_find_tensor(file, name) >= 0;
+        if (file != NULL) gguf_free(file);
+    }
+    return found;
+}
+
+static void find_layer_bytes(struct llm_model *model, const struct loading *loading)
+{
+    size_t n = model->info.n_layer > 0 ? (size_t)model->info.n_layer : 0;
+    model->layer_bytes = mem_alloc((n + 1) * sizeof *model->layer_bytes);
+    model->expert_bytes = mem_alloc((n + 1) * sizeof *model->expert_bytes);
+    add_layer_bytes(model, loading->file, loading->mtp);
+    bool tied = !has_tensor(loading, "output.weight");
+    if (tied) add_tied_output(model, loading->file);
+    for (int32_t part = (int32_t)llm_file_number(loading->file, "split.count", 0) - 1; part > 0; part--) {
+        struct gguf_context *file = open_part(loading, part);
+        if (file == NULL) continue;
+        add_layer_bytes(model, file, loading->mtp);
+        if (tied) add_tied_output(model, file);
+        gguf_free(file);
+    }
+    uint64_t experts = 0;
+    for (size_t i = 0; i <= n; i++) experts += model->expert_bytes[i];
+    model->info.layer_bytes = model->layer_bytes;
+    model->info.expert_bytes = experts > 0 ? model->expert_bytes : NULL;
+}
+
+/* llama.cpp ends the process on a head that its graph does not expect, or in a context with pooling leaves its rows
+ * unwritten. So only the forms that it computes are taken. */
+static bool has_mtp_head(const struct loading *loading)
+{
+    const struct gguf_context *file = loading->file;
+    const char *architecture = llm_file_text(file, "general.architecture");
+    int64_t n_layer = llm_file_hparam(file, "block_count", 0, 0),
+            n_embd = llm_file_hparam(file, "embedding_length", 0, 0);
+    enum hearth_pooling pooling = find_pooling(file);
+    bool usual = llm_file_hparam(file, "embedding_length_out", 0, n_embd) == n_embd &&
+                 (pooling == HEARTH_POOLING_UNSPECIFIED || pooling == HEARTH_POOLING_NONE);
+    if (strcmp(architecture, "glm4moe") == 0)
+        usual = usual && !llm_file_has_hparam(file, "rope.dimension_sections") &&
+                llm_file_hparam(file, "leading_dense_block_count", 0, 0) < n_layer;
+    if (!usual || !computes_mtp(architecture) || llm_file_hparam(file, "nextn_predict_layers", 0, 0) != 1) return false;
+    static const char *const tensors[] = {"nextn.eh_proj", "nextn.enorm", "nextn.hnorm"};
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%lld.%s.weight", (long long)n_layer - 1, tensors[i]);
+        if (!has_tensor(loading, name)) return false;
+    }
+    return true;
+}
+
+static struct llama_model *load_model(struct loading *loading, const struct llm_placement *placement, bool mtp)
 {
     struct llama_model_params params = llama_model_default_params();
     params.n_gpu_layers = llm_layers_on_gpu(loading->params->n_gpu_layers);
-    params.split_mode = split_mode;
-    params.devices = placing->devices;
-    params.tensor_split = placing->parts;
+    params.split_mode = placement->split_mode;
+    params.main_gpu = placement->main_gpu;
+    params.devices = placement->devices;
+    params.tensor_split = placement->parts;
+    params.tensor_buft_overrides = placement->overrides;
+    params.load_mode = placement->load_mode;
     params.vocab_only = loading->only_vocabulary;
     params.no_alloc = !loading->params->weights && !loading->only_vocabulary;
     if (params.no_alloc) params.load_mode = LLAMA_LOAD_MODE_NONE; /* what is not allocated must not be mapped either */
+    params.load_mtp = loading->mtp = mtp;
     params.progress_callback = on_progress;
     params.progress_callback_user_data = loading;
     llm_log_capture_begin(&loading->captured);
@@ -275,55 +363,16 @@ static size_t n_servers(const struct llm_model_params *params)
     return params->weights ? params->n_rpc : 0;
 }
 
-static int choose_parts(const struct llm_model_params *params, struct placing *placing, hearth_error *error)
-{
-    size_t n = 0, most = llama_max_devices();
-    while (placing->devices[n] != NULL) n++;
-    if (params->n_tensor_split != n || n > most)
-        return error_at(
-            error, HEARTH_INVALID, "tensor_split",
-            "tensor_split: %zu numbers for %zu devices: write one for each, those of rpc first, then the GPUs",
-            params->n_tensor_split, n);
-    placing->parts = mem_alloc(most * sizeof *placing->parts); /* llama.cpp reads so many */
-    memcpy(placing->parts, params->tensor_split, n * sizeof *placing->parts);
-    return HEARTH_OK;
-}
-
-static int choose_placing(const struct llm_model_params *params, struct placing *placing, hearth_error *error)
-{
-    bool split = params->weights && params->n_tensor_split > 0;
-    if (split || n_servers(params) > 0) placing->devices = llm_rpc_devices(params->rpc, n_servers(params));
-    return split ? choose_parts(params, placing, error) : HEARTH_OK;
-}
-
-/* llama.cpp has the mode still, but few of its devices can hold rows of a tensor. */
-static int check_rows(enum llama_split_mode split_mode, const struct placing *placing, hearth_error *error)
-{
-    if (split_mode != LLAMA_SPLIT_MODE_ROW) return HEARTH_OK;
-    ggml_backend_dev_t *own = placing->devices == NULL ? llm_rpc_devices(NULL, 0) : NULL, unable = NULL;
-    const ggml_backend_dev_t *devices = placing->devices != NULL ? placing->devices : own;
-    for (size_t i = 0; devices[i] != NULL && unable == NULL; i++) {
-        ggml_backend_reg_t reg = ggml_backend_dev_backend_reg(devices[i]);
-        if (ggml_backend_reg_get_proc_address(reg, "ggml_backend_split_buffer_type") == NULL) unable = devices[i];
-    }
-    free(own);
-    if (unable == NULL) return HEARTH_OK;
-    return error_at(
-        error, HEARTH_UNSUPPORTED, "split_mode",
-        "split_mode: %s (%s) cannot hold rows of a tensor in llama.cpp %s: use layer, or none for one device",
-        ggml_backend_dev_name(unable), ggml_backend_dev_description(unable), llm_version());
-}
-
-static struct llama_model *load_with_tokenizer(struct loading *loading, enum llama_split_mode split_mode,
-                                               hearth_error *error)
+static struct llama_model *load_with_tokenizer(struct loading *loading, hearth_error *error)
 {
     const struct llm_model_params *params = loading->params;
-    struct placing placing = {0};
-    int rc = choose_placing(params, &placing, error);
-    if (rc == HEARTH_OK) rc = check_rows(split_mode, &placing, error);
-    struct llama_model *handle = rc == HEARTH_OK ? load_model(loading, split_mode, &placing) : NULL;
-    free(placing.devices);
-    free(placing.parts);
+    struct llm_placement placement;
+    int rc = llm_placement_choose(&placement, params, error);
+    bool mtp = params->mtp && has_mtp_head(loading);
+    struct llama_model *handle = rc == HEARTH_OK ? load_model(loading, &placement, mtp) : NULL;
+    if (rc == HEARTH_OK && handle == NULL && mtp && params->mtp_optional && loading->captured.no_memory)
+        handle = load_model(loading, &placement, false);
+    llm_placement_release(&placement);
     if (rc != HEARTH_OK) return NULL;
     if (handle == NULL) {
         explain_load_failure(loading, error);
@@ -338,11 +387,9 @@ static struct llama_model *load_with_tokenizer(struct loading *loading, enum lla
 static struct llm_model *open_file(struct loading *loading, hearth_error *error)
 {
     const struct llm_model_params *params = loading->params;
-    enum llama_split_mode split_mode = LLAMA_SPLIT_MODE_LAYER;
     if (check_contents(loading, error) < 0) return NULL;
-    if (find_split_mode(params->split_mode, &split_mode, error) < 0) return NULL;
     if (llm_rpc_open(params->rpc, n_servers(params), error) != HEARTH_OK) return NULL;
-    struct llama_model *handle = load_with_tokenizer(loading, split_mode, error);
+    struct llama_model *handle = load_with_tokenizer(loading, error);
     if (handle == NULL) {
         llm_rpc_close(params->rpc, n_servers(params));
         return NULL;
@@ -355,7 +402,9 @@ static struct llm_model *open_file(struct loading *loading, hearth_error *error)
     model->servers = mem_alloc((model->n_servers + 1) * sizeof *model->servers);
     for (size_t i = 0; i < model->n_servers; i++) model->servers[i] = mem_strdup(params->rpc[i]);
     describe(model, loading->file);
+    find_layer_bytes(model, loading);
     model->info.remote = model->n_servers > 0;
+    model->info.mtp = loading->mtp;
     model->special_tokens = llm_special_tokens_open(model->vocab);
     model->splitter = llm_splitter_open(model);
     model->texts = mem_alloc(sizeof *model->texts);
@@ -392,6 +441,8 @@ void llm_model_close(struct llm_model *model)
     free(model->servers);
     free(model->n_head_kv);
     free(model->is_swa);
+    free(model->layer_bytes);
+    free(model->expert_bytes);
     free(model->ending);
     free(model);
 }

@@ -15,11 +15,21 @@ struct llm_model_params {
     const char *path;
     int n_gpu_layers;       /* layers kept on the GPU: 0 all, -1 none, N that many (not llama.cpp's numbers) */
     const char *split_mode; /* none | layer | row */
+    int32_t main_gpu;       /* with none: the device that takes all, counted from 0 */
+    const char *load_mode;  /* auto | none | mmap | mlock | mmap+mlock | dio; NULL: auto */
     const char *const *rpc; /* "host:port" of RPC servers, whose devices take layers as well */
     size_t n_rpc;
-    const float *tensor_split;                  /* which part of the model each device takes */
-    size_t n_tensor_split;                      /* 0: by their free memory */
+    const float *tensor_split;    /* which part of the model each device takes */
+    size_t n_tensor_split;        /* 0: by their free memory */
+    const char *const *devices;   /* names of those that take layers; "none" alone: the CPU takes all */
+    size_t n_devices;             /* 0: all */
+    const char *const *overrides; /* "PATTERN=BUFFERS": where tensors of such names go, the first counts */
+    size_t n_overrides;
+    int32_t n_cpu_moe;                          /* the experts of so many first layers stay in the machine's memory */
+    bool cpu_moe;                               /* those of all layers do */
     bool weights;                               /* false: metadata and vocabulary only */
+    bool mtp;                                   /* the MTP head as well, if the file has one */
+    bool mtp_optional;                          /* not where memory is lacking with it */
     bool (*progress)(void *ud, float fraction); /* false aborts; may be NULL */
     void *ud;
 };
@@ -32,17 +42,21 @@ struct llm_model_info {
     hearth_model_kind kind;
     bool has_decoder; /* false: an encoder, good for embeddings only */
     bool remote;      /* devices of other machines may have layers and cells */
+    bool mtp;         /* an MTP head was loaded: a layer that guesses the token after the next */
     uint64_t size_bytes, n_params;
     const char *weights_type; /* "Q8_0" */
     int32_t vocab_type;       /* enum llama_vocab_type */
     int32_t n_vocab, n_embd, n_layer, n_head, n_ctx_train, n_swa, n_expert;
     bool window_factors;   /* LongRoPE: RoPE has, or may have, other factors in a window beyond the original one */
     float rope_freq_scale; /* of the model's own RoPE scaling, which reaches n_ctx_train; 1: it has none */
-    /* For the estimate of KV cells (llm_cells_of()), n_layer entries each: the KV heads of a layer, 0 where it has no
-     * cells, and whether it keeps a sliding window only (NULL: no layer does). */
+    /* For the estimate of KV cells (llm_cells_of()), n_layer entries each. They are the KV heads of a layer, 0 where it
+     * has no cells, and whether it keeps a sliding window only (NULL: no layer does). */
     const int32_t *n_head_kv;
     const bool *is_swa;
     int32_t n_embd_head_k, n_embd_head_v;
+    /* Bytes of the weights, n_layer + 1 entries: of each layer, then of the output, an MTP head that was loaded
+     * included. Of these the experts', which n_cpu_moe can keep in the machine's memory; NULL: there are none. */
+    const uint64_t *layer_bytes, *expert_bytes;
     uint64_t state_bytes;            /* recurrent states of one sequence */
     const char *chat_template;       /* NULL if there is none */
     const char *bos_text, *eos_text; /* "" if there is none */
@@ -72,8 +86,9 @@ bool llm_has_devices(const struct llm_model_info *info);
 bool llm_model_number(const struct llm_model *model, const char *key, double *out);
 hearth_pooling llm_pooling_of(const char *name); /* HEARTH_POOLING_UNSPECIFIED for any other */
 
-/* Whether tokens of one mean the same in the other, but for up to 128 at the end that one of them lacks: HEARTH_OK, or
- * an error that names the first that differs. Any thread. */
+/* Whether tokens of one mean the same in the other, but for up to 128 at the end that one of them lacks. HEARTH_OK, or
+ * an error that names the difference: the tokenizer's type, the number of tokens, or the first that differs. Any
+ * thread. */
 int llm_vocabularies_match(const struct llm_model *model, const struct llm_model *other, hearth_error *error);
 
 /* Appends the tokens of the text; a long text is tokenised in chunks, with the same result. add_special: BOS and EOS as

@@ -1,6 +1,7 @@
-/* Fingerprint of a model: SHA-256 over every byte of its files, compared with their sidecars FILE.sha256; the signs by
- * which files that were hashed before are recognised (stamp and spots); and the name of its quantisation. A model split
- * into several files is hashed as their concatenation. No state; any thread. */
+/* Computes the fingerprint of a model, SHA-256 over every byte of its files, and verifies the files against their
+ * sidecars FILE.sha256. Finds the signs by which files that were hashed before are recognised (stamp and spots), and
+ * the name of the quantisation. A model split into several files is hashed as their concatenation. No state; any
+ * thread. */
 #include "llm/model_identity.h"
 
 #include "base/error.h"

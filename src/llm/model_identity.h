@@ -7,10 +7,10 @@
 #include "base/buf.h"
 #include "llm/context.h"
 
-/* Appends, line by line, everything that states of this context depend on beside weights and tokens and do not contain:
- * resolved flash attention, types of keys and values, RoPE and YaRN, class of the window where LongRoPE factors depend
- * on it, rotation of quantised cells, version and build of llama.cpp. Not the layout of cells: slices do not depend on
- * it. */
+/* Appends, line by line, everything that states of this context depend on beside weights and tokens and do not contain.
+ * These are the version and build of llama.cpp, resolved flash attention, types of keys and values, and rotation of
+ * quantised cells. RoPE and YaRN are among them, with the class of the window where LongRoPE factors depend on it. Not
+ * the layout of cells: slices do not depend on it. */
 void llm_context_describe(const struct llm_context *context, struct buf *out);
 
 /* Appends a line with the version and build of llama.cpp, whose kernels round in their own way. */

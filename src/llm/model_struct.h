@@ -21,6 +21,7 @@ struct llm_model {
     uint64_t weights;                /* bytes in buffers */
     int32_t *n_head_kv;
     bool *is_swa;
+    uint64_t *layer_bytes, *expert_bytes;
     int32_t *ending;
     struct llm_special_tokens *special_tokens;
     struct llm_splitter *splitter;

@@ -4,8 +4,8 @@
  * A medium becomes chunks: runs of text tokens (the marks around it) and runs of rows, in the order in which the model
  * reads them. A long sound, or an image that is cut into tiles, has several runs of rows. Cutting a medium into chunks
  * needs its pixels or samples; how many rows there are, and at which positions, is known then; the rows themselves take
- * the encoder. Rows are the same for the same content under the same projector and settings: whoever keeps them need
- * not encode again. */
+ * the encoder. Rows are the same for the same content under the same projector and settings, so that rows which are
+ * kept need not be encoded again. */
 #ifndef LLM_PROJECTOR_H
 #define LLM_PROJECTOR_H
 
@@ -31,7 +31,7 @@ struct llm_projector_params {
     int32_t min_tokens, max_tokens; /* rows of an image, where its size decides; 0: as the file says */
 };
 
-/* What a projector's file is for. HEARTH_INVALID: it is none. */
+/* The media that a projector's file is for. HEARTH_INVALID: it is no projector. */
 struct llm_projector_kinds {
     bool images, sounds;
 };
@@ -60,8 +60,8 @@ struct llm_medium *llm_medium_of_image(const struct llm_projector *projector, co
 struct llm_medium *llm_medium_of_sound(const struct llm_projector *projector, const float *samples, size_t n,
                                        hearth_error *error);
 
-/* Frames of a video, of which `fps` a second: for the model, images with time stamps between them, in the form that
- * llama.cpp's helper gives them; some projectors make one of two that follow each other. */
+/* Frames of a video, `fps` of them a second. The model gets images with time stamps between them, in the form that
+ * llama.cpp's helper gives them. Some projectors make one of two that follow each other. */
 struct llm_frame {
     const uint8_t *rgb;
     uint32_t width, height;

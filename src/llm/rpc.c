@@ -1,6 +1,6 @@
-/* Devices of RPC servers: see rpc.h. llama.cpp keeps what it learns of a server for the life of the process, and has
- * one connection to it, which all models share and which ends with the last of them. A server serves one connection at
- * a time: while models use it nobody could greet it, so they are counted here, under a mutex. */
+/* Devices of RPC servers: see rpc.h. llama.cpp keeps what it learns of a server for the life of the process. It has one
+ * connection to a server, which all models share and which ends with the last of them. A server serves one connection
+ * at a time: while models use it nobody could greet it, so they are counted here, under a mutex. */
 #include "llm/rpc.h"
 
 #include "base/clock.h"
@@ -23,7 +23,8 @@
 
 #define PATIENCE_NS (INT64_C(5) * 1000000000)
 
-/* The protocol's first message and its answer, in bytes: what each end can do, and before it the server's version. */
+/* Bytes of the protocol's first message and of its answer. Each has the capabilities of its sender; in the answer the
+ * server's version comes before them. */
 enum { HELLO = 14, CAPABILITIES = 24, REQUEST = 1 + 8 + CAPABILITIES, ANSWER = 8 + 4 + CAPABILITIES };
 
 static int refuse(const char *endpoint, const char *reason, hearth_error *error)
@@ -56,7 +57,7 @@ static bool is_connected(int fd, const struct addrinfo *address, int64_t deadlin
            getsockopt(fd, SOL_SOCKET, SO_ERROR, &fault, &len) == 0 && fault == 0;
 }
 
-/* -1: nobody is there. */
+/* -1: there is no server. */
 static int connect_to(const char *host, const char *port, int64_t deadline)
 {
     const struct addrinfo wanted = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}; /* llama.cpp's takes no other */
@@ -151,7 +152,8 @@ static struct server *add_server(const char *endpoint, hearth_error *error)
     return &servers[n_servers++];
 }
 
-/* With the mutex held while a server is greeted: who comes second must find its connection made, or the server free. */
+/* The caller holds the mutex, even while a server is greeted: a second one must find its connection made, or the server
+ * free. */
 static int use_server(const char *endpoint, hearth_error *error)
 {
     struct server *server = find_server(endpoint);

@@ -1,7 +1,7 @@
 /* Devices of other machines: llama.cpp's RPC servers (ggml-rpc-server), which take layers of a model as a GPU does.
  *
- * llama.cpp ends the process when a server does not answer, or goes away while a model uses it: so each is asked
- * first, here. What no check can prevent is told in docs/models.md. Any thread. */
+ * llama.cpp ends the process when a server does not answer, or goes away while a model uses it: so each is asked first,
+ * here. docs/models.md describes the failures that no check can prevent. Any thread. */
 #ifndef LLM_RPC_H
 #define LLM_RPC_H
 
@@ -10,9 +10,10 @@
 #include <ggml-backend.h>
 #include <stddef.h>
 
-/* Says that one more model uses these servers ("host:port"), and greets those that no model of this process uses.
- * Fails with HEARTH_UNAVAILABLE where one does not answer within seconds, or speaks another version of the protocol,
- * with HEARTH_INVALID where one has no address or they are more than llama.cpp has room for; then none is used. */
+/* Says that one more model uses these servers ("host:port"), and greets those that no model of this process uses. Fails
+ * with HEARTH_UNAVAILABLE where one does not answer within seconds, speaks another version of the protocol, or has no
+ * devices. Fails with HEARTH_INVALID where one has no address or they are more than llama.cpp has room for. After a
+ * failure the model uses none of them. */
 int llm_rpc_open(const char *const *endpoints, size_t n, hearth_error *error);
 
 /* The devices of these servers, in their order, then the machine's own: each card once, those within processors only

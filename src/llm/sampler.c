@@ -1,8 +1,8 @@
-/* Samples one token: first the chain, unconstrained; then the grammar checks the token, and only where it rejects it is
- * the mask over the vocabulary computed and the chain run again. A token that the reasoning budget forces comes before
- * both. The candidates that the chain gets are a shortlist where it cannot choose any other (chain.n_keep), since
- * llama.cpp's samplers take milliseconds for a whole vocabulary. Logprobs, by log-softmax, are of the model's logits or
- * of what the sampler left over. Owned by the request, used on the thread that decodes. */
+/* Samples one token. First the chain takes one, unconstrained; then the grammar checks it. Only where the grammar
+ * rejects it is the mask over the vocabulary computed and the chain run again. A token that the reasoning budget forces
+ * comes before both. The candidates that the chain gets are a shortlist where it cannot choose any other
+ * (chain.n_keep), since llama.cpp's samplers take milliseconds for a whole vocabulary. Logprobs, by log-softmax, are of
+ * the model's logits or of what the sampler left over. Owned by the request, used on the thread that decodes. */
 #include "llm/sampler.h"
 
 #include "base/media_spans.h"
@@ -78,8 +78,8 @@ static int by_id(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-/* Makes the candidates the shortlist of all tokens but those that are masked, in the order of the vocabulary, so that
- * of equal logits the same is taken as from all. False: it would be too long. */
+/* Makes the candidates a shortlist that suffices even when n_masked of them are masked. It is in the order of the
+ * vocabulary, so that of equal logits the same is taken as from all. False: it would be too long. */
 static bool put_shortlist(struct llm_sampler *s, const float *logits, size_t n_masked)
 {
     size_t look_back = (size_t)s->chain.look_back, n_recent = s->recent.len < look_back ? s->recent.len : look_back;

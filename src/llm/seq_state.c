@@ -1,15 +1,16 @@
 /* Saves what a sequence holds as bytes and loads it again: snapshots and checkpoints whole, KV rows range by range; and
  * moves rows down. No data of its own; the engine's thread, as all of context.h.
  *
- * In a unified KV cache rows go through the scratch sequence: it shares the cells of the rows (or they are loaded into
- * it), which copies nothing, and is cleared again. With a stream each llama.cpp would end the process when asked for
- * part of a sequence: there whole sequences are saved and loaded.
+ * In a unified KV cache rows go through the scratch sequence, which is cleared again. Rows to save share their cells
+ * with it; rows that were loaded into it share theirs with their sequence. Sharing copies nothing. With a stream each
+ * llama.cpp would end the process when asked for part of a sequence: there whole sequences are saved and loaded.
  *
- * llama.cpp clears a sequence before it loads a state into it, part by part, and keeps the parts that it had read when
- * it finds an error: every failure here ends with llm_seq_clear(). Bytes reach it only after their structure was
- * checked; they have no checksum, so what was loaded is compared with what the caller expects: all bytes were read, and
- * the sequence ends where it should. A saved sliding window is complete for the end of its sequence: only cells that
- * have left the window are ever overwritten. */
+ * llama.cpp clears a sequence before it loads a state into it, part by part, and when it finds an error keeps the parts
+ * that it had read. So a failure here ends with llm_seq_clear(), but for a checkpoint that only lacked cells: the KV
+ * rows before it stay, and the call can be made again. Slices, which come from the store, reach it only after their
+ * structure was checked. Bytes have no checksum here, so the result is compared with what the caller expects: all bytes
+ * were read, and the sequence ends where it should. A saved sliding window is complete for the end of its sequence:
+ * only cells that have left the window are ever overwritten. */
 #include "base/memory.h"
 #include "llm/context_struct.h"
 #include "llm/llama_log.h"
@@ -89,7 +90,7 @@ enum llm_loaded llm_seq_rewind(struct llm_context *context, int32_t seq, const v
 
 /* ---- Saving KV rows ---- */
 
-/* Clears the recurrent and SWA state of the scratch sequence, which shares it along with the KV rows: a state that is
+/* Clears the recurrent and SWA state of the scratch sequence, which shares it along with the KV rows. A state that is
  * truncated after its first count makes llama.cpp clear that part and then refuse the rest. If that should fail, more
  * is copied than needed. */
 static void drop_checkpoint_state(struct llm_context *context, const struct llm_state_format *format)

@@ -1,11 +1,13 @@
-/* Calls of llama.cpp that C cannot make: its exceptions are caught here, and its book of cells is read. No state; the
- * thread of the context. */
+/* Calls of llama.cpp that C cannot make: its exceptions are caught here, hidden rows and its book of cells are read. No
+ * state; the thread of the context. */
 #include "llm/shim.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <llama-ext.h>
 #include <llama-kv-cache.h>
+#include <regex>
 
 extern "C" llama_context *llm_context_handle(const llm_context *context); /* as in context_struct.h, which is C alone */
 
@@ -32,6 +34,29 @@ int32_t llm_guarded_decode(llama_context *context, llama_batch batch, char *faul
 int32_t llm_guarded_encode(llama_context *context, llama_batch batch, char *fault, size_t size)
 {
     return guarded(llama_encode, context, batch, fault, size);
+}
+
+bool llm_is_pattern(const char *pattern, char *fault, size_t size)
+{
+    try {
+        std::regex compiled(pattern);
+        return true;
+    } catch (const std::exception &exception) {
+        std::snprintf(fault, size, "%s", exception.what());
+    }
+    return false;
+}
+
+/* ---- Hidden rows ---- */
+
+void llm_keep_hidden_rows(llama_context *context, bool all)
+{
+    llama_set_embeddings_nextn(context, true, !all);
+}
+
+const float *llm_hidden_row_of(llama_context *context, int32_t index)
+{
+    return llama_get_embeddings_nextn_ith(context, index);
 }
 
 /* ---- The book of cells ---- */

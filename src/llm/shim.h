@@ -1,5 +1,5 @@
-/* What of llama.cpp C cannot call: functions that throw, and classes behind its C interface. The thread of the context.
- */
+/* Calls the parts of llama.cpp that C cannot: functions that throw, and classes behind its C interface. The thread of
+ * the context. */
 #ifndef LLM_SHIM_H
 #define LLM_SHIM_H
 
@@ -19,6 +19,14 @@ extern "C" {
  * change of adapters, and lacks memory. */
 int32_t llm_guarded_decode(struct llama_context *context, struct llama_batch batch, char *fault, size_t size);
 int32_t llm_guarded_encode(struct llama_context *context, struct llama_batch batch, char *fault, size_t size);
+
+/* Hidden rows are kept from the next decode on: of all tokens, or of those whose logits are computed. And that of one
+ * of the last decode. */
+void llm_keep_hidden_rows(struct llama_context *context, bool all);
+const float *llm_hidden_row_of(struct llama_context *context, int32_t index);
+
+/* Whether it is a regular expression as llama.cpp reads them; else `fault`, of `size` bytes, says why. */
+bool llm_is_pattern(const char *pattern, char *fault, size_t size);
 
 /* As llm_seq_above(), in llama.cpp's positions. */
 struct llm_positions llm_book_positions_above(struct llama_context *context, int32_t seq, int32_t cell);

@@ -1,6 +1,6 @@
-/* Opens the format of a context's states: detects its layout in the bytes of a snapshot, and tests saving, cutting,
- * joining and loading before anything relies on it, since llama.cpp's format is internal and may change with any
- * version. Runs on the engine's thread; a format is immutable afterwards, and any thread may use it. */
+/* Opens the format of a context's states. It detects the layout in the bytes of a snapshot, and tests saving, cutting,
+ * joining and loading before anything relies on it. The test is needed, since llama.cpp's format is internal and may
+ * change with any version. Runs on the engine's thread; a format is immutable afterwards, and any thread may use it. */
 #include "llm/state_layout.h"
 
 #include "base/error.h"
@@ -338,7 +338,7 @@ static const char *run_self_test(struct self_test *self_test)
 
 /* ---- Opening ---- */
 
-/* The recurrent section of a sequence without tokens: what follows the empty windows. */
+/* The recurrent section of a sequence without tokens, which follows the empty windows. */
 static bool save_empty_state(struct llm_context *context, struct llm_state_format *format)
 {
     if (!format->recurrent) return true;

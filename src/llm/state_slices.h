@@ -1,8 +1,8 @@
 /* Slices of a sequence's state: KV rows of a range of positions, and checkpoints, in a form that does not depend on
  * where they were saved.
  *
- * A sequence of n tokens has KV rows (keys and values of one position, which can be cut and joined) and, in some
- * models, recurrent states or sliding windows, which are usable only whole and at the position where they were saved:
+ * A sequence of n tokens has KV rows (keys and values of one position), which can be cut and joined. In some models it
+ * also has recurrent states or sliding windows, which are usable only whole and at the position where they were saved:
  * a checkpoint. Recurrent models have no KV rows. The bytes are llama.cpp's own format, which is internal:
  * llm_state_format_open() tests on the spot that what is saved, cut, joined and restored is what was there
  * (docs/design/store.md).

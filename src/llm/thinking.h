@@ -1,4 +1,4 @@
-/* The reasoning budget of a reply: counts tokens from the start tag to an end tag, and when the budget is used up
+/* The reasoning budget of a reply. It counts tokens from the start tag to an end tag. When the budget is used up, it
  * forces the tokens of a message and the end tag. A new start tag begins a new budget. Belongs to one sampler and is
  * used on its thread. */
 #ifndef LLM_THINKING_H

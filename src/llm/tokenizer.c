@@ -1,8 +1,8 @@
 /* Tokenises text: on a stack that is large enough, and in chunks where it is long, with the same result as in one call.
  *
  * llama.cpp runs some patterns with std::regex, which recurses once for each character of a run: ten thousand letters
- * in a row use up eight megabytes. The stack for one character is measured when a model is opened, and texts with long
- * runs are tokenised on a thread with as much stack as they need, up to a bound. No state besides the model's; any
+ * in a row use up eight megabytes. The stack for one character is measured when a model is opened. Texts with long runs
+ * are tokenised on a thread with as much stack as they need, up to a bound. No state besides the model's; any
  * thread. */
 #include "llm/tokenizer.h"
 
@@ -159,16 +159,16 @@ void llm_tokenize_whole(const struct llm_model *model, const struct llm_tokenize
 /* ---- Split points ---- */
 
 /* llama.cpp takes up to 160 bytes of memory for each byte of a text that it tokenises in one call. So long texts are
- * tokenised in chunks. That is exact where no token spans the split point, since then no merge does, and where the
- * patterns that split a text into words split it there anyway, whatever follows:
+ * tokenised in chunks. That is exact under two conditions. No token spans the split point, since then no merge does.
+ * And the patterns that split a text into words split it there anyway, whatever follows:
  *
  *   between words: one blank between other characters. All patterns begin a word with it, or end one before it.
  *   between lines: one line end between other characters than blanks: the split point follows the line end.
  *
- * Both are used only where no token of the vocabulary has these two bytes adjacent, and where no special or
- * user-defined token, which is matched before the text is split into words, begins or ends there. In vocabularies that
- * put a blank before every text, a chunk begins after its blank, which the tokenizer adds again; there, line ends are
- * no split points. A splitter is immutable. */
+ * Both are used only where no token of the vocabulary has these two bytes adjacent. Nor may a special or user-defined
+ * token begin or end there, since it is matched before the text is split into words. In vocabularies that put a blank
+ * before every text, a chunk begins after its blank, which the tokenizer adds again; there, line ends are no split
+ * points. A splitter is immutable. */
 struct llm_splitter {
     bool words, lines;
     bool drops_blank;       /* the blank between two words is left out: the tokenizer adds it */

@@ -24,7 +24,7 @@ struct cached_text {
     int32_t tokens[];
 };
 
-/* What an entry takes beside its tokens: with its bucket and what malloc() adds. */
+/* Bytes of an entry beside its tokens, with its bucket and what malloc() adds. */
 #define ENTRY_BYTES (sizeof(struct cached_text) + 32)
 
 struct llm_tokenizer_cache {

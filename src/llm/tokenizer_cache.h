@@ -1,6 +1,6 @@
-/* The tokenizer cache of a model: the tokens of texts that were tokenised before, chunk by chunk, so that of the next
- * turn of a conversation only what is new is tokenised. A chunk is recognised by SHA-256 over its whole text and all
- * that its tokens depend on: what is found is what tokenising it again would give.
+/* The tokenizer cache of a model: the tokens of texts that were tokenised before, chunk by chunk. So only the new part
+ * of the next turn of a conversation is tokenised. A chunk is recognised by SHA-256 over its whole text and all that
+ * its tokens depend on, so that the cache has the tokens that tokenising it again would give.
  *
  * Any thread. A lock is held while a chunk is looked up and its tokens are copied, never while one is hashed or
  * tokenised. */

@@ -1,5 +1,5 @@
-/* What tokens are: their bytes, all of them in one block for grammars; and which texts in a text spell special tokens.
- * No state besides the model's; any thread. */
+/* Gives the bytes of tokens, those of all tokens in one block for grammars, and finds special tokens that a text
+ * spells. No state besides the model's; any thread. */
 #include "llm/vocab.h"
 
 #include "base/error.h"
@@ -173,8 +173,8 @@ void llm_token_texts_close(struct llm_token_texts *texts)
 
 /* ---- Special tokens in a text ---- */
 
-/* What a user writes must stay plain text even where it spells a special token: code that tokenises a user's words
- * checks here first, and takes the slower way only where it has to. */
+/* A user's words must stay plain text even where they spell a special token. Code that tokenises them checks here
+ * first, and takes the slower way only where it has to. */
 struct llm_special_tokens {
     const char **texts; /* borrowed from the vocabulary; sorted */
     size_t n;

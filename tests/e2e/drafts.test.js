@@ -47,7 +47,7 @@ test('the slots say whether there are drafts', async (t) => {
 });
 
 // States that cannot be cut go back to a copy; windows are cut.
-for (const [arch, options] of [['qwen35'], ['falcon-h1'], ['lfm2'], ['mamba2', noAttention], ['gemma3'], ['qwen3moe']]) {
+for (const [arch, options] of [['qwen35'], ['qwen35-mtp'], ['qwen35moe'], ['glm4moe'], ['falcon-h1'], ['lfm2'], ['mamba2', noAttention], ['gemma3'], ['qwen3moe']]) {
   test(`a reply of ${arch} that is given again is drafted, and is the same`, async (t) => {
     const model = smallModel(arch, options);
     const other = await serve({ t, model, models: { context_window: 512, n_seq_max: 2, cache_min_tokens: 0 } });
@@ -76,6 +76,23 @@ test('a draft model writes ahead, also behind a prompt from the cache, and is to
   assert.ok(Number(/^hearth_draft_model_calls_total\{[^}]*\} (\d+)/m.exec(text)[1]) > 0);
   assert.equal(await drafted('store', other), 0);
 });
+
+for (const arch of ['qwen35-mtp', 'qwen35moe', 'glm4moe']) {
+  test(`the MTP head of ${arch} is asked, also behind a prompt from the cache, and changes no reply`, async (t) => {
+    const models = { context_window: 2048, n_seq_max: 2, cache_min_tokens: 0, 'draft.sources': '[model]' };
+    const other = await serve({ t, model: smallModel(arch), models });
+    const prompt = Array.from({ length: 80 }, (_, i) => `word ${i}`).join(' ');
+    const complete = (more) => other.client.complete({ prompt, max_tokens: 300, temperature: 0, ignore_eos: true, ...more });
+    const plain = await complete({ 'speculative.n_max': 0 });
+    for (let i = 0; i < 4; i++) {
+      const replies = await Promise.all([complete(), complete({ prompt: `${prompt} ${i}` })]);
+      assert.equal(replies[0].choices[0].text, plain.choices[0].text);
+    }
+    const { text } = await other.client.fetch('GET', '/metrics');
+    assert.ok(Number(/^hearth_draft_model_calls_total\{[^}]*\} (\d+)/m.exec(text)[1]) > 0);
+    await other.stop();
+  });
+}
 
 test('a draft model with another vocabulary, or that cannot be cut, ends the start with the name of its key', async () => {
   await assert.rejects(serve({ model: demo, models: { 'draft.path': bareModel() } }), /models\.demo\.draft\.path: its (vocabulary|tokenizer)/);

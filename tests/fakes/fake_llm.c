@@ -37,6 +37,7 @@ struct llm_context {
     int32_t adapted;                  /* what the adapters add to every token */
     bool switched;                    /* since the last call */
     int32_t next_tokens[4096];        /* next token for each token of the last call */
+    float rows[4096][FAKE_ROW];       /* and its hidden row: the hash of all tokens up to it */
 };
 
 struct llm_sampler {
@@ -61,10 +62,28 @@ void fake_llm_await_call(void)
     while (atomic_load(&at_gate) == 0) sched_yield();
 }
 
+static void put_row(float row[FAKE_ROW], uint64_t hash)
+{
+    for (int i = 0; i < FAKE_ROW; i++) row[i] = (float)(hash >> 16 * i & 0xffff);
+}
+
+/* As tokens_short_hash() goes on from the tokens that the row stands for. */
+static uint64_t hash_behind(const float row[FAKE_ROW], int32_t token)
+{
+    uint64_t hash = 0;
+    for (int i = 0; i < FAKE_ROW; i++) hash |= (uint64_t)row[i] << 16 * i;
+    return (hash ^ (uint32_t)token) * 0x100000001b3u;
+}
+
+static int32_t token_of_hash(uint64_t hash)
+{
+    return (int32_t)(hash % (uint64_t)(fake_llm.alphabet > 0 ? fake_llm.alphabet : FAKE_VOCAB - 1));
+}
+
 static int32_t next_token(const int32_t *tokens, size_t len)
 {
     struct tokens list = {.v = (int32_t *)(uintptr_t)tokens, .len = len};
-    return (int32_t)(tokens_short_hash(&list) % (uint64_t)(fake_llm.alphabet > 0 ? fake_llm.alphabet : FAKE_VOCAB - 1));
+    return token_of_hash(tokens_short_hash(&list));
 }
 
 void fake_llm_reply(const int32_t *prompt, size_t len, int32_t *reply, size_t n)
@@ -269,10 +288,20 @@ static enum llm_decoded decode_draft(struct llm_context *c, const struct llm_bat
         if (fake_llm.draft_fails || tokens[i].pos >= c->params.window) return LLM_FAILED;
         if (tokens[i].pos != (int32_t)seq->tokens.len) abort();                           /* a caller's fault */
         if (fake_llm.draft_vocab > 0 && tokens[i].token >= fake_llm.draft_vocab) abort(); /* likewise */
+        if (c->params.mtp != (tokens[i].row != NULL)) abort();                            /* likewise */
         hold(c, seq, tokens[i].token, -1);
-        c->next_tokens[i] = tokens[i].logits ? next_token(seq->tokens.v, seq->tokens.len) : -1;
+        uint64_t hash = c->params.mtp ? hash_behind(tokens[i].row, tokens[i].token) : tokens_short_hash(&seq->tokens);
+        c->next_tokens[i] = tokens[i].logits ? token_of_hash(hash) : -1;
+        put_row(c->rows[i], hash);
     }
     return LLM_DECODED;
+}
+
+const float *llm_hidden_row(struct llm_context *c, int32_t index)
+{
+    if (!c->params.mtp && !c->params.hidden_rows) abort(); /* they are not kept */
+    if (c->next_tokens[index] < 0) abort();                /* the token has none */
+    return c->rows[index];
 }
 
 int32_t llm_likeliest(struct llm_context *c, int32_t index, float *chance)
@@ -308,6 +337,7 @@ enum llm_decoded llm_decode(struct llm_context *c, const struct llm_batch_token 
         }
         hold(c, seq, tokens[i].token + c->adapted, in_blocks ? take_behind(c, seq) : -1);
         c->next_tokens[i] = tokens[i].logits ? next_token(seq->tokens.v, seq->tokens.len) : -1;
+        put_row(c->rows[i], tokens_short_hash(&seq->tokens));
     }
     make_copies(c);
     return LLM_DECODED;
@@ -386,7 +416,7 @@ static bool cuts_last_call(const struct llm_context *c, int32_t seq, int32_t fro
 
 bool llm_seq_can_cut(struct llm_context *c, int32_t seq, int32_t from)
 {
-    return fake_llm.cuts || from <= 0 || from >= llm_seq_end(c, seq) ||
+    return fake_llm.cuts || c->of_draft_model || from <= 0 || from >= llm_seq_end(c, seq) ||
            from >= (int32_t)c->seqs[seq].longest - fake_llm.cuts_back || cuts_last_call(c, seq, from);
 }
 

@@ -11,6 +11,7 @@
 #define FAKE_VOCAB                                                                                                     \
     200              /* tokens 0..199; the text of token t is the letter 'a' + t % 26, as a special one 'A' + t % 26 */
 #define FAKE_WIDTH 2 /* of a row of a medium */
+#define FAKE_ROW   4 /* length of a hidden row */
 #define FAKE_END   199 /* ends generation; the hash never gives it */
 
 struct fake_llm {
@@ -19,7 +20,8 @@ struct fake_llm {
     int32_t cuts_back;   /* without cuts: so many cells can be cut from the end all the same, as in a window */
     int32_t n_cells;     /* cells of all sequences together; more give LLM_NO_CELLS */
     int32_t block_cells; /* sequences of one call fill blocks of so many cells; 0: the lowest that are free */
-    /* Of a context whose model is not NULL, a draft model: it guesses as the model with these cells would reply. */
+    /* Of a context whose model is not NULL, a draft model: it guesses as the model with these cells would reply. One of
+     * an MTP head guesses as the model would behind the tokens that its rows stand for. */
     int64_t draft_ns;          /* nanoseconds that a call takes on `clock` */
     bool draft_wrong;          /* its guesses are other tokens */
     bool draft_fails;          /* its calls fail */

@@ -13,9 +13,16 @@ static const struct key model_keys[] = {
     {"vocab_size", KEY_SIZE, SIZE_VOCAB, 0},
     {"context_length", KEY_SIZE, SIZE_CTX, 0},
     {"embedding_length", KEY_SIZE, SIZE_EMBD, 0},
-    {"block_count", KEY_SIZE, SIZE_LAYERS, 0},
+    {"block_count", KEY_SIZE, SIZE_BLOCKS, 0},
     {0},
 };
+
+static const struct key shared_expert_keys[] = {
+    {"expert_shared_feed_forward_length", KEY_SIZE, SIZE_FF, 0},
+    {0},
+};
+
+static const struct key mtp_keys[] = {{"nextn_predict_layers", KEY_SIZE, SIZE_MTP, 0}, {0}};
 
 static const struct key rms_keys[] = {{"attention.layer_norm_rms_epsilon", KEY_F32, SIZE_END, 1e-6}, {0}};
 
@@ -25,6 +32,13 @@ static const struct key moe_keys[] = {
     {"expert_feed_forward_length", KEY_SIZE, SIZE_FF, 0},
     {"expert_count", KEY_SIZE, SIZE_EXPERTS, 0},
     {"expert_used_count", KEY_SIZE, SIZE_EXPERTS_USED, 0},
+    {0},
+};
+
+static const struct key glm_keys[] = {
+    {"expert_shared_count", KEY_U32, SIZE_END, 1},
+    {"leading_dense_block_count", KEY_U32, SIZE_END, 0},
+    {"expert_weights_norm", KEY_BOOL, SIZE_END, true},
     {0},
 };
 
@@ -151,6 +165,30 @@ static const struct tensor_rule experts_bias[] = {
     {"ffn_gate_exps.bias", {SIZE_FF, SIZE_EXPERTS}, FILL_BIAS},
     {"ffn_up_exps.bias", {SIZE_FF, SIZE_EXPERTS}, FILL_BIAS},
     {"ffn_down_exps.bias", {SIZE_EMBD, SIZE_EXPERTS}, FILL_BIAS},
+    {0},
+};
+
+static const struct tensor_rule glm_experts[] = {
+    {"exp_probs_b.bias", {SIZE_EXPERTS}, FILL_BIAS},
+    {"ffn_gate_shexp.weight", {SIZE_EMBD, SIZE_FF}, FILL_MATRIX},
+    {"ffn_up_shexp.weight", {SIZE_EMBD, SIZE_FF}, FILL_MATRIX},
+    {"ffn_down_shexp.weight", {SIZE_FF, SIZE_EMBD}, FILL_MATRIX},
+    {0},
+};
+
+static const struct tensor_rule qwen35_experts[] = {
+    {"ffn_gate_inp_shexp.weight", {SIZE_EMBD}, FILL_MATRIX},
+    {"ffn_gate_shexp.weight", {SIZE_EMBD, SIZE_FF}, FILL_MATRIX},
+    {"ffn_up_shexp.weight", {SIZE_EMBD, SIZE_FF}, FILL_MATRIX},
+    {"ffn_down_shexp.weight", {SIZE_FF, SIZE_EMBD}, FILL_MATRIX},
+    {0},
+};
+
+/* Of the token and the hidden row that the head is given it takes mostly the token. */
+static const struct tensor_rule mtp[] = {
+    {"nextn.eh_proj.weight", {SIZE_EMBD_2, SIZE_EMBD}, FILL_FIRST_HALF},
+    {"nextn.enorm.weight", {SIZE_EMBD}, FILL_ONE},
+    {"nextn.hnorm.weight", {SIZE_EMBD}, FILL_ONE},
     {0},
 };
 
@@ -330,6 +368,58 @@ const struct arch arch_table[] = {
                {LAYERS_RECURRENT, delta_net},
                {LAYERS_EVERY, post_attn_norm},
                {LAYERS_EVERY, ffn}}},
+    {.name = "qwen35-mtp",
+     .gguf = "qwen35",
+     .about = "the same with an MTP head",
+     .sizes = {SIZES(4, 64, 4, 2, 32, 128, 4096), [SIZE_PERIOD] = 2, [SIZE_ROTARY_PART] = 4, [SIZE_KERNEL] = 4,
+               [SIZE_STATE] = 32, [SIZE_GROUPS] = 2, [SIZE_MTP] = 1},
+     .rope_base = 1e7,
+     .keys = {model_keys, rms_keys, ffn_keys, attention_keys, sections_keys, ssm_keys, delta_net_keys, mtp_keys},
+     .parts = {{LAYERS_NONE, embedding},
+               {LAYERS_NONE, output_norm},
+               {LAYERS_NONE, output},
+               {LAYERS_EVERY, attn_norm},
+               {LAYERS_ATTENTION, gated_attention},
+               {LAYERS_ATTENTION, qk_norm},
+               {LAYERS_RECURRENT, delta_net},
+               {LAYERS_EVERY, post_attn_norm},
+               {LAYERS_EVERY, ffn},
+               {LAYERS_MTP, mtp}}},
+    {.name = "qwen35moe",
+     .gguf = "qwen35moe",
+     .about = "hybrid of experts: as qwen35, with an MTP head",
+     .sizes = {SIZES(2, 64, 4, 2, 32, 64, 4096), [SIZE_EXPERTS] = 4, [SIZE_PERIOD] = 2, [SIZE_ROTARY_PART] = 4,
+               [SIZE_KERNEL] = 4, [SIZE_STATE] = 32, [SIZE_GROUPS] = 2, [SIZE_MTP] = 1},
+     .rope_base = 1e7,
+     .keys = {model_keys, rms_keys, moe_keys, shared_expert_keys, attention_keys, sections_keys, ssm_keys,
+              delta_net_keys, mtp_keys},
+     .parts = {{LAYERS_NONE, embedding},
+               {LAYERS_NONE, output_norm},
+               {LAYERS_NONE, output},
+               {LAYERS_EVERY, attn_norm},
+               {LAYERS_ATTENTION, gated_attention},
+               {LAYERS_ATTENTION, qk_norm},
+               {LAYERS_RECURRENT, delta_net},
+               {LAYERS_EVERY, post_attn_norm},
+               {LAYERS_EVERY, experts},
+               {LAYERS_EVERY, qwen35_experts},
+               {LAYERS_MTP, mtp}}},
+    {.name = "glm4moe",
+     .gguf = "glm4moe",
+     .about = "mixture of experts, one of which all tokens share, with an MTP head",
+     .sizes = {SIZES(2, 64, 4, 2, 32, 64, 4096), [SIZE_EXPERTS] = 4, [SIZE_MTP] = 1},
+     .rope_base = 1e6,
+     .keys = {model_keys, rms_keys, ffn_keys, moe_keys, attention_keys, glm_keys, mtp_keys},
+     .parts = {{LAYERS_NONE, embedding},
+               {LAYERS_NONE, output_norm},
+               {LAYERS_NONE, output},
+               {LAYERS_EVERY, attn_norm},
+               {LAYERS_EVERY, attention},
+               {LAYERS_EVERY, qk_norm},
+               {LAYERS_EVERY, post_attn_norm},
+               {LAYERS_EVERY, experts},
+               {LAYERS_EVERY, glm_experts},
+               {LAYERS_MTP, mtp}}},
     {.name = "falcon-h1",
      .gguf = "falcon-h1",
      .about = "hybrid: attention and Mamba-2 side by side in every layer",
@@ -430,7 +520,8 @@ const struct arch *arch_find(const char *name)
 
 bool arch_layer_attends(const int64_t sizes[SIZE_COUNT], int64_t layer)
 {
-    return sizes[SIZE_PERIOD] == 0 || (layer + 1) % sizes[SIZE_PERIOD] == 0;
+    bool is_head = layer >= sizes[SIZE_LAYERS];
+    return is_head || sizes[SIZE_PERIOD] == 0 || (layer + 1) % sizes[SIZE_PERIOD] == 0;
 }
 
 /* Sizes from the options and the row, before anything is computed from them. */
@@ -496,6 +587,8 @@ int arch_resolve(const struct arch *arch, int64_t sizes[SIZE_COUNT], hearth_erro
     sizes[SIZE_KV] = sizes[SIZE_KV_HEADS] * head_dim;
     sizes[SIZE_EXPERTS_USED] = sizes[SIZE_EXPERTS] < 2 ? sizes[SIZE_EXPERTS] : 2;
     sizes[SIZE_ROTARY] = head_dim / part;
+    sizes[SIZE_BLOCKS] = sizes[SIZE_LAYERS] + sizes[SIZE_MTP];
+    sizes[SIZE_EMBD_2] = 2 * embd;
     sizes[SIZE_EMBD_3] = 3 * embd;
 
     /* The inner width is twice the embedding's, as in the published models, in heads of 32. */

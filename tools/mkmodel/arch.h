@@ -32,6 +32,7 @@ enum size {
     SIZE_KERNEL,      /* of the convolution before a recurrent layer, or over the frames of a sound */
     SIZE_STATE,       /* of a recurrent head */
     SIZE_GROUPS,      /* recurrent heads that share B and C (or K and Q) */
+    SIZE_MTP,         /* 1: an MTP head follows the layers, itself one that attends */
     SIZE_TOKEN_TYPES,
     SIZE_IMAGE, /* of projectors: the width and height, in pixels, of every image, or of images in general */
     SIZE_PATCH, /* pixels of a patch, either way */
@@ -47,6 +48,8 @@ enum size {
     SIZE_KV,
     SIZE_EXPERTS_USED,
     SIZE_ROTARY,
+    SIZE_BLOCKS, /* layers, and the MTP head */
+    SIZE_EMBD_2,
     SIZE_EMBD_3,
     SIZE_SSM_HEADS,
     SIZE_INNER,
@@ -77,6 +80,7 @@ enum fill {
     FILL_CONV,
     FILL_KERNEL,     /* a convolution over all channels; the last length counts its outputs */
     FILL_PROJECTION, /* makes what takes the place of tokens' embeddings */
+    FILL_FIRST_HALF, /* gives the first half of its inputs, and a little of all of them */
     FILL_ONE,
     FILL_QUIET, /* a norm between attention and the residual stream */
     FILL_LOUD,  /* the last norm before a tied output */
@@ -91,7 +95,7 @@ struct tensor_rule {
     enum fill fill;
 };
 
-enum layers { LAYERS_NONE, LAYERS_EVERY, LAYERS_ATTENTION, LAYERS_RECURRENT };
+enum layers { LAYERS_NONE, LAYERS_EVERY, LAYERS_ATTENTION, LAYERS_RECURRENT, LAYERS_MTP };
 
 /* Tensors that belong together, and the layers that have them; LAYERS_NONE: they are outside the layers. */
 struct part {
@@ -123,8 +127,8 @@ struct arch {
     int32_t sizes[SIZE_VOCAB];
     bool square; /* heads x head size must be the embedding's length */
     double rope_base;
-    const struct key *keys[8];
-    struct part parts[12];
+    const struct key *keys[10];
+    struct part parts[13];
 };
 
 extern const struct arch arch_table[];

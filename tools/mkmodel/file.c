@@ -106,6 +106,7 @@ struct range {
     bool typed; /* stored in the file's type, not in F32 */
     bool by_token;
     bool convolves; /* each output has inputs along all lengths but the last, not along the first alone */
+    bool copies;    /* each output has the input of the same number besides */
 };
 
 /* Chosen so that greedy output wanders through the vocabulary, depends on the whole prompt, and yet is the same however
@@ -125,6 +126,7 @@ static const struct range ranges[] = {
     [FILL_CONV] = {.gain = 1.5f},
     [FILL_KERNEL] = {.gain = 1.5f, .typed = true, .convolves = true},
     [FILL_PROJECTION] = {.gain = 0.15f, .typed = true},
+    [FILL_FIRST_HALF] = {.gain = 0.3f, .typed = true, .copies = true},
     [FILL_ONE] = {.low = 1.0f, .high = 1.0f},
     [FILL_QUIET] = {.low = 0.05f, .high = 0.05f},
     [FILL_LOUD] = {.low = 32.0f, .high = 32.0f},
@@ -160,13 +162,14 @@ static bool part_is_in(const struct contents *contents, enum layers layers, int6
 {
     if (layer < 0 || layers == LAYERS_NONE) return layer < 0 && layers == LAYERS_NONE;
     if (layers == LAYERS_EVERY) return true;
+    if (layers == LAYERS_MTP) return layer >= contents->sizes[SIZE_LAYERS];
     return arch_layer_attends(contents->sizes, layer) == (layers == LAYERS_ATTENTION);
 }
 
 /* Calls `visit` for every tensor, in the order of the file; stops at the first failure. */
 static int each_tensor(const struct contents *contents, tensor_visitor visit, void *ud, hearth_error *error)
 {
-    for (int64_t layer = -1; layer < contents->sizes[SIZE_LAYERS]; layer++) {
+    for (int64_t layer = -1; layer < contents->sizes[SIZE_BLOCKS]; layer++) {
         for (const struct part *part = contents->parts; part->tensors != NULL; part++) {
             if (!part_is_in(contents, part->layers, layer)) continue;
             for (const struct tensor_rule *rule = part->tensors; rule->name != NULL; rule++) {
@@ -238,6 +241,7 @@ static int fill_tensor(void *ud, const struct tensor *tensor, hearth_error *erro
     for (int64_t row = 0; row < rows; row++) {
         float scale = row_scale(filler, range, row);
         random_row(filler->row, n, low * scale, high * scale, &random);
+        if (range->copies) filler->row[row] += 1;
         ggml_quantize_chunk(tensor->type, filler->row, filler->stored, 0, 1, n, NULL);
         fwrite(filler->stored, 1, row_size, filler->file);
     }

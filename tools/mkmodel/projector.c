@@ -230,6 +230,7 @@ static void resolve(const struct projector *projector, int64_t sizes[SIZE_COUNT]
     sizes[SIZE_MERGED] = merged * sizes[SIZE_EMBD];
     sizes[SIZE_FF_2] = 2 * sizes[SIZE_FF];
     sizes[SIZE_ONE] = 1;
+    sizes[SIZE_BLOCKS] = sizes[SIZE_LAYERS];
 }
 
 static void put_metadata(struct gguf_context *gguf, const struct projector_kind *kind, const struct weight_type *type,

@@ -21,9 +21,10 @@
 
 /* ---- What routers call the identities under which states are stored ---- */
 
-/* The model's name, its adapters and the salt, which an identity holds only as digests. A request makes its own known;
- * what an earlier process stored under a salt is not announced before a request brings the salt again. A hash table
- * under a mutex of its own, which is held for a look-up alone. Any thread; names stay until the table is closed. */
+/* The model's name, its adapters and the salt, which an identity holds only as digests. A request makes its own known.
+ * States that an earlier process stored under a salt are not announced before a request brings the salt again. A hash
+ * table under a mutex of its own, which is held for a look-up alone. Any thread; names stay until the table is
+ * closed. */
 
 /* A name as it is kept. */
 struct identity_known {

@@ -1,4 +1,4 @@
-/* Cache events: what the store holds of all models, in blocks, for a follower of the instance (hearth.h, Cache events).
+/* Cache events: a follower of the instance gets the store's contents of all models, in blocks (hearth.h, Cache events).
  *
  * Nothing is done for them on the threads that change the store, but that the follower is woken: it reads the indexes
  * of the tiers itself, on its own thread. */

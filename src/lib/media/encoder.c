@@ -303,7 +303,7 @@ static void unkeep(struct encoder *encoder, struct item *item)
     count_kept(encoder, -(int64_t)bytes_of_rows(item));
 }
 
-/* Nobody wants it any more. */
+/* For an item that no request wants any more. */
 static void keep_or_drop(struct encoder *encoder, struct item *item)
 {
     if (item->state != READY || item->task.secret) {
@@ -372,8 +372,8 @@ static void call_waiting(struct encoder *encoder, struct item *item)
     pthread_cond_broadcast(&encoder->called);
 }
 
-/* The projector starts threads for each encoding, as many as the model has, which inherit the priority: they have the
- * processors while nobody streams, and a quarter of them beside who does. */
+/* The projector starts threads for each encoding, as many as the model has, which inherit the priority. They have the
+ * processors while no reply streams, else a quarter of them. */
 #define GIVES_WAY 5
 
 static void *run_encoder(void *ud)

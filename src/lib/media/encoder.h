@@ -1,8 +1,8 @@
 /* Encodings of media: rows that a projector makes of an image or a sound. Each is computed once, however many requests
- * want it, on a thread of the encoder's, so that neither the engine nor a preparing thread waits; and kept afterwards,
- * the least recently used dropped first, so that a prompt that is computed again is not encoded again; in the store's
- * tiers as well, where there are any, as the states of a space of their own, so that it need not after a restart
- * either. docs/format.md has their form.
+ * want it, on a thread of the encoder's, so that neither the engine nor a preparing thread waits. It is kept
+ * afterwards, so that a prompt that is computed again is not encoded again; the least recently used is dropped first.
+ * The store's tiers, where there are any, keep it as well, as a state in a space of their own, so that it outlives a
+ * restart. docs/format.md has their form.
  *
  * An encoding is wanted by a key: the SHA-256 of everything that its rows depend on. Any thread, but for what is in the
  * store: that is the encoder's, which may wait. */
@@ -30,7 +30,7 @@ struct stored_encodings_params {
     struct file_watch *watch; /* once these files have changed nothing is read or written; NULL: no files */
 };
 
-/* What the parameters name outlives it, but for the digest and the name. */
+/* The store and the watch outlive it; the digest and the name are copied. */
 struct stored_encodings *stored_encodings_open(const struct stored_encodings_params *params);
 
 /* Waits at most until the deadline (CLOCK_MONOTONIC, ns) for what is being written; drops what is not begun then. */
@@ -50,8 +50,8 @@ void stored_encodings_write(struct stored_encodings *stored, const uint8_t key[S
 struct encoder;
 struct encoding;
 
-/* What is to be encoded. The encoder calls `encode` at most once, on its thread, and `release` exactly once, whether or
- * not it has. */
+/* An encoding to be computed. The encoder calls `encode` at most once, on its thread, and `release` exactly once,
+ * whether or not it has. */
 struct encoder_task {
     uint8_t key[SHA256_BYTES];
     size_t n_floats;
@@ -73,7 +73,7 @@ struct encoder_params {
     struct encoder_stats *stats;
 };
 
-/* What the parameters name outlives it. NULL: no thread can be had. */
+/* `stored` and `stats` outlive it. NULL: no thread can be had. */
 struct encoder *encoder_open(const struct encoder_params *params, hearth_error *error);
 
 /* Every encoding must have been given back. */

@@ -144,8 +144,8 @@ static int hash_file(const char *path, struct sha256 *hash, hearth_error *error)
     return failed ? error_at(error, HEARTH_IO, "mmproj", "cannot read %s", path) : HEARTH_OK;
 }
 
-/* Rows differ by a rounding where the attention or the build of llama.cpp is another: what was computed with one is not
- * reused with the other. Their last bits depend on the machine as well, which only deterministic runs must not mix. */
+/* Rows differ by a rounding where the attention or the build of llama.cpp is another, and are not reused then. Their
+ * last bits depend on the machine as well, which only deterministic runs must not mix. */
 static void describe_rows(const struct model_media_params *params, struct buf *out)
 {
     const struct llm_projector_params *p = &params->projector;

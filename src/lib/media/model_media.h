@@ -1,8 +1,8 @@
-/* What a model needs for images, sound and video: its projector, and the encoder that its requests share, opened and
- * closed by the thread that loads the model; in between any thread may use it. Layouts of media say of which runs of
- * tokens and rows an image or a sound consists, which follows from its content and the projector alone. They are
- * remembered, so that a file which comes with every turn of a conversation is decoded once. Reading an image is
- * decoding it and cutting it into chunks; what that costs decides where it is done.
+/* The projector of a model, for images, sound and video, and the encoder that its requests share. The thread that loads
+ * the model opens and closes them; in between any thread may use them. Layouts of media say of which runs of tokens and
+ * rows an image or a sound consists, which follows from its content and the projector alone. They are remembered, so
+ * that a file which comes with every turn of a conversation is decoded once. Reading an image is decoding it and
+ * cutting it into chunks; the price of that decides which thread does it.
  *
  * Layouts are immutable and counted, one mutex guards the table of them, and prices of images are process-wide: any
  * thread. */
@@ -76,7 +76,8 @@ struct model_media_params {
  */
 struct model_media *model_media_open(const struct model_media_params *params, hearth_error *error);
 
-/* Nobody wants an encoding any more. Waits for those that are being stored, save_timeout_ns at most. NULL is fine. */
+/* Every encoding must have been given back. Waits for those that are being stored, save_timeout_ns at most. NULL is
+ * fine. */
 void model_media_close(struct model_media *media);
 
 /* ---- Images ---- */
@@ -88,8 +89,8 @@ uint64_t image_pixels(const struct model_media *model, const struct media_bytes 
 /* Nanoseconds that reading an image of so many pixels will take, by what others took. */
 int64_t image_expect_ns(uint64_t pixels);
 
-/* Large ones are read one after the other, in the order of their arrival, since each has its pixels in memory; one that
- * is wanted no more when its turn comes is not. `stop` may be NULL. The caller closes the chunks. */
+/* Large ones are read one after the other, in the order of their arrival, since each has its pixels in memory. One that
+ * is wanted no more when its turn comes is not read. `stop` may be NULL. The caller closes the chunks. */
 struct llm_medium *image_read(const struct model_media *model, const struct media_bytes *bytes,
                               const struct media_stop *stop, hearth_error *error);
 

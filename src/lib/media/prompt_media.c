@@ -58,7 +58,7 @@ struct prompt_media {
     struct run_of_rows *runs; /* one for each span */
     struct engine *engine;
     const struct media_stop *stop; /* while it is read: the request is cancelled */
-    struct prompt_media_room room; /* likewise: what is left of it */
+    struct prompt_media_room room; /* likewise: less the text of the documents so far */
     uint64_t pixels;               /* likewise: of the images so far */
 };
 
@@ -320,8 +320,8 @@ static bool is_much(const struct effort *effort)
     return effort->seconds > LONG_SECONDS || effort->ns > clock_from_ms(LONG_MS);
 }
 
-/* What is known from another request, as with each turn of a conversation, is not decoded. To see that, it is hashed.
- */
+/* A file that is known from another request, as with each turn of a conversation, is not decoded. To see that, it is
+ * hashed. */
 static bool is_known(struct prompt_media *media, size_t i, const struct media_bytes *file)
 {
     digest(media, i, file);
@@ -360,7 +360,7 @@ bool prompt_media_is_slow(struct prompt_media *media, const struct media_sources
     return is_much(&effort);
 }
 
-/* What is after the host may be a secret. */
+/* The log has a URL's scheme and host alone: the rest may be a secret. */
 static int fetch(struct upload *upload, struct media_sources *left, hearth_error *error)
 {
     int64_t began_at = clock_now(clock_monotonic());
@@ -500,7 +500,7 @@ void prompt_media_append(struct prompt_media *media, size_t upload, struct token
 
 /* ---- Rows: the engine's thread ---- */
 
-/* What the encoder is given. */
+/* A chunk of a medium, for the encoder. */
 struct work {
     struct medium *medium;
     size_t chunk;

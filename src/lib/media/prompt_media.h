@@ -1,4 +1,4 @@
-/* The media of one request's prompt: what each is, the tokens of its rows, and the rows themselves, when the engine
+/* The media of one request's prompt: their kinds, the tokens of their rows, and the rows themselves, when the engine
  * asks for them.
  *
  * In the rendered text a marker stands for each medium, which no client can guess. Reading decodes a medium and cuts it
@@ -28,12 +28,12 @@ struct prompt_media_sharing {
 struct prompt_media *prompt_media_open(struct model_media *model, const hearth_medium *uploads, size_t n,
                                        const struct prompt_media_sharing *sharing);
 
-/* Whether reading them takes so long that others should not wait for it: a program of the machine has to read one, one
- * comes from elsewhere, or there are large images or long sounds that are not known. */
+/* Whether reading them takes so long that others should not wait for it. That is so where a program of the machine has
+ * to read one, one comes from elsewhere, or there are large images or long sounds that are not known. */
 bool prompt_media_is_slow(struct prompt_media *media, const struct media_sources *sources);
 void prompt_media_close(struct prompt_media *media); /* NULL is fine */
 
-/* What all of them together may have. */
+/* The limits of all of them together. */
 struct prompt_media_room {
     int32_t rows;    /* of images, sounds and videos */
     uint64_t pixels; /* of images */
@@ -46,7 +46,7 @@ struct prompt_media_room {
 int prompt_media_read(struct prompt_media *media, const struct media_sources *sources,
                       const struct prompt_media_room *room, hearth_error *error);
 
-/* What stands for each upload in the rendered text. */
+/* The text in each upload's place in the rendered text. */
 const struct chat_medium *prompt_media_texts(const struct prompt_media *media);
 
 /* Of each upload a SHA-256 of its content, of all else that its rows depend on beside the projector, and of what says

@@ -1,7 +1,7 @@
 /* The LoRA adapters of a model: loaded with it, named by their index in models.*.lora, each with a scale per request.
  *
  * The default scales, for requests that name no adapters, may be changed at any time, by any thread, also while the
- * model is not in memory; a submitted request keeps the scales it was submitted with. The rest changes with the model
+ * model is not in memory. A submitted request keeps the scales it was submitted with. The rest changes with the model
  * alone: the thread that loads it calls adapters_load(), and adapters_unload() after its engine was closed. */
 #ifndef LIB_MODELS_ADAPTERS_H
 #define LIB_MODELS_ADAPTERS_H
@@ -22,7 +22,7 @@ void adapters_close(struct adapters *adapters); /* NULL is fine; unloads */
 int adapters_load(struct adapters *adapters, struct llm_model *weights, struct store *store, hearth_error *error);
 void adapters_unload(struct adapters *adapters);
 
-/* Nobody wants their digests any more, which end as they are. Any thread; NULL is fine. */
+/* Ends the computation of their digests, which nothing needs any more. Any thread; NULL is fine. */
 void adapters_abandon(struct adapters *adapters);
 
 size_t adapters_count(const struct adapters *adapters);

@@ -1,6 +1,6 @@
 /* Fingerprints of files: see fingerprint.h. The thread reads; the thread that loads the model decides whether what was
- * read still holds, and notes it. The file of known digests is parsed whole and written whole: what is not exactly what
- * known_digests_add() writes is refused, since nobody but hearth writes it. */
+ * read still holds, and notes it. The file of known digests is parsed whole and written whole. A file that
+ * known_digests_add() would not have written exactly so is refused, since only hearth writes it. */
 #include "lib/models/fingerprint.h"
 
 #include "base/clock.h"
@@ -215,8 +215,8 @@ struct file_watch *model_watch_open(const struct config_model *config, void (*re
 
 /* ---- The fingerprint's thread ---- */
 
-/* A known digest that is not the one in a sidecar proves nothing about it: every byte is read, as always for a model in
- * several files, whose sidecars are of one file each. */
+/* A known digest that is not the one in a sidecar proves nothing about it: every byte is read. So it always is for a
+ * model in several files, whose sidecars are of one file each. */
 static bool is_known(struct fingerprint *f)
 {
     struct buf file = {0};

@@ -1,9 +1,9 @@
-/* What tells the files of a model or of an adapter from others. Their fingerprint (SHA-256) is found on a thread of its
- * own while another thread loads the weights: the digest of an earlier start, if the files are recognised, else that of
- * every byte. The files' stamp is compared before and after, which shows that both threads read the same. A watch sees
- * them change later.
+/* The fingerprint (SHA-256) of a model's or an adapter's files tells them from others. It is found on a thread of its
+ * own while another thread loads the weights. It is the digest of an earlier start, if the files are recognised, else
+ * that of every byte. The files' stamp is compared before and after, which shows that both threads read the same. A
+ * watch sees them change later.
  *
- * A struct fingerprint is zeroed at first and belongs to the thread that loads the model; its digest is kept for later
+ * A struct fingerprint is zeroed at first and belongs to the thread that loads the model. Its digest is kept for later
  * loads as long as the stamp stays the same. */
 #ifndef LIB_MODELS_FINGERPRINT_H
 #define LIB_MODELS_FINGERPRINT_H
@@ -29,14 +29,14 @@ bool known_digests_find(const struct buf *file, const struct llm_file_signs *sig
 bool known_digests_add(struct buf *file, const struct llm_file_signs *signs, const uint8_t digest[SHA256_BYTES]);
 
 /* Whether a digest may be added of files that had these signs when reading them began, in seconds since 1970. Not of
- * files that were changed less than a minute before that: a change while they are read could leave them the same time,
- * where a file system counts in seconds, and where a program writes through a mapping, whose pages have the time at
- * which they were first written to since they went to the disk, which is half a minute ago at most. */
+ * files that were changed less than a minute before that: a change while they are read could leave them the same time.
+ * That happens where a file system counts in seconds, and where a program writes through a mapping. Its pages have the
+ * time at which they were first written to since they went to the disk, which is half a minute ago at most. */
 bool known_digests_may_add(const struct llm_file_signs *signs, int64_t began_s);
 
 /* ---- The watch ---- */
 
-/* Opened before any of the files is read. What is wrong with one is told when it is loaded. `report` and `ud` as in
+/* Opened before any of the files is read. A faulty one is reported when it is loaded. `report` and `ud` as in
  * file_watch.h. */
 struct file_watch *model_watch_open(const struct config_model *config, void (*report)(void *ud, const char *reason),
                                     void *ud, hearth_error *error);
@@ -48,7 +48,7 @@ struct fingerprint {
     struct store *store; /* keeps known digests; NULL: there are none */
     bool verify;         /* compare the digest with the file's sidecar */
     bool running, known; /* the thread was started; `digest` is that of `stamp` */
-    _Atomic bool stop;   /* any thread's: what is computed, now or later, is not wanted any more */
+    _Atomic bool stop;   /* any thread's: ends a computation, now or later, since its digest is not wanted any more */
     pthread_t thread;
     int rc;
     uint8_t stamp[SHA256_BYTES], digest[SHA256_BYTES];
@@ -58,7 +58,7 @@ struct fingerprint {
     bool may_note; /* the digest is that of `signs`, and may become a known one */
 };
 
-/* What is to be fingerprinted, and how. */
+/* The files to be fingerprinted, and how. */
 struct fingerprint_source {
     const char *path; /* outlives the fingerprint */
     struct store *store;

@@ -1,10 +1,10 @@
 /* Chooses context window, slots and types of KV cells by the memory that a machine has: see fit.h. No state; any
  * thread.
  *
- * The choices are a fixed list, the best first, and the first that fits is taken, so that a machine has the same
- * defaults at each start as long as about as much of its memory is free. A window that is long enough comes before
- * slots: a conversation that outgrows its window ends, one that waits for a slot does not. f16 comes before q8_0 until
- * that would make the window shorter than agents need. */
+ * The choices are a fixed list, the best first, and the first that fits is taken. So a machine has the same defaults at
+ * each start, as long as about as much of its memory is free. A window that is long enough comes before slots: a
+ * conversation that outgrows its window ends, one that waits for a slot does not. f16 comes before q8_0 until that
+ * would make the window shorter than agents need. */
 #include "lib/models/fit.h"
 
 #include "base/error.h"
@@ -53,25 +53,41 @@ static bool sets(const struct fit_model *model, const char *key)
 
 /* ---- What a choice needs ---- */
 
-/* The share of the layers that GPUs have. */
-static double gpu_share(const struct fit_model *model, const struct fit_machine *machine)
+/* The layers that GPUs have, of all and the output, which counts as one: the last ones. */
+static int32_t layers_on_gpu(const struct fit_model *model, const struct fit_machine *machine)
 {
-    int64_t layers = model->config->n_gpu_layers, all = model->info->n_layer + 1; /* the output counts as a layer */
+    int64_t layers = model->config->n_gpu_layers, all = model->info->n_layer + 1;
     if (!machine->has_gpu || layers < 0) return 0;
-    return layers == 0 || layers >= all ? 1 : (double)layers / (double)all;
+    return (int32_t)(layers == 0 || layers >= all ? all : layers);
+}
+
+/* The model's weights on GPUs. Where it is not known how large each layer is, they are alike. */
+static double weights_on_gpu(const struct fit_model *model, int32_t layers)
+{
+    const struct llm_model_info *info = model->info;
+    int32_t all = info->n_layer + 1;
+    double sum = 0;
+    if (info->layer_bytes == NULL) return model->weights * layers / all;
+    for (int32_t i = all - layers; i < all; i++) {
+        bool keeps_experts = info->expert_bytes != NULL && (model->config->cpu_moe || i < model->n_cpu_moe);
+        sum += (double)info->layer_bytes[i] - (keeps_experts ? (double)info->expert_bytes[i] : 0);
+    }
+    return sum;
 }
 
 static void count_bytes(const struct fit_model *model, const struct fit_machine *machine, double cells,
                         hearth_fit_choice *choice)
 {
-    double share = gpu_share(model, machine), weights = model->weights + model->projector + model->draft;
+    int32_t layers = layers_on_gpu(model, machine), all = model->info->n_layer + 1;
+    double share = (double)layers / all, beside = model->projector + model->draft;
     double compute = model->compute_fixed + model->compute_cell * choice->context_window * (double)choice->n_seq_max;
-    double on_gpu = share * weights + (model->config->offload_kqv ? share * cells : 0) + (share > 0 ? compute : 0);
+    double on_gpu = weights_on_gpu(model, layers) + share * beside + (model->config->offload_kqv ? share * cells : 0) +
+                    (share > 0 ? compute : 0);
     choice->cells_bytes = (uint64_t)cells;
     choice->compute_bytes = (uint64_t)compute;
     choice->gpu_bytes = (uint64_t)on_gpu;
-    double copies = draft_copies(model->config, model->info, choice->n_seq_max);
-    double in_memory = weights + cells + compute + copies - on_gpu;
+    double for_drafts = draft_slots_bytes(model->config, model->info, choice->n_seq_max);
+    double in_memory = model->weights + beside + cells + compute + for_drafts - on_gpu;
     choice->memory_bytes = in_memory > 0 ? (uint64_t)in_memory : 0; /* of which rounding may leave less than nothing */
 }
 
@@ -199,7 +215,46 @@ static void explain_recommended(const struct fit_model *model, const struct fit_
                 (double)better->memory_bytes / GIB, (double)fit->memory_budget / GIB);
 }
 
-static void explain_gpu(const struct fit_model *model, hearth_fit *fit)
+/* The choice that experts make room for: one slot with a window that agents need, or the least of the list. */
+static size_t choice_for_experts(const hearth_fit *fit)
+{
+    for (size_t i = 0; i < fit->n_choices; i++)
+        if (fit->choices[i].n_seq_max == 1) return i;
+    return fit->n_choices - 1;
+}
+
+/* The least number of layers whose experts have to stay in memory, so that the choice fits; 0: not even all suffice. */
+static int32_t experts_to_keep(const struct fit_model *model, const struct fit_machine *machine, const hearth_fit *fit,
+                               hearth_fit_choice *choice)
+{
+    struct fit_model other = *model;
+    double cells = (double)choice->cells_bytes;
+    if (model->info->expert_bytes == NULL || model->config->cpu_moe) return 0;
+    for (other.n_cpu_moe = model->n_cpu_moe + 1; other.n_cpu_moe <= model->info->n_layer; other.n_cpu_moe++) {
+        count_bytes(&other, machine, cells, choice);
+        bool in_memory = machine->memory <= 0 || choice->memory_bytes <= fit->memory_budget;
+        if (in_memory && choice->gpu_bytes <= fit->gpu_budget) return other.n_cpu_moe;
+    }
+    return 0;
+}
+
+/* Experts go before layers: few of them are computed for a token, so that the CPU keeps up. */
+static bool explain_experts(const struct fit_model *model, const struct fit_machine *machine, hearth_fit *fit)
+{
+    hearth_fit_choice choice = fit->choices[choice_for_experts(fit)];
+    fit->n_cpu_moe = experts_to_keep(model, machine, fit, &choice);
+    if (fit->n_cpu_moe == 0) return false;
+    EXPLAIN(fit,
+            "nothing fits the GPU with all experts there: set n_cpu_moe=%d, which keeps those of %d of %d layers in "
+            "memory. Then %d tokens in %d slots (%s) need %.2f GiB on the GPU, %.2f GiB are for it, and %.2f GiB of "
+            "memory",
+            fit->n_cpu_moe, fit->n_cpu_moe, model->info->n_layer, choice.context_window, choice.n_seq_max,
+            choice.cache_type_k, (double)choice.gpu_bytes / GIB, (double)fit->gpu_budget / GIB,
+            (double)choice.memory_bytes / GIB);
+    return true;
+}
+
+static void explain_layers(const struct fit_model *model, hearth_fit *fit)
 {
     const hearth_fit_choice *least = &fit->choices[fit->n_choices - 1];
     fit->n_gpu_layers = layers_with_room(model, fit);
@@ -208,6 +263,11 @@ static void explain_gpu(const struct fit_model *model, hearth_fit *fit)
             "keep %s there with n_gpu_layers=%d, or take a smaller model or weight type",
             least->context_window, least->n_seq_max, (double)least->gpu_bytes / GIB, (double)fit->gpu_budget / GIB,
             fit->n_gpu_layers > 0 ? "fewer layers" : "no layers", fit->n_gpu_layers);
+}
+
+static void explain_gpu(const struct fit_model *model, const struct fit_machine *machine, hearth_fit *fit)
+{
+    if (!explain_experts(model, machine, fit)) explain_layers(model, fit);
 }
 
 static void explain_memory(const struct fit_model *model, hearth_fit *fit)
@@ -238,7 +298,7 @@ static void explain(const struct fit_model *model, const struct fit_machine *mac
     else if (fit->recommended >= 0)
         explain_recommended(model, machine, fit);
     else if (machine->has_gpu && fit->choices[fit->n_choices - 1].gpu_bytes > fit->gpu_budget)
-        explain_gpu(model, fit);
+        explain_gpu(model, machine, fit);
     else
         explain_memory(model, fit);
 }
@@ -247,7 +307,7 @@ void fit_choose(const struct fit_model *model, const struct fit_machine *machine
 {
     fit->n_choices = 0;
     fit->recommended = -1;
-    fit->n_gpu_layers = 0;
+    fit->n_gpu_layers = fit->n_cpu_moe = 0;
     fit->memory_budget = (uint64_t)budget_of_memory(machine->memory);
     fit->gpu_budget = machine->has_gpu ? (uint64_t)budget_of_gpu(machine->gpu) : 0;
     list_types(model, fit);
@@ -329,8 +389,12 @@ int fit_read(const struct config_model *config, const struct fit_machine *machin
                         "models.%s has tensor_split, and what fits is known of models that are split by free memory: "
                         "set context_window and n_seq_max",
                         config->name);
-    struct llm_model_params params = {
-        .path = config->path, .n_gpu_layers = (int)config->n_gpu_layers, .split_mode = config->split_mode};
+    if (config->override_tensors.len > 0)
+        return error_at(error, HEARTH_UNSUPPORTED, "override_tensors",
+                        "models.%s has override_tensors, and what fits is known of whole layers and of experts "
+                        "(n_cpu_moe): set context_window and n_seq_max",
+                        config->name);
+    struct llm_model_params params = weights_params(config);
     struct llm_model *weights = llm_model_open(&params, error);
     if (weights == NULL) return (int)error->code;
     if (llm_model_info(weights)->n_layer <= 0) {
@@ -341,7 +405,8 @@ int fit_read(const struct config_model *config, const struct fit_machine *machin
                               .info = llm_model_info(weights),
                               .weights = (double)llm_model_info(weights)->size_bytes,
                               .projector = projector_bytes(config),
-                              .draft = draft_bytes(config)};
+                              .draft = draft_bytes(config),
+                              .n_cpu_moe = (int32_t)config->n_cpu_moe};
     describe(weights, &model, machine, fit);
     if (fit->type == HEARTH_MODEL_CHAT) {
         /* Compute buffers grow with the cells in a line, or less steeply at first: from two points the others follow.
@@ -369,7 +434,8 @@ static bool is_open(const struct config_model *config)
     bool open = false;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) open = open || !config_is_set(config->notes, keys[i]);
     bool small = bytes_of_model(config->path) < SMALL_WEIGHTS;
-    bool placed = config->rpc.len > 0 || config->tensor_split.len > 0; /* memory that is not added up here */
+    /* Memory that is not added up here. */
+    bool placed = config->rpc.len > 0 || config->tensor_split.len > 0 || config->override_tensors.len > 0;
     return open && !small && config->path != NULL && !placed && config->embedding != CONFIG_TRUE;
 }
 

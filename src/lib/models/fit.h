@@ -1,5 +1,5 @@
-/* Which context window, slots and types of KV cells a model can have on a machine: what `hearth fit` says, and what
- * hearth_load() takes where the configuration sets nothing. */
+/* Chooses the context window, slots and types of KV cells that a model can have on a machine. `hearth fit` reports the
+ * choice; hearth_load() and hearth_add_model() take it where the configuration sets nothing. */
 #ifndef LIB_MODELS_FIT_H
 #define LIB_MODELS_FIT_H
 
@@ -20,6 +20,7 @@ struct fit_model {
     const struct llm_model_info *info;
     double weights, projector, draft;   /* bytes */
     double compute_fixed, compute_cell; /* bytes of compute buffers: of any context, and more for each KV cell */
+    int32_t n_cpu_moe;                  /* the experts of so many first layers stay in memory */
 };
 
 /* Fills in budgets, types, choices, recommendation and reason. A pure function. */
@@ -29,8 +30,8 @@ void fit_choose(const struct fit_model *model, const struct fit_machine *machine
 int fit_read(const struct config_model *config, const struct fit_machine *machine, hearth_fit *fit,
              hearth_error *error);
 
-/* What one of the models may have of a machine, by the sizes of their files: its own, and an equal share of what all
- * leave; with server.memory_budget_mb all of that. */
+/* The part of a machine that one of the models may have: the size of its files, and an equal share of what the files of
+ * all models leave. With server.memory_budget_mb it may have that whole budget. */
 struct fit_machine fit_share(const struct hearth_config *config, const struct fit_machine *machine, size_t which);
 
 /* Gives all models of the configuration the values that fit, where they set none, and logs them. Several models share

@@ -30,7 +30,7 @@ static uint64_t quota_of(const struct config_cache *cache, enum store_tier tier)
     return (uint64_t)cache->tiers[tier].quota_mb << 20;
 }
 
-/* The quota of the tier `ram` bounds the states that engines keep in memory and the tier's slabs together: each has
+/* The quota of the tier `ram` bounds the states that engines keep in memory and the tier's slabs together. Each has
  * half where saves go to that tier, else states have all of it. */
 static uint64_t slab_quota(const struct config_cache *cache, enum store_tier tier)
 {
@@ -96,6 +96,17 @@ int instance_store_open(const struct hearth_config *config, struct store **store
 
 /* ---- Identity ---- */
 
+/* Only what is set: identities of before there were these keys stay. */
+static void put_placement(struct buf *out, const struct config_model *config)
+{
+    for (size_t i = 0; i < config->devices.len; i++) buf_printf(out, "device %s\n", config->devices.v[i]);
+    for (size_t i = 0; i < config->override_tensors.len; i++)
+        buf_printf(out, "override %s\n", config->override_tensors.v[i]);
+    if (config->main_gpu > 0) buf_printf(out, "main gpu %lld\n", (long long)config->main_gpu);
+    if (config->n_cpu_moe > 0) buf_printf(out, "experts in memory %lld\n", (long long)config->n_cpu_moe);
+    if (config->cpu_moe) buf_puts(out, "experts in memory\n");
+}
+
 struct identity instance_store_identity(const struct config_model *config, const uint8_t digest[SHA256_BYTES])
 {
     struct identity identity = {.quant = quant_code(llm_file_quant(config->path))};
@@ -108,6 +119,7 @@ struct identity instance_store_identity(const struct config_model *config, const
         buf_printf(&parameters, "rpc %s\n", config->rpc.v[i]);
     for (size_t i = 0; config->deterministic && i < config->tensor_split.len; i++)
         buf_printf(&parameters, "part %s\n", config->tensor_split.v[i]);
+    if (config->deterministic) put_placement(&parameters, config);
     sha256_of(parameters.v, parameters.len, identity.context);
     buf_release(&parameters);
     return identity;

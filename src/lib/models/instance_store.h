@@ -11,12 +11,12 @@
  */
 int instance_store_open(const struct hearth_config *config, struct store **store, hearth_error *error);
 
-/* The identity of a model's states in the store: what they depend on beside the tokens. The engine adds its context's
- * parameters (engine_params.identify), adapters_identity() a request's salt and adapters. */
+/* The identity of a model's states in the store, made of all that they depend on beside the tokens. The engine adds its
+ * context's parameters (engine_params.identify), adapters_identity() a request's salt and adapters. */
 struct identity instance_store_identity(const struct config_model *config, const uint8_t digest[SHA256_BYTES]);
 
 /* Bytes of snapshots and checkpoints that each model may keep in memory beside its cells: its part of the tier `ram`'s
- * quota, of which the store has half where cache.save_tier is `ram`. */
+ * quota. The store has half of that quota where cache.save_tier is `ram`. */
 uint64_t instance_store_state_budget(const struct hearth_config *config, size_t n_models);
 
 #endif

@@ -1,7 +1,7 @@
 /* The structs of a model's entry, of a loaded model and of the instance that both belong to, shared by all of src/lib.
  *
- * A model's fields are set while it is loaded (model_manager.h) and constant until it is unloaded; whoever reads them
- * holds a lease. */
+ * A model's fields are set while it is loaded (model_manager.h) and constant until it is unloaded; a thread that reads
+ * them holds a lease. */
 #ifndef LIB_MODELS_LOADED_MODEL_H
 #define LIB_MODELS_LOADED_MODEL_H
 
@@ -100,7 +100,7 @@ struct reply_book;
 struct slow_lane;
 struct preparing;
 
-/* A loaded model. A chat model has weights, template, engine and the threads that prepare its requests; an embedding or
+/* A loaded model. A chat model has weights, template, engine and the threads that prepare its requests. An embedding or
  * rerank model has weights and a pool of contexts, and none of the rest. */
 struct model {
     struct model_entry *entry; /* outlives the model */
@@ -136,7 +136,7 @@ struct hearth {
     struct model_manager *manager;
     struct presets *presets;
     struct model_entry *entries; /* room for the configuration's models and HEARTH_ADDED_MODELS */
-    pthread_mutex_t adding;      /* of those that add models, and read their files meanwhile; nobody else takes it */
+    pthread_mutex_t adding;      /* of hearth_add_model() alone, which reads the model's file meanwhile */
     _Atomic size_t n_entries;    /* the entries below it are complete and may be read */
     _Atomic size_t n_left_out;   /* models of the configuration that have no entry: models.*.optional */
     _Atomic bool load_failed;

@@ -1,4 +1,4 @@
-/* What a model's llama.cpp contexts are opened with, and the memory that they take: see model_context.h.
+/* The parameters of a model's llama.cpp contexts, and the memory that they take: see model_context.h.
  *
  * The arithmetic of the estimate is the usual one:
  *     row       = head_count_kv x (key_length + value_length) x bytes per element
@@ -6,13 +6,14 @@
  *     cells     = n_seq_max x sequence
  *     total     = weights + cells, and the weights of the projector and the draft model where there are any
  * with heads counted layer by layer, and quantised elements with their block scales (q8_0: 34 bytes for 32). Layers
- * with a sliding window and recurrent layers keep a window or a state for each sequence instead, and there are more
+ * with a sliding window and recurrent layers keep a window or a state for each sequence instead. There may be more
  * sequences than slots: llm_cells_of() counts these as llama.cpp does. */
 #include "lib/models/model_context.h"
 
 #include "base/error.h"
 #include "base/memory.h"
 #include "config/text.h"
+#include "engine/draft_model.h"
 #include "engine/plan.h"
 
 #include <stdio.h>
@@ -22,6 +23,55 @@
 
 /* ---- Weights ---- */
 
+static bool has_drafts(const struct config_model *config)
+{
+    return !config->deterministic && config->draft.sources.len > 0;
+}
+
+static bool has_draft_source(const struct config_model *config, const char *name)
+{
+    for (size_t i = 0; i < config->draft.sources.len; i++)
+        if (strcmp(config->draft.sources.v[i], name) == 0) return true;
+    return false;
+}
+
+bool names_draft_model(const struct config_model *config)
+{
+    return has_drafts(config) && has_draft_source(config, "model");
+}
+
+bool uses_draft_model(const struct config_model *config)
+{
+    return names_draft_model(config) || (has_drafts(config) && has_draft_source(config, "auto"));
+}
+
+struct llm_context_params draft_context_params(const struct config_model *config, const struct llm_model_info *info)
+{
+    struct llm_context_params params = draft_model_context(info, (int32_t)config->n_seq_max);
+    params.threads = (int)config->threads;
+    params.offload_kqv = config->offload_kqv;
+    params.op_offload = config->op_offload;
+    return params;
+}
+
+struct llm_model_params weights_params(const struct config_model *config)
+{
+    bool embeds = config->embedding == CONFIG_TRUE;
+    return (struct llm_model_params){.path = config->path,
+                                     .n_gpu_layers = (int)config->n_gpu_layers,
+                                     .split_mode = config->split_mode,
+                                     .main_gpu = (int32_t)config->main_gpu,
+                                     .load_mode = config->load_mode,
+                                     .devices = (const char *const *)config->devices.v,
+                                     .n_devices = config->devices.len,
+                                     .overrides = (const char *const *)config->override_tensors.v,
+                                     .n_overrides = config->override_tensors.len,
+                                     .n_cpu_moe = (int32_t)config->n_cpu_moe,
+                                     .cpu_moe = config->cpu_moe,
+                                     .mtp = uses_draft_model(config) && config->draft.path == NULL && !embeds,
+                                     .mtp_optional = !names_draft_model(config)};
+}
+
 struct llm_model *weights_open(const struct config_model *config, bool (*progress)(void *ud, float fraction), void *ud,
                                hearth_error *error)
 {
@@ -30,16 +80,14 @@ struct llm_model *weights_open(const struct config_model *config, bool (*progres
     double number;
     for (size_t i = 0; i < config->tensor_split.len; i++)
         if (text_to_number(config->tensor_split.v[i], &number)) parts[i] = (float)number;
-    struct llm_model_params params = {.path = config->path,
-                                      .n_gpu_layers = (int)config->n_gpu_layers,
-                                      .split_mode = config->split_mode,
-                                      .rpc = (const char *const *)config->rpc.v,
-                                      .n_rpc = config->rpc.len,
-                                      .tensor_split = parts,
-                                      .n_tensor_split = config->tensor_split.len,
-                                      .weights = true,
-                                      .progress = progress,
-                                      .ud = ud};
+    struct llm_model_params params = weights_params(config);
+    params.rpc = (const char *const *)config->rpc.v;
+    params.n_rpc = config->rpc.len;
+    params.tensor_split = parts;
+    params.n_tensor_split = config->tensor_split.len;
+    params.weights = true;
+    params.progress = progress;
+    params.ud = ud;
     struct llm_model *model = llm_model_open(&params, error);
     free(parts);
     return model;
@@ -80,9 +128,9 @@ int32_t model_window(const struct config_model *config, const struct llm_model_i
     return trained <= 0 || stretched || wanted <= trained ? wanted : trained;
 }
 
-/* Whether llama.cpp gives each sequence a stream of cells of its own, whatever it is asked for. What hearth does in one
- * pool would be wrong there: a prefix that is shared is copied with the next decode call only, over a checkpoint that
- * has been loaded meanwhile. */
+/* Whether llama.cpp gives each sequence a stream of cells of its own, whatever it is asked for. Sharing as in one pool
+ * would be wrong there: a shared prefix is copied with the next decode call only, over a checkpoint that has been
+ * loaded meanwhile. */
 static bool has_streams_only(const struct llm_model_info *info)
 {
     return strcmp(info->architecture, "deepseek4") == 0;
@@ -205,23 +253,17 @@ double projector_bytes(const struct config_model *config)
     return bytes_of_file(config->mmproj);
 }
 
-static bool has_drafts(const struct config_model *config)
-{
-    return !config->deterministic && config->draft.sources.len > 0;
-}
-
 double draft_bytes(const struct config_model *config)
 {
-    bool used = false;
-    for (size_t i = 0; i < config->draft.sources.len; i++)
-        used =
-            used || strcmp(config->draft.sources.v[i], "auto") == 0 || strcmp(config->draft.sources.v[i], "model") == 0;
-    return used && has_drafts(config) ? bytes_of_file(config->draft.path) : 0;
+    return uses_draft_model(config) ? bytes_of_file(config->draft.path) : 0;
 }
 
-double draft_copies(const struct config_model *config, const struct llm_model_info *info, int64_t n_slots)
+double draft_slots_bytes(const struct config_model *config, const struct llm_model_info *info, int64_t n_slots)
 {
-    return has_drafts(config) ? (double)n_slots * (double)info->state_bytes : 0;
+    if (!has_drafts(config)) return 0;
+    struct llm_context_params head = draft_model_context(info, (int32_t)n_slots);
+    head.mtp = true;
+    return (double)n_slots * (double)info->state_bytes + (info->mtp ? llm_cells_of(&head, info).total : 0);
 }
 
 struct estimate estimate_memory(const struct config_model *config, const struct llm_context_params *context,
@@ -232,7 +274,7 @@ struct estimate estimate_memory(const struct config_model *config, const struct 
                          .cells = llm_cells_of(context, info),
                          .weights = (double)info->size_bytes,
                          .projector = projector_bytes(config),
-                         .draft = draft_bytes(config) + draft_copies(config, info, config->n_seq_max)};
+                         .draft = draft_bytes(config) + draft_slots_bytes(config, info, config->n_seq_max)};
     count_layers(&e, context, info);
     e.total = e.weights + e.projector + e.draft + e.cells.total;
     return e;

@@ -1,7 +1,8 @@
-/* What a model is opened with, from its section of the configuration and facts of the model: its weights; of a chat
- * model the window, cells, sequences and layout of its context, and an estimate of its memory before anything is
- * allocated; whether it is for embeddings or for reranking instead, and what a context of its pool is like then. No
- * state; any thread. `weights` may be opened for metadata only, but for opening a context. */
+/* Decides how a model's weights and contexts are opened, from its section of the configuration and facts of the model.
+ * Of a chat model it decides the window, cells, sequences and layout of its context, and estimates its memory before
+ * anything is allocated. It also decides whether a model is for embeddings or for reranking instead, and how a context
+ * of its pool is opened then. No state; any thread. `weights` may be opened for metadata only, but for opening a
+ * context. */
 #ifndef LIB_MODELS_MODEL_CONTEXT_H
 #define LIB_MODELS_MODEL_CONTEXT_H
 
@@ -13,22 +14,34 @@
 
 /* ---- Weights ---- */
 
+/* How the file of a model is opened for its metadata: with the weights' placement on this machine's own devices. */
+struct llm_model_params weights_params(const struct config_model *config);
+
 /* Fails as llm_model_open() does; so does `progress` mean what it means there. */
 struct llm_model *weights_open(const struct config_model *config, bool (*progress)(void *ud, float fraction), void *ud,
                                hearth_error *error);
+
+/* Whether guesses of a draft model are used: of models.*.draft.path, or of an MTP head in the model's own file; and
+ * whether that is asked for by name. */
+bool uses_draft_model(const struct config_model *config);
+bool names_draft_model(const struct config_model *config);
+
+/* Of the context of a draft model with these facts. */
+struct llm_context_params draft_context_params(const struct config_model *config, const struct llm_model_info *info);
 
 /* The draft model's weights (models.*.draft.path). Fails also where its vocabulary is another one than the model's, or
  * its states cannot be cut. */
 struct llm_model *draft_weights_open(const struct config_model *config, const struct llm_model *weights,
                                      hearth_error *error);
 
-/* Bytes of the files that are loaded whole beside the weights: the projector's and the draft model's. What these need
- * beside them depends on the image, or is some MiB a slot. */
+/* Bytes of the files that are loaded whole beside the weights: the projector's and the draft model's. Beside these
+ * bytes, the projector needs memory that depends on the image, and the draft model some MiB a slot. */
 double projector_bytes(const struct config_model *config);
 double draft_bytes(const struct config_model *config);
 
-/* Bytes of the copies of recurrent states that so many slots keep for drafts (engine/draft_mark.c). */
-double draft_copies(const struct config_model *config, const struct llm_model_info *info, int64_t n_slots);
+/* Bytes that drafts take for so many slots: copies of recurrent states (engine/draft_mark.c), and an MTP head's cells.
+ */
+double draft_slots_bytes(const struct config_model *config, const struct llm_model_info *info, int64_t n_slots);
 
 /* ---- The context of a chat model ---- */
 

@@ -130,7 +130,7 @@ static void check_entry(const struct model_entry *entry)
     assert(entry->n_requests + entry->n_brief == 0 || entry->model != NULL);
     assert(entry->n_active <= entry->n_requests);
     assert(n_waiting > LIST_CHECKED ? entry->n_waiting > LIST_CHECKED : entry->n_waiting == n_waiting);
-    /* Whoever waits for it, or asked for it, has given it a place in the order of loads. */
+    /* A model that requests wait for, or that was asked for, has a number in the order of loads. */
     assert(entry->wanted_at <= entry->manager->n_wanted);
     assert((entry->n_waiting == 0 && !entry->asked) || entry->wanted_at > 0);
     assert(!entry->asked || (is != HEARTH_MODEL_LOADING && is != HEARTH_MODEL_LOADED));

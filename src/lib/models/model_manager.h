@@ -126,7 +126,7 @@ void manager_unstored(struct model_entry *entry, char *reason, size_t size);
 /* ---- Between the loader thread (model_manager.c) and the notifier thread (lease.c) ---- */
 
 /* With the mutex held: */
-/* What holds of states, leases, waiting lists and memory after each change, asserted. */
+/* Asserts the invariants of states, leases, waiting lists and memory, after each change. */
 #ifndef NDEBUG
 void model_manager_check(const struct model_manager *manager);
 #else

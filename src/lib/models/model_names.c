@@ -346,8 +346,8 @@ struct model_entry *instance_find_model(const struct hearth *instance, const cha
     return NULL;
 }
 
-/* The model for requests that name none, or one that does not exist: server.default_model, else the first of the type,
- * and for an unknown name only where the choice is unambiguous; NULL: there is none. */
+/* The model for requests that name none, or one that does not exist: server.default_model, else the first of the type.
+ * For an unknown name the first is taken only where the choice is unambiguous. NULL: there is none. */
 static struct model_entry *default_model(const struct hearth *instance, bool is_named, hearth_model_type type)
 {
     const struct config_server *server = &instance->config->server;

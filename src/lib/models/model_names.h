@@ -1,8 +1,8 @@
 /* Names of an instance: of models, of the configuration or added later, and presets; and chat templates of both.
  *
- * A preset is a name (a tag ":latest" is ignored) for a model with a system message and sampling parameters of its own,
- * which hold where a request says nothing else. A request has a reference to the preset that it was submitted under, so
- * that one may be replaced or removed at any time.
+ * A preset is a name for a model with a system message and sampling parameters of its own, which hold where a request
+ * says nothing else. A tag ":latest" of the name is ignored. A request has a reference to the preset that it was
+ * submitted under, so that one may be replaced or removed at any time.
  *
  * Any thread; the presets' lock is held for copies and comparisons alone. */
 #ifndef LIB_MODELS_MODEL_NAMES_H

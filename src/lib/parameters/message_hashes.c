@@ -1,7 +1,7 @@
 /* Hashes of a conversation's leading messages: see message_hashes.h.
  *
- * One SHA-256 runs over the template, its arguments, the tools and then message after message; at each message a copy
- * of it is finished, so that all of them cost one pass. Every part goes in with its length before it, and JSON in one
+ * One SHA-256 runs over the template, its arguments, the tools and then message after message. At each message a copy
+ * of it is finished, so that all hashes cost one pass. Every part goes in with its length before it, and JSON in one
  * canonical form, compact and with sorted keys. */
 #include "lib/parameters/parameters.h"
 

@@ -24,7 +24,7 @@ void params_free(hearth_params *params); /* NULL is fine */
 
 /* ---- Hashes of a conversation's leading messages, one for each number of them ----
  * They name a conversation in logs and in /slots. They hash what the request says, not the prompt made of it: equal
- * hashes may have different tokens (a template that prints the day), and only the tokens decide what is reused. */
+ * hashes may have different tokens (a template that prints the day). Only the tokens decide what is reused. */
 
 /* The parts of a request that the template gets. */
 struct chat_seen {

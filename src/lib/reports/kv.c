@@ -1,5 +1,5 @@
-/* Stored entries, read without an instance: hearth_kv_list(), _verify(), _show() only read the folders of the store's
- * tiers, so that a server may go on using them; entries that it removes meanwhile are skipped. hearth_kv_gc() and
+/* Stored entries, read without an instance. hearth_kv_list(), _verify(), _show() only read the folders of the store's
+ * tiers, so that a server may go on using them. Entries that it removes meanwhile are skipped. hearth_kv_gc() and
  * _clear() remove: all folders are locked before anything is removed, so that nothing is removed where a server uses
  * one of them. Everything belongs to the calling thread. */
 #include "base/clock.h"
@@ -256,8 +256,8 @@ static void read_whole(struct kv_slab *slab, const struct kv_folder *folder)
     if (rc != HEARTH_OK && !slab->gone) note_fault(slab, rc == HEARTH_INVALID ? KV_DAMAGED : KV_UNREAD, error.message);
 }
 
-/* A server may write an entry and its child while the folder is listed, so that the listing has the child alone: the
- * folder is listed once more before the child counts as detached. */
+/* A server may write an entry and its child while the folder is listed, so that the listing has the child alone. The
+ * folder is therefore listed once more before the child counts as detached. */
 static int check_chains(struct kv_slabs *slabs, const struct kv_folder *folder, hearth_error *error)
 {
     bool detached = true;

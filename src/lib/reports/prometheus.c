@@ -1,6 +1,7 @@
-/* What models have done and what waits for them: /metrics, with the counters, gauges and histograms of engines,
- * embedding pools, models, the store and the log in Prometheus' text format; and hearth_activities(). A model is kept
- * in memory while its queue is asked. Reads atomic values only, but for the queues; any thread. */
+/* /metrics: the counters, gauges and histograms of engines, embedding pools, models, the store and the log, in
+ * Prometheus' text format. And hearth_activities(): the token counts of chat models, and the requests that wait for
+ * them. A model is kept in memory while its queue is asked. Reads atomic values only, but for the queues; any
+ * thread. */
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/metrics.h"

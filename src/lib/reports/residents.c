@@ -1,4 +1,4 @@
-/* What an instance has of conversations: in slots and KV cells, what the engines of all models say, and in the store,
+/* The conversations of an instance: in slots and KV cells, as the engines of all models report them, and in the store,
  * which knows them by keys. Lists of them, and orders about one, which are handed to the engine or the store, and their
  * end back. Any thread; a model is kept in memory while its engine is asked, and an order belongs to its engine until
  * that ends it. */

@@ -1,5 +1,5 @@
-/* Embedding and reranking requests, from hearth_embed() to their end: the parameters are copied, a thread of the
- * model's pool tokenises the inputs, its contexts compute them, and the thread that computed the last input builds the
+/* Embedding and reranking requests, from hearth_embed() to their end. The parameters are copied, a thread of the
+ * model's pool tokenises the inputs, and its contexts compute them. The thread that computed the last input builds the
  * result.
  *
  * Two parties own a request: the caller, until hearth_embedding_release(), and its job, until on_end() has returned. */

@@ -1,4 +1,4 @@
-/* The end of a cache lookup: the engine has found where the prompt and the most similar cached one diverge; a preparing
+/* The end of a cache lookup. The engine has found where the prompt and the most similar cached one diverge. A preparing
  * thread writes down the words on both sides and finds the message that the divergence is in. That renders the
  * conversation several times, which would hold up the engine thread. The result is constant afterwards. */
 #include "base/error.h"

@@ -235,8 +235,9 @@ void prepare_conversation(const struct prepare_chat *chat, const struct prepare_
         job->conversation.system_end = end_of(&ends, 1);
     if (n > 1 && (wishes->stable_end || wishes->checkpoints)) job->conversation.stable_end = end_of(&ends, n - 1);
     if (wishes->checkpoints) {
-        /* Positions for checkpoints: the end of the first message (a system prompt, shared by other conversations), of
-         * all but the last message (reused when the last is edited), of all messages (the prefix of the next turn). */
+        /* Checkpoints at the end of the first message (a system prompt, shared by other conversations), and of all but
+         * the last message (reused when the last is edited). Another one at the end of all messages (the prefix of the
+         * next turn). */
         add_checkpoint(job, end_of(&ends, 1));
         if (n > 1) add_checkpoint(job, end_of(&ends, n - 1));
         add_checkpoint(job, end_of(&ends, n));
@@ -392,8 +393,8 @@ int infill_prompt(const struct infill_model *model, const hearth_params *params,
 }
 
 /* ---- The assumed system prompt ----
- * The preparing threads of the model share it under a mutex, which they hold for a comparison or a copy only: it is a
- * copy of a request's message, and each request gets one. */
+ * The preparing threads of the model share it under a mutex, which they hold for a comparison or a copy only. It is a
+ * copy of a request's message, and each request gets one of its own. */
 
 struct system_prompt {
     pthread_mutex_t mutex;

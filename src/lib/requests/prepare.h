@@ -76,8 +76,8 @@ int infill_prompt(const struct infill_model *model, const hearth_params *params,
                   hearth_error *error);
 
 /* ---- The assumed system prompt ----
- * With system_prompt_assumed, the one system message that all requests of a model have is put before the messages of
- * requests without one, since some clients send it with the first turn alone.
+ * With system_prompt_assumed, the one system message that requests of a model have is put before the messages of
+ * requests without one. It is for clients that send it with the first turn alone.
  *
  * A client's text may so reach another client: it is assumed only while every request had the same one, and never again
  * once a second one was seen. Any thread. */

@@ -1,5 +1,5 @@
-/* A preparing thread: takes requests with a permit from the admission queue, renders and tokenises their prompt, opens
- * the reply's format and sampler, looks the prompt up in the store, and submits the job to the engine.
+/* A preparing thread takes requests with a permit from the admission queue, and renders and tokenises their prompt. It
+ * opens the reply's format and sampler, looks the prompt up in the store, and submits the job to the engine.
  *
  * On the engine thread all this would hold up every stream. An error ends the request here. */
 #include "lib/requests/request.h"
@@ -189,7 +189,7 @@ static int check_length(const hearth_request *request, hearth_error *error)
                                  &(struct request_length){.n_tokens = prompt->len, .window = (size_t)window}, error);
 }
 
-/* The ends of messages that the configured caching uses. Cells of a dense model are cut wherever tokens differ: it
+/* The ends of messages that the configured caching uses. Cells of a dense model are cut wherever tokens differ. So it
  * needs no checkpoints, only the end of all but the last message, which an edit of the last one leaves valid. */
 static struct prepare_wishes wishes_of(const hearth_request *request)
 {
@@ -233,8 +233,8 @@ static bool is_wanted_no_more(void *ud)
     return job_is_cancelled(&request->job);
 }
 
-/* The replies that its prompt may hold; NULL: none are looked for. Requests that share no cells see no others' either;
- * who asks for the tokens of a text, or for their logprobs, means the tokenizer's. */
+/* The replies that its prompt may hold; NULL: none are looked for. Requests that share no cells see no others' replies
+ * either. A request for the tokens of a text, or for their logprobs, means the tokenizer's. */
 static struct reply_book *book_of(const hearth_request *request)
 {
     const hearth_params *p = request->params;
@@ -598,7 +598,7 @@ static void name_request_identity(const hearth_request *request, const struct st
 /* Edges of the store's tree that are followed: one a branch. */
 #define PAST_STEPS 16
 
-/* What followed the prompt when it was asked before: a guess at the reply. */
+/* Copies the stored tokens that followed the prompt when it was asked before: a draft of the reply. */
 static void note_past(hearth_request *request, struct store_query query)
 {
     struct tokens *past = &request->job.past, path = {0};
@@ -625,8 +625,7 @@ static void submit_job(hearth_request *request)
     struct slab_key parent;
     struct job *job = &request->job;
     struct store_query query = query_of(request, &parent);
-    /* What is in the store is of the files that were loaded; and the engine hears of a change before it takes the job.
-     */
+    /* The store's states are of the loaded files; and the engine hears of a change before it takes the job. */
     if (job->cache_prompt && file_watch_check(request->model->watch) != FILES_SAME) query.user = NULL;
     bool keeps = query.user != NULL && job->cache_prompt, asks = keeps && job->prompt_logprobs < 0;
     if (keeps) name_request_identity(request, query.user);

@@ -1,6 +1,6 @@
-/* The requests of a model that are being prepared, so that they can be given up: what a preparation does between two
- * looks at its job is bounded (chat/, grammar/, the limits of texts), and from then on it ends at once. Beside them the
- * slow lane.
+/* The requests of a model that are being prepared, so that they can be given up. The work of a preparation between two
+ * looks at its job is bounded (chat/, grammar/, the limits of texts). A look that finds the job cancelled ends it.
+ * Beside them the slow lane.
  *
  * Thread-safe; owned by the model. */
 #ifndef LIB_REQUESTS_PREPARING_H
@@ -28,8 +28,8 @@ bool preparing_wait(struct preparing *all, int64_t patience);
 
 /* ---- The slow lane ----
  * Requests whose preparation takes long are prepared on threads of their own and of lower priority, so that no other
- * request waits for them: a program of the machine reads a document or a video of theirs, a file of theirs is fetched,
- * or they have large images or long sounds. */
+ * request waits for them. They have documents or videos that a program of the machine reads, files that are fetched,
+ * large images or long sounds. */
 
 struct slow_lane;
 

@@ -86,7 +86,7 @@ static struct mark pass_mark(const struct prompt_text *text, struct mark mark)
 }
 
 /* The model may spell in words what the template writes as a control token, and may write a control token where a
- * client's text only spells it: such a token means something else than its bytes. So the tokens end before the first
+ * client's text only spells it. Such a token means something else than its bytes. So the tokens end before the first
  * that the tokenizer would not make of these bytes, or would make where they have none. */
 static void keep_same_marks(const struct prompt_text *text, const int32_t *tokens, size_t from,
                             struct text_match *match)
@@ -130,7 +130,7 @@ struct text_match text_match(const struct prompt_text *text, const int32_t *toke
 
 /* ---- What is usual ---- */
 
-/* Tokens more than usual that may come close together, and how many usual ones each of them takes to be forgotten: a
+/* Tokens more than usual that may come close together, and how many usual ones each of them takes to be forgotten. A
  * model spells a word otherwise now and then, but does not write letter by letter. */
 enum { EXCESS_MAX = 8, USUAL_PER_EXCESS = 8 };
 

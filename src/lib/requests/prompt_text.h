@@ -25,8 +25,9 @@ struct text_match {
     size_t n, n_bytes;
 };
 
-/* How many of the tokens may stand for the text from a byte on: as far as they have its bytes, whole words where the
- * text leaves them, and no control token that the tokenizer would not make of these bytes, or would make elsewhere. */
+/* How many of the tokens may stand for the text from a byte on. They have its bytes, and end with a whole word where
+ * the text leaves them. Their control tokens are those that the tokenizer would make of these bytes, at the same
+ * places. */
 struct text_match text_match(const struct prompt_text *text, const int32_t *tokens, size_t n, size_t from);
 
 /* Leaves out what is spelled oddly: where, over some words, the tokens of the match are many more than those that the

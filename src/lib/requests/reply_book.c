@@ -18,7 +18,7 @@
 
 /* ---- Entries ---- */
 
-/* A reply. Whoever reads its tokens without the lock has a reference. */
+/* A reply. A thread that reads its tokens without the lock has a reference. */
 struct reply {
     struct reply *newer, *older; /* in the order of their use */
     struct reply *next;          /* in its bucket */
@@ -38,7 +38,7 @@ enum {
     BUCKETS = 4096,
     REPLIES_MAX = 4096,
     PLACE_MAX = 8,  /* replies behind one prompt: those of its choices, or of a question that is asked again */
-    SHORT_REPLY = 2 /* tokens; what a classifier answers is not worth a place */
+    SHORT_REPLY = 2 /* tokens; a classifier's answer is not worth a place */
 };
 
 struct reply_book {

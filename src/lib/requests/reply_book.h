@@ -1,9 +1,9 @@
 /* The reply book of a model: the tokens of the replies that it sampled, found by the text before them.
  *
- * A client sends a reply back as text, and a tokenizer does not always make of it the tokens that were sampled: from
+ * A client sends a reply back as text, and a tokenizer does not always make of it the tokens that were sampled. From
  * the first that differs on, the conversation would be computed again. So a prompt's text is compared with what was
- * answered: where the prompt goes on, after the same text and the same tokens of the same scope, with the same bytes as
- * a reply, its tokens are the sampled ones. The model sees the same text, and the KV cache compares tokens, as ever.
+ * answered. Where it goes on, after the same text and the same tokens of the same scope, with the same bytes as a
+ * reply, its tokens are the sampled ones. The model sees the same text, and the KV cache compares tokens, as ever.
  *
  * Any thread; locks are held for lookups and insertions in memory only. */
 #ifndef LIB_REQUESTS_REPLY_BOOK_H
@@ -43,9 +43,9 @@ void reply_place_move(struct reply_place *place, const struct tokens *tokens);
 /* ---- Replies that outlive the process ----
  * The token lists of the store, where they spell a prompt in another way than the tokenizer does.
  *
- * The reply book forgets all when the process ends. What was sampled is in the store, with the cells: where a prompt's
- * tokens part from every stored list, some list may go on with the same bytes as the prompt. Then the prompt gets its
- * tokens, which finds its cells. Preparing threads. */
+ * The reply book forgets all when the process ends. The store has the sampled tokens, with the cells. Where a prompt's
+ * tokens diverge from every stored list, some list may go on with the same bytes as the prompt. Then the prompt gets
+ * its tokens, which finds its cells. Preparing threads. */
 
 /* The stored lists of one identity. Zeroed: there are none. */
 struct stored_lists {

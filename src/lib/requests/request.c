@@ -1,6 +1,6 @@
-/* A request for a reply, from hearth_submit() to its last event: its parameters are checked and copied, it takes a
- * lease on its model and waits in the admission queue; a preparing thread prepares it (preparer.c), the engine computes
- * it. And hearth_reader, which parses the text of a reply and outlives the request. */
+/* A request for a reply, from hearth_submit() to its last event. Its parameters are checked and copied, it takes a
+ * lease on its model and waits in the admission queue. A preparing thread prepares it (preparer.c), and the engine
+ * computes it. And hearth_reader, which parses the text of a reply and outlives the request. */
 #include "lib/requests/request.h"
 
 #include "base/error.h"

@@ -10,9 +10,9 @@
 #include "lib/models/model_manager.h"
 #include "lib/requests/prepare.h"
 
-/* Two parties own a request: the caller, until hearth_request_release(), and its engine job, until the last event. Its
- * fields are constant after hearth_submit(), but for the job, which is passed from thread to thread (engine/job.h), and
- * the prepared part, which a preparing thread fills in before the job reaches the engine. */
+/* Two parties own a request: the caller, until hearth_request_release(), and its engine job, until the last event. Most
+ * of its fields are constant after hearth_submit(). The job is passed from thread to thread (engine/job.h). A preparing
+ * thread fills in the prepared part before the job reaches the engine. */
 struct hearth_request {
     struct job job;
     _Atomic int refs;
@@ -21,7 +21,7 @@ struct hearth_request {
     struct lease lease;
     struct model *model; /* set once the lease is granted */
     struct clock *clock;
-    hearth_params *params; /* a copy; what params->shared owns is not copied */
+    hearth_params *params; /* a copy, but for all that params->shared owns */
     double *scales;        /* one for each adapter of the model; NULL: all 0 */
 
     uint64_t parent_ticket;  /* number of the last save that its parent may be in */
@@ -77,8 +77,8 @@ struct request_length {
 int request_refuse_length(const struct model_entry *entry, const char *field, const struct request_length *length,
                           hearth_error *error);
 
-/* reply_book.c: what is stored under the request's identity, for its preparation; waits for a scan that has just
- * begun. Without functions: nothing is looked for. */
+/* reply_book.c: the lists that are stored under the request's identity, for its preparation; waits for a scan that has
+ * just begun. Without functions: nothing is looked for. */
 struct stored_lists request_stored_lists(const hearth_request *request);
 
 /* lookup.c: a job's on_looked_up(), called on the engine thread: hands the request back to a preparing thread. */

@@ -27,6 +27,7 @@ class Counter {
       const name = commands[this.rest[at]] ?? 'other';
       const length = Number(this.rest.readBigUInt64LE(at + 1));
       this.counts[name] = (this.counts[name] ?? 0) + 1;
+      this.counts.bytes = (this.counts.bytes ?? 0) + length;
       const end = at + 9 + length;
       this.skip = Math.max(0, end - this.rest.length);
       at = Math.min(end, this.rest.length);
@@ -36,7 +37,7 @@ class Counter {
   }
 }
 
-// On a free port, unless one is named. {endpoint, direct, counts(), running(), end()}: `counts` are messages so far, by kind, of whom came by `endpoint`, which
+// On a free port, unless one is named. {endpoint, direct, counts(), running(), end()}: `counts` are messages so far, by kind, and their bytes, of whom came by `endpoint`, which
 // stands between hearth and the server.
 export async function rpcServer(t, port) {
   assert.ok(process.env.LLAMA_SERVER, 'LLAMA_SERVER names llama-server: scripts/llama.sh --server builds it');

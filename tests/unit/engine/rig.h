@@ -33,6 +33,15 @@ static inline struct draft_model_params fake_draft_model(int32_t n_slots)
         .model = (struct llm_model *)&is_there, .context = draft_model_context(&info, n_slots), .n_vocab = FAKE_VOCAB};
 }
 
+/* The MTP head of the model itself. */
+static inline struct draft_model_params fake_mtp_head(int32_t n_slots)
+{
+    struct draft_model_params params = fake_draft_model(n_slots);
+    params.context.mtp = true;
+    params.n_row = FAKE_ROW;
+    return params;
+}
+
 struct shape {
     int32_t slots, seqs, window; /* seqs 0: as many as slots, a stream of cells each; else one pool of cells */
     int32_t n_batch;             /* 0: 512, as n_ubatch always is */
@@ -61,7 +70,8 @@ static inline struct engine *open_engine(struct rig *rig, struct shape shape)
                     .n_seq = shape.seqs > 0 ? shape.seqs : shape.slots,
                     .unified = shape.seqs > 0,
                     .n_batch = shape.n_batch > 0 ? shape.n_batch : 512,
-                    .n_ubatch = 512},
+                    .n_ubatch = 512,
+                    .hidden_rows = shape.draft.model.context.mtp},
         .max_token_gap_ns = 250000000,
         .deterministic = shape.deterministic,
         .caching = shape.caching == ENGINE_CACHES_SYSTEM ? ENGINE_CACHES_SYSTEM

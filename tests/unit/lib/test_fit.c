@@ -11,7 +11,7 @@
 
 /* ---- Fake models ---- */
 
-#define MOST_LAYERS 48
+#define MOST_LAYERS 96
 
 struct shape {
     const char *name;
@@ -19,25 +19,32 @@ struct shape {
     double weights_gib;
     int32_t layers, every; /* each so-many-th layer has KV cells */
     int32_t kv_heads, head, trained;
-    double state_mib;
+    double state_mib, experts; /* part of each layer */
 };
 
 /* Compute buffers of all: 0.3 GiB, and 1 KiB a cell. */
-static const struct shape dense = {"dense 8B", HEARTH_KIND_DENSE, 8, 36, 1, 8, 128, 40960, 0};
-static const struct shape brief = {"dense 8B, 8192 tokens", HEARTH_KIND_DENSE, 8, 36, 1, 8, 128, 8192, 0};
-static const struct shape hybrid = {"hybrid 35B", HEARTH_KIND_HYBRID, 20, 40, 4, 2, 256, 262144, 64};
-static const struct shape tiny = {"tiny", HEARTH_KIND_DENSE, 0.01, 4, 1, 6, 32, 2048, 0};
-static const struct shape odd = {"heads of 80", HEARTH_KIND_DENSE, 8, 36, 1, 8, 80, 40960, 0};
+static const struct shape dense = {"dense 8B", HEARTH_KIND_DENSE, 8, 36, 1, 8, 128, 40960, 0, 0};
+static const struct shape brief = {"dense 8B, 8192 tokens", HEARTH_KIND_DENSE, 8, 36, 1, 8, 128, 8192, 0, 0};
+static const struct shape hybrid = {"hybrid 35B", HEARTH_KIND_HYBRID, 20, 40, 4, 2, 256, 262144, 64, 0};
+static const struct shape tiny = {"tiny", HEARTH_KIND_DENSE, 0.01, 4, 1, 6, 32, 2048, 0, 0};
+static const struct shape moe30 = {"experts 30B-A3B", HEARTH_KIND_MOE, 17.3, 48, 1, 4, 128, 40960, 0, 0.94};
+static const struct shape moe235 = {"experts 235B-A22B", HEARTH_KIND_MOE, 132, 94, 1, 4, 128, 40960, 0, 0.95};
+static const struct shape odd = {"heads of 80", HEARTH_KIND_DENSE, 8, 36, 1, 8, 80, 40960, 0, 0};
 
 static void choose(const struct shape *shape, const struct config_model *config, const struct fit_machine *machine,
                    hearth_fit *fit)
 {
     int32_t heads[MOST_LAYERS] = {0};
+    uint64_t layers[MOST_LAYERS + 1] = {0}, experts[MOST_LAYERS + 1] = {0};
     for (int32_t i = 0; i < shape->layers; i += shape->every) heads[i] = shape->kv_heads;
+    for (int32_t i = 0; i <= shape->layers; i++) layers[i] = (uint64_t)(shape->weights_gib * GIB / (shape->layers + 1));
+    for (int32_t i = 0; i < shape->layers; i++) experts[i] = (uint64_t)(shape->experts * (double)layers[i]);
     struct llm_model_info info = {.kind = shape->kind,
                                   .has_decoder = true,
                                   .n_layer = shape->layers,
                                   .n_head_kv = heads,
+                                  .layer_bytes = shape->experts > 0 ? layers : NULL,
+                                  .expert_bytes = shape->experts > 0 ? experts : NULL,
                                   .n_embd_head_k = shape->head,
                                   .n_embd_head_v = shape->head,
                                   .n_ctx_train = shape->trained,
@@ -46,7 +53,8 @@ static void choose(const struct shape *shape, const struct config_model *config,
                               .info = &info,
                               .weights = shape->weights_gib * GIB,
                               .compute_fixed = 0.3 * GIB,
-                              .compute_cell = 1024};
+                              .compute_cell = 1024,
+                              .n_cpu_moe = (int32_t)config->n_cpu_moe};
     fit_choose(&model, machine, fit);
 }
 
@@ -118,6 +126,55 @@ static const struct {
     {&dense, 64, 0, {"n_batch", "2", NULL}, 32768, 2, "f16", "f16", "the best of the list fits"},
     {&dense, 64, 0, {"n_batch", "2", "deterministic", "true", NULL}, 0, 0, NULL, NULL, "no context is possible"},
 };
+
+/* ---- Experts ---- */
+
+/* One slot's choice with the experts of so many layers in memory. */
+static const hearth_fit_choice *with_experts_kept(const struct shape *shape, const struct fit_machine *machine,
+                                                  int32_t n, hearth_fit *fit)
+{
+    char number[16];
+    snprintf(number, sizeof number, "%d", n);
+    const char *sets[] = {"n_cpu_moe", number, NULL};
+    hearth_config *config = config_with(sets);
+    choose(shape, config_find_model(config, NULL), machine, fit);
+    hearth_config_free(config);
+    for (size_t i = 0; i < fit->n_choices; i++)
+        if (fit->choices[i].n_seq_max == 1) return &fit->choices[i];
+    return NULL;
+}
+
+/* As many layers' experts leave the GPU as have to, and not one more. Dense models have none. */
+static void experts_leave_the_gpu_as_far_as_they_have_to(void **state)
+{
+    (void)state;
+    static const struct shape *const shapes[] = {&moe30, &moe235, &dense};
+    static const double gpus[] = {8, 12, 24}, memories[] = {16, 64, 256};
+    static const char *const nothing[] = {NULL};
+    int kept = 0;
+    for (size_t i = 0; i < 27; i++) {
+        const struct shape *shape = shapes[i / 9];
+        struct fit_machine machine = {memories[i % 3] * GIB, gpus[i / 3 % 3] * GIB, true};
+        hearth_config *config = config_with(nothing);
+        hearth_fit fit = {0}, other = {0};
+        choose(shape, config_find_model(config, NULL), &machine, &fit);
+        hearth_config_free(config);
+        print_message("%s, GPU %g, memory %g GiB: %s\n", shape->name, gpus[i / 3 % 3], memories[i % 3], fit.reason);
+        if (fit.recommended >= 0 || shape->experts == 0) {
+            assert_int_equal(fit.n_cpu_moe, 0);
+            continue;
+        }
+        if (fit.n_cpu_moe == 0) {
+            assert_false(with_experts_kept(shape, &machine, shape->layers, &other)->fits);
+            continue;
+        }
+        kept++;
+        assert_says(fit.reason, "set n_cpu_moe=");
+        assert_true(with_experts_kept(shape, &machine, fit.n_cpu_moe, &other)->fits);
+        if (fit.n_cpu_moe > 1) assert_false(with_experts_kept(shape, &machine, fit.n_cpu_moe - 1, &other)->fits);
+    }
+    assert_true(kept >= 5);
+}
 
 static void the_choice_is_the_best_that_fits_the_machine(void **state)
 {
@@ -272,7 +329,8 @@ static void what_cannot_be_said_is_an_error_that_names_why(void **state)
     assert_int_equal(hearth_fit_model(config, "other", &fit, &error), HEARTH_NOT_FOUND);
     assert_says(error.message, "other");
     hearth_config_free(config);
-    static const char *const placed[][2] = {{"rpc", "[127.0.0.1:1]"}, {"tensor_split", "[3, 1]"}};
+    static const char *const placed[][2] = {
+        {"rpc", "[127.0.0.1:1]"}, {"tensor_split", "[3, 1]"}, {"override_tensors", "[a=CPU]"}};
     for (size_t i = 0; i < sizeof placed / sizeof *placed; i++) {
         config = DEMO(placed[i][0], placed[i][1]);
         assert_int_equal(hearth_fit_model(config, NULL, &fit, &error), HEARTH_UNSUPPORTED);
@@ -426,6 +484,7 @@ int main(void)
     hearth_error error;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_choice_is_the_best_that_fits_the_machine),
+        cmocka_unit_test(experts_leave_the_gpu_as_far_as_they_have_to),
         cmocka_unit_test(more_memory_never_gives_less),
         cmocka_unit_test(a_token_has_its_bytes_in_each_type),
         cmocka_unit_test(the_demo_model_keeps_its_defaults),

@@ -337,7 +337,8 @@ static void an_aborted_decode_leaves_no_other_sequence_with_a_wrong_state(void *
             assert_int_equal(decode_range(context, &other, 2, 0, 50, 50), LLM_DECODED);
             struct llm_batch_token batch[20];
             for (int32_t r = 0; r < 20; r++)
-                batch[r] = (struct llm_batch_token){other.v[50 + r % 10], 50 + r % 10, r < 10 ? 0 : 2, r % 10 == 9};
+                batch[r] = (struct llm_batch_token){
+                    .token = other.v[50 + r % 10], .pos = 50 + r % 10, .seq = r < 10 ? 0 : 2, .logits = r % 10 == 9};
             countdown.left = breaks[k];
             if (llm_decode(context, batch, 20) == LLM_ABORTED) {
                 countdown.left = -1;

@@ -1,0 +1,115 @@
+// Where the tensors of a model go: devices by name, experts and other tensors in the machine's memory, and how weights are
+// read. The devices are RPC servers on loopback, which count what they are sent. Replies are the same wherever it is.
+
+import { before, describe, test } from 'node:test';
+import assert from 'node:assert/strict';
+import { demo, smallModel } from './lib/models.js';
+import { rpcServer } from './lib/rpc.js';
+import { run, serve } from './lib/server.js';
+
+const name = (path) => path.replace(/^.*\/|\.gguf$/g, '');
+const keys = { context_window: 512, cache_min_tokens: 0, 'draft.sources': '[]' };
+const reply = async (server) => {
+  const { choices } = await server.client.complete({ prompt: 'the time of the year', max_tokens: 40, temperature: 0, ignore_eos: true });
+  return choices[0].text;
+};
+
+// The reply with such placement, and what each device was sent meanwhile.
+async function placed(t, model, remotes, more) {
+  const before = remotes.map((remote) => remote.counts());
+  const rpc = `[${remotes.map(({ endpoint }) => endpoint).join()}]`;
+  const server = await serve({ t, model, models: { ...keys, ...remotes.length > 0 && { rpc }, ...more } });
+  const text = await reply(server);
+  await server.stop();
+  const sent = remotes.map((remote, i) => {
+    const after = remote.counts();
+    return Object.fromEntries(Object.keys(after).map((kind) => [kind, after[kind] - (before[i][kind] ?? 0)]));
+  });
+  return { text, sent };
+}
+
+async function refused(model, more, message) {
+  const set = Object.entries(more).flatMap(([key, value]) => ['--set', `models.${name(model)}.${key}=${value}`]);
+  const { code, stderr } = await run(['serve', '--port', '0', '--model', model, ...set]);
+  assert.notEqual(code, 0, stderr);
+  assert.match(stderr, message);
+}
+
+describe('experts in the machine\'s memory', () => {
+  // Its experts are most of it.
+  const model = smallModel('qwen3moe', { type: 'f32', experts: 16, layers: 4 });
+  let plain;
+  before(async () => {
+    const server = await serve({ model, models: keys });
+    plain = await reply(server);
+    await server.stop();
+  });
+
+  test('fewer layers\' experts are sent, and fewer still, and none', async (t) => {
+    const remote = await rpcServer(t);
+    const bytes = [];
+    for (const more of [{}, { n_cpu_moe: 2 }, { n_cpu_moe: 4 }, { cpu_moe: true }, { override_tensors: '["ffn_.*_exps=CPU"]' }]) {
+      const { text, sent: [sent] } = await placed(t, model, [remote], more);
+      assert.equal(text, plain, JSON.stringify(more));
+      assert.ok(sent.compute > 0, 'nothing was computed there');
+      bytes.push(sent.bytes);
+    }
+    t.diagnostic(`bytes sent: ${bytes.join(', ')}`);
+    const [all, half, none, none2, none3] = bytes;
+    assert.ok(half < all * 0.75 && none < all * 0.45, bytes.join());
+    for (const other of [none2, none3]) assert.ok(Math.abs(other - none) < none * 0.05, bytes.join());
+  });
+
+  test('the first pattern that matches counts, before n_cpu_moe', async (t) => {
+    const remote = await rpcServer(t);
+    const { text, sent: [all] } = await placed(t, model, [remote], {});
+    const { text: other, sent: [kept] } = await placed(t, model, [remote], { cpu_moe: true, override_tensors: `["blk\\\\..*exps=RPC0[${remote.endpoint}]"]` });
+    assert.equal(text, plain);
+    assert.equal(other, plain);
+    assert.ok(Math.abs(kept.bytes - all.bytes) < all.bytes * 0.05, `${kept.bytes}, ${all.bytes}`);
+  });
+
+  test('what is no pattern, and names no buffers, is refused by its key', async () => {
+    await refused(model, { override_tensors: '["exps"]' }, /override_tensors: 'exps' is not PATTERN=BUFFERS, such as exps=CPU/);
+    await refused(model, { override_tensors: '["exps=GPU7"]' }, /override_tensors: no buffers have the name 'GPU7'; there are: .*CPU/);
+    await refused(model, { override_tensors: '["exps(=CPU"]' }, /override_tensors: 'exps\(' is no regular expression/);
+  });
+});
+
+describe('devices by name', () => {
+  const model = smallModel('llama');
+
+  test('those that are named take the layers, in that order; [none] leaves all to the CPU', async (t) => {
+    const remotes = [await rpcServer(t), await rpcServer(t)];
+    const plain = (await placed(t, model, [], {})).text;
+    // A process numbers the devices of its servers from 0 on.
+    const rows = [[{}, [true, true]], [{ devices: '[RPC1]' }, [false, true]], [{ devices: '[RPC0]' }, [true, false]], [{ devices: '[none]' }, [false, false]],
+      [{ devices: '[RPC1,RPC0]', tensor_split: '[1,0]' }, [false, true]]];
+    for (const [more, computes] of rows) {
+      const { text, sent } = await placed(t, model, remotes, more);
+      assert.equal(text, plain, JSON.stringify(more));
+      assert.deepEqual(sent.map(({ compute }) => compute > 0), computes, JSON.stringify([more, sent]));
+    }
+  });
+
+  test('main_gpu takes all with split_mode none', async (t) => {
+    const remotes = [await rpcServer(t), await rpcServer(t)];
+    for (const [main_gpu, computes] of [[0, [true, false]], [1, [false, true]]]) {
+      const { sent } = await placed(t, model, remotes, { split_mode: 'none', main_gpu });
+      assert.deepEqual(sent.map(({ compute }) => compute > 0), computes, JSON.stringify(sent));
+    }
+  });
+
+  test('a device that is not there is named, with those that are', async (t) => {
+    const remote = await rpcServer(t);
+    await refused(model, { rpc: remote.endpoint, devices: '[CUDA7]' }, /devices: there is no device CUDA7; there are: RPC0 \(/);
+    await refused(model, { devices: '[CUDA7]' }, /devices: there is no device CUDA7; there are: none/);
+    await refused(model, { rpc: remote.endpoint, split_mode: 'none', main_gpu: 3 }, /main_gpu: 3 is none of the 1 devices, counted from 0: RPC0/);
+  });
+});
+
+test('weights that are read in each way answer the same', async (t) => {
+  const texts = new Set();
+  for (const load_mode of ['auto', 'none', 'mmap', 'mlock', 'mmap+mlock', 'dio']) texts.add((await placed(t, demo, [], { load_mode })).text);
+  assert.equal(texts.size, 1);
+});
