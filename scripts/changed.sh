@@ -46,7 +46,7 @@ tests() {
         $1 ~ /^tests\// && target[1] ~ /^(unit|exactness|crash)_/ { print target[1] }
         END {
             for (file in n) {
-                if (n[file] > 3) { wide = wide " " file; users[file] = file ~ /^src/ ? folder_of(file) : "lib serve" }
+                if (n[file] > 3) { wide = wide " " file; users[file] = file ~ /^src/ ? folder_of(file) : "instance serve" }
                 m = split(users[file], list, " ")
                 for (i = 1; i <= m; i++) print list[i]
             }

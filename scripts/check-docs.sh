@@ -26,7 +26,7 @@ exists() { [ -e "$1" ] || [ -e "src/$1" ] || [ -e "tests/$1" ]; }
 
 while IFS=: read -r page path; do
     exists "$path" || complain "$page names $path: there is no such file"
-done < <(grep -oHE '`(src|tests|docs|scripts|tools|bench|include|packaging|examples|base|grammar|llm|http|media|pull|page|patches|chat|config|store|engine|embed|lib|serve|cli)/[A-Za-z0-9_./-]+\.(c|h|cpp|hpp|sh|js|md|tsv|map|in)`' "${pages[@]}" | tr -d '`')
+done < <(grep -oHE '`(src|tests|docs|scripts|tools|bench|include|packaging|examples|base|grammar|llm|http|media|pull|page|patches|chat|config|store|engine|embed|instance|lib|serve|cli)/[A-Za-z0-9_./-]+\.(c|h|cpp|hpp|sh|js|md|tsv|map|in)`' "${pages[@]}" | tr -d '`')
 
 # ---- Links ----
 

@@ -15,7 +15,7 @@ allowed() {
         draft) echo base ;;
         engine) echo base llm store draft ;;
         embed) echo base llm ;;
-        lib) echo base config llm chat media store engine embed ;;
+        instance) echo base config llm chat media store engine embed ;;
         serve) echo base http pull ;;
         pull) echo base ;;
         cli) echo base serve pull ;;
@@ -29,10 +29,10 @@ room_allowed() {
         store/slabs) echo '' ;;
         store/index | store/backends) echo store/slabs ;;
         store/remote) echo store/slabs store/backends ;;
-        lib/parameters | lib/media | lib/events) echo '' ;;
-        lib/models) echo lib/parameters lib/media lib/events ;;
-        lib/requests) echo lib/parameters lib/media lib/events lib/models ;;
-        lib/reports) echo lib/models ;;
+        instance/parameters | instance/media | instance/events) echo '' ;;
+        instance/models) echo instance/parameters instance/media instance/events ;;
+        instance/requests) echo instance/parameters instance/media instance/events instance/models ;;
+        instance/reports) echo instance/models ;;
         cli/chat) echo cli ;; # what commands share
         serve/tracing) echo '' ;;
         serve/core) echo serve/tracing ;;
@@ -85,7 +85,7 @@ done < <(find src -type f -printf '%f\n' | sort | uniq -d)
 # Numbers of clients keep their digits in base/json_text.h alone. status.c writes numbers of its own, shortened.
 while IFS=: read -r file line _; do
     complain "$file:$line: jansson reads and writes JSON text here; base/json_text.h does that for clients' numbers"
-done < <(grep -nHEr '\bjson_(load|dump)[a-z_]*\(|\bjson_is_object\(' src/serve src/lib | grep -v '^src/serve/status/status.c:' || true)
+done < <(grep -nHEr '\bjson_(load|dump)[a-z_]*\(|\bjson_is_object\(' src/serve src/instance | grep -v '^src/serve/status/status.c:' || true)
 # What llama.cpp does not promise is listed in docs/llama-internals.md, and only the files that are listed rely on it: its
 # internal headers, its log, the bytes of its states, the text of its helpers' grammars and errors.
 while read -r file; do

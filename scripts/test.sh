@@ -194,7 +194,7 @@ fuzz() { # seconds each
 
 # As many of each architecture as there are seconds, from another seed each time.
 configurations() { # seconds
-    local program=unit_lib_test_configurations
+    local program=unit_instance_test_configurations
     scripts/build.sh checked $program hearth-mkmodel || return
     export HEARTH_BUILD=$PWD/build/checked HEARTH_SOURCE=$PWD HEARTH_CONFIGURATIONS=$1 HEARTH_SEED=${HEARTH_SEED:-$(date +%s)}
     echo "HEARTH_SEED=$HEARTH_SEED"

@@ -5,8 +5,8 @@
 #define EXACTNESS_CALLER_H
 
 #include "engine/core.h"
+#include "instance/requests/request.h"
 #include "json_trees.h"
-#include "lib/requests/request.h"
 #include "support.h"
 
 /* AT_ONCE: nothing is computed before another request has come. STALLING: once the reply has begun, another request

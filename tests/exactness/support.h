@@ -23,8 +23,8 @@
 #include "base/utf8.h"
 #include "hearth.h"
 #include "image.h"
-#include "lib/models/loaded_model.h"
-#include "lib/requests/reply_book.h"
+#include "instance/models/loaded_model.h"
+#include "instance/requests/reply_book.h"
 
 #include <math.h>
 #include <stdio.h>

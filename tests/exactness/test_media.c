@@ -8,7 +8,7 @@
  * Weights are random, so that now and then two tokens are as likely as each other but for rounding: replies may part
  * there, and are compared no further. */
 #include "fakes/cases.h"
-#include "unit/lib/support.h"
+#include "unit/instance/support.h"
 #include "unit/media/fake_ffmpeg.h"
 
 #include <math.h>

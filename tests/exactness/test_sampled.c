@@ -1,4 +1,4 @@
-/* The matrix with replies that come back in the tokens that were sampled (lib/requests/reply_book.h). */
+/* The matrix with replies that come back in the tokens that were sampled (instance/requests/reply_book.h). */
 #include "matrix.h"
 
 int main(void)

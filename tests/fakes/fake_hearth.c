@@ -5,7 +5,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "lib/parameters/parameters.h"
+#include "instance/parameters/parameters.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -6,8 +6,8 @@
 #include "base/buf.h"
 #include "base/memory.h"
 #include "chat/chat.h"
+#include "instance/requests/output_constraint.h"
 #include "json_trees.h"
-#include "lib/requests/output_constraint.h"
 #include "llm/constraint.h"
 #include "llm/vocab.h"
 

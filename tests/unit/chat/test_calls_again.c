@@ -1,7 +1,8 @@
 /* Calls that come back: what a model wrote is read, the client sends the call again, and the template prints it. Where
- * these bytes are those that the model wrote, the reply's tokens are found again (lib/requests/reply_book.h); where
- * not, what follows the difference is computed. For every template that comes with llama.cpp: the call as the template
- * itself prints it, which is what its model was trained to write, and the same with its JSON spelled in other ways. */
+ * these bytes are those that the model wrote, the reply's tokens are found again (instance/requests/reply_book.h);
+ * where not, what follows the difference is computed. For every template that comes with llama.cpp: the call as the
+ * template itself prints it, which is what its model was trained to write, and the same with its JSON spelled in other
+ * ways. */
 #include "support.h"
 
 #include "chat/chat.h"

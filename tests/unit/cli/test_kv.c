@@ -8,7 +8,7 @@
 
 #include "cli/args.h"
 
-#include "../lib/stored.h"
+#include "../instance/stored.h"
 #include "store/store.h"
 
 /* ---- Running a command ---- */

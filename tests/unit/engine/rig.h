@@ -164,7 +164,7 @@ static inline void assert_all_idle(struct rig *rig)
     for (size_t i = 0; i < n; i++) assert_int_equal(slots[i].state, HEARTH_SLOT_IDLE);
 }
 
-/* As src/lib does: an identity for each scope. */
+/* As src/instance does: an identity for each scope. */
 static inline void identify(const struct engine *engine, struct job *job)
 {
     char salt[24];

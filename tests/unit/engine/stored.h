@@ -47,7 +47,7 @@ static inline void stop(struct stored *s)
     store_close(s->store, CLOCK_NEVER);
 }
 
-/* Queries the store, as src/lib does before it submits a job to the engine. */
+/* Queries the store, as src/instance does before it submits a job to the engine. */
 static inline void ask(const struct stored *s, struct client *client)
 {
     const struct store_user *user = engine_store_user(s->rig->engine);

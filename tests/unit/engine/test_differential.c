@@ -428,7 +428,7 @@ static void on_end(struct job *job)
 static const double *const scopes[N_SCOPES] = {NULL, NULL, (const double[]){1, 0}, (const double[]){0, 1},
                                                (const double[]){0.5, 1}};
 
-/* Queries the store, as src/lib does before it submits a job to the engine. */
+/* Queries the store, as src/instance does before it submits a job to the engine. */
 static void ask_store(struct world *w, struct job *job)
 {
     const struct store_user *user = engine_store_user(w->engine);

@@ -106,9 +106,11 @@ static void a_call_is_for_all_slots(void **state)
     struct rig *rig = *state;
     struct client clients[4];
     be_machine(rig, 0.5);
+    fake_llm.held = true; /* until all are there: the fake's clock does not wait for this thread */
     open_with_model(rig, (struct shape){.slots = 4, .seqs = 8, .window = 4000});
     for (int32_t i = 0; i < 4; i++) client_init(&clients[i], 50 * i, 30, 300);
     for (size_t i = 0; i < 4; i++) engine_submit(rig->engine, &clients[i].job);
+    fake_llm_step(1 << 20);
     int32_t drafted = 0;
     for (size_t i = 0; i < 4; i++) {
         client_await_end(&clients[i]);

@@ -1,0 +1,501 @@
+/* What fits a machine: the choice as a pure function of fake machines and models, the figures against those that
+ * llama.cpp reports for real files, and the defaults that are taken. */
+#include "support.h"
+
+#include "instance/models/fit.h"
+
+#include <unistd.h>
+
+#define GIB (1024.0 * 1024 * 1024)
+#define MIB (1024.0 * 1024)
+
+/* ---- Fake models ---- */
+
+#define MOST_LAYERS 96
+
+struct shape {
+    const char *name;
+    hearth_model_kind kind;
+    double weights_gib;
+    int32_t layers, every; /* each so-many-th layer has KV cells */
+    int32_t kv_heads, head, trained;
+    double state_mib, experts; /* part of each layer */
+};
+
+/* Compute buffers of all: 0.3 GiB, and 1 KiB a cell. */
+static const struct shape dense = {"dense 8B", HEARTH_KIND_DENSE, 8, 36, 1, 8, 128, 40960, 0, 0};
+static const struct shape brief = {"dense 8B, 8192 tokens", HEARTH_KIND_DENSE, 8, 36, 1, 8, 128, 8192, 0, 0};
+static const struct shape hybrid = {"hybrid 35B", HEARTH_KIND_HYBRID, 20, 40, 4, 2, 256, 262144, 64, 0};
+static const struct shape tiny = {"tiny", HEARTH_KIND_DENSE, 0.01, 4, 1, 6, 32, 2048, 0, 0};
+static const struct shape moe30 = {"experts 30B-A3B", HEARTH_KIND_MOE, 17.3, 48, 1, 4, 128, 40960, 0, 0.94};
+static const struct shape moe235 = {"experts 235B-A22B", HEARTH_KIND_MOE, 132, 94, 1, 4, 128, 40960, 0, 0.95};
+static const struct shape odd = {"heads of 80", HEARTH_KIND_DENSE, 8, 36, 1, 8, 80, 40960, 0, 0};
+
+static void choose(const struct shape *shape, const struct config_model *config, const struct fit_machine *machine,
+                   hearth_fit *fit)
+{
+    int32_t heads[MOST_LAYERS] = {0};
+    uint64_t layers[MOST_LAYERS + 1] = {0}, experts[MOST_LAYERS + 1] = {0};
+    for (int32_t i = 0; i < shape->layers; i += shape->every) heads[i] = shape->kv_heads;
+    for (int32_t i = 0; i <= shape->layers; i++) layers[i] = (uint64_t)(shape->weights_gib * GIB / (shape->layers + 1));
+    for (int32_t i = 0; i < shape->layers; i++) experts[i] = (uint64_t)(shape->experts * (double)layers[i]);
+    struct llm_model_info info = {.kind = shape->kind,
+                                  .has_decoder = true,
+                                  .n_layer = shape->layers,
+                                  .n_head_kv = heads,
+                                  .layer_bytes = shape->experts > 0 ? layers : NULL,
+                                  .expert_bytes = shape->experts > 0 ? experts : NULL,
+                                  .n_embd_head_k = shape->head,
+                                  .n_embd_head_v = shape->head,
+                                  .n_ctx_train = shape->trained,
+                                  .state_bytes = (uint64_t)(shape->state_mib * MIB)};
+    struct fit_model model = {.config = config,
+                              .info = &info,
+                              .weights = shape->weights_gib * GIB,
+                              .compute_fixed = 0.3 * GIB,
+                              .compute_cell = 1024,
+                              .n_cpu_moe = (int32_t)config->n_cpu_moe};
+    fit_choose(&model, machine, fit);
+}
+
+static hearth_config *config_with(const char *const *sets)
+{
+    hearth_config *config = hearth_config_new();
+    set(config, "models.m.path", "m.gguf");
+    for (; *sets != NULL; sets += 2) {
+        char *key = mem_format("models.m.%s", sets[0]);
+        set(config, key, sets[1]);
+        free(key);
+    }
+    return config;
+}
+
+/* ---- The choice ---- */
+
+static const struct {
+    const struct shape *shape;
+    double memory, gpu;  /* GiB that are free; gpu 0: there is none */
+    const char *sets[7]; /* key, value, … */
+    int32_t window, slots;
+    const char *type_k, *type_v, *reason; /* type NULL: nothing fits */
+} cases[] = {
+    /* One after the other, as memory becomes less: a quarter is left to others. */
+    {&dense, 64, 0, {NULL}, 40960, 4, "f16", "f16", "the best of the list fits"},
+    {&dense, 40, 0, {NULL}, 32768, 4, "f16", "f16", "needs 30.96 GiB of memory, 30.00 GiB are for it"},
+    {&dense, 24, 0, {NULL}, 32768, 2, "f16", "f16", "of memory"},
+    {&dense, 18, 0, {NULL}, 32768, 1, "f16", "f16", "of memory"},
+    {&dense, 15, 0, {NULL}, 16384, 1, "f16", "f16", "of memory"},
+    {&dense, 13, 0, {NULL}, 16384, 1, "q8_0", "q8_0", "of memory"},
+    {&dense, 12.65, 0, {NULL}, 8192, 1, "f16", "f16", "of memory"},
+    {&dense, 12, 0, {NULL}, 8192, 1, "q8_0", "q8_0", "of memory"},
+    {&dense, 11.85, 0, {NULL}, 4096, 1, "f16", "f16", "of memory"},
+    {&dense, 11.6, 0, {NULL}, 4096, 1, "q8_0", "q8_0", "of memory"},
+    {&dense, 11.3, 0, {NULL}, 2048, 1, "q8_0", "q8_0", "of memory"},
+    {&dense, 11, 0, {NULL}, 0, 0, NULL, NULL, "the weights fit, KV cells do not: 2048 tokens in 1 slots"},
+    {&dense, 10, 0, {NULL}, 0, 0, NULL, NULL, "the weights do not fit: they are 8.00 GiB, and 7.50 GiB"},
+    /* Windows are no longer than trained; where memory is not known, nothing is assumed. */
+    {&brief, 64, 0, {NULL}, 8192, 4, "f16", "f16", "the best of the list fits"},
+    {&dense, 0, 0, {NULL}, 8192, 1, "f16", "f16", "not known how much memory is free"},
+    /* Small models are the same everywhere. */
+    {&tiny, 512, 0, {NULL}, 2048, 1, "f16", "f16", "a small model"},
+    {&tiny, 1, 0, {NULL}, 2048, 1, "f16", "f16", "a small model"},
+    {&tiny, 512, 80, {"n_seq_max", "4", NULL}, 2048, 4, "f16", "f16", "a small model"},
+    /* States take memory for each sequence, and are never quantised; nor are heads that are no whole blocks. */
+    {&hybrid, 36, 0, {NULL}, 65536, 4, "f16", "f16", "the best of the list fits"},
+    {&hybrid, 28.1, 0, {NULL}, 16384, 1, "f16", "f16", "of memory"},
+    {&hybrid, 27.7, 0, {NULL}, 4096, 1, "f16", "f16", "of memory"},
+    {&odd, 12.2, 0, {NULL}, 8192, 1, "f16", "f16", "of memory"},
+    {&dense, 13, 0, {"flash_attention", "off", NULL}, 8192, 1, "f16", "f16", "of memory"},
+    /* On a GPU that is what counts; a sixteenth is left. */
+    {&dense, 16, 24, {NULL}, 32768, 2, "f16", "f16", "on the GPU"},
+    {&dense, 16, 12, {NULL}, 16384, 1, "f16", "f16", "on the GPU"},
+    {&dense, 16, 8, {NULL}, 0, 0, NULL, NULL, "nothing fits the GPU: 2048 tokens in 1 slots"},
+    {&dense, 16, 8, {NULL}, 0, 0, NULL, NULL, "keep fewer layers there with n_gpu_layers=32"},
+    {&dense, 16, 0.5, {NULL}, 0, 0, NULL, NULL, "keep no layers there with n_gpu_layers=-1"},
+    {&dense, 16, 8, {"n_gpu_layers", "24", NULL}, 16384, 1, "f16", "f16", "on the GPU"},
+    {&dense, 64, 8, {"n_gpu_layers", "-1", NULL}, 40960, 4, "f16", "f16", "the best of the list fits"},
+    {&dense, 64, 12, {"offload_kqv", "false", NULL}, 40960, 4, "f16", "f16", "the best of the list fits"},
+    {&dense, 18, 12, {"offload_kqv", "false", NULL}, 32768, 2, "f16", "f16", "of memory"},
+    /* What is set is kept, and the rest is chosen for it. */
+    {&dense, 40, 0, {"n_seq_max", "3", NULL}, 40960, 3, "f16", "f16", "the best of the list fits"},
+    {&dense, 40, 0, {"context_window", "16384", NULL}, 16384, 4, "f16", "f16", "the best of the list fits"},
+    {&dense, 24, 0, {"cache_type_k", "q8_0", "cache_type_v", "q8_0", NULL}, 32768, 4, "q8_0", "q8_0", "of memory"},
+    {&dense, 13, 0, {"cache_type_k", "f16", NULL}, 8192, 1, "f16", "f16", "of memory"},
+    {&dense, 12, 0, {"context_window", "32768", "n_seq_max", "4", NULL}, 0, 0, NULL, NULL, "leave them unset"},
+    {&dense, 64, 0, {"context_window", "100000", NULL}, 40960, 4, "f16", "f16", "the best of the list fits"},
+    {&dense, 64, 0, {"n_batch", "2", NULL}, 32768, 2, "f16", "f16", "the best of the list fits"},
+    {&dense, 64, 0, {"n_batch", "2", "deterministic", "true", NULL}, 0, 0, NULL, NULL, "no context is possible"},
+};
+
+/* ---- Experts ---- */
+
+/* One slot's choice with the experts of so many layers in memory. */
+static const hearth_fit_choice *with_experts_kept(const struct shape *shape, const struct fit_machine *machine,
+                                                  int32_t n, hearth_fit *fit)
+{
+    char number[16];
+    snprintf(number, sizeof number, "%d", n);
+    const char *sets[] = {"n_cpu_moe", number, NULL};
+    hearth_config *config = config_with(sets);
+    choose(shape, config_find_model(config, NULL), machine, fit);
+    hearth_config_free(config);
+    for (size_t i = 0; i < fit->n_choices; i++)
+        if (fit->choices[i].n_seq_max == 1) return &fit->choices[i];
+    return NULL;
+}
+
+/* As many layers' experts leave the GPU as have to, and not one more. Dense models have none. */
+static void experts_leave_the_gpu_as_far_as_they_have_to(void **state)
+{
+    (void)state;
+    static const struct shape *const shapes[] = {&moe30, &moe235, &dense};
+    static const double gpus[] = {8, 12, 24}, memories[] = {16, 64, 256};
+    static const char *const nothing[] = {NULL};
+    int kept = 0;
+    for (size_t i = 0; i < 27; i++) {
+        const struct shape *shape = shapes[i / 9];
+        struct fit_machine machine = {memories[i % 3] * GIB, gpus[i / 3 % 3] * GIB, true};
+        hearth_config *config = config_with(nothing);
+        hearth_fit fit = {0}, other = {0};
+        choose(shape, config_find_model(config, NULL), &machine, &fit);
+        hearth_config_free(config);
+        print_message("%s, GPU %g, memory %g GiB: %s\n", shape->name, gpus[i / 3 % 3], memories[i % 3], fit.reason);
+        if (fit.recommended >= 0 || shape->experts == 0) {
+            assert_int_equal(fit.n_cpu_moe, 0);
+            continue;
+        }
+        if (fit.n_cpu_moe == 0) {
+            assert_false(with_experts_kept(shape, &machine, shape->layers, &other)->fits);
+            continue;
+        }
+        kept++;
+        assert_says(fit.reason, "set n_cpu_moe=");
+        assert_true(with_experts_kept(shape, &machine, fit.n_cpu_moe, &other)->fits);
+        if (fit.n_cpu_moe > 1) assert_false(with_experts_kept(shape, &machine, fit.n_cpu_moe - 1, &other)->fits);
+    }
+    assert_true(kept >= 5);
+}
+
+static void the_choice_is_the_best_that_fits_the_machine(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fit_machine machine = {cases[i].memory * GIB, cases[i].gpu * GIB, cases[i].gpu > 0};
+        hearth_config *config = config_with(cases[i].sets);
+        hearth_fit fit = {0};
+        choose(cases[i].shape, config_find_model(config, NULL), &machine, &fit);
+        bool fits = cases[i].type_k != NULL;
+        if ((fit.recommended >= 0) != fits)
+            fail_msg("case %zu, %s in %g GiB: %s", i, cases[i].shape->name, cases[i].memory, fit.reason);
+        const hearth_fit_choice *choice = &fit.choices[fits ? fit.recommended : 0];
+        if (fits &&
+            (choice->context_window != cases[i].window || choice->n_seq_max != cases[i].slots ||
+             strcmp(choice->cache_type_k, cases[i].type_k) != 0 || strcmp(choice->cache_type_v, cases[i].type_v) != 0))
+            fail_msg("case %zu, %s in %g GiB: %d x %d, %s/%s", i, cases[i].shape->name, cases[i].memory,
+                     choice->context_window, choice->n_seq_max, choice->cache_type_k, choice->cache_type_v);
+        if (strstr(fit.reason, cases[i].reason) == NULL)
+            fail_msg("case %zu: '%s' is not in '%s'", i, cases[i].reason, fit.reason);
+        hearth_config_free(config);
+    }
+}
+
+/* More memory never gives a worse choice, what is recommended has room, and nothing better would have. */
+static void more_memory_never_gives_less(void **state)
+{
+    (void)state;
+    hearth_config *config = config_with((const char *const[]){NULL});
+    int32_t before = HEARTH_FIT_CHOICES;
+    for (int quarters = 4 * 9; quarters < 4 * 80; quarters++) {
+        double gib = quarters / 4.0;
+        struct fit_machine machine = {.memory = gib * GIB};
+        hearth_fit fit = {0};
+        choose(&dense, config_find_model(config, NULL), &machine, &fit);
+        for (int32_t i = 0; i < (int32_t)fit.n_choices; i++)
+            assert_true(fit.choices[i].fits == (fit.choices[i].memory_bytes <= fit.memory_budget));
+        int32_t place = fit.recommended >= 0 ? fit.recommended : HEARTH_FIT_CHOICES;
+        assert_true(place <= before);
+        for (int32_t i = 0; i < fit.recommended; i++) assert_false(fit.choices[i].fits);
+        assert_true((double)fit.memory_budget < gib * GIB);
+        before = place;
+    }
+    assert_int_equal(before, 0);
+    hearth_config_free(config);
+}
+
+static void a_token_has_its_bytes_in_each_type(void **state)
+{
+    (void)state;
+    hearth_config *config = config_with((const char *const[]){NULL});
+    struct fit_machine machine = {.memory = 64 * GIB};
+    hearth_fit fit = {0};
+    choose(&dense, config_find_model(config, NULL), &machine, &fit);
+    assert_string_equal(fit.types[0].name, "f16");
+    assert_int_equal(fit.types[0].token_bytes, 36 * 8 * 256 * 2);
+    assert_int_equal(fit.types[1].token_bytes, 36 * 8 * 256 * 34 / 32);
+    assert_int_equal(fit.types[2].token_bytes, 36 * 8 * 256 * 18 / 32);
+    assert_int_equal(fit.choices[0].cells_bytes, 40960.0 * 4 * 36 * 8 * 256 * 2);
+    hearth_config_free(config);
+}
+
+/* ---- Real files ---- */
+
+static char *make_model(const char *arguments)
+{
+    char *demo = source_path("models/demo.gguf"),
+         *path = mem_format("%s/unit-lib-fit-%d.gguf", getenv("HEARTH_BUILD"), (int)getpid());
+    char *command = mem_format("'%s/bin/hearth-mkmodel' --vocab '%s' %s -o '%s' >/dev/null", getenv("HEARTH_BUILD"),
+                               demo, arguments, path);
+    assert_int_equal(system(command), 0);
+    free(command);
+    free(demo);
+    return path;
+}
+
+static void remove_model(char *path)
+{
+    assert_int_equal(unlink(path), 0);
+    free(path);
+}
+
+/* The number in the last line after the heading that begins with this name. */
+static double figure(const char *report, const char *heading, const char *name)
+{
+    const char *at = strstr(report, heading);
+    assert_non_null(at);
+    for (at = strchr(at, '\n'); at != NULL; at = strchr(at + 1, '\n')) {
+        const char *line = at + 1 + strspn(at + 1, " ");
+        if (strncmp(line, name, strlen(name)) == 0) return strtod(line + strlen(name), NULL);
+    }
+    fail_msg("no '%s' in %s", name, report);
+    return 0;
+}
+
+static void assert_near(double a, double b, double share)
+{
+    if (a < b * (1 - share) || a > b * (1 + share)) fail_msg("%.0f is not near %.0f", a, b);
+}
+
+static void the_demo_model_keeps_its_defaults(void **state)
+{
+    (void)state;
+    hearth_error error;
+    hearth_fit fit;
+    hearth_config *config = DEMO(NULL);
+    assert_int_equal(hearth_fit_model(config, "demo", &fit, &error), HEARTH_OK);
+    const hearth_fit_choice *choice = &fit.choices[fit.recommended];
+    assert_int_equal(choice->context_window, 2048);
+    assert_int_equal(choice->n_seq_max, 1);
+    assert_string_equal(choice->cache_type_k, "f16");
+    assert_int_equal(fit.n_ctx_train, 2048);
+    char *report = hearth_memory_report(config, "demo", &error);
+    assert_true((double)choice->cells_bytes == figure(report, "estimate", "3 all slots"));
+    assert_true((double)fit.weights_bytes == figure(report, "estimate", "weights"));
+    hearth_free(report);
+    hearth_config_free(config);
+}
+
+/* Compute buffers are planned at two sizes without being allocated; between these they follow a line. */
+static void what_is_planned_agrees_with_what_is_allocated(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"--arch qwen3 --ctx 131072", "--arch gemma3 --ctx 131072",
+                                         "--arch qwen35 --ctx 131072", "--arch llama --ctx 131072 --type f32"};
+    static const char *const sizes[][2] = {{"8192", "1"}, {"32768", "2"}, {"65536", "4"}};
+    for (size_t i = 0; i < sizeof models / sizeof *models * 3; i++) {
+        char *path = make_model(models[i / 3]);
+        hearth_config *config = DEMO("path", path, "context_window", sizes[i % 3][0], "n_seq_max", sizes[i % 3][1]);
+        hearth_error error;
+        hearth_fit fit;
+        assert_int_equal(hearth_fit_model(config, NULL, &fit, &error), HEARTH_OK);
+        assert_int_equal(fit.n_choices, 1);
+        char *report = hearth_memory_report(config, NULL, &error);
+        assert_non_null(report);
+        assert_near((double)fit.choices[0].cells_bytes, figure(report, "allocated", "cells"), 0.02);
+        assert_near((double)fit.choices[0].compute_bytes, figure(report, "allocated", "compute buffers"), 0.15);
+        hearth_free(report);
+        hearth_config_free(config);
+        remove_model(path);
+    }
+}
+
+static void what_cannot_be_said_is_an_error_that_names_why(void **state)
+{
+    (void)state;
+    hearth_error error;
+    hearth_fit fit;
+    hearth_config *config = DEMO("path", "/nowhere/a.gguf");
+    assert_int_equal(hearth_fit_model(config, NULL, &fit, &error), HEARTH_NOT_FOUND);
+    assert_says(error.message, "/nowhere/a.gguf");
+    assert_int_equal(hearth_fit_model(config, "other", &fit, &error), HEARTH_NOT_FOUND);
+    assert_says(error.message, "other");
+    hearth_config_free(config);
+    static const char *const placed[][2] = {
+        {"rpc", "[127.0.0.1:1]"}, {"tensor_split", "[3, 1]"}, {"override_tensors", "[a=CPU]"}};
+    for (size_t i = 0; i < sizeof placed / sizeof *placed; i++) {
+        config = DEMO(placed[i][0], placed[i][1]);
+        assert_int_equal(hearth_fit_model(config, NULL, &fit, &error), HEARTH_UNSUPPORTED);
+        assert_string_equal(error.param, placed[i][0]);
+        hearth_config_free(config);
+    }
+}
+
+static void a_model_for_vectors_has_nothing_to_choose(void **state)
+{
+    (void)state;
+    hearth_error error;
+    hearth_fit fit;
+    hearth_config *config = DEMO("embedding", "true");
+    assert_int_equal(hearth_fit_model(config, NULL, &fit, &error), HEARTH_OK);
+    assert_int_equal(fit.type, HEARTH_MODEL_EMBEDDING);
+    assert_int_equal(fit.n_choices, 0);
+    assert_int_equal(fit.recommended, -1);
+    assert_says(fit.reason, "keeps no KV cells");
+    hearth_config_free(config);
+}
+
+/* ---- Defaults ---- */
+
+static char *file_of(const char *name, off_t bytes)
+{
+    char *path = mem_format("%s/unit-lib-fit-%d-%s.gguf", getenv("HEARTH_BUILD"), (int)getpid(), name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(ftruncate(fileno(file), bytes), 0); /* without blocks on the disk */
+    assert_int_equal(fclose(file), 0);
+    return path;
+}
+
+static void a_model_in_parts_is_as_large_as_all_of_them(void **state)
+{
+    (void)state;
+    struct fit_machine machine = {10 * GIB, 0, false};
+    hearth_config *config = hearth_config_new();
+    char *parts[] = {file_of("a-00001-of-00002", 1), file_of("a-00002-of-00002", (off_t)(3 * GIB) - 1)};
+    char *b = file_of("b", (off_t)GIB);
+    set(config, "models.a.path", parts[0]);
+    set(config, "models.b.path", b);
+    assert_true(fit_share(config, &machine, 0).memory == 6 * GIB);
+    assert_true(fit_share(config, &machine, 1).memory == 4 * GIB);
+    hearth_config_free(config);
+    remove_model(parts[0]);
+    remove_model(parts[1]);
+    remove_model(b);
+}
+
+static void several_models_share_what_their_files_leave(void **state)
+{
+    (void)state;
+    const struct {
+        double memory, gpu;
+        const char *budget_mb;
+        double a, b, b_on_gpu;
+    } shares[] = {{10, 0, "0", 4, 6, 0},    {10, 20, "0", 4, 6, 11},     {2, 0, "0", 0.5, 1.5, 0},
+                  {10, 0, "5120", 5, 5, 0}, {10, 0, "51200", 10, 10, 0}, {0, 0, "0", 0, 0, 0}};
+    char *a = file_of("a", (off_t)GIB), *b = file_of("b", (off_t)(3 * GIB));
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+        struct fit_machine machine = {shares[i].memory * GIB, shares[i].gpu * GIB, shares[i].gpu > 0};
+        hearth_config *config = hearth_config_new();
+        set(config, "models.a.path", a);
+        set(config, "models.b.path", b);
+        set(config, "server.memory_budget_mb", shares[i].budget_mb);
+        assert_true(fit_share(config, &machine, 0).memory == shares[i].a * GIB);
+        assert_true(fit_share(config, &machine, 1).memory == shares[i].b * GIB);
+        assert_true(fit_share(config, &machine, 1).gpu == shares[i].b_on_gpu * GIB);
+        hearth_config_free(config);
+    }
+    remove_model(a);
+    remove_model(b);
+}
+
+static void only_what_is_not_set_gets_another_default(void **state)
+{
+    (void)state;
+    hearth_config *config = config_with((const char *const[]){"n_seq_max", "2", "cache_type_v", "q4_0", NULL});
+    struct config_model *model = config->models;
+    config_set_context(model, &(struct config_context){32768, 4, "q8_0", "q8_0"});
+    assert_int_equal(model->context_window, 32768);
+    assert_int_equal(model->n_seq_max, 2);
+    assert_string_equal(model->cache_type_k, "q8_0");
+    assert_string_equal(model->cache_type_v, "q4_0");
+    assert_string_equal(hearth_config_get(config, "models.m.context_window"), "32768");
+    assert_false(config_is_set(model->notes, "models.*.context_window"));
+    hearth_config_free(config);
+}
+
+/* Whether the log of the defaults' choice warns of it. */
+static bool warns(hearth_config *config)
+{
+    hearth_error error;
+    char line[4096], log[] = "/tmp/hearth-log-XXXXXX";
+    int fd = mkstemp(log);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(hearth_log_open(log, "warn", "text", &error), HEARTH_OK);
+    fit_defaults(config);
+    hearth_config_free(config);
+    assert_int_equal(hearth_log_open(NULL, "error", "text", &error), HEARTH_OK);
+    FILE *file = fopen(log, "re");
+    assert_non_null(file);
+    bool found = false;
+    while (fgets(line, sizeof line, file) != NULL) found = found || strstr(line, "the next process may choose less");
+    fclose(file);
+    unlink(log);
+    return found;
+}
+
+static void a_choice_that_the_next_process_may_not_repeat_is_warned_of(const char *path)
+{
+    hearth_config *kept = DEMO("path", path, "n_seq_max", "2", "context_window", "4096", "cache_type_k", "f16",
+                               "cache_type_v", "f16"),
+                  *chosen = DEMO("path", path, "n_seq_max", "2");
+    set(kept, "server.handover", "/run/hearth/handover");
+    set(chosen, "server.handover", "/run/hearth/handover");
+    assert_false(warns(kept));
+    assert_true(warns(chosen));
+    assert_false(warns(DEMO("path", path, "n_seq_max", "2")));
+}
+
+/* Of 300 MB: models smaller than 256 MiB keep the same defaults everywhere. */
+static void a_larger_model_gets_what_fits(void **state)
+{
+    (void)state;
+    char *path = make_model("--arch llama --layers 2 --embd 1024 --heads 8 --kv-heads 1 --head-dim 32 --ff 12288 "
+                            "--ctx 16384 --type f32");
+    hearth_config *config = DEMO("path", path, "n_seq_max", "2");
+    hearth_error error;
+    hearth_fit fit;
+    assert_int_equal(hearth_fit_model(config, NULL, &fit, &error), HEARTH_OK);
+    assert_true((double)fit.weights_bytes > 256 * MIB);
+    fit_defaults(config);
+    const struct config_model *model = config_find_model(config, NULL);
+    if (fit.recommended >= 0) {
+        assert_int_equal(model->context_window, fit.choices[fit.recommended].context_window);
+        assert_string_equal(model->cache_type_k, fit.choices[fit.recommended].cache_type_k);
+    }
+    assert_int_equal(model->n_seq_max, 2);
+    assert_int_not_equal(model->context_window, 8192);
+    hearth_config_free(config);
+    a_choice_that_the_next_process_may_not_repeat_is_warned_of(path);
+    remove_model(path);
+}
+
+int main(void)
+{
+    hearth_error error;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_choice_is_the_best_that_fits_the_machine),
+        cmocka_unit_test(experts_leave_the_gpu_as_far_as_they_have_to),
+        cmocka_unit_test(more_memory_never_gives_less),
+        cmocka_unit_test(a_token_has_its_bytes_in_each_type),
+        cmocka_unit_test(the_demo_model_keeps_its_defaults),
+        cmocka_unit_test(what_is_planned_agrees_with_what_is_allocated),
+        cmocka_unit_test(what_cannot_be_said_is_an_error_that_names_why),
+        cmocka_unit_test(a_model_for_vectors_has_nothing_to_choose),
+        cmocka_unit_test(a_model_in_parts_is_as_large_as_all_of_them),
+        cmocka_unit_test(several_models_share_what_their_files_leave),
+        cmocka_unit_test(only_what_is_not_set_gets_another_default),
+        cmocka_unit_test(a_larger_model_gets_what_fits),
+    };
+    hearth_log_open(NULL, "error", "text", &error);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
