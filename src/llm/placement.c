@@ -106,7 +106,7 @@ static int choose_named(struct llm_placement *out, const struct llm_model_params
                         const ggml_backend_dev_t *usual, hearth_error *error)
 {
     bool nothing = params->n_devices == 1 && strcmp(params->devices[0], "none") == 0;
-    out->devices = mem_alloc((params->n_devices + 1) * sizeof *out->devices);
+    out->devices = mem_alloc((params->n_devices + 1) * sizeof(ggml_backend_dev_t));
     for (size_t i = 0; i < params->n_devices && !nothing; i++) {
         out->devices[i] = find_device(params->devices[i], usual);
         if (out->devices[i] == NULL) return unknown_device(params->devices[i], usual, error);
