@@ -336,8 +336,11 @@ enum llm_decoded llm_decode(struct llm_context *c, const struct llm_batch_token 
             seq->longest_before = seq->longest;
         }
         hold(c, seq, tokens[i].token + c->adapted, in_blocks ? take_behind(c, seq) : -1);
-        c->next_tokens[i] = tokens[i].logits ? next_token(seq->tokens.v, seq->tokens.len) : -1;
-        put_row(c->rows[i], tokens_short_hash(&seq->tokens));
+        c->next_tokens[i] = -1;
+        if (!tokens[i].logits) continue;
+        uint64_t hash = tokens_short_hash(&seq->tokens);
+        c->next_tokens[i] = token_of_hash(hash);
+        put_row(c->rows[i], hash);
     }
     make_copies(c);
     return LLM_DECODED;
