@@ -48,12 +48,13 @@ static int32_t cells_needed_by(const struct engine *engine, const struct seq *se
 }
 
 /* Whether the sequence began, ended or was cut since its cells were counted; takes down what it is now. */
-static bool changed_since_count(struct seq *seq)
+static bool changed_since_count(struct seq *seq, bool idle)
 {
-    struct counted_seq now = {.uses = seq->uses, .n_cells = seq->n_cells, .idle = is_idle(seq)}, last = seq->counted;
-    if (!now.idle && now.n_cells > 0) now.n_cells = 1;
-    seq->counted = now;
-    return now.uses != last.uses || now.n_cells != last.n_cells || now.idle != last.idle;
+    int32_t n_cells = idle ? seq->n_cells : seq->n_cells > 0;
+    struct counted_seq *last = &seq->counted;
+    if (last->uses == seq->uses && last->n_cells == n_cells && last->idle == idle) return false;
+    *last = (struct counted_seq){.uses = seq->uses, .n_cells = n_cells, .idle = idle};
+    return true;
 }
 
 /* Each sequence is compared with each other one only when one of them changed. In every other call of a long reply the
@@ -65,8 +66,9 @@ double idle_count_cells(struct engine *engine)
     bool changed = false;
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
-        if (changed_since_count(seq)) changed = true;
-        if (!is_idle(seq)) now.running += seq->n_cells;
+        bool idle = is_idle(seq);
+        if (changed_since_count(seq, idle)) changed = true;
+        if (!idle) now.running += seq->n_cells;
     }
     now.used = last->used + now.running - last->running;
     if (changed) {
