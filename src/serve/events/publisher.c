@@ -40,6 +40,11 @@
 #define MOST_IMPATIENCE_MS  600000
 #define RESEND_EVERY_MS     1000
 
+/* At the end, routers have so long to read what is on its way; one that does not read delays the end as long. With no
+ * time at all libzmq 4.3 ends the process where a router's connection breaks at that moment, in the middle of a
+ * message: its session has dropped the rest, and asserts that the rest can be read (session_base.cpp, clean_pipes). */
+#define LINGER_MS 1000
+
 /* Of messages from routers: a topic, a number. */
 #define MOST_REQUEST_BYTES 4096
 
@@ -332,7 +337,7 @@ static void *open_socket(struct publisher *p, int type, const char *endpoint)
     if (socket == NULL) return NULL;
     const int64_t most = MOST_REQUEST_BYTES;
     zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &most, sizeof most);
-    set_option(socket, ZMQ_LINGER, 0);
+    set_option(socket, ZMQ_LINGER, LINGER_MS);
     set_option(socket, ZMQ_IPV6, strchr(endpoint, '[') != NULL);
     set_option(socket, ZMQ_TCP_KEEPALIVE, 1);
     return socket;

@@ -8,6 +8,7 @@
 #include "serve/events/publisher.h"
 
 #include <netinet/in.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +48,19 @@ static int open_publisher(struct rig *rig, const char *events, const char *repla
     return rig->publisher == NULL ? (int)error->code : HEARTH_OK;
 }
 
+/* Another process may take a port that was free a moment ago: then with others. */
+static void open_somewhere(struct rig *rig)
+{
+    hearth_error error;
+    int rc = HEARTH_IO;
+    for (int tries = 0; tries < 10 && rc != HEARTH_OK; tries++) {
+        free_endpoint(rig->events);
+        free_endpoint(rig->replay);
+        rc = open_publisher(rig, rig->events, rig->replay, &error);
+    }
+    if (rc != HEARTH_OK) fail_msg("%s", error.message);
+}
+
 static int begin(void **state)
 {
     struct rig *rig = mem_alloc(sizeof *rig);
@@ -54,9 +68,7 @@ static int begin(void **state)
     fake_reset();
     rig->zmq = zmq_ctx_new();
     rig->instance = hearth_open(NULL, &error);
-    free_endpoint(rig->events);
-    free_endpoint(rig->replay);
-    if (open_publisher(rig, rig->events, rig->replay, &error) != HEARTH_OK) fail_msg("%s", error.message);
+    open_somewhere(rig);
     *state = rig;
     return 0;
 }
@@ -307,6 +319,82 @@ static void a_new_router_does_not_wait_for_the_end_of_an_impatience(void **state
     free(events);
 }
 
+/* ---- Routers that leave while it closes ---- */
+
+enum { LEAVING = 32, ROUNDS = 20 };
+
+static void read_exactly(int fd, unsigned char *bytes, size_t size)
+{
+    for (size_t got = 0; got < size;) {
+        ssize_t n = read(fd, bytes + got, size - got);
+        assert_true(n > 0);
+        got += (size_t)n;
+    }
+}
+
+static void write_exactly(int fd, const void *bytes, size_t size)
+{
+    assert_int_equal(write(fd, bytes, size), size);
+}
+
+/* Subscribes in the bytes of ZeroMQ's protocol 3.0, and reads nothing after that: its connection is full, and breaks
+ * as soon as it is closed. */
+static int subscribe_by_hand(const char *endpoint)
+{
+    static const unsigned char greeting[64] = {[0] = 0xff, [9] = 0x7f, [10] = 3, [12] = 'N', 'U', 'L', 'L'},
+                               ready[] = "\x04\x19\x05READY\x0bSocket-Type\0\0\0\x03SUB", subscribe[] = "\0\4\1kv@";
+    const int least = 1;
+    unsigned char answer[sizeof greeting + 2], rest[256]; /* its greeting, its READY */
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    address.sin_port = htons((uint16_t)strtoul(strrchr(endpoint, ':') + 1, NULL, 10));
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &least, sizeof least);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    write_exactly(fd, greeting, sizeof greeting);
+    write_exactly(fd, ready, sizeof ready - 1);
+    read_exactly(fd, answer, sizeof answer);
+    read_exactly(fd, rest, answer[sizeof answer - 1]);
+    write_exactly(fd, subscribe, sizeof subscribe - 1);
+    return fd;
+}
+
+static void *leave(void *ud)
+{
+    /* One after another, so that some leave before it closes and some while it does. */
+    for (int *fds = ud, i = 0; i < LEAVING; i++) {
+        int64_t next = clock_now(clock_monotonic()) + clock_from_ms(1) / 50;
+        close(fds[i]);
+        while (clock_now(clock_monotonic()) < next) continue;
+    }
+    return NULL;
+}
+
+/* libzmq 4.3 ends the process where a connection breaks in the middle of a message and at the end of its socket. */
+static void routers_may_leave_while_it_closes(void **state)
+{
+    struct rig *rig = *state;
+    enum { N = 1000 }; /* no more than a router's queue takes */
+    struct message message = {.n = 0};
+    hearth_block_event *events = many(N, 1);
+    for (int round = 0; round < ROUNDS; round++) {
+        int fds[LEAVING];
+        pthread_t leaving;
+        if (rig->publisher == NULL) open_somewhere(rig);
+        void *router = connect_to(rig, ZMQ_SUB, rig->events, 0);
+        for (int i = 0; i < LEAVING; i++) fds[i] = subscribe_by_hand(rig->events);
+        fake_give_block_events(events, N);
+        while (next_events(router, &message) + 1 < N) continue;
+        assert_int_equal(pthread_create(&leaving, NULL, leave, fds), 0);
+        publisher_close(rig->publisher);
+        rig->publisher = NULL;
+        pthread_join(leaving, NULL);
+        zmq_close(rig->routers[--rig->n_routers]);
+    }
+    release(&message);
+    fake_give_block_events(NULL, 0);
+    free(events);
+}
+
 static void an_address_that_cannot_be_had_is_an_error_with_its_key(void **state)
 {
     struct rig *rig = *state;
@@ -345,6 +433,7 @@ int main(void)
         ROW(what_is_not_kept_any_more_is_sent_to_all),
         ROW(a_router_that_does_not_read_holds_up_nobody_for_long),
         ROW(a_new_router_does_not_wait_for_the_end_of_an_impatience),
+        ROW(routers_may_leave_while_it_closes),
         ROW(an_address_that_cannot_be_had_is_an_error_with_its_key),
         ROW(without_a_store_there_are_no_events),
     };
