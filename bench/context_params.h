@@ -9,7 +9,7 @@ static inline struct llm_context_params context_params(int32_t window, int n_seq
 {
     struct llm_context_params params = llm_usual_context(window, n_seq);
     params.unified = params.scratch = true;
-    params.threads = threads;
+    params.threads.n = threads;
     return params;
 }
 

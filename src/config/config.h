@@ -64,6 +64,7 @@ struct config_server {
     int64_t stream_tokens;
     double drain_timeout, first_request_timeout; /* seconds */
     int64_t memory_budget_mb;
+    char *numa; /* none | distribute | isolate | numactl */
     enum config_metrics metrics_names;
     char *kv_events, *kv_events_replay; /* tcp://HOST:PORT; NULL: off */
     char *kv_events_address;            /* NULL: the first of `listen` */
@@ -137,6 +138,9 @@ struct config_model {
     bool offload_kqv, op_offload;
     bool reply_tokens;
     int64_t threads;
+    char *cpus;            /* as "0-7,16"; NULL: all */
+    char *thread_priority; /* low | normal | medium | high | realtime */
+    bool cpu_strict;
     char *rope_scaling;                     /* none | linear | yarn */
     double rope_freq_base, rope_freq_scale; /* NAN: not set, likewise yarn_* */
     double yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow;

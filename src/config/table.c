@@ -158,6 +158,10 @@ const struct config_row config_rows[] = {
         "Mebibytes that the weights and cells of loaded models may take. One that is to be loaded waits until others "
         "that no request has have left, the least recently used first; 0: no limit.",
         RANGE(0, MEBIBYTES_MAX)),
+    KEY("server.numa", CONFIG_NAME, SERVER(numa), "none",
+        "On machines of several NUMA nodes: how threads and weights are spread over them. distribute: evenly; isolate: "
+        "on the node that the process began on; numactl: on those of numactl(8). A process decides once.",
+        CHOICES("none|distribute|isolate|numactl")),
     KEY("server.default_model", CONFIG_TEXT, SERVER(default_model), "null",
         "The model for requests that name none. Without it the first one that does what the request asks for.",
         OR_NULL),
@@ -424,6 +428,14 @@ const struct config_row config_rows[] = {
         "that is faster, beside a busy process or with a very small model, unless `deterministic` is set or there is a "
         "GPU.",
         RANGE(0, 1024)),
+    KEY("models.*.cpus", CONFIG_TEXT, MODEL(cpus), "null",
+        "CPUs that these threads run on, as numbers and ranges: 0-7,16. null: all that the process may use.", OR_NULL),
+    KEY("models.*.cpu_strict", CONFIG_BOOL, MODEL(cpu_strict), "false",
+        "Each thread has one CPU, in their order; else each may run on all of them.", ANY),
+    KEY("models.*.thread_priority", CONFIG_NAME, MODEL(thread_priority), "normal",
+        "Of these threads. low gives way to every other program; from medium on they come before all that are not in "
+        "real time, which the system has to allow.",
+        CHOICES("low|normal|medium|high|realtime")),
     KEY("models.*.rope_scaling", CONFIG_NAME, MODEL(rope_scaling), "none",
         "How positions are stretched for a window longer than trained; yarn is good for two to four times.",
         CHOICES("none|linear|yarn")),

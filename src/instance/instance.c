@@ -171,6 +171,7 @@ hearth *hearth_open(const hearth_config *config, hearth_error *error)
 {
     if (hearth_config_check(config, NULL, NULL, error) != HEARTH_OK) return NULL;
     llm_init();
+    if (llm_use_numa(config->server.numa, error) != HEARTH_OK) return NULL;
     struct hearth *instance = mem_alloc(sizeof *instance);
     instance->config = config_copy(config);
     instance->clock = clock_monotonic();

@@ -297,10 +297,11 @@ static void warn_about_settings(const struct config_model *config, const struct 
     if (info->kind == HEARTH_KIND_HYBRID && quantised)
         log_event(LOG_WARN, "model", "hybrid models are best kept in f16 cells", log_str("model", config->name),
                   log_str("cache_type_k", config->cache_type_k), log_str("cache_type_v", config->cache_type_v));
-    if (config->threads > llm_usable_cpus())
+    struct llm_threads threads = model_threads(config);
+    if (threads.n > llm_count_threads(&threads))
         log_event(LOG_WARN, "model", "fewer threads than configured: there are no more CPUs",
-                  log_str("model", config->name), log_int("threads", config->threads),
-                  log_int("cpus", llm_usable_cpus()));
+                  log_str("model", config->name), log_int("threads", threads.n),
+                  log_int("cpus", llm_count_threads(&threads)));
 }
 
 /* Sides that a decoded image and a frame of a video may have. */
@@ -314,7 +315,7 @@ static int open_media(struct model *model, int64_t save_timeout_ms, hearth_error
     struct model_media_params params = {
         .weights = model->weights,
         .projector = {.path = config->mmproj,
-                      .threads = (int)config->threads,
+                      .threads = model_threads(config),
                       .on_gpu = llm_has_gpu() && config->n_gpu_layers >= 0,
                       .flash_attention = config->flash_attention,
                       .min_tokens = (int32_t)config->image_min_tokens,

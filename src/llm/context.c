@@ -50,7 +50,7 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     }
     if (llm_translate_params(&translated, params, info, error) < 0 || llm_check_room(params, info, error) < 0)
         return NULL;
-    if (!llm_handle_open(&handle, model, &translated, &captured, error)) {
+    if (!llm_handle_open(&handle, model, &translated, &params->threads, &captured, error)) {
         if (handle.v == NULL) explain_open_failure(params, &captured, error);
         return NULL;
     }

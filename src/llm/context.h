@@ -9,6 +9,7 @@
 #include "base/media_spans.h"
 #include "hearth.h"
 #include "llm/model.h"
+#include "llm/threads.h"
 
 #include <math.h>
 
@@ -33,8 +34,8 @@ struct llm_context_params {
     const char *type_v;
     const char *flash_attention; /* auto | on | off */
     bool offload_kqv, op_offload;
-    int threads;              /* compute threads at most; 0: one for each physical core. Never more than CPUs */
-    const char *rope_scaling; /* none (the model's own scaling stays) | linear | yarn */
+    struct llm_threads threads;
+    const char *rope_scaling;               /* none (the model's own scaling stays) | linear | yarn */
     double rope_freq_base, rope_freq_scale; /* NAN: the model's; with linear and yarn the scale that fits the window */
     double yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow; /* NAN: the model's */
     int32_t yarn_orig_ctx;                                                    /* 0: the model's */
@@ -227,9 +228,8 @@ struct llm_cells llm_cells_of(const struct llm_context_params *params, const str
  * thread. */
 bool llm_plan_compute(const struct llm_model *model, const struct llm_context_params *params, uint64_t *bytes);
 
-/* CPUs that this process may run on; threads that compute where so many are configured (0: one for each core). */
-int llm_usable_cpus(void);
-int llm_threads_for(int configured);
+/* Physical cores that have one of the CPUs whose place in the list is true. */
+int llm_count_cores(const bool *cpus, size_t n_cpus);
 
 /* Free bytes where the cells would be allocated: all GPUs together, or the machine's RAM. */
 uint64_t llm_free_memory(bool on_gpu);

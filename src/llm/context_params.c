@@ -265,7 +265,7 @@ int llm_translate_params(struct llama_context_params *out, const struct llm_cont
     out->abort_callback_data = params->ud;
     out->no_perf = true;
     if (params->mtp) out->ctx_type = LLAMA_CONTEXT_TYPE_MTP;
-    out->n_threads = out->n_threads_batch = llm_threads_for(params->threads);
+    out->n_threads = out->n_threads_batch = llm_count_threads(&params->threads);
     return HEARTH_OK;
 }
 

@@ -124,7 +124,7 @@ struct llm_embedder *llm_embedder_open(struct llm_model *model, const struct llm
     translated.pooling_type = (enum llama_pooling_type)pooling;
     struct llm_log_capture captured;
     struct llm_handle handle;
-    if (!llm_handle_open(&handle, model, &translated, &captured, error)) {
+    if (!llm_handle_open(&handle, model, &translated, &params.threads, &captured, error)) {
         if (handle.v == NULL) explain_failure(translated.n_batch, &captured, error);
         return NULL;
     }

@@ -3,9 +3,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/thread.h"
 #include "llm/model_struct.h"
 #include "llm/shim.h"
+#include "llm/threads.h"
 
 #include <assert.h>
 
@@ -24,22 +24,8 @@ static int check_buffers(const struct llm_log_capture *captured, bool has_device
                      (double)captured->compute / gib, (double)available / gib);
 }
 
-/* The workers do not poll between decodes, as llama.cpp's default does for some 100 ms after each. So an idle server
- * uses no CPU, and waking them takes microseconds against the milliseconds of a decode. */
-static struct ggml_threadpool *start_threads(int n_threads, hearth_error *error)
-{
-    /* ggml ends the process where it cannot start a thread. */
-    if (n_threads > 1 && thread_try(n_threads, "computes", error) != HEARTH_OK) {
-        error_prefix(error, "%d threads to compute with (models.*.threads): ", n_threads);
-        return NULL;
-    }
-    struct ggml_threadpool_params params = ggml_threadpool_params_default(n_threads);
-    params.poll = 0;
-    return ggml_threadpool_new(&params);
-}
-
 bool llm_handle_open(struct llm_handle *out, const struct llm_model *model, const struct llama_context_params *params,
-                     struct llm_log_capture *captured, hearth_error *error)
+                     const struct llm_threads *threads, struct llm_log_capture *captured, hearth_error *error)
 {
     assert(out != NULL && model != NULL && captured != NULL);
     llm_log_capture_begin(captured);
@@ -47,7 +33,7 @@ bool llm_handle_open(struct llm_handle *out, const struct llm_model *model, cons
     llm_log_capture_end();
     if (out->v == NULL) return false;
     if (check_buffers(captured, llm_has_devices(&model->info), error) == HEARTH_OK)
-        out->threads = start_threads(params->n_threads, error);
+        out->threads = llm_start_threads(threads, params->n_threads, error);
     if (out->threads == NULL) {
         llama_free(out->v);
         return false;

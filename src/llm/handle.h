@@ -12,10 +12,10 @@ struct llm_handle {
     struct llm_memory memory;
 };
 
-/* Opens a context with such parameters, whose log is captured. False: `error` says why or, where llama.cpp gave none
- * (out->v is NULL), what it logged tells. */
+/* Opens a context with such parameters, whose log is captured, and starts its threads, params->n_threads of them.
+ * False: `error` says why or, where llama.cpp gave none (out->v is NULL), what it logged tells. */
 bool llm_handle_open(struct llm_handle *out, const struct llm_model *model, const struct llama_context_params *params,
-                     struct llm_log_capture *captured, hearth_error *error);
+                     const struct llm_threads *threads, struct llm_log_capture *captured, hearth_error *error);
 void llm_handle_close(struct llm_handle *handle);
 
 /* Decodes a batch, or encodes it. `causal`: the attention of the context. */

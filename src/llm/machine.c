@@ -6,7 +6,6 @@
 #include <ggml-backend.h>
 #include <ggml-cpu.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,27 +35,19 @@ static long core_of(size_t cpu)
     return core < 0 ? -1 - (long)cpu : package * 65536 + core;
 }
 
-int llm_usable_cpus(void)
+int llm_count_cores(const bool *cpus, size_t n_cpus)
 {
-    cpu_set_t allowed;
-    return sched_getaffinity(0, sizeof allowed, &allowed) != 0 ? 1 : CPU_COUNT(&allowed);
-}
-
-/* Physical cores among the CPUs that this process may run on; at least 1. */
-static int physical_cores(void)
-{
-    cpu_set_t allowed;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 1;
-    long cores[CPU_SETSIZE];
+    long *cores = mem_alloc((n_cpus + 1) * sizeof *cores);
     int n = 0;
-    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (!CPU_ISSET(cpu, &allowed)) continue;
+    for (size_t cpu = 0; cpu < n_cpus; cpu++) {
+        if (!cpus[cpu]) continue;
         long core = core_of(cpu);
         int known = 0;
         while (known < n && cores[known] != core) known++;
         if (known == n) cores[n++] = core;
     }
-    return n > 0 ? n : 1;
+    free(cores);
+    return n;
 }
 
 /* ---- Memory ---- */
@@ -159,15 +150,6 @@ static uint64_t free_on_gpus(void)
         sum += available;
     }
     return sum;
-}
-
-/* Workers wait for each other by spinning: one without a CPU of its own delays all of them for whole time slices,
- * hundreds of times a token. */
-int llm_threads_for(int configured)
-{
-    int threads = configured > 0 ? configured : physical_cores();
-    if (threads > llm_usable_cpus()) threads = llm_usable_cpus();
-    return threads < GGML_MAX_N_THREADS ? threads : GGML_MAX_N_THREADS;
 }
 
 bool llm_has_gpu(void)

@@ -20,7 +20,6 @@ extern "C" {
 
 extern "C" llama_model *
 llm_model_handle(const llm_model *model); /* as in model_struct.h, context.h, llama_log.h: C alone */
-extern "C" int llm_threads_for(int configured);
 extern "C" void llm_on_log(enum ggml_log_level level, const char *text, void *ud);
 
 struct mtmd_deleter {
@@ -90,7 +89,7 @@ struct llm_projector *llm_projector_open(const struct llm_model *model, const st
         mtmd_context_params p = mtmd_context_params_default();
         p.use_gpu = params->on_gpu;
         p.print_timings = false;
-        p.n_threads = llm_threads_for(params->threads);
+        p.n_threads = llm_count_threads(&params->threads);
         p.flash_attn_type = flash_of(params->flash_attention);
         p.warmup = false;
         if (params->min_tokens > 0) p.image_min_tokens = params->min_tokens;

@@ -10,6 +10,7 @@
 #define LLM_PROJECTOR_H
 
 #include "hearth.h"
+#include "llm/threads.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,7 +26,7 @@ struct llm_medium;
 
 struct llm_projector_params {
     const char *path;
-    int threads; /* 0: as many as there are physical cores */
+    struct llm_threads threads;
     bool on_gpu;
     const char *flash_attention;    /* auto | on | off */
     int32_t min_tokens, max_tokens; /* rows of an image, where its size decides; 0: as the file says */

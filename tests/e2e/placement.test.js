@@ -1,8 +1,10 @@
 // Where the tensors of a model go: devices by name, experts and other tensors in the machine's memory, and how weights are
-// read. The devices are RPC servers on loopback, which count what they are sent. Replies are the same wherever it is.
+// read. The devices are RPC servers on loopback, which count what they are sent. Replies are the same wherever it is. And
+// on which CPUs its threads are.
 
 import { before, describe, test } from 'node:test';
 import assert from 'node:assert/strict';
+import { readFileSync, readdirSync } from 'node:fs';
 import { demo, smallModel } from './lib/models.js';
 import { rpcServer } from './lib/rpc.js';
 import { run, serve } from './lib/server.js';
@@ -112,4 +114,34 @@ test('weights that are read in each way answer the same', async (t) => {
   const texts = new Set();
   for (const load_mode of ['auto', 'none', 'mmap', 'mlock', 'mmap+mlock', 'dio']) texts.add((await placed(t, demo, [], { load_mode })).text);
   assert.equal(texts.size, 1);
+});
+
+describe('threads', () => {
+  const allowed = readFileSync('/proc/self/status', 'utf8').match(/Cpus_allowed_list:\s*(\S+)/)[1];
+  const [first] = allowed.match(/\d+/);
+  const affinities = (pid) => readdirSync(`/proc/${pid}/task`).map((task) =>
+    readFileSync(`/proc/${pid}/task/${task}/status`, 'utf8').match(/Cpus_allowed_list:\s*(\S+)/)[1]);
+
+  test('only those that compute keep to the CPUs of the model', async (t) => {
+    const server = await serve({ t, model: demo, models: { ...keys, cpus: first } });
+    await reply(server);
+    const all = affinities(server.pid);
+    const kept = all.filter((list) => list === first).length;
+    t.diagnostic(`${kept} of ${all.length} threads`);
+    assert.ok(kept >= 1, all.join(' '));
+    if (allowed !== first) assert.ok(all.filter((list) => list === allowed).length > kept, all.join(' '));
+  });
+
+  test('CPUs that are not there are named, with those that are', () =>
+    refused(demo, { cpus: '500' }, new RegExp(`cpus: CPU 500 is not there.* it has ${allowed}`)));
+  test('what is no list is refused', () => refused(demo, { cpus: 'all' }, /cpus: 'all' is no list of CPUs/));
+  test('cpus beside NUMA are refused', async () => {
+    const { code, stderr } = await run(['serve', '--port', '0', '--model', demo, '--set', `models.${name(demo)}.cpus=0`, '--set', 'server.numa=isolate']);
+    assert.notEqual(code, 0, stderr);
+    assert.match(stderr, /server\.numa is isolate, which chooses the CPUs itself/);
+  });
+  test('a server with NUMA answers', async (t) => {
+    const server = await serve({ t, model: demo, models: keys, set: { 'server.numa': 'distribute' } });
+    assert.ok((await reply(server)).length > 0);
+  });
 });

@@ -134,7 +134,7 @@ static inline void oracle_open(struct oracle *oracle, const struct arch *arch, e
         params.flash_attention = "off";
     }
     params.full_windows = deterministic && is_sliding(arch);
-    params.threads = 1;
+    params.threads.n = 1;
     oracle->context = llm_context_open(oracle->model, &params, &error);
     if (oracle->context == NULL) fail_msg("%s", error.message);
     oracle->n_vocab = llm_model_info(oracle->model)->n_vocab;

@@ -15,6 +15,7 @@
 #include "base/media_spans.h"
 #include "base/memory.h"
 #include "base/thread.h"
+#include "llm/threads.h"
 #include "store/store.h"
 
 #include <assert.h>
@@ -380,6 +381,7 @@ static void *run_encoder(void *ud)
 {
     struct encoder *encoder = ud;
     thread_give_way(GIVES_WAY);
+    llm_keep_to_cpus(encoder->params.cpus);
     pthread_mutex_lock(&encoder->mutex);
     for (;;) {
         while (encoder->queue.first == NULL && !encoder->closing) pthread_cond_wait(&encoder->changed, &encoder->mutex);

@@ -71,9 +71,10 @@ struct encoder_params {
     size_t budget;                   /* bytes of encodings that nobody wants any more and that are kept in memory */
     struct stored_encodings *stored; /* NULL: there is no store */
     struct encoder_stats *stats;
+    const char *cpus; /* that it runs on, with the threads that compute for it: llm_threads.cpus */
 };
 
-/* `stored` and `stats` outlive it. NULL: no thread can be had. */
+/* `stored`, `stats` and `cpus` outlive it. NULL: no thread can be had. */
 struct encoder *encoder_open(const struct encoder_params *params, hearth_error *error);
 
 /* Every encoding must have been given back. */

@@ -153,7 +153,7 @@ static void describe_rows(const struct model_media_params *params, struct buf *o
     buf_printf(out, "flash_attention %s\non GPU %d\ntokens %d %d\n", p->flash_attention, p->on_gpu, p->min_tokens,
                p->max_tokens);
     if (!params->deterministic) return;
-    buf_printf(out, "threads %d\ncpu %s\nbuild %s\n", llm_threads_for(p->threads), llm_cpu_features(), llm_build());
+    buf_printf(out, "threads %d\ncpu %s\nbuild %s\n", llm_count_threads(&p->threads), llm_cpu_features(), llm_build());
     llm_describe_gpus(out);
 }
 
@@ -194,7 +194,10 @@ static struct encoder *open_encoder(struct model_media *media, const struct mode
     const struct stored_encodings_params stored = {
         .store = params->store, .projector = media->key, .name = name, .watch = params->watch};
     if (params->store != NULL) media->stored = stored_encodings_open(&stored);
-    const struct encoder_params encoder = {.budget = params->budget, .stored = media->stored, .stats = params->stats};
+    const struct encoder_params encoder = {.budget = params->budget,
+                                           .stored = media->stored,
+                                           .stats = params->stats,
+                                           .cpus = params->projector.threads.cpus};
     return encoder_open(&encoder, error);
 }
 

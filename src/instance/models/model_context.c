@@ -45,10 +45,18 @@ bool uses_draft_model(const struct config_model *config)
     return names_draft_model(config) || (has_drafts(config) && has_draft_source(config, "auto"));
 }
 
+struct llm_threads model_threads(const struct config_model *config)
+{
+    return (struct llm_threads){.n = (int)config->threads,
+                                .cpus = config->cpus,
+                                .strict = config->cpu_strict,
+                                .priority = config->thread_priority};
+}
+
 struct llm_context_params draft_context_params(const struct config_model *config, const struct llm_model_info *info)
 {
     struct llm_context_params params = draft_model_context(info, (int32_t)config->n_seq_max);
-    params.threads = (int)config->threads;
+    params.threads = model_threads(config);
     params.offload_kqv = config->offload_kqv;
     params.op_offload = config->op_offload;
     return params;
@@ -213,7 +221,7 @@ int model_context_params(const struct config_model *config, const struct llm_mod
         .flash_attention = config->flash_attention,
         .offload_kqv = config->offload_kqv,
         .op_offload = config->op_offload,
-        .threads = (int)config->threads,
+        .threads = model_threads(config),
         .rope_scaling = config->rope_scaling,
         .rope_freq_base = config->rope_freq_base,
         .rope_freq_scale = config->rope_freq_scale,

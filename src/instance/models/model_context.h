@@ -27,6 +27,7 @@ bool uses_draft_model(const struct config_model *config);
 bool names_draft_model(const struct config_model *config);
 
 /* Of the context of a draft model with these facts. */
+struct llm_threads model_threads(const struct config_model *config); /* borrows its strings */
 struct llm_context_params draft_context_params(const struct config_model *config, const struct llm_model_info *info);
 
 /* The draft model's weights (models.*.draft.path). Fails also where its vocabulary is another one than the model's, or

@@ -21,6 +21,7 @@ static struct seen {
     const struct llama_model *context_of;
     int n_weights, n_contexts, n_engines, n_pools, n_overrides;
     bool no_devices;
+    bool cpus, pool_cpus, low; /* whether the strings are those of the cases */
     struct engine_params engine;
     struct embed_params pool;
     size_t permits; /* of admission to an engine */
@@ -61,11 +62,18 @@ struct llama_context *__wrap_llama_init_from_model(struct llama_model *model, st
     return __real_llama_init_from_model(model, params);
 }
 
+static bool says(const char *text, const char *what)
+{
+    return text != NULL && strcmp(text, what) == 0;
+}
+
 struct engine *__real_engine_open(const struct engine_params *params, hearth_error *error);
 struct engine *__wrap_engine_open(const struct engine_params *params, hearth_error *error);
 struct engine *__wrap_engine_open(const struct engine_params *params, hearth_error *error)
 {
     seen.engine = *params;
+    seen.cpus = says(params->context.threads.cpus, "0");
+    seen.low = says(params->context.threads.priority, "low");
     seen.n_engines++;
     return __real_engine_open(params, error);
 }
@@ -84,6 +92,7 @@ struct embed_pool *__wrap_embed_open(const struct embed_params *params, hearth_e
 struct embed_pool *__wrap_embed_open(const struct embed_params *params, hearth_error *error)
 {
     seen.pool = *params;
+    seen.pool_cpus = says(params->context.threads.cpus, "0");
     seen.n_pools++;
     return __real_embed_open(params, error);
 }
@@ -102,11 +111,6 @@ struct store *__wrap_store_open(const struct store_params *params, hearth_error 
     seen.store = *params;
     look_for_folder(params);
     return __real_store_open(params, error);
-}
-
-static bool says(const char *text, const char *what)
-{
-    return text != NULL && strcmp(text, what) == 0;
 }
 
 struct backend *__real_remote_backend_open(const struct remote_params *params);
@@ -201,8 +205,12 @@ enum {
     KEY(load_mode,      MODEL(load_mode),             "none",    LLAMA_LOAD_MODE_NONE, seen.weights.load_mode, BOTH, NULL) \
     KEY(kqv,            MODEL(offload_kqv),           "false",   0,    seen.context.offload_kqv, BOTH, NULL)           \
     KEY(ops,            MODEL(op_offload),            "false",   0,    seen.context.op_offload, BOTH, NULL)            \
-    KEY(threads,        MODEL(threads),               "3",       3,    seen.engine.context.threads, CHAT, NULL)         \
-    KEY(threads_each,   MODEL(threads),               "3",       3,    seen.pool.context.threads, VECTORS, NULL)        \
+    KEY(threads,        MODEL(threads),               "3",       3,    seen.engine.context.threads.n, CHAT, NULL)         \
+    KEY(cpus,           MODEL(cpus),                  "0",       1,    seen.cpus, CHAT, NULL) \
+    KEY(cpus_each,      MODEL(cpus),                  "0",       1,    seen.pool_cpus, VECTORS, NULL) \
+    KEY(strict,         MODEL(cpu_strict),            "true",    1,    seen.engine.context.threads.strict, CHAT, NULL) \
+    KEY(priority,       MODEL(thread_priority),       "low",     1,    seen.low, CHAT, NULL) \
+    KEY(threads_each,   MODEL(threads),               "3",       3,    seen.pool.context.threads.n, VECTORS, NULL)        \
     KEY(linear,         MODEL(rope_scaling),          "linear",  LLAMA_ROPE_SCALING_TYPE_LINEAR,                       \
         seen.context.rope_scaling_type, BOTH, NULL)                                                                    \
     KEY(yarn,           MODEL(rope_scaling),          "yarn",    LLAMA_ROPE_SCALING_TYPE_YARN,                         \

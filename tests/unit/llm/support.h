@@ -110,7 +110,7 @@ static inline struct llm_context_params context_params(int32_t window, int32_t n
     struct llm_context_params params = llm_usual_context(window, n_seq);
     params.n_ubatch = 128;
     params.scratch = true;
-    params.threads = 1;
+    params.threads.n = 1;
     return params;
 }
 

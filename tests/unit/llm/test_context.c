@@ -91,7 +91,7 @@ static void every_sequence_holds_exactly_its_window(void **state)
     for (int unified = 0; unified < 2; unified++) {
         struct llm_context_params params = context_params(WINDOW, N_SEQ);
         params.unified = unified == 1;
-        params.threads = 2;
+        params.threads.n = 2;
         struct llm_context *context = open_context(*state, &params);
         for (int32_t seq = 0; seq < N_SEQ; seq++) {
             assert_int_equal(decode_range(context, &tokens, seq, 0, WINDOW, 128), LLM_DECODED);
@@ -162,7 +162,7 @@ static void the_abort_callback_ends_a_decode(void **state)
     struct llm_context_params params = context_params(256, 1);
     params.abort = is_set;
     params.ud = &stop;
-    params.threads = 2;
+    params.threads.n = 2;
     struct llm_context *context = open_context(*state, &params);
     assert_int_equal(decode_range(context, &tokens, 0, 0, 40, 40), LLM_DECODED);
     atomic_store(&stop, true);
@@ -187,7 +187,7 @@ static void nothing_is_computed_between_decodes(void **state)
 {
     struct tokens tokens = prompt_of(*state, 200);
     struct llm_context_params params = context_params(256, 1);
-    params.threads = 2;
+    params.threads.n = 2;
     struct llm_context *context = open_context(*state, &params);
     assert_int_equal(decode_range(context, &tokens, 0, 0, 200, 100), LLM_DECODED);
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -347,7 +347,7 @@ static void there_are_no_more_threads_than_cpus(void **state)
 {
     struct tokens tokens = prompt_of(*state, 200);
     struct llm_context_params params = context_params(256, 1);
-    params.threads = 64;
+    params.threads.n = 64;
     struct llm_context *context = open_context(*state, &params);
     assert_in_range(context->translated.n_threads, 1, llm_usable_cpus());
     assert_int_equal(decode_range(context, &tokens, 0, 0, 200, 10), LLM_DECODED);

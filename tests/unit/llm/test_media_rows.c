@@ -46,7 +46,7 @@ static struct rig open_rig(const struct kind *kind)
                                kind->name, model, path);
     run(command);
     hearth_error error = {0};
-    struct llm_projector_params params = {.path = path, .threads = 1, .flash_attention = "off"};
+    struct llm_projector_params params = {.path = path, .threads.n = 1, .flash_attention = "off"};
     rig.model = open_model(model);
     rig.projector = llm_projector_open(rig.model, &params, &error);
     if (rig.projector == NULL) fail_msg("%s", error.message);

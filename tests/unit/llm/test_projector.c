@@ -38,7 +38,7 @@ static char *make_projector(const char *folder, const char *kind, const char *mo
 
 static struct llm_projector_params params_of(const char *path)
 {
-    return (struct llm_projector_params){.path = path, .threads = 1, .flash_attention = "auto"};
+    return (struct llm_projector_params){.path = path, .threads.n = 1, .flash_attention = "auto"};
 }
 
 static struct rig open_rig(const struct kind *kind)

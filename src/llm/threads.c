@@ -1,0 +1,248 @@
+/* How many threads compute, on which CPUs, with which priority: see threads.h. */
+#include "llm/threads.h"
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/thread.h"
+#include "llm/context.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <ggml-cpu.h>
+#include <llama.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_CPUS GGML_MAX_N_THREADS /* that llama.cpp can tell apart */
+
+/* ---- CPUs ---- */
+
+struct cpus {
+    bool v[MOST_CPUS];
+};
+
+static struct cpus cpus_of_process(void)
+{
+    cpu_set_t allowed;
+    struct cpus cpus = {.v[0] = true};
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return cpus;
+    for (size_t i = 0; i < MOST_CPUS; i++) cpus.v[i] = CPU_ISSET(i, &allowed);
+    return cpus;
+}
+
+static int count(const struct cpus *cpus)
+{
+    int n = 0;
+    for (size_t i = 0; i < MOST_CPUS; i++) n += cpus->v[i];
+    return n;
+}
+
+static bool read_cpu(const char **at, size_t *cpu)
+{
+    char *end;
+    if (!isdigit((unsigned char)**at)) return false;
+    unsigned long number = strtoul(*at, &end, 10);
+    *at = end;
+    *cpu = number;
+    return number < MOST_CPUS;
+}
+
+/* Numbers and ranges, with a comma between them. */
+static bool read_cpus(const char *text, struct cpus *cpus)
+{
+    *cpus = (struct cpus){0};
+    for (const char *at = text;; at++) {
+        size_t first, last;
+        if (!read_cpu(&at, &first)) return false;
+        last = first;
+        if (*at == '-') {
+            at++;
+            if (!read_cpu(&at, &last) || last < first) return false;
+        }
+        for (size_t i = first; i <= last; i++) cpus->v[i] = true;
+        if (*at == '\0') return true;
+        if (*at != ',') return false;
+    }
+}
+
+/* Those that the threads may run on. */
+static struct cpus cpus_of(const struct llm_threads *threads)
+{
+    struct cpus process = cpus_of_process(), chosen;
+    if (threads->cpus == NULL || !read_cpus(threads->cpus, &chosen)) return process;
+    for (size_t i = 0; i < MOST_CPUS; i++) chosen.v[i] = chosen.v[i] && process.v[i];
+    return count(&chosen) > 0 ? chosen : process;
+}
+
+/* "0-3,8", as read_cpus() reads it. */
+static void write_cpus(const struct cpus *cpus, struct buf *out)
+{
+    for (size_t first = 0, next; first < MOST_CPUS; first = next) {
+        next = first + 1;
+        if (!cpus->v[first]) continue;
+        while (next < MOST_CPUS && cpus->v[next]) next++;
+        buf_printf(out, "%s%zu", out->len > 0 ? "," : "", first);
+        if (next - first > 1) buf_printf(out, "-%zu", next - 1);
+    }
+}
+
+int llm_usable_cpus(void)
+{
+    struct cpus cpus = cpus_of_process();
+    return count(&cpus);
+}
+
+/* Workers wait for each other by spinning: one without a CPU of its own delays all of them for whole time slices,
+ * hundreds of times a token. */
+int llm_count_threads(const struct llm_threads *threads)
+{
+    struct cpus cpus = cpus_of(threads);
+    int most = count(&cpus), n = threads->n > 0 ? threads->n : llm_count_cores(cpus.v, MOST_CPUS);
+    if (n > most) n = most;
+    return n > 0 ? n : 1;
+}
+
+void llm_keep_to_cpus(const char *text)
+{
+    struct cpus cpus;
+    cpu_set_t set;
+    if (text == NULL || !read_cpus(text, &cpus)) return;
+    CPU_ZERO(&set);
+    for (size_t i = 0; i < MOST_CPUS; i++)
+        if (cpus.v[i]) CPU_SET(i, &set);
+    pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+}
+
+static int check_cpus(const char *text, hearth_error *error)
+{
+    struct cpus cpus, process = cpus_of_process();
+    if (!read_cpus(text, &cpus))
+        return error_at(error, HEARTH_INVALID, "cpus",
+                        "cpus: '%s' is no list of CPUs: write numbers below %d and ranges, as in 0-7,16", text,
+                        MOST_CPUS);
+    for (size_t i = 0; i < MOST_CPUS; i++) {
+        if (!cpus.v[i] || process.v[i]) continue;
+        struct buf all = {0};
+        write_cpus(&process, &all);
+        error_at(error, HEARTH_INVALID, "cpus",
+                 "cpus: CPU %zu is not there, or this process may not run on it: it has %s", i, buf_text(&all));
+        buf_release(&all);
+        return (int)error->code;
+    }
+    return HEARTH_OK;
+}
+
+/* ---- Priority ---- */
+
+static const struct priority {
+    const char *name;
+    enum ggml_sched_priority value;
+    int realtime; /* of SCHED_FIFO, as ggml has it; 0: another policy */
+} priorities[] = {{"low", GGML_SCHED_PRIO_LOW, 0},
+                  {"normal", GGML_SCHED_PRIO_NORMAL, 0},
+                  {"medium", GGML_SCHED_PRIO_MEDIUM, 40},
+                  {"high", GGML_SCHED_PRIO_HIGH, 80},
+                  {"realtime", GGML_SCHED_PRIO_REALTIME, 90}};
+
+static const struct priority *find_priority(const char *name)
+{
+    if (name == NULL) name = "normal";
+    for (size_t i = 0; i < sizeof priorities / sizeof *priorities; i++)
+        if (strcmp(name, priorities[i].name) == 0) return &priorities[i];
+    return NULL;
+}
+
+static void *end_at_once(void *ud)
+{
+    return ud;
+}
+
+/* Whether the system lets a thread have that priority: one is started with it. */
+static bool is_allowed(int realtime)
+{
+    const struct sched_param param = {.sched_priority = realtime};
+    pthread_attr_t attributes;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
+    pthread_attr_setschedpolicy(&attributes, SCHED_FIFO);
+    pthread_attr_setschedparam(&attributes, &param);
+    bool started = pthread_create(&thread, &attributes, end_at_once, NULL) == 0;
+    if (started) pthread_join(thread, NULL);
+    pthread_attr_destroy(&attributes);
+    return started;
+}
+
+static int check_priority(const char *name, hearth_error *error)
+{
+    const struct priority *priority = find_priority(name);
+    if (priority == NULL)
+        return error_at(error, HEARTH_INVALID, "thread_priority",
+                        "thread_priority: unknown priority '%s': use low, normal, medium, high or realtime", name);
+    if (priority->realtime == 0 || is_allowed(priority->realtime)) return HEARTH_OK;
+    return error_at(
+        error, HEARTH_INVALID, "thread_priority",
+        "thread_priority: this process may not have threads of priority %s: give it CAP_SYS_NICE, or a limit of %d for "
+        "real-time priority (LimitRTPRIO= of systemd, ulimit -r)",
+        name, priority->realtime);
+}
+
+int llm_check_threads(const struct llm_threads *threads, hearth_error *error)
+{
+    int rc = threads->cpus != NULL ? check_cpus(threads->cpus, error) : HEARTH_OK;
+    return rc == HEARTH_OK ? check_priority(threads->priority, error) : rc;
+}
+
+/* ---- The pool ---- */
+
+struct ggml_threadpool *llm_start_threads(const struct llm_threads *threads, int n, hearth_error *error)
+{
+    assert(n >= 1);
+    if (llm_check_threads(threads, error) != HEARTH_OK) return NULL;
+    /* ggml ends the process where it cannot start a thread. */
+    if (n > 1 && thread_try(n, "computes", error) != HEARTH_OK) {
+        error_prefix(error, "%d threads to compute with (models.*.threads): ", n);
+        return NULL;
+    }
+    struct ggml_threadpool_params params = ggml_threadpool_params_default(n);
+    /* The workers do not poll between decodes, as llama.cpp's default does for some 100 ms after each. So an idle
+     * server uses no CPU, and waking them takes microseconds against the milliseconds of a decode. */
+    params.poll = 0;
+    /* Without a pause CPUs and priority would be those of the thread that makes the pool. So it is the one that
+     * computes first. */
+    params.paused = true;
+    params.prio = find_priority(threads->priority)->value;
+    params.strict_cpu = threads->strict;
+    struct cpus cpus = cpus_of(threads);
+    if (threads->cpus != NULL || threads->strict) memcpy(params.cpumask, cpus.v, sizeof cpus.v);
+    return ggml_threadpool_new(&params);
+}
+
+/* ---- NUMA ---- */
+
+int llm_use_numa(const char *strategy, hearth_error *error)
+{
+    static const char *const names[] = {"none", "distribute", "isolate", "numactl"};
+    static const enum ggml_numa_strategy strategies[] = {GGML_NUMA_STRATEGY_DISABLED, GGML_NUMA_STRATEGY_DISTRIBUTE,
+                                                         GGML_NUMA_STRATEGY_ISOLATE, GGML_NUMA_STRATEGY_NUMACTL};
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static size_t decided;
+    size_t i = 0, before;
+    while (i < sizeof names / sizeof *names && strcmp(strategy, names[i]) != 0) i++;
+    if (i == sizeof names / sizeof *names)
+        return error_at(error, HEARTH_INVALID, "server.numa",
+                        "server.numa: unknown strategy '%s': use none, distribute, isolate or numactl", strategy);
+    if (i == 0) return HEARTH_OK;
+    pthread_mutex_lock(&mutex);
+    before = decided;
+    if (before == 0) {
+        llama_numa_init(strategies[i]);
+        decided = i;
+    }
+    pthread_mutex_unlock(&mutex);
+    if (before == 0 || before == i) return HEARTH_OK;
+    return error_at(error, HEARTH_BUSY, "server.numa", "server.numa: this process uses %s already: start another one",
+                    names[before]);
+}

@@ -1,0 +1,49 @@
+/* Threads that compute: how many, on which CPUs, and with which priority. Every function may be called from any
+ * thread. */
+#ifndef LLM_THREADS_H
+#define LLM_THREADS_H
+
+#include "hearth.h"
+
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ggml_threadpool;
+
+/* As models.*.threads, cpus, cpu_strict and thread_priority say. The strings live for the call only. */
+struct llm_threads {
+    int n;                /* at most; 0: one for each physical core. Never more than CPUs */
+    const char *cpus;     /* those that they run on, as "0-7,16"; NULL: all of the process */
+    bool strict;          /* each has one of the CPUs, in their order; else all of them */
+    const char *priority; /* low | normal | medium | high | realtime; NULL: normal */
+};
+
+/* CPUs that this process may run on. */
+int llm_usable_cpus(void);
+
+/* How many threads compute; at least 1. CPUs that llm_check_threads() would refuse count as none given. */
+int llm_count_threads(const struct llm_threads *threads);
+
+/* HEARTH_INVALID, with param cpus or thread_priority: no list of CPUs, some that this process may not run on, a
+ * priority that is unknown or that the system does not allow. */
+int llm_check_threads(const struct llm_threads *threads, hearth_error *error);
+
+/* The calling thread, and those that it starts from then on, run on the CPUs alone. NULL: nothing happens. */
+void llm_keep_to_cpus(const char *cpus);
+
+/* A pool of n threads: the one that computes with it, and n - 1 of its own. NULL with the error. */
+struct ggml_threadpool *llm_start_threads(const struct llm_threads *threads, int n, hearth_error *error);
+
+/* How all models' threads and memory are spread over NUMA nodes: distribute | isolate | numactl, or none. The process
+ * decides once, with the first one that is not none. HEARTH_BUSY: it has decided otherwise. Before any model is loaded.
+ */
+int llm_use_numa(const char *strategy, hearth_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
