@@ -42,7 +42,7 @@
 
 /* At the end, routers have so long to read what is on its way; one that does not read delays the end as long. With no
  * time at all libzmq 4.3 ends the process where a router's connection breaks at that moment, in the middle of a
- * message: its session has dropped the rest, and asserts that the rest can be read (session_base.cpp, clean_pipes). */
+ * message. Its session has dropped the rest, and asserts that the rest can be read (session_base.cpp, clean_pipes). */
 #define LINGER_MS 1000
 
 /* Of messages from routers: a topic, a number. */
