@@ -317,7 +317,9 @@ typedef struct hearth_fit {
     uint64_t memory_free, memory_budget; /* bytes that are free, and of them for the model; 0: unknown */
     uint64_t gpu_free, gpu_budget;       /* the same of all GPUs together; 0: there is none */
     int32_t n_gpu_layers;                /* with GPUs that are too small: layers for which there is room; -1: none */
-    int32_t n_cpu_moe; /* else, of a mixture of experts: layers whose experts have to stay in memory */
+    int32_t n_cpu_moe;   /* else, of a mixture of experts: layers whose experts have to stay in memory */
+    uint64_t read_bytes; /* weights that each token of a reply reads from memory, beside those on GPUs; 0: unknown */
+    uint64_t read_rate;  /* bytes that the threads read from memory a second; 0: unknown */
     hearth_fit_type types[HEARTH_FIT_TYPES];
     hearth_fit_choice choices[HEARTH_FIT_CHOICES]; /* the best first; none for embedding and rerank models */
     size_t n_choices;

@@ -95,6 +95,14 @@ static struct size_text size_of(uint64_t bytes)
     return text;
 }
 
+/* Weights are read once a token, and other work adds to that. */
+static void print_speed(const hearth_fit *fit)
+{
+    if (fit->read_bytes == 0 || fit->read_rate == 0) return;
+    printf("speed     at most %.3g tokens/s of one reply without drafts: each reads %s of weights, of %s a second\n",
+           (double)fit->read_rate / (double)fit->read_bytes, size_of(fit->read_bytes).v, size_of(fit->read_rate).v);
+}
+
 static void print_fit(const hearth_fit *fit)
 {
     printf("model     %s, trained for %" PRId32 " tokens\n", fit->description, fit->n_ctx_train);
@@ -111,6 +119,7 @@ static void print_fit(const hearth_fit *fit)
                size_of(fit->memory_budget).v);
         if (fit->gpu_free > 0)
             printf("GPU       %s free, %s of it for the model\n", size_of(fit->gpu_free).v, size_of(fit->gpu_budget).v);
+        print_speed(fit);
         printf("\n   window  slots  types        KV cells      compute       memory          GPU\n");
         for (size_t i = 0; i < fit->n_choices; i++) {
             const hearth_fit_choice *c = &fit->choices[i];
@@ -156,13 +165,14 @@ static void print_fit_json(const hearth_fit *fit)
     for (size_t i = 0; i < fit->n_choices; i++) json_array_append_new(choices, json_of_choice(&fit->choices[i]));
     json_t *recommended = fit->recommended >= 0 ? json_of_choice(&fit->choices[fit->recommended]) : json_null();
     json_output_print(json_pack(
-        "{s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:s}", "description",
-        fit->description, "type", hearth_model_type_name(fit->type), "layers", (int)fit->n_layer, "context_length",
-        (int)fit->n_ctx_train, "weights_bytes", integer(fit->weights_bytes), "projector_bytes",
+        "{s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:o, s:o, s:s}",
+        "description", fit->description, "type", hearth_model_type_name(fit->type), "layers", (int)fit->n_layer,
+        "context_length", (int)fit->n_ctx_train, "weights_bytes", integer(fit->weights_bytes), "projector_bytes",
         integer(fit->projector_bytes), "draft_bytes", integer(fit->draft_bytes), "memory_free",
         integer(fit->memory_free), "memory_budget", integer(fit->memory_budget), "gpu_free", integer(fit->gpu_free),
         "gpu_budget", integer(fit->gpu_budget), "token_bytes", types, "choices", choices, "recommended", recommended,
-        "n_gpu_layers", (int)fit->n_gpu_layers, "n_cpu_moe", (int)fit->n_cpu_moe, "reason", fit->reason));
+        "n_gpu_layers", (int)fit->n_gpu_layers, "n_cpu_moe", (int)fit->n_cpu_moe, "read_bytes",
+        integer(fit->read_bytes), "read_rate", integer(fit->read_rate), "reason", fit->reason));
 }
 
 /* ---- The command ---- */

@@ -26,7 +26,7 @@ static int class_of(enum draft_source source, int32_t matched)
 
 void chances_init(struct chances *all)
 {
-    static const float expected[CHANCE_LENGTHS] = {0.4F, 0.5F, 0.6F, 0.7F, 0.8F, 0.85F, 0.9F, 0.95F};
+    static const float expected[CHANCE_LENGTHS] = {0.4F, 0.6F, 0.75F, 0.85F, 0.92F, 0.96F, 0.98F, 0.99F};
     *all = (struct chances){0};
     for (int source = 0; source < DRAFT_SOURCES; source++)
         for (int i = 0; i < CHANCE_LENGTHS; i++) {

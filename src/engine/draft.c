@@ -12,6 +12,7 @@
 #define LONG_MATCH     12   /* a guess from so long a match goes farther than what a grammar leaves no choice in */
 #define OTHERS         8    /* other sequences that a guess looks into */
 #define LITTLE_MORE    1.5
+#define GAPS_ALONE     4 /* of a stream, that the call of a reply alone may take */
 #define FADES          (1 - 1.0 / 4096)
 #define TRIED_EVERY    4   /* ticks between trials of row counts whose time is not known */
 #define TRIED_CHANCE   0.5 /* that a row of a trial must have */
@@ -244,15 +245,17 @@ static double add_row(struct engine *engine, struct choice *choice, double least
     return gain;
 }
 
-/* The longest that the call may take. It keeps to the turn's part of a stream's gap. It takes not much longer than the
- * tokens of the reply that gets fewest would take without drafts. */
+/* The longest that the call may take. It keeps to the turn's part of a stream's gap. Where one reply is all there is to
+ * compute, only a request that comes meanwhile waits for it, and it may take some such gaps. It takes not much longer
+ * than the tokens of the reply that gets fewest would take without drafts. */
 static double longest_call(const struct choice *choice, const struct adapter_turn *turn, double plain)
 {
     double fewest = choice->v[0].tokens;
     for (size_t i = 1; i < choice->n; i++)
         if (choice->v[i].tokens < fewest) fewest = choice->v[i].tokens;
-    double longest = fewest * plain * LITTLE_MORE,
-           most = turn->ns > plain * LITTLE_MORE ? turn->ns : plain * LITTLE_MORE;
+    double longest = fewest * plain * LITTLE_MORE, most = turn->ns;
+    if (choice->n == 1 && turn->alone) most *= GAPS_ALONE;
+    if (most < plain * LITTLE_MORE) most = plain * LITTLE_MORE;
     return longest < most ? longest : most;
 }
 

@@ -189,6 +189,7 @@ static void describe(struct llm_model *model, const struct gguf_context *file)
     info->rope_freq_scale = llama_model_rope_freq_scale_train(handle);
     info->n_swa = llama_model_n_swa(handle);
     info->n_expert = (int32_t)llm_file_hparam(file, "expert_count", 0, 0);
+    info->n_expert_used = (int32_t)llm_file_hparam(file, "expert_used_count", 0, 0);
     info->kind = find_kind(handle, info->n_expert);
     info->has_decoder = is_decoder(handle, file);
     info->pooling = find_pooling(file);

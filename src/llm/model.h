@@ -46,7 +46,8 @@ struct llm_model_info {
     uint64_t size_bytes, n_params;
     const char *weights_type; /* "Q8_0" */
     int32_t vocab_type;       /* enum llama_vocab_type */
-    int32_t n_vocab, n_embd, n_layer, n_head, n_ctx_train, n_swa, n_expert;
+    int32_t n_vocab, n_embd, n_layer, n_head, n_ctx_train, n_swa;
+    int32_t n_expert, n_expert_used; /* of a layer, and those that a token passes through */
     bool window_factors;   /* LongRoPE: RoPE has, or may have, other factors in a window beyond the original one */
     float rope_freq_scale; /* of the model's own RoPE scaling, which reaches n_ctx_train; 1: it has none */
     /* For the estimate of KV cells (llm_cells_of()), n_layer entries each. They are the KV heads of a layer, 0 where it

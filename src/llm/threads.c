@@ -2,7 +2,9 @@
 #include "llm/threads.h"
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/thread.h"
 #include "llm/context.h"
 
@@ -132,6 +134,61 @@ static int check_cpus(const char *text, hearth_error *error)
         return (int)error->code;
     }
     return HEARTH_OK;
+}
+
+/* ---- Memory ---- */
+
+enum { READ_BYTES = 64 << 20, READ_MS = 100 };
+
+/* Memory that one thread reads again and again, all of them at the same time. */
+struct reader {
+    pthread_t thread;
+    const char *cpus;
+    uint64_t *words;
+    uint64_t sum; /* so that the reading is not left out */
+    double bytes_a_second;
+};
+
+static void *read_memory(void *ud)
+{
+    struct reader *reader = ud;
+    const size_t n = READ_BYTES / sizeof *reader->words;
+    llm_keep_to_cpus(reader->cpus);
+    for (size_t i = 0; i < n; i++) reader->words[i] = i; /* pages of this thread's own node */
+    int64_t began = clock_now(clock_monotonic()), now = began;
+    double bytes = 0;
+    for (; now - began < clock_from_ms(READ_MS); now = clock_now(clock_monotonic())) {
+        uint64_t sums[8] = {0};
+        for (size_t i = 0; i < n; i += 8)
+            for (size_t k = 0; k < 8; k++) sums[k] += reader->words[i + k];
+        for (size_t k = 0; k < 8; k++) reader->sum += sums[k];
+        bytes += READ_BYTES;
+    }
+    reader->bytes_a_second = bytes * 1e9 / (double)(now - began);
+    return NULL;
+}
+
+double llm_read_rate(const struct llm_threads *threads)
+{
+    int n = llm_count_threads(threads), started = 0;
+    hearth_error error;
+    double rate = 0;
+    if (llm_free_memory(false) < (uint64_t)n * READ_BYTES * 2) return 0;
+    struct reader *readers = mem_alloc((size_t)n * sizeof *readers);
+    while (started < n) {
+        struct reader *reader = &readers[started];
+        *reader = (struct reader){.cpus = threads->cpus, .words = mem_alloc(READ_BYTES)};
+        if (thread_start(&reader->thread, read_memory, reader, "reads memory", &error) != HEARTH_OK) break;
+        started++;
+    }
+    if (started < n) free(readers[started].words);
+    for (int i = 0; i < started; i++) {
+        pthread_join(readers[i].thread, NULL);
+        rate += readers[i].bytes_a_second;
+        free(readers[i].words);
+    }
+    free(readers);
+    return started == n ? rate : 0;
 }
 
 /* ---- Priority ---- */

@@ -31,6 +31,10 @@ int llm_count_threads(const struct llm_threads *threads);
  * priority that is unknown or that the system does not allow. */
 int llm_check_threads(const struct llm_threads *threads, hearth_error *error);
 
+/* Bytes that so many threads read from memory a second, all together. Takes a tenth of a second, and 64 MiB for each;
+ * 0: they cannot be had. */
+double llm_read_rate(const struct llm_threads *threads);
+
 /* The calling thread, and those that it starts from then on, run on the CPUs alone. NULL: nothing happens. */
 void llm_keep_to_cpus(const char *cpus);
 

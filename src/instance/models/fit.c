@@ -75,6 +75,29 @@ static double weights_on_gpu(const struct fit_model *model, int32_t layers)
     return sum;
 }
 
+/* The experts that a token passes through, of all. */
+static double used_experts(const struct llm_model_info *info)
+{
+    return info->n_expert_used > 0 && info->n_expert_used < info->n_expert
+               ? (double)info->n_expert_used / info->n_expert
+               : 1;
+}
+
+/* Weights in memory that a token reads: all of them, but for experts that it does not pass through. */
+static double bytes_a_token(const struct fit_model *model, const struct fit_machine *machine)
+{
+    const struct llm_model_info *info = model->info;
+    int32_t layers = layers_on_gpu(model, machine), all = info->n_layer + 1;
+    double sum = 0;
+    for (int32_t i = 0; i < all && info->layer_bytes != NULL; i++) {
+        double experts = info->expert_bytes != NULL ? (double)info->expert_bytes[i] : 0;
+        bool on_gpu = i >= all - layers, keeps_experts = model->config->cpu_moe || i < model->n_cpu_moe;
+        if (!on_gpu) sum += (double)info->layer_bytes[i] - experts;
+        if (!on_gpu || keeps_experts) sum += experts * used_experts(info);
+    }
+    return sum;
+}
+
 static void count_bytes(const struct fit_model *model, const struct fit_machine *machine, double cells,
                         hearth_fit_choice *choice)
 {
@@ -313,6 +336,10 @@ void fit_choose(const struct fit_model *model, const struct fit_machine *machine
     list_types(model, fit);
     list_choices(model, machine, fit);
     explain(model, machine, fit);
+    struct fit_model placed = *model;
+    if (fit->n_cpu_moe > 0) placed.n_cpu_moe = fit->n_cpu_moe;
+    fit->read_bytes = (uint64_t)bytes_a_token(&placed, machine);
+    fit->read_rate = (uint64_t)machine->read_rate;
 }
 
 /* ---- Reading ---- */

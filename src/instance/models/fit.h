@@ -10,6 +10,7 @@ struct fit_machine {
     double memory; /* 0: not known */
     double gpu;    /* of all GPUs together */
     bool has_gpu;
+    double read_rate; /* bytes that are read from memory a second; 0: not measured */
 };
 
 struct fit_machine fit_this_machine(void); /* after llm_init() */

@@ -260,5 +260,7 @@ int hearth_fit_model(const hearth_config *config, const char *name, hearth_fit *
                         name == NULL ? "" : name);
     llm_init();
     struct fit_machine machine = fit_this_machine();
+    struct llm_threads threads = model_threads(model);
+    machine.read_rate = llm_read_rate(&threads);
     return fit_read(model, &machine, fit, error);
 }

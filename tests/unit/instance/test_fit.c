@@ -20,16 +20,17 @@ struct shape {
     int32_t layers, every; /* each so-many-th layer has KV cells */
     int32_t kv_heads, head, trained;
     double state_mib, experts; /* part of each layer */
+    int32_t n_experts, used;
 };
 
 /* Compute buffers of all: 0.3 GiB, and 1 KiB a cell. */
-static const struct shape dense = {"dense 8B", HEARTH_KIND_DENSE, 8, 36, 1, 8, 128, 40960, 0, 0};
-static const struct shape brief = {"dense 8B, 8192 tokens", HEARTH_KIND_DENSE, 8, 36, 1, 8, 128, 8192, 0, 0};
-static const struct shape hybrid = {"hybrid 35B", HEARTH_KIND_HYBRID, 20, 40, 4, 2, 256, 262144, 64, 0};
-static const struct shape tiny = {"tiny", HEARTH_KIND_DENSE, 0.01, 4, 1, 6, 32, 2048, 0, 0};
-static const struct shape moe30 = {"experts 30B-A3B", HEARTH_KIND_MOE, 17.3, 48, 1, 4, 128, 40960, 0, 0.94};
-static const struct shape moe235 = {"experts 235B-A22B", HEARTH_KIND_MOE, 132, 94, 1, 4, 128, 40960, 0, 0.95};
-static const struct shape odd = {"heads of 80", HEARTH_KIND_DENSE, 8, 36, 1, 8, 80, 40960, 0, 0};
+static const struct shape dense = {"dense 8B", HEARTH_KIND_DENSE, 8, 36, 1, 8, 128, 40960, 0, 0, 0, 0};
+static const struct shape brief = {"dense 8B, 8192 tokens", HEARTH_KIND_DENSE, 8, 36, 1, 8, 128, 8192, 0, 0, 0, 0};
+static const struct shape hybrid = {"hybrid 35B", HEARTH_KIND_HYBRID, 20, 40, 4, 2, 256, 262144, 64, 0, 0, 0};
+static const struct shape tiny = {"tiny", HEARTH_KIND_DENSE, 0.01, 4, 1, 6, 32, 2048, 0, 0, 0, 0};
+static const struct shape moe30 = {"experts 30B-A3B", HEARTH_KIND_MOE, 17.3, 48, 1, 4, 128, 40960, 0, 0.94, 128, 8};
+static const struct shape moe235 = {"experts 235B-A22B", HEARTH_KIND_MOE, 132, 94, 1, 4, 128, 40960, 0, 0.95, 128, 8};
+static const struct shape odd = {"heads of 80", HEARTH_KIND_DENSE, 8, 36, 1, 8, 80, 40960, 0, 0, 0, 0};
 
 static void choose(const struct shape *shape, const struct config_model *config, const struct fit_machine *machine,
                    hearth_fit *fit)
@@ -42,8 +43,10 @@ static void choose(const struct shape *shape, const struct config_model *config,
     struct llm_model_info info = {.kind = shape->kind,
                                   .has_decoder = true,
                                   .n_layer = shape->layers,
+                                  .n_expert = shape->n_experts,
+                                  .n_expert_used = shape->used,
                                   .n_head_kv = heads,
-                                  .layer_bytes = shape->experts > 0 ? layers : NULL,
+                                  .layer_bytes = layers,
                                   .expert_bytes = shape->experts > 0 ? experts : NULL,
                                   .n_embd_head_k = shape->head,
                                   .n_embd_head_v = shape->head,
@@ -154,7 +157,7 @@ static void experts_leave_the_gpu_as_far_as_they_have_to(void **state)
     int kept = 0;
     for (size_t i = 0; i < 27; i++) {
         const struct shape *shape = shapes[i / 9];
-        struct fit_machine machine = {memories[i % 3] * GIB, gpus[i / 3 % 3] * GIB, true};
+        struct fit_machine machine = {memories[i % 3] * GIB, gpus[i / 3 % 3] * GIB, true, 0};
         hearth_config *config = config_with(nothing);
         hearth_fit fit = {0}, other = {0};
         choose(shape, config_find_model(config, NULL), &machine, &fit);
@@ -180,7 +183,7 @@ static void the_choice_is_the_best_that_fits_the_machine(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct fit_machine machine = {cases[i].memory * GIB, cases[i].gpu * GIB, cases[i].gpu > 0};
+        struct fit_machine machine = {cases[i].memory * GIB, cases[i].gpu * GIB, cases[i].gpu > 0, 0};
         hearth_config *config = config_with(cases[i].sets);
         hearth_fit fit = {0};
         choose(cases[i].shape, config_find_model(config, NULL), &machine, &fit);
@@ -234,6 +237,49 @@ static void a_token_has_its_bytes_in_each_type(void **state)
     assert_int_equal(fit.types[1].token_bytes, 36 * 8 * 256 * 34 / 32);
     assert_int_equal(fit.types[2].token_bytes, 36 * 8 * 256 * 18 / 32);
     assert_int_equal(fit.choices[0].cells_bytes, 40960.0 * 4 * 36 * 8 * 256 * 2);
+    hearth_config_free(config);
+}
+
+/* Layers are alike, the output counts as one. Of 128 experts a token passes through 8. */
+static void what_a_token_reads_is_what_it_passes_through_in_memory(void **state)
+{
+    (void)state;
+    static const struct {
+        const struct shape *shape;
+        double gpu_gib;
+        const char *sets[3];
+        double gib;
+    } reads[] = {
+        {&dense, 0, {NULL}, 8},
+        {&dense, 80, {NULL}, 0},
+        {&dense, 80, {"n_gpu_layers", "27"}, 8.0 * 10 / 37},
+        {&moe30, 0, {NULL}, 17.3 / 49 * (49 - 48 * 0.94 * 120 / 128)},
+        {&moe30, 80, {NULL}, 0},
+        {&moe30, 80, {"n_cpu_moe", "20"}, 17.3 / 49 * 20 * 0.94 * 8 / 128},
+        {&moe30, 80, {"cpu_moe", "true"}, 17.3 / 49 * 48 * 0.94 * 8 / 128},
+        {&moe30, 80, {"n_gpu_layers", "-1"}, 17.3 / 49 * (49 - 48 * 0.94 * 120 / 128)},
+    };
+    for (size_t i = 0; i < sizeof reads / sizeof *reads; i++) {
+        hearth_config *config = config_with(reads[i].sets);
+        struct fit_machine machine = {200 * GIB, reads[i].gpu_gib * GIB, reads[i].gpu_gib > 0, .read_rate = 5e9};
+        hearth_fit fit = {0};
+        choose(reads[i].shape, config_find_model(config, NULL), &machine, &fit);
+        assert_true(fabs((double)fit.read_bytes / GIB - reads[i].gib) < 1e-6);
+        assert_int_equal(fit.read_rate, 5000000000);
+        hearth_config_free(config);
+    }
+}
+
+/* Where experts have to stay in memory, they are read from there. */
+static void what_a_token_reads_follows_what_is_suggested(void **state)
+{
+    (void)state;
+    hearth_config *config = config_with((const char *const[]){NULL});
+    struct fit_machine machine = {64 * GIB, 12 * GIB, true, .read_rate = 5e9};
+    hearth_fit fit = {0};
+    choose(&moe30, config_find_model(config, NULL), &machine, &fit);
+    assert_true(fit.n_cpu_moe > 0);
+    assert_true(fabs((double)fit.read_bytes / GIB - 17.3 / 49 * fit.n_cpu_moe * 0.94 * 8 / 128) < 1e-6);
     hearth_config_free(config);
 }
 
@@ -368,7 +414,7 @@ static char *file_of(const char *name, off_t bytes)
 static void a_model_in_parts_is_as_large_as_all_of_them(void **state)
 {
     (void)state;
-    struct fit_machine machine = {10 * GIB, 0, false};
+    struct fit_machine machine = {10 * GIB, 0, false, 0};
     hearth_config *config = hearth_config_new();
     char *parts[] = {file_of("a-00001-of-00002", 1), file_of("a-00002-of-00002", (off_t)(3 * GIB) - 1)};
     char *b = file_of("b", (off_t)GIB);
@@ -393,7 +439,7 @@ static void several_models_share_what_their_files_leave(void **state)
                   {10, 0, "5120", 5, 5, 0}, {10, 0, "51200", 10, 10, 0}, {0, 0, "0", 0, 0, 0}};
     char *a = file_of("a", (off_t)GIB), *b = file_of("b", (off_t)(3 * GIB));
     for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
-        struct fit_machine machine = {shares[i].memory * GIB, shares[i].gpu * GIB, shares[i].gpu > 0};
+        struct fit_machine machine = {shares[i].memory * GIB, shares[i].gpu * GIB, shares[i].gpu > 0, 0};
         hearth_config *config = hearth_config_new();
         set(config, "models.a.path", a);
         set(config, "models.b.path", b);
@@ -487,6 +533,8 @@ int main(void)
         cmocka_unit_test(experts_leave_the_gpu_as_far_as_they_have_to),
         cmocka_unit_test(more_memory_never_gives_less),
         cmocka_unit_test(a_token_has_its_bytes_in_each_type),
+        cmocka_unit_test(what_a_token_reads_is_what_it_passes_through_in_memory),
+        cmocka_unit_test(what_a_token_reads_follows_what_is_suggested),
         cmocka_unit_test(the_demo_model_keeps_its_defaults),
         cmocka_unit_test(what_is_planned_agrees_with_what_is_allocated),
         cmocka_unit_test(what_cannot_be_said_is_an_error_that_names_why),
