@@ -45,10 +45,11 @@ const words = (seed) => Array.from({ length: 120 }, (_, i) => `w${(i * i * 31 + 
 
 // Each: the body of client i's request. `again`: it is sent once before it is measured.
 const tasks = {
-  edit: { body: (i) => ({ max_tokens: 192, messages: [user(`This is a file:\n\n\`\`\`c\n${edits[i].before}\n\`\`\`\n\nMake this change to it:\n\n${edits[i].change}\n\nWrite the whole file with the change.`)] }) },
+  edit: { body: (i) => ({ max_tokens: 600, messages: [user(`This is a file:\n\n\`\`\`c\n${edits[i].before}\n\`\`\`\n\nMake this change to it:\n\n${edits[i].change}\n\nWrite the whole file with the change.`)] }) },
   agent: { body: (i) => ({ max_tokens: 192, messages: [user('List the files of the repository.'), assistant('{"name": "list_files", "arguments": {"folder": "src"}}'), user(`Result of the tool:\n${listing(i)}`),
     assistant(listing(i).slice(0, 300)), user('Write the whole result once more, as JSON, without changing anything.')] }) },
-  repeat: { again: true, body: (i) => ({ max_tokens: 192, temperature: 0.7, seed: 5 + i, messages: [user(`Tell me a story about a lighthouse keeper with ${i + 2} children.`)] }) },
+  repeat: { again: true, body: (i) => ({ max_tokens: 192, temperature: 0, messages: [user(`Tell me a story about a lighthouse keeper with ${i + 2} children.`)] }) },
+  retold: { again: true, body: (i) => ({ max_tokens: 192, temperature: 0.7, seed: 5 + i, messages: [user(`Tell me a story about a lighthouse keeper with ${i + 2} children.`)] }) },
   schema: { body: (i) => ({ max_tokens: 300, messages: [user(`Give me six people who live in house number ${i + 1}, as JSON.`)], response_format: { type: 'json_schema', json_schema: { name: 'people', schema: people } } }) },
   chat: { body: (i) => ({ max_tokens: 192, messages: [user(`Explain in five paragraphs how ${['a bicycle', 'a kettle', 'a piano', 'a lock', 'a clock', 'a sail', 'a bridge', 'a kite'][i]} works.`)] }) },
   prose: { body: (i) => ({ max_tokens: 192, temperature: 0.8, seed: 9 + i, messages: [user(`${paragraphs[(i * 5) % paragraphs.length]}\n\nGo on with this novel.`)] }) },
@@ -91,7 +92,7 @@ async function measure(server, key, task, clients, run) {
   const running = await server.start(folder);
   try {
     // What a server learns while it runs it knows after a while: another request of the same kind, of other words.
-    await ask(running, tasks.chat, 1, { max_tokens: 64 });
+    await ask(running, { body: () => tasks.chat.body(slots - 1) }, 1, { max_tokens: 64 });
     for (const [variant, more] of orderly(Object.entries(server.variants), run)) {
       const salted = server.name === 'hearth' ? { ...more, cache_salt: variant } : more;
       if (task.again) await ask(running, task, clients, salted);

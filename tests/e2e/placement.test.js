@@ -7,7 +7,7 @@ import assert from 'node:assert/strict';
 import { readFileSync, readdirSync } from 'node:fs';
 import { demo, smallModel } from './lib/models.js';
 import { rpcServer } from './lib/rpc.js';
-import { run, serve } from './lib/server.js';
+import { run, serve, temporaryFolder } from './lib/server.js';
 
 const name = (path) => path.replace(/^.*\/|\.gguf$/g, '');
 const keys = { context_window: 512, cache_min_tokens: 0, 'draft.sources': '[]' };
@@ -144,4 +144,35 @@ describe('threads', () => {
     const server = await serve({ t, model: demo, models: keys, set: { 'server.numa': 'distribute' } });
     assert.ok((await reply(server)).length > 0);
   });
+});
+
+// A layer rounds otherwise on another device. What is stored is good for both, but where every bit has to be the same.
+describe('what is stored, after a restart with another placement', () => {
+  const model = smallModel('qwen3moe', { type: 'f32', experts: 16, layers: 4 });
+  const asked = { prompt: 'It was the time of the year. '.repeat(20), max_tokens: 4, temperature: 0 };
+  const rows = [ // keys, whether a deterministic model reuses what was stored without them
+    [{ threads: 1, load_mode: 'none' }, true],
+    [{ thread_priority: 'low', cpu_strict: true }, true],
+    [{ n_cpu_moe: 2 }, false],
+    [{ cpu_moe: true }, false],
+    [{ override_tensors: '["exps=CPU"]' }, false],
+    [{ op_offload: false }, false],
+  ];
+  for (const deterministic of [true, false]) {
+    test(deterministic ? 'is not reused with deterministic' : 'is reused', async (t) => {
+      const set = { 'cache.tiers.disk.path': temporaryFolder() };
+      const cached = async (more) => {
+        const server = await serve({ t, model, set, models: { ...keys, deterministic, ...more } });
+        const { timings } = await server.client.complete(asked);
+        await server.stop();
+        return timings.cache_n;
+      };
+      assert.equal(await cached({}), 0);
+      assert.ok(await cached({}) > 50, 'the same placement');
+      for (const [more, same] of rows) {
+        const n = await cached(more);
+        assert.equal(n > 50, same || !deterministic, `${JSON.stringify(more)}: ${n} tokens`);
+      }
+    });
+  }
 });
