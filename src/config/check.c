@@ -324,6 +324,9 @@ static void check_model(struct check *c)
     if (m->cpus != NULL && strcmp(c->config->server.numa, "none") != 0)
         complain(c, "models.*.cpus", "server.numa is %s, which chooses the CPUs itself: set one of them",
                  c->config->server.numa);
+    if (m->cpu_strict && strcmp(c->config->server.numa, "none") != 0)
+        complain(c, "models.*.cpu_strict", "server.numa is %s, which chooses the CPUs itself: set one of them",
+                 c->config->server.numa);
     if (m->n_ubatch > m->n_batch)
         complain(c, "models.*.n_ubatch", "%lld is more than n_batch, %lld", (long long)m->n_ubatch,
                  (long long)m->n_batch);

@@ -431,10 +431,11 @@ const struct config_row config_rows[] = {
     KEY("models.*.cpus", CONFIG_TEXT, MODEL(cpus), "null",
         "CPUs that these threads run on, as numbers and ranges: 0-7,16. null: all that the process may use.", OR_NULL),
     KEY("models.*.cpu_strict", CONFIG_BOOL, MODEL(cpu_strict), "false",
-        "Each thread has one CPU, in their order; else each may run on all of them.", ANY),
+        "Each thread of a context has one CPU, in their order; else each may run on all of them.", ANY),
     KEY("models.*.thread_priority", CONFIG_NAME, MODEL(thread_priority), "normal",
-        "Of these threads. low gives way to every other program; from medium on they come before all that are not in "
-        "real time, which the system has to allow.",
+        "Of these threads. low (SCHED_BATCH) gives way a little; from medium on they come before all that are not in "
+        "real "
+        "time, which the system has to allow.",
         CHOICES("low|normal|medium|high|realtime")),
     KEY("models.*.rope_scaling", CONFIG_NAME, MODEL(rope_scaling), "none",
         "How positions are stretched for a window longer than trained; yarn is good for two to four times.",

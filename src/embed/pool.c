@@ -325,6 +325,7 @@ static void *run_worker(void *ud)
 {
     struct worker *worker = ud;
     struct embed_pool *pool = worker->pool;
+    llm_embedder_begin_computing(worker->embedder);
     pthread_mutex_lock(&pool->mutex);
     while (!pool->closing)
         if (!step(pool, worker)) pool->clock->wait(pool->clock, &pool->changed, &pool->mutex, CLOCK_NEVER);

@@ -174,7 +174,7 @@ struct adapter_turn adapter_turns_next(struct adapter_turns *turns, const struct
         begin_turn(turns, demand.longest, now);
     demand = demand_of(turns);
     const struct adapter_set *set = &turns->sets[turns->current];
-    struct adapter_turn turn = {.set = turns->current, .ns = turns->max_ns, .alone = demand.others == 0};
+    struct adapter_turn turn = {.set = turns->current, .ns = turns->max_ns};
     double left = turn_within_gap(turns, &demand) - (double)(now - turns->began) - adapter_turns_switch_ns(turns);
     if (left < turn.ns) turn.ns = left;
     turn.replies_only = demand.others > 0 && turns->switches && set->replies > 0 && set->prompts > 0;

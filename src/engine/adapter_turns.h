@@ -56,7 +56,6 @@ void adapter_turns_leave(struct adapter_turns *turns, size_t set);
 struct adapter_turn {
     size_t set;
     bool replies_only; /* its streams have waited for other sets' turns: their tokens come before any prompt */
-    bool alone;        /* no other set has work */
     double ns;         /* nanoseconds that the tick may take */
 };
 struct adapter_turn adapter_turns_next(struct adapter_turns *turns, const struct plan_need *needs, size_t n_slots,

@@ -248,13 +248,14 @@ static double add_row(struct engine *engine, struct choice *choice, double least
 /* The longest that the call may take. It keeps to the turn's part of a stream's gap. Where one reply is all there is to
  * compute, only a request that comes meanwhile waits for it, and it may take some such gaps. It takes not much longer
  * than the tokens of the reply that gets fewest would take without drafts. */
-static double longest_call(const struct choice *choice, const struct adapter_turn *turn, double plain)
+static double longest_call(const struct engine *engine, const struct choice *choice, const struct adapter_turn *turn,
+                           double plain)
 {
     double fewest = choice->v[0].tokens;
     for (size_t i = 1; i < choice->n; i++)
         if (choice->v[i].tokens < fewest) fewest = choice->v[i].tokens;
     double longest = fewest * plain * LITTLE_MORE, most = turn->ns;
-    if (choice->n == 1 && turn->alone) most *= GAPS_ALONE;
+    if (choice->n == 1 && metric_get(&engine->stats->slots_busy) == 1) most *= GAPS_ALONE;
     if (most < plain * LITTLE_MORE) most = plain * LITTLE_MORE;
     return longest < most ? longest : most;
 }
@@ -311,7 +312,7 @@ static int32_t choose_rows(struct engine *engine, struct choice *choice, const s
         if (gain >= TRIED_CHANCE * (choice->even ? (double)choice->n : 1)) likely = rows;
         tokens += gain;
         double marks = marks_ns(engine, choice, plain), took = row_times_of(times, rows) + marks, with = tokens / took;
-        bounds[rows] = (struct bounds){longest_call(choice, turn, plain), marks};
+        bounds[rows] = (struct bounds){longest_call(engine, choice, turn, plain), marks};
         double loss = row_times_most(times, rows) + marks - plain * tokens / (double)choice->n;
         took += (double)engine->drafting.own_ns; /* it is spent, but the streams wait for it */
         if (took > bounds[rows].longest || with <= rate || loss > engine->drafting.credit_ns) continue;

@@ -216,6 +216,7 @@ static void *run(void *ud)
 {
     struct engine *engine = ud;
     thread_claim(&engine->owner);
+    llm_begin_computing(engine->context);
     log_event(LOG_INFO, "batch-engine", "started", log_str("model", engine->name),
               log_int("slots", (int64_t)engine->n_slots), log_int("context_window", engine->window),
               log_int("n_batch", engine->n_batch));

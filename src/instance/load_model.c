@@ -396,6 +396,11 @@ static int load_parts(struct hearth *instance, struct model *model, struct model
 {
     struct fingerprint *fingerprint = &model->entry->fingerprint;
     int64_t begin = clock_now(instance->clock);
+    struct llm_threads threads = model_threads(model->config);
+    if (llm_check_threads(&threads, error) != HEARTH_OK) {
+        error_prefix(error, "models.%s.", model->config->name);
+        return (int)error->code;
+    }
     model->weights = weights_open(model->config, report_progress, progress, error);
     if (model->weights == NULL) return (int)error->code;
     const struct llm_model_info *info = llm_model_info(model->weights);

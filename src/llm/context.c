@@ -370,6 +370,11 @@ int32_t llm_threads(const struct llm_context *context)
     return context->translated.n_threads;
 }
 
+void llm_begin_computing(const struct llm_context *context)
+{
+    llm_take_place(&context->handle.place);
+}
+
 void llm_set_threads(struct llm_context *context, int32_t n)
 {
     assert(n >= 1 && n <= context->translated.n_threads);

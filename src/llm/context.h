@@ -118,6 +118,9 @@ enum llm_decoded llm_decode_rows(struct llm_context *context, const struct llm_m
 /* The size of the thread pool, and how many of its threads compute from the next llm_decode() on (at first all). The
  * others sleep; changing the number costs nothing. */
 int32_t llm_threads(const struct llm_context *context);
+
+/* The calling thread computes from now on: it gets the CPUs and the priority for that. */
+void llm_begin_computing(const struct llm_context *context);
 void llm_set_threads(struct llm_context *context, int32_t n);
 
 /* Whether a GPU, or a device of another machine, may compute its layers. Then neither the time of a decode call nor the

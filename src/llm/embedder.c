@@ -157,6 +157,11 @@ int32_t llm_embedder_max_tokens(const struct llm_embedder *embedder)
     return embedder->max_tokens;
 }
 
+void llm_embedder_begin_computing(const struct llm_embedder *embedder)
+{
+    llm_take_place(&embedder->handle.place);
+}
+
 int32_t llm_embedder_max_inputs(const struct llm_embedder *embedder)
 {
     return embedder->n_inputs;

@@ -33,7 +33,7 @@ bool llm_handle_open(struct llm_handle *out, const struct llm_model *model, cons
     llm_log_capture_end();
     if (out->v == NULL) return false;
     if (check_buffers(captured, llm_has_devices(&model->info), error) == HEARTH_OK)
-        out->threads = llm_start_threads(threads, params->n_threads, error);
+        out->threads = llm_start_threads(threads, params->n_threads, &out->place, error);
     if (out->threads == NULL) {
         llama_free(out->v);
         return false;

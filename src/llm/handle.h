@@ -5,10 +5,12 @@
 
 #include "llm/context.h"
 #include "llm/llama_log.h"
+#include "llm/threads.h"
 
 struct llm_handle {
     struct llama_context *v;
     struct ggml_threadpool *threads;
+    struct llm_thread_place place; /* of the thread that computes with them */
     struct llm_memory memory;
 };
 

@@ -98,7 +98,7 @@ static void add_layer_bytes(struct llm_model *model, const struct gguf_context *
     for (int64_t i = 0; i < gguf_get_n_tensors(file); i++) {
         const char *name = gguf_get_tensor_name(file, i);
         uint64_t bytes = gguf_get_tensor_size(file, i);
-        bool in_layer = strncmp(name, "blk.", 4) == 0, embedding = strncmp(name, "token_embd.", 11) == 0;
+        bool in_layer = strncmp(name, "blk.", 4) == 0, embedding = strstr(name, "token_embd.") != NULL;
         long layer = in_layer ? strtol(name + 4, NULL, 10) : n;
         if (embedding || layer < 0 || (layer >= n && in_layer && !mtp)) continue;
         if (layer > n) layer = n;

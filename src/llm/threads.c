@@ -106,14 +106,20 @@ int llm_count_threads(const struct llm_threads *threads)
     return n > 0 ? n : 1;
 }
 
+static cpu_set_t set_of(const struct cpus *cpus)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (size_t i = 0; i < MOST_CPUS; i++)
+        if (cpus->v[i]) CPU_SET(i, &set);
+    return set;
+}
+
 void llm_keep_to_cpus(const char *text)
 {
     struct cpus cpus;
-    cpu_set_t set;
     if (text == NULL || !read_cpus(text, &cpus)) return;
-    CPU_ZERO(&set);
-    for (size_t i = 0; i < MOST_CPUS; i++)
-        if (cpus.v[i]) CPU_SET(i, &set);
+    cpu_set_t set = set_of(&cpus);
     pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
@@ -140,7 +146,7 @@ static int check_cpus(const char *text, hearth_error *error)
 
 enum { READ_BYTES = 64 << 20, READ_MS = 100 };
 
-/* Memory that one thread reads again and again, all of them at the same time. */
+/* Memory that one thread reads again and again, while the others read theirs. */
 struct reader {
     pthread_t thread;
     const char *cpus;
@@ -196,12 +202,12 @@ double llm_read_rate(const struct llm_threads *threads)
 static const struct priority {
     const char *name;
     enum ggml_sched_priority value;
-    int realtime; /* of SCHED_FIFO, as ggml has it; 0: another policy */
-} priorities[] = {{"low", GGML_SCHED_PRIO_LOW, 0},
-                  {"normal", GGML_SCHED_PRIO_NORMAL, 0},
-                  {"medium", GGML_SCHED_PRIO_MEDIUM, 40},
-                  {"high", GGML_SCHED_PRIO_HIGH, 80},
-                  {"realtime", GGML_SCHED_PRIO_REALTIME, 90}};
+    int policy, realtime; /* as ggml has them; -1: as it was */
+} priorities[] = {{"low", GGML_SCHED_PRIO_LOW, SCHED_BATCH, 0},
+                  {"normal", GGML_SCHED_PRIO_NORMAL, -1, 0},
+                  {"medium", GGML_SCHED_PRIO_MEDIUM, SCHED_FIFO, 40},
+                  {"high", GGML_SCHED_PRIO_HIGH, SCHED_FIFO, 80},
+                  {"realtime", GGML_SCHED_PRIO_REALTIME, SCHED_FIFO, 90}};
 
 static const struct priority *find_priority(const char *name)
 {
@@ -254,7 +260,36 @@ int llm_check_threads(const struct llm_threads *threads, hearth_error *error)
 
 /* ---- The pool ---- */
 
-struct ggml_threadpool *llm_start_threads(const struct llm_threads *threads, int n, hearth_error *error)
+static struct llm_thread_place place_now(void)
+{
+    struct llm_thread_place place = {.has_cpus = true};
+    struct sched_param param;
+    pthread_getaffinity_np(pthread_self(), sizeof place.cpus, &place.cpus);
+    pthread_getschedparam(pthread_self(), &place.policy, &param);
+    place.priority = param.sched_priority;
+    return place;
+}
+
+void llm_take_place(const struct llm_thread_place *place)
+{
+    const struct sched_param param = {.sched_priority = place->priority};
+    if (place->has_cpus) pthread_setaffinity_np(pthread_self(), sizeof place->cpus, &place->cpus);
+    if (place->policy >= 0) pthread_setschedparam(pthread_self(), place->policy, &param);
+}
+
+/* The CPU of the thread that computes, the last of n. ggml gives the others those before it. */
+static struct cpus last_of(const struct cpus *all, int n)
+{
+    struct cpus one = {0};
+    int left = (n - 1) % count(all);
+    size_t i = 0;
+    while (!all->v[i] || left-- > 0) i++;
+    one.v[i] = true;
+    return one;
+}
+
+struct ggml_threadpool *llm_start_threads(const struct llm_threads *threads, int n, struct llm_thread_place *own,
+                                          hearth_error *error)
 {
     assert(n >= 1);
     if (llm_check_threads(threads, error) != HEARTH_OK) return NULL;
@@ -263,18 +298,27 @@ struct ggml_threadpool *llm_start_threads(const struct llm_threads *threads, int
         error_prefix(error, "%d threads to compute with (models.*.threads): ", n);
         return NULL;
     }
+    const struct priority *priority = find_priority(threads->priority);
     struct ggml_threadpool_params params = ggml_threadpool_params_default(n);
+    struct cpus cpus = cpus_of(threads);
     /* The workers do not poll between decodes, as llama.cpp's default does for some 100 ms after each. So an idle
      * server uses no CPU, and waking them takes microseconds against the milliseconds of a decode. */
     params.poll = 0;
-    /* Without a pause CPUs and priority would be those of the thread that makes the pool. So it is the one that
-     * computes first. */
-    params.paused = true;
-    params.prio = find_priority(threads->priority)->value;
+    params.prio = priority->value;
     params.strict_cpu = threads->strict;
-    struct cpus cpus = cpus_of(threads);
-    if (threads->cpus != NULL || threads->strict) memcpy(params.cpumask, cpus.v, sizeof cpus.v);
-    return ggml_threadpool_new(&params);
+    *own = (struct llm_thread_place){.has_cpus = threads->cpus != NULL || threads->strict,
+                                     .policy = priority->policy,
+                                     .priority = priority->realtime};
+    if (own->has_cpus) {
+        memcpy(params.cpumask, cpus.v, sizeof cpus.v);
+        if (threads->strict) cpus = last_of(&cpus, n);
+        own->cpus = set_of(&cpus);
+    }
+    /* ggml takes the thread that makes a pool for the one that computes with it. */
+    struct llm_thread_place before = place_now();
+    struct ggml_threadpool *pool = ggml_threadpool_new(&params);
+    llm_take_place(&before);
+    return pool;
 }
 
 /* ---- NUMA ---- */

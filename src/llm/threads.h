@@ -5,6 +5,7 @@
 
 #include "hearth.h"
 
+#include <sched.h>
 #include <stdbool.h>
 
 #ifdef __cplusplus
@@ -38,8 +39,20 @@ double llm_read_rate(const struct llm_threads *threads);
 /* The calling thread, and those that it starts from then on, run on the CPUs alone. NULL: nothing happens. */
 void llm_keep_to_cpus(const char *cpus);
 
-/* A pool of n threads: the one that computes with it, and n - 1 of its own. NULL with the error. */
-struct ggml_threadpool *llm_start_threads(const struct llm_threads *threads, int n, hearth_error *error);
+/* Where a thread runs, and its priority. */
+struct llm_thread_place {
+    bool has_cpus;
+    cpu_set_t cpus;
+    int policy, priority; /* of sched_setscheduler(2); policy -1: as they were */
+};
+
+/* A pool of n threads: the one that computes with it, whose place is `own`, and n - 1 others, which have theirs. The
+ * calling thread stays where it is. NULL with the error. */
+struct ggml_threadpool *llm_start_threads(const struct llm_threads *threads, int n, struct llm_thread_place *own,
+                                          hearth_error *error);
+
+/* The calling thread goes there. */
+void llm_take_place(const struct llm_thread_place *place);
 
 /* How all models' threads and memory are spread over NUMA nodes: distribute | isolate | numactl, or none. The process
  * decides once, with the first one that is not none. HEARTH_BUSY: it has decided otherwise. Before any model is loaded.

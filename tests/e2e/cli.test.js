@@ -302,10 +302,10 @@ describe('fit', () => {
   });
 
   test('says how fast a reply can be at most: what a token reads, by what is read a second', async () => {
-    const { read_bytes: bytes, read_rate: rate, weights_bytes: weights } = await fit(demo);
+    const { read_bytes: bytes, read_rate: rate, weights_bytes: weights } = await fit(demo, '--set', 'threads=1');
     assert.ok(bytes > weights / 2 && bytes <= weights, `${bytes} of ${weights}`);
     assert.ok(rate > 1e8 && rate < 1e13, `${rate} bytes a second`);
-    assert.match((await run(['fit', demo])).stdout, /^speed +at most [\d.e+]+ tokens\/s of one reply without drafts: each reads [\d.]+ MiB of weights/m);
+    assert.match((await run(['fit', demo, '--set', 'threads=1'])).stdout, /^speed +at most [\d.e+]+ tokens\/s of one reply without drafts: each reads [\d.]+ MiB of weights/m);
     const experts = smallModel('qwen3moe', { type: 'f32', experts: 16, layers: 4 }); // of which a token passes through two
     const moe = await fit(experts);
     assert.ok(moe.read_bytes < moe.weights_bytes * 0.6, `${moe.read_bytes} of ${moe.weights_bytes}`);

@@ -100,6 +100,11 @@ int32_t llm_embedder_max_tokens(const struct llm_embedder *embedder)
     return fake.rows;
 }
 
+void llm_embedder_begin_computing(const struct llm_embedder *embedder)
+{
+    (void)embedder;
+}
+
 int32_t llm_embedder_max_inputs(const struct llm_embedder *embedder)
 {
     (void)embedder;

@@ -135,6 +135,11 @@ bool llm_on_devices(const struct llm_context *c)
     return false;
 }
 
+void llm_begin_computing(const struct llm_context *c)
+{
+    (void)c;
+}
+
 int32_t llm_threads(const struct llm_context *c)
 {
     (void)c;
