@@ -25,8 +25,8 @@ void llm_embedder_close(struct llm_embedder *embedder);
 struct llm_cells llm_embedder_cells(const struct llm_context_params *params, const struct llm_model_info *info,
                                     hearth_pooling pooling);
 
-int32_t llm_embedder_max_tokens(const struct llm_embedder *embedder);   /* tokens of a call at most */
 void llm_embedder_begin_computing(const struct llm_embedder *embedder); /* as llm_begin_computing() */
+int32_t llm_embedder_max_tokens(const struct llm_embedder *embedder);   /* tokens of a call at most */
 int32_t llm_embedder_max_inputs(const struct llm_embedder *embedder);   /* inputs of a call at most */
 int32_t llm_embedder_width(const struct llm_embedder *embedder);        /* dimensions of an embedding; 1 for scores */
 struct llm_memory llm_embedder_memory(const struct llm_embedder *embedder);

@@ -25,20 +25,22 @@ struct cpus {
     bool v[MOST_CPUS];
 };
 
-static struct cpus cpus_of_process(void)
-{
-    cpu_set_t allowed;
-    struct cpus cpus = {.v[0] = true};
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return cpus;
-    for (size_t i = 0; i < MOST_CPUS; i++) cpus.v[i] = CPU_ISSET(i, &allowed);
-    return cpus;
-}
-
 static int count(const struct cpus *cpus)
 {
     int n = 0;
     for (size_t i = 0; i < MOST_CPUS; i++) n += cpus->v[i];
     return n;
+}
+
+/* At least one: CPUs with higher numbers are not told apart. */
+static struct cpus cpus_of_process(void)
+{
+    cpu_set_t allowed;
+    struct cpus cpus = {0};
+    bool known = sched_getaffinity(0, sizeof allowed, &allowed) == 0;
+    for (size_t i = 0; i < MOST_CPUS && known; i++) cpus.v[i] = CPU_ISSET(i, &allowed);
+    if (count(&cpus) == 0) cpus.v[0] = true;
+    return cpus;
 }
 
 static bool read_cpu(const char **at, size_t *cpu)
@@ -88,12 +90,6 @@ static void write_cpus(const struct cpus *cpus, struct buf *out)
         buf_printf(out, "%s%zu", out->len > 0 ? "," : "", first);
         if (next - first > 1) buf_printf(out, "-%zu", next - 1);
     }
-}
-
-int llm_usable_cpus(void)
-{
-    struct cpus cpus = cpus_of_process();
-    return count(&cpus);
 }
 
 /* Workers wait for each other by spinning: one without a CPU of its own delays all of them for whole time slices,

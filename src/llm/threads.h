@@ -22,9 +22,6 @@ struct llm_threads {
     const char *priority; /* low | normal | medium | high | realtime; NULL: normal */
 };
 
-/* CPUs that this process may run on. */
-int llm_usable_cpus(void);
-
 /* How many threads compute; at least 1. CPUs that llm_check_threads() would refuse count as none given. */
 int llm_count_threads(const struct llm_threads *threads);
 
