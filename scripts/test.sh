@@ -11,6 +11,8 @@
 #
 # Tests are built in build/checked, where assertions are on; what is about the programs that users get looks at build/.
 # A step that fails does not stop those after it. Cases of test programs count one by one, any other step as one.
+# `make test` does not run again what passed before and would see nothing new (scripts/unchanged.mjs); its cases count,
+# and are told apart. ANEW=1 runs all.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
@@ -22,8 +24,9 @@ number=0
 failed_logs=()
 at_once=$(($(nproc) + 1)) # programs of tests: one more than there are processors, since each waits now and then
 
-# Steps run in a subshell; one that counts its cases leaves "passed failed skipped" beside its log.
-count() { printf '%d %d %d\n' "$@" >"$log.count"; }
+# Steps run in a subshell; one that counts its cases leaves "passed failed skipped" beside its log, and how many of those
+# that passed did so before.
+count() { printf '%d %d %d %d\n' "$@" >"$log.count"; }
 
 step() { # title, command...
     local title=$1 log started status counts
@@ -38,13 +41,16 @@ step() { # title, command...
     if [ -e "$log.count" ]; then
         counts=$(<"$log.count")
     else
-        counts=$([ $status = 0 ] && echo 1 0 0 || echo 0 1 0)
+        counts=$([ $status = 0 ] && echo 1 0 0 0 || echo 0 1 0 0)
     fi
-    # shellcheck disable=SC2086 # three numbers
+    # shellcheck disable=SC2086 # four numbers
     tally $counts
     [ $status = 0 ] || { sed 's/^/   | /' "$log" | tail -n 200; failed_logs+=("$log"); }
     awk -v a="$started" -v b="$EPOCHREALTIME" -v r="$([ $status = 0 ] && echo ok || echo FAILED)" -v c="$counts" \
-        'BEGIN { split(c, n); printf "   %s, %d passed, %d failed, %.1f s\n", r, n[1], n[2], b - a }'
+        'BEGIN {
+            split(c, n)
+            printf "   %s, %d passed, %d failed, %.1f s%s\n", r, n[1], n[2], b - a, n[4] ? "; " n[4] " passed before, unchanged" : ""
+        }'
 }
 
 tally() {
@@ -117,28 +123,55 @@ folder_of() { [ "$1" = release ] && echo build || echo "build/$1"; }
 
 strict() { HEARTH_WERROR=ON scripts/build.sh "$@"; }
 
+# What "NAME PASSED FAILED SKIPPED ..." lines say, of those that ran now, and "NAME PASSED" of those that did before.
+count_of() { # lines of now, lines of before
+    # shellcheck disable=SC2046 # four numbers
+    count $(awk '
+        FILENAME == ARGV[1] { passed += $2; failed += $3; skipped += $4; next }
+        { passed += $2; before += $2 }
+        END { if (!passed) failed++; print passed + 0, failed + 0, skipped + 0, before + 0 }' "$1" "$2")
+}
+
+# Those of the tests, NAME=FILE each, that need not run: "NAME PASSED" a line.
+unchanged() { # folder, test...
+    [ -n "$reuses" ] && git rev-parse --quiet --verify HEAD >/dev/null || return 0
+    node scripts/unchanged.mjs begin "$@"
+}
+
+record() { [ -z "$reuses" ] || node scripts/unchanged.mjs end "$1"; } # folder
+
 # ctest counts programs; the cases are counted from what cmocka prints. A program that ended badly without a failed
 # case (a crash, a time-out, a sanitizer's report) counts as one failure.
 unit() { # preset [targets [ctest's option...]]
-    local folder status preset=$1 targets=${2:-tests}
+    local folder status preset=$1 targets=${2:-tests} before now
     folder=$(folder_of "$preset")
+    before=$folder/tests.before now=$folder/tests.now
     shift $(($# > 1 ? 2 : 1))
     # shellcheck disable=SC2086 # words
     strict "$preset" $targets || return
-    rm -f "$folder/Testing/Temporary/LastTest.log"
     [[ $* == *demo-model* ]] || set -- -LE demo-model "$@"
+    # One that runs another program than its own has no record.
+    tests_in "$folder" "$@" | while read -r name; do [ ! -x "$folder/bin/$name" ] || echo "$name=$folder/bin/$name"; done >"$now"
+    # shellcheck disable=SC2046 # words
+    unchanged "$folder" $(<"$now") >"$before" || return
+    [ ! -s "$before" ] || set -- "$@" -E "^($(cut -d' ' -f1 "$before" | paste -sd'|'))\$"
+    rm -f "$folder"/Testing/Temporary/LastTest.log* # ctest -N leaves one, too
     CMOCKA_MESSAGE_OUTPUT=TAP ctest --test-dir "$folder" -j $at_once --output-on-failure "$@"
     status=$?
-    # shellcheck disable=SC2046 # three numbers
-    count $(awk '
-        function close_program() { if (open && !fine && !bad) failed++; open = fine = bad = 0 }
-        /^[0-9]+\/[0-9]+ Testing: / { close_program(); open = 1 }
+    awk '
+        function close_program() {
+            if (name) print name, passed + 0, failed + (!fine && !failed), skipped + 0
+            name = ""; passed = failed = skipped = fine = 0
+        }
+        /^[0-9]+\/[0-9]+ Testing: / { close_program(); name = $3 }
         /^Test Passed\.$/ { fine = 1 }
         /^(not )?ok [0-9]+ # SKIP/ { skipped++; next }
         /^ok [0-9]+ - / { passed++ }
-        /^not ok [0-9]+ - / { failed++; bad = 1 }
-        END { close_program(); if (!passed) failed++; print passed + 0, failed + 0, skipped + 0 }
-    ' "$folder/Testing/Temporary/LastTest.log")
+        /^not ok [0-9]+ - / { failed++ }
+        END { close_program() }
+    ' "$folder"/Testing/Temporary/LastTest.log* >"$now"
+    record "$folder" <"$now"
+    count_of "$now" "$before"
     return $status
 }
 
@@ -147,7 +180,9 @@ unit() { # preset [targets [ctest's option...]]
 # get; and not node_modules/.bin, where npm 9 takes the link away together with the packages of other platforms.
 # Several files run at once, and those that measure time one after the other when these are done.
 e2e() { # preset
-    local status=0 tap=$PWD/$logs/e2e node measures='^// Measures time'
+    local status=0 folder now before node files measures='^// Measures time'
+    folder=$(folder_of "$1")
+    now=$PWD/$folder/e2e.now before=$PWD/$folder/e2e.before
     node=$PWD/tests/e2e/node_modules/node-linux-$(uname -m | sed 's/^x86_64$/x64/; s/^aarch64$/arm64/')/bin/node
     HEARTH_BUILD=$PWD/$(folder_of "$1")
     strict "$1" all || return
@@ -158,23 +193,33 @@ e2e() { # preset
         npm ci --silent --no-audit --no-fund || return
     fi
     [ -x "$node" ] || { echo "npm has not installed $node; tests/e2e/package.json names the platforms"; return 1; }
-    rm -f "$tap"-*.tap
-    # shellcheck disable=SC2046 # names of files
-    node_tests "$tap-together.tap" $at_once $(grep -L "$measures" ./*.test.js) || status=1
-    # shellcheck disable=SC2046
-    node_tests "$tap-alone.tap" 1 $(grep -l "$measures" ./*.test.js) || status=1
     cd ../..
-    # shellcheck disable=SC2046 # three numbers; a run that ended before it reported has failed
-    count $(awk '
-        /^# (pass|fail|cancelled|skipped|todo) / { n[$2] += $3; reports += $2 == "pass" }
-        END { print n["pass"] + 0, n["fail"] + n["cancelled"] + 2 - reports, n["skipped"] + n["todo"] }
-    ' "$tap"-*.tap)
+    # shellcheck disable=SC2046 # names of files
+    unchanged "$folder" $(printf '%s\n' tests/e2e/*.test.js | sed -E 's|.*/(.*)|\1=&|') >"$before" || return
+    cd tests/e2e || return
+    cut -d' ' -f1 "$before" | sort >"$before.names"
+    mapfile -t files < <(printf '%s\n' *.test.js | sort | comm -23 - "$before.names")
+    rm -f "$now".*
+    if [ ${#files[@]} -gt 0 ]; then
+        # shellcheck disable=SC2046 # names of files
+        node_tests "$now.together" $at_once $(grep -L "$measures" "${files[@]}") || status=1
+        # shellcheck disable=SC2046
+        node_tests "$now.alone" 1 $(grep -l "$measures" "${files[@]}") || status=1
+    fi
+    cd ../..
+    touch "$now.together" "$now.alone"
+    # A file without a line has not come to an end.
+    awk 'FILENAME != "-" { print; told[$1] = 1; next } NF && !($1 in told) { print $1, 0, 1, 0 }' \
+        "$now.together" "$now.alone" - <<<"$(printf '%s\n' "${files[@]}")" >"$now"
+    record "$folder" <"$now"
+    count_of "$now" "$before"
     return $status
 }
 
-node_tests() { # report, how many at once, file...
+node_tests() { # file of counts, how many at once, file...
+    [ $# -gt 2 ] || return 0
     "$node" --test --test-concurrency="$2" --test-reporter=spec --test-reporter-destination=stdout \
-        --test-reporter=tap --test-reporter-destination="$1" "${@:3}"
+        --test-reporter=./lib/counts.js --test-reporter-destination="$1" "${@:3}"
 }
 
 fuzz() { # seconds each
@@ -229,7 +274,8 @@ choose_part() {
         { name[NR] = $0 } END { for (i = int(part * NR / parts); i < int((part + 1) * NR / parts); i++) print name[i + 1] }')
 }
 
-tests_of() { ctest --test-dir build/checked -N "$@" | sed -nE 's/^ *Test +#[0-9]+: //p'; } # ctest's option...
+tests_in() { ctest --test-dir "$1" -N "${@:2}" | sed -nE 's/^ *Test +#[0-9]+: //p'; } # folder, ctest's option...
+tests_of() { tests_in build/checked "$@"; } # ctest's option...
 
 # Of the tests that a change calls for those that, quickest first, take CHECK_SECONDS (30) in all, as they took when they
 # last ran; those that bear the name of a changed file in any case.
@@ -262,6 +308,7 @@ of_the_release() {
 
 mkdir -p $logs
 scripts/packages.sh test || exit
+reuses=
 choose_quarter
 case ${1:-all} in
     check)
@@ -296,6 +343,7 @@ case ${1:-all} in
         ;;
     crash) step "crash tests" unit checked tests -R '^crash_|_faults$|^unit_store_test_store_fetch$' ;;
     all)
+        [ -n "${ANEW:-}" ] || reuses=1
         step "format" format
         step "layers" scripts/layers.sh
         step "build with assertions, no warnings" strict checked all tests

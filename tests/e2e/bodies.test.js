@@ -10,8 +10,9 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { join } from 'node:path';
 import { wav } from './lib/media.js';
 import { smallModel } from './lib/models.js';
+import { isInPart } from './lib/part.js';
 import { serve, temporaryFolder } from './lib/server.js';
-import { isInPart, tokens, within } from './lib/wait.js';
+import { tokens, within } from './lib/wait.js';
 
 const MiB = 1 << 20;
 const decodeGapMs = 250; // models.*.max_decode_gap_ms

@@ -11,8 +11,9 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import Ajv from 'ajv/dist/2020.js';
 import { build, demo } from './lib/models.js';
+import { isInPart } from './lib/part.js';
 import { serve } from './lib/server.js';
-import { cases as casesOf, isInPart } from './lib/wait.js';
+import { cases as casesOf } from './lib/wait.js';
 import { between, generator, pick } from './lib/random.js';
 import { anySchema, objectSchema } from './lib/random_schemas.js';
 

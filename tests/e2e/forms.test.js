@@ -9,7 +9,7 @@ import { readdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { demo } from './lib/models.js';
 import { serve } from './lib/server.js';
-import { isInPart } from './lib/wait.js';
+import { isInPart } from './lib/part.js';
 
 // llama-server stands in build/bin beside the source that it was built from.
 const folder = join(dirname(process.env.LLAMA_SERVER ?? ''), '..', '..', 'source', 'models', 'templates');

@@ -10,7 +10,7 @@ import { dirname, join } from 'node:path';
 import { serve } from './lib/server.js';
 import { peer } from './lib/peer.js';
 import { demo } from './lib/models.js';
-import { isInPart } from './lib/wait.js';
+import { isInPart } from './lib/part.js';
 
 // llama-server stands in build/bin beside the source that it was built from.
 const folder = join(dirname(process.env.LLAMA_SERVER ?? ''), '..', '..', 'source', 'models', 'templates');

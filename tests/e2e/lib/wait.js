@@ -5,10 +5,6 @@ import { setTimeout as pause } from 'node:timers/promises';
 // How many cases a random test tries: a part of them in `make test`, all in `make thorough`.
 export const cases = (all, part) => (process.env.TESTS_THOROUGH ? all : part);
 
-// Whether the i-th of a long list is played: of those `make test` plays a quarter, another one with another commit
-// (TESTS_QUARTER, 0 to 3), and `make thorough` all.
-export const isInPart = (i) => Boolean(process.env.TESTS_THOROUGH) || i % 4 === Number(process.env.TESTS_QUARTER ?? 0) % 4;
-
 // Polls `condition` until it gives a truthy value, and returns that; fails, naming `what`, when the deadline passes.
 export async function until(what, condition, { seconds = 30, every = 10 } = {}) {
   const deadline = performance.now() + seconds * 1000;
