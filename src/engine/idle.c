@@ -47,18 +47,8 @@ static int32_t cells_needed_by(const struct engine *engine, const struct seq *se
     return seq->n_cells - shared;
 }
 
-/* Whether the sequence began, ended or was cut since its cells were counted; takes down what it is now. */
-static bool changed_since_count(struct seq *seq, bool idle)
-{
-    int32_t n_cells = idle ? seq->n_cells : seq->n_cells > 0;
-    struct counted_seq *last = &seq->counted;
-    if (last->uses == seq->uses && last->n_cells == n_cells && last->idle == idle) return false;
-    *last = (struct counted_seq){.uses = seq->uses, .n_cells = n_cells, .idle = idle};
-    return true;
-}
-
-/* Each sequence is compared with each other one only when one of them changed. In every other call of a long reply the
- * cells of running sequences are just added up. */
+/* Each sequence is compared with each other one only when one of them began, ended or was cut. In every other call of a
+ * long reply the cells of running sequences are just added up. */
 double idle_count_cells(struct engine *engine)
 {
     assert_thread(&engine->owner);
@@ -67,7 +57,10 @@ double idle_count_cells(struct engine *engine)
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
         bool idle = is_idle(seq);
-        if (changed_since_count(seq, idle)) changed = true;
+        struct counted_seq is = {.uses = seq->uses, .n_cells = idle ? seq->n_cells : seq->n_cells > 0, .idle = idle};
+        const struct counted_seq *was = &seq->counted;
+        if (was->uses != is.uses || was->n_cells != is.n_cells || was->idle != idle) changed = true;
+        seq->counted = is;
         if (!idle) now.running += seq->n_cells;
     }
     now.used = last->used + now.running - last->running;
@@ -150,8 +143,7 @@ static bool is_wanted(const struct engine *engine, const struct seq *seq)
 /* Sets what bringing it back costs. False: not all of it is stored. */
 static bool find_price_of_return(const struct engine *engine, struct seq *seq)
 {
-    struct store_query query = {
-        .user = engine->user, .identity = &seq->saving.identity, .tokens = seq->tokens.v, .n = seq->n_cells};
+    struct store_query query = save_query(engine, seq);
     double read_ns = store_read_back_ns(engine->store, &query, seq->idle.cells);
     double fetch_ns = read_ns > engine->fetch_ns ? read_ns : engine->fetch_ns;
     seq->idle.back_ns = fetch_ns + engine->load_ns * seq->idle.cells;

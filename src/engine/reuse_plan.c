@@ -120,15 +120,6 @@ static int64_t cost_of_losing(const struct engine *engine, const struct seq *seq
     return is_next ? 0 : (seq->n_cells - n + 1) / 2;
 }
 
-/* The cost of cutting the sequence back to n cells, to compute on it. With a stream of cells for each sequence keeping
- * them would take another one, with all that it has: only what is lost beyond that counts. */
-static int64_t cost_of_cutting(const struct engine *engine, const struct seq *seq, int32_t n)
-{
-    const struct seq *other = engine->policy.one_pool ? NULL : next_victim(engine, ROOM_FOR_SEQ, NULL).seq;
-    int32_t evicted = other == NULL ? 0 : other->n_cells;
-    return seq->n_cells - n <= evicted ? 0 : cost_of_losing(engine, seq, n + evicted);
-}
-
 static int64_t cost_of_seq(const struct engine *engine, const struct seq *but_not)
 {
     if (engine->policy.one_pool) return 0;
@@ -136,27 +127,23 @@ static int64_t cost_of_seq(const struct engine *engine, const struct seq *but_no
     return victim == NULL ? 0 : cost_of_losing(engine, victim, 0);
 }
 
-/* Whether going back to a checkpoint on the sequence itself may find no room: its present sliding window is freed for
- * the saved one, unless another sequence shares it. A new sequence can wait for
- * room; this one could not. */
-static bool rewind_may_fail(const struct engine *engine, const struct seq *seq, int32_t n)
-{
-    return sharing_most(&engine->sharing, seq->id) > 0 && llm_has_window(engine->context) &&
-           !llm_seq_can_cut(engine->context, seq->id, n) && can_have_seq(engine, seq);
-}
-
-/* Another prompt leaves a kept conversation whole, as long as there is another sequence to take. */
-static bool is_kept_from(const struct engine *engine, const struct job *job, const struct seq *seq, int32_t n)
-{
-    return seq->kept && !orders_continue(job, seq, n) && can_have_seq(engine, seq);
-}
-
 static void consider_continue(const struct engine *engine, const struct job *job, struct seq *seq, int32_t n,
                               struct placement *best)
 {
-    if (seq->slot != NULL || n == 0 || seq->suspended != NULL || rewind_may_fail(engine, seq, n)) return;
-    if (is_kept_from(engine, job, seq, n)) return;
-    int64_t cost = (int64_t)job->wanted->len - n + cost_of_cutting(engine, seq, n);
+    if (seq->slot != NULL || n == 0 || seq->suspended != NULL) return;
+    /* Going back to a checkpoint on the sequence itself may find no room: its present sliding window is freed for the
+     * saved one, unless another sequence shares it. A new sequence can wait for room; this one could not. */
+    bool may_fail = sharing_most(&engine->sharing, seq->id) > 0 && llm_has_window(engine->context) &&
+                    !llm_seq_can_cut(engine->context, seq->id, n);
+    /* Another prompt leaves a kept conversation whole, as long as there is another sequence to take. */
+    bool is_kept = seq->kept && !orders_continue(job, seq, n);
+    if ((may_fail || is_kept) && can_have_seq(engine, seq)) return;
+    /* With a stream of cells for each sequence keeping all cells would take another one, with all that it has: only
+     * what is lost beyond that counts. */
+    const struct seq *other = engine->policy.one_pool ? NULL : next_victim(engine, ROOM_FOR_SEQ, NULL).seq;
+    int32_t evicted = other == NULL ? 0 : other->n_cells;
+    int64_t cost = (int64_t)job->wanted->len - n;
+    if (seq->n_cells - n > evicted) cost += cost_of_losing(engine, seq, n + evicted);
     keep_cheaper(best, (struct placement){.how = PLACE_CONTINUE, .source = seq, .n = n, .cost = cost});
 }
 
@@ -184,14 +171,6 @@ static void consider_wait(const struct engine *engine, const struct job *job, st
     if (soon < n + WORTH_WAITING) return;
     keep_cheaper(best, (struct placement){
                            .how = PLACE_WAIT, .source = seq, .n = soon, .cost = (int64_t)job->wanted->len - soon});
-}
-
-static void consider_seq(const struct engine *engine, const struct job *job, struct seq *seq, struct placement *best)
-{
-    int32_t match = matching(engine, seq, job), n = usable(engine, seq, match);
-    consider_continue(engine, job, seq, n, best);
-    consider_share(engine, job, seq, n, best);
-    consider_wait(engine, job, seq, n, match, best);
 }
 
 static void consider_snapshots(const struct engine *engine, const struct job *job, struct placement *best)
@@ -347,7 +326,13 @@ struct placement find_placement(struct engine *engine, const struct job *job, co
     assert_thread(&engine->owner);
     struct placement best = {.how = PLACE_FRESH, .cost = (int64_t)job->wanted->len};
     if (run != NULL && find_suspended(engine, job, run, &best)) return best;
-    for (size_t i = 0; i < engine->n_seqs; i++) consider_seq(engine, job, &engine->seqs[i], &best);
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        struct seq *seq = &engine->seqs[i];
+        int32_t match = matching(engine, seq, job), n = usable(engine, seq, match);
+        consider_continue(engine, job, seq, n, &best);
+        consider_share(engine, job, seq, n, &best);
+        consider_wait(engine, job, seq, n, match, &best);
+    }
     consider_snapshots(engine, job, &best);
     consider_fetch(engine, job, &best);
     if (best.how == PLACE_FRESH) best.too_short = find_too_short(engine, job);
