@@ -136,14 +136,6 @@ static struct job *next_to_expire(const struct admission *a)
     return first_of(a, WORK, PROMPT_ONLY);
 }
 
-static struct job *take_expired(struct admission *a)
-{
-    struct job *job = next_to_expire(a);
-    if (job == NULL || clock_now(a->clock) < job->submitted_at + a->timeout) return NULL;
-    move_job(a, job, JOB_OUTSIDE);
-    return job;
-}
-
 static size_t count_waiting(const struct admission *a)
 {
     size_t n = 0;
@@ -164,8 +156,9 @@ static bool decide(struct admission *a, enum admission_verdict *verdict, struct 
         move_job(a, *job, JOB_OUTSIDE);
     } else if ((*job = admit(a)) != NULL) {
         *verdict = ADMISSION_ADMITTED;
-    } else if ((*job = take_expired(a)) != NULL) {
+    } else if ((*job = next_to_expire(a)) != NULL && now >= (*job)->submitted_at + a->timeout) {
         *verdict = ADMISSION_EXPIRED;
+        move_job(a, *job, JOB_OUTSIDE);
     } else {
         *verdict = ADMISSION_CLOSED;
         return a->closed && count_waiting(a) == 0;

@@ -4,7 +4,6 @@
 #include "engine/engine_status.h"
 #include "engine/evict.h"
 #include "engine/fetch.h"
-#include "engine/orders.h"
 #include "engine/reuse_plan.h"
 #include "engine/save.h"
 #include "engine/tick.h"
@@ -367,7 +366,7 @@ static struct identity identity_of(const struct engine *engine, const struct eng
     buf_append(&text, identity.context, sizeof identity.context);
     llm_context_describe(engine->context, &text);
     buf_printf(&text, "deterministic %d\n", engine->deterministic);
-    if (engine->deterministic) { /* it reuses only what this same configuration computed, to the last bits */
+    if (engine->deterministic) { /* the last bits depend on these, too: only such runs as this one reuse its cells */
         buf_printf(&text, "rows %d\nthreads %d\noffload %d %d\nlayers %d\ncpu %s\nbuild %s\n",
                    c->n_ubatch < PREFILL_CHUNK ? c->n_ubatch : PREFILL_CHUNK, llm_threads(engine->context),
                    c->offload_kqv, c->op_offload, params->n_gpu_layers, llm_cpu_features(), llm_build());

@@ -70,8 +70,7 @@ void fetch_stop(struct engine *engine, struct slot *slot)
     slot_enter(slot, SLOT_PREFILLS);
     store_hit_count(job->hit, seq->n_cells);
     fetch_release(job);
-    /* Cells that cannot be cut are kept as a checkpoint; a system prompt, so that the next request need not fetch it.
-     */
+    /* Keeps cells that cannot be cut, as a checkpoint; a system prompt, so that the next request need not fetch it. */
     bool is_system =
         engine->policy.keeps_system_prompts && job->n_checkpoints > 0 && job->checkpoints[0] == seq->n_cells;
     if (seq->n_cells > 0 && (is_system || !engine->policy.cuts_anywhere)) seq_save_checkpoint(engine, seq);

@@ -7,9 +7,7 @@
  * A kept conversation is the last to be evicted (evict.c), and does not leave for what it costs (idle.c). Another
  * prompt that begins alike shares its cells and does not take them over, as long as there is another sequence to take
  * (reuse_plan.c). The order stays with the conversation when its next turn is computed, wherever that has its cells
- * (place.c).
- * The order ends with the cells: a conversation that comes back from the store is kept no more. */
-#include "engine/orders.h"
+ * (place.c). The order ends with the cells: a conversation that comes back from the store is kept no more. */
 #include "engine/core.h"
 #include "engine/engine_status.h"
 #include "engine/evict.h"

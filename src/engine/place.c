@@ -5,7 +5,6 @@
 #include "engine/engine_status.h"
 #include "engine/evict.h"
 #include "engine/fetch.h"
-#include "engine/orders.h"
 #include "engine/reuse_plan.h"
 #include "engine/save.h"
 
@@ -80,20 +79,6 @@ static bool saves_checkpoints(const struct engine *engine, const struct job *job
     return engine->policy.checkpoints && job->cache_prompt;
 }
 
-/* Fetches from the store, or notes that the store's hit is not used. */
-static void use_store(struct engine *engine, struct slot *slot, const struct placement *p)
-{
-    struct job *job = slot->job;
-    save_begin(engine, slot->seq, job);
-    if (job->hit == NULL) return;
-    if (p->how == PLACE_FETCH) {
-        fetch_begin(engine, slot, p->n);
-        return;
-    }
-    if (p->how == PLACE_FRESH) store_hit_count(job->hit, 0);
-    fetch_release(job);
-}
-
 /* Binds the slot to its sequence, which has all the cells that were to be reused. */
 static void bind_seq(struct engine *engine, struct slot *slot, const struct placement *p, struct seq *seq,
                      int32_t divergence)
@@ -114,7 +99,13 @@ static void bind_seq(struct engine *engine, struct slot *slot, const struct plac
     if (seq->n_cells < seq->message_tokens) seq->n_messages = 0;
     slot->seq = seq;
     slot_enter(slot, SLOT_PREFILLS);
-    use_store(engine, slot, p);
+    save_begin(engine, seq, job);
+    if (job->hit != NULL && p->how == PLACE_FETCH) {
+        fetch_begin(engine, slot, p->n);
+    } else if (job->hit != NULL) { /* what the store has is not used */
+        if (p->how == PLACE_FRESH) store_hit_count(job->hit, 0);
+        fetch_release(job);
+    }
     /* Where cells cannot be cut, saves checkpoints where prompts were seen to diverge. So the third agent with the same
      * system prompt reuses it, whether or not it comes as a message. Saves one where the request begins, too: others
      * may need that position after the sequence has moved on. */

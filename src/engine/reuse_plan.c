@@ -10,7 +10,6 @@
 #include "engine/checkpoint_grid.h"
 #include "engine/core.h"
 #include "engine/evict.h"
-#include "engine/orders.h"
 #include "engine/tick.h"
 
 /* Loading a snapshot takes about as long as computing this part of its tokens. */
@@ -203,15 +202,6 @@ static struct seq *find_shared(const struct engine *engine, const struct job *jo
     return most;
 }
 
-/* The time to fetch the tokens, converted into tokens that could be computed meanwhile. */
-static int64_t cost_of_fetching(const struct engine *engine, const struct job *job, int32_t from, int32_t to)
-{
-    double token_ns = tick_budget_token_ns(&engine->tick_budget), ns = store_hit_read_ns(job->hit, from, to);
-    if (token_ns <= 0) return (to - from) / FETCHING_PART;
-    double tokens = ns > SOON_NS ? ns / token_ns : 0;
-    return tokens < INT32_MAX ? (int64_t)tokens : INT32_MAX;
-}
-
 /* How many of the tokens that the store has can be reused. */
 static int32_t fetchable(const struct engine *engine, const struct job *job)
 {
@@ -223,17 +213,24 @@ static int32_t fetchable(const struct engine *engine, const struct job *job)
 static void consider_fetch(const struct engine *engine, const struct job *job, struct placement *best)
 {
     if (job->hit == NULL || !can_have_seq(engine, NULL)) return;
+    double token_ns = tick_budget_token_ns(&engine->tick_budget);
     if (!store_is_fetching(job->hit)) {
         store_find_again(job->hit, job->wanted->v, reusable(engine, job));
-        store_choose_tier(job->hit, tick_budget_token_ns(&engine->tick_budget));
+        store_choose_tier(job->hit, token_ns);
     }
     int32_t n = fetchable(engine, job);
     if (n == 0) return;
     struct placement fetch = {.how = PLACE_FETCH, .n = n};
     fetch.source = find_shared(engine, job, n, &fetch.shared);
     if (fetch.shared == n) return; /* nothing is left to fetch */
-    fetch.cost =
-        (int64_t)job->wanted->len - n + cost_of_fetching(engine, job, fetch.shared, n) + 1 + cost_of_seq(engine, NULL);
+    /* The time to fetch them is converted into tokens that could be computed meanwhile. */
+    double ns = store_hit_read_ns(job->hit, fetch.shared, n);
+    int64_t meanwhile = (n - fetch.shared) / FETCHING_PART;
+    if (token_ns > 0) {
+        double tokens = ns > SOON_NS ? ns / token_ns : 0;
+        meanwhile = tokens < INT32_MAX ? (int64_t)tokens : INT32_MAX;
+    }
+    fetch.cost = (int64_t)job->wanted->len - n + meanwhile + 1 + cost_of_seq(engine, NULL);
     keep_cheaper(best, fetch);
 }
 

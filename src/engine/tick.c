@@ -9,7 +9,6 @@
 #include "engine/engine_status.h"
 #include "engine/evict.h"
 #include "engine/fetch.h"
-
 #include "engine/save.h"
 
 #include "base/error.h"
@@ -49,8 +48,7 @@ static struct plan_need need_of(const struct engine *engine, const struct slot *
                                  slot->state == SLOT_GENERATES && wanted - seq->n_cells == 1 + draft_again(slot),
                              .set = slot->set};
     if (!media_need(slot, &need, &to)) {
-        /* The prefill stops at the next checkpoint position, so that one can be saved where other prompts may diverge.
-         */
+        /* The prefill stops at the next checkpoint position, to save one where other prompts may diverge. */
         int32_t next = next_on_grid(engine, job, need.from);
         for (size_t i = 0; i < job->n_checkpoints; i++)
             if (job->checkpoints[i] > need.from && job->checkpoints[i] < next) next = job->checkpoints[i];
@@ -124,7 +122,7 @@ static int32_t make_plan(struct engine *engine)
     }
     if (!suspect) draft_plan(engine, &turn);
     int32_t scored = PREFILL_CHUNK;
-    if (generating > 0 && !engine->deterministic && scores) { /* while replies are streamed, the turn has time for it */
+    if (generating > 0 && !engine->deterministic && scores) { /* beside streams its time is taken from the turn */
         scored = score_rows(engine, turn.ns);
         turn.ns -= scored * engine->score_ns;
     }
@@ -321,7 +319,7 @@ static enum llm_decoded decode(struct engine *engine, struct plan_share *shares,
     int64_t begin = clock_now(engine->clock), cpu_begin = clock_cpu_of_process();
     enum llm_decoded outcome = engine->needs[shares->slot].rows ? media_decode(engine, shares)
                                                                 : llm_decode(engine->context, engine->batch, n_tokens);
-    /* The first call after a switch of adapters took a part of it for that: a call's cost is learned from the rest. */
+    /* A part of the first call after a switch of adapters is the switch: a call's cost is learned from the rest. */
     int64_t ns = clock_now(engine->clock) - begin;
     int64_t switching = engine->switching_ns < ns / 2 ? engine->switching_ns : ns / 2;
     engine->switching_ns = 0;
