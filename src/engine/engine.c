@@ -118,13 +118,6 @@ static bool is_any(const struct job *job)
     return job != NULL;
 }
 
-static void move_matching(struct job_list *from, struct job_list *to, bool (*matches)(const struct job *job))
-{
-    struct job_list taken = job_list_take_matching(from, matches);
-    struct job *job;
-    while ((job = job_list_take_first(&taken)) != NULL) job_list_append(to, job);
-}
-
 /* A drain refuses every job that has no slot. Suspended jobs have begun, and may finish until the deadline. */
 static void fail_refused(struct engine *engine)
 {
@@ -132,8 +125,8 @@ static void fail_refused(struct engine *engine)
     struct job_list refused = {0};
     struct job *job;
     hearth_error error;
-    move_matching(&engine->waiting, &refused, matches);
-    for (size_t i = 0; i < engine->n_slots; i++) move_matching(&engine->slots[i].queue, &refused, matches);
+    job_list_move_matching(&engine->waiting, &refused, matches);
+    for (size_t i = 0; i < engine->n_slots; i++) job_list_move_matching(&engine->slots[i].queue, &refused, matches);
     error_set(&error, HEARTH_UNAVAILABLE, "engine shutting down");
     pthread_mutex_lock(&engine->mutex);
     engine->drained_pending += refused.len;

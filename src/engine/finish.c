@@ -192,8 +192,9 @@ void finish_waiting(struct engine *engine, struct job *job, const hearth_error *
 
 static void cancel_in_list(struct engine *engine, struct job_list *list, const hearth_error *error)
 {
-    struct job_list gone = job_list_take_matching(list, job_is_cancelled);
+    struct job_list gone = {0};
     struct job *job;
+    job_list_move_matching(list, &gone, job_is_cancelled);
     while ((job = job_list_take_first(&gone)) != NULL) finish_waiting(engine, job, error);
 }
 

@@ -140,16 +140,6 @@ static bool is_wanted(const struct engine *engine, const struct seq *seq)
     return false;
 }
 
-/* Sets what bringing it back costs. False: not all of it is stored. */
-static bool find_price_of_return(const struct engine *engine, struct seq *seq)
-{
-    struct store_query query = save_query(engine, seq);
-    double read_ns = store_read_back_ns(engine->store, &query, seq->idle.cells);
-    double fetch_ns = read_ns > engine->fetch_ns ? read_ns : engine->fetch_ns;
-    seq->idle.back_ns = fetch_ns + engine->load_ns * seq->idle.cells;
-    return read_ns >= 0;
-}
-
 /* Whether it has cost, or will cost for certain, more than bringing it back, and no job waits for it. The store is
  * asked rarely: first when the cells have cost anything to speak of and no save of them is under way. Then when the
  * cost has reached the price, or has doubled where something is missing. */
@@ -162,7 +152,14 @@ static bool is_too_dear(const struct engine *engine, struct seq *seq, double cos
     if (is_wanted(engine, seq)) return false;
     enum save_status status = save_status(engine, seq);
     if (status == SAVE_PENDING) return false;
-    bool stored = status == SAVE_COMPLETE && find_price_of_return(engine, seq);
+    bool stored = status == SAVE_COMPLETE;
+    if (stored) {
+        struct store_query query = save_query(engine, seq);
+        double read_ns = store_read_back_ns(engine->store, &query, account->cells);
+        double fetch_ns = read_ns > engine->fetch_ns ? read_ns : engine->fetch_ns;
+        account->back_ns = fetch_ns + engine->load_ns * account->cells;
+        stored = read_ns >= 0; /* else not all of it is */
+    }
     if (stored && (leaves || cost_ns >= account->back_ns)) return true;
     account->ask_at_ns = stored ? account->back_ns : 2 * cost_ns;
     return false;

@@ -180,8 +180,8 @@ static void send_started(struct slot *slot, const struct placement *p)
 static bool assign_seq(struct engine *engine, struct slot *slot, const struct placement *p)
 {
     int32_t divergence = saves_checkpoints(engine, slot->job) ? find_divergence(engine, slot->job) : 0;
-    const struct snapshot *snapshot =
-        p->how == PLACE_SHARE ? seq_checkpoint_at(engine, p->source, p->n) : p->snapshot; /* that will be loaded */
+    /* The snapshot or checkpoint in memory that will be loaded. */
+    const struct snapshot *snapshot = p->how == PLACE_SHARE ? seq_checkpoint_at(engine, p->source, p->n) : p->snapshot;
     bool takes_cells = p->how == PLACE_CONTINUE || p->how == PLACE_SHARE;
     bool stays_kept = takes_cells && p->source->kept && orders_continue(slot->job, p->source, p->n);
     if (p->source != NULL) p->source->pinned = true;
