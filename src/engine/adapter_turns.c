@@ -28,31 +28,19 @@ void adapter_turns_release(struct adapter_turns *turns)
     *turns = (struct adapter_turns){0};
 }
 
-static bool has_scales(const struct adapter_turns *turns, const struct adapter_set *set, const double *scales)
-{
-    if (set->scales == NULL || scales == NULL) return set->scales == scales;
-    return memcmp(set->scales, scales, turns->n_adapters * sizeof *scales) == 0;
-}
-
-/* A set that no slot has, and that is not loaded, becomes another one. */
-static size_t new_set(struct adapter_turns *turns, const double *scales)
-{
-    size_t i = 0;
-    while (turns->sets[i].slots > 0 || i == turns->current) i++;
-    struct adapter_set *set = &turns->sets[i];
-    free(set->scales);
-    *set = (struct adapter_set){0};
-    if (scales == NULL) return i;
-    set->scales = mem_alloc(turns->n_adapters * sizeof *scales);
-    memcpy(set->scales, scales, turns->n_adapters * sizeof *scales);
-    return i;
-}
-
 size_t adapter_turns_join(struct adapter_turns *turns, const double *scales)
 {
-    size_t i = 0;
-    while (i < turns->n_sets && !has_scales(turns, &turns->sets[i], scales)) i++;
-    if (i == turns->n_sets) i = new_set(turns, scales);
+    size_t i = 0, size = turns->n_adapters * sizeof *scales;
+    for (; i < turns->n_sets; i++) {
+        const double *known = turns->sets[i].scales;
+        if (known == NULL || scales == NULL ? known == scales : memcmp(known, scales, size) == 0) break;
+    }
+    if (i == turns->n_sets) { /* a set that no slot has, and that is not loaded, becomes another one */
+        for (i = 0; turns->sets[i].slots > 0 || i == turns->current;) i++;
+        free(turns->sets[i].scales);
+        turns->sets[i] = (struct adapter_set){0};
+        if (scales != NULL) turns->sets[i].scales = memcpy(mem_alloc(size), scales, size);
+    }
     turns->sets[i].slots++;
     return i;
 }
@@ -132,20 +120,15 @@ static double turn_within_gap(const struct adapter_turns *turns, const struct de
     return (room - own) / holding;
 }
 
-/* Whether another tick of the set's turn shows what a switch costs: the first one takes longer by that. */
-static bool is_measuring(const struct adapter_turns *turns)
-{
-    const struct adapter_set *set = &turns->sets[turns->current];
-    bool known = turns->switch_ns > 0 && set->tick_ns > 0;
-    return turns->ticks < 2 && !known && set->replies > 0 && set->prompts == 0;
-}
-
 /* Whether the set that has the turn keeps it for another tick, although others wait. */
 static bool keeps_turn(const struct adapter_turns *turns, const struct demand *demand, int64_t now)
 {
     const struct adapter_set *set = &turns->sets[turns->current];
     if (!set->has_work) return false;
-    if (turns->ticks == 0 || turns->prompts_are_due || is_measuring(turns)) return true;
+    /* Another tick of its turn shows what a switch costs: the first one takes longer by that. */
+    bool known = turns->switch_ns > 0 && set->tick_ns > 0;
+    bool measures = turns->ticks < 2 && !known && set->replies > 0 && set->prompts == 0;
+    if (turns->ticks == 0 || turns->prompts_are_due || measures) return true;
     if (!holds(set, demand)) return false;
     double most = turn_within_gap(turns, demand), enough = turns->switch_ns / SWITCHING;
     if (enough < most) most = enough;
@@ -202,26 +185,21 @@ static void note_switch(struct adapter_turns *turns, double ns)
     turns->switch_ns = sorted[(n - 1) / 2];
 }
 
-/* A tick of replies alone. */
-static void measure(struct adapter_turns *turns, struct adapter_set *set, int32_t tokens, double ns)
-{
-    bool alike = set->tick_ns > 0 && set->tick_tokens == tokens;
-    if (turns->switches) {
-        if (alike) note_switch(turns, ns - set->tick_ns);
-        set->first_ns = set->first_ns > 0 ? (set->first_ns + ns) / 2 : ns;
-    } else {
-        set->tick_ns = alike ? (set->tick_ns + ns) / 2 : ns;
-        set->tick_tokens = tokens;
-    }
-}
-
 void adapter_turns_observe(struct adapter_turns *turns, const struct adapter_tick *tick)
 {
     struct adapter_set *set = &turns->sets[turns->current];
     double ns = (double)tick->ns;
+    bool replies_alone = tick->prompt_tokens == 0 && tick->reply_tokens > 0;
+    bool alike = set->tick_ns > 0 && set->tick_tokens == tick->reply_tokens;
     set->waits_since = tick->now;
     turns->ticks++;
     turns->last_ns = ns - adapter_turns_switch_ns(turns);
-    if (tick->prompt_tokens == 0 && tick->reply_tokens > 0) measure(turns, set, tick->reply_tokens, ns);
+    if (replies_alone && turns->switches) {
+        if (alike) note_switch(turns, ns - set->tick_ns);
+        set->first_ns = set->first_ns > 0 ? (set->first_ns + ns) / 2 : ns;
+    } else if (replies_alone) {
+        set->tick_ns = alike ? (set->tick_ns + ns) / 2 : ns;
+        set->tick_tokens = tick->reply_tokens;
+    }
     turns->switches = false;
 }

@@ -136,33 +136,6 @@ static struct job *next_to_expire(const struct admission *a)
     return first_of(a, WORK, PROMPT_ONLY);
 }
 
-static struct job *take_expired(struct admission *a)
-{
-    struct job *job = next_to_expire(a);
-    if (job == NULL || clock_now(a->clock) < job->submitted_at + a->timeout) return NULL;
-    move_job(a, job, JOB_OUTSIDE);
-    return job;
-}
-
-static int64_t next_deadline(const struct admission *a)
-{
-    const struct job *first = next_to_expire(a);
-    int64_t next = first == NULL ? CLOCK_NEVER : first->submitted_at + a->timeout;
-    for (const struct job *job = a->postponed.first; job != NULL; job = job->next)
-        if (job->postponed_until < next) next = job->postponed_until;
-    return next;
-}
-
-/* Decides on the postponed jobs whose deadline has passed. */
-static void decide_on_late(struct admission *a)
-{
-    int64_t now = clock_now(a->clock);
-    for (struct job *job = a->postponed.first, *next; job != NULL; job = next) {
-        next = job->next;
-        if (now >= job->postponed_until) move_job(a, job, JOB_DECIDED);
-    }
-}
-
 static size_t count_waiting(const struct admission *a)
 {
     size_t n = 0;
@@ -173,14 +146,19 @@ static size_t count_waiting(const struct admission *a)
 /* Whether some job has a verdict now, and which. */
 static bool decide(struct admission *a, enum admission_verdict *verdict, struct job **job)
 {
-    decide_on_late(a);
+    int64_t now = clock_now(a->clock);
+    for (struct job *late = a->postponed.first, *next; late != NULL; late = next) {
+        next = late->next;
+        if (now >= late->postponed_until) move_job(a, late, JOB_DECIDED);
+    }
     if ((*job = a->decided.first) != NULL) {
         *verdict = job_is_cancelled(*job) ? ADMISSION_CANCELLED : ADMISSION_DUE;
         move_job(a, *job, JOB_OUTSIDE);
     } else if ((*job = admit(a)) != NULL) {
         *verdict = ADMISSION_ADMITTED;
-    } else if ((*job = take_expired(a)) != NULL) {
+    } else if ((*job = next_to_expire(a)) != NULL && now >= (*job)->submitted_at + a->timeout) {
         *verdict = ADMISSION_EXPIRED;
+        move_job(a, *job, JOB_OUTSIDE);
     } else {
         *verdict = ADMISSION_CLOSED;
         return a->closed && count_waiting(a) == 0;
@@ -192,7 +170,13 @@ enum admission_verdict admission_next(struct admission *a, struct job **job)
 {
     enum admission_verdict verdict;
     pthread_mutex_lock(&a->mutex);
-    while (!decide(a, &verdict, job)) a->clock->wait(a->clock, &a->changed, &a->mutex, next_deadline(a));
+    while (!decide(a, &verdict, job)) {
+        const struct job *first = next_to_expire(a);
+        int64_t deadline = first == NULL ? CLOCK_NEVER : first->submitted_at + a->timeout;
+        for (const struct job *postponed = a->postponed.first; postponed != NULL; postponed = postponed->next)
+            if (postponed->postponed_until < deadline) deadline = postponed->postponed_until;
+        a->clock->wait(a->clock, &a->changed, &a->mutex, deadline);
+    }
     unlock(a);
     return verdict;
 }

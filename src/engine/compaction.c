@@ -27,13 +27,6 @@ static double row_ns(const struct engine *engine)
     return engine->compaction.row_ns > least ? engine->compaction.row_ns : least;
 }
 
-static int32_t rows_a_slice(const struct engine *engine)
-{
-    double rows = engine->tick_budget.max_ns / PART_OF_GAP / row_ns(engine);
-    if (engine->compaction.row_ns <= 0 || rows < ROWS_MIN) return ROWS_MIN;
-    return rows < engine->n_batch ? (int32_t)rows : engine->n_batch;
-}
-
 /* Where the cells in use could end: streams that run together leave a part of a block free each, and fill it. */
 static int32_t lowest_top(const struct engine *engine, const struct llm_cell_map *map)
 {
@@ -52,7 +45,9 @@ void compaction_observe(struct engine *engine, const struct llm_cell_map *map, i
 static bool move_slice(struct engine *engine, struct seq *seq, int32_t limit)
 {
     struct llm_positions above = llm_seq_above(engine->context, seq->id, limit);
-    int32_t shared = sharing_most(&engine->sharing, seq->id), most = rows_a_slice(engine);
+    double fit = engine->tick_budget.max_ns / PART_OF_GAP / row_ns(engine);
+    int32_t shared = sharing_most(&engine->sharing, seq->id), most = ROWS_MIN;
+    if (engine->compaction.row_ns > 0 && fit >= ROWS_MIN) most = fit < engine->n_batch ? (int32_t)fit : engine->n_batch;
     int32_t from = above.from > shared ? above.from : shared, to = above.to - from > most ? from + most : above.to;
     if (from >= to) return false;
     int64_t began_at = clock_now(engine->clock);

@@ -107,12 +107,6 @@ struct engine {
     size_t n_stored;
 };
 
-/* Takes another measurement into account. */
-static inline void engine_blend(double *estimate, double value)
-{
-    *estimate = *estimate > 0 ? (*estimate + value) / 2 : value;
-}
-
 /* A turn of copying between two ticks: so many bytes, and a sixteenth of the longest gap that a stream may have; the
  * whole gap where nobody would notice. */
 static inline struct copy_turn engine_copy_turn(const struct engine *engine, size_t bytes, bool noticed)

@@ -18,33 +18,9 @@
 #define RIDGE      1e-4
 #define RIDGE_IDLE 1e-2
 
-/* Each call counts by its relative error: else long calls would decide what short ones cost. A call that the machine
- * slowed down counts less by that. */
-static void add(struct decode_sums *sums, const double x[COST_TERMS], double ns)
-{
-    double weight = 1 / (ns * ns);
-    for (int i = 0; i < COST_TERMS; i++) {
-        for (int k = 0; k < COST_TERMS; k++) sums->terms[i][k] = KEPT * sums->terms[i][k] + weight * x[i] * x[k];
-        sums->times[i] = KEPT * sums->times[i] + weight * x[i] * ns;
-    }
-}
-
-/* ---- Solving ---- */
-
 struct equations {
     double a[COST_TERMS][COST_TERMS], b[COST_TERMS];
 };
-
-static struct equations equations_of(const struct decode_cost *cost)
-{
-    struct equations e;
-    for (int i = 0; i < COST_TERMS; i++) {
-        for (int k = 0; k < COST_TERMS; k++) e.a[i][k] = cost->few.terms[i][k] + cost->many.terms[i][k];
-        e.b[i] = cost->few.times[i] + cost->many.times[i];
-        e.a[i][i] *= 1 + (i == COST_MASKED || i == COST_USED ? RIDGE_IDLE : RIDGE);
-    }
-    return e;
-}
 
 /* Gaussian elimination among the terms in use. The matrix is positive definite but for terms that are always 0. */
 static void solve(struct equations e, const bool used[COST_TERMS], double x[COST_TERMS])
@@ -67,16 +43,23 @@ static void solve(struct equations e, const bool used[COST_TERMS], double x[COST
     }
 }
 
-/* Without the term that is most below 0, until none is. */
-static void solve_without_negatives(const struct equations *e, double x[COST_TERMS])
+/* Solves the equations of all calls, without the term that is most below 0, until none is. */
+static void fit(struct decode_cost *cost)
 {
+    struct equations e;
+    double *x = cost->ns;
     bool used[COST_TERMS];
     memset(used, true, sizeof used);
+    for (int i = 0; i < COST_TERMS; i++) {
+        for (int k = 0; k < COST_TERMS; k++) e.a[i][k] = cost->few.terms[i][k] + cost->many.terms[i][k];
+        e.b[i] = cost->few.times[i] + cost->many.times[i];
+        e.a[i][i] *= 1 + (i == COST_MASKED || i == COST_USED ? RIDGE_IDLE : RIDGE);
+    }
     for (int round = 0; round <= COST_TERMS; round++) {
         int worst = -1;
-        solve(*e, used, x);
+        solve(e, used, x);
         for (int i = 0; i < COST_TERMS; i++)
-            if (x[i] < 0 && (worst < 0 || x[i] * e->b[i] < x[worst] * e->b[worst])) worst = i;
+            if (x[i] < 0 && (worst < 0 || x[i] * e.b[i] < x[worst] * e.b[worst])) worst = i;
         if (worst < 0) return;
         used[worst] = false;
     }
@@ -90,10 +73,15 @@ void decode_cost_observe(struct decode_cost *cost, const struct decode_call *cal
                                   [COST_ATTENDED] = call->attended,
                                   [COST_MASKED] = call->n_tokens * call->used - call->attended,
                                   [COST_USED] = call->used};
-    add(call->n_tokens < FEW_TOKENS ? &cost->few : &cost->many, x, (double)ns);
-    if (++cost->n_calls < ENOUGH_CALLS) return;
-    struct equations e = equations_of(cost);
-    solve_without_negatives(&e, cost->ns);
+    /* Each call counts by its relative error: else long calls would decide what short ones cost. A call that the
+     * machine slowed down counts less by that. */
+    double took = (double)ns, weight = 1 / (took * took);
+    struct decode_sums *sums = call->n_tokens < FEW_TOKENS ? &cost->few : &cost->many;
+    for (int i = 0; i < COST_TERMS; i++) {
+        for (int k = 0; k < COST_TERMS; k++) sums->terms[i][k] = KEPT * sums->terms[i][k] + weight * x[i] * x[k];
+        sums->times[i] = KEPT * sums->times[i] + weight * x[i] * took;
+    }
+    if (++cost->n_calls >= ENOUGH_CALLS) fit(cost);
 }
 
 double decode_cost_of_idle(const struct decode_cost *cost, double cells, double n_calls, double n_tokens)

@@ -85,18 +85,6 @@ static void look_into(const struct slot *slot, const struct suffix_index *index,
     keep_longer(best, &found);
 }
 
-static void look_into_others(const struct engine *engine, const struct slot *slot, struct found *best)
-{
-    int n = 0;
-    for (size_t i = 0; i < engine->n_seqs && n < OTHERS && best->match.len < SUFFIX_MOST; i++) {
-        const struct seq *seq = &engine->seqs[i];
-        if (seq == slot->seq || seq->suffixes.len == 0 || !may_read(slot, seq)) continue;
-        look_into(slot, &seq->suffixes, (struct found){.tokens = &seq->tokens, .seq = seq, .source = DRAFT_STORE},
-                  best);
-        n++;
-    }
-}
-
 static struct found find(struct engine *engine, struct slot *slot)
 {
     const bool *sources = engine->drafting.params.sources;
@@ -112,7 +100,14 @@ static struct found find(struct engine *engine, struct slot *slot)
     if (draft->past.tokens.len > 0)
         look_into(slot, &draft->past.suffixes, (struct found){.tokens = &draft->past.tokens, .source = DRAFT_STORE},
                   &best);
-    look_into_others(engine, slot, &best);
+    int n = 0;
+    for (size_t i = 0; i < engine->n_seqs && n < OTHERS && best.match.len < SUFFIX_MOST; i++) {
+        const struct seq *other = &engine->seqs[i];
+        if (other == seq || other->suffixes.len == 0 || !may_read(slot, other)) continue;
+        look_into(slot, &other->suffixes, (struct found){.tokens = &other->tokens, .seq = other, .source = DRAFT_STORE},
+                  &best);
+        n++;
+    }
     return best;
 }
 
@@ -139,13 +134,6 @@ static void copy_guess(const struct engine *engine, struct draft *draft, const s
     }
 }
 
-/* A grammar whose guesses are mostly wrong is asked now and then. */
-static bool may_guess_grammar(const struct engine *engine, const struct draft *draft)
-{
-    double chance = chances_of(&engine->drafting.chances, &draft->chances, DRAFT_GRAMMAR, draft->streak);
-    return chance >= TRIED_CHANCE / 2 || metric_get(&engine->stats->ticks) % TRIED_EVERY == 0;
-}
-
 static void guess(struct engine *engine, struct slot *slot)
 {
     struct draft *draft = &slot->run->draft;
@@ -156,7 +144,10 @@ static void guess(struct engine *engine, struct slot *slot)
         return;
     }
     struct found found = find(engine, slot);
-    if (params->sources[DRAFT_GRAMMAR] && found.match.len < LONG_MATCH && may_guess_grammar(engine, draft)) {
+    /* A grammar whose guesses are mostly wrong is asked now and then. */
+    double chance = chances_of(&engine->drafting.chances, &draft->chances, DRAFT_GRAMMAR, draft->streak);
+    bool may_ask = chance >= TRIED_CHANCE / 2 || metric_get(&engine->stats->ticks) % TRIED_EVERY == 0;
+    if (params->sources[DRAFT_GRAMMAR] && found.match.len < LONG_MATCH && may_ask) {
         draft->n = llm_sampler_guess(slot->run->sampler, draft->tokens, params->n_max);
         draft->source = DRAFT_GRAMMAR;
         draft->matched = draft->streak;
@@ -183,15 +174,6 @@ static double next_chance(const struct engine *engine, const struct draft *draft
            chances_of(&engine->drafting.chances, &draft->chances, draft->source, draft_evidence(draft, candidate->n));
 }
 
-/* The tokens that the reply may still have behind the next one. */
-static int32_t room_of(const struct engine *engine, const struct slot *slot)
-{
-    const struct run *run = slot->run;
-    int32_t rest = run->max_tokens - run->n_predicted - 1, most = engine->drafting.params.n_max;
-    if (slot->job->draft_max >= 0 && slot->job->draft_max < most) most = slot->job->draft_max;
-    return rest < most ? rest : most;
-}
-
 /* Drafts that the engine decides on, in the order in which they were chosen. */
 struct choice {
     struct candidate *v;
@@ -200,14 +182,6 @@ struct choice {
     int32_t n_rows, n_again;  /* rows of drafts; those that are computed again */
     bool even;                /* each row is one of all candidates: unequal numbers of rows would be computed apart */
 };
-
-static struct candidate *likeliest(const struct choice *choice)
-{
-    struct candidate *best = &choice->v[0];
-    for (size_t i = 1; i < choice->n; i++)
-        if (choice->v[i].chance > best->chance) best = &choice->v[i];
-    return best;
-}
 
 static void advance(struct engine *engine, struct candidate *candidate)
 {
@@ -227,8 +201,10 @@ static bool has_room(const struct choice *choice, int32_t most)
 static double add_row(struct engine *engine, struct choice *choice, double least)
 {
     double gain = 0;
-    struct candidate *best = likeliest(choice);
     if (!choice->even) {
+        struct candidate *best = &choice->v[0];
+        for (size_t i = 1; i < choice->n; i++)
+            if (choice->v[i].chance > best->chance) best = &choice->v[i];
         if (best->chance <= least) return 0;
         gain = best->chance;
         choice->order[choice->n_rows++] = (int32_t)(best - choice->v);
@@ -324,18 +300,10 @@ static int32_t choose_rows(struct engine *engine, struct choice *choice, const s
     return tried > 0 ? tried - replies : best;
 }
 
-/* A part of the prompts' tokens at most, and of the likely ones. */
-static int32_t choose_beside(struct engine *engine, struct choice *choice, int32_t most)
+/* All rows of more than this chance, as far as there is room. */
+static int32_t choose_likely(struct engine *engine, struct choice *choice, int32_t most, double least)
 {
-    int32_t part = engine->tick_budget.last / BESIDE_PART;
-    while (has_room(choice, part < most ? part : most) && add_row(engine, choice, BESIDE_CHANCE) > 0)
-        ;
-    return choice->n_rows;
-}
-
-static int32_t choose_all(struct engine *engine, struct choice *choice, int32_t most)
-{
-    while (has_room(choice, most) && add_row(engine, choice, 0) > 0)
+    while (has_room(choice, most) && add_row(engine, choice, least) > 0)
         ;
     return choice->n_rows;
 }
@@ -357,8 +325,11 @@ static size_t find_candidates(struct engine *engine, size_t set, struct candidat
         if (!engine->needs[i].generating || engine->needs[i].set != set) continue;
         if (n == max) return 0; /* so many replies leave no room for drafts */
         struct slot *slot = &engine->slots[i];
-        int32_t most = room_of(engine, slot);
-        slot->run->draft.n = 0;
+        struct run *run = slot->run;
+        int32_t most = engine->drafting.params.n_max, rest = run->max_tokens - run->n_predicted - 1;
+        if (slot->job->draft_max >= 0 && slot->job->draft_max < most) most = slot->job->draft_max;
+        if (rest < most) most = rest; /* the tokens that the reply may still have behind the next one */
+        run->draft.n = 0;
         /* The state is that of before a wrong draft; the slot is about to be taken, and must not go back again. */
         if (draft_again(slot) > 0 || engine->preemption.victim == slot) most = 0;
         if (most > 0) guess(engine, slot);
@@ -380,7 +351,7 @@ struct asked {
     struct candidate *candidate;
     double chance; /* that the guess is right as a whole */
     double first;  /* that its first token is */
-    double other;  /* that the first token of what another source has guessed is */
+    double other;  /* that the first token of what another source has guessed is; 0: there is none */
 };
 
 /* As far as the model is asked. */
@@ -389,20 +360,6 @@ struct reach {
     int32_t most;  /* tokens of a guess */
     int64_t until; /* the call with the guesses has to begin then, so that no stream waits too long */
 };
-
-/* That the first token is right which another source has guessed; 0: there is none. */
-static double chance_of_other(const struct engine *engine, const struct draft *draft)
-{
-    if (draft->n == 0) return 0;
-    return chances_of(&engine->drafting.chances, &draft->chances, draft->source, draft_evidence(draft, 0));
-}
-
-/* The worth of one more token of a reply: nanoseconds of the call that it saves, without those of its row. */
-static double worth_of_token(const struct engine *engine, int32_t replies)
-{
-    const struct row_times *times = &engine->drafting.row_times;
-    return row_times_of(times, replies) / replies - row_times_least(times, replies);
-}
 
 /* The guess has a token more: whether it is one, and whether the next one is worth a call. */
 static void judge(struct engine *engine, struct draft_ask *ask, struct asked *asked, const struct reach *reach)
@@ -448,41 +405,26 @@ static void take_guess(struct draft *draft, const struct draft_ask *ask, const s
     draft->origin.end = 0;
 }
 
-static bool model_pays(const struct drafting *drafting, const struct reach *reach)
-{
-    double step = draft_model_step_ns(drafting->model);
-    return step > 0 && drafting->model_right * reach->worth > step;
-}
-
-/* Where it does not pay it is tried when the credit is whole. A stream that lacks tokens is brought to a guess, since
- * those that were computed would be spent for nothing. */
-static bool is_asked(const struct drafting *drafting, const struct reach *reach, double plain)
-{
-    return model_pays(drafting, reach) || drafting->model_lacks || draft_credit_is_whole(drafting, plain);
-}
-
-static bool any_lacks(const struct draft_ask *asks, size_t n)
-{
-    bool any = false;
-    for (size_t i = 0; i < n; i++) any = any || asks[i].lacks;
-    return any;
-}
-
 /* Asks about the replies for which nothing better is known. */
 static void guess_with_model(struct engine *engine, struct candidate *candidates, size_t n,
                              const struct adapter_turn *turn)
 {
     struct drafting *drafting = &engine->drafting;
-    double worth = worth_of_token(engine, (int32_t)n), plain = row_times_of(&drafting->row_times, (int32_t)n);
+    double plain = row_times_of(&drafting->row_times, (int32_t)n);
+    /* One more token of a reply saves its part of the call, without its row. */
+    double worth = plain / (double)n - row_times_least(&drafting->row_times, (int32_t)n);
     double longest = turn->ns > plain * LITTLE_MORE ? turn->ns : plain * LITTLE_MORE;
     int32_t rows = rows_of_call(engine);
     struct draft_ask *asks = mem_alloc((n + 1) * sizeof *asks);
     struct asked *asked = mem_alloc((n + 1) * sizeof *asked);
     size_t n_asks = 0;
-    bool guessed = false;
+    bool guessed = false, lacks = false;
     for (size_t i = 0; i < n; i++) {
         const struct slot *slot = &engine->slots[candidates[i].slot];
-        double other = chance_of_other(engine, &slot->run->draft);
+        const struct draft *draft = &slot->run->draft;
+        double other = 0;
+        if (draft->n > 0)
+            other = chances_of(&drafting->chances, &draft->chances, draft->source, draft_evidence(draft, 0));
         if (candidates[i].most <= 0 || other >= drafting->model_right) continue;
         asks[n_asks] =
             (struct draft_ask){.stream = slot->id, .owner = draft_owner(engine, slot), .tokens = &slot->seq->tokens};
@@ -494,30 +436,25 @@ static void guess_with_model(struct engine *engine, struct candidate *candidates
         .most = n_asks > 0 ? (rows - (int32_t)n) / (int32_t)n_asks : 0,
         .until = began_at + (int64_t)((longest - plain) / 2),
     };
-    bool asks_it = worth > 0 && reach.most > 0 && is_asked(drafting, &reach, plain);
+    /* Where it does not pay it is tried when the credit is whole. A stream that lacks tokens is brought to a guess,
+     * since those that were computed would be spent for nothing. */
+    double step = draft_model_step_ns(drafting->model);
+    bool pays = step > 0 && drafting->model_right * reach.worth > step;
+    bool asks_it =
+        worth > 0 && reach.most > 0 && (pays || drafting->model_lacks || draft_credit_is_whole(drafting, plain));
     drafting->model_lacks = false;
     if (asks_it) {
         if (!write_ahead(engine, asks, asked, n_asks, &reach)) drafting->model_right = 0; /* its calls fail */
         for (size_t i = 0; i < n_asks; i++) {
             take_guess(&engine->slots[asked[i].candidate->slot].run->draft, &asks[i], &asked[i]);
             guessed = guessed || asks[i].n > 0;
+            lacks = lacks || asks[i].lacks;
         }
-        drafting->model_lacks = !guessed && any_lacks(asks, n_asks) && draft_may_owe_more(drafting, plain);
+        drafting->model_lacks = !guessed && lacks && draft_may_owe_more(drafting, plain);
         drafting->own_ns += clock_now(engine->clock) - began_at;
     }
     free(asks);
     free(asked);
-}
-
-/* No candidate has more rows than tokens were guessed. */
-static void limit(struct engine *engine, struct candidate *candidates, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        const struct draft *draft = &engine->slots[candidates[i].slot].run->draft;
-        if (draft->n < candidates[i].most) candidates[i].most = draft->n;
-        candidates[i].chance = 1;
-        candidates[i].chance = next_chance(engine, draft, &candidates[i]);
-    }
 }
 
 /* ---- The plan ---- */
@@ -545,24 +482,30 @@ void draft_plan(struct engine *engine, const struct adapter_turn *turn)
     drafting->rescales = depth_changes(engine, set);
     if (drafting->rescales && drafting->params.guess == NULL) return;
     if (!engine->drafts || metric_get(&engine->stats->ticks) < drafting->paused_until) return;
-    bool lacks = drafting->model_lacks && !has_prompts(engine, set);
+    bool prompts = has_prompts(engine, set), lacks = drafting->model_lacks && !prompts;
     if (drafting->credit_ns < 0 && drafting->params.guess == NULL && !lacks) return;
     /* In a call of several micro-batches a window would lose what it needs once the draft is cut. */
-    if (!engine->policy.cuts_anywhere && has_prompts(engine, set)) return;
+    if (!engine->policy.cuts_anywhere && prompts) return;
     struct candidate candidates[ROW_TIMES / 2];
     struct choice choice = {.v = candidates, .even = false};
     choice.n = find_candidates(engine, set, candidates, sizeof candidates / sizeof *candidates);
-    if (drafting->model != NULL && choice.n > 0 && !has_prompts(engine, set))
-        guess_with_model(engine, candidates, choice.n, turn);
+    if (drafting->model != NULL && choice.n > 0 && !prompts) guess_with_model(engine, candidates, choice.n, turn);
     drafting->model_lacks = drafting->model_lacks && choice.n > 0;
-    limit(engine, candidates, choice.n);
     choice.even = choice.n > 1 && !engine->policy.one_pool;
-    for (size_t i = 0; i < choice.n; i++) choice.n_again += draft_again(&engine->slots[candidates[i].slot]);
+    for (size_t i = 0; i < choice.n; i++) {
+        struct candidate *c = &candidates[i];
+        const struct slot *slot = &engine->slots[c->slot];
+        if (slot->run->draft.n < c->most) c->most = slot->run->draft.n; /* no more rows than tokens were guessed */
+        c->chance = 1;
+        c->chance = next_chance(engine, &slot->run->draft, c);
+        choice.n_again += draft_again(slot);
+    }
     int32_t most = rows_of_call(engine) - (int32_t)choice.n - choice.n_again;
     if (choice.n == 0 || most <= 0) return;
-    int32_t n_rows = engine->drafting.params.guess != NULL ? choose_all(engine, &choice, most)
-                     : has_prompts(engine, set)            ? choose_beside(engine, &choice, most)
-                                                           : choose_rows(engine, &choice, turn, most);
+    int32_t part = engine->tick_budget.last / BESIDE_PART; /* of the prompts' tokens */
+    int32_t n_rows = drafting->params.guess != NULL ? choose_likely(engine, &choice, most, 0)
+                     : prompts ? choose_likely(engine, &choice, part < most ? part : most, BESIDE_CHANCE)
+                               : choose_rows(engine, &choice, turn, most);
     for (int32_t i = 0; i < n_rows; i++) engine->needs[candidates[choice.order[i]].slot].drafted++;
 }
 
@@ -573,20 +516,14 @@ bool engine_drafts_from_store(const struct engine *engine)
     return engine->drafts && engine->drafting.params.sources[DRAFT_STORE];
 }
 
-/* The rest of the sequence, if it begins with all of the prompt. */
-static void take_rest(struct tokens *past, const struct seq *seq, const struct tokens *prompt)
-{
-    size_t n = prompt->len, from = n > SUFFIX_MOST ? n - SUFFIX_MOST : 0, len = seq->tokens.len - from;
-    if (seq->tokens.len <= n || tokens_common_prefix(&seq->tokens, prompt) < n) return;
-    tokens_append(past, seq->tokens.v + from, len < DRAFT_PAST ? len : DRAFT_PAST);
-}
-
 void draft_keep_past(struct engine *engine, struct slot *slot, const struct seq *seq)
 {
     struct job *job = slot->job;
     struct draft_past *past = &slot->run->draft.past;
     if (past->tokens.len > 0 || slot->run->n_predicted > 0 || !engine_drafts_from_store(engine)) return;
-    if (may_read(slot, seq)) take_rest(&past->tokens, seq, job->wanted);
+    size_t n = job->wanted->len, from = n > SUFFIX_MOST ? n - SUFFIX_MOST : 0, len = seq->tokens.len - from;
+    if (may_read(slot, seq) && seq->tokens.len > n && tokens_common_prefix(&seq->tokens, job->wanted) == n)
+        tokens_append(&past->tokens, seq->tokens.v + from, len < DRAFT_PAST ? len : DRAFT_PAST);
     if (past->tokens.len == 0) {
         past->tokens = job->past;
         job->past = (struct tokens){0};

@@ -48,26 +48,19 @@ void draft_mark(struct engine *engine, struct plan_share *shares, size_t n)
     }
 }
 
-/* Back to the copy. False: the sequence has no cells any more. */
-static bool go_back(struct engine *engine, struct slot *slot)
-{
-    const struct draft_mark *mark = &slot->mark;
-    struct seq *seq = slot->seq;
-    int64_t began_at = clock_now(engine->clock);
-    if (llm_seq_rewind(engine->context, seq->id, mark->bytes, mark->size, mark->n) != LLM_LOADED) return false;
-    note_time(engine, &engine->drafting.back_ns, began_at);
-    seq_cut_to(engine, seq, mark->n);
-    slot->run->draft.back_to = seq->n_cells;
-    return true;
-}
-
 void draft_cut(struct engine *engine, struct slot *slot, int32_t n)
 {
     struct seq *seq = slot->seq;
-    if (engine->drafting.marks) {
-        if (!go_back(engine, slot)) seq_cut_to(engine, seq, 0);
-    } else {
+    const struct draft_mark *mark = &slot->mark;
+    int64_t began_at = clock_now(engine->clock);
+    if (!engine->drafting.marks) {
         seq_cut_to(engine, seq, n);
+    } else if (llm_seq_rewind(engine->context, seq->id, mark->bytes, mark->size, mark->n) == LLM_LOADED) {
+        note_time(engine, &engine->drafting.back_ns, began_at);
+        seq_cut_to(engine, seq, mark->n);
+        slot->run->draft.back_to = seq->n_cells;
+    } else {
+        seq_cut_to(engine, seq, 0);
     }
     if (seq->n_cells > 0) return;
     log_event(LOG_WARN, "batch-engine", "draft-not-cut", log_str("model", engine->name), log_int("slot", slot->id),

@@ -112,22 +112,6 @@ static bool is_known(const struct draft_model *model, int32_t token)
     return !media_token_is_one(token) && token < model->n_vocab;
 }
 
-/* Behind the last token that the draft model does not know, such as a medium's, and not farther back than the tail. */
-static int32_t tail_begin(const struct draft_model *model, const struct tokens *tokens)
-{
-    int32_t tail = model->window / TAIL_PART, from = (int32_t)tokens->len, least = from > tail ? from - tail : 0;
-    while (from > least && is_known(model, tokens->v[from - 1])) from--;
-    return from;
-}
-
-/* Leading tokens in cells that are those of the sequence. */
-static int32_t same_as(const struct stream *stream, const struct tokens *tokens)
-{
-    int32_t n = 0, held = (int32_t)stream->held.len, rest = (int32_t)tokens->len - stream->from;
-    while (n < held && n < rest && stream->held.v[n] == tokens->v[stream->from + n]) n++;
-    return n;
-}
-
 static void keep(struct draft_model *model, int32_t i, int32_t n)
 {
     struct stream *stream = &model->streams[i];
@@ -187,10 +171,16 @@ static void align(struct draft_model *model, const struct draft_ask *ask)
     int32_t i = ask->stream;
     struct stream *stream = &model->streams[i];
     begin_owner(model, i, ask->owner);
-    int32_t len = (int32_t)tokens->len, begin = tail_begin(model, tokens), same = same_as(stream, tokens);
+    int32_t len = (int32_t)tokens->len, begin = len, same = 0;
+    /* Leading tokens in cells that are those of the sequence. */
+    int32_t held = (int32_t)stream->held.len, most = held < len - stream->from ? held : len - stream->from;
+    while (same < most && stream->held.v[same] == tokens->v[stream->from + same]) same++;
     if (model->n_row > 0) {
         begin = stream->rows.from;
         if (same > stream->rows.n_read) same = stream->rows.n_read;
+    } else { /* behind the last token that the draft model does not know, such as a medium's, and within the tail */
+        int32_t tail = model->window / TAIL_PART, least = len > tail ? len - tail : 0;
+        while (begin > least && is_known(model, tokens->v[begin - 1])) begin--;
     }
     bool fits = len - stream->from + DRAFT_MOST <= model->window;
     if (!fits || begin > stream->from + same) same = 0;
@@ -201,27 +191,14 @@ static void align(struct draft_model *model, const struct draft_ask *ask)
 
 /* ---- Calls ---- */
 
-static int32_t token_at(const struct draft_model *model, const struct draft_ask *ask, int32_t index)
-{
-    int32_t at = model->streams[ask->stream].from + index, len = (int32_t)ask->tokens->len;
-    return at < len ? ask->tokens->v[at] : ask->guess[at - len];
-}
-
-static const float *row_at(const struct draft_model *model, const struct draft_ask *ask, int32_t index)
+/* The hidden row that gave the token with that index in the sequence. */
+static const float *row_at(const struct draft_model *model, const struct draft_ask *ask, int32_t at)
 {
     const struct stream *stream = &model->streams[ask->stream];
-    int32_t at = stream->from + index;
     if (model->n_row == 0) return NULL;
     if (at >= (int32_t)ask->tokens->len) return stream->rows.guess;
     assert(at >= stream->rows.from && at < stream->rows.from + stream->rows.n);
     return stream->rows.v + (size_t)(at - stream->rows.from) * (size_t)model->n_row;
-}
-
-static int32_t most_tokens(const struct draft_model *model)
-{
-    if (model->token_ns <= 0) return UNKNOWN;
-    double n = (double)model->most_ns / model->token_ns;
-    return n < LEAST ? LEAST : n > BATCH ? BATCH : (int32_t)n;
 }
 
 static int32_t end_of(const struct draft_model *model, const struct draft_ask *ask)
@@ -229,27 +206,21 @@ static int32_t end_of(const struct draft_model *model, const struct draft_ask *a
     return (int32_t)ask->tokens->len - model->streams[ask->stream].from + ask->n;
 }
 
-static bool lacks_tokens(const struct draft_model *model, const struct draft_ask *ask)
-{
-    return (int32_t)model->streams[ask->stream].held.len < end_of(model, ask);
-}
-
 /* Adds to the batch what the stream lacks, as much as there is room for. Returns the index of the row whose logits are
  * the next token's; -1: it lacks more. */
 static int32_t add_missing(struct draft_model *model, const struct draft_ask *ask, int32_t *n_tokens)
 {
     struct stream *stream = &model->streams[ask->stream];
-    int32_t end = end_of(model, ask), held = (int32_t)stream->held.len;
-    int32_t most = most_tokens(model) - *n_tokens, n = end - held < most ? end - held : most;
-    for (int32_t k = 0; k < n; k++) {
-        int32_t token = token_at(model, ask, held + k);
+    int32_t end = end_of(model, ask), held = (int32_t)stream->held.len, len = (int32_t)ask->tokens->len;
+    double fit = model->token_ns > 0 ? (double)model->most_ns / model->token_ns : UNKNOWN;
+    int32_t most = (fit < LEAST ? LEAST : fit > BATCH ? BATCH : (int32_t)fit) - *n_tokens;
+    int32_t n = end - held < most ? end - held : most;
+    for (int32_t k = held; k < held + n; k++) {
+        int32_t at = stream->from + k, token = at < len ? ask->tokens->v[at] : ask->guess[at - len];
         tokens_push(&stream->held, token);
-        model->batch[(*n_tokens)++] = (struct llm_batch_token){.token = token,
-                                                               .pos = held + k,
-                                                               .seq = ask->stream,
-                                                               .logits = held + k + 1 == end,
-                                                               .row = row_at(model, ask, held + k)};
-        if (ask->n == 0) stream->rows.n_read = held + k + 1;
+        model->batch[(*n_tokens)++] = (struct llm_batch_token){
+            .token = token, .pos = k, .seq = ask->stream, .logits = k + 1 == end, .row = row_at(model, ask, at)};
+        if (ask->n == 0) stream->rows.n_read = k + 1;
     }
     return held + n == end && n > 0 ? *n_tokens - 1 : -1;
 }
@@ -274,7 +245,7 @@ bool draft_model_next(struct draft_model *model, struct draft_ask *asks, size_t 
         if (asks[i].over) continue;
         if (asks[i].n == 0) align(model, &asks[i]);
         rows[i] = add_missing(model, &asks[i], &n_tokens);
-        asks[i].lacks = rows[i] < 0 && lacks_tokens(model, &asks[i]);
+        asks[i].lacks = rows[i] < 0 && (int32_t)model->streams[asks[i].stream].held.len < end_of(model, &asks[i]);
         asks[i].over = rows[i] < 0 || asks[i].n == DRAFT_MOST;
         n_asks++;
     }

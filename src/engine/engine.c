@@ -4,7 +4,6 @@
 #include "engine/engine_status.h"
 #include "engine/evict.h"
 #include "engine/fetch.h"
-#include "engine/orders.h"
 #include "engine/reuse_plan.h"
 #include "engine/save.h"
 #include "engine/tick.h"
@@ -35,7 +34,7 @@ static bool should_abort(void *ud)
     if (atomic_load_explicit(&engine->stop_now, memory_order_relaxed)) return true;
     for (size_t i = 0; i < engine->n_running; i++)
         if (!job_is_cancelled(engine->slots[engine->running[i].slot].job)) return false;
-    return engine->n_running > 0;
+    return true;
 }
 
 const struct engine_stats *engine_stats(const struct engine *engine)
@@ -74,14 +73,6 @@ static bool has_work(const struct engine *engine)
     return engine->copied || (computes && !engine->stalled);
 }
 
-/* Checkpoint positions of a prompt without messages: its middle and near its end, since nothing says where the next
- * prompt will diverge. */
-static void add_checkpoints_of_plain_prompt(struct job *job)
-{
-    int32_t n = (int32_t)job->prompt.len, ends[] = {n / 2, n - 64, n - 16};
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) job_add_checkpoint(job, ends[i]);
-}
-
 /* Decides where the prefill stops to save a checkpoint or a system prompt's snapshot. */
 static void set_checkpoints(const struct engine *engine, struct job *job)
 {
@@ -90,7 +81,9 @@ static void set_checkpoints(const struct engine *engine, struct job *job)
         job->checkpoints[0] = system;
         job->n_checkpoints = cache_policy_worth(&engine->policy, system) > 0;
     } else if (engine->policy.checkpoints && job->cache_prompt && job->conversation.n_messages == 0) {
-        add_checkpoints_of_plain_prompt(job);
+        /* Its middle and near its end, since nothing says where the next prompt will diverge. */
+        int32_t all = (int32_t)job->prompt.len, ends[] = {all / 2, all - 64, all - 16};
+        for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) job_add_checkpoint(job, ends[i]);
     }
     if (!engine->policy.loads_states) job->n_checkpoints = 0;
     size_t n = 0;
@@ -125,33 +118,20 @@ static bool is_any(const struct job *job)
     return job != NULL;
 }
 
-static void move_matching(struct job_list *from, struct job_list *to, bool (*matches)(const struct job *job))
-{
-    struct job_list taken = job_list_take_matching(from, matches);
-    struct job *job;
-    while ((job = job_list_take_first(&taken)) != NULL) job_list_append(to, job);
-}
-
 /* A drain refuses every job that has no slot. Suspended jobs have begun, and may finish until the deadline. */
-static struct job_list take_refused(struct engine *engine)
+static void fail_refused(struct engine *engine)
 {
     bool (*matches)(const struct job *) = atomic_load(&engine->stop_now) ? is_any : has_not_begun;
     struct job_list refused = {0};
-    move_matching(&engine->waiting, &refused, matches);
-    for (size_t i = 0; i < engine->n_slots; i++) move_matching(&engine->slots[i].queue, &refused, matches);
-    return refused;
-}
-
-static void fail_refused(struct engine *engine)
-{
-    struct job_list jobs = take_refused(engine);
+    struct job *job;
     hearth_error error;
+    job_list_move_matching(&engine->waiting, &refused, matches);
+    for (size_t i = 0; i < engine->n_slots; i++) job_list_move_matching(&engine->slots[i].queue, &refused, matches);
     error_set(&error, HEARTH_UNAVAILABLE, "engine shutting down");
     pthread_mutex_lock(&engine->mutex);
-    engine->drained_pending += jobs.len;
+    engine->drained_pending += refused.len;
     pthread_mutex_unlock(&engine->mutex);
-    struct job *job;
-    while ((job = job_list_take_first(&jobs)) != NULL) finish_waiting(engine, job, &error);
+    while ((job = job_list_take_first(&refused)) != NULL) finish_waiting(engine, job, &error);
 }
 
 /* Sleeps until there is mail. While every slot waits for the store, wakes for pending evictions, and for jobs that wait
@@ -191,22 +171,16 @@ static bool take_mail(struct engine *engine)
     return !closing || has_work(engine);
 }
 
-static bool any_slot_computes(const struct engine *engine)
-{
-    for (size_t i = 0; i < engine->n_slots; i++) {
-        if (slot_computes(&engine->slots[i])) return true;
-    }
-    return false;
-}
-
 static void work(struct engine *engine)
 {
-    bool fetched = fetch_step(engine);
+    bool fetched = fetch_step(engine), computes = false;
     media_step(engine);
-    bool computes = any_slot_computes(engine);
-    if (computes) idle_step(engine);
-    if (computes) compaction_step(engine);
-    if (computes) tick(engine);
+    for (size_t i = 0; i < engine->n_slots; i++) computes = computes || slot_computes(&engine->slots[i]);
+    if (computes) {
+        idle_step(engine);
+        compaction_step(engine);
+        tick(engine);
+    }
     engine->copied = save_step(engine) || fetched;
     bool cleared = finish_clear_saved(engine);
     engine->stalled = any_slot_busy(engine) && !computes && !engine->copied && !cleared;
@@ -327,18 +301,12 @@ static void init_slots(struct engine *engine, size_t n_slots, size_t n_seqs)
     status_publish(engine);
 }
 
-/* The counters may outlive the engine; its gauges may not. */
-static void clear_gauges(struct engine_stats *stats)
-{
-    atomic_store(&stats->slots_busy, 0);
-    atomic_store(&stats->jobs_waiting, 0);
-    atomic_store(&stats->snapshot_bytes, 0);
-    atomic_store(&stats->threads, 0);
-}
-
 static void free_engine(struct engine *engine)
 {
-    clear_gauges(engine->stats);
+    atomic_store(&engine->stats->slots_busy, 0); /* the counters may outlive the engine, its gauges may not */
+    atomic_store(&engine->stats->jobs_waiting, 0);
+    atomic_store(&engine->stats->snapshot_bytes, 0);
+    atomic_store(&engine->stats->threads, 0);
     if (engine->joined != NULL) store_remove_user(engine->joined, engine->user);
     for (size_t i = 0; i < engine->n_seqs; i++) {
         tokens_release(&engine->seqs[i].tokens);
@@ -382,26 +350,21 @@ static bool may_store(void *ud)
     return file_watch_check(((struct engine *)ud)->watch) == FILES_SAME;
 }
 
-/* The last bits depend on these as well: a deterministic run reuses only what this same configuration computed and
- * stored. */
-static void describe_machine(const struct engine *engine, const struct engine_params *params, struct buf *out)
-{
-    const struct llm_context_params *c = &params->context;
-    buf_printf(out, "rows %d\nthreads %d\noffload %d %d\nlayers %d\ncpu %s\nbuild %s\n",
-               c->n_ubatch < PREFILL_CHUNK ? c->n_ubatch : PREFILL_CHUNK, llm_threads(engine->context), c->offload_kqv,
-               c->op_offload, params->n_gpu_layers, llm_cpu_features(), llm_build());
-    llm_describe_gpus(out);
-}
-
 /* Snapshots and stored cells depend on these, beside weights and tokens. */
 static struct identity identity_of(const struct engine *engine, const struct engine_params *params,
                                    struct identity identity)
 {
+    const struct llm_context_params *c = &params->context;
     struct buf text = {0};
     buf_append(&text, identity.context, sizeof identity.context);
     llm_context_describe(engine->context, &text);
     buf_printf(&text, "deterministic %d\n", engine->deterministic);
-    if (engine->deterministic) describe_machine(engine, params, &text);
+    if (engine->deterministic) { /* the last bits depend on these, too: only such runs as this one reuse its cells */
+        buf_printf(&text, "rows %d\nthreads %d\noffload %d %d\nlayers %d\ncpu %s\nbuild %s\n",
+                   c->n_ubatch < PREFILL_CHUNK ? c->n_ubatch : PREFILL_CHUNK, llm_threads(engine->context),
+                   c->offload_kqv, c->op_offload, params->n_gpu_layers, llm_cpu_features(), llm_build());
+        llm_describe_gpus(&text);
+    }
     sha256_of(text.v, text.len, identity.context);
     buf_release(&text);
     return identity;

@@ -82,15 +82,6 @@ static struct seq *least_recently_used(const struct engine *engine, enum group g
 
 /* ---- The order ---- */
 
-static struct seq *find_free(const struct engine *engine)
-{
-    for (size_t i = 0; i < engine->n_seqs; i++) {
-        struct seq *seq = &engine->seqs[i];
-        if (seq->state == SEQ_FREE) return seq;
-    }
-    return NULL;
-}
-
 static struct victim victim_for_cells(const struct engine *engine, const struct seq *but_not)
 {
     for (enum group group = UNCLAIMED; group <= KEPT; group++) {
@@ -106,8 +97,9 @@ static struct victim victim_for_cells(const struct engine *engine, const struct 
 struct victim next_victim(const struct engine *engine, enum room room, const struct seq *but_not)
 {
     if (room == ROOM_FOR_CELLS) return victim_for_cells(engine, but_not);
-    struct seq *seq = find_free(engine);
-    if (seq == NULL) seq = least_recently_used(engine, DUPLICATE, false, but_not);
+    for (size_t i = 0; i < engine->n_seqs; i++)
+        if (engine->seqs[i].state == SEQ_FREE) return (struct victim){&engine->seqs[i], true};
+    struct seq *seq = least_recently_used(engine, DUPLICATE, false, but_not);
     return seq != NULL ? (struct victim){seq, true} : victim_for_cells(engine, but_not);
 }
 
@@ -138,15 +130,6 @@ static size_t count_free(const struct engine *engine)
     size_t n = 0;
     for (size_t i = 0; i < engine->n_seqs; i++) n += engine->seqs[i].state == SEQ_FREE;
     return n;
-}
-
-static struct seq *find_partly_evicted(struct engine *engine)
-{
-    for (size_t i = 0; i < engine->n_seqs; i++) {
-        struct seq *seq = &engine->seqs[i];
-        if (seq_state_leaves(seq->state) && seq->eviction.keep > 0 && !seq->pinned) return seq;
-    }
-    return NULL;
 }
 
 /* Sequences that pending evictions will free. */
@@ -217,21 +200,6 @@ static void keep_resident(struct engine *engine, struct seq *seq)
     slots_try_again(engine, false);
 }
 
-/* Whether the store has not got past a wait that missed its deadline: such a store is not waited for again. */
-static bool is_hung(struct engine *engine)
-{
-    bool past =
-        store_is_done(engine->store, engine->user, engine->hung_at) && store_has_room(engine->store, engine->user, 1);
-    if (past) engine->hung = false;
-    return engine->hung;
-}
-
-static void note_hung(struct engine *engine)
-{
-    engine->hung = true;
-    engine->hung_at = engine->last_ticket;
-}
-
 enum eviction_check { EVICT_LATER, EVICT_SAVED, EVICT_UNSAVED };
 
 /* Tokens that are missing after its save jobs have ended were dropped by the store, or failed: they are copied out once
@@ -247,9 +215,14 @@ static enum eviction_check check_eviction(struct engine *engine, struct seq *seq
     }
     if (status == SAVE_COMPLETE) return EVICT_SAVED;
     if (status == SAVE_MISSING) return EVICT_UNSAVED;
-    if (engine->hung && is_hung(engine)) return EVICT_UNSAVED;
+    /* A store that has not got past a wait which missed its deadline is not waited for again. */
+    if (engine->hung && store_is_done(engine->store, engine->user, engine->hung_at) &&
+        store_has_room(engine->store, engine->user, 1))
+        engine->hung = false;
+    if (engine->hung) return EVICT_UNSAVED;
     if (clock_now(engine->clock) < eviction->deadline) return EVICT_LATER;
-    note_hung(engine);
+    engine->hung = true;
+    engine->hung_at = engine->last_ticket;
     return EVICT_UNSAVED;
 }
 
@@ -355,8 +328,12 @@ struct seq *evict_for_seq(struct engine *engine)
     }
     if (count_to_be_free(engine) >= count_awaiting(engine)) return NULL;
     if (victim.seq != NULL) return begin_eviction(engine, victim.seq, 0) ? victim.seq : NULL;
-    struct seq *partly = find_partly_evicted(engine);
-    if (partly != NULL) partly->eviction.keep = 0;
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        struct seq *seq = &engine->seqs[i];
+        if (!seq_state_leaves(seq->state) || seq->eviction.keep <= 0 || seq->pinned) continue;
+        seq->eviction.keep = 0; /* it was to lose a part of its cells */
+        break;
+    }
     return NULL;
 }
 
@@ -389,15 +366,6 @@ bool evict_for_load(struct engine *engine, enum llm_loaded loaded, int32_t n, en
     return *outcome == EVICT_DONE;
 }
 
-/* Evicts some cells for replies at once; returns how many were freed. */
-static int32_t free_some_now(struct engine *engine, struct victim victim, int32_t n)
-{
-    int32_t keep = cells_to_keep(engine, victim.seq, n);
-    if (victim.safe) return evict_cells(engine, victim.seq, keep);
-    if (!seq_state_leaves(victim.seq->state)) save_before_eviction(engine, victim.seq);
-    return evict_unsaved(engine, victim.seq, keep);
-}
-
 bool evict_now(struct engine *engine, int32_t n)
 {
     assert_thread(&engine->owner);
@@ -407,7 +375,9 @@ bool evict_now(struct engine *engine, int32_t n)
         struct seq *pending = next_pending_victim(engine);
         if (!victim.safe && pending != NULL) victim.seq = pending;
         if (victim.seq == NULL) break;
-        freed += free_some_now(engine, victim, n - freed);
+        int32_t keep = cells_to_keep(engine, victim.seq, n - freed);
+        if (!victim.safe && !seq_state_leaves(victim.seq->state)) save_before_eviction(engine, victim.seq);
+        freed += victim.safe ? evict_cells(engine, victim.seq, keep) : evict_unsaved(engine, victim.seq, keep);
     }
     try_again_unless_pending(engine); /* these cells are not for prompts */
     return freed > 0;

@@ -43,29 +43,12 @@ void fetch_begin(struct engine *engine, struct slot *slot, int32_t n)
     slot_enter(slot, SLOT_FETCHES);
 }
 
-static void log_fetched(const struct slot *slot, double took_ms)
-{
-    bool whole = slot->seq->n_cells == slot->fetching.n;
-    log_event(whole ? LOG_INFO : LOG_WARN, "store", whole ? "restored" : "restored in part",
-              log_str("id", slot->job->id), log_int("seq", slot->seq->id), log_int("tokens", slot->seq->n_cells),
-              log_int("of_tokens", slot->fetching.n), log_str("tier", store_tier_names[store_hit_tier(slot->job->hit)]),
-              log_num("took_ms", took_ms));
-}
-
-/* Cells that cannot be cut, as a checkpoint; a system prompt, so that the next request need not fetch it. */
-static bool is_worth_keeping(const struct engine *engine, const struct slot *slot)
-{
-    const struct job *job = slot->job;
-    int32_t n = slot->seq->n_cells;
-    bool is_system = engine->policy.keeps_system_prompts && job->n_checkpoints > 0 && job->checkpoints[0] == n;
-    return n > 0 && (is_system || !engine->policy.cuts_anywhere);
-}
-
 void fetch_stop(struct engine *engine, struct slot *slot)
 {
     assert_thread(&engine->owner);
     struct seq *seq = slot->seq;
     struct run *run = slot->run;
+    struct job *job = slot->job;
     if (!slot_is_fetching(slot)) return;
     double took_ms = clock_to_ms(clock_now(engine->clock) - slot->fetching.began_at);
     if (seq->n_cells == 0) seq_clear(engine, seq); /* KV rows without their checkpoint */
@@ -79,12 +62,18 @@ void fetch_stop(struct engine *engine, struct slot *slot)
         metric_add(&engine->stats->cached_tokens, seq->n_cells - run->n_cached); /* shared tokens were counted before */
         run->n_cached = seq->n_cells;
     }
-    log_fetched(slot, took_ms);
+    bool whole = seq->n_cells == slot->fetching.n;
+    log_event(whole ? LOG_INFO : LOG_WARN, "store", whole ? "restored" : "restored in part", log_str("id", job->id),
+              log_int("seq", seq->id), log_int("tokens", seq->n_cells), log_int("of_tokens", slot->fetching.n),
+              log_str("tier", store_tier_names[store_hit_tier(job->hit)]), log_num("took_ms", took_ms));
     slot->fetching = (struct fetching){0};
     slot_enter(slot, SLOT_PREFILLS);
-    store_hit_count(slot->job->hit, seq->n_cells);
-    fetch_release(slot->job);
-    if (is_worth_keeping(engine, slot)) seq_save_checkpoint(engine, seq);
+    store_hit_count(job->hit, seq->n_cells);
+    fetch_release(job);
+    /* Keeps cells that cannot be cut, as a checkpoint; a system prompt, so that the next request need not fetch it. */
+    bool is_system =
+        engine->policy.keeps_system_prompts && job->n_checkpoints > 0 && job->checkpoints[0] == seq->n_cells;
+    if (seq->n_cells > 0 && (is_system || !engine->policy.cuts_anywhere)) seq_save_checkpoint(engine, seq);
 }
 
 /* ---- Slices from the store ---- */
@@ -134,22 +123,15 @@ static enum loading load(struct engine *engine, struct slot *slot, const struct 
     return loading;
 }
 
-/* The next slice from the store, or the one that found no room before. */
-static enum store_next take_piece(struct slot *slot)
-{
-    struct fetching *fetching = &slot->fetching;
-    if (!fetching->piece_held) return store_next_piece(slot->job->hit, &fetching->piece);
-    fetching->piece_held = false;
-    return STORE_PIECE;
-}
-
 /* Loads what the store has read for the slot, within the turn. Returns whether anything was loaded. */
 static bool take_some(struct engine *engine, struct slot *slot, struct copy_turn *turn)
 {
     struct fetching *fetching = &slot->fetching;
     bool any = false;
     while (!copy_turn_is_over(turn, clock_now(engine->clock))) {
-        enum store_next next = take_piece(slot);
+        enum store_next next = STORE_PIECE; /* the one that found no room before */
+        if (!fetching->piece_held) next = store_next_piece(slot->job->hit, &fetching->piece);
+        fetching->piece_held = false;
         if (next == STORE_PENDING) return any;
         enum loading loading = next == STORE_PIECE ? load(engine, slot, &fetching->piece) : LOAD_FAILED;
         if (loading == LOAD_LATER) {
@@ -168,18 +150,12 @@ static bool take_some(struct engine *engine, struct slot *slot, struct copy_turn
     return any;
 }
 
-static bool any_generating(const struct engine *engine)
-{
-    for (size_t i = 0; i < engine->n_slots; i++)
-        if (slot_state_shown(engine->slots[i].state) == HEARTH_SLOT_GENERATE) return true;
-    return false;
-}
-
 bool fetch_step(struct engine *engine)
 {
     assert_thread(&engine->owner);
-    bool any = false;
-    bool streams = any_generating(engine);
+    bool any = false, streams = false;
+    for (size_t i = 0; i < engine->n_slots; i++)
+        streams = streams || slot_state_shown(engine->slots[i].state) == HEARTH_SLOT_GENERATE;
     struct copy_turn turn = engine_copy_turn(engine, streams ? SLICE_BYTES : SLICE_BYTES_IDLE, streams);
     for (size_t i = 0; i < engine->n_slots; i++) {
         struct slot *slot = &engine->slots[i];

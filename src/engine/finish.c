@@ -46,15 +46,6 @@ void slot_tell_progress(const struct engine *engine, struct slot *slot)
     job_send_progress(slot->job, &so_far);
 }
 
-static void log_finished(const struct engine *engine, const struct slot *slot, const char *how)
-{
-    log_event(LOG_INFO, "batch-engine", "slot-finished", log_str("model", engine->name), log_int("slot", slot->id),
-              log_int("seq", slot->seq == NULL ? -1 : slot->seq->id), log_str("id", slot->job->id), log_str("how", how),
-              log_int("total_prompt", slot->run->n_prompt), log_int("output_tokens", slot->run->n_predicted),
-              log_num("time_ms", clock_to_ms(clock_now(engine->clock) - slot->run->started_at)),
-              log_int("active_streams", metric_get(&engine->stats->slots_busy) - 1));
-}
-
 bool keeps_cells(const struct engine *engine, const struct job *job)
 {
     return job->cache_prompt && engine->policy.keeps_conversations;
@@ -126,7 +117,11 @@ struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep)
 static struct job *end_slot(struct engine *engine, struct slot *slot, const char *how, double *save_ms)
 {
     struct seq *seq = slot->seq;
-    log_finished(engine, slot, how);
+    log_event(LOG_INFO, "batch-engine", "slot-finished", log_str("model", engine->name), log_int("slot", slot->id),
+              log_int("seq", seq == NULL ? -1 : seq->id), log_str("id", slot->job->id), log_str("how", how),
+              log_int("total_prompt", slot->run->n_prompt), log_int("output_tokens", slot->run->n_predicted),
+              log_num("time_ms", clock_to_ms(clock_now(engine->clock) - slot->run->started_at)),
+              log_int("active_streams", metric_get(&engine->stats->slots_busy) - 1));
     nearest_log(engine, slot);
     fetch_stop(engine, slot);
     bool stays = seq != NULL && keeps_cells(engine, slot->job);
@@ -157,20 +152,13 @@ bool finish_clear_saved(struct engine *engine)
     return any;
 }
 
-/* Whether the request has asked for that stop string. */
-static bool is_asked_for(const struct job *job, const char *stop_string)
-{
-    for (size_t i = 0; i + job->n_own_stop < job->n_stop; i++)
-        if (job->stop[i] == stop_string) return true;
-    return false;
-}
-
 void finish_done(struct engine *engine, struct slot *slot, hearth_finish finish, const char *stop_string)
 {
     assert_thread(&engine->owner);
     hearth_result result = slot_result(slot);
     result.finish = finish;
-    result.stop_string = is_asked_for(slot->job, stop_string) ? stop_string : NULL;
+    for (size_t i = 0; i + slot->job->n_own_stop < slot->job->n_stop; i++)
+        if (slot->job->stop[i] == stop_string) result.stop_string = stop_string; /* the request has asked for it */
     if (stop_string == NULL) {
         reply_finish(&slot->run->reply);
         if (slot->run->reply.ready.len > 0)
@@ -204,8 +192,9 @@ void finish_waiting(struct engine *engine, struct job *job, const hearth_error *
 
 static void cancel_in_list(struct engine *engine, struct job_list *list, const hearth_error *error)
 {
-    struct job_list gone = job_list_take_matching(list, job_is_cancelled);
+    struct job_list gone = {0};
     struct job *job;
+    job_list_move_matching(list, &gone, job_is_cancelled);
     while ((job = job_list_take_first(&gone)) != NULL) finish_waiting(engine, job, error);
 }
 

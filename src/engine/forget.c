@@ -26,25 +26,6 @@ static void forget_list(struct job_list *jobs)
     }
 }
 
-/* A slot's fetched cells are of the former weights, as its computed ones are. */
-static void forget_slot(struct engine *engine, struct slot *slot)
-{
-    forget_list(&slot->queue);
-    if (slot->job == NULL) return;
-    fetch_stop(engine, slot);
-    fetch_release(slot->job);
-    if (slot->seq != NULL) set_apart(slot->job);
-}
-
-static void forget_seq(struct engine *engine, struct seq *seq)
-{
-    save_release(seq);
-    if (seq->state == SEQ_RUNNING || seq->suspended != NULL)
-        seq->scope = SCOPE_PRIVATE;
-    else if (seq->n_cells > 0)
-        evict_stored(engine, seq);
-}
-
 void forget_changed(struct engine *engine)
 {
     assert_thread(&engine->owner);
@@ -52,8 +33,22 @@ void forget_changed(struct engine *engine)
     if (changes == engine->changes) return;
     engine->changes = changes;
     forget_list(&engine->waiting);
-    for (size_t i = 0; i < engine->n_slots; i++) forget_slot(engine, &engine->slots[i]);
-    for (size_t i = 0; i < engine->n_seqs; i++) forget_seq(engine, &engine->seqs[i]);
+    for (size_t i = 0; i < engine->n_slots; i++) {
+        struct slot *slot = &engine->slots[i];
+        forget_list(&slot->queue);
+        if (slot->job == NULL) continue;
+        fetch_stop(engine, slot); /* its fetched cells are of the former weights, as its computed ones are */
+        fetch_release(slot->job);
+        if (slot->seq != NULL) set_apart(slot->job);
+    }
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        struct seq *seq = &engine->seqs[i];
+        save_release(seq);
+        if (seq->state == SEQ_RUNNING || seq->suspended != NULL)
+            seq->scope = SCOPE_PRIVATE;
+        else if (seq->n_cells > 0)
+            evict_stored(engine, seq);
+    }
     snapshots_forget(engine->snapshots);
     engine->store = NULL;
     log_event(LOG_INFO, "batch-engine", "forgotten: the weights have changed", log_str("model", engine->name));

@@ -47,18 +47,8 @@ static int32_t cells_needed_by(const struct engine *engine, const struct seq *se
     return seq->n_cells - shared;
 }
 
-/* Whether the sequence began, ended or was cut since its cells were counted; takes down what it is now. */
-static bool changed_since_count(struct seq *seq, bool idle)
-{
-    int32_t n_cells = idle ? seq->n_cells : seq->n_cells > 0;
-    struct counted_seq *last = &seq->counted;
-    if (last->uses == seq->uses && last->n_cells == n_cells && last->idle == idle) return false;
-    *last = (struct counted_seq){.uses = seq->uses, .n_cells = n_cells, .idle = idle};
-    return true;
-}
-
-/* Each sequence is compared with each other one only when one of them changed. In every other call of a long reply the
- * cells of running sequences are just added up. */
+/* Each sequence is compared with each other one only when one of them began, ended or was cut. In every other call of a
+ * long reply the cells of running sequences are just added up. */
 double idle_count_cells(struct engine *engine)
 {
     assert_thread(&engine->owner);
@@ -67,7 +57,10 @@ double idle_count_cells(struct engine *engine)
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
         bool idle = is_idle(seq);
-        if (changed_since_count(seq, idle)) changed = true;
+        struct counted_seq is = {.uses = seq->uses, .n_cells = idle ? seq->n_cells : seq->n_cells > 0, .idle = idle};
+        const struct counted_seq *was = &seq->counted;
+        if (was->uses != is.uses || was->n_cells != is.n_cells || was->idle != idle) changed = true;
+        seq->counted = is;
         if (!idle) now.running += seq->n_cells;
     }
     now.used = last->used + now.running - last->running;
@@ -147,17 +140,6 @@ static bool is_wanted(const struct engine *engine, const struct seq *seq)
     return false;
 }
 
-/* Sets what bringing it back costs. False: not all of it is stored. */
-static bool find_price_of_return(const struct engine *engine, struct seq *seq)
-{
-    struct store_query query = {
-        .user = engine->user, .identity = &seq->saving.identity, .tokens = seq->tokens.v, .n = seq->n_cells};
-    double read_ns = store_read_back_ns(engine->store, &query, seq->idle.cells);
-    double fetch_ns = read_ns > engine->fetch_ns ? read_ns : engine->fetch_ns;
-    seq->idle.back_ns = fetch_ns + engine->load_ns * seq->idle.cells;
-    return read_ns >= 0;
-}
-
 /* Whether it has cost, or will cost for certain, more than bringing it back, and no job waits for it. The store is
  * asked rarely: first when the cells have cost anything to speak of and no save of them is under way. Then when the
  * cost has reached the price, or has doubled where something is missing. */
@@ -170,7 +152,14 @@ static bool is_too_dear(const struct engine *engine, struct seq *seq, double cos
     if (is_wanted(engine, seq)) return false;
     enum save_status status = save_status(engine, seq);
     if (status == SAVE_PENDING) return false;
-    bool stored = status == SAVE_COMPLETE && find_price_of_return(engine, seq);
+    bool stored = status == SAVE_COMPLETE;
+    if (stored) {
+        struct store_query query = save_query(engine, seq);
+        double read_ns = store_read_back_ns(engine->store, &query, account->cells);
+        double fetch_ns = read_ns > engine->fetch_ns ? read_ns : engine->fetch_ns;
+        account->back_ns = fetch_ns + engine->load_ns * account->cells;
+        stored = read_ns >= 0; /* else not all of it is */
+    }
     if (stored && (leaves || cost_ns >= account->back_ns)) return true;
     account->ask_at_ns = stored ? account->back_ns : 2 * cost_ns;
     return false;

@@ -13,63 +13,48 @@
 
 /* ---- Slots ---- */
 
-static void check_request(const struct engine *engine, const struct slot *slot)
+static void check_slot(const struct engine *engine, const struct slot *slot)
 {
     const struct job *job = slot->job;
-    assert(job != NULL && slot->run != NULL);
+    const struct run *run = slot->run;
+    const struct seq *seq = slot->seq, *awaited = slot->awaited;
+    if (slot->state == SLOT_IDLE) {
+        assert(seq == NULL && job == NULL && run == NULL && awaited == NULL);
+        return;
+    }
+    assert(job != NULL && run != NULL);
     assert(job->state == JOB_RUNNING && job->run == NULL);
     assert(slot->set < engine->turns.n_sets);
-    assert(slot->run->n_prompt == (int32_t)job->prompt.len);
-    assert((slot->run->n_predicted > 0) >= (slot_state_shown(slot->state) == HEARTH_SLOT_GENERATE));
-}
-
-/* The slot has no sequence yet. It may wait for the cells of another one. */
-static void check_pending(const struct engine *engine, const struct slot *slot)
-{
-    assert(slot->seq == NULL);
-    assert((slot->awaited != NULL) == (slot->state == SLOT_AWAITS_PREFIX));
-    assert(slot->awaited == NULL || (slot->awaited >= engine->seqs && slot->awaited < engine->seqs + engine->n_seqs));
-    assert(slot->awaited == NULL || slot->awaited_cells > 0);
-}
-
-static void check_computing(const struct slot *slot)
-{
-    const struct seq *seq = slot->seq;
+    assert(run->n_prompt == (int32_t)job->prompt.len);
+    assert((run->n_predicted > 0) >= (slot_state_shown(slot->state) == HEARTH_SLOT_GENERATE));
+    if (slot_state_shown(slot->state) == HEARTH_SLOT_PENDING) {
+        /* It has no sequence yet, and may wait for the cells of another one. */
+        assert(seq == NULL);
+        assert((awaited != NULL) == (slot->state == SLOT_AWAITS_PREFIX));
+        assert(awaited == NULL || (awaited >= engine->seqs && awaited < engine->seqs + engine->n_seqs));
+        assert(awaited == NULL || slot->awaited_cells > 0);
+        return;
+    }
     assert(seq != NULL && seq->state == SEQ_RUNNING && seq->slot == slot);
-    assert(slot->awaited == NULL);
-    assert(slot->job->wanted == &slot->job->prompt && slot->run->wanted.len == 0 && slot->run->snapshot == NULL);
-    assert(seq->tokens.len == (size_t)(slot->run->n_prompt + slot->run->n_predicted));
+    assert(awaited == NULL);
+    assert(job->wanted == &job->prompt && run->wanted.len == 0 && run->snapshot == NULL);
+    assert(seq->tokens.len == (size_t)(run->n_prompt + run->n_predicted));
     assert(seq->n_cells < (int32_t)seq->tokens.len); /* else its next token was sampled, or it has ended */
     assert(slot_is_fetching(slot) == (slot->fetching.n > 0));
-    assert(!slot_is_fetching(slot) || slot->job->hit != NULL);
+    assert(!slot_is_fetching(slot) || job->hit != NULL);
     assert(slot->fetching.piece_held == (slot->state == SLOT_FETCH_AWAITS_ROOM) || slot->state == SLOT_FETCHES);
     assert(!slot_has_yielded(slot) || seq->n_cells == 0);
 }
 
-static void check_slot(const struct engine *engine, const struct slot *slot)
-{
-    if (slot->state == SLOT_IDLE) {
-        assert(slot->seq == NULL && slot->job == NULL && slot->run == NULL && slot->awaited == NULL);
-        return;
-    }
-    check_request(engine, slot);
-    if (slot_state_shown(slot->state) == HEARTH_SLOT_PENDING)
-        check_pending(engine, slot);
-    else
-        check_computing(slot);
-}
-
-/* A slot waits for room only while somebody gives it up. */
-static void check_waits(const struct engine *engine)
+static void check_slots(const struct engine *engine)
 {
     bool leaves = evict_deadline(engine) != CLOCK_NEVER || next_pending_victim(engine) != NULL;
-    for (size_t i = 0; i < engine->n_slots; i++) assert(!slot_awaits_room(&engine->slots[i]) || leaves);
-}
-
-static void check_counts_of_slots(const struct engine *engine)
-{
     int64_t busy = 0, in_sets = 0;
-    for (size_t i = 0; i < engine->n_slots; i++) busy += engine->slots[i].state != SLOT_IDLE;
+    for (size_t i = 0; i < engine->n_slots; i++) {
+        check_slot(engine, &engine->slots[i]);
+        assert(!slot_awaits_room(&engine->slots[i]) || leaves); /* it waits only while somebody gives room up */
+        busy += engine->slots[i].state != SLOT_IDLE;
+    }
     for (size_t i = 0; i < engine->turns.n_sets; i++) in_sets += engine->turns.sets[i].slots;
     assert(metric_get(&engine->stats->slots_busy) == busy);
     assert(in_sets == busy);
@@ -77,19 +62,6 @@ static void check_counts_of_slots(const struct engine *engine)
 }
 
 /* ---- Sequences ---- */
-
-/* Saves are of cells that are there, in order. */
-static void check_saving(const struct engine *engine, const struct seq *seq)
-{
-    const struct saving *saving = &seq->saving;
-    assert(saving->n <= seq->n_cells && saving->ticket <= engine->last_ticket);
-    assert(saving->n_events <= SAVE_EVENTS);
-    for (size_t i = 0; i < saving->n_events; i++) {
-        assert(saving->events[i].to > 0 && saving->events[i].to <= seq->n_cells);
-        assert(i == 0 || saving->events[i].to >= saving->events[i - 1].to);
-        assert((saving->events[i].checkpoint != NULL) == (saving->events[i].checkpoint_size > 0));
-    }
-}
 
 static void check_claim(const struct seq *seq)
 {
@@ -116,7 +88,15 @@ static void check_seq(const struct engine *engine, const struct seq *seq)
     assert(seq->n_exact <= seq->n_cells);
     assert(seq->n_messages == 0 || seq->message_tokens <= seq->n_cells);
     assert(rows_alone || llm_seq_end(engine->context, seq->id) == seq->n_cells);
-    check_saving(engine, seq);
+    /* Saves are of cells that are there, in order. */
+    const struct saving *saving = &seq->saving;
+    assert(saving->n <= seq->n_cells && saving->ticket <= engine->last_ticket);
+    assert(saving->n_events <= SAVE_EVENTS);
+    for (size_t i = 0; i < saving->n_events; i++) {
+        assert(saving->events[i].to > 0 && saving->events[i].to <= seq->n_cells);
+        assert(i == 0 || saving->events[i].to >= saving->events[i - 1].to);
+        assert((saving->events[i].checkpoint != NULL) == (saving->events[i].checkpoint_size > 0));
+    }
 }
 
 /* Cells that two sequences share have the same tokens. */
@@ -144,21 +124,16 @@ static void check_cell_book(const struct engine *engine)
 
 /* ---- Queues ---- */
 
-static void check_queued(const struct job *job)
-{
-    assert(job->state == JOB_QUEUED || job->state == JOB_SUSPENDED);
-    assert((job->state == JOB_SUSPENDED) == (job->run != NULL));
-    assert(job->wanted == (job->run == NULL ? &job->prompt : &job->run->wanted));
-    assert(!job->only_lookup && !job->only_prompt);
-}
-
 static size_t check_queue(const struct engine *engine, const struct job_list *list)
 {
     size_t n = 0, suspended = 0;
     const struct job *previous = NULL;
     for (const struct job *job = list->first; job != NULL; previous = job, job = job->next, n++) {
         assert(job->previous == previous);
-        check_queued(job);
+        assert(job->state == JOB_QUEUED || job->state == JOB_SUSPENDED);
+        assert((job->state == JOB_SUSPENDED) == (job->run != NULL));
+        assert(job->wanted == (job->run == NULL ? &job->prompt : &job->run->wanted));
+        assert(!job->only_lookup && !job->only_prompt);
         if (job->run != NULL) suspended += suspended_in(engine, job->run) != NULL;
     }
     assert(list->last == previous && list->len == n);
@@ -190,10 +165,9 @@ void engine_check(const struct engine *engine)
 {
     assert_thread(&engine->owner);
     static _Atomic uint64_t rounds;
-    for (size_t i = 0; i < engine->n_slots; i++) check_slot(engine, &engine->slots[i]);
+    check_slots(engine);
     for (size_t i = 0; i < engine->n_seqs; i++) check_seq(engine, &engine->seqs[i]);
-    check_waits(engine);
-    check_counts_of_slots(engine);
+
     check_queues(engine);
     check_cell_book(engine);
     if (atomic_fetch_add_explicit(&rounds, 1, memory_order_relaxed) % COMPARED_ROUNDS == 0) check_sharing(engine);

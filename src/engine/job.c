@@ -30,13 +30,12 @@ struct job *job_list_take_first(struct job_list *list)
     return job;
 }
 
-struct job_list job_list_take_matching(struct job_list *list, bool (*matches)(const struct job *job))
+void job_list_move_matching(struct job_list *from, struct job_list *to, bool (*matches)(const struct job *job))
 {
-    struct job_list taken = {0}, kept = {0};
+    struct job_list kept = {0};
     struct job *job;
-    while ((job = job_list_take_first(list)) != NULL) job_list_append(matches(job) ? &taken : &kept, job);
-    *list = kept;
-    return taken;
+    while ((job = job_list_take_first(from)) != NULL) job_list_append(matches(job) ? to : &kept, job);
+    *from = kept;
 }
 
 void job_add_checkpoint(struct job *job, int32_t position)

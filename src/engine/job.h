@@ -129,8 +129,8 @@ void job_list_append(struct job_list *list, struct job *job);
 struct job *job_list_take_first(struct job_list *list);
 void job_list_take(struct job_list *list, struct job *job); /* which is in it */
 
-/* Takes out every job for which `matches` holds and returns them as a list; both lists keep their order. */
-struct job_list job_list_take_matching(struct job_list *list, bool (*matches)(const struct job *job));
+/* Moves every job for which `matches` holds to the end of the other list; both keep their order. */
+void job_list_move_matching(struct job_list *from, struct job_list *to, bool (*matches)(const struct job *job));
 
 /* Inserts a checkpoint position in order. Does nothing where it is one already, the array is full, or the prompt ends
  * there. */

@@ -6,13 +6,11 @@
  *
  * A kept conversation is the last to be evicted (evict.c), and does not leave for what it costs (idle.c). Another
  * prompt that begins alike shares its cells and does not take them over, as long as there is another sequence to take
- * (reuse_plan.c). The order stays with the conversation when its next turn is computed, wherever that has its cells.
- * The order ends with the cells: a conversation that comes back from the store is kept no more. */
-#include "engine/orders.h"
+ * (reuse_plan.c). The order stays with the conversation when its next turn is computed, wherever that has its cells
+ * (place.c). The order ends with the cells: a conversation that comes back from the store is kept no more. */
 #include "engine/core.h"
 #include "engine/engine_status.h"
 #include "engine/evict.h"
-#include "engine/reuse_plan.h"
 
 #include "base/error.h"
 #include "base/log.h"
@@ -23,22 +21,7 @@
 
 bool orders_continue(const struct job *job, const struct seq *seq, int32_t n)
 {
-    const struct conversation *c = &job->conversation;
-    bool same_messages =
-        seq->n_messages > 0 && seq->n_messages < c->n_messages && c->hashes[seq->n_messages] == seq->message_hash;
-    return n == seq->n_cells || (same_messages && n >= seq->message_tokens);
-}
-
-bool orders_move_with(const struct job *job, const struct placement *p)
-{
-    bool takes_cells = p->how == PLACE_CONTINUE || p->how == PLACE_SHARE;
-    return takes_cells && p->source->kept && orders_continue(job, p->source, p->n);
-}
-
-void orders_move(const struct placement *p, struct seq *seq, bool moves)
-{
-    if (moves) p->source->kept = false;
-    seq->kept = moves;
+    return n == seq->n_cells || (seq_has_messages_of(seq, &job->conversation) && n >= seq->message_tokens);
 }
 
 /* ---- Carrying orders out ---- */
@@ -84,17 +67,14 @@ static struct seq *find_named(const struct engine *engine, const struct engine_o
     return strcmp(hash, order->hash) == 0 ? seq : NULL;
 }
 
-static bool is_running(const struct engine *engine, int32_t seq_id)
-{
-    return seq_id >= 0 && (size_t)seq_id < engine->n_seqs && engine->seqs[seq_id].state == SEQ_RUNNING;
-}
-
 static int obey(struct engine *engine, struct engine_order *order)
 {
     static int (*const actions[])(struct engine * engine, struct seq * seq, hearth_error * error) = {
         [HEARTH_ORDER_KEEP] = order_keep, [HEARTH_ORDER_RELEASE] = order_release, [HEARTH_ORDER_EVICT] = order_evict};
     struct seq *seq = find_named(engine, order);
-    if (is_running(engine, order->seq_id) || (seq != NULL && seq->suspended != NULL))
+    bool is_running = order->seq_id >= 0 && (size_t)order->seq_id < engine->n_seqs &&
+                      engine->seqs[order->seq_id].state == SEQ_RUNNING;
+    if (is_running || (seq != NULL && seq->suspended != NULL))
         return error_at(&order->error, HEARTH_BUSY, "seq_id",
                         "sequence %d is being computed: give the order once it is idle", order->seq_id);
     if (seq == NULL)

@@ -5,7 +5,6 @@
 #include "engine/engine_status.h"
 #include "engine/evict.h"
 #include "engine/fetch.h"
-#include "engine/orders.h"
 #include "engine/reuse_plan.h"
 #include "engine/save.h"
 
@@ -41,22 +40,6 @@ static enum llm_loaded restore_snapshot(struct engine *engine, struct seq *seq, 
     return fits ? loaded : LLM_BAD_STATE;
 }
 
-static void log_restored(struct engine *engine, const struct seq *seq, const struct placement *p, double took_ms)
-{
-    bool loaded = seq->n_cells > 0;
-    metric_add(&engine->stats->snapshots_restored, loaded);
-    log_event(loaded ? LOG_INFO : LOG_WARN, "start-slot",
-              loaded ? "spc-restore" : "restore-spc: StateSeqSetData failed", log_int("dst_seq", seq->id),
-              log_int("cached_tokens", loaded ? p->n : 0), log_num("took_ms", took_ms));
-}
-
-/* KV rows that a load which found no room needs for certain. The cells of a sliding window are unknown: one step is
- * evicted at a time. */
-static int32_t rows_to_load(const struct placement *p)
-{
-    return p->how == PLACE_RESTORE ? (int32_t)p->snapshot->tokens.len : 1;
-}
-
 /* Gives the sequence (the source itself, or an empty one) the cells of the placement; on failure none, which costs time
  * and nothing else. It has the prompt's media before anything is loaded, since they say at which positions rows belong;
  * they are those of the source as far as its cells are kept. EVICT_PENDING: there is no room yet, and the sequence is
@@ -71,13 +54,16 @@ static enum evict_outcome load_prefix(struct engine *engine, const struct job *j
     }
     media_spans_copy(&seq->media, &job->media.spans);
     int32_t n = p->how == PLACE_FETCH ? p->shared : p->n;
+    /* KV rows that a load which found no room needs for certain. The cells of a sliding window are unknown: one step is
+     * evicted at a time. */
+    int32_t rows = p->how == PLACE_RESTORE ? (int32_t)p->snapshot->tokens.len : 1;
     enum llm_loaded loaded = LLM_BAD_STATE;
     enum evict_outcome evicted = EVICT_DONE;
     do {
         if (p->source != NULL && n > 0) loaded = share_prefix(engine, seq, p, n);
         if (p->how == PLACE_RESTORE) loaded = restore_snapshot(engine, seq, p);
         if (p->how == PLACE_RESTORE) media_spans_copy(&seq->media, &job->media.spans);
-    } while (evict_for_load(engine, loaded, rows_to_load(p), &evicted));
+    } while (evict_for_load(engine, loaded, rows, &evicted));
     if (loaded == LLM_LOADED) {
         seq->n_cells = n;
     } else {
@@ -88,45 +74,9 @@ static enum evict_outcome load_prefix(struct engine *engine, const struct job *j
     return evicted == EVICT_PENDING ? EVICT_PENDING : EVICT_DONE;
 }
 
-static void log_started(const struct engine *engine, const struct slot *slot)
-{
-    log_event(LOG_INFO, "batch-engine", "slot-started", log_str("model", engine->name), log_int("slot", slot->id),
-              log_int("seq", slot->seq->id), log_str("id", slot->job->id),
-              log_int("prompt_tokens", slot->run->n_prompt), log_int("cached_tokens", slot->run->n_cached));
-}
-
-static void log_too_short(const struct engine *engine, const struct job *job, int32_t n)
-{
-    log_event(LOG_INFO, "batch-engine", "not reused: fewer tokens than cache_min_tokens", log_str("id", job->id),
-              log_int("tokens", n), log_int("cache_min_tokens", engine->policy.min_tokens));
-}
-
 static bool saves_checkpoints(const struct engine *engine, const struct job *job)
 {
     return engine->policy.checkpoints && job->cache_prompt;
-}
-
-/* Where cells cannot be cut, saves checkpoints where prompts were seen to diverge. So the third agent with the same
- * system prompt reuses it, whether or not it comes as a message. Saves one where the request begins, too: others may
- * need that position after the sequence has moved on. */
-static void add_own_checkpoints(struct engine *engine, struct slot *slot, int32_t divergence)
-{
-    job_add_checkpoint(slot->job, divergence);
-    if (slot->seq->n_cells > 0) seq_save_checkpoint(engine, slot->seq);
-}
-
-/* Fetches from the store, or notes that the store's hit is not used. */
-static void use_store(struct engine *engine, struct slot *slot, const struct placement *p)
-{
-    struct job *job = slot->job;
-    save_begin(engine, slot->seq, job);
-    if (job->hit == NULL) return;
-    if (p->how == PLACE_FETCH) {
-        fetch_begin(engine, slot, p->n);
-        return;
-    }
-    if (p->how == PLACE_FRESH) store_hit_count(job->hit, 0);
-    fetch_release(job);
 }
 
 /* Binds the slot to its sequence, which has all the cells that were to be reused. */
@@ -149,25 +99,31 @@ static void bind_seq(struct engine *engine, struct slot *slot, const struct plac
     if (seq->n_cells < seq->message_tokens) seq->n_messages = 0;
     slot->seq = seq;
     slot_enter(slot, SLOT_PREFILLS);
-    use_store(engine, slot, p);
-    if (saves_checkpoints(engine, job)) add_own_checkpoints(engine, slot, divergence);
+    save_begin(engine, seq, job);
+    if (job->hit != NULL && p->how == PLACE_FETCH) {
+        fetch_begin(engine, slot, p->n);
+    } else if (job->hit != NULL) { /* what the store has is not used */
+        if (p->how == PLACE_FRESH) store_hit_count(job->hit, 0);
+        fetch_release(job);
+    }
+    /* Where cells cannot be cut, saves checkpoints where prompts were seen to diverge. So the third agent with the same
+     * system prompt reuses it, whether or not it comes as a message. Saves one where the request begins, too: others
+     * may need that position after the sequence has moved on. */
+    if (saves_checkpoints(engine, job)) {
+        job_add_checkpoint(job, divergence);
+        if (seq->n_cells > 0) seq_save_checkpoint(engine, seq);
+    }
     if (slot->run->n_predicted == 0) {
         slot->run->n_cached = seq->n_cells;
         slot->run->n_too_short = p->too_short;
         metric_add(&engine->stats->cached_tokens, seq->n_cells);
     }
-    log_started(engine, slot);
-    if (p->too_short > 0) log_too_short(engine, job, p->too_short);
-}
-
-static void wait_for(struct slot *slot, const struct placement *p)
-{
-    slot->awaited = p->source;
-    slot->awaited_use = p->source->uses;
-    slot->awaited_cells = p->n;
-    slot_enter(slot, SLOT_AWAITS_PREFIX);
-    log_event(LOG_INFO, "batch-engine", "slot-pending", log_int("slot", slot->id), log_str("id", slot->job->id),
-              log_int("for_slot", p->source->slot->id), log_int("for_tokens", p->n));
+    log_event(LOG_INFO, "batch-engine", "slot-started", log_str("model", engine->name), log_int("slot", slot->id),
+              log_int("seq", seq->id), log_str("id", job->id), log_int("prompt_tokens", slot->run->n_prompt),
+              log_int("cached_tokens", slot->run->n_cached));
+    if (p->too_short > 0)
+        log_event(LOG_INFO, "batch-engine", "not reused: fewer tokens than cache_min_tokens", log_str("id", job->id),
+                  log_int("tokens", p->too_short), log_int("cache_min_tokens", engine->policy.min_tokens));
 }
 
 /* The idle slot that computed last on the source, so that a conversation keeps its slot; else the least recently used
@@ -219,30 +175,22 @@ static void send_started(struct slot *slot, const struct placement *p)
     job_send_started(job, &result);
 }
 
-/* The source of PLACE_CONTINUE, or an empty sequence. NULL: its eviction is pending. */
-static struct seq *find_seq(struct engine *engine, const struct placement *p)
-{
-    if (p->how != PLACE_CONTINUE) return evict_for_seq(engine);
-    evict_cancel(engine, p->source);
-    return p->source;
-}
-
-/* The snapshot or checkpoint in memory that the placement will load. */
-static const struct snapshot *snapshot_of(const struct engine *engine, const struct placement *p)
-{
-    return p->how == PLACE_SHARE ? seq_checkpoint_at(engine, p->source, p->n) : p->snapshot;
-}
-
 /* Gives the slot a sequence with the cells of the placement. Evicts for both, but pins the source and holds the
  * snapshot, since an eviction may save another snapshot. False: there is no room yet. */
 static bool assign_seq(struct engine *engine, struct slot *slot, const struct placement *p)
 {
     int32_t divergence = saves_checkpoints(engine, slot->job) ? find_divergence(engine, slot->job) : 0;
-    const struct snapshot *snapshot = snapshot_of(engine, p);
-    bool moves = orders_move_with(slot->job, p);
+    /* The snapshot or checkpoint in memory that will be loaded. */
+    const struct snapshot *snapshot = p->how == PLACE_SHARE ? seq_checkpoint_at(engine, p->source, p->n) : p->snapshot;
+    bool takes_cells = p->how == PLACE_CONTINUE || p->how == PLACE_SHARE;
+    bool stays_kept = takes_cells && p->source->kept && orders_continue(slot->job, p->source, p->n);
     if (p->source != NULL) p->source->pinned = true;
     if (snapshot != NULL) snapshots_hold(engine->snapshots, snapshot);
-    struct seq *seq = find_seq(engine, p);
+    struct seq *seq = p->source;
+    if (p->how == PLACE_CONTINUE)
+        evict_cancel(engine, seq);
+    else
+        seq = evict_for_seq(engine); /* NULL: its eviction is pending */
     int64_t begun_at = clock_now(engine->clock);
     if (seq != NULL && load_prefix(engine, slot->job, p, seq) == EVICT_PENDING) slot_enter(slot, SLOT_AWAITS_LOAD);
     double took_ms = clock_to_ms(clock_now(engine->clock) - begun_at);
@@ -250,11 +198,17 @@ static bool assign_seq(struct engine *engine, struct slot *slot, const struct pl
     if (snapshot != NULL) snapshots_unhold(engine->snapshots, snapshot);
     if (seq == NULL || slot->state == SLOT_AWAITS_LOAD) return false;
     if (p->n > 0 && p->how != PLACE_FETCH) slot->run->restore_ms += took_ms;
-    if (p->how == PLACE_RESTORE) log_restored(engine, seq, p, took_ms);
-    if (p->how == PLACE_RESTORE && seq->n_cells == 0 && p->snapshot != slot->run->snapshot)
-        snapshots_drop(engine->snapshots,
-                       p->snapshot); /* the prompt is computed now, and its snapshot can be saved again */
-    orders_move(p, seq, moves);
+    if (p->how == PLACE_RESTORE) {
+        bool loaded = seq->n_cells > 0;
+        metric_add(&engine->stats->snapshots_restored, loaded);
+        log_event(loaded ? LOG_INFO : LOG_WARN, "start-slot",
+                  loaded ? "spc-restore" : "restore-spc: StateSeqSetData failed", log_int("dst_seq", seq->id),
+                  log_int("cached_tokens", loaded ? p->n : 0), log_num("took_ms", took_ms));
+        /* The prompt is computed now, and its snapshot can be saved again. */
+        if (!loaded && p->snapshot != slot->run->snapshot) snapshots_drop(engine->snapshots, p->snapshot);
+    }
+    if (stays_kept) p->source->kept = false; /* the conversation goes on in `seq` */
+    seq->kept = stays_kept;
     bind_seq(engine, slot, p, seq, divergence);
     return true;
 }
@@ -264,10 +218,16 @@ static void carry_out(struct engine *engine, struct slot *slot, const struct pla
 {
     if (slot->state != SLOT_AWAITS_SEQ) slot_enter(slot, SLOT_AWAITS_SEQ);
     slot->awaited = NULL;
-    if (p->how == PLACE_WAIT)
-        wait_for(slot, p);
-    else if (!assign_seq(engine, slot, p))
+    if (p->how == PLACE_WAIT) {
+        slot->awaited = p->source;
+        slot->awaited_use = p->source->uses;
+        slot->awaited_cells = p->n;
+        slot_enter(slot, SLOT_AWAITS_PREFIX);
+        log_event(LOG_INFO, "batch-engine", "slot-pending", log_int("slot", slot->id), log_str("id", slot->job->id),
+                  log_int("for_slot", p->source->slot->id), log_int("for_tokens", p->n));
+    } else if (!assign_seq(engine, slot, p)) {
         return;
+    }
     /* A resumed request has its cells again, or they are lost. */
     if (slot->run->snapshot != NULL) snapshots_drop(engine->snapshots, slot->run->snapshot);
     slot->run->snapshot = NULL;
@@ -300,40 +260,20 @@ static bool is_still_waiting(const struct engine *engine, const struct slot *slo
     return seq->uses == slot->awaited_use && seq_is_prefilling(seq) && seq->n_cells < slot->awaited_cells;
 }
 
-/* Plans again for a pending slot when the sequence or the cells that it waits for are there, or the slot that computes
- * them ended before it had them. */
-static void release_pending(struct engine *engine)
-{
-    for (size_t i = 0; i < engine->n_slots; i++) {
-        struct slot *slot = &engine->slots[i];
-        if (slot_state_shown(slot->state) != HEARTH_SLOT_PENDING || is_still_waiting(engine, slot)) continue;
-        struct placement p = find_placement(engine, slot->job, slot->run, false);
-        carry_out(engine, slot, &p);
-    }
-}
-
-static void queue_for(struct slot *slot, struct job *job)
-{
-    log_event(LOG_INFO, "batch-engine", "job-deferred", log_str("id", job->id), log_int("slot", slot->id));
-    job_list_append(&slot->queue, job);
-}
-
-/* A suspended job has more tokens than at its first query, and its cells may be in the store by now. */
-static void ask_store_again(struct engine *engine, struct job *job)
-{
-    if (engine->store == NULL || job->state != JOB_SUSPENDED || job->hit != NULL || !job->cache_prompt) return;
-    struct store_query query = {
-        .user = engine->user, .identity = &job->identity, .tokens = job->wanted->v, .n = (int32_t)job->wanted->len - 1};
-    job->hit = store_find(engine->store, &query);
-}
-
 /* Gives the job a slot, or queues it for the slot that has its conversation. */
 static void place(struct engine *engine, struct slot *own, struct job *job)
 {
-    ask_store_again(engine, job);
+    /* A suspended job has more tokens than at its first query, and its cells may be in the store by now. */
+    if (engine->store != NULL && job->state == JOB_SUSPENDED && job->hit == NULL && job->cache_prompt)
+        job->hit = store_find(engine->store, &(struct store_query){.user = engine->user,
+                                                                   .identity = &job->identity,
+                                                                   .tokens = job->wanted->v,
+                                                                   .n = (int32_t)job->wanted->len - 1});
     struct placement p = find_placement(engine, job, job->run, true);
     if (p.how == PLACE_QUEUE) {
-        queue_for(p.source->slot, job);
+        struct slot *busy = p.source->slot;
+        log_event(LOG_INFO, "batch-engine", "job-deferred", log_str("id", job->id), log_int("slot", busy->id));
+        job_list_append(&busy->queue, job);
         return;
     }
     struct slot *slot = own != NULL ? own : choose_slot(engine, p.how == PLACE_CONTINUE ? p.source : NULL);
@@ -347,31 +287,28 @@ void place_in(struct engine *engine, struct slot *slot, struct job *job)
     assign_slot(engine, slot, job, &p);
 }
 
-/* An idle slot serves the jobs in its own queue first. */
-static void serve_queues(struct engine *engine)
+void place_jobs(struct engine *engine)
 {
+    assert_thread(&engine->owner);
+    /* Plans again for a pending slot when the sequence or the cells that it waits for are there, or the slot that
+     * computes them ended before it had them. */
+    for (size_t i = 0; i < engine->n_slots; i++) {
+        struct slot *slot = &engine->slots[i];
+        if (slot_state_shown(slot->state) != HEARTH_SLOT_PENDING || is_still_waiting(engine, slot)) continue;
+        struct placement p = find_placement(engine, slot->job, slot->run, false);
+        carry_out(engine, slot, &p);
+    }
+    /* An idle slot serves the jobs in its own queue first. */
     for (size_t i = 0; i < engine->n_slots; i++) {
         struct slot *slot = &engine->slots[i];
         while (slot->state == SLOT_IDLE && slot->queue.first != NULL)
             place(engine, slot, job_list_take_first(&slot->queue));
     }
-}
-
-static size_t count_waiting(const struct engine *engine)
-{
-    size_t n = engine->waiting.len;
-    for (size_t i = 0; i < engine->n_slots; i++) n += engine->slots[i].queue.len;
-    return n;
-}
-
-void place_jobs(struct engine *engine)
-{
-    assert_thread(&engine->owner);
-    release_pending(engine);
-    serve_queues(engine);
     while (engine->waiting.first != NULL && choose_slot(engine, NULL) != NULL)
         place(engine, NULL, job_list_take_first(&engine->waiting));
-    atomic_store_explicit(&engine->stats->jobs_waiting, (int64_t)count_waiting(engine), memory_order_relaxed);
+    size_t waiting = engine->waiting.len;
+    for (size_t i = 0; i < engine->n_slots; i++) waiting += engine->slots[i].queue.len;
+    atomic_store_explicit(&engine->stats->jobs_waiting, (int64_t)waiting, memory_order_relaxed);
     atomic_store_explicit(&engine->stats->snapshot_bytes, (int64_t)snapshots_usage(engine->snapshots).bytes,
                           memory_order_relaxed);
 }

@@ -99,19 +99,6 @@ static void share_room(struct plan *plan, const struct plan_need *needs, size_t 
     }
 }
 
-/* Moves the shares of rows behind the others; the order is kept otherwise. Returns how many others there are. */
-static size_t put_rows_last(struct plan *plan, const struct plan_need *needs)
-{
-    size_t n_text = 0;
-    for (size_t i = 0; i < plan->n_shares; i++) {
-        struct plan_share share = plan->shares[i];
-        if (needs[share.slot].rows) continue;
-        memmove(plan->shares + n_text + 1, plan->shares + n_text, (i - n_text) * sizeof share);
-        plan->shares[n_text++] = share;
-    }
-    return n_text;
-}
-
 void plan_make(struct plan *plan, const struct plan_need *needs, size_t n_slots, const struct plan_limits *limits)
 {
     plan->n_shares = 0;
@@ -124,7 +111,13 @@ void plan_make(struct plan *plan, const struct plan_need *needs, size_t n_slots,
     plan->first = limits->first;
     for (size_t i = plan->n_shares; i-- > 0;) /* after the slot whose prompt came first this time */
         if (!needs[plan->shares[i].slot].generating) plan->first = (plan->shares[i].slot + 1) % n_slots;
-    size_t n_text = put_rows_last(plan, needs);
+    size_t n_text = 0;
+    for (size_t i = 0; i < plan->n_shares; i++) { /* moves the shares of rows behind the others, in order otherwise */
+        struct plan_share share = plan->shares[i];
+        if (needs[share.slot].rows) continue;
+        memmove(plan->shares + n_text + 1, plan->shares + n_text, (i - n_text) * sizeof share);
+        plan->shares[n_text++] = share;
+    }
     plan->n_calls = 0;
     for (size_t i = 0; i < plan->n_shares; i++)
         if (i == 0 || limits->one_slot_per_call || i >= n_text) plan->calls[plan->n_calls++] = i;

@@ -15,15 +15,6 @@
 
 /* ---- While every slot computes a prompt ---- */
 
-static bool all_compute_prompts(const struct engine *engine)
-{
-    for (size_t i = 0; i < engine->n_slots; i++) {
-        hearth_slot_state shown = slot_state_shown(engine->slots[i].state);
-        if (shown == HEARTH_SLOT_IDLE || shown == HEARTH_SLOT_GENERATE) return false;
-    }
-    return true;
-}
-
 /* The queues: of each slot, then the common one. A job in a slot's queue came before all those that have not been
  * placed yet. */
 static struct job_list *list_at(struct engine *engine, size_t i)
@@ -37,13 +28,6 @@ static int64_t blocked_since(const struct engine *engine, const struct job *job)
     return job->queued_at > engine->blocked_at ? job->queued_at : engine->blocked_at;
 }
 
-static void mark_blocked(struct job *job)
-{
-    if (job->blocked) return;
-    job->blocked = true;
-    log_event(LOG_INFO, "imc", "all slots pending, waiting for slot", log_str("id", job->id));
-}
-
 void preempt_note_unblocked(struct job *job)
 {
     if (!job->blocked) return;
@@ -51,46 +35,41 @@ void preempt_note_unblocked(struct job *job)
     log_event(LOG_INFO, "imc", "slot became available, retrying", log_str("id", job->id));
 }
 
-static void fail_busy(struct engine *engine, struct job *job)
-{
-    hearth_error error;
-    error_set(&error, HEARTH_BUSY, "server busy processing other requests, try again shortly");
-    log_event(LOG_WARN, "imc", "server busy", log_str("id", job->id));
-    finish_waiting(engine, job, &error);
-}
-
 static void block_jobs(struct engine *engine, struct job_list *list, int64_t now)
 {
     struct job_list kept = {0};
     struct job *job;
     while ((job = job_list_take_first(list)) != NULL) {
-        mark_blocked(job);
-        if (job->state == JOB_QUEUED && now - blocked_since(engine, job) >= engine->slot_timeout_ns)
-            fail_busy(engine, job);
-        else
+        if (!job->blocked) log_event(LOG_INFO, "imc", "all slots pending, waiting for slot", log_str("id", job->id));
+        job->blocked = true;
+        if (job->state != JOB_QUEUED || now - blocked_since(engine, job) < engine->slot_timeout_ns) {
             job_list_append(&kept, job);
+            continue;
+        }
+        hearth_error error;
+        error_set(&error, HEARTH_BUSY, "server busy processing other requests, try again shortly");
+        log_event(LOG_WARN, "imc", "server busy", log_str("id", job->id));
+        finish_waiting(engine, job, &error);
     }
     *list = kept;
 }
 
-/* Time spent while every slot computed a prompt has a limit of its own, and does not count as waiting for a slot. */
-static void unblock_jobs(struct engine *engine, struct job_list *list, int64_t now)
-{
-    for (struct job *job = list->first; job != NULL; job = job->next) {
-        job->queued_at += now - blocked_since(engine, job);
-        preempt_note_unblocked(job);
-    }
-}
-
 static void update_blocked(struct engine *engine, int64_t now)
 {
-    bool blocked = all_compute_prompts(engine), was_blocked = engine->blocked_at != 0;
+    bool blocked = true, was_blocked = engine->blocked_at != 0;
+    for (size_t i = 0; i < engine->n_slots; i++) {
+        hearth_slot_state shown = slot_state_shown(engine->slots[i].state);
+        if (shown == HEARTH_SLOT_IDLE || shown == HEARTH_SLOT_GENERATE) blocked = false;
+    }
     if (blocked && !was_blocked) engine->blocked_at = now;
     for (size_t i = 0; i <= engine->n_slots; i++) {
-        if (blocked)
-            block_jobs(engine, list_at(engine, i), now);
-        else if (was_blocked)
-            unblock_jobs(engine, list_at(engine, i), now);
+        struct job_list *list = list_at(engine, i);
+        if (blocked) block_jobs(engine, list, now);
+        /* Time spent while every slot computed a prompt has a limit of its own, and does not count as waiting. */
+        for (struct job *job = list->first; was_blocked && !blocked && job != NULL; job = job->next) {
+            job->queued_at += now - blocked_since(engine, job);
+            preempt_note_unblocked(job);
+        }
     }
     if (!blocked) engine->blocked_at = 0;
 }
@@ -122,9 +101,11 @@ static struct slot *slot_of_conversation(struct engine *engine, const struct job
     return NULL;
 }
 
-static struct slot *longest_running(struct engine *engine)
+/* The slot of the job's conversation, else the one that has run longest. NULL: none can be preempted. */
+static struct slot *victim_for(struct engine *engine, const struct job *job)
 {
-    struct slot *longest = NULL;
+    struct slot *own = slot_of_conversation(engine, job), *longest = NULL;
+    if (own != NULL && can_be_preempted(engine, own)) return own;
     for (size_t i = 0; i < engine->n_slots; i++) {
         struct slot *slot = &engine->slots[i];
         if (!can_be_preempted(engine, slot)) continue;
@@ -133,39 +114,23 @@ static struct slot *longest_running(struct engine *engine)
     return longest;
 }
 
-static struct slot *victim_for(struct engine *engine, const struct job *job)
-{
-    struct slot *own_slot = slot_of_conversation(engine, job);
-    return own_slot != NULL && can_be_preempted(engine, own_slot) ? own_slot : longest_running(engine);
-}
-
-static void schedule_preemption(struct engine *engine, struct slot *victim, const struct job *job, int64_t waited)
-{
-    engine->preemption = (struct preemption){victim, job, waited};
-    log_event(LOG_INFO, "batch-engine", "preempting-slot", log_int("slot", victim->id),
-              log_str("victim_id", victim->job->id), log_int("victim_output_tokens", victim->run->n_predicted),
-              log_num("victim_running_ms", clock_to_ms(clock_now(engine->clock) - victim->taken_at)),
-              log_str("queued_job_id", job->id), log_num("queued_wait_ms", clock_to_ms(waited)));
-}
-
-/* The job that has waited longest is the first in its queue. */
-static bool preempt_for(struct engine *engine, const struct job *job, struct slot *own, int64_t now)
-{
-    if (job == NULL || now - job->queued_at < engine->slot_timeout_ns) return false;
-    struct slot *victim = own != NULL ? own : victim_for(engine, job);
-    if (victim == NULL || !can_be_preempted(engine, victim)) return false;
-    schedule_preemption(engine, victim, job, now - job->queued_at);
-    return true;
-}
-
 void preempt_decide(struct engine *engine)
 {
     assert_thread(&engine->owner);
     int64_t now = clock_now(engine->clock);
     update_blocked(engine, now);
     for (size_t i = 0; i <= engine->n_slots; i++) {
-        struct slot *own = i < engine->n_slots ? &engine->slots[i] : NULL;
-        if (preempt_for(engine, list_at(engine, i)->first, own, now)) return;
+        const struct job *job = list_at(engine, i)->first; /* it has waited longest in its queue */
+        int64_t waited = job == NULL ? 0 : now - job->queued_at;
+        if (job == NULL || waited < engine->slot_timeout_ns) continue;
+        struct slot *victim = i < engine->n_slots ? &engine->slots[i] : victim_for(engine, job);
+        if (victim == NULL || !can_be_preempted(engine, victim)) continue;
+        engine->preemption = (struct preemption){victim, job, waited};
+        log_event(LOG_INFO, "batch-engine", "preempting-slot", log_int("slot", victim->id),
+                  log_str("victim_id", victim->job->id), log_int("victim_output_tokens", victim->run->n_predicted),
+                  log_num("victim_running_ms", clock_to_ms(clock_now(engine->clock) - victim->taken_at)),
+                  log_str("queued_job_id", job->id), log_num("queued_wait_ms", clock_to_ms(waited)));
+        return;
     }
 }
 
@@ -175,21 +140,6 @@ struct seq *suspended_in(const struct engine *engine, const struct run *run)
 {
     for (size_t i = 0; i < engine->n_seqs; i++)
         if (engine->seqs[i].suspended == run) return &engine->seqs[i];
-    return NULL;
-}
-
-static bool any_idle(const struct engine *engine)
-{
-    for (size_t i = 0; i < engine->n_slots; i++)
-        if (engine->slots[i].state == SLOT_IDLE) return true;
-    return false;
-}
-
-/* Takes the job that the preemption is for out of its queue. NULL: it has left, or a slot is idle. */
-static struct job *take_job(struct engine *engine, const struct preemption *p)
-{
-    if (engine->waiting.first == p->for_job) return any_idle(engine) ? NULL : job_list_take_first(&engine->waiting);
-    if (p->victim->queue.first == p->for_job) return job_list_take_first(&p->victim->queue);
     return NULL;
 }
 
@@ -217,26 +167,26 @@ static void suspend(struct engine *engine, struct slot *slot)
     job_list_append(&engine->waiting, job);
 }
 
-static void fail_preempted(struct engine *engine, struct slot *slot, const struct preemption *p)
-{
-    hearth_error error;
-    error_set(&error, HEARTH_BUSY, "preempted by queued request %s after %.1fs wait", p->for_job->id,
-              clock_to_ms(p->waited) / 1e3);
-    finish_failed(engine, slot, &error);
-}
-
 void preempt_carry_out(struct engine *engine)
 {
     assert_thread(&engine->owner);
     struct preemption p = engine->preemption;
     engine->preemption = (struct preemption){0};
     if (p.victim == NULL || !can_be_preempted(engine, p.victim)) return; /* its slot is idle if it has ended */
-    struct job *job = take_job(engine, &p);
-    if (job == NULL) return;
+    bool is_waiting = engine->waiting.first == p.for_job;
+    struct job_list *list = is_waiting ? &engine->waiting : &p.victim->queue;
+    if (list->first != p.for_job) return; /* it has left */
+    for (size_t i = 0; is_waiting && i < engine->n_slots; i++)
+        if (engine->slots[i].state == SLOT_IDLE) return;
+    struct job *job = job_list_take_first(list);
     metric_add(&engine->stats->preemptions, 1);
-    if (engine->preempt_fails)
-        fail_preempted(engine, p.victim, &p);
-    else
+    if (engine->preempt_fails) {
+        hearth_error error;
+        error_set(&error, HEARTH_BUSY, "preempted by queued request %s after %.1fs wait", job->id,
+                  clock_to_ms(p.waited) / 1e3);
+        finish_failed(engine, p.victim, &error);
+    } else {
         suspend(engine, p.victim);
+    }
     place_in(engine, p.victim, job);
 }

@@ -16,11 +16,6 @@ struct text {
     char v[160];
 };
 
-static bool is_same_conversation(const struct conversation *c, const struct seq *seq)
-{
-    return seq->n_messages > 0 && seq->n_messages < c->n_messages && c->hashes[seq->n_messages] == seq->message_hash;
-}
-
 /* ---- Slots ---- */
 
 static struct text verdict(const struct engine *engine, const struct slot *slot, const struct conversation *c)
@@ -34,21 +29,13 @@ static struct text verdict(const struct engine *engine, const struct slot *slot,
     else if (seq->n_messages >= c->n_messages)
         snprintf(t.v, sizeof t.v, "slot[%d] skip (cached-msgs[%zu] >= total-msgs[%zu])", slot->id, seq->n_messages,
                  c->n_messages);
-    else if (is_same_conversation(c, seq))
+    else if (seq_has_messages_of(seq, c))
         snprintf(t.v, sizeof t.v, "slot[%d] MATCH (cached-msgs[%zu] tokens[%d] hash[%08x..])", slot->id,
                  seq->n_messages, seq->message_tokens, (unsigned)(seq->message_hash >> 32));
     else
         snprintf(t.v, sizeof t.v, "slot[%d] mismatch (hash[%08x..] != [%08x..])", slot->id,
                  (unsigned)(seq->message_hash >> 32), (unsigned)(c->hashes[seq->n_messages] >> 32));
     return t;
-}
-
-static void log_slots(const struct engine *engine, const struct conversation *c)
-{
-    if (!log_enabled(LOG_DEBUG)) return;
-    log_event(LOG_DEBUG, "imc", "scanning slots", log_int("total-msgs", (int64_t)c->n_messages),
-              log_int("msgs-to-cache", (int64_t)c->n_messages - 1), log_int("total-slots", (int64_t)engine->n_slots));
-    for (size_t i = 0; i < engine->n_slots; i++) log_event(LOG_DEBUG, "imc", verdict(engine, &engine->slots[i], c).v);
 }
 
 /* ---- What is reused ---- */
@@ -97,40 +84,41 @@ static void log_salvaged(const struct job *job, const struct placement *p)
               log_int("cached_tokens", f.had), log_int("trim_pos", f.n), log_int("new_cache_tokens", c->stable_end));
 }
 
-static void log_unusable(const struct engine *engine, const struct job *job, const struct found *f)
-{
-    log_found(job, f);
-    if (engine->policy.cuts_anywhere || f->n < engine->policy.min_tokens)
-        log_event(LOG_INFO, "imc", "no usable token prefix match", log_int("best-prefix", f->n),
-                  log_int("min-required", engine->policy.min_tokens));
-    else /* long enough, but these cells cannot be cut there, and there is no checkpoint before it */
-        log_event(LOG_INFO, "start-slot",
-                  f->n >= job->conversation.stable_end ? "imc-hybrid-trim-rebuild" : "imc-hybrid-rebuild",
-                  log_int("cached_tokens", f->had), log_int("trim_pos", f->n),
-                  log_int("redecode_tokens", (int64_t)job->wanted->len));
-}
-
 static void log_built_anew(const struct engine *engine, const struct job *job)
 {
     /* The longest prefix that any sequence has in common with the prompt, reusable or not. */
     struct found nearest = {.slot = -1};
+    int32_t end = job->conversation.stable_end;
     for (size_t i = 0; i < engine->n_seqs; i++) {
         const struct seq *seq = &engine->seqs[i];
         int32_t n = seq->scope == job->scope ? (int32_t)tokens_common_prefix(&seq->tokens, job->wanted) : 0;
         if (n > nearest.n) nearest = (struct found){.slot = seq->last_slot, .n = n, .had = (int32_t)seq->tokens.len};
     }
-    if (nearest.n > 0) log_unusable(engine, job, &nearest);
+    if (nearest.n > 0) log_found(job, &nearest);
+    if (nearest.n > 0 && (engine->policy.cuts_anywhere || nearest.n < engine->policy.min_tokens))
+        log_event(LOG_INFO, "imc", "no usable token prefix match", log_int("best-prefix", nearest.n),
+                  log_int("min-required", engine->policy.min_tokens));
+    else if (nearest.n > 0) /* long enough, but these cells cannot be cut there, and no checkpoint is before it */
+        log_event(LOG_INFO, "start-slot", nearest.n >= end ? "imc-hybrid-trim-rebuild" : "imc-hybrid-rebuild",
+                  log_int("cached_tokens", nearest.had), log_int("trim_pos", nearest.n),
+                  log_int("redecode_tokens", (int64_t)job->wanted->len));
     log_event(LOG_INFO, "imc", "cache build prepared", log_int("msgs", (int64_t)job->conversation.n_messages - 1),
-              log_int("tokens", job->conversation.stable_end));
-    log_event(LOG_INFO, "start-slot", "imc-build", log_int("tokens", job->conversation.stable_end));
+              log_int("tokens", end));
+    log_event(LOG_INFO, "start-slot", "imc-build", log_int("tokens", end));
 }
 
 static bool log_conversation(const struct engine *engine, const struct job *job, const struct placement *p)
 {
     const struct conversation *c = &job->conversation;
     if (c->stable_end == 0) return false;
-    log_slots(engine, c);
-    bool continues = p->source != NULL && p->how != PLACE_FETCH && is_same_conversation(c, p->source) &&
+    if (log_enabled(LOG_DEBUG)) {
+        log_event(LOG_DEBUG, "imc", "scanning slots", log_int("total-msgs", (int64_t)c->n_messages),
+                  log_int("msgs-to-cache", (int64_t)c->n_messages - 1),
+                  log_int("total-slots", (int64_t)engine->n_slots));
+        for (size_t i = 0; i < engine->n_slots; i++)
+            log_event(LOG_DEBUG, "imc", verdict(engine, &engine->slots[i], c).v);
+    }
+    bool continues = p->source != NULL && p->how != PLACE_FETCH && seq_has_messages_of(p->source, c) &&
                      p->n >= p->source->message_tokens;
     if (c->stable_end < engine->policy.min_tokens)
         log_event(LOG_INFO, "imc", "skip (too short)", log_int("last-msg-index-to-cache", (int64_t)c->n_messages - 2),
@@ -171,23 +159,18 @@ static void log_media(const struct job *job, const struct placement *p)
                   log_int("media", (int64_t)(all - kept)));
 }
 
-static void log_system_prompt(const struct engine *engine, const struct job *job, const struct placement *p)
-{
-    int32_t tokens = job->conversation.system_end;
-    if (tokens == 0) return;
-    if (tokens < engine->policy.min_tokens)
-        log_event(LOG_INFO, "spc", "cache skip (too short)", log_int("tokens", tokens),
-                  log_int("min", engine->policy.min_tokens));
-    else if (p->n > 0 && p->how != PLACE_WAIT)
-        log_event(LOG_INFO, "spc", "cache hit", log_int("tokens", p->n));
-}
-
 bool reuse_log(const struct engine *engine, const struct job *job, const struct placement *placement)
 {
     if (!job->cache_prompt) return false;
     log_media(job, placement);
     if (engine->policy.keeps_conversations) return log_conversation(engine, job, placement);
-    log_system_prompt(engine, job, placement);
+    int32_t tokens = job->conversation.system_end;
+    if (tokens == 0) return false;
+    if (tokens < engine->policy.min_tokens)
+        log_event(LOG_INFO, "spc", "cache skip (too short)", log_int("tokens", tokens),
+                  log_int("min", engine->policy.min_tokens));
+    else if (placement->n > 0 && placement->how != PLACE_WAIT)
+        log_event(LOG_INFO, "spc", "cache hit", log_int("tokens", placement->n));
     return false;
 }
 

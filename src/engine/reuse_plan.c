@@ -10,7 +10,6 @@
 #include "engine/checkpoint_grid.h"
 #include "engine/core.h"
 #include "engine/evict.h"
-#include "engine/orders.h"
 #include "engine/tick.h"
 
 /* Loading a snapshot takes about as long as computing this part of its tokens. */
@@ -120,15 +119,6 @@ static int64_t cost_of_losing(const struct engine *engine, const struct seq *seq
     return is_next ? 0 : (seq->n_cells - n + 1) / 2;
 }
 
-/* The cost of cutting the sequence back to n cells, to compute on it. With a stream of cells for each sequence keeping
- * them would take another one, with all that it has: only what is lost beyond that counts. */
-static int64_t cost_of_cutting(const struct engine *engine, const struct seq *seq, int32_t n)
-{
-    const struct seq *other = engine->policy.one_pool ? NULL : next_victim(engine, ROOM_FOR_SEQ, NULL).seq;
-    int32_t evicted = other == NULL ? 0 : other->n_cells;
-    return seq->n_cells - n <= evicted ? 0 : cost_of_losing(engine, seq, n + evicted);
-}
-
 static int64_t cost_of_seq(const struct engine *engine, const struct seq *but_not)
 {
     if (engine->policy.one_pool) return 0;
@@ -136,27 +126,23 @@ static int64_t cost_of_seq(const struct engine *engine, const struct seq *but_no
     return victim == NULL ? 0 : cost_of_losing(engine, victim, 0);
 }
 
-/* Whether going back to a checkpoint on the sequence itself may find no room: its present sliding window is freed for
- * the saved one, unless another sequence shares it. A new sequence can wait for
- * room; this one could not. */
-static bool rewind_may_fail(const struct engine *engine, const struct seq *seq, int32_t n)
-{
-    return sharing_most(&engine->sharing, seq->id) > 0 && llm_has_window(engine->context) &&
-           !llm_seq_can_cut(engine->context, seq->id, n) && can_have_seq(engine, seq);
-}
-
-/* Another prompt leaves a kept conversation whole, as long as there is another sequence to take. */
-static bool is_kept_from(const struct engine *engine, const struct job *job, const struct seq *seq, int32_t n)
-{
-    return seq->kept && !orders_continue(job, seq, n) && can_have_seq(engine, seq);
-}
-
 static void consider_continue(const struct engine *engine, const struct job *job, struct seq *seq, int32_t n,
                               struct placement *best)
 {
-    if (seq->slot != NULL || n == 0 || seq->suspended != NULL || rewind_may_fail(engine, seq, n)) return;
-    if (is_kept_from(engine, job, seq, n)) return;
-    int64_t cost = (int64_t)job->wanted->len - n + cost_of_cutting(engine, seq, n);
+    if (seq->slot != NULL || n == 0 || seq->suspended != NULL) return;
+    /* Going back to a checkpoint on the sequence itself may find no room: its present sliding window is freed for the
+     * saved one, unless another sequence shares it. A new sequence can wait for room; this one could not. */
+    bool may_fail = sharing_most(&engine->sharing, seq->id) > 0 && llm_has_window(engine->context) &&
+                    !llm_seq_can_cut(engine->context, seq->id, n);
+    /* Another prompt leaves a kept conversation whole, as long as there is another sequence to take. */
+    bool is_kept = seq->kept && !orders_continue(job, seq, n);
+    if ((may_fail || is_kept) && can_have_seq(engine, seq)) return;
+    /* With a stream of cells for each sequence keeping all cells would take another one, with all that it has: only
+     * what is lost beyond that counts. */
+    const struct seq *other = engine->policy.one_pool ? NULL : next_victim(engine, ROOM_FOR_SEQ, NULL).seq;
+    int32_t evicted = other == NULL ? 0 : other->n_cells;
+    int64_t cost = (int64_t)job->wanted->len - n;
+    if (seq->n_cells - n > evicted) cost += cost_of_losing(engine, seq, n + evicted);
     keep_cheaper(best, (struct placement){.how = PLACE_CONTINUE, .source = seq, .n = n, .cost = cost});
 }
 
@@ -184,14 +170,6 @@ static void consider_wait(const struct engine *engine, const struct job *job, st
     if (soon < n + WORTH_WAITING) return;
     keep_cheaper(best, (struct placement){
                            .how = PLACE_WAIT, .source = seq, .n = soon, .cost = (int64_t)job->wanted->len - soon});
-}
-
-static void consider_seq(const struct engine *engine, const struct job *job, struct seq *seq, struct placement *best)
-{
-    int32_t match = matching(engine, seq, job), n = usable(engine, seq, match);
-    consider_continue(engine, job, seq, n, best);
-    consider_share(engine, job, seq, n, best);
-    consider_wait(engine, job, seq, n, match, best);
 }
 
 static void consider_snapshots(const struct engine *engine, const struct job *job, struct placement *best)
@@ -224,15 +202,6 @@ static struct seq *find_shared(const struct engine *engine, const struct job *jo
     return most;
 }
 
-/* The time to fetch the tokens, converted into tokens that could be computed meanwhile. */
-static int64_t cost_of_fetching(const struct engine *engine, const struct job *job, int32_t from, int32_t to)
-{
-    double token_ns = tick_budget_token_ns(&engine->tick_budget), ns = store_hit_read_ns(job->hit, from, to);
-    if (token_ns <= 0) return (to - from) / FETCHING_PART;
-    double tokens = ns > SOON_NS ? ns / token_ns : 0;
-    return tokens < INT32_MAX ? (int64_t)tokens : INT32_MAX;
-}
-
 /* How many of the tokens that the store has can be reused. */
 static int32_t fetchable(const struct engine *engine, const struct job *job)
 {
@@ -244,17 +213,24 @@ static int32_t fetchable(const struct engine *engine, const struct job *job)
 static void consider_fetch(const struct engine *engine, const struct job *job, struct placement *best)
 {
     if (job->hit == NULL || !can_have_seq(engine, NULL)) return;
+    double token_ns = tick_budget_token_ns(&engine->tick_budget);
     if (!store_is_fetching(job->hit)) {
         store_find_again(job->hit, job->wanted->v, reusable(engine, job));
-        store_choose_tier(job->hit, tick_budget_token_ns(&engine->tick_budget));
+        store_choose_tier(job->hit, token_ns);
     }
     int32_t n = fetchable(engine, job);
     if (n == 0) return;
     struct placement fetch = {.how = PLACE_FETCH, .n = n};
     fetch.source = find_shared(engine, job, n, &fetch.shared);
     if (fetch.shared == n) return; /* nothing is left to fetch */
-    fetch.cost =
-        (int64_t)job->wanted->len - n + cost_of_fetching(engine, job, fetch.shared, n) + 1 + cost_of_seq(engine, NULL);
+    /* The time to fetch them is converted into tokens that could be computed meanwhile. */
+    double ns = store_hit_read_ns(job->hit, fetch.shared, n);
+    int64_t meanwhile = (n - fetch.shared) / FETCHING_PART;
+    if (token_ns > 0) {
+        double tokens = ns > SOON_NS ? ns / token_ns : 0;
+        meanwhile = tokens < INT32_MAX ? (int64_t)tokens : INT32_MAX;
+    }
+    fetch.cost = (int64_t)job->wanted->len - n + meanwhile + 1 + cost_of_seq(engine, NULL);
     keep_cheaper(best, fetch);
 }
 
@@ -347,7 +323,13 @@ struct placement find_placement(struct engine *engine, const struct job *job, co
     assert_thread(&engine->owner);
     struct placement best = {.how = PLACE_FRESH, .cost = (int64_t)job->wanted->len};
     if (run != NULL && find_suspended(engine, job, run, &best)) return best;
-    for (size_t i = 0; i < engine->n_seqs; i++) consider_seq(engine, job, &engine->seqs[i], &best);
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        struct seq *seq = &engine->seqs[i];
+        int32_t match = matching(engine, seq, job), n = usable(engine, seq, match);
+        consider_continue(engine, job, seq, n, &best);
+        consider_share(engine, job, seq, n, &best);
+        consider_wait(engine, job, seq, n, match, &best);
+    }
     consider_snapshots(engine, job, &best);
     consider_fetch(engine, job, &best);
     if (best.how == PLACE_FRESH) best.too_short = find_too_short(engine, job);

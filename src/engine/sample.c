@@ -1,7 +1,8 @@
-/* Samples the next tokens of a reply from the logits of a call, and adds them to it: see sample.h. */
-#include "engine/sample.h"
+/* Samples the next tokens of a reply from the logits of a call, and adds them to it. Runs on the engine's thread,
+ * behind a decode call that succeeded. */
 #include "engine/core.h"
 #include "engine/draft.h"
+#include "engine/tick.h"
 
 #include "base/error.h"
 
@@ -21,14 +22,6 @@ static void token_came(struct engine *engine, struct slot *slot)
     metric_add(&engine->stats->generated_tokens, 1);
 }
 
-/* Some special tokens are part of a format that the reply is parsed by. */
-static bool is_shown(const struct job *job, int32_t token)
-{
-    for (size_t i = 0; i < job->n_shown; i++)
-        if (job->shown[i] == token) return true;
-    return false;
-}
-
 static const hearth_logprobs *logprobs_of(struct engine *engine, const struct slot *slot, int32_t token,
                                           int32_t batch_index)
 {
@@ -39,29 +32,25 @@ static const hearth_logprobs *logprobs_of(struct engine *engine, const struct sl
     return llm_logprobs_of_model(engine->logprobs, engine->context, batch_index, token, job->top_logprobs);
 }
 
-/* The reply's time limit has passed, and its line has ended. */
-static bool is_late(const struct engine *engine, const struct slot *slot)
-{
-    const struct run *run = slot->run;
-    const struct buf *bytes = &engine->token_bytes;
-    int64_t limit = slot->job->max_ns;
-    return limit > 0 && run->last_token_at - run->first_token_at > limit && bytes->v != NULL &&
-           memchr(bytes->v, '\n', bytes->len) != NULL;
-}
-
 /* Adds the sampled token to the reply. */
 static struct ending add_token(struct engine *engine, struct slot *slot, const struct job_text *text)
 {
     struct run *run = slot->run;
+    struct job *job = slot->job;
     struct buf *bytes = &engine->token_bytes;
+    bool is_shown = false; /* some special tokens are part of a format that the reply is parsed by */
+    for (size_t i = 0; i < job->n_shown; i++) is_shown = is_shown || job->shown[i] == text->token;
     buf_clear(bytes);
-    llm_token_bytes(engine->model, text->token, is_shown(slot->job, text->token), bytes);
+    llm_token_bytes(engine->model, text->token, is_shown, bytes);
     const char *stop = reply_add(&run->reply, bytes->v == NULL ? "" : bytes->v, bytes->len);
     struct job_text sent = *text;
     if (stop != NULL && run->reply.ready.len == 0) sent.logprobs = NULL; /* the token is not part of the reply */
-    job_send_text(slot->job, &sent);
+    job_send_text(job, &sent);
     if (stop != NULL) return (struct ending){.how = STOPS, .finish = HEARTH_FINISH_STOP, .stop = stop};
-    if (run->n_predicted >= run->max_tokens || is_late(engine, slot))
+    /* The time limit of the reply has passed, and its line has ended. */
+    bool is_late = job->max_ns > 0 && run->last_token_at - run->first_token_at > job->max_ns && bytes->v != NULL &&
+                   memchr(bytes->v, '\n', bytes->len) != NULL;
+    if (run->n_predicted >= run->max_tokens || is_late)
         return (struct ending){.how = STOPS, .finish = HEARTH_FINISH_LENGTH};
     tokens_push(&slot->seq->tokens, text->token);
     return (struct ending){.how = GOES_ON};
@@ -86,38 +75,27 @@ void end_reply(struct engine *engine, struct slot *slot)
 #define LONG_PART   32
 #define HELD_FACTOR 3
 
-static int32_t sample_token(struct engine *engine, struct run *run, int32_t batch_index)
+/* Samples the next token from the logits of the batch token with that index. */
+static struct ending sample(struct engine *engine, struct slot *slot, int32_t batch_index)
 {
+    struct run *run = slot->run;
+    const struct buf nothing = {0};
+    if (run->max_tokens <= 0) return (struct ending){.how = STOPS, .finish = HEARTH_FINISH_LENGTH};
     int64_t began_at = clock_now(engine->clock);
     int32_t token = llm_sample(run->sampler, engine->context, batch_index);
     int64_t now = clock_now(engine->clock);
     run->sampled_ns += now - began_at;
     bool is_long = (double)run->sampled_ns * LONG_PART > engine->tick_budget.max_ns;
     run->held_until = is_long ? now + HELD_FACTOR * run->sampled_ns : 0;
-    return token;
-}
-
-/* The token that ended the reply is no part of its text, but whoever scores prompts counts tokens. */
-static void send_end(struct engine *engine, struct slot *slot, int32_t token, int32_t batch_index)
-{
-    const struct buf nothing = {0};
-    if (slot->job->prompt_logprobs < 0 || slot->job->top_logprobs < 0) return;
-    job_send_text(slot->job, &(struct job_text){.text = &nothing,
-                                                .token = token,
-                                                .logprobs = logprobs_of(engine, slot, token, batch_index),
-                                                .result = slot_result(slot)});
-}
-
-/* Samples the next token from the logits of the batch token with that index. */
-static struct ending sample(struct engine *engine, struct slot *slot, int32_t batch_index)
-{
-    struct run *run = slot->run;
-    if (run->max_tokens <= 0) return (struct ending){.how = STOPS, .finish = HEARTH_FINISH_LENGTH};
-    int32_t token = sample_token(engine, run, batch_index);
     if (token < 0) return (struct ending){.how = HAS_NO_TOKEN};
     token_came(engine, slot);
     if (llm_token_ends_generation(engine->model, token) && !slot->job->ignore_eos) {
-        send_end(engine, slot, token, batch_index);
+        /* The token is no part of the reply's text, but a client that scores prompts counts tokens. */
+        if (slot->job->prompt_logprobs >= 0 && slot->job->top_logprobs >= 0)
+            job_send_text(slot->job, &(struct job_text){.text = &nothing,
+                                                        .token = token,
+                                                        .logprobs = logprobs_of(engine, slot, token, batch_index),
+                                                        .result = slot_result(slot)});
         return (struct ending){.how = STOPS, .finish = HEARTH_FINISH_STOP};
     }
     struct job_text text = {.text = &run->reply.ready,

@@ -94,7 +94,7 @@ static bool copy_checkpoint(struct engine *engine, struct seq *seq, struct save_
 
 /* ---- What the store has ---- */
 
-static struct store_query query_for(const struct engine *engine, const struct seq *seq)
+struct store_query save_query(const struct engine *engine, const struct seq *seq)
 {
     return (struct store_query){
         .user = engine->user, .identity = &seq->saving.identity, .tokens = seq->tokens.v, .n = seq->n_cells};
@@ -104,28 +104,6 @@ static struct store_query query_for(const struct engine *engine, const struct se
 static bool saves_are_done(const struct engine *engine, const struct seq *seq)
 {
     return store_is_done(engine->store, engine->user, seq->saving.ticket);
-}
-
-static void ask_for_rows(struct engine *engine, struct seq *seq)
-{
-    struct saving *saving = &seq->saving;
-    struct store_query query = query_for(engine, seq);
-    bool done = saves_are_done(engine, seq);
-    int32_t covered = store_covered(engine->store, &query);
-    if (done || covered > saving->n) saving->n = covered;
-}
-
-/* Whether the store has the checkpoint after all cells. */
-static bool checkpoint_is_stored(const struct engine *engine, const struct seq *seq)
-{
-    struct store_query query = query_for(engine, seq);
-    return store_has_state(engine->store, &query);
-}
-
-static bool lacks_checkpoint(const struct engine *engine, const struct seq *seq, int32_t to)
-{
-    if (!needs_checkpoints(engine) || to != seq->n_cells) return false;
-    return seq->saving.n_checkpoint != to || (saves_are_done(engine, seq) && !checkpoint_is_stored(engine, seq));
 }
 
 /* How many tokens of the sequence an event could save now. */
@@ -148,11 +126,16 @@ static void begin_save(struct engine *engine, struct seq *seq, enum slab_reason 
     struct saving *saving = &seq->saving;
     struct save_event event = {.to = to, .reason = reason};
     if (to > storable(engine, seq) || to <= 0 || (needs_checkpoints(engine) && to != seq->n_cells)) return;
-    bool covered = saving->n_events > 0 && saving->events[saving->n_events - 1].to >= to;
-    if (covered) return;
+    if (saving->n_events > 0 && saving->events[saving->n_events - 1].to >= to) return;
     saving->last_end = to;
-    ask_for_rows(engine, seq);
-    bool lacks = lacks_checkpoint(engine, seq, to), gives_up = may_be_given_up(engine, reason);
+    struct store_query query = save_query(engine, seq);
+    bool done = saves_are_done(engine, seq);
+    int32_t covered = store_covered(engine->store, &query);
+    if (done || covered > saving->n) saving->n = covered;
+    bool was_lost =
+        saving->n_checkpoint == to && saves_are_done(engine, seq) && !store_has_state(engine->store, &query);
+    bool lacks = needs_checkpoints(engine) && (saving->n_checkpoint != to || was_lost);
+    bool gives_up = may_be_given_up(engine, reason);
     if (to <= saving->n && !lacks) return;
     if (saving->n_events == SAVE_EVENTS || (gives_up && !store_has_room(engine->store, engine->user, 1))) {
         store_count_dropped(engine->store);
@@ -161,7 +144,6 @@ static void begin_save(struct engine *engine, struct seq *seq, enum slab_reason 
     if (lacks && !copy_checkpoint(engine, seq, &event)) return;
     if (event.checkpoint != NULL) saving->n_checkpoint = to;
     if (saving->n_events == 0 && llm_state_format_has_rows(engine->format)) {
-        struct store_query query = query_for(engine, seq);
         query.n = to;
         saving->n = store_block_start(engine->store, &query, saving->n);
     }
@@ -340,12 +322,6 @@ void save_cut(struct seq *seq, int32_t n)
     cut_events(saving, n);
 }
 
-/* The prompt has just been computed whole. */
-static bool is_at_prompt_end(const struct slot *slot)
-{
-    return slot->run->n_predicted == 0 && slot->seq->n_cells == slot->run->n_prompt;
-}
-
 void save_progress(struct engine *engine, struct slot *slot, bool at_checkpoint)
 {
     assert_thread(&engine->owner);
@@ -355,7 +331,8 @@ void save_progress(struct engine *engine, struct slot *slot, bool at_checkpoint)
         begin_save(engine, seq, SLAB_COLD, seq->n_cells);
     if (!engine->policy.keeps_conversations) return;
     int32_t stride = needs_checkpoints(engine) ? 1 : engine->stride;
-    if (is_at_prompt_end(slot) && !needs_checkpoints(engine))
+    bool is_at_prompt_end = slot->run->n_predicted == 0 && seq->n_cells == slot->run->n_prompt;
+    if (is_at_prompt_end && !needs_checkpoints(engine))
         begin_save(engine, seq, SLAB_COLD, (seq->n_cells - COLD_TRIM) / stride * stride);
     int32_t whole = storable(engine, seq) / stride * stride;
     if (whole - seq->saving.last_end >= engine->continued_interval) begin_save(engine, seq, SLAB_CONTINUED, whole);
@@ -383,10 +360,10 @@ static void want_all(struct engine *engine, struct seq *seq, enum slab_reason re
 
 static bool all_is_stored(const struct engine *engine, const struct seq *seq)
 {
-    struct store_query query = query_for(engine, seq);
+    struct store_query query = save_query(engine, seq);
     int32_t n = storable_now(engine, seq);
     if (store_covered(engine->store, &query) < n) return false;
-    return n == 0 || !needs_checkpoints(engine) || checkpoint_is_stored(engine, seq);
+    return n == 0 || !needs_checkpoints(engine) || store_has_state(engine->store, &query);
 }
 
 enum save_status save_status(const struct engine *engine, const struct seq *seq)
@@ -422,31 +399,19 @@ bool save_is_under_way(const struct engine *engine, const struct seq *seq)
 
 /* ---- The end ---- */
 
-/* Real time: the store's disks know no test clock. */
-static int64_t deadline_in(int64_t ns)
-{
-    return clock_now(clock_monotonic()) + ns;
-}
-
-/* Copies everything out. Where the backlog is full, waits for the store, so that memory stays bounded. Where it is
- * empty and nothing was copied, room is not what is missing, and it stops. */
-static void copy_all(struct engine *engine, struct seq *seq, int64_t deadline)
-{
-    while (seq->saving.n_events > 0) {
-        struct copy_turn turn = {.bytes = SLICE_BYTES_ALONE, .until = CLOCK_NEVER};
-        bool idle = store_wait(engine->store, UINT64_MAX, 0);
-        if (!copy_within(engine, seq, &turn) && (idle || !store_wait(engine->store, UINT64_MAX, deadline))) return;
-    }
-}
-
-/* Saves what the store lacks. False: some is not saved. */
+/* Saves what the store lacks. Where the backlog is full, waits for the store, so that memory stays bounded. Where it is
+ * empty and nothing was copied, room is not what is missing, and it stops. False: some is not saved. */
 static bool store_all(struct engine *engine, int64_t deadline)
 {
     for (size_t i = 0; i < engine->n_seqs && store_is_on(engine->store); i++) {
         struct seq *seq = &engine->seqs[i];
         if (save_status(engine, seq) == SAVE_COMPLETE) continue;
         want_all(engine, seq, SLAB_SHUTDOWN);
-        copy_all(engine, seq, deadline);
+        while (seq->saving.n_events > 0) {
+            struct copy_turn turn = {.bytes = SLICE_BYTES_ALONE, .until = CLOCK_NEVER};
+            bool idle = store_wait(engine->store, UINT64_MAX, 0);
+            if (!copy_within(engine, seq, &turn) && (idle || !store_wait(engine->store, UINT64_MAX, deadline))) break;
+        }
     }
     bool all = store_wait(engine->store, engine->last_ticket, store_is_on(engine->store) ? deadline : 0);
     for (size_t i = 0; i < engine->n_seqs && all; i++) all = save_status(engine, &engine->seqs[i]) == SAVE_COMPLETE;
@@ -457,7 +422,8 @@ void save_all(struct engine *engine)
 {
     assert_thread(&engine->owner);
     if (engine->store == NULL) return;
-    int64_t deadline = deadline_in(engine->evict_timeout_ns);
+    /* Real time: the store's disks know no test clock. */
+    int64_t deadline = clock_now(clock_monotonic()) + engine->evict_timeout_ns;
     bool all = false;
     for (int i = 0; i < SAVE_ATTEMPTS && !all; i++) all = store_all(engine, deadline);
     if (!all) log_event(LOG_WARN, "store", "shut down before all was stored", log_str("model", engine->name));

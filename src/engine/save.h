@@ -32,6 +32,9 @@ enum save_status {
 };
 enum save_status save_status(const struct engine *engine, const struct seq *seq);
 
+/* Asks the store about the tokens in the sequence's cells. */
+struct store_query save_query(const struct engine *engine, const struct seq *seq);
+
 /* Whether saves of it are copied out or written: the store wakes the engine afterwards. Compares no tokens. */
 bool save_is_under_way(const struct engine *engine, const struct seq *seq);
 

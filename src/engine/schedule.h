@@ -1,7 +1,9 @@
-/* Which job has a slot: placing those that wait, and preempting for those that have waited too long. */
+/* Which job has a slot: placing those that wait, and preempting for those that have waited too long. And the orders
+ * about resident sequences. */
 #ifndef ENGINE_SCHEDULE_H
 #define ENGINE_SCHEDULE_H
 
+#include "engine/engine.h"
 #include "engine/slot.h"
 
 /* A preemption: one round of the loop decides on it, the next one carries it out before it plans a tick. */
@@ -24,5 +26,11 @@ void preempt_note_unblocked(struct job *job); /* it is no longer held up by prom
 
 /* The sequence with the cells of the suspended request. NULL: there is none. */
 struct seq *suspended_in(const struct engine *engine, const struct run *run);
+
+/* Carries a list of orders out: orders.c. */
+void orders_carry_out(struct engine *engine, struct engine_order *first);
+
+/* Whether a prompt that has its first n tokens in common with the resident sequence goes on with what is in it. */
+bool orders_continue(const struct job *job, const struct seq *seq, int32_t n);
 
 #endif

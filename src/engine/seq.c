@@ -138,6 +138,11 @@ void seq_verify_all(struct engine *engine)
     }
 }
 
+bool seq_has_messages_of(const struct seq *seq, const struct conversation *c)
+{
+    return seq->n_messages > 0 && seq->n_messages < c->n_messages && c->hashes[seq->n_messages] == seq->message_hash;
+}
+
 /* ---- Snapshots and checkpoints ---- */
 
 /* Copies the sequence's state out of the context into memory. NULL: llama.cpp has none to copy, or there is no room. */

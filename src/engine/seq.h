@@ -10,6 +10,7 @@
 #include "llm/context.h"
 #include "store/store.h"
 
+struct conversation;
 struct engine;
 struct job;
 struct slot;
@@ -152,6 +153,9 @@ const struct snapshot *seq_save_pinned(struct engine *engine, const struct seq *
 /* The sequence (not one that runs) has other cells, or none: its claim ends where they are fewer than `had`, its
  * eviction where they are gone. */
 void seq_settle(struct seq *seq, int32_t had);
+
+/* Whether the conversation begins with the messages in its first cells, and goes on. */
+bool seq_has_messages_of(const struct seq *seq, const struct conversation *c);
 
 /* Whether a slot is computing its prompt. */
 bool seq_is_prefilling(const struct seq *seq);

@@ -61,19 +61,15 @@ static hearth_slot status_of(const struct engine *engine, const struct slot *slo
 
 /* ---- Resident sequences ---- */
 
-static hearth_resident_state state_of(const struct seq *seq)
-{
-    if (seq->state == SEQ_RUNNING) return HEARTH_RESIDENT_RUNNING;
-    if (seq->suspended != NULL) return HEARTH_RESIDENT_SUSPENDED;
-    return seq_state_leaves(seq->state) ? HEARTH_RESIDENT_LEAVING : HEARTH_RESIDENT_IDLE;
-}
-
 static hearth_resident resident_of(const struct engine *engine, const struct seq *seq)
 {
     hearth_resident r = {.seq_id = seq->id,
                          .slot_id = seq->slot == NULL ? -1 : seq->slot->id,
                          .model = engine->name,
-                         .state = state_of(seq),
+                         .state = seq->state == SEQ_RUNNING      ? HEARTH_RESIDENT_RUNNING
+                                  : seq->suspended != NULL       ? HEARTH_RESIDENT_SUSPENDED
+                                  : seq_state_leaves(seq->state) ? HEARTH_RESIDENT_LEAVING
+                                                                 : HEARTH_RESIDENT_IDLE,
                          .kept = seq->kept,
                          .tokens = seq->n_cells,
                          .own_tokens = seq->idle.cells,
@@ -98,24 +94,21 @@ static bool is_known(const struct seq *seq)
     return end->known && end->uses == seq->uses && end->ticket == seq->saving.ticket && end->n_cells == seq->n_cells;
 }
 
-/* Asks the store once its saves have ended, and again after others. */
-static void find_stored_end(const struct engine *engine, struct seq *seq)
-{
-    if (seq->slot != NULL || seq->n_cells == 0 || is_known(seq) || save_is_under_way(engine, seq)) return;
-    struct store_query query = {
-        .user = engine->user, .identity = &seq->saving.identity, .tokens = seq->tokens.v, .n = seq->n_cells};
-    seq->stored =
-        (struct stored_end){.known = true, .uses = seq->uses, .ticket = seq->saving.ticket, .n_cells = seq->n_cells};
-    seq->stored.mark.n = store_covered_key(engine->store, &query, &seq->stored.mark.key);
-}
-
 /* ---- The copy ---- */
 
 void status_publish(struct engine *engine)
 {
     assert_thread(&engine->owner);
     idle_count_cells(engine);
-    for (size_t i = 0; i < engine->n_seqs && engine->store != NULL; i++) find_stored_end(engine, &engine->seqs[i]);
+    for (size_t i = 0; i < engine->n_seqs && engine->store != NULL; i++) {
+        struct seq *seq = &engine->seqs[i];
+        /* The store is asked once the sequence's saves have ended, and again after others. */
+        if (seq->slot != NULL || seq->n_cells == 0 || is_known(seq) || save_is_under_way(engine, seq)) continue;
+        struct store_query query = save_query(engine, seq);
+        seq->stored = (struct stored_end){
+            .known = true, .uses = seq->uses, .ticket = seq->saving.ticket, .n_cells = seq->n_cells};
+        seq->stored.mark.n = store_covered_key(engine->store, &query, &seq->stored.mark.key);
+    }
     pthread_mutex_lock(&engine->status_mutex);
     for (size_t i = 0; i < engine->n_slots; i++) engine->status[i] = status_of(engine, &engine->slots[i]);
     engine->n_residents = 0;

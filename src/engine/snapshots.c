@@ -78,7 +78,7 @@ void snapshots_close(struct snapshots *snapshots)
     free(snapshots);
 }
 
-/* ---- Eviction ---- */
+/* ---- Adding, and evicting for that ---- */
 
 uint64_t snapshots_available(const struct snapshots *snapshots)
 {
@@ -87,21 +87,6 @@ uint64_t snapshots_available(const struct snapshots *snapshots)
         if (is_protected(snapshots->v[i])) protected_bytes += snapshots->v[i]->snapshot.size;
     return snapshots->budget - protected_bytes;
 }
-
-/* The caller has checked that so many bytes can be freed. */
-static void evict_for(struct snapshots *snapshots, size_t size)
-{
-    for (size_t i = 0; snapshots->budget - snapshots->bytes < size;) {
-        if (is_protected(snapshots->v[i])) {
-            i++;
-        } else {
-            drop(snapshots, i);
-            snapshots->evictions++;
-        }
-    }
-}
-
-/* ---- Adding ---- */
 
 /* Length of the prefix that the snapshot's tokens have in common with these. */
 static size_t common_with(const struct snapshot *snapshot, const int32_t *tokens, size_t n)
@@ -131,7 +116,14 @@ const struct snapshot *snapshots_put(struct snapshots *snapshots, struct snapsho
     struct entry *same = i < snapshots->n ? snapshots->v[i] : NULL;
     struct entry *entry = same != NULL ? take(snapshots, i) : mem_alloc(sizeof *entry);
     release(&entry->snapshot);
-    evict_for(snapshots, snapshot.size);
+    for (i = 0; snapshots->budget - snapshots->bytes < snapshot.size;) { /* so many bytes can be freed: see above */
+        if (is_protected(snapshots->v[i])) {
+            i++;
+        } else {
+            drop(snapshots, i);
+            snapshots->evictions++;
+        }
+    }
     entry->snapshot = snapshot;
     append(snapshots, entry);
     return &entry->snapshot;

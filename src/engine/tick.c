@@ -9,7 +9,6 @@
 #include "engine/engine_status.h"
 #include "engine/evict.h"
 #include "engine/fetch.h"
-#include "engine/sample.h"
 #include "engine/save.h"
 
 #include "base/error.h"
@@ -38,45 +37,25 @@ static int32_t next_on_grid(const struct engine *engine, const struct job *job, 
     return next;
 }
 
-/* The next checkpoint position: the prefill stops there, so that a checkpoint can be saved where other prompts may
- * diverge. */
-static int32_t next_checkpoint(const struct engine *engine, const struct job *job, int32_t from, int32_t wanted)
-{
-    int32_t next = next_on_grid(engine, job, from);
-    for (size_t i = 0; i < job->n_checkpoints; i++)
-        if (job->checkpoints[i] > from && job->checkpoints[i] < next) next = job->checkpoints[i];
-    return next < wanted ? next : wanted;
-}
-
-static bool is_checkpoint(const struct job *job, int32_t n)
-{
-    for (size_t i = 0; i < job->n_checkpoints; i++)
-        if (job->checkpoints[i] == n) return true;
-    return false;
-}
-
 static struct plan_need need_of(const struct engine *engine, const struct slot *slot)
 {
     if (!slot_computes(slot)) return (struct plan_need){0};
     const struct seq *seq = slot->seq;
+    const struct job *job = slot->job;
     int32_t wanted = (int32_t)seq->tokens.len, to = wanted;
     struct plan_need need = {.from = seq->n_cells,
                              .generating =
                                  slot->state == SLOT_GENERATES && wanted - seq->n_cells == 1 + draft_again(slot),
                              .set = slot->set};
-    if (!media_need(slot, &need, &to)) need.to = next_checkpoint(engine, slot->job, seq->n_cells, to);
-    need.scored = score_needs(slot->job, &need);
-    return need;
-}
-
-/* A call of the set's failed, and it is not known yet which slot caused it. */
-static bool any_suspect(const struct engine *engine, size_t set)
-{
-    for (size_t i = 0; i < engine->n_slots; i++) {
-        const struct slot *slot = &engine->slots[i];
-        if (slot->seq != NULL && slot->set == set && slot->seq->n_cells < slot->suspect_until) return true;
+    if (!media_need(slot, &need, &to)) {
+        /* The prefill stops at the next checkpoint position, to save one where other prompts may diverge. */
+        int32_t next = next_on_grid(engine, job, need.from);
+        for (size_t i = 0; i < job->n_checkpoints; i++)
+            if (job->checkpoints[i] > need.from && job->checkpoints[i] < next) next = job->checkpoints[i];
+        need.to = next < to ? next : to;
     }
-    return false;
+    need.scored = score_needs(job, &need);
+    return need;
 }
 
 /* The prompt tokens that the tick may have. While a reply is being streamed, the tokens that its time limit allows. The
@@ -119,22 +98,6 @@ static void find_needs(struct engine *engine)
         if (is_held(engine, i, now)) engine->needs[i] = (struct plan_need){0};
 }
 
-static bool any_scored(const struct engine *engine, size_t set)
-{
-    for (size_t i = 0; i < engine->n_slots; i++)
-        if (engine->needs[i].scored && engine->needs[i].set == set) return true;
-    return false;
-}
-
-/* How many prompt tokens the tick may score; while replies are streamed, the time for it is taken from the turn. */
-static int32_t take_scoring(const struct engine *engine, struct adapter_turn *turn, bool streaming)
-{
-    if (!streaming || engine->deterministic || !any_scored(engine, turn->set)) return PREFILL_CHUNK;
-    int32_t rows = score_rows(engine, turn->ns);
-    turn->ns -= rows * engine->score_ns;
-    return rows;
-}
-
 /* Returns the prompt tokens that the tick was allowed. */
 static int32_t make_plan(struct engine *engine)
 {
@@ -150,9 +113,19 @@ static int32_t make_plan(struct engine *engine)
     struct adapter_turn turn =
         adapter_turns_next(&engine->turns, engine->needs, engine->n_slots, clock_now(engine->clock));
     size_t *first = &engine->turns.sets[turn.set].first;
-    bool suspect = any_suspect(engine, turn.set);
+    bool suspect = false, scores = false;
+    for (size_t i = 0; i < engine->n_slots; i++) {
+        const struct slot *slot = &engine->slots[i];
+        /* A call of the set's failed, and it is not known yet which slot caused it. */
+        if (slot->seq != NULL && slot->set == turn.set && slot->seq->n_cells < slot->suspect_until) suspect = true;
+        if (engine->needs[i].scored && engine->needs[i].set == turn.set) scores = true;
+    }
     if (!suspect) draft_plan(engine, &turn);
-    int32_t scored = take_scoring(engine, &turn, generating > 0);
+    int32_t scored = PREFILL_CHUNK;
+    if (generating > 0 && !engine->deterministic && scores) { /* beside streams its time is taken from the turn */
+        scored = score_rows(engine, turn.ns);
+        turn.ns -= scored * engine->score_ns;
+    }
     struct plan_limits limits = {.set = turn.set,
                                  .n_batch = engine->n_batch,
                                  .scored = scored,
@@ -196,7 +169,8 @@ static void apply_share(struct engine *engine, const struct plan_share *share, i
     if (of_prompt > 0) metric_add(&engine->stats->prompt_tokens, of_prompt);
     bool at_checkpoint = false;
     if (slot->state == SLOT_PREFILLS) {
-        at_checkpoint = slot->job->cache_prompt && is_checkpoint(slot->job, seq->n_cells);
+        for (size_t i = 0; slot->job->cache_prompt && i < slot->job->n_checkpoints; i++)
+            at_checkpoint = at_checkpoint || slot->job->checkpoints[i] == seq->n_cells;
         if (at_checkpoint || next_on_grid(engine, slot->job, seq->n_cells - 1) == seq->n_cells)
             seq_save_checkpoint(engine, seq);
         if (engine->policy.keeps_conversations) note_messages(slot);
@@ -263,21 +237,6 @@ static bool yield_cells(struct engine *engine, struct slot *starved)
     return true;
 }
 
-/* Sequences whose cells cannot be cut have lost all of them in the failed call. Each slot computes up to this position
- * in calls of its own, which shows the one that fails. */
-static void mark_suspects(struct engine *engine, const struct plan_share *shares, size_t n)
-{
-    for (size_t i = 0; i < n; i++) engine->slots[shares[i].slot].suspect_until = shares[i].to;
-}
-
-/* Whether the share can still be computed as planned. Not if the slot gave up its cells meanwhile: then it begins again
- * with a later tick. */
-static bool still_fits(const struct engine *engine, const struct plan_share *share)
-{
-    const struct slot *slot = &engine->slots[share->slot];
-    return slot_computes(slot) && slot->seq->n_cells == share->from;
-}
-
 static void split_call(struct engine *engine, struct plan_share *shares, size_t n, enum llm_decoded outcome)
 {
     if (n > 1) {
@@ -313,7 +272,9 @@ static void recover(struct engine *engine, struct plan_share *shares, size_t n, 
 {
     /* Some tokens may have reached their cells before the call ended: back to n_cells. */
     if (outcome == LLM_ABORTED || outcome == LLM_FAILED) seq_verify_all(engine);
-    if (outcome == LLM_FAILED) mark_suspects(engine, shares, n);
+    /* Sequences whose cells cannot be cut have lost all of them in the failed call. Each slot computes up to this
+     * position in calls of its own, which shows the one that fails. */
+    for (size_t i = 0; outcome == LLM_FAILED && i < n; i++) engine->slots[shares[i].slot].suspect_until = shares[i].to;
     /* Aborted: the cancelled requests are finished before the next tick, which computes the others again. */
     if (outcome == LLM_ABORTED) return;
     if (drop_drafts(engine, shares, n, false))
@@ -348,16 +309,6 @@ static int32_t fill_batch(struct engine *engine, const struct plan_share *shares
     return n_tokens;
 }
 
-/* The part of `ns` that the first call after a switch of adapters took for it: the cost of a call is learned from the
- * rest. */
-static int64_t take_switch(struct engine *engine, int64_t ns)
-{
-    int64_t switching = engine->switching_ns < ns / 2 ? engine->switching_ns : ns / 2;
-    engine->switching_ns = 0;
-    engine->switched_ns += switching;
-    return switching;
-}
-
 static enum llm_decoded decode(struct engine *engine, struct plan_share *shares, size_t n, int32_t n_tokens)
 {
     llm_adapt(engine->context, &(struct llm_adapters){.v = engine->adapters,
@@ -368,7 +319,11 @@ static enum llm_decoded decode(struct engine *engine, struct plan_share *shares,
     int64_t begin = clock_now(engine->clock), cpu_begin = clock_cpu_of_process();
     enum llm_decoded outcome = engine->needs[shares->slot].rows ? media_decode(engine, shares)
                                                                 : llm_decode(engine->context, engine->batch, n_tokens);
-    int64_t ns = clock_now(engine->clock) - begin, switching = take_switch(engine, ns);
+    /* A part of the first call after a switch of adapters is the switch: a call's cost is learned from the rest. */
+    int64_t ns = clock_now(engine->clock) - begin;
+    int64_t switching = engine->switching_ns < ns / 2 ? engine->switching_ns : ns / 2;
+    engine->switching_ns = 0;
+    engine->switched_ns += switching;
     engine->computed.ns += ns - switching;
     engine->computed.cpu_ns += clock_cpu_of_process() - cpu_begin - switching; /* one thread does it */
     engine->n_running = 0;
@@ -395,31 +350,20 @@ static size_t postpone_prompts(struct engine *engine, struct plan_share *shares,
     return left;
 }
 
-static bool are_replies(const struct engine *engine, const struct plan_share *shares, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (engine->slots[shares[i].slot].state != SLOT_GENERATES) return false;
-    return true;
-}
-
-/* Cells that the call's shares take, and what is left of their prompts after them. */
-static int32_t rest_of_prompts(const struct engine *engine, const struct plan_share *shares, size_t n)
-{
-    int32_t rest = 0;
-    for (size_t i = 0; i < n; i++) {
-        int32_t end = (int32_t)engine->slots[shares[i].slot].job->prompt.len;
-        rest += (end > shares[i].to ? end : shares[i].to) - shares[i].from;
-    }
-    return rest;
-}
-
 /* Evicts for the call, or at least for the shares that cannot wait. False: the call cannot be made. Where a cut takes a
  * restore from a checkpoint, and a save, there is one cut for the prompts as a whole. */
 static bool evict_for_call(struct engine *engine, struct plan_share *shares, size_t *n, int32_t n_tokens)
 {
-    if (are_replies(engine, shares, *n)) return evict_now(engine, n_tokens);
-    int32_t wanted = engine->policy.cuts_anywhere ? n_tokens : rest_of_prompts(engine, shares, *n);
-    enum evict_outcome evicted = evict_for_cells(engine, wanted);
+    bool replies_alone = true;
+    int32_t whole = 0; /* cells that the shares take, with what is left of their prompts after them */
+    for (size_t i = 0; i < *n; i++) {
+        const struct slot *slot = &engine->slots[shares[i].slot];
+        int32_t end = (int32_t)slot->job->prompt.len;
+        whole += (end > shares[i].to ? end : shares[i].to) - shares[i].from;
+        if (slot->state != SLOT_GENERATES) replies_alone = false;
+    }
+    if (replies_alone) return evict_now(engine, n_tokens);
+    enum evict_outcome evicted = evict_for_cells(engine, engine->policy.cuts_anywhere ? n_tokens : whole);
     if (evicted == EVICT_PENDING) *n = postpone_prompts(engine, shares, *n);
     return evicted != EVICT_NOTHING && *n > 0;
 }
@@ -427,8 +371,10 @@ static bool evict_for_call(struct engine *engine, struct plan_share *shares, siz
 static void compute_call(struct engine *engine, struct plan_share *shares, size_t n)
 {
     size_t n_live = 0;
-    for (size_t i = 0; i < n; i++)
-        if (still_fits(engine, &shares[i])) shares[n_live++] = shares[i];
+    for (size_t i = 0; i < n; i++) { /* a slot that gave up its cells meanwhile begins again with a later tick */
+        const struct slot *slot = &engine->slots[shares[i].slot];
+        if (slot_computes(slot) && slot->seq->n_cells == shares[i].from) shares[n_live++] = shares[i];
+    }
     n = n_live;
     if (n == 0) return;
     int32_t n_tokens;
@@ -459,14 +405,6 @@ static void compute_call(struct engine *engine, struct plan_share *shares, size_
     for (size_t i = 0; i < n; i++) end_reply(engine, &engine->slots[shares[i].slot]);
 }
 
-static void note_threads(struct engine *engine)
-{
-    int32_t n_tokens = engine->computed.n_tokens;
-    if (thread_scaling_observe(&engine->scaling, &engine->computed))
-        log_event(LOG_DEBUG, "batch-engine", "threads-changed", log_str("model", engine->name),
-                  log_int("tokens", n_tokens), log_int("threads", thread_scaling_threads(&engine->scaling, n_tokens)));
-}
-
 /* The tick has ended, after `took` nanoseconds. */
 static void note_costs(struct engine *engine, int32_t n_tokens, int32_t allowed, int64_t took)
 {
@@ -481,7 +419,10 @@ static void note_costs(struct engine *engine, int32_t n_tokens, int32_t allowed,
     if (whole) {
         tick.reply_tokens = seen.reply_tokens - plan->n_drafted;
         tick.prompt_tokens = seen.prompt_tokens;
-        note_threads(engine);
+        if (thread_scaling_observe(&engine->scaling, &engine->computed))
+            log_event(LOG_DEBUG, "batch-engine", "threads-changed", log_str("model", engine->name),
+                      log_int("tokens", n_tokens),
+                      log_int("threads", thread_scaling_threads(&engine->scaling, n_tokens)));
     }
     adapter_turns_observe(&engine->turns, &tick);
 }

@@ -71,30 +71,10 @@ double tick_budget_token_ns(const struct tick_budget *p)
     return p->token_ns[TILED] > 0 ? p->token_ns[TILED] : p->token_ns[SMALL];
 }
 
-static void blend(double *estimate, double value)
-{
-    *estimate = *estimate > 0 ? (*estimate + value) / 2 : value;
-}
-
-/* Tokens become dearer with the depth of the context. While ticks are small, the estimate for tiles is scaled with
- * theirs; while ticks are tiles, the estimate for small ones is dropped, since those become dearer much faster. */
-static void learn(struct tick_budget *p, bool tiled, double token_ns)
-{
-    double before = p->token_ns[tiled], most = before * OUT_OF_THE_ORDINARY;
-    bool slow = before > 0 && token_ns > most;
-    if (slow && !p->was_slow) token_ns = most;
-    p->was_slow = slow;
-    blend(&p->token_ns[tiled], token_ns);
-    if (tiled)
-        p->token_ns[SMALL] = 0;
-    else if (before > 0)
-        p->token_ns[TILED] *= p->token_ns[SMALL] / before;
-}
-
 void tick_budget_observe(struct tick_budget *p, const struct tick_cost *tick, int64_t ns)
 {
     if (tick->prompt_tokens == 0) {
-        blend(&p->call_ns, (double)ns);
+        engine_blend(&p->call_ns, (double)ns);
         return;
     }
     /* The tokens of a small tick say little about those of a full one: only ticks that used at least half of their
@@ -102,5 +82,15 @@ void tick_budget_observe(struct tick_budget *p, const struct tick_cost *tick, in
     if (tick->prompt_tokens * 2 < tick->allowed) return;
     double extra = (double)ns - p->call_ns;
     if (extra < (double)ns / 4) extra = (double)ns / 4; /* the fixed cost cannot be nearly all: it was overestimated */
-    learn(p, tick->prompt_tokens + tick->reply_tokens >= ATTENTION_TILE, extra / tick->prompt_tokens);
+    bool tiled = tick->prompt_tokens + tick->reply_tokens >= ATTENTION_TILE;
+    double token_ns = extra / tick->prompt_tokens, before = p->token_ns[tiled], most = before * OUT_OF_THE_ORDINARY;
+    bool slow = before > 0 && token_ns > most;
+    engine_blend(&p->token_ns[tiled], slow && !p->was_slow ? most : token_ns);
+    p->was_slow = slow;
+    /* Tokens become dearer with the depth of the context. While ticks are small, the estimate for tiles is scaled with
+     * theirs; while ticks are tiles, the estimate for small ones is dropped, since those become dearer much faster. */
+    if (tiled)
+        p->token_ns[SMALL] = 0;
+    else if (before > 0)
+        p->token_ns[TILED] *= p->token_ns[SMALL] / before;
 }

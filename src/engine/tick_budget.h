@@ -24,6 +24,12 @@ struct tick_budget {
     bool was_slow;      /* the last tick took longer than expected */
 };
 
+/* Takes another measurement into account. */
+static inline void engine_blend(double *estimate, double value)
+{
+    *estimate = *estimate > 0 ? (*estimate + value) / 2 : value;
+}
+
 void tick_budget_init(struct tick_budget *tick_budget, int64_t max_token_gap_ns, int32_t first_tokens);
 
 /* The room of a tick: */

@@ -10,7 +10,6 @@
 #include "engine/engine_status.h"
 #include "engine/evict.h"
 #include "engine/fetch.h"
-#include "engine/orders.h"
 #include "engine/reuse_plan.h"
 #include "engine/save.h"
 #include "engine/tick.h"
