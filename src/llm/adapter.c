@@ -90,23 +90,18 @@ static int check_tensor(const struct adapter_file *adapter_file, int64_t a, hear
                     adapter_file->path, name, b < 0 ? "has no other half" : "has another shape or type than it should");
 }
 
-static int check_file(const char *path, const struct llm_model *model, hearth_error *error)
-{
-    struct adapter_file adapter_file = {path, llm_model_info(model), llm_file_open(path, error)};
-    if (adapter_file.file == NULL) return (int)error->code;
-    int rc = check_metadata(&adapter_file, error);
-    for (int64_t i = 0; rc == HEARTH_OK && i < gguf_get_n_tensors(adapter_file.file); i++)
-        rc = check_tensor(&adapter_file, i, error);
-    gguf_free(adapter_file.file);
-    return rc;
-}
-
 /* ---- Life ---- */
 
 struct llm_adapter *llm_adapter_open(struct llm_model *model, const char *path, hearth_error *error)
 {
     assert(model != NULL && path != NULL);
-    if (check_file(path, model, error) != HEARTH_OK) return NULL;
+    struct adapter_file adapter_file = {path, llm_model_info(model), llm_file_open(path, error)};
+    if (adapter_file.file == NULL) return NULL;
+    int rc = check_metadata(&adapter_file, error);
+    for (int64_t i = 0; rc == HEARTH_OK && i < gguf_get_n_tensors(adapter_file.file); i++)
+        rc = check_tensor(&adapter_file, i, error);
+    gguf_free(adapter_file.file);
+    if (rc != HEARTH_OK) return NULL;
     struct llm_log_capture captured;
     llm_log_capture_begin(&captured);
     struct llama_adapter_lora *handle = llama_adapter_lora_init(model->handle, path);

@@ -45,20 +45,6 @@ static int set_type(enum ggml_type *type, const char *param, const char *name, h
                     name);
 }
 
-static int set_flash_attention(enum llama_flash_attn_type *type, const char *name, hearth_error *error)
-{
-    if (strcmp(name, "auto") == 0)
-        *type = LLAMA_FLASH_ATTN_TYPE_AUTO;
-    else if (strcmp(name, "on") == 0)
-        *type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
-    else if (strcmp(name, "off") == 0)
-        *type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
-    else
-        return error_at(error, HEARTH_INVALID, "flash_attention", "unknown flash_attention '%s': use auto, on or off",
-                        name);
-    return HEARTH_OK;
-}
-
 /* ---- Sizes ---- */
 
 /* llama.cpp pads the cells of a stream to a multiple of this; asking for less would leave a sequence with a stream of
@@ -122,15 +108,6 @@ static uint64_t window_cells(const struct llm_context_params *params, const stru
     return n * padded(smaller(padded(all) / n, windows + rows));
 }
 
-/* Of an MTP head, which is as the other layers with attention are. */
-static int32_t most_kv_heads(const struct llm_model_info *info)
-{
-    int32_t most = 0;
-    for (int32_t i = 0; i < info->n_layer; i++)
-        if (info->n_head_kv[i] > most) most = info->n_head_kv[i];
-    return most;
-}
-
 struct llm_cells llm_cells_of(const struct llm_context_params *params, const struct llm_model_info *info)
 {
     assert(params != NULL && params->n_seq > 0 && info != NULL);
@@ -139,7 +116,11 @@ struct llm_cells llm_cells_of(const struct llm_context_params *params, const str
     double head =
         info->n_embd_head_k * llm_type_bytes(params->type_k) + info->n_embd_head_v * llm_type_bytes(params->type_v);
     if (params->mtp) {
-        cells.total = cells.whole = (double)n * most_kv_heads(info) * head;
+        /* An MTP head is as the other layers with attention are. */
+        int32_t most = 0;
+        for (int32_t i = 0; i < info->n_layer; i++)
+            if (info->n_head_kv[i] > most) most = info->n_head_kv[i];
+        cells.total = cells.whole = (double)n * most * head;
         return cells;
     }
     for (int32_t i = 0; i < info->n_layer; i++) {
@@ -230,8 +211,16 @@ int llm_translate_cells(struct llama_context_params *out, const struct llm_conte
 {
     int code = set_type(&out->type_k, "cache_type_k", params->type_k, error);
     if (code == 0) code = set_type(&out->type_v, "cache_type_v", params->type_v, error);
-    if (code == 0) code = set_flash_attention(&out->flash_attn_type, params->flash_attention, error);
     if (code < 0) return code;
+    if (strcmp(params->flash_attention, "auto") == 0)
+        out->flash_attn_type = LLAMA_FLASH_ATTN_TYPE_AUTO;
+    else if (strcmp(params->flash_attention, "on") == 0)
+        out->flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
+    else if (strcmp(params->flash_attention, "off") == 0)
+        out->flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
+    else
+        return error_at(error, HEARTH_INVALID, "flash_attention", "unknown flash_attention '%s': use auto, on or off",
+                        params->flash_attention);
     if (ggml_is_quantized(out->type_v) && out->flash_attn_type == LLAMA_FLASH_ATTN_TYPE_DISABLED)
         return error_at(error, HEARTH_INVALID, "cache_type_v",
                         "values of type %s need flash attention: set flash_attention to auto, or cache_type_v to f16",

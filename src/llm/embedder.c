@@ -63,14 +63,6 @@ static int check_can_embed(struct llm_model *model, const struct llm_context_par
     return HEARTH_OK;
 }
 
-/* Whether a call must be one micro-batch. It must where attention or pooling needs all tokens of an input at once. It
- * must with sliding windows in a unified KV cache, where llama.cpp 0.5.0 gives wrong numbers otherwise. */
-static bool needs_one_ubatch(const struct llm_model_info *info, hearth_pooling pooling)
-{
-    bool causal_pooling = pooling == HEARTH_POOLING_NONE || pooling == HEARTH_POOLING_LAST;
-    return !info->has_decoder || !causal_pooling || info->n_swa > 0;
-}
-
 /* llama.cpp reserves its buffers for sequences of equal length, and ends the process where the batch is no multiple of
  * their number. */
 static int32_t round_up_to_sequences(int32_t n_tokens, int32_t n_seq)
@@ -87,7 +79,11 @@ static struct llm_context_params choose_sizes(const struct llm_context_params *w
     if (state_each && params.n_seq > MAX_STATES) params.n_seq = MAX_STATES;
     params.n_batch = round_up_to_sequences(params.n_batch, params.n_seq);
     params.n_ubatch = round_up_to_sequences(params.n_ubatch, params.n_seq);
-    if (needs_one_ubatch(info, pooling) || params.n_ubatch > params.n_batch) params.n_ubatch = params.n_batch;
+    /* A call must be one micro-batch where attention or pooling needs all tokens of an input at once. It must with
+     * sliding windows in a unified KV cache, where llama.cpp 0.5.0 gives wrong numbers otherwise. */
+    bool causal_pooling = pooling == HEARTH_POOLING_NONE || pooling == HEARTH_POOLING_LAST;
+    bool one_ubatch = !info->has_decoder || !causal_pooling || info->n_swa > 0;
+    if (one_ubatch || params.n_ubatch > params.n_batch) params.n_ubatch = params.n_batch;
     params.unified = true;
     params.scratch = false;
     params.n_cells = params.n_batch;
@@ -99,15 +95,6 @@ struct llm_cells llm_embedder_cells(const struct llm_context_params *wanted, con
 {
     struct llm_context_params params = choose_sizes(wanted, info, pooling);
     return llm_cells_of(&params, info);
-}
-
-static void explain_failure(uint32_t n_batch, const struct llm_log_capture *captured, hearth_error *error)
-{
-    if (captured->no_memory)
-        error_set(error, HEARTH_NO_MEMORY, "no memory for a context of %u tokens (%s): lower context_window or n_batch",
-                  n_batch, captured->reason);
-    else
-        error_set(error, HEARTH_UNSUPPORTED, "no context for embeddings of %u tokens: %s", n_batch, captured->reason);
 }
 
 struct llm_embedder *llm_embedder_open(struct llm_model *model, const struct llm_context_params *wanted,
@@ -125,7 +112,13 @@ struct llm_embedder *llm_embedder_open(struct llm_model *model, const struct llm
     struct llm_log_capture captured;
     struct llm_handle handle;
     if (!llm_handle_open(&handle, model, &translated, &params.threads, &captured, error)) {
-        if (handle.v == NULL) explain_failure(translated.n_batch, &captured, error);
+        if (handle.v == NULL && captured.no_memory)
+            error_set(error, HEARTH_NO_MEMORY,
+                      "no memory for a context of %u tokens (%s): lower context_window or n_batch", translated.n_batch,
+                      captured.reason);
+        else if (handle.v == NULL)
+            error_set(error, HEARTH_UNSUPPORTED, "no context for embeddings of %u tokens: %s", translated.n_batch,
+                      captured.reason);
         return NULL;
     }
     struct llm_embedder *embedder = mem_alloc(sizeof *embedder);
@@ -323,17 +316,6 @@ static void render_whole(const struct llm_model *model, const struct llm_pair *p
     buf_release(&whole);
 }
 
-static bool join_parts(struct pair_parts *pair_parts, size_t limit, struct tokens *out)
-{
-    size_t around = pair_parts->before.len + pair_parts->after.len;
-    if (around > limit || (around == limit && pair_parts->document.len > 0)) return false;
-    if (pair_parts->document.len > limit - around) tokens_truncate(&pair_parts->document, limit - around);
-    tokens_append(out, pair_parts->before.v, pair_parts->before.len);
-    tokens_append(out, pair_parts->document.v, pair_parts->document.len);
-    tokens_append(out, pair_parts->after.v, pair_parts->after.len);
-    return true;
-}
-
 static bool is_too_long(const struct llm_model *model, const struct llm_pair *pair)
 {
     struct tokens document = {0};
@@ -361,7 +343,14 @@ bool llm_join_pair(const struct llm_model *model, const struct llm_pair *pair, s
     else
         join_with_separators(model, pair, &pair_parts);
     if (pair->max_document > 0) tokens_truncate(&pair_parts.document, pair->max_document);
-    bool fits = join_parts(&pair_parts, limit, out);
+    size_t around = pair_parts.before.len + pair_parts.after.len;
+    bool fits = around < limit || (around == limit && pair_parts.document.len == 0);
+    if (fits) {
+        tokens_truncate(&pair_parts.document, limit - around);
+        tokens_append(out, pair_parts.before.v, pair_parts.before.len);
+        tokens_append(out, pair_parts.document.v, pair_parts.document.len);
+        tokens_append(out, pair_parts.after.v, pair_parts.after.len);
+    }
     tokens_release(&pair_parts.before);
     tokens_release(&pair_parts.document);
     tokens_release(&pair_parts.after);
