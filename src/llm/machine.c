@@ -2,6 +2,7 @@
  * function may be called from any thread after llm_init(). */
 #include "base/memory.h"
 #include "llm/context.h"
+#include "llm/placement.h"
 
 #include <ggml-backend.h>
 #include <ggml-cpu.h>
@@ -118,7 +119,7 @@ static uint64_t free_in_groups(const struct group_version *version)
 
 /* ---- GPUs ---- */
 
-static bool is_gpu(ggml_backend_dev_t device)
+bool llm_is_gpu(ggml_backend_dev_t device)
 {
     enum ggml_backend_dev_type type = ggml_backend_dev_type(device);
     return type == GGML_BACKEND_DEVICE_TYPE_GPU || type == GGML_BACKEND_DEVICE_TYPE_IGPU;
@@ -127,7 +128,7 @@ static bool is_gpu(ggml_backend_dev_t device)
 bool llm_has_gpu(void)
 {
     for (size_t i = 0; i < ggml_backend_dev_count(); i++)
-        if (is_gpu(ggml_backend_dev_get(i))) return true;
+        if (llm_is_gpu(ggml_backend_dev_get(i))) return true;
     return false;
 }
 
@@ -135,7 +136,7 @@ void llm_describe_gpus(struct buf *out)
 {
     for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
         ggml_backend_dev_t device = ggml_backend_dev_get(i);
-        if (is_gpu(device)) buf_printf(out, "gpu %s\n", ggml_backend_dev_description(device));
+        if (llm_is_gpu(device)) buf_printf(out, "gpu %s\n", ggml_backend_dev_description(device));
     }
 }
 
@@ -153,7 +154,7 @@ uint64_t llm_free_memory(bool on_gpu)
     for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
         ggml_backend_dev_t device = ggml_backend_dev_get(i);
         size_t available = 0, total = 0;
-        if (is_gpu(device)) ggml_backend_dev_memory(device, &available, &total);
+        if (llm_is_gpu(device)) ggml_backend_dev_memory(device, &available, &total);
         sum += available;
     }
     return sum;

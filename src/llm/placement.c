@@ -65,12 +65,6 @@ static size_t count(const ggml_backend_dev_t *devices)
     return n;
 }
 
-static bool takes_layers(ggml_backend_dev_t device)
-{
-    enum ggml_backend_dev_type type = ggml_backend_dev_type(device);
-    return type == GGML_BACKEND_DEVICE_TYPE_GPU || type == GGML_BACKEND_DEVICE_TYPE_IGPU;
-}
-
 /* Of those that llama.cpp would choose, then of all that there are. */
 static ggml_backend_dev_t find_device(const char *name, const ggml_backend_dev_t *usual)
 {
@@ -78,7 +72,7 @@ static ggml_backend_dev_t find_device(const char *name, const ggml_backend_dev_t
         if (strcmp(ggml_backend_dev_name(usual[i]), name) == 0) return usual[i];
     for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
         ggml_backend_dev_t device = ggml_backend_dev_get(i);
-        if (takes_layers(device) && strcmp(ggml_backend_dev_name(device), name) == 0) return device;
+        if (llm_is_gpu(device) && strcmp(ggml_backend_dev_name(device), name) == 0) return device;
     }
     return NULL;
 }
@@ -185,7 +179,7 @@ static ggml_backend_buffer_type_t find_buffers(const char *name, const ggml_back
         ggml_backend_buffer_type_t buffers = ggml_backend_dev_buffer_type(device);
         if (buffers == NULL) continue;
         if (strcmp(ggml_backend_buft_name(buffers), name) == 0) return buffers;
-        if (i < n_usual || !takes_layers(device)) buf_printf(names, "%s ", ggml_backend_buft_name(buffers));
+        if (i < n_usual || !llm_is_gpu(device)) buf_printf(names, "%s ", ggml_backend_buft_name(buffers));
     }
     return NULL;
 }

@@ -31,20 +31,6 @@ static uint32_t number_at(const struct bmp *bmp, size_t at, size_t bytes)
 
 /* ---- The header ---- */
 
-/* A height below 0: the rows come from above. */
-static void read_size(struct bmp *bmp, uint32_t header)
-{
-    int32_t height = (int32_t)number_at(bmp, FILE_HEADER + 8, 4);
-    bmp->width = number_at(bmp, FILE_HEADER + 4, 4);
-    bmp->is_top_down = height < 0;
-    bmp->height = height < 0 ? 0u - (uint32_t)height : (uint32_t)height;
-    bmp->bits = number_at(bmp, FILE_HEADER + 14, 2);
-    bmp->colour_bytes = 4;
-    if (header < LEAST_HEADER) return;
-    bmp->compression = number_at(bmp, FILE_HEADER + 16, 4);
-    bmp->n_colours = number_at(bmp, FILE_HEADER + 32, 4);
-}
-
 /* Masks lie in newer headers, and behind that of 40 bytes. False: they are not all there. */
 static bool read_masks(struct bmp *bmp, uint32_t header)
 {
@@ -91,7 +77,16 @@ static bool read_header(const struct media_bytes *bytes, struct bmp *bmp, const 
         bmp->bits = number_at(bmp, FILE_HEADER + 10, 2);
         bmp->colour_bytes = 3;
     } else {
-        read_size(bmp, header);
+        int32_t height = (int32_t)number_at(bmp, FILE_HEADER + 8, 4); /* below 0: the rows come from above */
+        bmp->width = number_at(bmp, FILE_HEADER + 4, 4);
+        bmp->is_top_down = height < 0;
+        bmp->height = height < 0 ? 0u - (uint32_t)height : (uint32_t)height;
+        bmp->bits = number_at(bmp, FILE_HEADER + 14, 2);
+        bmp->colour_bytes = 4;
+    }
+    if (header >= LEAST_HEADER) {
+        bmp->compression = number_at(bmp, FILE_HEADER + 16, 4);
+        bmp->n_colours = number_at(bmp, FILE_HEADER + 32, 4);
     }
     *reason = "its bits a pixel, or its compression, are none that BMP has";
     if (!has_known_kind(bmp) || !read_masks(bmp, header)) return false;
@@ -203,17 +198,6 @@ static uint32_t index_of(const struct bmp *bmp, size_t at, size_t n)
     return n % 2 == 0 ? bmp->bytes.v[at + n / 2] >> 4 : bmp->bytes.v[at + n / 2] & 15;
 }
 
-/* Indices as they are, filled up to an even number of bytes. */
-static bool put_literal(struct runs *runs, size_t n)
-{
-    const struct bmp *bmp = runs->bmp;
-    size_t bytes = bmp->bits == 8 ? n : (n + 1) / 2;
-    if (bmp->bytes.len - runs->at < bytes) return false;
-    for (size_t i = 0; i < n; i++) put_next(runs, index_of(bmp, runs->at, i));
-    runs->at += bytes + bytes % 2;
-    return true;
-}
-
 static bool decode_runs(const struct bmp *bmp, const struct media_image *image)
 {
     enum { END_OF_ROW, END, JUMP };
@@ -236,8 +220,11 @@ static bool decode_runs(const struct bmp *bmp, const struct media_image *image)
             runs.x = right < bmp->width ? right : bmp->width;
             runs.y += v[runs.at + 1];
             runs.at += 2;
-        } else if (!put_literal(&runs, what)) {
-            return false;
+        } else { /* indices as they are, filled up to an even number of bytes */
+            size_t bytes = bmp->bits == 8 ? what : (what + (size_t)1) / 2;
+            if (bmp->bytes.len - runs.at < bytes) return false;
+            for (size_t i = 0; i < what; i++) put_next(&runs, index_of(bmp, runs.at, i));
+            runs.at += bytes + bytes % 2;
         }
     }
     return runs.y >= bmp->height;

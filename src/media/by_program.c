@@ -68,21 +68,7 @@ static uint32_t read_side(const char **at, char end, uint32_t most)
     return (uint32_t)side;
 }
 
-/* Three lines are complete. */
-static void begin_frame(struct reader *reader)
-{
-    struct media_image *frame = &reader->frame;
-    const char *at = reader->header + strlen(magic);
-    reader->header[reader->header_len] = '\0';
-    reader->is_broken = strncmp(reader->header, magic, strlen(magic)) != 0;
-    if (!reader->is_broken) frame->width = read_side(&at, ' ', reader->limits->most_side);
-    if (frame->width > 0) frame->height = read_side(&at, '\n', reader->limits->most_side);
-    reader->is_broken = frame->height == 0 || strcmp(at, "255\n") != 0;
-    if (reader->is_broken) return;
-    frame->rgb = mem_alloc((size_t)frame->width * frame->height * 3);
-    reader->filled = 0;
-}
-
+/* Its three lines are there. */
 static bool header_is_complete(const struct reader *reader)
 {
     size_t lines = 0;
@@ -92,13 +78,23 @@ static bool header_is_complete(const struct reader *reader)
 
 static size_t take_header(struct reader *reader, const char *bytes, size_t n)
 {
+    struct media_image *frame = &reader->frame;
+    const char *at = reader->header + strlen(magic);
     size_t i = 0;
     while (i < n && reader->header_len < sizeof reader->header - 1 && !header_is_complete(reader))
         reader->header[reader->header_len++] = bytes[i++];
-    if (header_is_complete(reader))
-        begin_frame(reader);
-    else
+    if (!header_is_complete(reader)) {
         reader->is_broken = reader->header_len == sizeof reader->header - 1;
+        return i;
+    }
+    reader->header[reader->header_len] = '\0';
+    reader->is_broken = strncmp(reader->header, magic, strlen(magic)) != 0;
+    if (!reader->is_broken) frame->width = read_side(&at, ' ', reader->limits->most_side);
+    if (frame->width > 0) frame->height = read_side(&at, '\n', reader->limits->most_side);
+    reader->is_broken = frame->height == 0 || strcmp(at, "255\n") != 0;
+    if (reader->is_broken) return i;
+    frame->rgb = mem_alloc((size_t)frame->width * frame->height * 3);
+    reader->filled = 0;
     return i;
 }
 
