@@ -379,16 +379,6 @@ static bool read_bounds(struct reader *r, uint32_t *min, uint32_t *max)
     return true;
 }
 
-static bool read_repetition(struct reader *r, struct draft *draft)
-{
-    uint32_t min = *r->at == '+', max = *r->at == '?' ? 1 : NO_MAXIMUM;
-    if (*r->at != '{')
-        r->at++;
-    else if (!read_bounds(r, &min, &max))
-        return false;
-    return repeat(r, draft, min, max);
-}
-
 /* ---- Rules ---- */
 
 static const struct {
@@ -408,7 +398,10 @@ static bool read_sequence(struct reader *r, struct draft *draft)
         while (i < n && strchr(symbols[i].first, *r->at) == NULL) i++;
         if (!repeats && i == n) return true;
         if (repeats) {
-            good = read_repetition(r, draft);
+            uint32_t min = *r->at == '+', max = *r->at == '?' ? 1 : NO_MAXIMUM;
+            bool bounded = *r->at == '{';
+            if (!bounded) r->at++;
+            good = (!bounded || read_bounds(r, &min, &max)) && repeat(r, draft, min, max);
         } else {
             draft->last = draft->len;
             good = symbols[i].read(r, draft);

@@ -61,21 +61,6 @@ static struct llm_token_text text_of(const struct constraint *c, int32_t token)
     return hidden ? (struct llm_token_text){.v = ""} : llm_token_text_of(c->texts, token);
 }
 
-/* ---- Triggers ---- */
-
-/* Where in c->seen the grammar begins to hold; NULL: there is no trigger. */
-static const char *find_trigger(const struct constraint *c)
-{
-    const char *first = NULL;
-    size_t begin;
-    if (c->patterns != NULL && patterns_find(c->patterns, c->seen.v, c->seen.len, &begin)) return c->seen.v + begin;
-    for (size_t i = 0; i < c->n_words; i++) {
-        const char *at = memmem(c->seen.v, c->seen.len, c->words[i], strlen(c->words[i]));
-        if (at != NULL && (first == NULL || at < first)) first = at;
-    }
-    return first;
-}
-
 /* ---- One token ---- */
 
 static void swap_states(struct grammar_state *a, struct grammar_state *b)
@@ -119,9 +104,15 @@ static enum trigger look_for_trigger(struct constraint *c, int32_t token)
     buf_clear(&c->seen);
     buf_append(&c->seen, c->tail.v, c->tail.len);
     buf_append(&c->seen, text.v, text.len);
-    const char *word = find_trigger(c);
-    if (word == NULL) return NO_TRIGGER;
-    return match_bytes(c, word, (size_t)(c->seen.v + c->seen.len - word)) ? TRIGGERED : MISFIT;
+    size_t begin = 0;
+    bool found = c->patterns != NULL && patterns_find(c->patterns, c->seen.v, c->seen.len, &begin);
+    const char *first = found ? c->seen.v + begin : NULL; /* where the grammar begins to hold */
+    for (size_t i = 0; !found && i < c->n_words; i++) {
+        const char *at = memmem(c->seen.v, c->seen.len, c->words[i], strlen(c->words[i]));
+        if (at != NULL && (first == NULL || at < first)) first = at;
+    }
+    if (first == NULL) return NO_TRIGGER;
+    return match_bytes(c, first, (size_t)(c->seen.v + c->seen.len - first)) ? TRIGGERED : MISFIT;
 }
 
 static bool allows(struct constraint *c, int32_t token)

@@ -255,22 +255,6 @@ static bool is_valid_batch(const struct llm_context *context, const struct llm_b
     return true;
 }
 
-static void fill_decode_batch(struct llm_context *context, const struct llm_batch_token *tokens, int32_t n_tokens)
-{
-    struct llama_batch *batch = &context->batch;
-    batch->n_tokens = n_tokens;
-    for (int32_t i = 0; i < n_tokens; i++) {
-        batch->token[i] = tokens[i].token;
-        batch->pos[i] = llm_position(context, tokens[i].seq, tokens[i].pos);
-        batch->n_seq_id[i] = 1;
-        batch->seq_id[i][0] = tokens[i].seq;
-        batch->logits[i] = tokens[i].logits;
-    }
-    size_t n = (size_t)context->n_row;
-    for (int32_t i = 0; i < n_tokens && context->rows != NULL; i++)
-        memcpy(context->rows + (size_t)i * n, tokens[i].row, n * sizeof(float));
-}
-
 /* A decode that did not finish leaves recurrent states that must not be used again, though their positions look right.
  * Those of the batch have consumed an unknown part of its tokens. With several sequences in the batch, llama.cpp may
  * also have reassigned the cells of others so that those of the batch are adjacent. It leaves copying their data to the
@@ -296,9 +280,18 @@ enum llm_decoded llm_decode(struct llm_context *context, const struct llm_batch_
 {
     assert(context != NULL && (tokens != NULL || n_tokens <= 0));
     if (!is_valid_batch(context, tokens, n_tokens)) return LLM_REFUSED;
-    fill_decode_batch(context, tokens, n_tokens);
     struct llama_batch batch = context->batch;
+    size_t n = (size_t)context->n_row;
+    batch.n_tokens = n_tokens;
     batch.embd = context->rows;
+    for (int32_t i = 0; i < n_tokens; i++) {
+        batch.token[i] = tokens[i].token;
+        batch.pos[i] = llm_position(context, tokens[i].seq, tokens[i].pos);
+        batch.n_seq_id[i] = 1;
+        batch.seq_id[i][0] = tokens[i].seq;
+        batch.logits[i] = tokens[i].logits;
+        if (context->rows != NULL) memcpy(context->rows + (size_t)i * n, tokens[i].row, n * sizeof(float));
+    }
     return decode_batch(context, batch);
 }
 

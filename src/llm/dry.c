@@ -199,19 +199,6 @@ static void put_first(struct dry_sets *sets, size_t from, struct dry_breakers *b
     sets->recent[0] = b;
 }
 
-/* With the mutex. */
-static struct dry_breakers *find_set(struct dry_sets *sets, const struct buf *key)
-{
-    for (size_t i = 0; i < MAX_SETS && sets->recent[i] != NULL; i++) {
-        struct dry_breakers *b = sets->recent[i];
-        if (b->key_len != key->len || memcmp(b->key, key->v, key->len) != 0) continue;
-        put_first(sets, i, b);
-        atomic_fetch_add(&b->references, 1);
-        return b;
-    }
-    return NULL;
-}
-
 struct dry_breakers *dry_breakers_of(struct dry_sets *sets, const char *const *texts, size_t n)
 {
     assert(sets != NULL && (texts != NULL || n == 0));
@@ -221,7 +208,15 @@ struct dry_breakers *dry_breakers_of(struct dry_sets *sets, const char *const *t
         if (texts[i] != NULL) buf_append(&key, texts[i], strlen(texts[i]) + 1);
     pthread_mutex_lock(&sets->mutex);
     if (sets->ends == NULL) take_texts(sets);
-    struct dry_breakers *b = find_set(sets, &key);
+    struct dry_breakers *b = NULL;
+    for (size_t i = 0; i < MAX_SETS && sets->recent[i] != NULL; i++) {
+        struct dry_breakers *one = sets->recent[i];
+        if (one->key_len != key.len || memcmp(one->key, key.v, key.len) != 0) continue;
+        b = one;
+        put_first(sets, i, b);
+        atomic_fetch_add(&b->references, 1);
+        break;
+    }
     pthread_mutex_unlock(&sets->mutex);
     if (b == NULL) {
         b = prepare(sets, texts, n, &key);
@@ -360,9 +355,21 @@ static void note_repeated(struct dry *dry, int32_t limit)
 
 /* ---- Penalties ---- */
 
-static void penalise(struct dry *dry, llama_token_data_array *candidates)
+static void apply_dry(struct llama_sampler *sampler, llama_token_data_array *candidates)
 {
+    struct dry *dry = sampler->ctx;
     const struct dry_params *p = &dry->params;
+    if (dry->n <= p->allowed_length) return;
+    int32_t limit = dry->n; /* a repetition reaches back to the last breaker at most */
+    for (int32_t i = 0; i < dry->n; i++) {
+        int32_t tail = match_breaker(dry->breakers, recent_of(dry), i);
+        if (tail < 0) continue;
+        limit = i - tail;
+        break;
+    }
+    if (limit < p->allowed_length) return;
+    count_common(dry);
+    note_repeated(dry, limit);
     /* The exponent beyond which the power would be larger than any float; 0: it never is. */
     const float log_of_largest = 88.7228391F;
     int32_t largest = p->base > 1.000001F ? (int32_t)(log_of_largest / logf(p->base)) : 0;
@@ -374,23 +381,6 @@ static void penalise(struct dry *dry, llama_token_data_array *candidates)
         if (largest > 0 && exponent > largest) exponent = largest;
         candidate->logit -= (float)((double)p->multiplier * pow((double)p->base, (double)exponent));
     }
-}
-
-static void apply_dry(struct llama_sampler *sampler, llama_token_data_array *candidates)
-{
-    struct dry *dry = sampler->ctx;
-    if (dry->n <= dry->params.allowed_length) return;
-    int32_t limit = dry->n; /* a repetition reaches back to the last breaker at most */
-    for (int32_t i = 0; i < dry->n; i++) {
-        int32_t tail = match_breaker(dry->breakers, recent_of(dry), i);
-        if (tail < 0) continue;
-        limit = i - tail;
-        break;
-    }
-    if (limit < dry->params.allowed_length) return;
-    count_common(dry);
-    note_repeated(dry, limit);
-    penalise(dry, candidates);
     candidates->sorted = false;
 }
 

@@ -185,8 +185,10 @@ static bool are_valid_inputs(const struct llm_embedder *embedder, const struct l
     return n_tokens <= embedder->max_tokens;
 }
 
-static void fill_embedding_batch(struct llm_embedder *embedder, const struct llm_input *inputs, int32_t n)
+enum llm_decoded llm_embed(struct llm_embedder *embedder, const struct llm_input *inputs, int32_t n)
 {
+    assert(embedder != NULL && (inputs != NULL || n <= 0));
+    if (!are_valid_inputs(embedder, inputs, n)) return LLM_REFUSED;
     struct llama_batch *batch = &embedder->batch;
     int32_t next = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -200,13 +202,6 @@ static void fill_embedding_batch(struct llm_embedder *embedder, const struct llm
         }
     }
     batch->n_tokens = next;
-}
-
-enum llm_decoded llm_embed(struct llm_embedder *embedder, const struct llm_input *inputs, int32_t n)
-{
-    assert(embedder != NULL && (inputs != NULL || n <= 0));
-    if (!are_valid_inputs(embedder, inputs, n)) return LLM_REFUSED;
-    fill_embedding_batch(embedder, inputs, n);
     llama_memory_t memory = llama_get_memory(embedder->handle.v);
     if (memory != NULL) llama_memory_clear(memory, false);
     return llm_handle_run(&embedder->handle, embedder->batch, embedder->encodes, embedder->causal);
@@ -277,43 +272,24 @@ static size_t literal_len(const char *text)
     return len;
 }
 
-static void fill_template(const struct llm_model *model, const struct llm_pair *pair, struct pair_parts *pair_parts)
+/* Fills in the template: as one text or, where `whole` is NULL, as the tokens of its parts. */
+static void fill_template(const struct llm_model *model, const struct llm_pair *pair, struct buf *whole,
+                          struct pair_parts *pair_parts)
 {
     const char *text = llm_model_info(model)->rank_template;
     struct tokens *around = &pair_parts->before;
     while (*text != '\0') {
-        if (starts_with(text, query_mark)) {
-            llm_tokenize(model, pair->query, pair->query_len, false, false, around);
-            text += strlen(query_mark);
-        } else if (starts_with(text, document_mark)) {
-            llm_tokenize(model, pair->document, pair->document_len, false, false, &pair_parts->document);
-            around = &pair_parts->after;
-            text += strlen(document_mark);
-        } else {
-            size_t len = literal_len(text);
-            llm_tokenize(model, text, len, false, true, around);
-            text += len;
-        }
-    }
-}
-
-/* The template filled in as one text: it may tokenise differently than in parts, and models were trained with one text.
- */
-static void render_whole(const struct llm_model *model, const struct llm_pair *pair, struct tokens *out)
-{
-    struct buf whole = {0};
-    const char *text = llm_model_info(model)->rank_template;
-    while (*text != '\0') {
         bool query = starts_with(text, query_mark), document = starts_with(text, document_mark);
         size_t len = query ? strlen(query_mark) : document ? strlen(document_mark) : literal_len(text);
-        if (query)
-            buf_append(&whole, pair->query, pair->query_len);
+        const char *part = query ? pair->query : document ? pair->document : text;
+        size_t part_len = query ? pair->query_len : document ? pair->document_len : len;
+        if (whole != NULL)
+            buf_append(whole, part, part_len);
         else
-            buf_append(&whole, document ? pair->document : text, document ? pair->document_len : len);
+            llm_tokenize(model, part, part_len, false, !query && !document, document ? &pair_parts->document : around);
+        if (document) around = &pair_parts->after;
         text += len;
     }
-    llm_tokenize(model, whole.v, whole.len, false, true, out);
-    buf_release(&whole);
 }
 
 static bool is_too_long(const struct llm_model *model, const struct llm_pair *pair)
@@ -329,17 +305,21 @@ bool llm_join_pair(const struct llm_model *model, const struct llm_pair *pair, s
 {
     assert(pair != NULL && pair->query != NULL && pair->document != NULL && out != NULL);
     const char *text = llm_model_info(model)->rank_template;
+    struct pair_parts pair_parts = {0};
     bool spells_special = llm_contains_special_token(model, pair->query, pair->query_len) ||
                           llm_contains_special_token(model, pair->document, pair->document_len);
     if (text != NULL && !spells_special && !is_too_long(model, pair)) {
+        /* As one text it may tokenise differently than in parts, and models were trained with one text. */
+        struct buf whole = {0};
         size_t before = out->len;
-        render_whole(model, pair, out);
+        fill_template(model, pair, &whole, &pair_parts);
+        llm_tokenize(model, whole.v, whole.len, false, true, out);
+        buf_release(&whole);
         if (out->len - before <= limit) return true;
         tokens_truncate(out, before);
     }
-    struct pair_parts pair_parts = {0};
     if (text != NULL)
-        fill_template(model, pair, &pair_parts);
+        fill_template(model, pair, NULL, &pair_parts);
     else
         join_with_separators(model, pair, &pair_parts);
     if (pair->max_document > 0) tokens_truncate(&pair_parts.document, pair->max_document);

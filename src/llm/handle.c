@@ -53,7 +53,7 @@ enum llm_decoded llm_handle_run(const struct llm_handle *handle, struct llama_ba
     char fault[256] = "";
     assert(batch.n_tokens > 0);
     llm_log_quiet(true);
-    int32_t result = (encodes ? llm_guarded_encode : llm_guarded_decode)(handle->v, batch, fault, sizeof fault);
+    int32_t result = llm_guarded_run(handle->v, batch, encodes, fault, sizeof fault);
     llm_log_quiet(false);
     if (result == LLM_THREW) log_event(LOG_ERROR, "llama.cpp", "decode threw", log_str("reason", fault));
     switch (result) {

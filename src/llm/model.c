@@ -36,22 +36,19 @@ static hearth_pooling find_pooling(const struct gguf_context *file)
     return known ? (hearth_pooling)pooling : HEARTH_POOLING_UNSPECIFIED;
 }
 
-/* Outputs of the head of that name for an embedding of n_embd dimensions; 0: there is no such head. */
-static int64_t head_width(const struct gguf_context *file, const char *name, int32_t n_embd)
-{
-    int64_t id = gguf_find_tensor(file, name);
-    if (id < 0 || n_embd <= 0) return 0;
-    enum ggml_type type = gguf_get_tensor_type(file, id);
-    int64_t blocks = (int64_t)(gguf_get_tensor_size(file, id) / ggml_type_size(type));
-    return blocks * ggml_blck_size(type) / n_embd;
-}
-
 /* llama.cpp reads as many scores for an input as the file has labels. With a head of another width it would read scores
  * of other inputs, and without a head parts of embeddings. */
 static int32_t count_scores(const struct llama_model *handle, const struct gguf_context *file, int32_t n_embd)
 {
-    int64_t width = head_width(file, "cls.output.weight", n_embd);
-    if (width == 0) width = head_width(file, "cls.weight", n_embd);
+    static const char *const heads[] = {"cls.output.weight", "cls.weight"};
+    int64_t width = 0; /* outputs of the head for an embedding of n_embd dimensions; 0: there is no head */
+    for (size_t i = 0; i < sizeof heads / sizeof *heads && width == 0; i++) {
+        int64_t id = gguf_find_tensor(file, heads[i]);
+        if (id < 0 || n_embd <= 0) continue;
+        enum ggml_type type = gguf_get_tensor_type(file, id);
+        int64_t blocks = (int64_t)(gguf_get_tensor_size(file, id) / ggml_type_size(type));
+        width = blocks * ggml_blck_size(type) / n_embd;
+    }
     return width == (int64_t)llama_model_n_cls_out(handle) ? (int32_t)width : 0;
 }
 

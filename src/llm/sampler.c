@@ -176,9 +176,16 @@ static void note_recent(struct llm_sampler *s, const int32_t *tokens, size_t n)
     tokens_truncate(&s->recent, look_back);
 }
 
-/* False: the constraint cannot follow, and the reply may not go on without it. */
-static bool accept_token(struct llm_sampler *s, int32_t token)
+int32_t llm_sample(struct llm_sampler *s, struct llm_context *context, int32_t index)
 {
+    assert(s != NULL && context != NULL);
+    const float *logits = llm_logits(context, index);
+    int32_t token = sample_unconstrained(s, logits);
+    if (token >= 0 && constraint_holds(s) && !constraint_allows(s->constraint, token)) {
+        token = constraint_awaits_trigger(s->constraint) ? resample(s, logits, token) : -1;
+        if (token < 0) token = sample_constrained(s, logits);
+    }
+    if (token < 0) return -1;
     bool holds = constraint_holds(s), good = true;
     if (s->thinking != NULL) thinking_accept(s->thinking, token);
     if (holds) {
@@ -189,19 +196,7 @@ static bool accept_token(struct llm_sampler *s, int32_t token)
     }
     llama_sampler_accept(s->chain.samplers, token);
     note_recent(s, &token, 1);
-    return good;
-}
-
-int32_t llm_sample(struct llm_sampler *s, struct llm_context *context, int32_t index)
-{
-    assert(s != NULL && context != NULL);
-    const float *logits = llm_logits(context, index);
-    int32_t token = sample_unconstrained(s, logits);
-    if (token >= 0 && constraint_holds(s) && !constraint_allows(s->constraint, token)) {
-        token = constraint_awaits_trigger(s->constraint) ? resample(s, logits, token) : -1;
-        if (token < 0) token = sample_constrained(s, logits);
-    }
-    return token >= 0 && accept_token(s, token) ? token : -1;
+    return good ? token : -1; /* where the constraint cannot follow, the reply may not go on without it */
 }
 
 int32_t llm_sampler_guess(struct llm_sampler *s, int32_t *tokens, int32_t max)

@@ -151,18 +151,6 @@ int32_t llm_state_pos(const uint8_t *state)
     return read_i32(state + 4);
 }
 
-static void add_cell(struct llm_runs *runs, const struct llm_kv_view *view, uint32_t cell)
-{
-    struct llm_run *last = runs->len == 0 ? NULL : &runs->v[runs->len - 1];
-    runs->n_cells++;
-    if (last != NULL && last->view == view && last->first + last->n == cell) {
-        last->n++;
-        return;
-    }
-    runs->v = mem_room(runs->v, runs->len, &runs->cap, sizeof *runs->v);
-    runs->v[runs->len++] = (struct llm_run){.view = view, .first = cell, .n = 1};
-}
-
 bool llm_find_cells(const struct llm_state_format *format, const struct llm_kv_view *view, int32_t from, int32_t to,
                     struct llm_runs *runs)
 {
@@ -180,7 +168,17 @@ bool llm_find_cells(const struct llm_state_format *format, const struct llm_kv_v
         found++;
     }
     ok = ok && found == n;
-    for (uint32_t i = 0; i < n && ok; i++) add_cell(runs, view, cell_of[i] - 1);
+    for (uint32_t i = 0; i < n && ok; i++) {
+        struct llm_run *last = runs->len == 0 ? NULL : &runs->v[runs->len - 1];
+        uint32_t cell = cell_of[i] - 1;
+        runs->n_cells++;
+        if (last != NULL && last->view == view && last->first + last->n == cell) {
+            last->n++;
+            continue;
+        }
+        runs->v = mem_room(runs->v, runs->len, &runs->cap, sizeof *runs->v);
+        runs->v[runs->len++] = (struct llm_run){.view = view, .first = cell, .n = 1};
+    }
     free(cell_of);
     return ok;
 }
@@ -238,7 +236,7 @@ static void write_table(struct writer *writer, const struct llm_kv_section *kv, 
 static void write_kv_section(struct writer *writer, const struct llm_state_format *format,
                              const struct llm_kv_section *kv, const struct llm_runs *runs, uint32_t n_stream)
 {
-    static const int32_t no_sequence = 0; /* which reads what a cell names: it is 0 wherever it came from */
+    static const int32_t no_sequence = 0; /* in place of the one that a cell names, which is not read */
     write_u32(writer, n_stream);
     write_u32(writer, runs->n_cells);
     for (size_t i = 0; i < runs->len; i++) {

@@ -59,11 +59,6 @@ static void add_tag(struct tag_matcher *tag_matcher, const struct llm_model *mod
     if (tag.len > tag_matcher->longest) tag_matcher->longest = tag.len;
 }
 
-static void matcher_reset(struct tag_matcher *tag_matcher)
-{
-    buf_clear(&tag_matcher->seen);
-}
-
 /* The tag that ends first in the text, of several the longest, or NULL. A token is part of one match only. */
 static const struct tag *matcher_match(struct tag_matcher *tag_matcher, struct text text)
 {
@@ -81,7 +76,7 @@ static const struct tag *matcher_match(struct tag_matcher *tag_matcher, struct t
         first_end = end;
     }
     if (first != NULL)
-        matcher_reset(tag_matcher);
+        buf_clear(seen);
     else if (seen->len >= tag_matcher->longest)
         buf_drop_front(seen, seen->len - (tag_matcher->longest - 1));
     return first;
@@ -103,7 +98,7 @@ static void force_end(struct thinking *t)
 {
     t->state = t->forced.len > 0 ? FORCING : AFTER;
     t->n_forced = 0;
-    matcher_reset(&t->end);
+    buf_clear(&t->end.seen);
 }
 
 static void count_token(struct thinking *t, struct text text)
@@ -118,7 +113,7 @@ static void count_token(struct thinking *t, struct text text)
         force_end(t);
         return;
     }
-    if (t->state == COUNTING) matcher_reset(&t->end);
+    if (t->state == COUNTING) buf_clear(&t->end.seen);
     t->state = BREAKING;
 }
 
@@ -135,7 +130,7 @@ static void accept_text(struct thinking *t, struct text text)
         t->ended_by = NULL;
         t->left = t->budget;
         t->state = COUNTING;
-        matcher_reset(&t->end);
+        buf_clear(&t->end.seen);
         if (t->budget == 0) force_end(t);
     }
 }

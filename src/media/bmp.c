@@ -131,14 +131,6 @@ static uint32_t channel_of(uint32_t pixel, uint32_t mask)
     return (uint32_t)((uint64_t)((pixel & mask) >> shift) * 255 / (mask >> shift));
 }
 
-/* A transparent pixel lies on white. */
-static void put_masked(const struct bmp *bmp, uint8_t *to, uint32_t pixel, bool has_alpha)
-{
-    uint32_t alpha = has_alpha ? channel_of(pixel, bmp->masks[ALPHA]) : 255;
-    for (size_t i = 0; i < 3; i++)
-        to[i] = (uint8_t)((channel_of(pixel, bmp->masks[i]) * alpha + 255 * (255 - alpha)) / 255);
-}
-
 static size_t row_bytes(const struct bmp *bmp)
 {
     return (size_t)(((uint64_t)bmp->width * bmp->bits + 31) / 32 * 4);
@@ -164,11 +156,16 @@ static bool decode_rows(const struct bmp *bmp, const struct media_image *image)
         for (uint32_t x = 0; x < bmp->width; x++) {
             size_t row = bmp->pixels + y * len, bit = (size_t)x * bmp->bits;
             uint8_t *to = place_of(bmp, image, x, y);
-            if (bmp->bits <= 8)
+            if (bmp->bits <= 8) {
                 put_indexed(bmp, to,
                             bmp->bytes.v[row + bit / 8] >> (8 - bmp->bits - bit % 8) & ((1u << bmp->bits) - 1));
-            else
-                put_masked(bmp, to, number_at(bmp, row + x * bytes, bytes), has_alpha);
+                continue;
+            }
+            /* A transparent pixel lies on white. */
+            uint32_t pixel = number_at(bmp, row + x * bytes, bytes);
+            uint32_t alpha = has_alpha ? channel_of(pixel, bmp->masks[ALPHA]) : 255;
+            for (size_t i = 0; i < 3; i++)
+                to[i] = (uint8_t)((channel_of(pixel, bmp->masks[i]) * alpha + 255 * (255 - alpha)) / 255);
         }
     return true;
 }

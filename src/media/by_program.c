@@ -25,24 +25,14 @@ struct reader {
 
 /* ---- Frames ---- */
 
-static void drop_every_second(struct media_video *video)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < video->n; i++) {
-        if (i % 2 == 0)
-            video->frames[kept++] = video->frames[i];
-        else
-            free(video->frames[i].rgb);
-    }
-    video->n = kept;
-}
-
 static void keep_frame(struct reader *reader)
 {
     struct media_video *video = reader->video;
     bool wanted = reader->number++ % reader->stride == 0;
     if (wanted && video->n == reader->limits->most_frames) {
-        drop_every_second(video);
+        for (size_t i = 1; i < video->n; i += 2) free(video->frames[i].rgb);
+        video->n = (video->n + 1) / 2;
+        for (size_t i = 1; i < video->n; i++) video->frames[i] = video->frames[2 * i];
         reader->stride *= 2;
         wanted = (reader->number - 1) % reader->stride == 0;
     }

@@ -179,19 +179,6 @@ static int run_found(const struct media_program *program, char *path, int input,
                      "cannot be read by %s: it is damaged, needs a password, or has nothing to read", program->name);
 }
 
-static int run(const struct media_program *program, const struct media_bytes *upload, const struct media_sink *sink,
-               hearth_error *error)
-{
-    char *path = path_of(program, error);
-    if (path == NULL) return (int)error->code;
-    int input = file_of(upload);
-    int rc = input < 0 ? error_set(error, HEARTH_NO_MEMORY, "cannot be read: there is no memory")
-                       : run_found(program, path, input, sink, error);
-    if (input >= 0) close(input);
-    free(path);
-    return rc;
-}
-
 /* One program runs at a time: the memory of several would add up. */
 static struct {
     pthread_once_t once;
@@ -222,7 +209,16 @@ int media_child_run(const struct media_program *program, const struct media_byte
                     const struct media_sink *sink, hearth_error *error)
 {
     if (!await_turn(program->stop)) return error_set(error, HEARTH_CANCELLED, "request was cancelled");
-    int rc = run(program, upload, sink, error);
+    char *path = path_of(program, error);
+    int input = path == NULL ? -1 : file_of(upload), rc;
+    if (path == NULL)
+        rc = (int)error->code;
+    else if (input < 0)
+        rc = error_set(error, HEARTH_NO_MEMORY, "cannot be read: there is no memory");
+    else
+        rc = run_found(program, path, input, sink, error);
+    if (input >= 0) close(input);
+    free(path);
     pthread_mutex_lock(&turn.mutex);
     turn.taken = false;
     pthread_cond_signal(&turn.left);
