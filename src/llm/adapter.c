@@ -75,8 +75,8 @@ static int check_tensor(const struct adapter_file *adapter_file, int64_t a, hear
     free(other);
     if (b >= 0) {
         const int64_t *of_a = gguf_get_tensor_ne(file, a), *of_b = gguf_get_tensor_ne(file, b);
-        bool embedding =
-            ends_with(name, "token_embd.weight.lora_a"); /* its first matrix is indexed by token, so it is transposed */
+        /* The first matrix of an embedding is indexed by token, so it is transposed. */
+        bool embedding = ends_with(name, "token_embd.weight.lora_a");
         int64_t experts = strstr(name, "_exps.") != NULL ? adapter_file->model->n_expert : 1;
         bool typed = is_weight_type(gguf_get_tensor_type(file, a)) && is_weight_type(gguf_get_tensor_type(file, b));
         bool depths = of_a[2] == experts && of_b[2] == experts && of_a[3] == 1 && of_b[3] == 1;

@@ -164,8 +164,7 @@ int llm_projector_inspect(const char *path, struct llm_projector_kinds *kinds, h
     bool is_projector = architecture != NULL && strcmp(architecture, "clip") == 0;
     *kinds = (struct llm_projector_kinds){.images = llm_file_number(file, "clip.has_vision_encoder", 0) != 0,
                                           .sounds = llm_file_number(file, "clip.has_audio_encoder", 0) != 0};
-    /* HunyuanVL's images have a row and a column that count from the prompt's first image, not from their own position.
-     */
+    /* Images of HunyuanVL have rows and columns that count from the prompt's first one, not from their own position. */
     static const char *const keys[] = {"clip.projector_type", "clip.vision.projector_type"};
     bool unsupported = false;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {

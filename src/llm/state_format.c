@@ -332,9 +332,8 @@ static const char *detect_and_test(struct llm_state_format *format, struct self_
 struct llm_state_format *llm_state_format_open(struct llm_context *context, hearth_error *error)
 {
     assert(context != NULL && context->n_seq > 0);
-    struct llama_context *handle = context->handle.v;
+    const struct llama_context *handle = context->handle.v;
     bool has_scratch = context->scratch >= 0;
-    int32_t n_streams = context->unified ? 1 : (int32_t)llama_n_seq_max(handle);
     struct llm_state_format *format = mem_alloc(sizeof *format);
     struct self_test self_test = {.context = context,
                                   .format = format,
@@ -344,7 +343,7 @@ struct llm_state_format *llm_state_format_open(struct llm_context *context, hear
     /* The sections that such a model's states have. */
     const struct llama_model *model = llama_get_model(handle);
     bool has_rows = !llama_model_is_recurrent(model) || llama_model_is_hybrid(model);
-    format->n_stream = (uint32_t)n_streams;
+    format->n_stream = context->unified ? 1 : llama_n_seq_max(handle);
     format->recurrent = context->recurrent;
     format->n_rows = has_rows ? 1 : 0;
     format->n_kv = format->n_rows + (has_rows && llm_has_window(context) ? 1 : 0);

@@ -20,9 +20,7 @@ static uint32_t read_u32(const uint8_t *at)
 
 static int32_t read_i32(const uint8_t *at)
 {
-    int32_t value;
-    memcpy(&value, at, sizeof value);
-    return value;
+    return (int32_t)read_u32(at);
 }
 
 /* ---- Sizes ---- */

@@ -29,7 +29,7 @@ static void keep_frame(struct reader *reader)
 {
     struct media_video *video = reader->video;
     bool wanted = reader->number++ % reader->stride == 0;
-    if (wanted && video->n == reader->limits->most_frames) {
+    if (wanted && video->n == reader->limits->most_frames) { /* every second one is dropped */
         for (size_t i = 1; i < video->n; i += 2) free(video->frames[i].rgb);
         video->n = (video->n + 1) / 2;
         for (size_t i = 1; i < video->n; i++) video->frames[i] = video->frames[2 * i];
