@@ -97,22 +97,19 @@ static uint64_t smaller(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* A unified KV cache holds the sliding windows of all sequences, a stream that of one; beside them there is room for
- * the batch tokens of one micro-batch. Full windows are as large as the other layers' cells. */
-static uint64_t window_cells(const struct llm_context_params *params, const struct llm_model_info *info)
-{
-    uint64_t all = total_cells(params), n = params->unified ? 1 : (uint64_t)params->n_seq;
-    if (params->full_windows) return padded(all);
-    uint64_t windows = (uint64_t)info->n_swa * (params->unified ? total_sequences(params) : 1);
-    uint64_t rows = smaller(smaller((uint64_t)params->n_ubatch, (uint64_t)params->n_batch), all);
-    return n * padded(smaller(padded(all) / n, windows + rows));
-}
-
 struct llm_cells llm_cells_of(const struct llm_context_params *params, const struct llm_model_info *info)
 {
     assert(params != NULL && params->n_seq > 0 && info != NULL);
     struct llm_cells cells = {.n_sequences = (int32_t)total_sequences(params)};
-    uint64_t n = padded(total_cells(params)), n_in_window = window_cells(params, info);
+    uint64_t all = total_cells(params), n = padded(all), n_in_window = n;
+    /* A unified KV cache holds the sliding windows of all sequences, a stream that of one; beside them there is room
+     * for the batch tokens of one micro-batch. Full windows are as large as the other layers' cells. */
+    if (!params->full_windows) {
+        uint64_t streams = params->unified ? 1 : (uint64_t)params->n_seq;
+        uint64_t windows = (uint64_t)info->n_swa * (params->unified ? total_sequences(params) : 1);
+        uint64_t rows = smaller(smaller((uint64_t)params->n_ubatch, (uint64_t)params->n_batch), all);
+        n_in_window = streams * padded(smaller(n / streams, windows + rows));
+    }
     double head =
         info->n_embd_head_k * llm_type_bytes(params->type_k) + info->n_embd_head_v * llm_type_bytes(params->type_v);
     if (params->mtp) {

@@ -188,19 +188,6 @@ static bool may_be_blank(const char *text, size_t len)
     return len > 0 && is_blank(text[0]);
 }
 
-/* Whether a text that begins with a letter gets a blank before it. */
-static bool adds_leading_blank(const struct llm_model *model)
-{
-    struct tokens tokens = {0};
-    struct buf first = {0};
-    llm_tokenize_whole(model, &(struct llm_tokenizer_input){.text = "a", .len = 1}, &tokens);
-    if (tokens.len > 0) llm_token_bytes(model, tokens.v[0], false, &first);
-    bool adds = first.len > 0 && first.v[0] == ' ';
-    tokens_release(&tokens);
-    buf_release(&first);
-    return adds;
-}
-
 struct llm_splitter *llm_splitter_open(const struct llm_model *model)
 {
     const struct llama_vocab *vocab = model->vocab;
@@ -225,9 +212,15 @@ struct llm_splitter *llm_splitter_open(const struct llm_model *model)
         splitter->after_line[(unsigned char)v[0]] = true;
         if (v[text.len - 1] == '\n') splitter->lines = false;
     }
-    buf_release(&text);
-    splitter->drops_blank = adds_leading_blank(model);
+    /* Whether a text that begins with a letter gets a blank before it. */
+    struct tokens tokens = {0};
+    llm_tokenize_whole(model, &(struct llm_tokenizer_input){.text = "a", .len = 1}, &tokens);
+    buf_clear(&text);
+    if (tokens.len > 0) llm_token_bytes(model, tokens.v[0], false, &text);
+    splitter->drops_blank = text.len > 0 && text.v[0] == ' ';
     if (splitter->drops_blank) splitter->lines = false;
+    tokens_release(&tokens);
+    buf_release(&text);
     return splitter;
 }
 
