@@ -46,23 +46,19 @@ static size_t bucket_of(const struct grammar *g, uint32_t at, uint32_t below)
     return i;
 }
 
-static void grow_nodes(struct grammar *g)
-{
-    if (g->n_nodes + 1 < g->nodes_cap) return;
-    g->nodes_cap = g->nodes_cap == 0 ? 256 : g->nodes_cap * 2;
-    g->nodes = mem_grow(g->nodes, g->nodes_cap, sizeof *g->nodes);
-    free(g->table);
-    g->table_cap = g->nodes_cap * 2;
-    g->table = mem_alloc(g->table_cap * sizeof *g->table);
-    for (uint32_t i = 1; i <= g->n_nodes; i++) g->table[bucket_of(g, g->nodes[i].at, g->nodes[i].below)] = i;
-}
-
 /* The stack with this item on top. At the end of a rule it is the stack below: endless repetitions do not grow. */
 static uint32_t push_item(struct grammar *g, uint32_t at, uint32_t below)
 {
     enum rules_kind kind = g->rules->items[at].kind;
     if (kind == RULES_END || kind == RULES_OR) return below;
-    grow_nodes(g);
+    if (g->n_nodes + 1 >= g->nodes_cap) {
+        g->nodes_cap = g->nodes_cap == 0 ? 256 : g->nodes_cap * 2;
+        g->nodes = mem_grow(g->nodes, g->nodes_cap, sizeof *g->nodes);
+        free(g->table);
+        g->table_cap = g->nodes_cap * 2;
+        g->table = mem_alloc(g->table_cap * sizeof *g->table);
+        for (uint32_t i = 1; i <= g->n_nodes; i++) g->table[bucket_of(g, g->nodes[i].at, g->nodes[i].below)] = i;
+    }
     size_t bucket = bucket_of(g, at, below);
     if (g->table[bucket] != 0) return g->table[bucket];
     if (g->n_nodes >= MAX_NODES) {
@@ -175,19 +171,6 @@ static bool fits(const struct rules *rules, const struct rules_item *item, uint3
     return class->negated;
 }
 
-static bool accept_char(struct grammar *g, const struct grammar_state *from, uint32_t c, struct grammar_state *to)
-{
-    *to = (struct grammar_state){.v = to->v, .cap = to->cap};
-    for (size_t i = 0; i < from->len && !g->over_budget; i++) {
-        if (from->v[i] == 0) continue;
-        struct node node = g->nodes[from->v[i]];
-        if (fits(g->rules, &g->rules->items[node.at], c, c)) push_todo(g, push_item(g, node.at + 1, node.below));
-    }
-    g->work += from->len;
-    expand_todo(g, to);
-    return to->len > 0;
-}
-
 /* Whether the byte continues valid UTF-8. Overlong forms would let a text through that only seems to match. */
 static bool is_utf8(const struct grammar_state *state, unsigned char byte)
 {
@@ -215,10 +198,21 @@ bool grammar_accept_byte(struct grammar *g, const struct grammar_state *from, un
     } else if (missing > 0) {
         value = byte & (0x3FU >> missing);
     }
-    if (missing == 0) return accept_char(g, from, value, to);
-    grammar_copy(to, from);
-    to->value = value;
-    to->missing = missing;
+    if (missing > 0) {
+        grammar_copy(to, from);
+        to->value = value;
+        to->missing = missing;
+        return to->len > 0;
+    }
+    *to = (struct grammar_state){.v = to->v, .cap = to->cap};
+    for (size_t i = 0; i < from->len && !g->over_budget; i++) {
+        if (from->v[i] == 0) continue;
+        struct node node = g->nodes[from->v[i]];
+        if (fits(g->rules, &g->rules->items[node.at], value, value))
+            push_todo(g, push_item(g, node.at + 1, node.below));
+    }
+    g->work += from->len;
+    expand_todo(g, to);
     return to->len > 0;
 }
 

@@ -63,21 +63,15 @@ void patterns_close(struct patterns *p)
     free(p);
 }
 
-/* Where the grammar begins, from a match with that many groups, of which the first is the whole match. */
-static size_t begin_of(const struct patterns *p, int n_groups)
-{
-    const PCRE2_SIZE *ends = pcre2_get_ovector_pointer(p->found);
-    for (int i = 1; i < n_groups; i++)
-        if (ends[2 * i] != PCRE2_UNSET && ends[2 * i + 1] > ends[2 * i]) return ends[2 * i];
-    return ends[0];
-}
-
 bool patterns_find(struct patterns *p, const char *text, size_t len, size_t *begin)
 {
     for (size_t i = 0; i < p->n; i++) {
         int n_groups = pcre2_match(p->codes[i], (PCRE2_SPTR)text, len, 0, 0, p->found, p->limits);
         if (n_groups <= 0) continue;
-        *begin = begin_of(p, n_groups);
+        const PCRE2_SIZE *ends = pcre2_get_ovector_pointer(p->found);
+        int group = 1; /* group 0 is the whole match */
+        while (group < n_groups && (ends[2 * group] == PCRE2_UNSET || ends[2 * group + 1] <= ends[2 * group])) group++;
+        *begin = ends[group < n_groups ? 2 * group : 0];
         return true;
     }
     return false;

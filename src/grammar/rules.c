@@ -97,20 +97,6 @@ static bool new_rule(struct reader *r, uint32_t *rule)
     return true;
 }
 
-/* Notes where each alternative of the rule ends, so that a walk over all of them need not look at all of their items.
- */
-static void note_ends(struct rules *rules, uint32_t rule)
-{
-    uint32_t *end = &rules->ends[rule];
-    for (uint32_t at = rules->starts[rule];; at++) {
-        struct rules_item *item = &rules->items[at];
-        if (item->kind != RULES_OR && item->kind != RULES_END) continue;
-        *end = at;
-        if (item->kind == RULES_END) return;
-        end = &item->value;
-    }
-}
-
 /* Appends the draft's items as the rule, and empties the draft. */
 static bool finish_rule(struct reader *r, struct draft *draft, uint32_t rule)
 {
@@ -121,7 +107,14 @@ static bool finish_rule(struct reader *r, struct draft *draft, uint32_t rule)
         rules->items = mem_room(rules->items, rules->n_items, &rules->items_cap, sizeof *rules->items);
         rules->items[rules->n_items++] = draft->v[i];
     }
-    note_ends(rules, rule);
+    /* Each alternative has where it ends, so that a walk over all of them need not look at all of their items. */
+    uint32_t *end = &rules->ends[rule];
+    for (uint32_t at = rules->starts[rule]; at < rules->n_items; at++) {
+        struct rules_item *item = &rules->items[at];
+        if (item->kind != RULES_OR && item->kind != RULES_END) continue;
+        *end = at;
+        end = &item->value;
+    }
     r->n_drafted -= draft->len;
     draft->len = 0;
     return true;
@@ -139,21 +132,17 @@ static struct name *name_bucket(struct reader *r, const char *text, size_t len)
     return &r->names[i];
 }
 
-static void grow_names(struct reader *r)
-{
-    if (r->n_names * 2 < r->names_cap) return;
-    struct name *old = r->names;
-    size_t n = r->names_cap;
-    r->names_cap = n == 0 ? 64 : n * 2;
-    r->names = mem_alloc(r->names_cap * sizeof *r->names);
-    for (size_t i = 0; i < n; i++)
-        if (old[i].text != NULL) *name_bucket(r, old[i].text, old[i].len) = old[i];
-    free(old);
-}
-
 static bool find_rule(struct reader *r, const char *text, size_t len, uint32_t *rule)
 {
-    grow_names(r);
+    if (r->n_names * 2 >= r->names_cap) {
+        struct name *old = r->names;
+        size_t n = r->names_cap;
+        r->names_cap = n == 0 ? 64 : n * 2;
+        r->names = mem_alloc(r->names_cap * sizeof *r->names);
+        for (size_t i = 0; i < n; i++)
+            if (old[i].text != NULL) *name_bucket(r, old[i].text, old[i].len) = old[i];
+        free(old);
+    }
     struct name *name = name_bucket(r, text, len);
     if (name->text == NULL) {
         *name = (struct name){.text = text, .len = len};
@@ -390,16 +379,6 @@ static bool read_bounds(struct reader *r, uint32_t *min, uint32_t *max)
     return true;
 }
 
-static bool read_repetition(struct reader *r, struct draft *draft)
-{
-    uint32_t min = *r->at == '+', max = *r->at == '?' ? 1 : NO_MAXIMUM;
-    if (*r->at != '{')
-        r->at++;
-    else if (!read_bounds(r, &min, &max))
-        return false;
-    return repeat(r, draft, min, max);
-}
-
 /* ---- Rules ---- */
 
 static const struct {
@@ -419,7 +398,10 @@ static bool read_sequence(struct reader *r, struct draft *draft)
         while (i < n && strchr(symbols[i].first, *r->at) == NULL) i++;
         if (!repeats && i == n) return true;
         if (repeats) {
-            good = read_repetition(r, draft);
+            uint32_t min = *r->at == '+', max = *r->at == '?' ? 1 : NO_MAXIMUM;
+            bool bounded = *r->at == '{';
+            if (!bounded) r->at++;
+            good = (!bounded || read_bounds(r, &min, &max)) && repeat(r, draft, min, max);
         } else {
             draft->last = draft->len;
             good = symbols[i].read(r, draft);

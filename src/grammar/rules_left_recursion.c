@@ -118,16 +118,7 @@ static void find_components(struct components *c, uint32_t from)
     }
 }
 
-/* Whether the rule has a leftmost reference into its own component with something after it. */
-static bool is_left_recursive(const struct components *c, uint32_t rule)
-{
-    struct first first;
-    uint32_t at = c->rules->starts[rule];
-    while (next_first(c->rules, c->empty, &at, &first))
-        if (!first.last && c->component[first.rule] == c->component[rule]) return true;
-    return false;
-}
-
+/* Whether some rule has a leftmost reference into its own component with something after it. */
 static bool any_left_recursive(const struct rules *rules, const bool *empty)
 {
     size_t n = rules->n;
@@ -142,7 +133,12 @@ static bool any_left_recursive(const struct rules *rules, const bool *empty)
     for (uint32_t rule = 0; rule < n; rule++)
         if (c.number[rule] == 0) find_components(&c, rule);
     bool found = false;
-    for (uint32_t rule = 0; !found && rule < n; rule++) found = is_left_recursive(&c, rule);
+    for (uint32_t rule = 0; !found && rule < n; rule++) {
+        struct first first;
+        uint32_t at = rules->starts[rule];
+        while (!found && next_first(rules, empty, &at, &first))
+            found = !first.last && c.component[first.rule] == c.component[rule];
+    }
     free(numbers);
     free(c.path);
     return found;

@@ -63,42 +63,28 @@ static bool is_weight_type(enum ggml_type type)
     return type == GGML_TYPE_F32 || type == GGML_TYPE_F16 || type == GGML_TYPE_BF16 || ggml_is_quantized(type);
 }
 
-/* Whether two matrices agree in rank and number of experts. llama.cpp itself checks that their product has the shape of
- * the model's matrix. */
-static bool is_lora_pair(const struct adapter_file *adapter_file, int64_t a, int64_t b)
-{
-    const char *name = gguf_get_tensor_name(adapter_file->file, a);
-    const int64_t *of_a = gguf_get_tensor_ne(adapter_file->file, a), *of_b = gguf_get_tensor_ne(adapter_file->file, b);
-    bool embedding =
-        ends_with(name, "token_embd.weight.lora_a"); /* its first matrix is indexed by token, so it is transposed */
-    int64_t experts = strstr(name, "_exps.") != NULL ? adapter_file->model->n_expert : 1;
-    bool typed = is_weight_type(gguf_get_tensor_type(adapter_file->file, a)) &&
-                 is_weight_type(gguf_get_tensor_type(adapter_file->file, b));
-    bool depths = of_a[2] == experts && of_b[2] == experts && of_a[3] == 1 && of_b[3] == 1;
-    return typed && depths && (embedding ? of_a[0] : of_a[1]) == of_b[0];
-}
-
+/* The two matrices of a pair have to agree in rank and number of experts. llama.cpp itself checks that their product
+ * has the shape of the model's matrix. */
 static int check_tensor(const struct adapter_file *adapter_file, int64_t a, hearth_error *error)
 {
-    const char *name = gguf_get_tensor_name(adapter_file->file, a);
+    const struct gguf_context *file = adapter_file->file;
+    const char *name = gguf_get_tensor_name(file, a), *fault = "has no other half";
     if (!ends_with(name, ".lora_a")) return HEARTH_OK;
     char *other = mem_format("%.*s.lora_b", (int)(strlen(name) - strlen(".lora_a")), name);
-    int64_t b = gguf_find_tensor(adapter_file->file, other);
+    int64_t b = gguf_find_tensor(file, other);
     free(other);
-    if (b >= 0 && is_lora_pair(adapter_file, a, b)) return HEARTH_OK;
+    if (b >= 0) {
+        const int64_t *of_a = gguf_get_tensor_ne(file, a), *of_b = gguf_get_tensor_ne(file, b);
+        /* The first matrix of an embedding is indexed by token, so it is transposed. */
+        bool embedding = ends_with(name, "token_embd.weight.lora_a");
+        int64_t experts = strstr(name, "_exps.") != NULL ? adapter_file->model->n_expert : 1;
+        bool typed = is_weight_type(gguf_get_tensor_type(file, a)) && is_weight_type(gguf_get_tensor_type(file, b));
+        bool depths = of_a[2] == experts && of_b[2] == experts && of_a[3] == 1 && of_b[3] == 1;
+        if (typed && depths && (embedding ? of_a[0] : of_a[1]) == of_b[0]) return HEARTH_OK;
+        fault = "has another shape or type than it should";
+    }
     return error_at(error, HEARTH_INVALID, adapter_file->path, "%s does not fit the model: its tensor %s %s",
-                    adapter_file->path, name, b < 0 ? "has no other half" : "has another shape or type than it should");
-}
-
-static int check_file(const char *path, const struct llm_model *model, hearth_error *error)
-{
-    struct adapter_file adapter_file = {path, llm_model_info(model), llm_file_open(path, error)};
-    if (adapter_file.file == NULL) return (int)error->code;
-    int rc = check_metadata(&adapter_file, error);
-    for (int64_t i = 0; rc == HEARTH_OK && i < gguf_get_n_tensors(adapter_file.file); i++)
-        rc = check_tensor(&adapter_file, i, error);
-    gguf_free(adapter_file.file);
-    return rc;
+                    adapter_file->path, name, fault);
 }
 
 /* ---- Life ---- */
@@ -106,7 +92,13 @@ static int check_file(const char *path, const struct llm_model *model, hearth_er
 struct llm_adapter *llm_adapter_open(struct llm_model *model, const char *path, hearth_error *error)
 {
     assert(model != NULL && path != NULL);
-    if (check_file(path, model, error) != HEARTH_OK) return NULL;
+    struct adapter_file adapter_file = {path, llm_model_info(model), llm_file_open(path, error)};
+    if (adapter_file.file == NULL) return NULL;
+    int rc = check_metadata(&adapter_file, error);
+    for (int64_t i = 0; rc == HEARTH_OK && i < gguf_get_n_tensors(adapter_file.file); i++)
+        rc = check_tensor(&adapter_file, i, error);
+    gguf_free(adapter_file.file);
+    if (rc != HEARTH_OK) return NULL;
     struct llm_log_capture captured;
     llm_log_capture_begin(&captured);
     struct llama_adapter_lora *handle = llama_adapter_lora_init(model->handle, path);

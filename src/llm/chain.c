@@ -195,48 +195,36 @@ static void add_bias(struct bias_list *list, int32_t token, float bias)
     list->v[list->len++] = (llama_logit_bias){.token = token, .bias = bias};
 }
 
-static void add_forbidden(struct bias_list *list, const struct llama_vocab *vocab, bool ignore_eos)
-{
-    int32_t n_suppressed = 0; /* tokens that the model's file forbids */
-    const llama_token *suppressed = llama_vocab_get_suppress_tokens(vocab, &n_suppressed);
-    for (int32_t i = 0; i < n_suppressed; i++) add_bias(list, suppressed[i], -INFINITY);
-    if (!ignore_eos) return;
-    for (int32_t token = 0; token < llama_vocab_n_tokens(vocab); token++)
-        if (llama_vocab_is_eog(vocab, token)) add_bias(list, token, -INFINITY);
-}
-
 static int by_token(const void *a, const void *b)
 {
     const llama_logit_bias *x = a, *y = b;
     return (x->token > y->token) - (x->token < y->token);
 }
 
-/* Makes the biases of one token one: llama.cpp applies the second only where the candidates are the whole vocabulary.
- */
-static void merge_biases(struct bias_list *list)
-{
-    size_t n = 0;
-    if (list->len > 0) qsort(list->v, list->len, sizeof *list->v, by_token);
-    for (size_t i = 0; i < list->len; i++) {
-        if (n > 0 && list->v[n - 1].token == list->v[i].token)
-            list->v[n - 1].bias += list->v[i].bias;
-        else
-            list->v[n++] = list->v[i];
-    }
-    list->len = n;
-}
-
 static struct llama_sampler *bias(const struct build *build, struct tokens *biased)
 {
     struct bias_list list = {0};
     struct llama_sampler *sampler = NULL;
-    int32_t n_vocab = llama_vocab_n_tokens(build->vocab);
+    int32_t n_vocab = llama_vocab_n_tokens(build->vocab), n_suppressed = 0;
     for (size_t i = 0; i < build->params->n_logit_bias; i++) {
         const hearth_bias *one = &build->params->logit_bias[i];
         if (one->token >= 0 && one->token < n_vocab) add_bias(&list, one->token, one->bias);
     }
-    add_forbidden(&list, build->vocab, build->params->ignore_eos);
-    merge_biases(&list);
+    const llama_token *suppressed = llama_vocab_get_suppress_tokens(build->vocab, &n_suppressed); /* by the file */
+    for (int32_t i = 0; i < n_suppressed; i++) add_bias(&list, suppressed[i], -INFINITY);
+    for (int32_t token = 0; build->params->ignore_eos && token < n_vocab; token++)
+        if (llama_vocab_is_eog(build->vocab, token)) add_bias(&list, token, -INFINITY);
+    /* The biases of one token become one: llama.cpp applies the second only where the candidates are the whole
+     * vocabulary. */
+    size_t n = 0;
+    if (list.len > 0) qsort(list.v, list.len, sizeof *list.v, by_token);
+    for (size_t i = 0; i < list.len; i++) {
+        if (n > 0 && list.v[n - 1].token == list.v[i].token)
+            list.v[n - 1].bias += list.v[i].bias;
+        else
+            list.v[n++] = list.v[i];
+    }
+    list.len = n;
     if (list.len > 0) sampler = llama_sampler_init_logit_bias(n_vocab, (int32_t)list.len, list.v);
     for (size_t i = 0; i < list.len; i++) tokens_push(biased, list.v[i].token);
     free(list.v);
@@ -245,21 +233,9 @@ static struct llama_sampler *bias(const struct build *build, struct tokens *bias
 
 /* ---- The chain ---- */
 
-static bool add_sampler(struct llama_sampler *chain, struct llama_sampler *sampler)
+static void add_sampler(struct llama_sampler *chain, struct llama_sampler *sampler)
 {
     if (sampler != NULL) llama_sampler_chain_add(chain, sampler);
-    return sampler != NULL;
-}
-
-static void add_mirostat(struct llama_sampler *chain, const struct build *build)
-{
-    const hearth_sampling *p = build->params;
-    float tau = (float)p->mirostat_tau, eta = (float)p->mirostat_eta;
-    add_sampler(chain, llama_sampler_init_temp((float)p->temperature));
-    if (p->mirostat == 1)
-        add_sampler(chain, llama_sampler_init_mirostat(llama_vocab_n_tokens(build->vocab), build->seed, tau, eta, 100));
-    else
-        add_sampler(chain, llama_sampler_init_mirostat_v2(build->seed, tau, eta));
 }
 
 /* Candidates that infill gets at most. It compares the text of each with that of each other one: a whole vocabulary
@@ -337,15 +313,6 @@ static int32_t n_kept(const struct build *build, bool greedy, int32_t *look_back
     return greedy ? 1 : 0;
 }
 
-static void replay(struct llama_sampler *chain, const struct build *build, const struct tokens *prompt)
-{
-    int32_t back = look_back(build, build->params->repeat_last_n),
-            dry_back = look_back(build, build->params->dry_penalty_last_n);
-    size_t n = (size_t)(back > dry_back ? back : dry_back);
-    for (size_t i = prompt->len > n ? prompt->len - n : 0; i < prompt->len; i++)
-        llama_sampler_accept(chain, prompt->v[i]);
-}
-
 struct chain chain_open(const struct llm_model *model, const struct llm_sampling *sampling, const struct tokens *prompt)
 {
     assert(model != NULL && sampling->window > 0);
@@ -362,12 +329,21 @@ struct chain chain_open(const struct llm_model *model, const struct llm_sampling
     chain.samplers = llama_sampler_chain_init(params);
     add_sampler(chain.samplers, bias(&build, &chain.biased));
     chain.n_keep = n_kept(&build, chain.greedy, &chain.look_back);
-    if (complete.mirostat != 0)
-        add_mirostat(chain.samplers, &build);
-    else
+    if (complete.mirostat == 0) {
         add_samplers(chain.samplers, &build, chain.greedy);
+    } else {
+        float tau = (float)complete.mirostat_tau, eta = (float)complete.mirostat_eta;
+        int32_t n_vocab = llama_vocab_n_tokens(build.vocab);
+        add_sampler(chain.samplers, llama_sampler_init_temp((float)complete.temperature));
+        add_sampler(chain.samplers, complete.mirostat == 1
+                                        ? llama_sampler_init_mirostat(n_vocab, build.seed, tau, eta, 100)
+                                        : llama_sampler_init_mirostat_v2(build.seed, tau, eta));
+    }
     chain.plain = chain.greedy && llama_sampler_chain_n(chain.samplers) == 1;
-    replay(chain.samplers, &build, prompt);
+    int32_t back = look_back(&build, complete.repeat_last_n), dry_back = look_back(&build, complete.dry_penalty_last_n);
+    size_t n = (size_t)(back > dry_back ? back : dry_back);
+    for (size_t i = prompt->len > n ? prompt->len - n : 0; i < prompt->len; i++)
+        llama_sampler_accept(chain.samplers, prompt->v[i]);
     return chain;
 }
 

@@ -61,36 +61,6 @@ static struct llm_token_text text_of(const struct constraint *c, int32_t token)
     return hidden ? (struct llm_token_text){.v = ""} : llm_token_text_of(c->texts, token);
 }
 
-/* ---- Triggers ---- */
-
-/* Where in c->seen the grammar begins to hold; NULL: there is no trigger. */
-static const char *find_trigger(const struct constraint *c)
-{
-    const char *first = NULL;
-    size_t begin;
-    if (c->patterns != NULL && patterns_find(c->patterns, c->seen.v, c->seen.len, &begin)) return c->seen.v + begin;
-    for (size_t i = 0; i < c->n_words; i++) {
-        const char *at = memmem(c->seen.v, c->seen.len, c->words[i], strlen(c->words[i]));
-        if (at != NULL && (first == NULL || at < first)) first = at;
-    }
-    return first;
-}
-
-static void set_seen(struct constraint *c, struct llm_token_text text)
-{
-    buf_clear(&c->seen);
-    buf_append(&c->seen, c->tail.v, c->tail.len);
-    buf_append(&c->seen, text.v, text.len);
-}
-
-static void keep_tail(struct constraint *c)
-{
-    size_t keep = c->longest_word > 0 ? c->longest_word - 1 : 0;
-    buf_clear(&c->tail);
-    if (c->patterns != NULL || keep > c->seen.len) keep = c->seen.len;
-    buf_append(&c->tail, c->seen.v + (c->seen.len - keep), keep);
-}
-
 /* ---- One token ---- */
 
 static void swap_states(struct grammar_state *a, struct grammar_state *b)
@@ -131,10 +101,18 @@ static enum trigger look_for_trigger(struct constraint *c, int32_t token)
 {
     struct llm_token_text text = text_of(c, token);
     if (contains(c->tokens, c->n_tokens, token)) return match_token(c, token, text) ? TRIGGERED : MISFIT;
-    set_seen(c, text);
-    const char *word = find_trigger(c);
-    if (word == NULL) return NO_TRIGGER;
-    return match_bytes(c, word, (size_t)(c->seen.v + c->seen.len - word)) ? TRIGGERED : MISFIT;
+    buf_clear(&c->seen);
+    buf_append(&c->seen, c->tail.v, c->tail.len);
+    buf_append(&c->seen, text.v, text.len);
+    size_t begin = 0;
+    bool found = c->patterns != NULL && patterns_find(c->patterns, c->seen.v, c->seen.len, &begin);
+    const char *first = found ? c->seen.v + begin : NULL; /* where the grammar begins to hold */
+    for (size_t i = 0; !found && i < c->n_words; i++) {
+        const char *at = memmem(c->seen.v, c->seen.len, c->words[i], strlen(c->words[i]));
+        if (at != NULL && (first == NULL || at < first)) first = at;
+    }
+    if (first == NULL) return NO_TRIGGER;
+    return match_bytes(c, first, (size_t)(c->seen.v + c->seen.len - first)) ? TRIGGERED : MISFIT;
 }
 
 static bool allows(struct constraint *c, int32_t token)
@@ -163,28 +141,19 @@ static struct habit *find_habit(struct constraint *c, char last, char next)
     return NULL;
 }
 
-static void note_habit(struct constraint *c, char last, char next, const struct blanks *between)
-{
-    struct habit *habit = find_habit(c, last, next);
-    if (habit == NULL && c->n_habits == sizeof c->habits / sizeof *c->habits) return;
-    if (habit == NULL) habit = &c->habits[c->n_habits++];
-    *habit = (struct habit){.last = kind_of(last), .next = kind_of(next), .between = *between};
-}
-
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
-
 static void note_blanks(struct constraint *c, struct llm_token_text text)
 {
     for (size_t i = 0; i < text.len; i++) {
-        if (is_blank(text.v[i])) {
-            if (c->blanks.len < sizeof c->blanks.v) c->blanks.v[c->blanks.len++] = text.v[i];
+        char next = text.v[i];
+        if (next == ' ' || next == '\t' || next == '\n' || next == '\r') {
+            if (c->blanks.len < sizeof c->blanks.v) c->blanks.v[c->blanks.len++] = next;
             continue;
         }
-        note_habit(c, c->last, text.v[i], &c->blanks);
-        c->last = text.v[i];
+        struct habit *habit = find_habit(c, c->last, next);
+        if (habit == NULL && c->n_habits < sizeof c->habits / sizeof *c->habits) habit = &c->habits[c->n_habits++];
+        if (habit != NULL)
+            *habit = (struct habit){.last = kind_of(c->last), .next = kind_of(next), .between = c->blanks};
+        c->last = next;
         c->blanks.len = 0;
     }
 }
@@ -194,7 +163,12 @@ bool constraint_accept(struct constraint *c, int32_t token)
     grammar_reset_budget(c->grammar);
     if (llm_token_ends_generation(c->model, token)) return allows(c, token);
     enum trigger trigger = c->awaits_trigger ? look_for_trigger(c, token) : allows(c, token) ? TRIGGERED : MISFIT;
-    if (trigger == NO_TRIGGER) keep_tail(c);
+    if (trigger == NO_TRIGGER) {
+        size_t keep = c->longest_word > 0 ? c->longest_word - 1 : 0;
+        buf_clear(&c->tail);
+        if (c->patterns != NULL || keep > c->seen.len) keep = c->seen.len;
+        buf_append(&c->tail, c->seen.v + (c->seen.len - keep), keep);
+    }
     if (trigger == TRIGGERED) {
         note_blanks(c, text_of(c, token));
         swap_states(&c->now, &c->next);
@@ -268,23 +242,16 @@ static void match_vocabulary(struct constraint *c)
     }
 }
 
-static void allow_named_tokens(struct constraint *c, size_t n)
-{
-    if (!grammar_names_tokens(c->grammar, &c->now)) return;
-    for (size_t i = 0; i < n; i++) {
-        grammar_accept_token(c->grammar, &c->now, (int32_t)i, &c->scratch);
-        c->allowed[i] = c->allowed[i] || c->scratch.len > 0;
-    }
-}
-
 const bool *constraint_allowed(struct constraint *c)
 {
     size_t n = llm_token_texts_sorted(c->texts).n;
     c->passes++;
     grammar_reset_budget(c->grammar);
-    if (!c->awaits_trigger) {
-        match_vocabulary(c);
-        allow_named_tokens(c, n);
+    if (!c->awaits_trigger) match_vocabulary(c);
+    bool named = !c->awaits_trigger && grammar_names_tokens(c->grammar, &c->now);
+    for (size_t i = 0; named && i < n; i++) {
+        grammar_accept_token(c->grammar, &c->now, (int32_t)i, &c->scratch);
+        c->allowed[i] = c->allowed[i] || c->scratch.len > 0;
     }
     for (size_t i = 0; i < n; i++)
         if (c->awaits_trigger || llm_token_ends_generation(c->model, (int32_t)i)) c->allowed[i] = allows(c, (int32_t)i);
@@ -302,19 +269,6 @@ size_t constraint_passes(const struct constraint *c)
 }
 
 /* ---- Life ---- */
-
-/* The reply begins in the middle of what the grammar matches. The prefill is matched as the text it is: as tokens it
- * would begin with a space in many vocabularies. */
-static bool accept_prefill(struct constraint *c, const char *prefill)
-{
-    bool good = true;
-    for (const char *at = prefill; good && *at != '\0'; at++) {
-        grammar_reset_budget(c->grammar);
-        good = grammar_accept_byte(c->grammar, &c->now, (unsigned char)*at, &c->next);
-        swap_states(&c->now, &c->next);
-    }
-    return good;
-}
 
 static int32_t *copy_tokens(const int32_t *tokens, size_t n)
 {
@@ -372,7 +326,15 @@ struct constraint *constraint_open(const struct llm_model *model, const struct l
         }
     }
     grammar_start(c->grammar, &c->now);
-    if (grammar->lazy || grammar->prefill == NULL || accept_prefill(c, grammar->prefill)) return c;
+    /* The reply begins in the middle of what the grammar matches. The prefill is matched as the text it is: as tokens
+     * it would begin with a space in many vocabularies. */
+    bool good = true;
+    for (const char *at = grammar->lazy ? NULL : grammar->prefill; good && at != NULL && *at != '\0'; at++) {
+        grammar_reset_budget(c->grammar);
+        good = grammar_accept_byte(c->grammar, &c->now, (unsigned char)*at, &c->next);
+        swap_states(&c->now, &c->next);
+    }
+    if (good) return c;
     constraint_close(c);
     error_at(error, HEARTH_INVALID, "grammar",
              "the grammar does not match the prefill, the end of the prompt that the reply continues");

@@ -68,7 +68,7 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     context->copying = mem_alloc((size_t)params->n_seq);
     context->media = mem_alloc((size_t)params->n_seq * sizeof(struct media_spans *));
     context->partial = mem_alloc((size_t)params->n_seq * sizeof *context->partial);
-    enum llama_rope_type rope = llama_model_rope_type(llm_model_handle(model));
+    enum llama_rope_type rope = llama_model_rope_type(model->handle);
     context->mrope = rope == LLAMA_ROPE_TYPE_MROPE || rope == LLAMA_ROPE_TYPE_IMROPE;
     context->unified = params->unified;
     context->n_vocab = info->n_vocab;
@@ -255,37 +255,10 @@ static bool is_valid_batch(const struct llm_context *context, const struct llm_b
     return true;
 }
 
-static void fill_decode_batch(struct llm_context *context, const struct llm_batch_token *tokens, int32_t n_tokens)
-{
-    struct llama_batch *batch = &context->batch;
-    batch->n_tokens = n_tokens;
-    for (int32_t i = 0; i < n_tokens; i++) {
-        batch->token[i] = tokens[i].token;
-        batch->pos[i] = llm_position(context, tokens[i].seq, tokens[i].pos);
-        batch->n_seq_id[i] = 1;
-        batch->seq_id[i][0] = tokens[i].seq;
-        batch->logits[i] = tokens[i].logits;
-    }
-    size_t n = (size_t)context->n_row;
-    for (int32_t i = 0; i < n_tokens && context->rows != NULL; i++)
-        memcpy(context->rows + (size_t)i * n, tokens[i].row, n * sizeof(float));
-}
-
 /* A decode that did not finish leaves recurrent states that must not be used again, though their positions look right.
  * Those of the batch have consumed an unknown part of its tokens. With several sequences in the batch, llama.cpp may
  * also have reassigned the cells of others so that those of the batch are adjacent. It leaves copying their data to the
  * computation, which never ran: then all sequences are cleared. */
-static void drop_broken_states(struct llm_context *context, const struct llama_batch *batch)
-{
-    if (!context->recurrent) return;
-    bool several = false;
-    for (int32_t i = 1; i < batch->n_tokens; i++) several = several || batch->seq_id[i][0] != batch->seq_id[0][0];
-    if (several)
-        llama_memory_clear(llama_get_memory(context->handle.v), false);
-    else
-        llm_seq_clear(context, batch->seq_id[0][0]);
-}
-
 static enum llm_decoded decode_batch(struct llm_context *context, struct llama_batch batch)
 {
     enum llm_decoded decoded = llm_handle_run(&context->handle, batch, false, true);
@@ -293,7 +266,13 @@ static enum llm_decoded decode_batch(struct llm_context *context, struct llama_b
         if (context->on_devices) llama_synchronize(context->handle.v);
         memset(context->copying, 0, (size_t)context->n_seq);
     }
-    if (decoded == LLM_ABORTED || decoded == LLM_FAILED) drop_broken_states(context, &batch);
+    if (!context->recurrent || (decoded != LLM_ABORTED && decoded != LLM_FAILED)) return decoded;
+    bool several = false;
+    for (int32_t i = 1; i < batch.n_tokens; i++) several = several || batch.seq_id[i][0] != batch.seq_id[0][0];
+    if (several)
+        llama_memory_clear(llama_get_memory(context->handle.v), false);
+    else
+        llm_seq_clear(context, batch.seq_id[0][0]);
     return decoded;
 }
 
@@ -301,9 +280,18 @@ enum llm_decoded llm_decode(struct llm_context *context, const struct llm_batch_
 {
     assert(context != NULL && (tokens != NULL || n_tokens <= 0));
     if (!is_valid_batch(context, tokens, n_tokens)) return LLM_REFUSED;
-    fill_decode_batch(context, tokens, n_tokens);
     struct llama_batch batch = context->batch;
+    size_t n = (size_t)context->n_row;
+    batch.n_tokens = n_tokens;
     batch.embd = context->rows;
+    for (int32_t i = 0; i < n_tokens; i++) {
+        batch.token[i] = tokens[i].token;
+        batch.pos[i] = llm_position(context, tokens[i].seq, tokens[i].pos);
+        batch.n_seq_id[i] = 1;
+        batch.seq_id[i][0] = tokens[i].seq;
+        batch.logits[i] = tokens[i].logits;
+        if (context->rows != NULL) memcpy(context->rows + (size_t)i * n, tokens[i].row, n * sizeof(float));
+    }
     return decode_batch(context, batch);
 }
 
@@ -314,30 +302,14 @@ const float *llm_hidden_row(struct llm_context *context, int32_t index)
     return row;
 }
 
-/* llama.cpp ends the process where rows that are not causal do not fit a micro-batch. */
-static bool are_valid_rows(const struct llm_context *context, const struct llm_media_rows *rows)
-{
-    int32_t most = rows->causal ? context->capacity : (int32_t)llama_n_ubatch(context->handle.v);
-    bool fits = rows->n > 0 && rows->n <= most && rows->from >= 0 && rows->from + rows->n <= context->window;
-    return fits && rows->seq >= 0 && rows->seq < context->n_seq && (rows->places != NULL) == context->mrope;
-}
-
-/* With several dimensions the positions of all rows come dimension by dimension. */
-static void fill_places(const struct llm_context *context, const struct llm_media_rows *rows, llama_pos *positions)
-{
-    for (int32_t i = 0; i < rows->n; i++) {
-        positions[i] = llm_position(context, rows->seq, rows->from + i);
-        if (rows->places == NULL) continue;
-        positions[i] = rows->places[i].t;
-        positions[rows->n + i] = rows->places[i].y;
-        positions[2 * rows->n + i] = rows->places[i].x;
-    }
-}
-
 enum llm_decoded llm_decode_rows(struct llm_context *context, const struct llm_media_rows *rows)
 {
     assert(context != NULL && rows != NULL);
-    if (!are_valid_rows(context, rows)) return LLM_REFUSED;
+    /* llama.cpp ends the process where rows that are not causal do not fit a micro-batch. */
+    int32_t most = rows->causal ? context->capacity : (int32_t)llama_n_ubatch(context->handle.v);
+    bool fits = rows->n > 0 && rows->n <= most && rows->from >= 0 && rows->from + rows->n <= context->window;
+    if (!fits || rows->seq < 0 || rows->seq >= context->n_seq || (rows->places != NULL) != context->mrope)
+        return LLM_REFUSED;
     enum { DIMENSIONS = 4 }; /* llama.cpp's, of which the last is not used */
     llama_pos *positions = mem_alloc((size_t)rows->n * DIMENSIONS * sizeof *positions);
     struct llama_batch batch = context->batch;
@@ -345,11 +317,16 @@ enum llm_decoded llm_decode_rows(struct llm_context *context, const struct llm_m
     batch.token = NULL;
     batch.embd = (float *)(uintptr_t)rows->rows;
     batch.pos = positions;
-    fill_places(context, rows, positions);
     for (int32_t i = 0; i < rows->n; i++) {
         batch.n_seq_id[i] = 1;
         batch.seq_id[i][0] = rows->seq;
         batch.logits[i] = rows->logits && i + 1 == rows->n;
+        positions[i] = llm_position(context, rows->seq, rows->from + i);
+        if (rows->places == NULL) continue;
+        /* With several dimensions the positions of all rows come dimension by dimension. */
+        positions[i] = rows->places[i].t;
+        positions[rows->n + i] = rows->places[i].y;
+        positions[2 * rows->n + i] = rows->places[i].x;
     }
     if (!rows->causal) llama_set_causal_attn(context->handle.v, false);
     enum llm_decoded decoded = decode_batch(context, batch);
@@ -414,24 +391,6 @@ static double of_model(const struct llama_context *handle, const char *name, dou
     return text_of_model(handle, name, text, sizeof text) ? strtod(text, NULL) : otherwise;
 }
 
-/* LongRoPE has factors for short and for long contexts, and llama.cpp chooses by the window (of a unified KV cache: all
- * of it), not by the tokens in it. Where a model does not name its original context, llama.cpp takes the trained one.
- * Models without such factors have one class, so that what they stored stays valid with another n_seq_max. */
-static const char *window_class(const struct llm_context *context)
-{
-    const struct llama_context *handle = context->handle.v;
-    double original = of_model(handle, "original_context_length", context->trained);
-    return context->window_factors && llama_n_ctx_seq(handle) > original ? "long" : "short";
-}
-
-/* llama.cpp rotates keys and values before it quantises them, unless the environment disables that. */
-static bool rotates(const struct llama_context_params *translated)
-{
-    const char *off = getenv("LLAMA_ATTN_ROT_DISABLE");
-    bool quantised = ggml_is_quantized(translated->type_k) || ggml_is_quantized(translated->type_v);
-    return quantised && (off == NULL || strtol(off, NULL, 10) == 0);
-}
-
 void llm_describe_build(struct buf *out)
 {
     buf_printf(out, "llama.cpp %s (ggml %s, %s)\n", llama_version(), ggml_version(), ggml_commit());
@@ -440,12 +399,23 @@ void llm_describe_build(struct buf *out)
 void llm_context_describe(const struct llm_context *context, struct buf *out)
 {
     assert(context != NULL && out != NULL);
+    const struct llama_context *handle = context->handle.v;
     const struct llama_context_params *translated = &context->translated;
+    /* llama.cpp rotates keys and values before it quantises them, unless the environment disables that. */
+    const char *off = getenv("LLAMA_ATTN_ROT_DISABLE");
+    bool quantised = ggml_is_quantized(translated->type_k) || ggml_is_quantized(translated->type_v);
+    bool rotates = quantised && (off == NULL || strtol(off, NULL, 10) == 0);
+    /* LongRoPE has factors for short and for long contexts, and llama.cpp chooses by the window (of a unified KV cache:
+     * all of it), not by the tokens in it. Where a model does not name its original context, llama.cpp takes the
+     * trained one. Models without such factors have one class, so that what they stored stays valid with another
+     * n_seq_max. */
+    double original = of_model(handle, "original_context_length", context->trained);
+    bool is_long = context->window_factors && llama_n_ctx_seq(handle) > original;
     llm_describe_build(out);
     buf_printf(out, "flash_attention %s\n", context->flash_attention ? "on" : "off");
     buf_printf(out, "keys %s\nvalues %s\nrotated %s\n", ggml_type_name(translated->type_k),
-               ggml_type_name(translated->type_v), rotates(translated) ? "yes" : "no");
-    buf_printf(out, "rope_scaling %d\nwindow %s\n", (int)translated->rope_scaling_type, window_class(context));
+               ggml_type_name(translated->type_v), rotates ? "yes" : "no");
+    buf_printf(out, "rope_scaling %d\nwindow %s\n", (int)translated->rope_scaling_type, is_long ? "long" : "short");
     const struct {
         const char *name;
         float value;
@@ -467,15 +437,6 @@ static double given_or(float given, double otherwise)
     return given >= 0 ? (double)given : otherwise;
 }
 
-static void name_scaling(const struct llama_context *handle, const struct llama_context_params *translated,
-                         char name[16])
-{
-    bool own = translated->rope_scaling_type == LLAMA_ROPE_SCALING_TYPE_UNSPECIFIED;
-    if (own && text_of_model(handle, "type", name, 16)) return;
-    bool yarn = translated->rope_scaling_type == LLAMA_ROPE_SCALING_TYPE_YARN;
-    snprintf(name, 16, "%s", own ? "none" : yarn ? "yarn" : "linear");
-}
-
 /* llama.cpp has no getters for these and resolves them in its constructor: base and scale come from its log, the rest
  * is resolved here by the same rules. */
 struct llm_rope llm_context_rope(const struct llm_context *context)
@@ -488,7 +449,10 @@ struct llm_rope llm_context_rope(const struct llm_context *context)
                             .orig_ctx = t->yarn_orig_ctx,
                             .freq_base = context->freq_base,
                             .freq_scale = context->freq_scale};
-    name_scaling(handle, t, rope.scaling);
+    bool own = t->rope_scaling_type == LLAMA_ROPE_SCALING_TYPE_UNSPECIFIED;
+    bool yarn = t->rope_scaling_type == LLAMA_ROPE_SCALING_TYPE_YARN;
+    if (!own || !text_of_model(handle, "type", rope.scaling, sizeof rope.scaling))
+        snprintf(rope.scaling, sizeof rope.scaling, "%s", own ? "none" : yarn ? "yarn" : "linear");
     if (rope.ext_factor < 0) rope.ext_factor = strcmp(rope.scaling, "yarn") == 0;
     if (rope.orig_ctx == 0) rope.orig_ctx = (uint32_t)of_model(handle, "original_context_length", context->trained);
     /* With YaRN's ramp (ext_factor) llama.cpp replaces the given factor by the one for the scale, which cancels what

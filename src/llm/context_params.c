@@ -45,20 +45,6 @@ static int set_type(enum ggml_type *type, const char *param, const char *name, h
                     name);
 }
 
-static int set_flash_attention(enum llama_flash_attn_type *type, const char *name, hearth_error *error)
-{
-    if (strcmp(name, "auto") == 0)
-        *type = LLAMA_FLASH_ATTN_TYPE_AUTO;
-    else if (strcmp(name, "on") == 0)
-        *type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
-    else if (strcmp(name, "off") == 0)
-        *type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
-    else
-        return error_at(error, HEARTH_INVALID, "flash_attention", "unknown flash_attention '%s': use auto, on or off",
-                        name);
-    return HEARTH_OK;
-}
-
 /* ---- Sizes ---- */
 
 /* llama.cpp pads the cells of a stream to a multiple of this; asking for less would leave a sequence with a stream of
@@ -111,35 +97,27 @@ static uint64_t smaller(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* A unified KV cache holds the sliding windows of all sequences, a stream that of one; beside them there is room for
- * the batch tokens of one micro-batch. Full windows are as large as the other layers' cells. */
-static uint64_t window_cells(const struct llm_context_params *params, const struct llm_model_info *info)
-{
-    uint64_t all = total_cells(params), n = params->unified ? 1 : (uint64_t)params->n_seq;
-    if (params->full_windows) return padded(all);
-    uint64_t windows = (uint64_t)info->n_swa * (params->unified ? total_sequences(params) : 1);
-    uint64_t rows = smaller(smaller((uint64_t)params->n_ubatch, (uint64_t)params->n_batch), all);
-    return n * padded(smaller(padded(all) / n, windows + rows));
-}
-
-/* Of an MTP head, which is as the other layers with attention are. */
-static int32_t most_kv_heads(const struct llm_model_info *info)
-{
-    int32_t most = 0;
-    for (int32_t i = 0; i < info->n_layer; i++)
-        if (info->n_head_kv[i] > most) most = info->n_head_kv[i];
-    return most;
-}
-
 struct llm_cells llm_cells_of(const struct llm_context_params *params, const struct llm_model_info *info)
 {
     assert(params != NULL && params->n_seq > 0 && info != NULL);
     struct llm_cells cells = {.n_sequences = (int32_t)total_sequences(params)};
-    uint64_t n = padded(total_cells(params)), n_in_window = window_cells(params, info);
+    uint64_t all = total_cells(params), n = padded(all), n_in_window = n;
+    /* A unified KV cache holds the sliding windows of all sequences, a stream that of one; beside them there is room
+     * for the batch tokens of one micro-batch. Full windows are as large as the other layers' cells. */
+    if (!params->full_windows) {
+        uint64_t streams = params->unified ? 1 : (uint64_t)params->n_seq;
+        uint64_t windows = (uint64_t)info->n_swa * (params->unified ? total_sequences(params) : 1);
+        uint64_t rows = smaller(smaller((uint64_t)params->n_ubatch, (uint64_t)params->n_batch), all);
+        n_in_window = streams * padded(smaller(n / streams, windows + rows));
+    }
     double head =
         info->n_embd_head_k * llm_type_bytes(params->type_k) + info->n_embd_head_v * llm_type_bytes(params->type_v);
     if (params->mtp) {
-        cells.total = cells.whole = (double)n * most_kv_heads(info) * head;
+        /* An MTP head is as the other layers with attention are. */
+        int32_t most = 0;
+        for (int32_t i = 0; i < info->n_layer; i++)
+            if (info->n_head_kv[i] > most) most = info->n_head_kv[i];
+        cells.total = cells.whole = (double)n * most * head;
         return cells;
     }
     for (int32_t i = 0; i < info->n_layer; i++) {
@@ -230,8 +208,16 @@ int llm_translate_cells(struct llama_context_params *out, const struct llm_conte
 {
     int code = set_type(&out->type_k, "cache_type_k", params->type_k, error);
     if (code == 0) code = set_type(&out->type_v, "cache_type_v", params->type_v, error);
-    if (code == 0) code = set_flash_attention(&out->flash_attn_type, params->flash_attention, error);
     if (code < 0) return code;
+    if (strcmp(params->flash_attention, "auto") == 0)
+        out->flash_attn_type = LLAMA_FLASH_ATTN_TYPE_AUTO;
+    else if (strcmp(params->flash_attention, "on") == 0)
+        out->flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
+    else if (strcmp(params->flash_attention, "off") == 0)
+        out->flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
+    else
+        return error_at(error, HEARTH_INVALID, "flash_attention", "unknown flash_attention '%s': use auto, on or off",
+                        params->flash_attention);
     if (ggml_is_quantized(out->type_v) && out->flash_attn_type == LLAMA_FLASH_ATTN_TYPE_DISABLED)
         return error_at(error, HEARTH_INVALID, "cache_type_v",
                         "values of type %s need flash attention: set flash_attention to auto, or cache_type_v to f16",

@@ -53,47 +53,26 @@ struct dry_sets {
 
 /* ---- Texts of the vocabulary ---- */
 
-static void append_text(const struct llama_vocab *vocab, int32_t token, struct buf *texts)
-{
-    char small[256], *text = small;
-    int32_t n = llama_detokenize(vocab, &token, 1, text, sizeof small, false, true);
-    if (n < 0) {
-        int32_t size = -n;
-        text = mem_alloc((size_t)size);
-        n = llama_detokenize(vocab, &token, 1, text, size, false, true);
-    }
-    if (n > 0) buf_append(texts, text, (size_t)n);
-    if (text != small) free(text);
-}
-
 static void take_texts(struct dry_sets *sets)
 {
     int32_t n = llama_vocab_n_tokens(sets->vocab);
     sets->ends = mem_alloc(((size_t)n + 1) * sizeof *sets->ends);
     buf_append(&sets->texts, "", 0);
     for (int32_t token = 0; token < n; token++) {
-        append_text(sets->vocab, token, &sets->texts);
+        char small[256], *text = small;
+        int32_t len = llama_detokenize(sets->vocab, &token, 1, text, sizeof small, false, true);
+        if (len < 0) {
+            int32_t size = -len;
+            text = mem_alloc((size_t)size);
+            len = llama_detokenize(sets->vocab, &token, 1, text, size, false, true);
+        }
+        if (len > 0) buf_append(&sets->texts, text, (size_t)len);
+        if (text != small) free(text);
         sets->ends[token] = sets->texts.len;
     }
 }
 
 /* ---- Preparing a set of breakers ---- */
-
-static uint32_t add_tail(struct dry_breakers *b, const struct tail *tail)
-{
-    for (size_t i = 0; i < b->n_tails; i++)
-        if (b->tails[i].n == tail->n && memcmp(b->tails[i].tokens, tail->tokens, sizeof tail->tokens) == 0)
-            return (uint32_t)i;
-    b->tails = mem_room(b->tails, b->n_tails, &b->tails_cap, sizeof *b->tails);
-    b->tails[b->n_tails] = *tail;
-    return (uint32_t)b->n_tails++;
-}
-
-static void add_head(struct dry_breakers *b, int32_t token, uint32_t tail)
-{
-    b->heads = mem_room(b->heads, b->n_heads, &b->heads_cap, sizeof *b->heads);
-    b->heads[b->n_heads++] = (struct head){token, tail};
-}
 
 /* One breaker while it is looked for in all tokens. */
 struct search {
@@ -107,19 +86,29 @@ struct search {
 static uint32_t tail_after(struct search *s, size_t n_before)
 {
     if (s->tails[n_before] >= 0) return (uint32_t)s->tails[n_before];
+    struct dry_breakers *b = s->breakers;
     int32_t tokens[4 * MAX_BYTES];
     struct tail tail = {0};
     int32_t n = llama_tokenize(s->vocab, s->text + n_before, (int32_t)(s->len - n_before), tokens,
                                sizeof tokens / sizeof *tokens, false, false);
     tail.n = n < 0 ? 0 : n < MAX_TAIL ? n : MAX_TAIL;
     memcpy(tail.tokens, tokens, (size_t)tail.n * sizeof *tokens);
-    s->tails[n_before] = add_tail(s->breakers, &tail);
-    return (uint32_t)s->tails[n_before];
+    size_t at = 0;
+    while (at < b->n_tails &&
+           (b->tails[at].n != tail.n || memcmp(b->tails[at].tokens, tail.tokens, sizeof tail.tokens) != 0))
+        at++;
+    if (at == b->n_tails) {
+        b->tails = mem_room(b->tails, b->n_tails, &b->tails_cap, sizeof *b->tails);
+        b->tails[b->n_tails++] = tail;
+    }
+    s->tails[n_before] = (int64_t)at;
+    return (uint32_t)at;
 }
 
 /* Whether the token contains the breaker; else notes each way in which it ends with the breaker's beginning. */
 static bool search_token(struct search *s, int32_t token, const char *text, size_t len)
 {
+    struct dry_breakers *b = s->breakers;
     size_t ends[MAX_BYTES], n_ends = 0;
     const char *end = text + len;
     for (const char *at = text; at < end && (at = memchr(at, s->text[0], (size_t)(end - at))) != NULL; at++) {
@@ -130,21 +119,11 @@ static bool search_token(struct search *s, int32_t token, const char *text, size
     }
     for (size_t i = 0; i < n_ends; i++) {
         uint32_t tail = tail_after(s, ends[i]);
-        if (s->breakers->tails[tail].n == 0) s->breakers->contains[token] = true;
-        add_head(s->breakers, token, tail);
+        if (b->tails[tail].n == 0) b->contains[token] = true;
+        b->heads = mem_room(b->heads, b->n_heads, &b->heads_cap, sizeof *b->heads);
+        b->heads[b->n_heads++] = (struct head){token, tail};
     }
     return false;
-}
-
-static void search_all(const struct dry_sets *sets, struct dry_breakers *b, const char *text)
-{
-    struct search s = {.breakers = b, .vocab = sets->vocab, .text = text, .len = strnlen(text, MAX_BYTES)};
-    size_t start = 0;
-    if (s.len == 0) return;
-    for (size_t i = 0; i < MAX_BYTES; i++) s.tails[i] = -1;
-    for (size_t token = 0; token < b->n_vocab; start = sets->ends[token++])
-        if (search_token(&s, (int32_t)token, sets->texts.v + start, sets->ends[token] - start))
-            b->contains[token] = true;
 }
 
 static int by_head(const void *a, const void *b)
@@ -154,29 +133,30 @@ static int by_head(const void *a, const void *b)
     return (x->tail > y->tail) - (x->tail < y->tail);
 }
 
-static void sort_heads(struct dry_breakers *b)
-{
-    size_t n = 0;
-    if (b->n_heads > 0) qsort(b->heads, b->n_heads, sizeof *b->heads, by_head);
-    for (size_t i = 0; i < b->n_heads; i++)
-        if (n == 0 || by_head(&b->heads[n - 1], &b->heads[i]) != 0) b->heads[n++] = b->heads[i];
-    b->n_heads = n;
-    b->starts = mem_alloc((b->n_vocab + 1) * sizeof *b->starts);
-    for (size_t token = 0, i = 0; token <= b->n_vocab; token++) {
-        while (i < n && (size_t)b->heads[i].token < token) i++;
-        b->starts[token] = (uint32_t)i;
-    }
-}
-
 static struct dry_breakers *prepare(const struct dry_sets *sets, const char *const *texts, size_t n, struct buf *key)
 {
     struct dry_breakers *b = mem_alloc(sizeof *b);
     atomic_init(&b->references, 1);
     b->n_vocab = (size_t)llama_vocab_n_tokens(sets->vocab);
     b->contains = mem_alloc((b->n_vocab + 1) * sizeof *b->contains);
-    for (size_t i = 0; i < n; i++)
-        if (texts[i] != NULL) search_all(sets, b, texts[i]);
-    sort_heads(b);
+    for (size_t i = 0; i < n; i++) {
+        if (texts[i] == NULL || texts[i][0] == '\0') continue;
+        struct search s = {.breakers = b, .vocab = sets->vocab, .text = texts[i], .len = strnlen(texts[i], MAX_BYTES)};
+        for (size_t k = 0; k < MAX_BYTES; k++) s.tails[k] = -1;
+        for (size_t token = 0, start = 0; token < b->n_vocab; start = sets->ends[token++])
+            if (search_token(&s, (int32_t)token, sets->texts.v + start, sets->ends[token] - start))
+                b->contains[token] = true;
+    }
+    size_t n_heads = 0; /* that differ */
+    if (b->n_heads > 0) qsort(b->heads, b->n_heads, sizeof *b->heads, by_head);
+    for (size_t i = 0; i < b->n_heads; i++)
+        if (n_heads == 0 || by_head(&b->heads[n_heads - 1], &b->heads[i]) != 0) b->heads[n_heads++] = b->heads[i];
+    b->n_heads = n_heads;
+    b->starts = mem_alloc((b->n_vocab + 1) * sizeof *b->starts);
+    for (size_t token = 0, i = 0; token <= b->n_vocab; token++) {
+        while (i < n_heads && (size_t)b->heads[i].token < token) i++;
+        b->starts[token] = (uint32_t)i;
+    }
     b->key_len = key->len;
     b->key = buf_take(key);
     return b;
@@ -219,30 +199,6 @@ static void put_first(struct dry_sets *sets, size_t from, struct dry_breakers *b
     sets->recent[0] = b;
 }
 
-/* With the mutex. */
-static struct dry_breakers *find_set(struct dry_sets *sets, const struct buf *key)
-{
-    for (size_t i = 0; i < MAX_SETS && sets->recent[i] != NULL; i++) {
-        struct dry_breakers *b = sets->recent[i];
-        if (b->key_len != key->len || memcmp(b->key, key->v, key->len) != 0) continue;
-        put_first(sets, i, b);
-        atomic_fetch_add(&b->references, 1);
-        return b;
-    }
-    return NULL;
-}
-
-/* Two threads may have prepared the same: the earlier one ages out. */
-static void keep_set(struct dry_sets *sets, struct dry_breakers *b)
-{
-    pthread_mutex_lock(&sets->mutex);
-    struct dry_breakers *last = sets->recent[MAX_SETS - 1];
-    put_first(sets, MAX_SETS - 1, b);
-    atomic_fetch_add(&b->references, 1);
-    pthread_mutex_unlock(&sets->mutex);
-    dry_breakers_unref(last);
-}
-
 struct dry_breakers *dry_breakers_of(struct dry_sets *sets, const char *const *texts, size_t n)
 {
     assert(sets != NULL && (texts != NULL || n == 0));
@@ -252,11 +208,25 @@ struct dry_breakers *dry_breakers_of(struct dry_sets *sets, const char *const *t
         if (texts[i] != NULL) buf_append(&key, texts[i], strlen(texts[i]) + 1);
     pthread_mutex_lock(&sets->mutex);
     if (sets->ends == NULL) take_texts(sets);
-    struct dry_breakers *b = find_set(sets, &key);
+    struct dry_breakers *b = NULL;
+    for (size_t i = 0; i < MAX_SETS && sets->recent[i] != NULL; i++) {
+        struct dry_breakers *one = sets->recent[i];
+        if (one->key_len != key.len || memcmp(one->key, key.v, key.len) != 0) continue;
+        b = one;
+        put_first(sets, i, b);
+        atomic_fetch_add(&b->references, 1);
+        break;
+    }
     pthread_mutex_unlock(&sets->mutex);
     if (b == NULL) {
         b = prepare(sets, texts, n, &key);
-        keep_set(sets, b);
+        /* Two threads may have prepared the same: the earlier one ages out. */
+        pthread_mutex_lock(&sets->mutex);
+        struct dry_breakers *last = sets->recent[MAX_SETS - 1];
+        put_first(sets, MAX_SETS - 1, b);
+        atomic_fetch_add(&b->references, 1);
+        pthread_mutex_unlock(&sets->mutex);
+        dry_breakers_unref(last);
     }
     buf_release(&key);
     return b;
@@ -270,13 +240,6 @@ static bool contains_breaker(const struct dry_breakers *b, int32_t token)
     return token >= 0 && (size_t)token < b->n_vocab && b->contains[token];
 }
 
-static bool follows(const struct tail *tail, const int32_t *recent, int32_t i)
-{
-    for (int32_t k = 0; k < tail->n; k++)
-        if (tail->tokens[k] != recent[i - 1 - k]) return false;
-    return true;
-}
-
 /* How many tokens after recent[i] belong to the longest breaker that begins there, where recent[0] is the last token;
  * -1: none begins there. */
 static int32_t match_breaker(const struct dry_breakers *b, const int32_t *recent, int32_t i)
@@ -285,7 +248,10 @@ static int32_t match_breaker(const struct dry_breakers *b, const int32_t *recent
     if (token < 0 || (size_t)token >= b->n_vocab) return -1;
     for (uint32_t k = b->starts[token]; k < b->starts[token + 1]; k++) {
         const struct tail *tail = &b->tails[b->heads[k].tail];
-        if (tail->n > longest && tail->n <= i && follows(tail, recent, i)) longest = tail->n;
+        if (tail->n <= longest || tail->n > i) continue;
+        int32_t same = 0;
+        while (same < tail->n && tail->tokens[same] == recent[i - 1 - same]) same++;
+        if (same == tail->n) longest = same;
     }
     return longest;
 }
@@ -311,23 +277,19 @@ struct dry {
     size_t repeated_cap;
 };
 
-/* Moves those that count to the end of the block, which grows with them. */
-static void make_room(struct dry *dry)
-{
-    size_t n = (size_t)dry->n, cap = n + n / 2 + 64;
-    int32_t *old = dry->tokens, *tokens = cap > dry->cap ? mem_alloc(cap * sizeof *tokens) : old;
-    if (cap < dry->cap) cap = dry->cap;
-    if (n > 0) memmove(tokens + cap - n, old + dry->begin, n * sizeof *tokens);
-    if (tokens != old) free(old);
-    dry->tokens = tokens;
-    dry->begin = cap - n;
-    dry->cap = cap;
-}
-
 static void accept_dry(struct llama_sampler *sampler, llama_token token)
 {
     struct dry *dry = sampler->ctx;
-    if (dry->begin == 0) make_room(dry);
+    if (dry->begin == 0) { /* those that count move to the end of the block, which grows with them */
+        size_t n = (size_t)dry->n, cap = n + n / 2 + 64;
+        int32_t *old = dry->tokens, *tokens = cap > dry->cap ? mem_alloc(cap * sizeof *tokens) : old;
+        if (cap < dry->cap) cap = dry->cap;
+        if (n > 0) memmove(tokens + cap - n, old, n * sizeof *tokens);
+        if (tokens != old) free(old);
+        dry->tokens = tokens;
+        dry->begin = cap - n;
+        dry->cap = cap;
+    }
     dry->tokens[--dry->begin] = token;
     if (dry->n < dry->params.last_n) dry->n++;
 }
@@ -338,16 +300,6 @@ static const int32_t *recent_of(const struct dry *dry)
 }
 
 /* ---- Repetitions ---- */
-
-/* A repetition reaches back to the last breaker at most. */
-static int32_t longest_possible(const struct dry *dry)
-{
-    for (int32_t i = 0; i < dry->n; i++) {
-        int32_t tail = match_breaker(dry->breakers, recent_of(dry), i);
-        if (tail >= 0) return i - tail;
-    }
-    return dry->n;
-}
 
 /* How many tokens before each are the same as before the last one: the Z-function, in linear time. */
 static void count_common(struct dry *dry)
@@ -378,16 +330,6 @@ static struct repeated *bucket_of(struct dry *dry, int32_t token)
     return &dry->repeated[i];
 }
 
-static void clear_repeated(struct dry *dry, uint32_t n)
-{
-    for (dry->n_buckets = 16; dry->n_buckets < 2 * n;) dry->n_buckets *= 2;
-    if (dry->repeated_cap < dry->n_buckets) {
-        dry->repeated_cap = dry->n_buckets;
-        dry->repeated = mem_grow(dry->repeated, dry->repeated_cap, sizeof *dry->repeated);
-    }
-    for (uint32_t i = 0; i < dry->n_buckets; i++) dry->repeated[i].token = -1;
-}
-
 /* The token that came after such a run would continue it. */
 static void note_repeated(struct dry *dry, int32_t limit)
 {
@@ -397,7 +339,12 @@ static void note_repeated(struct dry *dry, int32_t limit)
         if (dry->common[k] > limit) dry->common[k] = limit;
         n += dry->common[k] >= dry->params.allowed_length;
     }
-    clear_repeated(dry, n);
+    for (dry->n_buckets = 16; dry->n_buckets < 2 * n;) dry->n_buckets *= 2;
+    if (dry->repeated_cap < dry->n_buckets) {
+        dry->repeated_cap = dry->n_buckets;
+        dry->repeated = mem_grow(dry->repeated, dry->repeated_cap, sizeof *dry->repeated);
+    }
+    for (uint32_t i = 0; i < dry->n_buckets; i++) dry->repeated[i].token = -1;
     for (int32_t k = 1; k < dry->n; k++) {
         int32_t length = dry->common[k];
         if (length < dry->params.allowed_length) continue;
@@ -408,17 +355,24 @@ static void note_repeated(struct dry *dry, int32_t limit)
 
 /* ---- Penalties ---- */
 
-/* Beyond which the power would be larger than any float; 0: it never is. */
-static int32_t largest_exponent(float base)
+static void apply_dry(struct llama_sampler *sampler, llama_token_data_array *candidates)
 {
-    const float log_of_largest = 88.7228391F;
-    return base > 1.000001F ? (int32_t)(log_of_largest / logf(base)) : 0;
-}
-
-static void penalise(struct dry *dry, llama_token_data_array *candidates)
-{
+    struct dry *dry = sampler->ctx;
     const struct dry_params *p = &dry->params;
-    int32_t largest = largest_exponent(p->base);
+    if (dry->n <= p->allowed_length) return;
+    int32_t limit = dry->n; /* a repetition reaches back to the last breaker at most */
+    for (int32_t i = 0; i < dry->n; i++) {
+        int32_t tail = match_breaker(dry->breakers, recent_of(dry), i);
+        if (tail < 0) continue;
+        limit = i - tail;
+        break;
+    }
+    if (limit < p->allowed_length) return;
+    count_common(dry);
+    note_repeated(dry, limit);
+    /* The exponent beyond which the power would be larger than any float; 0: it never is. */
+    const float log_of_largest = 88.7228391F;
+    int32_t largest = p->base > 1.000001F ? (int32_t)(log_of_largest / logf(p->base)) : 0;
     for (size_t i = 0; i < candidates->size; i++) {
         llama_token_data *candidate = &candidates->data[i];
         const struct repeated *repeated = bucket_of(dry, candidate->id);
@@ -427,17 +381,6 @@ static void penalise(struct dry *dry, llama_token_data_array *candidates)
         if (largest > 0 && exponent > largest) exponent = largest;
         candidate->logit -= (float)((double)p->multiplier * pow((double)p->base, (double)exponent));
     }
-}
-
-static void apply_dry(struct llama_sampler *sampler, llama_token_data_array *candidates)
-{
-    struct dry *dry = sampler->ctx;
-    if (dry->n <= dry->params.allowed_length) return;
-    int32_t limit = longest_possible(dry);
-    if (limit < dry->params.allowed_length) return;
-    count_common(dry);
-    note_repeated(dry, limit);
-    penalise(dry, candidates);
     candidates->sorted = false;
 }
 

@@ -63,14 +63,6 @@ static int check_can_embed(struct llm_model *model, const struct llm_context_par
     return HEARTH_OK;
 }
 
-/* Whether a call must be one micro-batch. It must where attention or pooling needs all tokens of an input at once. It
- * must with sliding windows in a unified KV cache, where llama.cpp 0.5.0 gives wrong numbers otherwise. */
-static bool needs_one_ubatch(const struct llm_model_info *info, hearth_pooling pooling)
-{
-    bool causal_pooling = pooling == HEARTH_POOLING_NONE || pooling == HEARTH_POOLING_LAST;
-    return !info->has_decoder || !causal_pooling || info->n_swa > 0;
-}
-
 /* llama.cpp reserves its buffers for sequences of equal length, and ends the process where the batch is no multiple of
  * their number. */
 static int32_t round_up_to_sequences(int32_t n_tokens, int32_t n_seq)
@@ -87,7 +79,11 @@ static struct llm_context_params choose_sizes(const struct llm_context_params *w
     if (state_each && params.n_seq > MAX_STATES) params.n_seq = MAX_STATES;
     params.n_batch = round_up_to_sequences(params.n_batch, params.n_seq);
     params.n_ubatch = round_up_to_sequences(params.n_ubatch, params.n_seq);
-    if (needs_one_ubatch(info, pooling) || params.n_ubatch > params.n_batch) params.n_ubatch = params.n_batch;
+    /* A call must be one micro-batch where attention or pooling needs all tokens of an input at once. It must with
+     * sliding windows in a unified KV cache, where llama.cpp 0.5.0 gives wrong numbers otherwise. */
+    bool causal_pooling = pooling == HEARTH_POOLING_NONE || pooling == HEARTH_POOLING_LAST;
+    bool one_ubatch = !info->has_decoder || !causal_pooling || info->n_swa > 0;
+    if (one_ubatch || params.n_ubatch > params.n_batch) params.n_ubatch = params.n_batch;
     params.unified = true;
     params.scratch = false;
     params.n_cells = params.n_batch;
@@ -99,15 +95,6 @@ struct llm_cells llm_embedder_cells(const struct llm_context_params *wanted, con
 {
     struct llm_context_params params = choose_sizes(wanted, info, pooling);
     return llm_cells_of(&params, info);
-}
-
-static void explain_failure(uint32_t n_batch, const struct llm_log_capture *captured, hearth_error *error)
-{
-    if (captured->no_memory)
-        error_set(error, HEARTH_NO_MEMORY, "no memory for a context of %u tokens (%s): lower context_window or n_batch",
-                  n_batch, captured->reason);
-    else
-        error_set(error, HEARTH_UNSUPPORTED, "no context for embeddings of %u tokens: %s", n_batch, captured->reason);
 }
 
 struct llm_embedder *llm_embedder_open(struct llm_model *model, const struct llm_context_params *wanted,
@@ -125,7 +112,13 @@ struct llm_embedder *llm_embedder_open(struct llm_model *model, const struct llm
     struct llm_log_capture captured;
     struct llm_handle handle;
     if (!llm_handle_open(&handle, model, &translated, &params.threads, &captured, error)) {
-        if (handle.v == NULL) explain_failure(translated.n_batch, &captured, error);
+        if (handle.v == NULL && captured.no_memory)
+            error_set(error, HEARTH_NO_MEMORY,
+                      "no memory for a context of %u tokens (%s): lower context_window or n_batch", translated.n_batch,
+                      captured.reason);
+        else if (handle.v == NULL)
+            error_set(error, HEARTH_UNSUPPORTED, "no context for embeddings of %u tokens: %s", translated.n_batch,
+                      captured.reason);
         return NULL;
     }
     struct llm_embedder *embedder = mem_alloc(sizeof *embedder);
@@ -192,8 +185,10 @@ static bool are_valid_inputs(const struct llm_embedder *embedder, const struct l
     return n_tokens <= embedder->max_tokens;
 }
 
-static void fill_embedding_batch(struct llm_embedder *embedder, const struct llm_input *inputs, int32_t n)
+enum llm_decoded llm_embed(struct llm_embedder *embedder, const struct llm_input *inputs, int32_t n)
 {
+    assert(embedder != NULL && (inputs != NULL || n <= 0));
+    if (!are_valid_inputs(embedder, inputs, n)) return LLM_REFUSED;
     struct llama_batch *batch = &embedder->batch;
     int32_t next = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -207,13 +202,6 @@ static void fill_embedding_batch(struct llm_embedder *embedder, const struct llm
         }
     }
     batch->n_tokens = next;
-}
-
-enum llm_decoded llm_embed(struct llm_embedder *embedder, const struct llm_input *inputs, int32_t n)
-{
-    assert(embedder != NULL && (inputs != NULL || n <= 0));
-    if (!are_valid_inputs(embedder, inputs, n)) return LLM_REFUSED;
-    fill_embedding_batch(embedder, inputs, n);
     llama_memory_t memory = llama_get_memory(embedder->handle.v);
     if (memory != NULL) llama_memory_clear(memory, false);
     return llm_handle_run(&embedder->handle, embedder->batch, embedder->encodes, embedder->causal);
@@ -284,54 +272,24 @@ static size_t literal_len(const char *text)
     return len;
 }
 
-static void fill_template(const struct llm_model *model, const struct llm_pair *pair, struct pair_parts *pair_parts)
+/* Fills in the template: as one text or, where `whole` is NULL, as the tokens of its parts. */
+static void fill_template(const struct llm_model *model, const struct llm_pair *pair, struct buf *whole,
+                          struct pair_parts *pair_parts)
 {
     const char *text = llm_model_info(model)->rank_template;
     struct tokens *around = &pair_parts->before;
     while (*text != '\0') {
-        if (starts_with(text, query_mark)) {
-            llm_tokenize(model, pair->query, pair->query_len, false, false, around);
-            text += strlen(query_mark);
-        } else if (starts_with(text, document_mark)) {
-            llm_tokenize(model, pair->document, pair->document_len, false, false, &pair_parts->document);
-            around = &pair_parts->after;
-            text += strlen(document_mark);
-        } else {
-            size_t len = literal_len(text);
-            llm_tokenize(model, text, len, false, true, around);
-            text += len;
-        }
-    }
-}
-
-/* The template filled in as one text: it may tokenise differently than in parts, and models were trained with one text.
- */
-static void render_whole(const struct llm_model *model, const struct llm_pair *pair, struct tokens *out)
-{
-    struct buf whole = {0};
-    const char *text = llm_model_info(model)->rank_template;
-    while (*text != '\0') {
         bool query = starts_with(text, query_mark), document = starts_with(text, document_mark);
         size_t len = query ? strlen(query_mark) : document ? strlen(document_mark) : literal_len(text);
-        if (query)
-            buf_append(&whole, pair->query, pair->query_len);
+        const char *part = query ? pair->query : document ? pair->document : text;
+        size_t part_len = query ? pair->query_len : document ? pair->document_len : len;
+        if (whole != NULL)
+            buf_append(whole, part, part_len);
         else
-            buf_append(&whole, document ? pair->document : text, document ? pair->document_len : len);
+            llm_tokenize(model, part, part_len, false, !query && !document, document ? &pair_parts->document : around);
+        if (document) around = &pair_parts->after;
         text += len;
     }
-    llm_tokenize(model, whole.v, whole.len, false, true, out);
-    buf_release(&whole);
-}
-
-static bool join_parts(struct pair_parts *pair_parts, size_t limit, struct tokens *out)
-{
-    size_t around = pair_parts->before.len + pair_parts->after.len;
-    if (around > limit || (around == limit && pair_parts->document.len > 0)) return false;
-    if (pair_parts->document.len > limit - around) tokens_truncate(&pair_parts->document, limit - around);
-    tokens_append(out, pair_parts->before.v, pair_parts->before.len);
-    tokens_append(out, pair_parts->document.v, pair_parts->document.len);
-    tokens_append(out, pair_parts->after.v, pair_parts->after.len);
-    return true;
 }
 
 static bool is_too_long(const struct llm_model *model, const struct llm_pair *pair)
@@ -347,21 +305,32 @@ bool llm_join_pair(const struct llm_model *model, const struct llm_pair *pair, s
 {
     assert(pair != NULL && pair->query != NULL && pair->document != NULL && out != NULL);
     const char *text = llm_model_info(model)->rank_template;
+    struct pair_parts pair_parts = {0};
     bool spells_special = llm_contains_special_token(model, pair->query, pair->query_len) ||
                           llm_contains_special_token(model, pair->document, pair->document_len);
     if (text != NULL && !spells_special && !is_too_long(model, pair)) {
+        /* As one text it may tokenise differently than in parts, and models were trained with one text. */
+        struct buf whole = {0};
         size_t before = out->len;
-        render_whole(model, pair, out);
+        fill_template(model, pair, &whole, &pair_parts);
+        llm_tokenize(model, whole.v, whole.len, false, true, out);
+        buf_release(&whole);
         if (out->len - before <= limit) return true;
         tokens_truncate(out, before);
     }
-    struct pair_parts pair_parts = {0};
     if (text != NULL)
-        fill_template(model, pair, &pair_parts);
+        fill_template(model, pair, NULL, &pair_parts);
     else
         join_with_separators(model, pair, &pair_parts);
     if (pair->max_document > 0) tokens_truncate(&pair_parts.document, pair->max_document);
-    bool fits = join_parts(&pair_parts, limit, out);
+    size_t around = pair_parts.before.len + pair_parts.after.len;
+    bool fits = around < limit || (around == limit && pair_parts.document.len == 0);
+    if (fits) {
+        tokens_truncate(&pair_parts.document, limit - around);
+        tokens_append(out, pair_parts.before.v, pair_parts.before.len);
+        tokens_append(out, pair_parts.document.v, pair_parts.document.len);
+        tokens_append(out, pair_parts.after.v, pair_parts.after.len);
+    }
     tokens_release(&pair_parts.before);
     tokens_release(&pair_parts.document);
     tokens_release(&pair_parts.after);

@@ -23,16 +23,6 @@ static int cannot_open(const char *path, hearth_error *error)
     return error_at(error, code, path, "cannot open the model %s: %s", path, strerror(errno));
 }
 
-static int check_magic(int fd, const char *path, hearth_error *error)
-{
-    char magic[4];
-    ssize_t n = pread(fd, magic, sizeof magic, 0);
-    if (n < 0) return cannot_open(path, error);
-    if (n == (ssize_t)sizeof magic && memcmp(magic, "GGUF", sizeof magic) == 0) return HEARTH_OK;
-    return error_at(error, HEARTH_INVALID, path, "%s is not a GGUF file: it does not begin with the letters GGUF",
-                    path);
-}
-
 /* Size in bytes of what looks like a model file, or a negative code. */
 static int64_t check_kind(const char *path, hearth_error *error)
 {
@@ -44,23 +34,16 @@ static int64_t check_kind(const char *path, hearth_error *error)
     if (st.st_size == 0) return error_at(error, HEARTH_INVALID, path, "%s is empty: copy it again", path);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return cannot_open(path, error);
-    int code = check_magic(fd, path, error);
+    char magic[4];
+    ssize_t n = pread(fd, magic, sizeof magic, 0);
+    int code = HEARTH_OK;
+    if (n < 0)
+        code = cannot_open(path, error);
+    else if (n != (ssize_t)sizeof magic || memcmp(magic, "GGUF", sizeof magic) != 0)
+        code = error_at(error, HEARTH_INVALID, path, "%s is not a GGUF file: it does not begin with the letters GGUF",
+                        path);
     close(fd);
     return code < 0 ? code : (int64_t)st.st_size;
-}
-
-static int check_whole(const struct gguf_context *file, const char *path, int64_t size, hearth_error *error)
-{
-    uint64_t end = 0;
-    for (int64_t i = 0; i < gguf_get_n_tensors(file); i++) {
-        uint64_t tensor_end = gguf_get_tensor_offset(file, i) + gguf_get_tensor_size(file, i);
-        if (tensor_end > end) end = tensor_end;
-    }
-    end += gguf_get_data_offset(file);
-    if (gguf_get_n_tensors(file) == 0 || end <= (uint64_t)size) return HEARTH_OK;
-    return error_at(error, HEARTH_IO, path,
-                    "%s is truncated: its tensors end at byte %" PRIu64 ", the file at byte %" PRId64 ": copy it again",
-                    path, end, size);
 }
 
 struct gguf_context *llm_file_open(const char *path, hearth_error *error)
@@ -78,11 +61,18 @@ struct gguf_context *llm_file_open(const char *path, hearth_error *error)
                  captured.reason, size);
         return NULL;
     }
-    if (check_whole(file, path, size, error) < 0) {
-        gguf_free(file);
-        return NULL;
+    uint64_t end = 0; /* of the tensors */
+    for (int64_t i = 0; i < gguf_get_n_tensors(file); i++) {
+        uint64_t tensor_end = gguf_get_tensor_offset(file, i) + gguf_get_tensor_size(file, i);
+        if (tensor_end > end) end = tensor_end;
     }
-    return file;
+    end += gguf_get_data_offset(file);
+    if (gguf_get_n_tensors(file) == 0 || end <= (uint64_t)size) return file;
+    error_at(error, HEARTH_IO, path,
+             "%s is truncated: its tensors end at byte %" PRIu64 ", the file at byte %" PRId64 ": copy it again", path,
+             end, size);
+    gguf_free(file);
+    return NULL;
 }
 
 int llm_file_check(const char *path, hearth_error *error)
@@ -165,18 +155,6 @@ bool llm_file_has_hparam(const struct gguf_context *file, const char *key)
 
 /* ---- Projectors ---- */
 
-/* Its images have a row and a column that count from the prompt's first image, not from their own position. */
-static bool is_unsupported(const struct gguf_context *file)
-{
-    static const char *const keys[] = {"clip.projector_type", "clip.vision.projector_type"};
-    bool found = false;
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const char *type = llm_file_text(file, keys[i]);
-        found = found || (type != NULL && strcmp(type, "hunyuanvl") == 0);
-    }
-    return found;
-}
-
 int llm_projector_inspect(const char *path, struct llm_projector_kinds *kinds, hearth_error *error)
 {
     hearth_error reason = {.code = HEARTH_INVALID};
@@ -186,7 +164,13 @@ int llm_projector_inspect(const char *path, struct llm_projector_kinds *kinds, h
     bool is_projector = architecture != NULL && strcmp(architecture, "clip") == 0;
     *kinds = (struct llm_projector_kinds){.images = llm_file_number(file, "clip.has_vision_encoder", 0) != 0,
                                           .sounds = llm_file_number(file, "clip.has_audio_encoder", 0) != 0};
-    bool unsupported = is_unsupported(file);
+    /* Images of HunyuanVL have rows and columns that count from the prompt's first one, not from their own position. */
+    static const char *const keys[] = {"clip.projector_type", "clip.vision.projector_type"};
+    bool unsupported = false;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const char *type = llm_file_text(file, keys[i]);
+        unsupported = unsupported || (type != NULL && strcmp(type, "hunyuanvl") == 0);
+    }
     gguf_free(file);
     if (unsupported)
         return error_at(error, HEARTH_UNSUPPORTED, "mmproj",

@@ -11,19 +11,6 @@
 
 /* ---- Opening ---- */
 
-/* Refuses compute buffers that exceed the free memory: Linux overcommits, and the OOM killer would end the process when
- * it uses them. */
-static int check_buffers(const struct llm_log_capture *captured, bool has_devices, hearth_error *error)
-{
-    const double gib = 1024.0 * 1024 * 1024;
-    uint64_t available = llm_free_memory(false);
-    if (has_devices || captured->compute <= available) return HEARTH_OK;
-    return error_set(error, HEARTH_NO_MEMORY,
-                     "no memory for the compute buffers (%.2f GiB; %.2f GiB free): lower n_ubatch, n_batch or "
-                     "context_window",
-                     (double)captured->compute / gib, (double)available / gib);
-}
-
 bool llm_handle_open(struct llm_handle *out, const struct llm_model *model, const struct llama_context_params *params,
                      const struct llm_threads *threads, struct llm_log_capture *captured, hearth_error *error)
 {
@@ -32,7 +19,16 @@ bool llm_handle_open(struct llm_handle *out, const struct llm_model *model, cons
     *out = (struct llm_handle){.v = llama_init_from_model(model->handle, *params)};
     llm_log_capture_end();
     if (out->v == NULL) return false;
-    if (check_buffers(captured, llm_has_devices(&model->info), error) == HEARTH_OK)
+    /* Linux overcommits, and the OOM killer would end the process when it uses compute buffers that exceed the free
+     * memory. */
+    const double gib = 1024.0 * 1024 * 1024;
+    uint64_t available = llm_free_memory(false);
+    if (!llm_has_devices(&model->info) && captured->compute > available)
+        error_set(error, HEARTH_NO_MEMORY,
+                  "no memory for the compute buffers (%.2f GiB; %.2f GiB free): lower n_ubatch, n_batch or "
+                  "context_window",
+                  (double)captured->compute / gib, (double)available / gib);
+    else
         out->threads = llm_start_threads(threads, params->n_threads, &out->place, error);
     if (out->threads == NULL) {
         llama_free(out->v);
@@ -57,7 +53,7 @@ enum llm_decoded llm_handle_run(const struct llm_handle *handle, struct llama_ba
     char fault[256] = "";
     assert(batch.n_tokens > 0);
     llm_log_quiet(true);
-    int32_t result = (encodes ? llm_guarded_encode : llm_guarded_decode)(handle->v, batch, fault, sizeof fault);
+    int32_t result = llm_guarded_run(handle->v, batch, encodes, fault, sizeof fault);
     llm_log_quiet(false);
     if (result == LLM_THREW) log_event(LOG_ERROR, "llama.cpp", "decode threw", log_str("reason", fault));
     switch (result) {

@@ -43,14 +43,6 @@ void llm_log_quiet(bool on)
     quiet = on;
 }
 
-/* "llama_kv_cache: failed to …" without the function's name, which means nothing to a user. */
-static const char *without_function(const char *line)
-{
-    const char *colon = strstr(line, ": ");
-    if (colon == NULL || memchr(line, ' ', (size_t)(colon - line)) != NULL) return line;
-    return colon + 2;
-}
-
 static void parse_buffer_size(struct llm_log_capture *captured, const char *line)
 {
     static const struct {
@@ -96,7 +88,9 @@ static void parse_number(const char *line, const char *name, double *number)
 static void parse_line(struct llm_log_capture *captured, enum ggml_log_level level, const char *line)
 {
     if (level == GGML_LOG_LEVEL_ERROR && captured->reason[0] == '\0') {
-        const char *reason = without_function(line);
+        /* "llama_kv_cache: failed to …" without the function's name, which means nothing to a user. */
+        const char *colon = strstr(line, ": "), *reason = line;
+        if (colon != NULL && memchr(line, ' ', (size_t)(colon - line)) == NULL) reason = colon + 2;
         static const char verb[] = "error loading model: ";
         if (strncmp(reason, verb, strlen(verb)) == 0) reason += strlen(verb);
         snprintf(captured->reason, sizeof captured->reason, "%.*s", (int)sizeof captured->reason - 1, reason);
@@ -111,19 +105,16 @@ static void parse_line(struct llm_log_capture *captured, enum ggml_log_level lev
     parse_number(line, "llama_context: freq_scale ", &captured->freq_scale);
 }
 
-/* Failures during a capture or a decode are reported by hearth itself, once and in its own words. */
-static enum log_level level_of(enum ggml_log_level level)
-{
-    if (capture != NULL || quiet) return LOG_DEBUG;
-    if (level == GGML_LOG_LEVEL_ERROR) return LOG_ERROR;
-    return level == GGML_LOG_LEVEL_WARN ? LOG_WARN : LOG_DEBUG;
-}
-
 static void end_line(void)
 {
     pending.text[pending.len] = '\0';
     if (pending.len > 0) {
-        log_event(level_of(pending.level), "llama.cpp", pending.text);
+        /* Failures during a capture or a decode are reported by hearth itself, once and in its own words. */
+        bool reported = capture != NULL || quiet;
+        enum log_level level = LOG_DEBUG;
+        if (!reported && pending.level == GGML_LOG_LEVEL_ERROR) level = LOG_ERROR;
+        if (!reported && pending.level == GGML_LOG_LEVEL_WARN) level = LOG_WARN;
+        log_event(level, "llama.cpp", pending.text);
         if (capture != NULL) parse_line(capture, pending.level, pending.text);
     }
     pending.len = 0;

@@ -84,18 +84,12 @@ static void heap_sift_down(hearth_logprob *heap, size_t n)
     heap[at] = moved;
 }
 
-static void heap_sift_up(hearth_logprob *heap, size_t at)
-{
-    hearth_logprob moved = heap[at];
-    for (; at > 0 && is_less(&moved, &heap[(at - 1) / 2]); at = (at - 1) / 2) heap[at] = heap[(at - 1) / 2];
-    heap[at] = moved;
-}
-
 size_t logits_offer(hearth_logprob *heap, size_t n, size_t n_top, hearth_logprob one)
 {
     if (n < n_top) {
-        heap[n] = one;
-        heap_sift_up(heap, n);
+        size_t at = n;
+        for (; at > 0 && is_less(&one, &heap[(at - 1) / 2]); at = (at - 1) / 2) heap[at] = heap[(at - 1) / 2];
+        heap[at] = one;
         return n + 1;
     }
     if (n > 0 && is_less(&heap[0], &one)) {

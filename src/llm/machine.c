@@ -2,6 +2,7 @@
  * function may be called from any thread after llm_init(). */
 #include "base/memory.h"
 #include "llm/context.h"
+#include "llm/placement.h"
 
 #include <ggml-backend.h>
 #include <ggml-cpu.h>
@@ -24,24 +25,18 @@ static long read_number(const char *path)
     return len == 0 || end == text ? -1 : number;
 }
 
-/* A number that is equal for two CPUs if they are threads of one core. */
-static long core_of(size_t cpu)
-{
-    char path[96];
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%zu/topology/core_id", cpu);
-    long core = read_number(path);
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%zu/topology/physical_package_id", cpu);
-    long package = read_number(path);
-    return core < 0 ? -1 - (long)cpu : package * 65536 + core;
-}
-
 int llm_count_cores(const bool *cpus, size_t n_cpus)
 {
+    char path[96];
     long *cores = mem_alloc((n_cpus + 1) * sizeof *cores);
     int n = 0;
     for (size_t cpu = 0; cpu < n_cpus; cpu++) {
         if (!cpus[cpu]) continue;
-        long core = core_of(cpu);
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%zu/topology/core_id", cpu);
+        long core = read_number(path);
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%zu/topology/physical_package_id", cpu);
+        long package = read_number(path);
+        core = core < 0 ? -1 - (long)cpu : package * 65536 + core; /* equal for the threads of one core */
         int known = 0;
         while (known < n && cores[known] != core) known++;
         if (known == n) cores[n++] = core;
@@ -122,40 +117,18 @@ static uint64_t free_in_groups(const struct group_version *version)
     return room;
 }
 
-static uint64_t free_on_machine(void)
-{
-    uint64_t bytes = read_entry("/proc/meminfo", "MemAvailable:") * 1024;
-    for (size_t i = 0; i < sizeof group_versions / sizeof group_versions[0]; i++) {
-        uint64_t room = free_in_groups(&group_versions[i]);
-        if (room < bytes) bytes = room;
-    }
-    return bytes;
-}
-
 /* ---- GPUs ---- */
 
-static bool is_gpu(ggml_backend_dev_t device)
+bool llm_is_gpu(ggml_backend_dev_t device)
 {
     enum ggml_backend_dev_type type = ggml_backend_dev_type(device);
     return type == GGML_BACKEND_DEVICE_TYPE_GPU || type == GGML_BACKEND_DEVICE_TYPE_IGPU;
 }
 
-static uint64_t free_on_gpus(void)
-{
-    uint64_t sum = 0;
-    for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
-        ggml_backend_dev_t device = ggml_backend_dev_get(i);
-        size_t available = 0, total = 0;
-        if (is_gpu(device)) ggml_backend_dev_memory(device, &available, &total);
-        sum += available;
-    }
-    return sum;
-}
-
 bool llm_has_gpu(void)
 {
     for (size_t i = 0; i < ggml_backend_dev_count(); i++)
-        if (is_gpu(ggml_backend_dev_get(i))) return true;
+        if (llm_is_gpu(ggml_backend_dev_get(i))) return true;
     return false;
 }
 
@@ -163,13 +136,28 @@ void llm_describe_gpus(struct buf *out)
 {
     for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
         ggml_backend_dev_t device = ggml_backend_dev_get(i);
-        if (is_gpu(device)) buf_printf(out, "gpu %s\n", ggml_backend_dev_description(device));
+        if (llm_is_gpu(device)) buf_printf(out, "gpu %s\n", ggml_backend_dev_description(device));
     }
 }
 
 uint64_t llm_free_memory(bool on_gpu)
 {
-    return on_gpu ? free_on_gpus() : free_on_machine();
+    if (!on_gpu) {
+        uint64_t bytes = read_entry("/proc/meminfo", "MemAvailable:") * 1024;
+        for (size_t i = 0; i < sizeof group_versions / sizeof group_versions[0]; i++) {
+            uint64_t room = free_in_groups(&group_versions[i]);
+            if (room < bytes) bytes = room;
+        }
+        return bytes;
+    }
+    uint64_t sum = 0;
+    for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
+        ggml_backend_dev_t device = ggml_backend_dev_get(i);
+        size_t available = 0, total = 0;
+        if (llm_is_gpu(device)) ggml_backend_dev_memory(device, &available, &total);
+        sum += available;
+    }
+    return sum;
 }
 
 /* ---- CPU features ---- */

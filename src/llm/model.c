@@ -29,21 +29,6 @@ hearth_pooling llm_pooling_of(const char *name)
     return HEARTH_POOLING_UNSPECIFIED;
 }
 
-static hearth_model_kind find_kind(const struct llama_model *handle, int32_t n_expert)
-{
-    if (llama_model_is_hybrid(handle)) return HEARTH_KIND_HYBRID;
-    if (llama_model_is_recurrent(handle)) return HEARTH_KIND_RECURRENT;
-    return n_expert > 0 ? HEARTH_KIND_MOE : HEARTH_KIND_DENSE;
-}
-
-/* An encoder's file says that its attention is not causal; a model of encoder and decoder would need llama_encode()
- * first. */
-static bool is_decoder(const struct llama_model *handle, const struct gguf_context *file)
-{
-    return llama_model_has_decoder(handle) && !llama_model_has_encoder(handle) &&
-           llm_file_hparam(file, "attention.causal", 0, 1) != 0;
-}
-
 static hearth_pooling find_pooling(const struct gguf_context *file)
 {
     int64_t pooling = llm_file_hparam(file, "pooling_type", 0, HEARTH_POOLING_UNSPECIFIED);
@@ -51,22 +36,19 @@ static hearth_pooling find_pooling(const struct gguf_context *file)
     return known ? (hearth_pooling)pooling : HEARTH_POOLING_UNSPECIFIED;
 }
 
-/* Outputs of the head of that name for an embedding of n_embd dimensions; 0: there is no such head. */
-static int64_t head_width(const struct gguf_context *file, const char *name, int32_t n_embd)
-{
-    int64_t id = gguf_find_tensor(file, name);
-    if (id < 0 || n_embd <= 0) return 0;
-    enum ggml_type type = gguf_get_tensor_type(file, id);
-    int64_t blocks = (int64_t)(gguf_get_tensor_size(file, id) / ggml_type_size(type));
-    return blocks * ggml_blck_size(type) / n_embd;
-}
-
 /* llama.cpp reads as many scores for an input as the file has labels. With a head of another width it would read scores
  * of other inputs, and without a head parts of embeddings. */
 static int32_t count_scores(const struct llama_model *handle, const struct gguf_context *file, int32_t n_embd)
 {
-    int64_t width = head_width(file, "cls.output.weight", n_embd);
-    if (width == 0) width = head_width(file, "cls.weight", n_embd);
+    static const char *const heads[] = {"cls.output.weight", "cls.weight"};
+    int64_t width = 0; /* outputs of the head for an embedding of n_embd dimensions; 0: there is no head */
+    for (size_t i = 0; i < sizeof heads / sizeof *heads && width == 0; i++) {
+        int64_t id = gguf_find_tensor(file, heads[i]);
+        if (id < 0 || n_embd <= 0) continue;
+        enum ggml_type type = gguf_get_tensor_type(file, id);
+        int64_t blocks = (int64_t)(gguf_get_tensor_size(file, id) / ggml_type_size(type));
+        width = blocks * ggml_blck_size(type) / n_embd;
+    }
     return width == (int64_t)llama_model_n_cls_out(handle) ? (int32_t)width : 0;
 }
 
@@ -92,7 +74,7 @@ static void find_layer_memory(struct llm_model *model, const struct gguf_context
 }
 
 /* Adds up the tensors of one file. An output that is tied to the embedding is a copy of it. */
-static void add_layer_bytes(struct llm_model *model, const struct gguf_context *file, bool mtp)
+static void add_layer_bytes(struct llm_model *model, const struct gguf_context *file, bool mtp, bool tied)
 {
     int32_t n = model->info.n_layer > 0 ? model->info.n_layer : 0;
     for (int64_t i = 0; i < gguf_get_n_tensors(file); i++) {
@@ -105,22 +87,8 @@ static void add_layer_bytes(struct llm_model *model, const struct gguf_context *
         model->layer_bytes[layer] += bytes;
         if (strstr(name, "_exps.") != NULL || strstr(name, "_chexps.") != NULL) model->expert_bytes[layer] += bytes;
     }
-}
-
-static void add_tied_output(struct llm_model *model, const struct gguf_context *file)
-{
-    int64_t embedding = gguf_find_tensor(file, "token_embd.weight");
-    if (embedding >= 0)
-        model->layer_bytes[model->info.n_layer > 0 ? model->info.n_layer : 0] += gguf_get_tensor_size(file, embedding);
-}
-
-static void find_head_sizes(struct llm_model_info *info, const struct gguf_context *file)
-{
-    int64_t usual = info->n_head > 0 ? info->n_embd / info->n_head : 0;
-    info->n_embd_head_k = (int32_t)llm_file_hparam(file, "attention.key_length", 0, usual);
-    info->n_embd_head_v = (int32_t)llm_file_hparam(file, "attention.value_length", 0, usual);
-    /* Multi-head latent attention reads the values out of the cells of the keys. */
-    if (llm_file_has_hparam(file, "attention.key_length_mla")) info->n_embd_head_v = 0;
+    int64_t output = gguf_find_tensor(file, "token_embd.weight");
+    if (tied && output >= 0) model->layer_bytes[n] += gguf_get_tensor_size(file, output);
 }
 
 static const char *special_token_text(const struct llama_vocab *vocab, llama_token token)
@@ -129,23 +97,20 @@ static const char *special_token_text(const struct llama_vocab *vocab, llama_tok
     return text == NULL ? "" : text;
 }
 
-static void describe_vocabulary(struct llm_model_info *info, const struct llama_vocab *vocab)
+static void describe_vocabulary(struct llm_model *model)
 {
+    struct llm_model_info *info = &model->info;
+    const struct llama_vocab *vocab = model->vocab;
     info->n_vocab = llama_vocab_n_tokens(vocab);
     info->vocab_type = (int32_t)llama_vocab_type(vocab);
     info->bos_text = special_token_text(vocab, llama_vocab_bos(vocab));
     info->eos_text = special_token_text(vocab, llama_vocab_eos(vocab));
     info->adds_bos = llama_vocab_get_add_bos(vocab);
     info->adds_eos = llama_vocab_get_add_eos(vocab);
-}
-
-static void find_ending(struct llm_model *model)
-{
-    struct llm_model_info *info = &model->info;
-    for (int32_t token = 0; token < info->n_vocab; token++) info->n_ending += llama_vocab_is_eog(model->vocab, token);
+    for (int32_t token = 0; token < info->n_vocab; token++) info->n_ending += llama_vocab_is_eog(vocab, token);
     info->ending = model->ending = mem_alloc((info->n_ending + 1) * sizeof *model->ending);
     for (int32_t token = 0, *next = model->ending; token < info->n_vocab; token++)
-        if (llama_vocab_is_eog(model->vocab, token)) *next++ = token;
+        if (llama_vocab_is_eog(vocab, token)) *next++ = token;
 }
 
 /* Names separated by semicolons; unknown ones are left out. */
@@ -159,15 +124,6 @@ static void find_samplers(struct llm_model *model, const struct gguf_context *fi
     }
     free(names);
     model->info.samplers = model->info.n_samplers > 0 ? model->samplers : NULL;
-}
-
-/* LongRoPE: tensors of these names, in any part of a split model. Only the first part was read, so a split model may
- * have them. */
-static bool has_window_factors(const struct gguf_context *file)
-{
-    bool in_parts = llm_file_number(file, "split.count", 0) > 1;
-    return in_parts || gguf_find_tensor(file, "rope_factors_long.weight") >= 0 ||
-           gguf_find_tensor(file, "rope_factors_short.weight") >= 0;
 }
 
 static void describe(struct llm_model *model, const struct gguf_context *file)
@@ -185,22 +141,35 @@ static void describe(struct llm_model *model, const struct gguf_context *file)
     info->n_embd = llama_model_n_embd(handle);
     info->n_head = info->n_layer > 0 ? llama_model_n_head(handle) : 0; /* a file with a vocabulary only has no layers */
     info->n_ctx_train = llama_model_n_ctx_train(handle);
-    info->window_factors = has_window_factors(file);
+    /* LongRoPE: tensors of these names, in any part of a split model. Only the first part was read, so a split model
+     * may have them. */
+    info->window_factors = llm_file_number(file, "split.count", 0) > 1 ||
+                           gguf_find_tensor(file, "rope_factors_long.weight") >= 0 ||
+                           gguf_find_tensor(file, "rope_factors_short.weight") >= 0;
     info->rope_freq_scale = llama_model_rope_freq_scale_train(handle);
     info->n_swa = llama_model_n_swa(handle);
     info->n_expert = (int32_t)llm_file_hparam(file, "expert_count", 0, 0);
     info->n_expert_used = (int32_t)llm_file_hparam(file, "expert_used_count", 0, 0);
-    info->kind = find_kind(handle, info->n_expert);
-    info->has_decoder = is_decoder(handle, file);
+    info->kind = llama_model_is_hybrid(handle)      ? HEARTH_KIND_HYBRID
+                 : llama_model_is_recurrent(handle) ? HEARTH_KIND_RECURRENT
+                 : info->n_expert > 0               ? HEARTH_KIND_MOE
+                                                    : HEARTH_KIND_DENSE;
+    /* An encoder's file says that its attention is not causal; a model of encoder and decoder would need llama_encode()
+     * first. */
+    info->has_decoder = llama_model_has_decoder(handle) && !llama_model_has_encoder(handle) &&
+                        llm_file_hparam(file, "attention.causal", 0, 1) != 0;
     info->pooling = find_pooling(file);
     info->n_embd_out = llama_model_n_embd_out(handle);
     info->n_scores = count_scores(handle, file, info->n_embd);
     info->chat_template = llama_model_chat_template(handle, NULL);
     info->rank_template = llama_model_chat_template(handle, "rerank");
-    find_head_sizes(info, file);
+    int64_t usual_head = info->n_head > 0 ? info->n_embd / info->n_head : 0;
+    info->n_embd_head_k = (int32_t)llm_file_hparam(file, "attention.key_length", 0, usual_head);
+    info->n_embd_head_v = (int32_t)llm_file_hparam(file, "attention.value_length", 0, usual_head);
+    /* Multi-head latent attention reads the values out of the cells of the keys. */
+    if (llm_file_has_hparam(file, "attention.key_length_mla")) info->n_embd_head_v = 0;
     find_layer_memory(model, file);
-    describe_vocabulary(info, model->vocab);
-    find_ending(model);
+    describe_vocabulary(model);
     find_samplers(model, file);
 }
 
@@ -280,14 +249,12 @@ static void find_layer_bytes(struct llm_model *model, const struct loading *load
     size_t n = model->info.n_layer > 0 ? (size_t)model->info.n_layer : 0;
     model->layer_bytes = mem_alloc((n + 1) * sizeof *model->layer_bytes);
     model->expert_bytes = mem_alloc((n + 1) * sizeof *model->expert_bytes);
-    add_layer_bytes(model, loading->file, loading->mtp);
     bool tied = !has_tensor(loading, "output.weight");
-    if (tied) add_tied_output(model, loading->file);
+    add_layer_bytes(model, loading->file, loading->mtp, tied);
     for (int32_t part = (int32_t)llm_file_number(loading->file, "split.count", 0) - 1; part > 0; part--) {
         struct gguf_context *file = open_part(loading, part);
         if (file == NULL) continue;
-        add_layer_bytes(model, file, loading->mtp);
-        if (tied) add_tied_output(model, file);
+        add_layer_bytes(model, file, loading->mtp, tied);
         gguf_free(file);
     }
     uint64_t experts = 0;
@@ -358,12 +325,6 @@ static int explain_load_failure(const struct loading *loading, hearth_error *err
     return error_at(error, HEARTH_UNSUPPORTED, path, "%s cannot be loaded: %s", path, reason);
 }
 
-/* Weights alone are on other machines. */
-static size_t n_servers(const struct llm_model_params *params)
-{
-    return params->weights ? params->n_rpc : 0;
-}
-
 static struct llama_model *load_with_tokenizer(struct loading *loading, hearth_error *error)
 {
     const struct llm_model_params *params = loading->params;
@@ -389,17 +350,18 @@ static struct llm_model *open_file(struct loading *loading, hearth_error *error)
 {
     const struct llm_model_params *params = loading->params;
     if (check_contents(loading, error) < 0) return NULL;
-    if (llm_rpc_open(params->rpc, n_servers(params), error) != HEARTH_OK) return NULL;
+    size_t n_servers = params->weights ? params->n_rpc : 0; /* weights alone are on other machines */
+    if (llm_rpc_open(params->rpc, n_servers, error) != HEARTH_OK) return NULL;
     struct llama_model *handle = load_with_tokenizer(loading, error);
     if (handle == NULL) {
-        llm_rpc_close(params->rpc, n_servers(params));
+        llm_rpc_close(params->rpc, n_servers);
         return NULL;
     }
     struct llm_model *model = mem_alloc(sizeof *model);
     model->handle = handle;
     model->vocab = llama_model_get_vocab(handle);
     model->weights = loading->captured.weights;
-    model->n_servers = n_servers(params);
+    model->n_servers = n_servers;
     model->servers = mem_alloc((model->n_servers + 1) * sizeof *model->servers);
     for (size_t i = 0; i < model->n_servers; i++) model->servers[i] = mem_strdup(params->rpc[i]);
     describe(model, loading->file);

@@ -172,22 +172,12 @@ int llm_file_stamp(const char *path, uint8_t stamp[32], hearth_error *error)
     return code;
 }
 
-static int compare(const char *path, const uint8_t got[SHA256_BYTES], const uint8_t wanted[SHA256_BYTES],
-                   hearth_error *error)
+static int feed_part(void *ud, const struct llm_part *part, hearth_error *error)
 {
-    char is[2 * SHA256_BYTES + 1], should[2 * SHA256_BYTES + 1];
-    if (memcmp(got, wanted, SHA256_BYTES) == 0) return HEARTH_OK;
-    sha256_to_hex(got, is);
-    sha256_to_hex(wanted, should);
-    return error_at(error, HEARTH_INVALID, path,
-                    "%s is damaged or another file: its SHA-256 begins with %.16s, that in %s.sha256 with %.16s; copy "
-                    "it again, or set ignore_integrity_check",
-                    path, is, path, should);
-}
-
-static int verify_part(struct feeding *feeding, const char *path, hearth_error *error)
-{
+    struct feeding *feeding = ud;
+    const char *path = part->path;
     uint8_t got[SHA256_BYTES], wanted[SHA256_BYTES];
+    if (!feeding->how->verify || !llm_file_has_sidecar(path)) return feed_file(feeding, path, error);
     int code = read_sidecar(path, wanted, error);
     if (code != HEARTH_OK) return code;
     feeding->own = sha256_open();
@@ -195,14 +185,14 @@ static int verify_part(struct feeding *feeding, const char *path, hearth_error *
     sha256_so_far(feeding->own, got);
     sha256_close(feeding->own);
     feeding->own = NULL;
-    return code == HEARTH_OK ? compare(path, got, wanted, error) : code;
-}
-
-static int feed_part(void *ud, const struct llm_part *part, hearth_error *error)
-{
-    struct feeding *feeding = ud;
-    bool verify = feeding->how->verify && llm_file_has_sidecar(part->path);
-    return verify ? verify_part(feeding, part->path, error) : feed_file(feeding, part->path, error);
+    if (code != HEARTH_OK || memcmp(got, wanted, SHA256_BYTES) == 0) return code;
+    char is[2 * SHA256_BYTES + 1], should[2 * SHA256_BYTES + 1];
+    sha256_to_hex(got, is);
+    sha256_to_hex(wanted, should);
+    return error_at(error, HEARTH_INVALID, path,
+                    "%s is damaged or another file: its SHA-256 begins with %.16s, that in %s.sha256 with %.16s; copy "
+                    "it again, or set ignore_integrity_check",
+                    path, is, path, should);
 }
 
 int llm_file_fingerprint(const char *path, const struct llm_reading *how, uint8_t digest[32], hearth_error *error)
@@ -235,12 +225,6 @@ struct look {
     uint8_t *bytes; /* SPOT_BYTES */
 };
 
-/* Where spot `i` of `n` begins; spots follow each other without gaps in a file that they cover. */
-static uint64_t spot_at(uint64_t size, uint64_t i, uint64_t n)
-{
-    return size <= n * SPOT_BYTES ? i * SPOT_BYTES : (size - SPOT_BYTES) * i / (n - 1);
-}
-
 static int feed_spot(const struct look *look, int fd, uint64_t at, const char *path, hearth_error *error)
 {
     size_t done = 0;
@@ -264,8 +248,11 @@ static int look_at_open(struct look *look, int fd, const struct llm_part *part, 
     if (st.st_ctim.tv_sec > look->changed_s) look->changed_s = st.st_ctim.tv_sec;
     uint64_t size = (uint64_t)st.st_size, n = SPOTS / part->n > 2 ? (uint64_t)(SPOTS / part->n) : 2;
     int code = HEARTH_OK;
-    for (uint64_t i = 0; i < n && code == HEARTH_OK; i++)
-        code = feed_spot(look, fd, spot_at(size, i, n), part->path, error);
+    for (uint64_t i = 0; i < n && code == HEARTH_OK; i++) {
+        /* Spots follow each other without gaps in a file that they cover. */
+        uint64_t at = size <= n * SPOT_BYTES ? i * SPOT_BYTES : (size - SPOT_BYTES) * i / (n - 1);
+        code = feed_spot(look, fd, at, part->path, error);
+    }
     return code;
 }
 
@@ -333,13 +320,6 @@ static const struct {
     {LLAMA_FTYPE_MOSTLY_IQ4_XS, "iq4_xs"},
 };
 
-static const char *name_of(int64_t type)
-{
-    for (size_t i = 0; i < sizeof quants / sizeof *quants; i++)
-        if ((int64_t)quants[i].type == type) return quants[i].name;
-    return "unknown";
-}
-
 const char *llm_file_quant(const char *path)
 {
     hearth_error error;
@@ -347,5 +327,7 @@ const char *llm_file_quant(const char *path)
     if (file == NULL) return "unknown";
     int64_t type = llm_file_number(file, "general.file_type", -1);
     gguf_free(file);
-    return name_of(type);
+    for (size_t i = 0; i < sizeof quants / sizeof *quants; i++)
+        if ((int64_t)quants[i].type == type) return quants[i].name;
+    return "unknown";
 }

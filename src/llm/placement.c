@@ -65,12 +65,6 @@ static size_t count(const ggml_backend_dev_t *devices)
     return n;
 }
 
-static bool takes_layers(ggml_backend_dev_t device)
-{
-    enum ggml_backend_dev_type type = ggml_backend_dev_type(device);
-    return type == GGML_BACKEND_DEVICE_TYPE_GPU || type == GGML_BACKEND_DEVICE_TYPE_IGPU;
-}
-
 /* Of those that llama.cpp would choose, then of all that there are. */
 static ggml_backend_dev_t find_device(const char *name, const ggml_backend_dev_t *usual)
 {
@@ -78,7 +72,7 @@ static ggml_backend_dev_t find_device(const char *name, const ggml_backend_dev_t
         if (strcmp(ggml_backend_dev_name(usual[i]), name) == 0) return usual[i];
     for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
         ggml_backend_dev_t device = ggml_backend_dev_get(i);
-        if (takes_layers(device) && strcmp(ggml_backend_dev_name(device), name) == 0) return device;
+        if (llm_is_gpu(device) && strcmp(ggml_backend_dev_name(device), name) == 0) return device;
     }
     return NULL;
 }
@@ -92,38 +86,28 @@ static void put_names(const ggml_backend_dev_t *usual, struct buf *out)
     if (usual[0] == NULL) buf_puts(out, "none");
 }
 
-static int unknown_device(const char *name, const ggml_backend_dev_t *usual, hearth_error *error)
-{
-    struct buf names = {0};
-    put_names(usual, &names);
-    int rc = error_at(error, HEARTH_INVALID, "devices", "devices: there is no device %s; there are: %s", name, names.v);
-    buf_release(&names);
-    return rc;
-}
-
-/* The named ones of `usual`, in the order of their names. */
-static int choose_named(struct llm_placement *out, const struct llm_model_params *params,
-                        const ggml_backend_dev_t *usual, hearth_error *error)
-{
-    bool nothing = params->n_devices == 1 && strcmp(params->devices[0], "none") == 0;
-    out->devices = mem_alloc((params->n_devices + 1) * sizeof(ggml_backend_dev_t));
-    for (size_t i = 0; i < params->n_devices && !nothing; i++) {
-        out->devices[i] = find_device(params->devices[i], usual);
-        if (out->devices[i] == NULL) return unknown_device(params->devices[i], usual, error);
-    }
-    return HEARTH_OK;
-}
-
+/* The named ones of those that there are, in the order of their names. */
 static int choose_devices(struct llm_placement *out, const struct llm_model_params *params, hearth_error *error)
 {
     bool lists = params->n_tensor_split > 0 || n_servers(params) > 0;
-    if (!params->weights) return HEARTH_OK;
+    bool nothing = params->n_devices == 1 && strcmp(params->devices[0], "none") == 0;
+    if (!params->weights || (params->n_devices == 0 && !lists)) return HEARTH_OK;
+    ggml_backend_dev_t *usual = llm_rpc_devices(params->rpc, n_servers(params));
     if (params->n_devices == 0) {
-        if (lists) out->devices = llm_rpc_devices(params->rpc, n_servers(params));
+        out->devices = usual;
         return HEARTH_OK;
     }
-    ggml_backend_dev_t *usual = llm_rpc_devices(params->rpc, n_servers(params));
-    int rc = choose_named(out, params, usual, error);
+    int rc = HEARTH_OK;
+    out->devices = mem_alloc((params->n_devices + 1) * sizeof(ggml_backend_dev_t));
+    for (size_t i = 0; i < params->n_devices && !nothing && rc == HEARTH_OK; i++) {
+        out->devices[i] = find_device(params->devices[i], usual);
+        if (out->devices[i] != NULL) continue;
+        struct buf names = {0};
+        put_names(usual, &names);
+        rc = error_at(error, HEARTH_INVALID, "devices", "devices: there is no device %s; there are: %s",
+                      params->devices[i], names.v);
+        buf_release(&names);
+    }
     free(usual);
     return rc;
 }
@@ -158,23 +142,18 @@ static int check_rows(const struct llm_placement *placement, const ggml_backend_
         ggml_backend_dev_name(unable), ggml_backend_dev_description(unable), llm_version());
 }
 
-static int check_main_gpu(const struct llm_placement *placement, const ggml_backend_dev_t *devices, hearth_error *error)
-{
-    if (placement->main_gpu == 0 || (size_t)placement->main_gpu < count(devices)) return HEARTH_OK;
-    struct buf names = {0};
-    put_names(devices, &names);
-    int rc = error_at(error, HEARTH_INVALID, "main_gpu", "main_gpu: %d is none of the %zu devices, counted from 0: %s",
-                      placement->main_gpu, count(devices), names.v);
-    buf_release(&names);
-    return rc;
-}
-
 static int check_devices(const struct llm_placement *placement, hearth_error *error)
 {
     ggml_backend_dev_t *own = placement->devices == NULL ? llm_rpc_devices(NULL, 0) : NULL;
     const ggml_backend_dev_t *devices = placement->devices != NULL ? placement->devices : own;
     int rc = check_rows(placement, devices, error);
-    if (rc == HEARTH_OK) rc = check_main_gpu(placement, devices, error);
+    if (rc == HEARTH_OK && placement->main_gpu != 0 && (size_t)placement->main_gpu >= count(devices)) {
+        struct buf names = {0};
+        put_names(devices, &names);
+        rc = error_at(error, HEARTH_INVALID, "main_gpu", "main_gpu: %d is none of the %zu devices, counted from 0: %s",
+                      placement->main_gpu, count(devices), names.v);
+        buf_release(&names);
+    }
     free(own);
     return rc;
 }
@@ -200,7 +179,7 @@ static ggml_backend_buffer_type_t find_buffers(const char *name, const ggml_back
         ggml_backend_buffer_type_t buffers = ggml_backend_dev_buffer_type(device);
         if (buffers == NULL) continue;
         if (strcmp(ggml_backend_buft_name(buffers), name) == 0) return buffers;
-        if (i < n_usual || !takes_layers(device)) buf_printf(names, "%s ", ggml_backend_buft_name(buffers));
+        if (i < n_usual || !llm_is_gpu(device)) buf_printf(names, "%s ", ggml_backend_buft_name(buffers));
     }
     return NULL;
 }

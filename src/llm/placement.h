@@ -23,4 +23,7 @@ struct llm_placement {
 int llm_placement_choose(struct llm_placement *out, const struct llm_model_params *params, hearth_error *error);
 void llm_placement_release(struct llm_placement *placement);
 
+/* Whether it can take layers: a GPU, or graphics within a processor. */
+bool llm_is_gpu(ggml_backend_dev_t device);
+
 #endif

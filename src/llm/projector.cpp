@@ -65,19 +65,6 @@ template <typename Make> static llm_medium *made(const char *what, hearth_error 
 
 /* ---- The projector ---- */
 
-static llama_flash_attn_type flash_of(const char *name)
-{
-    if (std::strcmp(name, "on") == 0) return LLAMA_FLASH_ATTN_TYPE_ENABLED;
-    return std::strcmp(name, "off") == 0 ? LLAMA_FLASH_ATTN_TYPE_DISABLED : LLAMA_FLASH_ATTN_TYPE_AUTO;
-}
-
-static llm_projector_facts facts_of(const mtmd_context *context, const llama_model *model)
-{
-    int rate = mtmd_get_audio_sample_rate(context);
-    return {mtmd_support_vision(context), mtmd_support_audio(context), mtmd_decode_use_mrope(context),
-            rate > 0 ? static_cast<uint32_t>(rate) : 0, static_cast<size_t>(llama_model_n_embd_inp(model))};
-}
-
 struct llm_projector *llm_projector_open(const struct llm_model *model, const struct llm_projector_params *params,
                                          hearth_error *error)
 {
@@ -90,7 +77,9 @@ struct llm_projector *llm_projector_open(const struct llm_model *model, const st
         p.use_gpu = params->on_gpu;
         p.print_timings = false;
         p.n_threads = llm_count_threads(&params->threads);
-        p.flash_attn_type = flash_of(params->flash_attention);
+        p.flash_attn_type = std::strcmp(params->flash_attention, "on") == 0    ? LLAMA_FLASH_ATTN_TYPE_ENABLED
+                            : std::strcmp(params->flash_attention, "off") == 0 ? LLAMA_FLASH_ATTN_TYPE_DISABLED
+                                                                               : LLAMA_FLASH_ATTN_TYPE_AUTO;
         p.warmup = false;
         if (params->min_tokens > 0) p.image_min_tokens = params->min_tokens;
         if (params->max_tokens > 0) p.image_max_tokens = params->max_tokens;
@@ -99,7 +88,11 @@ struct llm_projector *llm_projector_open(const struct llm_model *model, const st
         return error_at(error, HEARTH_INVALID, "mmproj", "%s is no projector of this model, or damaged", params->path);
     });
     if (rc != HEARTH_OK) return nullptr;
-    projector->facts = facts_of(projector->context.get(), handle);
+    const mtmd_context *context = projector->context.get();
+    int rate = mtmd_get_audio_sample_rate(context);
+    projector->facts = {mtmd_support_vision(context), mtmd_support_audio(context), mtmd_decode_use_mrope(context),
+                        rate > 0 ? static_cast<uint32_t>(rate) : 0,
+                        static_cast<size_t>(llama_model_n_embd_inp(handle))};
     return projector.release();
 }
 

@@ -48,23 +48,18 @@ static bool await(int fd, short events, int64_t deadline)
     }
 }
 
-static bool is_connected(int fd, const struct addrinfo *address, int64_t deadline)
-{
-    int fault = 0;
-    socklen_t len = sizeof fault;
-    if (connect(fd, address->ai_addr, address->ai_addrlen) == 0) return true;
-    return errno == EINPROGRESS && await(fd, POLLOUT, deadline) &&
-           getsockopt(fd, SOL_SOCKET, SO_ERROR, &fault, &len) == 0 && fault == 0;
-}
-
 /* -1: there is no server. */
 static int connect_to(const char *host, const char *port, int64_t deadline)
 {
     const struct addrinfo wanted = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}; /* llama.cpp's takes no other */
     struct addrinfo *found = NULL;
     if (getaddrinfo(host, port, &wanted, &found) != 0) return -1;
-    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd >= 0 && !is_connected(fd, found, deadline)) {
+    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), fault = 0;
+    socklen_t len = sizeof fault;
+    bool connected = fd >= 0 && (connect(fd, found->ai_addr, found->ai_addrlen) == 0 ||
+                                 (errno == EINPROGRESS && await(fd, POLLOUT, deadline) &&
+                                  getsockopt(fd, SOL_SOCKET, SO_ERROR, &fault, &len) == 0 && fault == 0));
+    if (fd >= 0 && !connected) {
         close(fd);
         fd = -1;
     }
@@ -98,14 +93,6 @@ static int greet(int fd, const char *endpoint, int64_t deadline, hearth_error *e
     return refuse(endpoint, reason, error);
 }
 
-/* An answer to a connection that has ended kills llama.cpp's server (SIGPIPE), however late it comes to it; one that is
- * reset it drops before it answers. */
-static void abort_connection(int fd)
-{
-    const struct linger at_once = {.l_onoff = 1, .l_linger = 0};
-    setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-}
-
 static int check(const char *endpoint, hearth_error *error)
 {
     const char *colon = strrchr(endpoint, ':');
@@ -117,7 +104,10 @@ static int check(const char *endpoint, hearth_error *error)
     free(host);
     if (fd < 0) return refuse(endpoint, "cannot be reached", error);
     int rc = greet(fd, endpoint, deadline, error);
-    if (rc != HEARTH_OK) abort_connection(fd);
+    /* An answer to a connection that has ended kills llama.cpp's server (SIGPIPE), however late it comes to it; one
+     * that is reset it drops before it answers. */
+    const struct linger at_once = {.l_onoff = 1, .l_linger = 0};
+    if (rc != HEARTH_OK) setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
     close(fd);
     return rc;
 }
@@ -141,25 +131,19 @@ static struct server *find_server(const char *endpoint)
     return NULL;
 }
 
-static struct server *add_server(const char *endpoint, hearth_error *error)
-{
-    if (n_servers == GGML_RPC_MAX_SERVERS) {
-        error_at(error, HEARTH_INVALID, "rpc", "rpc: %s is one too many: a process uses at most %d servers", endpoint,
-                 GGML_RPC_MAX_SERVERS);
-        return NULL;
-    }
-    servers[n_servers] = (struct server){.endpoint = mem_strdup(endpoint)};
-    return &servers[n_servers++];
-}
-
 /* The caller holds the mutex, even while a server is greeted: a second one must find its connection made, or the server
  * free. */
 static int use_server(const char *endpoint, hearth_error *error)
 {
     struct server *server = find_server(endpoint);
     if ((server == NULL || server->users == 0) && check(endpoint, error) != HEARTH_OK) return (int)error->code;
-    if (server == NULL) server = add_server(endpoint, error);
-    if (server == NULL) return (int)error->code;
+    if (server == NULL && n_servers == GGML_RPC_MAX_SERVERS)
+        return error_at(error, HEARTH_INVALID, "rpc", "rpc: %s is one too many: a process uses at most %d servers",
+                        endpoint, GGML_RPC_MAX_SERVERS);
+    if (server == NULL) {
+        server = &servers[n_servers++];
+        *server = (struct server){.endpoint = mem_strdup(endpoint)};
+    }
     if (server->devices == NULL) server->devices = ggml_backend_rpc_add_server(endpoint);
     if (server->devices == NULL) return refuse(endpoint, "has no devices", error);
     server->users++;
@@ -203,18 +187,15 @@ static void add(struct devices *devices, ggml_backend_dev_t device)
 }
 
 /* Two backends may see one card. */
-static bool is_same_card(ggml_backend_dev_t a, ggml_backend_dev_t b)
-{
-    struct ggml_backend_dev_props of_a, of_b;
-    ggml_backend_dev_get_props(a, &of_a);
-    ggml_backend_dev_get_props(b, &of_b);
-    return of_a.device_id != NULL && of_b.device_id != NULL && strcmp(of_a.device_id, of_b.device_id) == 0;
-}
-
 static bool has_card(const struct devices *devices, ggml_backend_dev_t device)
 {
-    for (size_t i = 0; i < devices->n; i++)
-        if (is_same_card(devices->v[i], device)) return true;
+    for (size_t i = 0; i < devices->n; i++) {
+        struct ggml_backend_dev_props of_a, of_b;
+        ggml_backend_dev_get_props(devices->v[i], &of_a);
+        ggml_backend_dev_get_props(device, &of_b);
+        if (of_a.device_id != NULL && of_b.device_id != NULL && strcmp(of_a.device_id, of_b.device_id) == 0)
+            return true;
+    }
     return false;
 }
 

@@ -163,24 +163,7 @@ static bool constraint_holds(const struct llm_sampler *s)
     return s->constraint != NULL && !(s->lazy && s->thinking != NULL && thinking_is_on(s->thinking));
 }
 
-static int32_t sample_token(struct llm_sampler *s, const float *logits)
-{
-    int32_t token = sample_unconstrained(s, logits);
-    if (token < 0 || !constraint_holds(s) || constraint_allows(s->constraint, token)) return token;
-    token = constraint_awaits_trigger(s->constraint) ? resample(s, logits, token) : -1;
-    return token >= 0 ? token : sample_constrained(s, logits);
-}
-
 /* ---- Accepting ---- */
-
-/* The tag that ended the reasoning may be a trigger. */
-static bool accept_reasoning_end(struct llm_sampler *s)
-{
-    struct tokens end = thinking_end(s->thinking);
-    bool good = true;
-    for (size_t i = 0; good && i < end.len; i++) good = constraint_accept(s->constraint, end.v[i]);
-    return good;
-}
 
 /* Forgets the older half of them when it is not needed any more. */
 static void note_recent(struct llm_sampler *s, const int32_t *tokens, size_t n)
@@ -193,48 +176,43 @@ static void note_recent(struct llm_sampler *s, const int32_t *tokens, size_t n)
     tokens_truncate(&s->recent, look_back);
 }
 
-/* False: the constraint cannot follow, and the reply may not go on without it. */
-static bool accept_token(struct llm_sampler *s, int32_t token)
-{
-    bool holds = constraint_holds(s), good = true;
-    if (s->thinking != NULL) thinking_accept(s->thinking, token);
-    if (holds)
-        good = constraint_accept(s->constraint, token);
-    else if (s->constraint != NULL)
-        good = accept_reasoning_end(s);
-    llama_sampler_accept(s->chain.samplers, token);
-    note_recent(s, &token, 1);
-    return good;
-}
-
 int32_t llm_sample(struct llm_sampler *s, struct llm_context *context, int32_t index)
 {
     assert(s != NULL && context != NULL);
-    int32_t token = sample_token(s, llm_logits(context, index));
-    return token >= 0 && accept_token(s, token) ? token : -1;
-}
-
-/* The text is tokenised by itself. Vocabularies that would put a blank before it get no guess. */
-static int32_t tokens_of(const struct llm_sampler *s, const struct buf *text, int32_t *out, int32_t max)
-{
-    struct tokens tokens = {0};
-    struct buf bytes = {0};
-    llm_tokenize(s->model, text->v, text->len, false, false, &tokens);
-    for (size_t i = 0; i < tokens.len; i++) llm_token_bytes(s->model, tokens.v[i], false, &bytes);
-    bool same = bytes.len == text->len && memcmp(bytes.v, text->v, text->len) == 0;
-    int32_t n = !same ? 0 : (int32_t)tokens.len < max ? (int32_t)tokens.len : max;
-    for (int32_t i = 0; i < n; i++) out[i] = tokens.v[i];
-    tokens_release(&tokens);
-    buf_release(&bytes);
-    return n;
+    const float *logits = llm_logits(context, index);
+    int32_t token = sample_unconstrained(s, logits);
+    if (token >= 0 && constraint_holds(s) && !constraint_allows(s->constraint, token)) {
+        token = constraint_awaits_trigger(s->constraint) ? resample(s, logits, token) : -1;
+        if (token < 0) token = sample_constrained(s, logits);
+    }
+    if (token < 0) return -1;
+    bool holds = constraint_holds(s), good = true;
+    if (s->thinking != NULL) thinking_accept(s->thinking, token);
+    if (holds) {
+        good = constraint_accept(s->constraint, token);
+    } else if (s->constraint != NULL) {
+        struct tokens end = thinking_end(s->thinking); /* the tag that ended the reasoning may be a trigger */
+        for (size_t i = 0; good && i < end.len; i++) good = constraint_accept(s->constraint, end.v[i]);
+    }
+    llama_sampler_accept(s->chain.samplers, token);
+    note_recent(s, &token, 1);
+    return good ? token : -1; /* where the constraint cannot follow, the reply may not go on without it */
 }
 
 int32_t llm_sampler_guess(struct llm_sampler *s, int32_t *tokens, int32_t max)
 {
-    struct buf text = {0};
+    struct buf text = {0}, bytes = {0};
+    struct tokens guess = {0};
     if (!constraint_holds(s) || max <= 0) return 0;
     constraint_guess(s->constraint, &text, GUESSED_BYTES);
-    int32_t n = text.len > 0 ? tokens_of(s, &text, tokens, max) : 0;
+    /* The text is tokenised by itself. Vocabularies that would put a blank before it get no guess. */
+    if (text.len > 0) llm_tokenize(s->model, text.v, text.len, false, false, &guess);
+    for (size_t i = 0; i < guess.len; i++) llm_token_bytes(s->model, guess.v[i], false, &bytes);
+    bool same = text.len > 0 && bytes.len == text.len && memcmp(bytes.v, text.v, text.len) == 0;
+    int32_t n = !same ? 0 : (int32_t)guess.len < max ? (int32_t)guess.len : max;
+    for (int32_t i = 0; i < n; i++) tokens[i] = guess.v[i];
+    tokens_release(&guess);
+    buf_release(&bytes);
     buf_release(&text);
     return n;
 }
@@ -246,34 +224,13 @@ size_t llm_sampler_passes(const struct llm_sampler *s)
 
 /* ---- Life ---- */
 
-static bool has_grammar(const struct llm_grammar *grammar)
-{
-    return grammar->text != NULL && grammar->text[0] != '\0';
-}
-
-/* Reasoning is tracked where it has a budget, or where a lazy grammar waits for its end. */
-static bool counts_thinking(const struct llm_sampling *sampling)
-{
-    const struct llm_thinking *thinking = &sampling->thinking;
-    bool waits = has_grammar(&sampling->grammar) && sampling->grammar.lazy;
-    return thinking->start != NULL && thinking->n_ends > 0 && (waits || thinking->budget >= 0);
-}
-
-/* The tokens of the prompt's text: rows of media are nothing that a sampler could repeat. */
-static struct tokens without_media(const struct tokens *prompt)
-{
-    struct tokens text = {0};
-    for (size_t i = 0; i < prompt->len; i++)
-        if (!media_token_is_one(prompt->v[i])) tokens_push(&text, prompt->v[i]);
-    return text;
-}
-
 struct llm_sampler *llm_sampler_open(const struct llm_model *model, const struct llm_sampling *sampling,
                                      const struct tokens *prompt, hearth_error *error)
 {
     assert(model != NULL && sampling != NULL && prompt != NULL);
+    const struct llm_thinking *thinking = &sampling->thinking;
     struct constraint *constraint = NULL;
-    if (has_grammar(&sampling->grammar)) {
+    if (sampling->grammar.text != NULL && sampling->grammar.text[0] != '\0') {
         constraint = constraint_open(model, &sampling->grammar, error);
         if (constraint == NULL) return NULL;
     }
@@ -281,14 +238,19 @@ struct llm_sampler *llm_sampler_open(const struct llm_model *model, const struct
     s->model = model;
     s->constraint = constraint;
     s->lazy = sampling->grammar.lazy;
-    struct tokens text = without_media(prompt);
+    struct tokens text = {0}; /* the prompt's: rows of media are nothing that a sampler could repeat */
+    for (size_t i = 0; i < prompt->len; i++)
+        if (!media_token_is_one(prompt->v[i])) tokens_push(&text, prompt->v[i]);
     s->chain = chain_open(model, sampling, &text);
     s->n_vocab = llm_model_info(model)->n_vocab;
     if (s->chain.look_back > SHORT_MAX) s->chain.n_keep = s->chain.look_back = 0;
     size_t n_recent = text.len < (size_t)s->chain.look_back ? text.len : (size_t)s->chain.look_back;
     if (n_recent > 0) note_recent(s, text.v + (text.len - n_recent), n_recent);
     tokens_release(&text);
-    if (counts_thinking(sampling)) s->thinking = thinking_open(model, &sampling->thinking);
+    /* Reasoning is tracked where it has a budget, or where a lazy grammar waits for its end. */
+    bool waits = constraint != NULL && s->lazy;
+    if (thinking->start != NULL && thinking->n_ends > 0 && (waits || thinking->budget >= 0))
+        s->thinking = thinking_open(model, thinking);
     return s;
 }
 
@@ -365,21 +327,17 @@ const hearth_logprobs *llm_logprobs_of_model(struct llm_logprobs *c, struct llm_
     return &c->result;
 }
 
-/* Greedy sampling: the token had probability 1. */
-static const hearth_logprobs *report_certain(struct llm_logprobs *c, int32_t chosen, size_t n_top)
-{
-    hearth_logprob certain = {.token = chosen};
-    if (n_top > 0) c->top[0] = certain;
-    return report(c, certain, n_top > 0 ? 1 : 0);
-}
-
 const hearth_logprobs *llm_logprobs_post_sampling(struct llm_logprobs *c, const struct llm_sampler *sampler,
                                                   int32_t chosen, int32_t n_top)
 {
     assert(sampler != NULL && chosen >= 0);
     const llama_token_data_array *candidates = &sampler->candidates;
     size_t room = reserve_top(c, n_top), n = 0;
-    if (sampler->chain.greedy) return report_certain(c, chosen, room);
+    if (sampler->chain.greedy) { /* the token had probability 1 */
+        hearth_logprob certain = {.token = chosen};
+        if (room > 0) c->top[0] = certain;
+        return report(c, certain, room > 0 ? 1 : 0);
+    }
     hearth_logprob one = {.token = chosen, .log = -INFINITY};
     for (size_t i = 0; i < candidates->size; i++) {
         const llama_token_data *data = &candidates->data[i];

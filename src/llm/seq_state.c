@@ -90,18 +90,6 @@ enum llm_loaded llm_seq_rewind(struct llm_context *context, int32_t seq, const v
 
 /* ---- Saving KV rows ---- */
 
-/* Clears the recurrent and SWA state of the scratch sequence, which shares it along with the KV rows. A state that is
- * truncated after its first count makes llama.cpp clear that part and then refuse the rest. If that should fail, more
- * is copied than needed. */
-static void drop_checkpoint_state(struct llm_context *context, const struct llm_state_format *format)
-{
-    if (!llm_state_format_has_checkpoints(format)) return;
-    uint32_t streams_and_cells[] = {format->magic, 0, 1, 1}; /* with a window; else the count of cells is the first */
-    size_t size = format->n_kv > format->n_rows ? sizeof streams_and_cells : 3 * sizeof *streams_and_cells;
-    set_state(context, context->scratch, &(struct buf){.v = (char *)streams_and_cells, .len = size},
-              LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
-}
-
 /* llama.cpp's positions of the tokens [from, to). Of an image whose rows share positions all or none are among them. */
 struct range {
     llama_pos begin, end;
@@ -121,7 +109,14 @@ static int32_t select_source(struct llm_context *context, const struct llm_state
     if (!format->appends) return seq;
     struct range range = range_of(context, seq, from, to);
     llama_memory_seq_cp(llama_get_memory(context->handle.v), seq, context->scratch, range.begin, range.end);
-    drop_checkpoint_state(context, format);
+    if (!llm_state_format_has_checkpoints(format)) return context->scratch;
+    /* The recurrent and SWA state of the scratch sequence, which shares it along with the KV rows, is cleared. A state
+     * that is truncated after its first count makes llama.cpp clear that part and then refuse the rest. If that should
+     * fail, more is copied than needed. */
+    uint32_t streams_and_cells[] = {format->magic, 0, 1, 1}; /* with a window; else the count of cells is the first */
+    size_t size = format->n_kv > format->n_rows ? sizeof streams_and_cells : 3 * sizeof *streams_and_cells;
+    set_state(context, context->scratch, &(struct buf){.v = (char *)streams_and_cells, .len = size},
+              LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
     return context->scratch;
 }
 
@@ -307,28 +302,21 @@ static bool load_at_position(struct llm_context *context, const struct llm_state
     return ok;
 }
 
-/* llama.cpp refuses a checkpoint of the right structure only for lack of cells. */
-static enum llm_loaded complete_sequence(struct llm_context *context, const struct llm_state_format *format,
-                                         int32_t seq, const struct buf *slice, int32_t n)
-{
-    struct llm_parsed_state parsed;
-    struct llm_state_contents contents = {.what = LLM_STATE_CHECKPOINT, .n_stream = format->n_stream};
-    bool fits = context->copying[seq] == 0 && llm_state_format_has_checkpoints(format) &&
-                llm_parse_state(format, LLM_STATE_CHECKPOINT, slice->v, slice->len, &parsed) &&
-                llm_find_checkpoint(format, &parsed, n, &contents);
-    bool loaded = fits && load_at_position(context, format, seq, slice, n, &contents);
-    llm_state_contents_release(&contents);
-    if (fits && !loaded && format->appends) return LLM_NO_ROOM;
-    return loaded && llm_seq_end(context, seq) == n && has_kv_rows(context, format, seq, n) ? LLM_LOADED
-                                                                                            : LLM_BAD_STATE;
-}
-
 enum llm_loaded llm_checkpoint_load(struct llm_context *context, const struct llm_state_format *format, int32_t seq,
                                     const void *slice, size_t size, int32_t n)
 {
     assert(format != NULL && seq >= 0 && seq < context->n_seq);
     const struct buf bytes = {.v = (char *)(uintptr_t)slice, .len = size};
-    enum llm_loaded loaded = complete_sequence(context, format, seq, &bytes, n);
-    if (loaded == LLM_BAD_STATE) llm_seq_clear(context, seq);
-    return loaded;
+    struct llm_parsed_state parsed;
+    struct llm_state_contents contents = {.what = LLM_STATE_CHECKPOINT, .n_stream = format->n_stream};
+    bool fits = context->copying[seq] == 0 && llm_state_format_has_checkpoints(format) &&
+                llm_parse_state(format, LLM_STATE_CHECKPOINT, slice, size, &parsed) &&
+                llm_find_checkpoint(format, &parsed, n, &contents);
+    bool loaded = fits && load_at_position(context, format, seq, &bytes, n, &contents);
+    llm_state_contents_release(&contents);
+    /* llama.cpp refuses a checkpoint of the right structure only for lack of cells. */
+    if (fits && !loaded && format->appends) return LLM_NO_ROOM;
+    if (loaded && llm_seq_end(context, seq) == n && has_kv_rows(context, format, seq, n)) return LLM_LOADED;
+    llm_seq_clear(context, seq);
+    return LLM_BAD_STATE;
 }

@@ -14,11 +14,11 @@ extern "C" {
 /* A result beside llama_decode()'s own: it threw, and any sequence may hold other cells now. */
 #define LLM_THREW (-100)
 
-/* As llama_decode() and llama_encode(); `fault`, of `size` bytes, gets the exception's message. An exception that
+/* As llama_decode() or llama_encode(); `fault`, of `size` bytes, gets the exception's message. An exception that
  * reached a C function would end the process. llama.cpp throws where it reserves its compute buffers anew, as after a
  * change of adapters, and lacks memory. */
-int32_t llm_guarded_decode(struct llama_context *context, struct llama_batch batch, char *fault, size_t size);
-int32_t llm_guarded_encode(struct llama_context *context, struct llama_batch batch, char *fault, size_t size);
+int32_t llm_guarded_run(struct llama_context *context, struct llama_batch batch, bool encodes, char *fault,
+                        size_t size);
 
 /* Hidden rows are kept from the next decode on: of all tokens, or of those whose logits are computed. And that of one
  * of the last decode. */

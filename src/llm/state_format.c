@@ -80,16 +80,6 @@ static bool detect_tables(struct llm_cursor *cursor, struct llm_kv_section *kv, 
     return true;
 }
 
-static bool detect_cells(struct llm_cursor *cursor, size_t cell_bytes, uint64_t n_cells, int32_t n)
-{
-    for (uint64_t i = 0; i < n_cells; i++) {
-        if (llm_next(cursor, 4) >= (uint64_t)n || llm_next(cursor, 4) != 1) return false;
-        llm_skip(cursor, cell_bytes - CELL_BYTES);
-        if (llm_next(cursor, 4) != 0) return false;
-    }
-    return !cursor->overrun;
-}
-
 static bool detect_kv(struct llm_cursor *cursor, struct llm_state_format *format, struct llm_kv_section *kv,
                       bool with_values, int32_t n)
 {
@@ -98,8 +88,13 @@ static bool detect_kv(struct llm_cursor *cursor, struct llm_state_format *format
     for (uint32_t i = 0; i < format->n_stream; i++) {
         uint64_t n_cells = llm_next(cursor, 4);
         if (n_cells == 0) continue;
-        if (found || n_cells > (uint64_t)n || !detect_cells(cursor, format->cell_bytes, n_cells, n)) return false;
-        if (!detect_tables(cursor, kv, with_values, n_cells)) return false;
+        if (found || n_cells > (uint64_t)n) return false;
+        for (uint64_t cell = 0; cell < n_cells; cell++) {
+            if (llm_next(cursor, 4) >= (uint64_t)n || llm_next(cursor, 4) != 1) return false;
+            llm_skip(cursor, format->cell_bytes - CELL_BYTES);
+            if (llm_next(cursor, 4) != 0) return false;
+        }
+        if (cursor->overrun || !detect_tables(cursor, kv, with_values, n_cells)) return false;
         found = true;
     }
     return found;
@@ -144,8 +139,10 @@ static void detect_recurrent(struct llm_state_format *format, struct llm_cursor 
     format->states.len = 1;
 }
 
-/* Tries one of four variants. Two facts cannot be read off the bytes: whether cells have the extension (2D position and
- * token), and whether there are values. */
+/* Detects the layout from the snapshot of the first n tokens of sequence 0, given n_stream, n_kv, n_rows, recurrent and
+ * no_state. False: the bytes do not follow the layout of state_layout.h. Values that may vary are read off; values that
+ * must be as expected decide whether the layout is known at all. Two facts cannot be read off the bytes, and are tried:
+ * whether cells have the extension (2D position and token), and whether there are values. */
 static bool detect_with(struct llm_state_format *format, const struct buf *whole, int32_t n, bool with_extension,
                         bool with_values)
 {
@@ -164,16 +161,6 @@ static bool detect_with(struct llm_state_format *format, const struct buf *whole
     if (format->recurrent) detect_recurrent(format, &cursor);
     return llm_parse_state(format, LLM_STATE_SNAPSHOT, whole->v, whole->len, &parsed) &&
            (!format->recurrent || (parsed.state != NULL && llm_state_pos(parsed.state) == n - 1));
-}
-
-/* Detects the layout from the snapshot of the first n tokens of sequence 0, given n_stream, n_kv, n_rows, recurrent and
- * no_state. False: the bytes do not follow the layout of state_layout.h. Values that may vary are read off; values that
- * must be as expected decide whether the layout is known at all. */
-static bool detect_layout(struct llm_state_format *format, const struct buf *whole, int32_t n)
-{
-    for (int way = 0; way < 4; way++)
-        if (detect_with(format, whole, n, (way & 1) != 0, (way & 2) == 0)) return true;
-    return false;
 }
 
 /* ---- Self-test ---- */
@@ -206,18 +193,6 @@ struct self_test {
     float *expected;
 };
 
-static void release_self_test(struct self_test *self_test)
-{
-    for (struct saved_state *each = &self_test->saved[0]; each < &self_test->saved[2]; each++) {
-        buf_release(&each->rows[0]);
-        buf_release(&each->rows[1]);
-        buf_release(&each->checkpoint);
-    }
-    free(self_test->expected);
-    llm_seq_clear(self_test->context, 0);
-    llm_seq_clear(self_test->context, self_test->other);
-}
-
 static bool decode_tokens(struct self_test *self_test, int32_t seq, int32_t from, int32_t to)
 {
     struct llm_batch_token batch[TOKENS];
@@ -249,23 +224,18 @@ static bool cut_kv_rows(const struct self_test *self_test, int32_t seq, int i, s
     return ok;
 }
 
-static bool cut_checkpoint(const struct self_test *self_test, int32_t seq, struct buf *slice)
-{
-    struct llm_regions regions;
-    struct buf raw = {0};
-    bool ok = save_state(self_test->context, seq, LLM_STATE_CHECKPOINT, &raw) &&
-              llm_cut_checkpoint(self_test->format, raw.v, raw.len, TOKENS, slice, &regions);
-    if (ok) free(regions.v);
-    buf_release(&raw);
-    return ok;
-}
-
 static bool cut_state(const struct self_test *self_test, int32_t seq, struct saved_state *saved_state)
 {
     for (int i = 0; i < 2 && llm_state_format_has_rows(self_test->format); i++)
         if (!cut_kv_rows(self_test, seq, i, &saved_state->rows[i])) return false;
-    return !llm_state_format_has_checkpoints(self_test->format) ||
-           cut_checkpoint(self_test, seq, &saved_state->checkpoint);
+    if (!llm_state_format_has_checkpoints(self_test->format)) return true;
+    struct llm_regions regions;
+    struct buf raw = {0};
+    bool ok = save_state(self_test->context, seq, LLM_STATE_CHECKPOINT, &raw) &&
+              llm_cut_checkpoint(self_test->format, raw.v, raw.len, TOKENS, &saved_state->checkpoint, &regions);
+    if (ok) free(regions.v);
+    buf_release(&raw);
+    return ok;
 }
 
 static bool load_kv_rows(const struct self_test *self_test)
@@ -285,24 +255,9 @@ static bool load_kv_rows(const struct self_test *self_test)
     return ok;
 }
 
-static bool load_state(const struct self_test *self_test)
-{
-    const struct buf *checkpoint = &self_test->saved[0].checkpoint;
-    if (llm_state_format_has_rows(self_test->format) && !load_kv_rows(self_test)) return false;
-    return !llm_state_format_has_checkpoints(self_test->format) ||
-           llm_checkpoint_load(self_test->context, self_test->format, self_test->other, checkpoint->v, checkpoint->len,
-                               TOKENS) == LLM_LOADED;
-}
-
 static bool same_bytes(const struct buf *a, const struct buf *b)
 {
     return a->len == b->len && (a->len == 0 || memcmp(a->v, b->v, a->len) == 0);
-}
-
-static bool same_states(const struct saved_state *a, const struct saved_state *b)
-{
-    return same_bytes(&a->rows[0], &b->rows[0]) && same_bytes(&a->rows[1], &b->rows[1]) &&
-           same_bytes(&a->checkpoint, &b->checkpoint);
 }
 
 /* Attention sums the same cells at other indices in another order: bits may differ, by far less than one wrong cell of
@@ -322,15 +277,22 @@ static bool same_logits(const struct self_test *self_test, const float *logits)
 /* Why states do not survive saving and loading; NULL: they do. Sequence 0 has TOKENS tokens. */
 static const char *run_self_test(struct self_test *self_test)
 {
+    const struct llm_state_format *format = self_test->format;
+    const struct saved_state *before = &self_test->saved[0], *after = &self_test->saved[1];
     if (!cut_state(self_test, 0, &self_test->saved[0])) return "its states cannot be cut";
     if (!decode_tokens(self_test, 0, TOKENS, TOKENS + 1)) return "a token cannot be computed";
     size_t size = (size_t)self_test->n_vocab * sizeof *self_test->expected;
     self_test->expected = mem_alloc(size);
     memcpy(self_test->expected, llm_logits(self_test->context, 0), size);
     if (self_test->other == 0) llm_seq_clear(self_test->context, 0);
-    if (!load_state(self_test)) return "its states cannot be joined and loaded";
+    bool loaded = !llm_state_format_has_rows(format) || load_kv_rows(self_test);
+    if (loaded && llm_state_format_has_checkpoints(format))
+        loaded = llm_checkpoint_load(self_test->context, format, self_test->other, before->checkpoint.v,
+                                     before->checkpoint.len, TOKENS) == LLM_LOADED;
+    if (!loaded) return "its states cannot be joined and loaded";
     if (!cut_state(self_test, self_test->other, &self_test->saved[1]) ||
-        !same_states(&self_test->saved[0], &self_test->saved[1]))
+        !same_bytes(&before->rows[0], &after->rows[0]) || !same_bytes(&before->rows[1], &after->rows[1]) ||
+        !same_bytes(&before->checkpoint, &after->checkpoint))
         return "loaded states differ from the saved ones";
     if (!decode_tokens(self_test, self_test->other, TOKENS, TOKENS + 1)) return "a token cannot be computed";
     return same_logits(self_test, llm_logits(self_test->context, 0)) ? NULL : "loaded states give other logits";
@@ -354,23 +316,15 @@ static bool save_empty_state(struct llm_context *context, struct llm_state_forma
     return ok;
 }
 
-/* Sets the sections that such a model's states have. */
-static void expect_sections(struct llm_state_format *format, const struct llm_context *context)
-{
-    const struct llama_model *model = llama_get_model(context->handle.v);
-    bool has_rows = !llama_model_is_recurrent(model) || llama_model_is_hybrid(model);
-    format->recurrent = context->recurrent;
-    format->n_rows = has_rows ? 1 : 0;
-    format->n_kv = format->n_rows + (has_rows && llm_has_window(context) ? 1 : 0);
-}
-
 static const char *detect_and_test(struct llm_state_format *format, struct self_test *self_test)
 {
     struct llm_context *context = self_test->context;
     struct buf whole = {0};
     if (!save_empty_state(context, format)) return "the state of an empty sequence cannot be saved";
     if (!decode_tokens(self_test, 0, 0, TOKENS)) return "its first tokens cannot be computed";
-    bool detected = save_state(context, 0, LLM_STATE_SNAPSHOT, &whole) && detect_layout(format, &whole, TOKENS);
+    bool saved = save_state(context, 0, LLM_STATE_SNAPSHOT, &whole), detected = false;
+    for (int way = 0; saved && !detected && way < 4; way++)
+        detected = detect_with(format, &whole, TOKENS, (way & 1) != 0, (way & 2) == 0);
     buf_release(&whole);
     return detected ? run_self_test(self_test) : "its states have a layout that this version of hearth does not know";
 }
@@ -378,22 +332,33 @@ static const char *detect_and_test(struct llm_state_format *format, struct self_
 struct llm_state_format *llm_state_format_open(struct llm_context *context, hearth_error *error)
 {
     assert(context != NULL && context->n_seq > 0);
-    struct llama_context *handle = context->handle.v;
+    const struct llama_context *handle = context->handle.v;
     bool has_scratch = context->scratch >= 0;
-    int32_t n_streams = context->unified ? 1 : (int32_t)llama_n_seq_max(handle);
     struct llm_state_format *format = mem_alloc(sizeof *format);
     struct self_test self_test = {.context = context,
                                   .format = format,
                                   .other = context->n_seq > 1 ? 1 : 0,
                                   .n_vocab = context->n_vocab,
                                   .n_batch = context->capacity};
-    format->n_stream = (uint32_t)n_streams;
-    expect_sections(format, context);
+    /* The sections that such a model's states have. */
+    const struct llama_model *model = llama_get_model(handle);
+    bool has_rows = !llama_model_is_recurrent(model) || llama_model_is_hybrid(model);
+    format->n_stream = context->unified ? 1 : llama_n_seq_max(handle);
+    format->recurrent = context->recurrent;
+    format->n_rows = has_rows ? 1 : 0;
+    format->n_kv = format->n_rows + (has_rows && llm_has_window(context) ? 1 : 0);
     format->appends = has_scratch && format->n_rows > 0;
     const char *why = context->unified && !has_scratch && format->n_rows > 0
                           ? "llama.cpp allows no scratch sequence beside so many in a unified KV cache: take one less"
                           : detect_and_test(format, &self_test);
-    release_self_test(&self_test);
+    for (struct saved_state *each = &self_test.saved[0]; each < &self_test.saved[2]; each++) {
+        buf_release(&each->rows[0]);
+        buf_release(&each->rows[1]);
+        buf_release(&each->checkpoint);
+    }
+    free(self_test.expected);
+    llm_seq_clear(context, 0);
+    llm_seq_clear(context, self_test.other);
     if (why == NULL) return format;
     error_set(error, HEARTH_UNSUPPORTED, "the cells of this context cannot be stored: %s", why);
     llm_state_format_close(format);

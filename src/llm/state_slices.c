@@ -20,9 +20,7 @@ static uint32_t read_u32(const uint8_t *at)
 
 static int32_t read_i32(const uint8_t *at)
 {
-    int32_t value;
-    memcpy(&value, at, sizeof value);
-    return value;
+    return (int32_t)read_u32(at);
 }
 
 /* ---- Sizes ---- */
@@ -108,27 +106,20 @@ static bool read_kv_section(const struct llm_state_format *format, const struct 
     return !cursor->overrun;
 }
 
-/* Whether all bytes but the position and the states themselves equal those of the template section. */
-static bool state_matches(const struct llm_state_format *format, const uint8_t *state)
-{
-    const uint8_t *model = (const uint8_t *)format->state.v;
-    size_t at = 8;
-    if (read_u32(state) != read_u32(model)) return false;
-    for (size_t i = 0; i < format->states.len; i++) {
-        const struct llm_region *region = &format->states.v[i];
-        if (memcmp(state + at, model + at, (size_t)region->offset - at) != 0) return false;
-        at = (size_t)(region->offset + region->size);
-    }
-    return memcmp(state + at, model + at, format->state.len - at) == 0;
-}
-
 static bool read_recurrent(const struct llm_state_format *format, struct llm_cursor *cursor, const uint8_t **state)
 {
-    size_t size = cursor->left;
-    const uint8_t *at = llm_skip(cursor, size);
+    size_t size = cursor->left, same = 8;
+    const uint8_t *at = llm_skip(cursor, size), *model = (const uint8_t *)format->state.v;
     *state = NULL;
     if (size == format->no_state.len && memcmp(at, format->no_state.v, size) == 0) return true;
-    if (size != format->state.len || !state_matches(format, at)) return false;
+    /* All bytes but the position and the states themselves equal those of the template section. */
+    if (size != format->state.len || read_u32(at) != read_u32(model)) return false;
+    for (size_t i = 0; i < format->states.len; i++) {
+        const struct llm_region *region = &format->states.v[i];
+        if (memcmp(at + same, model + same, (size_t)region->offset - same) != 0) return false;
+        same = (size_t)(region->offset + region->size);
+    }
+    if (memcmp(at + same, model + same, size - same) != 0) return false;
     *state = at;
     return true;
 }
@@ -158,21 +149,6 @@ int32_t llm_state_pos(const uint8_t *state)
     return read_i32(state + 4);
 }
 
-static void add_cell(struct llm_runs *runs, const struct llm_kv_view *view, uint32_t cell)
-{
-    struct llm_run *last = runs->len == 0 ? NULL : &runs->v[runs->len - 1];
-    runs->n_cells++;
-    if (last != NULL && last->view == view && last->first + last->n == cell) {
-        last->n++;
-        return;
-    }
-    if (runs->v == NULL || runs->len == runs->cap) {
-        runs->cap = runs->cap == 0 ? 16 : 2 * runs->cap;
-        runs->v = mem_grow(runs->v, runs->cap, sizeof *runs->v);
-    }
-    runs->v[runs->len++] = (struct llm_run){.view = view, .first = cell, .n = 1};
-}
-
 bool llm_find_cells(const struct llm_state_format *format, const struct llm_kv_view *view, int32_t from, int32_t to,
                     struct llm_runs *runs)
 {
@@ -190,7 +166,17 @@ bool llm_find_cells(const struct llm_state_format *format, const struct llm_kv_v
         found++;
     }
     ok = ok && found == n;
-    for (uint32_t i = 0; i < n && ok; i++) add_cell(runs, view, cell_of[i] - 1);
+    for (uint32_t i = 0; i < n && ok; i++) {
+        struct llm_run *last = runs->len == 0 ? NULL : &runs->v[runs->len - 1];
+        uint32_t cell = cell_of[i] - 1;
+        runs->n_cells++;
+        if (last != NULL && last->view == view && last->first + last->n == cell) {
+            last->n++;
+            continue;
+        }
+        runs->v = mem_room(runs->v, runs->len, &runs->cap, sizeof *runs->v);
+        runs->v[runs->len++] = (struct llm_run){.view = view, .first = cell, .n = 1};
+    }
     free(cell_of);
     return ok;
 }
@@ -220,33 +206,6 @@ static void note_region(struct writer *writer, struct llm_region region)
     writer->regions->v[writer->regions->len++] = region;
 }
 
-/* The sequence that a cell names is read by no_sequence: 0 wherever it came from. */
-static void write_cells(struct writer *writer, const struct llm_state_format *format, const struct llm_runs *runs)
-{
-    static const int32_t no_sequence = 0;
-    for (size_t i = 0; i < runs->len; i++) {
-        const uint8_t *cell = runs->v[i].view->cells + runs->v[i].first * format->cell_bytes;
-        for (uint32_t j = 0; j < runs->v[i].n; j++, cell += format->cell_bytes) {
-            write_bytes(writer, cell, format->cell_bytes - sizeof no_sequence);
-            write_bytes(writer, &no_sequence, sizeof no_sequence);
-        }
-    }
-}
-
-static void write_rows(struct writer *writer, const struct llm_kv_section *kv, size_t table,
-                       const struct llm_runs *runs)
-{
-    size_t element = kv->tables[table].element, row = (size_t)kv->tables[table].row_bytes;
-    size_t strips = element == 0 ? 1 : row / element, width = element == 0 ? row : element;
-    for (size_t strip = 0; strip < strips; strip++) {
-        for (size_t i = 0; i < runs->len; i++) {
-            const struct llm_run *run = &runs->v[i];
-            const uint8_t *rows = run->view->tables + table_at(kv, table, run->view->n) + LLM_TABLE_HEAD;
-            write_bytes(writer, rows + (strip * run->view->n + run->first) * width, run->n * width);
-        }
-    }
-}
-
 static void write_table(struct writer *writer, const struct llm_kv_section *kv, size_t table,
                         const struct llm_runs *runs)
 {
@@ -261,46 +220,36 @@ static void write_table(struct writer *writer, const struct llm_kv_section *kv, 
                                             .rows = runs->n_cells,
                                             .row_bytes = t->row_bytes,
                                             .size = runs->n_cells * t->row_bytes});
-    write_rows(writer, kv, table, runs);
+    size_t element = t->element, row = (size_t)t->row_bytes;
+    size_t strips = element == 0 ? 1 : row / element, width = element == 0 ? row : element;
+    for (size_t strip = 0; strip < strips; strip++) {
+        for (size_t i = 0; i < runs->len; i++) {
+            const struct llm_run *run = &runs->v[i];
+            const uint8_t *rows = run->view->tables + table_at(kv, table, run->view->n) + LLM_TABLE_HEAD;
+            write_bytes(writer, rows + (strip * run->view->n + run->first) * width, run->n * width);
+        }
+    }
 }
 
 static void write_kv_section(struct writer *writer, const struct llm_state_format *format,
                              const struct llm_kv_section *kv, const struct llm_runs *runs, uint32_t n_stream)
 {
+    static const int32_t no_sequence = 0; /* in place of the one that a cell names, which is not read */
     write_u32(writer, n_stream);
     write_u32(writer, runs->n_cells);
+    for (size_t i = 0; i < runs->len; i++) {
+        const uint8_t *cell = runs->v[i].view->cells + runs->v[i].first * format->cell_bytes;
+        for (uint32_t j = 0; j < runs->v[i].n; j++, cell += format->cell_bytes) {
+            write_bytes(writer, cell, format->cell_bytes - sizeof no_sequence);
+            write_bytes(writer, &no_sequence, sizeof no_sequence);
+        }
+    }
     if (runs->n_cells > 0) {
-        write_cells(writer, format, runs);
         write_u32(writer, kv->transposed);
         write_u32(writer, kv->n_keys);
         for (size_t i = 0; i < kv->n_tables; i++) write_table(writer, kv, i, runs);
     }
     for (uint32_t i = 1; i < n_stream; i++) write_u32(writer, 0);
-}
-
-static void write_recurrent(struct writer *writer, const struct llm_state_format *format, const uint8_t *state)
-{
-    const struct buf *empty = &format->no_state;
-    for (size_t i = 0; i < format->states.len && state != NULL; i++) note_region(writer, format->states.v[i]);
-    write_bytes(writer, state == NULL ? (const uint8_t *)empty->v : state,
-                state == NULL ? empty->len : format->state.len);
-}
-
-static uint64_t composed_size(const struct llm_state_format *format, const struct llm_state_contents *contents,
-                              size_t first)
-{
-    uint64_t size = LLM_HEADER_BYTES;
-    for (size_t i = first; i < format->n_kv; i++)
-        size += llm_kv_size(format, &format->kv[i], contents->runs[i].n_cells, contents->n_stream);
-    if (format->recurrent) size += contents->state == NULL ? format->no_state.len : format->state.len;
-    return size;
-}
-
-static void reserve_regions(const struct llm_state_format *format, struct llm_regions *regions)
-{
-    size_t n = format->states.len + 1;
-    for (size_t i = 0; i < format->n_kv; i++) n += format->kv[i].n_tables;
-    *regions = (struct llm_regions){.v = mem_alloc(n * sizeof *regions->v)};
 }
 
 void llm_state_contents_release(struct llm_state_contents *contents)
@@ -312,17 +261,24 @@ bool llm_compose_state(const struct llm_state_format *format, const struct llm_s
                        struct buf *out, struct llm_regions *regions)
 {
     assert(contents->n_stream >= 1 && out != NULL);
-    size_t first = contents->what == LLM_STATE_CHECKPOINT ? format->n_rows : 0;
-    uint64_t size = composed_size(format, contents, first);
+    size_t first = contents->what == LLM_STATE_CHECKPOINT ? format->n_rows : 0, n_regions = format->states.len + 1;
+    const void *state = contents->state != NULL ? (const void *)contents->state : format->no_state.v;
+    size_t state_len = contents->state != NULL ? format->state.len : format->no_state.len;
+    uint64_t size = LLM_HEADER_BYTES + (format->recurrent ? state_len : 0);
+    for (size_t i = first; i < format->n_kv; i++)
+        size += llm_kv_size(format, &format->kv[i], contents->runs[i].n_cells, contents->n_stream);
     uint8_t *bytes = malloc((size_t)size + 1);
     if (bytes == NULL) return false;
-    if (regions != NULL) reserve_regions(format, regions);
+    for (size_t i = 0; i < format->n_kv; i++) n_regions += format->kv[i].n_tables;
+    if (regions != NULL) *regions = (struct llm_regions){.v = mem_alloc(n_regions * sizeof *regions->v)};
     struct writer writer = {.start = bytes, .at = bytes, .regions = regions};
     write_u32(&writer, format->magic);
     write_u32(&writer, 0);
     for (size_t i = first; i < format->n_kv; i++)
         write_kv_section(&writer, format, &format->kv[i], &contents->runs[i], contents->n_stream);
-    if (format->recurrent) write_recurrent(&writer, format, contents->state);
+    for (size_t i = 0; i < format->states.len && format->recurrent && contents->state != NULL; i++)
+        note_region(&writer, format->states.v[i]);
+    if (format->recurrent) write_bytes(&writer, state, state_len);
     *writer.at = '\0';
     buf_release(out);
     *out = (struct buf){.v = (char *)bytes, .len = (size_t)size, .cap = (size_t)size + 1};

@@ -59,11 +59,6 @@ static void add_tag(struct tag_matcher *tag_matcher, const struct llm_model *mod
     if (tag.len > tag_matcher->longest) tag_matcher->longest = tag.len;
 }
 
-static void matcher_reset(struct tag_matcher *tag_matcher)
-{
-    buf_clear(&tag_matcher->seen);
-}
-
 /* The tag that ends first in the text, of several the longest, or NULL. A token is part of one match only. */
 static const struct tag *matcher_match(struct tag_matcher *tag_matcher, struct text text)
 {
@@ -81,7 +76,7 @@ static const struct tag *matcher_match(struct tag_matcher *tag_matcher, struct t
         first_end = end;
     }
     if (first != NULL)
-        matcher_reset(tag_matcher);
+        buf_clear(seen);
     else if (seen->len >= tag_matcher->longest)
         buf_drop_front(seen, seen->len - (tag_matcher->longest - 1));
     return first;
@@ -103,16 +98,7 @@ static void force_end(struct thinking *t)
 {
     t->state = t->forced.len > 0 ? FORCING : AFTER;
     t->n_forced = 0;
-    matcher_reset(&t->end);
-}
-
-static void begin_reasoning(struct thinking *t)
-{
-    t->ended_by = NULL;
-    t->left = t->budget;
-    t->state = COUNTING;
-    matcher_reset(&t->end);
-    if (t->budget == 0) force_end(t);
+    buf_clear(&t->end.seen);
 }
 
 static void count_token(struct thinking *t, struct text text)
@@ -127,26 +113,26 @@ static void count_token(struct thinking *t, struct text text)
         force_end(t);
         return;
     }
-    if (t->state == COUNTING) matcher_reset(&t->end);
+    if (t->state == COUNTING) buf_clear(&t->end.seen);
     t->state = BREAKING;
-}
-
-static void follow_forced(struct thinking *t, struct text text)
-{
-    const struct tag *ended_by = matcher_match(&t->end, text);
-    if (++t->n_forced < t->forced.len) return;
-    t->state = AFTER;
-    t->ended_by = ended_by;
 }
 
 static void accept_text(struct thinking *t, struct text text)
 {
-    if (t->state == FORCING)
-        follow_forced(t, text);
-    else if (thinking_is_on(t))
+    if (t->state == FORCING) {
+        const struct tag *ended_by = matcher_match(&t->end, text);
+        if (++t->n_forced < t->forced.len) return;
+        t->state = AFTER;
+        t->ended_by = ended_by;
+    } else if (thinking_is_on(t)) {
         count_token(t, text);
-    else if (matcher_match(&t->start, text) != NULL)
-        begin_reasoning(t);
+    } else if (matcher_match(&t->start, text) != NULL) {
+        t->ended_by = NULL;
+        t->left = t->budget;
+        t->state = COUNTING;
+        buf_clear(&t->end.seen);
+        if (t->budget == 0) force_end(t);
+    }
 }
 
 void thinking_accept(struct thinking *t, int32_t token)
@@ -173,33 +159,20 @@ struct tokens thinking_end(const struct thinking *t)
 
 /* ---- Life ---- */
 
-static void build_forced_end(struct thinking *t, const struct llm_thinking *how)
-{
-    const char *message = how->message;
-    if (message != NULL) llm_tokenize(t->model, message, strlen(message), false, true, &t->forced);
-    if (t->end.n > 0) tokens_append(&t->forced, t->end.tags[0].tokens.v, t->end.tags[0].tokens.len);
-}
-
-/* Reasoning within the prompt does not count against the budget, and nothing can be forced into it. */
-static void replay_prefill(struct thinking *t, const char *text)
-{
-    int32_t budget = t->budget;
-    t->budget = -1;
-    for (; *text != '\0'; text++) accept_text(t, (struct text){text, 1});
-    t->budget = t->left = budget;
-    if (budget == 0 && thinking_is_on(t)) force_end(t);
-}
-
 struct thinking *thinking_open(const struct llm_model *model, const struct llm_thinking *how)
 {
     assert(model != NULL && how->start != NULL && how->n_ends > 0);
     struct thinking *t = mem_alloc(sizeof *t);
     t->model = model;
-    t->budget = how->budget;
     add_tag(&t->start, model, how->start);
     for (size_t i = 0; i < how->n_ends; i++) add_tag(&t->end, model, how->ends[i]);
-    build_forced_end(t, how);
-    if (how->prefill != NULL) replay_prefill(t, how->prefill);
+    if (how->message != NULL) llm_tokenize(model, how->message, strlen(how->message), false, true, &t->forced);
+    if (t->end.n > 0) tokens_append(&t->forced, t->end.tags[0].tokens.v, t->end.tags[0].tokens.len);
+    /* Reasoning within the prompt does not count against the budget, and nothing can be forced into it. */
+    t->budget = -1;
+    for (const char *text = how->prefill; text != NULL && *text != '\0'; text++) accept_text(t, (struct text){text, 1});
+    t->budget = t->left = how->budget;
+    if (t->budget == 0 && thinking_is_on(t)) force_end(t);
     return t;
 }
 

@@ -234,54 +234,30 @@ static bool is_allowed(int realtime)
     return started;
 }
 
-static int check_priority(const char *name, hearth_error *error)
+int llm_check_threads(const struct llm_threads *threads, hearth_error *error)
 {
-    const struct priority *priority = find_priority(name);
+    int rc = threads->cpus != NULL ? check_cpus(threads->cpus, error) : HEARTH_OK;
+    if (rc != HEARTH_OK) return rc;
+    const struct priority *priority = find_priority(threads->priority);
     if (priority == NULL)
         return error_at(error, HEARTH_INVALID, "thread_priority",
-                        "thread_priority: unknown priority '%s': use low, normal, medium, high or realtime", name);
+                        "thread_priority: unknown priority '%s': use low, normal, medium, high or realtime",
+                        threads->priority);
     if (priority->realtime == 0 || is_allowed(priority->realtime)) return HEARTH_OK;
     return error_at(
         error, HEARTH_INVALID, "thread_priority",
         "thread_priority: this process may not have threads of priority %s: give it CAP_SYS_NICE, or a limit of %d for "
         "real-time priority (LimitRTPRIO= of systemd, ulimit -r)",
-        name, priority->realtime);
-}
-
-int llm_check_threads(const struct llm_threads *threads, hearth_error *error)
-{
-    int rc = threads->cpus != NULL ? check_cpus(threads->cpus, error) : HEARTH_OK;
-    return rc == HEARTH_OK ? check_priority(threads->priority, error) : rc;
+        threads->priority, priority->realtime);
 }
 
 /* ---- The pool ---- */
-
-static struct llm_thread_place place_now(void)
-{
-    struct llm_thread_place place = {.has_cpus = true};
-    struct sched_param param;
-    pthread_getaffinity_np(pthread_self(), sizeof place.cpus, &place.cpus);
-    pthread_getschedparam(pthread_self(), &place.policy, &param);
-    place.priority = param.sched_priority;
-    return place;
-}
 
 void llm_take_place(const struct llm_thread_place *place)
 {
     const struct sched_param param = {.sched_priority = place->priority};
     if (place->has_cpus) pthread_setaffinity_np(pthread_self(), sizeof place->cpus, &place->cpus);
     if (place->policy >= 0) pthread_setschedparam(pthread_self(), place->policy, &param);
-}
-
-/* The CPU of the thread that computes, the last of n. ggml gives the others those before it. */
-static struct cpus last_of(const struct cpus *all, int n)
-{
-    struct cpus one = {0};
-    int left = (n - 1) % count(all);
-    size_t i = 0;
-    while (!all->v[i] || left-- > 0) i++;
-    one.v[i] = true;
-    return one;
 }
 
 struct ggml_threadpool *llm_start_threads(const struct llm_threads *threads, int n, struct llm_thread_place *own,
@@ -307,11 +283,21 @@ struct ggml_threadpool *llm_start_threads(const struct llm_threads *threads, int
                                      .priority = priority->realtime};
     if (own->has_cpus) {
         memcpy(params.cpumask, cpus.v, sizeof cpus.v);
-        if (threads->strict) cpus = last_of(&cpus, n);
+        if (threads->strict) { /* the thread that computes is the last of n; ggml gives the others the CPUs before */
+            int left = (n - 1) % count(&cpus);
+            size_t last = 0;
+            while (!cpus.v[last] || left-- > 0) last++;
+            cpus = (struct cpus){0};
+            cpus.v[last] = true;
+        }
         own->cpus = set_of(&cpus);
     }
     /* ggml takes the thread that makes a pool for the one that computes with it. */
-    struct llm_thread_place before = place_now();
+    struct llm_thread_place before = {.has_cpus = true};
+    struct sched_param param;
+    pthread_getaffinity_np(pthread_self(), sizeof before.cpus, &before.cpus);
+    pthread_getschedparam(pthread_self(), &before.policy, &param);
+    before.priority = param.sched_priority;
     struct ggml_threadpool *pool = ggml_threadpool_new(&params);
     llm_take_place(&before);
     return pool;

@@ -68,17 +68,6 @@ static void *work(void *ud)
     return NULL;
 }
 
-/* Bytes of the stack that were used: those of its resident pages. */
-static size_t used_of(void *stack, size_t size)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), n = size / page, first = 0;
-    unsigned char *there = mem_alloc(n);
-    if (mincore(stack, size, there) != 0) memset(there, 1, n);
-    while (first < n && (there[first] & 1) == 0) first++;
-    free(there);
-    return size - first * page;
-}
-
 /* `used`: bytes of the stack. HEARTH_NO_MEMORY: the system refuses such a thread now, and nothing was done. */
 static int run_on(size_t size, struct task *task, size_t *used, hearth_error *error)
 {
@@ -93,8 +82,15 @@ static int run_on(size_t size, struct task *task, size_t *used, hearth_error *er
     pthread_attr_init(&attributes);
     int refused = pthread_attr_setstack(&attributes, stack, size);
     if (refused == 0) refused = pthread_create(&thread, &attributes, work, task);
-    if (refused == 0) pthread_join(thread, NULL);
-    if (refused == 0) *used = used_of(stack, size);
+    if (refused == 0) {
+        pthread_join(thread, NULL);
+        size_t n = size / page, first = 0;
+        unsigned char *resident = mem_alloc(n); /* the pages that were used */
+        if (mincore(stack, size, resident) != 0) memset(resident, 1, n);
+        while (first < n && (resident[first] & 1) == 0) first++;
+        free(resident);
+        *used = size - first * page;
+    }
     pthread_attr_destroy(&attributes);
     munmap(stack, size);
     return refused == 0 ? HEARTH_OK : thread_refuse(refused, TASK, error);
@@ -192,46 +188,6 @@ static bool may_be_blank(const char *text, size_t len)
     return len > 0 && is_blank(text[0]);
 }
 
-static size_t begin_of_character(const char *text, size_t end)
-{
-    size_t at = end - 1;
-    while (at > 0 && ((unsigned char)text[at] & 0xc0) == 0x80) at--;
-    return at;
-}
-
-static void note_token(struct llm_splitter *splitter, const struct buf *text)
-{
-    const char *v = text->v;
-    if (text->len > splitter->longest) splitter->longest = text->len;
-    for (size_t i = 0; i + 1 < text->len; i++) {
-        if (v[i + 1] == ' ') splitter->before_blank[(unsigned char)v[i]] = true;
-        if (v[i] == '\n') splitter->after_line[(unsigned char)v[i + 1]] = true;
-    }
-}
-
-/* Such a token may include the blanks around it. */
-static void note_found_first(struct llm_splitter *splitter, const struct buf *text)
-{
-    if (text->len == 0) return;
-    splitter->before_blank[(unsigned char)text->v[text->len - 1]] = true;
-    splitter->after_blank[(unsigned char)text->v[0]] = true;
-    splitter->after_line[(unsigned char)text->v[0]] = true;
-    if (text->v[text->len - 1] == '\n') splitter->lines = false;
-}
-
-/* Whether a text that begins with a letter gets a blank before it. */
-static bool adds_leading_blank(const struct llm_model *model)
-{
-    struct tokens tokens = {0};
-    struct buf first = {0};
-    llm_tokenize_whole(model, &(struct llm_tokenizer_input){.text = "a", .len = 1}, &tokens);
-    if (tokens.len > 0) llm_token_bytes(model, tokens.v[0], false, &first);
-    bool adds = first.len > 0 && first.v[0] == ' ';
-    tokens_release(&tokens);
-    buf_release(&first);
-    return adds;
-}
-
 struct llm_splitter *llm_splitter_open(const struct llm_model *model)
 {
     const struct llama_vocab *vocab = model->vocab;
@@ -243,12 +199,28 @@ struct llm_splitter *llm_splitter_open(const struct llm_model *model)
     for (llama_token token = 0; token < llama_vocab_n_tokens(vocab); token++) {
         buf_clear(&text);
         llm_token_bytes(model, token, true, &text);
-        note_token(splitter, &text);
-        if (llm_token_is_found_first(model, token)) note_found_first(splitter, &text);
+        const char *v = text.v;
+        if (text.len > splitter->longest) splitter->longest = text.len;
+        for (size_t i = 0; i + 1 < text.len; i++) {
+            if (v[i + 1] == ' ') splitter->before_blank[(unsigned char)v[i]] = true;
+            if (v[i] == '\n') splitter->after_line[(unsigned char)v[i + 1]] = true;
+        }
+        if (text.len == 0 || !llm_token_is_found_first(model, token)) continue;
+        /* Such a token may include the blanks around it. */
+        splitter->before_blank[(unsigned char)v[text.len - 1]] = true;
+        splitter->after_blank[(unsigned char)v[0]] = true;
+        splitter->after_line[(unsigned char)v[0]] = true;
+        if (v[text.len - 1] == '\n') splitter->lines = false;
     }
-    buf_release(&text);
-    splitter->drops_blank = adds_leading_blank(model);
+    /* Whether a text that begins with a letter gets a blank before it. */
+    struct tokens tokens = {0};
+    llm_tokenize_whole(model, &(struct llm_tokenizer_input){.text = "a", .len = 1}, &tokens);
+    buf_clear(&text);
+    if (tokens.len > 0) llm_token_bytes(model, tokens.v[0], false, &text);
+    splitter->drops_blank = text.len > 0 && text.v[0] == ' ';
     if (splitter->drops_blank) splitter->lines = false;
+    tokens_release(&tokens);
+    buf_release(&text);
     return splitter;
 }
 
@@ -261,27 +233,20 @@ void llm_splitter_close(struct llm_splitter *splitter)
 static bool is_single_blank(const char *text, size_t len, size_t at)
 {
     if (may_be_blank(text + at + 1, len - at - 1)) return false;
-    size_t before = begin_of_character(text, at);
+    size_t before = at - 1; /* where the character begins */
+    while (before > 0 && ((unsigned char)text[before] & 0xc0) == 0x80) before--;
     return !may_be_blank(text + before, at - before);
-}
-
-static bool splits_words(const struct llm_splitter *splitter, const char *text, size_t len, size_t at)
-{
-    if (!splitter->words || text[at] != ' ' || splitter->before_blank[(unsigned char)text[at - 1]]) return false;
-    return !splitter->after_blank[(unsigned char)text[at + 1]] && is_single_blank(text, len, at);
-}
-
-static bool splits_lines(const struct llm_splitter *splitter, const char *text, size_t len, size_t at)
-{
-    if (!splitter->lines || at < 2 || text[at - 1] != '\n') return false;
-    return !splitter->after_line[(unsigned char)text[at]] && is_single_blank(text, len, at - 1);
 }
 
 struct llm_split llm_next_split(const struct llm_splitter *splitter, const char *text, size_t len, size_t from)
 {
     for (size_t at = from + 1; at + 1 < len; at++) {
-        if (splits_words(splitter, text, len, at)) return (struct llm_split){at, at + (splitter->drops_blank ? 1 : 0)};
-        if (splits_lines(splitter, text, len, at)) return (struct llm_split){at, at};
+        bool words = splitter->words && text[at] == ' ' && !splitter->before_blank[(unsigned char)text[at - 1]] &&
+                     !splitter->after_blank[(unsigned char)text[at + 1]] && is_single_blank(text, len, at);
+        if (words) return (struct llm_split){at, at + (splitter->drops_blank ? 1 : 0)};
+        bool lines = splitter->lines && at >= 2 && text[at - 1] == '\n' &&
+                     !splitter->after_line[(unsigned char)text[at]] && is_single_blank(text, len, at - 1);
+        if (lines) return (struct llm_split){at, at};
     }
     return (struct llm_split){len, len};
 }
@@ -350,36 +315,24 @@ void llm_tokenize(const struct llm_model *model, const char *text, size_t len, b
                        &(struct llm_tokenising){.stop = &never}, out);
 }
 
-/* Bytes of the longest run without a split point. */
-static size_t longest_unsplittable(const struct llm_model *model, const char *text, size_t len)
+int llm_check_text(const struct llm_model *model, const char *text, size_t len, hearth_error *error)
 {
-    size_t longest = 0;
+    assert(model != NULL && (text != NULL || len == 0));
+    size_t longest = 0; /* run without a split point */
     for (size_t from = 0; from < len;) {
         struct llm_split split = llm_next_split(model->splitter, text, len, from);
         if (split.end - from > longest) longest = split.end - from;
         from = split.next;
     }
-    return longest;
-}
-
-/* HEARTH_TOO_LONG where a run of characters would take more stack than hearth allows. */
-static int check_run(const struct llm_model *model, const char *text, size_t len, hearth_error *error)
-{
+    if (longest > LLM_UNSPLITTABLE_MAX)
+        return error_set(error, HEARTH_TOO_LONG,
+                         "%zu bytes in a row without a single blank between two words: at most %d can be tokenised",
+                         longest, LLM_UNSPLITTABLE_MAX);
     size_t each = model->recursion, run = each == 0 ? 0 : longest_run(text, len);
     if (run * each <= RUN_STACK_MAX) return HEARTH_OK;
     return error_set(error, HEARTH_TOO_LONG,
                      "%zu bytes in a row without a blank, or of blanks: this model's tokenizer takes at most %zu", run,
                      RUN_STACK_MAX / each);
-}
-
-int llm_check_text(const struct llm_model *model, const char *text, size_t len, hearth_error *error)
-{
-    assert(model != NULL && (text != NULL || len == 0));
-    size_t longest = longest_unsplittable(model, text, len);
-    if (longest <= LLM_UNSPLITTABLE_MAX) return check_run(model, text, len, error);
-    return error_set(error, HEARTH_TOO_LONG,
-                     "%zu bytes in a row without a single blank between two words: at most %d can be tokenised",
-                     longest, LLM_UNSPLITTABLE_MAX);
 }
 
 size_t llm_longest_token(const struct llm_model *model)

@@ -101,13 +101,6 @@ struct llm_token_order llm_token_texts_sorted(const struct llm_token_texts *text
         .tokens = texts->tokens, .shared = texts->shared, .n = texts->n, .longest = texts->longest};
 }
 
-static size_t shared_bytes(struct llm_token_text a, struct llm_token_text b)
-{
-    size_t n = 0;
-    while (n < a.len && n < b.len && a.v[n] == b.v[n]) n++;
-    return n;
-}
-
 static int by_bytes(const void *a, const void *b, void *texts)
 {
     struct llm_token_text x = llm_token_text_of(texts, *(const int32_t *)a),
@@ -115,15 +108,6 @@ static int by_bytes(const void *a, const void *b, void *texts)
     int order = memcmp(x.v, y.v, x.len < y.len ? x.len : y.len);
     if (order != 0) return order;
     return (x.len > y.len) - (x.len < y.len);
-}
-
-static bool leaves_no_text(const struct llm_model *model, int32_t token)
-{
-    struct buf shown = {0};
-    llm_token_bytes(model, token, false, &shown);
-    bool hidden = shown.len == 0;
-    buf_release(&shown);
-    return hidden;
 }
 
 static struct llm_token_texts *open_texts(const struct llm_model *model)
@@ -134,19 +118,27 @@ static struct llm_token_texts *open_texts(const struct llm_model *model)
     texts->tokens = mem_alloc((texts->n + 1) * sizeof *texts->tokens);
     texts->shared = mem_alloc((texts->n + 1) * sizeof *texts->shared);
     texts->hidden = mem_alloc((texts->n + 1) * sizeof *texts->hidden);
+    struct buf shown = {0};
     buf_append(&texts->bytes, "", 0);
     for (size_t i = 0; i < texts->n; i++) {
         llm_token_bytes(model, (int32_t)i, true, &texts->bytes);
         texts->starts[i + 1] = texts->bytes.len;
         texts->tokens[i] = (int32_t)i;
-        texts->hidden[i] = leaves_no_text(model, (int32_t)i);
+        buf_clear(&shown);
+        llm_token_bytes(model, (int32_t)i, false, &shown);
+        texts->hidden[i] = shown.len == 0;
         size_t len = texts->starts[i + 1] - texts->starts[i];
         if (len > texts->longest) texts->longest = len;
     }
+    buf_release(&shown);
     if (texts->n > 0) qsort_r(texts->tokens, texts->n, sizeof *texts->tokens, by_bytes, texts);
-    for (size_t i = 1; i < texts->n; i++)
-        texts->shared[i] = (uint32_t)shared_bytes(llm_token_text_of(texts, texts->tokens[i - 1]),
-                                                  llm_token_text_of(texts, texts->tokens[i]));
+    for (size_t i = 1; i < texts->n; i++) {
+        struct llm_token_text a = llm_token_text_of(texts, texts->tokens[i - 1]);
+        struct llm_token_text b = llm_token_text_of(texts, texts->tokens[i]);
+        uint32_t n = 0;
+        while (n < a.len && n < b.len && a.v[n] == b.v[n]) n++;
+        texts->shared[i] = n;
+    }
     return texts;
 }
 
@@ -181,12 +173,6 @@ struct llm_special_tokens {
     size_t first[257]; /* texts[first[c]] … texts[first[c + 1] - 1] begin with byte c */
 };
 
-/* Tokenising matches these in a text only with parse_special. */
-static bool is_special(const struct llama_vocab *vocab, llama_token token)
-{
-    return (llama_vocab_get_attr(vocab, token) & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN)) != 0;
-}
-
 static int by_text(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
@@ -198,7 +184,10 @@ struct llm_special_tokens *llm_special_tokens_open(const struct llama_vocab *voc
     int32_t n_vocab = llama_vocab_n_tokens(vocab);
     for (llama_token token = 0; token < n_vocab; token++) {
         const char *text = llama_vocab_get_text(vocab, token);
-        if (!is_special(vocab, token) || text == NULL || text[0] == '\0') continue;
+        /* Tokenising matches these in a text only with parse_special. */
+        bool special =
+            (llama_vocab_get_attr(vocab, token) & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN)) != 0;
+        if (!special || text == NULL || text[0] == '\0') continue;
         specials->texts = mem_grow(specials->texts, specials->n + 1, sizeof *specials->texts);
         specials->texts[specials->n++] = text;
     }

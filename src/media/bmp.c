@@ -31,20 +31,6 @@ static uint32_t number_at(const struct bmp *bmp, size_t at, size_t bytes)
 
 /* ---- The header ---- */
 
-/* A height below 0: the rows come from above. */
-static void read_size(struct bmp *bmp, uint32_t header)
-{
-    int32_t height = (int32_t)number_at(bmp, FILE_HEADER + 8, 4);
-    bmp->width = number_at(bmp, FILE_HEADER + 4, 4);
-    bmp->is_top_down = height < 0;
-    bmp->height = height < 0 ? 0u - (uint32_t)height : (uint32_t)height;
-    bmp->bits = number_at(bmp, FILE_HEADER + 14, 2);
-    bmp->colour_bytes = 4;
-    if (header < LEAST_HEADER) return;
-    bmp->compression = number_at(bmp, FILE_HEADER + 16, 4);
-    bmp->n_colours = number_at(bmp, FILE_HEADER + 32, 4);
-}
-
 /* Masks lie in newer headers, and behind that of 40 bytes. False: they are not all there. */
 static bool read_masks(struct bmp *bmp, uint32_t header)
 {
@@ -91,7 +77,16 @@ static bool read_header(const struct media_bytes *bytes, struct bmp *bmp, const 
         bmp->bits = number_at(bmp, FILE_HEADER + 10, 2);
         bmp->colour_bytes = 3;
     } else {
-        read_size(bmp, header);
+        int32_t height = (int32_t)number_at(bmp, FILE_HEADER + 8, 4); /* below 0: the rows come from above */
+        bmp->width = number_at(bmp, FILE_HEADER + 4, 4);
+        bmp->is_top_down = height < 0;
+        bmp->height = height < 0 ? 0u - (uint32_t)height : (uint32_t)height;
+        bmp->bits = number_at(bmp, FILE_HEADER + 14, 2);
+        bmp->colour_bytes = 4;
+    }
+    if (header >= LEAST_HEADER) {
+        bmp->compression = number_at(bmp, FILE_HEADER + 16, 4);
+        bmp->n_colours = number_at(bmp, FILE_HEADER + 32, 4);
     }
     *reason = "its bits a pixel, or its compression, are none that BMP has";
     if (!has_known_kind(bmp) || !read_masks(bmp, header)) return false;
@@ -136,14 +131,6 @@ static uint32_t channel_of(uint32_t pixel, uint32_t mask)
     return (uint32_t)((uint64_t)((pixel & mask) >> shift) * 255 / (mask >> shift));
 }
 
-/* A transparent pixel lies on white. */
-static void put_masked(const struct bmp *bmp, uint8_t *to, uint32_t pixel, bool has_alpha)
-{
-    uint32_t alpha = has_alpha ? channel_of(pixel, bmp->masks[ALPHA]) : 255;
-    for (size_t i = 0; i < 3; i++)
-        to[i] = (uint8_t)((channel_of(pixel, bmp->masks[i]) * alpha + 255 * (255 - alpha)) / 255);
-}
-
 static size_t row_bytes(const struct bmp *bmp)
 {
     return (size_t)(((uint64_t)bmp->width * bmp->bits + 31) / 32 * 4);
@@ -169,11 +156,16 @@ static bool decode_rows(const struct bmp *bmp, const struct media_image *image)
         for (uint32_t x = 0; x < bmp->width; x++) {
             size_t row = bmp->pixels + y * len, bit = (size_t)x * bmp->bits;
             uint8_t *to = place_of(bmp, image, x, y);
-            if (bmp->bits <= 8)
+            if (bmp->bits <= 8) {
                 put_indexed(bmp, to,
                             bmp->bytes.v[row + bit / 8] >> (8 - bmp->bits - bit % 8) & ((1u << bmp->bits) - 1));
-            else
-                put_masked(bmp, to, number_at(bmp, row + x * bytes, bytes), has_alpha);
+                continue;
+            }
+            /* A transparent pixel lies on white. */
+            uint32_t pixel = number_at(bmp, row + x * bytes, bytes);
+            uint32_t alpha = has_alpha ? channel_of(pixel, bmp->masks[ALPHA]) : 255;
+            for (size_t i = 0; i < 3; i++)
+                to[i] = (uint8_t)((channel_of(pixel, bmp->masks[i]) * alpha + 255 * (255 - alpha)) / 255);
         }
     return true;
 }
@@ -203,17 +195,6 @@ static uint32_t index_of(const struct bmp *bmp, size_t at, size_t n)
     return n % 2 == 0 ? bmp->bytes.v[at + n / 2] >> 4 : bmp->bytes.v[at + n / 2] & 15;
 }
 
-/* Indices as they are, filled up to an even number of bytes. */
-static bool put_literal(struct runs *runs, size_t n)
-{
-    const struct bmp *bmp = runs->bmp;
-    size_t bytes = bmp->bits == 8 ? n : (n + 1) / 2;
-    if (bmp->bytes.len - runs->at < bytes) return false;
-    for (size_t i = 0; i < n; i++) put_next(runs, index_of(bmp, runs->at, i));
-    runs->at += bytes + bytes % 2;
-    return true;
-}
-
 static bool decode_runs(const struct bmp *bmp, const struct media_image *image)
 {
     enum { END_OF_ROW, END, JUMP };
@@ -236,8 +217,11 @@ static bool decode_runs(const struct bmp *bmp, const struct media_image *image)
             runs.x = right < bmp->width ? right : bmp->width;
             runs.y += v[runs.at + 1];
             runs.at += 2;
-        } else if (!put_literal(&runs, what)) {
-            return false;
+        } else { /* indices as they are, filled up to an even number of bytes */
+            size_t bytes = bmp->bits == 8 ? what : (what + (size_t)1) / 2;
+            if (bmp->bytes.len - runs.at < bytes) return false;
+            for (size_t i = 0; i < what; i++) put_next(&runs, index_of(bmp, runs.at, i));
+            runs.at += bytes + bytes % 2;
         }
     }
     return runs.y >= bmp->height;

@@ -25,24 +25,14 @@ struct reader {
 
 /* ---- Frames ---- */
 
-static void drop_every_second(struct media_video *video)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < video->n; i++) {
-        if (i % 2 == 0)
-            video->frames[kept++] = video->frames[i];
-        else
-            free(video->frames[i].rgb);
-    }
-    video->n = kept;
-}
-
 static void keep_frame(struct reader *reader)
 {
     struct media_video *video = reader->video;
     bool wanted = reader->number++ % reader->stride == 0;
-    if (wanted && video->n == reader->limits->most_frames) {
-        drop_every_second(video);
+    if (wanted && video->n == reader->limits->most_frames) { /* every second one is dropped */
+        for (size_t i = 1; i < video->n; i += 2) free(video->frames[i].rgb);
+        video->n = (video->n + 1) / 2;
+        for (size_t i = 1; i < video->n; i++) video->frames[i] = video->frames[2 * i];
         reader->stride *= 2;
         wanted = (reader->number - 1) % reader->stride == 0;
     }
@@ -68,21 +58,7 @@ static uint32_t read_side(const char **at, char end, uint32_t most)
     return (uint32_t)side;
 }
 
-/* Three lines are complete. */
-static void begin_frame(struct reader *reader)
-{
-    struct media_image *frame = &reader->frame;
-    const char *at = reader->header + strlen(magic);
-    reader->header[reader->header_len] = '\0';
-    reader->is_broken = strncmp(reader->header, magic, strlen(magic)) != 0;
-    if (!reader->is_broken) frame->width = read_side(&at, ' ', reader->limits->most_side);
-    if (frame->width > 0) frame->height = read_side(&at, '\n', reader->limits->most_side);
-    reader->is_broken = frame->height == 0 || strcmp(at, "255\n") != 0;
-    if (reader->is_broken) return;
-    frame->rgb = mem_alloc((size_t)frame->width * frame->height * 3);
-    reader->filled = 0;
-}
-
+/* Its three lines are there. */
 static bool header_is_complete(const struct reader *reader)
 {
     size_t lines = 0;
@@ -92,13 +68,23 @@ static bool header_is_complete(const struct reader *reader)
 
 static size_t take_header(struct reader *reader, const char *bytes, size_t n)
 {
+    struct media_image *frame = &reader->frame;
+    const char *at = reader->header + strlen(magic);
     size_t i = 0;
     while (i < n && reader->header_len < sizeof reader->header - 1 && !header_is_complete(reader))
         reader->header[reader->header_len++] = bytes[i++];
-    if (header_is_complete(reader))
-        begin_frame(reader);
-    else
+    if (!header_is_complete(reader)) {
         reader->is_broken = reader->header_len == sizeof reader->header - 1;
+        return i;
+    }
+    reader->header[reader->header_len] = '\0';
+    reader->is_broken = strncmp(reader->header, magic, strlen(magic)) != 0;
+    if (!reader->is_broken) frame->width = read_side(&at, ' ', reader->limits->most_side);
+    if (frame->width > 0) frame->height = read_side(&at, '\n', reader->limits->most_side);
+    reader->is_broken = frame->height == 0 || strcmp(at, "255\n") != 0;
+    if (reader->is_broken) return i;
+    frame->rgb = mem_alloc((size_t)frame->width * frame->height * 3);
+    reader->filled = 0;
     return i;
 }
 

@@ -148,20 +148,6 @@ static bool ends_by(pid_t pid, int64_t deadline)
     return has_ended;
 }
 
-static int judge_ending(const struct media_program *program, enum ending ending, int status, hearth_error *error)
-{
-    if (ending == STOPPED) return error_set(error, HEARTH_CANCELLED, "request was cancelled");
-    if (ending == TOOK_TOO_LONG)
-        return error_set(error, HEARTH_TOO_LONG, "takes %s more than %d seconds", program->name, program->seconds);
-    if (ending == WROTE_TOO_MUCH)
-        return error_set(error, HEARTH_TOO_LONG, "is more than %zu KiB when %s has read it%s%s",
-                         program->most_output >> 10, program->name, program->output_key != NULL ? ": see " : "",
-                         program->output_key != NULL ? program->output_key : "");
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return HEARTH_OK;
-    return error_set(error, HEARTH_INVALID,
-                     "cannot be read by %s: it is damaged, needs a password, or has nothing to read", program->name);
-}
-
 static int run_found(const struct media_program *program, char *path, int input, const struct media_sink *sink,
                      hearth_error *error)
 {
@@ -181,20 +167,16 @@ static int run_found(const struct media_program *program, char *path, int input,
     if (ending == ENDED && !ends_by(pid, deadline)) ending = TOOK_TOO_LONG;
     if (ending != ENDED) kill(pid, SIGKILL);
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
-    return judge_ending(program, ending, status, error);
-}
-
-static int run(const struct media_program *program, const struct media_bytes *upload, const struct media_sink *sink,
-               hearth_error *error)
-{
-    char *path = path_of(program, error);
-    if (path == NULL) return (int)error->code;
-    int input = file_of(upload);
-    int rc = input < 0 ? error_set(error, HEARTH_NO_MEMORY, "cannot be read: there is no memory")
-                       : run_found(program, path, input, sink, error);
-    if (input >= 0) close(input);
-    free(path);
-    return rc;
+    if (ending == STOPPED) return error_set(error, HEARTH_CANCELLED, "request was cancelled");
+    if (ending == TOOK_TOO_LONG)
+        return error_set(error, HEARTH_TOO_LONG, "takes %s more than %d seconds", program->name, program->seconds);
+    if (ending == WROTE_TOO_MUCH)
+        return error_set(error, HEARTH_TOO_LONG, "is more than %zu KiB when %s has read it%s%s",
+                         program->most_output >> 10, program->name, program->output_key != NULL ? ": see " : "",
+                         program->output_key != NULL ? program->output_key : "");
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return HEARTH_OK;
+    return error_set(error, HEARTH_INVALID,
+                     "cannot be read by %s: it is damaged, needs a password, or has nothing to read", program->name);
 }
 
 /* One program runs at a time: the memory of several would add up. */
@@ -227,7 +209,16 @@ int media_child_run(const struct media_program *program, const struct media_byte
                     const struct media_sink *sink, hearth_error *error)
 {
     if (!await_turn(program->stop)) return error_set(error, HEARTH_CANCELLED, "request was cancelled");
-    int rc = run(program, upload, sink, error);
+    char *path = path_of(program, error);
+    int input = path == NULL ? -1 : file_of(upload), rc;
+    if (path == NULL)
+        rc = (int)error->code;
+    else if (input < 0)
+        rc = error_set(error, HEARTH_NO_MEMORY, "cannot be read: there is no memory");
+    else
+        rc = run_found(program, path, input, sink, error);
+    if (input >= 0) close(input);
+    free(path);
     pthread_mutex_lock(&turn.mutex);
     turn.taken = false;
     pthread_cond_signal(&turn.left);

@@ -77,12 +77,6 @@ static int landlock_create(const struct landlock_ruleset *ruleset, size_t size, 
     return (int)syscall(SYS_landlock_create_ruleset, ruleset, size, flags);
 }
 
-static bool allow(int ruleset, int fd, uint64_t rights)
-{
-    struct landlock_beneath rule = {.allowed = rights, .folder = fd};
-    return syscall(SYS_landlock_add_rule, ruleset, BENEATH, &rule, 0) == 0;
-}
-
 /* A ruleset that forbids everything; -1: there is no Landlock. Safe after fork(). */
 static int open_ruleset(void)
 {
@@ -98,7 +92,10 @@ static void allow_path(int ruleset, const char *path)
     struct stat facts;
     int fd = open(path, O_PATH | O_CLOEXEC);
     if (fd < 0) return; /* then nobody can open it */
-    if (fstat(fd, &facts) == 0) allow(ruleset, fd, EXECUTE | READ_FILE | (S_ISDIR(facts.st_mode) ? READ_DIR : 0));
+    if (fstat(fd, &facts) == 0) {
+        uint64_t rights = EXECUTE | READ_FILE | (S_ISDIR(facts.st_mode) ? READ_DIR : 0);
+        syscall(SYS_landlock_add_rule, ruleset, BENEATH, &(struct landlock_beneath){rights, fd}, 0);
+    }
     close(fd);
 }
 

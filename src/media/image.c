@@ -80,16 +80,6 @@ static void put_on_white(const uint8_t *rgba, const struct media_image *image)
         }
 }
 
-static bool decode_still(const struct media_bytes *bytes, const struct media_image *image)
-{
-    size_t size = (size_t)image->width * image->height * 4;
-    uint8_t *rgba = mem_grow(NULL, size, 1);
-    bool decoded = WebPDecodeRGBAInto(bytes->v, bytes->len, rgba, size, (int)image->width * 4) != NULL;
-    if (decoded) put_on_white(rgba, image);
-    free(rgba);
-    return decoded;
-}
-
 static bool decode_first_frame(const struct media_bytes *bytes, const struct media_image *image)
 {
     WebPAnimDecoderOptions options;
@@ -111,7 +101,13 @@ static bool decode_webp(const struct media_bytes *bytes, struct media_image *ima
     WebPBitstreamFeatures features;
     *reason = "its pixels cannot be read";
     if (WebPGetFeatures(bytes->v, bytes->len, &features) != VP8_STATUS_OK) return false;
-    return features.has_animation ? decode_first_frame(bytes, image) : decode_still(bytes, image);
+    if (features.has_animation) return decode_first_frame(bytes, image);
+    size_t size = (size_t)image->width * image->height * 4;
+    uint8_t *rgba = mem_grow(NULL, size, 1);
+    bool decoded = WebPDecodeRGBAInto(bytes->v, bytes->len, rgba, size, (int)image->width * 4) != NULL;
+    if (decoded) put_on_white(rgba, image);
+    free(rgba);
+    return decoded;
 }
 
 static const struct media_decoder media_webp = {measure_webp, decode_webp};
@@ -421,17 +417,6 @@ static int is_damaged(enum media_format format, const char *reason, hearth_error
     return error_set(error, HEARTH_INVALID, "the %s is damaged or cut off: %s", media_format_name(format), reason);
 }
 
-static int check_limits(const struct media_image *image, const struct media_image_limits *limits, hearth_error *error)
-{
-    if (image->width > limits->most_side || image->height > limits->most_side)
-        return error_set(error, HEARTH_TOO_LONG, "%u x %u pixels: a side may have %u", image->width, image->height,
-                         limits->most_side);
-    if ((uint64_t)image->width * image->height > limits->most_pixels)
-        return error_set(error, HEARTH_TOO_LONG, "%u x %u pixels: an image may have %u of them", image->width,
-                         image->height, limits->most_pixels);
-    return HEARTH_OK;
-}
-
 int media_image_measure(const struct media_bytes *bytes, const struct media_image_limits *limits,
                         struct media_image *image, hearth_error *error)
 {
@@ -444,7 +429,13 @@ int media_image_measure(const struct media_bytes *bytes, const struct media_imag
                          media_format_name(format));
     if (!decoder->measure(bytes, image, &reason) || image->width == 0 || image->height == 0)
         return is_damaged(format, reason, error);
-    return check_limits(image, limits, error);
+    if (image->width > limits->most_side || image->height > limits->most_side)
+        return error_set(error, HEARTH_TOO_LONG, "%u x %u pixels: a side may have %u", image->width, image->height,
+                         limits->most_side);
+    if ((uint64_t)image->width * image->height > limits->most_pixels)
+        return error_set(error, HEARTH_TOO_LONG, "%u x %u pixels: an image may have %u of them", image->width,
+                         image->height, limits->most_pixels);
+    return HEARTH_OK;
 }
 
 int media_image_decode(const struct media_bytes *bytes, const struct media_image_limits *limits,
