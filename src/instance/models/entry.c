@@ -13,15 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of this machine's memory: a model on RPC servers has its weights and cells in theirs. */
-static double bytes_here(const struct config_model *config, const struct llm_context_params *context,
-                         const struct llm_model *weights, hearth_model_type type)
-{
-    if (type != HEARTH_MODEL_CHAT) return config->rpc.len > 0 ? 0 : embedding_bytes(config, weights, context);
-    struct estimate e = estimate_memory(config, context, llm_model_info(weights));
-    return config->rpc.len > 0 ? e.projector + e.draft : e.total;
-}
-
 static int read_facts(struct model_facts *facts, const struct config_model *config, const struct llm_model *weights,
                       hearth_error *error)
 {
@@ -33,7 +24,14 @@ static int read_facts(struct model_facts *facts, const struct config_model *conf
     if (rc != HEARTH_OK) return rc;
     bool templated = config->jinja_file != NULL || info->chat_template != NULL;
     facts->type = embedding_decide_type(config, weights);
-    facts->bytes = (uint64_t)bytes_here(config, &context, weights, facts->type);
+    bool chats = facts->type == HEARTH_MODEL_CHAT, remote = config->rpc.len > 0;
+    /* Of this machine's memory: a model on RPC servers has its weights and cells in theirs. */
+    if (chats) {
+        struct estimate e = estimate_memory(config, &context, info);
+        facts->bytes = (uint64_t)(remote ? e.projector + e.draft : e.total);
+    } else if (!remote) {
+        facts->bytes = (uint64_t)embedding_bytes(config, weights, &context);
+    }
     memcpy(facts->architecture, info->architecture, sizeof facts->architecture);
     memcpy(facts->description, info->description, sizeof facts->description);
     facts->info = (hearth_model_info){
@@ -45,7 +43,7 @@ static int read_facts(struct model_facts *facts, const struct config_model *conf
         .path = config->path,
         .type = facts->type,
         .kind = info->kind,
-        .pooling = facts->type != HEARTH_MODEL_CHAT ? embedding_pooling(config, weights) : HEARTH_POOLING_UNSPECIFIED,
+        .pooling = chats ? HEARTH_POOLING_UNSPECIFIED : embedding_pooling(config, weights),
         .size_bytes = info->size_bytes,
         .n_params = info->n_params,
         .weights_type = info->weights_type,
@@ -58,10 +56,10 @@ static int read_facts(struct model_facts *facts, const struct config_model *conf
         .n_ctx_train = info->n_ctx_train,
         .context_window = context.window,
         .n_slots = (int32_t)config->n_seq_max,
-        .has_chat_template = facts->type == HEARTH_MODEL_CHAT && templated,
-        .images = facts->type == HEARTH_MODEL_CHAT && kinds.images,
-        .sounds = facts->type == HEARTH_MODEL_CHAT && kinds.sounds,
-        .videos = facts->type == HEARTH_MODEL_CHAT && kinds.images && media_video_is_read(config->media_unconfined),
+        .has_chat_template = chats && templated,
+        .images = chats && kinds.images,
+        .sounds = chats && kinds.sounds,
+        .videos = chats && kinds.images && media_video_is_read(config->media_unconfined),
     };
     return HEARTH_OK;
 }
