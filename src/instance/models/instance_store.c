@@ -18,10 +18,10 @@
 
 /* ---- Opening ---- */
 
-static enum store_tier tier_named(const char *name)
+enum store_tier tier_named(const char *name)
 {
     enum store_tier tier = 0;
-    while (strcmp(store_tier_names[tier], name) != 0) tier++;
+    while (tier < STORE_TIERS && strcmp(store_tier_names[tier], name) != 0) tier++;
     return tier;
 }
 
