@@ -47,15 +47,6 @@ static enum engine_caching decide_caching(const struct config_model *config)
     return config->system_prompt_cache ? ENGINE_CACHES_SYSTEM : ENGINE_CACHES_NOTHING;
 }
 
-/* Models among which what an instance has is divided: those of the configuration, and those that were added. */
-static size_t count_models(const struct hearth *instance)
-{
-    size_t n = instance->config->n_models, n_entries = atomic_load(&instance->n_entries);
-    for (size_t i = 0; i < n_entries; i++)
-        n += instance->entries[i].own != NULL && entry_is_listed(&instance->entries[i]);
-    return n;
-}
-
 static void note_unstored(void *ud, const char *reason)
 {
     struct model_entry *entry = ud;
@@ -156,7 +147,10 @@ static int open_engine(struct hearth *instance, struct model *model, hearth_erro
 {
     const struct config_model *config = model->config;
     const struct config_cache *cache = &instance->config->cache;
-    size_t n_models = count_models(instance);
+    /* Models among which what an instance has is divided: those of the configuration, and those that were added. */
+    size_t n_models = instance->config->n_models, n_entries = atomic_load(&instance->n_entries);
+    for (size_t i = 0; i < n_entries; i++)
+        n_models += instance->entries[i].own != NULL && entry_is_listed(&instance->entries[i]);
     static const enum engine_idle kinds[] = {[CONFIG_IDLE_AUTO] = ENGINE_IDLE_PRICED,
                                              [CONFIG_IDLE_STAY] = ENGINE_IDLE_STAYS,
                                              [CONFIG_IDLE_LEAVE] = ENGINE_IDLE_LEAVES};

@@ -330,18 +330,6 @@ static int encode_item(struct encoder *encoder, struct item *item)
     return HEARTH_OK;
 }
 
-/* Calls those who wait. Their encodings stay meanwhile: encoding_release() waits for the end of it. */
-static void call_waiting(struct encoder *encoder, struct item *item)
-{
-    encoder->calling = item;
-    struct encoding *first = item->wanted_by; /* later ones find the rows */
-    pthread_mutex_unlock(&encoder->mutex);
-    for (struct encoding *one = first; one != NULL; one = one->next) one->ready(one->ud);
-    pthread_mutex_lock(&encoder->mutex);
-    encoder->calling = NULL;
-    pthread_cond_broadcast(&encoder->called);
-}
-
 /* The projector starts threads for each encoding, as many as the model has, which inherit the priority. They have the
  * processors while no reply streams, else a quarter of them. */
 #define GIVES_WAY 5
@@ -370,10 +358,19 @@ static void *run_encoder(void *ud)
         release_medium(item);
         pthread_mutex_lock(&encoder->mutex);
         item->state = item->rows != NULL ? READY : FAILED;
-        if (item->wanted_by != NULL)
-            call_waiting(encoder, item); /* the last of them keeps or drops it */
-        else
+        struct encoding *first = item->wanted_by; /* later ones find the rows */
+        if (first == NULL) {
             keep_or_drop(encoder, item); /* before anybody else can want it */
+            continue;
+        }
+        /* Those who wait are called; the last of them keeps or drops it. Their encodings stay meanwhile:
+         * encoding_release() waits for the end of it. */
+        encoder->calling = item;
+        pthread_mutex_unlock(&encoder->mutex);
+        for (struct encoding *one = first; one != NULL; one = one->next) one->ready(one->ud);
+        pthread_mutex_lock(&encoder->mutex);
+        encoder->calling = NULL;
+        pthread_cond_broadcast(&encoder->called);
     }
     pthread_mutex_unlock(&encoder->mutex);
     return NULL;

@@ -201,30 +201,25 @@ struct file_watch *model_watch_open(const struct config_model *config, void (*re
 
 /* ---- The fingerprint's thread ---- */
 
-/* Files whose signs cannot be read are hashed, which says why. A known digest that is not the one in a sidecar proves
- * nothing about it: every byte is read. So it always is for a model in several files, whose sidecars are of one file
- * each. */
-static bool find_known(struct fingerprint *f)
-{
-    struct buf file = {0};
-    hearth_error unwanted;
-    int64_t began_s = clock_unix_ms() / 1000;
-    if (f->store == NULL || llm_file_signs(f->path, &f->signs, &unwanted) != HEARTH_OK) return false;
-    store_digests(f->store, clock_now(clock_monotonic()) + clock_from_ms(DIGESTS_WAIT_MS), &file);
-    bool known = known_digests_find(&file, &f->signs, f->digest);
-    buf_release(&file);
-    known = known && (!f->verify || llm_file_matches_sidecar(f->path, f->digest));
-    f->may_note = known || known_digests_may_add(&f->signs, began_s);
-    return known;
-}
-
 static void *compute_fingerprint(void *ud)
 {
     struct fingerprint *f = ud;
-    int64_t began = clock_now(clock_monotonic());
+    int64_t began = clock_now(clock_monotonic()), began_s = clock_unix_ms() / 1000;
     struct llm_reading how = {.stop = &f->stop, .verify = f->verify};
+    hearth_error unwanted;
+    bool known = false;
     f->may_note = false;
-    bool known = find_known(f);
+    /* Files whose signs cannot be read are hashed, which says why. */
+    if (f->store != NULL && llm_file_signs(f->path, &f->signs, &unwanted) == HEARTH_OK) {
+        struct buf file = {0};
+        store_digests(f->store, clock_now(clock_monotonic()) + clock_from_ms(DIGESTS_WAIT_MS), &file);
+        known = known_digests_find(&file, &f->signs, f->digest);
+        buf_release(&file);
+        /* A known digest that is not the one in a sidecar proves nothing about it: every byte is read. So it always is
+         * for a model in several files, whose sidecars are of one file each. */
+        known = known && (!f->verify || llm_file_matches_sidecar(f->path, f->digest));
+        f->may_note = known || known_digests_may_add(&f->signs, began_s);
+    }
     f->rc = known ? HEARTH_OK : llm_file_fingerprint(f->path, &how, f->digest, &f->error);
     if (f->rc == HEARTH_OK)
         log_event(LOG_INFO, "model", known ? "weights known" : "weights hashed", log_str("path", f->path),

@@ -121,17 +121,6 @@ void sampling_take(hearth_sampling *sampling, const hearth_sampling *others)
     if (sampling->seed < 0) sampling->seed = others->seed;
 }
 
-static double configured_or_advised(const struct number *number, const struct config_model *config,
-                                    const struct llm_model *model)
-{
-    double advised;
-    bool set = config_is_set(config->notes, number->key);
-    if (!set && number->advised && llm_model_number(model, number->in_file, &advised)) return advised;
-    const struct config_row *row = config_row_find(number->key);
-    const void *field = config_field(row, config);
-    return row->type == CONFIG_INT ? (double)*(const int64_t *)field : *(const double *)field;
-}
-
 static void complete_lists(hearth_sampling *all, const struct config_model *config, const struct llm_model *model)
 {
     static const char *const usual[] = {"\n", ":", "\"", "*"};
@@ -153,11 +142,17 @@ hearth_sampling sampling_complete(const hearth_sampling *given, const struct con
 {
     hearth_sampling all = *given;
     for (size_t i = 0; i < N_NUMBERS; i++) {
-        void *field = (char *)&all + numbers[i].offset;
+        const struct number *number = &numbers[i];
+        void *field = (char *)&all + number->offset;
         double value;
-        if (given_number(&numbers[i], given, &value)) continue;
-        value = configured_or_advised(&numbers[i], config, model);
-        if (numbers[i].whole)
+        if (given_number(number, given, &value)) continue;
+        bool advised = number->advised && !config_is_set(config->notes, number->key);
+        if (!advised || !llm_model_number(model, number->in_file, &value)) {
+            const struct config_row *row = config_row_find(number->key);
+            const void *configured = config_field(row, config);
+            value = row->type == CONFIG_INT ? (double)*(const int64_t *)configured : *(const double *)configured;
+        }
+        if (number->whole)
             *(int32_t *)field = value >= INT32_MAX ? INT32_MAX : value <= -1 ? -1 : (int32_t)value;
         else
             *(double *)field = value;

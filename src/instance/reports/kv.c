@@ -205,19 +205,6 @@ static void note_detached(void *ud, const struct slab_key *key, enum slab_kind k
     note_fault(slab_of(ud, key, kind), KV_DETACHED, "its parent entry is missing");
 }
 
-/* Fills an index from the slabs' heads, as a server does at its start, which finds the detached ones. */
-static struct index *index_of(struct kv_slabs *slabs)
-{
-    struct index *index = index_open(1, UINT64_MAX, NULL);
-    if (slabs->n > 0) qsort(slabs->v, slabs->n, sizeof *slabs->v, by_key);
-    for (size_t i = 0; i < slabs->n; i++) {
-        const struct kv_slab *slab = &slabs->v[i];
-        if (slab->damage == NULL) index_adopt(index, &slab->head, slab->size, clock_unix_ms());
-    }
-    index_each_detached(index, note_detached, slabs);
-    return index;
-}
-
 static void check_key(void *ud, const struct entry *entry, const struct identity *identity)
 {
     struct kv_slabs *slabs = ud;
@@ -238,7 +225,14 @@ static int check_chains(struct kv_slabs *slabs, const struct kv_folder *folder, 
     for (int scans = 0; scans < 2 && detached && rc == HEARTH_OK; scans++) {
         release_slabs(slabs);
         rc = look_into(slabs, folder, error);
-        struct index *index = index_of(slabs);
+        /* An index is filled from the heads, as a server does at its start, which finds the detached ones. */
+        struct index *index = index_open(1, UINT64_MAX, NULL);
+        if (slabs->n > 0) qsort(slabs->v, slabs->n, sizeof *slabs->v, by_key);
+        for (size_t i = 0; i < slabs->n; i++) {
+            const struct kv_slab *slab = &slabs->v[i];
+            if (slab->damage == NULL) index_adopt(index, &slab->head, slab->size, clock_unix_ms());
+        }
+        index_each_detached(index, note_detached, slabs);
         detached = index_usage(index).detached > 0;
         index_each(index, check_key, slabs);
         index_close(index);

@@ -319,27 +319,23 @@ static const struct vllm_row {
      offsetof(struct vllm_values, usage)},
 };
 
-static void put_vllm_row(const struct hearth *instance, const struct vllm_row *row, struct buf *out)
-{
-    struct buf labels = {0};
-    metrics_put_head(out, row->name, "gauge", row->help);
-    for (size_t m = 0, n = atomic_load(&instance->n_entries); m < n; m++) {
-        struct model_entry *entry = &instance->entries[m];
-        if (entry->facts.type != HEARTH_MODEL_CHAT || !entry_is_listed(entry)) continue;
-        struct vllm_values values = vllm_values_of(entry);
-        buf_clear(&labels);
-        metrics_put_label(&labels, "model_name", entry->config->name);
-        metrics_put_value(out, row->name, labels.v,
-                          *(const double *)(const void *)((const char *)&values + row->offset));
-    }
-    buf_release(&labels);
-}
-
 static void put_vllm(const struct hearth *instance, struct buf *out)
 {
     static const char info[] = "vllm:cache_config_info";
     struct buf labels = {0};
-    for (size_t i = 0; i < sizeof vllm_rows / sizeof *vllm_rows; i++) put_vllm_row(instance, &vllm_rows[i], out);
+    for (size_t i = 0; i < sizeof vllm_rows / sizeof *vllm_rows; i++) {
+        const struct vllm_row *row = &vllm_rows[i];
+        metrics_put_head(out, row->name, "gauge", row->help);
+        for (size_t m = 0, n = atomic_load(&instance->n_entries); m < n; m++) {
+            struct model_entry *entry = &instance->entries[m];
+            if (entry->facts.type != HEARTH_MODEL_CHAT || !entry_is_listed(entry)) continue;
+            struct vllm_values values = vllm_values_of(entry);
+            buf_clear(&labels);
+            metrics_put_label(&labels, "model_name", entry->config->name);
+            metrics_put_value(out, row->name, labels.v,
+                              *(const double *)(const void *)((const char *)&values + row->offset));
+        }
+    }
     metrics_put_head(out, info, "gauge", "Tokens of a block of cache events, and how many blocks the KV cells make.");
     for (size_t m = 0, n = atomic_load(&instance->n_entries); m < n; m++) {
         struct model_entry *entry = &instance->entries[m];

@@ -178,23 +178,16 @@ static struct reply *find_equal(struct reply_book *book, const struct reply *rep
     return NULL;
 }
 
-/* The last that may be kept at a place leaves it to a newer one. */
-static void make_room_at(struct reply_book *book, const struct reply_place *place)
-{
-    struct reply *oldest = NULL;
-    size_t n = 0;
-    for (struct reply *reply = *bucket_of(book, place); reply != NULL; reply = reply->next) {
-        if (!begins_at(reply, place)) continue;
-        oldest = reply;
-        n++;
-    }
-    if (n >= PLACE_MAX) drop(book, oldest);
-}
-
 static void insert(struct reply_book *book, struct reply *reply)
 {
-    make_room_at(book, &reply->place);
-    struct reply **bucket = bucket_of(book, &reply->place);
+    struct reply **bucket = bucket_of(book, &reply->place), *oldest = NULL;
+    size_t n_there = 0;
+    for (struct reply *other = *bucket; other != NULL; other = other->next) {
+        if (!begins_at(other, &reply->place)) continue;
+        oldest = other;
+        n_there++;
+    }
+    if (n_there >= PLACE_MAX) drop(book, oldest); /* the last that may be kept at a place leaves it to a newer one */
     while (book->n_replies > 0 && (book->n_replies == REPLIES_MAX || book->bytes + size_of(reply) > book->limit))
         drop_oldest(book);
     reply->next = *bucket;
@@ -273,8 +266,7 @@ static bool take_best(struct work *work, const struct found *found, size_t n, si
     for (size_t i = 0; same && i < n; i++) {
         const struct reply_place *place = &found[i].reply->place;
         if (place->tokens != hash || place->n_tokens != work->out->len + more.len) continue;
-        /* The one that goes on for most bytes; of several tokenisings of these, the shortest: others sampled it oddly.
-         */
+        /* The one that goes on for most bytes; of several tokenisings of these the shortest: others are odd. */
         const struct text_match *a = &found[i].match, *b = best == NULL ? NULL : &best->match;
         if (b == NULL || a->n_bytes > b->n_bytes || (a->n_bytes == b->n_bytes && a->n < b->n)) best = &found[i];
     }

@@ -367,37 +367,29 @@ void hearth_request_release(hearth_request *request)
 
 /* ---- Replies ---- */
 
-/* By the format that was chosen when the prompt was rendered, to which the reader has a reference. */
-struct hearth_reader {
-    struct chat_reader *reader;
-};
-
+/* A hearth_reader is a chat_reader by the format that was chosen when the prompt was rendered, to which it has a
+ * reference. */
 hearth_reader *hearth_reader_open(hearth_request *request)
 {
-    if (request->format == NULL) return NULL;
-    hearth_reader *reader = mem_alloc(sizeof *reader);
-    reader->reader = chat_reader_open(request->format);
-    return reader;
+    return request->format == NULL ? NULL : (hearth_reader *)chat_reader_open(request->format);
 }
 
 void hearth_reader_close(hearth_reader *reader)
 {
-    if (reader == NULL) return;
-    chat_reader_close(reader->reader);
-    free(reader);
+    chat_reader_close((struct chat_reader *)reader);
 }
 
 void hearth_reader_add(hearth_reader *reader, const char *text, size_t len, hearth_delta_fn each, void *ud)
 {
-    chat_reader_add(reader->reader, text, len, each, ud);
+    chat_reader_add((struct chat_reader *)reader, text, len, each, ud);
 }
 
 void hearth_reader_end(hearth_reader *reader, hearth_delta_fn each, void *ud)
 {
-    chat_reader_end(reader->reader, each, ud);
+    chat_reader_end((struct chat_reader *)reader, each, ud);
 }
 
 bool hearth_reader_is_whole(const hearth_reader *reader)
 {
-    return chat_reader_is_whole(reader->reader);
+    return chat_reader_is_whole((const struct chat_reader *)reader);
 }
