@@ -112,7 +112,7 @@ void layouts_add(struct layouts *layouts, const uint8_t digest[SHA256_BYTES], st
 
 /* ---- The media of a model ---- */
 
-/* The digest of the projector's file and of what its rows depend on beside it. They differ by a rounding where the
+/* The digest of the projector's file and of what its rows depend on beside it. Rows differ by a rounding where the
  * attention or the build of llama.cpp is another, and are not reused then. Their last bits depend on the machine as
  * well, which only deterministic runs must not mix. */
 static int make_key(struct model_media *media, const struct model_media_params *params, hearth_error *error)

@@ -296,22 +296,20 @@ static bool is_much(const struct effort *effort)
     return effort->seconds > LONG_SECONDS || effort->ns > clock_from_ms(LONG_MS);
 }
 
-/* A file that is known from another request, as with each turn of a conversation, is not decoded. To see that, it is
- * hashed. */
-static bool is_known(struct prompt_media *media, size_t i, const struct media_bytes *file)
-{
-    digest(media, i, file);
-    struct media_layout *layout = layouts_find(media->model->layouts, media->digests[i]);
-    layout_release(layout);
-    return layout != NULL;
-}
-
 static struct effort effort_of(struct prompt_media *media, bool all)
 {
     struct effort effort = {0};
     for (size_t i = 0; media->model != NULL && i < media->n; i++) {
         const struct media_bytes file = upload_bytes(&media->uploads[i]);
-        if (file.len == 0 || (!all && is_known(media, i, &file))) continue;
+        if (file.len == 0) continue;
+        if (!all) {
+            /* A file that is known from another request, as with each turn of a conversation, is not decoded. To see
+             * that, it is hashed. */
+            digest(media, i, &file);
+            struct media_layout *layout = layouts_find(media->model->layouts, media->digests[i]);
+            layout_release(layout);
+            if (layout != NULL) continue;
+        }
         hearth_error error;
         double seconds = 0;
         uint64_t pixels = image_pixels(media->model, &file);

@@ -64,16 +64,6 @@ static int read_facts(struct model_facts *facts, const struct config_model *conf
     return HEARTH_OK;
 }
 
-/* Compares the facts that requests were checked with. */
-static bool are_equal(const struct model_facts *a, const struct model_facts *b)
-{
-    const hearth_model_info *i = &a->info, *k = &b->info;
-    return a->type == b->type && strcmp(a->architecture, b->architecture) == 0 && i->pooling == k->pooling &&
-           i->size_bytes == k->size_bytes && i->n_params == k->n_params && i->n_vocab == k->n_vocab &&
-           i->n_embd_out == k->n_embd_out && i->context_window == k->context_window &&
-           i->has_chat_template == k->has_chat_template;
-}
-
 /* The texts that hearth_model() reports. A template file that cannot be read fails later, when the template is opened.
  */
 static void read_texts(struct model_facts *facts, const struct config_model *config, const struct llm_model *weights)
@@ -107,8 +97,13 @@ int entry_learn(struct model_entry *entry, const struct llm_model *weights, hear
     struct model_facts facts = {0};
     int rc = read_facts(&facts, entry->config, weights, error);
     if (rc != HEARTH_OK) return rc;
-    bool first = entry->facts.info.name == NULL;
-    if (!first && !are_equal(&facts, &entry->facts))
+    const hearth_model_info *is = &facts.info, *was = &entry->facts.info;
+    bool first = was->name == NULL;
+    bool same = facts.type == entry->facts.type && strcmp(facts.architecture, entry->facts.architecture) == 0 &&
+                is->pooling == was->pooling && is->size_bytes == was->size_bytes && is->n_params == was->n_params &&
+                is->n_vocab == was->n_vocab && is->n_embd_out == was->n_embd_out &&
+                is->context_window == was->context_window && is->has_chat_template == was->has_chat_template;
+    if (!first && !same) /* requests were checked with these facts */
         return error_at(error, HEARTH_INVALID, entry->config->path,
                         "%s is another model than it was: start hearth anew to serve it", entry->config->path);
     if (!first) return HEARTH_OK;
