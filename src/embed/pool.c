@@ -99,20 +99,6 @@ static void fail_cancelled(struct queue *list)
 
 /* ---- What to do next ---- */
 
-/* Takes a finished job out of the queue. */
-static struct embed_job *take_finished(struct embed_pool *pool)
-{
-    fail_cancelled(&pool->jobs);
-    struct embed_job **link = &pool->jobs.first, *job;
-    while ((job = *link) != NULL && (job->n_running > 0 || (!job->failed && job->n_assigned < job->n_inputs)))
-        link = &job->next;
-    if (job == NULL) return NULL;
-    queue_take(&pool->jobs, link);
-    pool->bytes -= job->bytes;
-    pool->n_ending++;
-    return job;
-}
-
 /* The room that a call still has. */
 struct capacity {
     int32_t inputs, tokens;
@@ -144,24 +130,6 @@ static bool is_call_full(const struct embed_pool *pool, const struct worker *wor
     return capacity.inputs == 0 || capacity.tokens == 0;
 }
 
-static struct embed_job *find_unprepared(const struct embed_pool *pool)
-{
-    struct embed_job *job = pool->jobs.first;
-    while (job != NULL && (job->preparing || job->failed || job->n_prepared == job->n_inputs)) job = job->next;
-    return job;
-}
-
-static bool assign_input(struct worker *worker, struct embed_job *job, struct capacity *capacity)
-{
-    struct embed_input *input = &job->inputs[job->n_assigned];
-    if (!fit(capacity, input)) return false;
-    worker->call[worker->n] = (struct call_input){job, input};
-    worker->batch[worker->n++] = (struct llm_input){input->tokens.v, (int32_t)input->tokens.len};
-    job->n_assigned++;
-    job->n_running++;
-    return true;
-}
-
 /* Assigns inputs to the worker for one call. A job that gave some and has more left moves to the end of the queue, so
  * that long lists do not delay short ones. The first input that does not fit ends the call, so that none is
  * overtaken. */
@@ -174,7 +142,15 @@ static bool fill_call(struct embed_pool *pool, struct worker *worker)
     for (size_t left = pool->jobs.len; fits && left > 0 && *link != NULL; left--) {
         struct embed_job *job = *link;
         size_t before = job->n_assigned;
-        while (fits && !job->failed && job->n_assigned < job->n_prepared) fits = assign_input(worker, job, &capacity);
+        while (!job->failed && job->n_assigned < job->n_prepared) {
+            struct embed_input *input = &job->inputs[job->n_assigned];
+            fits = fit(&capacity, input);
+            if (!fits) break;
+            worker->call[worker->n] = (struct call_input){job, input};
+            worker->batch[worker->n++] = (struct llm_input){input->tokens.v, (int32_t)input->tokens.len};
+            job->n_assigned++;
+            job->n_running++;
+        }
         if (job->n_assigned > before && job->n_assigned < job->n_inputs)
             queue_append(&pool->jobs, queue_take(&pool->jobs, link));
         else
@@ -185,13 +161,6 @@ static bool fill_call(struct embed_pool *pool, struct worker *worker)
 
 /* ---- A call ---- */
 
-static bool all_finite(const float *v, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!isfinite(v[i])) return false;
-    return true;
-}
-
 /* Copies the vectors of one of the call's inputs. */
 static bool keep_vectors(struct worker *worker, int32_t index, struct embed_input *input)
 {
@@ -200,7 +169,9 @@ static bool keep_vectors(struct worker *worker, int32_t index, struct embed_inpu
     input->vectors = mem_grow(NULL, (size_t)input->n_vectors * width, sizeof *input->vectors);
     for (int32_t at = 0; at < input->n_vectors; at++) {
         const float *v = llm_embedding(worker->embedder, index, at);
-        if (v == NULL || !all_finite(v, width)) return false;
+        bool finite = v != NULL;
+        for (size_t i = 0; finite && i < width; i++) finite = isfinite(v[i]);
+        if (!finite) return false;
         memcpy(input->vectors + (size_t)at * width, v, width * sizeof *v);
     }
     return true;
@@ -238,15 +209,28 @@ static void abort_unwanted(struct embed_pool *pool)
 
 /* ---- Threads ---- */
 
-static void end_job(struct embed_pool *pool, struct embed_job *job)
+/* Takes a finished job out of the queue and ends it. The mutex is held when called and on return, not between. */
+static bool end_finished(struct embed_pool *pool)
 {
     struct embed_stats *stats = pool->stats;
+    fail_cancelled(&pool->jobs);
+    struct embed_job **link = &pool->jobs.first, *job;
+    while ((job = *link) != NULL && (job->n_running > 0 || (!job->failed && job->n_assigned < job->n_inputs)))
+        link = &job->next;
+    if (job == NULL) return false;
+    queue_take(&pool->jobs, link);
+    pool->bytes -= job->bytes;
+    pool->n_ending++;
+    pthread_mutex_unlock(&pool->mutex);
     hearth_error error = job->error;
     metric_add(!job->failed                          ? &stats->jobs_done
                : job->error.code == HEARTH_CANCELLED ? &stats->jobs_cancelled
                                                      : &stats->jobs_failed,
                1);
     job->on_end(job, job->failed ? &error : NULL);
+    pthread_mutex_lock(&pool->mutex);
+    pool->n_ending--;
+    return true;
 }
 
 /* Prepares inputs of the job until they fill a call. The mutex is held when called and on return, not between. */
@@ -301,16 +285,12 @@ static void run_embed_call(struct embed_pool *pool, struct worker *worker)
 /* False: there is nothing to do. */
 static bool step(struct embed_pool *pool, struct worker *worker)
 {
-    struct embed_job *job = take_finished(pool);
-    if (job != NULL) {
-        pthread_mutex_unlock(&pool->mutex);
-        end_job(pool, job);
-        pthread_mutex_lock(&pool->mutex);
-        pool->n_ending--;
+    if (end_finished(pool)) {
         pthread_cond_broadcast(&pool->changed);
         return true;
     }
-    job = is_call_full(pool, worker) ? NULL : find_unprepared(pool);
+    struct embed_job *job = is_call_full(pool, worker) ? NULL : pool->jobs.first;
+    while (job != NULL && (job->preparing || job->failed || job->n_prepared == job->n_inputs)) job = job->next;
     if (job != NULL)
         prepare_some(pool, worker, job);
     else if (fill_call(pool, worker))
@@ -340,19 +320,6 @@ static bool is_to_abort(void *ud)
 
 /* ---- Life ---- */
 
-static int open_worker(struct worker *worker, const struct embed_params *params, hearth_error *error)
-{
-    struct llm_context_params context = params->context;
-    context.abort = is_to_abort;
-    context.ud = worker;
-    worker->embedder = llm_embedder_open(params->model, &context, params->pooling, error);
-    if (worker->embedder == NULL) return (int)error->code;
-    size_t most = (size_t)llm_embedder_max_inputs(worker->embedder);
-    worker->call = mem_alloc(most * sizeof *worker->call);
-    worker->batch = mem_alloc(most * sizeof *worker->batch);
-    return HEARTH_OK;
-}
-
 struct embed_pool *embed_open(const struct embed_params *params, hearth_error *error)
 {
     size_t n = (size_t)params->n_contexts;
@@ -367,10 +334,18 @@ struct embed_pool *embed_open(const struct embed_params *params, hearth_error *e
     clock_cond_init(&pool->changed);
     for (; pool->n_workers < params->n_contexts; pool->n_workers++) {
         struct worker *worker = &pool->workers[pool->n_workers];
+        struct llm_context_params context = params->context;
         worker->pool = pool;
-        if (open_worker(worker, params, error) == HEARTH_OK) continue;
-        embed_close(pool);
-        return NULL;
+        context.abort = is_to_abort;
+        context.ud = worker;
+        worker->embedder = llm_embedder_open(params->model, &context, params->pooling, error);
+        if (worker->embedder == NULL) {
+            embed_close(pool);
+            return NULL;
+        }
+        size_t most = (size_t)llm_embedder_max_inputs(worker->embedder);
+        worker->call = mem_alloc(most * sizeof *worker->call);
+        worker->batch = mem_alloc(most * sizeof *worker->batch);
     }
     pool->width = llm_embedder_width(pool->workers[0].embedder);
     for (int32_t i = 0; i < pool->n_workers; i++) {

@@ -25,18 +25,6 @@
 
 /* ---- Loading ---- */
 
-/* Reads the facts of a model from its file's metadata, without loading the weights. */
-static int read_metadata(struct model_entry *entry, hearth_error *error)
-{
-    struct llm_model_params params = {.path = entry->config->path, .split_mode = entry->config->split_mode};
-    struct llm_model *model = llm_model_open(&params, error);
-    if (model == NULL) return (int)error->code;
-    atomic_store(&entry->created_ms, clock_unix_ms());
-    int rc = entry_learn(entry, model, error);
-    llm_model_close(model);
-    return rc;
-}
-
 static bool loads_on_demand(const struct model_entry *entry)
 {
     return entry->config->load == CONFIG_LOAD_DEMAND;
@@ -51,7 +39,14 @@ static int open_entry(struct hearth *instance, struct model_entry *entry, hearth
     entry->adapters = adapters_open(entry->config, error);
     if (entry->adapters == NULL) return (int)error->code;
     bool limited = instance->config->server.memory_budget_mb > 0;
-    if (limited || loads_on_demand(entry)) rc = read_metadata(entry, error);
+    if (limited || loads_on_demand(entry)) {
+        struct llm_model_params params = {.path = entry->config->path, .split_mode = entry->config->split_mode};
+        struct llm_model *model = llm_model_open(&params, error);
+        if (model == NULL) return (int)error->code;
+        atomic_store(&entry->created_ms, clock_unix_ms());
+        rc = entry_learn(entry, model, error);
+        llm_model_close(model);
+    }
     if (rc == HEARTH_OK && limited) rc = manager_check_budget(instance->manager, entry, error);
     return rc;
 }
@@ -95,20 +90,6 @@ int hearth_load(hearth *instance, hearth_progress progress, void *ud, hearth_err
 }
 
 /* ---- Adding ---- */
-
-/* The models that are served, and the one of `own`, as one configuration. The caller frees its `models`; all else that
- * it points to is borrowed. */
-static struct hearth_config models_with(const struct hearth *instance, const struct hearth_config *own)
-{
-    struct hearth_config all = *instance->config;
-    size_t n = atomic_load(&instance->n_entries);
-    all.models = mem_alloc((n + 1) * sizeof *all.models);
-    all.n_models = 0;
-    for (size_t i = 0; i < n; i++)
-        if (entry_is_listed(&instance->entries[i])) all.models[all.n_models++] = *instance->entries[i].config;
-    all.models[all.n_models++] = own->models[0];
-    return all;
-}
 
 /* A configuration of that model alone; NULL: it has none, or not one that can be added. */
 static struct hearth_config *copy_section(const struct hearth *instance, const hearth_config *config, const char *model,
@@ -156,7 +137,14 @@ int hearth_add_model(hearth *instance, const hearth_config *config, const char *
     pthread_mutex_lock(&instance->adding);
     struct hearth_config *own = copy_section(instance, config, model, error);
     if (own != NULL) {
-        struct hearth_config all = models_with(instance, own);
+        /* The models that are served, and this one; all else is borrowed. */
+        struct hearth_config all = *instance->config;
+        size_t n = atomic_load(&instance->n_entries);
+        all.models = mem_alloc((n + 1) * sizeof *all.models);
+        all.n_models = 0;
+        for (size_t i = 0; i < n; i++)
+            if (entry_is_listed(&instance->entries[i])) all.models[all.n_models++] = *instance->entries[i].config;
+        all.models[all.n_models++] = own->models[0];
         fit_added(&own->models[0], &all, all.n_models - 1);
         free(all.models);
     }

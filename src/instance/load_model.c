@@ -40,19 +40,11 @@ static int open_template(struct model *model, hearth_error *error)
                  model->config->jinja_file != NULL ? model->config->jinja_file : model->config->path);
     return (int)error->code;
 }
+
 static enum engine_caching decide_caching(const struct config_model *config)
 {
     if (config->incremental_cache) return ENGINE_CACHES_CONVERSATIONS;
     return config->system_prompt_cache ? ENGINE_CACHES_SYSTEM : ENGINE_CACHES_NOTHING;
-}
-
-/* Models among which what an instance has is divided: those of the configuration, and those that were added. */
-static size_t count_models(const struct hearth *instance)
-{
-    size_t n = instance->config->n_models, n_entries = atomic_load(&instance->n_entries);
-    for (size_t i = 0; i < n_entries; i++)
-        n += instance->entries[i].own != NULL && entry_is_listed(&instance->entries[i]);
-    return n;
 }
 
 static void note_unstored(void *ud, const char *reason)
@@ -84,19 +76,6 @@ static bool identify_states(void *ud, struct identity *identity)
     return true;
 }
 
-static void set_store(const struct hearth *instance, struct model *model, struct engine_params *params)
-{
-    const struct config_cache *cache = &instance->config->cache;
-    params->store = instance->store;
-    params->store_sharers = (int)count_models(instance);
-    params->identify = identify_states;
-    params->identify_ud = model;
-    params->watch = model->watch;
-    params->stride = (int32_t)cache->boundary_align_tokens;
-    params->continued_interval = (int32_t)cache->continued_interval;
-    params->evict_timeout_ns = clock_from_ms(cache->evict_save_timeout_ms);
-}
-
 /* From now on cache events announce states that are stored under the identity of requests with neither salt nor
  * adapters. */
 static void name_default_identity(struct model *model)
@@ -125,17 +104,18 @@ static int choose_drafts(const struct config_model *config, bool has_mtp, struct
             draft->sources[source] = draft->sources[source] || named;
             known = known || named;
         }
-        if (strcmp(name, names[DRAFT_MODEL]) == 0 && config->draft.path == NULL && !has_mtp && !config->deterministic) {
+        bool lacks =
+            strcmp(name, names[DRAFT_MODEL]) == 0 && config->draft.path == NULL && !has_mtp && !config->deterministic;
+        if (known && !lacks) continue;
+        if (lacks)
             error_at(error, HEARTH_INVALID, "",
                      "models.%s.draft.sources: model needs models.%s.draft.path, since the model's own file has no MTP "
                      "head that can be used",
                      config->name, config->name);
-            snprintf(error->param, sizeof error->param, "models.%s.draft.sources", config->name);
-            return HEARTH_INVALID;
-        }
-        if (known) continue;
-        error_at(error, HEARTH_INVALID, "",
-                 "models.%s.draft.sources: '%s' is none of auto, grammar, request, store, model", config->name, name);
+        else
+            error_at(error, HEARTH_INVALID, "",
+                     "models.%s.draft.sources: '%s' is none of auto, grammar, request, store, model", config->name,
+                     name);
         snprintf(error->param, sizeof error->param, "models.%s.draft.sources", config->name);
         return HEARTH_INVALID;
     }
@@ -166,6 +146,11 @@ static int open_draft_model(struct model *model, struct draft_params *draft, hea
 static int open_engine(struct hearth *instance, struct model *model, hearth_error *error)
 {
     const struct config_model *config = model->config;
+    const struct config_cache *cache = &instance->config->cache;
+    /* Models among which what an instance has is divided: those of the configuration, and those that were added. */
+    size_t n_models = instance->config->n_models, n_entries = atomic_load(&instance->n_entries);
+    for (size_t i = 0; i < n_entries; i++)
+        n_models += instance->entries[i].own != NULL && entry_is_listed(&instance->entries[i]);
     static const enum engine_idle kinds[] = {[CONFIG_IDLE_AUTO] = ENGINE_IDLE_PRICED,
                                              [CONFIG_IDLE_STAY] = ENGINE_IDLE_STAYS,
                                              [CONFIG_IDLE_LEAVE] = ENGINE_IDLE_LEAVES};
@@ -182,9 +167,16 @@ static int open_engine(struct hearth *instance, struct model *model, hearth_erro
                                    .idle = kinds[config->idle_conversations],
                                    .slot_timeout_ns = clock_from_ms((int64_t)(config->cache_slot_timeout * 1e3)),
                                    .preempt_fails = config->preempt == CONFIG_PREEMPT_FAIL,
-                                   .snapshot_budget =
-                                       instance_store_state_budget(instance->config, count_models(instance)),
+                                   .snapshot_budget = instance_store_state_budget(instance->config, n_models),
                                    .logs_words = model->logs_words,
+                                   .store = instance->store,
+                                   .store_sharers = (int)n_models,
+                                   .identify = identify_states,
+                                   .identify_ud = model,
+                                   .watch = model->watch,
+                                   .stride = (int32_t)cache->boundary_align_tokens,
+                                   .continued_interval = (int32_t)cache->continued_interval,
+                                   .evict_timeout_ns = clock_from_ms(cache->evict_save_timeout_ms),
                                    .clock = instance->clock,
                                    .stats = &model->entry->engine_stats};
     const struct llm_model_info *info = llm_model_info(model->weights);
@@ -195,7 +187,6 @@ static int open_engine(struct hearth *instance, struct model *model, hearth_erro
     if (rc == HEARTH_OK) rc = open_draft_model(model, &params.draft, error);
     params.context.hidden_rows = params.draft.model.context.mtp;
     if (rc != HEARTH_OK) return rc;
-    set_store(instance, model, &params);
     model->engine = engine_open(&params, error);
     if (model->engine == NULL) return (int)error->code;
     name_default_identity(model);
@@ -424,16 +415,6 @@ static int load_parts(struct hearth *instance, struct model *model, struct model
     return HEARTH_OK;
 }
 
-/* Before anything of the files is read. Where nothing is kept between requests nothing can be of other bytes. */
-static int open_watch(struct model *model, hearth_error *error)
-{
-    bool keeps = decide_caching(model->config) != ENGINE_CACHES_NOTHING;
-    if (model->entry->facts.type != HEARTH_MODEL_CHAT || !keeps) return HEARTH_OK;
-    manager_note_unstored(model->entry, "");
-    model->watch = model_watch_open(model->config, note_unstored, model->entry, error);
-    return model->watch == NULL ? (int)error->code : HEARTH_OK;
-}
-
 struct model *model_open(struct hearth *instance, struct model_entry *entry, struct model_progress *progress,
                          hearth_error *error)
 {
@@ -441,7 +422,13 @@ struct model *model_open(struct hearth *instance, struct model_entry *entry, str
     bool verify = !entry->config->ignore_integrity_check && llm_file_has_sidecar(entry->config->path);
     struct model *model = mem_alloc(sizeof *model);
     *model = (struct model){.entry = entry, .config = entry->config, .adapters = entry->adapters};
-    int rc = open_watch(model, error);
+    int rc = HEARTH_OK;
+    /* Before anything of the files is read. Where nothing is kept between requests nothing can be of other bytes. */
+    if (entry->facts.type == HEARTH_MODEL_CHAT && decide_caching(entry->config) != ENGINE_CACHES_NOTHING) {
+        manager_note_unstored(entry, "");
+        model->watch = model_watch_open(entry->config, note_unstored, entry, error);
+        if (model->watch == NULL) rc = (int)error->code;
+    }
     struct fingerprint_source source = {.path = entry->config->path, .store = instance->store, .verify = verify};
     if (rc == HEARTH_OK && (instance->store != NULL || verify)) rc = fingerprint_start(fingerprint, &source, error);
     if (rc == HEARTH_OK) rc = load_parts(instance, model, progress, error);

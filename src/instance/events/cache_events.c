@@ -88,15 +88,6 @@ static struct known *find_identity(const struct identities *identities, const st
     return NULL;
 }
 
-/* The name of the model that is kept. */
-static const char *keep_model(struct identities *identities, const char *model)
-{
-    for (size_t i = 0; i < identities->n_models; i++)
-        if (strcmp(identities->models[i], model) == 0) return identities->models[i];
-    identities->models = mem_grow(identities->models, identities->n_models + 1, sizeof *identities->models);
-    return identities->models[identities->n_models++] = mem_strdup(model);
-}
-
 static void keep_name(struct identities *identities, const struct identity *identity, const struct identity_name *name)
 {
     struct known *known = mem_alloc(sizeof *known);
@@ -107,7 +98,13 @@ static void keep_name(struct identities *identities, const struct identity *iden
     uint64_t seed = 0;
     for (size_t i = 0; i < sizeof seed; i++) seed = seed << 8 | key.v[i];
     known->known.seed = seed;
-    known->known.name = (struct identity_name){.model = keep_model(identities, name->model),
+    size_t model = 0;
+    while (model < identities->n_models && strcmp(identities->models[model], name->model) != 0) model++;
+    if (model == identities->n_models) {
+        identities->models = mem_grow(identities->models, identities->n_models + 1, sizeof *identities->models);
+        identities->models[identities->n_models++] = mem_strdup(name->model);
+    }
+    known->known.name = (struct identity_name){.model = identities->models[model],
                                                .adapters = mem_strdup(name->adapters),
                                                .salt = mem_strdup(salt),
                                                .by_state = name->by_state};
@@ -183,14 +180,6 @@ static uint64_t number_at(const struct blocks_of_entry *entry, int32_t place)
     return entry->numbers[place - entry->first];
 }
 
-/* A block that ends before the entry's start is one of its parent's. */
-static uint64_t number_of(const struct blocks_of_entry *entry, const struct index_news *news, int32_t place)
-{
-    if ((place + 1) * HEARTH_BLOCK <= news->start) return number_at(entry->parent, place);
-    uint64_t before = place == 0 ? entry->known->seed : number_at(entry, place - 1);
-    return number_after(before, news->tokens.v + (place * HEARTH_BLOCK - news->from));
-}
-
 static void fill_entry(struct blocks_of_entry *entry, const struct index_news *news)
 {
     entry->parent = (const struct blocks_of_entry *)(const void *)news->parent;
@@ -199,7 +188,15 @@ static void fill_entry(struct blocks_of_entry *entry, const struct index_news *n
     entry->first = news->from / HEARTH_BLOCK;
     entry->n = news->end / HEARTH_BLOCK - entry->first;
     entry->numbers = mem_grow(NULL, (size_t)entry->n + 1, sizeof *entry->numbers);
-    for (int32_t i = 0; i < entry->n; i++) entry->numbers[i] = number_of(entry, news, entry->first + i);
+    for (int32_t i = 0; i < entry->n; i++) {
+        int32_t place = entry->first + i;
+        if ((place + 1) * HEARTH_BLOCK <= news->start) { /* it ends before the entry's start */
+            entry->numbers[i] = number_at(entry->parent, place);
+            continue;
+        }
+        uint64_t before = place == 0 ? entry->known->seed : number_at(entry, place - 1);
+        entry->numbers[i] = number_after(before, news->tokens.v + (place * HEARTH_BLOCK - news->from));
+    }
 }
 
 /* ---- Counting ---- */
@@ -208,17 +205,6 @@ static struct block *find_block(const struct blocks *blocks, uint64_t number)
 {
     struct hash_link *link = hash_first(&blocks->table, number);
     return link == NULL ? NULL : container_of(struct block, link, link);
-}
-
-/* Whether the block is gone. */
-static bool subtract_block(struct blocks *blocks, uint64_t number)
-{
-    struct block *block = find_block(blocks, number);
-    assert(block != NULL && block->n > 0);
-    if (--block->n > 0) return false;
-    hash_remove(&blocks->table, &block->link);
-    free(block);
-    return true;
 }
 
 /* ---- Entries ---- */
@@ -257,7 +243,11 @@ static void blocks_leave(struct blocks *blocks, const struct blocks_of_entry *en
 {
     begin_entry(blocks, entry);
     for (int32_t i = 0; i < entry->n && entry->counts; i++) {
-        if (!subtract_block(blocks, entry->numbers[i])) continue;
+        struct block *block = find_block(blocks, entry->numbers[i]);
+        assert(block != NULL && block->n > 0);
+        if (--block->n > 0) continue;
+        hash_remove(&blocks->table, &block->link);
+        free(block);
         blocks->numbers[blocks->n] = entry->numbers[i];
         blocks->changed[blocks->n++] = true;
     }
@@ -280,15 +270,6 @@ static void blocks_clear(struct blocks *blocks)
         free(container_of(struct block, link, link));
     }
     blocks->n = 0;
-}
-
-static void blocks_release(struct blocks *blocks)
-{
-    blocks_clear(blocks);
-    hash_release(&blocks->table);
-    free(blocks->numbers);
-    free(blocks->changed);
-    *blocks = (struct blocks){.n = 0};
 }
 
 /* ---- Events ---- */
@@ -371,7 +352,13 @@ void cache_events_close(struct cache_events *events)
 {
     if (events == NULL) return;
     cache_events_end(events);
-    for (enum store_tier i = 0; i < STORE_TIERS; i++) blocks_release(&events->blocks[i]);
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) {
+        struct blocks *blocks = &events->blocks[i];
+        blocks_clear(blocks);
+        hash_release(&blocks->table);
+        free(blocks->numbers);
+        free(blocks->changed);
+    }
     tokens_release(&events->news.tokens);
     identities_close(events->identities);
     pthread_mutex_destroy(&events->mutex);
@@ -425,20 +412,13 @@ static bool put_cleared(struct cache_events *events, hearth_block_event *event)
 }
 
 /* The next run of blocks that changed. */
-static bool find_run(struct cache_events *events, int32_t *from)
+static bool put_run(struct cache_events *events, hearth_block_event *event)
 {
     const struct blocks *blocks = &events->blocks[events->tier];
     while (events->at < blocks->n && !blocks->changed[events->at]) events->at++;
-    *from = events->at;
-    while (events->at < blocks->n && blocks->changed[events->at] && events->at - *from < MOST_BLOCKS) events->at++;
-    return events->at > *from;
-}
-
-static bool put_run(struct cache_events *events, hearth_block_event *event)
-{
-    int32_t from;
-    if (!find_run(events, &from)) return false;
-    const struct blocks *blocks = &events->blocks[events->tier];
+    const int32_t from = events->at;
+    while (events->at < blocks->n && blocks->changed[events->at] && events->at - from < MOST_BLOCKS) events->at++;
+    if (events->at == from) return false;
     const struct identity_name *name = &blocks->known->name;
     bool entered = events->news.type == INDEX_ENTERED;
     *event = (hearth_block_event){.type = entered ? HEARTH_BLOCKS_STORED : HEARTH_BLOCKS_REMOVED,
@@ -454,20 +434,6 @@ static bool put_run(struct cache_events *events, hearth_block_event *event)
     return true;
 }
 
-static void take_news(struct cache_events *events)
-{
-    struct blocks *blocks = &events->blocks[events->tier];
-    struct index_followed *followed = events->news.followed;
-    events->at = 0;
-    if (events->news.type == INDEX_ENTERED) {
-        blocks_enter(blocks, &events->news);
-        return;
-    }
-    blocks->n = 0;
-    if (events->news.was_told) blocks_leave(blocks, (const struct blocks_of_entry *)(const void *)followed);
-    blocks_release_entry(followed);
-}
-
 static bool read_news(struct cache_events *events)
 {
     for (events->tier = 0; events->tier < STORE_TIERS; events->tier++) {
@@ -475,7 +441,16 @@ static bool read_news(struct cache_events *events)
         if (index == NULL) continue;
         index_next_news(index, &events->news);
         if (events->news.type == INDEX_NO_NEWS) continue;
-        take_news(events);
+        struct blocks *blocks = &events->blocks[events->tier];
+        struct index_followed *followed = events->news.followed;
+        events->at = 0;
+        if (events->news.type == INDEX_ENTERED) {
+            blocks_enter(blocks, &events->news);
+            return true;
+        }
+        blocks->n = 0;
+        if (events->news.was_told) blocks_leave(blocks, (const struct blocks_of_entry *)(const void *)followed);
+        blocks_release_entry(followed);
         return true;
     }
     events->tier = 0;
@@ -483,21 +458,18 @@ static bool read_news(struct cache_events *events)
     return false;
 }
 
-static void begin_anew(struct cache_events *events)
-{
-    for (enum store_tier i = 0; i < STORE_TIERS; i++) {
-        blocks_clear(&events->blocks[i]);
-        if (index_of(events, i) != NULL) index_follow_anew(index_of(events, i));
-    }
-    events->tier = 0;
-    events->at = 0;
-    events->clearing = true;
-    events->n_cleared = 0;
-}
-
 bool cache_events_next(struct cache_events *events, hearth_block_event *event)
 {
-    if (atomic_exchange(&events->resend, false)) begin_anew(events);
+    if (atomic_exchange(&events->resend, false)) {
+        for (enum store_tier i = 0; i < STORE_TIERS; i++) {
+            blocks_clear(&events->blocks[i]);
+            if (index_of(events, i) != NULL) index_follow_anew(index_of(events, i));
+        }
+        events->tier = 0;
+        events->at = 0;
+        events->clearing = true;
+        events->n_cleared = 0;
+    }
     while (!put_cleared(events, event) && !put_run(events, event))
         if (!read_news(events)) return false;
     return true;

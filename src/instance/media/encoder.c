@@ -120,25 +120,6 @@ static bool await_wake(struct stored_encodings *stored, int64_t deadline)
     return woken;
 }
 
-static bool take_piece(struct stored_encodings *stored, struct store_hit *hit, int64_t deadline,
-                       struct store_piece *piece)
-{
-    enum store_next next;
-    while ((next = store_next_piece(hit, piece)) == STORE_PENDING)
-        if (!await_wake(stored, deadline)) return false;
-    return next == STORE_PIECE;
-}
-
-static bool fetch_rows(struct stored_encodings *stored, struct store_hit *hit, int64_t deadline, float *rows,
-                       size_t n_floats)
-{
-    struct store_piece piece;
-    store_fetch(hit, KEY_TOKENS);
-    bool whole = take_piece(stored, hit, deadline, &piece) && piece.size == n_floats * sizeof *rows;
-    if (whole) memcpy(rows, piece.bytes, piece.size);
-    return whole;
-}
-
 /* Waits no longer than encoding would take: whatever the tier does, the request then waits at most twice as long as
  * with the better of the two. The store gives up by itself where that is not known. */
 bool stored_encodings_read(struct stored_encodings *stored, const uint8_t key[SHA256_BYTES], int64_t encode_ns,
@@ -154,7 +135,16 @@ bool stored_encodings_read(struct stored_encodings *stored, const uint8_t key[SH
     struct store_hit *hit = store_find(stored->store, &query);
     bool there = store_hit_tokens(hit) == KEY_TOKENS;
     bool pays = encode_ns == 0 || store_hit_read_ns(hit, 0, KEY_TOKENS) < (double)encode_ns;
-    bool read = there && pays && fetch_rows(stored, hit, deadline, rows, n_floats);
+    bool read = false;
+    if (there && pays) {
+        struct store_piece piece;
+        enum store_next next;
+        store_fetch(hit, KEY_TOKENS);
+        do next = store_next_piece(hit, &piece);
+        while (next == STORE_PENDING && await_wake(stored, deadline));
+        read = next == STORE_PIECE && piece.size == n_floats * sizeof *rows;
+        if (read) memcpy(rows, piece.bytes, piece.size);
+    }
     store_hit_close(hit);
     tokens_release(&name);
     return read;
@@ -279,16 +269,6 @@ static void drop_item(struct encoder *encoder, struct item *item)
     free(item);
 }
 
-static struct item *add_item(struct encoder *encoder, const struct encoder_task *task)
-{
-    struct item *item = mem_alloc(sizeof *item);
-    item->task = *task;
-    hash_add(&encoder->items, &item->link, hash_of(task->key));
-    append(&encoder->queue, item);
-    pthread_cond_signal(&encoder->changed);
-    return item;
-}
-
 /* ---- Kept ones ---- */
 
 static void count_kept(struct encoder *encoder, int64_t bytes)
@@ -322,7 +302,7 @@ static void keep_or_drop(struct encoder *encoder, struct item *item)
 
 /* ---- The thread ---- */
 
-/* The next three run without the mutex. */
+/* The next two run without the mutex. */
 static bool fetch_item(struct encoder *encoder, struct item *item)
 {
     struct stored_encodings *stored = encoder->params.stored;
@@ -350,29 +330,6 @@ static int encode_item(struct encoder *encoder, struct item *item)
     return HEARTH_OK;
 }
 
-static void make_rows(struct encoder *encoder, struct item *item)
-{
-    item->rows = malloc(bytes_of_rows(item) + 1);
-    int rc = HEARTH_NO_MEMORY;
-    if (item->rows != NULL) rc = fetch_item(encoder, item) ? HEARTH_OK : encode_item(encoder, item);
-    if (rc == HEARTH_OK) return;
-    item->error.code = (hearth_code)rc;
-    free(item->rows);
-    item->rows = NULL;
-}
-
-/* Calls those who wait. Their encodings stay meanwhile: encoding_release() waits for the end of it. */
-static void call_waiting(struct encoder *encoder, struct item *item)
-{
-    encoder->calling = item;
-    struct encoding *first = item->wanted_by; /* later ones find the rows */
-    pthread_mutex_unlock(&encoder->mutex);
-    for (struct encoding *one = first; one != NULL; one = one->next) one->ready(one->ud);
-    pthread_mutex_lock(&encoder->mutex);
-    encoder->calling = NULL;
-    pthread_cond_broadcast(&encoder->called);
-}
-
 /* The projector starts threads for each encoding, as many as the model has, which inherit the priority. They have the
  * processors while no reply streams, else a quarter of them. */
 #define GIVES_WAY 5
@@ -390,14 +347,30 @@ static void *run_encoder(void *ud)
         take_out(&encoder->queue, item);
         item->state = ENCODING;
         pthread_mutex_unlock(&encoder->mutex);
-        make_rows(encoder, item);
+        int rc = HEARTH_NO_MEMORY;
+        item->rows = malloc(bytes_of_rows(item) + 1);
+        if (item->rows != NULL) rc = fetch_item(encoder, item) ? HEARTH_OK : encode_item(encoder, item);
+        if (rc != HEARTH_OK) {
+            item->error.code = (hearth_code)rc;
+            free(item->rows);
+            item->rows = NULL;
+        }
         release_medium(item);
         pthread_mutex_lock(&encoder->mutex);
         item->state = item->rows != NULL ? READY : FAILED;
-        if (item->wanted_by != NULL)
-            call_waiting(encoder, item); /* the last of them keeps or drops it */
-        else
+        struct encoding *first = item->wanted_by; /* later ones find the rows */
+        if (first == NULL) {
             keep_or_drop(encoder, item); /* before anybody else can want it */
+            continue;
+        }
+        /* Those who wait are called; the last of them keeps or drops it. Their encodings stay meanwhile:
+         * encoding_release() waits for the end of it. */
+        encoder->calling = item;
+        pthread_mutex_unlock(&encoder->mutex);
+        for (struct encoding *one = first; one != NULL; one = one->next) one->ready(one->ud);
+        pthread_mutex_lock(&encoder->mutex);
+        encoder->calling = NULL;
+        pthread_cond_broadcast(&encoder->called);
     }
     pthread_mutex_unlock(&encoder->mutex);
     return NULL;
@@ -413,8 +386,15 @@ struct encoding *encoder_want(struct encoder *encoder, const struct encoder_task
     pthread_mutex_lock(&encoder->mutex);
     struct item *item = find_item(encoder, task->key);
     bool shared = item != NULL;
-    if (!shared) item = add_item(encoder, task);
-    if (shared && item->wanted_by == NULL && item->state == READY) unkeep(encoder, item);
+    if (!shared) {
+        item = mem_alloc(sizeof *item);
+        item->task = *task;
+        hash_add(&encoder->items, &item->link, hash_of(task->key));
+        append(&encoder->queue, item);
+        pthread_cond_signal(&encoder->changed);
+    } else if (item->wanted_by == NULL && item->state == READY) {
+        unkeep(encoder, item);
+    }
     metric_add(&encoder->params.stats->shared, shared);
     encoding->item = item;
     encoding->next = item->wanted_by;

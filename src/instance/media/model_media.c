@@ -24,13 +24,6 @@
 
 /* ---- One layout ---- */
 
-static struct llm_place *places_of(const struct llm_medium *medium, size_t chunk, int32_t n)
-{
-    struct llm_place *places = mem_alloc((size_t)n * sizeof *places);
-    for (int32_t i = 0; i < n; i++) places[i] = llm_medium_place(medium, chunk, 0, i);
-    return places;
-}
-
 struct media_layout *layout_of(const struct llm_medium *medium, bool mrope)
 {
     size_t n = llm_medium_chunks(medium);
@@ -39,13 +32,15 @@ struct media_layout *layout_of(const struct llm_medium *medium, bool mrope)
     layout->n = n;
     for (size_t i = 0; i < n; i++) {
         struct llm_chunk chunk = llm_medium_chunk(medium, i);
-        layout->v[i] = (struct layout_chunk){.n = chunk.n, .n_pos = chunk.n_pos, .causal = chunk.causal};
-        if (chunk.tokens == NULL) {
-            if (mrope) layout->v[i].places = places_of(medium, i, chunk.n);
-            continue;
+        struct layout_chunk *out = &layout->v[i];
+        *out = (struct layout_chunk){.n = chunk.n, .n_pos = chunk.n_pos, .causal = chunk.causal};
+        if (chunk.tokens != NULL) {
+            out->tokens = mem_alloc(((size_t)chunk.n + 1) * sizeof(int32_t));
+            memcpy(out->tokens, chunk.tokens, (size_t)chunk.n * sizeof(int32_t));
+        } else if (mrope) {
+            out->places = mem_alloc((size_t)chunk.n * sizeof *out->places);
+            for (int32_t row = 0; row < chunk.n; row++) out->places[row] = llm_medium_place(medium, i, 0, row);
         }
-        layout->v[i].tokens = mem_alloc(((size_t)chunk.n + 1) * sizeof(int32_t));
-        memcpy(layout->v[i].tokens, chunk.tokens, (size_t)chunk.n * sizeof(int32_t));
     }
     return layout;
 }
@@ -79,21 +74,6 @@ struct layouts {
     struct entry v[REMEMBERED];
     uint64_t uses;
 };
-
-static struct layouts *layouts_open(void)
-{
-    struct layouts *layouts = mem_alloc(sizeof *layouts);
-    pthread_mutex_init(&layouts->mutex, NULL);
-    return layouts;
-}
-
-static void layouts_close(struct layouts *layouts)
-{
-    if (layouts == NULL) return;
-    for (size_t i = 0; i < REMEMBERED; i++) layout_release(layouts->v[i].layout);
-    pthread_mutex_destroy(&layouts->mutex);
-    free(layouts);
-}
 
 /* The entry with that digest, else a free one, else the one that was used least recently. */
 static struct entry *entry_for(struct layouts *layouts, const uint8_t digest[SHA256_BYTES])
@@ -132,42 +112,34 @@ void layouts_add(struct layouts *layouts, const uint8_t digest[SHA256_BYTES], st
 
 /* ---- The media of a model ---- */
 
-static int hash_file(const char *path, struct sha256 *hash, hearth_error *error)
+/* The digest of the projector's file and of what its rows depend on beside it. Rows differ by a rounding where the
+ * attention or the build of llama.cpp is another, and are not reused then. Their last bits depend on the machine as
+ * well, which only deterministic runs must not mix. */
+static int make_key(struct model_media *media, const struct model_media_params *params, hearth_error *error)
 {
-    FILE *file = fopen(path, "rbe");
-    if (file == NULL) return error_at(error, HEARTH_IO, "mmproj", "cannot read %s: %s", path, strerror(errno));
+    const struct llm_projector_params *p = &params->projector;
+    FILE *file = fopen(p->path, "rbe");
+    if (file == NULL) return error_at(error, HEARTH_IO, "mmproj", "cannot read %s: %s", p->path, strerror(errno));
+    struct sha256 *hash = sha256_open();
     char *bytes = mem_alloc(1 << 20);
     for (size_t n; (n = fread(bytes, 1, 1 << 20, file)) > 0;) sha256_feed(hash, bytes, n);
     bool failed = ferror(file) != 0;
     free(bytes);
     fclose(file);
-    return failed ? error_at(error, HEARTH_IO, "mmproj", "cannot read %s", path) : HEARTH_OK;
-}
-
-/* Rows differ by a rounding where the attention or the build of llama.cpp is another, and are not reused then. Their
- * last bits depend on the machine as well, which only deterministic runs must not mix. */
-static void describe_rows(const struct model_media_params *params, struct buf *out)
-{
-    const struct llm_projector_params *p = &params->projector;
-    llm_describe_build(out);
-    buf_printf(out, "flash_attention %s\non GPU %d\ntokens %d %d\n", p->flash_attention, p->on_gpu, p->min_tokens,
-               p->max_tokens);
-    if (!params->deterministic) return;
-    buf_printf(out, "threads %d\ncpu %s\nbuild %s\n", llm_count_threads(&p->threads), llm_cpu_features(), llm_build());
-    llm_describe_gpus(out);
-}
-
-static int make_key(struct model_media *media, const struct model_media_params *params, hearth_error *error)
-{
     struct buf rows = {0};
-    struct sha256 *hash = sha256_open();
-    int rc = hash_file(params->projector.path, hash, error);
-    describe_rows(params, &rows);
+    llm_describe_build(&rows);
+    buf_printf(&rows, "flash_attention %s\non GPU %d\ntokens %d %d\n", p->flash_attention, p->on_gpu, p->min_tokens,
+               p->max_tokens);
+    if (params->deterministic) {
+        buf_printf(&rows, "threads %d\ncpu %s\nbuild %s\n", llm_count_threads(&p->threads), llm_cpu_features(),
+                   llm_build());
+        llm_describe_gpus(&rows);
+    }
     sha256_feed(hash, rows.v, rows.len);
     sha256_so_far(hash, media->key);
     sha256_close(hash);
     buf_release(&rows);
-    return rc;
+    return failed ? error_at(error, HEARTH_IO, "mmproj", "cannot read %s", p->path) : HEARTH_OK;
 }
 
 /* The key says which file was hashed: another one may have taken its name before it was opened. */
@@ -208,7 +180,8 @@ struct model_media *model_media_open(const struct model_media_params *params, he
     media->videos = params->videos;
     media->save_timeout_ns = params->save_timeout_ns;
     media->most_at_once = params->n_ubatch;
-    media->layouts = layouts_open();
+    media->layouts = mem_alloc(sizeof *media->layouts);
+    pthread_mutex_init(&media->layouts->mutex, NULL);
     if (open_projector(media, params, error) == HEARTH_OK) media->encoder = open_encoder(media, params, error);
     if (media->encoder == NULL) {
         model_media_close(media);
@@ -225,7 +198,9 @@ void model_media_close(struct model_media *media)
     encoder_close(media->encoder);
     stored_encodings_close(media->stored, clock_now(clock_monotonic()) + media->save_timeout_ns);
     llm_projector_close(media->projector);
-    layouts_close(media->layouts);
+    for (size_t i = 0; i < REMEMBERED; i++) layout_release(media->layouts->v[i].layout);
+    pthread_mutex_destroy(&media->layouts->mutex);
+    free(media->layouts);
     free(media);
 }
 
@@ -280,16 +255,6 @@ uint64_t image_pixels(const struct model_media *model, const struct media_bytes 
     return is_taken ? (uint64_t)image.width * image.height : 0;
 }
 
-static struct llm_medium *decode_and_cut(const struct model_media *model, const struct media_bytes *bytes,
-                                         hearth_error *error)
-{
-    struct media_image image;
-    if (media_image_decode(bytes, &model->images, &image, error) != HEARTH_OK) return NULL;
-    struct llm_medium *chunks = llm_medium_of_image(model->projector, image.rgb, image.width, image.height, error);
-    free(image.rgb);
-    return chunks;
-}
-
 struct llm_medium *image_read(const struct model_media *model, const struct media_bytes *bytes,
                               const struct media_stop *stop, hearth_error *error)
 {
@@ -302,10 +267,13 @@ struct llm_medium *image_read(const struct model_media *model, const struct medi
         pthread_mutex_unlock(&turns.mutex);
     }
     int64_t began_at = cpu_ns();
-    if (media_has_to_stop(stop))
+    struct media_image image;
+    if (media_has_to_stop(stop)) {
         error_set(error, HEARTH_CANCELLED, "request was cancelled");
-    else
-        chunks = decode_and_cut(model, bytes, error);
+    } else if (media_image_decode(bytes, &model->images, &image, error) == HEARTH_OK) {
+        chunks = llm_medium_of_image(model->projector, image.rgb, image.width, image.height, error);
+        free(image.rgb);
+    }
     if (chunks != NULL) {
         /* Two that learn at once may forget one of the two. */
         int64_t before = atomic_load(&price), seen = (cpu_ns() - began_at) * 1000 / priced_pixels(pixels);

@@ -173,19 +173,6 @@ static struct llm_medium *read_upload(const struct model_media *model, const str
     return NULL;
 }
 
-/* Rows that see each other must fit one micro-batch. */
-static int check_rows(const struct model_media *model, const struct media_layout *layout, hearth_error *error)
-{
-    for (size_t i = 0; i < layout->n; i++) {
-        const struct layout_chunk *chunk = &layout->v[i];
-        if (chunk->tokens == NULL && !chunk->causal && chunk->n > model->most_at_once)
-            return error_set(error, HEARTH_UNSUPPORTED,
-                             "has %d rows, which this model computes at once: raise n_ubatch, which is %d", chunk->n,
-                             model->most_at_once);
-    }
-    return HEARTH_OK;
-}
-
 static const char *field_of(const struct upload *upload)
 {
     return upload->file->field != NULL ? upload->file->field : "media";
@@ -218,7 +205,14 @@ static int learn_layout(struct prompt_media *media, size_t i, const struct media
     upload->medium = medium_open(media->model, file);
     upload->medium->chunks = chunks;
     upload->layout = layout_of(chunks, llm_projector_facts_of(media->model->projector)->mrope);
-    if (check_rows(media->model, upload->layout, error) != HEARTH_OK) return name_field(upload, error);
+    for (size_t k = 0; k < upload->layout->n; k++) {
+        const struct layout_chunk *chunk = &upload->layout->v[k];
+        int32_t most = media->model->most_at_once; /* rows that see each other must fit one micro-batch */
+        if (chunk->tokens != NULL || chunk->causal || chunk->n <= most) continue;
+        error_set(error, HEARTH_UNSUPPORTED,
+                  "has %d rows, which this model computes at once: raise n_ubatch, which is %d", chunk->n, most);
+        return name_field(upload, error);
+    }
     if (!media->sharing.none) layouts_add(media->model->layouts, media->digests[i], upload->layout);
     return HEARTH_OK;
 }
@@ -284,13 +278,6 @@ static int read_one(struct prompt_media *media, size_t i, hearth_error *error)
     return rc;
 }
 
-static int64_t tokens_of_upload(const struct upload *upload)
-{
-    int64_t n = 0;
-    for (size_t i = 0; upload->layout != NULL && i < upload->layout->n; i++) n += upload->layout->v[i].n;
-    return n;
-}
-
 /* Of a model that takes text only nothing is refused here: a note stands for what was not fetched. */
 static bool is_fetched(const struct model_media *model, const char *url, const struct media_sources *sources)
 {
@@ -304,30 +291,9 @@ struct effort {
     int64_t ns;     /* for images */
 };
 
-static void add_effort(const struct model_media *model, const struct media_bytes *file, struct effort *effort)
-{
-    hearth_error error;
-    double seconds = 0;
-    uint64_t pixels = image_pixels(model, file);
-    if (pixels > 0) effort->ns += image_expect_ns(pixels);
-    if (media_kind_of(media_format_of(file)) == MEDIA_AUDIO && llm_projector_facts_of(model->projector)->sounds &&
-        media_sound_measure(file, &seconds, &error) == HEARTH_OK)
-        effort->seconds += seconds;
-}
-
 static bool is_much(const struct effort *effort)
 {
     return effort->seconds > LONG_SECONDS || effort->ns > clock_from_ms(LONG_MS);
-}
-
-/* A file that is known from another request, as with each turn of a conversation, is not decoded. To see that, it is
- * hashed. */
-static bool is_known(struct prompt_media *media, size_t i, const struct media_bytes *file)
-{
-    digest(media, i, file);
-    struct media_layout *layout = layouts_find(media->model->layouts, media->digests[i]);
-    layout_release(layout);
-    return layout != NULL;
 }
 
 static struct effort effort_of(struct prompt_media *media, bool all)
@@ -335,25 +301,37 @@ static struct effort effort_of(struct prompt_media *media, bool all)
     struct effort effort = {0};
     for (size_t i = 0; media->model != NULL && i < media->n; i++) {
         const struct media_bytes file = upload_bytes(&media->uploads[i]);
-        if (file.len > 0 && (all || !is_known(media, i, &file))) add_effort(media->model, &file, &effort);
+        if (file.len == 0) continue;
+        if (!all) {
+            /* A file that is known from another request, as with each turn of a conversation, is not decoded. To see
+             * that, it is hashed. */
+            digest(media, i, &file);
+            struct media_layout *layout = layouts_find(media->model->layouts, media->digests[i]);
+            layout_release(layout);
+            if (layout != NULL) continue;
+        }
+        hearth_error error;
+        double seconds = 0;
+        uint64_t pixels = image_pixels(media->model, &file);
+        if (pixels > 0) effort.ns += image_expect_ns(pixels);
+        if (media_kind_of(media_format_of(&file)) == MEDIA_AUDIO &&
+            llm_projector_facts_of(media->model->projector)->sounds &&
+            media_sound_measure(&file, &seconds, &error) == HEARTH_OK)
+            effort.seconds += seconds;
     }
     return effort;
 }
 
-/* Whether a program of the machine reads it, or it comes from elsewhere. */
-static bool is_slow(const struct prompt_media *media, size_t i, const struct media_sources *sources)
-{
-    const struct upload *upload = &media->uploads[i];
-    if (upload->file->url != NULL) return is_fetched(media->model, upload->file->url, sources);
-    const struct media_bytes file = upload_bytes(upload);
-    enum media_kind kind = media_kind_of(media_format_of(&file));
-    return kind == MEDIA_DOCUMENT || (media->model != NULL && kind == MEDIA_FRAMES);
-}
-
 bool prompt_media_is_slow(struct prompt_media *media, const struct media_sources *sources)
 {
-    for (size_t i = 0; i < media->n; i++)
-        if (is_slow(media, i, sources)) return true;
+    for (size_t i = 0; i < media->n; i++) {
+        const char *url = media->uploads[i].file->url;
+        const struct media_bytes file = upload_bytes(&media->uploads[i]);
+        if (url != NULL && is_fetched(media->model, url, sources)) return true;
+        if (url != NULL) continue;
+        enum media_kind kind = media_kind_of(media_format_of(&file));
+        if (kind == MEDIA_DOCUMENT || (media->model != NULL && kind == MEDIA_FRAMES)) return true;
+    }
     struct effort effort = effort_of(media, true);
     if (!is_much(&effort)) return false;
     effort = effort_of(media, false);
@@ -390,15 +368,6 @@ static int count_pixels(struct prompt_media *media, struct upload *upload, heart
     return name_field(upload, error);
 }
 
-/* Of those that came with the request. */
-static int count_all_pixels(struct prompt_media *media, hearth_error *error)
-{
-    int rc = HEARTH_OK;
-    for (size_t i = 0; i < media->n && rc == HEARTH_OK; i++)
-        if (media->uploads[i].file->url == NULL) rc = count_pixels(media, &media->uploads[i], error);
-    return rc;
-}
-
 int prompt_media_read(struct prompt_media *media, const struct media_sources *sources,
                       const struct prompt_media_room *room, hearth_error *error)
 {
@@ -406,7 +375,9 @@ int prompt_media_read(struct prompt_media *media, const struct media_sources *so
     struct media_sources left = *sources;
     media->stop = sources->stop;
     media->room = *room;
-    if (count_all_pixels(media, error) != HEARTH_OK) return (int)error->code;
+    for (size_t i = 0; i < media->n; i++) /* first those that came with the request */
+        if (media->uploads[i].file->url == NULL && count_pixels(media, &media->uploads[i], error) != HEARTH_OK)
+            return (int)error->code;
     for (size_t i = 0; i < media->n; i++) {
         struct upload *upload = &media->uploads[i];
         int rc = HEARTH_OK;
@@ -417,13 +388,13 @@ int prompt_media_read(struct prompt_media *media, const struct media_sources *so
         }
         if (rc == HEARTH_OK) rc = read_one(media, i, error);
         if (rc != HEARTH_OK) return rc;
-        rows += tokens_of_upload(&media->uploads[i]);
+        for (size_t k = 0; upload->layout != NULL && k < upload->layout->n; k++) rows += upload->layout->v[k].n;
         if (rows < room->rows) continue;
         error_set(error, HEARTH_TOO_LONG,
                   "images, sounds and videos up to here have %lld tokens, the context window holds %d", (long long)rows,
                   room->rows);
         error_note_length(error, (size_t)rows, (size_t)room->rows);
-        return name_field(&media->uploads[i], error);
+        return name_field(upload, error);
     }
     return HEARTH_OK;
 }
@@ -508,28 +479,19 @@ struct work {
 };
 
 /* On the encoder's thread, which alone looks at `chunks` from here on. */
-static int cut(struct medium *medium, hearth_error *error)
-{
-    if (medium->chunks == NULL) medium->chunks = read_upload(medium->model, &medium->file, NULL, error);
-    return medium->chunks == NULL ? (int)error->code : HEARTH_OK;
-}
-
-/* Programs of the machine decode videos, and may be others by the second time. */
-static int check_chunk(const struct work *work, hearth_error *error)
-{
-    const struct llm_medium *chunks = work->medium->chunks;
-    if (work->chunk < llm_medium_chunks(chunks) && llm_medium_chunk(chunks, work->chunk).n == work->n) return HEARTH_OK;
-    return error_set(error, HEARTH_INTERNAL, "a file was decoded again and has come out differently: send it again");
-}
-
 static int encode(void *ud, float *rows, hearth_error *error)
 {
     const struct work *work = ud;
     struct medium *medium = work->medium;
     int64_t began_at = clock_now(clock_monotonic());
-    int rc = cut(medium, error);
-    if (rc == HEARTH_OK) rc = check_chunk(work, error);
-    if (rc == HEARTH_OK) rc = llm_medium_encode(medium->model->projector, medium->chunks, work->chunk, rows, error);
+    if (medium->chunks == NULL) medium->chunks = read_upload(medium->model, &medium->file, NULL, error);
+    const struct llm_medium *chunks = medium->chunks;
+    int rc = chunks == NULL ? (int)error->code : HEARTH_OK;
+    /* Programs of the machine decode videos, and may be others by the second time. */
+    if (rc == HEARTH_OK &&
+        (work->chunk >= llm_medium_chunks(chunks) || llm_medium_chunk(chunks, work->chunk).n != work->n))
+        rc = error_set(error, HEARTH_INTERNAL, "a file was decoded again and has come out differently: send it again");
+    if (rc == HEARTH_OK) rc = llm_medium_encode(medium->model->projector, chunks, work->chunk, rows, error);
     log_event(rc == HEARTH_OK ? LOG_INFO : LOG_ERROR, "imc-media-cache",
               medium->is_sound ? "encoding-audio-chunk" : "encoding-image-chunk", log_int("tokens", work->n),
               log_num("took_ms", clock_to_ms(clock_now(clock_monotonic()) - began_at)));
@@ -548,23 +510,20 @@ static void poke(void *ud)
     engine_poke(ud);
 }
 
-/* The file is copied, since the request may end first. It is rare that rows are wanted of a file that was not decoded
- * with this request: they were in the cells when it came before. */
-static struct medium *medium_of(struct prompt_media *media, struct upload *upload)
-{
-    if (upload->medium != NULL) return upload->medium;
-    const struct media_bytes file = upload_bytes(upload);
-    uint8_t *copy = mem_alloc(file.len);
-    memcpy(copy, file.v, file.len);
-    upload->medium = medium_open(media->model, &file);
-    upload->medium->file = (struct media_bytes){.v = copy, .len = file.len};
-    return upload->medium;
-}
-
 static struct encoding *want(struct prompt_media *media, const struct run_of_rows *run, int32_t n)
 {
+    struct upload *upload = &media->uploads[run->upload];
+    if (upload->medium == NULL) {
+        /* It is rare that rows are wanted of a file that was not decoded with this request: they were in the cells when
+         * it came before. The file is copied, since the request may end first. */
+        const struct media_bytes file = upload_bytes(upload);
+        uint8_t *copy = mem_alloc(file.len);
+        memcpy(copy, file.v, file.len);
+        upload->medium = medium_open(media->model, &file);
+        upload->medium->file = (struct media_bytes){.v = copy, .len = file.len};
+    }
     struct work *work = mem_alloc(sizeof *work);
-    *work = (struct work){medium_of(media, &media->uploads[run->upload]), run->chunk, n};
+    *work = (struct work){upload->medium, run->chunk, n};
     atomic_fetch_add(&work->medium->refs, 1);
     size_t width = llm_projector_facts_of(media->model->projector)->row_floats;
     struct encoder_task task = {.n_floats = (size_t)n * width,
@@ -574,19 +533,6 @@ static struct encoding *want(struct prompt_media *media, const struct run_of_row
                                 .release = release_work};
     key_of(media, run->upload, run->chunk, task.key);
     return encoder_want(media->model->encoder, &task, poke, media->engine);
-}
-
-/* Places of a layout begin at 0. */
-static struct llm_place *find_places(const struct prompt_media *media, const struct run_of_rows *run,
-                                     const struct media_span *span)
-{
-    const struct llm_place *from = media->uploads[run->upload].layout->v[run->chunk].places;
-    int32_t first = media_spans_position(&media->spans, span->at);
-    if (from == NULL) return NULL;
-    struct llm_place *places = mem_alloc((size_t)span->n * sizeof *places);
-    for (int32_t i = 0; i < span->n; i++)
-        places[i] = (struct llm_place){from[i].t + first, from[i].y + first, from[i].x + first};
-    return places;
 }
 
 static enum job_rows rows_of_span(void *ud, size_t i, struct job_span_rows *rows, hearth_error *error)
@@ -602,7 +548,13 @@ static enum job_rows rows_of_span(void *ud, size_t i, struct job_span_rows *rows
         return JOB_ROWS_FAILED;
     }
     if (v == NULL) return JOB_ROWS_PENDING;
-    if (run->places == NULL) run->places = find_places(media, run, span);
+    const struct llm_place *from = media->uploads[run->upload].layout->v[run->chunk].places;
+    if (run->places == NULL && from != NULL) { /* places of a layout begin at 0 */
+        int32_t first = media_spans_position(&media->spans, span->at);
+        run->places = mem_alloc((size_t)span->n * sizeof *run->places);
+        for (int32_t k = 0; k < span->n; k++)
+            run->places[k] = (struct llm_place){from[k].t + first, from[k].y + first, from[k].x + first};
+    }
     *rows = (struct job_span_rows){.v = v, .places = run->places, .width = facts->row_floats};
     return JOB_ROWS_READY;
 }

@@ -63,13 +63,6 @@ static void write_scales(double *scales, const hearth_lora *wanted, size_t n)
     for (size_t i = 0; i < n; i++) scales[wanted[i].id] = round_scale(wanted[i].scale) + 0.0; /* never -0 */
 }
 
-static bool any_nonzero(const double *scales, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (scales[i] != 0) return true;
-    return false;
-}
-
 int adapters_choose(struct adapters *adapters, const hearth_lora *wanted, size_t n, double **scales,
                     hearth_error *error)
 {
@@ -84,7 +77,9 @@ int adapters_choose(struct adapters *adapters, const hearth_lora *wanted, size_t
     } else {
         write_scales(chosen, wanted, n);
     }
-    if (any_nonzero(chosen, adapters->n))
+    bool any = false;
+    for (size_t i = 0; i < adapters->n; i++) any = any || chosen[i] != 0;
+    if (any)
         *scales = chosen;
     else
         free(chosen);
@@ -145,19 +140,6 @@ char *adapters_label(const struct adapters *adapters, const double *scales)
 
 /* ---- Life ---- */
 
-static int set_default_scales(struct adapters *adapters, const struct config_model *config, hearth_error *error)
-{
-    for (size_t i = 0; i < adapters->n; i++) {
-        double scale = adapters->config->v[i].scale;
-        if (check_scale("scale", scale, error) != HEARTH_OK) {
-            error_prefix(error, "models.%s.lora[%zu].path: ", config->name, i);
-            return HEARTH_INVALID;
-        }
-        adapters->scales[i] = round_scale(scale) + 0.0;
-    }
-    return HEARTH_OK;
-}
-
 struct adapters *adapters_open(const struct config_model *config, hearth_error *error)
 {
     struct adapters *adapters = mem_alloc(sizeof *adapters);
@@ -169,9 +151,16 @@ struct adapters *adapters_open(const struct config_model *config, hearth_error *
     adapters->fingerprints = mem_alloc((n + 1) * sizeof *adapters->fingerprints);
     adapters->scales = mem_alloc((n + 1) * sizeof *adapters->scales);
     pthread_mutex_init(&adapters->mutex, NULL);
-    if (set_default_scales(adapters, config, error) == HEARTH_OK) return adapters;
-    adapters_close(adapters);
-    return NULL;
+    for (size_t i = 0; i < n; i++) {
+        double scale = config->lora.v[i].scale;
+        if (check_scale("scale", scale, error) != HEARTH_OK) {
+            error_prefix(error, "models.%s.lora[%zu].path: ", config->name, i);
+            adapters_close(adapters);
+            return NULL;
+        }
+        adapters->scales[i] = round_scale(scale) + 0.0;
+    }
+    return adapters;
 }
 
 int adapters_load(struct adapters *adapters, struct llm_model *weights, struct store *store, hearth_error *error)

@@ -13,15 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of this machine's memory: a model on RPC servers has its weights and cells in theirs. */
-static double bytes_here(const struct config_model *config, const struct llm_context_params *context,
-                         const struct llm_model *weights, hearth_model_type type)
-{
-    if (type != HEARTH_MODEL_CHAT) return config->rpc.len > 0 ? 0 : embedding_bytes(config, weights, context);
-    struct estimate e = estimate_memory(config, context, llm_model_info(weights));
-    return config->rpc.len > 0 ? e.projector + e.draft : e.total;
-}
-
 static int read_facts(struct model_facts *facts, const struct config_model *config, const struct llm_model *weights,
                       hearth_error *error)
 {
@@ -33,7 +24,14 @@ static int read_facts(struct model_facts *facts, const struct config_model *conf
     if (rc != HEARTH_OK) return rc;
     bool templated = config->jinja_file != NULL || info->chat_template != NULL;
     facts->type = embedding_decide_type(config, weights);
-    facts->bytes = (uint64_t)bytes_here(config, &context, weights, facts->type);
+    bool chats = facts->type == HEARTH_MODEL_CHAT, remote = config->rpc.len > 0;
+    /* Of this machine's memory: a model on RPC servers has its weights and cells in theirs. */
+    if (chats) {
+        struct estimate e = estimate_memory(config, &context, info);
+        facts->bytes = (uint64_t)(remote ? e.projector + e.draft : e.total);
+    } else if (!remote) {
+        facts->bytes = (uint64_t)embedding_bytes(config, weights, &context);
+    }
     memcpy(facts->architecture, info->architecture, sizeof facts->architecture);
     memcpy(facts->description, info->description, sizeof facts->description);
     facts->info = (hearth_model_info){
@@ -45,7 +43,7 @@ static int read_facts(struct model_facts *facts, const struct config_model *conf
         .path = config->path,
         .type = facts->type,
         .kind = info->kind,
-        .pooling = facts->type != HEARTH_MODEL_CHAT ? embedding_pooling(config, weights) : HEARTH_POOLING_UNSPECIFIED,
+        .pooling = chats ? HEARTH_POOLING_UNSPECIFIED : embedding_pooling(config, weights),
         .size_bytes = info->size_bytes,
         .n_params = info->n_params,
         .weights_type = info->weights_type,
@@ -58,22 +56,12 @@ static int read_facts(struct model_facts *facts, const struct config_model *conf
         .n_ctx_train = info->n_ctx_train,
         .context_window = context.window,
         .n_slots = (int32_t)config->n_seq_max,
-        .has_chat_template = facts->type == HEARTH_MODEL_CHAT && templated,
-        .images = facts->type == HEARTH_MODEL_CHAT && kinds.images,
-        .sounds = facts->type == HEARTH_MODEL_CHAT && kinds.sounds,
-        .videos = facts->type == HEARTH_MODEL_CHAT && kinds.images && media_video_is_read(config->media_unconfined),
+        .has_chat_template = chats && templated,
+        .images = chats && kinds.images,
+        .sounds = chats && kinds.sounds,
+        .videos = chats && kinds.images && media_video_is_read(config->media_unconfined),
     };
     return HEARTH_OK;
-}
-
-/* Compares the facts that requests were checked with. */
-static bool are_equal(const struct model_facts *a, const struct model_facts *b)
-{
-    const hearth_model_info *i = &a->info, *k = &b->info;
-    return a->type == b->type && strcmp(a->architecture, b->architecture) == 0 && i->pooling == k->pooling &&
-           i->size_bytes == k->size_bytes && i->n_params == k->n_params && i->n_vocab == k->n_vocab &&
-           i->n_embd_out == k->n_embd_out && i->context_window == k->context_window &&
-           i->has_chat_template == k->has_chat_template;
 }
 
 /* The texts that hearth_model() reports. A template file that cannot be read fails later, when the template is opened.
@@ -109,8 +97,13 @@ int entry_learn(struct model_entry *entry, const struct llm_model *weights, hear
     struct model_facts facts = {0};
     int rc = read_facts(&facts, entry->config, weights, error);
     if (rc != HEARTH_OK) return rc;
-    bool first = entry->facts.info.name == NULL;
-    if (!first && !are_equal(&facts, &entry->facts))
+    const hearth_model_info *is = &facts.info, *was = &entry->facts.info;
+    bool first = was->name == NULL;
+    bool same = facts.type == entry->facts.type && strcmp(facts.architecture, entry->facts.architecture) == 0 &&
+                is->pooling == was->pooling && is->size_bytes == was->size_bytes && is->n_params == was->n_params &&
+                is->n_vocab == was->n_vocab && is->n_embd_out == was->n_embd_out &&
+                is->context_window == was->context_window && is->has_chat_template == was->has_chat_template;
+    if (!first && !same) /* requests were checked with these facts */
         return error_at(error, HEARTH_INVALID, entry->config->path,
                         "%s is another model than it was: start hearth anew to serve it", entry->config->path);
     if (!first) return HEARTH_OK;

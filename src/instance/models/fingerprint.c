@@ -50,29 +50,25 @@ static bool read_field(const char *text, char end, uint8_t out[SHA256_BYTES])
     return text[HEX] == end && sha256_from_hex(hex, out);
 }
 
-static bool read_digests_line(const char *text, struct known_line *line)
-{
-    return read_field(text, ' ', line->stamp) && read_field(text + HEX + 1, ' ', line->spots) &&
-           read_field(text + 2 * (HEX + 1), '\n', line->digest);
-}
-
-/* The last line is the digest of those before it. */
-static bool is_file_whole(const struct buf *file)
-{
-    uint8_t is[SHA256_BYTES], should[SHA256_BYTES];
-    const char *tail = file->v + file->len - TAIL;
-    sha256_of(file->v, file->len - TAIL, is);
-    return memcmp(tail, CHECK, sizeof CHECK - 1) == 0 && read_field(tail + sizeof CHECK - 1, '\n', should) &&
-           sha256_equal(is, should);
-}
-
 static bool read_digests(const struct buf *file, struct known_lines *lines)
 {
     if (file->len < HEAD + TAIL || (file->len - HEAD - TAIL) % LINE_BYTES != 0) return false;
     size_t n = (file->len - HEAD - TAIL) / LINE_BYTES;
-    if (n > DIGESTS_MOST || memcmp(file->v, MAGIC VERSION, HEAD) != 0 || !is_file_whole(file)) return false;
-    for (lines->n = 0; lines->n < n; lines->n++)
-        if (!read_digests_line(file->v + HEAD + lines->n * LINE_BYTES, &lines->v[lines->n])) return false;
+    if (n > DIGESTS_MOST || memcmp(file->v, MAGIC VERSION, HEAD) != 0) return false;
+    /* The last line is the digest of those before it. */
+    uint8_t is[SHA256_BYTES], should[SHA256_BYTES];
+    const char *tail = file->v + file->len - TAIL;
+    sha256_of(file->v, file->len - TAIL, is);
+    if (memcmp(tail, CHECK, sizeof CHECK - 1) != 0 || !read_field(tail + sizeof CHECK - 1, '\n', should) ||
+        !sha256_equal(is, should))
+        return false;
+    for (lines->n = 0; lines->n < n; lines->n++) {
+        const char *text = file->v + HEAD + lines->n * LINE_BYTES;
+        struct known_line *line = &lines->v[lines->n];
+        if (!read_field(text, ' ', line->stamp) || !read_field(text + HEX + 1, ' ', line->spots) ||
+            !read_field(text + 2 * (HEX + 1), '\n', line->digest))
+            return false;
+    }
     return true;
 }
 
@@ -111,11 +107,6 @@ static void write_digests(struct buf *file, const struct known_lines *lines)
 
 /* ---- Known digests: lines ---- */
 
-static bool has_signs(const struct known_line *line, const struct llm_file_signs *signs)
-{
-    return memcmp(line->stamp, signs->stamp, SHA256_BYTES) == 0 && memcmp(line->spots, signs->spots, SHA256_BYTES) == 0;
-}
-
 bool known_digests_find(const struct buf *file, const struct llm_file_signs *signs, uint8_t digest[SHA256_BYTES])
 {
     struct known_lines lines = {.n = 0};
@@ -126,7 +117,8 @@ bool known_digests_find(const struct buf *file, const struct llm_file_signs *sig
         return false;
     }
     for (size_t i = 0; i < lines.n; i++) {
-        if (!has_signs(&lines.v[i], signs)) continue;
+        if (memcmp(lines.v[i].stamp, signs->stamp, SHA256_BYTES) != 0) continue;
+        if (memcmp(lines.v[i].spots, signs->spots, SHA256_BYTES) != 0) continue;
         memcpy(digest, lines.v[i].digest, SHA256_BYTES);
         return true;
     }
@@ -182,7 +174,8 @@ static int add_part(void *ud, const struct llm_part *part, hearth_error *error)
     return HEARTH_OK;
 }
 
-static struct paths paths_of(const struct config_model *config)
+struct file_watch *model_watch_open(const struct config_model *config, void (*report)(void *ud, const char *reason),
+                                    void *ud, hearth_error *error)
 {
     struct paths paths = {0};
     hearth_error told_later;
@@ -190,13 +183,6 @@ static struct paths paths_of(const struct config_model *config)
         add_path(&paths, config->path);
     for (size_t i = 0; i < config->lora.len; i++) add_path(&paths, config->lora.v[i].path);
     if (config->mmproj != NULL) add_path(&paths, config->mmproj);
-    return paths;
-}
-
-struct file_watch *model_watch_open(const struct config_model *config, void (*report)(void *ud, const char *reason),
-                                    void *ud, hearth_error *error)
-{
-    struct paths paths = paths_of(config);
     struct file_watch_params params = {.paths = (const char *const *)paths.v,
                                        .n = paths.n,
                                        .patience_ns = clock_from_ms(PATIENCE_MS),
@@ -215,35 +201,25 @@ struct file_watch *model_watch_open(const struct config_model *config, void (*re
 
 /* ---- The fingerprint's thread ---- */
 
-/* A known digest that is not the one in a sidecar proves nothing about it: every byte is read. So it always is for a
- * model in several files, whose sidecars are of one file each. */
-static bool is_known(struct fingerprint *f)
-{
-    struct buf file = {0};
-    store_digests(f->store, clock_now(clock_monotonic()) + clock_from_ms(DIGESTS_WAIT_MS), &file);
-    bool known = known_digests_find(&file, &f->signs, f->digest);
-    buf_release(&file);
-    return known && (!f->verify || llm_file_matches_sidecar(f->path, f->digest));
-}
-
-/* Files whose signs cannot be read are hashed, which says why. */
-static bool find_known(struct fingerprint *f)
-{
-    hearth_error unwanted;
-    int64_t began_s = clock_unix_ms() / 1000;
-    if (f->store == NULL || llm_file_signs(f->path, &f->signs, &unwanted) != HEARTH_OK) return false;
-    bool known = is_known(f);
-    f->may_note = known || known_digests_may_add(&f->signs, began_s);
-    return known;
-}
-
 static void *compute_fingerprint(void *ud)
 {
     struct fingerprint *f = ud;
-    int64_t began = clock_now(clock_monotonic());
+    int64_t began = clock_now(clock_monotonic()), began_s = clock_unix_ms() / 1000;
     struct llm_reading how = {.stop = &f->stop, .verify = f->verify};
+    hearth_error unwanted;
+    bool known = false;
     f->may_note = false;
-    bool known = find_known(f);
+    /* Files whose signs cannot be read are hashed, which says why. */
+    if (f->store != NULL && llm_file_signs(f->path, &f->signs, &unwanted) == HEARTH_OK) {
+        struct buf file = {0};
+        store_digests(f->store, clock_now(clock_monotonic()) + clock_from_ms(DIGESTS_WAIT_MS), &file);
+        known = known_digests_find(&file, &f->signs, f->digest);
+        buf_release(&file);
+        /* A known digest that is not the one in a sidecar proves nothing about it: every byte is read. So it always is
+         * for a model in several files, whose sidecars are of one file each. */
+        known = known && (!f->verify || llm_file_matches_sidecar(f->path, f->digest));
+        f->may_note = known || known_digests_may_add(&f->signs, began_s);
+    }
     f->rc = known ? HEARTH_OK : llm_file_fingerprint(f->path, &how, f->digest, &f->error);
     if (f->rc == HEARTH_OK)
         log_event(LOG_INFO, "model", known ? "weights known" : "weights hashed", log_str("path", f->path),
@@ -272,27 +248,6 @@ int fingerprint_start(struct fingerprint *fingerprint, const struct fingerprint_
     return rc;
 }
 
-static bool is_unchanged(struct fingerprint *fingerprint)
-{
-    uint8_t stamp[SHA256_BYTES];
-    if (llm_file_stamp(fingerprint->path, stamp, &fingerprint->error) != HEARTH_OK) return false;
-    if (memcmp(stamp, fingerprint->stamp, sizeof stamp) == 0) return true;
-    error_at(&fingerprint->error, HEARTH_INVALID, fingerprint->path, "%s was changed while it was loaded",
-             fingerprint->path);
-    return false;
-}
-
-/* Also of a known digest, whose use is its latest. */
-static void note_digest(const struct fingerprint *fingerprint)
-{
-    struct buf file = {0};
-    if (memcmp(fingerprint->signs.stamp, fingerprint->stamp, SHA256_BYTES) != 0) return;
-    store_digests(fingerprint->store, 0, &file);
-    if (known_digests_add(&file, &fingerprint->signs, fingerprint->digest))
-        store_keep_digests(fingerprint->store, &file);
-    buf_release(&file);
-}
-
 bool fingerprint_finish(struct fingerprint *fingerprint)
 {
     bool computed = fingerprint->running;
@@ -301,8 +256,24 @@ bool fingerprint_finish(struct fingerprint *fingerprint)
         fingerprint->known = fingerprint->rc == HEARTH_OK;
     }
     fingerprint->running = false;
-    if (fingerprint->known && !is_unchanged(fingerprint)) fingerprint->known = false;
-    if (computed && fingerprint->known && fingerprint->may_note) note_digest(fingerprint);
+    if (fingerprint->known) {
+        uint8_t stamp[SHA256_BYTES];
+        fingerprint->known = llm_file_stamp(fingerprint->path, stamp, &fingerprint->error) == HEARTH_OK;
+        if (fingerprint->known && memcmp(stamp, fingerprint->stamp, sizeof stamp) != 0) {
+            error_at(&fingerprint->error, HEARTH_INVALID, fingerprint->path, "%s was changed while it was loaded",
+                     fingerprint->path);
+            fingerprint->known = false;
+        }
+    }
+    /* A known digest is noted as well, since its use is its latest. */
+    if (computed && fingerprint->known && fingerprint->may_note &&
+        memcmp(fingerprint->signs.stamp, fingerprint->stamp, SHA256_BYTES) == 0) {
+        struct buf file = {0};
+        store_digests(fingerprint->store, 0, &file);
+        if (known_digests_add(&file, &fingerprint->signs, fingerprint->digest))
+            store_keep_digests(fingerprint->store, &file);
+        buf_release(&file);
+    }
     return fingerprint->known;
 }
 

@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define GIB (1024.0 * 1024 * 1024)
 #define MIB (1024.0 * 1024)
@@ -61,39 +60,18 @@ static int32_t layers_on_gpu(const struct fit_model *model, const struct fit_mac
     return (int32_t)(layers == 0 || layers >= all ? all : layers);
 }
 
-/* The model's weights on GPUs. Where it is not known how large each layer is, they are alike. */
-static double weights_on_gpu(const struct fit_model *model, int32_t layers)
-{
-    const struct llm_model_info *info = model->info;
-    int32_t all = info->n_layer + 1;
-    double sum = 0;
-    if (info->layer_bytes == NULL) return model->weights * layers / all;
-    for (int32_t i = all - layers; i < all; i++) {
-        bool keeps_experts = info->expert_bytes != NULL && (model->config->cpu_moe || i < model->n_cpu_moe);
-        sum += (double)info->layer_bytes[i] - (keeps_experts ? (double)info->expert_bytes[i] : 0);
-    }
-    return sum;
-}
-
-/* The experts that a token passes through, of all. */
-static double used_experts(const struct llm_model_info *info)
-{
-    return info->n_expert_used > 0 && info->n_expert_used < info->n_expert
-               ? (double)info->n_expert_used / info->n_expert
-               : 1;
-}
-
 /* Weights in memory that a token reads: all of them, but for experts that it does not pass through. */
 static double bytes_a_token(const struct fit_model *model, const struct fit_machine *machine)
 {
     const struct llm_model_info *info = model->info;
     int32_t layers = layers_on_gpu(model, machine), all = info->n_layer + 1;
-    double sum = 0;
+    bool uses_few = info->n_expert_used > 0 && info->n_expert_used < info->n_expert;
+    double sum = 0, used = uses_few ? (double)info->n_expert_used / info->n_expert : 1;
     for (int32_t i = 0; i < all && info->layer_bytes != NULL; i++) {
         double experts = info->expert_bytes != NULL ? (double)info->expert_bytes[i] : 0;
         bool on_gpu = i >= all - layers, keeps_experts = model->config->cpu_moe || i < model->n_cpu_moe;
         if (!on_gpu) sum += (double)info->layer_bytes[i] - experts;
-        if (!on_gpu || keeps_experts) sum += experts * used_experts(info);
+        if (!on_gpu || keeps_experts) sum += experts * used;
     }
     return sum;
 }
@@ -101,27 +79,24 @@ static double bytes_a_token(const struct fit_model *model, const struct fit_mach
 static void count_bytes(const struct fit_model *model, const struct fit_machine *machine, double cells,
                         hearth_fit_choice *choice)
 {
-    int32_t layers = layers_on_gpu(model, machine), all = model->info->n_layer + 1;
+    const struct llm_model_info *info = model->info;
+    int32_t layers = layers_on_gpu(model, machine), all = info->n_layer + 1;
+    /* Where it is not known how large each layer is, they are alike. */
+    double weights = info->layer_bytes == NULL ? model->weights * layers / all : 0;
+    for (int32_t i = all - layers; i < all && info->layer_bytes != NULL; i++) {
+        bool keeps_experts = info->expert_bytes != NULL && (model->config->cpu_moe || i < model->n_cpu_moe);
+        weights += (double)info->layer_bytes[i] - (keeps_experts ? (double)info->expert_bytes[i] : 0);
+    }
     double share = (double)layers / all, beside = model->projector + model->draft;
     double compute = model->compute_fixed + model->compute_cell * choice->context_window * (double)choice->n_seq_max;
-    double on_gpu = weights_on_gpu(model, layers) + share * beside + (model->config->offload_kqv ? share * cells : 0) +
-                    (share > 0 ? compute : 0);
+    double on_gpu =
+        weights + share * beside + (model->config->offload_kqv ? share * cells : 0) + (share > 0 ? compute : 0);
     choice->cells_bytes = (uint64_t)cells;
     choice->compute_bytes = (uint64_t)compute;
     choice->gpu_bytes = (uint64_t)on_gpu;
-    double for_drafts = draft_slots_bytes(model->config, model->info, choice->n_seq_max);
+    double for_drafts = draft_slots_bytes(model->config, info, choice->n_seq_max);
     double in_memory = model->weights + beside + cells + compute + for_drafts - on_gpu;
     choice->memory_bytes = in_memory > 0 ? (uint64_t)in_memory : 0; /* of which rounding may leave less than nothing */
-}
-
-/* Quantised cells need flash attention, and heads of whole blocks of 32; the states of hybrid models, and with latent
- * attention the values, are none of them. */
-static bool can_quantise(const struct fit_model *model)
-{
-    const struct llm_model_info *info = model->info;
-    bool plain = info->kind == HEARTH_KIND_DENSE || info->kind == HEARTH_KIND_MOE;
-    return plain && strcmp(model->config->flash_attention, "off") != 0 && info->n_embd_head_k % 32 == 0 &&
-           info->n_embd_head_v % 32 == 0 && info->n_embd_head_v > 0;
 }
 
 /* The goal, with the keys that are set in place of its own. False: the model cannot have it. */
@@ -129,54 +104,45 @@ static bool fill_choice(const struct fit_model *model, const struct fit_machine 
                         hearth_fit_choice *choice)
 {
     struct config_model config = *model->config;
-    int32_t trained = model->info->n_ctx_train;
+    const struct llm_model_info *info = model->info;
+    int32_t trained = info->n_ctx_train;
     bool sets_k = sets(model, "models.*.cache_type_k"), sets_v = sets(model, "models.*.cache_type_v");
     if (!sets(model, "models.*.context_window"))
         config.context_window = trained > 0 && trained < goal->window ? trained : goal->window;
     if (!sets(model, "models.*.n_seq_max")) config.n_seq_max = goal->slots;
-    if ((!sets_k || !sets_v) && strcmp(goal->type, "f16") != 0 && !can_quantise(model)) return false;
+    /* Quantised cells need flash attention, and heads of whole blocks of 32; the states of hybrid models, and with
+     * latent attention the values, are none of them. */
+    bool plain = info->kind == HEARTH_KIND_DENSE || info->kind == HEARTH_KIND_MOE;
+    bool can_quantise = plain && strcmp(config.flash_attention, "off") != 0 && info->n_embd_head_k % 32 == 0 &&
+                        info->n_embd_head_v % 32 == 0 && info->n_embd_head_v > 0;
+    if ((!sets_k || !sets_v) && strcmp(goal->type, "f16") != 0 && !can_quantise) return false;
     if (config.context_window * config.n_seq_max > INT32_MAX) return false;
     struct llm_context_params params;
     hearth_error error;
-    if (model_context_params(&config, model->info, &params, &error) != HEARTH_OK) return false;
+    if (model_context_params(&config, info, &params, &error) != HEARTH_OK) return false;
     *choice = (hearth_fit_choice){.context_window = params.window,
                                   .n_seq_max = (int32_t)config.n_seq_max,
                                   .cache_type_k = sets_k ? config.cache_type_k : goal->type,
                                   .cache_type_v = sets_v ? config.cache_type_v : goal->type};
     params.type_k = choice->cache_type_k;
     params.type_v = choice->cache_type_v;
-    count_bytes(model, machine, llm_cells_of(&params, model->info).total, choice);
+    count_bytes(model, machine, llm_cells_of(&params, info).total, choice);
     return true;
 }
 
 /* ---- Choosing ---- */
 
-/* Of memory a quarter is left to others, and to what hearth keeps beside cells: the store's memory tier, saves in
- * progress, encoded media. */
-static double budget_of_memory(double bytes)
+/* A part of the bytes is left to others, no less than `least`, or than half of them. */
+static uint64_t budget_of(double bytes, int part, double least)
 {
-    double least = bytes / 2 < GIB ? bytes / 2 : GIB;
-    return bytes - (bytes / 4 > least ? bytes / 4 : least);
-}
-
-static double budget_of_gpu(double bytes)
-{
-    double least = bytes / 2 < GIB / 2 ? bytes / 2 : GIB / 2;
-    return bytes - (bytes / 16 > least ? bytes / 16 : least);
+    if (bytes / 2 < least) least = bytes / 2;
+    return (uint64_t)(bytes - (bytes / part > least ? bytes / part : least));
 }
 
 static bool are_alike(const hearth_fit_choice *a, const hearth_fit_choice *b)
 {
     return a->context_window == b->context_window && a->n_seq_max == b->n_seq_max &&
            strcmp(a->cache_type_k, b->cache_type_k) == 0 && strcmp(a->cache_type_v, b->cache_type_v) == 0;
-}
-
-static void add_choice(hearth_fit *fit, const hearth_fit_choice *choice)
-{
-    for (size_t i = 0; i < fit->n_choices; i++)
-        if (are_alike(&fit->choices[i], choice)) return;
-    if (choice->fits && fit->recommended < 0) fit->recommended = (int32_t)fit->n_choices;
-    fit->choices[fit->n_choices++] = *choice;
 }
 
 static void list_choices(const struct fit_model *model, const struct fit_machine *machine, hearth_fit *fit)
@@ -188,7 +154,11 @@ static void list_choices(const struct fit_model *model, const struct fit_machine
         if (!fill_choice(model, machine, only_usual ? &usual : &goals[i], &choice)) continue;
         bool in_memory = machine->memory <= 0 || choice.memory_bytes <= fit->memory_budget;
         choice.fits = in_memory && (!machine->has_gpu || choice.gpu_bytes <= fit->gpu_budget);
-        add_choice(fit, &choice);
+        size_t same = 0;
+        while (same < fit->n_choices && !are_alike(&fit->choices[same], &choice)) same++;
+        if (same < fit->n_choices) continue;
+        if (choice.fits && fit->recommended < 0) fit->recommended = (int32_t)fit->n_choices;
+        fit->choices[fit->n_choices++] = choice;
     }
 }
 
@@ -204,17 +174,6 @@ static void list_types(const struct fit_model *model, hearth_fit *fit)
                 sum += info->n_head_kv[layer] * (info->n_embd_head_k + info->n_embd_head_v) * element;
         fit->types[i] = (hearth_fit_type){.name = names[i], .token_bytes = (uint64_t)sum};
     }
-}
-
-/* With so many layers on the GPUs the least choice has room there. */
-static int32_t layers_with_room(const struct fit_model *model, const hearth_fit *fit)
-{
-    const hearth_fit_choice *least = &fit->choices[fit->n_choices - 1];
-    double cells = model->config->offload_kqv ? (double)least->cells_bytes : 0;
-    double layer = (model->weights + model->projector + model->draft + cells) / (model->info->n_layer + 1);
-    double room = (double)fit->gpu_budget - (double)least->compute_bytes;
-    int32_t layers = room <= 0 ? 0 : (int32_t)(room / layer);
-    return layers > 0 ? layers : -1;
 }
 
 /* ---- Reasons ---- */
@@ -238,14 +197,6 @@ static void explain_recommended(const struct fit_model *model, const struct fit_
                 (double)better->memory_bytes / GIB, (double)fit->memory_budget / GIB);
 }
 
-/* The choice that experts make room for: one slot with a window that agents need, or the least of the list. */
-static size_t choice_for_experts(const hearth_fit *fit)
-{
-    for (size_t i = 0; i < fit->n_choices; i++)
-        if (fit->choices[i].n_seq_max == 1) return i;
-    return fit->n_choices - 1;
-}
-
 /* The least number of layers whose experts have to stay in memory, so that the choice fits; 0: not even all suffice. */
 static int32_t experts_to_keep(const struct fit_model *model, const struct fit_machine *machine, const hearth_fit *fit,
                                hearth_fit_choice *choice)
@@ -264,7 +215,10 @@ static int32_t experts_to_keep(const struct fit_model *model, const struct fit_m
 /* Experts go before layers: few of them are computed for a token, so that the CPU keeps up. */
 static bool explain_experts(const struct fit_model *model, const struct fit_machine *machine, hearth_fit *fit)
 {
-    hearth_fit_choice choice = fit->choices[choice_for_experts(fit)];
+    /* They make room for one slot with a window that agents need, or for the least of the list. */
+    size_t at = 0;
+    while (at < fit->n_choices - 1 && fit->choices[at].n_seq_max != 1) at++;
+    hearth_fit_choice choice = fit->choices[at];
     fit->n_cpu_moe = experts_to_keep(model, machine, fit, &choice);
     if (fit->n_cpu_moe == 0) return false;
     EXPLAIN(fit,
@@ -280,17 +234,17 @@ static bool explain_experts(const struct fit_model *model, const struct fit_mach
 static void explain_layers(const struct fit_model *model, hearth_fit *fit)
 {
     const hearth_fit_choice *least = &fit->choices[fit->n_choices - 1];
-    fit->n_gpu_layers = layers_with_room(model, fit);
+    /* With so many layers on the GPUs the least choice has room there. */
+    double cells = model->config->offload_kqv ? (double)least->cells_bytes : 0;
+    double layer = (model->weights + model->projector + model->draft + cells) / (model->info->n_layer + 1);
+    double room = (double)fit->gpu_budget - (double)least->compute_bytes;
+    int32_t layers = room <= 0 ? 0 : (int32_t)(room / layer);
+    fit->n_gpu_layers = layers > 0 ? layers : -1;
     EXPLAIN(fit,
             "nothing fits the GPU: %d tokens in %d slots need %.2f GiB there with the weights, %.2f GiB are for it; "
             "keep %s there with n_gpu_layers=%d, or take a smaller model or weight type",
             least->context_window, least->n_seq_max, (double)least->gpu_bytes / GIB, (double)fit->gpu_budget / GIB,
             fit->n_gpu_layers > 0 ? "fewer layers" : "no layers", fit->n_gpu_layers);
-}
-
-static void explain_gpu(const struct fit_model *model, const struct fit_machine *machine, hearth_fit *fit)
-{
-    if (!explain_experts(model, machine, fit)) explain_layers(model, fit);
 }
 
 static void explain_memory(const struct fit_model *model, hearth_fit *fit)
@@ -314,28 +268,25 @@ static void explain_memory(const struct fit_model *model, hearth_fit *fit)
                        : "take a smaller model or weight type");
 }
 
-static void explain(const struct fit_model *model, const struct fit_machine *machine, hearth_fit *fit)
-{
-    if (fit->n_choices == 0)
-        EXPLAIN(fit, "no context is possible with the keys that are set: hearth config check says which is wrong");
-    else if (fit->recommended >= 0)
-        explain_recommended(model, machine, fit);
-    else if (machine->has_gpu && fit->choices[fit->n_choices - 1].gpu_bytes > fit->gpu_budget)
-        explain_gpu(model, machine, fit);
-    else
-        explain_memory(model, fit);
-}
-
 void fit_choose(const struct fit_model *model, const struct fit_machine *machine, hearth_fit *fit)
 {
     fit->n_choices = 0;
     fit->recommended = -1;
     fit->n_gpu_layers = fit->n_cpu_moe = 0;
-    fit->memory_budget = (uint64_t)budget_of_memory(machine->memory);
-    fit->gpu_budget = machine->has_gpu ? (uint64_t)budget_of_gpu(machine->gpu) : 0;
+    /* Memory is also for what hearth keeps beside cells: the store's memory tier, saves in progress, encoded media. */
+    fit->memory_budget = budget_of(machine->memory, 4, GIB);
+    fit->gpu_budget = machine->has_gpu ? budget_of(machine->gpu, 16, GIB / 2) : 0;
     list_types(model, fit);
     list_choices(model, machine, fit);
-    explain(model, machine, fit);
+    const hearth_fit_choice *least = fit->n_choices > 0 ? &fit->choices[fit->n_choices - 1] : NULL;
+    if (least == NULL)
+        EXPLAIN(fit, "no context is possible with the keys that are set: hearth config check says which is wrong");
+    else if (fit->recommended >= 0)
+        explain_recommended(model, machine, fit);
+    else if (!machine->has_gpu || least->gpu_bytes <= fit->gpu_budget)
+        explain_memory(model, fit);
+    else if (!explain_experts(model, machine, fit))
+        explain_layers(model, fit);
     struct fit_model placed = *model;
     if (fit->n_cpu_moe > 0) placed.n_cpu_moe = fit->n_cpu_moe;
     fit->read_bytes = (uint64_t)bytes_a_token(&placed, machine);
@@ -352,12 +303,6 @@ struct fit_machine fit_this_machine(void)
                                 .has_gpu = has_gpu};
 }
 
-static double bytes_of_file(const char *path)
-{
-    struct stat file;
-    return path != NULL && stat(path, &file) == 0 ? (double)file.st_size : 0;
-}
-
 /* Of all parts, where the model is in parts, which have numbers: MODEL-00001-of-00003.gguf. */
 static double bytes_of_model(const char *path)
 {
@@ -367,10 +312,10 @@ static double bytes_of_model(const char *path)
     bool in_parts = end != NULL && end[0] == '-' && strncmp(end + strlen("-00001"), "-of-", 4) == 0;
     long n = in_parts ? strtol(end + strlen("-00001-of-"), NULL, 10) : 0;
     double sum = 0;
-    if (n < 1 || n > PARTS_MOST) return bytes_of_file(path);
+    if (n < 1 || n > PARTS_MOST) return file_bytes(path);
     for (long i = 1; i <= n; i++) {
         char *part = mem_format("%.*s-%05ld-of-%05ld.gguf", (int)(len - tail), path, i, n);
-        sum += bytes_of_file(part);
+        sum += file_bytes(part);
         free(part);
     }
     return sum;
@@ -466,11 +411,6 @@ static bool is_open(const struct config_model *config)
     return open && !small && config->path != NULL && !placed && config->embedding != CONFIG_TRUE;
 }
 
-static bool has_defaults(const hearth_fit *fit)
-{
-    return (double)fit->weights_bytes >= SMALL_WEIGHTS && fit->type == HEARTH_MODEL_CHAT;
-}
-
 static void take_defaults(struct config_model *config, const hearth_fit *fit)
 {
     if (fit->recommended < 0) {
@@ -520,7 +460,8 @@ static void fit_one(const struct hearth_config *config, struct config_model *mod
 {
     hearth_fit fit = {0};
     hearth_error error;
-    if (!is_open(model) || fit_read(model, share, &fit, &error) != HEARTH_OK || !has_defaults(&fit)) return;
+    if (!is_open(model) || fit_read(model, share, &fit, &error) != HEARTH_OK) return;
+    if ((double)fit.weights_bytes < SMALL_WEIGHTS || fit.type != HEARTH_MODEL_CHAT) return;
     take_defaults(model, &fit);
     if (config->server.handover != NULL) {
         /* While the next process chooses, this one still has its memory, so that the choice may be another one; with

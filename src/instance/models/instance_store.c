@@ -18,10 +18,10 @@
 
 /* ---- Opening ---- */
 
-static enum store_tier tier_named(const char *name)
+enum store_tier tier_named(const char *name)
 {
     enum store_tier tier = 0;
-    while (strcmp(store_tier_names[tier], name) != 0) tier++;
+    while (tier < STORE_TIERS && strcmp(store_tier_names[tier], name) != 0) tier++;
     return tier;
 }
 
@@ -96,30 +96,26 @@ int instance_store_open(const struct hearth_config *config, struct store **store
 
 /* ---- Identity ---- */
 
-/* Only what is set: identities of before there were these keys stay. */
-static void put_placement(struct buf *out, const struct config_model *config)
-{
-    for (size_t i = 0; i < config->devices.len; i++) buf_printf(out, "device %s\n", config->devices.v[i]);
-    for (size_t i = 0; i < config->override_tensors.len; i++)
-        buf_printf(out, "override %s\n", config->override_tensors.v[i]);
-    if (config->main_gpu > 0) buf_printf(out, "main gpu %lld\n", (long long)config->main_gpu);
-    if (config->n_cpu_moe > 0) buf_printf(out, "experts in memory %lld\n", (long long)config->n_cpu_moe);
-    if (config->cpu_moe) buf_puts(out, "experts in memory\n");
-}
-
 struct identity instance_store_identity(const struct config_model *config, const uint8_t digest[SHA256_BYTES])
 {
     struct identity identity = {.quant = quant_code(llm_file_quant(config->path))};
     memcpy(identity.model, digest, SHA256_BYTES);
     struct buf parameters = {0};
     buf_puts(&parameters, "hearth states 1\ncontrol vectors none\nprojector none\n");
-    /* Other machines round otherwise, which only deterministic runs must not mix. */
-    if (config->deterministic) buf_printf(&parameters, "split %s\n", config->split_mode);
-    for (size_t i = 0; config->deterministic && i < config->rpc.len; i++)
-        buf_printf(&parameters, "rpc %s\n", config->rpc.v[i]);
-    for (size_t i = 0; config->deterministic && i < config->tensor_split.len; i++)
-        buf_printf(&parameters, "part %s\n", config->tensor_split.v[i]);
-    if (config->deterministic) put_placement(&parameters, config);
+    if (config->deterministic) {
+        /* Other machines round otherwise, which only deterministic runs must not mix. Of the keys that came later only
+         * what is set is put here: earlier identities stay. */
+        buf_printf(&parameters, "split %s\n", config->split_mode);
+        for (size_t i = 0; i < config->rpc.len; i++) buf_printf(&parameters, "rpc %s\n", config->rpc.v[i]);
+        for (size_t i = 0; i < config->tensor_split.len; i++)
+            buf_printf(&parameters, "part %s\n", config->tensor_split.v[i]);
+        for (size_t i = 0; i < config->devices.len; i++) buf_printf(&parameters, "device %s\n", config->devices.v[i]);
+        for (size_t i = 0; i < config->override_tensors.len; i++)
+            buf_printf(&parameters, "override %s\n", config->override_tensors.v[i]);
+        if (config->main_gpu > 0) buf_printf(&parameters, "main gpu %lld\n", (long long)config->main_gpu);
+        if (config->n_cpu_moe > 0) buf_printf(&parameters, "experts in memory %lld\n", (long long)config->n_cpu_moe);
+        if (config->cpu_moe) buf_puts(&parameters, "experts in memory\n");
+    }
     sha256_of(parameters.v, parameters.len, identity.context);
     buf_release(&parameters);
     return identity;
@@ -134,23 +130,20 @@ const char *hearth_tier_name(size_t i)
     return i < STORE_TIERS ? store_tier_names[i] : NULL;
 }
 
-static void fill_tier(struct store *store, enum store_tier tier, hearth_tier *out)
-{
-    struct store_tier_status status = {0};
-    if (store != NULL) store_tier_status(store, tier, &status);
-    *out = (hearth_tier){.name = store_tier_names[tier],
-                         .on = status.on,
-                         .entries = status.entries,
-                         .bytes = status.bytes,
-                         .quota_bytes = status.quota,
-                         .evictions = status.evictions};
-    memcpy(out->trouble, status.trouble, sizeof out->trouble);
-}
-
 void hearth_cache_status(const hearth *instance, hearth_cache *out)
 {
     *out = (hearth_cache){0};
-    for (enum store_tier i = 0; i < STORE_TIERS; i++) fill_tier(instance->store, i, &out->tiers[i]);
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) {
+        struct store_tier_status status = {0};
+        if (instance->store != NULL) store_tier_status(instance->store, i, &status);
+        out->tiers[i] = (hearth_tier){.name = store_tier_names[i],
+                                      .on = status.on,
+                                      .entries = status.entries,
+                                      .bytes = status.bytes,
+                                      .quota_bytes = status.quota,
+                                      .evictions = status.evictions};
+        memcpy(out->tiers[i].trouble, status.trouble, sizeof out->tiers[i].trouble);
+    }
     if (instance->store == NULL) return;
     const struct store_stats *stats = store_stats(instance->store);
     const struct {

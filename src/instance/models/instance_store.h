@@ -11,6 +11,9 @@
  */
 int instance_store_open(const struct hearth_config *config, struct store **store, hearth_error *error);
 
+/* STORE_TIERS: there is no such tier. */
+enum store_tier tier_named(const char *name);
+
 /* The identity of a model's states in the store, made of all that they depend on beside the tokens. The engine adds its
  * context's parameters (engine_params.identify), adapters_identity() a request's salt and adapters. */
 struct identity instance_store_identity(const struct config_model *config, const uint8_t digest[SHA256_BYTES]);

@@ -66,34 +66,12 @@ void leases_fail(struct model_entry *entry)
 
 /* ---- The notifier thread ---- */
 
-static void set_timeout_error(const struct lease *lease, hearth_error *error)
-{
-    const struct model_entry *entry = lease->entry;
-    if (entry->presence == HEARTH_MODEL_LOADING || manager_can_fit(entry->manager, entry))
-        error_set(error, HEARTH_UNAVAILABLE, "model '%s' is still loading: try again in a moment", entry->config->name);
-    else
-        error_at(error, HEARTH_BUSY, "server.memory_budget_mb",
-                 "no memory for model '%s': other models are in use, and server.memory_budget_mb is %llu; try again "
-                 "later",
-                 entry->config->name, (unsigned long long)(entry->manager->budget >> 20));
-}
-
 /* When the wait of an entry's leases ends: all that have a deadline have the same time from their beginning. One
  * without belongs to a request that comes before, with whose leases it is cancelled, so that few are passed over. */
 static const struct lease *next_to_expire(const struct model_entry *entry)
 {
     const struct lease *lease = entry->waiting.first;
     while (lease != NULL && lease->deadline == CLOCK_NEVER) lease = lease->next;
-    return lease;
-}
-
-/* The first lease of the entry, where it is granted now. */
-static struct lease *take_granted(struct model_entry *entry)
-{
-    struct lease *lease = entry->waiting.first;
-    if (lease == NULL || entry->manager->stopping || entry->presence != HEARTH_MODEL_LOADED) return NULL;
-    move_lease(lease, LEASE_ELSEWHERE);
-    grant(lease);
     return lease;
 }
 
@@ -104,8 +82,14 @@ static void fail_late(struct model_entry *entry)
     bool is_late = lease != NULL && clock_now(entry->manager->instance->clock) >= lease->deadline;
     if (entry->manager->stopping && (lease = entry->waiting.first) != NULL)
         error_set(&lease->error, HEARTH_UNAVAILABLE, "engine shutting down");
+    else if (is_late && (entry->presence == HEARTH_MODEL_LOADING || manager_can_fit(entry->manager, entry)))
+        error_set(&lease->error, HEARTH_UNAVAILABLE, "model '%s' is still loading: try again in a moment",
+                  entry->config->name);
     else if (is_late)
-        set_timeout_error(lease, &lease->error);
+        error_at(&lease->error, HEARTH_BUSY, "server.memory_budget_mb",
+                 "no memory for model '%s': other models are in use, and server.memory_budget_mb is %llu; try again "
+                 "later",
+                 entry->config->name, (unsigned long long)(entry->manager->budget >> 20));
     else
         return;
     move_lease(lease, LEASE_FAILED);
@@ -116,9 +100,14 @@ static struct lease *take_decided(struct model_manager *manager, hearth_error *e
 {
     *error = (hearth_error){0};
     for (size_t i = 0; i < manager_count(manager) && manager->failed.first == NULL; i++) {
-        struct lease *granted = take_granted(manager_at(manager, i));
-        if (granted != NULL) return granted;
-        fail_late(manager_at(manager, i));
+        struct model_entry *entry = manager_at(manager, i);
+        struct lease *first = entry->waiting.first;
+        if (first != NULL && !manager->stopping && entry->presence == HEARTH_MODEL_LOADED) {
+            move_lease(first, LEASE_ELSEWHERE);
+            grant(first);
+            return first;
+        }
+        fail_late(entry);
     }
     struct lease *failed = manager->failed.first;
     if (failed == NULL) return NULL;

@@ -161,12 +161,6 @@ bool model_keeps_full_windows(const struct config_model *config, const struct ll
     return config->deterministic && info->n_swa > 0 && !recurrent;
 }
 
-/* Whether every sequence takes memory for a recurrent state or a sliding window, used or not. */
-static bool has_state_each(const struct llm_model_info *info)
-{
-    return info->kind == HEARTH_KIND_HYBRID || info->kind == HEARTH_KIND_RECURRENT || info->n_swa > 0;
-}
-
 static int64_t at_least(int64_t n, int64_t least)
 {
     return n < least ? least : n;
@@ -179,7 +173,9 @@ static int32_t decide_sequences(const struct config_model *config, const struct 
 {
     int64_t slots = config->n_seq_max, spare = config->n_seq_spare;
     if (!unified || !config->incremental_cache) return (int32_t)slots;
-    if (spare < 0) spare = has_state_each(info) ? at_least(slots, 3) : at_least(3 * slots, 28);
+    /* Whether every sequence takes memory for a recurrent state or a sliding window, used or not. */
+    bool states = info->kind == HEARTH_KIND_HYBRID || info->kind == HEARTH_KIND_RECURRENT || info->n_swa > 0;
+    if (spare < 0) spare = states ? at_least(slots, 3) : at_least(3 * slots, 28);
     int64_t n = slots + spare < MAX_SEQUENCES ? slots + spare : MAX_SEQUENCES;
     return (int32_t)(n > slots ? n : slots);
 }
@@ -207,7 +203,6 @@ int model_context_params(const struct config_model *config, const struct llm_mod
         return error_at(error, HEARTH_INVALID, limit, "models.%s.%s is %lld: it must be at least n_seq_max (%lld)",
                         config->name, limit, (long long)most_tokens, (long long)config->n_seq_max);
     *params = (struct llm_context_params){
-        /* Whether the store reads and writes KV cells of the context: a recurrent model has none. */
         .window = window,
         .n_seq = decide_sequences(config, info, unified),
         .n_cells = window * (int32_t)config->n_seq_max,
@@ -215,6 +210,7 @@ int model_context_params(const struct config_model *config, const struct llm_mod
         .n_ubatch = (int32_t)config->n_ubatch,
         .unified = unified,
         .full_windows = model_keeps_full_windows(config, info),
+        /* Whether the store reads and writes KV cells of the context: a recurrent model has none. */
         .scratch = info->kind != HEARTH_KIND_RECURRENT && (config->incremental_cache || config->system_prompt_cache),
         .type_k = config->cache_type_k,
         .type_v = config->cache_type_v,
@@ -236,21 +232,7 @@ int model_context_params(const struct config_model *config, const struct llm_mod
 
 /* ---- The estimate ---- */
 
-static void count_layers(struct estimate *e, const struct llm_context_params *context,
-                         const struct llm_model_info *info)
-{
-    double head = info->n_embd_head_k * e->element_k + info->n_embd_head_v * e->element_v;
-    for (int32_t layer = 0; layer < info->n_layer; layer++) {
-        double row = info->n_head_kv[layer] * head;
-        bool slides = info->is_swa != NULL && info->is_swa[layer];
-        if (row == 0) continue;
-        if (e->attention_layers++ == 0) e->row = row;
-        e->sliding_layers += slides;
-        if (!slides) e->sequence += context->window * row;
-    }
-}
-
-static double bytes_of_file(const char *path)
+double file_bytes(const char *path)
 {
     struct stat file;
     return path != NULL && stat(path, &file) == 0 ? (double)file.st_size : 0;
@@ -258,12 +240,12 @@ static double bytes_of_file(const char *path)
 
 double projector_bytes(const struct config_model *config)
 {
-    return bytes_of_file(config->mmproj);
+    return file_bytes(config->mmproj);
 }
 
 double draft_bytes(const struct config_model *config)
 {
-    return uses_draft_model(config) ? bytes_of_file(config->draft.path) : 0;
+    return uses_draft_model(config) ? file_bytes(config->draft.path) : 0;
 }
 
 double draft_slots_bytes(const struct config_model *config, const struct llm_model_info *info, int64_t n_slots)
@@ -283,7 +265,15 @@ struct estimate estimate_memory(const struct config_model *config, const struct 
                          .weights = (double)info->size_bytes,
                          .projector = projector_bytes(config),
                          .draft = draft_bytes(config) + draft_slots_bytes(config, info, config->n_seq_max)};
-    count_layers(&e, context, info);
+    double head = info->n_embd_head_k * e.element_k + info->n_embd_head_v * e.element_v;
+    for (int32_t layer = 0; layer < info->n_layer; layer++) {
+        double row = info->n_head_kv[layer] * head;
+        bool slides = info->is_swa != NULL && info->is_swa[layer];
+        if (row == 0) continue;
+        if (e.attention_layers++ == 0) e.row = row;
+        e.sliding_layers += slides;
+        if (!slides) e.sequence += context->window * row;
+    }
     e.total = e.weights + e.projector + e.draft + e.cells.total;
     return e;
 }

@@ -39,6 +39,7 @@ struct llm_model *draft_weights_open(const struct config_model *config, const st
  * bytes, the projector needs memory that depends on the image, and the draft model some MiB a slot. */
 double projector_bytes(const struct config_model *config);
 double draft_bytes(const struct config_model *config);
+double file_bytes(const char *path); /* 0: NULL, or it cannot be looked at */
 
 /* Bytes that drafts take for so many slots: copies of recurrent states (engine/draft_mark.c), and an MTP head's cells.
  */

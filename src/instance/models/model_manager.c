@@ -47,11 +47,6 @@ static uint64_t bytes_of(const struct model_manager *manager, bool (*counts)(con
     return bytes;
 }
 
-static bool fits(const struct model_manager *manager, const struct model_entry *entry)
-{
-    return manager->budget == 0 || bytes_of(manager, is_in_memory) + entry->facts.bytes <= manager->budget;
-}
-
 bool manager_can_fit(const struct model_manager *manager, const struct model_entry *entry)
 {
     uint64_t stay = bytes_of(manager, is_in_memory) - bytes_of(manager, is_idle) - bytes_of(manager, is_leaving);
@@ -181,13 +176,6 @@ void manager_forget_keep(struct model_entry *entry)
     entry->keep = entry->next_keep = entry->config->idle_unload > 0 ? entry->config->idle_unload : -1;
 }
 
-static void trim_heap(void)
-{
-#ifdef __GLIBC__
-    malloc_trim(0); /* otherwise glibc keeps what was freed in small pieces */
-#endif
-}
-
 /* The mutex is held on entry and on return, not between. */
 static void unload(struct model_manager *manager, struct model_entry *entry)
 {
@@ -195,7 +183,9 @@ static void unload(struct model_manager *manager, struct model_entry *entry)
     int64_t begin = clock_now(manager->instance->clock);
     pthread_mutex_unlock(&manager->mutex);
     manager->loader.close(model);
-    trim_heap();
+#ifdef __GLIBC__
+    malloc_trim(0); /* otherwise glibc keeps what was freed in small pieces */
+#endif
     double took = clock_to_ms(clock_now(manager->instance->clock) - begin);
     metric_add(&entry->load_metrics.unloads, 1);
     log_event(LOG_INFO, "model", "unloaded", log_str("model", entry->config->name), log_num("took_ms", took));
@@ -261,10 +251,12 @@ static bool loader_step(struct model_manager *manager)
     struct model_entry *leaving = lowest(manager, is_leaving, used_at);
     struct model_entry *wanted = lowest(manager, is_wanted_and_can_fit, wanted_at);
     struct model_entry *overdue = lowest(manager, is_any, idle_until);
+    bool fits = wanted != NULL &&
+                (manager->budget == 0 || bytes_of(manager, is_in_memory) + wanted->facts.bytes <= manager->budget);
     if (leaving != NULL && leaving->n_requests + leaving->n_brief > 0) return false;
     if (leaving != NULL) {
         unload(manager, leaving);
-    } else if (wanted != NULL && fits(manager, wanted)) {
+    } else if (fits) {
         hearth_error error;
         pthread_mutex_unlock(&manager->mutex);
         if (manager_load(manager, wanted, continue_load, manager, &error) != HEARTH_OK)
@@ -281,19 +273,16 @@ static bool loader_step(struct model_manager *manager)
     return true;
 }
 
-static int64_t next_idle_unload(const struct model_manager *manager)
-{
-    struct model_entry *first = lowest(manager, is_any, idle_until);
-    return first == NULL ? CLOCK_NEVER : idle_until(first);
-}
-
 static void *loader_loop(void *ud)
 {
     struct model_manager *manager = ud;
     struct clock *clock = manager->instance->clock;
     pthread_mutex_lock(&manager->mutex);
-    while (!manager->stopping)
-        if (!loader_step(manager)) clock->wait(clock, &manager->changed, &manager->mutex, next_idle_unload(manager));
+    while (!manager->stopping) {
+        if (loader_step(manager)) continue;
+        struct model_entry *first = lowest(manager, is_any, idle_until);
+        clock->wait(clock, &manager->changed, &manager->mutex, first == NULL ? CLOCK_NEVER : idle_until(first));
+    }
     pthread_mutex_unlock(&manager->mutex);
     return NULL;
 }

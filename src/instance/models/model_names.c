@@ -145,18 +145,6 @@ static const hearth_preset *find_preset(struct presets *presets, const char *nam
 
 /* ---- Presets in hearth.h ---- */
 
-/* The texts of a model's own tokens do not matter for that. */
-static int check_template(const char *source, hearth_error *error)
-{
-    const struct chat_template_params params = {.source = source, .bos = "", .eos = ""};
-    hearth_error why;
-    struct chat_template *compiled = chat_template_open(&params, &why);
-    if (compiled == NULL)
-        return error_at(error, HEARTH_INVALID, "template", "'template' cannot be used: %s", why.message);
-    chat_template_close(compiled);
-    return HEARTH_OK;
-}
-
 static int check_preset(const hearth *instance, const hearth_preset *preset, hearth_error *error)
 {
     if (preset->name == NULL || preset->name[0] == '\0')
@@ -167,7 +155,15 @@ static int check_preset(const hearth *instance, const hearth_preset *preset, hea
     for (size_t i = 0; i < preset->n_stop; i++)
         if (preset->stop[i][0] == '\0') return error_at(error, HEARTH_INVALID, "stop", "a stop string is empty");
     int rc = sampling_check(&preset->sampling, INT32_MAX, error);
-    return rc == HEARTH_OK && preset->template_ != NULL ? check_template(preset->template_, error) : rc;
+    if (rc != HEARTH_OK || preset->template_ == NULL) return rc;
+    /* The texts of a model's own tokens do not matter for that. */
+    const struct chat_template_params params = {.source = preset->template_, .bos = "", .eos = ""};
+    hearth_error why;
+    struct chat_template *compiled = chat_template_open(&params, &why);
+    if (compiled == NULL)
+        return error_at(error, HEARTH_INVALID, "template", "'template' cannot be used: %s", why.message);
+    chat_template_close(compiled);
+    return HEARTH_OK;
 }
 
 /* The preset with what it leaves open taken from the one that it is made of. */
@@ -256,18 +252,6 @@ static bool is_left_out(const struct hearth *instance, const struct config_model
     return is_all_read(instance) && entry_of(instance, section) == NULL;
 }
 
-/* The section of an added model that the name leads to; NULL: none. */
-static const struct config_model *resolve_added(const struct hearth *instance, const char *name)
-{
-    const struct config_model *section = NULL;
-    size_t n = atomic_load(&instance->n_entries);
-    for (size_t i = 0; i < n && section == NULL; i++) {
-        const struct model_entry *entry = &instance->entries[i];
-        if (entry->own != NULL && entry_is_listed(entry)) section = config_resolve_model(entry->own, name);
-    }
-    return section;
-}
-
 /* The section that the name leads to, of the configuration or of an added model; NULL: none. One that was left out
  * gives its name to an added model. */
 static const struct config_model *resolve_model(const struct hearth *instance, const char *name)
@@ -275,8 +259,14 @@ static const struct config_model *resolve_model(const struct hearth *instance, c
     const struct config_model *section = config_resolve_model(instance->config, name);
     if (section != NULL && is_removed(instance, section)) section = NULL;
     if (section != NULL && !is_left_out(instance, section)) return section;
-    const struct config_model *added = resolve_added(instance, name);
-    return added != NULL ? added : section;
+    size_t n = atomic_load(&instance->n_entries);
+    for (size_t i = 0; i < n; i++) {
+        const struct model_entry *entry = &instance->entries[i];
+        if (entry->own == NULL || !entry_is_listed(entry)) continue;
+        const struct config_model *added = config_resolve_model(entry->own, name);
+        if (added != NULL) return added;
+    }
+    return section;
 }
 
 /* The same, or that of the preset of that name. */
@@ -293,14 +283,6 @@ bool instance_knows_model(const struct hearth *instance, const char *name)
 {
     const struct config_model *section = resolve_model(instance, name);
     return section != NULL && !is_left_out(instance, section);
-}
-
-static struct model_entry *first_listed(const struct hearth *instance)
-{
-    size_t n = atomic_load(&instance->n_entries);
-    for (size_t i = 0; i < n; i++)
-        if (entry_is_listed(&instance->entries[i])) return &instance->entries[i];
-    return NULL;
 }
 
 static void put_name(struct buf *out, const char *name)
@@ -328,9 +310,10 @@ static void list_names(const struct hearth *instance, struct buf *out)
 struct model_entry *instance_find_model(const struct hearth *instance, const char *name, hearth_error *error)
 {
     const struct config_model *meant = name == NULL ? NULL : resolve(instance, name);
-    struct model_entry *found = name == NULL    ? first_listed(instance)
-                                : meant != NULL ? entry_of(instance, meant)
-                                                : NULL;
+    struct model_entry *found = meant == NULL ? NULL : entry_of(instance, meant);
+    size_t n = name == NULL ? atomic_load(&instance->n_entries) : 0;
+    for (size_t i = 0; i < n && found == NULL; i++)
+        if (entry_is_listed(&instance->entries[i])) found = &instance->entries[i];
     if (found != NULL) return found;
     if (name == NULL || meant != NULL) {
         bool is_over = atomic_load(&instance->load_failed) || is_all_read(instance);
@@ -471,17 +454,6 @@ void preset_templates_close(struct preset_templates *templates)
     free(templates);
 }
 
-static struct preset_template *compile(const struct chat_template_params *params, hearth_error *error)
-{
-    struct chat_template *compiled = chat_template_open(params, error);
-    if (compiled == NULL) return NULL;
-    struct preset_template *template_ = mem_alloc(sizeof *template_);
-    template_->source = mem_strdup(params->source);
-    template_->compiled = compiled;
-    template_->refs = 1;
-    return template_;
-}
-
 struct preset_template *preset_templates_take(struct preset_templates *templates,
                                               const struct chat_template_params *params, hearth_error *error)
 {
@@ -490,9 +462,13 @@ struct preset_template *preset_templates_take(struct preset_templates *templates
     while (i < KEPT && templates->v[i] != NULL && strcmp(templates->v[i]->source, params->source) != 0) i++;
     struct preset_template *found = i < KEPT ? templates->v[i] : NULL, *last = NULL;
     if (found == NULL) {
-        found = compile(params, error);
+        struct chat_template *compiled = chat_template_open(params, error);
         if (i == KEPT) i--;
-        if (found != NULL) last = templates->v[i];
+        if (compiled != NULL) {
+            last = templates->v[i];
+            found = mem_alloc(sizeof *found);
+            *found = (struct preset_template){.source = mem_strdup(params->source), .compiled = compiled, .refs = 1};
+        }
     }
     if (found != NULL) { /* first of all, in the place of the last where it is new */
         memmove(&templates->v[1], &templates->v[0], i * sizeof(struct preset_template *));

@@ -58,19 +58,6 @@ uint64_t chat_scope(const char *salt)
     return first_eight(digest);
 }
 
-/* The contents of the media that the message's parts name. */
-static void add_media(struct sha256 *running, const struct chat_seen *seen, const json_t *message)
-{
-    size_t n_parts = seen->n_media > 0 ? json_array_size(json_object_get(message, "content")) : 0;
-    for (size_t i = 0; i < n_parts; i++) {
-        const json_t *part = json_array_get(json_object_get(message, "content"), i);
-        const json_t *place = json_object_get(part, "media");
-        json_int_t at = json_integer_value(place);
-        if (json_is_integer(place) && at >= 0 && (size_t)at < seen->n_media)
-            sha256_feed(running, seen->media[at], SHA256_BYTES);
-    }
-}
-
 void chat_identify(const struct chat_seen *seen, struct chat_identity *identity)
 {
     const json_t *messages = seen->messages, *first = json_array_get(messages, 0);
@@ -82,8 +69,15 @@ void chat_identify(const struct chat_seen *seen, struct chat_identity *identity)
     add_value(running, seen->tools);
     hashes[0] = hash_so_far(running);
     for (size_t i = 0; i < n; i++) {
-        add_value(running, json_array_get(messages, i));
-        add_media(running, seen, json_array_get(messages, i));
+        const json_t *message = json_array_get(messages, i), *content = json_object_get(message, "content");
+        size_t n_parts = seen->n_media > 0 ? json_array_size(content) : 0;
+        add_value(running, message);
+        for (size_t k = 0; k < n_parts; k++) { /* and the contents of the media that they name */
+            const json_t *place = json_object_get(json_array_get(content, k), "media");
+            json_int_t at = json_integer_value(place);
+            if (json_is_integer(place) && at >= 0 && (size_t)at < seen->n_media)
+                sha256_feed(running, seen->media[at], SHA256_BYTES);
+        }
         hashes[i + 1] = hash_so_far(running);
     }
     sha256_close(running);

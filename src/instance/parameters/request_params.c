@@ -14,15 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static hearth_sampling nothing_given(void)
+hearth_params hearth_params_default(void)
 {
 #define NUMBER(name, ...)  .name = NAN,
 #define INTEGER(name, ...) .name = HEARTH_UNSET,
-    return (hearth_sampling){HEARTH_SAMPLING_TABLE(NUMBER, INTEGER).seed = -1};
-}
-
-hearth_params hearth_params_default(void)
-{
     return (hearth_params){.parallel_tool_calls = -1,
                            .thinking_tokens = -1,
                            .max_tokens = HEARTH_UNSET,
@@ -30,7 +25,7 @@ hearth_params hearth_params_default(void)
                            .draft_max = HEARTH_UNSET,
                            .top_logprobs = -1,
                            .prompt_logprobs = -1,
-                           .sampling = nothing_given()};
+                           .sampling = {HEARTH_SAMPLING_TABLE(NUMBER, INTEGER).seed = -1}};
 }
 
 hearth_embed_params hearth_embed_params_default(void)
@@ -122,44 +117,6 @@ static void free_list(const char *const *list, size_t n)
     free((void *)list);
 }
 
-static hearth_bias *copy_biases(const hearth_bias *biases, size_t n)
-{
-    hearth_bias *copy = copy_bytes(biases, n * sizeof *biases);
-    for (size_t i = 0; i < n; i++) copy[i].text = mem_strdup(biases[i].text);
-    return copy;
-}
-
-static hearth_snippet *copy_snippets(const hearth_snippet *snippets, size_t n)
-{
-    hearth_snippet *copy = mem_alloc((n + 1) * sizeof *copy);
-    for (size_t i = 0; i < n; i++)
-        copy[i] = (hearth_snippet){.name = mem_strdup(snippets[i].name), .text = mem_strdup(snippets[i].text)};
-    return copy;
-}
-
-static hearth_part *copy_parts(const hearth_part *parts, size_t n)
-{
-    if (parts == NULL) return NULL;
-    hearth_part *copy = mem_alloc((n + 1) * sizeof *copy);
-    for (size_t i = 0; i < n; i++) {
-        copy[i] = parts[i];
-        copy[i].text = copy_bytes(parts[i].text, parts[i].len);
-    }
-    return copy;
-}
-
-static hearth_medium *copy_media(const hearth_medium *media, size_t n)
-{
-    hearth_medium *copy = mem_alloc((n + 1) * sizeof *copy);
-    for (size_t i = 0; i < n; i++)
-        copy[i] = (hearth_medium){.bytes = copy_bytes(media[i].bytes, media[i].len),
-                                  .len = media[i].len,
-                                  .field = mem_strdup(media[i].field),
-                                  .fault = mem_strdup(media[i].fault),
-                                  .url = mem_strdup(media[i].url)};
-    return copy;
-}
-
 hearth_params *params_copy(const hearth_params *params)
 {
     hearth_params *copy = mem_alloc(sizeof *copy);
@@ -170,15 +127,33 @@ hearth_params *params_copy(const hearth_params *params)
     copy->text = copy_bytes(params->text, params->text_len);
     copy->suffix = copy_bytes(params->suffix, params->suffix_len);
     copy->typed = copy_bytes(params->typed, params->typed_len);
-    copy->parts = copy_parts(params->parts, params->n_parts);
     copy->tokens = copy_bytes(params->tokens, params->n_tokens * sizeof *params->tokens);
     copy->lora = copy_bytes(params->lora, params->n_lora * sizeof *params->lora);
-    copy->snippets = copy_snippets(params->snippets, params->n_snippets);
-    copy->media = copy_media(params->media, params->n_media);
     copy->stop = copy_list(params->stop, params->n_stop);
     copy->sampling.dry_breakers = copy_list(copy->sampling.dry_breakers, copy->sampling.n_dry_breakers);
     copy->sampling.samplers = copy_list(copy->sampling.samplers, copy->sampling.n_samplers);
-    copy->sampling.logit_bias = copy_biases(copy->sampling.logit_bias, copy->sampling.n_logit_bias);
+    hearth_bias *biases = copy_bytes(copy->sampling.logit_bias, copy->sampling.n_logit_bias * sizeof *biases);
+    for (size_t i = 0; i < copy->sampling.n_logit_bias; i++) biases[i].text = mem_strdup(biases[i].text);
+    copy->sampling.logit_bias = biases;
+    hearth_part *parts = params->parts == NULL ? NULL : mem_alloc((params->n_parts + 1) * sizeof *parts);
+    for (size_t i = 0; parts != NULL && i < params->n_parts; i++) {
+        parts[i] = params->parts[i];
+        parts[i].text = copy_bytes(parts[i].text, parts[i].len);
+    }
+    copy->parts = parts;
+    hearth_snippet *snippets = mem_alloc((params->n_snippets + 1) * sizeof *snippets);
+    for (size_t i = 0; i < params->n_snippets; i++)
+        snippets[i] = (hearth_snippet){.name = mem_strdup(params->snippets[i].name),
+                                       .text = mem_strdup(params->snippets[i].text)};
+    copy->snippets = snippets;
+    hearth_medium *media = mem_alloc((params->n_media + 1) * sizeof *media);
+    for (size_t i = 0; i < params->n_media; i++)
+        media[i] = (hearth_medium){.bytes = copy_bytes(params->media[i].bytes, params->media[i].len),
+                                   .len = params->media[i].len,
+                                   .field = mem_strdup(params->media[i].field),
+                                   .fault = mem_strdup(params->media[i].fault),
+                                   .url = mem_strdup(params->media[i].url)};
+    copy->media = media;
     return copy;
 }
 

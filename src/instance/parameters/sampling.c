@@ -53,21 +53,6 @@ static bool given_number(const struct number *number, const hearth_sampling *sam
     return number->whole ? *whole != HEARTH_UNSET : !isnan(*real);
 }
 
-/* Each once: some go through the whole vocabulary, on the engine's thread. */
-static int check_samplers(const hearth_sampling *s, hearth_error *error)
-{
-    for (size_t i = 0; i < s->n_samplers; i++) {
-        const char *name = llm_sampler_name(s->samplers[i]);
-        if (name == NULL)
-            return error_at(error, HEARTH_INVALID, "samplers", "there is no sampler '%s': docs/sampling.md lists them",
-                            s->samplers[i]);
-        for (size_t k = 0; k < i; k++)
-            if (strcmp(llm_sampler_name(s->samplers[k]), name) == 0)
-                return error_at(error, HEARTH_INVALID, "samplers", "the sampler '%s' is named twice", name);
-    }
-    return HEARTH_OK;
-}
-
 static int check_biases(const hearth_sampling *s, int32_t n_vocab, hearth_error *error)
 {
     size_t bytes = 0;
@@ -93,7 +78,18 @@ int sampling_check(const hearth_sampling *sampling, int32_t n_vocab, hearth_erro
                         number->low, number->top);
     }
     int rc = check_biases(sampling, n_vocab, error);
-    return rc == HEARTH_OK ? check_samplers(sampling, error) : rc;
+    if (rc != HEARTH_OK) return rc;
+    /* Each once: some go through the whole vocabulary, on the engine's thread. */
+    for (size_t i = 0; i < sampling->n_samplers; i++) {
+        const char *name = llm_sampler_name(sampling->samplers[i]);
+        if (name == NULL)
+            return error_at(error, HEARTH_INVALID, "samplers", "there is no sampler '%s': docs/sampling.md lists them",
+                            sampling->samplers[i]);
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(llm_sampler_name(sampling->samplers[k]), name) == 0)
+                return error_at(error, HEARTH_INVALID, "samplers", "the sampler '%s' is named twice", name);
+    }
+    return HEARTH_OK;
 }
 
 int sampling_check_config(const struct config_model *config, hearth_error *error)
@@ -125,22 +121,6 @@ void sampling_take(hearth_sampling *sampling, const hearth_sampling *others)
     if (sampling->seed < 0) sampling->seed = others->seed;
 }
 
-static double configured_or_advised(const struct number *number, const struct config_model *config,
-                                    const struct llm_model *model)
-{
-    double advised;
-    bool set = config_is_set(config->notes, number->key);
-    if (!set && number->advised && llm_model_number(model, number->in_file, &advised)) return advised;
-    const struct config_row *row = config_row_find(number->key);
-    const void *field = config_field(row, config);
-    return row->type == CONFIG_INT ? (double)*(const int64_t *)field : *(const double *)field;
-}
-
-static int32_t to_whole(double value)
-{
-    return value >= INT32_MAX ? INT32_MAX : value <= -1 ? -1 : (int32_t)value;
-}
-
 static void complete_lists(hearth_sampling *all, const struct config_model *config, const struct llm_model *model)
 {
     static const char *const usual[] = {"\n", ":", "\"", "*"};
@@ -157,51 +137,50 @@ static void complete_lists(hearth_sampling *all, const struct config_model *conf
     all->n_samplers = advised ? info->n_samplers : order->len;
 }
 
-static int64_t seed_of(int64_t seed, int64_t configured_seed)
-{
-    uint32_t random = 0;
-    if (seed < 0) seed = configured_seed;
-    if (seed >= 0) return seed;
-    ssize_t got = getrandom(&random, sizeof random, 0);
-    return got == sizeof random ? random : clock_unix_ms();
-}
-
 hearth_sampling sampling_complete(const hearth_sampling *given, const struct config_model *config,
                                   const struct llm_model *model)
 {
     hearth_sampling all = *given;
     for (size_t i = 0; i < N_NUMBERS; i++) {
-        void *field = (char *)&all + numbers[i].offset;
-        int32_t *whole = field;
-        double *real = field;
-        if (numbers[i].whole && *whole == HEARTH_UNSET)
-            *whole = to_whole(configured_or_advised(&numbers[i], config, model));
-        if (!numbers[i].whole && isnan(*real)) *real = configured_or_advised(&numbers[i], config, model);
+        const struct number *number = &numbers[i];
+        void *field = (char *)&all + number->offset;
+        double value;
+        if (given_number(number, given, &value)) continue;
+        bool advised = number->advised && !config_is_set(config->notes, number->key);
+        if (!advised || !llm_model_number(model, number->in_file, &value)) {
+            const struct config_row *row = config_row_find(number->key);
+            const void *configured = config_field(row, config);
+            value = row->type == CONFIG_INT ? (double)*(const int64_t *)configured : *(const double *)configured;
+        }
+        if (number->whole)
+            *(int32_t *)field = value >= INT32_MAX ? INT32_MAX : value <= -1 ? -1 : (int32_t)value;
+        else
+            *(double *)field = value;
     }
     complete_lists(&all, config, model);
     const struct llm_model_info *info = llm_model_info(model);
     all.ending = all.ignore_eos ? info->ending : NULL;
     all.n_ending = all.ignore_eos ? info->n_ending : 0;
     if (all.temperature < 0) all.temperature = 0; /* means the same, and has the same range around it */
-    all.seed = seed_of(given->seed, config->sampling.seed);
+    if (all.seed < 0) all.seed = config->sampling.seed;
+    if (all.seed < 0) {
+        uint32_t random = 0;
+        ssize_t got = getrandom(&random, sizeof random, 0);
+        all.seed = got == sizeof random ? random : clock_unix_ms();
+    }
     return all;
 }
 
 /* ---- Biases of texts ---- */
-
-static bool has_texts(const hearth_sampling *sampling)
-{
-    for (size_t i = 0; i < sampling->n_logit_bias; i++)
-        if (sampling->logit_bias[i].text != NULL) return true;
-    return false;
-}
 
 hearth_bias *sampling_spell_biases(hearth_sampling *sampling, const struct llm_model *model)
 {
     struct tokens tokens = {0};
     hearth_bias *all = NULL;
     size_t n = 0;
-    if (!has_texts(sampling)) return NULL;
+    bool has_texts = false;
+    for (size_t i = 0; i < sampling->n_logit_bias; i++) has_texts = has_texts || sampling->logit_bias[i].text != NULL;
+    if (!has_texts) return NULL;
     for (size_t i = 0; i < sampling->n_logit_bias; i++) {
         const hearth_bias *given = &sampling->logit_bias[i];
         tokens.len = 0;

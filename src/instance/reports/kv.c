@@ -147,19 +147,6 @@ static void add_model(struct kv_slabs *slabs, const struct kv_model *model)
     slabs->models[slabs->n_models++] = *model;
 }
 
-/* Reads the names of the models that the new slabs belong to; a folder records the name of each model it has slabs of.
- */
-static void read_model_names(struct kv_slabs *slabs, size_t from, const struct kv_folder *folder)
-{
-    for (size_t i = from; i < slabs->n; i++) {
-        struct kv_model own = {0};
-        memcpy(own.model, slabs->v[i].head.identity.model, SHA256_BYTES);
-        if (slabs->v[i].head.end == 0 || find_model(slabs, own.model) != NULL) continue;
-        folder_model_name(folder->folder, own.model, own.name, sizeof own.name);
-        add_model(slabs, &own);
-    }
-}
-
 /* Adds the slabs of a folder from their heads, parents before children. */
 static int look_into(struct kv_slabs *slabs, const struct kv_folder *folder, hearth_error *error)
 {
@@ -168,20 +155,16 @@ static int look_into(struct kv_slabs *slabs, const struct kv_folder *folder, hea
     slabs->tier = folder->tier;
     int rc = folder_scan(folder->folder, &scan, error);
     slabs->unknown = slabs->unknown || scan.n_unread > 0 || scan.foreign_bytes > 0;
-    read_model_names(slabs, before, folder);
+    /* A folder records the name of each model that it has slabs of. */
+    for (size_t i = before; i < slabs->n; i++) {
+        struct kv_model own = {0};
+        memcpy(own.model, slabs->v[i].head.identity.model, SHA256_BYTES);
+        if (slabs->v[i].head.end == 0 || find_model(slabs, own.model) != NULL) continue;
+        folder_model_name(folder->folder, own.model, own.name, sizeof own.name);
+        add_model(slabs, &own);
+    }
     if (slabs->n > before) qsort(slabs->v + before, slabs->n - before, sizeof *slabs->v, by_start);
     return rc;
-}
-
-static void move_slabs(struct kv_slabs *to, struct kv_slabs *from)
-{
-    for (size_t i = 0; i < from->n; i++) add_slab(to, &from->v[i]);
-    for (size_t i = 0; i < from->n_models; i++)
-        if (find_model(to, from->models[i].model) == NULL) add_model(to, &from->models[i]);
-    to->unknown = to->unknown || from->unknown;
-    free(from->models);
-    free(from->v);
-    *from = (struct kv_slabs){0};
 }
 
 static void release_slabs(struct kv_slabs *slabs)
@@ -222,19 +205,6 @@ static void note_detached(void *ud, const struct slab_key *key, enum slab_kind k
     note_fault(slab_of(ud, key, kind), KV_DETACHED, "its parent entry is missing");
 }
 
-/* Fills an index from the slabs' heads, as a server does at its start, which finds the detached ones. */
-static struct index *index_of(struct kv_slabs *slabs)
-{
-    struct index *index = index_open(1, UINT64_MAX, NULL);
-    if (slabs->n > 0) qsort(slabs->v, slabs->n, sizeof *slabs->v, by_key);
-    for (size_t i = 0; i < slabs->n; i++) {
-        const struct kv_slab *slab = &slabs->v[i];
-        if (slab->damage == NULL) index_adopt(index, &slab->head, slab->size, clock_unix_ms());
-    }
-    index_each_detached(index, note_detached, slabs);
-    return index;
-}
-
 static void check_key(void *ud, const struct entry *entry, const struct identity *identity)
 {
     struct kv_slabs *slabs = ud;
@@ -246,16 +216,6 @@ static void check_key(void *ud, const struct entry *entry, const struct identity
     note_fault(slab_of(slabs, &entry->key, entry->kind), KV_DAMAGED, "its key is not that of its tokens");
 }
 
-static void read_whole(struct kv_slab *slab, const struct kv_folder *folder)
-{
-    struct slab whole;
-    hearth_error error;
-    int rc = folder_read(folder->folder, &slab->head.key, slab->head.kind, &whole, &error);
-    if (rc == HEARTH_OK) slab_release(&whole);
-    slab->gone = rc == HEARTH_NOT_FOUND;
-    if (rc != HEARTH_OK && !slab->gone) note_fault(slab, rc == HEARTH_INVALID ? KV_DAMAGED : KV_UNREAD, error.message);
-}
-
 /* A server may write an entry and its child while the folder is listed, so that the listing has the child alone. The
  * folder is therefore listed once more before the child counts as detached. */
 static int check_chains(struct kv_slabs *slabs, const struct kv_folder *folder, hearth_error *error)
@@ -265,7 +225,14 @@ static int check_chains(struct kv_slabs *slabs, const struct kv_folder *folder, 
     for (int scans = 0; scans < 2 && detached && rc == HEARTH_OK; scans++) {
         release_slabs(slabs);
         rc = look_into(slabs, folder, error);
-        struct index *index = index_of(slabs);
+        /* An index is filled from the heads, as a server does at its start, which finds the detached ones. */
+        struct index *index = index_open(1, UINT64_MAX, NULL);
+        if (slabs->n > 0) qsort(slabs->v, slabs->n, sizeof *slabs->v, by_key);
+        for (size_t i = 0; i < slabs->n; i++) {
+            const struct kv_slab *slab = &slabs->v[i];
+            if (slab->damage == NULL) index_adopt(index, &slab->head, slab->size, clock_unix_ms());
+        }
+        index_each_detached(index, note_detached, slabs);
         detached = index_usage(index).detached > 0;
         index_each(index, check_key, slabs);
         index_close(index);
@@ -279,8 +246,22 @@ static int check_whole(struct kv_slabs *all, const struct kv_folder *folder, hea
 {
     struct kv_slabs slabs = {0};
     int rc = check_chains(&slabs, folder, error);
-    for (size_t i = 0; i < slabs.n && rc == HEARTH_OK; i++) read_whole(&slabs.v[i], folder);
-    move_slabs(all, &slabs);
+    for (size_t i = 0; i < slabs.n && rc == HEARTH_OK; i++) {
+        struct kv_slab *slab = &slabs.v[i];
+        struct slab whole;
+        hearth_error fault;
+        int read = folder_read(folder->folder, &slab->head.key, slab->head.kind, &whole, &fault);
+        if (read == HEARTH_OK) slab_release(&whole);
+        slab->gone = read == HEARTH_NOT_FOUND;
+        if (read != HEARTH_OK && !slab->gone)
+            note_fault(slab, read == HEARTH_INVALID ? KV_DAMAGED : KV_UNREAD, fault.message);
+    }
+    for (size_t i = 0; i < slabs.n; i++) add_slab(all, &slabs.v[i]);
+    for (size_t i = 0; i < slabs.n_models; i++)
+        if (find_model(all, slabs.models[i].model) == NULL) add_model(all, &slabs.models[i]);
+    all->unknown = all->unknown || slabs.unknown;
+    free(slabs.models);
+    free(slabs.v);
     return rc;
 }
 
@@ -401,20 +382,6 @@ static void put_time(struct buf *out, const char *name, int64_t ms)
     buf_printf(out, "%-10s %s\n", name, text);
 }
 
-static void put_regions(struct buf *out, const struct slab_head *head)
-{
-    buf_printf(out, "payload    %llu bytes, %zu regions\n", (unsigned long long)head->payload_size, head->n_regions);
-    if (head->n_regions > 0)
-        buf_printf(out, "  %-4s %5s %4s %8s %10s %12s %12s %8s\n", "what", "layer", "type", "rows", "row_bytes",
-                   "offset", "bytes", "crc32c");
-    for (size_t i = 0; i < head->n_regions; i++) {
-        const struct slab_region *region = &head->regions[i];
-        buf_printf(out, "  %-4c %5u %4u %8u %10llu %12llu %12llu %08x\n", region->what, (unsigned)region->layer,
-                   (unsigned)region->type, region->rows, (unsigned long long)region->row_bytes,
-                   (unsigned long long)region->offset, (unsigned long long)region->size, region->crc);
-    }
-}
-
 static void put_slab(struct buf *out, const struct kv_slabs *slabs, const struct kv_slab *slab)
 {
     const struct slab_head *head = &slab->head;
@@ -432,7 +399,16 @@ static void put_slab(struct buf *out, const struct kv_slabs *slabs, const struct
     put_time(out, "created", head->created_ms);
     put_time(out, "used", head->used_ms);
     buf_printf(out, "hits       %u\n", head->hits);
-    put_regions(out, head);
+    buf_printf(out, "payload    %llu bytes, %zu regions\n", (unsigned long long)head->payload_size, head->n_regions);
+    if (head->n_regions > 0)
+        buf_printf(out, "  %-4s %5s %4s %8s %10s %12s %12s %8s\n", "what", "layer", "type", "rows", "row_bytes",
+                   "offset", "bytes", "crc32c");
+    for (size_t i = 0; i < head->n_regions; i++) {
+        const struct slab_region *region = &head->regions[i];
+        buf_printf(out, "  %-4c %5u %4u %8u %10llu %12llu %12llu %08x\n", region->what, (unsigned)region->layer,
+                   (unsigned)region->type, region->rows, (unsigned long long)region->row_bytes,
+                   (unsigned long long)region->offset, (unsigned long long)region->size, region->crc);
+    }
     buf_printf(out, "tokens     %d to %d, %zu here\n", head->start, head->end, head->tokens.len);
     for (size_t i = 0; i < head->tokens.len; i++)
         buf_printf(out, "%s%d%s", i % 16 == 0 ? "  " : " ", head->tokens.v[i],
@@ -540,19 +516,6 @@ static int remove_victims(const struct kv_folder *folder, struct index *index, s
     return rc;
 }
 
-static struct index *index_of_sound(const struct kv_folder *folder, const struct kv_slabs *slabs,
-                                    hearth_kv_removed *removed)
-{
-    struct index *index = index_open(1, folder->quota > 0 ? folder->quota : UINT64_MAX, NULL);
-    for (size_t i = 0; i < slabs->n; i++) {
-        const struct kv_slab *slab = &slabs->v[i];
-        bool may_be_whole = slab->fault != KV_DAMAGED && slab->head.end > 0;
-        if (may_be_whole) index_adopt(index, &slab->head, slab->size, clock_unix_ms());
-        removed->kept += slab->fault == KV_UNREAD;
-    }
-    return index;
-}
-
 struct wanted_model {
     const uint8_t *model;
     bool found;
@@ -578,7 +541,13 @@ static int collect_garbage(const struct kv_folder *folder, const struct kv_slabs
                            hearth_error *error)
 {
     int rc = remove_slabs(folder, slabs, true, removed, error);
-    struct index *index = index_of_sound(folder, slabs, removed);
+    struct index *index = index_open(1, folder->quota > 0 ? folder->quota : UINT64_MAX, NULL);
+    for (size_t i = 0; i < slabs->n; i++) {
+        const struct kv_slab *slab = &slabs->v[i];
+        bool may_be_whole = slab->fault != KV_DAMAGED && slab->head.end > 0;
+        if (may_be_whole) index_adopt(index, &slab->head, slab->size, clock_unix_ms());
+        removed->kept += slab->fault == KV_UNREAD;
+    }
     /* A slab that seems detached may have a parent among those of unknown content. */
     if (slabs->unknown)
         removed->kept += index_usage(index).detached;
@@ -587,19 +556,6 @@ static int collect_garbage(const struct kv_folder *folder, const struct kv_slabs
     if (rc == HEARTH_OK) rc = remove_victims(folder, index, index_trim(index), removed, error);
     if (rc == HEARTH_OK && index_usage(index).detached == 0) folder_prune_models(folder->folder, has_entries, index);
     index_close(index);
-    return rc;
-}
-
-static int clean_folder(const struct kv_folder *folder, look_fn *look, clean_fn *clean, hearth_kv_removed *removed,
-                        hearth_error *error)
-{
-    struct kv_slabs slabs = {0};
-    struct folder_removed aside;
-    int rc = look(&slabs, folder, error);
-    if (rc == HEARTH_OK) rc = clean(folder, &slabs, removed, error);
-    release_slabs(&slabs);
-    folder_tidy(folder->folder, &aside);
-    count_removed(removed, aside.files, aside.bytes);
     return rc;
 }
 
@@ -614,8 +570,16 @@ static int clean_all(const hearth_config *config, look_fn *look, clean_fn *clean
     *removed = (hearth_kv_removed){0};
     int rc = open_folders(folders, config, false, error);
     if (rc != HEARTH_OK) return rc;
-    for (size_t i = 0; i < STORE_TIERS && rc == HEARTH_OK; i++)
-        if (folders[i].folder != NULL) rc = clean_folder(&folders[i], look, clean, removed, error);
+    for (size_t i = 0; i < STORE_TIERS && rc == HEARTH_OK; i++) {
+        if (folders[i].folder == NULL) continue;
+        struct kv_slabs slabs = {0};
+        struct folder_removed aside;
+        rc = look(&slabs, &folders[i], error);
+        if (rc == HEARTH_OK) rc = clean(&folders[i], &slabs, removed, error);
+        release_slabs(&slabs);
+        folder_tidy(folders[i].folder, &aside);
+        count_removed(removed, aside.files, aside.bytes);
+    }
     close_folders(folders);
     return rc;
 }

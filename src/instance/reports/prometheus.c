@@ -25,23 +25,20 @@ static size_t waiting_for_admission(struct model_entry *entry)
     return waiting;
 }
 
-static hearth_activity activity_of(struct model_entry *entry)
-{
-    const struct engine_stats *stats = &entry->engine_stats;
-    return (hearth_activity){.model = entry->config->name,
-                             .waiting = (int64_t)waiting_for_admission(entry) + metric_get(&stats->jobs_waiting),
-                             .prompt_tokens = metric_get(&stats->prompt_tokens),
-                             .cached_tokens = metric_get(&stats->cached_tokens),
-                             .generated_tokens = metric_get(&stats->generated_tokens)};
-}
-
 size_t hearth_activities(const hearth *instance, hearth_activity *activities, size_t max)
 {
     size_t total = 0, n = atomic_load(&instance->n_entries);
     for (size_t i = 0; i < n; i++) {
         struct model_entry *entry = &instance->entries[i];
         if (!entry_is_listed(entry) || entry->facts.type != HEARTH_MODEL_CHAT) continue;
-        if (total < max) activities[total] = activity_of(entry);
+        const struct engine_stats *stats = &entry->engine_stats;
+        if (total < max)
+            activities[total] =
+                (hearth_activity){.model = entry->config->name,
+                                  .waiting = (int64_t)waiting_for_admission(entry) + metric_get(&stats->jobs_waiting),
+                                  .prompt_tokens = metric_get(&stats->prompt_tokens),
+                                  .cached_tokens = metric_get(&stats->cached_tokens),
+                                  .generated_tokens = metric_get(&stats->generated_tokens)};
         total++;
     }
     return total;
@@ -230,19 +227,6 @@ static void labels_of(const struct model_entry *entry, struct buf *labels)
     metrics_put_label(labels, "model", entry->config->name);
 }
 
-static void put_waiting(const struct hearth *instance, size_t n, struct buf *out)
-{
-    struct buf labels = {0};
-    metrics_put_head(out, "hearth_admission_waiting", "gauge", "Requests that wait for admission.");
-    for (size_t m = 0; m < n; m++) {
-        if (!entry_is_listed(&instance->entries[m])) continue;
-        labels_of(&instance->entries[m], &labels);
-        metrics_put_value(out, "hearth_admission_waiting", labels.v,
-                          (double)waiting_for_admission(&instance->entries[m]));
-    }
-    buf_release(&labels);
-}
-
 static const void *engine_stats_of(const struct model_entry *entry)
 {
     return entry->facts.type == HEARTH_MODEL_CHAT ? &entry->engine_stats : NULL;
@@ -335,27 +319,23 @@ static const struct vllm_row {
      offsetof(struct vllm_values, usage)},
 };
 
-static void put_vllm_row(const struct hearth *instance, const struct vllm_row *row, struct buf *out)
-{
-    struct buf labels = {0};
-    metrics_put_head(out, row->name, "gauge", row->help);
-    for (size_t m = 0, n = atomic_load(&instance->n_entries); m < n; m++) {
-        struct model_entry *entry = &instance->entries[m];
-        if (entry->facts.type != HEARTH_MODEL_CHAT || !entry_is_listed(entry)) continue;
-        struct vllm_values values = vllm_values_of(entry);
-        buf_clear(&labels);
-        metrics_put_label(&labels, "model_name", entry->config->name);
-        metrics_put_value(out, row->name, labels.v,
-                          *(const double *)(const void *)((const char *)&values + row->offset));
-    }
-    buf_release(&labels);
-}
-
 static void put_vllm(const struct hearth *instance, struct buf *out)
 {
     static const char info[] = "vllm:cache_config_info";
     struct buf labels = {0};
-    for (size_t i = 0; i < sizeof vllm_rows / sizeof *vllm_rows; i++) put_vllm_row(instance, &vllm_rows[i], out);
+    for (size_t i = 0; i < sizeof vllm_rows / sizeof *vllm_rows; i++) {
+        const struct vllm_row *row = &vllm_rows[i];
+        metrics_put_head(out, row->name, "gauge", row->help);
+        for (size_t m = 0, n = atomic_load(&instance->n_entries); m < n; m++) {
+            struct model_entry *entry = &instance->entries[m];
+            if (entry->facts.type != HEARTH_MODEL_CHAT || !entry_is_listed(entry)) continue;
+            struct vllm_values values = vllm_values_of(entry);
+            buf_clear(&labels);
+            metrics_put_label(&labels, "model_name", entry->config->name);
+            metrics_put_value(out, row->name, labels.v,
+                              *(const double *)(const void *)((const char *)&values + row->offset));
+        }
+    }
     metrics_put_head(out, info, "gauge", "Tokens of a block of cache events, and how many blocks the KV cells make.");
     for (size_t m = 0, n = atomic_load(&instance->n_entries); m < n; m++) {
         struct model_entry *entry = &instance->entries[m];
@@ -380,7 +360,15 @@ char *hearth_metrics(const hearth *instance)
     put_rows(instance, ROWS(histogram_rows), engine_stats_of, &out);
     put_rows(instance, ROWS(pool_rows), pool_stats_of, &out);
     put_rows(instance, ROWS(load_rows), load_metrics_of, &out);
-    put_waiting(instance, atomic_load(&instance->n_entries), &out);
+    metrics_put_head(&out, "hearth_admission_waiting", "gauge", "Requests that wait for admission.");
+    struct buf labels = {0};
+    for (size_t m = 0, n = atomic_load(&instance->n_entries); m < n; m++) {
+        struct model_entry *entry = &instance->entries[m];
+        if (!entry_is_listed(entry)) continue;
+        labels_of(entry, &labels);
+        metrics_put_value(&out, "hearth_admission_waiting", labels.v, (double)waiting_for_admission(entry));
+    }
+    buf_release(&labels);
     size_t loaded = 0;
     for (size_t m = 0; m < atomic_load(&instance->n_entries); m++) loaded += manager_has(&instance->entries[m]);
     metrics_put_head(&out, "hearth_models_loaded", "gauge", "Models in memory.");

@@ -68,22 +68,20 @@ int hearth_model_check(const char *path, hearth_error *error)
     return llm_file_check(path, error);
 }
 
-static void put_row(struct buf *out, const struct info_row *row)
-{
-    buf_printf(out, "%-16s ", row->name);
-    if (row->type == INFO_TEXT)
-        buf_puts(out, row->text);
-    else if (row->type == INFO_FLAG)
-        buf_puts(out, row->number != 0 ? "yes" : "no");
-    else
-        buf_printf(out, "%lld", (long long)row->number);
-    if (row->type == INFO_COUNT) buf_printf(out, " (%.2f M)", (double)row->number / 1e6);
-    buf_puts(out, "\n");
-}
-
 static void put_text(struct buf *out, const struct info_rows *rows)
 {
-    for (size_t i = 0; i < rows->n; i++) put_row(out, &rows->v[i]);
+    for (size_t i = 0; i < rows->n; i++) {
+        const struct info_row *row = &rows->v[i];
+        buf_printf(out, "%-16s ", row->name);
+        if (row->type == INFO_TEXT)
+            buf_puts(out, row->text);
+        else if (row->type == INFO_FLAG)
+            buf_puts(out, row->number != 0 ? "yes" : "no");
+        else
+            buf_printf(out, "%lld", (long long)row->number);
+        if (row->type == INFO_COUNT) buf_printf(out, " (%.2f M)", (double)row->number / 1e6);
+        buf_puts(out, "\n");
+    }
 }
 
 static void put_json(struct buf *out, const struct info_rows *rows)

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "engine/engine.h"
 #include "hearth.h"
+#include "instance/models/instance_store.h"
 #include "instance/models/loaded_model.h"
 #include "instance/models/model_manager.h"
 #include "instance/models/model_names.h"
@@ -76,16 +77,6 @@ static void note_order_end(struct engine_order *order)
     free(given);
 }
 
-/* False: the model is not loaded, has no cells, or is being unloaded. */
-static bool give_order(struct model_entry *entry, struct given_order *given)
-{
-    struct model *model = brief_lease_take(entry);
-    if (model == NULL) return false;
-    bool taken = model->engine != NULL && engine_give_order(model->engine, &given->order);
-    brief_lease_end(entry);
-    return taken;
-}
-
 int hearth_order_resident(hearth *instance, const hearth_resident_order *order, hearth_ordered_fn on_end, void *ud,
                           hearth_error *error)
 {
@@ -97,18 +88,13 @@ int hearth_order_resident(hearth *instance, const hearth_resident_order *order, 
     *given = (struct given_order){
         .order = {.seq_id = order->seq_id, .order = order->order, .done = note_order_end}, .on_end = on_end, .ud = ud};
     snprintf(given->order.hash, sizeof given->order.hash, "%s", order->hash);
-    if (give_order(entry, given)) return HEARTH_OK;
-    free(given);
+    struct model *model = brief_lease_take(entry);
+    bool taken = model != NULL && model->engine != NULL && engine_give_order(model->engine, &given->order);
+    if (model != NULL) brief_lease_end(entry);
+    if (taken) return HEARTH_OK;
+    free(given); /* the model is not loaded, has no cells, or is being unloaded */
     return error_at(error, HEARTH_NOT_FOUND, "model", "nothing of model '%s' is in KV cells: it is not loaded",
                     entry->config->name);
-}
-
-/* STORE_TIERS: there is no such tier. */
-static enum store_tier tier_named(const char *name)
-{
-    enum store_tier tier = 0;
-    while (tier < STORE_TIERS && strcmp(store_tier_names[tier], name) != 0) tier++;
-    return tier;
 }
 
 /* ---- What is stored ---- */
@@ -129,39 +115,31 @@ static hearth_stored stored_of(const struct store_conversation *c)
     return out;
 }
 
-static bool read_place(const hearth_stored *after, struct store_conversation *place)
-{
-    *place = (struct store_conversation){.tier = tier_named(after->tier), .used = after->used};
-    return place->tier < STORE_TIERS && sha256_from_hex(after->key, place->key.v);
-}
-
 static size_t list_marks(struct engine *engine, const char *model, void *v, size_t room)
 {
     (void)model;
     return engine_stored(engine, v, room);
 }
 
-/* Where the idle conversations in the KV cells of all models end in the store. */
-static struct stored_mark *marks_of(const hearth *instance, size_t *n)
-{
-    size_t max = over_engines(instance, list_marks, NULL, 0, 0);
-    struct stored_mark *marks = mem_alloc((max + 1) * sizeof *marks);
-    *n = over_engines(instance, list_marks, marks, sizeof *marks, max);
-    if (*n > max) *n = max;
-    return marks;
-}
-
 size_t hearth_stored_list(const hearth *instance, const hearth_stored *after, hearth_stored *list, size_t max,
                           size_t *total)
 {
-    struct store_conversation place;
+    struct store_conversation place = {0};
     size_t n_all = 0, n = 0;
     if (total == NULL) total = &n_all;
     *total = 0;
-    if (instance->store == NULL || (after != NULL && !read_place(after, &place))) return 0;
-    struct store_page page = {.after = after == NULL ? NULL : &place};
-    struct stored_mark *marks = marks_of(instance, &page.n_marks);
-    page.marks = marks;
+    if (instance->store == NULL) return 0;
+    if (after != NULL) {
+        place.tier = tier_named(after->tier);
+        place.used = after->used;
+        if (place.tier == STORE_TIERS || !sha256_from_hex(after->key, place.key.v)) return 0;
+    }
+    /* Where the idle conversations in the KV cells of all models end in the store. */
+    size_t most = over_engines(instance, list_marks, NULL, 0, 0);
+    struct stored_mark *marks = mem_alloc((most + 1) * sizeof *marks);
+    size_t n_marks = over_engines(instance, list_marks, marks, sizeof *marks, most);
+    struct store_page page = {
+        .after = after == NULL ? NULL : &place, .marks = marks, .n_marks = n_marks < most ? n_marks : most};
     struct store_conversation *found = mem_alloc((max + 1) * sizeof *found);
     n = store_conversations(instance->store, &page, found, max, total);
     for (size_t i = 0; i < n; i++) list[i] = stored_of(&found[i]);
@@ -184,17 +162,6 @@ static void note_stored_end(void *ud, const hearth_error *error)
     free(given);
 }
 
-static int read_ordered(const hearth_stored_order *order, struct store_ordered *ordered, hearth_error *error)
-{
-    ordered->tier = tier_named(order->tier);
-    if (ordered->tier == STORE_TIERS)
-        return error_at(error, HEARTH_INVALID, "tier", "there is no tier '%s': GET /cache lists them", order->tier);
-    if (!sha256_from_hex(order->key, ordered->key.v))
-        return error_at(error, HEARTH_INVALID, "key",
-                        "'key' must be 64 hexadecimal digits, as GET /cache/stored shows");
-    return HEARTH_OK;
-}
-
 int hearth_order_stored(hearth *instance, const hearth_stored_order *order, hearth_ordered_fn on_end, void *ud,
                         hearth_error *error)
 {
@@ -203,8 +170,12 @@ int hearth_order_stored(hearth *instance, const hearth_stored_order *order, hear
     hearth_error own = {0};
     if (error == NULL) error = &own;
     struct store_ordered ordered = {.order = orders[order->act], .done = note_stored_end};
-    int rc = read_ordered(order, &ordered, error);
-    if (rc != HEARTH_OK) return rc;
+    ordered.tier = tier_named(order->tier);
+    if (ordered.tier == STORE_TIERS)
+        return error_at(error, HEARTH_INVALID, "tier", "there is no tier '%s': GET /cache lists them", order->tier);
+    if (!sha256_from_hex(order->key, ordered.key.v))
+        return error_at(error, HEARTH_INVALID, "key",
+                        "'key' must be 64 hexadecimal digits, as GET /cache/stored shows");
     if (instance->store == NULL)
         return error_at(error, HEARTH_NOT_FOUND, "key", "nothing is stored: every tier is off");
     struct given_stored *given = mem_alloc(sizeof *given);

@@ -63,19 +63,6 @@ static const char *name_of_inputs(const hearth_embedding *request)
     return request->query != NULL ? "documents" : "input";
 }
 
-static int refuse_long(const hearth_embedding *request, size_t i, size_t n_tokens, hearth_error *error)
-{
-    const char *name = name_of_inputs(request);
-    size_t window = (size_t)embed_window(request->model->pool);
-    error_at(
-        error, HEARTH_TOO_LONG, name,
-        "%s[%zu] has %zu tokens, which is too large to process. This model's maximum context length is %zu tokens: "
-        "shorten it, or ask for it to be truncated (\"truncate\": true)",
-        name, i, n_tokens, window);
-    error_note_length(error, n_tokens, window);
-    return HEARTH_TOO_LONG;
-}
-
 /* Tokens that an input is truncated to; SIZE_MAX: it is not truncated, and refused if it is too long. */
 static size_t limit_of(const hearth_embedding *request)
 {
@@ -104,19 +91,6 @@ struct run {
     size_t len;
 };
 
-/* Cuts off text, at a character's boundary, that lies far beyond the tokens that truncation keeps. */
-static struct run cut_run(struct run run, size_t most, bool from_left)
-{
-    if (run.len <= most) return run;
-    if (!from_left) {
-        while (most > 0 && ((unsigned char)run.text[most] & 0xc0) == 0x80) most--;
-        return (struct run){run.text, most};
-    }
-    size_t from = run.len - most;
-    while (from < run.len && ((unsigned char)run.text[from] & 0xc0) == 0x80) from++;
-    return (struct run){run.text + from, run.len - from};
-}
-
 static int check_run(const hearth_embedding *request, struct run run, const char *name, hearth_error *error)
 {
     size_t most = most_bytes(request);
@@ -130,12 +104,18 @@ static int check_run(const hearth_embedding *request, struct run run, const char
     return error_at(error, own.code, name, "a text of '%s' has %s", name, own.message);
 }
 
-/* A text of an input or a document as it is tokenised: shortened if it is to be truncated, and checked. */
+/* A text of an input or a document as it is tokenised, checked. If it is to be truncated, text that lies far beyond the
+ * tokens that this keeps is cut off, at a character's boundary. */
 static int take_run(const hearth_embedding *request, struct run *run, hearth_error *error)
 {
     size_t most = most_bytes(request);
-    if (request->params.truncate != 0)
-        *run = cut_run(*run, most < LLM_UNSPLITTABLE_MAX ? most : LLM_UNSPLITTABLE_MAX, request->params.truncate_left);
+    if (most > LLM_UNSPLITTABLE_MAX) most = LLM_UNSPLITTABLE_MAX;
+    if (request->params.truncate != 0 && run->len > most) {
+        size_t from = request->params.truncate_left ? run->len - most : 0, to = from > 0 ? run->len : most;
+        while (from > 0 && from < to && ((unsigned char)run->text[from] & 0xc0) == 0x80) from++;
+        while (to > 0 && to < run->len && ((unsigned char)run->text[to] & 0xc0) == 0x80) to--;
+        *run = (struct run){run->text + from, to - from};
+    }
     return check_run(request, *run, name_of_inputs(request), error);
 }
 
@@ -147,29 +127,22 @@ static int tokenise(hearth_embedding *request, struct run run, bool add_special,
     return HEARTH_OK;
 }
 
-static int tokenise_parts(hearth_embedding *request, const struct input_parts *parts, struct tokens *tokens,
-                          hearth_error *error)
+static int prepare_input(hearth_embedding *request, size_t i, hearth_error *error)
 {
+    const struct input_parts *parts = &request->parts[i];
+    struct tokens *tokens = &request->job.inputs[i].tokens;
     int rc = HEARTH_OK;
-    for (size_t i = 0; i < parts->n && rc == HEARTH_OK; i++) {
-        const hearth_part *part = &parts->v[i];
+    for (size_t k = 0; k < parts->n && rc == HEARTH_OK; k++) {
+        const hearth_part *part = &parts->v[k];
         if (part->text == NULL)
             tokens_push(tokens, part->token);
         else
-            rc = tokenise(request, (struct run){part->text, part->len}, i == 0, tokens, error);
+            rc = tokenise(request, (struct run){part->text, part->len}, k == 0, tokens, error);
     }
-    return rc;
-}
-
-static int prepare_input(hearth_embedding *request, size_t i, hearth_error *error)
-{
-    const struct llm_model *weights = request->model->weights;
-    struct tokens *tokens = &request->job.inputs[i].tokens;
-    int rc = tokenise_parts(request, &request->parts[i], tokens, error);
     if (request->texts[i] != NULL)
         rc = tokenise(request, (struct run){request->texts[i], request->lens[i]}, true, tokens, error);
     if (rc != HEARTH_OK) return rc;
-    llm_truncate_input(weights, tokens, limit_of(request), request->params.truncate_left);
+    llm_truncate_input(request->model->weights, tokens, limit_of(request), request->params.truncate_left);
     if (tokens->len == 0) return error_at(error, HEARTH_INVALID, "input", "input[%zu] is empty", i);
     return HEARTH_OK;
 }
@@ -197,9 +170,16 @@ static int prepare_job_input(struct embed_job *job, size_t i, hearth_error *erro
     hearth_embedding *request = (hearth_embedding *)job;
     int rc = request->query != NULL ? prepare_document(request, i, error) : prepare_input(request, i, error);
     if (rc != HEARTH_OK) return rc;
-    size_t n_tokens = job->inputs[i].tokens.len;
-    bool fits = n_tokens <= (size_t)embed_window(request->model->pool);
-    return fits ? HEARTH_OK : refuse_long(request, i, n_tokens, error);
+    size_t n_tokens = job->inputs[i].tokens.len, window = (size_t)embed_window(request->model->pool);
+    if (n_tokens <= window) return HEARTH_OK;
+    const char *name = name_of_inputs(request);
+    error_at(
+        error, HEARTH_TOO_LONG, name,
+        "%s[%zu] has %zu tokens, which is too large to process. This model's maximum context length is %zu tokens: "
+        "shorten it, or ask for it to be truncated (\"truncate\": true)",
+        name, i, n_tokens, window);
+    error_note_length(error, n_tokens, window);
+    return HEARTH_TOO_LONG;
 }
 
 /* ---- Vectors and scores ---- */
@@ -207,53 +187,40 @@ static int prepare_job_input(struct embed_job *job, size_t i, hearth_error *erro
 /* norm 0 scales a vector so that its largest absolute value becomes this, as in llama-server. */
 #define LARGEST 32760.0
 
-/* The norm of a vector: 0: by its largest absolute value, 2: Euclidean, others: p-norms. */
-static double norm_of(const float *v, int32_t width, int32_t norm)
+/* By its largest absolute value (norm 0), or its p-norm (others, 2 is the Euclidean one). A zero vector stays zero. */
+static void normalise(float *v, int32_t width, int32_t norm)
 {
+    if (norm < 0) return;
     double most = 0, sum = 0;
     for (int32_t i = 0; i < width; i++) {
         double size = fabs((double)v[i]);
         most = fmax(most, size);
         sum += norm == 2 ? size * size : pow(size, norm);
     }
-    return norm == 0 ? most / LARGEST : norm == 2 ? sqrt(sum) : pow(sum, 1.0 / norm);
-}
-
-/* A zero vector stays zero. */
-static void normalise(float *v, int32_t width, int32_t norm)
-{
-    if (norm < 0) return;
-    double size = norm_of(v, width, norm);
+    double size = norm == 0 ? most / LARGEST : norm == 2 ? sqrt(sum) : pow(sum, 1.0 / norm);
     double factor = size > 0 && isfinite(size) ? 1 / size : 0;
     for (int32_t i = 0; i < width; i++) v[i] = (float)(v[i] * factor);
 }
 
-/* Keeps the first `dimensions` (0: all) of the `width` numbers of each of `n` vectors, packs them without gaps and
- * normalises each as hearth_embed_params.norm says. Returns the new width. */
-static int32_t shape_vectors(float *v, size_t n, int32_t width, int32_t dimensions, int32_t norm)
-{
-    int32_t kept = dimensions > 0 && dimensions < width ? dimensions : width;
-    for (size_t i = 0; i < n; i++) {
-        float *vector = v + i * (size_t)kept;
-        memmove(vector, v + i * (size_t)width, (size_t)kept * sizeof *v);
-        normalise(vector, kept, norm);
-    }
-    return kept;
-}
-
 /* ---- The end ---- */
 
-/* A head with one output gives a logit, which becomes a reranking score, 0 to 1; heads with several outputs give
- * probabilities. */
+/* Of vectors the first `dimensions` numbers are kept (0: all), packed without gaps, and normalised as
+ * hearth_embed_params.norm says. A head with one output gives a logit, which becomes a reranking score, 0 to 1; heads
+ * with several outputs give probabilities. */
 static void shape(const hearth_embedding *request, struct embed_input *input, hearth_vector *vector)
 {
     const hearth_embed_params *p = &request->params;
     int32_t norm = embed_pooling(request->model->pool) == HEARTH_POOLING_NONE ? -1 : p->norm;
-    vector->width = embed_width(request->model->pool);
-    if (request->query == NULL)
-        vector->width = shape_vectors(input->vectors, (size_t)input->n_vectors, vector->width, p->dimensions, norm);
-    else if (!p->raw_scores && llm_model_info(request->model->weights)->n_scores == 1)
+    int32_t width = embed_width(request->model->pool), kept = width;
+    if (request->query == NULL && p->dimensions > 0 && p->dimensions < width) kept = p->dimensions;
+    for (size_t i = 0; request->query == NULL && i < (size_t)input->n_vectors; i++) {
+        float *v = input->vectors + i * (size_t)kept;
+        memmove(v, input->vectors + i * (size_t)width, (size_t)kept * sizeof *v);
+        normalise(v, kept, norm);
+    }
+    if (request->query != NULL && !p->raw_scores && llm_model_info(request->model->weights)->n_scores == 1)
         input->vectors[0] = (float)(1 / (1 + exp(-(double)input->vectors[0])));
+    vector->width = kept;
     vector->v = input->vectors;
     vector->n_vectors = input->n_vectors;
     vector->n_tokens = (int32_t)input->tokens.len;
@@ -302,8 +269,15 @@ static int check_tokens(const hearth_input *input, size_t i, int32_t n_vocab, he
     return HEARTH_OK;
 }
 
-static int check_inputs(const hearth_embed_params *p, int32_t n_vocab, hearth_error *error)
+static int check(const hearth_embed_params *p, const struct model_entry *entry, hearth_error *error)
 {
+    int32_t width = entry->facts.info.n_embd_out, n_vocab = entry->facts.info.n_vocab;
+    if (p->dimensions < 0 || p->dimensions > width)
+        return error_at(error, HEARTH_INVALID, "dimensions", "'dimensions' must be from 1 to %d with model '%s'", width,
+                        entry->config->name);
+    if (p->max_document_tokens < 0)
+        return error_at(error, HEARTH_INVALID, "max_document_tokens", "'max_document_tokens' must be at least 0");
+    if (p->query_len > TEXT_MAX) return error_at(error, HEARTH_TOO_LONG, "query", "the query is too long");
     const char *name = p->query != NULL ? "documents" : "input";
     if (p->n_inputs == 0 || p->n_inputs > HEARTH_INPUTS_MAX)
         return error_at(error, HEARTH_INVALID, name, "'%s' must have 1 to %d elements, not %zu", name,
@@ -319,42 +293,9 @@ static int check_inputs(const hearth_embed_params *p, int32_t n_vocab, hearth_er
     return HEARTH_OK;
 }
 
-static int check(const hearth_embed_params *p, const struct model_entry *entry, hearth_error *error)
-{
-    int32_t width = entry->facts.info.n_embd_out;
-    if (p->dimensions < 0 || p->dimensions > width)
-        return error_at(error, HEARTH_INVALID, "dimensions", "'dimensions' must be from 1 to %d with model '%s'", width,
-                        entry->config->name);
-    if (p->max_document_tokens < 0)
-        return error_at(error, HEARTH_INVALID, "max_document_tokens", "'max_document_tokens' must be at least 0");
-    if (p->query_len > TEXT_MAX) return error_at(error, HEARTH_TOO_LONG, "query", "the query is too long");
-    return check_inputs(p, entry->facts.info.n_vocab, error);
-}
-
 static const char *copy_text(const hearth_embed_params *p, const char *text, size_t len)
 {
     return p->lent || text == NULL ? text : mem_strndup(text, len);
-}
-
-static struct input_parts copy_parts(const hearth_embed_params *p, const hearth_input *input)
-{
-    size_t n = input->text == NULL ? input->n_parts : 0;
-    struct input_parts parts = {.v = mem_alloc((n + 1) * sizeof *parts.v), .n = n};
-    for (size_t i = 0; i < n; i++) {
-        parts.v[i] = input->parts[i];
-        parts.v[i].text = copy_text(p, input->parts[i].text, input->parts[i].len);
-    }
-    return parts;
-}
-
-/* Of an input: its texts, and four bytes a token. */
-static size_t bytes_of(const hearth_input *input)
-{
-    if (input->text != NULL) return input->len;
-    size_t bytes = input->n_tokens * sizeof *input->tokens;
-    for (size_t k = 0; k < input->n_parts; k++)
-        bytes += input->parts[k].text == NULL ? sizeof input->parts[k].token : input->parts[k].len;
-    return bytes;
 }
 
 static hearth_embedding *new_embedding(const hearth_embed_params *p)
@@ -374,11 +315,20 @@ static hearth_embedding *new_embedding(const hearth_embed_params *p)
     request->job.on_end = embed_job_ended;
     for (size_t i = 0; i < p->n_inputs; i++) {
         const hearth_input *input = &p->inputs[i];
+        struct input_parts *parts = &request->parts[i];
+        size_t n_tokens = input->text == NULL ? input->n_tokens : 0;
         request->lens[i] = input->len;
         request->texts[i] = copy_text(p, input->text, input->len);
-        request->parts[i] = copy_parts(p, input);
-        tokens_append(&request->job.inputs[i].tokens, input->tokens, input->text == NULL ? input->n_tokens : 0);
-        request->job.bytes += bytes_of(input);
+        tokens_append(&request->job.inputs[i].tokens, input->tokens, n_tokens);
+        request->job.bytes += input->text != NULL ? input->len : n_tokens * sizeof *input->tokens;
+        parts->n = input->text == NULL ? input->n_parts : 0;
+        parts->v = mem_alloc((parts->n + 1) * sizeof *parts->v);
+        for (size_t k = 0; k < parts->n; k++) {
+            const hearth_part *part = &input->parts[k];
+            parts->v[k] = *part;
+            parts->v[k].text = copy_text(p, part->text, part->len);
+            request->job.bytes += part->text == NULL ? sizeof part->token : part->len;
+        }
     }
     return request;
 }

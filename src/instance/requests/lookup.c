@@ -24,7 +24,7 @@ void lookup_answered(struct job *job, const hearth_result *result)
         job_fail_with(job, HEARTH_UNAVAILABLE, "engine shutting down");
 }
 
-/* ---- Words ---- */
+/* ---- Words and message ---- */
 
 /* Characters whose bytes are not all within the tokens become U+FFFD. */
 static void put_words(const struct model *model, const int32_t *tokens, int32_t n, struct buf *out)
@@ -35,44 +35,29 @@ static void put_words(const struct model *model, const int32_t *tokens, int32_t 
     buf_release(&bytes);
 }
 
-static void put_sides(hearth_request *request)
-{
-    const struct job *job = &request->job;
-    const struct divergence *divergence = &job->nearest.divergence;
-    struct lookup *lookup = &request->lookup;
-    int32_t at = divergence->common, rest = (int32_t)job->prompt.len - at, most = DIVERGENCE_NEXT;
-    int32_t before = at < COMMON_TOKENS ? at : COMMON_TOKENS;
-    put_words(request->model, job->prompt.v + at - before, before, &lookup->common);
-    put_words(request->model, job->prompt.v + at, rest < most ? rest : most, &lookup->prompt);
-    put_words(request->model, divergence->next, divergence->n_next, &lookup->nearest);
-}
-
-/* ---- Messages ---- */
-
-/* The message's index counts the request's own messages, without an assumed system message before them. */
-static void find_message(hearth_request *request)
-{
-    const struct job *job = &request->job;
-    struct lookup *lookup = &request->lookup;
-    lookup->message =
-        prepare_message_at(&lookup->chat, &job->prompt, job->conversation.n_messages, job->nearest.divergence.common);
-    if (lookup->message >= 0 && request->assumed != NULL) lookup->message--;
-    if (lookup->message >= 0) {
-        const json_t *role =
-            json_object_get(json_array_get(json_text_tree(request->params->messages), (size_t)lookup->message), "role");
-        if (json_is_string(role)) snprintf(lookup->role, sizeof lookup->role, "%s", json_string_value(role));
-    }
-}
-
 void lookup_finish(hearth_request *request)
 {
     struct lookup *lookup = &request->lookup;
+    struct job *job = &request->job;
     lookup->message = -1;
-    if (request->job.nearest.where != NULL) {
-        put_sides(request);
-        if (lookup->chat.text.text != NULL) find_message(request);
+    if (job->nearest.where != NULL) {
+        const struct divergence *divergence = &job->nearest.divergence;
+        int32_t at = divergence->common, rest = (int32_t)job->prompt.len - at, most = DIVERGENCE_NEXT;
+        int32_t before = at < COMMON_TOKENS ? at : COMMON_TOKENS;
+        put_words(request->model, job->prompt.v + at - before, before, &lookup->common);
+        put_words(request->model, job->prompt.v + at, rest < most ? rest : most, &lookup->prompt);
+        put_words(request->model, divergence->next, divergence->n_next, &lookup->nearest);
+        if (lookup->chat.text.text != NULL)
+            lookup->message = prepare_message_at(&lookup->chat, &job->prompt, job->conversation.n_messages, at);
     }
-    job_done(&request->job, &lookup->result);
+    /* The index counts the request's own messages, without an assumed system message before them. */
+    if (lookup->message >= 0 && request->assumed != NULL) lookup->message--;
+    if (lookup->message >= 0) {
+        const json_t *messages = json_text_tree(request->params->messages);
+        const json_t *role = json_object_get(json_array_get(messages, (size_t)lookup->message), "role");
+        if (json_is_string(role)) snprintf(lookup->role, sizeof lookup->role, "%s", json_string_value(role));
+    }
+    job_done(job, &lookup->result);
 }
 
 void lookup_release(struct lookup *lookup)

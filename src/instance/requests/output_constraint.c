@@ -33,13 +33,6 @@ void output_shown_tokens(const struct llm_model *weights, const struct chat_form
 
 /* ---- Triggers ---- */
 
-static char *pattern_of_whole(const char *pattern)
-{
-    size_t len = strlen(pattern);
-    bool begins = len > 0 && pattern[0] == '^', ends = len > 0 && pattern[len - 1] == '$';
-    return mem_format("%s%s%s", begins ? "" : "^", pattern, ends ? "" : "$");
-}
-
 static void add(char ***list, size_t *n, char *text)
 {
     *list = mem_grow(*list, *n + 1, sizeof **list);
@@ -49,15 +42,18 @@ static void add(char ***list, size_t *n, char *text)
 static void add_trigger(struct output_constraint *constraint, const struct llm_model *weights,
                         const struct chat_trigger *trigger)
 {
-    int32_t token = trigger->how == CHAT_TRIGGER_WORD ? single_token(weights, trigger->text) : -1;
+    const char *text = trigger->text;
+    size_t len = strlen(text);
+    bool part = trigger->how != CHAT_TRIGGER_WHOLE; /* else the pattern is one of a whole text */
+    bool begins = part || (len > 0 && text[0] == '^'), ends = part || (len > 0 && text[len - 1] == '$');
+    int32_t token = trigger->how == CHAT_TRIGGER_WORD ? single_token(weights, text) : -1;
     if (token >= 0)
         tokens_push(&constraint->tokens, token);
     else if (trigger->how == CHAT_TRIGGER_WORD)
-        add(&constraint->words, &constraint->n_words, mem_strdup(trigger->text));
-    else if (trigger->how == CHAT_TRIGGER_WHOLE)
-        add(&constraint->patterns, &constraint->n_patterns, pattern_of_whole(trigger->text));
+        add(&constraint->words, &constraint->n_words, mem_strdup(text));
     else
-        add(&constraint->patterns, &constraint->n_patterns, mem_strdup(trigger->text));
+        add(&constraint->patterns, &constraint->n_patterns,
+            mem_format("%s%s%s", begins ? "" : "^", text, ends ? "" : "$"));
 }
 
 /* ---- Regular expressions ---- */
@@ -88,25 +84,21 @@ static void open_chat_constraint(struct output_constraint *constraint, const str
     constraint->thinking.prefill = format->prefill;
 }
 
-static int open_completion_constraint(struct output_constraint *constraint, const hearth_params *params,
-                                      hearth_error *error)
+int output_constraint_open(struct output_constraint *constraint, const struct llm_model *weights,
+                           const hearth_params *params, const struct chat_format *format, hearth_error *error)
 {
+    *constraint =
+        (struct output_constraint){.thinking = {.budget = params->thinking_tokens, .message = params->thinking_end}};
+    if (format != NULL) {
+        open_chat_constraint(constraint, weights, format);
+        return HEARTH_OK;
+    }
     constraint->grammar.text = params->grammar;
     if (params->json_schema == NULL) return HEARTH_OK;
     constraint->schema_grammar =
         chat_schema_grammar(json_text_tree(params->json_schema), &constraint->unenforced, error);
     constraint->grammar.text = constraint->schema_grammar;
     return constraint->schema_grammar == NULL ? (int)error->code : HEARTH_OK;
-}
-
-int output_constraint_open(struct output_constraint *constraint, const struct llm_model *weights,
-                           const hearth_params *params, const struct chat_format *format, hearth_error *error)
-{
-    *constraint =
-        (struct output_constraint){.thinking = {.budget = params->thinking_tokens, .message = params->thinking_end}};
-    if (format == NULL) return open_completion_constraint(constraint, params, error);
-    open_chat_constraint(constraint, weights, format);
-    return HEARTH_OK;
 }
 
 static void free_list(char **list, size_t n)

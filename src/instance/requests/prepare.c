@@ -13,17 +13,6 @@
 
 /* ---- The prompt ---- */
 
-/* Text of the request stays text, even where it spells a special token. Only then is the prompt tokenised part by part:
- * otherwise as a whole, where one token may cover the end of the template's text and the beginning of the request's. */
-static bool spells_special(const struct llm_model *weights, const struct chat_prompt *text)
-{
-    for (size_t i = 0; i < text->n_parts; i++) {
-        const struct chat_part *part = &text->parts[i];
-        if (part->is_input && llm_contains_special_token(weights, text->text + part->offset, part->len)) return true;
-    }
-    return false;
-}
-
 /* Where tokens go. */
 struct output {
     struct tokens *tokens;
@@ -128,7 +117,15 @@ int prepare_prompt(struct prepare_chat *chat, struct tokens *prompt, hearth_erro
         prepare_release(chat);
         return rc;
     }
-    chat->by_parts = spells_special(chat->weights, &chat->text);
+    /* Text of the request stays text, even where it spells a special token. Only then is the prompt tokenised part by
+     * part: otherwise as a whole, where one token may cover the end of the template's text and the beginning of the
+     * request's. */
+    chat->by_parts = false;
+    for (size_t i = 0; i < chat->text.n_parts && !chat->by_parts; i++) {
+        const struct chat_part *part = &chat->text.parts[i];
+        chat->by_parts =
+            part->is_input && llm_contains_special_token(chat->weights, chat->text.text + part->offset, part->len);
+    }
     tokenise_chat(chat, &chat->text, &(struct output){.tokens = prompt, .is_prompt = true}, &chat->place);
     if (!atomic_load(chat->how.stop)) return HEARTH_OK;
     tokens_truncate(prompt, 0);
@@ -338,14 +335,6 @@ static void append_last(const struct tokens *list, size_t n, struct tokens *out)
     if (n > 0) tokens_append(out, list->v + (list->len - n), n);
 }
 
-/* Tokens that the snippets may take: the window less prefix and suffix and less twice the reply's length. */
-static int64_t room_beside(const struct infill_model *model, size_t n, const hearth_params *params)
-{
-    int64_t core = (int64_t)n + 1 > model->n_batch ? (int64_t)n + 1 : model->n_batch;
-    int64_t reply = params->max_tokens == HEARTH_UNSET ? 0 : params->max_tokens;
-    return model->window - core - 2 * reply;
-}
-
 /* BOS, prefix, typed text, suffix, and the token that the reply follows. */
 static void append_core(const struct llm_model *weights, int32_t n_batch, const hearth_params *params,
                         const struct tokens *prefix, struct tokens *out)
@@ -383,7 +372,10 @@ int infill_prompt(const struct infill_model *model, const hearth_params *params,
     struct tokens core = {0}, whole = {0};
     append_core(model->weights, model->n_batch, params, prompt, &core);
     append_snippets(model->weights, &fim, params, &whole);
-    size_t beside = least(whole.len, room_beside(model, core.len, params));
+    /* The snippets may take the window less prefix and suffix and less twice the reply's length. */
+    int64_t taken = (int64_t)core.len + 1 > model->n_batch ? (int64_t)core.len + 1 : model->n_batch;
+    int64_t reply = params->max_tokens == HEARTH_UNSET ? 0 : params->max_tokens;
+    size_t beside = least(whole.len, model->window - taken - 2 * reply);
     tokens_truncate(prompt, 0);
     append_last(&whole, beside, prompt);
     tokens_append(prompt, core.v, core.len);
@@ -422,50 +414,37 @@ static bool is_system(const json_t *message)
     return chat_is_system_role(json_string_value(json_object_get(message, "role")));
 }
 
-/* An image or a sound is named by its place among those of its own request. */
-static bool has_media(const json_t *message)
-{
-    size_t i;
-    const json_t *part;
-    json_array_foreach(json_object_get(message, "content"), i, part)
-    {
-        if (json_object_get(part, "media") != NULL) return true;
-    }
-    return false;
-}
-
-/* The message may be one that no other request can have. */
-static void record(struct system_prompt *prompt, const json_t *message)
-{
-    bool is_own = has_media(message);
-    if (!is_own && prompt->only == NULL && !prompt->several) prompt->only = json_deep_copy(message);
-    if (!is_own && json_equal(prompt->only, message)) return;
-    json_decref(prompt->only);
-    prompt->only = NULL;
-    prompt->several = true;
-}
-
 void system_prompt_learn(struct system_prompt *prompt, const json_t *messages)
 {
     const json_t *first = json_array_get(messages, 0);
     if (!is_system(first)) return;
     pthread_mutex_lock(&prompt->mutex);
-    record(prompt, first);
+    /* It may be one that no other request can have: an image or a sound is named by its place among those of its own
+     * request. */
+    bool is_own = false;
+    size_t i;
+    const json_t *part;
+    json_array_foreach(json_object_get(first, "content"), i, part)
+    {
+        is_own = is_own || json_object_get(part, "media") != NULL;
+    }
+    if (!is_own && prompt->only == NULL && !prompt->several) prompt->only = json_deep_copy(first);
+    if (is_own || !json_equal(prompt->only, first)) {
+        json_decref(prompt->only);
+        prompt->only = NULL;
+        prompt->several = true;
+    }
     pthread_mutex_unlock(&prompt->mutex);
-}
-
-static bool has_system(const json_t *messages)
-{
-    for (size_t i = 0; i < json_array_size(messages); i++)
-        if (is_system(json_array_get(messages, i))) return true;
-    return false;
 }
 
 /* Takes the message over. NULL: the messages have a system message, or are none. */
 static json_t *with_first(json_t *message, const json_t *messages)
 {
     json_t *list = NULL;
-    if (json_array_size(messages) > 0 && !has_system(messages)) {
+    bool has_system = false;
+    for (size_t i = 0; i < json_array_size(messages); i++)
+        has_system = has_system || is_system(json_array_get(messages, i));
+    if (json_array_size(messages) > 0 && !has_system) {
         list = json_copy((json_t *)messages);
         json_array_insert(list, 0, message);
     }

@@ -26,14 +26,6 @@ static bool computes(const hearth_request *request)
 
 /* ---- The prompt ---- */
 
-/* The start of the current day (UTC), for templates that print the date: with the current time every request would have
- * a prefix of its own. */
-static int64_t today(void)
-{
-    time_t now = time(NULL);
-    return (int64_t)(now - now % 86400);
-}
-
 /* Prepares the prompt with the assumed system message, where that is configured and the messages have none. False: it
  * is not, or the template refuses the messages so; they are to be prepared as they are. */
 static bool assume_system_prompt(hearth_request *request, struct prepare_chat *chat)
@@ -149,15 +141,6 @@ static void begin_patience(hearth_request *request)
     request->most_thread_time = thread_time() + MOST_SECONDS * INT64_C(1000000000);
 }
 
-/* The reason, for a client that still waits for a preparation that was given up. */
-static void explain_giving_up(const hearth_request *request, hearth_error *error)
-{
-    if (error->code != HEARTH_CANCELLED || job_is_cancelled(&request->job)) return;
-    error_at(error, HEARTH_INVALID, name_of_prompt(request),
-             "preparing the prompt takes more than %d s of computing: send fewer messages, tools or media",
-             MOST_SECONDS);
-}
-
 /* Refuses texts that cannot be tokenised, or that are too long for the window by their bytes alone. */
 static int check_text(const void *ud, const char *text, size_t len, hearth_error *error)
 {
@@ -203,6 +186,7 @@ static struct prepare_wishes wishes_of(const hearth_request *request)
 static struct chat_request chat_request_of(const hearth_request *request)
 {
     const hearth_params *p = request->params;
+    time_t now = time(NULL);
     return (struct chat_request){.messages = json_text_tree(p->messages),
                                  .kwargs = json_text_tree(p->template_kwargs),
                                  .tools = json_text_tree(p->tools),
@@ -214,7 +198,9 @@ static struct chat_request chat_request_of(const hearth_request *request)
                                  .continue_final = p->continue_final,
                                  .reasoning_in_text = p->reasoning_in_text,
                                  .add_generation_prompt = !p->no_generation_prompt,
-                                 .now = today(),
+                                 /* The start of the day (UTC), for templates that print the date: with the current
+                                  * time every request would have a prefix of its own. */
+                                 .now = (int64_t)(now - now % 86400),
                                  .stop = &request->stop_rendering,
                                  .refuses_media = request->model->config->media == CONFIG_MEDIA_REFUSE};
 }
@@ -240,11 +226,6 @@ static struct reply_book *book_of(const hearth_request *request)
     const hearth_params *p = request->params;
     bool means_tokens = p->keep_prompt || p->prompt_logprobs >= 0 || (p->only_prompt && p->text != NULL);
     return request->job.cache_prompt && !means_tokens ? request->model->reply_book : NULL;
-}
-
-static struct stored_lists lists_of(const hearth_request *request)
-{
-    return book_of(request) == NULL ? (struct stored_lists){.common = NULL} : request_stored_lists(request);
 }
 
 /* Where its media may come from; the time for all of them begins now. */
@@ -305,14 +286,6 @@ static void send_text(hearth_request *request, const struct chat_prompt *prompt)
     buf_release(&text);
 }
 
-/* The rows of a medium are no tokens that a model could have written. */
-static int check_scored(const hearth_request *request, hearth_error *error)
-{
-    if (request->params->prompt_logprobs < 0 || request->job.media.spans.len == 0) return HEARTH_OK;
-    return error_at(error, HEARTH_INVALID, "prompt_logprobs",
-                    "'prompt_logprobs' needs a prompt of text alone: leave it out, or the images, sounds and videos");
-}
-
 static int take_template(hearth_request *request, hearth_error *error)
 {
     const char *source = request->preset == NULL ? NULL : request->preset->template_;
@@ -327,6 +300,7 @@ static int prepare_chat(hearth_request *request, hearth_error *error)
 {
     if (read_media(request, error) != HEARTH_OK || take_template(request, error) != HEARTH_OK) return (int)error->code;
     begin_patience(request);
+    struct reply_book *book = book_of(request);
     struct prepare_chat chat = {.weights = request->model->weights,
                                 .template_ = request->template_ != NULL ? preset_template_compiled(request->template_)
                                                                         : request->model->template_,
@@ -334,9 +308,10 @@ static int prepare_chat(hearth_request *request, hearth_error *error)
                                 .check = check_text,
                                 .ud = request,
                                 .media = request->media,
-                                .book = book_of(request),
+                                .book = book,
                                 .scope = request->job.scope,
-                                .stored = lists_of(request),
+                                .stored = book == NULL ? (struct stored_lists){.common = NULL}
+                                                       : request_stored_lists(request),
                                 .how = tokenising_of(request)};
     struct prepare_wishes wishes = wishes_of(request);
     if (request->media != NULL) {
@@ -349,7 +324,10 @@ static int prepare_chat(hearth_request *request, hearth_error *error)
     if (rc == HEARTH_OK) request->left_out = own_left_out(request, &chat.text);
     if (rc == HEARTH_OK && request->media != NULL)
         prompt_media_attach(request->media, request->model->engine, &request->job);
-    if (rc == HEARTH_OK) rc = check_scored(request, error);
+    /* The rows of a medium are no tokens that a model could have written. */
+    if (rc == HEARTH_OK && request->params->prompt_logprobs >= 0 && request->job.media.spans.len > 0)
+        rc = error_at(error, HEARTH_INVALID, "prompt_logprobs",
+                      "'prompt_logprobs' needs a prompt of text alone: leave it out, or the images, sounds and videos");
     if (rc == HEARTH_OK) rc = check_length(request, error);
     if (rc == HEARTH_OK) rc = check_wanted(request, error);
     if (rc == HEARTH_OK && computes(request))
@@ -366,21 +344,6 @@ static int prepare_chat(hearth_request *request, hearth_error *error)
     return rc;
 }
 
-/* BOS and EOS enclose a whole text; of a prompt in parts only the first part gets a BOS. */
-static void tokenise_parts(const hearth_request *request, bool markers, struct tokens *out)
-{
-    const hearth_params *p = request->params;
-    const struct llm_tokenising how = tokenising_of(request);
-    for (size_t i = 0; i < p->n_parts && !job_is_cancelled(&request->job); i++) {
-        const hearth_part *part = &p->parts[i];
-        struct llm_tokenizer_input in = {part->text, part->len, markers && i == 0, !p->plain};
-        if (part->text != NULL)
-            llm_tokenize_until(request->model->weights, &in, &how, out);
-        else
-            tokens_push(out, part->token);
-    }
-}
-
 /* A range of the text of a completion. */
 static void tokenise_range(const void *ud, size_t from, size_t to, struct tokens *out)
 {
@@ -391,18 +354,6 @@ static void tokenise_range(const void *ud, size_t from, size_t to, struct tokens
     llm_tokenize_until(request->model->weights, &in, &how, out);
 }
 
-static void tokenise_with_replies(hearth_request *request)
-{
-    const hearth_params *p = request->params;
-    const struct prompt_text text = {request->model->weights, p->text, p->text_len, tokenise_range, request};
-    const struct stored_lists lists = lists_of(request);
-    struct tokens *prompt = &request->job.prompt;
-    struct reply_place place;
-    reply_book_tokenise(book_of(request), request->job.scope, &text, prompt, &place);
-    if (stored_replies_take(&lists, &text, prompt)) reply_place_move(&place, prompt);
-    if (computes(request)) request->place = place;
-}
-
 /* With a suffix (fill-in-the-middle) the text is an editor's: it gets neither BOS nor EOS, and special tokens that it
  * spells stay text. */
 static void tokenise_text(hearth_request *request)
@@ -411,16 +362,30 @@ static void tokenise_text(hearth_request *request)
     const struct llm_tokenising how = tokenising_of(request);
     struct tokens *prompt = &request->job.prompt;
     bool markers = !p->without_bos_eos && p->suffix == NULL, plain = p->plain || p->suffix != NULL;
-    struct llm_tokenizer_input in = {p->text, p->text_len, markers, !plain};
-    if (p->text != NULL && p->suffix == NULL && book_of(request) != NULL)
-        tokenise_with_replies(request);
-    else if (p->text != NULL)
-        llm_tokenize_until(request->model->weights, &in, &how, prompt);
-    tokenise_parts(request, markers, prompt);
+    struct llm_tokenizer_input whole = {p->text, p->text_len, markers, !plain};
+    struct reply_book *book = book_of(request);
+    if (p->text != NULL && p->suffix == NULL && book != NULL) {
+        const struct prompt_text text = {request->model->weights, p->text, p->text_len, tokenise_range, request};
+        const struct stored_lists lists = request_stored_lists(request);
+        struct reply_place place;
+        reply_book_tokenise(book, request->job.scope, &text, prompt, &place);
+        if (stored_replies_take(&lists, &text, prompt)) reply_place_move(&place, prompt);
+        if (computes(request)) request->place = place;
+    } else if (p->text != NULL) {
+        llm_tokenize_until(request->model->weights, &whole, &how, prompt);
+    }
+    /* BOS and EOS enclose a whole text; of a prompt in parts only the first part gets a BOS. */
+    for (size_t i = 0; i < p->n_parts && !job_is_cancelled(&request->job); i++) {
+        const hearth_part *part = &p->parts[i];
+        struct llm_tokenizer_input in = {part->text, part->len, markers && i == 0, !p->plain};
+        if (part->text != NULL)
+            llm_tokenize_until(request->model->weights, &in, &how, prompt);
+        else
+            tokens_push(prompt, part->token);
+    }
 }
 
-/* Checks all texts of a request without messages. */
-static int check_texts(const hearth_request *request, hearth_error *error)
+static int prepare_text(hearth_request *request, hearth_error *error)
 {
     const hearth_params *p = request->params;
     int rc = check_text(request, p->text, p->text_len, error);
@@ -430,28 +395,19 @@ static int check_texts(const hearth_request *request, hearth_error *error)
         rc = check_text(request, p->parts[i].text, p->parts[i].len, error);
     for (size_t i = 0; i < p->n_snippets && rc == HEARTH_OK; i++)
         rc = check_text(request, p->snippets[i].text, strlen(p->snippets[i].text), error);
-    return rc;
-}
-
-static int fill_in(hearth_request *request, hearth_error *error)
-{
-    int64_t n_batch = request->model->config->n_batch;
-    int32_t window = engine_window(request->model->engine);
-    struct infill_model model = {.weights = request->model->weights,
-                                 .name = request->model->config->name,
-                                 .window = window,
-                                 .n_batch = n_batch < window ? (int32_t)n_batch : window};
-    return infill_prompt(&model, request->params, &request->job.prompt, error);
-}
-
-static int prepare_text(hearth_request *request, hearth_error *error)
-{
-    const hearth_params *p = request->params;
-    if (check_texts(request, error) != HEARTH_OK) return (int)error->code;
+    if (rc != HEARTH_OK) return rc;
     tokenise_text(request);
-    if (check_wanted(request, error) != HEARTH_OK) return (int)error->code;
-    if (p->suffix != NULL && fill_in(request, error) != HEARTH_OK) return (int)error->code;
-    int rc = check_length(request, error);
+    rc = check_wanted(request, error);
+    if (rc == HEARTH_OK && p->suffix != NULL) {
+        const struct config_model *config = request->model->config;
+        int32_t window = engine_window(request->model->engine);
+        struct infill_model model = {.weights = request->model->weights,
+                                     .name = config->name,
+                                     .window = window,
+                                     .n_batch = config->n_batch < window ? (int32_t)config->n_batch : window};
+        rc = infill_prompt(&model, p, &request->job.prompt, error);
+    }
+    if (rc == HEARTH_OK) rc = check_length(request, error);
     if (rc != HEARTH_OK || !request->job.only_prompt) return rc;
     if (p->text != NULL && p->suffix == NULL) {
         job_send_prompt(&request->job, p->text, p->text_len);
@@ -529,17 +485,6 @@ static void collect_stops(hearth_request *request)
     request->job.stop = request->stop;
 }
 
-static int prepare_reply(hearth_request *request, hearth_error *error)
-{
-    if (check_wanted(request, error) != HEARTH_OK) return (int)error->code;
-    if (!computes(request)) return HEARTH_OK;
-    collect_stops(request);
-    output_shown_tokens(request->model->weights, request->format, &request->shown);
-    request->job.shown = request->shown.v;
-    request->job.n_shown = request->shown.len;
-    return open_sampler(request, error);
-}
-
 /* ---- Store lookup and submission ---- */
 
 /* The query to the store; `parent` is storage for the parent_key of the request. */
@@ -571,30 +516,6 @@ static bool waits_for_parent(hearth_request *request, const struct store_query *
            admission_postpone(model->admission, &request->job, request->parent_deadline, seen);
 }
 
-/* Finds the divergence of the whole prompt from what is stored, beyond the part that may be reused. */
-static void note_nearest(hearth_request *request, struct store_query query)
-{
-    struct job *job = &request->job;
-    enum store_tier tier = 0;
-    query.n = (int32_t)job->prompt.len;
-    if (store_note_divergence(request->model->store, &query, &job->nearest.divergence, &tier))
-        job->nearest.where = store_tier_names[tier];
-}
-
-/* Routers learn what is stored under the request's salt and adapters. */
-static void name_request_identity(const hearth_request *request, const struct store_user *user)
-{
-    const struct model *model = request->model;
-    if (model->events == NULL) return;
-    char *adapters = request->params->lora == NULL ? NULL : adapters_label(model->adapters, request->scales);
-    struct identity_name name = {.model = model->config->name,
-                                 .adapters = adapters,
-                                 .salt = request->params->cache_salt,
-                                 .by_state = user->codec.has_state};
-    cache_events_name(model->events, &request->job.identity, &name);
-    free(adapters);
-}
-
 /* Edges of the store's tree that are followed: one a branch. */
 #define PAST_STEPS 16
 
@@ -624,28 +545,35 @@ static void submit_job(hearth_request *request)
 {
     struct slab_key parent;
     struct job *job = &request->job;
+    const struct model *model = request->model;
     struct store_query query = query_of(request, &parent);
     /* The store's states are of the loaded files; and the engine hears of a change before it takes the job. */
-    if (job->cache_prompt && file_watch_check(request->model->watch) != FILES_SAME) query.user = NULL;
+    if (job->cache_prompt && file_watch_check(model->watch) != FILES_SAME) query.user = NULL;
     bool keeps = query.user != NULL && job->cache_prompt, asks = keeps && job->prompt_logprobs < 0;
-    if (keeps) name_request_identity(request, query.user);
+    if (keeps && model->events != NULL) {
+        /* Routers learn what is stored under the request's salt and adapters. */
+        char *adapters = request->params->lora == NULL ? NULL : adapters_label(model->adapters, request->scales);
+        struct identity_name name = {.model = model->config->name,
+                                     .adapters = adapters,
+                                     .salt = request->params->cache_salt,
+                                     .by_state = query.user->codec.has_state};
+        cache_events_name(model->events, &job->identity, &name);
+        free(adapters);
+    }
     if (asks && waits_for_parent(request, &query)) return;
-    if (asks) store_probe(request->model->store, &query);
-    if (asks) job->hit = store_find(request->model->store, &query);
-    if (asks && !job->only_lookup && job->draft_max != 0 && engine_drafts_from_store(request->model->engine))
+    if (asks) store_probe(model->store, &query);
+    if (asks) job->hit = store_find(model->store, &query);
+    if (asks && !job->only_lookup && job->draft_max != 0 && engine_drafts_from_store(model->engine))
         note_past(request, query);
-    bool wants_divergence = job->only_lookup || request->model->logs_words;
-    if (query.user != NULL && wants_divergence) note_nearest(request, query);
+    if (query.user != NULL && (job->only_lookup || model->logs_words)) {
+        /* The divergence of the whole prompt from what is stored, beyond the part that may be reused. */
+        enum store_tier tier = 0;
+        query.n = (int32_t)job->prompt.len;
+        if (store_note_divergence(model->store, &query, &job->nearest.divergence, &tier))
+            job->nearest.where = store_tier_names[tier];
+    }
     job->looked_up_at = clock_now(request->clock);
-    engine_submit(request->model->engine, job);
-}
-
-static int prepare(hearth_request *request, hearth_error *error)
-{
-    const hearth_params *p = request->params;
-    int rc = p->messages != NULL ? prepare_chat(request, error) : prepare_text(request, error);
-    if (rc == HEARTH_OK && p->keep_prompt) keep_prompt(request);
-    return rc == HEARTH_OK ? prepare_reply(request, error) : rc;
+    engine_submit(model->engine, job);
 }
 
 static void prepare_and_submit(hearth_request *request)
@@ -653,10 +581,24 @@ static void prepare_and_submit(hearth_request *request)
     hearth_error error;
     preparing_begin(request->model->preparing, &request->job);
     begin_patience(request);
-    int rc = prepare(request, &error);
+    const hearth_params *p = request->params;
+    int rc = p->messages != NULL ? prepare_chat(request, &error) : prepare_text(request, &error);
+    if (rc == HEARTH_OK && p->keep_prompt) keep_prompt(request);
+    if (rc == HEARTH_OK) rc = check_wanted(request, &error);
+    if (rc == HEARTH_OK && computes(request)) {
+        collect_stops(request);
+        output_shown_tokens(request->model->weights, request->format, &request->shown);
+        request->job.shown = request->shown.v;
+        request->job.n_shown = request->shown.len;
+        rc = open_sampler(request, &error);
+    }
     preparing_end(request->model->preparing, &request->job);
     if (rc != HEARTH_OK) {
-        explain_giving_up(request, &error);
+        /* The reason, for a client that still waits for a preparation that was given up. */
+        if (error.code == HEARTH_CANCELLED && !job_is_cancelled(&request->job))
+            error_at(&error, HEARTH_INVALID, name_of_prompt(request),
+                     "preparing the prompt takes more than %d s of computing: send fewer messages, tools or media",
+                     MOST_SECONDS);
         job_fail(&request->job, &error);
         return;
     }
@@ -668,13 +610,6 @@ static void prepare_and_submit(hearth_request *request)
         return;
     }
     submit_job(request);
-}
-
-/* Whether its uploads take long to read. */
-static bool is_slow(hearth_request *request)
-{
-    const struct media_sources sources = sources_of(request, NULL);
-    return request->params->n_media > 0 && prompt_media_is_slow(media_of(request), &sources);
 }
 
 void request_prepare_slowly(struct job *job)
@@ -690,14 +625,16 @@ void *request_prepare_loop(void *ud)
         enum admission_verdict verdict = admission_next(model->admission, &job);
         hearth_request *request = (hearth_request *)job;
         switch (verdict) {
-        case ADMISSION_ADMITTED:
-            if (is_slow(request)) {
+        case ADMISSION_ADMITTED: {
+            const struct media_sources sources = sources_of(request, NULL);
+            if (request->params->n_media > 0 && prompt_media_is_slow(media_of(request), &sources)) {
                 admission_set_apart(model->admission, job);
                 slow_lane_add(model->slow_lane, job);
             } else {
                 prepare_and_submit(request);
             }
             break;
+        }
         case ADMISSION_DUE:
             /* A request that was postponed: for its parent's save, or for the engine's answer to a lookup. */
             begin_patience(request);

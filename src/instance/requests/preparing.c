@@ -9,21 +9,17 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-struct place {
-    struct job *job; /* NULL: it is free */
-};
-
 struct preparing {
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t ended;
     bool stopped;
     size_t most, n;
-    struct place places[];
+    struct job *jobs[]; /* NULL: the place is free */
 };
 
 struct preparing *preparing_open(size_t most)
 {
-    struct preparing *all = mem_alloc(sizeof *all + most * sizeof *all->places);
+    struct preparing *all = mem_alloc(sizeof *all + most * sizeof(struct job *));
     all->most = most;
     pthread_mutex_init(&all->mutex, NULL);
     clock_cond_init(&all->ended);
@@ -41,29 +37,24 @@ void preparing_close(struct preparing *all)
 static size_t place_of(const struct preparing *all, const struct job *job)
 {
     size_t i = 0;
-    while (i < all->most && all->places[i].job != job) i++;
+    while (i < all->most && all->jobs[i] != job) i++;
     assert(i < all->most);
     return i;
-}
-
-static void cancel(struct job *job)
-{
-    atomic_store(&job->cancelled, true);
 }
 
 void preparing_begin(struct preparing *all, struct job *job)
 {
     pthread_mutex_lock(&all->mutex);
-    all->places[place_of(all, NULL)].job = job;
+    all->jobs[place_of(all, NULL)] = job;
     all->n++;
-    if (all->stopped) cancel(job);
+    if (all->stopped) atomic_store(&job->cancelled, true);
     pthread_mutex_unlock(&all->mutex);
 }
 
 void preparing_end(struct preparing *all, const struct job *job)
 {
     pthread_mutex_lock(&all->mutex);
-    all->places[place_of(all, job)].job = NULL;
+    all->jobs[place_of(all, job)] = NULL;
     all->n--;
     pthread_cond_broadcast(&all->ended);
     pthread_mutex_unlock(&all->mutex);
@@ -74,7 +65,7 @@ void preparing_stop(struct preparing *all)
     pthread_mutex_lock(&all->mutex);
     all->stopped = true;
     for (size_t i = 0; i < all->most; i++)
-        if (all->places[i].job != NULL) cancel(all->places[i].job);
+        if (all->jobs[i] != NULL) atomic_store(&all->jobs[i]->cancelled, true);
     pthread_mutex_unlock(&all->mutex);
 }
 

@@ -18,31 +18,14 @@ static bool has_bytes_at(const struct prompt_text *text, size_t at, const char *
 
 /* ---- Matching ---- */
 
-static struct text_match match_bytes(const struct prompt_text *text, const int32_t *tokens, size_t n, size_t from)
-{
-    struct text_match match = {0};
-    struct buf bytes = {0};
-    for (; match.n < n; match.n++) {
-        spell_token(text, tokens[match.n], &bytes);
-        if (!has_bytes_at(text, from + match.n_bytes, bytes.v, bytes.len)) break;
-        match.n_bytes += bytes.len;
-    }
-    buf_release(&bytes);
-    return match;
-}
-
-/* Letters and digits of ASCII, first bytes of letters of two (Latin, Greek, Cyrillic, …), and bytes
- * within a character. Scripts of three bytes a letter, such as Chinese, hardly have blanks between words. */
-static bool is_of_word(char c)
-{
-    unsigned char byte = (unsigned char)c;
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (byte & 0xc0) == 0x80 ||
-           (byte >= 0xc3 && byte <= 0xdf);
-}
-
+/* Words have letters and digits of ASCII, first bytes of letters of two (Latin, Greek, Cyrillic, …), and bytes within a
+ * character. Scripts of three bytes a letter, such as Chinese, hardly have blanks between words. */
 static bool begins_word(const struct prompt_text *text, size_t at)
 {
-    return at == text->len || !is_of_word(text->v[at]);
+    if (at == text->len) return true;
+    unsigned char c = (unsigned char)text->v[at];
+    return !((c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c & 0xc0) == 0x80 ||
+             (c >= 0xc3 && c <= 0xdf));
 }
 
 /* Bytes without blanks, which some vocabularies add: by them two tokenisings of a text are compared. */
@@ -116,9 +99,14 @@ static void keep_same_marks(const struct prompt_text *text, const int32_t *token
 
 struct text_match text_match(const struct prompt_text *text, const int32_t *tokens, size_t n, size_t from)
 {
-    struct text_match match = match_bytes(text, tokens, n, from);
-    /* Where the text leaves the tokens within a word, the word is tokenised with what the client put there. */
+    struct text_match match = {0};
     struct buf bytes = {0};
+    for (; match.n < n; match.n++) {
+        spell_token(text, tokens[match.n], &bytes);
+        if (!has_bytes_at(text, from + match.n_bytes, bytes.v, bytes.len)) break;
+        match.n_bytes += bytes.len;
+    }
+    /* Where the text leaves the tokens within a word, the word is tokenised with what the client put there. */
     while (match.n > 0 && !begins_word(text, from + match.n_bytes)) {
         spell_token(text, tokens[--match.n], &bytes);
         match.n_bytes -= bytes.len;
@@ -175,16 +163,6 @@ void text_keep_usual(const struct prompt_text *text, const int32_t *tokens, size
 
 /* ---- Seams ---- */
 
-static bool spells(const struct prompt_text *text, const struct tokens *tokens, size_t from, size_t to)
-{
-    struct buf bytes = {0};
-    for (size_t i = 0; i < tokens->len && bytes.len <= to - from; i++)
-        llm_token_bytes(text->weights, tokens->v[i], true, &bytes);
-    bool same = bytes.len == to - from && has_bytes_at(text, from, bytes.v, bytes.len);
-    buf_release(&bytes);
-    return same;
-}
-
 static bool begins_with_control_token(const struct prompt_text *text, const struct tokens *tokens, size_t from)
 {
     struct buf as_text = {0}, spelled = {0};
@@ -200,7 +178,13 @@ static bool begins_with_control_token(const struct prompt_text *text, const stru
 bool text_tokenise_on(const struct prompt_text *text, size_t from, size_t to, struct tokens *more)
 {
     text->tokenise(text->ud, from, to, more);
-    return from == 0 || begins_with_control_token(text, more, from) || spells(text, more, from, to);
+    if (from == 0 || begins_with_control_token(text, more, from)) return true;
+    struct buf bytes = {0};
+    for (size_t i = 0; i < more->len && bytes.len <= to - from; i++)
+        llm_token_bytes(text->weights, more->v[i], true, &bytes);
+    bool same = bytes.len == to - from && has_bytes_at(text, from, bytes.v, bytes.len);
+    buf_release(&bytes);
+    return same;
 }
 
 /* The bytes of the text that end at `end` and that token i spells; SIZE_MAX: it spells others. Behind a control token

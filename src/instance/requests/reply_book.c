@@ -115,26 +115,6 @@ static size_t find_begin(const struct reply_book *book, size_t at)
     return low;
 }
 
-static void note_begin(struct reply_book *book, size_t at)
-{
-    size_t i = find_begin(book, at);
-    if (i == book->n_begins || book->begins[i].at != at) {
-        memmove(&book->begins[i + 1], &book->begins[i], (book->n_begins - i) * sizeof *book->begins);
-        book->begins[i] = (struct begin){.at = at};
-        book->n_begins++;
-    }
-    book->begins[i].n_replies++;
-}
-
-static void forget_begin(struct reply_book *book, size_t at)
-{
-    size_t i = find_begin(book, at);
-    assert(i < book->n_begins && book->begins[i].at == at);
-    if (--book->begins[i].n_replies > 0) return;
-    book->n_begins--;
-    memmove(&book->begins[i], &book->begins[i + 1], (book->n_begins - i) * sizeof *book->begins);
-}
-
 static void unlink_use(struct reply_book *book, struct reply *reply)
 {
     *(reply->newer == NULL ? &book->newest : &reply->newer->older) = reply->older;
@@ -155,7 +135,12 @@ static void drop(struct reply_book *book, struct reply *reply)
     while (*at != reply) at = &(*at)->next;
     *at = reply->next;
     unlink_use(book, reply);
-    forget_begin(book, reply->place.n_bytes);
+    size_t i = find_begin(book, reply->place.n_bytes);
+    assert(i < book->n_begins && book->begins[i].at == reply->place.n_bytes);
+    if (--book->begins[i].n_replies == 0) {
+        book->n_begins--;
+        memmove(&book->begins[i], &book->begins[i + 1], (book->n_begins - i) * sizeof *book->begins);
+    }
     book->bytes -= size_of(reply);
     book->n_replies--;
     unref(reply);
@@ -175,45 +160,46 @@ void reply_book_close(struct reply_book *book)
     free(book);
 }
 
-static bool same_place(const struct reply_place *a, const struct reply_place *b)
+/* Behind the same text; the tokens before it may be others. */
+static bool begins_at(const struct reply *reply, const struct reply_place *place)
 {
-    return a->scope == b->scope && a->text == b->text && a->n_bytes == b->n_bytes && a->tokens == b->tokens &&
-           a->n_tokens == b->n_tokens;
+    const struct reply_place *its = &reply->place;
+    return its->scope == place->scope && its->text == place->text && its->n_bytes == place->n_bytes;
 }
 
 static struct reply *find_equal(struct reply_book *book, const struct reply *reply)
 {
-    for (struct reply *other = *bucket_of(book, &reply->place); other != NULL; other = other->next)
-        if (same_place(&other->place, &reply->place) && other->n == reply->n &&
+    const struct reply_place *place = &reply->place;
+    for (struct reply *other = *bucket_of(book, place); other != NULL; other = other->next)
+        if (begins_at(other, place) && other->place.tokens == place->tokens &&
+            other->place.n_tokens == place->n_tokens && other->n == reply->n &&
             memcmp(other->tokens, reply->tokens, reply->n * sizeof *reply->tokens) == 0)
             return other;
     return NULL;
 }
 
-/* The last that may be kept at a place leaves it to a newer one. */
-static void make_room_at(struct reply_book *book, const struct reply_place *place)
-{
-    struct reply *oldest = NULL;
-    size_t n = 0;
-    for (struct reply *reply = *bucket_of(book, place); reply != NULL; reply = reply->next) {
-        const struct reply_place *other = &reply->place;
-        if (other->scope != place->scope || other->text != place->text || other->n_bytes != place->n_bytes) continue;
-        oldest = reply;
-        n++;
-    }
-    if (n >= PLACE_MAX) drop(book, oldest);
-}
-
 static void insert(struct reply_book *book, struct reply *reply)
 {
-    make_room_at(book, &reply->place);
-    struct reply **bucket = bucket_of(book, &reply->place);
+    struct reply **bucket = bucket_of(book, &reply->place), *oldest = NULL;
+    size_t n_there = 0;
+    for (struct reply *other = *bucket; other != NULL; other = other->next) {
+        if (!begins_at(other, &reply->place)) continue;
+        oldest = other;
+        n_there++;
+    }
+    if (n_there >= PLACE_MAX) drop(book, oldest); /* the last that may be kept at a place leaves it to a newer one */
     while (book->n_replies > 0 && (book->n_replies == REPLIES_MAX || book->bytes + size_of(reply) > book->limit))
         drop_oldest(book);
     reply->next = *bucket;
     *bucket = reply;
     link_newest(book, reply);
-    note_begin(book, reply->place.n_bytes);
+    size_t at = reply->place.n_bytes, i = find_begin(book, at);
+    if (i == book->n_begins || book->begins[i].at != at) {
+        memmove(&book->begins[i + 1], &book->begins[i], (book->n_begins - i) * sizeof *book->begins);
+        book->begins[i] = (struct begin){.at = at};
+        book->n_begins++;
+    }
+    book->begins[i].n_replies++;
     book->bytes += size_of(reply);
     book->n_replies++;
 }
@@ -255,8 +241,7 @@ static size_t find_replies(struct reply_book *book, const struct reply_place *pl
     size_t n = 0;
     pthread_mutex_lock(&book->mutex);
     for (struct reply *reply = *bucket_of(book, place); reply != NULL && n < PLACE_MAX; reply = reply->next) {
-        const struct reply_place *other = &reply->place;
-        if (other->scope != place->scope || other->text != place->text || other->n_bytes != place->n_bytes) continue;
+        if (!begins_at(reply, place)) continue;
         atomic_fetch_add(&reply->refs, 1);
         found[n++] = reply;
     }
@@ -270,13 +255,6 @@ struct found {
     struct text_match match;
 };
 
-/* The one that goes on for most bytes; of several tokenisings of these, the shortest: others sampled it oddly. */
-static bool is_better(const struct found *a, const struct found *b)
-{
-    if (a->match.n_bytes != b->match.n_bytes) return a->match.n_bytes > b->match.n_bytes;
-    return a->match.n < b->match.n;
-}
-
 /* Takes the best of the replies that begin there, if the tokens before it are the same as when it was sampled. False:
  * they are not, and tokenising them was in vain. */
 static bool take_best(struct work *work, const struct found *found, size_t n, size_t at)
@@ -288,7 +266,9 @@ static bool take_best(struct work *work, const struct found *found, size_t n, si
     for (size_t i = 0; same && i < n; i++) {
         const struct reply_place *place = &found[i].reply->place;
         if (place->tokens != hash || place->n_tokens != work->out->len + more.len) continue;
-        if (best == NULL || is_better(&found[i], best)) best = &found[i];
+        /* The one that goes on for most bytes; of several tokenisings of these the shortest: others are odd. */
+        const struct text_match *a = &found[i].match, *b = best == NULL ? NULL : &best->match;
+        if (b == NULL || a->n_bytes > b->n_bytes || (a->n_bytes == b->n_bytes && a->n < b->n)) best = &found[i];
     }
     if (best != NULL) {
         struct tokens sampled = {.v = best->reply->tokens, .len = best->match.n};

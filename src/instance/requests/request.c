@@ -51,22 +51,17 @@ static void unref_request(hearth_request *request)
 /* Replies of more tokens are kept so far. */
 #define KEPT_TOKENS (16 << 10)
 
-/* Keeps the sampled tokens for the next turn, those of a request that was cancelled, too. */
-static void note_reply(hearth_request *request, const hearth_event *event, bool last)
-{
-    if (request->place.n_bytes == 0) return;
-    if (event->type == HEARTH_EVENT_TEXT && event->token >= 0 && request->sampled.len < KEPT_TOKENS)
-        tokens_push(&request->sampled, event->token);
-    if (!last) return;
-    reply_book_add(request->model->reply_book, &request->place, &request->sampled);
-    tokens_release(&request->sampled);
-}
-
 static void forward_event(void *ud, const hearth_event *event)
 {
     hearth_request *request = ud;
     bool last = event->type == HEARTH_EVENT_DONE || event->type == HEARTH_EVENT_FAILED;
-    note_reply(request, event, last);
+    if (request->place.n_bytes > 0) {
+        /* Keeps the sampled tokens for the next turn, those of a request that was cancelled, too. */
+        if (event->type == HEARTH_EVENT_TEXT && event->token >= 0 && request->sampled.len < KEPT_TOKENS)
+            tokens_push(&request->sampled, event->token);
+        if (last) reply_book_add(request->model->reply_book, &request->place, &request->sampled);
+        if (last) tokens_release(&request->sampled);
+    }
     if (last) prompt_media_give_back(request->media);
     if (last) lease_drop_party(&request->lease);
     request->on_event(request->ud, event);
@@ -291,21 +286,16 @@ static int submit_request(hearth_request *request, hearth_error *error)
     }
 }
 
-/* The preset that the name leads to; NULL: none whose model is there. */
-static const hearth_preset *find_preset(const hearth *instance, const char *name)
-{
-    const hearth_preset *preset = name == NULL ? NULL : hearth_find_preset(instance, name);
-    if (preset == NULL || instance_knows_model(instance, preset->model)) return preset;
-    hearth_release_preset(preset);
-    return NULL;
-}
-
 hearth_request *hearth_submit(hearth *instance, const hearth_params *params, hearth_event_fn on_event, void *ud,
                               hearth_error *error)
 {
     hearth_error own;
     if (error == NULL) error = &own;
-    const hearth_preset *preset = find_preset(instance, params->model);
+    const hearth_preset *preset = params->model == NULL ? NULL : hearth_find_preset(instance, params->model);
+    if (preset != NULL && !instance_knows_model(instance, preset->model)) {
+        hearth_release_preset(preset);
+        preset = NULL;
+    }
     const char *model = preset == NULL ? params->model : preset->model;
     struct model_entry *entry = instance_pick_model(instance, model, HEARTH_MODEL_CHAT, error);
     if (entry == NULL || check_params(params, entry, error) != HEARTH_OK) {
@@ -377,37 +367,29 @@ void hearth_request_release(hearth_request *request)
 
 /* ---- Replies ---- */
 
-/* By the format that was chosen when the prompt was rendered, to which the reader has a reference. */
-struct hearth_reader {
-    struct chat_reader *reader;
-};
-
+/* A hearth_reader is a chat_reader by the format that was chosen when the prompt was rendered, to which it has a
+ * reference. */
 hearth_reader *hearth_reader_open(hearth_request *request)
 {
-    if (request->format == NULL) return NULL;
-    hearth_reader *reader = mem_alloc(sizeof *reader);
-    reader->reader = chat_reader_open(request->format);
-    return reader;
+    return request->format == NULL ? NULL : (hearth_reader *)chat_reader_open(request->format);
 }
 
 void hearth_reader_close(hearth_reader *reader)
 {
-    if (reader == NULL) return;
-    chat_reader_close(reader->reader);
-    free(reader);
+    chat_reader_close((struct chat_reader *)reader);
 }
 
 void hearth_reader_add(hearth_reader *reader, const char *text, size_t len, hearth_delta_fn each, void *ud)
 {
-    chat_reader_add(reader->reader, text, len, each, ud);
+    chat_reader_add((struct chat_reader *)reader, text, len, each, ud);
 }
 
 void hearth_reader_end(hearth_reader *reader, hearth_delta_fn each, void *ud)
 {
-    chat_reader_end(reader->reader, each, ud);
+    chat_reader_end((struct chat_reader *)reader, each, ud);
 }
 
 bool hearth_reader_is_whole(const hearth_reader *reader)
 {
-    return chat_reader_is_whole(reader->reader);
+    return chat_reader_is_whole((const struct chat_reader *)reader);
 }
