@@ -46,12 +46,6 @@ void loaded_slabs_free(struct loaded_slab *first)
 
 /* ---- Waiting ---- */
 
-static bool is_stored(struct store *store, const struct slab_key *key)
-{
-    struct tier *tier = &store->tiers[store->params.save_tier];
-    return tier->index != NULL && index_has(tier->index, key) == INDEX_THERE;
-}
-
 static const struct identity *identity_of(const struct store_query *query)
 {
     return query->identity != NULL ? query->identity : &query->user->identity;
@@ -83,7 +77,7 @@ bool store_parent_is_coming(struct store *store, const struct store_query *query
     store_lock(store);
     if (*ticket == 0) *ticket = tier->saver.last_ticket;
     bool coming = tier_takes_saves(tier) && tier->saver.done < *ticket && is_queued(store, query) &&
-                  !is_stored(store, query->parent_key);
+                  index_has(tier->index, query->parent_key) != INDEX_THERE;
     if (coming) saver_add_waiter(&tier->saver, waiter);
     store_unlock(store);
     return coming;
@@ -295,16 +289,6 @@ static bool find_covered(struct store *store, const struct store_query *query, b
     return true;
 }
 
-/* How much of the prompt the tier of saves has: numbers alone, without pins. */
-static struct match covered_prefix(struct store *store, const struct store_query *query, bool states)
-{
-    struct match match;
-    if (!find_covered(store, query, states, &match)) return match;
-    struct match found = {.n_rows = match.n_rows, .n_state = match.n_state};
-    index_release(save_tier(store)->index, &match);
-    return found;
-}
-
 int32_t store_block_start(struct store *store, const struct store_query *query, int32_t from)
 {
     assert(from >= 0);
@@ -323,9 +307,8 @@ int32_t store_block_start(struct store *store, const struct store_query *query, 
 
 int32_t store_covered(struct store *store, const struct store_query *query)
 {
-    bool rows = query->user->codec.rows;
-    struct match match = covered_prefix(store, query, !rows);
-    return rows ? match.n_rows : match.n_state;
+    struct slab_key last;
+    return store_covered_key(store, query, &last);
 }
 
 int32_t store_covered_key(struct store *store, const struct store_query *query, struct slab_key *key)
@@ -342,7 +325,10 @@ int32_t store_covered_key(struct store *store, const struct store_query *query, 
 
 bool store_has_state(struct store *store, const struct store_query *query)
 {
-    return covered_prefix(store, query, true).n_state == query->n;
+    struct match match;
+    bool known = find_covered(store, query, true, &match), has = match.n_state == query->n;
+    if (known) index_release(save_tier(store)->index, &match);
+    return has;
 }
 
 enum store_tier store_hit_tier(const struct store_hit *hit)

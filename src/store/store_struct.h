@@ -78,8 +78,6 @@ struct saver {
  * retried once it is back. */
 bool save_job_write(struct store *store, struct tier *tier, const struct save_job *job);
 
-void saver_init(struct saver *saver);
-void saver_release(struct saver *saver);
 void *saver_main(void *tier);
 
 /* With the mutex: whether the store closes, and no job may begin any more. */
@@ -97,8 +95,6 @@ struct buffers {
     void *pool[POOLED_BUFFERS];
     size_t n, bytes;
 };
-
-void buffers_release(struct buffers *buffers);
 
 /* ---- Fetches: hits, the slabs in memory that they share, and the threads that read them ---- */
 
@@ -182,8 +178,6 @@ struct fetcher {
     uint64_t read_ahead_bytes; /* of slabs that are requested and not yet consumed */
 };
 
-void fetcher_init(struct fetcher *fetcher);
-void fetcher_release(struct fetcher *fetcher);
 void *fetcher_main(void *tier);
 
 /* With the mutex: gives up the hits that fetch from the tier and got nothing within the time-out, or (`all`) all of

@@ -46,19 +46,6 @@ static enum reserved evict_for(struct index *index, struct reservation *reservat
     return RESERVED;
 }
 
-static struct reservation *reservation_open(struct index *index, const struct reserve *what)
-{
-    struct reservation *reservation = mem_alloc(sizeof *reservation);
-    struct item *item = item_open(index, what);
-    item_enter(index, item, ITEM_WRITING);
-    reservation->item = item;
-    index->bytes += what->size;
-    lru_count(index, item);
-    lru_space_use(index, item->space);
-    index->n_reservations++;
-    return reservation;
-}
-
 /* Returns the item, whose bytes are not counted any more. */
 static struct item *reservation_end(struct index *index, struct reservation *reservation)
 {
@@ -79,14 +66,6 @@ static void set_replaced(struct index *index, struct item *known, bool replaced)
     lru_update(index, known);
 }
 
-static bool is_orphan(const struct index *index, const struct reserve *what)
-{
-    if (what->start == 0) return false;
-    const struct space *space = space_find(index, what->identity);
-    return space == NULL || what->parent == NULL ||
-           !item_accepts_child(item_of(what->parent), space, what->kind, what->start, what->end);
-}
-
 static enum reserved reserve(struct index *index, const struct reserve *what, struct reservation **reservation,
                              struct victim **victims)
 {
@@ -94,9 +73,20 @@ static enum reserved reserve(struct index *index, const struct reserve *what, st
     if (item_found(index, &what->key, what->kind) != NULL) return RESERVED_PRESENT;
     if (item_writing(index, &what->key, what->kind) != NULL) return RESERVED_WRITING;
     if (known != NULL && known->state == ITEM_VICTIM) return RESERVED_WRITING;
-    if (is_orphan(index, what)) return RESERVED_ORPHAN;
+    if (what->start > 0) {
+        const struct space *space = space_find(index, what->identity);
+        bool accepted = space != NULL && what->parent != NULL &&
+                        item_accepts_child(item_of(what->parent), space, what->kind, what->start, what->end);
+        if (!accepted) return RESERVED_ORPHAN;
+    }
     if (what->size > index->budget) return RESERVED_NO_ROOM;
-    struct reservation *opened = reservation_open(index, what);
+    struct reservation *opened = mem_alloc(sizeof *opened);
+    struct item *item = opened->item = item_open(index, what);
+    item_enter(index, item, ITEM_WRITING);
+    index->bytes += what->size;
+    lru_count(index, item);
+    lru_space_use(index, item->space);
+    index->n_reservations++;
     if (known != NULL) set_replaced(index, known, true);
     enum reserved result = evict_for(index, opened, what->over, victims);
     if (result == RESERVED) {
@@ -247,22 +237,19 @@ void index_reinstate(struct index *index, struct victim *victim, bool stuck)
 }
 
 /* Evicts a small part of the budget at a time, and releases the mutex in between. */
-static bool trim_some(struct index *index, struct victim **victims)
-{
-    enum { STEPS = 1024 };
-    index_lock(index);
-    uint64_t need = excess(index->bytes - index->victim_bytes, index->budget), most = index->budget / STEPS + 1;
-    uint64_t bytes = lru_evict(index, min_u64(need, most), NULL, victims);
-    index->evictions += count_victims(*victims);
-    index_unlock(index);
-    return bytes > 0 && bytes < need;
-}
-
 struct victim *index_trim(struct index *index)
 {
+    enum { STEPS = 1024 };
     struct victim *first = NULL, **end = &first;
-    while (trim_some(index, end))
+    uint64_t need, bytes;
+    do {
         while (*end != NULL) end = &(*end)->next;
+        index_lock(index);
+        need = excess(index->bytes - index->victim_bytes, index->budget);
+        bytes = lru_evict(index, min_u64(need, index->budget / STEPS + 1), NULL, end);
+        index->evictions += count_victims(*end);
+        index_unlock(index);
+    } while (bytes > 0 && bytes < need);
     return first;
 }
 

@@ -105,13 +105,6 @@ static void advance(const struct redis_batch *batch, struct position *at, size_t
     }
 }
 
-/* A server may answer what it has not been sent whole. */
-static bool is_over(const struct exchange *x)
-{
-    const struct redis_batch *batch = x->batch;
-    return batch->n_replies == batch->n_commands && (batch->n_commands == 0 || piece_at(batch, &x->sent).iov_len == 0);
-}
-
 /* Pieces together: each by itself would wake the server. */
 static ssize_t send_pieces(const struct exchange *x)
 {
@@ -139,24 +132,20 @@ static int send_some(struct exchange *x, hearth_error *error)
     return 0;
 }
 
-static int receive_once(struct exchange *x, hearth_error *error)
-{
-    size_t size;
-    char *room = redis_replies_room(&x->replies, &size);
-    ssize_t n = x->connection->tls != NULL ? redis_tls_receive(x->connection->tls, room, size)
-                                           : recv(x->connection->fd, room, size, 0);
-    if (n == 0) return fail_io(error, "it closed the connection");
-    if (n < 0) return errno == EAGAIN || errno == EINTR ? 0 : fail_io(error, io_reason(x->connection));
-    x->progress_at = clock_now(clock_monotonic());
-    return redis_replies_take(&x->replies, (size_t)n, error);
-}
-
 static int receive_some(struct exchange *x, hearth_error *error)
 {
-    const struct redis_tls *tls = x->connection->tls;
-    int result;
-    do result = receive_once(x, error);
-    while (result == 0 && tls != NULL && redis_tls_has_more(tls));
+    struct connection *from = x->connection;
+    int result = 0;
+    do {
+        size_t size;
+        char *room = redis_replies_room(&x->replies, &size);
+        ssize_t n = from->tls != NULL ? redis_tls_receive(from->tls, room, size) : recv(from->fd, room, size, 0);
+        if (n == 0) return fail_io(error, "it closed the connection");
+        if (n < 0 && errno != EAGAIN && errno != EINTR) return fail_io(error, io_reason(from));
+        if (n < 0) continue;
+        x->progress_at = clock_now(clock_monotonic());
+        result = redis_replies_take(&x->replies, (size_t)n, error);
+    } while (result == 0 && from->tls != NULL && redis_tls_has_more(from->tls));
     return result;
 }
 
@@ -174,9 +163,12 @@ static int wait_for(int fd, short events, int64_t until, short *happened, hearth
 
 static int exchange_within(struct exchange *x, hearth_error *error)
 {
+    const struct redis_batch *batch = x->batch;
     int result = 0;
-    while (result == 0 && !is_over(x)) {
-        bool sends = piece_at(x->batch, &x->sent).iov_len > 0;
+    while (result == 0) {
+        bool sends = piece_at(batch, &x->sent).iov_len > 0;
+        /* A server may answer what it has not been sent whole. */
+        if (batch->n_replies == batch->n_commands && (batch->n_commands == 0 || !sends)) break;
         int64_t stalls_at = x->progress_at + x->timeout;
         short happened = 0;
         result = wait_for(x->connection->fd, (short)(POLLIN | (sends ? POLLOUT : 0)),
@@ -222,26 +214,22 @@ static void close_list(struct connection *first)
     }
 }
 
-static int await_connected(int fd, int64_t until, hearth_error *error)
-{
-    short happened = 0;
-    int fault = 0, result = 0;
-    socklen_t size = sizeof fault;
-    while (result == 0 && happened == 0) result = wait_for(fd, POLLOUT, until, &happened, error);
-    if (result != 0) return result;
-    getsockopt(fd, SOL_SOCKET, SO_ERROR, &fault, &size);
-    return fault == 0 ? 0 : fail_io(error, strerror(fault));
-}
-
 static int open_socket(const struct sockaddr_storage *address, socklen_t size, int64_t until, int *fd,
                        hearth_error *error)
 {
-    int on = 1, result = 0;
+    int on = 1, fault = 0, result = 0;
     *fd = socket(address->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (*fd < 0) return fail_io(error, strerror(errno));
     if (address->ss_family != AF_UNIX) setsockopt(*fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (connect(*fd, (const struct sockaddr *)address, size) != 0)
-        result = errno == EINPROGRESS ? await_connected(*fd, until, error) : fail_io(error, strerror(errno));
+    if (connect(*fd, (const struct sockaddr *)address, size) != 0) fault = errno;
+    if (fault == EINPROGRESS) {
+        short happened = 0;
+        socklen_t fault_size = sizeof fault;
+        fault = 0;
+        while (result == 0 && happened == 0) result = wait_for(*fd, POLLOUT, until, &happened, error);
+        if (result == 0) getsockopt(*fd, SOL_SOCKET, SO_ERROR, &fault, &fault_size);
+    }
+    if (fault != 0) result = fail_io(error, strerror(fault));
     if (result != 0) close(*fd);
     return result;
 }
@@ -395,12 +383,6 @@ static int read_password(const char *path, char **password, hearth_error *error)
     return 0;
 }
 
-static bool is_local_socket(const struct sockaddr *address)
-{
-    struct host host;
-    return host_of_socket(address, &host) && !host_is_unspecified(&host) && host_is_loopback(&host);
-}
-
 /* Tries the addresses of the name in turn. */
 static int connect_to_name(const struct redis *redis, struct endpoint *to, struct connection **connection,
                            hearth_error *error)
@@ -414,7 +396,9 @@ static int connect_to_name(const struct redis *redis, struct endpoint *to, struc
     int result = HEARTH_IO;
     bool tried = false;
     for (const struct addrinfo *at = found; at != NULL && result != 0; at = at->ai_next) {
-        if (redis->params.only_local && !is_local_socket(at->ai_addr)) continue;
+        struct host host;
+        bool local = host_of_socket(at->ai_addr, &host) && !host_is_unspecified(&host) && host_is_loopback(&host);
+        if (redis->params.only_local && !local) continue;
         tried = true;
         memcpy(&to->socket, at->ai_addr, at->ai_addrlen);
         to->size = at->ai_addrlen;

@@ -143,38 +143,29 @@ static int read_first(struct reading *r, hearth_error *error)
     return result;
 }
 
-/* Room for the parts up to `to`: memory grows with what has come, whatever the head promises. */
-static int grow(struct reading *r, uint32_t to, hearth_error *error)
-{
-    uint64_t size = sealed_part_offset(to - 1) + sealed_part_size(r->head.size, to - 1);
-    uint8_t *grown = realloc(r->bytes, SEALED_HEAD_BYTES + size);
-    if (grown == NULL) return error_set(error, HEARTH_NO_MEMORY, "no memory for a slab of the server");
-    r->bytes = grown;
-    return 0;
-}
-
-static int check_part(const struct reading *r, uint32_t part, const struct redis_reply *reply, hearth_error *error)
-{
-    if (reply->kind != REDIS_BYTES) return error_set(error, HEARTH_NOT_FOUND, "the server has lost a part of it");
-    bool whole = reply->size == sealed_part_size(r->head.size, part); /* then it is in its place */
-    return whole ? 0 : remote_fail_damaged(error, "a part of another size");
-}
-
 static int read_parts(struct reading *r, uint32_t from, uint32_t to, hearth_error *error)
 {
     struct redis_batch batch = {0};
     struct buf key = {0};
-    int result = grow(r, to, error);
-    if (result != 0) return result;
+    /* Memory grows with what has come, whatever the head promises. */
+    uint64_t size = sealed_part_offset(to - 1) + sealed_part_size(r->head.size, to - 1);
+    uint8_t *grown = realloc(r->bytes, SEALED_HEAD_BYTES + size);
+    if (grown == NULL) return error_set(error, HEARTH_NO_MEMORY, "no memory for a slab of the server");
+    r->bytes = grown;
     for (uint32_t part = from; part < to; part++) {
         part_key(r->remote, &r->name, &r->head, part, &key);
         add_get(r->remote, &batch, &key, r->bytes + SEALED_HEAD_BYTES + sealed_part_offset(part),
                 sealed_part_size(r->head.size, part));
     }
-    result = remote_run(r->remote, &batch, CLOCK_NEVER, error);
+    int result = remote_run(r->remote, &batch, CLOCK_NEVER, error);
     size_t replies = batch.n_commands / (to - from);
-    for (uint32_t part = from; result == 0 && part < to; part++)
-        result = check_part(r, part, &batch.replies[(part - from) * replies], error);
+    for (uint32_t part = from; result == 0 && part < to; part++) {
+        const struct redis_reply *reply = &batch.replies[(part - from) * replies];
+        if (reply->kind != REDIS_BYTES)
+            result = error_set(error, HEARTH_NOT_FOUND, "the server has lost a part of it");
+        else if (reply->size != sealed_part_size(r->head.size, part)) /* else it is in its place */
+            result = remote_fail_damaged(error, "a part of another size");
+    }
     redis_batch_release(&batch);
     buf_release(&key);
     return result;
@@ -206,15 +197,6 @@ static void delete_read(const struct reading *r)
 static uint32_t end_of_group(const struct sealed_head *head, uint32_t part)
 {
     return head->n_parts - part < PARTS_AT_ONCE ? head->n_parts : part + PARTS_AT_ONCE;
-}
-
-static int read_rest(struct reading *r, hearth_error *error)
-{
-    int result = 0;
-    for (uint32_t part = 1; result == 0 && part < r->head.n_parts; part += PARTS_AT_ONCE)
-        result = read_parts(r, part, end_of_group(&r->head, part), error);
-    if (result == HEARTH_NOT_FOUND) delete_read(r);
-    return result;
 }
 
 /* Whether its bytes depend on its key alone, so that two processes store the same under one key. Rows begin with a
@@ -253,7 +235,11 @@ static int decode(struct reading *r, const struct slab_name *name, struct slab *
 static int read_whole(struct reading *r, const struct slab_name *name, struct slab *slab, hearth_error *error)
 {
     int result = read_first(r, error);
-    if (result == 0) result = read_rest(r, error);
+    if (result == 0) {
+        for (uint32_t part = 1; result == 0 && part < r->head.n_parts; part += PARTS_AT_ONCE)
+            result = read_parts(r, part, end_of_group(&r->head, part), error);
+        if (result == HEARTH_NOT_FOUND) delete_read(r);
+    }
     if (result == 0) result = decode(r, name, slab, error);
     free(r->bytes);
     r->bytes = NULL;
@@ -276,19 +262,6 @@ struct sealing {
     uint8_t *bytes; /* room for the head, and the slab */
 };
 
-static void delete_parts(const struct sealing *s)
-{
-    struct redis_batch batch = {0};
-    struct buf key = {0};
-    for (uint32_t part = 1; part < s->head.n_parts; part++) {
-        part_key(s->remote, &s->name, &s->head, part, &key);
-        add_delete(&batch, &key);
-    }
-    if (batch.n_commands > 0) remote_run(s->remote, &batch, CLOCK_NEVER, NULL);
-    redis_batch_release(&batch);
-    buf_release(&key);
-}
-
 /* As the server gets it: the first one with the head. */
 static struct redis_argument part_of(const struct sealing *s, uint32_t part)
 {
@@ -297,30 +270,18 @@ static struct redis_argument part_of(const struct sealing *s, uint32_t part)
     return (struct redis_argument){s->bytes + SEALED_HEAD_BYTES + sealed_part_offset(part), size};
 }
 
-static int write_some(const struct sealing *s, uint32_t from, uint32_t to, hearth_error *error)
+/* `written`: the parts are there now; false: that failed, or another process stored the slab meanwhile, which has the
+ * first part then. */
+static int write_parts(const struct sealing *s, uint32_t from, uint32_t to, bool *written, hearth_error *error)
 {
     struct redis_batch batch = {0};
     struct buf key = {0};
     for (uint32_t part = from; part < to; part++) {
         part_key(s->remote, &s->name, &s->head, part, &key);
-        add_set(s->remote, &batch, &key, part_of(s, part), false);
+        add_set(s->remote, &batch, &key, part_of(s, part), part == 0);
     }
     int result = remote_run(s->remote, &batch, CLOCK_NEVER, error);
-    redis_batch_release(&batch);
-    buf_release(&key);
-    return result;
-}
-
-/* `first`: this one was; false: another process stored the slab meanwhile. */
-static int write_first(const struct sealing *s, bool *first, hearth_error *error)
-{
-    struct redis_batch batch = {0};
-    struct buf key = {0};
-    sealed_head_encode(&s->head, s->bytes);
-    remote_first_key(s->remote, &s->name, &key);
-    add_set(s->remote, &batch, &key, part_of(s, 0), true);
-    int result = remote_run(s->remote, &batch, CLOCK_NEVER, error);
-    *first = result == 0 && batch.replies[0].kind != REDIS_NIL;
+    *written = result == 0 && batch.replies[0].kind != REDIS_NIL;
     redis_batch_release(&batch);
     buf_release(&key);
     return result;
@@ -328,13 +289,25 @@ static int write_first(const struct sealing *s, bool *first, hearth_error *error
 
 static int write_all(const struct sealing *s, hearth_error *error)
 {
-    bool first = false;
+    bool written = false;
     /* Some at once: a server that is full is not sent all of a large slab. */
     int result = 0;
     for (uint32_t part = 1; result == 0 && part < s->head.n_parts; part += PARTS_AT_ONCE)
-        result = write_some(s, part, end_of_group(&s->head, part), error);
-    if (result == 0) result = write_first(s, &first, error);
-    if (!first && result != HEARTH_UNAVAILABLE) delete_parts(s);
+        result = write_parts(s, part, end_of_group(&s->head, part), &written, error);
+    if (result == 0) {
+        sealed_head_encode(&s->head, s->bytes);
+        result = write_parts(s, 0, 1, &written, error);
+    }
+    if (written || result == HEARTH_UNAVAILABLE || s->head.n_parts == 1) return result;
+    struct redis_batch batch = {0};
+    struct buf key = {0};
+    for (uint32_t part = 1; part < s->head.n_parts; part++) {
+        part_key(s->remote, &s->name, &s->head, part, &key);
+        add_delete(&batch, &key);
+    }
+    remote_run(s->remote, &batch, CLOCK_NEVER, NULL);
+    redis_batch_release(&batch);
+    buf_release(&key);
     return result;
 }
 
@@ -388,14 +361,6 @@ static void remote_quarantine(struct backend *backend, const struct slab_name *n
 
 /* ---- Probing ---- */
 
-static void take_probed(const struct redis_reply *reply, struct backend_probed *probed)
-{
-    struct sealed_head head;
-    probed->there = reply->kind == REDIS_BYTES && reply->size == SEALED_HEAD_BYTES &&
-                    sealed_head_decode((const uint8_t *)reply->bytes, &head);
-    probed->size = probed->there ? head.size : 0;
-}
-
 static int remote_probe(struct backend *backend, const struct slab_name *names, size_t n, struct backend_probed *probed,
                         int64_t deadline, hearth_error *error)
 {
@@ -408,7 +373,13 @@ static int remote_probe(struct backend *backend, const struct slab_name *names, 
         add_get_head(&batch, &key);
     }
     int result = remote_run(remote, &batch, deadline, error);
-    for (size_t i = 0; result == 0 && i < n; i++) take_probed(&batch.replies[i], &probed[i]);
+    for (size_t i = 0; result == 0 && i < n; i++) {
+        const struct redis_reply *reply = &batch.replies[i];
+        struct sealed_head head;
+        probed[i].there = reply->kind == REDIS_BYTES && reply->size == SEALED_HEAD_BYTES &&
+                          sealed_head_decode((const uint8_t *)reply->bytes, &head);
+        probed[i].size = probed[i].there ? head.size : 0;
+    }
     redis_batch_release(&batch);
     buf_release(&key);
     return result;
@@ -460,23 +431,20 @@ static int read_secret(const char *path, struct buf *secret, hearth_error *error
     return 0;
 }
 
-static int make_keys(struct remote *remote, hearth_error *error)
-{
-    struct buf secret = {0};
-    int result = remote->key_file == NULL ? 0 : read_secret(remote->key_file, &secret, error);
-    if (result == 0) sealed_keys_init(&remote->keys, secret.v, secret.len, remote->encrypts);
-    remote->has_keys = result == 0;
-    buf_release(&secret);
-    return result;
-}
-
 /* A user who may not read is noticed here, once, and not by each probe. */
 static int remote_open(struct backend *backend, hearth_error *error)
 {
     struct remote *remote = remote_of(backend);
     struct slab_name nothing = {.kind = SLAB_ROWS};
     struct backend_probed probed;
-    int result = remote->has_keys ? 0 : make_keys(remote, error);
+    int result = 0;
+    if (!remote->has_keys) {
+        struct buf secret = {0};
+        if (remote->key_file != NULL) result = read_secret(remote->key_file, &secret, error);
+        if (result == 0) sealed_keys_init(&remote->keys, secret.v, secret.len, remote->encrypts);
+        remote->has_keys = result == 0;
+        buf_release(&secret);
+    }
     if (result == 0) result = redis_cluster_connect(remote->server, error);
     return result == 0 ? remote_probe(backend, &nothing, 1, &probed, CLOCK_NEVER, error) : result;
 }
