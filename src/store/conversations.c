@@ -82,6 +82,22 @@ size_t store_conversations(struct store *store, const struct store_page *page, s
 
 /* ---- Orders ---- */
 
+/* 0, or why an order was not carried out. */
+static int explain(const struct tier *tier, enum tip_order result, hearth_error *error)
+{
+    if (result == TIP_GONE)
+        return error_at(error, HEARTH_NOT_FOUND, "key",
+                        "no stored conversation has that key any more: it went on, or was evicted");
+    if (result == TIP_IN_USE)
+        return error_at(error, HEARTH_BUSY, "key", "a request is reading of it: give the order again in a moment");
+    if (result == TIP_NO_ROOM)
+        return error_at(
+            error, HEARTH_BUSY, "key",
+            "what is kept would have more than a quarter of the quota of tier %s: release another one first",
+            store_tier_names[tier->id]);
+    return 0;
+}
+
 static int refuse(const struct tier *tier, hearth_error *error)
 {
     return error_set(error, HEARTH_UNAVAILABLE, "tier %s takes no orders now: GET /cache says what it lacks",
@@ -109,13 +125,7 @@ void store_order(struct store *store, const struct store_ordered *ordered)
     if (taken) {
         enum tip_order result = ordered->order == STORE_KEEP ? index_keep_tip(tier->index, &ordered->key)
                                                              : index_release_tip(tier->index, &ordered->key);
-        if (result == TIP_GONE)
-            error_at(&error, HEARTH_NOT_FOUND, "key",
-                     "no stored conversation has that key any more: it went on, or was evicted");
-        if (result == TIP_NO_ROOM)
-            error_at(&error, HEARTH_BUSY, "key",
-                     "what is kept would have more than a quarter of the quota of tier %s: release another one first",
-                     store_tier_names[tier->id]);
+        explain(tier, result, &error);
     } else if (shared) {
         /* The slabs are others' as well, and leave when the server says so: changes of this index do not matter. */
         error_at(&error, HEARTH_INVALID, "tier",
@@ -158,8 +168,11 @@ static void answer(struct tier *tier, const struct drop_order *drop, const heart
 void tier_carry_out(struct tier *tier, struct drop_order *drop)
 {
     hearth_error error = {0};
-    int result =
-        tier->state == TIER_OPEN ? tier_drop_conversation(tier, &drop->ordered.key, &error) : refuse(tier, &error);
+    struct victim *victims = NULL;
+    int result = tier->state != TIER_OPEN
+                     ? refuse(tier, &error)
+                     : explain(tier, index_drop_tip(tier->index, &drop->ordered.key, &victims), &error);
+    if (result == 0) result = tier_remove(tier, victims, &error);
     if (result == 0)
         log_event(LOG_INFO, LOG_GROUP, "a conversation was dropped by order",
                   log_str("tier", store_tier_names[tier->id]));

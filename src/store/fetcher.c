@@ -11,7 +11,6 @@
 
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define READ_AHEAD_BYTES ((uint64_t)256 << 20)
 

@@ -4,7 +4,6 @@
  * that are named. Slabs that it has are indexed, and those that it has evicted leave the index. Runs on threads that
  * prepare requests or encode media and, for what is about to be uploaded, on the tier's saver; never on an engine's
  * thread. */
-#include "base/log.h"
 #include "base/memory.h"
 #include "store/store_struct.h"
 

@@ -238,14 +238,19 @@ const char *store_model_name(const struct store *store, const uint8_t model[SHA2
     return name == NULL ? NULL : name->name;
 }
 
-const char *store_unwritten_name(struct store *store, const uint8_t model[SHA256_BYTES], enum store_tier tier)
+void tier_write_model_name(struct tier *tier, const uint8_t model[SHA256_BYTES])
 {
+    struct store *store = tier->store;
+    if (tier->backend->name_model == NULL) return;
     store_lock(store);
     struct model_name *name = find_name(store, model);
-    bool wanted = name != NULL && !name->written[tier];
-    if (wanted) name->written[tier] = true;
+    bool wanted = name != NULL && !name->written[tier->id];
+    if (wanted) name->written[tier->id] = true;
     store_unlock(store);
-    return wanted ? name->name : NULL;
+    if (!wanted) return;
+    tier_begin_call(tier, &tier->saver.worker, store->params.save_timeout_ns);
+    tier->backend->name_model(tier->backend, model, name->name);
+    tier_end_call(tier, &tier->saver.worker);
 }
 
 /* ---- Known digests ---- */

@@ -289,8 +289,9 @@ void tier_read_digests(struct tier *tier, struct buf *digests);
 /* Writes them. On the saver's thread. */
 void tier_write_digests(struct tier *tier);
 
-/* Removes the tip with that key from the index, and the slabs that were only its own. On the saver's thread. */
-int tier_drop_conversation(struct tier *tier, const struct slab_key *key, hearth_error *error);
+/* Removes the slabs of victims, which have left the index. A slab that cannot be removed is an entry again, and so are
+ * the victims after it, which may be its parents. On the saver's thread. */
+int tier_remove(struct tier *tier, struct victim *victim, hearth_error *error);
 
 /* With the mutex: takes the next order to drop one; NULL: there is none. tier_carry_out(), without the mutex, on the
  * saver's thread, carries it out and frees it. */
@@ -385,9 +386,6 @@ struct store {
 
 /* With the mutex: the model's name; NULL: not known. Valid as long as the store. */
 const char *store_model_name(const struct store *store, const uint8_t model[SHA256_BYTES]);
-
-/* The model's name, if it is still to be written to the tier; NULL: not. Marks it as written. */
-const char *store_unwritten_name(struct store *store, const uint8_t model[SHA256_BYTES], enum store_tier tier);
 
 static inline void store_lock(struct store *store)
 {

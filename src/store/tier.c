@@ -4,7 +4,6 @@
  *
  * Only the saver changes what the backend holds. So the slab of an entry that left the index is never removed after its
  * key was written anew. */
-#include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "store/remote/remote_backend.h"
@@ -263,8 +262,7 @@ static void end_removal(struct tier *tier)
     store_unlock(tier->store);
 }
 
-/* A slab that cannot be removed is an entry again, and so are the victims after it, which may be its parents. */
-static int remove_all(struct tier *tier, struct victim *victim, hearth_error *error)
+int tier_remove(struct tier *tier, struct victim *victim, hearth_error *error)
 {
     int result = 0;
     for (struct victim *next; victim != NULL; victim = next) {
@@ -333,7 +331,7 @@ int tier_reserve(struct tier *tier, struct reserve *what, struct reservation **r
         tier_quarantine_damaged(tier);
         *reserved = index_reserve(tier->index, what, reservation, &victims);
     }
-    int result = remove_all(tier, victims, error);
+    int result = tier_remove(tier, victims, error);
     if (*reserved != RESERVED) return HEARTH_BUSY;
     if (result != 0) index_cancel(tier->index, *reservation);
     return result;
@@ -342,19 +340,7 @@ int tier_reserve(struct tier *tier, struct reserve *what, struct reservation **r
 void tier_trim(struct tier *tier)
 {
     hearth_error error = {0};
-    if (remove_all(tier, index_trim(tier->index), &error) != 0) tier_report_trouble(tier, error.message);
-}
-
-int tier_drop_conversation(struct tier *tier, const struct slab_key *key, hearth_error *error)
-{
-    struct victim *victims;
-    enum tip_order result = index_drop_tip(tier->index, key, &victims);
-    if (result == TIP_IN_USE)
-        return error_at(error, HEARTH_BUSY, "key", "a request is reading of it: give the order again in a moment");
-    if (result != TIP_ORDERED)
-        return error_at(error, HEARTH_NOT_FOUND, "key",
-                        "no stored conversation has that key any more: it went on, or was evicted");
-    return remove_all(tier, victims, error);
+    if (tier_remove(tier, index_trim(tier->index), &error) != 0) tier_report_trouble(tier, error.message);
 }
 
 void tier_drop(struct tier *tier, struct entry *entry, bool damaged)
@@ -370,16 +356,6 @@ void tier_drop(struct tier *tier, struct entry *entry, bool damaged)
     tier->damaged = victim;
     pthread_cond_signal(&tier->saver.work);
     store_unlock(tier->store);
-}
-
-void tier_write_model_name(struct tier *tier, const uint8_t model[SHA256_BYTES])
-{
-    if (tier->backend->name_model == NULL) return;
-    const char *name = store_unwritten_name(tier->store, model, tier->id);
-    if (name == NULL) return;
-    tier_begin_call(tier, &tier->saver.worker, tier->store->params.save_timeout_ns);
-    tier->backend->name_model(tier->backend, model, name);
-    tier_end_call(tier, &tier->saver.worker);
 }
 
 /* ---- Known digests ---- */

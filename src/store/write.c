@@ -13,7 +13,6 @@
 #include "store/store_struct.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum outcome { STORED, DUPLICATE, FAILED };
 
@@ -115,26 +114,10 @@ static void publish_slab(struct writing *writing, struct reservation *reservatio
     metric_add(&store->stats.written_bytes, (int64_t)size);
 }
 
-static int write_reserved(struct writing *writing, struct reservation *reservation, bool over, struct slab_head *head,
-                          hearth_error *error)
-{
-    struct tier *tier = writing->tier;
-    tier_begin_call(tier, &tier->saver.worker, writing->store->params.save_timeout_ns);
-    int result = tier->backend->put(tier->backend, head, &writing->payload, error);
-    tier_end_call(tier, &tier->saver.worker);
-    tier->puts_fail = result < 0;
-    if (result < 0) {
-        index_cancel(tier->index, reservation);
-        return result;
-    }
-    publish_slab(writing, reservation, head);
-    if (over) tier_trim(tier);
-    return 0;
-}
-
 static int reserve_and_write(struct writing *writing, struct slab_head *head, enum reserved *reserved,
                              hearth_error *error)
 {
+    struct tier *tier = writing->tier;
     struct entry *parent = writing->match.rows;
     if (head->kind == SLAB_STATE && head->start < head->end) parent = writing->match.state;
     struct reserve what = {.identity = &writing->job->identity,
@@ -147,8 +130,19 @@ static int reserve_and_write(struct writing *writing, struct slab_head *head, en
                            .size = slab_size(head)};
     struct reservation *reservation = NULL;
     if (what.parent != NULL) head->parent = what.parent->key;
-    int result = tier_reserve(writing->tier, &what, &reservation, reserved, error);
-    return result != 0 ? result : write_reserved(writing, reservation, what.over, head, error);
+    int result = tier_reserve(tier, &what, &reservation, reserved, error);
+    if (result != 0) return result;
+    tier_begin_call(tier, &tier->saver.worker, writing->store->params.save_timeout_ns);
+    result = tier->backend->put(tier->backend, head, &writing->payload, error);
+    tier_end_call(tier, &tier->saver.worker);
+    tier->puts_fail = result < 0;
+    if (result < 0) {
+        index_cancel(tier->index, reservation);
+        return result;
+    }
+    publish_slab(writing, reservation, head);
+    if (what.over) tier_trim(tier);
+    return 0;
 }
 
 static int store_slab(struct writing *writing, struct slab_head *head, enum reserved *reserved, hearth_error *error)

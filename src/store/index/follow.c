@@ -8,7 +8,6 @@
 #include "store/index/index_parts.h"
 
 #include <assert.h>
-#include <stdlib.h>
 
 /* The follower reads past so many entries before others have a turn at the mutex. */
 enum { BATCH_STEPS = 64 };

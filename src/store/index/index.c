@@ -164,30 +164,27 @@ static bool is_sound(const struct slab_head *head)
            head->tokens.len == (size_t)(head->end - head->start);
 }
 
-static void adopt(struct index *index, const struct slab_head *head, uint64_t size, int64_t now_ms)
-{
-    struct reserve what = {.identity = &head->identity,
-                           .kind = head->kind,
-                           .key = head->key,
-                           .tokens = head->tokens.v,
-                           .start = head->start,
-                           .end = head->end,
-                           .size = size};
-    struct item *item = item_open(index, &what);
-    item->hits = head->hits;
-    item->reused = head->hits > 0;
-    item->used = lru_stamp_of_adopted(head->used_ms, now_ms);
-    index->bytes += size;
-    lru_count(index, item);
-    item_attach_all(index, item, &head->parent);
-}
-
 bool index_adopt(struct index *index, const struct slab_head *head, uint64_t size, int64_t now_ms)
 {
     if (!is_sound(head)) return false;
+    const struct reserve what = {.identity = &head->identity,
+                                 .kind = head->kind,
+                                 .key = head->key,
+                                 .tokens = head->tokens.v,
+                                 .start = head->start,
+                                 .end = head->end,
+                                 .size = size};
     index_lock(index);
     bool adopted = item_in(index, &head->key, head->kind, ~0u) == NULL;
-    if (adopted) adopt(index, head, size, now_ms);
+    if (adopted) {
+        struct item *item = item_open(index, &what);
+        item->hits = head->hits;
+        item->reused = head->hits > 0;
+        item->used = lru_stamp_of_adopted(head->used_ms, now_ms);
+        index->bytes += size;
+        lru_count(index, item);
+        item_attach_all(index, item, &head->parent);
+    }
     index_unlock(index);
     return adopted;
 }
@@ -376,7 +373,11 @@ bool index_matches(struct index *index, const struct entry *entry, const struct 
     assert(item->refs > 0);
     if (item->state == ITEM_GONE) item = item_found(index, &entry->key, entry->kind);
     bool same = item != NULL && head->start == item->entry.start && head->end == item->entry.end &&
-                identity_equal(&item->space->identity, &head->identity) && item_has_tokens(item, head->tokens.v);
+                identity_equal(&item->space->identity, &head->identity);
+    if (same && item->state == ITEM_FOUND)
+        same = radix_matches(item->node, head->start, head->tokens.v);
+    else if (same)
+        same = packed_common(&item->tokens, 0, head->tokens.v, item->tokens.len) == item->tokens.len;
     index_unlock(index);
     return same;
 }
@@ -392,10 +393,14 @@ bool index_has_left(struct index *index, const struct entry *entry)
 
 enum index_has index_has(struct index *index, const struct slab_key *key)
 {
+    bool writing = false, found = false;
     index_lock(index);
-    unsigned int states = item_states(index, key);
+    for (enum slab_kind kind = SLAB_ROWS; kind <= SLAB_STATE; kind++) {
+        writing = writing || item_writing(index, key, kind) != NULL;
+        found = found || item_found(index, key, kind) != NULL;
+    }
     index_unlock(index);
-    return states & 1u << ITEM_WRITING ? INDEX_WRITING : states & 1u << ITEM_FOUND ? INDEX_THERE : INDEX_ABSENT;
+    return writing ? INDEX_WRITING : found ? INDEX_THERE : INDEX_ABSENT;
 }
 
 void index_set_foreign(struct index *index, uint64_t bytes)

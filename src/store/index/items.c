@@ -79,17 +79,6 @@ struct item *item_known(const struct index *index, const struct slab_key *key, e
     return item_in(index, key, kind, 1u << ITEM_DETACHED | 1u << ITEM_UNREADABLE | 1u << ITEM_VICTIM);
 }
 
-unsigned int item_states(const struct index *index, const struct slab_key *key)
-{
-    unsigned int states = 0;
-    struct hash_link *link = hash_first(&index->items, first_bytes(key->v));
-    for (; link != NULL; link = hash_next(link)) {
-        const struct item *item = container_of(struct item, link, link);
-        if (slab_key_equal(&item->entry.key, key)) states |= 1u << item->state;
-    }
-    return states;
-}
-
 static uint64_t identity_hash(const struct identity *identity)
 {
     return first_bytes(identity->model) ^ first_bytes(identity->context);
@@ -397,12 +386,6 @@ struct item *item_attach(struct index *index, struct item *item, const struct sl
     if (item->orphans == NULL) orphans_join(index, item, key);
     if (item->state != ITEM_DETACHED) item_enter(index, item, ITEM_DETACHED);
     return NULL;
-}
-
-bool item_has_tokens(const struct item *item, const int32_t *tokens)
-{
-    if (item->state == ITEM_FOUND) return radix_matches(item->node, item->entry.start, tokens);
-    return packed_common(&item->tokens, 0, tokens, item->tokens.len) == item->tokens.len;
 }
 
 /* ---- In steps ----

@@ -281,11 +281,6 @@ static uint64_t share_of_active(const struct index *index)
     return index->n_active == 0 ? 0 : shared_budget(index) / index->n_active;
 }
 
-static uint64_t share(const struct index *index, const struct space *space)
-{
-    return space->active ? share_of_active(index) : 0;
-}
-
 /* On whose behalf something is evicted. Fresh entries are kept from evicting reused ones of their own identity once
  * they hold half of its share. They are kept from evicting those of others once all fresh entries together hold half of
  * the budget, so that new identities do not get around the limit. */
@@ -296,7 +291,8 @@ struct requester {
 
 static struct item *next_victim_of(const struct index *index, const struct space *space, struct requester requester)
 {
-    bool many = space->fresh_bytes > share(index, space) / 2;
+    uint64_t share = space->active ? share_of_active(index) : 0;
+    bool many = space->fresh_bytes > share / 2;
     bool many_of_all = index->fresh_bytes > shared_budget(index) / 2;
     bool takes_reused = requester.for_any || !(space == requester.space ? many : many_of_all);
     struct heap_link *fresh = heap_first(&space->fresh), *reused = takes_reused ? heap_first(&space->reused) : NULL;

@@ -184,7 +184,7 @@ static void keep_state(struct index *index, struct item *item, struct item *stat
 /* False: kept entries would have more than their part of the budget. */
 static bool kept_begin(struct index *index, struct item *item)
 {
-    struct item *state = item_last_state(item);
+    struct item *state = state_before((struct radix_position){item->node, item->entry.end});
     if (state == item) state = NULL;
     if (item->kept) return true;
     /* Where an entry is kept, its ancestors are. Those of the state are the entry's. */

@@ -12,18 +12,13 @@ static struct item *item_of_radix_entry(struct radix_entry *radix_entry)
     return container_of(struct item, radix_entry, radix_entry);
 }
 
-static struct item *last_state(struct radix_position position)
+struct item *state_before(struct radix_position position)
 {
     const struct radix_node *node = position.end < position.node->end ? position.node->parent : position.node;
     for (; node != NULL; node = node->parent)
         for (struct radix_entry *radix_entry = node->entries; radix_entry != NULL; radix_entry = radix_entry->next)
             if (!radix_entry->rows) return item_of_radix_entry(radix_entry);
     return NULL;
-}
-
-struct item *item_last_state(const struct item *item)
-{
-    return last_state((struct radix_position){item->node, item->entry.end});
 }
 
 /* ---- The start of the walk ---- */
@@ -62,7 +57,7 @@ static void fill(struct index *index, const struct index_lookup *lookup, struct 
         if (rows.end - item->entry.start < item->entry.end - rows.end) item = parent_of(item);
         if (lookup->now_ms > 0 && item != NULL) lru_use(index, item, lookup->now_ms);
     }
-    struct item *state = lookup->states ? last_state(position) : NULL;
+    struct item *state = lookup->states ? state_before(position) : NULL;
     if (state != NULL) {
         match->state = item_pin(index, state);
         match->n_state = state->entry.end;

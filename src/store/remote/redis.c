@@ -57,7 +57,7 @@ struct exchange {
     struct redis_batch *batch;
     struct redis_replies replies;
     struct position sent;
-    int64_t timeout, progress_at, deadline;
+    int64_t progress_at;
 };
 
 static int fail_io(hearth_error *error, const char *what)
@@ -161,36 +161,24 @@ static int wait_for(int fd, short events, int64_t until, short *happened, hearth
     return 0;
 }
 
-static int exchange_within(struct exchange *x, hearth_error *error)
-{
-    const struct redis_batch *batch = x->batch;
-    int result = 0;
-    while (result == 0) {
-        bool sends = piece_at(batch, &x->sent).iov_len > 0;
-        /* A server may answer what it has not been sent whole. */
-        if (batch->n_replies == batch->n_commands && (batch->n_commands == 0 || !sends)) break;
-        int64_t stalls_at = x->progress_at + x->timeout;
-        short happened = 0;
-        result = wait_for(x->connection->fd, (short)(POLLIN | (sends ? POLLOUT : 0)),
-                          stalls_at < x->deadline ? stalls_at : x->deadline, &happened, error);
-        /* Its own words come first: they may say why it closes the connection. */
-        if (result == 0 && (happened & ~POLLOUT)) result = receive_some(x, error);
-        if (result == 0 && (happened & POLLOUT)) result = send_some(x, error);
-    }
-    return result;
-}
-
 static int run_on(struct connection *connection, struct redis_batch *batch, int64_t timeout, int64_t deadline,
                   hearth_error *error)
 {
-    struct exchange x = {.connection = connection,
-                         .batch = batch,
-                         .timeout = timeout,
-                         .progress_at = clock_now(clock_monotonic()),
-                         .deadline = deadline};
+    struct exchange x = {.connection = connection, .batch = batch, .progress_at = clock_now(clock_monotonic())};
     int result = redis_replies_begin(&x.replies, connection->reader, batch, error);
     if (result != 0) return result;
-    result = exchange_within(&x, error);
+    while (result == 0) {
+        bool sends = piece_at(batch, &x.sent).iov_len > 0;
+        /* A server may answer what it has not been sent whole. */
+        if (batch->n_replies == batch->n_commands && (batch->n_commands == 0 || !sends)) break;
+        int64_t stalls_at = x.progress_at + timeout;
+        short happened = 0;
+        result = wait_for(connection->fd, (short)(POLLIN | (sends ? POLLOUT : 0)),
+                          stalls_at < deadline ? stalls_at : deadline, &happened, error);
+        /* Its own words come first: they may say why it closes the connection. */
+        if (result == 0 && (happened & ~POLLOUT)) result = receive_some(&x, error);
+        if (result == 0 && (happened & POLLOUT)) result = send_some(&x, error);
+    }
     redis_replies_end(&x.replies);
     return result;
 }
@@ -460,11 +448,11 @@ struct redis *redis_open(const struct redis_params *params)
     struct redis *redis = mem_alloc(sizeof *redis);
     redis->params = *params;
     if (params->most_idle == 0) redis->params.most_idle = MOST_IDLE;
-    redis->user = mem_strdup(params->user);
-    redis->password_file = mem_strdup(params->password_file);
-    redis->ca_file = mem_strdup(params->ca_file);
-    redis->certificate_file = mem_strdup(params->certificate_file);
-    redis->certificate_key_file = mem_strdup(params->certificate_key_file);
+    redis->params.user = redis->user = mem_strdup(params->user);
+    redis->params.password_file = redis->password_file = mem_strdup(params->password_file);
+    redis->params.ca_file = redis->ca_file = mem_strdup(params->ca_file);
+    redis->params.certificate_file = redis->certificate_file = mem_strdup(params->certificate_file);
+    redis->params.certificate_key_file = redis->certificate_key_file = mem_strdup(params->certificate_key_file);
     pthread_mutex_init(&redis->mutex, NULL);
     return redis;
 }
@@ -474,11 +462,6 @@ struct redis *redis_open_beside(const struct redis *redis, const struct redis_ad
     struct redis_params params = redis->params;
     params.address = *address;
     params.most_idle = MOST_IDLE_BESIDE;
-    params.user = redis->user;
-    params.password_file = redis->password_file;
-    params.ca_file = redis->ca_file;
-    params.certificate_file = redis->certificate_file;
-    params.certificate_key_file = redis->certificate_key_file;
     return redis_open(&params);
 }
 

@@ -33,10 +33,26 @@ static void add_delete(struct redis_batch *batch, const struct buf *key)
     redis_add(batch, (const struct redis_argument[]){WORD("DEL"), bytes_of(key)}, 2);
 }
 
+void remote_add_get_first(struct redis_batch *batch, const struct buf *key, size_t size)
+{
+    char last[24];
+    snprintf(last, sizeof last, "%zu", size - 1);
+    redis_add(batch, (const struct redis_argument[]){WORD("GETRANGE"), bytes_of(key), WORD("0"), WORD(last)}, 4);
+}
+
 void remote_add_expire(const struct remote *remote, struct redis_batch *batch, const struct buf *key)
 {
     if (remote->ttl[0] != '\0')
         redis_add(batch, (const struct redis_argument[]){WORD("EXPIRE"), bytes_of(key), WORD(remote->ttl)}, 3);
+}
+
+/* A read, and with it a longer life. Bytes of that size go to the room, if there is one. */
+static void add_get(const struct remote *remote, struct redis_batch *batch, const struct buf *key, uint8_t *room,
+                    size_t size)
+{
+    redis_add(batch, (const struct redis_argument[]){WORD("GET"), bytes_of(key)}, 2);
+    redis_receive_into(batch, room, size);
+    remote_add_expire(remote, batch, key);
 }
 
 int remote_run(const struct remote *remote, struct redis_batch *batch, int64_t deadline, hearth_error *error)
@@ -81,30 +97,6 @@ static void part_key(const struct remote *remote, const struct sealed_name *name
     buf_printf(key, ":%u", part);
 }
 
-/* ---- Commands ---- */
-
-/* A read, and with it a longer life. Bytes of that size go to the room, if there is one. */
-static void add_get(const struct remote *remote, struct redis_batch *batch, const struct buf *key, uint8_t *room,
-                    size_t size)
-{
-    redis_add(batch, (const struct redis_argument[]){WORD("GET"), bytes_of(key)}, 2);
-    redis_receive_into(batch, room, size);
-    remote_add_expire(remote, batch, key);
-}
-
-static void add_set(const struct remote *remote, struct redis_batch *batch, const struct buf *key,
-                    struct redis_argument value, bool if_absent)
-{
-    struct redis_argument words[6] = {WORD("SET"), bytes_of(key), value};
-    size_t n = 3;
-    if (if_absent) words[n++] = WORD("NX");
-    if (remote->ttl[0] != '\0') {
-        words[n++] = WORD("EX");
-        words[n++] = WORD(remote->ttl);
-    }
-    redis_add(batch, words, n);
-}
-
 /* ---- Reading ---- */
 
 struct reading {
@@ -117,19 +109,6 @@ struct reading {
 };
 
 /* Its bytes are taken as they are: most slabs have no other part. */
-static int take_first(struct reading *r, struct redis_reply *reply, hearth_error *error)
-{
-    if (reply->kind == REDIS_NIL) return error_set(error, HEARTH_NOT_FOUND, "the server has it no more");
-    r->n_first = reply->kind != REDIS_BYTES ? 0 : reply->size < sizeof r->first ? reply->size : sizeof r->first;
-    memcpy(r->first, reply->kind == REDIS_BYTES ? reply->bytes : "", r->n_first);
-    if (r->n_first < sizeof r->first || !sealed_head_decode((const uint8_t *)reply->bytes, &r->head))
-        return remote_fail_damaged(error, "something else");
-    if (reply->size - SEALED_HEAD_BYTES != sealed_part_size(r->head.size, 0))
-        return remote_fail_damaged(error, "a part of another size");
-    r->bytes = (uint8_t *)redis_take(reply);
-    return 0;
-}
-
 static int read_first(struct reading *r, hearth_error *error)
 {
     struct redis_batch batch = {0};
@@ -137,7 +116,18 @@ static int read_first(struct reading *r, hearth_error *error)
     remote_first_key(r->remote, &r->name, &key);
     add_get(r->remote, &batch, &key, NULL, 0);
     int result = remote_run(r->remote, &batch, CLOCK_NEVER, error);
-    if (result == 0) result = take_first(r, &batch.replies[0], error);
+    struct redis_reply *reply = batch.replies;
+    if (result == 0 && reply->kind == REDIS_BYTES) {
+        r->n_first = reply->size < sizeof r->first ? reply->size : sizeof r->first;
+        memcpy(r->first, reply->bytes, r->n_first);
+    }
+    if (result == 0 && reply->kind == REDIS_NIL)
+        result = error_set(error, HEARTH_NOT_FOUND, "the server has it no more");
+    else if (result == 0 && (r->n_first < sizeof r->first || !sealed_head_decode(r->first, &r->head)))
+        result = remote_fail_damaged(error, "something else");
+    else if (result == 0 && reply->size - SEALED_HEAD_BYTES != sealed_part_size(r->head.size, 0))
+        result = remote_fail_damaged(error, "a part of another size");
+    if (result == 0) r->bytes = (uint8_t *)redis_take(reply);
     redis_batch_release(&batch);
     buf_release(&key);
     return result;
@@ -171,13 +161,6 @@ static int read_parts(struct reading *r, uint32_t from, uint32_t to, hearth_erro
     return result;
 }
 
-static void add_get_head(struct redis_batch *batch, const struct buf *key)
-{
-    char last[8];
-    snprintf(last, sizeof last, "%d", SEALED_HEAD_BYTES - 1);
-    redis_add(batch, (const struct redis_argument[]){WORD("GETRANGE"), bytes_of(key), WORD("0"), WORD(last)}, 4);
-}
-
 /* Deletes the first part, unless another process has stored the slab anew since it was read. One that does so within
  * the moment between both commands loses its first part, and stores the slab again some time. */
 static void delete_read(const struct reading *r)
@@ -185,7 +168,7 @@ static void delete_read(const struct reading *r)
     struct redis_batch batch = {.most_reply = SEALED_HEAD_BYTES};
     struct buf key = {0};
     remote_first_key(r->remote, &r->name, &key);
-    add_get_head(&batch, &key);
+    remote_add_get_first(&batch, &key, SEALED_HEAD_BYTES);
     bool same = remote_run(r->remote, &batch, CLOCK_NEVER, NULL) == 0 && batch.replies[0].kind == REDIS_BYTES &&
                 batch.replies[0].size == r->n_first && memcmp(batch.replies[0].bytes, r->first, r->n_first) == 0;
     redis_batch_release(&batch);
@@ -262,14 +245,6 @@ struct sealing {
     uint8_t *bytes; /* room for the head, and the slab */
 };
 
-/* As the server gets it: the first one with the head. */
-static struct redis_argument part_of(const struct sealing *s, uint32_t part)
-{
-    uint64_t size = sealed_part_size(s->head.size, part);
-    if (part == 0) return (struct redis_argument){s->bytes, SEALED_HEAD_BYTES + size};
-    return (struct redis_argument){s->bytes + SEALED_HEAD_BYTES + sealed_part_offset(part), size};
-}
-
 /* `written`: the parts are there now; false: that failed, or another process stored the slab meanwhile, which has the
  * first part then. */
 static int write_parts(const struct sealing *s, uint32_t from, uint32_t to, bool *written, hearth_error *error)
@@ -277,8 +252,19 @@ static int write_parts(const struct sealing *s, uint32_t from, uint32_t to, bool
     struct redis_batch batch = {0};
     struct buf key = {0};
     for (uint32_t part = from; part < to; part++) {
+        /* The first one with the head before it, and only where there is none. */
+        uint64_t head = part == 0 ? SEALED_HEAD_BYTES : 0;
+        const uint8_t *value = s->bytes + SEALED_HEAD_BYTES + sealed_part_offset(part) - head;
         part_key(s->remote, &s->name, &s->head, part, &key);
-        add_set(s->remote, &batch, &key, part_of(s, part), part == 0);
+        struct redis_argument words[6] = {
+            WORD("SET"), bytes_of(&key), {value, head + sealed_part_size(s->head.size, part)}};
+        size_t n = 3;
+        if (part == 0) words[n++] = WORD("NX");
+        if (s->remote->ttl[0] != '\0') {
+            words[n++] = WORD("EX");
+            words[n++] = WORD(s->remote->ttl);
+        }
+        redis_add(&batch, words, n);
     }
     int result = remote_run(s->remote, &batch, CLOCK_NEVER, error);
     *written = result == 0 && batch.replies[0].kind != REDIS_NIL;
@@ -370,7 +356,7 @@ static int remote_probe(struct backend *backend, const struct slab_name *names, 
     for (size_t i = 0; i < n; i++) {
         struct sealed_name name = sealed_name(remote, &names[i]);
         remote_first_key(remote, &name, &key);
-        add_get_head(&batch, &key);
+        remote_add_get_first(&batch, &key, SEALED_HEAD_BYTES);
     }
     int result = remote_run(remote, &batch, deadline, error);
     for (size_t i = 0; result == 0 && i < n; i++) {
@@ -393,24 +379,6 @@ static int remote_has(struct backend *backend, const struct slab_name *names, si
     for (size_t i = 0; i < n; i++) there[i] = result != 0 || probed[i].there;
     free(probed);
     return result;
-}
-
-/* get() has made the server keep it longer. */
-static void remote_note_use(struct backend *backend, const struct slab_name *name, uint32_t hits, int64_t used_ms)
-{
-    (void)backend;
-    (void)name;
-    (void)hits;
-    (void)used_ms;
-}
-
-static int remote_scan(struct backend *backend, struct backend_scan *scan, hearth_error *error)
-{
-    (void)backend;
-    (void)error;
-    scan->n_slabs = scan->n_damaged = scan->n_foreign = scan->n_unread = 0;
-    scan->foreign_bytes = 0;
-    return 0;
 }
 
 /* ---- Life ---- */
@@ -487,8 +455,8 @@ struct backend *remote_backend_open(const struct remote_params *params)
                                        .probe = remote_probe,
                                        .read_hints = remote_read_hints,
                                        .add_hint = remote_add_hint,
-                                       .note_use = remote_note_use,
-                                       .scan = remote_scan,
+                                       .note_use = backend_note_nothing, /* get() has made the server keep it longer */
+                                       .scan = backend_scan_nothing,
                                        .measure = remote_measure,
                                        .close = remote_close};
     return &remote->backend;

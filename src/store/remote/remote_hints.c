@@ -24,11 +24,9 @@ int remote_read_hints(struct backend *backend, const struct slab_key *before, si
     struct remote *remote = remote_of(backend);
     struct redis_batch batch = {.most_reply = BACKEND_HINTS * HINT_BYTES};
     struct buf key = {0};
-    char last[8];
-    snprintf(last, sizeof last, "%d", BACKEND_HINTS * HINT_BYTES - 1);
     for (size_t i = 0; i < n; i++) {
         hints_key(remote, &before[i], &key);
-        redis_add(&batch, (const struct redis_argument[]){WORD("GETRANGE"), bytes_of(&key), WORD("0"), WORD(last)}, 4);
+        remote_add_get_first(&batch, &key, BACKEND_HINTS * HINT_BYTES);
         remote_add_expire(remote, &batch, &key);
     }
     int result = remote_run(remote, &batch, deadline, error);
@@ -85,9 +83,7 @@ struct measuring {
 static int time_read(const struct measuring *m, size_t size, int64_t *ns, hearth_error *error)
 {
     struct redis_batch batch = {0};
-    char last[16];
-    snprintf(last, sizeof last, "%zu", size - 1);
-    redis_add(&batch, (const struct redis_argument[]){WORD("GETRANGE"), bytes_of(&m->key), WORD("0"), WORD(last)}, 4);
+    remote_add_get_first(&batch, &m->key, size);
     int64_t began = clock_now(clock_monotonic());
     int result = remote_run(m->remote, &batch, CLOCK_NEVER, error);
     const struct redis_reply *reply = batch.replies;
