@@ -265,6 +265,7 @@ static uint64_t find_last(struct reading *reading, struct index_file_name *names
     return useful;
 }
 
+/* Of an ADDED record, whose size find_name() has checked. */
 static void replay_one(struct index_file *index_file, const struct index_file_record *record,
                        struct index_file_name *name, void (*each)(void *ud, struct slab_head *head, uint64_t size),
                        void *ud)

@@ -254,8 +254,8 @@ struct radix_node *radix_insert(struct radix *radix, struct radix_position from,
     node->entries = entry;
     /* A parent counts only whether a child has any rows, so a change stops at the first ancestor that it leaves as it
      * was. */
-    struct radix_node *at_rows = entry->rows ? node : NULL;
-    while (at_rows != NULL && at_rows->n_rows++ == 0) at_rows = at_rows->parent;
+    struct radix_node *ancestor = entry->rows ? node : NULL;
+    while (ancestor != NULL && ancestor->n_rows++ == 0) ancestor = ancestor->parent;
     return node;
 }
 
@@ -282,8 +282,8 @@ void radix_remove(struct radix *radix, struct radix_node *node, struct radix_ent
     struct radix_entry **at = &node->entries;
     while (*at != entry) at = &(*at)->next;
     *at = entry->next;
-    struct radix_node *at_rows = entry->rows ? node : NULL;
-    while (at_rows != NULL && --at_rows->n_rows == 0) at_rows = at_rows->parent;
+    struct radix_node *ancestor = entry->rows ? node : NULL;
+    while (ancestor != NULL && --ancestor->n_rows == 0) ancestor = ancestor->parent;
     while (node->entries == NULL && node->first_child == NULL && node->parent != NULL) {
         struct radix_node *parent = node->parent;
         detach_child(radix, node);

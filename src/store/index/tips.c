@@ -302,6 +302,7 @@ static enum tip_order begin_drop(struct index *index, const struct slab_key *key
     const struct item *shared = *tip;
     for (const struct item *from = NULL; shared != NULL && !has_others(shared, from); shared = parent_of(shared))
         from = shared;
+    /* Orders are references as well: they end, at least for now. */
     for (struct item *at = *tip; at != shared; at = parent_of(at)) {
         if (!at->kept) continue;
         orders = mem_grow(orders, n + 1, sizeof *orders);
@@ -312,7 +313,7 @@ static enum tip_order begin_drop(struct index *index, const struct slab_key *key
     const struct item *used = *tip;
     while (used != shared && !is_used(used, 0)) used = parent_of(used);
     bool in_use = used != shared;
-    /* Then the orders are taken up again, whatever they cost: no entry has come or gone in between. */
+    /* Where it is in use they are taken up again, whatever they cost: no entry has come or gone in between. */
     for (size_t i = 0; in_use && i < n; i++) {
         orders[i].item->kept = true;
         protect(index, orders[i].item);

@@ -105,26 +105,19 @@ static void advance(const struct redis_batch *batch, struct position *at, size_t
     }
 }
 
-/* Pieces together: each by itself would wake the server. */
-static ssize_t send_pieces(const struct exchange *x)
-{
-    struct iovec pieces[PIECES_AT_ONCE];
-    struct msghdr message = {.msg_iov = pieces};
-    struct position at = x->sent;
-    while (message.msg_iovlen < PIECES_AT_ONCE) {
-        struct iovec piece = piece_at(x->batch, &at);
-        if (piece.iov_len == 0) break;
-        pieces[message.msg_iovlen++] = piece;
-        advance(x->batch, &at, piece.iov_len);
-    }
-    return sendmsg(x->connection->fd, &message, MSG_NOSIGNAL);
-}
-
+/* Without TLS several pieces together: each by itself would wake the server. */
 static int send_some(struct exchange *x, hearth_error *error)
 {
     struct connection *to = x->connection;
-    struct iovec next = piece_at(x->batch, &x->sent);
-    ssize_t n = to->tls != NULL ? redis_tls_send(to->tls, next.iov_base, next.iov_len) : send_pieces(x);
+    struct iovec pieces[PIECES_AT_ONCE];
+    struct msghdr message = {.msg_iov = pieces};
+    struct position at = x->sent;
+    do {
+        pieces[message.msg_iovlen] = piece_at(x->batch, &at);
+        advance(x->batch, &at, pieces[message.msg_iovlen].iov_len);
+    } while (pieces[message.msg_iovlen].iov_len > 0 && ++message.msg_iovlen < PIECES_AT_ONCE);
+    ssize_t n = to->tls != NULL ? redis_tls_send(to->tls, pieces[0].iov_base, pieces[0].iov_len)
+                                : sendmsg(to->fd, &message, MSG_NOSIGNAL);
     if (n < 0 && errno != EAGAIN && errno != EINTR) return fail_io(error, io_reason(to));
     if (n <= 0) return 0;
     advance(x->batch, &x->sent, (size_t)n);

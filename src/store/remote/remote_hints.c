@@ -80,24 +80,6 @@ struct measuring {
     uint8_t bytes[MEASURED_BYTES];
 };
 
-static int time_read(const struct measuring *m, size_t size, int64_t *ns, hearth_error *error)
-{
-    struct redis_batch batch = {0};
-    remote_add_get_first(&batch, &m->key, size);
-    int64_t began = clock_now(clock_monotonic());
-    int result = remote_run(m->remote, &batch, CLOCK_NEVER, error);
-    const struct redis_reply *reply = batch.replies;
-    if (result == 0 && (reply->kind != REDIS_BYTES || reply->size != size))
-        result = remote_fail_damaged(error, "something else");
-    /* With its MAC, as a slab is read. */
-    if (result == 0 && size == MEASURED_BYTES &&
-        !sealed_open(&m->remote->keys, &m->name, &m->head, (uint8_t *)reply->bytes))
-        result = remote_fail_damaged(error, "bytes of another MAC");
-    *ns = clock_now(clock_monotonic()) - began;
-    redis_batch_release(&batch);
-    return result;
-}
-
 /* The least of some: other work of the machines is not the server's price. */
 static int time_reads(const struct measuring *m, size_t size, double *least, hearth_error *error)
 {
@@ -105,7 +87,19 @@ static int time_reads(const struct measuring *m, size_t size, double *least, hea
     int result = 0;
     *least = 0;
     for (int i = 0; i < MEASUREMENTS && result == 0 && ns < LONG_NS; i++) {
-        result = time_read(m, size, &ns, error);
+        struct redis_batch batch = {0};
+        remote_add_get_first(&batch, &m->key, size);
+        int64_t began = clock_now(clock_monotonic());
+        result = remote_run(m->remote, &batch, CLOCK_NEVER, error);
+        const struct redis_reply *reply = batch.replies;
+        if (result == 0 && (reply->kind != REDIS_BYTES || reply->size != size))
+            result = remote_fail_damaged(error, "something else");
+        /* With its MAC, as a slab is read. */
+        if (result == 0 && size == MEASURED_BYTES &&
+            !sealed_open(&m->remote->keys, &m->name, &m->head, (uint8_t *)reply->bytes))
+            result = remote_fail_damaged(error, "bytes of another MAC");
+        ns = clock_now(clock_monotonic()) - began;
+        redis_batch_release(&batch);
         if (i == 0 || (double)ns < *least) *least = (double)ns;
     }
     return result;
