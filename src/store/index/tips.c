@@ -18,9 +18,8 @@ static bool is_tip(const struct item *item)
 
 static struct item *find_tip(const struct index *index, const struct slab_key *key)
 {
-    static const enum slab_kind kinds[] = {SLAB_ROWS, SLAB_STATE};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        struct item *item = item_found(index, key, kinds[i]);
+    for (enum slab_kind kind = SLAB_ROWS; kind <= SLAB_STATE; kind++) {
+        struct item *item = item_found(index, key, kind);
         if (item != NULL && is_tip(item)) return item;
     }
     return NULL;

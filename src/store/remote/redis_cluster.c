@@ -257,22 +257,6 @@ static bool is_on(const struct route *route, const struct route *other)
     return route->node == other->node && route->asks == other->asks;
 }
 
-/* Takes the replies to the commands of the route. Where it asks, those to ASKING stand between them, and count where
- * they are refusals: the user may not ask. */
-static void take_replies(struct call *call, const struct route *route, struct redis_batch *part)
-{
-    size_t at = 0;
-    for (size_t i = 0; i < call->batch->n_commands; i++) {
-        if (!is_on(&call->routes[i], route)) continue;
-        size_t taken = route->asks && part->replies[at].kind == REDIS_REFUSED ? at : at + route->asks;
-        free(call->batch->replies[i].bytes);
-        call->batch->replies[i] = part->replies[taken];
-        part->replies[taken].bytes = NULL;
-        call->routes[i].sent = true;
-        at += 1 + route->asks;
-    }
-}
-
 /* Says at which node it went wrong. */
 static int fail_at(const struct node *node, int code, const hearth_error *why, hearth_error *error)
 {
@@ -292,7 +276,18 @@ static int run_route(struct call *call, const struct route *route, hearth_error 
         redis_add_copy(&part, call->batch, i);
     }
     int result = redis_run(route->node->client, &part, call->deadline, &why);
-    if (result == 0) take_replies(call, route, &part);
+    /* Where the route asks, replies to ASKING stand between the others, and count where they are refusals: the user may
+     * not ask. */
+    size_t at = 0;
+    for (size_t i = 0; result == 0 && i < call->batch->n_commands; i++) {
+        if (!is_on(&call->routes[i], route)) continue;
+        size_t taken = route->asks && part.replies[at].kind == REDIS_REFUSED ? at : at + route->asks;
+        free(call->batch->replies[i].bytes);
+        call->batch->replies[i] = part.replies[taken];
+        part.replies[taken].bytes = NULL;
+        call->routes[i].sent = true;
+        at += 1 + route->asks;
+    }
     redis_batch_release(&part);
     if (result == 0) return 0;
     if (route->node == call->cluster->seed) return error_set(error, result, "%s", why.message);
