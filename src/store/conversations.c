@@ -46,30 +46,6 @@ static struct store_conversation conversation_of(struct store *store, enum store
     return c;
 }
 
-/* Merges the next one into the list of those before, all in order. Returns how many these are then. */
-static size_t insert(struct store_conversation *list, size_t n, size_t max, const struct store_conversation *c)
-{
-    size_t at = n;
-    while (at > 0 && comes_before(c, &list[at - 1])) at--;
-    if (at == max) return n;
-    if (n < max) n++;
-    memmove(list + at + 1, list + at, (n - 1 - at) * sizeof *list);
-    list[at] = *c;
-    return n;
-}
-
-static size_t list_tier(struct tier *tier, const struct store_page *page, struct tip *tips, size_t max, size_t *total)
-{
-    struct tip_query query = {.marks = page->marks, .n_marks = page->n_marks};
-    struct tip_place after;
-    if (page->after != NULL) {
-        after = place_of(page->after);
-        query.after = &after;
-        query.inclusive = tier->id > page->after->tier;
-    }
-    return index_tips(tier->index, &query, tips, max, total);
-}
-
 size_t store_conversations(struct store *store, const struct store_page *page, struct store_conversation *out,
                            size_t max, size_t *total)
 {
@@ -77,15 +53,27 @@ size_t store_conversations(struct store *store, const struct store_page *page, s
     assert(page->marks != NULL || page->n_marks == 0);
     assert(page->after == NULL || page->after->tier < STORE_TIERS);
     struct tip *tips = mem_alloc((max + 1) * sizeof *tips);
+    struct tip_place after = {0};
+    if (page->after != NULL) after = place_of(page->after);
     size_t n = 0;
     *total = 0;
     for (enum store_tier i = 0; i < STORE_TIERS; i++) {
         struct tier *tier = &store->tiers[i];
-        size_t n_all = 0, n_tips = tier->index == NULL ? 0 : list_tier(tier, page, tips, max, &n_all);
+        if (tier->index == NULL) continue;
+        const struct tip_query query = {.after = page->after != NULL ? &after : NULL,
+                                        .inclusive = page->after != NULL && i > page->after->tier,
+                                        .marks = page->marks,
+                                        .n_marks = page->n_marks};
+        size_t n_all = 0, n_tips = index_tips(tier->index, &query, tips, max, &n_all);
         *total += n_all;
         for (size_t k = 0; k < n_tips; k++) {
-            struct store_conversation c = conversation_of(store, i, &tips[k]);
-            n = insert(out, n, max, &c);
+            const struct store_conversation c = conversation_of(store, i, &tips[k]);
+            size_t at = n;
+            while (at > 0 && comes_before(&c, &out[at - 1])) at--;
+            if (at == max) continue;
+            if (n < max) n++;
+            memmove(out + at + 1, out + at, (n - 1 - at) * sizeof *out);
+            out[at] = c;
         }
     }
     free(tips);
@@ -94,17 +82,20 @@ size_t store_conversations(struct store *store, const struct store_page *page, s
 
 /* ---- Orders ---- */
 
-static void order_kept(struct tier *tier, const struct store_ordered *ordered, hearth_error *error)
+/* 0, or why an order was not carried out. */
+static int explain(const struct tier *tier, enum tip_order result, hearth_error *error)
 {
-    enum tip_order result = ordered->order == STORE_KEEP ? index_keep_tip(tier->index, &ordered->key)
-                                                         : index_release_tip(tier->index, &ordered->key);
     if (result == TIP_GONE)
-        error_at(error, HEARTH_NOT_FOUND, "key",
-                 "no stored conversation has that key any more: it went on, or was evicted");
+        return error_at(error, HEARTH_NOT_FOUND, "key",
+                        "no stored conversation has that key any more: it went on, or was evicted");
+    if (result == TIP_IN_USE)
+        return error_at(error, HEARTH_BUSY, "key", "a request is reading of it: give the order again in a moment");
     if (result == TIP_NO_ROOM)
-        error_at(error, HEARTH_BUSY, "key",
-                 "what is kept would have more than a quarter of the quota of tier %s: release another one first",
-                 store_tier_names[tier->id]);
+        return error_at(
+            error, HEARTH_BUSY, "key",
+            "what is kept would have more than a quarter of the quota of tier %s: release another one first",
+            store_tier_names[tier->id]);
+    return 0;
 }
 
 static int refuse(const struct tier *tier, hearth_error *error)
@@ -132,7 +123,9 @@ void store_order(struct store *store, const struct store_ordered *ordered)
     store_unlock(store);
     if (taken && is_drop) return;
     if (taken) {
-        order_kept(tier, ordered, &error);
+        enum tip_order result = ordered->order == STORE_KEEP ? index_keep_tip(tier->index, &ordered->key)
+                                                             : index_release_tip(tier->index, &ordered->key);
+        explain(tier, result, &error);
     } else if (shared) {
         /* The slabs are others' as well, and leave when the server says so: changes of this index do not matter. */
         error_at(&error, HEARTH_INVALID, "tier",
@@ -175,8 +168,11 @@ static void answer(struct tier *tier, const struct drop_order *drop, const heart
 void tier_carry_out(struct tier *tier, struct drop_order *drop)
 {
     hearth_error error = {0};
-    int result =
-        tier->state == TIER_OPEN ? tier_drop_conversation(tier, &drop->ordered.key, &error) : refuse(tier, &error);
+    struct victim *victims = NULL;
+    int result = tier->state != TIER_OPEN
+                     ? refuse(tier, &error)
+                     : explain(tier, index_drop_tip(tier->index, &drop->ordered.key, &victims), &error);
+    if (result == 0) result = tier_remove(tier, victims, &error);
     if (result == 0)
         log_event(LOG_INFO, LOG_GROUP, "a conversation was dropped by order",
                   log_str("tier", store_tier_names[tier->id]));

@@ -11,7 +11,6 @@
 
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define READ_AHEAD_BYTES ((uint64_t)256 << 20)
 
@@ -68,13 +67,6 @@ static void release_part(struct store_hit *hit, struct part *part, struct loaded
     loaded_slab_unref(part->entry, part->loaded, garbage);
     part->loaded = NULL;
     fetcher_of(hit)->read_ahead_bytes -= part->entry->size;
-}
-
-static void release_held(struct store_hit *hit, struct loaded_slab **garbage)
-{
-    if (hit->held == NULL) return;
-    release_part(hit, hit->held, garbage);
-    hit->held = NULL;
 }
 
 /* Users of the tier's hits whose next piece has come, each after user_call_begin(). */
@@ -137,27 +129,24 @@ static void hits_remove(struct fetcher *fetcher, struct store_hit *hit)
 }
 
 /* The rows of the first n tokens come from the chain of entries, each up to where its child starts. */
-static void list_rows(struct store_hit *hit, struct entry *deepest, int32_t n)
-{
-    size_t depth = 0;
-    for (const struct entry *entry = deepest; entry != NULL; entry = entry->parent) depth += entry->start < n;
-    hit->n_rows = hit->n_parts = depth;
-    hit->parts = mem_alloc((depth + 1) * sizeof *hit->parts);
-    for (struct entry *entry = deepest; entry != NULL; entry = entry->parent) {
-        if (entry->start >= n) continue;
-        hit->parts[--depth] = (struct part){.entry = entry, .from = entry->start, .to = n};
-        n = entry->start;
-    }
-}
-
 static void list_parts(struct store_hit *hit, int32_t n)
 {
     const struct store_codec *codec = &hit->user->codec;
     const struct match *match = &hit->matches[hit->tier];
     bool state = codec->has_state || !codec->rows;
-    list_rows(hit, !codec->rows ? NULL : state ? match->state->parent : match->rows, n);
-    if (!state || match->n_state != n) return;
-    hit->parts[hit->n_parts++] = (struct part){.entry = match->state, .from = match->state->start, .to = n};
+    struct entry *deepest = !codec->rows ? NULL : state ? match->state->parent : match->rows;
+    size_t depth = 0;
+    for (const struct entry *entry = deepest; entry != NULL; entry = entry->parent) depth += entry->start < n;
+    hit->n_rows = hit->n_parts = depth;
+    hit->parts = mem_alloc((depth + 1) * sizeof *hit->parts);
+    int32_t to = n;
+    for (struct entry *entry = deepest; entry != NULL; entry = entry->parent) {
+        if (entry->start >= to) continue;
+        hit->parts[--depth] = (struct part){.entry = entry, .from = entry->start, .to = to};
+        to = entry->start;
+    }
+    if (state && match->n_state == n)
+        hit->parts[hit->n_parts++] = (struct part){.entry = match->state, .from = match->state->start, .to = n};
 }
 
 /* With the mutex, so that uses are noted in the order in which they are counted. */
@@ -248,7 +237,8 @@ enum store_next store_next_piece(struct store_hit *hit, struct store_piece *piec
     struct store *store = hit->store;
     struct loaded_slab *garbage = NULL;
     store_lock(store);
-    release_held(hit, &garbage);
+    if (hit->held != NULL) release_part(hit, hit->held, &garbage);
+    hit->held = NULL;
     if (hit->join == JOIN_TAKEN) buf_release(&hit->joined);
     read_ahead(hit);
     enum store_next next = next_piece_state(hit);
@@ -360,17 +350,6 @@ static void drop_unusable(const struct task *task, int64_t opened_at, int result
     store_unlock(tier->store);
 }
 
-/* With the mutex. */
-static void fill_loaded_slab(struct loaded_slab *loaded, struct slab *slab, int result)
-{
-    loaded->state = result == 0 ? LOAD_DONE : LOAD_FAILED;
-    if (result != 0) return;
-    loaded->bytes = slab->bytes;
-    loaded->payload = slab->payload;
-    loaded->size = (size_t)slab->head.payload_size;
-    slab->bytes = NULL;
-}
-
 static void wake_waiting(struct tier *tier)
 {
     const struct store_user **users;
@@ -386,7 +365,7 @@ static void run_read(const struct task *task, struct worker *worker)
 {
     struct store *store = task->tier->store;
     struct slab slab = {0};
-    struct loaded_slab *garbage = NULL;
+    struct loaded_slab *loaded = task->loaded, *garbage = NULL;
     store_lock(store);
     int64_t opened_at = task->tier->state == TIER_OPEN ? task->tier->opened_at : 0;
     store_unlock(store);
@@ -398,13 +377,19 @@ static void run_read(const struct task *task, struct worker *worker)
     else
         index_mark_readable(task->tier->index, task->entry);
     store_lock(store);
-    fill_loaded_slab(task->loaded, &slab, result);
+    loaded->state = result == 0 ? LOAD_DONE : LOAD_FAILED;
+    if (result == 0) {
+        loaded->bytes = slab.bytes;
+        loaded->payload = slab.payload;
+        loaded->size = (size_t)slab.head.payload_size;
+        slab.bytes = NULL;
+    }
     /* Restarts the time-out of all hits that wait for this slab. */
     int64_t now = clock_now(clock_monotonic());
     for (struct store_hit *hit = task->tier->fetcher.hits; hit != NULL; hit = hit->next_hit)
         for (size_t i = hit->next; i < hit->requested; i++)
-            if (hit->parts[i].loaded == task->loaded) hit->progress_at = now;
-    loaded_slab_unref(task->entry, task->loaded, &garbage);
+            if (hit->parts[i].loaded == loaded) hit->progress_at = now;
+    loaded_slab_unref(task->entry, loaded, &garbage);
     index_unpin(task->tier->index, task->entry);
     pthread_cond_broadcast(&task->tier->fetcher.work); /* a join may be possible now */
     store_unlock(store);
@@ -415,25 +400,19 @@ static void run_read(const struct task *task, struct worker *worker)
 
 /* ---- Joining ---- */
 
-static bool join_rows(struct store_hit *hit)
-{
-    struct store_piece *pieces = mem_alloc(hit->n_rows * sizeof *pieces);
-    int64_t started = clock_now(clock_monotonic());
-    for (size_t i = 0; i < hit->n_rows; i++) pieces[i] = piece_of(&hit->parts[i], SLAB_ROWS);
-    bool joined = hit->user->codec.join(hit->user->codec.ud, pieces, hit->n_rows, &hit->joined);
-    metric_add(&hit->store->stats.load_ns, clock_now(clock_monotonic()) - started);
-    free(pieces);
-    if (!joined) log_event(LOG_ERROR, LOG_GROUP, "slabs could not be joined", log_int("tokens", hit->n));
-    return joined;
-}
-
 static void run_join(struct store_hit *hit)
 {
     struct store *store = hit->store;
     struct tier *tier = &store->tiers[hit->tier];
     struct loaded_slab *garbage = NULL;
     const struct store_user *user = hit->user;
-    bool joined = join_rows(hit);
+    struct store_piece *pieces = mem_alloc(hit->n_rows * sizeof *pieces);
+    int64_t started = clock_now(clock_monotonic());
+    for (size_t i = 0; i < hit->n_rows; i++) pieces[i] = piece_of(&hit->parts[i], SLAB_ROWS);
+    bool joined = user->codec.join(user->codec.ud, pieces, hit->n_rows, &hit->joined);
+    metric_add(&store->stats.load_ns, clock_now(clock_monotonic()) - started);
+    free(pieces);
+    if (!joined) log_event(LOG_ERROR, LOG_GROUP, "slabs could not be joined", log_int("tokens", hit->n));
     store_lock(store);
     hit->join = JOIN_DONE;
     hit->lost = !joined;
@@ -451,17 +430,12 @@ static void run_join(struct store_hit *hit)
 
 /* ---- The threads, with the mutex ---- */
 
-static struct part *part_to_read(struct store_hit *hit)
-{
-    for (size_t i = hit->next; i < hit->requested; i++)
-        if (hit->parts[i].loaded->state == LOAD_NONE) return &hit->parts[i];
-    return NULL;
-}
-
 static struct task task_of(struct store_hit *hit)
 {
     struct task task = {.tier = &hit->store->tiers[hit->tier]};
-    struct part *part = hit->lost ? NULL : part_to_read(hit);
+    struct part *part = NULL;
+    for (size_t i = hit->next; !hit->lost && part == NULL && i < hit->requested; i++)
+        if (hit->parts[i].loaded->state == LOAD_NONE) part = &hit->parts[i];
     if (hit->join == JOIN_WANTED && !has_row_slab(hit, LOAD_NONE) && !has_row_slab(hit, LOAD_RUNNING) &&
         !has_row_slab(hit, LOAD_FAILED)) {
         task.what = TASK_JOIN;
@@ -534,14 +508,4 @@ void *fetcher_main(void *ud)
     store_unlock(store);
     store_end_thread(store);
     return NULL;
-}
-
-void fetcher_init(struct fetcher *fetcher)
-{
-    pthread_cond_init(&fetcher->work, NULL);
-}
-
-void fetcher_release(struct fetcher *fetcher)
-{
-    pthread_cond_destroy(&fetcher->work);
 }

@@ -46,12 +46,6 @@ void loaded_slabs_free(struct loaded_slab *first)
 
 /* ---- Waiting ---- */
 
-static bool is_stored(struct store *store, const struct slab_key *key)
-{
-    struct tier *tier = &store->tiers[store->params.save_tier];
-    return tier->index != NULL && index_has(tier->index, key) == INDEX_THERE;
-}
-
 static const struct identity *identity_of(const struct store_query *query)
 {
     return query->identity != NULL ? query->identity : &query->user->identity;
@@ -83,7 +77,7 @@ bool store_parent_is_coming(struct store *store, const struct store_query *query
     store_lock(store);
     if (*ticket == 0) *ticket = tier->saver.last_ticket;
     bool coming = tier_takes_saves(tier) && tier->saver.done < *ticket && is_queued(store, query) &&
-                  !is_stored(store, query->parent_key);
+                  index_has(tier->index, query->parent_key) != INDEX_THERE;
     if (coming) saver_add_waiter(&tier->saver, waiter);
     store_unlock(store);
     return coming;
@@ -146,21 +140,6 @@ static void set_tokens(struct store_hit *hit, const int32_t *tokens, int32_t n)
     tokens_append(&hit->tokens, tokens, (size_t)n);
 }
 
-static void search(struct store_hit *hit)
-{
-    struct store *store = hit->store;
-    size_t stride = (size_t)store->params.stride;
-    struct slab_key *keys = mem_alloc((hit->tokens.len / stride + 1) * sizeof *keys);
-    slab_keys_at_strides(&hit->identity, hit->tokens.v, hit->tokens.len, stride, keys);
-    struct index_lookup lookup = lookup_of(hit, keys, clock_unix_ms());
-    for (enum store_tier i = 0; i < STORE_TIERS; i++) {
-        if (!hit->searched[i]) continue;
-        index_find(store->tiers[i].index, &lookup, &hit->matches[i]);
-        metric_add(&store->stats.longest_prefix_probes, hit->matches[i].probes);
-    }
-    free(keys);
-}
-
 struct store_hit *store_find(struct store *store, const struct store_query *query)
 {
     assert(query->n >= 0 && (query->tokens != NULL || query->n == 0));
@@ -173,7 +152,16 @@ struct store_hit *store_find(struct store *store, const struct store_query *quer
     set_tokens(hit, query->tokens, query->n);
     store_wait_scan(store, query->deadline);
     for (enum store_tier i = 0; i < STORE_TIERS; i++) hit->searched[i] = tier_serves(&store->tiers[i]);
-    search(hit);
+    size_t stride = (size_t)store->params.stride;
+    struct slab_key *keys = mem_alloc((hit->tokens.len / stride + 1) * sizeof *keys);
+    slab_keys_at_strides(&hit->identity, hit->tokens.v, hit->tokens.len, stride, keys);
+    const struct index_lookup lookup = lookup_of(hit, keys, clock_unix_ms());
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) {
+        if (!hit->searched[i]) continue;
+        index_find(store->tiers[i].index, &lookup, &hit->matches[i]);
+        metric_add(&store->stats.longest_prefix_probes, hit->matches[i].probes);
+    }
+    free(keys);
     choose_tier(hit);
     return hit;
 }
@@ -295,16 +283,6 @@ static bool find_covered(struct store *store, const struct store_query *query, b
     return true;
 }
 
-/* How much of the prompt the tier of saves has: numbers alone, without pins. */
-static struct match covered_prefix(struct store *store, const struct store_query *query, bool states)
-{
-    struct match match;
-    if (!find_covered(store, query, states, &match)) return match;
-    struct match found = {.n_rows = match.n_rows, .n_state = match.n_state};
-    index_release(save_tier(store)->index, &match);
-    return found;
-}
-
 int32_t store_block_start(struct store *store, const struct store_query *query, int32_t from)
 {
     assert(from >= 0);
@@ -323,9 +301,8 @@ int32_t store_block_start(struct store *store, const struct store_query *query, 
 
 int32_t store_covered(struct store *store, const struct store_query *query)
 {
-    bool rows = query->user->codec.rows;
-    struct match match = covered_prefix(store, query, !rows);
-    return rows ? match.n_rows : match.n_state;
+    struct slab_key last;
+    return store_covered_key(store, query, &last);
 }
 
 int32_t store_covered_key(struct store *store, const struct store_query *query, struct slab_key *key)
@@ -342,7 +319,10 @@ int32_t store_covered_key(struct store *store, const struct store_query *query, 
 
 bool store_has_state(struct store *store, const struct store_query *query)
 {
-    return covered_prefix(store, query, true).n_state == query->n;
+    struct match match;
+    bool known = find_covered(store, query, true, &match), has = match.n_state == query->n;
+    if (known) index_release(save_tier(store)->index, &match);
+    return has;
 }
 
 enum store_tier store_hit_tier(const struct store_hit *hit)
@@ -351,8 +331,8 @@ enum store_tier store_hit_tier(const struct store_hit *hit)
 }
 
 /* Of the slabs of a match that hold tokens from `from` on, each read whole. */
-static double read_ns(struct store *store, struct tier *tier, const struct store_codec *codec,
-                      const struct match *match, int32_t from, int32_t to)
+static double read_ns(struct tier *tier, const struct store_codec *codec, const struct match *match, int32_t from,
+                      int32_t to)
 {
     const struct entry *state = needs_state(codec) ? match->state : NULL;
     const struct entry *rows = !codec->rows ? NULL : state != NULL ? state->parent : match->rows;
@@ -362,16 +342,16 @@ static double read_ns(struct store *store, struct tier *tier, const struct store
         requests++;
         bytes += (double)rows->size;
     }
-    store_lock(store);
+    store_lock(tier->store);
     double ns = read_cost_ns(&tier->read_cost, requests, bytes, clock_now(clock_monotonic()));
-    store_unlock(store);
+    store_unlock(tier->store);
     return ns;
 }
 
 double store_hit_read_ns(const struct store_hit *hit, int32_t from, int32_t to)
 {
     assert(0 <= from && from <= to);
-    return read_ns(hit->store, &hit->store->tiers[hit->tier], &hit->user->codec, &hit->matches[hit->tier], from, to);
+    return read_ns(&hit->store->tiers[hit->tier], &hit->user->codec, &hit->matches[hit->tier], from, to);
 }
 
 void store_choose_tier(struct store_hit *hit, double token_ns)
@@ -384,8 +364,7 @@ void store_choose_tier(struct store_hit *hit, double token_ns)
     for (enum store_tier i = 0; i < STORE_TIERS && token_ns > 0; i++) {
         int32_t n = store_hit_tokens_in(hit, i);
         if (n == 0) continue;
-        double ns = read_ns(hit->store, &hit->store->tiers[i], &hit->user->codec, &hit->matches[i], 0, n) +
-                    (most - n) * token_ns;
+        double ns = read_ns(&hit->store->tiers[i], &hit->user->codec, &hit->matches[i], 0, n) + (most - n) * token_ns;
         if (least > 0 && ns >= least) continue;
         least = ns;
         hit->tier = i;
@@ -400,7 +379,7 @@ double store_read_back_ns(struct store *store, const struct store_query *query, 
     struct match match;
     if (!find_covered(store, query, needs_state(codec), &match)) return -1;
     int32_t covered = needs_state(codec) ? match.n_state : match.n_rows;
-    double ns = covered < query->n ? -1 : read_ns(store, tier, codec, &match, query->n - n_tokens, query->n);
+    double ns = covered < query->n ? -1 : read_ns(tier, codec, &match, query->n - n_tokens, query->n);
     index_release(tier->index, &match);
     return ns;
 }

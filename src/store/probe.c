@@ -4,7 +4,6 @@
  * that are named. Slabs that it has are indexed, and those that it has evicted leave the index. Runs on threads that
  * prepare requests or encode media and, for what is about to be uploaded, on the tier's saver; never on an engine's
  * thread. */
-#include "base/log.h"
 #include "base/memory.h"
 #include "store/store_struct.h"
 
@@ -125,21 +124,7 @@ static int by_offset_down(const void *a, const void *b)
     return (one < other) - (one > other);
 }
 
-/* Adds the positions of a block that are named, the longest first. */
-static void add_candidates(const struct block_range *range, struct backend_hints *hints, int32_t at, int32_t n,
-                           int32_t stride, struct candidates *found)
-{
-    qsort(hints->offsets, hints->n, sizeof *hints->offsets, by_offset_down);
-    for (size_t i = 0; i < hints->n && found->n < MOST_CANDIDATES; i++) {
-        uint32_t offset = hints->offsets[i];
-        bool again = i > 0 && hints->offsets[i - 1] == offset;
-        if (offset == 0 || offset > (uint32_t)stride || again || (int32_t)offset > n - at) continue;
-        int32_t end = at + (int32_t)offset;
-        found->v[found->n++] = (struct candidate){end, slab_key_of(range->identity, range->tokens, (size_t)end)};
-    }
-}
-
-/* Of the blocks [0, reach] of n tokens. */
+/* The positions that are named of the blocks [0, reach] of n tokens, the longest first. */
 static int find_candidates(struct tier *tier, const struct block_range *range, int32_t reach, int32_t n,
                            struct candidates *found)
 {
@@ -152,8 +137,18 @@ static int find_candidates(struct tier *tier, const struct block_range *range, i
     for (int32_t i = 0; i < blocks; i++) before[i] = key_before_block(range, i);
     int result = tier->backend->read_hints(tier->backend, before, (size_t)blocks, hints,
                                            answer_until(tier, range->until), &error);
-    if (count_probe(tier, result, range->until, &error) == 0)
-        for (int32_t i = blocks; i-- > 0;) add_candidates(range, &hints[i], i * stride, n, stride, found);
+    count_probe(tier, result, range->until, &error);
+    for (int32_t block = blocks; result == 0 && block-- > 0;) {
+        uint32_t *offsets = hints[block].offsets;
+        qsort(offsets, hints[block].n, sizeof *offsets, by_offset_down);
+        for (size_t i = 0; i < hints[block].n && found->n < MOST_CANDIDATES; i++) {
+            bool again = i > 0 && offsets[i - 1] == offsets[i];
+            if (offsets[i] == 0 || offsets[i] > (uint32_t)stride || again) continue;
+            if ((int32_t)offsets[i] > n - block * stride) continue;
+            int32_t end = block * stride + (int32_t)offsets[i];
+            found->v[found->n++] = (struct candidate){end, slab_key_of(range->identity, range->tokens, (size_t)end)};
+        }
+    }
     free(before);
     free(hints);
     return result;
@@ -205,40 +200,31 @@ static int32_t held_elsewhere(struct store *store, const struct block_range *ran
     return most;
 }
 
-/* Less than a block is not worth a question; but a state may be all that there is. */
-static bool pays(int32_t n, int32_t held, int32_t stride, bool states)
-{
-    return states ? held == 0 || n - held >= stride : n / stride > held / stride;
-}
-
-static void probe_all(struct tier *tier, struct block_range *range, int32_t n, const struct store_codec *codec)
-{
-    struct backend_probed *probed = mem_alloc((size_t)(range->last + 1) * sizeof *probed);
-    struct candidates found = {.n = 0};
-    int32_t reach = range->last;
-    int result = codec->rows ? tier_probe(tier, range, probed) : 0;
-    if (codec->rows)
-        for (reach = 0; reach < range->last && probed[reach].there;) reach++;
-    free(probed);
-    if (result != 0 || (codec->rows && !codec->has_state)) return;
-    if (find_candidates(tier, range, reach, n, &found) == 0) probe_candidates(tier, range, &found, codec->rows);
-}
-
 void store_probe(struct store *store, const struct store_query *query)
 {
     struct tier *tier = shared_tier(store);
     const struct store_codec *codec = &query->user->codec;
-    int32_t stride = store->params.stride;
+    int32_t stride = store->params.stride, n = query->n;
     bool states = codec->has_state || !codec->rows;
-    if (tier == NULL || query->n <= 0) return;
+    if (tier == NULL || n <= 0) return;
     struct block_range range = {.identity = query->identity != NULL ? query->identity : &query->user->identity,
                                 .tokens = query->tokens,
-                                .last = query->n / stride,
+                                .last = n / stride,
                                 .until = query->probe_until};
-    if (!pays(query->n, held_elsewhere(store, &range, query->n, states), stride, states)) return;
+    /* Less than a block is not worth a question; but a state may be all that there is. */
+    int32_t held = held_elsewhere(store, &range, n, states);
+    bool pays = states ? held == 0 || n - held >= stride : n / stride > held / stride;
+    if (!pays) return;
     struct slab_key *keys = mem_alloc((size_t)(range.last + 1) * sizeof *keys);
-    slab_keys_at_strides(range.identity, range.tokens, (size_t)query->n, (size_t)stride, keys);
+    slab_keys_at_strides(range.identity, range.tokens, (size_t)n, (size_t)stride, keys);
     range.keys = keys;
-    probe_all(tier, &range, query->n, codec);
+    struct backend_probed *probed = mem_alloc((size_t)(range.last + 1) * sizeof *probed);
+    int result = codec->rows ? tier_probe(tier, &range, probed) : 0;
+    int32_t reach = codec->rows ? 0 : range.last;
+    while (reach < range.last && probed[reach].there) reach++;
+    free(probed);
+    struct candidates found = {.n = 0};
+    if (result == 0 && states && find_candidates(tier, &range, reach, n, &found) == 0)
+        probe_candidates(tier, &range, &found, codec->rows);
     free(keys);
 }

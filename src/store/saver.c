@@ -32,15 +32,6 @@ static size_t buffers_find(const struct buffers *buffers, size_t size)
     return buffers->n;
 }
 
-static void *buffers_take(struct buffers *buffers, size_t i)
-{
-    void *buffer = buffers->pool[i];
-    buffers->bytes -= malloc_usable_size(buffer);
-    buffers->n--;
-    memmove(buffers->pool + i, buffers->pool + i + 1, (buffers->n - i) * sizeof(void *));
-    return buffer;
-}
-
 /* With the mutex: has the saver prepare one of that size, if none is left. */
 static void request_buffer(struct store *store, size_t size)
 {
@@ -57,7 +48,12 @@ void *store_buffer(struct store *store, size_t size)
     struct buffers *buffers = &store->buffers;
     store_lock(store);
     size_t i = buffers_find(buffers, size);
-    void *found = i < buffers->n ? buffers_take(buffers, i) : NULL;
+    void *found = i < buffers->n ? buffers->pool[i] : NULL;
+    if (found != NULL) {
+        buffers->bytes -= malloc_usable_size(found);
+        buffers->n--;
+        memmove(buffers->pool + i, buffers->pool + i + 1, (buffers->n - i) * sizeof(void *));
+    }
     request_buffer(store, size);
     store_unlock(store);
     return found != NULL ? found : malloc(size);
@@ -105,11 +101,6 @@ static void buffers_make_wanted(struct store *store)
     if (buffer == NULL) return;
     memset(buffer, 0, size);
     buffers_give_back(store, buffer);
-}
-
-void buffers_release(struct buffers *buffers)
-{
-    while (buffers->n > 0) free(buffers->pool[--buffers->n]);
 }
 
 /* ---- The queue ---- */
@@ -185,20 +176,6 @@ static uint64_t enqueue(struct store *store, struct saver *saver, struct save_jo
     return job->ticket;
 }
 
-/* With the mutex: queues the save for the server as well, if the tier of saves has taken it. No request waits for that:
- * a server that is slower than saves come gets what it can. Returns whether it was queued. */
-static bool enqueue_upload(struct store *store, struct save_job *job)
-{
-    struct tier *tier = upload_tier(store);
-    if (tier == NULL) return false;
-    bool room = has_room(store, &tier->saver, job->raw->size);
-    if (room)
-        enqueue(store, &tier->saver, job);
-    else
-        metric_add(&store->stats.uploads_dropped, 1);
-    return room;
-}
-
 uint64_t store_save(struct store *store, const struct store_save *save)
 {
     assert(save->user != NULL && save->tokens != NULL && save->raw != NULL);
@@ -218,7 +195,15 @@ uint64_t store_save(struct store *store, const struct store_save *save)
         else
             saver_add_waiter(&tier->saver, save->user);
     }
-    if (ticket != 0 && upload != NULL && enqueue_upload(store, upload)) upload = NULL;
+    /* A save that the tier of saves has taken is queued for the server as well. No request waits for that: a server
+     * that is slower than saves come gets what it can. */
+    struct tier *server = ticket != 0 && upload != NULL ? upload_tier(store) : NULL;
+    if (server != NULL && has_room(store, &server->saver, raw->size)) {
+        enqueue(store, &server->saver, upload);
+        upload = NULL;
+    } else if (server != NULL) {
+        metric_add(&store->stats.uploads_dropped, 1);
+    }
     store_unlock(store);
     if (ticket == 0) metric_add(&store->stats.saves_dropped, 1);
     if (ticket == 0) save_job_free(job);
@@ -295,15 +280,6 @@ void store_wait_for_uploads(struct store *store, int64_t deadline)
 
 /* ---- The thread ---- */
 
-static struct save_job *next_job(struct saver *saver)
-{
-    struct save_job *job = saver->first;
-    saver->first = job->next;
-    if (saver->first == NULL) saver->end = &saver->first;
-    saver->current = job;
-    return job;
-}
-
 /* It may wait for the disk: for the supervisor, which writes the index file. */
 static bool wants_scan(struct tier *tier)
 {
@@ -375,8 +351,14 @@ static bool run_one(struct tier *tier)
     bool chores = any && tier->state == TIER_OPEN;
     struct drop_order *drop = !buffer_wanted && !chores ? tier_next_drop(tier) : NULL;
     bool other = buffer_wanted || chores || drop != NULL;
-    struct save_job *job = !other && may_begin(tier) ? next_job(&tier->saver) : NULL;
+    struct saver *saver = &tier->saver;
+    struct save_job *job = !other && may_begin(tier) ? saver->first : NULL;
     if (!other && job == NULL) return false;
+    if (job != NULL) {
+        saver->first = job->next;
+        if (saver->first == NULL) saver->end = &saver->first;
+        saver->current = job;
+    }
     store_unlock(store);
     if (buffer_wanted) {
         buffers_make_wanted(store);
@@ -391,10 +373,10 @@ static bool run_one(struct tier *tier)
     store_lock(store);
     if (job != NULL) { /* the backend was lost while it was written, and is about to be opened again */
         job->retried = true;
-        job->next = tier->saver.first;
-        if (tier->saver.first == NULL) tier->saver.end = &job->next;
-        tier->saver.first = job;
-        tier->saver.current = NULL;
+        job->next = saver->first;
+        if (saver->first == NULL) saver->end = &job->next;
+        saver->first = job;
+        saver->current = NULL;
     }
     return true;
 }
@@ -418,16 +400,4 @@ void *saver_main(void *ud)
     store_unlock(store);
     store_end_thread(store);
     return NULL;
-}
-
-void saver_init(struct saver *saver)
-{
-    saver->end = &saver->first;
-    clock_cond_init(&saver->work);
-}
-
-void saver_release(struct saver *saver)
-{
-    free(saver->waiters);
-    pthread_cond_destroy(&saver->work);
 }

@@ -30,7 +30,7 @@ int store_begin_thread(struct store *store, void *(*main)(void *), void *ud, hea
 static void store_free(struct store *store)
 {
     for (enum store_tier i = 0; i < STORE_TIERS; i++) tier_close(&store->tiers[i]);
-    buffers_release(&store->buffers);
+    while (store->buffers.n > 0) free(store->buffers.pool[--store->buffers.n]);
     free(store->busy);
     for (struct model_name *name = store->names, *next; name != NULL; name = next) {
         next = name->next;
@@ -51,19 +51,6 @@ void store_end_thread(struct store *store)
     pthread_cond_broadcast(&store->changed);
     store_unlock(store);
     if (last) store_free(store);
-}
-
-/* With the mutex: those that have ended are to be joined, the others hang in a call of a backend and are left alone. */
-static size_t part_with_threads(struct store *store, pthread_t ended[STORE_THREADS])
-{
-    size_t n = 0;
-    for (size_t i = 0; i < store->n_threads; i++) {
-        if (store->threads[i].ended)
-            ended[n++] = store->threads[i].id;
-        else
-            pthread_detach(store->threads[i].id);
-    }
-    return n;
 }
 
 /* ---- Opening and closing ---- */
@@ -129,7 +116,14 @@ bool store_close(struct store *store, int64_t deadline)
     const struct tier *tier = shared_tier(store);
     bool uploads = tier != NULL && count_saving(store) == 0 && !tier->saver.ended;
     pthread_t ended[STORE_THREADS];
-    size_t n_ended = part_with_threads(store, ended);
+    size_t n_ended = 0;
+    /* Threads that have ended are joined; the others hang in a call of a backend and are left alone. */
+    for (size_t i = 0; i < store->n_threads; i++) {
+        if (store->threads[i].ended)
+            ended[n_ended++] = store->threads[i].id;
+        else
+            pthread_detach(store->threads[i].id);
+    }
     store->abandoned = !whole;
     store_unlock(store);
     /* Libraries free memory at a thread's end, as OpenSSL does. That must not meet with what they free at the
@@ -244,14 +238,19 @@ const char *store_model_name(const struct store *store, const uint8_t model[SHA2
     return name == NULL ? NULL : name->name;
 }
 
-const char *store_unwritten_name(struct store *store, const uint8_t model[SHA256_BYTES], enum store_tier tier)
+void tier_write_model_name(struct tier *tier, const uint8_t model[SHA256_BYTES])
 {
+    struct store *store = tier->store;
+    if (tier->backend->name_model == NULL) return;
     store_lock(store);
     struct model_name *name = find_name(store, model);
-    bool wanted = name != NULL && !name->written[tier];
-    if (wanted) name->written[tier] = true;
+    bool wanted = name != NULL && !name->written[tier->id];
+    if (wanted) name->written[tier->id] = true;
     store_unlock(store);
-    return wanted ? name->name : NULL;
+    if (!wanted) return;
+    tier_begin_call(tier, &tier->saver.worker, store->params.save_timeout_ns);
+    tier->backend->name_model(tier->backend, model, name->name);
+    tier_end_call(tier, &tier->saver.worker);
 }
 
 /* ---- Known digests ---- */
@@ -315,22 +314,20 @@ static bool is_busy(const struct store *store, const struct store_user *user)
     return false;
 }
 
-static void drop_user(struct saver *saver, const struct store_user *user)
-{
-    if (saver->current != NULL && saver->current->user == user) saver->current->user = NULL;
-    for (struct save_job *job = saver->first; job != NULL; job = job->next)
-        if (job->user == user) job->user = NULL;
-    size_t kept = 0;
-    for (size_t i = 0; i < saver->n_waiters; i++)
-        if (saver->waiters[i] != user) saver->waiters[kept++] = saver->waiters[i];
-    saver->n_waiters = kept;
-}
-
 void store_remove_user(struct store *store, const struct store_user *user)
 {
     assert(user != NULL);
     store_lock(store);
-    for (enum store_tier i = 0; i < STORE_TIERS; i++) drop_user(&store->tiers[i].saver, user);
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) {
+        struct saver *saver = &store->tiers[i].saver;
+        if (saver->current != NULL && saver->current->user == user) saver->current->user = NULL;
+        for (struct save_job *job = saver->first; job != NULL; job = job->next)
+            if (job->user == user) job->user = NULL;
+        size_t kept = 0;
+        for (size_t k = 0; k < saver->n_waiters; k++)
+            if (saver->waiters[k] != user) saver->waiters[kept++] = saver->waiters[k];
+        saver->n_waiters = kept;
+    }
     while (is_busy(store, user)) store_wait_changed(store, CLOCK_NEVER);
     store_unlock(store);
 }

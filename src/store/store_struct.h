@@ -78,8 +78,6 @@ struct saver {
  * retried once it is back. */
 bool save_job_write(struct store *store, struct tier *tier, const struct save_job *job);
 
-void saver_init(struct saver *saver);
-void saver_release(struct saver *saver);
 void *saver_main(void *tier);
 
 /* With the mutex: whether the store closes, and no job may begin any more. */
@@ -97,8 +95,6 @@ struct buffers {
     void *pool[POOLED_BUFFERS];
     size_t n, bytes;
 };
-
-void buffers_release(struct buffers *buffers);
 
 /* ---- Fetches: hits, the slabs in memory that they share, and the threads that read them ---- */
 
@@ -182,8 +178,6 @@ struct fetcher {
     uint64_t read_ahead_bytes; /* of slabs that are requested and not yet consumed */
 };
 
-void fetcher_init(struct fetcher *fetcher);
-void fetcher_release(struct fetcher *fetcher);
 void *fetcher_main(void *tier);
 
 /* With the mutex: gives up the hits that fetch from the tier and got nothing within the time-out, or (`all`) all of
@@ -295,8 +289,9 @@ void tier_read_digests(struct tier *tier, struct buf *digests);
 /* Writes them. On the saver's thread. */
 void tier_write_digests(struct tier *tier);
 
-/* Removes the tip with that key from the index, and the slabs that were only its own. On the saver's thread. */
-int tier_drop_conversation(struct tier *tier, const struct slab_key *key, hearth_error *error);
+/* Removes the slabs of victims, which have left the index. A slab that cannot be removed is an entry again, and so are
+ * the victims after it, which may be its parents. On the saver's thread. */
+int tier_remove(struct tier *tier, struct victim *victim, hearth_error *error);
 
 /* With the mutex: takes the next order to drop one; NULL: there is none. tier_carry_out(), without the mutex, on the
  * saver's thread, carries it out and frees it. */
@@ -391,9 +386,6 @@ struct store {
 
 /* With the mutex: the model's name; NULL: not known. Valid as long as the store. */
 const char *store_model_name(const struct store *store, const uint8_t model[SHA256_BYTES]);
-
-/* The model's name, if it is still to be written to the tier; NULL: not. Marks it as written. */
-const char *store_unwritten_name(struct store *store, const uint8_t model[SHA256_BYTES], enum store_tier tier);
 
 static inline void store_lock(struct store *store)
 {

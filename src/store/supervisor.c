@@ -82,31 +82,25 @@ static void collect_entry(void *ud, const struct entry *entry, const struct iden
     collect_slab_name(ud, &entry->key, entry->kind);
 }
 
-/* Drops the entries of these names whose slabs the backend does not hold. Releases the names. */
-static int drop_absent(struct tier *tier, struct slab_names *names, hearth_error *error)
-{
-    bool there[BATCH];
-    int result = 0;
-    for (size_t i = 0; i < names->n && result == 0; i += BATCH) {
-        size_t n = names->n - i < BATCH ? names->n - i : BATCH;
-        result = tier->backend->has(tier->backend, names->v + i, n, there, error);
-        for (size_t k = 0; k < n && result == 0; k++) {
-            if (there[k]) continue;
-            struct victim *victim = index_drop_named(tier->index, &names->v[i + k].key, names->v[i + k].kind);
-            if (victim != NULL) index_deleted(tier->index, victim);
-        }
-    }
-    free(names->v);
-    return result;
-}
-
-/* The backend was lost and is open again. */
+/* The backend was lost and is open again: drops the entries whose slabs it does not hold. */
 static int drop_missing(struct tier *tier, hearth_error *error)
 {
     struct slab_names names = {0};
+    bool there[BATCH];
+    int result = 0;
     index_each(tier->index, collect_entry, &names);
     index_each_detached(tier->index, collect_slab_name, &names);
-    return drop_absent(tier, &names, error);
+    for (size_t i = 0; i < names.n && result == 0; i += BATCH) {
+        size_t n = names.n - i < BATCH ? names.n - i : BATCH;
+        result = tier->backend->has(tier->backend, names.v + i, n, there, error);
+        for (size_t k = 0; k < n && result == 0; k++) {
+            if (there[k]) continue;
+            struct victim *victim = index_drop_named(tier->index, &names.v[i + k].key, names.v[i + k].kind);
+            if (victim != NULL) index_deleted(tier->index, victim);
+        }
+    }
+    free(names.v);
+    return result;
 }
 
 /* ---- Steps, without the mutex ---- */
@@ -254,12 +248,6 @@ static void (*next_step(const struct tier *tier, int64_t *when))(struct tier *)
     return NULL;
 }
 
-/* With the mutex: whether saves are queued for a tier that was closed before it was opened. */
-static bool is_opened_at_end(const struct tier *tier)
-{
-    return tier->state == TIER_OPENING && tier->saver.first != NULL && !saver_is_over(tier);
-}
-
 void *supervisor_main(void *ud)
 {
     struct tier *tier = ud;
@@ -267,7 +255,8 @@ void *supervisor_main(void *ud)
     struct clock *clock = clock_monotonic();
     store_lock(store);
     tier->back_off = tier->scan_back_off = BACK_OFF_FIRST_NS;
-    while (!store->closing || is_opened_at_end(tier)) {
+    /* A tier that was closed before it was opened is opened all the same, if saves are queued for it. */
+    while (!store->closing || (tier->state == TIER_OPENING && tier->saver.first != NULL && !saver_is_over(tier))) {
         int64_t when;
         void (*step)(struct tier *) = next_step(tier, &when);
         if (step == NULL) {
@@ -307,25 +296,20 @@ static void add_list(struct reports *reports, const struct store_user **users, s
     reports->n[reports->n_lists++] = n;
 }
 
-/* How many calls of the tier are over their limit; lowers `next` to the earliest limit of the others. */
-static size_t count_hung(const struct tier *tier, int64_t now, int64_t *next)
+/* Lowers `next` to the earliest limit of a call that is not over it. */
+static void watch_tier(struct tier *tier, int64_t now, int64_t *next, struct reports *reports)
 {
     enum { WORKERS = FETCHERS + 2 };
     const struct worker *workers[WORKERS] = {&tier->saver.worker, &tier->supervisor};
     for (size_t i = 0; i < FETCHERS; i++) workers[2 + i] = &tier->fetcher.workers[i];
-    size_t hung = 0;
+    bool hangs = false;
     for (size_t i = 0; i < WORKERS; i++) {
         if (workers[i]->since == 0) continue;
-        hung += workers[i]->limit <= now;
+        hangs = hangs || workers[i]->limit <= now;
         if (workers[i]->limit > now && workers[i]->limit < *next) *next = workers[i]->limit;
     }
-    return hung;
-}
-
-static void watch_tier(struct tier *tier, int64_t now, int64_t *next, struct reports *reports)
-{
     const struct store_user **users;
-    bool hangs = count_hung(tier, now, next) > 0, begins = hangs && !tier->stalled, ends = !hangs && tier->stalled;
+    bool begins = hangs && !tier->stalled, ends = !hangs && tier->stalled;
     tier->stalled = hangs;
     if (begins) {
         reports->change[tier->id] = HANGS;

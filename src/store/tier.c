@@ -4,7 +4,6 @@
  *
  * Only the saver changes what the backend holds. So the slab of an entry that left the index is never removed after its
  * key was written anew. */
-#include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "store/remote/remote_backend.h"
@@ -70,8 +69,9 @@ int tier_open(struct store *store, enum store_tier id, hearth_error *error)
     tier->drops_end = &tier->drops;
     tier->upload_back_off = UPLOAD_BACK_OFF_FIRST_NS;
     clock_cond_init(&tier->supervisor_work);
-    saver_init(&tier->saver);
-    fetcher_init(&tier->fetcher);
+    tier->saver.end = &tier->saver.first;
+    clock_cond_init(&tier->saver.work);
+    pthread_cond_init(&tier->fetcher.work, NULL);
     tier->settled = false;
     tier->state = TIER_OPENING; /* last: other tiers' threads may look at it from now on */
     int rc = store_begin_thread(store, saver_main, tier, error);
@@ -101,8 +101,9 @@ void tier_close(struct tier *tier)
     buf_release(&tier->digests);
     index_close(tier->index);
     tier->backend->close(tier->backend);
-    saver_release(&tier->saver);
-    fetcher_release(&tier->fetcher);
+    free(tier->saver.waiters);
+    pthread_cond_destroy(&tier->saver.work);
+    pthread_cond_destroy(&tier->fetcher.work);
     pthread_cond_destroy(&tier->supervisor_work);
 }
 
@@ -163,23 +164,20 @@ void tier_end_call(struct tier *tier, struct worker *worker)
 /* A server that serves so long before it is lost is opened again at once. */
 #define STEADY_NS ((int64_t)60000000000)
 
-/* When to open it again; 0: at once. A server that greets well and fails what it is asked then would cost every request
- * a time-out. From the second loss on it is left alone for a second, then twice as long each time. */
-static int64_t reopen_at(struct tier *tier)
-{
-    int64_t now = clock_now(clock_monotonic()), after = now - tier->opened_at < STEADY_NS ? tier->reopen_after : 0;
-    if (!tier_is_shared(tier)) return 0;
-    tier->reopen_after = after == 0                       ? BACK_OFF_FIRST_NS
-                         : 2 * after < OPEN_RETRY_MOST_NS ? 2 * after
-                                                          : OPEN_RETRY_MOST_NS;
-    return after == 0 ? 0 : now + after;
-}
-
 void tier_mark_lost(struct tier *tier, const char *why)
 {
     if (tier->state != TIER_OPEN && tier->state != TIER_SHARED) return;
     tier->state = TIER_LOST;
-    tier->open_at = reopen_at(tier);
+    tier->open_at = 0;
+    /* A server that greets well and fails what it is asked then would cost every request a time-out. From the second
+     * loss on it is left alone for a second, then twice as long each time. */
+    if (tier_is_shared(tier)) {
+        int64_t now = clock_now(clock_monotonic()), after = now - tier->opened_at < STEADY_NS ? tier->reopen_after : 0;
+        tier->reopen_after = after == 0                       ? BACK_OFF_FIRST_NS
+                             : 2 * after < OPEN_RETRY_MOST_NS ? 2 * after
+                                                              : OPEN_RETRY_MOST_NS;
+        if (after != 0) tier->open_at = now + after;
+    }
     snprintf(tier->trouble, sizeof tier->trouble, "%.159s", why);
     pthread_cond_signal(&tier->supervisor_work);
 }
@@ -264,16 +262,7 @@ static void end_removal(struct tier *tier)
     store_unlock(tier->store);
 }
 
-static int remove_slab(struct tier *tier, const struct slab_name *name, hearth_error *error)
-{
-    tier_begin_call(tier, &tier->saver.worker, tier->store->params.save_timeout_ns);
-    int result = tier->backend->remove(tier->backend, name, error);
-    tier_end_call(tier, &tier->saver.worker);
-    return result;
-}
-
-/* A slab that cannot be removed is an entry again, and so are the victims after it, which may be its parents. */
-static int remove_all(struct tier *tier, struct victim *victim, hearth_error *error)
+int tier_remove(struct tier *tier, struct victim *victim, hearth_error *error)
 {
     int result = 0;
     for (struct victim *next; victim != NULL; victim = next) {
@@ -281,7 +270,11 @@ static int remove_all(struct tier *tier, struct victim *victim, hearth_error *er
         struct slab_name name = victim_name(victim);
         bool others = result != 0;
         begin_removal(tier, &name);
-        if (!others) result = remove_slab(tier, &name, error);
+        if (!others) {
+            tier_begin_call(tier, &tier->saver.worker, tier->store->params.save_timeout_ns);
+            result = tier->backend->remove(tier->backend, &name, error);
+            tier_end_call(tier, &tier->saver.worker);
+        }
         if (result == 0)
             index_deleted(tier->index, victim);
         else
@@ -298,19 +291,6 @@ static void quarantine(struct tier *tier, const struct slab_name *name)
     tier_end_call(tier, &tier->saver.worker);
 }
 
-/* A slab that was replaced by a good one meanwhile stays. Slabs that are noted and not in the index are not adopted any
- * more. */
-static void quarantine_scan_damaged(struct tier *tier, struct damaged_slab *found)
-{
-    for (struct damaged_slab *next; found != NULL; found = next) {
-        next = found->next;
-        begin_removal(tier, &found->name);
-        if (index_has(tier->index, &found->name.key) == INDEX_ABSENT) quarantine(tier, &found->name);
-        end_removal(tier);
-        free(found);
-    }
-}
-
 void tier_quarantine_damaged(struct tier *tier)
 {
     store_lock(tier->store);
@@ -319,7 +299,15 @@ void tier_quarantine_damaged(struct tier *tier)
     tier->damaged = NULL;
     tier->scan_damaged = NULL;
     store_unlock(tier->store);
-    quarantine_scan_damaged(tier, found);
+    /* A slab that was replaced by a good one meanwhile stays. Slabs that are noted and not in the index are not adopted
+     * any more. */
+    for (struct damaged_slab *next; found != NULL; found = next) {
+        next = found->next;
+        begin_removal(tier, &found->name);
+        if (index_has(tier->index, &found->name.key) == INDEX_ABSENT) quarantine(tier, &found->name);
+        end_removal(tier);
+        free(found);
+    }
     for (struct victim *next; victim != NULL; victim = next) {
         next = victim->next;
         struct slab_name name = victim_name(victim);
@@ -343,7 +331,7 @@ int tier_reserve(struct tier *tier, struct reserve *what, struct reservation **r
         tier_quarantine_damaged(tier);
         *reserved = index_reserve(tier->index, what, reservation, &victims);
     }
-    int result = remove_all(tier, victims, error);
+    int result = tier_remove(tier, victims, error);
     if (*reserved != RESERVED) return HEARTH_BUSY;
     if (result != 0) index_cancel(tier->index, *reservation);
     return result;
@@ -352,19 +340,7 @@ int tier_reserve(struct tier *tier, struct reserve *what, struct reservation **r
 void tier_trim(struct tier *tier)
 {
     hearth_error error = {0};
-    if (remove_all(tier, index_trim(tier->index), &error) != 0) tier_report_trouble(tier, error.message);
-}
-
-int tier_drop_conversation(struct tier *tier, const struct slab_key *key, hearth_error *error)
-{
-    struct victim *victims;
-    enum tip_order result = index_drop_tip(tier->index, key, &victims);
-    if (result == TIP_IN_USE)
-        return error_at(error, HEARTH_BUSY, "key", "a request is reading of it: give the order again in a moment");
-    if (result != TIP_ORDERED)
-        return error_at(error, HEARTH_NOT_FOUND, "key",
-                        "no stored conversation has that key any more: it went on, or was evicted");
-    return remove_all(tier, victims, error);
+    if (tier_remove(tier, index_trim(tier->index), &error) != 0) tier_report_trouble(tier, error.message);
 }
 
 void tier_drop(struct tier *tier, struct entry *entry, bool damaged)
@@ -382,30 +358,19 @@ void tier_drop(struct tier *tier, struct entry *entry, bool damaged)
     store_unlock(tier->store);
 }
 
-void tier_write_model_name(struct tier *tier, const uint8_t model[SHA256_BYTES])
-{
-    if (tier->backend->name_model == NULL) return;
-    const char *name = store_unwritten_name(tier->store, model, tier->id);
-    if (name == NULL) return;
-    tier_begin_call(tier, &tier->saver.worker, tier->store->params.save_timeout_ns);
-    tier->backend->name_model(tier->backend, model, name);
-    tier_end_call(tier, &tier->saver.worker);
-}
-
 /* ---- Known digests ---- */
-
-static bool keeps_digests(const struct store_tier_params *params, enum store_tier id)
-{
-    if (params->quota == 0) return false;
-    return params->backend != NULL ? params->backend->read_digests != NULL : store_tier_kind(id) == STORE_FOLDER;
-}
 
 /* By the parameters alone: the supervisor of one tier asks while the next ones are being opened. */
 struct tier *tier_of_digests(struct store *store)
 {
     struct tier *last = NULL;
-    for (enum store_tier i = 0; i < STORE_TIERS; i++)
-        if (keeps_digests(&store->params.tiers[i], i)) last = &store->tiers[i];
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) {
+        const struct store_tier_params *params = &store->params.tiers[i];
+        if (params->quota == 0) continue;
+        bool outlives =
+            params->backend != NULL ? params->backend->read_digests != NULL : store_tier_kind(i) == STORE_FOLDER;
+        if (outlives) last = &store->tiers[i];
+    }
     return last;
 }
 

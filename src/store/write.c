@@ -13,7 +13,6 @@
 #include "store/store_struct.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum outcome { STORED, DUPLICATE, FAILED };
 
@@ -29,23 +28,12 @@ struct writing {
 
 /* ---- What is stored already ---- */
 
-static size_t n_keys(const struct writing *writing)
-{
-    return writing->job->tokens.len / (size_t)writing->store->params.stride;
-}
-
-static void look_up(struct writing *writing)
+static void make_keys(struct writing *writing)
 {
     const struct save_job *job = writing->job;
-    writing->keys = mem_alloc((n_keys(writing) + 1) * sizeof *writing->keys);
-    slab_keys_at_strides(&job->identity, job->tokens.v, job->tokens.len, (size_t)writing->store->params.stride,
-                         writing->keys);
-    struct index_lookup lookup = {.identity = &job->identity,
-                                  .tokens = job->tokens.v,
-                                  .n = job->to,
-                                  .keys = writing->keys,
-                                  .states = job->kind == SLAB_STATE};
-    index_find(writing->tier->index, &lookup, &writing->match);
+    size_t n = job->tokens.len, stride = (size_t)writing->store->params.stride;
+    writing->keys = mem_alloc((n / stride + 1) * sizeof *writing->keys);
+    slab_keys_at_strides(&job->identity, job->tokens.v, n, stride, writing->keys);
 }
 
 static struct slab_key key_at(const struct writing *writing, int32_t end)
@@ -126,26 +114,10 @@ static void publish_slab(struct writing *writing, struct reservation *reservatio
     metric_add(&store->stats.written_bytes, (int64_t)size);
 }
 
-static int write_reserved(struct writing *writing, struct reservation *reservation, bool over, struct slab_head *head,
-                          hearth_error *error)
-{
-    struct tier *tier = writing->tier;
-    tier_begin_call(tier, &tier->saver.worker, writing->store->params.save_timeout_ns);
-    int result = tier->backend->put(tier->backend, head, &writing->payload, error);
-    tier_end_call(tier, &tier->saver.worker);
-    tier->puts_fail = result < 0;
-    if (result < 0) {
-        index_cancel(tier->index, reservation);
-        return result;
-    }
-    publish_slab(writing, reservation, head);
-    if (over) tier_trim(tier);
-    return 0;
-}
-
 static int reserve_and_write(struct writing *writing, struct slab_head *head, enum reserved *reserved,
                              hearth_error *error)
 {
+    struct tier *tier = writing->tier;
     struct entry *parent = writing->match.rows;
     if (head->kind == SLAB_STATE && head->start < head->end) parent = writing->match.state;
     struct reserve what = {.identity = &writing->job->identity,
@@ -158,8 +130,19 @@ static int reserve_and_write(struct writing *writing, struct slab_head *head, en
                            .size = slab_size(head)};
     struct reservation *reservation = NULL;
     if (what.parent != NULL) head->parent = what.parent->key;
-    int result = tier_reserve(writing->tier, &what, &reservation, reserved, error);
-    return result != 0 ? result : write_reserved(writing, reservation, what.over, head, error);
+    int result = tier_reserve(tier, &what, &reservation, reserved, error);
+    if (result != 0) return result;
+    tier_begin_call(tier, &tier->saver.worker, writing->store->params.save_timeout_ns);
+    result = tier->backend->put(tier->backend, head, &writing->payload, error);
+    tier_end_call(tier, &tier->saver.worker);
+    tier->puts_fail = result < 0;
+    if (result < 0) {
+        index_cancel(tier->index, reservation);
+        return result;
+    }
+    publish_slab(writing, reservation, head);
+    if (what.over) tier_trim(tier);
+    return 0;
 }
 
 static int store_slab(struct writing *writing, struct slab_head *head, enum reserved *reserved, hearth_error *error)
@@ -281,32 +264,8 @@ static enum outcome upload_from_block(struct writing *writing, int32_t block, in
     return outcome;
 }
 
-/* Puts the blocks [first, last) that the server lacks. A block whose predecessor it lacks as well would not be found:
- * the save has come too late. `probed` begins with the block before `first`, if there is one. */
-static enum outcome upload_blocks(struct writing *writing, const struct block_range *range,
-                                  struct backend_probed *probed, int32_t first)
-{
-    enum outcome outcome = STORED;
-    int32_t stride = writing->store->params.stride;
-    for (int32_t block = first; outcome == STORED && block < range->last; block++) {
-        struct backend_probed *is = &probed[block - range->first];
-        if (is->there) continue;
-        outcome = block > 0 && !is[-1].there ? FAILED : upload_from_block(writing, block, (block + 1) * stride);
-        is->there = outcome == STORED;
-    }
-    return outcome;
-}
-
-/* The rows after the last whole block, up to a state. */
-static enum outcome upload_tail(struct writing *writing)
-{
-    const struct save_job *job = writing->job;
-    const struct slab_name name = {key_at(writing, job->to), SLAB_ROWS};
-    struct backend_probed probed;
-    if (tier_ask(writing->tier, &name, 1, &probed, 0) != 0) return FAILED;
-    return probed.there ? STORED : upload_from_block(writing, job->to / writing->store->params.stride, job->to);
-}
-
+/* Puts the blocks that the server lacks, and then the rows after the last whole one, up to a state. A block whose
+ * predecessor the server lacks as well would not be found: the save has come too late. */
 static enum outcome upload_rows(struct writing *writing, struct block_range *range)
 {
     const struct save_job *job = writing->job;
@@ -315,12 +274,21 @@ static enum outcome upload_rows(struct writing *writing, struct block_range *ran
     if (first >= range->last && !tail) return STORED;
     range->first = first > 0 ? first - 1 : 0;
     struct backend_probed *probed = mem_alloc((size_t)(range->last - range->first + 1) * sizeof *probed);
-    enum outcome outcome = FAILED;
-    if (tier_probe(writing->tier, range, probed) == 0) outcome = upload_blocks(writing, range, probed, first);
+    enum outcome outcome = tier_probe(writing->tier, range, probed) == 0 ? STORED : FAILED;
+    for (int32_t block = first; outcome == STORED && block < range->last; block++) {
+        struct backend_probed *is = &probed[block - range->first];
+        if (is->there) continue;
+        outcome = block > 0 && !is[-1].there ? FAILED : upload_from_block(writing, block, (block + 1) * stride);
+        is->there = outcome == STORED;
+    }
     bool leads = range->last == 0 || probed[range->last - 1 - range->first].there;
     free(probed);
-    if (outcome == STORED && tail) outcome = leads ? upload_tail(writing) : FAILED;
-    return outcome;
+    if (outcome != STORED || !tail) return outcome;
+    if (!leads) return FAILED;
+    const struct slab_name name = {key_at(writing, job->to), SLAB_ROWS};
+    struct backend_probed rows;
+    if (tier_ask(writing->tier, &name, 1, &rows, 0) != 0) return FAILED;
+    return rows.there ? STORED : upload_from_block(writing, job->to / stride, job->to);
 }
 
 /* A state with all of its tokens, or one whose rows the server has; and the hint at it. */
@@ -349,12 +317,12 @@ static enum outcome upload_state(struct writing *writing, const struct block_ran
 static enum outcome upload(struct writing *writing)
 {
     const struct save_job *job = writing->job;
-    int32_t stride = writing->store->params.stride;
     if (clock_now(clock_monotonic()) < writing->tier->uploads_at) return FAILED;
-    writing->keys = mem_alloc((n_keys(writing) + 1) * sizeof *writing->keys);
-    slab_keys_at_strides(&job->identity, job->tokens.v, job->tokens.len, (size_t)stride, writing->keys);
-    struct block_range range = {
-        .identity = &job->identity, .tokens = job->tokens.v, .keys = writing->keys, .last = job->to / stride};
+    make_keys(writing);
+    struct block_range range = {.identity = &job->identity,
+                                .tokens = job->tokens.v,
+                                .keys = writing->keys,
+                                .last = job->to / writing->store->params.stride};
     return job->kind == SLAB_ROWS ? upload_rows(writing, &range) : upload_state(writing, &range);
 }
 
@@ -370,34 +338,36 @@ static bool may_store(struct store *store, const struct save_job *job)
     return may;
 }
 
-static bool can_write(struct store *store, const struct tier *tier, const struct save_job *job)
-{
-    store_lock(store);
-    bool can = tier->state == TIER_OPEN && !saver_is_over(tier); /* a call that hangs is of another thread */
-    store_unlock(store);
-    return can && may_store(store, job);
-}
-
 bool save_job_write(struct store *store, struct tier *tier, const struct save_job *job)
 {
     struct writing writing = {.store = store, .tier = tier, .job = job};
+    struct store_stats *stats = &store->stats;
     enum outcome outcome = FAILED;
-    if (tier_is_shared(tier)) {
-        if (!can_write(store, tier, job) || upload(&writing) == FAILED) metric_add(&store->stats.uploads_dropped, 1);
-        buf_release(&writing.payload);
-        free(writing.keys);
-        return true;
-    }
-    if (can_write(store, tier, job)) {
-        look_up(&writing);
+    store_lock(store);
+    bool can = tier->state == TIER_OPEN && !saver_is_over(tier); /* a call that hangs is of another thread */
+    store_unlock(store);
+    bool may = can && may_store(store, job), shared = tier_is_shared(tier);
+    if (may && shared) {
+        outcome = upload(&writing);
+    } else if (may) {
+        make_keys(&writing);
+        const struct index_lookup lookup = {.identity = &job->identity,
+                                            .tokens = job->tokens.v,
+                                            .n = job->to,
+                                            .keys = writing.keys,
+                                            .states = job->kind == SLAB_STATE};
+        index_find(tier->index, &lookup, &writing.match);
         outcome = job->kind == SLAB_ROWS ? write_rows(&writing) : write_state(&writing);
         index_release(tier->index, &writing.match);
-        buf_release(&writing.payload);
-        free(writing.keys);
+    }
+    buf_release(&writing.payload);
+    free(writing.keys);
+    if (shared) {
+        if (outcome == FAILED) metric_add(&stats->uploads_dropped, 1);
+        return true;
     }
     if (writing.lost && !job->retried) return false;
     if (outcome == STORED) tier_write_model_name(tier, job->identity.model);
-    struct store_stats *stats = &store->stats;
     if (outcome == DUPLICATE) metric_add(&stats->duplicate_dropped, 1);
     if (outcome == FAILED)
         metric_add(&stats->saves_dropped, 1);

@@ -114,6 +114,10 @@ struct backend {
     void (*close)(struct backend *backend); /* frees it */
 };
 
+/* For backends that have nothing to note, and nothing of earlier processes to scan. */
+void backend_note_nothing(struct backend *backend, const struct slab_name *name, uint32_t hits, int64_t used_ms);
+int backend_scan_nothing(struct backend *backend, struct backend_scan *scan, hearth_error *error);
+
 /* In the memory of this process. */
 struct backend *ram_backend_open(void);
 

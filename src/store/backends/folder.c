@@ -228,18 +228,6 @@ static int read_front(struct folder *folder, struct folder_file *file, const cha
     return result < 0 ? folder_error(folder, name, "read", result, error) : 0;
 }
 
-static int decode_front(struct folder *folder, const struct slab_key *key, enum slab_kind kind,
-                        struct folder_file *file, const char *name, hearth_error *error)
-{
-    int result = slab_decode(file->front, file->front_size, file->size, &file->head, error);
-    if (result < 0) {
-        error_prefix(error, "%s/%s: ", folder->path, name);
-        return result;
-    }
-    if (file->head.kind == kind && memcmp(&file->head.key, key, sizeof *key) == 0) return 0;
-    return error_at(error, HEARTH_INVALID, name, "%s/%s holds another slab than its name says", folder->path, name);
-}
-
 int folder_file_open(struct folder *folder, const struct slab_key *key, enum slab_kind kind, struct folder_file *file,
                      hearth_error *error)
 {
@@ -248,7 +236,14 @@ int folder_file_open(struct folder *folder, const struct slab_key *key, enum sla
     *file = (struct folder_file){.fd = folder->files->open(folder->files, folder->fd, name, FILES_READ)};
     if (file->fd < 0) return folder_error(folder, name, "open", file->fd, error);
     int result = read_front(folder, file, name, error);
-    if (result == 0) result = decode_front(folder, key, kind, file, name, error);
+    if (result == 0) {
+        result = slab_decode(file->front, file->front_size, file->size, &file->head, error);
+        if (result < 0)
+            error_prefix(error, "%s/%s: ", folder->path, name);
+        else if (file->head.kind != kind || !slab_key_equal(&file->head.key, key))
+            result = error_at(error, HEARTH_INVALID, name, "%s/%s holds another slab than its name says", folder->path,
+                              name);
+    }
     if (result < 0) folder_file_close(folder, file);
     return result;
 }
@@ -396,36 +391,20 @@ void folder_prune_models(struct folder *folder, bool (*is_there)(void *ud, const
 
 /* ---- Known digests ---- */
 
-static int read_open_digests(struct folder *folder, int fd, struct buf *out)
-{
-    struct files *files = folder->files;
-    int64_t size = files->size(files, fd);
-    if (size < 0) return (int)size;
-    if (size > FOLDER_DIGESTS_BYTES) return -EFBIG;
-    char *bytes = mem_alloc((size_t)size + 1);
-    int result = files_read_all(files, fd, bytes, (size_t)size, 0);
-    if (result == 0) buf_append(out, bytes, (size_t)size);
-    free(bytes);
-    return result;
-}
-
 int folder_read_digests(struct folder *folder, struct buf *out, hearth_error *error)
 {
     struct files *files = folder->files;
     int fd = files->open(files, folder->fd, DIGESTS, FILES_READ);
-    int result = fd < 0 ? fd : read_open_digests(folder, fd, out);
+    int64_t size = fd < 0 ? fd : files->size(files, fd);
+    int result = size < 0 ? (int)size : size > FOLDER_DIGESTS_BYTES ? -EFBIG : 0;
+    if (result == 0) {
+        char *bytes = mem_alloc((size_t)size + 1);
+        result = files_read_all(files, fd, bytes, (size_t)size, 0);
+        if (result == 0) buf_append(out, bytes, (size_t)size);
+        free(bytes);
+    }
     if (fd >= 0) files->close(files, fd);
     return result < 0 ? folder_error(folder, DIGESTS, "read", result, error) : 0;
-}
-
-static int write_new_digests(struct folder *folder, const struct buf *digests)
-{
-    struct files *files = folder->files;
-    int fd = files->open(files, folder->fd, DIGESTS_NEW, FILES_CREATE);
-    if (fd < 0) return fd;
-    int result = files_write_all(files, fd, digests->v, digests->len, 0);
-    int closed = files->close(files, fd);
-    return result < 0 ? result : closed;
 }
 
 int folder_write_digests(struct folder *folder, const struct buf *digests, hearth_error *error)
@@ -433,7 +412,12 @@ int folder_write_digests(struct folder *folder, const struct buf *digests, heart
     assert(!folder->read_only && digests->len <= FOLDER_DIGESTS_BYTES);
     struct files *files = folder->files;
     files->unlink(files, folder->fd, DIGESTS_NEW); /* of a process that ended in between */
-    int result = write_new_digests(folder, digests);
+    int fd = files->open(files, folder->fd, DIGESTS_NEW, FILES_CREATE), result = fd;
+    if (fd >= 0) {
+        result = files_write_all(files, fd, digests->v, digests->len, 0);
+        int closed = files->close(files, fd);
+        if (result == 0) result = closed;
+    }
     if (result == 0) result = files->rename(files, folder->fd, DIGESTS_NEW, folder->fd, DIGESTS);
     if (result == 0) return 0;
     files->unlink(files, folder->fd, DIGESTS_NEW);
@@ -474,29 +458,23 @@ static int open_quarantine(struct folder *folder)
     return fd;
 }
 
-static int move_to_quarantine(struct folder *folder, const char *name)
-{
-    struct files *files = folder->files;
-    char to[FOLDER_NAME_BYTES + 24];
-    int fd = open_quarantine(folder);
-    if (fd < 0) return fd;
-    pthread_mutex_lock(&folder->quarantine);
-    snprintf(to, sizeof to, "%llu-%s", trim_quarantine(folder, fd, MOST_QUARANTINED - 1), name);
-    int result = files->rename(files, folder->fd, name, fd, to);
-    pthread_mutex_unlock(&folder->quarantine);
-    files->close(files, fd);
-    return result;
-}
-
 /* A file that cannot be moved is removed: no scan may find it again. */
 void folder_quarantine(struct folder *folder, const struct slab_key *key, enum slab_kind kind)
 {
     assert(!folder->read_only);
-    char name[FOLDER_NAME_BYTES];
+    struct files *files = folder->files;
+    char name[FOLDER_NAME_BYTES], to[FOLDER_NAME_BYTES + 24];
     folder_file_name(key, kind, name);
-    int result = move_to_quarantine(folder, name);
+    int fd = open_quarantine(folder), result = fd;
+    if (fd >= 0) {
+        pthread_mutex_lock(&folder->quarantine);
+        snprintf(to, sizeof to, "%llu-%s", trim_quarantine(folder, fd, MOST_QUARANTINED - 1), name);
+        result = files->rename(files, folder->fd, name, fd, to);
+        pthread_mutex_unlock(&folder->quarantine);
+        files->close(files, fd);
+    }
     if (result == -ENOENT) return;
-    if (result < 0) result = folder->files->unlink(folder->files, folder->fd, name);
+    if (result < 0) result = files->unlink(files, folder->fd, name);
     log_event(LOG_WARN, "store", "set a damaged file aside", log_str("path", folder->path), log_str("file", name),
               log_bool("done", result == 0));
 }

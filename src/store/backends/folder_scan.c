@@ -85,18 +85,6 @@ static void *read_fronts(void *ud)
     return NULL;
 }
 
-static void read_all(struct folder_listing *listing)
-{
-    pthread_t readers[READERS];
-    size_t n_readers = 0, unknown = 0;
-    for (size_t i = 0; i < listing->n; i++) unknown += !listing->v[i].replayed;
-    while (unknown > WORTH_READERS && n_readers < READERS - 1 &&
-           pthread_create(&readers[n_readers], NULL, read_fronts, listing) == 0)
-        n_readers++;
-    read_fronts(listing);
-    while (n_readers > 0) pthread_join(readers[--n_readers], NULL);
-}
-
 /* ---- The scan ---- */
 
 static void report_from_index_file(void *ud, struct slab_head *head, uint64_t size)
@@ -112,17 +100,26 @@ int folder_scan(struct folder *folder, struct folder_scan *scan, hearth_error *e
     scan->n_slabs = scan->n_damaged = scan->n_foreign = scan->n_unread = 0;
     scan->foreign_bytes = 0;
     int result = folder->files->list(folder->files, folder->fd, collect_file, &listing);
-    if (result == 0) {
-        pthread_mutex_init(&listing.mutex, NULL);
-        if (listing.n > 0) qsort(listing.v, listing.n, sizeof *listing.v, index_file_name_compare);
-        if (folder->index_file != NULL)
-            index_file_replay(folder->index_file, listing.v, listing.n, report_from_index_file, &listing);
-        read_all(&listing);
-        if (folder->index_file != NULL && !is_stopped(&listing)) index_file_commit(folder->index_file);
-        pthread_mutex_destroy(&listing.mutex);
+    if (result < 0) {
+        free(listing.v);
+        return folder_error(folder, "", "list", result, error);
     }
+    pthread_mutex_init(&listing.mutex, NULL);
+    if (listing.n > 0) qsort(listing.v, listing.n, sizeof *listing.v, index_file_name_compare);
+    if (folder->index_file != NULL)
+        index_file_replay(folder->index_file, listing.v, listing.n, report_from_index_file, &listing);
+    pthread_t readers[READERS];
+    size_t n_readers = 0, unknown = 0;
+    for (size_t i = 0; i < listing.n; i++) unknown += !listing.v[i].replayed;
+    while (unknown > WORTH_READERS && n_readers < READERS - 1 &&
+           pthread_create(&readers[n_readers], NULL, read_fronts, &listing) == 0)
+        n_readers++;
+    read_fronts(&listing);
+    while (n_readers > 0) pthread_join(readers[--n_readers], NULL);
+    if (folder->index_file != NULL && !is_stopped(&listing)) index_file_commit(folder->index_file);
+    pthread_mutex_destroy(&listing.mutex);
     free(listing.v);
-    return result < 0 ? folder_error(folder, "", "list", result, error) : 0;
+    return 0;
 }
 
 void folder_keep_index_file(struct folder *folder)

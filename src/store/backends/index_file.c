@@ -76,13 +76,6 @@ static void put_name(const struct slab_name *name, uint8_t at[NAME_BYTES])
     at[SHA256_BYTES] = (uint8_t)name->kind;
 }
 
-static struct slab_name get_name(const uint8_t *at)
-{
-    struct slab_name name = {.kind = (enum slab_kind)at[SHA256_BYTES]};
-    memcpy(name.key.v, at, SHA256_BYTES);
-    return name;
-}
-
 /* ---- Writing ---- */
 
 /* The file may be wrong of a slab that was since replaced: no file is better. */
@@ -229,17 +222,6 @@ static bool next_record(struct reading *reading, struct index_file_record *recor
     return true;
 }
 
-static bool begin_reading(struct reading *reading, struct index_file *index_file)
-{
-    *reading = (struct reading){.files = index_file->files, .at = HEADER_BYTES, .fd = index_file->former};
-    index_file->former = -1;
-    if (reading->fd < 0)
-        reading->fd = index_file->files->open(index_file->files, index_file->folder, INDEX_FILE_NAME, FILES_READ);
-    if (reading->fd < 0) return false;
-    const uint8_t *header = read_window(reading, 0, HEADER_BYTES);
-    return header != NULL && memcmp(header, HEADER, HEADER_BYTES) == 0;
-}
-
 /* ---- Replaying ---- */
 
 int index_file_name_compare(const void *a, const void *b)
@@ -250,31 +232,20 @@ int index_file_name_compare(const void *a, const void *b)
     return order != 0 ? order : (x->kind > y->kind) - (x->kind < y->kind);
 }
 
-static bool decode(const struct index_file_record *record, struct slab_head *head, uint64_t *size)
+/* The one of the names that the record is of; NULL: of none. The body of an ADDED record is 8 bytes of size, then the
+ * slab's front, which has the key. */
+static struct index_file_name *find_name(const struct index_file_record *record, struct index_file_name *names,
+                                         size_t n)
 {
-    if (record->type != ADDED || record->size < 8) return false;
-    const uint8_t *front = record->body + 8;
-    *size = little_get(record->body, 8);
-    return slab_decode(front, record->size - 8, slab_brief_bytes(front, record->size - 8), head, NULL) == 0;
-}
-
-/* The body of an ADDED record is 8 bytes of size, then the slab's front, which has the key. */
-static bool record_name(const struct index_file_record *record, struct slab_name *name)
-{
-    if (record->type != ADDED && record->size < NAME_BYTES) return false;
-    if (record->type != ADDED) {
-        *name = get_name(record->body);
-        return true;
+    struct index_file_name wanted = {0};
+    if (record->type == ADDED) {
+        if (record->size <= 8 || !slab_brief_name(record->body + 8, record->size - 8, &wanted.name)) return NULL;
+    } else {
+        if (record->size < NAME_BYTES) return NULL;
+        memcpy(wanted.name.key.v, record->body, SHA256_BYTES);
+        wanted.name.kind = (enum slab_kind)record->body[SHA256_BYTES];
     }
-    return record->size > 8 && slab_brief_name(record->body + 8, record->size - 8, name);
-}
-
-static void mark(const struct index_file_record *record, struct index_file_name *name)
-{
-    if (record->type == ADDED) *name = (struct index_file_name){.name = name->name, .at = record->at};
-    if (record->type == REMOVED) name->at = 0;
-    if (record->type != USED || record->size < NAME_BYTES + SLAB_USE_BYTES) return;
-    slab_decode_use(record->body + NAME_BYTES, &name->hits, &name->used_ms);
+    return n == 0 ? NULL : bsearch(&wanted, names, n, sizeof *names, index_file_name_compare);
 }
 
 /* Notes the position of the last record of each name. Returns the bytes of the records that count. */
@@ -283,25 +254,26 @@ static uint64_t find_last(struct reading *reading, struct index_file_name *names
     struct index_file_record record;
     uint64_t useful = 0;
     while (next_record(reading, &record)) {
-        struct index_file_name wanted = {0};
-        if (!record_name(&record, &wanted.name)) continue;
-        struct index_file_name *found =
-            n == 0 ? NULL : bsearch(&wanted, names, n, sizeof *names, index_file_name_compare);
+        struct index_file_name *found = find_name(&record, names, n);
         if (found == NULL) continue;
-        bool first = record.type == ADDED && found->at == 0;
-        mark(&record, found);
-        if (first) useful += RECORD_BYTES + record.size + CRC_BYTES;
+        if (record.type == ADDED && found->at == 0) useful += RECORD_BYTES + record.size + CRC_BYTES;
+        if (record.type == ADDED) *found = (struct index_file_name){.name = found->name, .at = record.at};
+        if (record.type == REMOVED) found->at = 0;
+        if (record.type == USED && record.size >= NAME_BYTES + SLAB_USE_BYTES)
+            slab_decode_use(record.body + NAME_BYTES, &found->hits, &found->used_ms);
     }
     return useful;
 }
 
+/* Of an ADDED record, whose size find_name() has checked. */
 static void replay_one(struct index_file *index_file, const struct index_file_record *record,
                        struct index_file_name *name, void (*each)(void *ud, struct slab_head *head, uint64_t size),
                        void *ud)
 {
     struct slab_head head;
-    uint64_t size;
-    if (!decode(record, &head, &size)) return;
+    const uint8_t *front = record->body + 8;
+    uint64_t size = little_get(record->body, 8), brief = slab_brief_bytes(front, record->size - 8);
+    if (slab_decode(front, record->size - 8, brief, &head, NULL) != 0) return;
     if (name->used_ms > 0) {
         head.hits = name->hits;
         head.used_ms = name->used_ms;
@@ -310,20 +282,6 @@ static void replay_one(struct index_file *index_file, const struct index_file_re
     if (index_file->is_new) index_file_add(index_file, &head, size);
     each(ud, &head, size);
     slab_head_release(&head);
-}
-
-static void replay_all(struct index_file *index_file, struct reading *reading, struct index_file_name *names, size_t n,
-                       void (*each)(void *ud, struct slab_head *head, uint64_t size), void *ud)
-{
-    struct index_file_record record;
-    reading->at = HEADER_BYTES;
-    while (next_record(reading, &record)) {
-        struct index_file_name wanted = {0};
-        if (record.type != ADDED || !record_name(&record, &wanted.name)) continue;
-        struct index_file_name *found =
-            n == 0 ? NULL : bsearch(&wanted, names, n, sizeof *names, index_file_name_compare);
-        if (found != NULL && found->at == record.at) replay_one(index_file, &record, found, each, ud);
-    }
 }
 
 /* Continues the file at `end`, or begins a new one. */
@@ -346,18 +304,26 @@ static void begin_writing(struct index_file *index_file, bool new_file, uint64_t
 void index_file_replay(struct index_file *index_file, struct index_file_name *names, size_t n,
                        void (*each)(void *ud, struct slab_head *head, uint64_t size), void *ud)
 {
-    struct reading reading;
+    struct files *files = index_file->files;
     pthread_mutex_lock(&index_file->mutex);
     if (!index_file->is_replaying) buf_clear(&index_file->missed);
     index_file->is_replaying = true;
     pthread_mutex_unlock(&index_file->mutex);
-    bool readable = begin_reading(&reading, index_file);
+    struct reading reading = {.files = files, .at = HEADER_BYTES, .fd = index_file->former};
+    index_file->former = -1;
+    if (reading.fd < 0) reading.fd = files->open(files, index_file->folder, INDEX_FILE_NAME, FILES_READ);
+    const uint8_t *header = reading.fd < 0 ? NULL : read_window(&reading, 0, HEADER_BYTES);
+    bool readable = header != NULL && memcmp(header, HEADER, HEADER_BYTES) == 0;
     uint64_t useful = readable ? find_last(&reading, names, n) : 0, end = reading.at;
-    struct index_file_record behind;
-    bool damaged = readable && read_window(&reading, end, 1) != NULL && !next_record(&reading, &behind);
+    struct index_file_record record;
+    bool damaged = readable && read_window(&reading, end, 1) != NULL && !next_record(&reading, &record);
     begin_writing(index_file, !readable || damaged || useful < end / 2, end);
-    if (readable) replay_all(index_file, &reading, names, n, each, ud);
-    if (reading.fd >= 0) reading.files->close(reading.files, reading.fd);
+    reading.at = HEADER_BYTES;
+    while (readable && next_record(&reading, &record)) {
+        struct index_file_name *found = record.type == ADDED ? find_name(&record, names, n) : NULL;
+        if (found != NULL && found->at == record.at) replay_one(index_file, &record, found, each, ud);
+    }
+    if (reading.fd >= 0) files->close(files, reading.fd);
     free(reading.window);
 }
 

@@ -12,7 +12,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct publication {
@@ -31,26 +30,19 @@ struct publication {
 
 /* ---- Writing ---- */
 
-static int write_parts(struct publication *p, int fd)
-{
-    struct files *files = p->folder->files;
-    uint64_t after_front = p->front.len, after_payload = after_front + p->head->payload_size;
-    int result = files_write_all(files, fd, p->front.v, p->front.len, 0);
-    if (result == 0) result = files_write_all(files, fd, p->payload, (size_t)p->head->payload_size, after_front);
-    if (result == 0) result = files_write_all(files, fd, p->trailer, sizeof p->trailer, after_payload);
-    return result;
-}
-
 /* After a failed sync nobody knows which bytes are on the medium, and a second sync may succeed without writing them:
  * so the file is given up. */
 static int write_temporary(struct publication *p)
 {
     struct files *files = p->folder->files;
+    uint64_t after_front = p->front.len, after_payload = after_front + p->head->payload_size;
     p->operation = "write";
     int fd = files->open(files, p->folder->fd, p->temporary, FILES_CREATE);
     p->is_unwritten = fd < 0;
     if (fd < 0) return fd;
-    int result = write_parts(p, fd);
+    int result = files_write_all(files, fd, p->front.v, p->front.len, 0);
+    if (result == 0) result = files_write_all(files, fd, p->payload, (size_t)p->head->payload_size, after_front);
+    if (result == 0) result = files_write_all(files, fd, p->trailer, sizeof p->trailer, after_payload);
     if (result == 0) result = files->sync(files, fd);
     int closed = files->close(files, fd); /* some file systems report a lack of space only here */
     return result < 0 ? result : closed;
@@ -99,62 +91,43 @@ static int replace_or_adopt(struct publication *p)
 
 /* ---- Publishing ---- */
 
-/* For file systems without links (FAT, many network shares): since nobody else writes to the folder, checking the name
- * and then renaming is as good. */
-static int rename_to_free_name(struct publication *p)
-{
-    struct files *files = p->folder->files;
-    int there = files->open(files, p->folder->fd, p->name, FILES_READ);
-    if (there >= 0) files->close(files, there);
-    if (there != -ENOENT) return -EEXIST;
-    return files->rename(files, p->folder->fd, p->temporary, p->folder->fd, p->name);
-}
-
-static bool has_no_links(int result)
-{
-    return result == -EPERM || result == -EOPNOTSUPP || result == -ENOSYS || result == -EMLINK;
-}
-
 /* 0 or -errno. A temporary file that cannot be removed here is removed by the next start. */
 static int link_name(struct publication *p)
 {
     struct files *files = p->folder->files;
     p->operation = "publish";
     int result = files->link(files, p->folder->fd, p->temporary, p->name);
-    if (has_no_links(result)) result = rename_to_free_name(p);
+    /* For file systems without links (FAT, many network shares): since nobody else writes to the folder, checking the
+     * name and then renaming is as good. */
+    if (result == -EPERM || result == -EOPNOTSUPP || result == -ENOSYS || result == -EMLINK) {
+        int there = files->open(files, p->folder->fd, p->name, FILES_READ);
+        if (there >= 0) files->close(files, there);
+        result = there != -ENOENT ? -EEXIST : files->rename(files, p->folder->fd, p->temporary, p->folder->fd, p->name);
+    }
     if (result == -EEXIST) result = replace_or_adopt(p);
     files->unlink(files, p->folder->fd, p->temporary);
     return result;
-}
-
-/* Hits and time of last use may differ: a fetcher that used the former slab of that name writes them into this file. */
-static bool reads_front(struct publication *p, int fd)
-{
-    struct buf read = {0};
-    buf_append(&read, p->front.v, p->front.len);
-    bool same = files_read_all(p->folder->files, fd, read.v, read.len, 0) == 0;
-    memcpy(read.v + SLAB_USE_OFFSET, p->front.v + SLAB_USE_OFFSET, SLAB_USE_BYTES);
-    same = same && memcmp(read.v, p->front.v, read.len) == 0;
-    buf_release(&read);
-    return same;
-}
-
-static bool reads_trailer(struct publication *p, int fd)
-{
-    uint8_t read[SLAB_TRAILER_BYTES];
-    uint64_t at = p->front.len + p->head->payload_size;
-    return files_read_all(p->folder->files, fd, read, sizeof read, at) == 0 &&
-           memcmp(read, p->trailer, sizeof read) == 0;
 }
 
 /* Front and trailer are enough: the payload was written in between, and its CRC is checked when it is used. */
 static int read_back(struct publication *p)
 {
     struct files *files = p->folder->files;
+    struct buf front = {0};
+    uint8_t trailer[SLAB_TRAILER_BYTES];
     p->operation = "read back";
     int fd = files->open(files, p->folder->fd, p->name, FILES_READ);
     if (fd < 0) return fd;
-    bool whole = files->size(files, fd) == (int64_t)slab_size(p->head) && reads_front(p, fd) && reads_trailer(p, fd);
+    buf_append(&front, p->front.v, p->front.len);
+    bool whole =
+        files->size(files, fd) == (int64_t)slab_size(p->head) && files_read_all(files, fd, front.v, front.len, 0) == 0;
+    /* Hits and time of last use may differ: a fetcher that used the former slab of that name writes them into this
+     * file. */
+    memcpy(front.v + SLAB_USE_OFFSET, p->front.v + SLAB_USE_OFFSET, SLAB_USE_BYTES);
+    whole = whole && memcmp(front.v, p->front.v, front.len) == 0 &&
+            files_read_all(files, fd, trailer, sizeof trailer, p->front.len + p->head->payload_size) == 0 &&
+            memcmp(trailer, p->trailer, sizeof trailer) == 0;
+    buf_release(&front);
     files->close(files, fd);
     return whole ? 0 : -EIO;
 }
@@ -172,18 +145,6 @@ static int make_durable(struct publication *p)
     return result;
 }
 
-/* 0 or -errno. */
-static int write_and_link(struct publication *p)
-{
-    int result = write_temporary(p);
-    if (result < 0) {
-        p->folder->files->unlink(p->folder->files, p->folder->fd, p->temporary);
-        return result;
-    }
-    result = link_name(p);
-    return result < 0 ? result : make_durable(p);
-}
-
 int folder_publish(struct folder *folder, struct slab_head *head, const void *payload, hearth_error *error)
 {
     assert(!folder->read_only);
@@ -191,7 +152,12 @@ int folder_publish(struct folder *folder, struct slab_head *head, const void *pa
     folder_file_name(&head->key, head->kind, p.name);
     folder_temporary_name(folder, &head->key, head->kind, p.temporary);
     slab_encode(head, payload, &p.front, p.trailer);
-    int result = write_and_link(&p);
+    int result = write_temporary(&p);
+    if (result < 0)
+        folder->files->unlink(folder->files, folder->fd, p.temporary);
+    else
+        result = link_name(&p);
+    if (result == 0) result = make_durable(&p);
     buf_release(&p.front);
     if (result == 0 && folder->index_file != NULL) index_file_put(folder->index_file, head, slab_size(head));
     if (result == 0) return HEARTH_OK;

@@ -136,8 +136,7 @@ static int ram_has(struct backend *backend, const struct slab_name *names, size_
     return 0;
 }
 
-/* Nothing to do: the index counts uses, and nothing outlives it. */
-static void ram_note_use(struct backend *backend, const struct slab_name *name, uint32_t hits, int64_t used_ms)
+void backend_note_nothing(struct backend *backend, const struct slab_name *name, uint32_t hits, int64_t used_ms)
 {
     (void)backend;
     (void)name;
@@ -145,7 +144,7 @@ static void ram_note_use(struct backend *backend, const struct slab_name *name, 
     (void)used_ms;
 }
 
-static int ram_scan(struct backend *backend, struct backend_scan *scan, hearth_error *error)
+int backend_scan_nothing(struct backend *backend, struct backend_scan *scan, hearth_error *error)
 {
     (void)backend;
     (void)error;
@@ -177,8 +176,8 @@ struct backend *ram_backend_open(void)
                                     .remove = ram_remove,
                                     .quarantine = ram_quarantine,
                                     .has = ram_has,
-                                    .note_use = ram_note_use,
-                                    .scan = ram_scan,
+                                    .note_use = backend_note_nothing, /* the index counts uses, as long as slabs live */
+                                    .scan = backend_scan_nothing,
                                     .close = ram_close};
     return &ram->backend;
 }

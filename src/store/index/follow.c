@@ -8,7 +8,6 @@
 #include "store/index/index_parts.h"
 
 #include <assert.h>
-#include <stdlib.h>
 
 /* The follower reads past so many entries before others have a turn at the mutex. */
 enum { BATCH_STEPS = 64 };
@@ -60,35 +59,6 @@ static struct index_followed *take_left(struct index *index)
     return followed;
 }
 
-static void copy_tokens(const struct item *item, int32_t block, struct index_news *news)
-{
-    const struct entry *entry = &item->entry;
-    struct tokens *tokens = &news->tokens;
-    news->from = entry->kind == SLAB_STATE ? 0 : entry->start - entry->start % block;
-    tokens->len = (size_t)(entry->end - news->from);
-    if (tokens->cap < tokens->len) {
-        tokens->cap = tokens->len;
-        tokens->v = mem_grow(tokens->v, tokens->cap, sizeof *tokens->v);
-    }
-    radix_copy_tokens(item->node, news->from, tokens->v);
-}
-
-static void enter(struct index *index, struct item *item, struct index_news *news)
-{
-    const struct entry *entry = &item->entry;
-    const struct item *parent = item_of(entry->parent);
-    news->type = INDEX_ENTERED;
-    news->was_told = item->followed != NULL;
-    if (!news->was_told) item->followed = mem_alloc(index->follower.size);
-    item->followed->round = index->round;
-    news->followed = item->followed;
-    news->parent = parent == NULL ? NULL : parent->followed;
-    news->kind = entry->kind;
-    news->start = entry->start;
-    news->end = entry->end;
-    copy_tokens(item, index->follower.block, news);
-}
-
 static bool is_told(const struct index *index, const struct item *item)
 {
     return item->followed != NULL && item->followed->round == index->round;
@@ -105,7 +75,24 @@ static bool read_entry(struct index *index, struct index_news *news)
     bool follows = parent == NULL || is_told(index, parent);
     news->name = index->follower.name(index->follower.ud, &item->space->identity);
     if (news->name == NULL || !follows) return false;
-    enter(index, item, news);
+    const struct entry *entry = &item->entry;
+    struct tokens *tokens = &news->tokens;
+    news->type = INDEX_ENTERED;
+    news->was_told = item->followed != NULL;
+    if (!news->was_told) item->followed = mem_alloc(index->follower.size);
+    item->followed->round = index->round;
+    news->followed = item->followed;
+    news->parent = parent == NULL ? NULL : parent->followed;
+    news->kind = entry->kind;
+    news->start = entry->start;
+    news->end = entry->end;
+    news->from = entry->kind == SLAB_STATE ? 0 : entry->start - entry->start % index->follower.block;
+    tokens->len = (size_t)(entry->end - news->from);
+    if (tokens->cap < tokens->len) {
+        tokens->cap = tokens->len;
+        tokens->v = mem_grow(tokens->v, tokens->cap, sizeof *tokens->v);
+    }
+    radix_copy_tokens(item->node, news->from, tokens->v);
     return true;
 }
 

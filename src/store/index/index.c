@@ -46,19 +46,6 @@ static enum reserved evict_for(struct index *index, struct reservation *reservat
     return RESERVED;
 }
 
-static struct reservation *reservation_open(struct index *index, const struct reserve *what)
-{
-    struct reservation *reservation = mem_alloc(sizeof *reservation);
-    struct item *item = item_open(index, what);
-    item_enter(index, item, ITEM_WRITING);
-    reservation->item = item;
-    index->bytes += what->size;
-    lru_count(index, item);
-    lru_space_use(index, item->space);
-    index->n_reservations++;
-    return reservation;
-}
-
 /* Returns the item, whose bytes are not counted any more. */
 static struct item *reservation_end(struct index *index, struct reservation *reservation)
 {
@@ -79,14 +66,6 @@ static void set_replaced(struct index *index, struct item *known, bool replaced)
     lru_update(index, known);
 }
 
-static bool is_orphan(const struct index *index, const struct reserve *what)
-{
-    if (what->start == 0) return false;
-    const struct space *space = space_find(index, what->identity);
-    return space == NULL || what->parent == NULL ||
-           !item_accepts_child(item_of(what->parent), space, what->kind, what->start, what->end);
-}
-
 static enum reserved reserve(struct index *index, const struct reserve *what, struct reservation **reservation,
                              struct victim **victims)
 {
@@ -94,9 +73,20 @@ static enum reserved reserve(struct index *index, const struct reserve *what, st
     if (item_found(index, &what->key, what->kind) != NULL) return RESERVED_PRESENT;
     if (item_writing(index, &what->key, what->kind) != NULL) return RESERVED_WRITING;
     if (known != NULL && known->state == ITEM_VICTIM) return RESERVED_WRITING;
-    if (is_orphan(index, what)) return RESERVED_ORPHAN;
+    if (what->start > 0) {
+        const struct space *space = space_find(index, what->identity);
+        bool accepted = space != NULL && what->parent != NULL &&
+                        item_accepts_child(item_of(what->parent), space, what->kind, what->start, what->end);
+        if (!accepted) return RESERVED_ORPHAN;
+    }
     if (what->size > index->budget) return RESERVED_NO_ROOM;
-    struct reservation *opened = reservation_open(index, what);
+    struct reservation *opened = mem_alloc(sizeof *opened);
+    struct item *item = opened->item = item_open(index, what);
+    item_enter(index, item, ITEM_WRITING);
+    index->bytes += what->size;
+    lru_count(index, item);
+    lru_space_use(index, item->space);
+    index->n_reservations++;
     if (known != NULL) set_replaced(index, known, true);
     enum reserved result = evict_for(index, opened, what->over, victims);
     if (result == RESERVED) {
@@ -174,30 +164,27 @@ static bool is_sound(const struct slab_head *head)
            head->tokens.len == (size_t)(head->end - head->start);
 }
 
-static void adopt(struct index *index, const struct slab_head *head, uint64_t size, int64_t now_ms)
-{
-    struct reserve what = {.identity = &head->identity,
-                           .kind = head->kind,
-                           .key = head->key,
-                           .tokens = head->tokens.v,
-                           .start = head->start,
-                           .end = head->end,
-                           .size = size};
-    struct item *item = item_open(index, &what);
-    item->hits = head->hits;
-    item->reused = head->hits > 0;
-    item->used = lru_stamp_of_adopted(head->used_ms, now_ms);
-    index->bytes += size;
-    lru_count(index, item);
-    item_attach_all(index, item, &head->parent);
-}
-
 bool index_adopt(struct index *index, const struct slab_head *head, uint64_t size, int64_t now_ms)
 {
     if (!is_sound(head)) return false;
+    const struct reserve what = {.identity = &head->identity,
+                                 .kind = head->kind,
+                                 .key = head->key,
+                                 .tokens = head->tokens.v,
+                                 .start = head->start,
+                                 .end = head->end,
+                                 .size = size};
     index_lock(index);
     bool adopted = item_in(index, &head->key, head->kind, ~0u) == NULL;
-    if (adopted) adopt(index, head, size, now_ms);
+    if (adopted) {
+        struct item *item = item_open(index, &what);
+        item->hits = head->hits;
+        item->reused = head->hits > 0;
+        item->used = lru_stamp_of_adopted(head->used_ms, now_ms);
+        index->bytes += size;
+        lru_count(index, item);
+        item_attach_all(index, item, &head->parent);
+    }
     index_unlock(index);
     return adopted;
 }
@@ -247,22 +234,19 @@ void index_reinstate(struct index *index, struct victim *victim, bool stuck)
 }
 
 /* Evicts a small part of the budget at a time, and releases the mutex in between. */
-static bool trim_some(struct index *index, struct victim **victims)
-{
-    enum { STEPS = 1024 };
-    index_lock(index);
-    uint64_t need = excess(index->bytes - index->victim_bytes, index->budget), most = index->budget / STEPS + 1;
-    uint64_t bytes = lru_evict(index, min_u64(need, most), NULL, victims);
-    index->evictions += count_victims(*victims);
-    index_unlock(index);
-    return bytes > 0 && bytes < need;
-}
-
 struct victim *index_trim(struct index *index)
 {
+    enum { STEPS = 1024 };
     struct victim *first = NULL, **end = &first;
-    while (trim_some(index, end))
+    uint64_t need, bytes;
+    do {
         while (*end != NULL) end = &(*end)->next;
+        index_lock(index);
+        need = excess(index->bytes - index->victim_bytes, index->budget);
+        bytes = lru_evict(index, min_u64(need, index->budget / STEPS + 1), NULL, end);
+        index->evictions += count_victims(*end);
+        index_unlock(index);
+    } while (bytes > 0 && bytes < need);
     return first;
 }
 
@@ -389,7 +373,11 @@ bool index_matches(struct index *index, const struct entry *entry, const struct 
     assert(item->refs > 0);
     if (item->state == ITEM_GONE) item = item_found(index, &entry->key, entry->kind);
     bool same = item != NULL && head->start == item->entry.start && head->end == item->entry.end &&
-                identity_equal(&item->space->identity, &head->identity) && item_has_tokens(item, head->tokens.v);
+                identity_equal(&item->space->identity, &head->identity);
+    if (same && item->state == ITEM_FOUND)
+        same = radix_matches(item->node, head->start, head->tokens.v);
+    else if (same)
+        same = packed_common(&item->tokens, 0, head->tokens.v, item->tokens.len) == item->tokens.len;
     index_unlock(index);
     return same;
 }
@@ -405,10 +393,14 @@ bool index_has_left(struct index *index, const struct entry *entry)
 
 enum index_has index_has(struct index *index, const struct slab_key *key)
 {
+    bool writing = false, found = false;
     index_lock(index);
-    unsigned int states = item_states(index, key);
+    for (enum slab_kind kind = SLAB_ROWS; kind <= SLAB_STATE; kind++) {
+        writing = writing || item_writing(index, key, kind) != NULL;
+        found = found || item_found(index, key, kind) != NULL;
+    }
     index_unlock(index);
-    return states & 1u << ITEM_WRITING ? INDEX_WRITING : states & 1u << ITEM_FOUND ? INDEX_THERE : INDEX_ABSENT;
+    return writing ? INDEX_WRITING : found ? INDEX_THERE : INDEX_ABSENT;
 }
 
 void index_set_foreign(struct index *index, uint64_t bytes)

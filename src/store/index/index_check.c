@@ -22,31 +22,6 @@ static void check_links(const struct item *item, const struct item *first)
     assert(item->next == NULL || item->next->prev == item);
 }
 
-/* Its name is that of no other one, but of one that is being written and will replace it. */
-static void check_name(const struct index *index, const struct item *item)
-{
-    const struct entry *entry = &item->entry;
-    const struct item *found = item_found(index, &entry->key, entry->kind);
-    const struct item *writing = item_writing(index, &entry->key, entry->kind);
-    const struct item *known = item_known(index, &entry->key, entry->kind);
-    assert(item == found || item == writing || item == known);
-    assert(found == NULL || (writing == NULL && known == NULL));
-    assert(!item->replaced || (item_is_detached(item) && writing != NULL));
-    assert(writing == NULL || known == NULL || known->replaced);
-    assert(item->space == space_find(index, &item->space->identity));
-}
-
-static void check_children(const struct item *item)
-{
-    uint32_t n = 0, n_kept = item->kept;
-    for (const struct item *child = item->first_child; child != NULL; child = child->next, n++) {
-        assert(child->state == ITEM_FOUND && child->entry.parent == &item->entry);
-        n_kept += child->n_kept;
-    }
-    assert(item->refs >= n + item->kept);
-    assert(item->n_kept >= n_kept && (item->n_kept == 0 || item->refs > 0));
-}
-
 static void check_found(const struct index *index, const struct item *item)
 {
     const struct entry *entry = &item->entry;
@@ -55,7 +30,13 @@ static void check_found(const struct index *index, const struct item *item)
     assert(parent == NULL || item_accepts_child(parent, item->space, entry->kind, entry->start, entry->end));
     if (parent != NULL) check_links(item, parent->first_child);
     assert(parent == NULL || parent->reused || !item->reused);
-    check_children(item);
+    uint32_t n = 0, n_kept = item->kept;
+    for (const struct item *child = item->first_child; child != NULL; child = child->next, n++) {
+        assert(child->state == ITEM_FOUND && child->entry.parent == entry);
+        n_kept += child->n_kept;
+    }
+    assert(item->refs >= n + item->kept);
+    assert(item->n_kept >= n_kept && (item->n_kept == 0 || item->refs > 0));
     assert(item->kept || item->kept_state == NULL);
     assert(item->kept_state == NULL || item->kept_state->refs > 0);
     const struct radix_entry *at = item->node->entries;
@@ -85,28 +66,30 @@ static void check_not_found(const struct index *index, const struct item *item)
     }
 }
 
-static void check_evictable(const struct item *item)
-{
-    bool leaves = item->state == ITEM_FOUND || (item_is_detached(item) && !item->replaced);
-    const struct heap *heap = item->reused ? &item->space->reused : &item->space->fresh;
-    uint32_t at = item->evictable.at;
-    assert((at != 0) == (leaves && item->refs == 0));
-    if (at == 0) return;
-    assert(at <= heap->n && heap->v[at - 1] == &item->evictable);
-    assert(at == 1 || !heap->before(&item->evictable, heap->v[at / 2 - 1]));
-}
-
 static void check_item(const struct index *index, const struct item *item)
 {
     const struct entry *entry = &item->entry;
     assert(item->state != ITEM_NEW && item->state < ITEM_GONE);
     assert(0 <= entry->start && entry->start <= entry->end && entry->end > 0);
-    check_name(index, item);
+    /* Its name is that of no other one, but of one that is being written and will replace it. */
+    const struct item *found = item_found(index, &entry->key, entry->kind);
+    const struct item *writing = item_writing(index, &entry->key, entry->kind);
+    const struct item *known = item_known(index, &entry->key, entry->kind);
+    assert(item == found || item == writing || item == known);
+    assert(found == NULL || (writing == NULL && known == NULL));
+    assert(!item->replaced || (item_is_detached(item) && writing != NULL));
+    assert(writing == NULL || known == NULL || known->replaced);
+    assert(item->space == space_find(index, &item->space->identity));
     if (item->state == ITEM_FOUND)
         check_found(index, item);
     else
         check_not_found(index, item);
-    check_evictable(item);
+    bool leaves = item->state == ITEM_FOUND || (item_is_detached(item) && !item->replaced);
+    const struct heap *heap = item->reused ? &item->space->reused : &item->space->fresh;
+    uint32_t at = item->evictable.at;
+    assert((at != 0) == (leaves && item->refs == 0));
+    assert(at == 0 || (at <= heap->n && heap->v[at - 1] == &item->evictable));
+    assert(at <= 1 || !heap->before(&item->evictable, heap->v[at / 2 - 1]));
 }
 
 /* ---- Sums ---- */
@@ -142,14 +125,6 @@ static struct sums look_at_items(const struct index *index, const struct space *
     return sums;
 }
 
-static void check_space(const struct index *index, const struct space *space)
-{
-    struct sums sums = look_at_items(index, space);
-    assert(sums.n > 0 && space->n == sums.n);
-    assert(space->bytes == sums.bytes && space->fresh_bytes == sums.fresh_bytes);
-    assert(space->fresh.n + space->reused.n == sums.n_evictable);
-}
-
 static void check_list(const struct spaces *list, bool active, size_t n)
 {
     const struct space *last = NULL;
@@ -169,7 +144,12 @@ static void check_spaces(const struct index *index, const struct sums *all)
     for (size_t bucket = 0; (link = hash_any(&index->spaces, &bucket)) != NULL; bucket++) {
         for (; link != NULL; link = link->next) {
             const struct space *space = container_of(const struct space, link, link);
-            if (index->items.n <= FEW) check_space(index, space);
+            if (index->items.n <= FEW) {
+                struct sums own = look_at_items(index, space);
+                assert(own.n > 0 && space->n == own.n);
+                assert(space->bytes == own.bytes && space->fresh_bytes == own.fresh_bytes);
+                assert(space->fresh.n + space->reused.n == own.n_evictable);
+            }
             sums.n += space->n;
             sums.n_evictable += space->fresh.n + space->reused.n;
             sums.bytes += space->bytes;

@@ -202,9 +202,8 @@ struct item *item_found(const struct index *index, const struct slab_key *key, e
 struct item *item_writing(const struct index *index, const struct slab_key *key, enum slab_kind kind);
 struct item *item_known(const struct index *index, const struct slab_key *key, enum slab_kind kind);
 
-/* The one in any of these states, one bit each; and the states of all with that key, of any kind. */
+/* The one in any of these states, one bit each. */
 struct item *item_in(const struct index *index, const struct slab_key *key, enum slab_kind kind, unsigned int states);
-unsigned int item_states(const struct index *index, const struct slab_key *key);
 
 struct space *space_find(const struct index *index, const struct identity *identity);
 
@@ -238,9 +237,6 @@ static inline bool item_is_completion(const struct item *item)
 bool item_accepts_child(const struct item *parent, const struct space *space, enum slab_kind kind, int32_t start,
                         int32_t end);
 
-/* Whether these are its tokens [start, end); of one that is not gone. */
-bool item_has_tokens(const struct item *item, const int32_t *tokens);
-
 /* Lets lookups find it, if they find its parent: else it is detached. Returns the found one, which may be another
  * item; NULL: it is detached. `key`: of the parent of one that is new or was being written. */
 struct item *item_attach(struct index *index, struct item *item, const struct slab_key *key);
@@ -270,8 +266,8 @@ void index_check_some(struct index *index);
 
 /* ---- walk.c ---- */
 
-/* The last STATE entry that is a prefix of the entry, itself included. NULL: there is none. */
-struct item *item_last_state(const struct item *item);
+/* The last STATE entry that ends at the position, or is a prefix of it. NULL: there is none. */
+struct item *state_before(struct radix_position position);
 
 /* ---- tips.c ---- */
 

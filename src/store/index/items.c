@@ -79,17 +79,6 @@ struct item *item_known(const struct index *index, const struct slab_key *key, e
     return item_in(index, key, kind, 1u << ITEM_DETACHED | 1u << ITEM_UNREADABLE | 1u << ITEM_VICTIM);
 }
 
-unsigned int item_states(const struct index *index, const struct slab_key *key)
-{
-    unsigned int states = 0;
-    struct hash_link *link = hash_first(&index->items, first_bytes(key->v));
-    for (; link != NULL; link = hash_next(link)) {
-        const struct item *item = container_of(struct item, link, link);
-        if (slab_key_equal(&item->entry.key, key)) states |= 1u << item->state;
-    }
-    return states;
-}
-
 static uint64_t identity_hash(const struct identity *identity)
 {
     return first_bytes(identity->model) ^ first_bytes(identity->context);
@@ -103,20 +92,6 @@ struct space *space_find(const struct index *index, const struct identity *ident
         if (identity_equal(&space->identity, identity)) return space;
     }
     return NULL;
-}
-
-static struct space *space_enter(struct index *index, const struct identity *identity)
-{
-    struct space *space = space_find(index, identity);
-    if (space == NULL) {
-        space = mem_alloc(sizeof *space);
-        space->identity = *identity;
-        space->root = radix_open();
-        lru_space_open(index, space);
-        hash_add(&index->spaces, &space->link, identity_hash(identity));
-    }
-    space->n++;
-    return space;
 }
 
 /* ---- Orphans ---- */
@@ -168,15 +143,11 @@ void item_ref(struct index *index, struct item *item)
     lru_update(index, item);
 }
 
-static bool needs_parent(const struct item *item)
-{
-    return item->refs > 0 || item->state == ITEM_FOUND || item->state == ITEM_WRITING;
-}
-
-/* Without recursion, which would be as deep as a conversation has slabs. */
+/* One that is referenced, found or being written needs its parent. Without recursion, which would be as deep as a
+ * conversation has slabs. */
 static void give_back_parent(struct index *index, struct item *item)
 {
-    while (item != NULL && !needs_parent(item)) {
+    while (item != NULL && item->refs == 0 && item->state != ITEM_FOUND && item->state != ITEM_WRITING) {
         struct item *parent = parent_of(item);
         item->entry.parent = NULL;
         if (item->state == ITEM_GONE) {
@@ -253,7 +224,16 @@ struct item *item_open(struct index *index, const struct reserve *what)
     struct item *item = mem_alloc(sizeof *item);
     item->entry = (struct entry){
         .key = what->key, .kind = what->kind, .start = what->start, .end = what->end, .size = what->size};
-    item->space = space_enter(index, what->identity);
+    struct space *space = space_find(index, what->identity);
+    if (space == NULL) {
+        space = mem_alloc(sizeof *space);
+        space->identity = *what->identity;
+        space->root = radix_open();
+        lru_space_open(index, space);
+        hash_add(&index->spaces, &space->link, identity_hash(what->identity));
+    }
+    space->n++;
+    item->space = space;
     item->tokens = packed_of(what->tokens, (size_t)(what->end - what->start));
     hash_add(&index->items, &item->link, first_bytes(what->key.v));
     index->n_states[ITEM_NEW]++;
@@ -322,22 +302,6 @@ static bool accepts(const struct item *parent, const struct item *item)
     return item_accepts_child(parent, item->space, entry->kind, entry->start, entry->end);
 }
 
-static struct item *find_parent_in_tree(const struct index *index, const struct item *item, const struct slab_key *key)
-{
-    const struct entry *entry = &item->entry;
-    struct item *parent = item_found(index, key, kind_of_parent(entry->kind, entry->start, entry->end));
-    return parent != NULL && accepts(parent, item) ? parent : NULL;
-}
-
-static void link_child(struct item *item, struct item *parent)
-{
-    item->prev = item->next = NULL;
-    if (parent == NULL) return;
-    item->next = parent->first_child;
-    if (item->next != NULL) item->next->prev = item;
-    parent->first_child = item;
-}
-
 static void unlink_child(struct item *item)
 {
     struct item *parent = parent_of(item);
@@ -374,7 +338,10 @@ static struct item *put_into_tree(struct index *index, struct item *item, struct
     item->first_child = item->older = item->newer = item->kept_state = NULL;
     item->followed = NULL;
     item->node = radix_insert(&index->radix, from, scratch, n, &item->radix_entry);
-    link_child(item, parent);
+    item->prev = NULL;
+    item->next = parent == NULL ? NULL : parent->first_child;
+    if (item->next != NULL) item->next->prev = item;
+    if (parent != NULL) parent->first_child = item;
     set_parent(index, item, parent);
     item_enter(index, item, ITEM_FOUND);
     if (parent != NULL && item->reused) lru_mark_reused(index, parent);
@@ -411,18 +378,14 @@ void item_take(struct index *index, struct item *item, enum item_state state)
 struct item *item_attach(struct index *index, struct item *item, const struct slab_key *key)
 {
     if (item->orphans != NULL) key = &item->orphans->key;
-    assert(key != NULL || item->entry.start == 0);
-    struct item *parent = item->entry.start > 0 ? find_parent_in_tree(index, item, key) : NULL;
-    if (item->entry.start == 0 || parent != NULL) return put_into_tree(index, item, parent);
+    const struct entry *entry = &item->entry;
+    assert(key != NULL || entry->start == 0);
+    if (entry->start == 0) return put_into_tree(index, item, NULL);
+    struct item *parent = item_found(index, key, kind_of_parent(entry->kind, entry->start, entry->end));
+    if (parent != NULL && accepts(parent, item)) return put_into_tree(index, item, parent);
     if (item->orphans == NULL) orphans_join(index, item, key);
     if (item->state != ITEM_DETACHED) item_enter(index, item, ITEM_DETACHED);
     return NULL;
-}
-
-bool item_has_tokens(const struct item *item, const int32_t *tokens)
-{
-    if (item->state == ITEM_FOUND) return radix_matches(item->node, item->entry.start, tokens);
-    return packed_common(&item->tokens, 0, tokens, item->tokens.len) == item->tokens.len;
 }
 
 /* ---- In steps ----
@@ -511,27 +474,22 @@ bool item_awaits_ancestor(const struct index *index, const struct item *item)
 
 /* ---- The end ---- */
 
-static void discard_leaf(struct index *index, struct item *item)
-{
-    if (item->state == ITEM_FOUND) {
-        kept_forget(index, item);
-        follow_removed(index, item);
-        unlink_child(item);
-        radix_remove(&index->radix, item->node, &item->radix_entry);
-        item->tokens = (struct packed){0};
-        item->orphans = NULL;
-    }
-    if (item->state != ITEM_VICTIM) lru_uncount(index, item);
-    item_close(index, item);
-}
-
 void items_close(struct index *index)
 {
     struct hash_link *link;
     for (size_t bucket = 0; (link = hash_any(&index->items, &bucket)) != NULL;) {
         struct item *item = container_of(struct item, link, link);
         while (item->state == ITEM_FOUND && item->first_child != NULL) item = item->first_child;
-        discard_leaf(index, item);
+        if (item->state == ITEM_FOUND) {
+            kept_forget(index, item);
+            follow_removed(index, item);
+            unlink_child(item);
+            radix_remove(&index->radix, item->node, &item->radix_entry);
+            item->tokens = (struct packed){0};
+            item->orphans = NULL;
+        }
+        if (item->state != ITEM_VICTIM) lru_uncount(index, item);
+        item_close(index, item);
     }
     index->bytes = index->victim_bytes = index->n_reservations = 0;
 }

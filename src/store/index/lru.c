@@ -128,15 +128,11 @@ static void spaces_append(struct spaces *list, struct space *space)
     list->last = space;
 }
 
-static void spaces_remove(struct spaces *list, struct space *space)
-{
-    *(space->next != NULL ? &space->next->prev : &list->last) = space->prev;
-    *(space->prev != NULL ? &space->prev->next : &list->first) = space->next;
-}
-
 static void space_unlist(struct index *index, struct space *space)
 {
-    spaces_remove(space->active ? &index->active : &index->inactive, space);
+    struct spaces *list = space->active ? &index->active : &index->inactive;
+    *(space->next != NULL ? &space->next->prev : &list->last) = space->prev;
+    *(space->prev != NULL ? &space->prev->next : &list->first) = space->next;
     if (space->active) index->n_active--;
 }
 
@@ -158,16 +154,6 @@ void lru_space_use(struct index *index, struct space *space)
 {
     space_unlist(index, space);
     space_activate(index, space);
-}
-
-static void deactivate_idle(struct index *index)
-{
-    for (struct space *space; (space = index->active.first) != NULL;) {
-        if (index->written - space->seen <= index->budget) break;
-        space_unlist(index, space);
-        space->active = false;
-        spaces_append(&index->inactive, space);
-    }
 }
 
 void lru_space_close(struct index *index, struct space *space)
@@ -295,11 +281,6 @@ static uint64_t share_of_active(const struct index *index)
     return index->n_active == 0 ? 0 : shared_budget(index) / index->n_active;
 }
 
-static uint64_t share(const struct index *index, const struct space *space)
-{
-    return space->active ? share_of_active(index) : 0;
-}
-
 /* On whose behalf something is evicted. Fresh entries are kept from evicting reused ones of their own identity once
  * they hold half of its share. They are kept from evicting those of others once all fresh entries together hold half of
  * the budget, so that new identities do not get around the limit. */
@@ -308,18 +289,13 @@ struct requester {
     bool for_any;              /* no entry is protected */
 };
 
-static bool may_evict_reused(const struct index *index, const struct space *space, struct requester requester)
-{
-    if (requester.for_any) return true;
-    if (space == requester.space) return space->fresh_bytes <= share(index, space) / 2;
-    return index->fresh_bytes <= shared_budget(index) / 2;
-}
-
 static struct item *next_victim_of(const struct index *index, const struct space *space, struct requester requester)
 {
-    struct heap_link *fresh = heap_first(&space->fresh), *reused = NULL;
-    if (may_evict_reused(index, space, requester)) reused = heap_first(&space->reused);
-    bool many = space->fresh_bytes > share(index, space) / 2;
+    uint64_t share = space->active ? share_of_active(index) : 0;
+    bool many = space->fresh_bytes > share / 2;
+    bool many_of_all = index->fresh_bytes > shared_budget(index) / 2;
+    bool takes_reused = requester.for_any || !(space == requester.space ? many : many_of_all);
+    struct heap_link *fresh = heap_first(&space->fresh), *reused = takes_reused ? heap_first(&space->reused) : NULL;
     bool first_is_fresh = fresh != NULL && (reused == NULL || many || !used_before(reused, fresh));
     struct heap_link *first = first_is_fresh ? fresh : reused;
     return first == NULL ? NULL : item_of_link(first);
@@ -355,14 +331,6 @@ static struct item *next_fair_victim(const struct index *index, struct requester
     return index->fresh_bytes > shared_budget(index) / 2 ? next_victim_of_largest(index, requester, 0) : NULL;
 }
 
-/* Entries beyond the budget are evicted even where every one is protected. */
-static struct item *next_victim(const struct index *index, const struct space *space)
-{
-    struct item *next = next_fair_victim(index, (struct requester){.space = space});
-    if (next == NULL && space == NULL) next = next_fair_victim(index, (struct requester){.for_any = true});
-    return next;
-}
-
 /* ---- Choosing ---- */
 
 /* Choosing and evicting are two steps, so that a reservation that cannot be met evicts nothing. A chosen item has left
@@ -378,42 +346,44 @@ static struct item *parent_in_tree(const struct item *item)
     return item->state == ITEM_FOUND ? parent_of(item) : NULL;
 }
 
-static void choose_victim(struct index *index, struct choices *choices, struct item *item)
-{
-    struct item *parent = parent_in_tree(item);
-    choices->v = mem_room(choices->v, choices->n, &choices->cap, sizeof(struct item *));
-    choices->v[choices->n++] = item;
-    choices->bytes += item->entry.size;
-    set_evictable(index, item, false);
-    lru_uncount(index, item);
-    if (parent == NULL) return;
-    if (parent->used < item->used) parent->used = item->used;
-    parent->refs--;
-    lru_update(index, parent);
-}
-
-static void unchoose(struct index *index, struct item *item)
-{
-    struct item *parent = parent_in_tree(item);
-    lru_count(index, item);
-    set_evictable(index, item, true);
-    if (parent == NULL) return;
-    parent->refs++;
-    lru_update(index, parent);
-}
-
 static struct choices choose_victims(struct index *index, uint64_t need, const struct space *space)
 {
     struct choices choices = {0};
-    deactivate_idle(index);
-    for (struct item *next; choices.bytes < need && (next = next_victim(index, space)) != NULL;)
-        choose_victim(index, &choices, next);
+    for (struct space *idle; (idle = index->active.first) != NULL;) {
+        if (index->written - idle->seen <= index->budget) break;
+        space_unlist(index, idle);
+        idle->active = false;
+        spaces_append(&index->inactive, idle);
+    }
+    while (choices.bytes < need) {
+        struct item *item = next_fair_victim(index, (struct requester){.space = space});
+        /* Entries beyond the budget are evicted even where every one is protected. */
+        if (item == NULL && space == NULL) item = next_fair_victim(index, (struct requester){.for_any = true});
+        if (item == NULL) break;
+        choices.v = mem_room(choices.v, choices.n, &choices.cap, sizeof(struct item *));
+        choices.v[choices.n++] = item;
+        choices.bytes += item->entry.size;
+        set_evictable(index, item, false);
+        lru_uncount(index, item);
+        struct item *parent = parent_in_tree(item);
+        if (parent == NULL) continue;
+        if (parent->used < item->used) parent->used = item->used;
+        parent->refs--;
+        lru_update(index, parent);
+    }
     return choices;
 }
 
 static void unchoose_all(struct index *index, struct choices *choices)
 {
-    while (choices->n > 0) unchoose(index, choices->v[--choices->n]);
+    while (choices->n > 0) {
+        struct item *item = choices->v[--choices->n], *parent = parent_in_tree(item);
+        lru_count(index, item);
+        set_evictable(index, item, true);
+        if (parent == NULL) continue;
+        parent->refs++;
+        lru_update(index, parent);
+    }
     free(choices->v);
 }
 

@@ -199,17 +199,6 @@ void radix_copy_tokens(const struct radix_node *node, int32_t from, int32_t *tok
 
 /* ---- Rows ---- */
 
-/* A parent counts only whether a child has any, so a change stops at the first ancestor that it leaves as it was. */
-static void add_rows(struct radix_node *node)
-{
-    while (node != NULL && node->n_rows++ == 0) node = node->parent;
-}
-
-static void remove_rows(struct radix_node *node)
-{
-    while (node != NULL && --node->n_rows == 0) node = node->parent;
-}
-
 struct radix_position radix_deepest_with_rows(struct radix_position position)
 {
     while (position.node->n_rows == 0 && position.node->parent != NULL)
@@ -263,7 +252,10 @@ struct radix_node *radix_insert(struct radix *radix, struct radix_position from,
     if (known < n) node = leaf(radix, node, next + known, n - known);
     entry->next = node->entries;
     node->entries = entry;
-    if (entry->rows) add_rows(node);
+    /* A parent counts only whether a child has any rows, so a change stops at the first ancestor that it leaves as it
+     * was. */
+    struct radix_node *ancestor = entry->rows ? node : NULL;
+    while (ancestor != NULL && ancestor->n_rows++ == 0) ancestor = ancestor->parent;
     return node;
 }
 
@@ -290,7 +282,8 @@ void radix_remove(struct radix *radix, struct radix_node *node, struct radix_ent
     struct radix_entry **at = &node->entries;
     while (*at != entry) at = &(*at)->next;
     *at = entry->next;
-    if (entry->rows) remove_rows(node);
+    struct radix_node *ancestor = entry->rows ? node : NULL;
+    while (ancestor != NULL && --ancestor->n_rows == 0) ancestor = ancestor->parent;
     while (node->entries == NULL && node->first_child == NULL && node->parent != NULL) {
         struct radix_node *parent = node->parent;
         detach_child(radix, node);

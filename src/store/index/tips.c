@@ -18,9 +18,8 @@ static bool is_tip(const struct item *item)
 
 static struct item *find_tip(const struct index *index, const struct slab_key *key)
 {
-    static const enum slab_kind kinds[] = {SLAB_ROWS, SLAB_STATE};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        struct item *item = item_found(index, key, kinds[i]);
+    for (enum slab_kind kind = SLAB_ROWS; kind <= SLAB_STATE; kind++) {
+        struct item *item = item_found(index, key, kind);
         if (item != NULL && is_tip(item)) return item;
     }
     return NULL;
@@ -40,30 +39,21 @@ struct first_tips {
     const struct tip_query *query;
 };
 
-static size_t rank_of(const struct first_tips *first, const struct tip_place *place)
+static void offer(struct first_tips *first, const struct tip_place *place)
 {
-    size_t low = 0, high = first->n;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
+    const struct tip_query *query = first->query;
+    first->total++;
+    if (query->after != NULL && !tip_comes_before(query->after, place) &&
+        (!query->inclusive || tip_comes_before(place, query->after)))
+        return;
+    size_t at = 0;
+    for (size_t high = first->n; at < high;) {
+        size_t middle = (at + high) / 2;
         if (tip_comes_before(&first->v[middle].place, place))
-            low = middle + 1;
+            at = middle + 1;
         else
             high = middle;
     }
-    return low;
-}
-
-static bool is_wanted(const struct tip_query *query, const struct tip_place *place)
-{
-    if (query->after == NULL || tip_comes_before(query->after, place)) return true;
-    return query->inclusive && !tip_comes_before(place, query->after);
-}
-
-static void offer(struct first_tips *first, const struct tip_place *place)
-{
-    first->total++;
-    if (!is_wanted(first->query, place)) return;
-    size_t at = rank_of(first, place);
     if (at == first->max) return;
     if (first->n < first->max) first->n++;
     memmove(first->v + at + 1, first->v + at, (first->n - 1 - at) * sizeof *first->v);
@@ -97,13 +87,6 @@ static bool has_others(const struct item *item, const struct item *one)
     return child != NULL;
 }
 
-static int32_t mark_of(const struct tip_query *query, const struct slab_key *key)
-{
-    for (size_t i = 0; i < query->n_marks; i++)
-        if (slab_key_equal(&query->marks[i].key, key)) return query->marks[i].n;
-    return 0;
-}
-
 static void describe(const struct item *tip, const struct tip_query *query, struct tip *out)
 {
     const struct item *from = NULL;
@@ -113,8 +96,9 @@ static void describe(const struct item *tip, const struct tip_query *query, stru
     out->end = tip->entry.end;
     out->used_ms = lru_stamp_ms(out->place.used);
     for (const struct item *at = tip; at != NULL; from = at, at = parent_of(at)) {
-        int32_t marked = mark_of(query, &at->entry.key);
-        if (marked > out->marked) out->marked = marked;
+        size_t mark = 0;
+        while (mark < query->n_marks && !slab_key_equal(&query->marks[mark].key, &at->entry.key)) mark++;
+        if (mark < query->n_marks && query->marks[mark].n > out->marked) out->marked = query->marks[mark].n;
         out->kept = out->kept || at->kept;
         own = own && !has_others(at, from);
         if (!own) continue;
@@ -124,23 +108,6 @@ static void describe(const struct item *tip, const struct tip_query *query, stru
         own_from = at->entry.start;
     }
     out->own_tokens = out->end - own_from;
-}
-
-/* False: it has gone meanwhile. */
-static bool describe_place(struct index *index, const struct tip_query *query, struct tip *tip)
-{
-    index_lock(index);
-    const struct item *found = find_tip(index, &tip->place.key);
-    if (found != NULL) describe(found, query, tip);
-    index_unlock(index);
-    return found != NULL;
-}
-
-/* One that was used in between may have been chosen twice, with two places. */
-static bool is_among(const struct tip *tips, size_t n, const struct slab_key *key)
-{
-    while (n > 0 && !slab_key_equal(&tips[n - 1].place.key, key)) n--;
-    return n > 0;
 }
 
 /* Tips that go between choosing and describing leave gaps, which those behind them fill: fewer than `max` are all. */
@@ -159,7 +126,15 @@ size_t index_tips(struct index *index, const struct tip_query *query, struct tip
         if (first.n > 0) last = first.v[first.n - 1].place;
         for (size_t i = 0; i < first.n; i++) {
             struct tip tip = first.v[i];
-            if (!is_among(tips, n, &tip.place.key) && describe_place(index, query, &tip)) tips[n++] = tip;
+            /* One that was used in between may have been chosen twice, with two places. */
+            size_t same = 0;
+            while (same < n && !slab_key_equal(&tips[same].place.key, &tip.place.key)) same++;
+            if (same < n) continue;
+            index_lock(index);
+            const struct item *found = find_tip(index, &tip.place.key);
+            if (found != NULL) describe(found, query, &tip);
+            index_unlock(index);
+            if (found != NULL) tips[n++] = tip;
         }
         rest.after = &last;
         rest.inclusive = false;
@@ -191,14 +166,6 @@ static void unprotect(struct index *index, struct item *item)
     item_unref(index, item);
 }
 
-/* Bytes that are not kept yet. Where an entry is, its ancestors are. */
-static uint64_t cost_of(const struct item *item)
-{
-    uint64_t bytes = 0;
-    for (; item != NULL && item->n_kept == 0; item = parent_of(item)) bytes += item->entry.size;
-    return bytes;
-}
-
 static bool fits(const struct index *index, uint64_t bytes)
 {
     uint64_t most = index->budget / PART_OF_BUDGET;
@@ -216,11 +183,13 @@ static void keep_state(struct index *index, struct item *item, struct item *stat
 /* False: kept entries would have more than their part of the budget. */
 static bool kept_begin(struct index *index, struct item *item)
 {
-    struct item *state = item_last_state(item);
+    struct item *state = state_before((struct radix_position){item->node, item->entry.end});
     if (state == item) state = NULL;
-    bool more = state != NULL && state->n_kept == 0; /* its ancestors are those of the entry */
     if (item->kept) return true;
-    if (!fits(index, cost_of(item) + (more ? state->entry.size : 0))) return false;
+    /* Where an entry is kept, its ancestors are. Those of the state are the entry's. */
+    uint64_t bytes = state != NULL && state->n_kept == 0 ? state->entry.size : 0;
+    for (const struct item *at = item; at != NULL && at->n_kept == 0; at = parent_of(at)) bytes += at->entry.size;
+    if (!fits(index, bytes)) return false;
     item->kept = true;
     protect(index, item);
     if (state != NULL) keep_state(index, item, state);
@@ -234,44 +203,6 @@ static void end_one(struct index *index, struct item *item)
     item->kept_state = NULL;
     if (state != NULL) unprotect(index, state);
     unprotect(index, item);
-}
-
-/* Ends every order that keeps the entry or one of its ancestors. */
-static void kept_end(struct index *index, struct item *item)
-{
-    for (; item != NULL; item = parent_of(item))
-        if (item->kept) end_one(index, item);
-}
-
-struct kept_order {
-    struct item *item, *state;
-};
-
-struct kept_orders {
-    struct kept_order *v;
-    size_t n;
-};
-
-/* As far up as `end`, which is not reached, for a while: kept_resume() takes the orders up again, whatever they cost,
- * if no entry has come or gone in between. The caller frees `v`. */
-static void kept_suspend(struct index *index, struct item *item, const struct item *end, struct kept_orders *orders)
-{
-    for (; item != end; item = parent_of(item)) {
-        if (!item->kept) continue;
-        orders->v = mem_grow(orders->v, orders->n + 1, sizeof *orders->v);
-        orders->v[orders->n++] = (struct kept_order){item, item->kept_state};
-        end_one(index, item);
-    }
-}
-
-static void kept_resume(struct index *index, const struct kept_orders *orders)
-{
-    for (size_t i = 0; i < orders->n; i++) {
-        struct item *item = orders->v[i].item, *state = orders->v[i].state;
-        item->kept = true;
-        protect(index, item);
-        if (state != NULL) keep_state(index, item, state);
-    }
 }
 
 /* ---- Kept entries that come and go ---- */
@@ -313,7 +244,8 @@ enum tip_order index_release_tip(struct index *index, const struct slab_key *key
 {
     index_lock(index);
     struct item *tip = find_tip(index, key);
-    if (tip != NULL) kept_end(index, tip);
+    for (struct item *at = tip; at != NULL; at = parent_of(at))
+        if (at->kept) end_one(index, at);
     index_unlock(index);
     return tip == NULL ? TIP_GONE : TIP_ORDERED;
 }
@@ -330,21 +262,6 @@ static bool is_used(const struct item *item, uint32_t n)
         expected++;
     }
     return item->refs > expected;
-}
-
-/* The first ancestor that another tip has, too; NULL: there is none. */
-static struct item *find_shared(struct item *tip)
-{
-    const struct item *from = NULL;
-    struct item *at = tip;
-    for (; at != NULL && !has_others(at, from); at = parent_of(at)) from = at;
-    return at;
-}
-
-static bool any_is_used(const struct item *tip, const struct item *end)
-{
-    while (tip != end && !is_used(tip, 0)) tip = parent_of(tip);
-    return tip != end;
 }
 
 static void remove_one(struct index *index, struct item *item, struct victim ***end)
@@ -374,18 +291,36 @@ static struct item *remove_tip(struct index *index, struct item *tip, struct vic
 /* The tip with that key, with a reference. Its entries are no longer kept, but for those of other kept tips. */
 static enum tip_order begin_drop(struct index *index, const struct slab_key *key, struct item **tip)
 {
-    struct kept_orders orders = {0};
+    struct {
+        struct item *item, *state;
+    } *orders = NULL;
+    size_t n = 0;
     *tip = find_tip(index, key);
     if (*tip == NULL) return TIP_GONE;
-    const struct item *shared = find_shared(*tip);
-    kept_suspend(index, *tip, shared, &orders);
-    bool used = any_is_used(*tip, shared);
-    if (used)
-        kept_resume(index, &orders);
-    else
-        item_ref(index, *tip);
-    free(orders.v);
-    return used ? TIP_IN_USE : TIP_ORDERED;
+    /* The first ancestor that another tip has, too; NULL: there is none. */
+    const struct item *shared = *tip;
+    for (const struct item *from = NULL; shared != NULL && !has_others(shared, from); shared = parent_of(shared))
+        from = shared;
+    /* Orders are references as well: they end, at least for now. */
+    for (struct item *at = *tip; at != shared; at = parent_of(at)) {
+        if (!at->kept) continue;
+        orders = mem_grow(orders, n + 1, sizeof *orders);
+        orders[n].item = at;
+        orders[n++].state = at->kept_state;
+        end_one(index, at);
+    }
+    const struct item *used = *tip;
+    while (used != shared && !is_used(used, 0)) used = parent_of(used);
+    bool in_use = used != shared;
+    /* Where it is in use they are taken up again, whatever they cost: no entry has come or gone in between. */
+    for (size_t i = 0; in_use && i < n; i++) {
+        orders[i].item->kept = true;
+        protect(index, orders[i].item);
+        if (orders[i].state != NULL) keep_state(index, orders[i].item, orders[i].state);
+    }
+    free(orders);
+    if (!in_use) item_ref(index, *tip);
+    return in_use ? TIP_IN_USE : TIP_ORDERED;
 }
 
 enum tip_order index_drop_tip(struct index *index, const struct slab_key *key, struct victim **victims)

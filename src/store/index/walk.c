@@ -12,41 +12,18 @@ static struct item *item_of_radix_entry(struct radix_entry *radix_entry)
     return container_of(struct item, radix_entry, radix_entry);
 }
 
-static struct item *state_at(const struct radix_node *node)
-{
-    for (struct radix_entry *radix_entry = node->entries; radix_entry != NULL; radix_entry = radix_entry->next)
-        if (!radix_entry->rows) return item_of_radix_entry(radix_entry);
-    return NULL;
-}
-
-static struct item *last_state(struct radix_position position)
+struct item *state_before(struct radix_position position)
 {
     const struct radix_node *node = position.end < position.node->end ? position.node->parent : position.node;
-    struct item *state = NULL;
-    for (; node != NULL && state == NULL; node = node->parent) state = state_at(node);
-    return state;
-}
-
-struct item *item_last_state(const struct item *item)
-{
-    return last_state((struct radix_position){item->node, item->entry.end});
+    for (; node != NULL; node = node->parent)
+        for (struct radix_entry *radix_entry = node->entries; radix_entry != NULL; radix_entry = radix_entry->next)
+            if (!radix_entry->rows) return item_of_radix_entry(radix_entry);
+    return NULL;
 }
 
 /* ---- The start of the walk ---- */
 
 /* A key is a hash, so the tokens are compared as well. */
-static struct radix_node *node_of_key(const struct index *index, const struct space *space, const struct slab_key *key,
-                                      const int32_t *tokens, int32_t end)
-{
-    static const enum slab_kind kinds[] = {SLAB_ROWS, SLAB_STATE};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        const struct item *item = item_found(index, key, kinds[i]);
-        if (item == NULL || item->space != space || item->entry.end != end) continue;
-        if (radix_matches(item->node, 0, tokens)) return item->node;
-    }
-    return NULL;
-}
-
 static struct radix_position longest_key(const struct index *index, const struct space *space,
                                          const struct index_lookup *lookup, uint32_t *probes)
 {
@@ -54,35 +31,16 @@ static struct radix_position longest_key(const struct index *index, const struct
     for (int32_t i = strides; i > 0; i--) {
         int32_t end = i * index->stride;
         ++*probes;
-        struct radix_node *node = node_of_key(index, space, &lookup->keys[i - 1], lookup->tokens, end);
-        if (node != NULL) return (struct radix_position){node, end};
+        for (enum slab_kind kind = SLAB_ROWS; kind <= SLAB_STATE; kind++) {
+            const struct item *item = item_found(index, &lookup->keys[i - 1], kind);
+            if (item == NULL || item->space != space || item->entry.end != end) continue;
+            if (radix_matches(item->node, 0, lookup->tokens)) return (struct radix_position){item->node, end};
+        }
     }
     return (struct radix_position){space->root, 0};
 }
 
-/* The end of the previous match, unless its entries have left the index. */
-static struct radix_position last_match(const struct space *space, const struct index_lookup *lookup,
-                                        const struct match *match)
-{
-    const struct item *rows = item_of(match->rows), *state = item_of(match->state);
-    struct radix_position position = {space->root, 0};
-    if (rows != NULL && rows->state == ITEM_FOUND && match->n_rows <= lookup->n)
-        position = radix_position_at(rows->node, match->n_rows);
-    if (state != NULL && state->state == ITEM_FOUND && match->n_state <= lookup->n && match->n_state > position.end)
-        position = (struct radix_position){state->node, match->n_state};
-    return position;
-}
-
 /* ---- The walk ---- */
-
-/* A match of less than half of an entry counts as a use of its parent alone: many prompts begin alike and diverge
- * early. */
-static void use_rows(struct index *index, struct item *item, int32_t n_rows, int64_t now_ms)
-{
-    const struct entry *entry = &item->entry;
-    if (n_rows - entry->start < entry->end - n_rows) item = item_of(entry->parent);
-    if (item != NULL) lru_use(index, item, now_ms);
-}
 
 static void fill(struct index *index, const struct index_lookup *lookup, struct radix_position position,
                  struct match *match)
@@ -94,9 +52,12 @@ static void fill(struct index *index, const struct index_lookup *lookup, struct 
         while (item->entry.start >= rows.end) item = parent_of(item);
         match->rows = item_pin(index, item);
         match->n_rows = rows.end;
-        if (lookup->now_ms > 0) use_rows(index, item_of(match->rows), rows.end, lookup->now_ms);
+        /* A match of less than half of an entry counts as a use of its parent alone: many prompts begin alike and
+         * diverge early. */
+        if (rows.end - item->entry.start < item->entry.end - rows.end) item = parent_of(item);
+        if (lookup->now_ms > 0 && item != NULL) lru_use(index, item, lookup->now_ms);
     }
-    struct item *state = lookup->states ? last_state(position) : NULL;
+    struct item *state = lookup->states ? state_before(position) : NULL;
     if (state != NULL) {
         match->state = item_pin(index, state);
         match->n_state = state->entry.end;
@@ -128,9 +89,18 @@ void index_find_again(struct index *index, const struct index_lookup *lookup, st
     *match = (struct match){0};
     index_lock(index);
     struct space *space = space_find(index, lookup->identity);
-    if (space != NULL) walk(index, lookup, last_match(space, lookup, &before), match);
-    if (before.rows != NULL) item_unpin(index, item_of(before.rows));
-    if (before.state != NULL) item_unpin(index, item_of(before.state));
+    struct item *rows = item_of(before.rows), *state = item_of(before.state);
+    if (space != NULL) {
+        /* From the end of the previous match, unless its entries have left the index. */
+        struct radix_position from = {space->root, 0};
+        if (rows != NULL && rows->state == ITEM_FOUND && before.n_rows <= lookup->n)
+            from = radix_position_at(rows->node, before.n_rows);
+        if (state != NULL && state->state == ITEM_FOUND && before.n_state <= lookup->n && before.n_state > from.end)
+            from = (struct radix_position){state->node, before.n_state};
+        walk(index, lookup, from, match);
+    }
+    if (rows != NULL) item_unpin(index, rows);
+    if (state != NULL) item_unpin(index, state);
     index_unlock(index);
 }
 

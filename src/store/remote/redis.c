@@ -57,7 +57,7 @@ struct exchange {
     struct redis_batch *batch;
     struct redis_replies replies;
     struct position sent;
-    int64_t timeout, progress_at, deadline;
+    int64_t progress_at;
 };
 
 static int fail_io(hearth_error *error, const char *what)
@@ -105,33 +105,19 @@ static void advance(const struct redis_batch *batch, struct position *at, size_t
     }
 }
 
-/* A server may answer what it has not been sent whole. */
-static bool is_over(const struct exchange *x)
-{
-    const struct redis_batch *batch = x->batch;
-    return batch->n_replies == batch->n_commands && (batch->n_commands == 0 || piece_at(batch, &x->sent).iov_len == 0);
-}
-
-/* Pieces together: each by itself would wake the server. */
-static ssize_t send_pieces(const struct exchange *x)
-{
-    struct iovec pieces[PIECES_AT_ONCE];
-    struct msghdr message = {.msg_iov = pieces};
-    struct position at = x->sent;
-    while (message.msg_iovlen < PIECES_AT_ONCE) {
-        struct iovec piece = piece_at(x->batch, &at);
-        if (piece.iov_len == 0) break;
-        pieces[message.msg_iovlen++] = piece;
-        advance(x->batch, &at, piece.iov_len);
-    }
-    return sendmsg(x->connection->fd, &message, MSG_NOSIGNAL);
-}
-
+/* Without TLS several pieces together: each by itself would wake the server. */
 static int send_some(struct exchange *x, hearth_error *error)
 {
     struct connection *to = x->connection;
-    struct iovec next = piece_at(x->batch, &x->sent);
-    ssize_t n = to->tls != NULL ? redis_tls_send(to->tls, next.iov_base, next.iov_len) : send_pieces(x);
+    struct iovec pieces[PIECES_AT_ONCE];
+    struct msghdr message = {.msg_iov = pieces};
+    struct position at = x->sent;
+    do {
+        pieces[message.msg_iovlen] = piece_at(x->batch, &at);
+        advance(x->batch, &at, pieces[message.msg_iovlen].iov_len);
+    } while (pieces[message.msg_iovlen].iov_len > 0 && ++message.msg_iovlen < PIECES_AT_ONCE);
+    ssize_t n = to->tls != NULL ? redis_tls_send(to->tls, pieces[0].iov_base, pieces[0].iov_len)
+                                : sendmsg(to->fd, &message, MSG_NOSIGNAL);
     if (n < 0 && errno != EAGAIN && errno != EINTR) return fail_io(error, io_reason(to));
     if (n <= 0) return 0;
     advance(x->batch, &x->sent, (size_t)n);
@@ -139,24 +125,20 @@ static int send_some(struct exchange *x, hearth_error *error)
     return 0;
 }
 
-static int receive_once(struct exchange *x, hearth_error *error)
-{
-    size_t size;
-    char *room = redis_replies_room(&x->replies, &size);
-    ssize_t n = x->connection->tls != NULL ? redis_tls_receive(x->connection->tls, room, size)
-                                           : recv(x->connection->fd, room, size, 0);
-    if (n == 0) return fail_io(error, "it closed the connection");
-    if (n < 0) return errno == EAGAIN || errno == EINTR ? 0 : fail_io(error, io_reason(x->connection));
-    x->progress_at = clock_now(clock_monotonic());
-    return redis_replies_take(&x->replies, (size_t)n, error);
-}
-
 static int receive_some(struct exchange *x, hearth_error *error)
 {
-    const struct redis_tls *tls = x->connection->tls;
-    int result;
-    do result = receive_once(x, error);
-    while (result == 0 && tls != NULL && redis_tls_has_more(tls));
+    struct connection *from = x->connection;
+    int result = 0;
+    do {
+        size_t size;
+        char *room = redis_replies_room(&x->replies, &size);
+        ssize_t n = from->tls != NULL ? redis_tls_receive(from->tls, room, size) : recv(from->fd, room, size, 0);
+        if (n == 0) return fail_io(error, "it closed the connection");
+        if (n < 0 && errno != EAGAIN && errno != EINTR) return fail_io(error, io_reason(from));
+        if (n < 0) continue;
+        x->progress_at = clock_now(clock_monotonic());
+        result = redis_replies_take(&x->replies, (size_t)n, error);
+    } while (result == 0 && from->tls != NULL && redis_tls_has_more(from->tls));
     return result;
 }
 
@@ -172,33 +154,24 @@ static int wait_for(int fd, short events, int64_t until, short *happened, hearth
     return 0;
 }
 
-static int exchange_within(struct exchange *x, hearth_error *error)
-{
-    int result = 0;
-    while (result == 0 && !is_over(x)) {
-        bool sends = piece_at(x->batch, &x->sent).iov_len > 0;
-        int64_t stalls_at = x->progress_at + x->timeout;
-        short happened = 0;
-        result = wait_for(x->connection->fd, (short)(POLLIN | (sends ? POLLOUT : 0)),
-                          stalls_at < x->deadline ? stalls_at : x->deadline, &happened, error);
-        /* Its own words come first: they may say why it closes the connection. */
-        if (result == 0 && (happened & ~POLLOUT)) result = receive_some(x, error);
-        if (result == 0 && (happened & POLLOUT)) result = send_some(x, error);
-    }
-    return result;
-}
-
 static int run_on(struct connection *connection, struct redis_batch *batch, int64_t timeout, int64_t deadline,
                   hearth_error *error)
 {
-    struct exchange x = {.connection = connection,
-                         .batch = batch,
-                         .timeout = timeout,
-                         .progress_at = clock_now(clock_monotonic()),
-                         .deadline = deadline};
+    struct exchange x = {.connection = connection, .batch = batch, .progress_at = clock_now(clock_monotonic())};
     int result = redis_replies_begin(&x.replies, connection->reader, batch, error);
     if (result != 0) return result;
-    result = exchange_within(&x, error);
+    while (result == 0) {
+        bool sends = piece_at(batch, &x.sent).iov_len > 0;
+        /* A server may answer what it has not been sent whole. */
+        if (batch->n_replies == batch->n_commands && (batch->n_commands == 0 || !sends)) break;
+        int64_t stalls_at = x.progress_at + timeout;
+        short happened = 0;
+        result = wait_for(connection->fd, (short)(POLLIN | (sends ? POLLOUT : 0)),
+                          stalls_at < deadline ? stalls_at : deadline, &happened, error);
+        /* Its own words come first: they may say why it closes the connection. */
+        if (result == 0 && (happened & ~POLLOUT)) result = receive_some(&x, error);
+        if (result == 0 && (happened & POLLOUT)) result = send_some(&x, error);
+    }
     redis_replies_end(&x.replies);
     return result;
 }
@@ -222,26 +195,22 @@ static void close_list(struct connection *first)
     }
 }
 
-static int await_connected(int fd, int64_t until, hearth_error *error)
-{
-    short happened = 0;
-    int fault = 0, result = 0;
-    socklen_t size = sizeof fault;
-    while (result == 0 && happened == 0) result = wait_for(fd, POLLOUT, until, &happened, error);
-    if (result != 0) return result;
-    getsockopt(fd, SOL_SOCKET, SO_ERROR, &fault, &size);
-    return fault == 0 ? 0 : fail_io(error, strerror(fault));
-}
-
 static int open_socket(const struct sockaddr_storage *address, socklen_t size, int64_t until, int *fd,
                        hearth_error *error)
 {
-    int on = 1, result = 0;
+    int on = 1, fault = 0, result = 0;
     *fd = socket(address->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (*fd < 0) return fail_io(error, strerror(errno));
     if (address->ss_family != AF_UNIX) setsockopt(*fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (connect(*fd, (const struct sockaddr *)address, size) != 0)
-        result = errno == EINPROGRESS ? await_connected(*fd, until, error) : fail_io(error, strerror(errno));
+    if (connect(*fd, (const struct sockaddr *)address, size) != 0) fault = errno;
+    if (fault == EINPROGRESS) {
+        short happened = 0;
+        socklen_t fault_size = sizeof fault;
+        fault = 0;
+        while (result == 0 && happened == 0) result = wait_for(*fd, POLLOUT, until, &happened, error);
+        if (result == 0) getsockopt(*fd, SOL_SOCKET, SO_ERROR, &fault, &fault_size);
+    }
+    if (fault != 0) result = fail_io(error, strerror(fault));
     if (result != 0) close(*fd);
     return result;
 }
@@ -395,12 +364,6 @@ static int read_password(const char *path, char **password, hearth_error *error)
     return 0;
 }
 
-static bool is_local_socket(const struct sockaddr *address)
-{
-    struct host host;
-    return host_of_socket(address, &host) && !host_is_unspecified(&host) && host_is_loopback(&host);
-}
-
 /* Tries the addresses of the name in turn. */
 static int connect_to_name(const struct redis *redis, struct endpoint *to, struct connection **connection,
                            hearth_error *error)
@@ -414,7 +377,9 @@ static int connect_to_name(const struct redis *redis, struct endpoint *to, struc
     int result = HEARTH_IO;
     bool tried = false;
     for (const struct addrinfo *at = found; at != NULL && result != 0; at = at->ai_next) {
-        if (redis->params.only_local && !is_local_socket(at->ai_addr)) continue;
+        struct host host;
+        bool local = host_of_socket(at->ai_addr, &host) && !host_is_unspecified(&host) && host_is_loopback(&host);
+        if (redis->params.only_local && !local) continue;
         tried = true;
         memcpy(&to->socket, at->ai_addr, at->ai_addrlen);
         to->size = at->ai_addrlen;
@@ -476,11 +441,11 @@ struct redis *redis_open(const struct redis_params *params)
     struct redis *redis = mem_alloc(sizeof *redis);
     redis->params = *params;
     if (params->most_idle == 0) redis->params.most_idle = MOST_IDLE;
-    redis->user = mem_strdup(params->user);
-    redis->password_file = mem_strdup(params->password_file);
-    redis->ca_file = mem_strdup(params->ca_file);
-    redis->certificate_file = mem_strdup(params->certificate_file);
-    redis->certificate_key_file = mem_strdup(params->certificate_key_file);
+    redis->params.user = redis->user = mem_strdup(params->user);
+    redis->params.password_file = redis->password_file = mem_strdup(params->password_file);
+    redis->params.ca_file = redis->ca_file = mem_strdup(params->ca_file);
+    redis->params.certificate_file = redis->certificate_file = mem_strdup(params->certificate_file);
+    redis->params.certificate_key_file = redis->certificate_key_file = mem_strdup(params->certificate_key_file);
     pthread_mutex_init(&redis->mutex, NULL);
     return redis;
 }
@@ -490,11 +455,6 @@ struct redis *redis_open_beside(const struct redis *redis, const struct redis_ad
     struct redis_params params = redis->params;
     params.address = *address;
     params.most_idle = MOST_IDLE_BESIDE;
-    params.user = redis->user;
-    params.password_file = redis->password_file;
-    params.ca_file = redis->ca_file;
-    params.certificate_file = redis->certificate_file;
-    params.certificate_key_file = redis->certificate_key_file;
     return redis_open(&params);
 }
 

@@ -54,17 +54,14 @@ static uint16_t crc16(const char *bytes, size_t size)
 }
 
 /* Of a key with {…} in it only what stands between the braces counts, unless that is nothing. */
-static uint16_t slot_of_key(const char *key, size_t size)
+static uint16_t slot_of_command(const struct redis_batch *batch, size_t i)
 {
+    const char *key = batch->text.v + batch->commands[i].key_begin;
+    size_t size = batch->commands[i].key_size;
     const char *open = memchr(key, '{', size);
     const char *close = open != NULL ? memchr(open, '}', size - (size_t)(open - key)) : NULL;
     if (close != NULL && close > open + 1) return crc16(open + 1, (size_t)(close - open - 1)) % HASH_SLOTS;
     return crc16(key, size) % HASH_SLOTS;
-}
-
-static uint16_t slot_of_command(const struct redis_batch *batch, size_t i)
-{
-    return slot_of_key(batch->text.v + batch->commands[i].key_begin, batch->commands[i].key_size);
 }
 
 /* ---- Nodes; the mutex is held ---- */
@@ -133,25 +130,19 @@ static bool has_flag(struct word flags, const char *flag)
     return false;
 }
 
-/* HOST:PORT of it, and the name; "": it has none. */
-static bool parse_node(const struct node *said_by, struct word word, struct redis_address *address, char *name)
-{
-    const char *comma = memchr(word.v, ',', word.len), *at = memchr(word.v, '@', word.len);
-    size_t address_len = (size_t)((at != NULL ? at : comma != NULL ? comma : word.v + word.len) - word.v);
-    size_t len = comma != NULL ? strcspn(comma + 1, ", \r\n") : 0;
-    if (len > HOST_NAME_MAX_BYTES) len = 0;
-    memcpy(name, comma != NULL ? comma + 1 : "", len);
-    name[len] = '\0';
-    return parse_address(said_by, word.v, address_len, address);
-}
-
 /* The one that says it is the one that was asked, whatever it takes for its address. With TLS a node is reached by its
  * name, where it has one, since its certificate is for that. NULL: its address is none, or there are too many. */
 static struct node *meet(struct redis_cluster *cluster, struct node *said_by, struct word word, bool is_itself)
 {
     struct redis_address address;
     char name[HOST_NAME_MAX_BYTES + 1];
-    bool has_address = parse_node(said_by, word, &address, name);
+    const char *comma = memchr(word.v, ',', word.len), *at = memchr(word.v, '@', word.len);
+    size_t address_len = (size_t)((at != NULL ? at : comma != NULL ? comma : word.v + word.len) - word.v);
+    size_t name_len = comma != NULL ? strcspn(comma + 1, ", \r\n") : 0;
+    if (name_len > HOST_NAME_MAX_BYTES) name_len = 0;
+    memcpy(name, comma != NULL ? comma + 1 : "", name_len);
+    name[name_len] = '\0';
+    bool has_address = parse_address(said_by, word.v, address_len, &address);
     struct node *node = is_itself ? said_by : has_address ? node_at(cluster, &address) : NULL;
     bool listed = false;
     for (size_t i = 0; i < cluster->n_nodes; i++) listed = listed || cluster->nodes[i] == node;
@@ -221,17 +212,6 @@ struct call {
     int64_t deadline;
 };
 
-static void route_all(struct call *call)
-{
-    struct redis_cluster *cluster = call->cluster;
-    pthread_mutex_lock(&cluster->mutex);
-    for (size_t i = 0; i < call->batch->n_commands; i++) {
-        struct node *node = cluster->of_slot[slot_of_command(call->batch, i)];
-        use(&call->routes[i].node, node != NULL ? node : cluster->entry);
-    }
-    pthread_mutex_unlock(&cluster->mutex);
-}
-
 /* A refusal: "MOVED 3999 HOST:PORT" or "ASK 3999 HOST:PORT". */
 struct redirection {
     bool asks;
@@ -270,37 +250,11 @@ static int route_one_again(struct call *call, size_t i, bool *again, hearth_erro
     return 0;
 }
 
-static int route_again(struct call *call, bool *again, hearth_error *error)
-{
-    int result = 0;
-    *again = false;
-    pthread_mutex_lock(&call->cluster->mutex);
-    for (size_t i = 0; i < call->batch->n_commands && result == 0; i++) result = route_one_again(call, i, again, error);
-    pthread_mutex_unlock(&call->cluster->mutex);
-    return result;
-}
-
 /* ---- Running ---- */
 
 static bool is_on(const struct route *route, const struct route *other)
 {
     return route->node == other->node && route->asks == other->asks;
-}
-
-/* Takes the replies to the commands of the route. Where it asks, those to ASKING stand between them, and count where
- * they are refusals: the user may not ask. */
-static void take_replies(struct call *call, const struct route *route, struct redis_batch *part)
-{
-    size_t at = 0;
-    for (size_t i = 0; i < call->batch->n_commands; i++) {
-        if (!is_on(&call->routes[i], route)) continue;
-        size_t taken = route->asks && part->replies[at].kind == REDIS_REFUSED ? at : at + route->asks;
-        free(call->batch->replies[i].bytes);
-        call->batch->replies[i] = part->replies[taken];
-        part->replies[taken].bytes = NULL;
-        call->routes[i].sent = true;
-        at += 1 + route->asks;
-    }
 }
 
 /* Says at which node it went wrong. */
@@ -322,7 +276,18 @@ static int run_route(struct call *call, const struct route *route, hearth_error 
         redis_add_copy(&part, call->batch, i);
     }
     int result = redis_run(route->node->client, &part, call->deadline, &why);
-    if (result == 0) take_replies(call, route, &part);
+    /* Where the route asks, replies to ASKING stand between the others, and count where they are refusals: the user may
+     * not ask. */
+    size_t at = 0;
+    for (size_t i = 0; result == 0 && i < call->batch->n_commands; i++) {
+        if (!is_on(&call->routes[i], route)) continue;
+        size_t taken = route->asks && part.replies[at].kind == REDIS_REFUSED ? at : at + route->asks;
+        free(call->batch->replies[i].bytes);
+        call->batch->replies[i] = part.replies[taken];
+        part.replies[taken].bytes = NULL;
+        call->routes[i].sent = true;
+        at += 1 + route->asks;
+    }
     redis_batch_release(&part);
     if (result == 0) return 0;
     if (route->node == call->cluster->seed) return error_set(error, result, "%s", why.message);
@@ -347,15 +312,23 @@ int redis_cluster_run(struct redis_cluster *cluster, struct redis_batch *batch, 
     bool again = true;
     batch->replies = mem_alloc((batch->n_commands + 1) * sizeof *batch->replies);
     batch->n_replies = batch->n_commands;
-    route_all(&call);
+    pthread_mutex_lock(&cluster->mutex);
+    for (size_t i = 0; i < batch->n_commands; i++) {
+        struct node *node = cluster->of_slot[slot_of_command(batch, i)];
+        use(&call.routes[i].node, node != NULL ? node : cluster->entry);
+    }
+    pthread_mutex_unlock(&cluster->mutex);
     int result = run_routes(&call, error);
-    for (int i = 0; i < MOST_REDIRECTIONS && result == 0 && again; i++) {
-        result = route_again(&call, &again, error);
+    for (int redirections = 0; redirections < MOST_REDIRECTIONS && result == 0 && again; redirections++) {
+        again = false;
+        pthread_mutex_lock(&cluster->mutex);
+        for (size_t i = 0; i < batch->n_commands && result == 0; i++) result = route_one_again(&call, i, &again, error);
+        pthread_mutex_unlock(&cluster->mutex);
         if (result == 0 && again) result = run_routes(&call, error);
     }
-    pthread_mutex_lock(&call.cluster->mutex);
-    for (size_t i = 0; i < call.batch->n_commands; i++) use(&call.routes[i].node, NULL);
-    pthread_mutex_unlock(&call.cluster->mutex);
+    pthread_mutex_lock(&cluster->mutex);
+    for (size_t i = 0; i < batch->n_commands; i++) use(&call.routes[i].node, NULL);
+    pthread_mutex_unlock(&cluster->mutex);
     free(call.routes);
     return result;
 }
@@ -383,14 +356,6 @@ static void release_nodes(struct redis_cluster *cluster, struct used_nodes *used
     pthread_mutex_lock(&cluster->mutex);
     for (size_t i = 0; i < used->n; i++) use(&used->v[i], NULL);
     pthread_mutex_unlock(&cluster->mutex);
-}
-
-/* The first one that can be connected to, the address's before others. NULL: none, and why not the address's. */
-static struct node *find_entry(const struct used_nodes *known, hearth_error *error)
-{
-    for (size_t i = 0; i < known->n && i <= MOST_ENTRIES; i++)
-        if (redis_connect(known->v[i]->client, i == 0 ? error : NULL) == 0) return known->v[i];
-    return NULL;
 }
 
 /* Asks who has what. A server that refuses, or closes the connection, is no cluster, or does not tell this user:
@@ -454,7 +419,10 @@ int redis_cluster_connect(struct redis_cluster *cluster, hearth_error *error)
     struct used_nodes known;
     hearth_error why = {0};
     use_nodes(cluster, &known);
-    struct node *entry = find_entry(&known, &why);
+    /* The first one that can be connected to, the address's before others. If none can, `why` is why not that one. */
+    struct node *entry = NULL;
+    for (size_t i = 0; entry == NULL && i < known.n && i <= MOST_ENTRIES; i++)
+        if (redis_connect(known.v[i]->client, i == 0 ? &why : NULL) == 0) entry = known.v[i];
     if (entry != NULL) read_map(cluster, entry);
     release_nodes(cluster, &known);
     if (entry == NULL) return error_set(error, HEARTH_IO, "%s", why.message);

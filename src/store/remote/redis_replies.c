@@ -10,19 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void add_argument(struct redis_batch *batch, const struct redis_argument *argument)
-{
-    buf_printf(&batch->text, "$%zu\r\n", argument->size);
-    if (argument->size >= REDIS_LARGE_BYTES) {
-        batch->large = mem_grow(batch->large, batch->n_large + 1, sizeof *batch->large);
-        batch->large[batch->n_large++] =
-            (struct redis_large){.text_end = batch->text.len, .bytes = argument->bytes, .size = argument->size};
-    } else if (argument->size > 0) {
-        buf_append(&batch->text, argument->bytes, argument->size);
-    }
-    buf_puts(&batch->text, "\r\n");
-}
-
 static struct redis_command *begin_command(struct redis_batch *batch)
 {
     batch->commands = mem_grow(batch->commands, batch->n_commands + 1, sizeof *batch->commands);
@@ -37,10 +24,21 @@ void redis_add(struct redis_batch *batch, const struct redis_argument *arguments
     struct redis_command *command = begin_command(batch);
     buf_printf(&batch->text, "*%zu\r\n", n);
     for (size_t i = 0; i < n; i++) {
-        add_argument(batch, &arguments[i]);
-        if (i != 1 || arguments[i].size >= REDIS_LARGE_BYTES) continue;
-        command->key_size = arguments[i].size;
-        command->key_begin = batch->text.len - strlen("\r\n") - command->key_size;
+        const void *bytes = arguments[i].bytes;
+        size_t size = arguments[i].size;
+        buf_printf(&batch->text, "$%zu\r\n", size);
+        if (size >= REDIS_LARGE_BYTES) {
+            batch->large = mem_grow(batch->large, batch->n_large + 1, sizeof *batch->large);
+            batch->large[batch->n_large++] =
+                (struct redis_large){.text_end = batch->text.len, .bytes = bytes, .size = size};
+        } else {
+            if (i == 1) {
+                command->key_begin = batch->text.len;
+                command->key_size = size;
+            }
+            if (size > 0) buf_append(&batch->text, bytes, size);
+        }
+        buf_puts(&batch->text, "\r\n");
     }
 }
 
@@ -218,12 +216,6 @@ static int give_to_hiredis(struct redis_replies *r, const char *bytes, size_t n,
     return reader->len - reader->pos > most_reply(r->batch) ? fail(error, "an answer is too long") : 0;
 }
 
-/* Whether hiredis is at the beginning of a reply. */
-static bool is_between(const redisReader *reader)
-{
-    return reader->ridx == -1 && reader->len == reader->pos;
-}
-
 /* ---- Long replies ---- */
 
 static int begin_long(struct redis_replies *r, size_t size, hearth_error *error)
@@ -255,17 +247,13 @@ static int take_long(struct redis_replies *r, const char *bytes, size_t n, size_
 
 /* ---- What was received ---- */
 
-/* The bytes of the first line, with its end; 0: it is not whole, or longer than any that says a size. */
-static size_t first_line(const char *bytes, size_t n)
-{
-    const char *end = memchr(bytes, '\n', n < LONGEST_LINE ? n : LONGEST_LINE);
-    return end == NULL ? 0 : (size_t)(end - bytes) + 1;
-}
-
 /* At the beginning of a reply: begins a long one, or gives hiredis a short one. */
 static int take_next(struct redis_replies *r, const char *bytes, size_t n, size_t *took, hearth_error *error)
 {
-    size_t line = first_line(bytes, n), size = line > 0 && bytes[0] == '$' ? strtoul(bytes + 1, NULL, 10) : 0;
+    /* The bytes of the first line, with its end; 0: it is not whole, or longer than any that says a size. */
+    const char *end = memchr(bytes, '\n', n < LONGEST_LINE ? n : LONGEST_LINE);
+    size_t line = end == NULL ? 0 : (size_t)(end - bytes) + 1;
+    size_t size = line > 0 && bytes[0] == '$' ? strtoul(bytes + 1, NULL, 10) : 0;
     *took = line > 0 ? line : n;
     if (bytes[0] == '$' && line > 0 && bytes[1] != '-') {
         if (size >= REDIS_LARGE_BYTES) return begin_long(r, size, error);
@@ -281,7 +269,7 @@ static int take_received(struct redis_replies *r, const char *bytes, size_t n, h
         took = n;
         if (r->place != NULL)
             result = take_long(r, bytes, n, &took, error);
-        else if (is_between(r->reader))
+        else if (r->reader->ridx == -1 && r->reader->len == r->reader->pos) /* hiredis is between two replies */
             result = take_next(r, bytes, n, &took, error);
         else
             result = give_to_hiredis(r, bytes, n, error);

@@ -46,12 +46,6 @@ static bool fail_file(const char *path, const char *has, hearth_error *error)
     return false;
 }
 
-static bool trust(SSL_CTX *ssl, const char *file, hearth_error *error)
-{
-    int trusts = file != NULL ? SSL_CTX_load_verify_file(ssl, file) : SSL_CTX_set_default_verify_paths(ssl);
-    return trusts == 1 || fail_file(file != NULL ? file : "the system", "certificates", error);
-}
-
 static bool show(SSL_CTX *ssl, const struct redis_tls_files *files, hearth_error *error)
 {
     if (files->own == NULL) return true;
@@ -79,7 +73,10 @@ struct redis_tls_context *redis_tls_context_open(const struct redis_tls_files *f
     SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER, NULL);
     SSL_CTX_set_default_passwd_cb(ssl, no_password);
     ERR_clear_error();
-    if (!trust(ssl, files->trusted, error) || !show(ssl, files, error)) {
+    const char *trusted = files->trusted;
+    int trusts = trusted != NULL ? SSL_CTX_load_verify_file(ssl, trusted) : SSL_CTX_set_default_verify_paths(ssl);
+    bool usable = trusts == 1 || fail_file(trusted != NULL ? trusted : "the system", "certificates", error);
+    if (!usable || !show(ssl, files, error)) {
         SSL_CTX_free(ssl);
         return NULL;
     }
@@ -148,26 +145,21 @@ static void make_socket_method(void)
             BIO_meth_set_ctrl(socket_method, control_socket) == 1);
 }
 
-static void use_socket(SSL *ssl, int fd)
+/* ---- Streams ---- */
+
+struct redis_tls *redis_tls_open(struct redis_tls_context *context, int fd, const char *name)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
+    assert(fd >= 0 && name != NULL);
+    struct redis_tls *tls = mem_alloc(sizeof *tls);
+    tls->ssl = SSL_new(context->ssl);
+    require(tls->ssl != NULL);
     pthread_once(&once, make_socket_method);
     BIO *bio = BIO_new(socket_method);
     require(bio != NULL);
     BIO_set_data(bio, (void *)(intptr_t)fd);
     BIO_set_init(bio, 1);
-    SSL_set_bio(ssl, bio, bio);
-}
-
-/* ---- Streams ---- */
-
-struct redis_tls *redis_tls_open(struct redis_tls_context *context, int fd, const char *name)
-{
-    assert(fd >= 0 && name != NULL);
-    struct redis_tls *tls = mem_alloc(sizeof *tls);
-    tls->ssl = SSL_new(context->ssl);
-    require(tls->ssl != NULL);
-    use_socket(tls->ssl, fd);
+    SSL_set_bio(tls->ssl, bio, bio);
     struct in6_addr address;
     if (inet_pton(AF_INET, name, &address) == 1 || inet_pton(AF_INET6, name, &address) == 1)
         require(X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(tls->ssl), name) == 1);
@@ -190,13 +182,6 @@ const char *redis_tls_reason(void)
     return reason != NULL ? reason : "it closed the connection";
 }
 
-static int fail_handshake(const struct redis_tls *tls, hearth_error *error)
-{
-    long verified = SSL_get_verify_result(tls->ssl);
-    return error_set(error, HEARTH_UNAVAILABLE, "TLS with the server failed: %s",
-                     verified != X509_V_OK ? X509_verify_cert_error_string(verified) : redis_tls_reason());
-}
-
 int redis_tls_shake_hands(struct redis_tls *tls, short *events, hearth_error *error)
 {
     ERR_clear_error();
@@ -204,7 +189,10 @@ int redis_tls_shake_hands(struct redis_tls *tls, short *events, hearth_error *er
     if (result == 1) return 0;
     int wants = SSL_get_error(tls->ssl, result);
     *events = wants == SSL_ERROR_WANT_WRITE ? POLLOUT : POLLIN;
-    return wants == SSL_ERROR_WANT_WRITE || wants == SSL_ERROR_WANT_READ ? HEARTH_BUSY : fail_handshake(tls, error);
+    if (wants == SSL_ERROR_WANT_WRITE || wants == SSL_ERROR_WANT_READ) return HEARTH_BUSY;
+    long verified = SSL_get_verify_result(tls->ssl);
+    return error_set(error, HEARTH_UNAVAILABLE, "TLS with the server failed: %s",
+                     verified != X509_V_OK ? X509_verify_cert_error_string(verified) : redis_tls_reason());
 }
 
 /* Of a call that moved nothing. */

@@ -33,10 +33,26 @@ static void add_delete(struct redis_batch *batch, const struct buf *key)
     redis_add(batch, (const struct redis_argument[]){WORD("DEL"), bytes_of(key)}, 2);
 }
 
+void remote_add_get_first(struct redis_batch *batch, const struct buf *key, size_t size)
+{
+    char last[24];
+    snprintf(last, sizeof last, "%zu", size - 1);
+    redis_add(batch, (const struct redis_argument[]){WORD("GETRANGE"), bytes_of(key), WORD("0"), WORD(last)}, 4);
+}
+
 void remote_add_expire(const struct remote *remote, struct redis_batch *batch, const struct buf *key)
 {
     if (remote->ttl[0] != '\0')
         redis_add(batch, (const struct redis_argument[]){WORD("EXPIRE"), bytes_of(key), WORD(remote->ttl)}, 3);
+}
+
+/* A read, and with it a longer life. Bytes of that size go to the room, if there is one. */
+static void add_get(const struct remote *remote, struct redis_batch *batch, const struct buf *key, uint8_t *room,
+                    size_t size)
+{
+    redis_add(batch, (const struct redis_argument[]){WORD("GET"), bytes_of(key)}, 2);
+    redis_receive_into(batch, room, size);
+    remote_add_expire(remote, batch, key);
 }
 
 int remote_run(const struct remote *remote, struct redis_batch *batch, int64_t deadline, hearth_error *error)
@@ -81,30 +97,6 @@ static void part_key(const struct remote *remote, const struct sealed_name *name
     buf_printf(key, ":%u", part);
 }
 
-/* ---- Commands ---- */
-
-/* A read, and with it a longer life. Bytes of that size go to the room, if there is one. */
-static void add_get(const struct remote *remote, struct redis_batch *batch, const struct buf *key, uint8_t *room,
-                    size_t size)
-{
-    redis_add(batch, (const struct redis_argument[]){WORD("GET"), bytes_of(key)}, 2);
-    redis_receive_into(batch, room, size);
-    remote_add_expire(remote, batch, key);
-}
-
-static void add_set(const struct remote *remote, struct redis_batch *batch, const struct buf *key,
-                    struct redis_argument value, bool if_absent)
-{
-    struct redis_argument words[6] = {WORD("SET"), bytes_of(key), value};
-    size_t n = 3;
-    if (if_absent) words[n++] = WORD("NX");
-    if (remote->ttl[0] != '\0') {
-        words[n++] = WORD("EX");
-        words[n++] = WORD(remote->ttl);
-    }
-    redis_add(batch, words, n);
-}
-
 /* ---- Reading ---- */
 
 struct reading {
@@ -117,19 +109,6 @@ struct reading {
 };
 
 /* Its bytes are taken as they are: most slabs have no other part. */
-static int take_first(struct reading *r, struct redis_reply *reply, hearth_error *error)
-{
-    if (reply->kind == REDIS_NIL) return error_set(error, HEARTH_NOT_FOUND, "the server has it no more");
-    r->n_first = reply->kind != REDIS_BYTES ? 0 : reply->size < sizeof r->first ? reply->size : sizeof r->first;
-    memcpy(r->first, reply->kind == REDIS_BYTES ? reply->bytes : "", r->n_first);
-    if (r->n_first < sizeof r->first || !sealed_head_decode((const uint8_t *)reply->bytes, &r->head))
-        return remote_fail_damaged(error, "something else");
-    if (reply->size - SEALED_HEAD_BYTES != sealed_part_size(r->head.size, 0))
-        return remote_fail_damaged(error, "a part of another size");
-    r->bytes = (uint8_t *)redis_take(reply);
-    return 0;
-}
-
 static int read_first(struct reading *r, hearth_error *error)
 {
     struct redis_batch batch = {0};
@@ -137,54 +116,49 @@ static int read_first(struct reading *r, hearth_error *error)
     remote_first_key(r->remote, &r->name, &key);
     add_get(r->remote, &batch, &key, NULL, 0);
     int result = remote_run(r->remote, &batch, CLOCK_NEVER, error);
-    if (result == 0) result = take_first(r, &batch.replies[0], error);
+    struct redis_reply *reply = batch.replies;
+    if (result == 0 && reply->kind == REDIS_BYTES) {
+        r->n_first = reply->size < sizeof r->first ? reply->size : sizeof r->first;
+        memcpy(r->first, reply->bytes, r->n_first);
+    }
+    if (result == 0 && reply->kind == REDIS_NIL)
+        result = error_set(error, HEARTH_NOT_FOUND, "the server has it no more");
+    else if (result == 0 && (r->n_first < sizeof r->first || !sealed_head_decode(r->first, &r->head)))
+        result = remote_fail_damaged(error, "something else");
+    else if (result == 0 && reply->size - SEALED_HEAD_BYTES != sealed_part_size(r->head.size, 0))
+        result = remote_fail_damaged(error, "a part of another size");
+    if (result == 0) r->bytes = (uint8_t *)redis_take(reply);
     redis_batch_release(&batch);
     buf_release(&key);
     return result;
-}
-
-/* Room for the parts up to `to`: memory grows with what has come, whatever the head promises. */
-static int grow(struct reading *r, uint32_t to, hearth_error *error)
-{
-    uint64_t size = sealed_part_offset(to - 1) + sealed_part_size(r->head.size, to - 1);
-    uint8_t *grown = realloc(r->bytes, SEALED_HEAD_BYTES + size);
-    if (grown == NULL) return error_set(error, HEARTH_NO_MEMORY, "no memory for a slab of the server");
-    r->bytes = grown;
-    return 0;
-}
-
-static int check_part(const struct reading *r, uint32_t part, const struct redis_reply *reply, hearth_error *error)
-{
-    if (reply->kind != REDIS_BYTES) return error_set(error, HEARTH_NOT_FOUND, "the server has lost a part of it");
-    bool whole = reply->size == sealed_part_size(r->head.size, part); /* then it is in its place */
-    return whole ? 0 : remote_fail_damaged(error, "a part of another size");
 }
 
 static int read_parts(struct reading *r, uint32_t from, uint32_t to, hearth_error *error)
 {
     struct redis_batch batch = {0};
     struct buf key = {0};
-    int result = grow(r, to, error);
-    if (result != 0) return result;
+    /* Memory grows with what has come, whatever the head promises. */
+    uint64_t size = sealed_part_offset(to - 1) + sealed_part_size(r->head.size, to - 1);
+    uint8_t *grown = realloc(r->bytes, SEALED_HEAD_BYTES + size);
+    if (grown == NULL) return error_set(error, HEARTH_NO_MEMORY, "no memory for a slab of the server");
+    r->bytes = grown;
     for (uint32_t part = from; part < to; part++) {
         part_key(r->remote, &r->name, &r->head, part, &key);
         add_get(r->remote, &batch, &key, r->bytes + SEALED_HEAD_BYTES + sealed_part_offset(part),
                 sealed_part_size(r->head.size, part));
     }
-    result = remote_run(r->remote, &batch, CLOCK_NEVER, error);
+    int result = remote_run(r->remote, &batch, CLOCK_NEVER, error);
     size_t replies = batch.n_commands / (to - from);
-    for (uint32_t part = from; result == 0 && part < to; part++)
-        result = check_part(r, part, &batch.replies[(part - from) * replies], error);
+    for (uint32_t part = from; result == 0 && part < to; part++) {
+        const struct redis_reply *reply = &batch.replies[(part - from) * replies];
+        if (reply->kind != REDIS_BYTES)
+            result = error_set(error, HEARTH_NOT_FOUND, "the server has lost a part of it");
+        else if (reply->size != sealed_part_size(r->head.size, part)) /* else it is in its place */
+            result = remote_fail_damaged(error, "a part of another size");
+    }
     redis_batch_release(&batch);
     buf_release(&key);
     return result;
-}
-
-static void add_get_head(struct redis_batch *batch, const struct buf *key)
-{
-    char last[8];
-    snprintf(last, sizeof last, "%d", SEALED_HEAD_BYTES - 1);
-    redis_add(batch, (const struct redis_argument[]){WORD("GETRANGE"), bytes_of(key), WORD("0"), WORD(last)}, 4);
 }
 
 /* Deletes the first part, unless another process has stored the slab anew since it was read. One that does so within
@@ -194,7 +168,7 @@ static void delete_read(const struct reading *r)
     struct redis_batch batch = {.most_reply = SEALED_HEAD_BYTES};
     struct buf key = {0};
     remote_first_key(r->remote, &r->name, &key);
-    add_get_head(&batch, &key);
+    remote_add_get_first(&batch, &key, SEALED_HEAD_BYTES);
     bool same = remote_run(r->remote, &batch, CLOCK_NEVER, NULL) == 0 && batch.replies[0].kind == REDIS_BYTES &&
                 batch.replies[0].size == r->n_first && memcmp(batch.replies[0].bytes, r->first, r->n_first) == 0;
     redis_batch_release(&batch);
@@ -206,15 +180,6 @@ static void delete_read(const struct reading *r)
 static uint32_t end_of_group(const struct sealed_head *head, uint32_t part)
 {
     return head->n_parts - part < PARTS_AT_ONCE ? head->n_parts : part + PARTS_AT_ONCE;
-}
-
-static int read_rest(struct reading *r, hearth_error *error)
-{
-    int result = 0;
-    for (uint32_t part = 1; result == 0 && part < r->head.n_parts; part += PARTS_AT_ONCE)
-        result = read_parts(r, part, end_of_group(&r->head, part), error);
-    if (result == HEARTH_NOT_FOUND) delete_read(r);
-    return result;
 }
 
 /* Whether its bytes depend on its key alone, so that two processes store the same under one key. Rows begin with a
@@ -253,7 +218,11 @@ static int decode(struct reading *r, const struct slab_name *name, struct slab *
 static int read_whole(struct reading *r, const struct slab_name *name, struct slab *slab, hearth_error *error)
 {
     int result = read_first(r, error);
-    if (result == 0) result = read_rest(r, error);
+    if (result == 0) {
+        for (uint32_t part = 1; result == 0 && part < r->head.n_parts; part += PARTS_AT_ONCE)
+            result = read_parts(r, part, end_of_group(&r->head, part), error);
+        if (result == HEARTH_NOT_FOUND) delete_read(r);
+    }
     if (result == 0) result = decode(r, name, slab, error);
     free(r->bytes);
     r->bytes = NULL;
@@ -276,51 +245,29 @@ struct sealing {
     uint8_t *bytes; /* room for the head, and the slab */
 };
 
-static void delete_parts(const struct sealing *s)
-{
-    struct redis_batch batch = {0};
-    struct buf key = {0};
-    for (uint32_t part = 1; part < s->head.n_parts; part++) {
-        part_key(s->remote, &s->name, &s->head, part, &key);
-        add_delete(&batch, &key);
-    }
-    if (batch.n_commands > 0) remote_run(s->remote, &batch, CLOCK_NEVER, NULL);
-    redis_batch_release(&batch);
-    buf_release(&key);
-}
-
-/* As the server gets it: the first one with the head. */
-static struct redis_argument part_of(const struct sealing *s, uint32_t part)
-{
-    uint64_t size = sealed_part_size(s->head.size, part);
-    if (part == 0) return (struct redis_argument){s->bytes, SEALED_HEAD_BYTES + size};
-    return (struct redis_argument){s->bytes + SEALED_HEAD_BYTES + sealed_part_offset(part), size};
-}
-
-static int write_some(const struct sealing *s, uint32_t from, uint32_t to, hearth_error *error)
+/* `written`: the parts are there now; false: that failed, or another process stored the slab meanwhile, which has the
+ * first part then. */
+static int write_parts(const struct sealing *s, uint32_t from, uint32_t to, bool *written, hearth_error *error)
 {
     struct redis_batch batch = {0};
     struct buf key = {0};
     for (uint32_t part = from; part < to; part++) {
+        /* The first one with the head before it, and only where there is none. */
+        uint64_t head = part == 0 ? SEALED_HEAD_BYTES : 0;
+        const uint8_t *value = s->bytes + SEALED_HEAD_BYTES + sealed_part_offset(part) - head;
         part_key(s->remote, &s->name, &s->head, part, &key);
-        add_set(s->remote, &batch, &key, part_of(s, part), false);
+        struct redis_argument words[6] = {
+            WORD("SET"), bytes_of(&key), {value, head + sealed_part_size(s->head.size, part)}};
+        size_t n = 3;
+        if (part == 0) words[n++] = WORD("NX");
+        if (s->remote->ttl[0] != '\0') {
+            words[n++] = WORD("EX");
+            words[n++] = WORD(s->remote->ttl);
+        }
+        redis_add(&batch, words, n);
     }
     int result = remote_run(s->remote, &batch, CLOCK_NEVER, error);
-    redis_batch_release(&batch);
-    buf_release(&key);
-    return result;
-}
-
-/* `first`: this one was; false: another process stored the slab meanwhile. */
-static int write_first(const struct sealing *s, bool *first, hearth_error *error)
-{
-    struct redis_batch batch = {0};
-    struct buf key = {0};
-    sealed_head_encode(&s->head, s->bytes);
-    remote_first_key(s->remote, &s->name, &key);
-    add_set(s->remote, &batch, &key, part_of(s, 0), true);
-    int result = remote_run(s->remote, &batch, CLOCK_NEVER, error);
-    *first = result == 0 && batch.replies[0].kind != REDIS_NIL;
+    *written = result == 0 && batch.replies[0].kind != REDIS_NIL;
     redis_batch_release(&batch);
     buf_release(&key);
     return result;
@@ -328,13 +275,25 @@ static int write_first(const struct sealing *s, bool *first, hearth_error *error
 
 static int write_all(const struct sealing *s, hearth_error *error)
 {
-    bool first = false;
+    bool written = false;
     /* Some at once: a server that is full is not sent all of a large slab. */
     int result = 0;
     for (uint32_t part = 1; result == 0 && part < s->head.n_parts; part += PARTS_AT_ONCE)
-        result = write_some(s, part, end_of_group(&s->head, part), error);
-    if (result == 0) result = write_first(s, &first, error);
-    if (!first && result != HEARTH_UNAVAILABLE) delete_parts(s);
+        result = write_parts(s, part, end_of_group(&s->head, part), &written, error);
+    if (result == 0) {
+        sealed_head_encode(&s->head, s->bytes);
+        result = write_parts(s, 0, 1, &written, error);
+    }
+    if (written || result == HEARTH_UNAVAILABLE || s->head.n_parts == 1) return result;
+    struct redis_batch batch = {0};
+    struct buf key = {0};
+    for (uint32_t part = 1; part < s->head.n_parts; part++) {
+        part_key(s->remote, &s->name, &s->head, part, &key);
+        add_delete(&batch, &key);
+    }
+    remote_run(s->remote, &batch, CLOCK_NEVER, NULL);
+    redis_batch_release(&batch);
+    buf_release(&key);
     return result;
 }
 
@@ -388,14 +347,6 @@ static void remote_quarantine(struct backend *backend, const struct slab_name *n
 
 /* ---- Probing ---- */
 
-static void take_probed(const struct redis_reply *reply, struct backend_probed *probed)
-{
-    struct sealed_head head;
-    probed->there = reply->kind == REDIS_BYTES && reply->size == SEALED_HEAD_BYTES &&
-                    sealed_head_decode((const uint8_t *)reply->bytes, &head);
-    probed->size = probed->there ? head.size : 0;
-}
-
 static int remote_probe(struct backend *backend, const struct slab_name *names, size_t n, struct backend_probed *probed,
                         int64_t deadline, hearth_error *error)
 {
@@ -405,10 +356,16 @@ static int remote_probe(struct backend *backend, const struct slab_name *names, 
     for (size_t i = 0; i < n; i++) {
         struct sealed_name name = sealed_name(remote, &names[i]);
         remote_first_key(remote, &name, &key);
-        add_get_head(&batch, &key);
+        remote_add_get_first(&batch, &key, SEALED_HEAD_BYTES);
     }
     int result = remote_run(remote, &batch, deadline, error);
-    for (size_t i = 0; result == 0 && i < n; i++) take_probed(&batch.replies[i], &probed[i]);
+    for (size_t i = 0; result == 0 && i < n; i++) {
+        const struct redis_reply *reply = &batch.replies[i];
+        struct sealed_head head;
+        probed[i].there = reply->kind == REDIS_BYTES && reply->size == SEALED_HEAD_BYTES &&
+                          sealed_head_decode((const uint8_t *)reply->bytes, &head);
+        probed[i].size = probed[i].there ? head.size : 0;
+    }
     redis_batch_release(&batch);
     buf_release(&key);
     return result;
@@ -422,24 +379,6 @@ static int remote_has(struct backend *backend, const struct slab_name *names, si
     for (size_t i = 0; i < n; i++) there[i] = result != 0 || probed[i].there;
     free(probed);
     return result;
-}
-
-/* get() has made the server keep it longer. */
-static void remote_note_use(struct backend *backend, const struct slab_name *name, uint32_t hits, int64_t used_ms)
-{
-    (void)backend;
-    (void)name;
-    (void)hits;
-    (void)used_ms;
-}
-
-static int remote_scan(struct backend *backend, struct backend_scan *scan, hearth_error *error)
-{
-    (void)backend;
-    (void)error;
-    scan->n_slabs = scan->n_damaged = scan->n_foreign = scan->n_unread = 0;
-    scan->foreign_bytes = 0;
-    return 0;
 }
 
 /* ---- Life ---- */
@@ -460,23 +399,20 @@ static int read_secret(const char *path, struct buf *secret, hearth_error *error
     return 0;
 }
 
-static int make_keys(struct remote *remote, hearth_error *error)
-{
-    struct buf secret = {0};
-    int result = remote->key_file == NULL ? 0 : read_secret(remote->key_file, &secret, error);
-    if (result == 0) sealed_keys_init(&remote->keys, secret.v, secret.len, remote->encrypts);
-    remote->has_keys = result == 0;
-    buf_release(&secret);
-    return result;
-}
-
 /* A user who may not read is noticed here, once, and not by each probe. */
 static int remote_open(struct backend *backend, hearth_error *error)
 {
     struct remote *remote = remote_of(backend);
     struct slab_name nothing = {.kind = SLAB_ROWS};
     struct backend_probed probed;
-    int result = remote->has_keys ? 0 : make_keys(remote, error);
+    int result = 0;
+    if (!remote->has_keys) {
+        struct buf secret = {0};
+        if (remote->key_file != NULL) result = read_secret(remote->key_file, &secret, error);
+        if (result == 0) sealed_keys_init(&remote->keys, secret.v, secret.len, remote->encrypts);
+        remote->has_keys = result == 0;
+        buf_release(&secret);
+    }
     if (result == 0) result = redis_cluster_connect(remote->server, error);
     return result == 0 ? remote_probe(backend, &nothing, 1, &probed, CLOCK_NEVER, error) : result;
 }
@@ -519,8 +455,8 @@ struct backend *remote_backend_open(const struct remote_params *params)
                                        .probe = remote_probe,
                                        .read_hints = remote_read_hints,
                                        .add_hint = remote_add_hint,
-                                       .note_use = remote_note_use,
-                                       .scan = remote_scan,
+                                       .note_use = backend_note_nothing, /* get() has made the server keep it longer */
+                                       .scan = backend_scan_nothing,
                                        .measure = remote_measure,
                                        .close = remote_close};
     return &remote->backend;

@@ -18,40 +18,29 @@ static void hints_key(const struct remote *remote, const struct slab_key *before
     remote_first_key(remote, &name, key);
 }
 
-static void take_hints(const struct redis_reply *reply, struct backend_hints *hints)
-{
-    hints->n = reply->kind != REDIS_BYTES ? 0 : reply->size / HINT_BYTES;
-    if (hints->n > BACKEND_HINTS) hints->n = BACKEND_HINTS;
-    for (size_t i = 0; i < hints->n; i++)
-        hints->offsets[i] = (uint32_t)little_get((const uint8_t *)reply->bytes + i * HINT_BYTES, HINT_BYTES);
-}
-
 int remote_read_hints(struct backend *backend, const struct slab_key *before, size_t n, struct backend_hints *hints,
                       int64_t deadline, hearth_error *error)
 {
     struct remote *remote = remote_of(backend);
     struct redis_batch batch = {.most_reply = BACKEND_HINTS * HINT_BYTES};
     struct buf key = {0};
-    char last[8];
-    snprintf(last, sizeof last, "%d", BACKEND_HINTS * HINT_BYTES - 1);
     for (size_t i = 0; i < n; i++) {
         hints_key(remote, &before[i], &key);
-        redis_add(&batch, (const struct redis_argument[]){WORD("GETRANGE"), bytes_of(&key), WORD("0"), WORD(last)}, 4);
+        remote_add_get_first(&batch, &key, BACKEND_HINTS * HINT_BYTES);
         remote_add_expire(remote, &batch, &key);
     }
     int result = remote_run(remote, &batch, deadline, error);
     size_t replies = n > 0 ? batch.n_commands / n : 0;
-    for (size_t i = 0; result == 0 && i < n; i++) take_hints(&batch.replies[i * replies], &hints[i]);
+    for (size_t i = 0; result == 0 && i < n; i++) {
+        const struct redis_reply *reply = &batch.replies[i * replies];
+        size_t got = reply->kind != REDIS_BYTES ? 0 : reply->size / HINT_BYTES;
+        hints[i].n = got < BACKEND_HINTS ? got : BACKEND_HINTS;
+        for (size_t k = 0; k < hints[i].n; k++)
+            hints[i].offsets[k] = (uint32_t)little_get((const uint8_t *)reply->bytes + k * HINT_BYTES, HINT_BYTES);
+    }
     redis_batch_release(&batch);
     buf_release(&key);
     return result;
-}
-
-static bool is_hinted(const struct backend_hints *hints, uint32_t offset)
-{
-    size_t i = 0;
-    while (i < hints->n && hints->offsets[i] != offset) i++;
-    return i < hints->n;
 }
 
 /* A list that is full begins anew: the states that it named may long be evicted. */
@@ -63,7 +52,9 @@ int remote_add_hint(struct backend *backend, const struct slab_key *before, uint
     struct buf key = {0};
     uint8_t bytes[HINT_BYTES];
     int result = remote_read_hints(backend, before, 1, &hints, CLOCK_NEVER, error);
-    if (result != 0 || is_hinted(&hints, offset)) return result;
+    if (result != 0) return result;
+    for (size_t i = 0; i < hints.n; i++)
+        if (hints.offsets[i] == offset) return 0;
     little_put(bytes, offset, sizeof bytes);
     hints_key(remote, before, &key);
     const char *command = hints.n < BACKEND_HINTS ? "APPEND" : "SET";
@@ -89,28 +80,6 @@ struct measuring {
     uint8_t bytes[MEASURED_BYTES];
 };
 
-/* With its MAC, as a slab is read. */
-static int read_measured(const struct measuring *m, const struct redis_reply *reply, size_t size, hearth_error *error)
-{
-    if (reply->kind != REDIS_BYTES || reply->size != size) return remote_fail_damaged(error, "something else");
-    if (size < MEASURED_BYTES || sealed_open(&m->remote->keys, &m->name, &m->head, (uint8_t *)reply->bytes)) return 0;
-    return remote_fail_damaged(error, "bytes of another MAC");
-}
-
-static int time_read(const struct measuring *m, size_t size, int64_t *ns, hearth_error *error)
-{
-    struct redis_batch batch = {0};
-    char last[16];
-    snprintf(last, sizeof last, "%zu", size - 1);
-    redis_add(&batch, (const struct redis_argument[]){WORD("GETRANGE"), bytes_of(&m->key), WORD("0"), WORD(last)}, 4);
-    int64_t began = clock_now(clock_monotonic());
-    int result = remote_run(m->remote, &batch, CLOCK_NEVER, error);
-    if (result == 0) result = read_measured(m, &batch.replies[0], size, error);
-    *ns = clock_now(clock_monotonic()) - began;
-    redis_batch_release(&batch);
-    return result;
-}
-
 /* The least of some: other work of the machines is not the server's price. */
 static int time_reads(const struct measuring *m, size_t size, double *least, hearth_error *error)
 {
@@ -118,7 +87,19 @@ static int time_reads(const struct measuring *m, size_t size, double *least, hea
     int result = 0;
     *least = 0;
     for (int i = 0; i < MEASUREMENTS && result == 0 && ns < LONG_NS; i++) {
-        result = time_read(m, size, &ns, error);
+        struct redis_batch batch = {0};
+        remote_add_get_first(&batch, &m->key, size);
+        int64_t began = clock_now(clock_monotonic());
+        result = remote_run(m->remote, &batch, CLOCK_NEVER, error);
+        const struct redis_reply *reply = batch.replies;
+        if (result == 0 && (reply->kind != REDIS_BYTES || reply->size != size))
+            result = remote_fail_damaged(error, "something else");
+        /* With its MAC, as a slab is read. */
+        if (result == 0 && size == MEASURED_BYTES &&
+            !sealed_open(&m->remote->keys, &m->name, &m->head, (uint8_t *)reply->bytes))
+            result = remote_fail_damaged(error, "bytes of another MAC");
+        ns = clock_now(clock_monotonic()) - began;
+        redis_batch_release(&batch);
         if (i == 0 || (double)ns < *least) *least = (double)ns;
     }
     return result;

@@ -39,6 +39,9 @@ static inline struct redis_argument bytes_of(const struct buf *buf)
     return (struct redis_argument){buf->v, buf->len};
 }
 
+/* Asks for the first bytes of a value, at most `size`. */
+void remote_add_get_first(struct redis_batch *batch, const struct buf *key, size_t size);
+
 /* Makes the value live as long as the configuration says, from now on. */
 void remote_add_expire(const struct remote *remote, struct redis_batch *batch, const struct buf *key);
 

@@ -117,27 +117,18 @@ bool sealed_head_decode(const uint8_t bytes[SEALED_HEAD_BYTES], struct sealed_he
 
 /* ---- Sealing ---- */
 
-/* Authenticated besides the slab are the head up to its MAC, and the name under which it is found, so that no sealed
- * slab passes for another. */
-struct context {
-    uint8_t v[AT_MAC + SHA256_BYTES];
-};
+enum { CONTEXT_BYTES = AT_MAC + SHA256_BYTES };
 
-static struct context context_of(const struct sealed_name *name, const struct sealed_head *head)
+/* Authenticated besides the slab are the head up to its MAC, and the name under which it is found, so that no sealed
+ * slab passes for another. The key is for this slab alone, so that no nonce of AES-GCM is ever used twice with one. */
+static struct seal seal_of(const struct sealed_keys *keys, const struct sealed_name *name,
+                           const struct sealed_head *head, uint8_t context[CONTEXT_BYTES])
 {
-    struct context context;
+    struct seal seal = {.context = context, .context_size = CONTEXT_BYTES};
     uint8_t bytes[SEALED_HEAD_BYTES];
     sealed_head_encode(head, bytes);
-    memcpy(context.v, bytes, AT_MAC);
-    memcpy(context.v + AT_MAC, name->v, sizeof name->v);
-    return context;
-}
-
-/* With a key for this slab alone, so that no nonce of AES-GCM is ever used twice with one. */
-static struct seal seal_of(const struct sealed_keys *keys, const struct sealed_head *head,
-                           const struct context *context)
-{
-    struct seal seal = {.context = context->v, .context_size = sizeof context->v};
+    memcpy(context, bytes, AT_MAC);
+    memcpy(context + AT_MAC, name->v, sizeof name->v);
     hmac_of(keys->encrypts ? keys->encrypt : keys->mac, SHA256_BYTES, head->nonce, sizeof head->nonce, seal.key);
     return seal;
 }
@@ -148,8 +139,8 @@ bool sealed_seal(const struct sealed_keys *keys, const struct sealed_name *name,
     *head = (struct sealed_head){.size = size, .n_parts = sealed_parts(size), .encrypted = keys->encrypts};
     if (size == 0 || size > SEALED_MOST_BYTES) return false;
     seal_random(head->nonce, sizeof head->nonce);
-    const struct context context = context_of(name, head);
-    const struct seal seal = seal_of(keys, head, &context);
+    uint8_t context[CONTEXT_BYTES];
+    const struct seal seal = seal_of(keys, name, head, context);
     if (keys->encrypts)
         seal_encrypt(&seal, slab, size, head->mac);
     else
@@ -163,8 +154,8 @@ bool sealed_open(const struct sealed_keys *keys, const struct sealed_name *name,
                  uint8_t *slab)
 {
     assert(head->size > 0 && head->size <= SEALED_MOST_BYTES);
-    const struct context context = context_of(name, head);
-    const struct seal seal = seal_of(keys, head, &context);
+    uint8_t context[CONTEXT_BYTES];
+    const struct seal seal = seal_of(keys, name, head, context);
     if (head->encrypted != keys->encrypts) return false;
     return head->encrypted ? seal_decrypt(&seal, slab, head->size, head->mac)
                            : seal_verify(&seal, slab, head->size, head->mac);

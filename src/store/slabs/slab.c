@@ -131,20 +131,6 @@ static void put_header(const struct slab_head *head, uint8_t *at)
     little_put(at + AT_PAYLOAD, head->payload_size, 8);
 }
 
-static void put_region(const struct slab_region *region, uint8_t *at)
-{
-    at[0] = (uint8_t)region->what;
-    at[1] = 0;
-    little_put(at + 2, region->layer, 2);
-    little_put(at + 4, region->type, 2);
-    little_put(at + 6, 0, 2);
-    little_put(at + 8, region->rows, 4);
-    little_put(at + 12, region->crc, 4);
-    little_put(at + 16, region->row_bytes, 8);
-    little_put(at + 24, region->offset, 8);
-    little_put(at + 32, region->size, 8);
-}
-
 void slab_encode_use(uint32_t hits, int64_t used_ms, uint8_t bytes[SLAB_USE_BYTES])
 {
     little_put(bytes, hits, 4);
@@ -192,7 +178,16 @@ void slab_encode(struct slab_head *head, const void *payload, struct buf *front,
         struct slab_region *region = &head->regions[i];
         assert(region->offset <= head->payload_size && region->size <= head->payload_size - region->offset);
         region->crc = crc32c(0, (const uint8_t *)payload + region->offset, region->size);
-        put_region(region, at);
+        at[0] = (uint8_t)region->what;
+        at[1] = 0;
+        little_put(at + 2, region->layer, 2);
+        little_put(at + 4, region->type, 2);
+        little_put(at + 6, 0, 2);
+        little_put(at + 8, region->rows, 4);
+        little_put(at + 12, region->crc, 4);
+        little_put(at + 16, region->row_bytes, 8);
+        little_put(at + 24, region->offset, 8);
+        little_put(at + 32, region->size, 8);
     }
     little_put(at, front_crc(bytes, size), CRC_BYTES);
     little_put(trailer, crc32c(0, payload, head->payload_size), 4);
@@ -242,20 +237,6 @@ void slab_decode_use(const uint8_t bytes[SLAB_USE_BYTES], uint32_t *hits, int64_
     *used_ms = (int64_t)little_get(bytes + AT_USED - AT_HITS, 8);
 }
 
-static void get_region(const uint8_t *at, struct slab_region *region)
-{
-    *region = (struct slab_region){
-        .what = (char)at[0],
-        .layer = (uint16_t)little_get(at + 2, 2),
-        .type = (uint16_t)little_get(at + 4, 2),
-        .rows = get32(at + 8),
-        .crc = get32(at + 12),
-        .row_bytes = little_get(at + 16, 8),
-        .offset = little_get(at + 24, 8),
-        .size = little_get(at + 32, 8),
-    };
-}
-
 /* The fault of a region whose predecessor ends at `*end`; NULL: none. */
 static const char *region_fault(const struct slab_head *head, const struct slab_region *region, uint64_t *end)
 {
@@ -270,17 +251,6 @@ static const char *region_fault(const struct slab_head *head, const struct slab_
     if (region->offset > head->payload_size || region->size > head->payload_size - region->offset)
         return "a region beyond the payload's end";
     *end = region->offset + region->size;
-    return NULL;
-}
-
-static const char *table_fault(const struct slab_head *head, const uint8_t *table)
-{
-    uint64_t end = 0;
-    for (size_t i = 0; i < head->n_regions; i++, table += REGION_BYTES) {
-        if (table[1] != 0 || little_get(table + 6, 2) != 0) return "a region whose reserved bytes are not zero";
-        const char *fault = region_fault(head, &head->regions[i], &end);
-        if (fault != NULL) return fault;
-    }
     return NULL;
 }
 
@@ -333,7 +303,17 @@ static void get_head(const uint8_t *front, struct slab_head *head)
     head->tokens = (struct tokens){.v = mem_alloc((n > 0 ? n : 1) * sizeof(int32_t)), .len = n, .cap = n};
     for (size_t i = 0; i < n; i++, at += 4) head->tokens.v[i] = (int32_t)get32(at);
     head->regions = mem_alloc((head->n_regions > 0 ? head->n_regions : 1) * sizeof *head->regions);
-    for (size_t i = 0; i < head->n_regions; i++, at += REGION_BYTES) get_region(at, &head->regions[i]);
+    for (size_t i = 0; i < head->n_regions; i++, at += REGION_BYTES)
+        head->regions[i] = (struct slab_region){
+            .what = (char)at[0],
+            .layer = (uint16_t)little_get(at + 2, 2),
+            .type = (uint16_t)little_get(at + 4, 2),
+            .rows = get32(at + 8),
+            .crc = get32(at + 12),
+            .row_bytes = little_get(at + 16, 8),
+            .offset = little_get(at + 24, 8),
+            .size = little_get(at + 32, 8),
+        };
 }
 
 int slab_decode(const void *front, size_t size, uint64_t slab_bytes, struct slab_head *head, hearth_error *error)
@@ -343,7 +323,13 @@ int slab_decode(const void *front, size_t size, uint64_t slab_bytes, struct slab
     if (fault == NULL) {
         get_head(bytes, head);
         fault = fields_fault(head);
-        if (fault == NULL) fault = table_fault(head, bytes + AT_TOKENS + head->tokens.len * sizeof(int32_t));
+        const uint8_t *table = bytes + AT_TOKENS + head->tokens.len * sizeof(int32_t);
+        uint64_t end = 0;
+        for (size_t i = 0; fault == NULL && i < head->n_regions; i++, table += REGION_BYTES) {
+            bool reserved = table[1] != 0 || little_get(table + 6, 2) != 0;
+            fault =
+                reserved ? "a region whose reserved bytes are not zero" : region_fault(head, &head->regions[i], &end);
+        }
         if (fault != NULL) slab_head_release(head);
     }
     return fault == NULL ? 0 : error_set(error, HEARTH_INVALID, "not a slab that can be used: %s", fault);

@@ -91,17 +91,6 @@ static int by_digest(const void *a, const void *b)
     return order != 0 ? order : (one->scale > other->scale) - (one->scale < other->scale);
 }
 
-static void feed_adapter(struct sha256 *hash, const struct adapter *adapter)
-{
-    /* round(scale x 2^32), halves away from zero. */
-    double scaled = adapter->scale * 4294967296.0;
-    uint64_t scale = (uint64_t)(int64_t)(scaled < 0 ? scaled - 0.5 : scaled + 0.5);
-    uint8_t bytes[sizeof scale];
-    for (size_t k = 0; k < sizeof bytes; k++) bytes[k] = (uint8_t)(scale >> 8 * k);
-    sha256_feed(hash, adapter->digest, SHA256_BYTES);
-    sha256_feed(hash, bytes, sizeof bytes);
-}
-
 void fingerprint_with_adapters(const uint8_t model[SHA256_BYTES], const struct adapter *adapters, size_t n,
                                uint8_t out[SHA256_BYTES])
 {
@@ -112,7 +101,15 @@ void fingerprint_with_adapters(const uint8_t model[SHA256_BYTES], const struct a
     qsort(sorted, n, sizeof *sorted, by_digest);
     struct sha256 *hash = sha256_open();
     sha256_feed(hash, out, SHA256_BYTES);
-    for (size_t i = 0; i < n; i++) feed_adapter(hash, &sorted[i]);
+    for (size_t i = 0; i < n; i++) {
+        /* round(scale x 2^32), halves away from zero. */
+        double scaled = sorted[i].scale * 4294967296.0;
+        uint64_t scale = (uint64_t)(int64_t)(scaled < 0 ? scaled - 0.5 : scaled + 0.5);
+        uint8_t bytes[sizeof scale];
+        for (size_t k = 0; k < sizeof bytes; k++) bytes[k] = (uint8_t)(scale >> 8 * k);
+        sha256_feed(hash, sorted[i].digest, SHA256_BYTES);
+        sha256_feed(hash, bytes, sizeof bytes);
+    }
     sha256_so_far(hash, out);
     sha256_close(hash);
     free(sorted);
