@@ -60,23 +60,17 @@ static bool decode_query(struct http_target *target, char *query)
     return true;
 }
 
-/* Cuts the host off an absolute target ("http://host/path"), which proxies send. Returns the rest. */
-static char *take_host(struct http_target *target)
-{
-    char *host = *target->text == '/' ? NULL : strstr(target->text, "://");
-    if (host == NULL) return target->text;
-    host += 3;
-    size_t len = strcspn(host, "/?");
-    target->host = mem_strndup(host, len);
-    return host + len;
-}
-
 /* Decodes "/path?name=value" or "http://host/path"; false if it is malformed. The target owns the decoded text; path,
  * names and values point into it. */
 static bool decode_target(struct http_target *target, const char *url)
 {
-    target->text = mem_strdup(url);
-    char *path = take_host(target);
+    char *path = target->text = mem_strdup(url);
+    char *scheme_end = *path == '/' ? NULL : strstr(path, "://");
+    if (scheme_end != NULL) { /* an absolute target, which proxies send */
+        char *host = scheme_end + 3;
+        path = host + strcspn(host, "/?");
+        target->host = mem_strndup(host, (size_t)(path - host));
+    }
     path[strcspn(path, "#")] = '\0';
     char *query = strchr(path, '?');
     if (query != NULL) *query++ = '\0';
@@ -133,17 +127,6 @@ static int on_chunk_header(llhttp_t *parser)
     return check_room(parser->data, parser->content_length);
 }
 
-/* Growing a long body would copy it again and again. Reserved bytes take no memory until they arrive, but are bounded
- * all the same. */
-static void reserve_body(struct http_request *request)
-{
-    struct http_server *server = request->server;
-    if (!request->has_length || request->length > server->limits.max_bodies - server->bodies.reserved) return;
-    request->reserved = (size_t)request->length;
-    server->bodies.reserved += request->reserved;
-    buf_reserve(&request->body, request->reserved);
-}
-
 static void end_reserve(struct http_request *request)
 {
     request->server->bodies.reserved -= request->reserved;
@@ -153,7 +136,15 @@ static void end_reserve(struct http_request *request)
 static int on_body(llhttp_t *parser, const char *at, size_t len)
 {
     struct http_request *request = parser->data;
-    if (request->body.v == NULL) reserve_body(request);
+    struct http_server *server = request->server;
+    /* Growing a long body would copy it again and again. Reserved bytes take no memory until they arrive, but are
+     * bounded all the same. */
+    if (request->body.v == NULL && request->has_length &&
+        request->length <= server->limits.max_bodies - server->bodies.reserved) {
+        request->reserved = (size_t)request->length;
+        server->bodies.reserved += request->reserved;
+        buf_reserve(&request->body, request->reserved);
+    }
     buf_append(&request->body, at, len);
     bodies_receive(request->connection, len);
     request->framing = 0;
@@ -246,17 +237,19 @@ void http_abort(struct http_request *request)
 
 /* ---- The head ---- */
 
+static enum parse parse_fault(struct http_request *request, int status, const char *message)
+{
+    set_fault(request, status, message);
+    return PARSE_FAULT;
+}
+
 /* The fault for an error of llhttp, with its reason; an unsupported version has a status of its own. */
 static enum parse parser_fault(struct http_request *request, llhttp_errno_t error)
 {
-    if (request->fault.status == 0) {
-        const char *reason = llhttp_get_error_reason(&request->parser);
-        if (error == HPE_INVALID_VERSION)
-            set_fault(request, 505, "only HTTP/1.0 and HTTP/1.1 are supported");
-        else
-            set_fault(request, 400, reason != NULL && *reason != '\0' ? reason : "malformed request");
-    }
-    return PARSE_FAULT;
+    const char *reason = llhttp_get_error_reason(&request->parser);
+    if (request->fault.status != 0) return PARSE_FAULT;
+    if (error == HPE_INVALID_VERSION) return parse_fault(request, 505, "only HTTP/1.0 and HTTP/1.1 are supported");
+    return parse_fault(request, 400, reason != NULL && *reason != '\0' ? reason : "malformed request");
 }
 
 static bool has_control(const char *bytes, size_t len)
@@ -281,34 +274,22 @@ static int check_version(struct http_request *request, const char *line, size_t 
     return 0;
 }
 
-/* Checks one line of the head; `len` is without CR and LF. */
-static int check_line(struct http_request *request, const char *line, size_t len)
-{
-    if (memchr(line, '\r', len) != NULL) return set_fault(request, 400, "a carriage return inside a line");
-    if (request->line == 0) return check_version(request, line, len);
-    if (len > 0 && (line[0] == ' ' || line[0] == '\t'))
-        return set_fault(request, 400, "folded header lines are obsolete");
-    return 0;
-}
-
 /* Passes one line, with its CRLF, to llhttp. */
 static enum parse parse_line(struct http_request *request)
 {
     const char *line = request->head.v + request->line;
     size_t len = request->head.len - request->line;
     bool blank = len == 2;
-    if (len < 2 || line[len - 2] != '\r') {
-        set_fault(request, 400, "lines end with carriage return and line feed");
-        return PARSE_FAULT;
-    }
-    if (check_line(request, line, len - 2) != 0) return PARSE_FAULT;
+    if (len < 2 || line[len - 2] != '\r')
+        return parse_fault(request, 400, "lines end with carriage return and line feed");
+    if (memchr(line, '\r', len - 2) != NULL) return parse_fault(request, 400, "a carriage return inside a line");
+    if (request->line == 0 && check_version(request, line, len - 2) != 0) return PARSE_FAULT;
+    if (request->line > 0 && (line[0] == ' ' || line[0] == '\t'))
+        return parse_fault(request, 400, "folded header lines are obsolete");
     llhttp_errno_t error = llhttp_execute(&request->parser, line, len);
     bool paused = error == HPE_PAUSED || error == HPE_PAUSED_UPGRADE;
     if (error != HPE_OK && !(paused && request->whole)) return parser_fault(request, error);
-    if (blank != request->head_done) {
-        set_fault(request, 400, "malformed request");
-        return PARSE_FAULT;
-    }
+    if (blank != request->head_done) return parse_fault(request, 400, "malformed request");
     request->line = request->head.len;
     return blank ? PARSE_WHOLE : PARSE_MORE;
 }
@@ -353,30 +334,19 @@ static int check_framing(struct http_request *request)
     return 0;
 }
 
-/* Refuses repeated Host and Origin headers, of which one reader would use the first and another the last. */
-static int check_host_and_origin(struct http_request *request)
-{
-    size_t n = http_count_headers(request, "Host");
-    if (n > 1) return set_fault(request, 400, "more than one Host header");
-    if (http_count_headers(request, "Origin") > 1) return set_fault(request, 400, "more than one Origin header");
-    return n == 1 || request->version_1_0 ? 0 : set_fault(request, 400, "a Host header is missing");
-}
-
-static int check_expect(struct http_request *request)
-{
-    const char *expect = http_header(request, "Expect");
-    if (expect == NULL || request->version_1_0) return 0;
-    if (strcasecmp(expect, "100-continue") != 0) return set_fault(request, 417, "the only Expect is 100-continue");
-    request->wants_continue = true;
-    return 0;
-}
-
 static int check_head(struct http_request *request)
 {
     int rc = check_framing(request);
-    if (rc == 0) rc = check_host_and_origin(request);
-    if (rc == 0) rc = check_expect(request);
     if (rc != 0) return rc;
+    /* Of repeated Host and Origin headers one reader would use the first and another the last. */
+    size_t n_hosts = http_count_headers(request, "Host");
+    if (n_hosts > 1) return set_fault(request, 400, "more than one Host header");
+    if (http_count_headers(request, "Origin") > 1) return set_fault(request, 400, "more than one Origin header");
+    if (n_hosts == 0 && !request->version_1_0) return set_fault(request, 400, "a Host header is missing");
+    const char *expect = request->version_1_0 ? NULL : http_header(request, "Expect");
+    if (expect != NULL && strcasecmp(expect, "100-continue") != 0)
+        return set_fault(request, 417, "the only Expect is 100-continue");
+    request->wants_continue = expect != NULL;
     if (request->parser.method == HTTP_CONNECT) return set_fault(request, 400, "this is no proxy");
     if (!decode_target(&request->target, request->head.v + request->url))
         return set_fault(request, 400, "the address is malformed");
@@ -391,14 +361,9 @@ enum parse request_parse_head(struct http_request *request, const char *bytes, s
         const char *end = memchr(from, '\n', len - *used);
         size_t n = end == NULL ? len - *used : (size_t)(end - from) + 1;
         *used += n;
-        if (n > request->server->limits.max_head - request->head.len) {
-            set_fault(request, 431, "request line and headers are too large");
-            return PARSE_FAULT;
-        }
-        if (has_control(from, n)) {
-            set_fault(request, 400, "a control character in request line or headers");
-            return PARSE_FAULT;
-        }
+        if (n > request->server->limits.max_head - request->head.len)
+            return parse_fault(request, 431, "request line and headers are too large");
+        if (has_control(from, n)) return parse_fault(request, 400, "a control character in request line or headers");
         buf_append(&request->head, from, n);
         if (end != NULL) parsed = parse_line(request);
     }
@@ -419,10 +384,8 @@ enum parse request_parse_body(struct http_request *request, const char *bytes, s
     if (error != HPE_OK && !request->whole) return parser_fault(request, error);
     if (request->whole) return PARSE_WHOLE;
     if (request->body.len == before) request->framing += len;
-    if (request->framing > request->server->limits.max_head) {
-        set_fault(request, 431, "chunk extensions or trailers are too large");
-        return PARSE_FAULT;
-    }
+    if (request->framing > request->server->limits.max_head)
+        return parse_fault(request, 431, "chunk extensions or trailers are too large");
     return PARSE_MORE;
 }
 

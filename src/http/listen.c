@@ -264,12 +264,6 @@ static int remove_stale(const struct sockaddr_un *name)
     return unlink(name->sun_path) == 0 ? 0 : errno;
 }
 
-static bool grant_access(const char *path, const struct http_socket_access *access)
-{
-    if (access->group != (gid_t)-1 && chown(path, (uid_t)-1, access->group) != 0) return false;
-    return access->mode == 0600 || chmod(path, access->mode) == 0;
-}
-
 int http_unix_socket(const char *path, const struct http_socket_access *access)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
@@ -282,7 +276,9 @@ int http_unix_socket(const char *path, const struct http_socket_access *access)
     int fd = unix_socket();
     if (fd < 0) return -errno;
     bool bound = fchmod(fd, 0600) == 0 && bind(fd, (const struct sockaddr *)&name, sizeof name) == 0;
-    if (bound && grant_access(name.sun_path, access) && listen(fd, BACKLOG) == 0) return fd;
+    bool granted = bound && (access->group == (gid_t)-1 || chown(path, (uid_t)-1, access->group) == 0) &&
+                   (access->mode == 0600 || chmod(path, access->mode) == 0);
+    if (granted && listen(fd, BACKLOG) == 0) return fd;
     number = errno;
     if (bound) unlink(name.sun_path);
     close(fd);

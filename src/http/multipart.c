@@ -60,13 +60,16 @@ static bool cut_mark(struct multipart_bytes *rest, char mark)
 
 /* ---- Parameters: "; name=value; name=\"value\"" ---- */
 
-/* Cuts off a text between quotation marks, which a backslash escapes. False: they are not closed, or hold a control
- * character. */
-static bool cut_quoted(struct multipart_bytes *rest, struct multipart_bytes *value)
+/* Cuts off a token, or a text between quotation marks, which a backslash escapes. False: there is none, they are not
+ * closed, or hold a control character. */
+static bool cut_value(struct multipart_bytes *rest, struct multipart_bytes *value)
 {
     size_t n = 0;
     bool escaped = false;
-    if (!cut_mark(rest, '"')) return false;
+    if (!cut_mark(rest, '"')) {
+        *value = cut_token(rest);
+        return value->len > 0;
+    }
     for (; n < rest->len && (escaped || rest->v[n] != '"'); n++) {
         if ((unsigned char)rest->v[n] < ' ' && rest->v[n] != '\t') return false;
         escaped = !escaped && rest->v[n] == '\\';
@@ -74,13 +77,6 @@ static bool cut_quoted(struct multipart_bytes *rest, struct multipart_bytes *val
     if (n == rest->len) return false;
     *value = cut(rest, n);
     return cut_mark(rest, '"');
-}
-
-static bool cut_value(struct multipart_bytes *rest, struct multipart_bytes *value)
-{
-    if (rest->len > 0 && *rest->v == '"') return cut_quoted(rest, value);
-    *value = cut_token(rest);
-    return value->len > 0;
 }
 
 /* Finds the value of a parameter; its `v` is NULL if there is none. False: the list is malformed, or has it twice. */
@@ -190,28 +186,18 @@ static int read_disposition(const struct reading_part *reading, struct multipart
     return HEARTH_OK;
 }
 
-/* RFC 7578 has none of the encodings of mail: bytes are sent as they are. */
-static int read_encoding(const struct reading_part *reading, struct multipart_bytes text)
-{
-    if (is_word(text, "binary") || is_word(text, "8bit") || is_word(text, "7bit")) return HEARTH_OK;
-    return refuse_part(reading, HEARTH_UNSUPPORTED,
-                       "has a Content-Transfer-Encoding, which is not read here: send its bytes as they are");
-}
-
-static const struct {
-    const char *name;
-    int (*read)(const struct reading_part *reading, struct multipart_bytes text);
-} headers[] = {{"Content-Disposition", read_disposition}, {"Content-Transfer-Encoding", read_encoding}};
-
 static int read_header(const struct reading_part *reading, struct multipart_bytes line)
 {
     struct multipart_bytes name = cut_token(&line);
     if (name.len == 0 || !cut_mark(&line, ':')) return refuse_part(reading, HEARTH_INVALID, "has a malformed header");
     skip_blanks(&line);
     while (line.len > 0 && is_blank(line.v[line.len - 1])) line.len--;
-    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
-        if (is_word(name, headers[i].name)) return headers[i].read(reading, line);
-    return HEARTH_OK;
+    if (is_word(name, "Content-Disposition")) return read_disposition(reading, line);
+    if (!is_word(name, "Content-Transfer-Encoding")) return HEARTH_OK;
+    /* RFC 7578 has none of the encodings of mail: bytes are sent as they are. */
+    if (is_word(line, "binary") || is_word(line, "8bit") || is_word(line, "7bit")) return HEARTH_OK;
+    return refuse_part(reading, HEARTH_UNSUPPORTED,
+                       "has a Content-Transfer-Encoding, which is not read here: send its bytes as they are");
 }
 
 /* All lines up to an empty one. */
