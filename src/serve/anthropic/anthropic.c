@@ -85,17 +85,15 @@ static void put_usage(struct buf *out, const struct answer *answer)
     buf_puts(out, "}");
 }
 
-static const char *stop_reason(const struct answer *answer)
-{
-    if (answer->result.finish == HEARTH_FINISH_LENGTH) return "max_tokens";
-    if (answer->result.stop_string != NULL) return "stop_sequence";
-    return answer->n_calls > 0 ? "tool_use" : "end_turn";
-}
-
 static void put_stop(struct buf *out, const struct answer *answer)
 {
+    const bool is_cut = answer->result.finish == HEARTH_FINISH_LENGTH;
     const char *stop = answer->result.finish == HEARTH_FINISH_STOP ? answer->result.stop_string : NULL;
-    buf_printf(out, "\"stop_reason\":\"%s\",\"stop_sequence\":", stop_reason(answer));
+    const char *reason = is_cut                               ? "max_tokens"
+                         : answer->result.stop_string != NULL ? "stop_sequence"
+                         : answer->n_calls > 0                ? "tool_use"
+                                                              : "end_turn";
+    buf_printf(out, "\"stop_reason\":\"%s\",\"stop_sequence\":", reason);
     if (stop == NULL)
         buf_puts(out, "null");
     else
@@ -333,11 +331,7 @@ const struct reading_form anthropic_messages =
 
 static void answer_count(struct call *call, void *owner)
 {
-    struct fields *fields = owner;
-    unknown_report(call, fields);
-    fields->params.only_prompt = true;
-    fields->n = 1;
-    fields_start(call, fields, (struct exchange_plan){.dialect = &count_dialect});
+    fields_start_prompt(call, owner, &count_dialect);
 }
 
 const struct reading_form anthropic_count_tokens =

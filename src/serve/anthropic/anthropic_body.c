@@ -224,20 +224,6 @@ static int read_unknown(struct convert *convert, const struct block *block)
     return HEARTH_OK;
 }
 
-/* Notes the calls of a message's content whose call or result is left out, before any message is read. */
-static void find_lost_calls(struct convert *convert, const json_t *content)
-{
-    size_t i;
-    json_t *block;
-    json_array_foreach(content, i, block)
-    {
-        block_reader *read = reader_of(block);
-        if (read != NULL && read != skip) continue;
-        convert_lose_call(convert, json_object_get(block, "id"));
-        convert_lose_call(convert, json_object_get(block, "tool_use_id"));
-    }
-}
-
 /* ---- Messages ---- */
 
 /* Consecutive messages of one role are one turn, as with Anthropic. */
@@ -267,8 +253,8 @@ static int read_message(struct convert *convert, const json_t *message, struct f
 static int read_messages(struct convert *convert)
 {
     const json_t *messages = json_object_get(convert->body, "messages");
-    size_t i;
-    json_t *message;
+    size_t i, k;
+    json_t *message, *block;
     int rc = HEARTH_OK;
     if (!json_is_array(messages))
         return convert_fault(convert, field_path_of("messages"), "must be a list of messages");
@@ -279,7 +265,14 @@ static int read_messages(struct convert *convert)
         json_decref(nothing);
     }
     const size_t asked_from = convert_asked_from(messages);
-    json_array_foreach(messages, i, message) find_lost_calls(convert, json_object_get(message, "content"));
+    /* The calls that are left out, or whose results are, before any message is read. */
+    json_array_foreach(messages, i, message) json_array_foreach(json_object_get(message, "content"), k, block)
+    {
+        block_reader *read = reader_of(block);
+        if (read != NULL && read != skip) continue;
+        convert_lose_call(convert, json_object_get(block, "id"));
+        convert_lose_call(convert, json_object_get(block, "tool_use_id"));
+    }
     json_array_foreach(messages, i, message)
     {
         convert->asks = i >= asked_from;
@@ -361,27 +354,19 @@ static int read_tools(struct convert *convert)
     return rc;
 }
 
-static bool has_tool(const struct convert *convert, const char *name)
-{
-    size_t i;
-    json_t *tool;
-    json_array_foreach(
-        json_object_get(convert->chat, "tools"), i,
-        tool) if (convert_is(json_object_get(json_object_get(tool, "function"), "name"), name)) return true;
-    return false;
-}
-
 /* Whether the choice is among tools of which the only one, or the named one, was left out. */
 static bool chooses_what_was_left_out(const struct convert *convert, const json_t *name)
 {
-    const json_t *tools = json_object_get(convert->body, "tools");
+    const json_t *tools = json_object_get(convert->body, "tools"), *kept = json_object_get(convert->chat, "tools");
+    const char *its = json_string_value(name);
     size_t i;
     json_t *tool;
-    if (name == NULL) return json_array_size(tools) > 0 && json_object_get(convert->chat, "tools") == NULL;
-    json_array_foreach(
-        tools, i, tool) if (convert_is(json_object_get(tool, "name"),
-                                       json_string_value(name))) return !has_tool(convert, json_string_value(name));
-    return false;
+    bool was_given = false, is_kept = false;
+    if (name == NULL) return json_array_size(tools) > 0 && kept == NULL;
+    json_array_foreach(tools, i, tool) was_given = was_given || convert_is(json_object_get(tool, "name"), its);
+    json_array_foreach(kept, i, tool) is_kept =
+        is_kept || convert_is(json_object_get(json_object_get(tool, "function"), "name"), its);
+    return was_given && !is_kept;
 }
 
 static int read_tool_choice(struct convert *convert)

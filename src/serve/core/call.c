@@ -27,18 +27,13 @@ void call_random_name(char *out, size_t size)
     out[size - 1] = '\0';
 }
 
-/* Whether the client's own id can be written into a header, a log line and a fixed-size field. */
-static bool is_sane_id(const char *id)
-{
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:";
-    size_t len = strlen(id);
-    return len > 0 && len < CALL_ID_SIZE && strspn(id, allowed) == len;
-}
-
 void call_set_id(const struct server *server, struct http_request *http, char id[CALL_ID_SIZE])
 {
+    /* The client's own id, if it can be written into a header, a log line and a fixed-size field. */
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:";
     const char *given = http_header(http, "X-Request-Id");
-    if (given != NULL && is_sane_id(given)) {
+    size_t len = given == NULL ? 0 : strlen(given);
+    if (len > 0 && len < CALL_ID_SIZE && strspn(given, allowed) == len) {
         snprintf(id, CALL_ID_SIZE, "%s", given);
     } else {
         char name[25];
@@ -119,15 +114,14 @@ void call_set_model(struct call *call, const char *model)
 
 static void count_request(struct server *server, const char *route, int status)
 {
-    for (size_t i = 0; i < server->n_counts; i++) {
-        struct server_count *c = &server->counts[i];
-        if (c->status == status && strcmp(c->route, route) == 0) {
-            c->n++;
-            return;
-        }
+    size_t i = 0;
+    while (i < server->n_counts && (server->counts[i].status != status || strcmp(server->counts[i].route, route) != 0))
+        i++;
+    if (i == server->n_counts) {
+        server->counts = mem_grow(server->counts, i + 1, sizeof *server->counts);
+        server->counts[server->n_counts++] = (struct server_count){.route = route, .status = status};
     }
-    server->counts = mem_grow(server->counts, server->n_counts + 1, sizeof *server->counts);
-    server->counts[server->n_counts++] = (struct server_count){.route = route, .status = status, .n = 1};
+    server->counts[i].n++;
 }
 
 static void finish_call(struct call *call, int status)

@@ -21,20 +21,6 @@
 
 /* ---- Reading ---- */
 
-/* Of a list of tokens the copy is kept alone. */
-static bool get_input(const json_t *value, struct fields_prompt *prompt, hearth_input *input)
-{
-    bool good = field_get_prompt(value, prompt);
-    if (json_is_array(value)) json_array_clear((json_t *)value);
-    *input = (hearth_input){.text = prompt->text,
-                            .len = prompt->len,
-                            .tokens = prompt->tokens,
-                            .n_tokens = prompt->n_tokens,
-                            .parts = prompt->parts,
-                            .n_parts = prompt->n_parts};
-    return good && (prompt->tokens == NULL || prompt->n_tokens > 0);
-}
-
 /* A string, a list of tokens and strings, or a list of these: the forms of a completion's prompts. */
 static int read_inputs(struct embeddings *e, const char *name, const json_t *value, hearth_error *error)
 {
@@ -52,7 +38,16 @@ static int read_inputs(struct embeddings *e, const char *name, const json_t *val
         if (has_media)
             return error_at(error, HEARTH_UNSUPPORTED, name, "'%s[].multimodal_data' is not supported: send text alone",
                             name);
-        if (!get_input(input, &e->prompts[i], &e->inputs[i]))
+        struct fields_prompt *prompt = &e->prompts[i];
+        bool good = field_get_prompt(input, prompt);
+        if (json_is_array(input)) json_array_clear((json_t *)input); /* of tokens the copy is kept alone */
+        e->inputs[i] = (hearth_input){.text = prompt->text,
+                                      .len = prompt->len,
+                                      .tokens = prompt->tokens,
+                                      .n_tokens = prompt->n_tokens,
+                                      .parts = prompt->parts,
+                                      .n_parts = prompt->n_parts};
+        if (!good || (prompt->tokens != NULL && prompt->n_tokens == 0))
             return error_at(
                 error, HEARTH_INVALID, name,
                 "'%s' must be a string, a list of tokens and strings, or a list of these, none of them empty", name);
@@ -171,8 +166,9 @@ static void put_openai(const hearth_embedded *result, bool base64, struct buf *o
                (long long)result->n_tokens);
 }
 
-void embeddings_put(const struct embeddings *e, const hearth_embedded *result, struct buf *out)
+void embeddings_put(const void *state, const hearth_embedded *result, struct buf *out)
 {
+    const struct embeddings *e = state;
     if (e->native)
         put_native(result, out);
     else
@@ -180,11 +176,6 @@ void embeddings_put(const struct embeddings *e, const hearth_embedded *result, s
 }
 
 /* ---- Routes ---- */
-
-static void put(const void *state, const hearth_embedded *result, struct buf *out)
-{
-    embeddings_put(state, result, out);
-}
 
 static void release(void *state)
 {
@@ -198,7 +189,9 @@ static hearth_error rename_error(const void *state, const hearth_error *error)
     return convert_rename(error, &(struct convert_name){"input", e->name}, 1);
 }
 
-int embeddings_refuse_unpooled(struct call *call, const struct embeddings *e, hearth_error *error)
+/* Refuses a model without pooling, which gives a vector for each token, if the answer's form has one vector an
+ * input. */
+static int refuse_unpooled(struct call *call, const struct embeddings *e, hearth_error *error)
 {
     hearth_model_info info;
     for (size_t i = 0; !e->native && models_next(call->server->instance, &i, &info); i++) {
@@ -243,18 +236,22 @@ size_t embeddings_size(const void *ud)
     return bytes;
 }
 
+void embeddings_start(struct call *call, const struct embeddings *e, const struct embed_form *form, void *state)
+{
+    hearth_error error;
+    if (refuse_unpooled(call, e, &error) == HEARTH_OK) {
+        embed_start(call, &e->params, form, state);
+        return;
+    }
+    call_fail(call, &error, form->put_error);
+    form->release(state);
+}
+
 static void answer(struct call *call, void *ud)
 {
     static const struct embed_form form = {
-        .put = put, .rename = rename_error, .put_error = errors_put, .release = release};
-    struct embeddings *e = ud;
-    hearth_error error;
-    if (embeddings_refuse_unpooled(call, e, &error) == HEARTH_OK) {
-        embed_start(call, &e->params, &form, e);
-        return;
-    }
-    call_fail(call, &error, errors_put);
-    release(e);
+        .put = embeddings_put, .rename = rename_error, .put_error = errors_put, .release = release};
+    embeddings_start(call, ud, &form, ud);
 }
 
 const struct reading_form embeddings_openai = READING_FORM(read_openai, embeddings_size, answer, release, errors_put);
@@ -295,7 +292,7 @@ static void free_call(struct embedding_call *ec)
 
 static void fail_embedding(struct embedding_call *ec)
 {
-    hearth_error renamed = ec->form->rename == NULL ? ec->error : ec->form->rename(ec->state, &ec->error);
+    hearth_error renamed = ec->form->rename(ec->state, &ec->error);
     call_fail(ec->call, &renamed, ec->form->put_error);
 }
 
@@ -467,8 +464,9 @@ static void put_results(const struct rerank *r, const hearth_embedded *result, s
     free(sorted);
 }
 
-void rerank_put(const struct rerank *r, const hearth_embedded *result, struct buf *out)
+void rerank_put(const void *state, const hearth_embedded *result, struct buf *out)
 {
+    const struct rerank *r = state;
     if (r->tei) {
         put_results(r, result, out);
         return;
@@ -485,11 +483,6 @@ void rerank_put(const struct rerank *r, const hearth_embedded *result, struct bu
 }
 
 /* ---- The route ---- */
-
-static void put_rerank(const void *state, const hearth_embedded *result, struct buf *out)
-{
-    rerank_put(state, result, out);
-}
 
 static hearth_error rename_rerank_error(const void *state, const hearth_error *error)
 {
@@ -520,7 +513,7 @@ static size_t rerank_size(const void *ud)
 static void answer_rerank(struct call *call, void *ud)
 {
     static const struct embed_form form = {
-        .put = put_rerank, .rename = rename_rerank_error, .put_error = errors_put, .release = release_rerank};
+        .put = rerank_put, .rename = rename_rerank_error, .put_error = errors_put, .release = release_rerank};
     struct rerank *r = ud;
     call_random_name(r->id, sizeof r->id);
     embed_start(call, &r->params, &form, r);

@@ -6,9 +6,7 @@
 #include "base/json_text.h"
 #include "serve/fields/fields_readers.h"
 
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,16 +47,6 @@ json_t *convert_close(struct convert *convert, int rc)
 }
 
 /* ---- Errors ---- */
-
-struct field_path field_path_of(const char *format, ...)
-{
-    struct field_path path;
-    va_list args;
-    va_start(args, format);
-    vsnprintf(path.v, sizeof path.v, format, args);
-    va_end(args);
-    return path;
-}
 
 int convert_fault(const struct convert *convert, struct field_path at, const char *what)
 {
@@ -361,25 +349,18 @@ static const char *const names[] = {
     "return_code",     "exit_code",
 };
 
-static void put_value(struct buf *out, const char *name, const json_t *value);
-
-/* "data" is text in a source of text alone, else base64. */
-static void put_members(struct buf *out, const json_t *object)
-{
-    const char *type = json_string_value(json_object_get(object, "type"));
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const json_t *value = json_object_get(object, names[i]);
-        bool is_parts = strcmp(names[i], "content") == 0 && !json_is_string(value);
-        bool is_bytes = strcmp(names[i], "data") == 0 && (type == NULL || strcmp(type, "text") != 0);
-        if (!is_parts && !is_bytes) put_value(out, names[i], value);
-    }
-}
-
 static void put_value(struct buf *out, const char *name, const json_t *value)
 {
     size_t i;
     json_t *item;
-    if (json_text_is_object(value)) put_members(out, value);
+    const bool is_object = json_text_is_object(value);
+    for (i = 0; is_object && i < sizeof names / sizeof *names; i++) {
+        const json_t *member = json_object_get(value, names[i]);
+        bool is_parts = strcmp(names[i], "content") == 0 && !json_is_string(member);
+        /* It is text in a source of text alone, else base64. */
+        bool is_bytes = strcmp(names[i], "data") == 0 && !convert_is(json_object_get(value, "type"), "text");
+        if (!is_parts && !is_bytes) put_value(out, names[i], member);
+    }
     json_array_foreach(value, i, item) put_value(out, name, item);
     bool is_text = json_string_length(value) > 0, is_code = name != NULL && json_is_integer(value);
     if (out->len > 0 && (is_text || is_code)) buf_puts(out, "\n");

@@ -11,14 +11,10 @@
 #define SERVE_FIELDS_CONVERT_H
 
 #include "base/buf.h"
+#include "serve/core/errors.h"
 #include "serve/fields/fields.h"
 
 #include <jansson.h>
-
-/* The path of a field, as errors name it: "messages[2].role". */
-struct field_path {
-    char v[sizeof((hearth_error *)NULL)->param];
-};
 
 struct convert {
     const json_t *body;           /* the client's; borrowed */
@@ -39,8 +35,6 @@ struct convert {
     struct buf reasoning;
     json_t *place; /* its entry in the places */
 };
-
-struct field_path field_path_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Begins with a copy of the client's body, without the fields that mean something else in a chat. */
 void convert_open(struct convert *convert, const json_t *body, struct uploads *uploads, struct header_list *left_out,

@@ -483,14 +483,7 @@ hearth_params *fields_choices(const struct fields *fields, size_t *n)
     for (size_t i = 0; i < *n; i++) {
         const struct fields_prompt *prompt = fields->prompts != NULL ? &fields->prompts[i / (size_t)fields->n] : NULL;
         choices[i] = fields->params;
-        if (prompt != NULL) {
-            choices[i].text = prompt->text;
-            choices[i].text_len = prompt->len;
-            choices[i].tokens = prompt->tokens;
-            choices[i].n_tokens = prompt->n_tokens;
-            choices[i].parts = prompt->parts;
-            choices[i].n_parts = prompt->n_parts;
-        }
+        if (prompt != NULL) field_use_prompt(prompt, &choices[i]);
         /* With one seed all choices of a prompt would be equal; consecutive seeds make them differ, reproducibly. */
         if (choices[i].sampling.seed >= 0)
             choices[i].sampling.seed =
@@ -509,4 +502,12 @@ void fields_start(struct call *call, struct fields *fields, struct exchange_plan
     }
     exchange_start(call, &plan);
     free(choices);
+}
+
+void fields_start_prompt(struct call *call, struct fields *fields, const struct dialect *dialect)
+{
+    unknown_report(call, fields);
+    fields->n = 1;
+    fields->params.only_prompt = true;
+    fields_start(call, fields, (struct exchange_plan){.dialect = dialect});
 }

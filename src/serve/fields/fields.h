@@ -141,6 +141,9 @@ void fields_release(struct fields *fields);
  * plan names another owner of theirs. HTTP thread only. */
 void fields_start(struct call *call, struct fields *fields, struct exchange_plan plan);
 
+/* Starts one that is answered with the prompts alone, one for each of the request. HTTP thread only. */
+void fields_start_prompt(struct call *call, struct fields *fields, const struct dialect *dialect);
+
 /* The library requests of all choices: `n` for each prompt, in order; free() the array. They borrow from `fields`. */
 hearth_params *fields_choices(const struct fields *fields, size_t *n);
 

@@ -286,19 +286,14 @@ static int check_last(const struct fields *fields, hearth_error *error)
                     at.v);
 }
 
-/* llama-server wants add_generation_prompt to be false here, which goes without saying. */
-static int check_continues(const struct fields *fields, const json_t *value, hearth_error *error)
+int field_continue_final(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
-    if (json_is_true(json_object_get(fields->body, "add_generation_prompt")))
+    /* llama-server wants add_generation_prompt to be false here, which goes without saying. */
+    if (!json_is_false(value) && json_is_true(json_object_get(fields->body, "add_generation_prompt")))
         return error_at(error, HEARTH_INVALID, "add_generation_prompt",
                         "'add_generation_prompt' and 'continue_final_message' cannot both be set: a reply begins a new "
                         "message or continues the last one");
-    return json_is_true(value) ? check_last(fields, error) : HEARTH_OK;
-}
-
-int field_continue_final(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
-{
-    if (!json_is_false(value) && check_continues(fields, value, error) != HEARTH_OK) return (int)error->code;
+    if (json_is_true(value) && check_last(fields, error) != HEARTH_OK) return (int)error->code;
     const char *part = json_is_boolean(value) ? "" : field_string(value);
     if (json_is_boolean(value))
         fields->params.continue_final = json_is_true(value) ? HEARTH_CONTINUE_AUTO : HEARTH_CONTINUE_NEVER;

@@ -157,14 +157,6 @@ int field_guided_regex(struct fields *fields, const char *name, const json_t *va
     return regex[0] == '\0' ? HEARTH_OK : take_regex(fields, name, regex, error);
 }
 
-static void put_quoted(struct buf *regex, const char *text)
-{
-    for (; *text != '\0'; text++) {
-        if (strchr("\\^$.|?*+()[]{}/", *text) != NULL) buf_puts(regex, "\\");
-        buf_append(regex, text, 1);
-    }
-}
-
 int field_guided_choice(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     struct buf regex = {0};
@@ -176,7 +168,10 @@ int field_guided_choice(struct fields *fields, const char *name, const json_t *v
         const char *text = field_string(choice);
         fits = fits && text != NULL;
         buf_puts(&regex, i == 0 ? "(" : "|");
-        put_quoted(&regex, text == NULL ? "" : text);
+        for (; text != NULL && *text != '\0'; text++) {
+            if (strchr("\\^$.|?*+()[]{}/", *text) != NULL) buf_puts(&regex, "\\");
+            buf_append(&regex, text, 1);
+        }
     }
     buf_puts(&regex, ")");
     int rc = fits ? take_regex(fields, name, buf_text(&regex), error)

@@ -69,40 +69,28 @@ static void add_name(struct found_names *found, const char *prefix, const char *
         found->v[found->n++] = plain;
 }
 
-/* The names with commas between; NULL: none. */
-static char *join(struct found_names *found)
-{
-    struct buf names = {0};
-    for (size_t i = 0; i < found->n; i++) {
-        buf_printf(&names, "%s%s", i > 0 ? ", " : "", found->v[i]);
-        free(found->v[i]);
-    }
-    return found->n > 0 ? buf_take(&names) : NULL;
-}
-
-static void look_at_messages(struct found_names *found, const json_t *messages)
-{
-    size_t i;
-    json_t *message, *value;
-    const char *name;
-    json_array_foreach(messages, i, message)
-    {
-        json_object_foreach(message, name, value) if (!words_have(of_message, name))
-            add_name(found, "messages[].", name);
-    }
-}
-
 struct unknown unknown_find(const json_t *body, int route, const struct fields_api *api)
 {
     static const char *const names[] = {[FIELDS_CHAT] = "chat", [FIELDS_COMPLETION] = "completion"};
     if (route != FIELDS_CHAT && route != FIELDS_COMPLETION) return (struct unknown){0};
     struct found_names found = {0};
     const char *name;
-    json_t *value;
+    size_t i;
+    json_t *value, *message;
+    const json_t *messages = api == NULL && route == FIELDS_CHAT ? json_object_get(body, "messages") : NULL;
     json_object_foreach((json_t *)body, name, value) if (!is_known(api, name, route)) add_name(&found, "", name);
-    bool has_messages = api == NULL && route == FIELDS_CHAT;
-    if (has_messages) look_at_messages(&found, json_object_get(body, "messages"));
-    return (struct unknown){.api = api == NULL ? names[route] : api->name, .names = join(&found)};
+    json_array_foreach(messages, i, message)
+    {
+        json_object_foreach(message, name, value) if (!words_have(of_message, name))
+            add_name(&found, "messages[].", name);
+    }
+    struct buf list = {0};
+    for (i = 0; i < found.n; i++) {
+        buf_printf(&list, "%s%s", i > 0 ? ", " : "", found.v[i]);
+        free(found.v[i]);
+    }
+    return (struct unknown){.api = api == NULL ? names[route] : api->name,
+                            .names = found.n > 0 ? buf_take(&list) : NULL};
 }
 
 /* ---- Reporting ---- */
@@ -114,17 +102,12 @@ struct unknown_log {
     size_t n;
 };
 
-static bool is_logged(const struct unknown_log *log, const char *entry)
-{
-    size_t i = 0;
-    while (i < log->n && strcmp(log->v[i], entry) != 0) i++;
-    return i < log->n;
-}
-
 static void log_once(struct unknown_log *log, const char *api, const char *name)
 {
     char *entry = mem_format("%s %s", api, name);
-    if (log->n == LOGGED_MAX || is_logged(log, entry)) {
+    size_t i = 0;
+    while (i < log->n && strcmp(log->v[i], entry) != 0) i++;
+    if (log->n == LOGGED_MAX || i < log->n) {
         free(entry);
         return;
     }

@@ -80,12 +80,6 @@ static void put_probs_of(const void *items, size_t i, struct buf *out)
 
 /* ---- Final objects ---- */
 
-static const char *stop_type(const hearth_result *result)
-{
-    if (result->finish == HEARTH_FINISH_LENGTH) return "limit";
-    return result->stop_string != NULL ? "word" : "eos";
-}
-
 /* All members but the long lists, which come last. A stream has sent its text and tokens already. */
 static void put_members(const struct native *native, size_t index, const struct answer *answer, struct buf *out)
 {
@@ -105,9 +99,10 @@ static void put_members(const struct native *native, size_t index, const struct 
     buf_puts(out, "}");
     const char *word = r->stop_string != NULL ? r->stop_string : "";
     bool has_line = answer->text.len > 0 && memchr(answer->text.v, '\n', answer->text.len) != NULL;
+    const char *stop_type = r->finish == HEARTH_FINISH_LENGTH ? "limit" : r->stop_string != NULL ? "word" : "eos";
     member_put(out, "prompt", answer->prompt.text, answer->prompt.len);
     buf_printf(out, ",\"has_new_line\":%s,\"truncated\":false,\"stop_type\":\"%s\"", has_line ? "true" : "false",
-               stop_type(r));
+               stop_type);
     member_puts(out, "stopping_word", word);
     /* The last generated token is not in the KV cache yet. */
     buf_printf(out, ",\"tokens_cached\":%d", r->n_prompt + (r->predicted_n > 0 ? r->predicted_n - 1 : 0));
@@ -148,16 +143,6 @@ static void put_all_long(const struct native *native, const struct answer *answe
 
 /* ---- "response_fields": "a/b" selects the member b of the member a, and is named "a/b" in the answer ---- */
 
-static const json_t *follow(const json_t *from, const char *path)
-{
-    while (from != NULL && *path != '\0') {
-        size_t len = strcspn(path, "/");
-        from = json_object_getn(from, path, len);
-        path += len + (path[len] == '/');
-    }
-    return from;
-}
-
 /* Which long member a path means; N_LONG: none. */
 static enum long_member long_of(const char *path)
 {
@@ -192,7 +177,12 @@ static void put_path(struct selection *selection, const json_t *path, struct pie
 {
     const char *text = json_string_value(path);
     const enum long_member which = long_of(text);
-    const json_t *found = follow(selection->members, text);
+    const json_t *found = selection->members;
+    for (const char *at = text; found != NULL && *at != '\0';) {
+        size_t len = strcspn(at, "/");
+        found = json_object_getn(found, at, len);
+        at += len + (at[len] == '/');
+    }
     if (which == N_LONG ? found == NULL : !has_long(selection->native, selection->answer, which)) return;
     buf_puts(&out->text, selection->n++ == 0 ? "{" : ",");
     json_text_write(&out->text, path);

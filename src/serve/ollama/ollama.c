@@ -133,20 +133,16 @@ static void emit_calls(struct ollama *state, const struct answer *answer, size_t
     state->n_emitted = n;
 }
 
-/* The number of complete calls: the last one is complete when another part has begun. */
-static size_t complete_calls(const struct answer *answer)
-{
-    bool in_call = answer->n_parts > 0 && answer->parts[answer->n_parts - 1].type == HEARTH_DELTA_CALL;
-    return answer->n_calls - (in_call ? 1 : 0);
-}
-
 static void put_more(void *ud, const struct exchange_piece *piece, struct buf *out)
 {
     struct ollama *state = ud;
     const hearth_delta *delta = piece->delta;
     struct token_logprobs *logprobs = (struct token_logprobs *)piece->logprobs;
     struct content content = {0};
-    emit_calls(state, piece->answer, complete_calls(piece->answer), out);
+    const struct answer *answer = piece->answer;
+    /* The last call is complete when another part has begun. */
+    bool in_call = answer->n_parts > 0 && answer->parts[answer->n_parts - 1].type == HEARTH_DELTA_CALL;
+    emit_calls(state, answer, answer->n_calls - (in_call ? 1 : 0), out);
     if (delta != NULL && delta->type == HEARTH_DELTA_REASONING) {
         content.thinking = delta->text;
         content.thinking_len = delta->len;

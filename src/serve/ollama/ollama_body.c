@@ -60,18 +60,12 @@ hearth_error ollama_rename(const hearth_error *error)
 
 /* ---- Options ---- */
 
-/* The chat's field for an option; NULL: none. */
-static const char *field_of(const char *option)
-{
-    const size_t len = strlen(OPTIONS);
-    for (size_t i = 0; i < N_NAMES; i++)
-        if (strncmp(names[i].own, OPTIONS, len) == 0 && strcmp(names[i].own + len, option) == 0) return names[i].chat;
-    return NULL;
-}
-
 static int read_option(struct convert *convert, const char *name, json_t *value)
 {
-    const char *field = field_of(name);
+    const size_t len = strlen(OPTIONS);
+    const char *field = NULL; /* the chat's; NULL: none */
+    for (size_t i = 0; i < N_NAMES; i++)
+        if (strncmp(names[i].own, OPTIONS, len) == 0 && strcmp(names[i].own + len, name) == 0) field = names[i].chat;
     if (field == NULL && !words_have(idle_options, name))
         log_event(LOG_INFO, "serve", "unknown option ignored", log_str("option", name));
     if (field == NULL || json_is_null(value)) return HEARTH_OK;
@@ -317,22 +311,18 @@ static int read_messages(struct convert *convert)
     return rc;
 }
 
-/* Ollama does not look at the type of a tool. */
-static json_t *with_type(json_t *tool)
-{
-    const json_t *type = json_object_get(tool, "type");
-    bool has_type = json_is_string(type) && json_string_length(type) > 0;
-    if (has_type || !json_text_is_object(json_object_get(tool, "function"))) return json_incref(tool);
-    json_t *copy = json_copy(tool);
-    json_object_set_new(copy, "type", json_string("function"));
-    return copy;
-}
-
 static int read_tools(struct convert *convert)
 {
     json_t *tools = json_object_get(convert->body, "tools"), *tool, *typed = json_array();
     size_t i;
-    json_array_foreach(tools, i, tool) json_array_append_new(typed, with_type(tool));
+    /* Ollama does not look at the type of a tool. */
+    json_array_foreach(tools, i, tool)
+    {
+        bool lacks_type = json_string_length(json_object_get(tool, "type")) == 0 &&
+                          json_text_is_object(json_object_get(tool, "function"));
+        json_array_append_new(typed, lacks_type ? json_copy(tool) : json_incref(tool));
+        if (lacks_type) json_object_set_new(json_array_get(typed, i), "type", json_string("function"));
+    }
     if (tools != NULL) convert_set(convert, "tools", json_is_array(tools) ? json_incref(typed) : json_incref(tools));
     json_decref(typed);
     return HEARTH_OK;
@@ -450,15 +440,6 @@ static bool read_duration(const char *text, double *seconds)
     return true;
 }
 
-/* Whether the request has no prompt, and so only loads or unloads the model. */
-static bool is_about_model(const json_t *body, bool is_chat)
-{
-    const json_t *content = json_object_get(body, is_chat ? "messages" : "prompt");
-    if (content == NULL || json_is_null(content)) return true;
-    return is_chat ? json_is_array(content) && json_array_size(content) == 0
-                   : json_is_string(content) && json_string_length(content) == 0;
-}
-
 static int read_names(struct ollama_request *request, const json_t *tree, hearth_error *error)
 {
     const json_t *model = json_object_get(tree, "model");
@@ -492,7 +473,10 @@ const struct fields_api ollama_generate_api = {
 static int read_content(struct ollama_request *request, json_t *tree, hearth_error *error)
 {
     bool is_completion = !request->is_chat && ollama_is_completion(tree);
-    if (is_about_model(tree, request->is_chat) && !(is_completion && text_of(tree, "suffix") != NULL)) {
+    const json_t *content = body_find(tree, request->is_chat ? "messages" : "prompt");
+    bool is_empty = content == NULL || (request->is_chat ? json_is_array(content) && json_array_size(content) == 0
+                                                         : json_is_string(content) && text_of(tree, "prompt") == NULL);
+    if (is_empty && !(is_completion && text_of(tree, "suffix") != NULL)) {
         request->unload = request->has_keep && request->keep == 0;
         return HEARTH_OK;
     }

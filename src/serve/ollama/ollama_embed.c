@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 #include "serve/core/reading.h"
 #include "serve/embeddings/embeddings.h"
+#include "serve/fields/body.h"
 #include "serve/fields/convert.h"
 
 #include <stdlib.h>
@@ -37,20 +38,6 @@ static hearth_error rename_error(const void *ud, const hearth_error *error)
     return convert_rename(error, &(struct convert_name){"input", vectors->single ? "prompt" : "input"}, 1);
 }
 
-/* Converts to OpenAI's body. Long inputs are truncated unless the client sets "truncate" to false. */
-static json_t *convert(const json_t *body, const json_t *input, bool single)
-{
-    json_t *made = json_pack("{s:O}", "input", input);
-    const char *const same[] = {"model", "dimensions", "truncate"};
-    json_object_set_new(made, "truncate", json_true());
-    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
-        json_t *value = json_object_get(body, same[i]);
-        if (value != NULL && !json_is_null(value)) json_object_set(made, same[i], value);
-    }
-    if (single) json_object_set_new(made, "embd_normalize", json_integer(-1));
-    return made;
-}
-
 static int read_body(struct vectors *vectors, const json_t *body, hearth_error *error)
 {
     const json_t *input = json_object_get(body, vectors->single ? "prompt" : "input");
@@ -61,7 +48,15 @@ static int read_body(struct vectors *vectors, const json_t *body, hearth_error *
         return HEARTH_OK;
     if (vectors->single && !json_is_string(input))
         return error_at(error, HEARTH_INVALID, "prompt", "'prompt' must be a string");
-    int rc = embeddings_take(&vectors->e, convert(body, input, vectors->single), error);
+    /* OpenAI's body. Long inputs are truncated unless the client sets "truncate" to false. */
+    static const char *const same[] = {"model", "dimensions", "truncate"};
+    json_t *made = json_pack("{s:O,s:b}", "input", input, "truncate", 1);
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        json_t *value = body_find(body, same[i]);
+        if (value != NULL) json_object_set(made, same[i], value);
+    }
+    if (vectors->single) json_object_set_new(made, "embd_normalize", json_integer(-1));
+    int rc = embeddings_take(&vectors->e, made, error);
     if (rc != HEARTH_OK) *error = rename_error(vectors, error);
     return rc;
 }
@@ -126,7 +121,6 @@ static void answer_vectors(struct call *call, void *ud)
     static const struct embed_form form = {
         .put = put, .rename = rename_error, .put_error = ollama_put_error, .release = release_vectors};
     struct vectors *vectors = ud;
-    hearth_error error;
     if (vectors->e.body == NULL) {
         static const hearth_embedded none = {.model = ""};
         struct buf body = {0};
@@ -135,12 +129,7 @@ static void answer_vectors(struct call *call, void *ud)
         call_reply(call, 200, "application/json", &body);
         return;
     }
-    if (embeddings_refuse_unpooled(call, &vectors->e, &error) == HEARTH_OK) {
-        embed_start(call, &vectors->e.params, &form, vectors);
-        return;
-    }
-    release_vectors(vectors);
-    call_fail(call, &error, ollama_put_error);
+    embeddings_start(call, &vectors->e, &form, vectors);
 }
 
 const struct reading_form ollama_embed =

@@ -378,18 +378,6 @@ static void begin_order(struct call *call, void *ud)
     await_end(call, asked, rc, &error);
 }
 
-/* Removes the preset of that name for this call, which it answers. False: there is none. */
-static bool remove_preset(struct call *call, const char *name)
-{
-    const hearth_preset *preset = hearth_find_preset(call->server->instance, name);
-    if (preset == NULL) return false;
-    struct order *order = mem_alloc(sizeof *order);
-    *order = (struct order){.name = mem_strdup(preset->name), .removes = true};
-    hearth_release_preset(preset);
-    begin_order(call, order);
-    return true;
-}
-
 const struct reading_form ollama_create =
     READING_FORM(read_created, order_size, begin_order, release_order, ollama_put_error);
 
@@ -519,7 +507,12 @@ static void begin_removal(struct call *call, void *ud)
 {
     struct asked *asked = ud;
     hearth_error error;
-    if (remove_preset(call, asked->model)) {
+    const hearth_preset *preset = hearth_find_preset(call->server->instance, asked->model);
+    if (preset != NULL) {
+        struct order *order = mem_alloc(sizeof *order);
+        *order = (struct order){.name = mem_strdup(preset->name), .removes = true};
+        hearth_release_preset(preset);
+        begin_order(call, order);
         release_asked(asked);
         return;
     }

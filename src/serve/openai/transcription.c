@@ -198,19 +198,13 @@ static_assert(N_FIELDS <= 32, "a bit of struct form for each row");
 
 /* ---- Forms ---- */
 
-static bool is_list(const char *name)
-{
-    size_t len = strlen(name);
-    return len > 2 && strcmp(name + len - 2, "[]") == 0;
-}
-
 static int read_value(struct form *form, const struct form_value *value)
 {
     for (size_t row = 0; row < N_FIELDS; row++)
         if (strcmp(table[row].name, value->name) == 0) {
-            bool is_second = (form->given & UINT32_C(1) << row) != 0;
+            bool is_second = (form->given & UINT32_C(1) << row) != 0, is_list = strstr(value->name, "[]") != NULL;
             form->given |= UINT32_C(1) << row;
-            if (is_second && !is_list(value->name))
+            if (is_second && !is_list)
                 return error_at(form->error, HEARTH_INVALID, value->name, "'%s' is in the form twice", value->name);
             if (value->bytes.len == 0 && table[row].read != read_file) return HEARTH_OK;
             return table[row].read(form, value);

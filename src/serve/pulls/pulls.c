@@ -322,15 +322,6 @@ static bool is_in_folder(const char *folder, const char *name)
     return found;
 }
 
-/* The name in the models folder, where a tag ":latest" may be missing. */
-static char *name_in(const char *folder, const char *name)
-{
-    static const char tag[] = ":latest";
-    size_t len = strlen(name), tail = sizeof tag - 1;
-    bool has_tag = len > tail && strcmp(name + len - tail, tag) == 0;
-    return has_tag && !is_in_folder(folder, name) ? mem_strndup(name, len - tail) : mem_strdup(name);
-}
-
 static int remove_model(const struct pulls_place *place, const char *folder, const char *name, hearth_error *error)
 {
     hearth_model_info info;
@@ -355,7 +346,11 @@ static int remove_pulled(struct job *job, hearth_error *error)
 {
     char *folder = pull_folder_of(job->pulls->place.config, error);
     if (folder == NULL) return (int)error->code;
-    char *name = name_in(folder, job->subject);
+    /* In the models folder a tag ":latest" may be missing. */
+    static const char tag[] = ":latest";
+    size_t len = strlen(job->subject), tail = sizeof tag - 1;
+    bool has_tag = len > tail && strcmp(job->subject + len - tail, tag) == 0;
+    char *name = mem_strndup(job->subject, has_tag && !is_in_folder(folder, job->subject) ? len - tail : len);
     int rc = remove_model(&job->pulls->place, folder, name, error);
     if (rc == HEARTH_OK) log_event(LOG_INFO, "pull", "removed from the models folder", log_str("model", name));
     free(name);
