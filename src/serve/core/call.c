@@ -3,6 +3,7 @@
 #include "serve/core/call.h"
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "serve/core/errors.h"
@@ -10,6 +11,7 @@
 #include "serve/core/server.h"
 #include "serve/tracing/tracer.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -237,6 +239,18 @@ void call_fail(struct call *call, const hearth_error *error, call_error_form *fo
     hearth_error renamed = places_rename(call->places, error);
     form(&body, &renamed, call->id);
     call_reply(call, kind->status, "application/json", &body);
+}
+
+void call_refuse(struct call *call, call_error_form *form, int code, const char *param, const char *format, ...)
+{
+    hearth_error error;
+    char message[sizeof error.message];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    error_at(&error, code, param, "%s", message);
+    call_fail(call, &error, form);
 }
 
 void call_begin_whole(struct call *call, const char *content_type)

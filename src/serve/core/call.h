@@ -92,6 +92,10 @@ void call_set_retry(struct http_request *http, const struct errors_kind *kind);
  * the client's own field instead. */
 void call_fail(struct call *call, const hearth_error *error, call_error_form *form);
 
+/* The same with an error that is made here; `param` as in struct hearth_error. */
+void call_refuse(struct call *call, call_error_form *form, int code, const char *param, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+
 /* A streamed response, or a whole one that is sent in pieces: call_begin() or call_begin_whole(), http_send()…,
  * call_end(). */
 void call_begin(struct call *call, const char *content_type);

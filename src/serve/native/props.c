@@ -65,10 +65,9 @@ void props_tokenizer(struct call *call)
 
 void props_refuse(struct call *call)
 {
-    hearth_error error;
-    error_set(&error, HEARTH_UNSUPPORTED,
-              "properties cannot be changed while the server runs: set them in the configuration, or in each request");
-    call_fail(call, &error, errors_put);
+    call_refuse(
+        call, errors_put, HEARTH_UNSUPPORTED, "",
+        "properties cannot be changed while the server runs: set them in the configuration, or in each request");
 }
 
 /* ---- LoRA adapters ---- */

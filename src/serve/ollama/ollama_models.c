@@ -269,11 +269,10 @@ const struct reading_form ollama_show = READING_FORM(read_name, body_name_size, 
 
 void ollama_refuse(struct call *call)
 {
-    hearth_error error;
-    error_set(&error, HEARTH_INVALID,
-              "models' files are not made or pushed by requests: POST /api/pull fetches one, POST /api/create makes a "
-              "name with "
-              "a system message and parameters for one, or name a GGUF file in the "
-              "configuration as models.NAME.path (models.NAME.aliases gives it more names), and start hearth anew");
-    call_fail(call, &error, ollama_put_error);
+    call_refuse(
+        call, ollama_put_error, HEARTH_INVALID, "",
+        "models' files are not made or pushed by requests: POST /api/pull fetches one, POST /api/create makes a "
+        "name with "
+        "a system message and parameters for one, or name a GGUF file in the "
+        "configuration as models.NAME.path (models.NAME.aliases gives it more names), and start hearth anew");
 }

@@ -82,12 +82,9 @@ void page_root(struct call *call)
 
 void page_file(struct call *call)
 {
-    hearth_error error;
     const struct page_file *file = find_file(path_rest(call->route, call->path));
-    if (file != NULL) {
+    if (file != NULL)
         send_file(call, file);
-        return;
-    }
-    error_set(&error, HEARTH_NOT_FOUND, "the page has no file of that name");
-    call_fail(call, &error, errors_put);
+    else
+        call_refuse(call, errors_put, HEARTH_NOT_FOUND, "", "the page has no file of that name");
 }

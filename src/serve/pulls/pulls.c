@@ -159,14 +159,6 @@ static void tell(struct job *job, enum pulls_step step)
     note_news(job, &(struct pulls_news){.step = step});
 }
 
-/* The model of that name; false: none is served. */
-static bool find_served(const hearth *instance, const char *name, hearth_model_info *info)
-{
-    for (size_t i = 0; models_next(instance, &i, info); i++)
-        if (strcmp(info->name, name) == 0) return true;
-    return false;
-}
-
 static int add(const struct pulls_place *place, const struct pull_model *model, hearth_error *error)
 {
     char *folder = pull_folder_of(place->config, error);
@@ -211,7 +203,7 @@ static int serve(void *ud, const struct pull_model *model, hearth_error *error)
     struct job *job = ud;
     hearth_model_info info;
     tell(job, PULLS_SERVING);
-    if (!find_served(job->pulls->place.instance, model->name, &info)) return add(&job->pulls->place, model, error);
+    if (!models_find(job->pulls->place.instance, model->name, &info)) return add(&job->pulls->place, model, error);
     bool is_current = !model->changed && model->pulled_ms <= info.created_ms;
     return is_current ? HEARTH_OK : serve_anew(&job->pulls->place, model, error);
 }
@@ -326,14 +318,14 @@ static int remove_model(const struct pulls_place *place, const char *folder, con
 {
     hearth_model_info info;
     struct pull_place its = {.fd = -1, .lock = -1};
-    bool has_files = is_in_folder(folder, name), is_served = find_served(place->instance, name, &info);
+    bool has_files = is_in_folder(folder, name), is_served = models_find(place->instance, name, &info);
     if (is_configured(place, name)) return refuse_configured(name, error);
     if (!has_files && !is_served) return error_at(error, HEARTH_NOT_FOUND, "model", "model '%s' not found", name);
     char *path = mem_format("%s/%s", folder, name);
     int rc = check_unused(place, path, error);
     /* While it is pulled it stays as it is: nothing is taken from the instance before the lock is had. */
     if (rc == HEARTH_OK && has_files) rc = pull_place_find(folder, name, &its, error);
-    if (rc == HEARTH_OK && find_served(place->instance, name, &info))
+    if (rc == HEARTH_OK && models_find(place->instance, name, &info))
         rc = hearth_remove_model(place->instance, name, error);
     if (rc == HEARTH_OK && has_files) rc = pull_place_remove(&its, name, error);
     pull_place_close(&its);

@@ -41,16 +41,6 @@ static int read_page(const struct http_request *http, struct page *page, hearth_
     return HEARTH_OK;
 }
 
-static int find_start(const struct page *page, const struct stored_item *items, size_t n, size_t *start,
-                      hearth_error *error)
-{
-    *start = 0;
-    if (page->after == NULL) return HEARTH_OK;
-    for (size_t i = 0; i < n && *start == 0; i++)
-        if (strcmp(items[i].id, page->after) == 0) *start = i + 1;
-    return *start > 0 ? HEARTH_OK : error_at(error, HEARTH_INVALID, "after", "'after' is the id of none of the items");
-}
-
 /* Writes a list of `n` items. */
 static void put_list(struct buf *out, const struct stored_item *items, size_t n, bool has_more)
 {
@@ -86,7 +76,10 @@ static void reply_list(struct call *call, const struct stored_turn *turn, size_t
             items[n - 1 - i] = item;
         }
     }
-    if (rc == HEARTH_OK) rc = find_start(&page, items, n, &start, &error);
+    for (size_t i = 0; rc == HEARTH_OK && page.after != NULL && i < n && start == 0; i++)
+        if (strcmp(items[i].id, page.after) == 0) start = i + 1;
+    if (rc == HEARTH_OK && page.after != NULL && start == 0)
+        rc = error_at(&error, HEARTH_INVALID, "after", "'after' is the id of none of the items");
     if (rc == HEARTH_OK) {
         size_t shown = n - start < page.limit ? n - start : page.limit;
         put_list(&body, items + start, shown, start + shown < n);
@@ -100,12 +93,10 @@ static void reply_list(struct call *call, const struct stored_turn *turn, size_t
 /* Answers with 404 in OpenAI's form. `what`: "response". */
 static void reply_miss(struct call *call, const char *what, const char *id)
 {
-    hearth_error error;
-    error_set(&error, ERRORS_NO_ENTRY,
-              "no %s '%.80s' is stored here: it was never stored, it was evicted or deleted, the server was started "
-              "again since, or it is another key's",
-              what, id);
-    call_fail(call, &error, errors_put);
+    call_refuse(call, errors_put, ERRORS_NO_ENTRY, "",
+                "no %s '%.80s' is stored here: it was never stored, it was evicted or deleted, the server was started "
+                "again since, or it is another key's",
+                what, id);
 }
 
 /* ---- Stored responses ---- */
@@ -148,14 +139,11 @@ static void delete_stored(struct call *call, const char *what, const char *objec
 void responses_retrieve(struct call *call)
 {
     const char *stream = http_query(call->http, "stream");
-    hearth_error error;
-    if (stream == NULL || strcmp(stream, "true") != 0) {
+    if (stream == NULL || strcmp(stream, "true") != 0)
         retrieve(call, "response");
-        return;
-    }
-    error_at(&error, HEARTH_UNSUPPORTED, "stream",
-             "'stream' is for responses that run in the background, which none does here: leave it out");
-    call_fail(call, &error, responses_put_error);
+    else
+        call_refuse(call, responses_put_error, HEARTH_UNSUPPORTED, "stream",
+                    "'stream' is for responses that run in the background, which none does here: leave it out");
 }
 
 void responses_delete(struct call *call)
@@ -175,12 +163,11 @@ void responses_list_items(struct call *call)
 void responses_cancel(struct call *call)
 {
     struct stored_found found;
-    hearth_error error;
     if (!find_stored(call, "response", false, &found)) return;
-    error_at(&error, HEARTH_INVALID, "background",
-             "only a response that runs in the background can be cancelled, and none does here: close the connection "
-             "of the request instead");
-    call_fail(call, &error, responses_put_error);
+    call_refuse(
+        call, responses_put_error, HEARTH_INVALID, "background",
+        "only a response that runs in the background can be cancelled, and none does here: close the connection "
+        "of the request instead");
     stored_release(call->server->stored, &found);
 }
 
@@ -290,12 +277,11 @@ static void put_conversation(struct buf *out, const char *id, int64_t created, c
 /* Answers 400: with what the body adds the conversation would be larger than everything may be together. */
 static void refuse_size(struct call *call, const char *param)
 {
-    hearth_error error;
-    error_at(&error, HEARTH_INVALID, param,
-             "the conversation would be larger than server.responses_max_mb lets it be, and stays as it was: send less "
-             "in '%s', delete items of it, begin another one, or raise that key",
-             param);
-    call_fail(call, &error, errors_put);
+    call_refuse(
+        call, errors_put, HEARTH_INVALID, param,
+        "the conversation would be larger than server.responses_max_mb lets it be, and stays as it was: send less "
+        "in '%s', delete items of it, begin another one, or raise that key",
+        param);
 }
 
 /* Answers with the body what was changed, or with what stood in the way. Between being found and changed a conversation

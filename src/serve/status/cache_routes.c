@@ -205,16 +205,6 @@ void cache_lookup(struct call *call)
 
 enum { LIMIT_DEFAULT = 50, LIMIT_MAX = 100, KEY_DIGITS = 64 };
 
-/* Whether there is a tier of that name; `tier` becomes the library's own spelling of it. */
-static bool is_tier(const char *name, const char **tier)
-{
-    for (size_t i = 0; i < HEARTH_TIERS; i++) {
-        *tier = hearth_tier_name(i);
-        if (strcmp(name, *tier) == 0) return true;
-    }
-    return false;
-}
-
 /* A place in the list is written USED.KEY.TIER. */
 static bool parse_place(const char *text, hearth_stored *place)
 {
@@ -224,7 +214,11 @@ static bool parse_place(const char *text, hearth_stored *place)
     const char *key = end + 1;
     if (strspn(key, "0123456789abcdef") != KEY_DIGITS || key[KEY_DIGITS] != '.') return false;
     memcpy(place->key, key, KEY_DIGITS);
-    return is_tier(key + KEY_DIGITS + 1, &place->tier);
+    for (size_t i = 0; i < HEARTH_TIERS; i++) {
+        place->tier = hearth_tier_name(i);
+        if (strcmp(key + KEY_DIGITS + 1, place->tier) == 0) return true;
+    }
+    return false;
 }
 
 static void put_stored(struct buf *out, const hearth_stored *s)

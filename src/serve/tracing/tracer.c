@@ -228,28 +228,22 @@ static void send_batch(struct tracer *t, const struct trace *batch, size_t n)
 
 /* ---- The thread ---- */
 
-/* Takes the traces that make a batch out of the queue. */
-static struct trace *take_batch(struct tracer *t, size_t *n)
-{
-    struct trace *batch = t->first, **end = &batch;
-    for (*n = 0; *end != NULL && *n < BATCH_SPANS; end = &(*end)->next) *n += otlp_spans(*end);
-    t->first = *end;
-    *end = NULL;
-    if (t->first == NULL) t->last = &t->first;
-    t->n_queued -= *n;
-    t->gathered_at = now() + clock_from_ms(t->pace.gather_ms);
-    return batch;
-}
-
-/* Waits for the next batch. NULL: the tracer is being closed, and nothing is left. */
+/* Waits for the next batch, and takes it out of the queue. NULL: the tracer is being closed, and nothing is left. */
 static struct trace *next_batch(struct tracer *t, size_t *n)
 {
-    struct trace *batch = NULL;
     pthread_mutex_lock(&t->mutex);
     while (!is_closing(t) && (t->first == NULL || (t->n_queued < BATCH_SPANS && now() < t->gathered_at)))
         clock_monotonic()->wait(clock_monotonic(), &t->changed, &t->mutex,
                                 t->first == NULL ? CLOCK_NEVER : t->gathered_at);
-    if (t->first != NULL) batch = take_batch(t, n);
+    struct trace *batch = t->first, **end = &batch;
+    if (batch != NULL) {
+        for (*n = 0; *end != NULL && *n < BATCH_SPANS; end = &(*end)->next) *n += otlp_spans(*end);
+        t->first = *end;
+        *end = NULL;
+        if (t->first == NULL) t->last = &t->first;
+        t->n_queued -= *n;
+        t->gathered_at = now() + clock_from_ms(t->pace.gather_ms);
+    }
     pthread_mutex_unlock(&t->mutex);
     return batch;
 }
