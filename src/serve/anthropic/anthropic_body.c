@@ -126,10 +126,9 @@ static int collect_texts(struct convert *convert, const json_t *content, struct 
 /* Text, media, and blocks with text of other names. */
 static int read_others(struct convert *convert, const struct block *block)
 {
-    json_t *texts = json_array(), *text;
-    size_t i;
+    json_t *texts = json_array();
     int rc = collect_block(convert, block, texts);
-    json_array_foreach(texts, i, text) convert_add_text(convert, block->role, text);
+    convert_add_texts(convert, block->role, texts);
     json_decref(texts);
     return rc;
 }

@@ -280,6 +280,13 @@ void convert_add_text(struct convert *convert, const char *role, const json_t *t
     json_array_append_new(convert->place, json_string(convert->at.v));
 }
 
+void convert_add_texts(struct convert *convert, const char *role, const json_t *texts)
+{
+    size_t i;
+    json_t *text;
+    json_array_foreach(texts, i, text) convert_add_text(convert, role, text);
+}
+
 void convert_add_reasoning(struct convert *convert, const json_t *text)
 {
     begin_message(convert, "assistant");

@@ -120,6 +120,7 @@ void convert_choose_tool(struct convert *convert, const json_t *name);
 /* Append to the message that is being assembled; another role begins a new message. `text`: a string, or a part of
  * uploads_part(). */
 void convert_add_text(struct convert *convert, const char *role, const json_t *text);
+void convert_add_texts(struct convert *convert, const char *role, const json_t *texts); /* a list of these */
 void convert_add_reasoning(struct convert *convert, const json_t *text);
 void convert_add_call(struct convert *convert, const json_t *id, const json_t *name, const json_t *arguments);
 

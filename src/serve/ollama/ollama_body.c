@@ -250,13 +250,6 @@ static json_t *call_of(struct conversation *c, const json_t *message)
     return named != NULL ? json_incref((json_t *)named) : json_string("call");
 }
 
-static void say_all(struct convert *convert, const char *role, const json_t *texts)
-{
-    size_t i;
-    json_t *text;
-    json_array_foreach(texts, i, text) convert_add_text(convert, role, text);
-}
-
 static int add_message(struct conversation *c, const json_t *message, const json_t *texts, struct field_path at)
 {
     const char *role = field_string(json_object_get(message, "role"));
@@ -274,7 +267,7 @@ static int add_message(struct conversation *c, const json_t *message, const json
         json_decref(id);
         return HEARTH_OK;
     }
-    say_all(c->convert, role, texts);
+    convert_add_texts(c->convert, role, texts);
     int rc = HEARTH_OK;
     if (strcmp(role, "assistant") == 0) {
         if (thinking != NULL) convert_add_reasoning(c->convert, thinking);
@@ -395,7 +388,7 @@ static int read_prompt(struct convert *convert)
         if (json_string_length(system) > 0) convert_add_text(convert, "system", system);
         convert->at = field_path_of("prompt");
         json_array_append(texts, prompt);
-        say_all(convert, "user", texts);
+        convert_add_texts(convert, "user", texts);
         convert_end_message(convert);
     }
     json_decref(texts);

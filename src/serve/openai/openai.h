@@ -18,11 +18,13 @@ struct openai_form {
     const char *opening;   /* first chunk of a choice's stream; NULL: none */
     const char *empty;     /* members of a chunk without text */
     const char *calls;     /* finish_reason of an answer with tool calls */
-    void (*put_delta)(struct buf *out, const hearth_delta *delta, bool is_custom);
+    void (*put_delta)(const struct openai_form *form, struct buf *out, const hearth_delta *delta, bool is_custom);
     /* `custom`: names of the custom tools, a list, or NULL. */
-    void (*put_whole)(struct buf *out, const struct answer *answer, const json_t *custom);
+    void (*put_whole)(const struct openai_form *form, struct buf *out, const struct answer *answer,
+                      const json_t *custom);
     /* Puts the value of "logprobs" for `n` tokens, which begin at these characters of the answer's text. */
     void (*put_logprobs)(struct pieces *out, struct token_logprobs *const *logprobs, size_t n, const size_t *offsets);
+    bool has_functions;  /* calls are in the form of OpenAI's deprecated "functions" */
     bool scores_choices; /* "prompt_logprobs" are a member of each choice, else of the answer */
 };
 

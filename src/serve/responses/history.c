@@ -145,61 +145,42 @@ static json_t *read_before(const struct history *history, hearth_error *error)
 /* Item references of one request: each costs a scan of a response's items. */
 #define REFERENCES_MAX 1024
 
-struct references {
-    struct history *history;
-    size_t n, bytes;
-};
-
-static json_t *read_stored_item(struct references *references, const struct stored_turn *turn, const char *id)
+/* An item's id contains its response's: KIND_RESPONSE_NUMBER. Its bytes are added to `bytes`; it is read as long as
+ * they are not too many. */
+static json_t *find_referenced_item(const struct history *history, const char *id, size_t *bytes)
 {
-    for (size_t i = 0; i < turn->n; i++) {
-        const struct stored_item *item = &turn->items[i];
-        if (strcmp(item->id, id) != 0) continue;
-        references->bytes += item->len;
-        if (references->bytes > references->history->max_bytes) return NULL;
-        return json_text_read(item->text, item->len, NULL);
-    }
-    return NULL;
-}
-
-/* An item's id contains its response's: KIND_RESPONSE_NUMBER. */
-static json_t *find_referenced_item(struct references *references, const char *id)
-{
-    const struct history *history = references->history;
     const char *first = strchr(id, '_'), *last = strrchr(id, '_');
     struct stored_found found;
     if (first == NULL || last == first) return NULL;
     char *response = mem_format("resp_%.*s", (int)(last - first - 1), first + 1);
     json_t *item = NULL;
     if (stored_find(history->stored, history->owner, response, false, &found)) {
-        item = read_stored_item(references, found.turn, id);
+        size_t i = 0;
+        while (i < found.turn->n && strcmp(found.turn->items[i].id, id) != 0) i++;
+        const struct stored_item *its = i < found.turn->n ? &found.turn->items[i] : NULL;
+        if (its != NULL) *bytes += its->len;
+        if (its != NULL && *bytes <= history->max_bytes) item = json_text_read(its->text, its->len, NULL);
         stored_release(history->stored, &found);
     }
     free(response);
     return item;
 }
 
-static bool is_reference(const json_t *item)
-{
-    const json_t *type = json_object_get(item, "type");
-    bool bare = type == NULL && json_object_size(item) == 1 && json_object_get(item, "id") != NULL;
-    return convert_is(type, "item_reference") || bare;
-}
-
 static int resolve(struct history *history, json_t *input, hearth_error *error)
 {
-    struct references references = {.history = history};
-    size_t i;
+    size_t i, n = 0, bytes = 0;
     json_t *item;
     json_array_foreach(input, i, item)
     {
-        const char *id = is_reference(item) ? field_string(json_object_get(item, "id")) : NULL;
-        if (id == NULL) continue;
+        const json_t *type = json_object_get(item, "type");
+        const char *id = field_string(json_object_get(item, "id"));
+        bool is_bare = type == NULL && json_object_size(item) == 1;
+        if (id == NULL || (!is_bare && !convert_is(type, "item_reference"))) continue;
         struct field_path at = field_path_of("input[%zu].id", i);
-        if (++references.n > REFERENCES_MAX)
+        if (++n > REFERENCES_MAX)
             return error_at(error, HEARTH_INVALID, "input", "'input' refers to more than %d items", REFERENCES_MAX);
-        json_t *found = find_referenced_item(&references, id);
-        if (references.bytes > history->max_bytes) return too_large(history, "input", references.bytes, error);
+        json_t *found = find_referenced_item(history, id, &bytes);
+        if (bytes > history->max_bytes) return too_large(history, "input", bytes, error);
         if (found == NULL) return not_stored(at.v, id, "item", error);
         json_array_set_new(input, i, found);
     }

@@ -216,20 +216,18 @@ void responses_put_usage(struct buf *out, const struct answer *answer)
     buf_puts(out, "}");
 }
 
-/* A request that is itself at fault is not to be tried again. */
-static const char *failure_code(hearth_code code)
-{
-    if (code == HEARTH_TOO_LONG) return "context_length_exceeded";
-    return code == HEARTH_INVALID || code == HEARTH_UNSUPPORTED ? "invalid_prompt" : "server_error";
-}
-
 static void put_failure(struct buf *out, const hearth_error *error)
 {
     if (error == NULL) {
         buf_puts(out, "null");
         return;
     }
-    buf_printf(out, "{\"code\":\"%s\",\"message\":", failure_code(error->code));
+    /* A request that is itself at fault is not to be tried again. */
+    bool is_at_fault = error->code == HEARTH_INVALID || error->code == HEARTH_UNSUPPORTED;
+    const char *code = error->code == HEARTH_TOO_LONG ? "context_length_exceeded"
+                       : is_at_fault                  ? "invalid_prompt"
+                                                      : "server_error";
+    buf_printf(out, "{\"code\":\"%s\",\"message\":", code);
     errors_put_message(out, error->message);
     buf_puts(out, "}");
 }

@@ -23,25 +23,14 @@ static const struct upload_form part_forms[] = {{"input_image", "image_url", "im
                                                 {"input_audio", "input_audio", "input_audio", {"data"}},
                                                 {"input_file", "file", NULL, {"file_data", "file_url"}}};
 
-/* The text of a part is a member of this name; NULL: the part is of another type. */
-static const char *text_member(const json_t *part)
-{
-    static const char *const kinds[][2] = {{"input_text", "text"},
-                                           {"output_text", "text"},
-                                           {"reasoning_text", "text"},
-                                           {"summary_text", "text"},
-                                           {"refusal", "refusal"}};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (convert_is(json_object_get(part, "type"), kinds[i][0])) return kinds[i][1];
-    return NULL;
-}
-
 /* Media whose bytes only another server keeps have nothing to be shown. */
 static int collect_part(const struct convert *convert, const json_t *part, struct field_path at, json_t *texts)
 {
-    const struct upload_form *form =
-        upload_form_of(part_forms, sizeof part_forms / sizeof *part_forms, json_object_get(part, "type"));
-    const char *member = text_member(part);
+    static const char texts_of[] = "input_text output_text reasoning_text summary_text";
+    const json_t *type = json_object_get(part, "type");
+    const struct upload_form *form = upload_form_of(part_forms, sizeof part_forms / sizeof *part_forms, type);
+    const char *member = words_have(texts_of, json_string_value(type)) ? "text" : NULL;
+    if (convert_is(type, "refusal")) member = "refusal";
     if (form != NULL && !convert->asks && upload_is_elsewhere(form, part)) return convert_leave_out(convert, at);
     if (form != NULL) {
         json_array_append_new(texts, upload_read(convert->uploads, form, part, at.v));
@@ -81,16 +70,15 @@ static int collect_texts(const struct convert *convert, const json_t *content, s
 static int read_message(struct convert *convert, const struct item *item)
 {
     const char *role = field_string(json_object_get(item->json, "role"));
-    size_t i;
     if (!words_have("user assistant system developer", role))
         return convert_fault(convert, field_path_of("%s.role", item->at.v),
                              "must be \"user\", \"assistant\", \"system\" or \"developer\"");
     if (strcmp(role, "developer") == 0) role = "system"; /* that is what templates have */
-    json_t *text, *texts = json_array();
+    json_t *texts = json_array();
     struct field_path at = field_path_of("%s.content", item->at.v);
     int rc = collect_texts(convert, json_object_get(item->json, "content"), at, texts);
     if (convert_is(json_object_get(item->json, "role"), "user")) convert_end_message(convert);
-    json_array_foreach(texts, i, text) convert_add_text(convert, role, text);
+    convert_add_texts(convert, role, texts);
     json_decref(texts);
     return rc;
 }
@@ -239,13 +227,6 @@ static json_t *own_result(const json_t *item, const struct call_form *form)
     return list;
 }
 
-static bool has_own_result(const json_t *item, const struct call_form *form)
-{
-    json_t *result = own_result(item, form);
-    json_decref(result);
-    return result != NULL;
-}
-
 /* NULL: it is no such call, or has nothing to be shown. */
 static const struct call_form *call_form_of(const struct item *item)
 {
@@ -254,7 +235,10 @@ static const struct call_form *call_form_of(const struct item *item)
         bool fits = convert_is(json_object_get(item->json, "type"), form->type);
         bool named = form->name != NULL || field_string(json_object_get(item->json, "name")) != NULL;
         bool whole = fits && named && call_of(item) != NULL && body_find(item->json, form->member) != NULL;
-        if (whole && (!form->needs_own || has_own_result(item->json, form))) return form;
+        json_t *result = whole && form->needs_own ? own_result(item->json, form) : NULL;
+        bool has_result = result != NULL;
+        json_decref(result);
+        if (whole && (!form->needs_own || has_result)) return form;
     }
     return NULL;
 }
@@ -351,32 +335,6 @@ static int read_item(struct convert *convert, const struct item *item)
     return convert_leave_out(convert, item->at);
 }
 
-/* Notes which items are calls. */
-static void find_calls(const json_t *items, json_t *call_ids)
-{
-    size_t i;
-    json_t *item;
-    json_array_foreach(items, i, item)
-    {
-        const json_t *id = json_object_get(item, "id"), *call = json_object_get(item, "call_id");
-        if (field_string(id) != NULL && field_string(call) != NULL)
-            json_object_set(call_ids, json_string_value(id), (json_t *)call);
-    }
-}
-
-/* Notes the calls of which the call or a result will be left out. */
-static void find_lost_calls(struct convert *convert, const json_t *items, const json_t *call_ids)
-{
-    size_t i;
-    json_t *json;
-    json_array_foreach(items, i, json)
-    {
-        struct item item = {.json = json, .call_ids = call_ids};
-        bool is_shown = reader_of(json) != NULL || call_form_of(&item) != NULL || result_member(&item) != NULL;
-        if (!is_shown) convert_lose_call(convert, call_of(&item));
-    }
-}
-
 /* Reads the stored items and those of the input, if it is a list. */
 static int read_all_items(struct convert *convert)
 {
@@ -385,8 +343,24 @@ static int read_all_items(struct convert *convert)
     size_t i;
     json_t *json, *call_ids = json_object();
     int rc = HEARTH_OK;
-    for (size_t k = 0; k < 2; k++) find_calls(lists[k], call_ids);
-    for (size_t k = 0; k < 2; k++) find_lost_calls(convert, lists[k], call_ids);
+    /* Which items are calls. */
+    for (size_t k = 0; k < 2; k++) {
+        json_array_foreach(lists[k], i, json)
+        {
+            const json_t *id = json_object_get(json, "id"), *call = json_object_get(json, "call_id");
+            if (field_string(id) != NULL && field_string(call) != NULL)
+                json_object_set(call_ids, json_string_value(id), (json_t *)call);
+        }
+    }
+    /* The calls of which the call or a result will be left out. */
+    for (size_t k = 0; k < 2; k++) {
+        json_array_foreach(lists[k], i, json)
+        {
+            struct item item = {.json = json, .call_ids = call_ids};
+            bool is_shown = reader_of(json) != NULL || call_form_of(&item) != NULL || result_member(&item) != NULL;
+            if (!is_shown) convert_lose_call(convert, call_of(&item));
+        }
+    }
     for (size_t k = 0; k < 2; k++) {
         const size_t asked_from = convert_asked_from(lists[k]);
         json_array_foreach(lists[k], i, json)

@@ -131,16 +131,6 @@ static int choose_among(struct convert *convert, const json_t *choice)
     return HEARTH_OK;
 }
 
-static int choose_one(struct convert *convert, const json_t *choice)
-{
-    const json_t *name = convert_string(convert, choice, field_path_of("tool_choice"), "name");
-    if (name == NULL) return HEARTH_INVALID;
-    json_t *its = responses_tool_name(json_object_get(choice, "namespace"), name);
-    convert_choose_tool(convert, its);
-    json_decref(its);
-    return HEARTH_OK;
-}
-
 int responses_read_tools(struct convert *convert)
 {
     int rc = read_list(convert, json_object_get(convert->body, "tools"), NULL, field_path_of("tools"));
@@ -154,7 +144,12 @@ int responses_read_tools(struct convert *convert)
     }
     if (!json_is_string(type)) return convert_bad_type(convert, choice, field_path_of("tool_choice"));
     if (convert_is(type, "allowed_tools")) return choose_among(convert, choice);
-    if (convert_is(type, "function") || convert_is(type, "custom")) return choose_one(convert, choice);
+    if (!convert_is(type, "function") && !convert_is(type, "custom")) return HEARTH_OK;
+    const json_t *name = convert_string(convert, choice, field_path_of("tool_choice"), "name");
+    if (name == NULL) return HEARTH_INVALID;
+    json_t *its = responses_tool_name(json_object_get(choice, "namespace"), name);
+    convert_choose_tool(convert, its);
+    json_decref(its);
     return HEARTH_OK;
 }
 
