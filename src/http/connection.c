@@ -228,17 +228,6 @@ static bool is_refused(struct connection *c)
     return false;
 }
 
-static void begin_request(struct connection *c)
-{
-    const struct http_limits *limits = &c->server->limits;
-    int first_ms = limits->first_request_timeout_ms, read_ms = limits->read_timeout_ms;
-    c->request = request_new(c);
-    c->client = c->address;
-    c->state = CONNECTION_HEAD;
-    c->began_at = clock_now(clock_monotonic());
-    if (!c->over_limit) set_timer(c, !c->sent_head && first_ms < read_ms ? first_ms : read_ms);
-}
-
 /* Notes that a head has arrived. False: the connection is over the limit, and the request was refused with 503. */
 static bool note_head(struct connection *c)
 {
@@ -277,7 +266,10 @@ static bool receive_head(struct connection *c, const char *bytes, size_t len)
     c->state = CONNECTION_BODY;
     set_timer(c, left_ms > 0 ? left_ms : 0);
     bodies_enter(c);
-    if (request->wants_continue && evbuffer_get_length(input_of(c)) == 0) reply_continue(c);
+    /* The client may wait for this before it sends the body. */
+    static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    if (request->wants_continue && evbuffer_get_length(input_of(c)) == 0)
+        evbuffer_add(bufferevent_get_output(c->bev), go_on, strlen(go_on));
     return true;
 }
 
@@ -313,7 +305,15 @@ static void receive(struct connection *c)
         const char *bytes = (const char *)evbuffer_pullup(input, (ssize_t)len);
         if (c->state == CONNECTION_IDLE && evbuffer_get_length(input) == 1 && bytes[0] == '\r')
             return; /* half of one, perhaps */
-        if (c->state == CONNECTION_IDLE) begin_request(c);
+        if (c->state == CONNECTION_IDLE) {
+            const struct http_limits *limits = &c->server->limits;
+            int first_ms = limits->first_request_timeout_ms, read_ms = limits->read_timeout_ms;
+            c->request = request_new(c);
+            c->client = c->address;
+            c->state = CONNECTION_HEAD;
+            c->began_at = clock_now(clock_monotonic());
+            if (!c->over_limit) set_timer(c, !c->sent_head && first_ms < read_ms ? first_ms : read_ms);
+        }
         goes_on = c->state == CONNECTION_HEAD ? receive_head(c, bytes, len) : receive_body(c, bytes, len);
     }
 }
@@ -432,11 +432,6 @@ static void on_timer(evutil_socket_t fd, short what, void *ud)
 }
 
 /* ---- Opening ---- */
-
-struct bufferevent *connection_bufferevent(struct event_base *base, evutil_socket_t fd)
-{
-    return bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE);
-}
 
 void connection_open(struct http_server *server, struct bufferevent *bev, uint64_t address, bool over_limit)
 {

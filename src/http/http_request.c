@@ -261,19 +261,6 @@ static bool has_control(const char *bytes, size_t len)
     return false;
 }
 
-/* Checks the version at the end of the request line: llhttp would also accept RTSP/1.0, and a line without a
- * version. */
-static int check_version(struct http_request *request, const char *line, size_t len)
-{
-    static const char form[] = " HTTP/";
-    const char *version = len < 9 ? line : line + len - 9;
-    if (len < 9 || memcmp(version, form, 6) != 0) return set_fault(request, 400, "the request line is malformed");
-    if (memcmp(version + 6, "1.1", 3) != 0 && memcmp(version + 6, "1.0", 3) != 0)
-        return set_fault(request, 505, "only HTTP/1.0 and HTTP/1.1 are supported");
-    request->version_1_0 = version[8] == '0';
-    return 0;
-}
-
 /* Passes one line, with its CRLF, to llhttp. */
 static enum parse parse_line(struct http_request *request)
 {
@@ -283,7 +270,15 @@ static enum parse parse_line(struct http_request *request)
     if (len < 2 || line[len - 2] != '\r')
         return parse_fault(request, 400, "lines end with carriage return and line feed");
     if (memchr(line, '\r', len - 2) != NULL) return parse_fault(request, 400, "a carriage return inside a line");
-    if (request->line == 0 && check_version(request, line, len - 2) != 0) return PARSE_FAULT;
+    if (request->line == 0) {
+        /* The version, before the line's end: llhttp would also accept RTSP/1.0, and a line without a version. */
+        const char *version = len < 11 ? line : line + len - 11;
+        if (len < 11 || memcmp(version, " HTTP/", 6) != 0)
+            return parse_fault(request, 400, "the request line is malformed");
+        if (memcmp(version + 6, "1.1", 3) != 0 && memcmp(version + 6, "1.0", 3) != 0)
+            return parse_fault(request, 505, "only HTTP/1.0 and HTTP/1.1 are supported");
+        request->version_1_0 = version[8] == '0';
+    }
     if (request->line > 0 && (line[0] == ' ' || line[0] == '\t'))
         return parse_fault(request, 400, "folded header lines are obsolete");
     llhttp_errno_t error = llhttp_execute(&request->parser, line, len);
@@ -423,21 +418,9 @@ const char *http_target_host(const struct http_request *request)
     return request->target.host;
 }
 
-/* The local address of the request's connection; all zero if unknown. */
-union local_address {
-    struct sockaddr any;
-    struct sockaddr_in v4;
-    struct sockaddr_in6 v6;
-    struct sockaddr_storage most;
-};
-
-static union local_address local_address(const struct http_request *request)
+static union socket_address local_address(const struct http_request *request)
 {
-    union local_address address = {.most = {0}};
-    socklen_t len = sizeof address;
-    int fd = request->connection == NULL ? -1 : bufferevent_getfd(request->connection->bev);
-    if (getsockname(fd, &address.any, &len) != 0) address = (union local_address){.most = {0}};
-    return address;
+    return socket_address(request->connection == NULL ? -1 : bufferevent_getfd(request->connection->bev));
 }
 
 bool http_is_unix(const struct http_request *request)
@@ -447,7 +430,7 @@ bool http_is_unix(const struct http_request *request)
 
 int http_port(const struct http_request *request)
 {
-    union local_address address = local_address(request);
+    union socket_address address = local_address(request);
     if (address.any.sa_family == AF_INET) return ntohs(address.v4.sin_port);
     return address.any.sa_family == AF_INET6 ? ntohs(address.v6.sin6_port) : 0;
 }

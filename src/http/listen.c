@@ -59,23 +59,15 @@ static void add_listener(struct http_server *server, int fd, const char *unix_pa
 
 /* ---- Sockets of other processes ---- */
 
-/* The address that a socket is bound to; all zero if unknown. */
-union bound {
-    struct sockaddr any;
-    struct sockaddr_in v4;
-    struct sockaddr_in6 v6;
-    struct sockaddr_un path;
-};
-
-static union bound bound_to(int fd)
+union socket_address socket_address(int fd)
 {
-    union bound address = {.path = {0}};
+    union socket_address address = {.path = {0}};
     socklen_t len = sizeof address;
-    if (getsockname(fd, &address.any, &len) != 0) address = (union bound){.path = {0}};
+    if (getsockname(fd, &address.any, &len) != 0) address = (union socket_address){.path = {0}};
     return address;
 }
 
-static bool same_address(const union bound *a, const union bound *b)
+static bool same_address(const union socket_address *a, const union socket_address *b)
 {
     if (a->any.sa_family != b->any.sa_family) return false;
     switch (a->any.sa_family) {
@@ -100,11 +92,11 @@ void http_adopt(struct http_server *server, int fd, bool lent)
 }
 
 /* The adopted socket of the address; -1: there is none. One that was lent is chosen before others. */
-static int take_adopted(struct http_server *server, const union bound *address, bool *lent)
+static int take_adopted(struct http_server *server, const union socket_address *address, bool *lent)
 {
     struct http_adopted **found = NULL;
     for (struct http_adopted **at = &server->adopted; *at != NULL; at = &(*at)->next) {
-        union bound bound = bound_to((*at)->fd);
+        union socket_address bound = socket_address((*at)->fd);
         if (same_address(&bound, address) && (found == NULL || (*at)->lent)) found = at;
     }
     if (found == NULL) return -1;
@@ -118,7 +110,7 @@ static int take_adopted(struct http_server *server, const union bound *address, 
 
 static char *address_text(int fd)
 {
-    union bound bound = bound_to(fd);
+    union socket_address bound = socket_address(fd);
     char host[64], port[16];
     if (bound.any.sa_family == AF_UNIX) return mem_format("unix:%s", bound.path.sun_path);
     int rc =
@@ -195,7 +187,7 @@ void http_each_address(const struct http_server *server, void (*visit)(void *ud,
                        void *ud)
 {
     for (const struct http_listener *l = server->listeners; l != NULL; l = l->next) {
-        union bound address = bound_to(evconnlistener_get_fd(l->listener));
+        union socket_address address = socket_address(evconnlistener_get_fd(l->listener));
         if (address.any.sa_family != AF_UNIX) visit(ud, &address.any);
     }
 }
@@ -226,7 +218,7 @@ static int listen_all(struct http_server *server, const char *address, struct ad
     for (struct addrinfo *info = infos; info != NULL; info = info->ai_next) {
         if (any) *port_of(info->ai_addr) = *port;
         bool lent;
-        union bound wanted = {.path = {0}};
+        union socket_address wanted = {.path = {0}};
         memcpy(&wanted, info->ai_addr, info->ai_addrlen);
         int fd = take_adopted(server, &wanted, &lent);
         if (fd < 0) fd = open_tcp(info);
@@ -235,7 +227,7 @@ static int listen_all(struct http_server *server, const char *address, struct ad
             if (last == EADDRNOTAVAIL || last == EAFNOSUPPORT) continue;
             return listen_failed(error, address, last);
         }
-        union bound bound = bound_to(fd);
+        union socket_address bound = socket_address(fd);
         *port = *port_of(&bound.any);
         any = true;
         add_listener(server, fd, NULL);
@@ -288,7 +280,7 @@ int http_unix_socket(const char *path, const struct http_socket_access *access)
 static int listen_unix(struct http_server *server, const char *address, const char *path, char **bound,
                        hearth_error *error)
 {
-    union bound wanted = {.path = {.sun_family = AF_UNIX}};
+    union socket_address wanted = {.path = {.sun_family = AF_UNIX}};
     bool lent = false;
     snprintf(wanted.path.sun_path, sizeof wanted.path.sun_path, "%s", path);
     int fd = take_adopted(server, &wanted, &lent);

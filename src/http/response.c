@@ -208,7 +208,7 @@ size_t http_backlog(const struct http_request *request)
     return out == NULL ? 0 : evbuffer_get_length(out);
 }
 
-/* ---- Error answers and 100 Continue ---- */
+/* ---- Error answers ---- */
 
 void reply_refuse(struct connection *connection, struct http_fault fault)
 {
@@ -223,9 +223,4 @@ void reply_refuse(struct connection *connection, struct http_fault fault)
     evbuffer_add_printf(out, "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n", body.len);
     if (!request->head_done || request->parser.method != HTTP_HEAD) evbuffer_add(out, body.v, body.len);
     buf_release(&body);
-}
-
-void reply_continue(struct connection *connection)
-{
-    add_text(bufferevent_get_output(connection->bev), "HTTP/1.1 100 Continue\r\n\r\n");
 }

@@ -118,9 +118,9 @@ void server_accept(struct evconnlistener *listener, evutil_socket_t fd, struct s
     bool over_limit = full && !drop_waiting(server), plain = server->tls == NULL || address->sa_family == AF_UNIX;
     /* Of those over the limit the oldest is closed for a new one: its urgent request was answered, or it is slow. */
     if (over_limit && server->n_over_limit >= MAX_OVER_LIMIT) connection_gone(TAILQ_FIRST(&server->over_limit));
-    connection_open(server,
-                    plain ? connection_bufferevent(server->base, fd) : tls_bufferevent(server->tls, server->base, fd),
-                    bodies_client_at(server, address), over_limit);
+    struct bufferevent *bev = plain ? bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE)
+                                    : tls_bufferevent(server->tls, server->base, fd);
+    connection_open(server, bev, bodies_client_at(server, address), over_limit);
 }
 
 /* accept() failed, most likely for want of descriptors. The connection is still pending, so that accepting again at
@@ -225,22 +225,18 @@ static void use_threads(void)
     evthread_use_pthreads();
 }
 
-/* An event loop with edge-triggered events, with which connections watch for disconnects. */
-static struct event_base *open_base(void)
+struct http_server *http_open(const struct http_limits *limits, const struct http_handler *handler, hearth_error *error)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, use_threads);
     struct event_config *config = event_config_new();
-    if (config == NULL) return NULL;
-    event_config_require_features(config, EV_FEATURE_ET | EV_FEATURE_EARLY_CLOSE);
-    struct event_base *base = event_base_new_with_config(config);
-    event_config_free(config);
-    return base;
-}
-
-struct http_server *http_open(const struct http_limits *limits, const struct http_handler *handler, hearth_error *error)
-{
-    struct event_base *base = open_base();
+    struct event_base *base = NULL;
+    if (config != NULL) {
+        /* Events are edge-triggered, with which connections watch for disconnects. */
+        event_config_require_features(config, EV_FEATURE_ET | EV_FEATURE_EARLY_CLOSE);
+        base = event_base_new_with_config(config);
+        event_config_free(config);
+    }
     if (base == NULL) {
         error_set(error, HEARTH_UNSUPPORTED, "no event loop with epoll: unset EVENT_NOEPOLL");
         return NULL;

@@ -20,18 +20,12 @@ struct anthropic {
 
 /* ---- Errors ---- */
 
-static const char *error_type(int status)
-{
-    static const struct {
-        int status;
-        const char *type;
-    } types[] = {{400, "invalid_request_error"}, {401, "authentication_error"},  {403, "permission_error"},
-                 {404, "not_found_error"},       {405, "invalid_request_error"}, {413, "request_too_large"},
-                 {415, "invalid_request_error"}, {429, "rate_limit_error"},      {503, "overloaded_error"}};
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (types[i].status == status) return types[i].type;
-    return "api_error";
-}
+static const struct {
+    int status;
+    const char *type;
+} types[] = {{400, "invalid_request_error"}, {401, "authentication_error"},  {403, "permission_error"},
+             {404, "not_found_error"},       {405, "invalid_request_error"}, {413, "request_too_large"},
+             {415, "invalid_request_error"}, {429, "rate_limit_error"},      {503, "overloaded_error"}};
 
 static void put_error_members(struct buf *out, const hearth_error *error)
 {
@@ -41,8 +35,10 @@ static void put_error_members(struct buf *out, const hearth_error *error)
                                                 {"stop", "stop_sequences"}};
     hearth_error renamed = convert_rename(error, names, sizeof names / sizeof *names);
     struct buf text = {0};
-    buf_printf(out, "\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
-               error_type(errors_kind(error->code)->status));
+    const char *type = "api_error";
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (types[i].status == errors_kind(error->code)->status) type = types[i].type;
+    buf_printf(out, "\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", type);
     /* Clients shorten the conversation by themselves where the message has Anthropic's own words and numbers. */
     if (error->window > 0)
         buf_printf(&text, "prompt is too long: %lld tokens > %lld maximum: ", (long long)error->n_prompt,

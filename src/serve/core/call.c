@@ -114,20 +114,9 @@ void call_set_model(struct call *call, const char *model)
     if (call->trace != NULL) trace_set_text(call->trace->model, model);
 }
 
-static void count_request(struct server *server, const char *route, int status)
-{
-    size_t i = 0;
-    while (i < server->n_counts && (server->counts[i].status != status || strcmp(server->counts[i].route, route) != 0))
-        i++;
-    if (i == server->n_counts) {
-        server->counts = mem_grow(server->counts, i + 1, sizeof *server->counts);
-        server->counts[server->n_counts++] = (struct server_count){.route = route, .status = status};
-    }
-    server->counts[i].n++;
-}
-
 static void finish_call(struct call *call, int status)
 {
+    struct server *server = call->server;
     int64_t ended_at = clock_now(clock_monotonic());
     char trace_id[2 * TRACE_ID_BYTES + 1] = "";
     if (call->trace != NULL) trace_put_hex(call->trace->self.trace, TRACE_ID_BYTES, trace_id);
@@ -135,7 +124,14 @@ static void finish_call(struct call *call, int status)
               log_int("status", status), log_num("took_ms", clock_to_ms(ended_at - call->start)),
               log_str("request_id", call->id), call->key != NULL ? log_str("key", call->key) : log_nothing(),
               call->trace != NULL ? log_str("trace_id", trace_id) : log_nothing());
-    count_request(call->server, call->route, status);
+    struct server_count *count = server->counts, *end = count + server->n_counts;
+    while (count < end && (count->status != status || strcmp(count->route, call->route) != 0)) count++;
+    if (count == end) {
+        server->counts = mem_grow(server->counts, server->n_counts + 1, sizeof *server->counts);
+        count = &server->counts[server->n_counts++];
+        *count = (struct server_count){.route = call->route, .status = status};
+    }
+    count->n++;
     /* Names the request in its trace, which it takes from the call. */
     if (call->trace != NULL) {
         struct trace *trace = call->trace;
@@ -146,10 +142,10 @@ static void finish_call(struct call *call, int status)
         trace->status = status;
         trace_set_text(trace->path, call->path);
         snprintf(trace->request_id, sizeof trace->request_id, "%s", call->id);
-        tracer_end(call->server->tracer, trace);
+        tracer_end(server->tracer, trace);
     }
     ratelimit_unref(call->limit);
-    if (call->counted > 0) http_recount(call->server->http, call->counted, 0);
+    if (call->counted > 0) http_recount(server->http, call->counted, 0);
     free(call->method);
     free(call->path);
     free(call->key);
@@ -204,8 +200,14 @@ void call_away(struct call *call, call_handler *handler, void *ud)
 
 static void report_lists(struct call *call)
 {
-    header_list_report_left_out(&call->left_out, call->http, call->id, call->model);
-    header_list_report_unenforced(&call->unenforced, call->http);
+    char value[HEADER_LIST_VALUE];
+    if (header_list_value(&call->left_out, value)) {
+        http_set_header(call->http, "X-Hearth-Left-Out", value);
+        log_event(LOG_INFO, "serve", "left out what the model cannot be shown", log_str("request_id", call->id),
+                  call->model == NULL ? log_nothing() : log_str("model", call->model), log_str("paths", value),
+                  log_int("count", (int64_t)(call->left_out.named + call->left_out.more)));
+    }
+    if (header_list_value(&call->unenforced, value)) http_set_header(call->http, "X-Hearth-Not-Enforced", value);
 }
 
 void call_reply(struct call *call, int status, const char *content_type, struct buf *body)

@@ -288,15 +288,6 @@ static void read_replays(struct publisher *p)
 
 /* ---- The thread ---- */
 
-/* ms until the thread has something to do by itself; -1: never. */
-static long wait_ms(const struct publisher *p, bool more)
-{
-    if (more) return 0;
-    if (!p->resend) return -1;
-    int64_t ns = p->resend_at - now();
-    return ns <= 0 ? 0 : (long)clock_to_ms(ns) + 1;
-}
-
 static void *publisher_main(void *ud)
 {
     struct publisher *p = ud;
@@ -307,7 +298,10 @@ static void *publisher_main(void *ud)
     uint64_t wakes;
     bool more = false;
     while (!atomic_load(&p->stopping)) {
-        zmq_poll(items, p->replay != NULL ? N_ITEMS : N_ITEMS - 1, wait_ms(p, more));
+        /* Until the thread has something to do by itself; -1: never. */
+        int64_t resend_in = p->resend_at - now();
+        long wait_ms = more ? 0 : !p->resend ? -1 : resend_in <= 0 ? 0 : (long)clock_to_ms(resend_in) + 1;
+        zmq_poll(items, p->replay != NULL ? N_ITEMS : N_ITEMS - 1, wait_ms);
         ssize_t got = read(p->wake, &wakes, sizeof wakes); /* one read clears all */
         (void)got;
         /* A message of an XPUB socket begins with 1 where a router subscribes, with 0 where one leaves. */

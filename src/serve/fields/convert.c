@@ -53,17 +53,12 @@ int convert_fault(const struct convert *convert, struct field_path at, const cha
     return error_at(convert->error, HEARTH_INVALID, at.v, "'%s' %s", at.v, what);
 }
 
-int convert_unsupported(const struct convert *convert, struct field_path at, const char *what)
-{
-    return error_at(convert->error, HEARTH_UNSUPPORTED, at.v, "'%s' %s", at.v, what);
-}
-
 int convert_refuse(const struct convert *convert, const char *const *names)
 {
     for (; *names != NULL; names++)
         if (fields_asks(convert->body, *names))
-            return convert_unsupported(convert, field_path_of("%s", *names),
-                                       "is not supported here: leave it out of the request");
+            return error_at(convert->error, HEARTH_UNSUPPORTED, *names,
+                            "'%s' is not supported here: leave it out of the request", *names);
     return HEARTH_OK;
 }
 

@@ -49,7 +49,6 @@ json_t *convert_close(struct convert *convert, int rc);
 /* ---- Errors ---- */
 
 int convert_fault(const struct convert *convert, struct field_path at, const char *what);
-int convert_unsupported(const struct convert *convert, struct field_path at, const char *what);
 
 /* Refuses the fields of a NULL-terminated list, unless their values ask for nothing (fields_asks()). */
 int convert_refuse(const struct convert *convert, const char *const *names);

@@ -5,7 +5,6 @@
 #include "serve/fields/convert.h"
 #include "serve/fields/fields_readers.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -257,20 +256,6 @@ int field_parallel_tool_calls(struct fields *fields, const char *name, const jso
 /* "functions", "function_call" and messages of the role "function" are converted to tools; `has_functions` makes the
  * answer use the old form too. */
 
-static int check_function(const json_t *function, size_t i, hearth_error *error)
-{
-    char at[64];
-    const char *name = field_string(json_object_get(function, "name"));
-    const json_t *parameters = json_object_get(function, "parameters");
-    if (name == NULL || name[0] == '\0') {
-        snprintf(at, sizeof at, "functions[%zu].name", i);
-        return error_at(error, HEARTH_INVALID, at, "'%s' must be a string and not empty", at);
-    }
-    if (parameters == NULL || json_is_null(parameters) || json_text_is_object(parameters)) return HEARTH_OK;
-    snprintf(at, sizeof at, "functions[%zu].parameters", i);
-    return error_at(error, HEARTH_INVALID, at, "'%s' must be an object", at);
-}
-
 /* The old form of an answer has one call only, so that parallel calls are off. */
 int field_functions(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
@@ -278,7 +263,17 @@ int field_functions(struct fields *fields, const char *name, const json_t *value
     json_t *function;
     if (!json_is_array(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be a list of functions", name);
     if (json_array_size(value) == 0 || fields->tools != NULL) return HEARTH_OK;
-    json_array_foreach(value, i, function) if (check_function(function, i, error) != HEARTH_OK) return (int)error->code;
+    json_array_foreach(value, i, function)
+    {
+        const char *its = field_string(json_object_get(function, "name"));
+        const json_t *parameters = body_find(function, "parameters");
+        struct field_path of_name = field_path_of("functions[%zu].name", i);
+        struct field_path of_parameters = field_path_of("functions[%zu].parameters", i);
+        if (its == NULL || its[0] == '\0')
+            return error_at(error, HEARTH_INVALID, of_name.v, "'%s' must be a string and not empty", of_name.v);
+        if (parameters != NULL && !json_text_is_object(parameters))
+            return error_at(error, HEARTH_INVALID, of_parameters.v, "'%s' must be an object", of_parameters.v);
+    }
     json_t *tools = json_array();
     json_array_foreach(value, i, function)
         json_array_append_new(tools, json_pack("{s:s, s:O}", "type", "function", "function", function));

@@ -102,20 +102,6 @@ struct unknown_log {
     size_t n;
 };
 
-static void log_once(struct unknown_log *log, const char *api, const char *name)
-{
-    char *entry = mem_format("%s %s", api, name);
-    size_t i = 0;
-    while (i < log->n && strcmp(log->v[i], entry) != 0) i++;
-    if (log->n == LOGGED_MAX || i < log->n) {
-        free(entry);
-        return;
-    }
-    log->v[log->n++] = entry;
-    log_event(LOG_WARN, "serve", "requests have a field that nobody reads", log_str("api", api),
-              log_str("field", name));
-}
-
 struct unknown_log *unknown_log_open(void)
 {
     return mem_alloc(sizeof(struct unknown_log));
@@ -133,8 +119,21 @@ void unknown_report(struct call *call, const struct fields *fields)
     call->places = json_incref(fields->places);
     if (fields->unknown == NULL) return;
     http_set_header(call->http, HEADER, fields->unknown);
+    struct unknown_log *log = call->server->unknown;
     char *names = mem_strdup(fields->unknown), *rest = names, *name;
-    while ((name = strsep(&rest, ",")) != NULL) log_once(call->server->unknown, fields->api, name + strspn(name, " "));
+    while ((name = strsep(&rest, ",")) != NULL) {
+        name += strspn(name, " ");
+        char *entry = mem_format("%s %s", fields->api, name);
+        size_t i = 0;
+        while (i < log->n && strcmp(log->v[i], entry) != 0) i++;
+        if (log->n == LOGGED_MAX || i < log->n) {
+            free(entry);
+            continue;
+        }
+        log->v[log->n++] = entry;
+        log_event(LOG_WARN, "serve", "requests have a field that nobody reads", log_str("api", fields->api),
+                  log_str("field", name));
+    }
     free(names);
 }
 

@@ -162,17 +162,6 @@ struct selection {
     size_t n; /* put so far */
 };
 
-/* An empty path is the whole answer. */
-static void put_everything(const struct selection *selection, struct pieces *out)
-{
-    struct buf text = {0};
-    json_text_write(&text, selection->members);
-    buf_append(&out->text, text.v, text.len - 1);
-    put_all_long(selection->native, selection->answer, out);
-    buf_puts(&out->text, "}");
-    buf_release(&text);
-}
-
 static void put_path(struct selection *selection, const json_t *path, struct pieces *out)
 {
     const char *text = json_string_value(path);
@@ -187,12 +176,18 @@ static void put_path(struct selection *selection, const json_t *path, struct pie
     buf_puts(&out->text, selection->n++ == 0 ? "{" : ",");
     json_text_write(&out->text, path);
     buf_puts(&out->text, ":");
-    if (which != N_LONG)
+    if (which != N_LONG) {
         put_long(selection->native, selection->answer, which, out);
-    else if (*text == '\0')
-        put_everything(selection, out);
-    else
+    } else if (*text == '\0') { /* the whole answer */
+        struct buf members = {0};
+        json_text_write(&members, selection->members);
+        buf_append(&out->text, members.v, members.len - 1);
+        put_all_long(selection->native, selection->answer, out);
+        buf_puts(&out->text, "}");
+        buf_release(&members);
+    } else {
         json_text_write(&out->text, found);
+    }
 }
 
 static void put_selected(const struct native *native, size_t index, const struct answer *answer, struct pieces *out)

@@ -366,23 +366,18 @@ static int take_text(struct convert *convert, const char *name, json_t **text)
     return HEARTH_OK;
 }
 
-static int read_completion(struct convert *convert, json_t *prompt)
-{
-    if (text_of(convert->body, "system") != NULL)
-        return convert_fault(convert, field_path_of("system"), "is not supported together with 'raw' or 'suffix'");
-    json_object_del(convert->chat, "messages");
-    convert_set(convert, "prompt", json_incref(prompt));
-    return HEARTH_OK; /* "suffix" has the same name */
-}
-
 static int read_prompt(struct convert *convert)
 {
     json_t *prompt, *system = NULL, *texts = json_array();
     int rc = take_text(convert, "prompt", &prompt);
     if (rc == HEARTH_OK) rc = take_text(convert, "system", &system);
     if (rc == HEARTH_OK) rc = read_images(convert, convert->body, field_path_of("images"), texts);
-    if (rc == HEARTH_OK && ollama_is_completion(convert->body)) {
-        rc = read_completion(convert, prompt);
+    bool is_completion = ollama_is_completion(convert->body);
+    if (rc == HEARTH_OK && is_completion && json_string_length(system) > 0) {
+        rc = convert_fault(convert, field_path_of("system"), "is not supported together with 'raw' or 'suffix'");
+    } else if (rc == HEARTH_OK && is_completion) { /* "suffix" has the same name */
+        json_object_del(convert->chat, "messages");
+        convert_set(convert, "prompt", json_incref(prompt));
     } else if (rc == HEARTH_OK) {
         convert->at = field_path_of("system");
         if (json_string_length(system) > 0) convert_add_text(convert, "system", system);

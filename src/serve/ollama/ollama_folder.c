@@ -93,30 +93,23 @@ static void await_end(struct call *call, struct asked *asked, int rc, const hear
 
 /* ---- Parameters of presets ---- */
 
-/* The library names "options", where Ollama's chats have them. */
-static void rename_parameters(hearth_error *error)
-{
-    static const char old[] = "options.";
-    if (strncmp(error->param, old, sizeof old - 1) != 0) return;
-    char *name = mem_strdup(error->param + sizeof old - 1), *why = strstr(error->message, "' ");
-    char *message = mem_format("'parameters.%s%s", name, why == NULL ? "' cannot be used" : why);
-    error_at(error, error->code, "", "%s", message);
-    snprintf(error->param, sizeof error->param, "parameters.%s", name);
-    free(message);
-    free(name);
-}
-
 /* The parameters as those of a chat; NULL with the error: one of them is wrong. */
 static struct fields *read_parameters(const json_t *parameters, hearth_error *error)
 {
     json_t *chat =
         json_pack("{s:[{s:s, s:s}], s:O*}", "messages", "role", "user", "content", "", "options", parameters);
     struct fields *fields = fields_open_tree(chat, FIELDS_CHAT, &ollama_chat_api, error);
-    if (fields == NULL) {
-        *error = ollama_rename(error);
-        rename_parameters(error);
+    if (fields != NULL) return fields;
+    *error = ollama_rename(error);
+    /* The library names "options", where Ollama's chats have them. */
+    static const char old[] = "options.";
+    if (strncmp(error->param, old, sizeof old - 1) == 0) {
+        const hearth_error former = *error;
+        const char *name = former.param + sizeof old - 1, *why = strstr(former.message, "' ");
+        struct field_path path = field_path_of("parameters.%s", name);
+        error_at(error, former.code, path.v, "'parameters.%s%s", name, why == NULL ? "' cannot be used" : why);
     }
-    return fields;
+    return NULL;
 }
 
 /* Adds the preset of a file to the instance. */

@@ -156,15 +156,11 @@ void ollama_ps(struct call *call)
 
 /* ---- One model ---- */
 
-static void put_parameter(struct buf *out, const char *name, double value)
-{
-    if (isfinite(value)) buf_printf(out, "\n%-30s %g", name, value);
-}
-
 /* The preset's number, or else the model's. */
-static double chosen(double of_preset, double of_model)
+static void put_parameter(struct buf *out, const char *name, double of_preset, double of_model)
 {
-    return isnan(of_preset) ? of_model : of_preset;
+    double value = isnan(of_preset) ? of_model : of_preset;
+    if (isfinite(value)) buf_printf(out, "\n%-30s %g", name, value);
 }
 
 /* The default parameters, as lines of a Modelfile. `preset`: NULL: none. */
@@ -175,18 +171,14 @@ static void put_parameters(struct buf *out, const hearth *instance, size_t index
     hearth_sampling s = none;
     struct buf text = {0};
     hearth_model_sampling(instance, index, &s);
-    s.temperature = chosen(own->temperature, s.temperature);
-    s.top_k = own->top_k == HEARTH_UNSET ? s.top_k : own->top_k;
-    s.top_p = chosen(own->top_p, s.top_p);
-    s.min_p = chosen(own->min_p, s.min_p);
-    s.repeat_penalty = chosen(own->repeat_penalty, s.repeat_penalty);
+    int32_t top_k = own->top_k == HEARTH_UNSET ? s.top_k : own->top_k;
     buf_printf(&text, "%-30s %d", "num_ctx", info->context_window);
     if (info->type == HEARTH_MODEL_CHAT) {
-        put_parameter(&text, "temperature", s.temperature);
-        put_parameter(&text, "top_k", s.top_k == HEARTH_UNSET ? (double)NAN : (double)s.top_k);
-        put_parameter(&text, "top_p", s.top_p);
-        put_parameter(&text, "min_p", s.min_p);
-        put_parameter(&text, "repeat_penalty", s.repeat_penalty);
+        put_parameter(&text, "temperature", own->temperature, s.temperature);
+        if (top_k != HEARTH_UNSET) put_parameter(&text, "top_k", top_k, top_k);
+        put_parameter(&text, "top_p", own->top_p, s.top_p);
+        put_parameter(&text, "min_p", own->min_p, s.min_p);
+        put_parameter(&text, "repeat_penalty", own->repeat_penalty, s.repeat_penalty);
     }
     member_put(out, "parameters", text.v, text.len);
     buf_release(&text);

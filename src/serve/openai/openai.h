@@ -93,32 +93,4 @@ void echo_tokens_release(struct echo_tokens *tokens);
  * both give the same reply. */
 extern const struct reading_form transcription_create;
 
-/* For the route and tests: */
-enum transcription_format { TRANSCRIPTION_JSON, TRANSCRIPTION_TEXT, TRANSCRIPTION_VERBOSE };
-
-/* A parsed form. */
-struct transcription {
-    json_t *unknown;        /* an object with a member for each field that nobody reads */
-    json_t *chat;           /* its fields that a chat has too, without messages */
-    struct uploads uploads; /* the file */
-    char *prompt;           /* NULL: the model's */
-    char *language;         /* NULL: not named */
-    double seconds;         /* of the sound */
-    enum transcription_format format;
-};
-
-/* Parse a form, whose file takes the body's memory over; NULL with the error. Any thread. */
-void *transcription_open(struct buf *body, const struct reading_caller *caller, hearth_error *error);
-size_t transcription_size(const void *transcription);
-void transcription_close(void *transcription);
-
-/* The chat that asks this model, NULL with the error. The parts that it is made of are moved out of the
- * transcription. */
-struct fields *transcription_ask(struct transcription *transcription, const hearth_model_info *model,
-                                 hearth_error *error);
-
-/* The dialect of a format, and its state. */
-const struct dialect *transcription_dialect(enum transcription_format format);
-void *transcription_state(const struct transcription *transcription);
-
 #endif

@@ -24,23 +24,6 @@
 #define LIMIT_DEFAULT 20
 #define LIMIT_MAX     100
 
-struct page {
-    size_t limit;
-    bool is_ascending;
-    const char *after; /* NULL: from the beginning */
-};
-
-static int read_page(const struct http_request *http, struct page *page, hearth_error *error)
-{
-    const char *order = http_query(http, "order");
-    *page = (struct page){.limit = LIMIT_DEFAULT, .after = http_query(http, "after")};
-    if (body_limit(http_query(http, "limit"), LIMIT_MAX, &page->limit, error) != HEARTH_OK) return HEARTH_INVALID;
-    if (order != NULL && strcmp(order, "asc") != 0 && strcmp(order, "desc") != 0)
-        return error_at(error, HEARTH_INVALID, "order", "'order' must be \"asc\" or \"desc\"");
-    page->is_ascending = order != NULL && strcmp(order, "asc") == 0;
-    return HEARTH_OK;
-}
-
 /* Writes a list of `n` items. */
 static void put_list(struct buf *out, const struct stored_item *items, size_t n, bool has_more)
 {
@@ -64,24 +47,27 @@ static void put_list(struct buf *out, const struct stored_item *items, size_t n,
 static void reply_list(struct call *call, const struct stored_turn *turn, size_t n)
 {
     struct stored_item *items = stored_turn_items(turn);
-    size_t start = 0;
-    struct page page = {.limit = 0};
+    const char *order = http_query(call->http, "order"), *after = http_query(call->http, "after");
+    const bool is_ascending = order != NULL && strcmp(order, "asc") == 0;
+    size_t limit = LIMIT_DEFAULT, start = 0;
     hearth_error error;
     struct buf body = {0};
-    int rc = read_page(call->http, &page, &error);
-    if (rc == HEARTH_OK && !page.is_ascending) {
+    int rc = body_limit(http_query(call->http, "limit"), LIMIT_MAX, &limit, &error);
+    if (rc == HEARTH_OK && order != NULL && !is_ascending && strcmp(order, "desc") != 0)
+        rc = error_at(&error, HEARTH_INVALID, "order", "'order' must be \"asc\" or \"desc\"");
+    if (rc == HEARTH_OK && !is_ascending) {
         for (size_t i = 0; i < n / 2; i++) {
             struct stored_item item = items[i];
             items[i] = items[n - 1 - i];
             items[n - 1 - i] = item;
         }
     }
-    for (size_t i = 0; rc == HEARTH_OK && page.after != NULL && i < n && start == 0; i++)
-        if (strcmp(items[i].id, page.after) == 0) start = i + 1;
-    if (rc == HEARTH_OK && page.after != NULL && start == 0)
+    for (size_t i = 0; rc == HEARTH_OK && after != NULL && i < n && start == 0; i++)
+        if (strcmp(items[i].id, after) == 0) start = i + 1;
+    if (rc == HEARTH_OK && after != NULL && start == 0)
         rc = error_at(&error, HEARTH_INVALID, "after", "'after' is the id of none of the items");
     if (rc == HEARTH_OK) {
-        size_t shown = n - start < page.limit ? n - start : page.limit;
+        size_t shown = n - start < limit ? n - start : limit;
         put_list(&body, items + start, shown, start + shown < n);
         call_reply(call, 200, "application/json", &body);
     } else {

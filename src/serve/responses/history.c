@@ -246,12 +246,6 @@ size_t history_size(const struct history *history)
     return history->turn->all_bytes - (history->turn->before == NULL ? 0 : history->turn->before->all_bytes);
 }
 
-void history_add(struct history *history, const char *id, struct buf *text)
-{
-    if (history->turn != NULL) stored_turn_add(history->turn, id, text);
-    buf_release(text);
-}
-
 void history_finish(struct history *history, struct buf *response)
 {
     if (history->conversation != NULL) {

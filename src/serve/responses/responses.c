@@ -272,7 +272,7 @@ static void store_response(struct responses *state, const struct answer *answer)
         buf_clear(&id);
         put_id(&id, state, answer, i);
         put_item(&text, state, answer, i, item_status(answer, i));
-        history_add(&state->history, id.v, &text);
+        stored_turn_add(state->history.turn, id.v, &text);
     }
     buf_release(&id);
     put_response(&text, state, answer, NULL);

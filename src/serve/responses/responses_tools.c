@@ -163,31 +163,24 @@ struct responses_tools {
     size_t n;
 };
 
-static void add_tool(struct responses_tools *tools, const json_t *tool, const json_t *space)
-{
-    const json_t *name = json_object_get(tool, "name");
-    bool is_custom = convert_is(json_object_get(tool, "type"), "custom");
-    if (!is_custom && space == NULL) return; /* functions keep their names */
-    json_t *by_model = responses_tool_name(space, name);
-    tools->v = mem_grow(tools->v, tools->n + 1, sizeof *tools->v);
-    tools->v[tools->n++] = (struct named){.by_model = mem_strdup(json_string_value(by_model)),
-                                          .tool = {.name = mem_strdup(json_string_value(name)),
-                                                   .space = space == NULL ? NULL : mem_strdup(json_string_value(space)),
-                                                   .is_custom = is_custom}};
-    json_decref(by_model);
-}
-
 static void add_tools(struct responses_tools *tools, const json_t *list, const json_t *space)
 {
     size_t i;
     json_t *tool;
     json_array_foreach(list, i, tool)
     {
-        const json_t *type = json_object_get(tool, "type");
-        if (convert_is(type, "namespace"))
-            add_tools(tools, json_object_get(tool, "tools"), json_object_get(tool, "name"));
-        else if (convert_is(type, "custom") || convert_is(type, "function"))
-            add_tool(tools, tool, space);
+        const json_t *type = json_object_get(tool, "type"), *name = json_object_get(tool, "name");
+        bool is_custom = convert_is(type, "custom");
+        if (convert_is(type, "namespace")) add_tools(tools, json_object_get(tool, "tools"), name);
+        /* Functions keep their names, but in a namespace. */
+        if (!is_custom && (space == NULL || !convert_is(type, "function"))) continue;
+        json_t *by_model = responses_tool_name(space, name);
+        tools->v = mem_grow(tools->v, tools->n + 1, sizeof *tools->v);
+        tools->v[tools->n++] = (struct named){.by_model = mem_strdup(json_string_value(by_model)),
+                                              .tool = {.name = mem_strdup(json_string_value(name)),
+                                                       .space = mem_strdup(json_string_value(space)),
+                                                       .is_custom = is_custom}};
+        json_decref(by_model);
     }
 }
 

@@ -51,30 +51,24 @@ void *any_api_ollama(struct buf *text, hearth_error *error)
     return fields_open_tree(body, FIELDS_LOOKUP, is_chat ? &ollama_chat_api : &ollama_generate_api, error);
 }
 
-/* Whether a message has content blocks that only Anthropic's API has. */
-static bool has_blocks(const json_t *message)
-{
-    static const char types[] = "tool_use tool_result thinking redacted_thinking";
-    size_t i;
-    json_t *block;
-    json_array_foreach(json_object_get(message, "content"), i, block)
-    {
-        if (words_have(types, json_string_value(json_object_get(block, "type")))) return true;
-    }
-    return false;
-}
-
-/* Whether the body has fields that only Anthropic's API has. */
+/* Whether the body has fields, or content blocks in its messages, that only Anthropic's API has. */
 static bool is_anthropic(const json_t *body)
 {
     static const char *const own[] = {"system", "stop_sequences", "anthropic_version", "output_config"};
-    size_t i;
-    json_t *item;
+    static const char types[] = "tool_use tool_result thinking redacted_thinking";
+    size_t i, k;
+    json_t *item, *block;
     for (i = 0; i < sizeof own / sizeof *own; i++)
         if (json_object_get(body, own[i]) != NULL) return true;
     json_array_foreach(json_object_get(body, "tools"), i,
                        item) if (json_object_get(item, "input_schema") != NULL) return true;
-    json_array_foreach(json_object_get(body, "messages"), i, item) if (has_blocks(item)) return true;
+    json_array_foreach(json_object_get(body, "messages"), i, item)
+    {
+        json_array_foreach(json_object_get(item, "content"), k, block)
+        {
+            if (words_have(types, json_string_value(json_object_get(block, "type")))) return true;
+        }
+    }
     return false;
 }
 

@@ -221,16 +221,6 @@ static bool parse_place(const char *text, hearth_stored *place)
     return false;
 }
 
-static void put_stored(struct buf *out, const hearth_stored *s)
-{
-    buf_puts(out, "{");
-    member_puts(out, "model", s->model);
-    buf_printf(out, ",\"tier\":\"%s\",\"key\":\"%s\",\"tokens\":%d,\"own_tokens\":%d,\"own_bytes\":%" PRIu64, s->tier,
-               s->key, s->tokens, s->own_tokens, s->own_bytes);
-    buf_printf(out, ",\"resident\":%d,\"kept\":%s,\"last_used\":%" PRId64 "}", s->resident, s->kept ? "true" : "false",
-               s->last_used);
-}
-
 void stored_list(struct call *call)
 {
     const char *after = http_query(call->http, "after");
@@ -250,8 +240,13 @@ void stored_list(struct call *call)
     size_t shown = n < limit ? n : limit;
     buf_printf(&body, "{\"total\":%zu,\"conversations\":[", total);
     for (size_t i = 0; i < shown; i++) {
-        if (i > 0) buf_puts(&body, ",");
-        put_stored(&body, &list[i]);
+        const hearth_stored *s = &list[i];
+        buf_puts(&body, i > 0 ? ",{" : "{");
+        member_puts(&body, "model", s->model);
+        buf_printf(&body, ",\"tier\":\"%s\",\"key\":\"%s\",\"tokens\":%d,\"own_tokens\":%d,\"own_bytes\":%" PRIu64,
+                   s->tier, s->key, s->tokens, s->own_tokens, s->own_bytes);
+        buf_printf(&body, ",\"resident\":%d,\"kept\":%s,\"last_used\":%" PRId64 "}", s->resident,
+                   s->kept ? "true" : "false", s->last_used);
     }
     buf_puts(&body, "],\"next\":");
     if (n > shown)
