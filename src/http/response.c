@@ -5,12 +5,7 @@
  * request. */
 #include "http/connection.h"
 
-#include "base/memory.h"
-
-#include <ctype.h>
 #include <event2/buffer.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 

@@ -2,7 +2,6 @@
 #include "serve/routes.h"
 
 #include "base/error.h"
-#include "base/memory.h"
 #include "serve/anthropic/anthropic.h"
 #include "serve/core/call.h"
 #include "serve/core/errors.h"
@@ -239,17 +238,11 @@ static int check_access(const struct server *server, const struct http_request *
 
 /* ---- Answering ---- */
 
-/* The name that OpenTelemetry's conventions give to a route's use of a model, by its grant. */
-static const char *operation_of(const struct route *route)
-{
-    static const struct {
-        int grant;
-        const char *operation;
-    } names[] = {{KEYS_CHAT, "chat"}, {KEYS_COMPLETIONS, "text_completion"}, {KEYS_EMBEDDINGS, "embeddings"}};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if ((route->how & MODELS) != 0 && names[i].grant == route->grant) return names[i].operation;
-    return NULL;
-}
+/* The names that OpenTelemetry's conventions give to routes' uses of a model, by their grants. */
+static const struct {
+    int grant;
+    const char *name;
+} operations[] = {{KEYS_CHAT, "chat"}, {KEYS_COMPLETIONS, "text_completion"}, {KEYS_EMBEDDINGS, "embeddings"}};
 
 static void run_handler(struct call *call, void *ud)
 {
@@ -265,15 +258,19 @@ static void dispatch(struct call *call, const struct found *found)
         http_recount(call->server->http, body.len, 0);
         buf_release(&body);
     }
+    const bool needs_models = (found->route->how & MODELS) != 0;
     if (is_limited(found)) {
-        call_trace(call, operation_of(found->route));
+        const char *operation = NULL;
+        for (size_t i = 0; needs_models && i < sizeof operations / sizeof *operations; i++)
+            if (operations[i].grant == found->route->grant) operation = operations[i].name;
+        call_trace(call, operation);
         if (!http_has_client(call->http)) ratelimit_count_request(call->limit);
         ratelimit_put_headers(call->limit, call->http);
     }
     enum server_stage stage = server_stage(call->server);
-    if ((found->route->how & MODELS) != 0 && stage == SERVER_LOADING)
+    if (needs_models && stage == SERVER_LOADING)
         call_refuse(call, found->put_error, HEARTH_UNAVAILABLE, "", "the models are loading: try again soon");
-    else if ((found->route->how & MODELS) != 0 && stage == SERVER_STOPPING)
+    else if (needs_models && stage == SERVER_STOPPING)
         call_refuse(call, found->put_error, HEARTH_UNAVAILABLE, "", "the server is stopping");
     else if ((found->route->how & AWAY) != 0)
         call_away(call, run_handler, (void *)found->route);

@@ -6,7 +6,6 @@
 #include "base/utf8.h"
 #include "serve/core/errors.h"
 #include "serve/core/pieces.h"
-#include "serve/core/server.h"
 #include "serve/fields/convert.h"
 #include "serve/fields/unknown.h"
 

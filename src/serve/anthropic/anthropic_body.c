@@ -167,32 +167,15 @@ typedef int block_reader(struct convert *convert, const struct block *block);
 
 /* Calls of tools that Anthropic's servers ran (server_tool_use, web_search_tool_result, …) are calls like others. */
 static const struct {
-    const char *type; /* "*" stands for any beginning */
+    const char *types; /* words; "*" stands for any beginning */
     block_reader *read;
-} blocks[] = {{"text", read_others},
+} blocks[] = {{"text image document search_result compaction tool_reference", read_others},
               {"thinking", read_thinking},
-              {"redacted_thinking", skip},
-              {"image", read_others},
-              {"document", read_others},
-              {"search_result", read_others},
-              {"compaction", read_others},
-              {"tool_reference", read_others},
-              {"tool_addition", skip},
-              {"tool_removal", skip},
-              {"mcp_tool_listing", skip},
-              {"fallback", skip},
+              {"redacted_thinking tool_addition tool_removal mcp_tool_listing fallback", skip},
               {"tool_result", read_tool_result},
               {"*_tool_result", read_tool_result},
               {"tool_use", read_tool_use},
               {"*_tool_use", read_tool_use}};
-
-static bool matches(const char *pattern, const json_t *type)
-{
-    const char *text = json_string_value(type), *end = pattern + 1;
-    size_t len = text == NULL ? 0 : strlen(text);
-    if (pattern[0] != '*') return convert_is(type, pattern);
-    return len > strlen(end) && strcmp(text + len - strlen(end), end) == 0;
-}
 
 /* Whether a member is there and a string. */
 static bool has(const json_t *block, const char *name)
@@ -204,9 +187,14 @@ static bool has(const json_t *block, const char *name)
  * needs. */
 static block_reader *reader_of(const json_t *block)
 {
+    const char *type = json_string_value(json_object_get(block, "type"));
+    const size_t len = type == NULL ? 0 : strlen(type);
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
-        if (!matches(blocks[i].type, json_object_get(block, "type"))) continue;
-        bool is_others = blocks[i].type[0] == '*', is_result = blocks[i].read == read_tool_result;
+        const bool is_others = blocks[i].types[0] == '*';
+        const char *end = blocks[i].types + is_others;
+        bool has_end = len > strlen(end) && strcmp(type + len - strlen(end), end) == 0;
+        if (!(is_others ? has_end : words_have(end, type))) continue;
+        bool is_result = blocks[i].read == read_tool_result;
         bool is_whole = is_result ? has(block, "tool_use_id") : has(block, "id") && has(block, "name");
         return is_others && !is_whole ? skip : blocks[i].read;
     }

@@ -225,6 +225,13 @@ void call_reply(struct call *call, int status, const char *content_type, struct 
     http_reply_buf(http, status, content_type, body);
 }
 
+void call_reply_success(struct call *call)
+{
+    struct buf body = {0};
+    buf_puts(&body, "{\"success\":true}");
+    call_reply(call, 200, "application/json", &body);
+}
+
 void call_set_retry(struct http_request *http, const struct errors_kind *kind)
 {
     char seconds[16];

@@ -85,6 +85,9 @@ void call_away(struct call *call, call_handler *handler, void *ud);
 /* Sends a whole response. `body` is released. */
 void call_reply(struct call *call, int status, const char *content_type, struct buf *body);
 
+/* {"success":true} */
+void call_reply_success(struct call *call);
+
 /* Sets Retry-After if the error is temporary. */
 void call_set_retry(struct http_request *http, const struct errors_kind *kind);
 

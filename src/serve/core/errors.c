@@ -137,20 +137,15 @@ static size_t part_of(const json_t *message, const char *rest)
     return part < n_parts ? part + 1 : 0;
 }
 
-static bool is_of_medium(const json_t *places, const char *path)
-{
-    size_t i;
-    json_t *medium;
-    json_array_foreach(json_object_get(places, "media"), i,
-                       medium) if (strcmp(json_string_value(medium), path) == 0) return true;
-    return false;
-}
-
 struct field_path places_find(const json_t *places, const char *path)
 {
     char list[16];
-    size_t len = strcspn(path, "[");
-    if (path[len] == '\0' || len >= sizeof list || is_of_medium(places, path)) return field_path_of("%s", path);
+    size_t len = strcspn(path, "["), i;
+    bool is_own = path[len] == '\0' || len >= sizeof list;
+    json_t *medium;
+    json_array_foreach(json_object_get(places, "media"), i, medium) is_own =
+        is_own || strcmp(json_string_value(medium), path) == 0;
+    if (is_own) return field_path_of("%s", path);
     snprintf(list, sizeof list, "%.*s", (int)len, path);
     char *end;
     const json_t *entry = json_array_get(json_object_get(places, list), strtoul(path + len + 1, &end, 10));

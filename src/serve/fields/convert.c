@@ -11,20 +11,14 @@
 #include <string.h>
 
 /* Fields that are not copied: other APIs have fields of their own for these, or none (all have one choice only). */
-static const char *const of_chats[] = {"messages",     "prompt",           "tools",
-                                       "tool_choice",  "response_format",  "n",
-                                       "best_of",      "logprobs",         "n_probs",
-                                       "top_logprobs", "stream_options",   "stop",
-                                       "n_predict",    "max_tokens",       "max_completion_tokens",
-                                       "functions",    "function_call",    "audio",
-                                       "modalities",   "reasoning_effort", "reasoning",
-                                       "thinking",     "prompt_logprobs"};
+static const char of_chats[] =
+    "messages prompt tools tool_choice response_format n best_of logprobs n_probs top_logprobs stream_options stop "
+    "n_predict max_tokens max_completion_tokens functions function_call audio modalities reasoning_effort reasoning "
+    "thinking prompt_logprobs";
 
 bool convert_passes(const char *name)
 {
-    for (size_t i = 0; i < sizeof of_chats / sizeof *of_chats; i++)
-        if (strcmp(of_chats[i], name) == 0) return false;
-    return true;
+    return !words_have(of_chats, name);
 }
 
 void convert_open(struct convert *convert, const json_t *body, struct uploads *uploads, struct header_list *left_out,
@@ -32,7 +26,11 @@ void convert_open(struct convert *convert, const json_t *body, struct uploads *u
 {
     *convert = (struct convert){
         .body = body, .chat = json_copy((json_t *)body), .uploads = uploads, .left_out = left_out, .error = error};
-    for (size_t i = 0; i < sizeof of_chats / sizeof *of_chats; i++) json_object_del(convert->chat, of_chats[i]);
+    const char *name;
+    json_t *value;
+    void *next;
+    json_object_foreach_safe(convert->chat, next, name, value) if (!convert_passes(name))
+        json_object_del(convert->chat, name);
     convert_set(convert, "messages", json_array());
     convert_set(convert, FIELDS_PLACES, json_pack("{s:[],s:[]}", "messages", "tools"));
 }

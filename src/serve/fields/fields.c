@@ -11,7 +11,6 @@
 #include "serve/fields/convert.h"
 #include "serve/fields/unknown.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

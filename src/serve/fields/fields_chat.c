@@ -4,7 +4,6 @@
 #include "serve/fields/convert.h"
 #include "serve/fields/fields_readers.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- Messages ---- */
@@ -248,16 +247,14 @@ int field_reasoning(struct fields *fields, const char *name, const json_t *value
 /* Anthropic's form, which clients also send to chats, some with "auto" for "adaptive". */
 int field_thinking(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
-    static const char *const types[] = {"disabled", "enabled", "adaptive", "auto"};
     const char *type = field_string(json_object_get(value, "type"));
-    const json_t *budget = json_object_get(value, "budget_tokens");
-    size_t i = 0;
-    while (i < 4 && (type == NULL || strcmp(type, types[i]) != 0)) i++;
-    if (i == 4)
+    const json_t *budget = body_find(value, "budget_tokens");
+    if (!words_have("disabled enabled adaptive auto", type))
         return error_at(error, HEARTH_INVALID, "thinking.type",
                         "'%s.type' must be \"enabled\", \"disabled\" or \"adaptive\"", name);
-    add_kwarg(fields, "enable_thinking", json_boolean(i > 0));
-    if (i == 0 || budget == NULL || json_is_null(budget)) return HEARTH_OK;
+    const bool thinks = strcmp(type, "disabled") != 0;
+    add_kwarg(fields, "enable_thinking", json_boolean(thinks));
+    if (!thinks || budget == NULL) return HEARTH_OK;
     return read_budget(fields, "thinking.budget_tokens", budget, error);
 }
 

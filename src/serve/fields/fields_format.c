@@ -3,10 +3,9 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/memory.h"
-#include "serve/fields/convert.h"
+#include "serve/core/errors.h"
 #include "serve/fields/fields_readers.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- Grammars and schemas ---- */

@@ -5,7 +5,6 @@
 #include "serve/fields/fields_readers.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 bool field_get_tokens(const json_t *list, int32_t **tokens, size_t *n)
 {

@@ -3,7 +3,6 @@
 #include "serve/ollama/ollama.h"
 
 #include "base/clock.h"
-#include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "serve/core/answer.h"
@@ -254,25 +253,21 @@ static void load_model(struct call *call, struct ollama_request *request)
                                            .release_owner = ollama_close});
 }
 
-/* Unloads the model if the API key has the admin grant. A model in use stays, which is no error, and neither is one
- * that is not loaded. */
-static int try_unload(struct call *call, const char *name, hearth_error *error)
-{
-    hearth *instance = call->server->instance;
-    hearth_model_info info;
-    int32_t index = hearth_find_model(instance, name, error);
-    if (index < 0) return index;
-    if (!call_may(call, KEYS_ADMIN) || !hearth_model(instance, (size_t)index, &info)) return HEARTH_OK;
-    int rc = hearth_unload_model(instance, info.name, error);
-    return rc == HEARTH_BUSY || rc == HEARTH_INVALID ? HEARTH_OK : rc;
-}
-
+/* Unloads the model if the API key has the admin grant. */
 static void unload_model(struct call *call, struct ollama_request *request)
 {
     hearth_error error;
     struct buf body = {0};
     struct ollama *state = ollama_state(call_model(call, request->model), request->is_chat);
-    int rc = try_unload(call, request->model, &error);
+    hearth *instance = call->server->instance;
+    hearth_model_info info;
+    int32_t index = hearth_find_model(instance, request->model, &error);
+    int rc = index < 0 ? index : HEARTH_OK;
+    if (index >= 0 && call_may(call, KEYS_ADMIN) && hearth_model(instance, (size_t)index, &info)) {
+        rc = hearth_unload_model(instance, info.name, &error);
+        /* A model in use stays, which is no error, and neither is one that is not loaded. */
+        if (rc == HEARTH_BUSY || rc == HEARTH_INVALID) rc = HEARTH_OK;
+    }
     put_only_done(&body, state, "unload");
     release(state);
     ollama_close(request);

@@ -12,7 +12,6 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/utf8.h"
 #include "pull/models_folder.h"
 #include "serve/core/errors.h"
 #include "serve/core/pieces.h"
@@ -417,11 +416,7 @@ static void put_fetching(struct buf *out, const struct pulls_news *news)
 {
     bool has_digest = news->digest[0] != '\0';
     char *digest = mem_format("%s%s", has_digest ? "sha256:" : "", has_digest ? news->digest : news->file);
-    char *status = mem_format("pulling %.12s", news->digest);
-    if (!has_digest) {
-        free(status);
-        status = mem_format("pulling %s", news->file);
-    }
+    char *status = has_digest ? mem_format("pulling %.12s", news->digest) : mem_format("pulling %s", news->file);
     put_status(out, status);
     member_puts(out, "digest", digest);
     if (news->total >= 0) buf_printf(out, ",\"total\":%lld", (long long)news->total);

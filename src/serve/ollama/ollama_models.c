@@ -2,11 +2,9 @@
  * others of them are refused with advice. HTTP thread or answering threads; no state. */
 #include "serve/ollama/ollama.h"
 
-#include "base/error.h"
 #include "base/memory.h"
 #include "base/sha256.h"
 #include "base/utf8.h"
-#include "serve/core/errors.h"
 #include "serve/core/models.h"
 #include "serve/core/pieces.h"
 #include "serve/core/reading.h"
@@ -184,24 +182,18 @@ static void put_parameters(struct buf *out, const hearth *instance, size_t index
     buf_release(&text);
 }
 
-/* Whether the template contains one of the words, which shows that the model supports a feature. */
-static bool has_word(const char *text, const char *const *words)
-{
-    for (; *words != NULL; words++)
-        if (strstr(text, *words) != NULL) return true;
-    return false;
-}
-
+/* Words of the template show which features the model supports. */
 static void put_capabilities(struct buf *out, const hearth_model_info *info)
 {
-    static const char *const tools[] = {"tools", NULL};
-    static const char *const thinking[] = {"enable_thinking", "reasoning_effort", "reasoning_content", "<think>", NULL};
-    bool is_chat = info->type == HEARTH_MODEL_CHAT;
+    static const char *const thinking[] = {"enable_thinking", "reasoning_effort", "reasoning_content", "<think>"};
+    bool is_chat = info->type == HEARTH_MODEL_CHAT, thinks = false;
+    for (size_t i = 0; is_chat && i < sizeof thinking / sizeof *thinking; i++)
+        thinks = thinks || strstr(info->chat_template, thinking[i]) != NULL;
     buf_printf(out, ",\"capabilities\":[\"%s\"", is_chat ? "completion" : hearth_model_type_name(info->type));
     if (info->images) buf_puts(out, ",\"vision\"");
     if (info->sounds) buf_puts(out, ",\"audio\"");
-    if (is_chat && has_word(info->chat_template, tools)) buf_puts(out, ",\"tools\"");
-    if (is_chat && has_word(info->chat_template, thinking)) buf_puts(out, ",\"thinking\"");
+    if (is_chat && strstr(info->chat_template, "tools") != NULL) buf_puts(out, ",\"tools\"");
+    if (thinks) buf_puts(out, ",\"thinking\"");
     buf_puts(out, "]");
 }
 

@@ -2,7 +2,6 @@
  * tells the text. */
 #include "serve/openai/openai.h"
 
-#include "base/json_text.h"
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "serve/fields/convert.h"

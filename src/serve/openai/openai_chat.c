@@ -4,8 +4,6 @@
 #include "serve/fields/fields.h"
 #include "serve/openai/openai.h"
 
-#include <string.h>
-
 /* ---- Calls ---- */
 
 /* A call's own object: the name where the call begins, and its text. */

@@ -4,7 +4,6 @@
  * reply cannot change that, whatever the page's renderer lets through. */
 #include "serve/page/page.h"
 
-#include "base/error.h"
 #include "base/sha256.h"
 #include "serve/core/errors.h"
 #include "serve/core/path.h"

@@ -9,7 +9,6 @@
 #include "serve/fields/convert.h"
 #include "serve/fields/fields_readers.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,16 +5,13 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "base/utf8.h"
 #include "serve/core/answer.h"
 #include "serve/core/errors.h"
 #include "serve/core/pieces.h"
-#include "serve/core/server.h"
 #include "serve/fields/convert.h"
 #include "serve/fields/fields.h"
 #include "serve/fields/unknown.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,20 +157,6 @@ static void put_name(struct buf *out, const struct responses *state, const struc
     if (tool != NULL && tool->space != NULL) member_puts(out, "namespace", tool->space);
 }
 
-static void put_call(struct buf *out, const struct responses *state, const struct answer *answer, size_t i, bool begun)
-{
-    bool custom = is_custom(state, answer, i);
-    const char *member = kind_of(state, answer, i)->member;
-    buf_printf(out, ",\"type\":\"%s\",", custom ? "custom_tool_call" : "function_call");
-    member_puts(out, "call_id", answer->calls[answer->parts[i].call].id);
-    buf_puts(out, ",");
-    put_name(out, state, answer, i);
-    if (begun)
-        member_puts(out, member, "");
-    else
-        put_given(out, state, answer, i, member);
-}
-
 static void put_item(struct buf *out, const struct responses *state, const struct answer *answer, size_t i,
                      const char *status)
 {
@@ -186,7 +169,16 @@ static void put_item(struct buf *out, const struct responses *state, const struc
     put_id(out, state, answer, i);
     buf_puts(out, "\"");
     if (part->type == HEARTH_DELTA_CALL) {
-        put_call(out, state, answer, i, begun);
+        const char *member = kind_of(state, answer, i)->member;
+        bool custom = is_custom(state, answer, i);
+        buf_printf(out, ",\"type\":\"%s\",", custom ? "custom_tool_call" : "function_call");
+        member_puts(out, "call_id", answer->calls[part->call].id);
+        buf_puts(out, ",");
+        put_name(out, state, answer, i);
+        if (begun)
+            member_puts(out, member, "");
+        else
+            put_given(out, state, answer, i, member);
     } else {
         buf_puts(out, openings[part->type]);
         if (!begun) put_part(out, answer, i, false);

@@ -253,19 +253,6 @@ static const char *result_member(const struct item *item)
     return NULL;
 }
 
-/* The actions of a computer call may stand in two members. */
-static json_t *arguments_by_form(const json_t *item, const struct call_form *form)
-{
-    json_t *value = json_object_get(item, form->member), *action = body_find(item, "action"), *object;
-    if (form->name == NULL && json_is_string(value)) return json_incref(value);
-    object = json_text_is_object(value) ? json_copy(value) : json_pack("{s:O}", form->member, value);
-    if (action != NULL && strcmp(form->member, "actions") == 0) json_object_set(object, "action", action);
-    if (form->own != NULL) json_object_del(object, form->own);
-    json_t *arguments = convert_arguments(object);
-    json_decref(object);
-    return arguments;
-}
-
 /* A result may be anything: text, parts, objects of its tool. Tools that were found are shown as they are declared. */
 static int add_result(struct convert *convert, const struct item *item, const json_t *result, const char *member)
 {
@@ -285,7 +272,13 @@ static int add_result(struct convert *convert, const struct item *item, const js
 static int read_call_by_form(struct convert *convert, const struct item *item, const struct call_form *form)
 {
     json_t *name = form->name == NULL ? json_incref(json_object_get(item->json, "name")) : json_string(form->name);
-    json_t *arguments = arguments_by_form(item->json, form);
+    json_t *value = json_object_get(item->json, form->member), *action = body_find(item->json, "action"), *object;
+    object = json_text_is_object(value) ? json_copy(value) : json_pack("{s:O}", form->member, value);
+    /* The actions of a computer call may stand in two members. */
+    if (action != NULL && strcmp(form->member, "actions") == 0) json_object_set(object, "action", action);
+    if (form->own != NULL) json_object_del(object, form->own);
+    json_t *arguments = convert_arguments(form->name == NULL && json_is_string(value) ? value : object);
+    json_decref(object);
     convert_add_call(convert, call_of(item), name, arguments);
     json_decref(arguments);
     json_decref(name);

@@ -286,12 +286,10 @@ static void fail_order(struct call *call, hearth_error *error)
 static void answer_order(void *ud)
 {
     struct order_end *end = ud;
-    if (end->call != NULL && end->error.code == HEARTH_OK) {
-        struct buf body = {0};
-        buf_puts(&body, "{\"success\":true}");
-        call_reply(end->call, 200, "application/json", &body);
-    }
-    if (end->call != NULL && end->error.code != HEARTH_OK) fail_order(end->call, &end->error);
+    if (end->call != NULL && end->error.code != HEARTH_OK)
+        fail_order(end->call, &end->error);
+    else if (end->call != NULL)
+        call_reply_success(end->call);
     free(end);
 }
 
@@ -321,11 +319,11 @@ static void watch_order(struct order_end *end, hearth_error *refused)
     free(end);
 }
 
-/* The fields of an order's body. */
+/* The fields of an order's body, which has their strings. */
 struct wanted {
-    char *model;      /* of one in the cells; NULL: not named */
-    char *tier;       /* of a stored one */
-    char *hash, *key; /* likewise */
+    json_t *body;
+    const char *model, *hash; /* of one in the cells; model: NULL: not named */
+    const char *tier, *key;   /* of a stored one */
     int32_t seq_id;
     int order;
 };
@@ -333,53 +331,45 @@ struct wanted {
 static void release_wanted(void *ud)
 {
     struct wanted *wanted = ud;
-    free(wanted->model);
-    free(wanted->tier);
-    free(wanted->hash);
-    free(wanted->key);
+    json_decref(wanted->body);
     free(wanted);
 }
 
 static size_t wanted_size(const void *ud)
 {
-    (void)ud;
-    return sizeof(struct wanted);
+    const struct wanted *wanted = ud;
+    return sizeof *wanted + json_size_of_tree(wanted->body);
 }
 
-static void *read_order(struct buf *body, int (*read)(const json_t *tree, struct wanted *wanted, hearth_error *error),
-                        hearth_error *error)
+static void *read_order(struct buf *body, int (*read)(struct wanted *wanted, hearth_error *error), hearth_error *error)
 {
     json_t *tree = fields_parse_body(body, error);
     if (tree == NULL) return NULL;
     struct wanted *wanted = mem_alloc(sizeof *wanted);
-    int rc = read(tree, wanted, error);
-    json_decref(tree);
-    if (rc == HEARTH_OK) return wanted;
+    *wanted = (struct wanted){.body = tree, .seq_id = -1, .order = -1};
+    if (read(wanted, error) == HEARTH_OK) return wanted;
     release_wanted(wanted);
     return NULL;
 }
 
 /* ---- POST /cache/resident ---- */
 
-static int read_resident_fields(const json_t *tree, struct wanted *wanted, hearth_error *error)
+static int read_resident_fields(struct wanted *wanted, hearth_error *error)
 {
     static const char *const orders[] = {
         [HEARTH_ORDER_KEEP] = "keep", [HEARTH_ORDER_RELEASE] = "release", [HEARTH_ORDER_EVICT] = "evict", NULL};
-    const char *model = NULL, *hash = NULL;
-    wanted->seq_id = wanted->order = -1;
-    int rc = body_text(tree, "model", &model, error);
-    if (rc == HEARTH_OK) rc = body_int(tree, "seq_id", 0, &wanted->seq_id, error);
-    if (rc == HEARTH_OK) rc = body_text(tree, "hash", &hash, error);
-    if (rc == HEARTH_OK) rc = body_word(tree, "order", orders, &wanted->order, error);
+    int rc = body_text(wanted->body, "model", &wanted->model, error);
+    if (rc == HEARTH_OK) rc = body_int(wanted->body, "seq_id", 0, &wanted->seq_id, error);
+    if (rc == HEARTH_OK) rc = body_text(wanted->body, "hash", &wanted->hash, error);
+    if (rc == HEARTH_OK) rc = body_word(wanted->body, "order", orders, &wanted->order, error);
     if (rc != HEARTH_OK) return rc;
-    const char *missing = wanted->seq_id < 0 ? "seq_id" : hash == NULL ? "hash" : wanted->order < 0 ? "order" : NULL;
-    if (missing != NULL)
-        return error_at(error, HEARTH_INVALID, missing,
-                        "'%s' is missing: an order needs seq_id and hash, as GET /cache shows them, and order",
-                        missing);
-    wanted->model = mem_strdup(model);
-    wanted->hash = mem_strdup(hash);
-    return HEARTH_OK;
+    const char *missing = wanted->seq_id < 0     ? "seq_id"
+                          : wanted->hash == NULL ? "hash"
+                          : wanted->order < 0    ? "order"
+                                                 : NULL;
+    if (missing == NULL) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, missing,
+                    "'%s' is missing: an order needs seq_id and hash, as GET /cache shows them, and order", missing);
 }
 
 static void *read_resident(struct buf *body, hearth_error *error)
@@ -406,24 +396,22 @@ const struct reading_form resident_orders_give =
 
 /* ---- POST /cache/stored ---- */
 
-static int read_stored_fields(const json_t *tree, struct wanted *wanted, hearth_error *error)
+static int read_stored_fields(struct wanted *wanted, hearth_error *error)
 {
     static const char *const acts[] = {
         [HEARTH_STORED_KEEP] = "keep", [HEARTH_STORED_RELEASE] = "release", [HEARTH_STORED_DROP] = "drop", NULL};
-    const char *tier = NULL, *key = NULL;
-    wanted->order = -1;
-    int rc = body_text(tree, "tier", &tier, error);
-    if (rc == HEARTH_OK) rc = body_text(tree, "key", &key, error);
-    if (rc == HEARTH_OK) rc = body_word(tree, "order", acts, &wanted->order, error);
+    int rc = body_text(wanted->body, "tier", &wanted->tier, error);
+    if (rc == HEARTH_OK) rc = body_text(wanted->body, "key", &wanted->key, error);
+    if (rc == HEARTH_OK) rc = body_word(wanted->body, "order", acts, &wanted->order, error);
     if (rc != HEARTH_OK) return rc;
-    const char *missing = tier == NULL ? "tier" : key == NULL ? "key" : wanted->order < 0 ? "order" : NULL;
-    if (missing != NULL)
-        return error_at(error, HEARTH_INVALID, missing,
-                        "'%s' is missing: an order needs tier and key, as GET /cache/stored shows them, and order",
-                        missing);
-    wanted->tier = mem_strdup(tier);
-    wanted->key = mem_strdup(key);
-    return HEARTH_OK;
+    const char *missing = wanted->tier == NULL  ? "tier"
+                          : wanted->key == NULL ? "key"
+                          : wanted->order < 0   ? "order"
+                                                : NULL;
+    if (missing == NULL) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, missing,
+                    "'%s' is missing: an order needs tier and key, as GET /cache/stored shows them, and order",
+                    missing);
 }
 
 static void *read_stored(struct buf *body, hearth_error *error)

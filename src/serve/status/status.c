@@ -6,7 +6,6 @@
  * go on when the form changes. */
 #include "serve/status/status.h"
 
-#include "base/error.h"
 #include "base/memory.h"
 #include "base/metrics.h"
 #include "base/utf8.h"
@@ -16,7 +15,6 @@
 #include "serve/core/reading.h"
 #include "serve/core/server.h"
 #include "serve/fields/body.h"
-#include "serve/fields/fields.h"
 #include "serve/tracing/tracer.h"
 
 #include <jansson.h>
@@ -411,15 +409,12 @@ static void *read_name(struct buf *body, hearth_error *error)
 static void act_on(struct call *call, int (*act)(hearth *instance, const char *model, hearth_error *error), char *name)
 {
     hearth_error error;
-    struct buf body = {0};
     int rc = act(call->server->instance, name, &error);
     free(name);
-    if (rc != HEARTH_OK) {
+    if (rc == HEARTH_OK)
+        call_reply_success(call);
+    else
         call_fail(call, &error, errors_put);
-        return;
-    }
-    buf_puts(&body, "{\"success\":true}");
-    call_reply(call, 200, "application/json", &body);
 }
 
 static void load_model(struct call *call, void *name)

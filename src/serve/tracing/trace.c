@@ -2,7 +2,6 @@
  * functions; see trace.h. */
 #include "serve/tracing/trace.h"
 
-#include "base/clock.h"
 #include "base/memory.h"
 #include "base/utf8.h"
 
