@@ -6,7 +6,6 @@
 #include "serve/core/call.h"
 #include "serve/core/errors.h"
 #include "serve/core/keys.h"
-#include "serve/core/path.h"
 #include "serve/embeddings/embeddings.h"
 #include "serve/native/native.h"
 #include "serve/ollama/ollama.h"
@@ -25,7 +24,7 @@ enum { MODELS = 1, AWAY = 2 };
 #define RUNS(handler) handler, NULL
 #define READS(form)   NULL, &(form)
 
-/* A parameter at the end of a path matches any rest, slashes included; elsewhere it matches none (see path.h). */
+/* A parameter at the end of a path matches any rest, slashes included; elsewhere it matches none (see call.h). */
 static const struct route {
     const char *method, *path;
     void (*handler)(struct call *call); /* NULL: the body is read first: */
@@ -143,7 +142,7 @@ static struct found find_route(const char *path, const char *method)
 {
     struct found found = {0};
     for (const struct route *r = routes; r < routes + N_ROUTES && found.route == NULL; r++) {
-        if (!path_matches(r->path, path)) continue;
+        if (!call_path_matches(r->path, path)) continue;
         found.same_path = r;
         /* HEAD matches GET routes: src/http leaves the body out. */
         if (strcmp(r->method, method) == 0 || (strcmp(method, "HEAD") == 0 && strcmp(r->method, "GET") == 0))

@@ -59,6 +59,46 @@ struct call *call_open(struct server *server, struct http_request *http)
     return call;
 }
 
+/* Bytes at the beginning of `path` that match the parameter in braces at the beginning of `pattern`. */
+static size_t part_len(const char *pattern, const char *path)
+{
+    bool is_last = strchr(pattern, '}')[1] == '\0';
+    return is_last ? strlen(path) : strcspn(path, "/");
+}
+
+bool call_path_matches(const char *pattern, const char *path)
+{
+    for (size_t fixed; pattern[fixed = strcspn(pattern, "{")] != '\0';) {
+        if (strncmp(pattern, path, fixed) != 0) return false;
+        pattern += fixed;
+        path += fixed;
+        size_t len = part_len(pattern, path);
+        if (len == 0) return false;
+        pattern = strchr(pattern, '}') + 1;
+        path += len;
+    }
+    return strcmp(pattern, path) == 0;
+}
+
+const char *call_path_rest(const struct call *call)
+{
+    return call->path + strcspn(call->route, "{");
+}
+
+char *call_path_part(const struct call *call, size_t n)
+{
+    const char *pattern = call->route, *path = call->path;
+    for (;; n--) {
+        size_t fixed = strcspn(pattern, "{");
+        pattern += fixed;
+        path += fixed;
+        size_t len = part_len(pattern, path);
+        if (n == 0) return mem_strndup(path, len);
+        pattern = strchr(pattern, '}') + 1;
+        path += len;
+    }
+}
+
 void call_set_key(struct call *call, const struct key *key)
 {
     if (key == NULL) return;

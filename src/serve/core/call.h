@@ -54,6 +54,15 @@ void call_set_id(const struct server *server, struct http_request *http, char id
 
 struct call *call_open(struct server *server, struct http_request *http);
 
+/* Route patterns have parameters in braces that match any text: "/v1/models/{id}". One at the end of the pattern may
+ * match slashes, others end at the next slash. */
+bool call_path_matches(const char *pattern, const char *path);
+
+/* Of the call's path: the value of the first parameter and all that follows it; the value of the n-th parameter (from
+ * 0), free() it. */
+const char *call_path_rest(const struct call *call);
+char *call_path_part(const struct call *call, size_t n);
+
 /* Sets the API key that the request came with; NULL: none. */
 void call_set_key(struct call *call, const struct key *key);
 

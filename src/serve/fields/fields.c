@@ -347,7 +347,9 @@ static const char borrowed[] =
     "model reasoning_budget_message grammar suffix stop options cache_salt parent_key samplers dry_sequence_breakers "
     "input_suffix input_extra response_fields return_tokens logit_bias";
 
-int fields_take(struct fields *fields, int route, json_t *body, struct uploads *uploads, hearth_error *error)
+/* Takes the tree over. `uploads`, taken over too: those of a converted body, which its messages name; NULL: the body is
+ * as an OpenAI client sent it. */
+static int take_tree(struct fields *fields, int route, json_t *body, struct uploads *uploads, hearth_error *error)
 {
     *fields = (struct fields){.body = body, .params = hearth_params_default(), .n = 1, .best_of = 1};
     if (uploads != NULL) {
@@ -386,7 +388,7 @@ struct fields *fields_open_converted(const struct fields_converted *converted, i
 {
     struct unknown unknown = unknown_find(converted->body, route, api);
     struct fields *fields = mem_alloc(sizeof *fields);
-    if (fields_take(fields, route, converted->chat, converted->uploads, error) == HEARTH_OK) {
+    if (take_tree(fields, route, converted->chat, converted->uploads, error) == HEARTH_OK) {
         header_list_add_all(&fields->left_out, &converted->left_out);
         fields->api = unknown.api;
         fields->unknown = unknown.names;
@@ -447,7 +449,7 @@ size_t fields_size(const void *ud)
 int fields_read(struct fields *fields, int route, const char *body, size_t len, hearth_error *error)
 {
     json_t *parsed = fields_parse(body, len, error);
-    return parsed == NULL ? HEARTH_INVALID : fields_take(fields, route, parsed, NULL, error);
+    return parsed == NULL ? HEARTH_INVALID : take_tree(fields, route, parsed, NULL, error);
 }
 
 void fields_release(struct fields *fields)

@@ -102,10 +102,6 @@ struct fields_api {
  * released. */
 int fields_read(struct fields *fields, int route, const char *body, size_t len, hearth_error *error);
 
-/* The same for a JSON tree, which it takes over. `uploads`, taken over too: those of a converted body, which its
- * messages name; NULL: the body is as an OpenAI client sent it. */
-int fields_take(struct fields *fields, int route, json_t *body, struct uploads *uploads, hearth_error *error);
-
 /* Converts a body from its API, parses and releases it. NULL with the error; fields_close() frees.
  * fields_open_chat(), fields_open_completion() and fields_close() have the types that a struct reading_form needs. */
 struct fields *fields_open(struct buf *body, int route, const struct fields_api *api, hearth_error *error);

@@ -442,29 +442,22 @@ static void *read_infill(struct buf *body, hearth_error *error)
 {
     json_t *tree = fields_parse_body(body, error);
     if (tree == NULL) return NULL;
-    json_t *typed = json_incref(json_object_get(tree, "prompt"));
-    struct fields *fields = mem_alloc(sizeof *fields);
-    struct unknown unknown = unknown_find(tree, FIELDS_COMPLETION, NULL);
-    json_t *prefix = json_object_get(tree, "input_prefix");
-    int rc = HEARTH_INVALID;
+    json_t *typed = json_incref(json_object_get(tree, "prompt")), *prefix = json_object_get(tree, "input_prefix");
+    struct fields *fields = NULL;
     if (json_is_string(prefix)) {
         json_object_set(tree, "prompt", prefix);
-        rc = fields_take(fields, FIELDS_COMPLETION, tree, NULL, error);
+        fields = fields_open_tree(tree, FIELDS_COMPLETION, NULL, error);
     } else {
         error_at(error, HEARTH_INVALID, "input_prefix",
                  "'input_prefix' must be a string: the text before the part to fill in");
         json_decref(tree);
     }
-    if (rc == HEARTH_OK && (rc = read_infill_fields(fields, typed, error)) != HEARTH_OK) fields_release(fields);
-    json_decref(typed);
-    if (rc == HEARTH_OK) {
-        fields->api = unknown.api;
-        fields->unknown = unknown.names;
-        return fields;
+    if (fields != NULL && read_infill_fields(fields, typed, error) != HEARTH_OK) {
+        fields_close(fields);
+        fields = NULL;
     }
-    free(unknown.names);
-    free(fields);
-    return NULL;
+    json_decref(typed);
+    return fields;
 }
 
 static void answer_infill(struct call *call, void *fields)

@@ -6,7 +6,6 @@
 
 #include "base/sha256.h"
 #include "serve/core/errors.h"
-#include "serve/core/path.h"
 #include "serve/page/page_files.h"
 #include "serve/status/status.h"
 
@@ -81,7 +80,7 @@ void page_root(struct call *call)
 
 void page_file(struct call *call)
 {
-    const struct page_file *file = find_file(path_rest(call->route, call->path));
+    const struct page_file *file = find_file(call_path_rest(call));
     if (file != NULL)
         send_file(call, file);
     else

@@ -7,7 +7,6 @@
 #include "base/json_text.h"
 #include "base/memory.h"
 #include "serve/core/errors.h"
-#include "serve/core/path.h"
 #include "serve/core/pieces.h"
 #include "serve/core/server.h"
 #include "serve/fields/body.h"
@@ -90,7 +89,7 @@ static void reply_miss(struct call *call, const char *what, const char *id)
 /* Finds what the path names, a response or a conversation, with its id; false: the call was answered with 404. */
 static bool find_stored(struct call *call, const char *what, bool with_text, struct stored_found *found)
 {
-    char *id = path_part(call->route, call->path, 0);
+    char *id = call_path_part(call, 0);
     bool is_right = strncmp(id, what[0] == 'c' ? "conv_" : "resp_", 5) == 0;
     if (is_right && stored_find(call->server->stored, call->owner, id, with_text, found)) {
         found->id = id;
@@ -370,7 +369,7 @@ const struct reading_form conversations_add_items = FORM(answer_added);
 static const struct stored_item *find_item(struct call *call, const struct stored_turn *turn,
                                            struct stored_item **items)
 {
-    char *wanted = path_part(call->route, call->path, 1);
+    char *wanted = call_path_part(call, 1);
     const struct stored_item *item = NULL;
     *items = stored_turn_items(turn);
     for (size_t i = 0; i < turn->all_n && item == NULL; i++)

@@ -128,35 +128,22 @@ static int refuse_reference(struct convert *convert, const struct item *item)
 
 /* ---- Calls of the client's tools ---- */
 
-static void add_call(struct convert *convert, const struct item *item, const json_t *name, json_t *arguments)
-{
-    json_t *by_model = responses_tool_name(json_object_get(item->json, "namespace"), name);
-    convert_add_call(convert, json_object_get(item->json, "call_id"), by_model, arguments);
-    json_decref(by_model);
-    json_decref(arguments);
-}
-
 static int read_call(struct convert *convert, const struct item *item)
 {
+    const bool is_custom = convert_is(json_object_get(item->json, "type"), "custom_tool_call");
+    const char *member = is_custom ? "input" : "arguments";
     const json_t *id = convert_string(convert, item->json, item->at, "call_id");
     const json_t *name = id == NULL ? NULL : convert_string(convert, item->json, item->at, "name");
-    const json_t *arguments = json_object_get(item->json, "arguments");
+    const json_t *given = json_object_get(item->json, member);
     if (name == NULL) return HEARTH_INVALID;
-    if (!json_text_is_object(arguments)) arguments = convert_string(convert, item->json, item->at, "arguments");
-    if (arguments == NULL) return HEARTH_INVALID;
+    if (is_custom || !json_text_is_object(given)) given = convert_string(convert, item->json, item->at, member);
+    if (given == NULL) return HEARTH_INVALID;
     if (convert_lost_call(convert, id)) return convert_leave_out(convert, item->at);
-    add_call(convert, item, name, convert_arguments(arguments));
-    return HEARTH_OK;
-}
-
-static int read_custom_call(struct convert *convert, const struct item *item)
-{
-    const json_t *id = convert_string(convert, item->json, item->at, "call_id");
-    const json_t *name = id == NULL ? NULL : convert_string(convert, item->json, item->at, "name");
-    const json_t *input = name == NULL ? NULL : convert_string(convert, item->json, item->at, "input");
-    if (input == NULL) return HEARTH_INVALID;
-    if (convert_lost_call(convert, id)) return convert_leave_out(convert, item->at);
-    add_call(convert, item, name, custom_tool_arguments(input));
+    json_t *arguments = is_custom ? custom_tool_arguments(given) : convert_arguments(given);
+    json_t *by_model = responses_tool_name(json_object_get(item->json, "namespace"), name);
+    convert_add_call(convert, id, by_model, arguments);
+    json_decref(by_model);
+    json_decref(arguments);
     return HEARTH_OK;
 }
 
@@ -302,7 +289,7 @@ static item_reader *reader_of(const json_t *item)
     } types[] = {{"message", read_message},
                  {"function_call", read_call},
                  {"function_call_output", read_call_output},
-                 {"custom_tool_call", read_custom_call},
+                 {"custom_tool_call", read_call},
                  {"custom_tool_call_output", read_call_output},
                  {"reasoning", read_reasoning},
                  {"compaction", read_compaction},

@@ -3,8 +3,8 @@
 
 #include "base/json_text.h"
 #include "base/memory.h"
+#include "serve/fields/body.h"
 #include "serve/fields/convert.h"
-#include "serve/fields/fields.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,73 +19,38 @@ json_t *responses_tool_name(const json_t *space, const json_t *name)
 
 /* ---- Requests ---- */
 
-struct tool {
-    const json_t *json, *space; /* space: the name of the namespace around it, or NULL */
-    struct field_path at;
-};
+static int read_list(struct convert *convert, const json_t *tools, const json_t *space, struct field_path at);
 
-static int read_function(struct convert *convert, const struct tool *tool)
+/* `space`: the name of the namespace around it, or NULL. */
+static int read_tool(struct convert *convert, json_t *tool, const json_t *space, struct field_path at)
 {
-    const json_t *schema = json_object_get(tool->json, "parameters");
-    const json_t *name = convert_string(convert, tool->json, tool->at, "name");
+    const json_t *type = json_object_get(tool, "type"), *schema = body_find(tool, "parameters");
+    const bool is_function = convert_is(type, "function"), is_space = convert_is(type, "namespace");
+    if (!json_is_string(type)) return convert_bad_type(convert, tool, at);
+    if (!is_function && !is_space && !convert_is(type, "custom")) return convert_leave_out(convert, at);
+    const json_t *name = convert_string(convert, tool, at, "name");
     if (name == NULL) return HEARTH_INVALID;
-    if (schema != NULL && !json_is_null(schema) && !json_text_is_object(schema))
-        return convert_fault(convert, field_path_of("%s.parameters", tool->at.v), "must be an object");
-    json_t *named = json_copy((json_t *)tool->json);
-    json_object_set_new(named, "name", responses_tool_name(tool->space, name));
-    convert->at = tool->at;
-    convert_add_tool(convert, named, "parameters");
-    json_decref(named);
-    return HEARTH_OK;
-}
-
-static int read_custom(struct convert *convert, const struct tool *tool)
-{
-    const json_t *name = convert_string(convert, tool->json, tool->at, "name");
-    if (name == NULL) return HEARTH_INVALID;
-    json_t *by_model = responses_tool_name(tool->space, name);
-    json_t *function = custom_tool_function(by_model, tool->json);
-    json_decref(by_model);
-    convert->at = tool->at;
+    if (is_space) return read_list(convert, json_object_get(tool, "tools"), name, field_path_of("%.80s.tools", at.v));
+    if (is_function && schema != NULL && !json_text_is_object(schema))
+        return convert_fault(convert, field_path_of("%s.parameters", at.v), "must be an object");
+    json_t *by_model = responses_tool_name(space, name);
+    json_t *function = is_function ? json_copy(tool) : custom_tool_function(by_model, tool);
+    json_object_set_new(function, "name", by_model);
+    convert->at = at;
     convert_add_tool(convert, function, "parameters");
     json_decref(function);
     return HEARTH_OK;
 }
 
-static int read_list(struct convert *convert, const json_t *tools, const json_t *space, struct field_path at);
-
-static int read_namespace(struct convert *convert, const struct tool *tool)
-{
-    const json_t *name = convert_string(convert, tool->json, tool->at, "name");
-    if (name == NULL) return HEARTH_INVALID;
-    return read_list(convert, json_object_get(tool->json, "tools"), name, field_path_of("%.80s.tools", tool->at.v));
-}
-
-static int read_tool(struct convert *convert, const struct tool *tool)
-{
-    static const struct {
-        const char *type;
-        int (*read)(struct convert *convert, const struct tool *tool);
-    } types[] = {{"function", read_function}, {"custom", read_custom}, {"namespace", read_namespace}};
-    const json_t *type = json_object_get(tool->json, "type");
-    if (!json_is_string(type)) return convert_bad_type(convert, tool->json, tool->at);
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (convert_is(type, types[i].type)) return types[i].read(convert, tool);
-    return convert_leave_out(convert, tool->at);
-}
-
 static int read_list(struct convert *convert, const json_t *tools, const json_t *space, struct field_path at)
 {
     size_t i;
-    json_t *json;
+    json_t *tool;
     int rc = HEARTH_OK;
     if (tools != NULL && !json_is_array(tools) && !json_is_null(tools))
         return convert_fault(convert, at, "must be a list of tools");
-    json_array_foreach(tools, i, json)
-    {
-        struct tool tool = {.json = json, .space = space, .at = field_path_of("%.90s[%zu]", at.v, i)};
-        if (rc == HEARTH_OK) rc = read_tool(convert, &tool);
-    }
+    json_array_foreach(tools, i, tool) if (rc == HEARTH_OK) rc =
+        read_tool(convert, tool, space, field_path_of("%.90s[%zu]", at.v, i));
     return rc;
 }
 

@@ -11,7 +11,6 @@
 #include "base/utf8.h"
 #include "serve/core/errors.h"
 #include "serve/core/models.h"
-#include "serve/core/path.h"
 #include "serve/core/reading.h"
 #include "serve/core/server.h"
 #include "serve/fields/body.h"
@@ -267,7 +266,7 @@ void status_model(struct call *call)
 {
     hearth_model_info info;
     size_t index;
-    const char *name = path_rest(call->route, call->path);
+    const char *name = call_path_rest(call);
     if (!status_find_model(call, name, &index, &info)) return;
     if (!models_is_called(&info, name)) { /* a preset */
         info.name = name;
