@@ -316,29 +316,28 @@ static int read_system(struct convert *convert)
 
 /* ---- Tools ---- */
 
-static int read_tool(struct convert *convert, const json_t *tool, struct field_path at)
-{
-    const json_t *type = json_object_get(tool, "type");
-    if (type != NULL && !json_is_null(type) && !json_is_string(type)) return convert_bad_type(convert, tool, at);
-    if (json_is_string(type) && !convert_is(type, "custom")) return convert_leave_out(convert, at);
-    if (convert_string(convert, tool, at, "name") == NULL) return HEARTH_INVALID;
-    if (convert_object(convert, tool, at, "input_schema") == NULL) return HEARTH_INVALID;
-    convert->at = at;
-    convert_add_tool(convert, tool, "input_schema");
-    return HEARTH_OK;
-}
-
 static int read_tools(struct convert *convert)
 {
     const json_t *tools = json_object_get(convert->body, "tools");
     size_t i;
     json_t *tool;
-    int rc = HEARTH_OK;
     if (tools != NULL && !json_is_array(tools) && !json_is_null(tools))
         return convert_fault(convert, field_path_of("tools"), "must be a list of tools");
-    json_array_foreach(tools, i, tool) if (rc == HEARTH_OK) rc =
-        read_tool(convert, tool, field_path_of("tools[%zu]", i));
-    return rc;
+    json_array_foreach(tools, i, tool)
+    {
+        const json_t *type = body_find(tool, "type");
+        struct field_path at = field_path_of("tools[%zu]", i);
+        if (type != NULL && !json_is_string(type)) return convert_bad_type(convert, tool, at);
+        if (type != NULL && !convert_is(type, "custom")) {
+            convert_leave_out(convert, at);
+            continue;
+        }
+        if (convert_string(convert, tool, at, "name") == NULL) return HEARTH_INVALID;
+        if (convert_object(convert, tool, at, "input_schema") == NULL) return HEARTH_INVALID;
+        convert->at = at;
+        convert_add_tool(convert, tool, "input_schema");
+    }
+    return HEARTH_OK;
 }
 
 /* Whether the choice is among tools of which the only one, or the named one, was left out. */

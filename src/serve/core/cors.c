@@ -164,8 +164,6 @@ struct hosts {
                          numeric address needs no DNS, so that rebinding cannot forge it */
 };
 
-/* ---- What is allowed ---- */
-
 static void add_host(struct hosts *hosts, const struct host *host)
 {
     if (host_is_unspecified(host)) hosts->any_address = true;

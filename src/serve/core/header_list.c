@@ -9,19 +9,6 @@
 /* Bytes of one name; longer ones are cut. */
 enum { NAME_BYTES = 96 };
 
-/* Whether the list has the name, which is no longer than NAME_BYTES. */
-static bool has(const struct header_list *list, const char *name)
-{
-    size_t len = strlen(name);
-    const char *at = list->names;
-    while (*at != '\0') {
-        size_t own = strcspn(at, ",");
-        if (own == len && memcmp(at, name, len) == 0) return true;
-        at += own + strspn(at + own, SEPARATOR);
-    }
-    return false;
-}
-
 void header_list_add(struct header_list *list, const char *name)
 {
     char plain[NAME_BYTES + 1];
@@ -29,7 +16,11 @@ void header_list_add(struct header_list *list, const char *name)
     for (; name[len] != '\0' && len < NAME_BYTES; len++)
         plain[len] = name[len] >= ' ' && name[len] < 0x7f && name[len] != ',' ? name[len] : '?';
     plain[len] = '\0';
-    if (has(list, plain)) return;
+    for (const char *at = list->names; *at != '\0';) {
+        size_t own = strcspn(at, ",");
+        if (own == len && memcmp(at, plain, len) == 0) return;
+        at += own + strspn(at + own, SEPARATOR);
+    }
     if (list->more > 0 || list->named == HEADER_LIST_NAMES || used + strlen(SEPARATOR) + len >= sizeof list->names) {
         list->more++;
         return;

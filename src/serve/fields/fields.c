@@ -136,7 +136,7 @@ static int read_parent_key(struct fields *fields, const char *name, const json_t
 
 static int read_options(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
-    (void)fields; /* find_value() reads its members */
+    (void)fields; /* read_table() reads its members */
     if (json_text_is_object(value)) return HEARTH_OK;
     return error_at(error, HEARTH_INVALID, name, "'%s' must be an object", name);
 }
@@ -280,24 +280,20 @@ bool fields_knows(const char *name, int route)
 static const char options[] = "stop seed temperature top_k top_p min_p typical_p repeat_penalty repeat_last_n "
                               "frequency_penalty presence_penalty mirostat mirostat_tau mirostat_eta";
 
-/* The value of a field, by its name or else in "options"; `path` becomes that of the value. NULL: not given. */
-static const json_t *find_value(const json_t *body, const char *name, struct field_path *path)
-{
-    const json_t *value = body_find(body, name), *all = json_object_get(body, "options");
-    if (value != NULL) *path = field_path_of("%s", name);
-    if (value != NULL || all == NULL) return value;
-    const char *option = strcmp(name, "n_predict") == 0 ? "num_predict" : words_have(options, name) ? name : NULL;
-    value = option == NULL ? NULL : body_find(all, option);
-    if (value != NULL) *path = field_path_of("options.%s", option);
-    return value;
-}
-
+/* The value of a field stands under its name or else in "options". */
 static int read_table(struct fields *fields, int route, hearth_error *error)
 {
+    const json_t *all = json_object_get(fields->body, "options");
     for (size_t i = 0; i < N_FIELDS; i++) {
-        struct field_path path;
-        const json_t *value = (table[i].routes & route) == 0 ? NULL : find_value(fields->body, table[i].name, &path);
-        int rc = value == NULL ? HEARTH_OK : read_value(fields, &table[i], path.v, value, error);
+        const char *name = table[i].name, *option = NULL;
+        if ((table[i].routes & route) == 0) continue;
+        const json_t *value = body_find(fields->body, name);
+        if (value == NULL && all != NULL)
+            option = strcmp(name, "n_predict") == 0 ? "num_predict" : words_have(options, name) ? name : NULL;
+        if (option != NULL) value = body_find(all, option);
+        if (value == NULL) continue;
+        struct field_path path = option == NULL ? field_path_of("%s", name) : field_path_of("options.%s", option);
+        int rc = read_value(fields, &table[i], path.v, value, error);
         if (rc != HEARTH_OK) return rc;
     }
     return HEARTH_OK;
@@ -331,16 +327,6 @@ static int check_combinations(struct fields *fields, int route, hearth_error *er
     return fields_finish_scores(fields, error);
 }
 
-static int check_values(const struct fields *fields, hearth_error *error)
-{
-    size_t n = json_values_of_tree(fields->messages) + json_values_of_tree(fields->tools) +
-               json_values_of_tree(fields->kwargs) + json_values_of_tree(fields->schema);
-    if (n <= FIELDS_VALUES_MAX) return HEARTH_OK;
-    return error_at(error, ERRORS_TOO_LARGE, fields->messages != NULL ? "messages" : "json_schema",
-                    "messages, tools, arguments of the template and schema hold %zu JSON values: at most %d", n,
-                    FIELDS_VALUES_MAX);
-}
-
 /* Members whose strings the parameters borrow, and those that routes read afterwards. Prompts hold references to
  * their own strings. */
 static const char borrowed[] =
@@ -368,7 +354,12 @@ static int take_tree(struct fields *fields, int route, json_t *body, struct uplo
     for (size_t i = 0; paths != NULL && i < fields->uploads.n; i++)
         json_array_append_new(paths, json_string(fields->uploads.v[i].field));
     if (paths != NULL) json_object_set_new(fields->places, "media", paths);
-    if (rc == HEARTH_OK) rc = check_values(fields, error);
+    size_t n = json_values_of_tree(fields->messages) + json_values_of_tree(fields->tools) +
+               json_values_of_tree(fields->kwargs) + json_values_of_tree(fields->schema);
+    if (rc == HEARTH_OK && n > FIELDS_VALUES_MAX)
+        rc = error_at(error, ERRORS_TOO_LARGE, fields->messages != NULL ? "messages" : "json_schema",
+                      "messages, tools, arguments of the template and schema hold %zu JSON values: at most %d", n,
+                      FIELDS_VALUES_MAX);
     /* Frees the rest of the tree, but for what the parameters refer to. */
     if (rc == HEARTH_OK) {
         json_t *kept = json_object(), *value;

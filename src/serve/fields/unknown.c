@@ -38,13 +38,6 @@ static const char of_message[] =
     "role content name tool_calls tool_call_id reasoning_content function_call refusal annotations audio id "
     "cache_control";
 
-static bool is_known(const struct fields_api *api, const char *name, int route)
-{
-    if (api == NULL)
-        return words_have(of_both, name) || words_have(of_openai[route], name) || fields_knows(name, route);
-    return words_have(api->known, name) || (api->has_table && convert_passes(name) && fields_knows(name, route));
-}
-
 /* ---- Finding ---- */
 
 struct found_names {
@@ -78,7 +71,13 @@ struct unknown unknown_find(const json_t *body, int route, const struct fields_a
     size_t i;
     json_t *value, *message;
     const json_t *messages = api == NULL && route == FIELDS_CHAT ? json_object_get(body, "messages") : NULL;
-    json_object_foreach((json_t *)body, name, value) if (!is_known(api, name, route)) add_name(&found, "", name);
+    json_object_foreach((json_t *)body, name, value)
+    {
+        bool is_listed = api != NULL ? words_have(api->known, name)
+                                     : words_have(of_both, name) || words_have(of_openai[route], name);
+        bool has_table = api == NULL || (api->has_table && convert_passes(name));
+        if (!is_listed && !(has_table && fields_knows(name, route))) add_name(&found, "", name);
+    }
     json_array_foreach(messages, i, message)
     {
         json_object_foreach(message, name, value) if (!words_have(of_message, name))

@@ -411,21 +411,6 @@ static void put_status(struct buf *out, const char *status)
     member_puts(out, "status", status);
 }
 
-/* Clients tell files apart by the digest; where the source has none the file's name does for it. */
-static void put_fetching(struct buf *out, const struct pulls_news *news)
-{
-    bool has_digest = news->digest[0] != '\0';
-    char *digest = mem_format("%s%s", has_digest ? "sha256:" : "", has_digest ? news->digest : news->file);
-    char *status = has_digest ? mem_format("pulling %.12s", news->digest) : mem_format("pulling %s", news->file);
-    put_status(out, status);
-    member_puts(out, "digest", digest);
-    if (news->total >= 0) buf_printf(out, ",\"total\":%lld", (long long)news->total);
-    buf_printf(out, ",\"completed\":%lld,", (long long)news->done);
-    member_puts(out, "file", news->file);
-    free(status);
-    free(digest);
-}
-
 static void send_line(struct asked *asked, struct buf *line)
 {
     if (!asked->begun) call_begin(asked->call, "application/x-ndjson");
@@ -442,10 +427,21 @@ static void on_news(struct pulls_follower *follower, const struct pulls_news *ne
     static const char *const statuses[] = {[PULLS_LISTING] = "pulling manifest",
                                            [PULLS_CHECKING] = "verifying sha256 digest",
                                            [PULLS_SERVING] = "writing manifest"};
-    if (news->step == PULLS_FETCHING)
-        put_fetching(&line, news);
-    else
+    if (news->step == PULLS_FETCHING) {
+        /* Clients tell files apart by the digest; where the source has none the file's name does for it. */
+        bool has_digest = news->digest[0] != '\0';
+        char *digest = mem_format("%s%s", has_digest ? "sha256:" : "", has_digest ? news->digest : news->file);
+        char *status = has_digest ? mem_format("pulling %.12s", news->digest) : mem_format("pulling %s", news->file);
+        put_status(&line, status);
+        member_puts(&line, "digest", digest);
+        if (news->total >= 0) buf_printf(&line, ",\"total\":%lld", (long long)news->total);
+        buf_printf(&line, ",\"completed\":%lld,", (long long)news->done);
+        member_puts(&line, "file", news->file);
+        free(status);
+        free(digest);
+    } else {
         put_status(&line, statuses[news->step]);
+    }
     buf_puts(&line, "}\n");
     send_line(asked, &line);
 }

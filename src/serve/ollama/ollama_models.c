@@ -23,21 +23,6 @@
 
 /* ---- Pieces ---- */
 
-/* "8.0B" */
-static void put_count(struct buf *out, double n)
-{
-    static const struct {
-        double unit;
-        char letter;
-    } units[] = {{1e9, 'B'}, {1e6, 'M'}, {1e3, 'K'}};
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        if (n < units[i].unit) continue;
-        buf_printf(out, "%.1f%c", n / units[i].unit, units[i].letter);
-        return;
-    }
-    buf_printf(out, "%.0f", n);
-}
-
 /* `parent`: the model of a preset; "" of a model. */
 static void put_details(struct buf *out, const hearth_model_info *info, const char *parent)
 {
@@ -48,7 +33,12 @@ static void put_details(struct buf *out, const hearth_model_info *info, const ch
     buf_puts(out, ",\"families\":[");
     utf8_put_json_string(out, info->architecture, strlen(info->architecture));
     buf_puts(out, "],\"parameter_size\":\"");
-    put_count(out, (double)info->n_params);
+    /* "8.0B" */
+    const double n = (double)info->n_params, unit = n >= 1e9 ? 1e9 : n >= 1e6 ? 1e6 : 1e3;
+    if (n >= unit)
+        buf_printf(out, "%.1f%c", n / unit, n >= 1e9 ? 'B' : n >= 1e6 ? 'M' : 'K');
+    else
+        buf_printf(out, "%.0f", n);
     buf_puts(out, "\",\"quantization_level\":\"");
     /* llama.cpp's "(guessed) all F32", "Q8_0" and "Q4_K - Medium" are "F32", "Q8_0" and "Q4_K_M". */
     const char *name = info->weights_type;

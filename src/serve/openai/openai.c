@@ -236,20 +236,15 @@ static void put_inputs(const struct openai *openai, size_t index, const struct a
     }
 }
 
-/* The delta as it is streamed; NULL: not at all, or later. */
-static const hearth_delta *shown_delta(const struct openai *openai, const struct exchange_piece *piece)
-{
-    const hearth_delta *delta = piece->delta;
-    if (delta == NULL) return NULL;
-    if (openai->hides_reasoning && delta->type == HEARTH_DELTA_REASONING) return NULL;
-    bool waits = delta->type == HEARTH_DELTA_ARGUMENTS && calls_custom_tool(openai, piece->answer, delta->index);
-    return waits ? NULL : delta;
-}
-
 static void put_more(void *state, const struct exchange_piece *piece, struct buf *out)
 {
     const struct openai *openai = state;
-    const hearth_delta *delta = shown_delta(openai, piece);
+    const hearth_delta *delta = piece->delta;
+    /* Hidden reasoning is not streamed, and the input of a custom tool's call later. */
+    bool is_hidden = delta != NULL && delta->type == HEARTH_DELTA_REASONING && openai->hides_reasoning;
+    bool waits = delta != NULL && delta->type == HEARTH_DELTA_ARGUMENTS &&
+                 calls_custom_tool(openai, piece->answer, delta->index);
+    if (is_hidden || waits) delta = NULL;
     bool begins_call = delta != NULL && delta->type == HEARTH_DELTA_CALL;
     if (begins_call) put_inputs(openai, piece->index, piece->answer, delta->index, out);
     if (delta == NULL && piece->logprobs == NULL) return;

@@ -171,26 +171,20 @@ static int add(const struct pulls_place *place, const struct pull_model *model, 
     return rc;
 }
 
-/* Whether another model can be added: the places of removed ones are not used again. */
-static int check_room(const struct pulls_place *place, hearth_error *error)
+/* One that is served already is taken anew where its files are others than it was read from. */
+static int serve_anew(const struct pulls_place *place, const struct pull_model *model, hearth_error *error)
 {
     hearth_model_info info;
     size_t n = 0, n_configured = 0;
     while (hearth_model(place->instance, n, &info)) n++;
     while (hearth_config_model(place->config, n_configured) != NULL) n_configured++;
-    if (n < n_configured + HEARTH_ADDED_MODELS) return HEARTH_OK;
-    return error_set(error, HEARTH_NO_MEMORY,
-                     "its files were pulled, and the former ones are served until hearth is started anew: %d models "
-                     "were added already",
-                     HEARTH_ADDED_MODELS);
-}
-
-/* One that is served already is taken anew where its files are others than it was read from. */
-static int serve_anew(const struct pulls_place *place, const struct pull_model *model, hearth_error *error)
-{
-    int rc = check_room(place, error);
-    if (rc != HEARTH_OK) return rc;
-    rc = hearth_remove_model(place->instance, model->name, error);
+    /* The places of removed models are not used again. */
+    if (n >= n_configured + HEARTH_ADDED_MODELS)
+        return error_set(error, HEARTH_NO_MEMORY,
+                         "its files were pulled, and the former ones are served until hearth is started anew: %d "
+                         "models were added already",
+                         HEARTH_ADDED_MODELS);
+    int rc = hearth_remove_model(place->instance, model->name, error);
     if (rc == HEARTH_BUSY)
         error_prefix(error, "its files were pulled, and the former ones are served until it is pulled once more, which "
                             "fetches nothing: ");
@@ -462,21 +456,15 @@ char *pulls_folder(const struct pulls *pulls, hearth_error *error)
     return check_served(pulls, error) == HEARTH_OK ? pull_folder_of(pulls->place.config, error) : NULL;
 }
 
-static int check_begin(const struct pulls *pulls, hearth_error *error)
-{
-    size_t n = 0;
-    for (const struct job *job = pulls->jobs; job != NULL; job = job->next) n++;
-    if (pulls->stopping) return error_set(error, HEARTH_UNAVAILABLE, "the server is stopping");
-    if (check_served(pulls, error) != HEARTH_OK) return (int)error->code;
-    if (n >= MOST_JOBS)
-        return error_set(error, HEARTH_BUSY, "%d models are being pulled or removed already: try again later",
-                         (int)MOST_JOBS);
-    return HEARTH_OK;
-}
-
 static int begin(struct pulls *pulls, const struct job *what, struct pulls_follower *follower, hearth_error *error)
 {
-    int rc = check_begin(pulls, error);
+    size_t n = 0;
+    for (const struct job *other = pulls->jobs; other != NULL; other = other->next) n++;
+    int rc =
+        pulls->stopping ? error_set(error, HEARTH_UNAVAILABLE, "the server is stopping") : check_served(pulls, error);
+    if (rc == HEARTH_OK && n >= MOST_JOBS)
+        rc = error_set(error, HEARTH_BUSY, "%d models are being pulled or removed already: try again later",
+                       (int)MOST_JOBS);
     if (rc != HEARTH_OK) {
         release_task(&what->task);
         return rc;

@@ -188,17 +188,6 @@ static int resolve(struct history *history, json_t *input, hearth_error *error)
 
 /* ---- Opening and closing ---- */
 
-/* Before anything is computed: a conversation that could not take the turn would lose it. */
-static int check_room(const struct history *history, hearth_error *error)
-{
-    size_t bytes = history->turn->all_bytes + (history->before == NULL ? 0 : history->before->all_bytes);
-    if (stored_can_hold(history->stored, bytes)) return HEARTH_OK;
-    return error_at(error, HEARTH_INVALID, "conversation",
-                    "the conversation has %zu bytes with this input, which server.responses_max_mb does not let be "
-                    "stored: delete items of it, begin another one, or raise that key",
-                    bytes);
-}
-
 int history_open(struct history *history, json_t *body, const struct reading_caller *caller, enum history_use use,
                  json_t **before, hearth_error *error)
 {
@@ -226,7 +215,14 @@ int history_open(struct history *history, json_t *body, const struct reading_cal
                                      wrapped != NULL ? wrapped : input, history->id);
         json_decref(wrapped);
     }
-    return stores && history->conversation != NULL ? check_room(history, error) : HEARTH_OK;
+    if (!stores || history->conversation == NULL) return HEARTH_OK;
+    /* Before anything is computed: a conversation that could not take the turn would lose it. */
+    size_t bytes = history->turn->all_bytes + (history->before == NULL ? 0 : history->before->all_bytes);
+    if (stored_can_hold(history->stored, bytes)) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, "conversation",
+                    "the conversation has %zu bytes with this input, which server.responses_max_mb does not let be "
+                    "stored: delete items of it, begin another one, or raise that key",
+                    bytes);
 }
 
 void history_close(struct history *history)

@@ -47,19 +47,6 @@ static const struct {
     {"uploads_dropped", AT(uploads_dropped)},
 };
 
-static void put_tier(struct buf *out, const hearth_tier *tier)
-{
-    buf_printf(out, "\"%s\":{\"on\":%s,\"entries\":%llu,\"bytes\":%llu,\"quota_bytes\":%llu,\"evictions\":%llu",
-               tier->name, tier->on ? "true" : "false", (unsigned long long)tier->entries,
-               (unsigned long long)tier->bytes, (unsigned long long)tier->quota_bytes,
-               (unsigned long long)tier->evictions);
-    if (tier->trouble[0] != '\0') {
-        buf_puts(out, ",\"trouble\":");
-        errors_put_message(out, tier->trouble);
-    }
-    buf_puts(out, "}");
-}
-
 static void put_resident(struct buf *out, const hearth_resident *r)
 {
     buf_puts(out, "{");
@@ -96,8 +83,16 @@ void cache_put_status(struct buf *out, const hearth *instance)
     hearth_cache_status(instance, &cache);
     buf_puts(out, "{\"tiers\":{");
     for (size_t i = 0; i < HEARTH_TIERS; i++) {
-        if (i > 0) buf_puts(out, ",");
-        put_tier(out, &cache.tiers[i]);
+        const hearth_tier *tier = &cache.tiers[i];
+        buf_printf(out, "%s\"%s\":{\"on\":%s,\"entries\":%llu,\"bytes\":%llu,\"quota_bytes\":%llu,\"evictions\":%llu",
+                   i > 0 ? "," : "", tier->name, tier->on ? "true" : "false", (unsigned long long)tier->entries,
+                   (unsigned long long)tier->bytes, (unsigned long long)tier->quota_bytes,
+                   (unsigned long long)tier->evictions);
+        if (tier->trouble[0] != '\0') {
+            buf_puts(out, ",\"trouble\":");
+            errors_put_message(out, tier->trouble);
+        }
+        buf_puts(out, "}");
     }
     buf_puts(out, "}");
     put_unstored(out, instance);
