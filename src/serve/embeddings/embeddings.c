@@ -12,7 +12,6 @@
 #include "serve/core/reading.h"
 #include "serve/core/server.h"
 #include "serve/fields/body.h"
-#include "serve/fields/convert.h"
 #include "serve/fields/fields.h"
 #include "serve/fields/fields_readers.h"
 
@@ -183,12 +182,6 @@ static void release(void *state)
     free(state);
 }
 
-static hearth_error rename_error(const void *state, const hearth_error *error)
-{
-    const struct embeddings *e = state;
-    return convert_rename(error, &(struct convert_name){"input", e->name}, 1);
-}
-
 /* Refuses a model without pooling, which gives a vector for each token, if the answer's form has one vector an
  * input. */
 static int refuse_unpooled(struct call *call, const struct embeddings *e, hearth_error *error)
@@ -240,7 +233,7 @@ void embeddings_start(struct call *call, const struct embeddings *e, const struc
 {
     hearth_error error;
     if (refuse_unpooled(call, e, &error) == HEARTH_OK) {
-        embed_start(call, &e->params, form, state);
+        embed_start(call, &e->params, form, (struct convert_name){"input", e->name}, state);
         return;
     }
     call_fail(call, &error, form->put_error);
@@ -249,8 +242,7 @@ void embeddings_start(struct call *call, const struct embeddings *e, const struc
 
 static void answer(struct call *call, void *ud)
 {
-    static const struct embed_form form = {
-        .put = embeddings_put, .rename = rename_error, .put_error = errors_put, .release = release};
+    static const struct embed_form form = {.put = embeddings_put, .put_error = errors_put, .release = release};
     embeddings_start(call, ud, &form, ud);
 }
 
@@ -268,6 +260,7 @@ struct embedding_call {
     struct workers *workers;
     struct ratelimit *ratelimit; /* of the API key: holds one of its slots while the request runs */
     const struct embed_form *form;
+    struct convert_name name;
     void *state;
     hearth_embedding *request;
     struct buf answer;
@@ -292,7 +285,7 @@ static void free_call(struct embedding_call *ec)
 
 static void fail_embedding(struct embedding_call *ec)
 {
-    hearth_error renamed = ec->form->rename(ec->state, &ec->error);
+    hearth_error renamed = convert_rename(&ec->error, &ec->name, 1);
     call_fail(ec->call, &renamed, ec->form->put_error);
 }
 
@@ -327,7 +320,8 @@ static void on_gone(void *ud)
     call_gone(call);
 }
 
-void embed_start(struct call *call, const hearth_embed_params *params, const struct embed_form *form, void *state)
+void embed_start(struct call *call, const hearth_embed_params *params, const struct embed_form *form,
+                 struct convert_name name, void *state)
 {
     struct embedding_call *ec = mem_alloc(sizeof *ec);
     *ec = (struct embedding_call){.call = call,
@@ -335,6 +329,7 @@ void embed_start(struct call *call, const hearth_embed_params *params, const str
                                   .workers = call->server->workers,
                                   .ratelimit = call->limit,
                                   .form = form,
+                                  .name = name,
                                   .state = state};
     ec->counted = call->counted;
     call->counted = 0;
@@ -484,12 +479,6 @@ void rerank_put(const void *state, const hearth_embedded *result, struct buf *ou
 
 /* ---- The route ---- */
 
-static hearth_error rename_rerank_error(const void *state, const hearth_error *error)
-{
-    const struct rerank *r = state;
-    return convert_rename(error, &(struct convert_name){"documents", r->tei ? "texts" : "documents"}, 1);
-}
-
 static void release_rerank(void *state)
 {
     rerank_release(state);
@@ -512,11 +501,10 @@ static size_t rerank_size(const void *ud)
 
 static void answer_rerank(struct call *call, void *ud)
 {
-    static const struct embed_form form = {
-        .put = rerank_put, .rename = rename_rerank_error, .put_error = errors_put, .release = release_rerank};
+    static const struct embed_form form = {.put = rerank_put, .put_error = errors_put, .release = release_rerank};
     struct rerank *r = ud;
     call_random_name(r->id, sizeof r->id);
-    embed_start(call, &r->params, &form, r);
+    embed_start(call, &r->params, &form, (struct convert_name){"documents", r->tei ? "texts" : "documents"}, r);
 }
 
 const struct reading_form rerank_answer =

@@ -4,6 +4,7 @@
 #define SERVE_EMBEDDINGS_EMBEDDINGS_H
 
 #include "serve/core/reading.h"
+#include "serve/fields/convert.h"
 
 #include <jansson.h>
 
@@ -35,14 +36,14 @@ struct embed_form {
     /* Appends the answer. Runs on a thread of the library, so that formatting many numbers does not stall streams;
      * it may touch `state` and `result` only. */
     void (*put)(const void *state, const hearth_embedded *result, struct buf *out);
-    /* The library's error with the client's own name of the field. */
-    hearth_error (*rename)(const void *state, const hearth_error *error);
     call_error_form *put_error;
     void (*release)(void *state);
 };
 
-/* Answers the call, now or later. Takes `state` over, which owns what `params` points at. HTTP thread only. */
-void embed_start(struct call *call, const hearth_embed_params *params, const struct embed_form *form, void *state);
+/* Answers the call, now or later. Takes `state` over, which owns what `params` points at. `name`: of the texts in
+ * errors, the library's and the client's. HTTP thread only. */
+void embed_start(struct call *call, const hearth_embed_params *params, const struct embed_form *form,
+                 struct convert_name name, void *state);
 
 /* The same for embeddings, which `state` owns: a model without pooling is refused. */
 void embeddings_start(struct call *call, const struct embeddings *embeddings, const struct embed_form *form,

@@ -131,39 +131,28 @@ static void put_count(void *state, const struct answer *answers, size_t n, struc
 }
 
 /* The library's "prompt" is "content" in one route and "tokens" in another. */
-static void put_renamed(struct buf *out, const hearth_error *error, const char *name)
-{
-    hearth_error renamed = convert_rename(error, &(struct convert_name){"prompt", name}, 1);
-    errors_put(out, &renamed, NULL);
-}
-
 static void put_content_error(struct buf *out, const hearth_error *error, const char *request_id)
 {
-    (void)request_id;
-    put_renamed(out, error, "content");
+    hearth_error renamed = convert_rename(error, &(struct convert_name){"prompt", "content"}, 1);
+    errors_put(out, &renamed, request_id);
 }
 
 static void put_tokens_error(struct buf *out, const hearth_error *error, const char *request_id)
 {
-    (void)request_id;
-    put_renamed(out, error, "tokens");
+    hearth_error renamed = convert_rename(error, &(struct convert_name){"prompt", "tokens"}, 1);
+    errors_put(out, &renamed, request_id);
 }
 
 /* Never streamed: the functions for streams are NULL. */
-#define DIALECT(put, put_error)                                                                                        \
-    {                                                                                                                  \
-        .whole = (put), .error = (put_error)                                                                           \
-    }
-
-static const struct dialect tokens_dialect = DIALECT(put_tokenized, put_content_error),
-                            counted_dialect = DIALECT(put_counted, errors_put),
-                            pieces_dialect = DIALECT(put_pieces, put_content_error),
-                            content_dialect = DIALECT(put_content, put_tokens_error),
-                            prompt_dialect = DIALECT(put_prompt, errors_put),
-                            count_dialect = DIALECT(put_count, errors_put),
-                            render_dialect = DIALECT(put_rendered, errors_put),
-                            render_list_dialect = DIALECT(put_rendered_list, errors_put),
-                            response_dialect = DIALECT(put_count, responses_put_error);
+static const struct dialect tokens_dialect = {.whole = put_tokenized, .error = put_content_error},
+                            counted_dialect = {.whole = put_counted, .error = errors_put},
+                            pieces_dialect = {.whole = put_pieces, .error = put_content_error},
+                            content_dialect = {.whole = put_content, .error = put_tokens_error},
+                            prompt_dialect = {.whole = put_prompt, .error = errors_put},
+                            count_dialect = {.whole = put_count, .error = errors_put},
+                            render_dialect = {.whole = put_rendered, .error = errors_put},
+                            render_list_dialect = {.whole = put_rendered_list, .error = errors_put},
+                            response_dialect = {.whole = put_count, .error = responses_put_error};
 
 /* ---- Text and tokens ---- */
 

@@ -10,7 +10,6 @@
 #include "serve/core/reading.h"
 #include "serve/embeddings/embeddings.h"
 #include "serve/fields/body.h"
-#include "serve/fields/convert.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,15 +31,10 @@ static void release_vectors(void *ud)
 
 /* ---- Reading ---- */
 
-static hearth_error rename_error(const void *ud, const hearth_error *error)
-{
-    const struct vectors *vectors = ud;
-    return convert_rename(error, &(struct convert_name){"input", vectors->single ? "prompt" : "input"}, 1);
-}
-
 static int read_body(struct vectors *vectors, const json_t *body, hearth_error *error)
 {
-    const json_t *input = json_object_get(body, vectors->single ? "prompt" : "input");
+    const char *name = vectors->single ? "prompt" : "input";
+    const json_t *input = json_object_get(body, name);
     vectors->model = mem_strdup(json_string_value(json_object_get(body, "model")));
     vectors->start = clock_now(clock_monotonic());
     if (input == NULL || json_is_null(input) || (json_is_string(input) && json_string_length(input) == 0) ||
@@ -57,7 +51,8 @@ static int read_body(struct vectors *vectors, const json_t *body, hearth_error *
     }
     if (vectors->single) json_object_set_new(made, "embd_normalize", json_integer(-1));
     int rc = embeddings_take(&vectors->e, made, error);
-    if (rc != HEARTH_OK) *error = rename_error(vectors, error);
+    if (rc != HEARTH_OK) *error = convert_rename(error, &(struct convert_name){"input", name}, 1);
+    vectors->e.name = name;
     return rc;
 }
 
@@ -118,8 +113,7 @@ static void put(const void *ud, const hearth_embedded *result, struct buf *out)
 
 static void answer_vectors(struct call *call, void *ud)
 {
-    static const struct embed_form form = {
-        .put = put, .rename = rename_error, .put_error = ollama_put_error, .release = release_vectors};
+    static const struct embed_form form = {.put = put, .put_error = ollama_put_error, .release = release_vectors};
     struct vectors *vectors = ud;
     if (vectors->e.body == NULL) {
         static const hearth_embedded none = {.model = ""};

@@ -73,12 +73,11 @@ static bool is_known_kind(const hearth_model_info *info)
     return info->type != HEARTH_MODEL_RERANK;
 }
 
-/* Appends one to a list, `first` in it. */
-static void put_listed(struct buf *out, const hearth_model_info *info, const char *parent, bool *first,
+/* Appends one to a list. */
+static void put_listed(struct buf *out, const hearth_model_info *info, const char *parent,
                        void (*put_more)(struct buf *out, const hearth_model_info *))
 {
-    if (!*first) buf_puts(out, ",");
-    *first = false;
+    if (out->v[out->len - 1] != '[') buf_puts(out, ",");
     /* Names with a tag, as Ollama writes them; requests may leave it out. */
     char *name = mem_format("%s%s", info->name, strchr(info->name, ':') == NULL ? ":latest" : "");
     buf_puts(out, "{");
@@ -107,12 +106,11 @@ void ollama_tags(struct call *call)
     hearth_model_info info;
     const hearth_preset *preset;
     const hearth *instance = call->server->instance;
-    bool first = true;
     buf_puts(&body, "{\"models\":[");
     for (size_t i = 0; models_next(instance, &i, &info); i++)
-        if (is_known_kind(&info)) put_listed(&body, &info, "", &first, NULL);
+        if (is_known_kind(&info)) put_listed(&body, &info, "", NULL);
     for (size_t i = 0; models_next_preset(instance, &i, &info, &preset); i++) {
-        if (is_known_kind(&info)) put_listed(&body, &info, preset->model, &first, NULL);
+        if (is_known_kind(&info)) put_listed(&body, &info, preset->model, NULL);
         hearth_release_preset(preset);
     }
     buf_puts(&body, "]}");
@@ -133,11 +131,9 @@ void ollama_ps(struct call *call)
 {
     struct buf body = {0};
     hearth_model_info info;
-    bool first = true;
     buf_puts(&body, "{\"models\":[");
     for (size_t i = 0; models_next(call->server->instance, &i, &info); i++)
-        if (is_known_kind(&info) && info.state == HEARTH_MODEL_LOADED)
-            put_listed(&body, &info, "", &first, put_running);
+        if (is_known_kind(&info) && info.state == HEARTH_MODEL_LOADED) put_listed(&body, &info, "", put_running);
     buf_puts(&body, "]}");
     call_reply(call, 200, "application/json", &body);
 }
