@@ -228,21 +228,6 @@ static bool is_refused(struct connection *c)
     return false;
 }
 
-/* Notes that a head has arrived. False: the connection is over the limit, and the request was refused with 503. */
-static bool note_head(struct connection *c)
-{
-    const struct http_handler *handler = &c->server->handler;
-    c->sent_head = true;
-    if (!c->over_limit) {
-        stop_waiting(c);
-        return true;
-    }
-    c->request->keep_alive = false;
-    if (c->request->whole && handler->is_urgent != NULL && handler->is_urgent(handler->ud, c->request)) return true;
-    refuse_request(c, (struct http_fault){503, "all connections are taken, try again later"});
-    return false;
-}
-
 /* These consume a piece of the input. False: the connection no longer receives a request, and may even be freed. */
 static bool receive_head(struct connection *c, const char *bytes, size_t len)
 {
@@ -255,7 +240,17 @@ static bool receive_head(struct connection *c, const char *bytes, size_t len)
         refuse_request(c, request->fault);
         return false;
     }
-    if (!note_head(c)) return false;
+    c->sent_head = true;
+    if (c->over_limit) {
+        const struct http_handler *handler = &c->server->handler;
+        request->keep_alive = false;
+        if (!request->whole || handler->is_urgent == NULL || !handler->is_urgent(handler->ud, request)) {
+            refuse_request(c, (struct http_fault){503, "all connections are taken, try again later"});
+            return false;
+        }
+    } else {
+        stop_waiting(c);
+    }
     if (request->whole) {
         dispatch(c);
         return false;

@@ -187,19 +187,6 @@ static void flush_batch(struct publisher *p)
     p->topic = NULL;
 }
 
-static const char *topic_of(struct publisher *p, const char *model)
-{
-    char *topic = mem_format("kv@%s@%s", p->address, model);
-    size_t i = 0;
-    while (i < p->n_topics && strcmp(p->topics[i], topic) != 0) i++;
-    if (i < p->n_topics) {
-        free(topic);
-        return p->topics[i];
-    }
-    p->topics = mem_grow(p->topics, p->n_topics + 1, sizeof *p->topics);
-    return p->topics[p->n_topics++] = topic;
-}
-
 /* Publishes the next events. False: there are no more. */
 static bool publish_some(struct publisher *p)
 {
@@ -209,9 +196,17 @@ static bool publish_some(struct publisher *p)
             flush_batch(p);
             return false;
         }
-        const char *topic = topic_of(p, event.model);
-        if (topic != p->topic || p->batch.out.len >= BATCH_BYTES) flush_batch(p);
-        p->topic = topic;
+        char *topic = mem_format("kv@%s@%s", p->address, event.model);
+        size_t at = 0;
+        while (at < p->n_topics && strcmp(p->topics[at], topic) != 0) at++;
+        if (at < p->n_topics) {
+            free(topic);
+        } else {
+            p->topics = mem_grow(p->topics, p->n_topics + 1, sizeof *p->topics);
+            p->topics[p->n_topics++] = topic;
+        }
+        if (p->topics[at] != p->topic || p->batch.out.len >= BATCH_BYTES) flush_batch(p);
+        p->topic = p->topics[at];
         wire_add(&p->batch, &event);
     }
     return true;

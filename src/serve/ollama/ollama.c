@@ -323,20 +323,16 @@ static void answer(struct call *call, void *ud)
     }
 }
 
-static void *read_request(struct buf *body, bool is_chat, hearth_error *error)
-{
-    json_t *tree = fields_parse_body(body, error);
-    return tree == NULL ? NULL : ollama_read(tree, is_chat, error);
-}
-
 static void *read_chat(struct buf *body, hearth_error *error)
 {
-    return read_request(body, true, error);
+    json_t *tree = fields_parse_body(body, error);
+    return tree == NULL ? NULL : ollama_read(tree, true, error);
 }
 
 static void *read_generate(struct buf *body, hearth_error *error)
 {
-    return read_request(body, false, error);
+    json_t *tree = fields_parse_body(body, error);
+    return tree == NULL ? NULL : ollama_read(tree, false, error);
 }
 
 const struct reading_form ollama_chat = READING_FORM(read_chat, ollama_size, answer, ollama_close, ollama_put_error);

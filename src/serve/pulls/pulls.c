@@ -233,34 +233,19 @@ static int refuse_file(hearth_error *error)
                     ".gguf, or a short name; or run `hearth pull` there");
 }
 
-static int read_reference(const char *text, struct pull_reference *reference, hearth_error *error)
-{
-    *reference = (struct pull_reference){0};
-    if (pull_reference_is_path(text)) return refuse_file(error);
-    char *names = pull_names_path();
-    int rc = pull_reference_read(text, names, reference, error);
-    free(names);
-    return rc == HEARTH_OK && reference->kind == PULL_FILE ? refuse_file(error) : rc;
-}
-
-/* A model that was pulled by a short name has that name, unless its reference was pulled under another one. */
-static char *name_for(const struct pull_reference *reference, const char *folder)
-{
-    struct pull_model model;
-    hearth_error error;
-    if (reference->short_name == NULL) return NULL;
-    if (pull_folder_find(folder, NULL, reference->text, &model, &error) != HEARTH_OK)
-        return mem_strdup(reference->short_name);
-    char *name = mem_strdup(model.name);
-    pull_model_release(&model);
-    return name;
-}
-
 static int get_model(struct job *job, const struct pull_reference *reference, const char *folder,
                      struct pull_model *model, hearth_error *error)
 {
     struct pull_options options = pull_options_default();
-    char *name = name_for(reference, folder);
+    /* A model that was pulled by a short name has that name, unless its reference was pulled under another one. */
+    char *name = mem_strdup(reference->short_name);
+    struct pull_model former;
+    hearth_error none;
+    if (name != NULL && pull_folder_find(folder, NULL, reference->text, &former, &none) == HEARTH_OK) {
+        free(name);
+        name = mem_strdup(former.name);
+        pull_model_release(&former);
+    }
     options.folder = folder;
     options.name = name;
     options.allow_http = job->insecure;
@@ -278,11 +263,15 @@ static int get_model(struct job *job, const struct pull_reference *reference, co
 /* HEARTH_OK: the model was pulled and is served. */
 static int pull(struct job *job, hearth_error *error)
 {
-    struct pull_reference reference;
+    struct pull_reference reference = {0};
     struct pull_model model = {0};
     char *folder = pull_folder_of(job->pulls->place.config, error);
     if (folder == NULL) return (int)error->code;
-    int rc = read_reference(job->subject, &reference, error);
+    char *names = pull_names_path();
+    int rc = pull_reference_is_path(job->subject) ? refuse_file(error)
+                                                  : pull_reference_read(job->subject, names, &reference, error);
+    free(names);
+    if (rc == HEARTH_OK && reference.kind == PULL_FILE) rc = refuse_file(error);
     if (rc == HEARTH_OK) {
         tell(job, PULLS_LISTING);
         rc = get_model(job, &reference, folder, &model, error);

@@ -14,21 +14,6 @@
 
 /* ---- The turn of a list of items ---- */
 
-/* Completes a message that was abbreviated (content as a string, without type or status), so that lists of items
- * show it in full. */
-static void complete_message(json_t *item)
-{
-    json_t *content = json_object_get(item, "content");
-    bool is_own = convert_is(json_object_get(item, "role"), "assistant");
-    if (json_object_get(item, "role") == NULL) return;
-    if (json_object_get(item, "type") == NULL) json_object_set_new(item, "type", json_string("message"));
-    if (!convert_is(json_object_get(item, "type"), "message")) return;
-    if (json_object_get(item, "status") == NULL) json_object_set_new(item, "status", json_string("completed"));
-    if (json_is_string(content))
-        json_object_set_new(item, "content",
-                            json_pack("[{s:s,s:O}]", "type", is_own ? "output_text" : "input_text", "text", content));
-}
-
 static void add_item(struct stored_turn *turn, const json_t *given, const char *name)
 {
     json_t *item = json_copy((json_t *)given);
@@ -39,7 +24,17 @@ static void add_item(struct stored_turn *turn, const json_t *given, const char *
         free(own);
         id = json_string_value(json_object_get(item, "id"));
     }
-    complete_message(item);
+    /* A message that was abbreviated (content as a string, without type or status) is completed, so that lists of items
+     * show it in full. */
+    json_t *content = json_object_get(item, "content"), *role = json_object_get(item, "role");
+    if (role != NULL && json_object_get(item, "type") == NULL)
+        json_object_set_new(item, "type", json_string("message"));
+    if (role != NULL && convert_is(json_object_get(item, "type"), "message")) {
+        const char *type = convert_is(role, "assistant") ? "output_text" : "input_text";
+        if (json_object_get(item, "status") == NULL) json_object_set_new(item, "status", json_string("completed"));
+        if (json_is_string(content))
+            json_object_set_new(item, "content", json_pack("[{s:s,s:O}]", "type", type, "text", content));
+    }
     char *text = json_text_of(item);
     struct buf bytes = {0};
     buf_puts(&bytes, text);

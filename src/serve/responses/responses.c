@@ -377,33 +377,29 @@ static void end_item(struct buf *out, struct responses *state)
     put_item_event(out, state, "output_item.done", state->answer->done ? item_status(state->answer, i) : "completed");
 }
 
-/* Sends a delta, with the logprobs of its token and of those before it that added no text of their own. */
-static void put_delta(struct buf *out, struct responses *state, const struct exchange_piece *piece)
+static void put_more(void *ud, const struct exchange_piece *piece, struct buf *out)
 {
+    struct responses *state = ud;
     const struct answer *answer = piece->answer;
-    if (is_custom(state, answer, state->n_begun - 1)) return;
+    const hearth_delta *delta = piece->delta;
+    state->answer = answer;
+    if (answer->n_parts > state->n_begun) {
+        end_item(out, state);
+        const struct answer_part *part = &answer->parts[state->n_begun++];
+        state->n_logprobs = part->first_logprobs;
+        put_item_event(out, state, "output_item.added", "in_progress");
+        if (kinds[part->type].part != NULL) put_part_event(out, state, ".added");
+    }
+    if (delta == NULL || delta->len == 0 || is_custom(state, answer, state->n_begun - 1)) return;
     open_content_event(out, state, NULL, ".delta");
-    member_put(out, "delta", piece->delta->text, piece->delta->len);
-    if (piece->delta->type == HEARTH_DELTA_CONTENT) {
+    member_put(out, "delta", delta->text, delta->len);
+    /* The logprobs of its token, and of those before it that added no text of their own. */
+    if (delta->type == HEARTH_DELTA_CONTENT) {
         put_logprobs(out, answer, (const size_t[]){state->n_logprobs, answer->n_logprobs}, piece->logprobs);
         state->n_logprobs = answer->n_logprobs + (piece->logprobs != NULL);
     }
     if (state->timings_per_token) timings_put(out, &answer->result);
     close_event(out);
-}
-
-static void put_more(void *ud, const struct exchange_piece *piece, struct buf *out)
-{
-    struct responses *state = ud;
-    state->answer = piece->answer;
-    if (piece->answer->n_parts > state->n_begun) {
-        end_item(out, state);
-        const struct answer_part *part = &state->answer->parts[state->n_begun++];
-        state->n_logprobs = part->first_logprobs;
-        put_item_event(out, state, "output_item.added", "in_progress");
-        if (kinds[part->type].part != NULL) put_part_event(out, state, ".added");
-    }
-    if (piece->delta != NULL && piece->delta->len > 0) put_delta(out, state, piece);
 }
 
 static void put_done(void *ud, size_t index, const struct answer *answer, struct buf *out)

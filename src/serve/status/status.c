@@ -47,23 +47,18 @@ bool openmetrics_is_wanted(const char *accept)
     return false;
 }
 
-/* "# TYPE hearth_x_total counter": the family without the end of its name. */
-static void put_head(struct buf *out, const char *line, size_t len)
-{
-    static const char total[] = "_total";
-    const char *name = memchr(line + 2, ' ', len - 2), *end = memchr(name + 1, ' ', len - (size_t)(name + 1 - line));
-    size_t upto = (size_t)(end - line), n = strlen(total);
-    bool is_counter = memcmp(end - n, total, n) == 0;
-    buf_append(out, line, is_counter ? upto - n : upto);
-    buf_append(out, end, len - upto);
-}
-
 void openmetrics_put(struct buf *out, const char *text, const struct exemplars *exemplars)
 {
     while (*text != '\0') {
         size_t len = strcspn(text, "\n");
         if (text[0] == '#') {
-            put_head(out, text, len);
+            /* "# TYPE hearth_x_total counter": the family without the end of its name. */
+            static const char total[] = "_total";
+            const char *name = memchr(text + 2, ' ', len - 2), *line_end = text + len;
+            const char *end = memchr(name + 1, ' ', (size_t)(line_end - (name + 1)));
+            bool is_counter = memcmp(end - strlen(total), total, strlen(total)) == 0;
+            buf_append(out, text, (size_t)(end - text) - (is_counter ? strlen(total) : 0));
+            buf_append(out, end, (size_t)(line_end - end));
         } else {
             const char *value = memrchr(text, ' ', len);
             const struct exemplar *one = exemplars_find(exemplars, text, (size_t)(value - text));
