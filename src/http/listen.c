@@ -349,21 +349,6 @@ static int no_passphrase(char *out, int size, int writing, void *ud)
     return -1;
 }
 
-static SSL_CTX *make_context(void)
-{
-    SSL_CTX *context = SSL_CTX_new(TLS_server_method());
-    if (context == NULL) return NULL;
-    SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
-    /* An end without close_notify is accepted: Content-Length and chunks show whether a body is complete. */
-    SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_NO_COMPRESSION |
-                                     SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
-    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);         /* many connections are idle */
-    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF); /* clients keep their sessions in tickets */
-    SSL_CTX_set_alpn_select_cb(context, choose_protocol, NULL);
-    SSL_CTX_set_default_passwd_cb(context, no_passphrase);
-    return context;
-}
-
 /* Fails with OpenSSL's text for the first error in its queue. */
 static int tls_error(hearth_error *error, const char *param, const char *deed, const char *path)
 {
@@ -392,10 +377,22 @@ static int load_certificate(SSL_CTX *context, const char *cert, const char *key,
 
 struct http_tls *http_tls_open(const char *cert_path, const char *key_path, hearth_error *error)
 {
+    SSL_CTX *context = SSL_CTX_new(TLS_server_method());
+    if (context == NULL) {
+        error_at(error, HEARTH_INTERNAL, "tls_cert", "OpenSSL cannot make a TLS context");
+        return NULL;
+    }
+    SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
+    /* An end without close_notify is accepted: Content-Length and chunks show whether a body is complete. */
+    SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_NO_COMPRESSION |
+                                     SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
+    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);         /* many connections are idle */
+    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF); /* clients keep their sessions in tickets */
+    SSL_CTX_set_alpn_select_cb(context, choose_protocol, NULL);
+    SSL_CTX_set_default_passwd_cb(context, no_passphrase);
     struct http_tls *tls = mem_alloc(sizeof *tls);
-    tls->context = make_context();
-    if (tls->context == NULL) error_at(error, HEARTH_INTERNAL, "tls_cert", "OpenSSL cannot make a TLS context");
-    if (tls->context != NULL && load_certificate(tls->context, cert_path, key_path, error) == HEARTH_OK) return tls;
+    tls->context = context;
+    if (load_certificate(context, cert_path, key_path, error) == HEARTH_OK) return tls;
     http_tls_close(tls);
     return NULL;
 }

@@ -200,32 +200,28 @@ static void end_block(struct buf *out, const struct anthropic *state, const stru
     close_event(out);
 }
 
-static void begin_block(struct buf *out, struct anthropic *state, const struct answer *answer)
-{
-    static const char *const empty[] = {[HEARTH_DELTA_REASONING] =
-                                            "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}",
-                                        [HEARTH_DELTA_CONTENT] = "{\"type\":\"text\",\"text\":\"\"}"};
-    const struct answer_part *part = &answer->parts[state->n_begun];
-    open_event(out, "content_block_start");
-    buf_printf(out, ",\"index\":%zu,\"content_block\":", state->n_begun++);
-    if (part->type == HEARTH_DELTA_CALL) {
-        put_tool_use(out, &answer->calls[part->call]);
-        buf_puts(out, "{}}");
-    } else {
-        buf_puts(out, empty[part->type]);
-    }
-    close_event(out);
-}
-
 static void put_more(void *ud, const struct exchange_piece *piece, struct buf *out)
 {
     static const char *const names[][2] = {[HEARTH_DELTA_REASONING] = {"thinking_delta", "thinking"},
                                            [HEARTH_DELTA_CONTENT] = {"text_delta", "text"},
                                            [HEARTH_DELTA_ARGUMENTS] = {"input_json_delta", "partial_json"}};
+    static const char *const empty[] = {[HEARTH_DELTA_REASONING] =
+                                            "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}",
+                                        [HEARTH_DELTA_CONTENT] = "{\"type\":\"text\",\"text\":\"\"}"};
     struct anthropic *state = ud;
-    if (piece->answer->n_parts > state->n_begun) {
-        end_block(out, state, piece->answer);
-        begin_block(out, state, piece->answer);
+    const struct answer *answer = piece->answer;
+    if (answer->n_parts > state->n_begun) {
+        end_block(out, state, answer);
+        const struct answer_part *part = &answer->parts[state->n_begun];
+        open_event(out, "content_block_start");
+        buf_printf(out, ",\"index\":%zu,\"content_block\":", state->n_begun++);
+        if (part->type == HEARTH_DELTA_CALL) {
+            put_tool_use(out, &answer->calls[part->call]);
+            buf_puts(out, "{}}");
+        } else {
+            buf_puts(out, empty[part->type]);
+        }
+        close_event(out);
     }
     if (piece->delta != NULL && piece->delta->len > 0) put_delta(out, state, names[piece->delta->type], piece->delta);
 }

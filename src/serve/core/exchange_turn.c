@@ -57,31 +57,25 @@ static void fail(struct exchange *ex, const hearth_error *error)
     end_with(ex, EXCHANGE_ENDED);
 }
 
-static void write_whole(struct exchange *ex)
-{
-    if (ex->dialect->pieces == NULL) {
-        ex->dialect->whole(ex->state, ex->answers, ex->n, &ex->out);
-        end_with(ex, EXCHANGE_SHORT);
-        return;
-    }
-    ex->dialect->pieces(ex->state, ex->answers, ex->n, &ex->body);
-    ex->news.has_more = pieces_take(&ex->body, SHORT_BYTES, &ex->out);
-    if (ex->news.has_more)
-        ex->begun = ex->news.begins = true;
-    else
-        end_with(ex, EXCHANGE_SHORT);
-}
-
 static void finish(struct exchange *ex)
 {
+    const struct dialect *dialect = ex->dialect;
     hearth_error error;
     if (ex->stream) {
-        ex->dialect->ended(ex->state, ex->answers, ex->n, &ex->out);
+        dialect->ended(ex->state, ex->answers, ex->n, &ex->out);
         end_with(ex, EXCHANGE_ENDED);
-    } else if (ex->dialect->check != NULL && ex->dialect->check(ex->state, ex->answers, &error) != HEARTH_OK) {
+    } else if (dialect->check != NULL && dialect->check(ex->state, ex->answers, &error) != HEARTH_OK) {
         fail(ex, &error);
+    } else if (dialect->pieces == NULL) {
+        dialect->whole(ex->state, ex->answers, ex->n, &ex->out);
+        end_with(ex, EXCHANGE_SHORT);
     } else {
-        write_whole(ex);
+        dialect->pieces(ex->state, ex->answers, ex->n, &ex->body);
+        ex->news.has_more = pieces_take(&ex->body, SHORT_BYTES, &ex->out);
+        if (ex->news.has_more)
+            ex->begun = ex->news.begins = true;
+        else
+            end_with(ex, EXCHANGE_SHORT);
     }
 }
 

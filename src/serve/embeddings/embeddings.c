@@ -129,21 +129,6 @@ void embeddings_put_floats(struct buf *out, const float *v, int32_t n)
     buf_puts(out, "]");
 }
 
-static void put_native(const hearth_embedded *result, struct buf *out)
-{
-    buf_puts(out, "[");
-    for (size_t i = 0; i < result->n_inputs; i++) {
-        const hearth_vector *vector = &result->inputs[i];
-        buf_printf(out, "%s{\"index\":%zu,\"embedding\":[", i == 0 ? "" : ",", i);
-        for (int32_t at = 0; at < vector->n_vectors; at++) {
-            if (at > 0) buf_puts(out, ",");
-            embeddings_put_floats(out, vector->v + (size_t)at * (size_t)vector->width, vector->width);
-        }
-        buf_puts(out, "]}");
-    }
-    buf_puts(out, "]");
-}
-
 static void put_openai(const hearth_embedded *result, bool base64, struct buf *out)
 {
     buf_puts(out, "{\"object\":\"list\",\"data\":[");
@@ -168,10 +153,21 @@ static void put_openai(const hearth_embedded *result, bool base64, struct buf *o
 void embeddings_put(const void *state, const hearth_embedded *result, struct buf *out)
 {
     const struct embeddings *e = state;
-    if (e->native)
-        put_native(result, out);
-    else
+    if (!e->native) {
         put_openai(result, e->base64, out);
+        return;
+    }
+    buf_puts(out, "[");
+    for (size_t i = 0; i < result->n_inputs; i++) {
+        const hearth_vector *vector = &result->inputs[i];
+        buf_printf(out, "%s{\"index\":%zu,\"embedding\":[", i == 0 ? "" : ",", i);
+        for (int32_t at = 0; at < vector->n_vectors; at++) {
+            if (at > 0) buf_puts(out, ",");
+            embeddings_put_floats(out, vector->v + (size_t)at * (size_t)vector->width, vector->width);
+        }
+        buf_puts(out, "]}");
+    }
+    buf_puts(out, "]");
 }
 
 /* ---- Routes ---- */
@@ -180,23 +176,6 @@ static void release(void *state)
 {
     embeddings_release(state);
     free(state);
-}
-
-/* Refuses a model without pooling, which gives a vector for each token, if the answer's form has one vector an
- * input. */
-static int refuse_unpooled(struct call *call, const struct embeddings *e, hearth_error *error)
-{
-    hearth_model_info info;
-    for (size_t i = 0; !e->native && models_next(call->server->instance, &i, &info); i++) {
-        bool meant =
-            e->params.model != NULL ? models_is_called(&info, e->params.model) : info.type == HEARTH_MODEL_EMBEDDING;
-        if (!meant) continue;
-        if (info.pooling != HEARTH_POOLING_NONE) return HEARTH_OK;
-        return error_at(error, HEARTH_INVALID, "model",
-                        "model '%s' gives a vector for each token (pooling: none): POST /embedding answers with them",
-                        info.name);
-    }
-    return HEARTH_OK;
 }
 
 static struct embeddings *open_embeddings(struct buf *body, bool native, hearth_error *error)
@@ -231,13 +210,20 @@ size_t embeddings_size(const void *ud)
 
 void embeddings_start(struct call *call, const struct embeddings *e, const struct embed_form *form, void *state)
 {
-    hearth_error error;
-    if (refuse_unpooled(call, e, &error) == HEARTH_OK) {
-        embed_start(call, &e->params, form, (struct convert_name){"input", e->name}, state);
+    /* A model without pooling gives a vector for each token, where the answer's form has one vector an input. */
+    hearth_model_info info;
+    for (size_t i = 0; !e->native && models_next(call->server->instance, &i, &info); i++) {
+        bool meant =
+            e->params.model != NULL ? models_is_called(&info, e->params.model) : info.type == HEARTH_MODEL_EMBEDDING;
+        if (!meant) continue;
+        if (info.pooling != HEARTH_POOLING_NONE) break;
+        call_refuse(call, form->put_error, HEARTH_INVALID, "model",
+                    "model '%s' gives a vector for each token (pooling: none): POST /embedding answers with them",
+                    info.name);
+        form->release(state);
         return;
     }
-    call_fail(call, &error, form->put_error);
-    form->release(state);
+    embed_start(call, &e->params, form, (struct convert_name){"input", e->name}, state);
 }
 
 static void answer(struct call *call, void *ud)

@@ -314,23 +314,7 @@ const struct dialect native_dialect = DIALECT(errors_put), native_infill_dialect
 
 /* ---- Starting ---- */
 
-/* A list of paths has each once. */
-static json_t *without_repeats(const json_t *paths)
-{
-    json_t *once = json_array(), *seen = json_object(), *path;
-    size_t i;
-    json_array_foreach(paths, i, path)
-    {
-        const char *text = json_string_value(path);
-        if (json_object_get(seen, text) != NULL) continue;
-        json_object_set_new(seen, text, json_true());
-        json_array_append(once, path);
-    }
-    json_decref(seen);
-    return once;
-}
-
-/* An empty list selects everything, as in llama-server. */
+/* The list of paths has each once. An empty one selects everything, as in llama-server. */
 static int read_response_fields(struct native *native, const json_t *value, hearth_error *error)
 {
     size_t i;
@@ -341,7 +325,17 @@ static int read_response_fields(struct native *native, const json_t *value, hear
     if (!good)
         return error_at(error, HEARTH_INVALID, "response_fields",
                         "'response_fields' must be a list of at most %d strings", MAX_PATHS);
-    if (json_array_size(value) > 0) native->selected = without_repeats(value);
+    if (json_array_size(value) == 0) return HEARTH_OK;
+    json_t *seen = json_object();
+    native->selected = json_array();
+    json_array_foreach(value, i, path)
+    {
+        const char *text = json_string_value(path);
+        if (json_object_get(seen, text) != NULL) continue;
+        json_object_set_new(seen, text, json_true());
+        json_array_append(native->selected, path);
+    }
+    json_decref(seen);
     return HEARTH_OK;
 }
 

@@ -40,21 +40,6 @@ struct content {
     size_t first_call, n_calls; /* [first_call, n_calls) of the answer's */
 };
 
-static void put_calls(struct buf *out, const struct content *content)
-{
-    buf_puts(out, ",\"tool_calls\":[");
-    for (size_t i = content->first_call; i < content->n_calls; i++) {
-        buf_puts(out, i == content->first_call ? "{" : ",{");
-        member_puts(out, "id", content->calls[i].id);
-        buf_printf(out, ",\"function\":{\"index\":%zu,", i);
-        member_puts(out, "name", content->calls[i].name);
-        buf_puts(out, ",\"arguments\":");
-        answer_put_arguments(out, &content->calls[i]);
-        buf_puts(out, "}}");
-    }
-    buf_puts(out, "]");
-}
-
 /* {"model":…,"created_at":…, the content; the object stays open. */
 static void put_content(struct buf *out, const struct ollama *state, const struct content *content)
 {
@@ -65,7 +50,15 @@ static void put_content(struct buf *out, const struct ollama *state, const struc
     buf_puts(out, state->is_chat ? "\",\"message\":{\"role\":\"assistant\"," : "\",");
     member_put(out, state->is_chat ? "content" : "response", content->text, content->len);
     if (content->thinking_len != 0) member_put(out, "thinking", content->thinking, content->thinking_len);
-    if (content->n_calls > content->first_call) put_calls(out, content);
+    for (size_t i = content->first_call; i < content->n_calls; i++) {
+        buf_puts(out, i == content->first_call ? ",\"tool_calls\":[{" : ",{");
+        member_puts(out, "id", content->calls[i].id);
+        buf_printf(out, ",\"function\":{\"index\":%zu,", i);
+        member_puts(out, "name", content->calls[i].name);
+        buf_puts(out, ",\"arguments\":");
+        answer_put_arguments(out, &content->calls[i]);
+        buf_puts(out, i + 1 == content->n_calls ? "}}]" : "}}");
+    }
     if (state->is_chat) buf_puts(out, "}");
 }
 
