@@ -252,15 +252,6 @@ static enum parse parser_fault(struct http_request *request, llhttp_errno_t erro
     return parse_fault(request, 400, reason != NULL && *reason != '\0' ? reason : "malformed request");
 }
 
-static bool has_control(const char *bytes, size_t len)
-{
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)bytes[i];
-        if ((c < ' ' && c != '\t' && c != '\r' && c != '\n') || c == 0x7f) return true;
-    }
-    return false;
-}
-
 /* Passes one line, with its CRLF, to llhttp. */
 static enum parse parse_line(struct http_request *request)
 {
@@ -358,7 +349,11 @@ enum parse request_parse_head(struct http_request *request, const char *bytes, s
         *used += n;
         if (n > request->server->limits.max_head - request->head.len)
             return parse_fault(request, 431, "request line and headers are too large");
-        if (has_control(from, n)) return parse_fault(request, 400, "a control character in request line or headers");
+        for (size_t i = 0; i < n; i++) {
+            unsigned char c = (unsigned char)from[i];
+            if ((c < ' ' && c != '\t' && c != '\r' && c != '\n') || c == 0x7f)
+                return parse_fault(request, 400, "a control character in request line or headers");
+        }
         buf_append(&request->head, from, n);
         if (end != NULL) parsed = parse_line(request);
     }

@@ -198,19 +198,6 @@ static void refuse_access(struct call *call, const struct found *found, const he
     call_fail(call, error, found->put_error);
 }
 
-static void refuse_method(struct call *call, const struct found *found)
-{
-    struct buf allow = {0};
-    for (const struct route *r = routes; r < routes + N_ROUTES; r++)
-        if (strcmp(r->path, found->same_path->path) == 0)
-            buf_printf(&allow, "%s, ", strcmp(r->method, "GET") == 0 ? "GET, HEAD" : r->method);
-    buf_puts(&allow, "OPTIONS");
-    http_set_header(call->http, "Allow", allow.v);
-    buf_release(&allow);
-    call_refuse(call, found->put_error, ERRORS_NO_METHOD, "",
-                "this route does not answer that method: see the Allow header");
-}
-
 /* ---- Access ---- */
 
 /* Rate limits of API keys count POST requests only, and only these are traced: the others compute nothing. */
@@ -330,7 +317,15 @@ void routes_request(void *server, struct http_request *http)
         cors_put_preflight_headers(http);
         call_reply(call, 204, NULL, &none);
     } else {
-        refuse_method(call, &found);
+        struct buf allow = {0};
+        for (const struct route *r = routes; r < routes + N_ROUTES; r++)
+            if (strcmp(r->path, found.same_path->path) == 0)
+                buf_printf(&allow, "%s, ", strcmp(r->method, "GET") == 0 ? "GET, HEAD" : r->method);
+        buf_puts(&allow, "OPTIONS");
+        http_set_header(http, "Allow", allow.v);
+        buf_release(&allow);
+        call_refuse(call, found.put_error, ERRORS_NO_METHOD, "",
+                    "this route does not answer that method: see the Allow header");
     }
 }
 

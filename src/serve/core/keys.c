@@ -154,27 +154,23 @@ static int64_t read_count(struct word word)
     return count <= LIMIT_MAX ? count : 0;
 }
 
-/* "rpm=60"; false if it is invalid or a repetition. */
-static bool read_limit(struct word word, struct key_limits *limits)
+/* "rpm=60"; none may be repeated. */
+static int read_limits(struct line *line, struct word list, struct key *key)
 {
     const struct {
         const char *name;
         int64_t *limit;
-    } known[] = {{"rpm=", &limits->requests}, {"tpm=", &limits->tokens}, {"slots=", &limits->slots}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        size_t len = strlen(known[i].name);
-        if (word.len <= len || memcmp(word.at, known[i].name, len) != 0 || *known[i].limit != 0) continue;
-        *known[i].limit = read_count((struct word){word.at + len, word.len - len});
-        return *known[i].limit != 0;
-    }
-    return false;
-}
-
-static int read_limits(struct line *line, struct word list, struct key *key)
-{
+    } known[] = {{"rpm=", &key->limits.requests}, {"tpm=", &key->limits.tokens}, {"slots=", &key->limits.slots}};
     while (list.len > 0) {
         struct word word = next_item(&list);
-        if (!read_limit(word, &key->limits))
+        bool is_good = false;
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+            size_t len = strlen(known[i].name);
+            if (word.len <= len || memcmp(word.at, known[i].name, len) != 0 || *known[i].limit != 0) continue;
+            *known[i].limit = read_count((struct word){word.at + len, word.len - len});
+            is_good = *known[i].limit != 0;
+        }
+        if (!is_good)
             return line_error(line,
                               "the limits, the fourth word, are some of rpm=N,tpm=N,slots=N, with commas between and "
                               "no blanks, and N from 1 to 1000000000");

@@ -1,5 +1,5 @@
 /* Embeddings: OpenAI's form, with one vector for each input, and llama-server's own, which may have one for each
- * token. Both, and reranking, send their requests by embed_start(). */
+ * token. Both, and reranking, send their requests by start(). */
 #include "serve/embeddings/embeddings.h"
 
 #include "base/base64.h"
@@ -12,6 +12,7 @@
 #include "serve/core/reading.h"
 #include "serve/core/server.h"
 #include "serve/fields/body.h"
+#include "serve/fields/convert.h"
 #include "serve/fields/fields.h"
 #include "serve/fields/fields_readers.h"
 
@@ -170,72 +171,6 @@ void embeddings_put(const void *state, const hearth_embedded *result, struct buf
     buf_puts(out, "]");
 }
 
-/* ---- Routes ---- */
-
-static void release(void *state)
-{
-    embeddings_release(state);
-    free(state);
-}
-
-static struct embeddings *open_embeddings(struct buf *body, bool native, hearth_error *error)
-{
-    struct embeddings *e = mem_alloc(sizeof *e);
-    e->native = native;
-    if (embeddings_read(e, buf_text(body), body->len, error) == HEARTH_OK) return e;
-    release(e);
-    return NULL;
-}
-
-static void *read_openai(struct buf *body, hearth_error *error)
-{
-    return open_embeddings(body, false, error);
-}
-
-static void *read_native(struct buf *body, hearth_error *error)
-{
-    return open_embeddings(body, true, error);
-}
-
-size_t embeddings_size(const void *ud)
-{
-    const struct embeddings *e = ud;
-    size_t bytes = json_size_of_tree(e->body) + e->params.n_inputs * sizeof *e->inputs;
-    for (size_t i = 0; i < e->params.n_inputs; i++) {
-        const hearth_input *input = &e->inputs[i];
-        bytes += input->n_tokens * sizeof *input->tokens + input->n_parts * sizeof *input->parts;
-    }
-    return bytes;
-}
-
-void embeddings_start(struct call *call, const struct embeddings *e, const struct embed_form *form, void *state)
-{
-    /* A model without pooling gives a vector for each token, where the answer's form has one vector an input. */
-    hearth_model_info info;
-    for (size_t i = 0; !e->native && models_next(call->server->instance, &i, &info); i++) {
-        bool meant =
-            e->params.model != NULL ? models_is_called(&info, e->params.model) : info.type == HEARTH_MODEL_EMBEDDING;
-        if (!meant) continue;
-        if (info.pooling != HEARTH_POOLING_NONE) break;
-        call_refuse(call, form->put_error, HEARTH_INVALID, "model",
-                    "model '%s' gives a vector for each token (pooling: none): POST /embedding answers with them",
-                    info.name);
-        form->release(state);
-        return;
-    }
-    embed_start(call, &e->params, form, (struct convert_name){"input", e->name}, state);
-}
-
-static void answer(struct call *call, void *ud)
-{
-    static const struct embed_form form = {.put = embeddings_put, .put_error = errors_put, .release = release};
-    embeddings_start(call, ud, &form, ud);
-}
-
-const struct reading_form embeddings_openai = READING_FORM(read_openai, embeddings_size, answer, release, errors_put);
-
-const struct reading_form embeddings_native = READING_FORM(read_native, embeddings_size, answer, release, errors_put);
-
 /* ---- Requests in flight ---- */
 
 /* Freed when its end has been posted to the HTTP thread, whether or not the client is still connected. Until then the
@@ -306,8 +241,10 @@ static void on_gone(void *ud)
     call_gone(call);
 }
 
-void embed_start(struct call *call, const hearth_embed_params *params, const struct embed_form *form,
-                 struct convert_name name, void *state)
+/* Answers the call, now or later. Takes `state` over, which owns what `params` points at. `name`: of the texts in
+ * errors, the library's and the client's. */
+static void start(struct call *call, const hearth_embed_params *params, const struct embed_form *form,
+                  struct convert_name name, void *state)
 {
     struct embedding_call *ec = mem_alloc(sizeof *ec);
     *ec = (struct embedding_call){.call = call,
@@ -333,6 +270,72 @@ void embed_start(struct call *call, const hearth_embed_params *params, const str
     fail_embedding(ec);
     free_call(ec);
 }
+
+/* ---- Routes ---- */
+
+static void release(void *state)
+{
+    embeddings_release(state);
+    free(state);
+}
+
+static struct embeddings *open_embeddings(struct buf *body, bool native, hearth_error *error)
+{
+    struct embeddings *e = mem_alloc(sizeof *e);
+    e->native = native;
+    if (embeddings_read(e, buf_text(body), body->len, error) == HEARTH_OK) return e;
+    release(e);
+    return NULL;
+}
+
+static void *read_openai(struct buf *body, hearth_error *error)
+{
+    return open_embeddings(body, false, error);
+}
+
+static void *read_native(struct buf *body, hearth_error *error)
+{
+    return open_embeddings(body, true, error);
+}
+
+size_t embeddings_size(const void *ud)
+{
+    const struct embeddings *e = ud;
+    size_t bytes = json_size_of_tree(e->body) + e->params.n_inputs * sizeof *e->inputs;
+    for (size_t i = 0; i < e->params.n_inputs; i++) {
+        const hearth_input *input = &e->inputs[i];
+        bytes += input->n_tokens * sizeof *input->tokens + input->n_parts * sizeof *input->parts;
+    }
+    return bytes;
+}
+
+void embeddings_start(struct call *call, const struct embeddings *e, const struct embed_form *form, void *state)
+{
+    /* A model without pooling gives a vector for each token. */
+    hearth_model_info info;
+    for (size_t i = 0; !e->native && models_next(call->server->instance, &i, &info); i++) {
+        bool meant =
+            e->params.model != NULL ? models_is_called(&info, e->params.model) : info.type == HEARTH_MODEL_EMBEDDING;
+        if (!meant) continue;
+        if (info.pooling != HEARTH_POOLING_NONE) break;
+        call_refuse(call, form->put_error, HEARTH_INVALID, "model",
+                    "model '%s' gives a vector for each token (pooling: none): POST /embedding answers with them",
+                    info.name);
+        form->release(state);
+        return;
+    }
+    start(call, &e->params, form, (struct convert_name){"input", e->name}, state);
+}
+
+static void answer(struct call *call, void *ud)
+{
+    static const struct embed_form form = {.put = embeddings_put, .put_error = errors_put, .release = release};
+    embeddings_start(call, ud, &form, ud);
+}
+
+const struct reading_form embeddings_openai = READING_FORM(read_openai, embeddings_size, answer, release, errors_put);
+
+const struct reading_form embeddings_native = READING_FORM(read_native, embeddings_size, answer, release, errors_put);
 
 /* ---- Reranking ---- */
 
@@ -490,7 +493,7 @@ static void answer_rerank(struct call *call, void *ud)
     static const struct embed_form form = {.put = rerank_put, .put_error = errors_put, .release = release_rerank};
     struct rerank *r = ud;
     call_random_name(r->id, sizeof r->id);
-    embed_start(call, &r->params, &form, (struct convert_name){"documents", r->tei ? "texts" : "documents"}, r);
+    start(call, &r->params, &form, (struct convert_name){"documents", r->tei ? "texts" : "documents"}, r);
 }
 
 const struct reading_form rerank_answer =

@@ -4,7 +4,6 @@
 #define SERVE_EMBEDDINGS_EMBEDDINGS_H
 
 #include "serve/core/reading.h"
-#include "serve/fields/convert.h"
 
 #include <jansson.h>
 
@@ -40,12 +39,8 @@ struct embed_form {
     void (*release)(void *state);
 };
 
-/* Answers the call, now or later. Takes `state` over, which owns what `params` points at. `name`: of the texts in
- * errors, the library's and the client's. HTTP thread only. */
-void embed_start(struct call *call, const hearth_embed_params *params, const struct embed_form *form,
-                 struct convert_name name, void *state);
-
-/* The same for embeddings, which `state` owns: a model without pooling is refused. */
+/* Answers the call, now or later. Takes `state` over, which owns the embeddings. A model without pooling is refused
+ * where the answer's form has one vector an input. HTTP thread only. */
 void embeddings_start(struct call *call, const struct embeddings *embeddings, const struct embed_form *form,
                       void *state);
 

@@ -36,26 +36,22 @@ int field_json_schema(struct fields *fields, const char *name, const json_t *val
     return HEARTH_OK;
 }
 
-static int take_named_schema(struct fields *fields, const json_t *value, hearth_error *error)
-{
-    const json_t *wrapper = json_object_get(value, "json_schema");
-    const json_t *schema = json_object_get(wrapper, "schema");
-    if (!json_text_is_object(wrapper))
-        return error_at(error, HEARTH_INVALID, "response_format.json_schema",
-                        "'response_format.json_schema' must be an object with a \"schema\"");
-    if (schema != NULL && !json_text_is_object(schema) && !json_is_null(schema))
-        return error_at(error, HEARTH_INVALID, "response_format.json_schema.schema",
-                        "'response_format.json_schema.schema' must be an object");
-    take_schema(fields, json_is_null(schema) ? NULL : schema);
-    return HEARTH_OK;
-}
-
 int field_response_format(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     const char *type = field_string(json_object_get(value, "type"));
     const json_t *schema = json_object_get(value, "schema");
     if (type != NULL && strcmp(type, "text") == 0) return HEARTH_OK;
-    if (type != NULL && strcmp(type, "json_schema") == 0) return take_named_schema(fields, value, error);
+    if (type != NULL && strcmp(type, "json_schema") == 0) {
+        const json_t *wrapper = json_object_get(value, "json_schema"), *named = body_find(wrapper, "schema");
+        if (!json_text_is_object(wrapper))
+            return error_at(error, HEARTH_INVALID, "response_format.json_schema",
+                            "'response_format.json_schema' must be an object with a \"schema\"");
+        if (named != NULL && !json_text_is_object(named))
+            return error_at(error, HEARTH_INVALID, "response_format.json_schema.schema",
+                            "'response_format.json_schema.schema' must be an object");
+        take_schema(fields, named);
+        return HEARTH_OK;
+    }
     if (type == NULL || strcmp(type, "json_object") != 0)
         return error_at(error, HEARTH_INVALID, "response_format.type",
                         "'%s.type' must be \"text\", \"json_object\" or \"json_schema\"", name);

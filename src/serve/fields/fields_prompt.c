@@ -6,7 +6,8 @@
 
 #include <stdlib.h>
 
-bool field_get_tokens(const json_t *list, int32_t **tokens, size_t *n)
+/* free() the tokens even if it returns false. */
+static bool get_tokens(const json_t *list, int32_t **tokens, size_t *n)
 {
     size_t i;
     json_t *item;
@@ -45,7 +46,7 @@ bool field_get_prompt(const json_t *value, struct fields_prompt *prompt)
     bool holds_text = false;
     json_array_foreach(value, i, item) holds_text = holds_text || json_is_string(item);
     if (holds_text) return get_parts(value, prompt);
-    if (json_is_array(value)) return field_get_tokens(value, &prompt->tokens, &prompt->n_tokens);
+    if (json_is_array(value)) return get_tokens(value, &prompt->tokens, &prompt->n_tokens);
     if (!json_is_string(value)) return false;
     prompt->strings = json_incref((json_t *)value);
     prompt->text = json_string_value(value);

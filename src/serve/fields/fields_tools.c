@@ -150,21 +150,6 @@ static const char *name_of_tool(const json_t *tool)
     return name != NULL && name[0] != '\0' ? name : NULL;
 }
 
-/* A function that is named is called once, whatever parallel_tool_calls says. */
-static int choose_one(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
-{
-    const char *tool = name_of_tool(value);
-    const char *type = is_custom(value) ? "custom" : "function";
-    struct field_path path = field_path_of("tool_choice.%s.name", type);
-    if (tool == NULL)
-        return error_at(error, HEARTH_INVALID, path.v, "'%s' must name its %s: {\"type\":\"%s\",\"%s\":{\"name\":…}}",
-                        name, is_custom(value) ? "tool" : type, type, type);
-    fields->params.tool_choice = HEARTH_TOOLS_REQUIRED;
-    fields->params.parallel_tool_calls = 0;
-    set_allowed_tools(fields, json_pack("[s]", tool));
-    return HEARTH_OK;
-}
-
 /* The names of the functions among these tools, in an array; NULL: not a list of tools. */
 static json_t *names_of_tools(const json_t *tools)
 {
@@ -210,8 +195,19 @@ static int choose_among(struct fields *fields, const char *name, const json_t *a
 static int choose_by_type(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     const char *type = field_string(json_object_get(value, "type"));
-    if (type == NULL || strcmp(type, "function") == 0 || is_custom(value))
-        return choose_one(fields, name, value, error);
+    if (type == NULL || strcmp(type, "function") == 0 || is_custom(value)) {
+        /* A function that is named is called once, whatever parallel_tool_calls says. */
+        const char *one = name_of_tool(value), *kind = is_custom(value) ? "custom" : "function";
+        struct field_path path = field_path_of("tool_choice.%s.name", kind);
+        if (one == NULL)
+            return error_at(error, HEARTH_INVALID, path.v,
+                            "'%s' must name its %s: {\"type\":\"%s\",\"%s\":{\"name\":…}}", name,
+                            is_custom(value) ? "tool" : kind, kind, kind);
+        fields->params.tool_choice = HEARTH_TOOLS_REQUIRED;
+        fields->params.parallel_tool_calls = 0;
+        set_allowed_tools(fields, json_pack("[s]", one));
+        return HEARTH_OK;
+    }
     if (strcmp(type, "allowed_tools") == 0)
         return choose_among(fields, name, json_object_get(value, "allowed_tools"), error);
     /* The request has a tool of this type, which was left out. */

@@ -355,7 +355,7 @@ void *native_state(const struct fields *fields, const char *model, hearth_error 
     return NULL;
 }
 
-void native_answer(struct call *call, const struct dialect *dialect, struct fields *fields)
+static void start(struct call *call, const struct dialect *dialect, struct fields *fields)
 {
     hearth_error error;
     unknown_report(call, fields);
@@ -375,7 +375,7 @@ void native_answer(struct call *call, const struct dialect *dialect, struct fiel
 
 static void answer(struct call *call, void *fields)
 {
-    native_answer(call, &native_dialect, fields);
+    start(call, &native_dialect, fields);
 }
 
 const struct reading_form native_completion =
@@ -456,7 +456,7 @@ static void *read_infill(struct buf *body, hearth_error *error)
 
 static void answer_infill(struct call *call, void *fields)
 {
-    native_answer(call, &native_infill_dialect, fields);
+    start(call, &native_infill_dialect, fields);
 }
 
 const struct reading_form native_infill =

@@ -332,7 +332,8 @@ json_t *ollama_chat_body(const json_t *body, struct uploads *uploads, struct hea
 
 /* ---- Generating ---- */
 
-bool ollama_is_completion(const json_t *body)
+/* Whether the prompt goes to the model without the chat template. */
+static bool completes(const json_t *body)
 {
     return json_is_true(json_object_get(body, "raw")) || text_of(body, "suffix") != NULL;
 }
@@ -350,7 +351,7 @@ static int check_generate(struct convert *convert)
     if (fields_asks(convert->body, "context"))
         return convert_fault(convert, field_path_of("context"),
                              "is not supported: send the conversation to POST /api/chat");
-    if (ollama_is_completion(convert->body) && fields_asks(convert->body, "images"))
+    if (completes(convert->body) && fields_asks(convert->body, "images"))
         return convert_fault(convert, field_path_of("images"), "are not supported in a prompt without messages");
     return HEARTH_OK;
 }
@@ -372,7 +373,7 @@ static int read_prompt(struct convert *convert)
     int rc = take_text(convert, "prompt", &prompt);
     if (rc == HEARTH_OK) rc = take_text(convert, "system", &system);
     if (rc == HEARTH_OK) rc = read_images(convert, convert->body, field_path_of("images"), texts);
-    bool is_completion = ollama_is_completion(convert->body);
+    bool is_completion = completes(convert->body);
     if (rc == HEARTH_OK && is_completion && json_string_length(system) > 0) {
         rc = convert_fault(convert, field_path_of("system"), "is not supported together with 'raw' or 'suffix'");
     } else if (rc == HEARTH_OK && is_completion) { /* "suffix" has the same name */
@@ -460,7 +461,7 @@ const struct fields_api ollama_generate_api = {
  * an empty prompt. */
 static int read_content(struct ollama_request *request, json_t *tree, hearth_error *error)
 {
-    bool is_completion = !request->is_chat && ollama_is_completion(tree);
+    bool is_completion = !request->is_chat && completes(tree);
     const json_t *content = body_find(tree, request->is_chat ? "messages" : "prompt");
     bool is_empty = content == NULL || (request->is_chat ? json_is_array(content) && json_array_size(content) == 0
                                                          : json_is_string(content) && text_of(tree, "prompt") == NULL);

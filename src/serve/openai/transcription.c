@@ -389,26 +389,20 @@ static const struct dialect dialects[] = {[FORMAT_JSON] = DIALECT(put_json, NULL
 
 /* ---- The route ---- */
 
-/* The model that the form names. In a chat a line of text would take the place of a sound that it does not take. */
-static int find_model(const struct call *call, const struct transcription *t, hearth_model_info *model,
-                      hearth_error *error)
-{
-    const char *name = json_string_value(json_object_get(t->chat, "model"));
-    int32_t index = hearth_find_model(call->server->instance, name, error);
-    if (index < 0) return index;
-    hearth_model(call->server->instance, (size_t)index, model);
-    if (model->sounds) return HEARTH_OK;
-    return error_at(error, HEARTH_UNSUPPORTED, "model",
-                    "model '%s' takes no sound: name one that has a projector for it (models.*.mmproj)", model->name);
-}
-
 static void answer(struct call *call, void *ud)
 {
     struct transcription *t = ud;
     hearth_model_info model;
     hearth_error error;
     struct fields *fields = NULL;
-    if (find_model(call, t, &model, &error) == HEARTH_OK) fields = transcription_ask(t, &model, &error);
+    const char *name = json_string_value(json_object_get(t->chat, "model"));
+    int32_t index = hearth_find_model(call->server->instance, name, &error);
+    if (index >= 0) hearth_model(call->server->instance, (size_t)index, &model);
+    if (index >= 0 && model.sounds)
+        fields = transcription_ask(t, &model, &error);
+    else if (index >= 0) /* in a chat a line of text would take the place of the sound */
+        error_at(&error, HEARTH_UNSUPPORTED, "model",
+                 "model '%s' takes no sound: name one that has a projector for it (models.*.mmproj)", model.name);
     if (fields == NULL) {
         call_fail(call, &error, put_error);
         transcription_close(t);

@@ -212,18 +212,6 @@ static int check_items(const json_t *items, hearth_error *error)
     return chat == NULL ? (int)error->code : HEARTH_OK;
 }
 
-static int read_items(struct conversation_request *request, const json_t *body, hearth_error *error)
-{
-    const json_t *items = json_object_get(body, "items");
-    char name[HISTORY_ID_SIZE];
-    bool is_none = items == NULL || json_is_null(items) || (json_is_array(items) && json_array_size(items) == 0);
-    if (!is_none && !json_is_array(items))
-        return error_at(error, HEARTH_INVALID, "items", "'items' must be a list of items");
-    call_random_name(name, sizeof name);
-    request->turn = history_turn(request->stored, NULL, is_none ? NULL : items, name);
-    return is_none ? HEARTH_OK : check_items(items, error);
-}
-
 /* An empty body is an empty object. */
 static void *read_conversation_request(struct buf *text, const struct reading_caller *caller, hearth_error *error)
 {
@@ -236,7 +224,15 @@ static void *read_conversation_request(struct buf *text, const struct reading_ca
     struct conversation_request *request = mem_alloc(sizeof *request);
     request->stored = caller->stored;
     int rc = read_metadata(request, body, error);
-    if (rc == HEARTH_OK) rc = read_items(request, body, error);
+    const json_t *items = body_find(body, "items");
+    if (rc == HEARTH_OK && items != NULL && !json_is_array(items))
+        rc = error_at(error, HEARTH_INVALID, "items", "'items' must be a list of items");
+    if (rc == HEARTH_OK) {
+        char name[HISTORY_ID_SIZE];
+        call_random_name(name, sizeof name);
+        request->turn = history_turn(request->stored, NULL, items, name);
+        if (json_array_size(items) > 0) rc = check_items(items, error);
+    }
     json_decref(body);
     if (rc == HEARTH_OK) return request;
     close_conversation_request(request);
