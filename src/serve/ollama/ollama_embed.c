@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 #include "serve/core/reading.h"
 #include "serve/embeddings/embeddings.h"
+#include "serve/fields/body.h"
 #include "serve/fields/convert.h"
 
 #include <stdlib.h>
