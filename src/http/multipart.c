@@ -186,20 +186,6 @@ static int read_disposition(const struct reading_part *reading, struct multipart
     return HEARTH_OK;
 }
 
-static int read_header(const struct reading_part *reading, struct multipart_bytes line)
-{
-    struct multipart_bytes name = cut_token(&line);
-    if (name.len == 0 || !cut_mark(&line, ':')) return refuse_part(reading, HEARTH_INVALID, "has a malformed header");
-    skip_blanks(&line);
-    while (line.len > 0 && is_blank(line.v[line.len - 1])) line.len--;
-    if (is_word(name, "Content-Disposition")) return read_disposition(reading, line);
-    if (!is_word(name, "Content-Transfer-Encoding")) return HEARTH_OK;
-    /* RFC 7578 has none of the encodings of mail: bytes are sent as they are. */
-    if (is_word(line, "binary") || is_word(line, "8bit") || is_word(line, "7bit")) return HEARTH_OK;
-    return refuse_part(reading, HEARTH_UNSUPPORTED,
-                       "has a Content-Transfer-Encoding, which is not read here: send its bytes as they are");
-}
-
 /* All lines up to an empty one. */
 static int read_headers(const struct reading_part *reading, struct multipart *form)
 {
@@ -215,8 +201,18 @@ static int read_headers(const struct reading_part *reading, struct multipart *fo
         cut(&rest, 2);
         form->at = rest.v;
         if (line.len == 0) break;
-        int rc = read_header(reading, line);
+        struct multipart_bytes name = cut_token(&line);
+        if (name.len == 0 || !cut_mark(&line, ':'))
+            return refuse_part(reading, HEARTH_INVALID, "has a malformed header");
+        skip_blanks(&line);
+        while (line.len > 0 && is_blank(line.v[line.len - 1])) line.len--;
+        int rc = is_word(name, "Content-Disposition") ? read_disposition(reading, line) : HEARTH_OK;
         if (rc != HEARTH_OK) return rc;
+        /* RFC 7578 has none of the encodings of mail: bytes are sent as they are. */
+        bool is_plain = is_word(line, "binary") || is_word(line, "8bit") || is_word(line, "7bit");
+        if (is_word(name, "Content-Transfer-Encoding") && !is_plain)
+            return refuse_part(reading, HEARTH_UNSUPPORTED,
+                               "has a Content-Transfer-Encoding, which is not read here: send its bytes as they are");
     }
     if (reading->part->name.v != NULL) return HEARTH_OK;
     return refuse_part(reading, HEARTH_INVALID, "must have a header 'Content-Disposition: form-data; name=\"…\"'");

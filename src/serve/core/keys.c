@@ -267,7 +267,7 @@ bool keys_have_several_owners(const struct keys *keys)
     return false;
 }
 
-/* ---- Finding one ---- */
+/* ---- What a request may do ---- */
 
 const struct key *keys_find(const struct keys *keys, const char *given)
 {
@@ -278,8 +278,6 @@ const struct key *keys_find(const struct keys *keys, const char *given)
         if (sha256_equal(keys->v[i].digest, digest)) found = &keys->v[i];
     return found;
 }
-
-/* ---- What a request may do ---- */
 
 int access_check(const struct server *server, const struct http_request *http, int grant, const struct key **key,
                  hearth_error *error)

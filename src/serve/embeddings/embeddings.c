@@ -55,19 +55,6 @@ static int read_inputs(struct embeddings *e, const char *name, const json_t *val
     return HEARTH_OK;
 }
 
-static int find_inputs(struct embeddings *e, hearth_error *error)
-{
-    static const char *const names[] = {"input", "content", "prompt"};
-    size_t n = e->native ? 3 : 1; /* "content" and "prompt" are llama-server's */
-    for (size_t i = 0; i < n; i++) {
-        const json_t *value = body_find(e->body, names[i]);
-        e->name = names[i];
-        if (value != NULL) return read_inputs(e, names[i], value, error);
-    }
-    const char *name = names[e->native ? 1 : 0];
-    return error_at(error, HEARTH_INVALID, name, "'%s' is missing", name);
-}
-
 /* "truncate" truncates inputs to the model's maximum, "truncate_prompt_tokens" to that many tokens, or with -1 to
  * the maximum. Without them the model's key decides. */
 static int read_truncation(struct embeddings *e, hearth_error *error)
@@ -96,11 +83,20 @@ int embeddings_read(struct embeddings *e, const char *body, size_t len, hearth_e
 int embeddings_take(struct embeddings *e, json_t *body, hearth_error *error)
 {
     static const char *const formats[] = {"float", "base64", NULL};
+    static const char *const names[] = {"input", "content", "prompt"};
+    const size_t n_names = e->native ? 3 : 1; /* "content" and "prompt" are llama-server's */
+    const json_t *inputs = NULL;
     int format = 0;
     e->params = hearth_embed_params_default();
     e->body = body;
     int rc = body_text(body, "model", &e->params.model, error);
-    if (rc == HEARTH_OK) rc = find_inputs(e, error);
+    for (size_t i = 0; i < n_names && inputs == NULL; i++) {
+        e->name = names[i];
+        inputs = body_find(body, e->name);
+    }
+    if (rc == HEARTH_OK && inputs != NULL) rc = read_inputs(e, e->name, inputs, error);
+    if (rc == HEARTH_OK && inputs == NULL)
+        rc = error_at(error, HEARTH_INVALID, names[e->native], "'%s' is missing", names[e->native]);
     if (rc == HEARTH_OK) rc = body_int(body, "dimensions", 1, &e->params.dimensions, error);
     if (rc == HEARTH_OK) rc = body_word(body, "encoding_format", formats, &format, error);
     if (rc == HEARTH_OK) rc = body_int(body, "embd_normalize", -1, &e->params.norm, error);

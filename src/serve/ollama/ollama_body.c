@@ -15,26 +15,22 @@
 /* ---- Names ---- */
 
 #define OPTIONS "options."
-#define OPTION(name)                                                                                                   \
-    {                                                                                                                  \
-        name, OPTIONS name                                                                                             \
-    }
 
 /* The names of the chat's fields in Ollama's API. Options are copied from "options" under these names. */
-static const struct convert_name names[] = {OPTION("temperature"),
-                                            OPTION("top_k"),
-                                            OPTION("top_p"),
-                                            OPTION("min_p"),
-                                            OPTION("typical_p"),
-                                            OPTION("repeat_last_n"),
-                                            OPTION("repeat_penalty"),
-                                            OPTION("presence_penalty"),
-                                            OPTION("frequency_penalty"),
-                                            OPTION("mirostat"),
-                                            OPTION("mirostat_tau"),
-                                            OPTION("mirostat_eta"),
-                                            OPTION("seed"),
-                                            OPTION("stop"),
+static const struct convert_name names[] = {{"temperature", OPTIONS "temperature"},
+                                            {"top_k", OPTIONS "top_k"},
+                                            {"top_p", OPTIONS "top_p"},
+                                            {"min_p", OPTIONS "min_p"},
+                                            {"typical_p", OPTIONS "typical_p"},
+                                            {"repeat_last_n", OPTIONS "repeat_last_n"},
+                                            {"repeat_penalty", OPTIONS "repeat_penalty"},
+                                            {"presence_penalty", OPTIONS "presence_penalty"},
+                                            {"frequency_penalty", OPTIONS "frequency_penalty"},
+                                            {"mirostat", OPTIONS "mirostat"},
+                                            {"mirostat_tau", OPTIONS "mirostat_tau"},
+                                            {"mirostat_eta", OPTIONS "mirostat_eta"},
+                                            {"seed", OPTIONS "seed"},
+                                            {"stop", OPTIONS "stop"},
                                             {"max_tokens", OPTIONS "num_predict"},
                                             {"json_schema", "format"},
                                             {"response_format", "format"},
