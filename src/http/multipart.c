@@ -107,16 +107,6 @@ bool multipart_is_form(const char *content_type)
     return strchr("; \t", content_type[len]) != NULL; /* strchr() finds the end of the string too */
 }
 
-/* The characters of boundaries (RFC 2046), of which a space may not be the last. */
-static bool is_boundary(struct multipart_bytes text)
-{
-    static const char marks[] = "'()+_,-./:=? ";
-    if (text.len == 0 || text.len > MULTIPART_BOUNDARY_MAX || text.v[text.len - 1] == ' ') return false;
-    for (size_t i = 0; i < text.len; i++)
-        if (!is_token(text.v[i]) && (text.v[i] == '\0' || strchr(marks, text.v[i]) == NULL)) return false;
-    return true;
-}
-
 int multipart_open(struct multipart *form, const char *content_type, struct multipart_bytes body, hearth_error *error)
 {
     struct multipart_bytes boundary;
@@ -124,8 +114,13 @@ int multipart_open(struct multipart *form, const char *content_type, struct mult
     if (!multipart_is_form(content_type))
         return error_set(error, HEARTH_INVALID, "the body must be a form, with 'Content-Type: " FORM_TYPE "'");
     const char *parameters = content_type + strlen(FORM_TYPE);
-    if (!find_parameter((struct multipart_bytes){parameters, strlen(parameters)}, "boundary", &boundary) ||
-        !is_boundary(boundary))
+    /* The characters of boundaries (RFC 2046), of which a space may not be the last. */
+    static const char marks[] = "'()+_,-./:=? ";
+    bool is_good = find_parameter((struct multipart_bytes){parameters, strlen(parameters)}, "boundary", &boundary) &&
+                   boundary.len > 0 && boundary.len <= MULTIPART_BOUNDARY_MAX && boundary.v[boundary.len - 1] != ' ';
+    for (size_t i = 0; is_good && i < boundary.len; i++)
+        is_good = is_token(boundary.v[i]) || (boundary.v[i] != '\0' && strchr(marks, boundary.v[i]) != NULL);
+    if (!is_good)
         return error_set(error, HEARTH_INVALID,
                          "the Content-Type of the body must name its boundary, of up to %d characters: " FORM_TYPE
                          "; boundary=…",

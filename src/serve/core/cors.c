@@ -83,17 +83,7 @@ static bool is_allowed(const struct cors *cors, const char *origin, const char *
     return false;
 }
 
-/* ---- Content types ---- */
-
-/* Browsers send forms and plain text of any page without a preflight. But for files, which are sent in forms, no route
- * reads those, so only JSON, which needs a preflight, is accepted. */
-static bool is_json(const char *type)
-{
-    static const char json[] = "application/json", suffix[] = "+json";
-    size_t len = type == NULL ? 0 : strcspn(type, "; \t"), tail = sizeof suffix - 1;
-    if (len == sizeof json - 1 && starts_with(type, json)) return true;
-    return len > tail && starts_with(type, "application/") && strncasecmp(type + len - tail, suffix, tail) == 0;
-}
+/* ---- The check of a request ---- */
 
 int cors_check(const struct cors *cors, const struct http_request *http, enum cors_body body, hearth_error *error)
 {
@@ -107,9 +97,16 @@ int cors_check(const struct cors *cors, const struct http_request *http, enum co
                          "web pages of this origin may not use this server: add it to server.allowed_origins");
     }
     if (strcmp(http_method(http), "POST") != 0) return HEARTH_OK;
-    /* A form comes from any page, but browsers name the page's origin with it: that alone keeps foreign ones out. */
+    /* Browsers send forms and plain text of any page without a preflight. But for files, which are sent in forms, no
+     * route reads those, so only JSON, which needs a preflight, is accepted. A form comes from any page, but browsers
+     * name the page's origin with it: that alone keeps foreign ones out. */
+    static const char json[] = "application/json", suffix[] = "+json";
     const char *type = http_header(http, "Content-Type");
-    if (body == CORS_FORM ? multipart_is_form(type) : is_json(type)) return HEARTH_OK;
+    size_t len = type == NULL ? 0 : strcspn(type, "; \t"), tail = strlen(suffix);
+    bool has_suffix =
+        len > tail && starts_with(type, "application/") && strncasecmp(type + len - tail, suffix, tail) == 0;
+    bool is_json = has_suffix || (len == strlen(json) && starts_with(type, json));
+    if (body == CORS_FORM ? multipart_is_form(type) : is_json) return HEARTH_OK;
     return error_set(error, ERRORS_MEDIA_TYPE, "a web page must send its body with the header 'Content-Type: %s'",
                      body == CORS_FORM ? "multipart/form-data" : "application/json");
 }

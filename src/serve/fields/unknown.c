@@ -25,13 +25,10 @@ static const char of_both[] =
     "response_fields return_tokens id_slot n_keep n_discard n_indent n_cache_reuse t_max_prompt_ms "
     "sse_ping_interval backend_sampling keep_alive grammar_lazy grammar_triggers preserved_tokens user";
 
-static const char of_completions[] = "input_prefix input_suffix input_extra";
-
-static const char of_chats[] =
-    "reasoning_control audio modalities web_search_options metadata store service_tier safety_identifier "
-    "prompt_cache_key prompt_cache_retention verbosity prediction";
-
-static const char *const of_openai[] = {[FIELDS_CHAT] = of_chats, [FIELDS_COMPLETION] = of_completions};
+static const char *const of_openai[] = {
+    [FIELDS_CHAT] = "reasoning_control audio modalities web_search_options metadata store service_tier "
+                    "safety_identifier prompt_cache_key prompt_cache_retention verbosity prediction",
+    [FIELDS_COMPLETION] = "input_prefix input_suffix input_extra"};
 
 /* Members of chat messages, including those of answers that clients send back. */
 static const char of_message[] =

@@ -388,22 +388,19 @@ const struct reading_form native_completion =
 
 #define SNIPPETS_MAX 256
 
-static bool get_snippet(const json_t *value, hearth_snippet *snippet)
-{
-    const json_t *name = json_object_get(value, "filename");
-    snippet->name = name == NULL || json_is_null(name) ? "tmp" : field_string(name);
-    snippet->text = field_string(json_object_get(value, "text"));
-    return snippet->name != NULL && snippet->text != NULL;
-}
-
 static int read_snippets(struct fields *fields, const json_t *value, hearth_error *error)
 {
-    size_t n = json_array_size(value), i;
-    json_t *item;
+    size_t n = json_array_size(value);
     if (value == NULL || json_is_null(value)) return HEARTH_OK;
     bool good = json_is_array(value) && n <= SNIPPETS_MAX;
     if (good) fields->snippets = mem_alloc((n + 1) * sizeof *fields->snippets);
-    json_array_foreach(value, i, item) good = good && get_snippet(item, &fields->snippets[i]);
+    for (size_t i = 0; good && i < n; i++) {
+        const json_t *item = json_array_get(value, i), *name = body_find(item, "filename");
+        hearth_snippet *snippet = &fields->snippets[i];
+        snippet->name = name == NULL ? "tmp" : field_string(name);
+        snippet->text = field_string(json_object_get(item, "text"));
+        good = snippet->name != NULL && snippet->text != NULL;
+    }
     if (!good)
         return error_at(error, HEARTH_INVALID, "input_extra",
                         "'input_extra' must be a list of up to %d {\"filename\": string, \"text\": string}, without "

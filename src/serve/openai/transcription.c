@@ -212,19 +212,6 @@ static int read_value(struct form *form, struct form_value *value)
     return HEARTH_OK;
 }
 
-static int read_form(struct form *form, struct multipart *parts)
-{
-    struct multipart_part part;
-    int rc;
-    while ((rc = multipart_next(parts, &part, form->error)) == 1) {
-        char *name = mem_strndup(part.name.v, part.name.len);
-        rc = read_value(form, &(struct form_value){.name = name, .bytes = part.value});
-        free(name);
-        if (rc != HEARTH_OK) return rc;
-    }
-    return rc;
-}
-
 static void transcription_close(void *ud)
 {
     struct transcription *t = ud;
@@ -251,7 +238,12 @@ static void *transcription_open(struct buf *body, const struct reading_caller *c
     t->unknown = json_object();
     t->chat = json_pack("{s:f}", "temperature", 0.0); /* OpenAI's default */
     int rc = multipart_open(&parts, caller->content_type, (struct multipart_bytes){buf_text(body), body->len}, error);
-    if (rc == HEARTH_OK) rc = read_form(&form, &parts);
+    struct multipart_part part;
+    while (rc == HEARTH_OK && (rc = multipart_next(&parts, &part, error)) == 1) {
+        char *name = mem_strndup(part.name.v, part.name.len);
+        rc = read_value(&form, &(struct form_value){.name = name, .bytes = part.value});
+        free(name);
+    }
     if (rc == HEARTH_OK && form.file.v != NULL) {
         /* The file moves to the beginning of the body's memory, which becomes its own: nothing else of it is needed. */
         memmove(body->v, form.file.v, form.file.len);

@@ -485,20 +485,17 @@ int pulls_pull(struct pulls *pulls, const char *reference, bool insecure, struct
         follow(job, follower);
         return HEARTH_OK;
     }
-    const struct job what = {.subject = (char *)reference, .insecure = insecure};
-    return begin(pulls, &what, follower, error);
+    return begin(pulls, &(struct job){.subject = (char *)reference, .insecure = insecure}, follower, error);
 }
 
 int pulls_remove(struct pulls *pulls, const char *model, struct pulls_follower *follower, hearth_error *error)
 {
-    const struct job what = {.subject = (char *)model, .removes = true};
-    return begin(pulls, &what, follower, error);
+    return begin(pulls, &(struct job){.subject = (char *)model, .removes = true}, follower, error);
 }
 
 int pulls_run(struct pulls *pulls, const struct pulls_task *task, struct pulls_follower *follower, hearth_error *error)
 {
-    const struct job what = {.subject = "", .task = *task};
-    return begin(pulls, &what, follower, error);
+    return begin(pulls, &(struct job){.subject = "", .task = *task}, follower, error);
 }
 
 /* ---- Life ---- */
