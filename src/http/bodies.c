@@ -29,19 +29,15 @@ static void memory_freed(struct http_bodies *bodies)
     if (bodies->stalled > 0) event_active(bodies->resume, EV_TIMEOUT, 0);
 }
 
-static struct connection *next_to_resume(struct http_bodies *bodies)
-{
-    struct connection *c = bodies->oldest;
-    while (c != NULL && !(c->stalled && bodies_may_read(c))) c = c->newer;
-    return c;
-}
-
 /* Starts over after each: resuming a connection may call the handler, which may close any other. */
 static void resume_all(evutil_socket_t fd, short what, void *ud)
 {
     (void)fd, (void)what;
     struct http_server *server = ud;
-    for (struct connection *c; (c = next_to_resume(&server->bodies)) != NULL;) {
+    for (;;) {
+        struct connection *c = server->bodies.oldest;
+        while (c != NULL && !(c->stalled && bodies_may_read(c))) c = c->newer;
+        if (c == NULL) return;
         http_enter(server);
         connection_resume(c);
         http_leave(server);

@@ -102,21 +102,16 @@ static void on_hangup(evutil_socket_t fd, short what, void *ud)
 /* Watches for the client's end of input while the socket is not read. Edge-triggered events report it without
  * reporting the unread bytes again and again; libevent needs all events of a descriptor to be of one kind, so a
  * duplicate is watched. If no descriptor is left, the disconnect is detected late, by a failing write. */
-static void watch_hangup(struct connection *c)
+static void stop_reading(struct connection *c)
 {
     evutil_socket_t fd = bufferevent_getfd(c->bev);
-    if (c->hangup != NULL || fd < 0) return;
+    bufferevent_disable(c->bev, EV_READ);
+    if (c->state == CONNECTION_FLUSHING || c->hangup != NULL || fd < 0) return; /* while flushing, writes fail */
     c->hangup_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (c->hangup_fd < 0) return;
     short what = EV_READ | EV_CLOSED | EV_ET | EV_PERSIST;
     c->hangup = event_new(c->server->base, c->hangup_fd, what, on_hangup, c);
     event_add(c->hangup, NULL);
-}
-
-static void stop_reading(struct connection *c)
-{
-    bufferevent_disable(c->bev, EV_READ);
-    if (c->state != CONNECTION_FLUSHING) watch_hangup(c); /* while flushing, writes fail */
 }
 
 static void start_reading(struct connection *c)
@@ -233,42 +228,6 @@ static bool is_refused(struct connection *c)
     return false;
 }
 
-static void begin_request(struct connection *c)
-{
-    const struct http_limits *limits = &c->server->limits;
-    int first_ms = limits->first_request_timeout_ms, read_ms = limits->read_timeout_ms;
-    c->request = request_new(c);
-    c->client = c->address;
-    c->state = CONNECTION_HEAD;
-    c->began_at = clock_now(clock_monotonic());
-    if (!c->over_limit) set_timer(c, !c->sent_head && first_ms < read_ms ? first_ms : read_ms);
-}
-
-/* Notes that a head has arrived. False: the connection is over the limit, and the request was refused with 503. */
-static bool note_head(struct connection *c)
-{
-    const struct http_handler *handler = &c->server->handler;
-    c->sent_head = true;
-    if (!c->over_limit) {
-        stop_waiting(c);
-        return true;
-    }
-    c->request->keep_alive = false;
-    if (c->request->whole && handler->is_urgent != NULL && handler->is_urgent(handler->ud, c->request)) return true;
-    refuse_request(c, (struct http_fault){503, "all connections are taken, try again later"});
-    return false;
-}
-
-static void begin_body(struct connection *c)
-{
-    double took_ms = clock_to_ms(clock_now(clock_monotonic()) - c->began_at);
-    int left_ms = c->server->limits.read_timeout_ms - (int)took_ms;
-    c->state = CONNECTION_BODY;
-    set_timer(c, left_ms > 0 ? left_ms : 0);
-    bodies_enter(c);
-    if (c->request->wants_continue && evbuffer_get_length(input_of(c)) == 0) reply_continue(c);
-}
-
 /* These consume a piece of the input. False: the connection no longer receives a request, and may even be freed. */
 static bool receive_head(struct connection *c, const char *bytes, size_t len)
 {
@@ -276,17 +235,37 @@ static bool receive_head(struct connection *c, const char *bytes, size_t len)
     size_t used = 0;
     enum parse parsed = request_parse_head(request, bytes, len, &used);
     evbuffer_drain(input_of(c), used);
+    if (parsed == PARSE_MORE) return true;
     if (parsed == PARSE_FAULT) {
         refuse_request(c, request->fault);
-    } else if (parsed == PARSE_WHOLE && !note_head(c)) {
         return false;
-    } else if (parsed == PARSE_WHOLE && request->whole) {
-        dispatch(c);
-    } else if (parsed != PARSE_WHOLE || !is_refused(c)) {
-        if (parsed == PARSE_WHOLE) begin_body(c);
-        return true;
     }
-    return false;
+    c->sent_head = true;
+    if (c->over_limit) {
+        const struct http_handler *handler = &c->server->handler;
+        request->keep_alive = false;
+        if (!request->whole || handler->is_urgent == NULL || !handler->is_urgent(handler->ud, request)) {
+            refuse_request(c, (struct http_fault){503, "all connections are taken, try again later"});
+            return false;
+        }
+    } else {
+        stop_waiting(c);
+    }
+    if (request->whole) {
+        dispatch(c);
+        return false;
+    }
+    if (is_refused(c)) return false;
+    double took_ms = clock_to_ms(clock_now(clock_monotonic()) - c->began_at);
+    int left_ms = c->server->limits.read_timeout_ms - (int)took_ms;
+    c->state = CONNECTION_BODY;
+    set_timer(c, left_ms > 0 ? left_ms : 0);
+    bodies_enter(c);
+    /* The client may wait for this before it sends the body. */
+    static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    if (request->wants_continue && evbuffer_get_length(input_of(c)) == 0)
+        evbuffer_add(bufferevent_get_output(c->bev), go_on, strlen(go_on));
+    return true;
 }
 
 static bool receive_body(struct connection *c, const char *bytes, size_t len)
@@ -308,44 +287,35 @@ static bool receive_body(struct connection *c, const char *bytes, size_t len)
     return parsed == PARSE_MORE;
 }
 
-/* Some clients send an empty line after a body: that begins no request, and keeps no connection open. */
-static void skip_empty_lines(struct connection *c)
-{
-    char first[2];
-    while (evbuffer_copyout(input_of(c), first, 2) == 2 && memcmp(first, "\r\n", 2) == 0)
-        evbuffer_drain(input_of(c), 2);
-}
-
-static bool receive_piece(struct connection *c)
-{
-    if (c->state == CONNECTION_IDLE) skip_empty_lines(c);
-    size_t len = evbuffer_get_contiguous_space(input_of(c));
-    if (len == 0) return false;
-    const char *bytes = (const char *)evbuffer_pullup(input_of(c), (ssize_t)len);
-    if (c->state == CONNECTION_IDLE && evbuffer_get_length(input_of(c)) == 1 && bytes[0] == '\r')
-        return false; /* half of one, perhaps */
-    if (c->state == CONNECTION_IDLE) begin_request(c);
-    return c->state == CONNECTION_HEAD ? receive_head(c, bytes, len) : receive_body(c, bytes, len);
-}
-
 static void receive(struct connection *c)
 {
-    while (receive_piece(c)) continue;
+    for (bool goes_on = true; goes_on;) {
+        struct evbuffer *input = input_of(c);
+        /* Some clients send an empty line after a body: that begins no request, and keeps no connection open. */
+        char first[2];
+        while (c->state == CONNECTION_IDLE && evbuffer_copyout(input, first, 2) == 2 && memcmp(first, "\r\n", 2) == 0)
+            evbuffer_drain(input, 2);
+        size_t len = evbuffer_get_contiguous_space(input);
+        if (len == 0) return;
+        const char *bytes = (const char *)evbuffer_pullup(input, (ssize_t)len);
+        if (c->state == CONNECTION_IDLE && evbuffer_get_length(input) == 1 && bytes[0] == '\r')
+            return; /* half of one, perhaps */
+        if (c->state == CONNECTION_IDLE) {
+            const struct http_limits *limits = &c->server->limits;
+            int first_ms = limits->first_request_timeout_ms, read_ms = limits->read_timeout_ms;
+            c->request = request_new(c);
+            c->client = c->address;
+            c->state = CONNECTION_HEAD;
+            c->began_at = clock_now(clock_monotonic());
+            if (!c->over_limit) set_timer(c, !c->sent_head && first_ms < read_ms ? first_ms : read_ms);
+        }
+        goes_on = c->state == CONNECTION_HEAD ? receive_head(c, bytes, len) : receive_body(c, bytes, len);
+    }
 }
 
 void connection_resume(struct connection *c)
 {
     bodies_stall(c, false);
-    start_reading(c);
-    receive(c);
-}
-
-static void next_request(struct connection *c)
-{
-    const struct http_limits *limits = &c->server->limits;
-    c->state = CONNECTION_IDLE;
-    set_timer(c, c->sent_head ? limits->idle_timeout_ms : limits->first_request_timeout_ms);
-    if (c->sent_head) wait_in(c, &c->server->kept_alive);
     start_reading(c);
     receive(c);
 }
@@ -409,10 +379,16 @@ static void on_drained(struct bufferevent *bev, void *ud)
         request->on_drained(request->ud);
     } else if (c->state == CONNECTION_FLUSHING && !connection_send_rest(c) &&
                evbuffer_get_length(bufferevent_get_output(bev)) == 0) {
-        if (c->keep_alive && !c->reading_closed)
-            next_request(c);
-        else
+        if (c->keep_alive && !c->reading_closed) {
+            const struct http_limits *limits = &server->limits;
+            c->state = CONNECTION_IDLE;
+            set_timer(c, c->sent_head ? limits->idle_timeout_ms : limits->first_request_timeout_ms);
+            if (c->sent_head) wait_in(c, &server->kept_alive);
+            start_reading(c);
+            receive(c);
+        } else {
             linger(c);
+        }
     }
     http_leave(server);
 }
@@ -451,11 +427,6 @@ static void on_timer(evutil_socket_t fd, short what, void *ud)
 }
 
 /* ---- Opening ---- */
-
-struct bufferevent *connection_bufferevent(struct event_base *base, evutil_socket_t fd)
-{
-    return bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE);
-}
 
 void connection_open(struct http_server *server, struct bufferevent *bev, uint64_t address, bool over_limit)
 {

@@ -13,9 +13,12 @@
 #include <event2/bufferevent.h>
 #include <event2/listener.h>
 #include <llhttp.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <sys/queue.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 /* ---- The watchdog of the server's thread ---- */
 
@@ -40,6 +43,16 @@ void stalls_leave(struct stalls *stalls);
 void stalls_name(struct stalls *stalls, const char *route);
 
 /* ---- The server ---- */
+
+/* The address that a socket is bound to; all zero if unknown. */
+union socket_address {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+    struct sockaddr_un path;
+};
+
+union socket_address socket_address(int fd);
 
 struct http_listener {
     struct http_listener *next;
@@ -160,9 +173,6 @@ struct connection {
     size_t rest_at;
 };
 
-/* Makes a plain (not TLS) bufferevent of a socket. */
-struct bufferevent *connection_bufferevent(struct event_base *base, evutil_socket_t fd);
-
 /* Serves requests over `bev`, which it takes over, after the handshake if it is TLS. `over_limit`: only an urgent
  * request is answered. `address`: bodies_client_at(). */
 void connection_open(struct http_server *server, struct bufferevent *bev, uint64_t address, bool over_limit);
@@ -277,8 +287,5 @@ enum parse request_parse_body(struct http_request *request, const char *bytes, s
 
 /* Writes the error answer to a request that the server refuses. */
 void reply_refuse(struct connection *connection, struct http_fault fault);
-
-/* Sends 100 Continue, for a client that waits for it before it sends the body. */
-void reply_continue(struct connection *connection);
 
 #endif

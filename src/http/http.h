@@ -193,6 +193,4 @@ void http_on_drained(struct http_request *request, void (*on_drained)(void *ud))
 /* Closes the connection without an answer; the request is invalid afterwards and on_gone is not called. */
 void http_abort(struct http_request *request);
 
-const char *http_status_text(int status);
-
 #endif

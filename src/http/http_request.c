@@ -60,23 +60,17 @@ static bool decode_query(struct http_target *target, char *query)
     return true;
 }
 
-/* Cuts the host off an absolute target ("http://host/path"), which proxies send. Returns the rest. */
-static char *take_host(struct http_target *target)
-{
-    char *host = *target->text == '/' ? NULL : strstr(target->text, "://");
-    if (host == NULL) return target->text;
-    host += 3;
-    size_t len = strcspn(host, "/?");
-    target->host = mem_strndup(host, len);
-    return host + len;
-}
-
 /* Decodes "/path?name=value" or "http://host/path"; false if it is malformed. The target owns the decoded text; path,
  * names and values point into it. */
 static bool decode_target(struct http_target *target, const char *url)
 {
-    target->text = mem_strdup(url);
-    char *path = take_host(target);
+    char *path = target->text = mem_strdup(url);
+    char *scheme_end = *path == '/' ? NULL : strstr(path, "://");
+    if (scheme_end != NULL) { /* an absolute target, which proxies send */
+        char *host = scheme_end + 3;
+        path = host + strcspn(host, "/?");
+        target->host = mem_strndup(host, (size_t)(path - host));
+    }
     path[strcspn(path, "#")] = '\0';
     char *query = strchr(path, '?');
     if (query != NULL) *query++ = '\0';
@@ -133,17 +127,6 @@ static int on_chunk_header(llhttp_t *parser)
     return check_room(parser->data, parser->content_length);
 }
 
-/* Growing a long body would copy it again and again. Reserved bytes take no memory until they arrive, but are bounded
- * all the same. */
-static void reserve_body(struct http_request *request)
-{
-    struct http_server *server = request->server;
-    if (!request->has_length || request->length > server->limits.max_bodies - server->bodies.reserved) return;
-    request->reserved = (size_t)request->length;
-    server->bodies.reserved += request->reserved;
-    buf_reserve(&request->body, request->reserved);
-}
-
 static void end_reserve(struct http_request *request)
 {
     request->server->bodies.reserved -= request->reserved;
@@ -153,7 +136,15 @@ static void end_reserve(struct http_request *request)
 static int on_body(llhttp_t *parser, const char *at, size_t len)
 {
     struct http_request *request = parser->data;
-    if (request->body.v == NULL) reserve_body(request);
+    struct http_server *server = request->server;
+    /* Growing a long body would copy it again and again. Reserved bytes take no memory until they arrive, but are
+     * bounded all the same. */
+    if (request->body.v == NULL && request->has_length &&
+        request->length <= server->limits.max_bodies - server->bodies.reserved) {
+        request->reserved = (size_t)request->length;
+        server->bodies.reserved += request->reserved;
+        buf_reserve(&request->body, request->reserved);
+    }
     buf_append(&request->body, at, len);
     bodies_receive(request->connection, len);
     request->framing = 0;
@@ -246,49 +237,19 @@ void http_abort(struct http_request *request)
 
 /* ---- The head ---- */
 
-/* The fault for an error of llhttp, with its reason; an unsupported version has a status of its own. */
-static enum parse parser_fault(struct http_request *request, llhttp_errno_t error)
+static enum parse parse_fault(struct http_request *request, int status, const char *message)
 {
-    if (request->fault.status == 0) {
-        const char *reason = llhttp_get_error_reason(&request->parser);
-        if (error == HPE_INVALID_VERSION)
-            set_fault(request, 505, "only HTTP/1.0 and HTTP/1.1 are supported");
-        else
-            set_fault(request, 400, reason != NULL && *reason != '\0' ? reason : "malformed request");
-    }
+    set_fault(request, status, message);
     return PARSE_FAULT;
 }
 
-static bool has_control(const char *bytes, size_t len)
+/* The fault for an error of llhttp, with its reason; an unsupported version has a status of its own. */
+static enum parse parser_fault(struct http_request *request, llhttp_errno_t error)
 {
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)bytes[i];
-        if ((c < ' ' && c != '\t' && c != '\r' && c != '\n') || c == 0x7f) return true;
-    }
-    return false;
-}
-
-/* Checks the version at the end of the request line: llhttp would also accept RTSP/1.0, and a line without a
- * version. */
-static int check_version(struct http_request *request, const char *line, size_t len)
-{
-    static const char form[] = " HTTP/";
-    const char *version = len < 9 ? line : line + len - 9;
-    if (len < 9 || memcmp(version, form, 6) != 0) return set_fault(request, 400, "the request line is malformed");
-    if (memcmp(version + 6, "1.1", 3) != 0 && memcmp(version + 6, "1.0", 3) != 0)
-        return set_fault(request, 505, "only HTTP/1.0 and HTTP/1.1 are supported");
-    request->version_1_0 = version[8] == '0';
-    return 0;
-}
-
-/* Checks one line of the head; `len` is without CR and LF. */
-static int check_line(struct http_request *request, const char *line, size_t len)
-{
-    if (memchr(line, '\r', len) != NULL) return set_fault(request, 400, "a carriage return inside a line");
-    if (request->line == 0) return check_version(request, line, len);
-    if (len > 0 && (line[0] == ' ' || line[0] == '\t'))
-        return set_fault(request, 400, "folded header lines are obsolete");
-    return 0;
+    const char *reason = llhttp_get_error_reason(&request->parser);
+    if (request->fault.status != 0) return PARSE_FAULT;
+    if (error == HPE_INVALID_VERSION) return parse_fault(request, 505, "only HTTP/1.0 and HTTP/1.1 are supported");
+    return parse_fault(request, 400, reason != NULL && *reason != '\0' ? reason : "malformed request");
 }
 
 /* Passes one line, with its CRLF, to llhttp. */
@@ -297,18 +258,24 @@ static enum parse parse_line(struct http_request *request)
     const char *line = request->head.v + request->line;
     size_t len = request->head.len - request->line;
     bool blank = len == 2;
-    if (len < 2 || line[len - 2] != '\r') {
-        set_fault(request, 400, "lines end with carriage return and line feed");
-        return PARSE_FAULT;
+    if (len < 2 || line[len - 2] != '\r')
+        return parse_fault(request, 400, "lines end with carriage return and line feed");
+    if (memchr(line, '\r', len - 2) != NULL) return parse_fault(request, 400, "a carriage return inside a line");
+    if (request->line == 0) {
+        /* The version, before the line's end: llhttp would also accept RTSP/1.0, and a line without a version. */
+        const char *version = len < 11 ? line : line + len - 11;
+        if (len < 11 || memcmp(version, " HTTP/", 6) != 0)
+            return parse_fault(request, 400, "the request line is malformed");
+        if (memcmp(version + 6, "1.1", 3) != 0 && memcmp(version + 6, "1.0", 3) != 0)
+            return parse_fault(request, 505, "only HTTP/1.0 and HTTP/1.1 are supported");
+        request->version_1_0 = version[8] == '0';
     }
-    if (check_line(request, line, len - 2) != 0) return PARSE_FAULT;
+    if (request->line > 0 && (line[0] == ' ' || line[0] == '\t'))
+        return parse_fault(request, 400, "folded header lines are obsolete");
     llhttp_errno_t error = llhttp_execute(&request->parser, line, len);
     bool paused = error == HPE_PAUSED || error == HPE_PAUSED_UPGRADE;
     if (error != HPE_OK && !(paused && request->whole)) return parser_fault(request, error);
-    if (blank != request->head_done) {
-        set_fault(request, 400, "malformed request");
-        return PARSE_FAULT;
-    }
+    if (blank != request->head_done) return parse_fault(request, 400, "malformed request");
     request->line = request->head.len;
     return blank ? PARSE_WHOLE : PARSE_MORE;
 }
@@ -353,30 +320,19 @@ static int check_framing(struct http_request *request)
     return 0;
 }
 
-/* Refuses repeated Host and Origin headers, of which one reader would use the first and another the last. */
-static int check_host_and_origin(struct http_request *request)
-{
-    size_t n = http_count_headers(request, "Host");
-    if (n > 1) return set_fault(request, 400, "more than one Host header");
-    if (http_count_headers(request, "Origin") > 1) return set_fault(request, 400, "more than one Origin header");
-    return n == 1 || request->version_1_0 ? 0 : set_fault(request, 400, "a Host header is missing");
-}
-
-static int check_expect(struct http_request *request)
-{
-    const char *expect = http_header(request, "Expect");
-    if (expect == NULL || request->version_1_0) return 0;
-    if (strcasecmp(expect, "100-continue") != 0) return set_fault(request, 417, "the only Expect is 100-continue");
-    request->wants_continue = true;
-    return 0;
-}
-
 static int check_head(struct http_request *request)
 {
     int rc = check_framing(request);
-    if (rc == 0) rc = check_host_and_origin(request);
-    if (rc == 0) rc = check_expect(request);
     if (rc != 0) return rc;
+    /* Of repeated Host and Origin headers one reader would use the first and another the last. */
+    size_t n_hosts = http_count_headers(request, "Host");
+    if (n_hosts > 1) return set_fault(request, 400, "more than one Host header");
+    if (http_count_headers(request, "Origin") > 1) return set_fault(request, 400, "more than one Origin header");
+    if (n_hosts == 0 && !request->version_1_0) return set_fault(request, 400, "a Host header is missing");
+    const char *expect = request->version_1_0 ? NULL : http_header(request, "Expect");
+    if (expect != NULL && strcasecmp(expect, "100-continue") != 0)
+        return set_fault(request, 417, "the only Expect is 100-continue");
+    request->wants_continue = expect != NULL;
     if (request->parser.method == HTTP_CONNECT) return set_fault(request, 400, "this is no proxy");
     if (!decode_target(&request->target, request->head.v + request->url))
         return set_fault(request, 400, "the address is malformed");
@@ -391,13 +347,12 @@ enum parse request_parse_head(struct http_request *request, const char *bytes, s
         const char *end = memchr(from, '\n', len - *used);
         size_t n = end == NULL ? len - *used : (size_t)(end - from) + 1;
         *used += n;
-        if (n > request->server->limits.max_head - request->head.len) {
-            set_fault(request, 431, "request line and headers are too large");
-            return PARSE_FAULT;
-        }
-        if (has_control(from, n)) {
-            set_fault(request, 400, "a control character in request line or headers");
-            return PARSE_FAULT;
+        if (n > request->server->limits.max_head - request->head.len)
+            return parse_fault(request, 431, "request line and headers are too large");
+        for (size_t i = 0; i < n; i++) {
+            unsigned char c = (unsigned char)from[i];
+            if ((c < ' ' && c != '\t' && c != '\r' && c != '\n') || c == 0x7f)
+                return parse_fault(request, 400, "a control character in request line or headers");
         }
         buf_append(&request->head, from, n);
         if (end != NULL) parsed = parse_line(request);
@@ -419,10 +374,8 @@ enum parse request_parse_body(struct http_request *request, const char *bytes, s
     if (error != HPE_OK && !request->whole) return parser_fault(request, error);
     if (request->whole) return PARSE_WHOLE;
     if (request->body.len == before) request->framing += len;
-    if (request->framing > request->server->limits.max_head) {
-        set_fault(request, 431, "chunk extensions or trailers are too large");
-        return PARSE_FAULT;
-    }
+    if (request->framing > request->server->limits.max_head)
+        return parse_fault(request, 431, "chunk extensions or trailers are too large");
     return PARSE_MORE;
 }
 
@@ -460,21 +413,9 @@ const char *http_target_host(const struct http_request *request)
     return request->target.host;
 }
 
-/* The local address of the request's connection; all zero if unknown. */
-union local_address {
-    struct sockaddr any;
-    struct sockaddr_in v4;
-    struct sockaddr_in6 v6;
-    struct sockaddr_storage most;
-};
-
-static union local_address local_address(const struct http_request *request)
+static union socket_address local_address(const struct http_request *request)
 {
-    union local_address address = {.most = {0}};
-    socklen_t len = sizeof address;
-    int fd = request->connection == NULL ? -1 : bufferevent_getfd(request->connection->bev);
-    if (getsockname(fd, &address.any, &len) != 0) address = (union local_address){.most = {0}};
-    return address;
+    return socket_address(request->connection == NULL ? -1 : bufferevent_getfd(request->connection->bev));
 }
 
 bool http_is_unix(const struct http_request *request)
@@ -484,7 +425,7 @@ bool http_is_unix(const struct http_request *request)
 
 int http_port(const struct http_request *request)
 {
-    union local_address address = local_address(request);
+    union socket_address address = local_address(request);
     if (address.any.sa_family == AF_INET) return ntohs(address.v4.sin_port);
     return address.any.sa_family == AF_INET6 ? ntohs(address.v6.sin6_port) : 0;
 }

@@ -59,23 +59,15 @@ static void add_listener(struct http_server *server, int fd, const char *unix_pa
 
 /* ---- Sockets of other processes ---- */
 
-/* The address that a socket is bound to; all zero if unknown. */
-union bound {
-    struct sockaddr any;
-    struct sockaddr_in v4;
-    struct sockaddr_in6 v6;
-    struct sockaddr_un path;
-};
-
-static union bound bound_to(int fd)
+union socket_address socket_address(int fd)
 {
-    union bound address = {.path = {0}};
+    union socket_address address = {.path = {0}};
     socklen_t len = sizeof address;
-    if (getsockname(fd, &address.any, &len) != 0) address = (union bound){.path = {0}};
+    if (getsockname(fd, &address.any, &len) != 0) address = (union socket_address){.path = {0}};
     return address;
 }
 
-static bool same_address(const union bound *a, const union bound *b)
+static bool same_address(const union socket_address *a, const union socket_address *b)
 {
     if (a->any.sa_family != b->any.sa_family) return false;
     switch (a->any.sa_family) {
@@ -100,11 +92,11 @@ void http_adopt(struct http_server *server, int fd, bool lent)
 }
 
 /* The adopted socket of the address; -1: there is none. One that was lent is chosen before others. */
-static int take_adopted(struct http_server *server, const union bound *address, bool *lent)
+static int take_adopted(struct http_server *server, const union socket_address *address, bool *lent)
 {
     struct http_adopted **found = NULL;
     for (struct http_adopted **at = &server->adopted; *at != NULL; at = &(*at)->next) {
-        union bound bound = bound_to((*at)->fd);
+        union socket_address bound = socket_address((*at)->fd);
         if (same_address(&bound, address) && (found == NULL || (*at)->lent)) found = at;
     }
     if (found == NULL) return -1;
@@ -118,7 +110,7 @@ static int take_adopted(struct http_server *server, const union bound *address, 
 
 static char *address_text(int fd)
 {
-    union bound bound = bound_to(fd);
+    union socket_address bound = socket_address(fd);
     char host[64], port[16];
     if (bound.any.sa_family == AF_UNIX) return mem_format("unix:%s", bound.path.sun_path);
     int rc =
@@ -195,7 +187,7 @@ void http_each_address(const struct http_server *server, void (*visit)(void *ud,
                        void *ud)
 {
     for (const struct http_listener *l = server->listeners; l != NULL; l = l->next) {
-        union bound address = bound_to(evconnlistener_get_fd(l->listener));
+        union socket_address address = socket_address(evconnlistener_get_fd(l->listener));
         if (address.any.sa_family != AF_UNIX) visit(ud, &address.any);
     }
 }
@@ -226,7 +218,7 @@ static int listen_all(struct http_server *server, const char *address, struct ad
     for (struct addrinfo *info = infos; info != NULL; info = info->ai_next) {
         if (any) *port_of(info->ai_addr) = *port;
         bool lent;
-        union bound wanted = {.path = {0}};
+        union socket_address wanted = {.path = {0}};
         memcpy(&wanted, info->ai_addr, info->ai_addrlen);
         int fd = take_adopted(server, &wanted, &lent);
         if (fd < 0) fd = open_tcp(info);
@@ -235,7 +227,7 @@ static int listen_all(struct http_server *server, const char *address, struct ad
             if (last == EADDRNOTAVAIL || last == EAFNOSUPPORT) continue;
             return listen_failed(error, address, last);
         }
-        union bound bound = bound_to(fd);
+        union socket_address bound = socket_address(fd);
         *port = *port_of(&bound.any);
         any = true;
         add_listener(server, fd, NULL);
@@ -264,12 +256,6 @@ static int remove_stale(const struct sockaddr_un *name)
     return unlink(name->sun_path) == 0 ? 0 : errno;
 }
 
-static bool grant_access(const char *path, const struct http_socket_access *access)
-{
-    if (access->group != (gid_t)-1 && chown(path, (uid_t)-1, access->group) != 0) return false;
-    return access->mode == 0600 || chmod(path, access->mode) == 0;
-}
-
 int http_unix_socket(const char *path, const struct http_socket_access *access)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
@@ -282,7 +268,9 @@ int http_unix_socket(const char *path, const struct http_socket_access *access)
     int fd = unix_socket();
     if (fd < 0) return -errno;
     bool bound = fchmod(fd, 0600) == 0 && bind(fd, (const struct sockaddr *)&name, sizeof name) == 0;
-    if (bound && grant_access(name.sun_path, access) && listen(fd, BACKLOG) == 0) return fd;
+    bool granted = bound && (access->group == (gid_t)-1 || chown(path, (uid_t)-1, access->group) == 0) &&
+                   (access->mode == 0600 || chmod(path, access->mode) == 0);
+    if (granted && listen(fd, BACKLOG) == 0) return fd;
     number = errno;
     if (bound) unlink(name.sun_path);
     close(fd);
@@ -292,7 +280,7 @@ int http_unix_socket(const char *path, const struct http_socket_access *access)
 static int listen_unix(struct http_server *server, const char *address, const char *path, char **bound,
                        hearth_error *error)
 {
-    union bound wanted = {.path = {.sun_family = AF_UNIX}};
+    union socket_address wanted = {.path = {.sun_family = AF_UNIX}};
     bool lent = false;
     snprintf(wanted.path.sun_path, sizeof wanted.path.sun_path, "%s", path);
     int fd = take_adopted(server, &wanted, &lent);
@@ -361,21 +349,6 @@ static int no_passphrase(char *out, int size, int writing, void *ud)
     return -1;
 }
 
-static SSL_CTX *make_context(void)
-{
-    SSL_CTX *context = SSL_CTX_new(TLS_server_method());
-    if (context == NULL) return NULL;
-    SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
-    /* An end without close_notify is accepted: Content-Length and chunks show whether a body is complete. */
-    SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_NO_COMPRESSION |
-                                     SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
-    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);         /* many connections are idle */
-    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF); /* clients keep their sessions in tickets */
-    SSL_CTX_set_alpn_select_cb(context, choose_protocol, NULL);
-    SSL_CTX_set_default_passwd_cb(context, no_passphrase);
-    return context;
-}
-
 /* Fails with OpenSSL's text for the first error in its queue. */
 static int tls_error(hearth_error *error, const char *param, const char *deed, const char *path)
 {
@@ -404,10 +377,22 @@ static int load_certificate(SSL_CTX *context, const char *cert, const char *key,
 
 struct http_tls *http_tls_open(const char *cert_path, const char *key_path, hearth_error *error)
 {
+    SSL_CTX *context = SSL_CTX_new(TLS_server_method());
+    if (context == NULL) {
+        error_at(error, HEARTH_INTERNAL, "tls_cert", "OpenSSL cannot make a TLS context");
+        return NULL;
+    }
+    SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
+    /* An end without close_notify is accepted: Content-Length and chunks show whether a body is complete. */
+    SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_NO_COMPRESSION |
+                                     SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
+    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);         /* many connections are idle */
+    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF); /* clients keep their sessions in tickets */
+    SSL_CTX_set_alpn_select_cb(context, choose_protocol, NULL);
+    SSL_CTX_set_default_passwd_cb(context, no_passphrase);
     struct http_tls *tls = mem_alloc(sizeof *tls);
-    tls->context = make_context();
-    if (tls->context == NULL) error_at(error, HEARTH_INTERNAL, "tls_cert", "OpenSSL cannot make a TLS context");
-    if (tls->context != NULL && load_certificate(tls->context, cert_path, key_path, error) == HEARTH_OK) return tls;
+    tls->context = context;
+    if (load_certificate(context, cert_path, key_path, error) == HEARTH_OK) return tls;
     http_tls_close(tls);
     return NULL;
 }

@@ -60,13 +60,16 @@ static bool cut_mark(struct multipart_bytes *rest, char mark)
 
 /* ---- Parameters: "; name=value; name=\"value\"" ---- */
 
-/* Cuts off a text between quotation marks, which a backslash escapes. False: they are not closed, or hold a control
- * character. */
-static bool cut_quoted(struct multipart_bytes *rest, struct multipart_bytes *value)
+/* Cuts off a token, or a text between quotation marks, which a backslash escapes. False: there is none, they are not
+ * closed, or hold a control character. */
+static bool cut_value(struct multipart_bytes *rest, struct multipart_bytes *value)
 {
     size_t n = 0;
     bool escaped = false;
-    if (!cut_mark(rest, '"')) return false;
+    if (!cut_mark(rest, '"')) {
+        *value = cut_token(rest);
+        return value->len > 0;
+    }
     for (; n < rest->len && (escaped || rest->v[n] != '"'); n++) {
         if ((unsigned char)rest->v[n] < ' ' && rest->v[n] != '\t') return false;
         escaped = !escaped && rest->v[n] == '\\';
@@ -74,13 +77,6 @@ static bool cut_quoted(struct multipart_bytes *rest, struct multipart_bytes *val
     if (n == rest->len) return false;
     *value = cut(rest, n);
     return cut_mark(rest, '"');
-}
-
-static bool cut_value(struct multipart_bytes *rest, struct multipart_bytes *value)
-{
-    if (rest->len > 0 && *rest->v == '"') return cut_quoted(rest, value);
-    *value = cut_token(rest);
-    return value->len > 0;
 }
 
 /* Finds the value of a parameter; its `v` is NULL if there is none. False: the list is malformed, or has it twice. */
@@ -111,16 +107,6 @@ bool multipart_is_form(const char *content_type)
     return strchr("; \t", content_type[len]) != NULL; /* strchr() finds the end of the string too */
 }
 
-/* The characters of boundaries (RFC 2046), of which a space may not be the last. */
-static bool is_boundary(struct multipart_bytes text)
-{
-    static const char marks[] = "'()+_,-./:=? ";
-    if (text.len == 0 || text.len > MULTIPART_BOUNDARY_MAX || text.v[text.len - 1] == ' ') return false;
-    for (size_t i = 0; i < text.len; i++)
-        if (!is_token(text.v[i]) && (text.v[i] == '\0' || strchr(marks, text.v[i]) == NULL)) return false;
-    return true;
-}
-
 int multipart_open(struct multipart *form, const char *content_type, struct multipart_bytes body, hearth_error *error)
 {
     struct multipart_bytes boundary;
@@ -128,8 +114,13 @@ int multipart_open(struct multipart *form, const char *content_type, struct mult
     if (!multipart_is_form(content_type))
         return error_set(error, HEARTH_INVALID, "the body must be a form, with 'Content-Type: " FORM_TYPE "'");
     const char *parameters = content_type + strlen(FORM_TYPE);
-    if (!find_parameter((struct multipart_bytes){parameters, strlen(parameters)}, "boundary", &boundary) ||
-        !is_boundary(boundary))
+    /* The characters of boundaries (RFC 2046), of which a space may not be the last. */
+    static const char marks[] = "'()+_,-./:=? ";
+    bool is_good = find_parameter((struct multipart_bytes){parameters, strlen(parameters)}, "boundary", &boundary) &&
+                   boundary.len > 0 && boundary.len <= MULTIPART_BOUNDARY_MAX && boundary.v[boundary.len - 1] != ' ';
+    for (size_t i = 0; is_good && i < boundary.len; i++)
+        is_good = is_token(boundary.v[i]) || (boundary.v[i] != '\0' && strchr(marks, boundary.v[i]) != NULL);
+    if (!is_good)
         return error_set(error, HEARTH_INVALID,
                          "the Content-Type of the body must name its boundary, of up to %d characters: " FORM_TYPE
                          "; boundary=…",
@@ -190,30 +181,6 @@ static int read_disposition(const struct reading_part *reading, struct multipart
     return HEARTH_OK;
 }
 
-/* RFC 7578 has none of the encodings of mail: bytes are sent as they are. */
-static int read_encoding(const struct reading_part *reading, struct multipart_bytes text)
-{
-    if (is_word(text, "binary") || is_word(text, "8bit") || is_word(text, "7bit")) return HEARTH_OK;
-    return refuse_part(reading, HEARTH_UNSUPPORTED,
-                       "has a Content-Transfer-Encoding, which is not read here: send its bytes as they are");
-}
-
-static const struct {
-    const char *name;
-    int (*read)(const struct reading_part *reading, struct multipart_bytes text);
-} headers[] = {{"Content-Disposition", read_disposition}, {"Content-Transfer-Encoding", read_encoding}};
-
-static int read_header(const struct reading_part *reading, struct multipart_bytes line)
-{
-    struct multipart_bytes name = cut_token(&line);
-    if (name.len == 0 || !cut_mark(&line, ':')) return refuse_part(reading, HEARTH_INVALID, "has a malformed header");
-    skip_blanks(&line);
-    while (line.len > 0 && is_blank(line.v[line.len - 1])) line.len--;
-    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
-        if (is_word(name, headers[i].name)) return headers[i].read(reading, line);
-    return HEARTH_OK;
-}
-
 /* All lines up to an empty one. */
 static int read_headers(const struct reading_part *reading, struct multipart *form)
 {
@@ -229,8 +196,18 @@ static int read_headers(const struct reading_part *reading, struct multipart *fo
         cut(&rest, 2);
         form->at = rest.v;
         if (line.len == 0) break;
-        int rc = read_header(reading, line);
+        struct multipart_bytes name = cut_token(&line);
+        if (name.len == 0 || !cut_mark(&line, ':'))
+            return refuse_part(reading, HEARTH_INVALID, "has a malformed header");
+        skip_blanks(&line);
+        while (line.len > 0 && is_blank(line.v[line.len - 1])) line.len--;
+        int rc = is_word(name, "Content-Disposition") ? read_disposition(reading, line) : HEARTH_OK;
         if (rc != HEARTH_OK) return rc;
+        /* RFC 7578 has none of the encodings of mail: bytes are sent as they are. */
+        bool is_plain = is_word(line, "binary") || is_word(line, "8bit") || is_word(line, "7bit");
+        if (is_word(name, "Content-Transfer-Encoding") && !is_plain)
+            return refuse_part(reading, HEARTH_UNSUPPORTED,
+                               "has a Content-Transfer-Encoding, which is not read here: send its bytes as they are");
     }
     if (reading->part->name.v != NULL) return HEARTH_OK;
     return refuse_part(reading, HEARTH_INVALID, "must have a header 'Content-Disposition: form-data; name=\"…\"'");

@@ -5,61 +5,34 @@
  * request. */
 #include "http/connection.h"
 
-#include "base/memory.h"
-
-#include <ctype.h>
 #include <event2/buffer.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+/* Those that hearth answers with. */
 static const struct {
     int status;
     const char *text;
 } statuses[] = {
-    {100, "Continue"},
     {200, "OK"},
-    {201, "Created"},
-    {202, "Accepted"},
     {204, "No Content"},
-    {301, "Moved Permanently"},
-    {302, "Found"},
     {304, "Not Modified"},
-    {307, "Temporary Redirect"},
-    {308, "Permanent Redirect"},
     {400, "Bad Request"},
     {401, "Unauthorized"},
     {403, "Forbidden"},
     {404, "Not Found"},
     {405, "Method Not Allowed"},
-    {406, "Not Acceptable"},
     {408, "Request Timeout"},
     {409, "Conflict"},
-    {410, "Gone"},
-    {411, "Length Required"},
     {413, "Content Too Large"},
     {415, "Unsupported Media Type"},
     {417, "Expectation Failed"},
-    {422, "Unprocessable Content"},
     {429, "Too Many Requests"},
     {431, "Request Header Fields Too Large"},
-    {499, "Client Closed Request"},
     {500, "Internal Server Error"},
-    {502, "Bad Gateway"},
     {503, "Service Unavailable"},
-    {504, "Gateway Timeout"},
     {505, "HTTP Version Not Supported"},
-    {529, "Overloaded"},
 };
-
-const char *http_status_text(int status)
-{
-    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
-        if (statuses[i].status == status) return statuses[i].text;
-    }
-    return "Unknown";
-}
 
 /* ---- The head ---- */
 
@@ -73,8 +46,11 @@ static void add_status(struct evbuffer *out, int status)
     char date[40];
     time_t now = time(NULL);
     struct tm tm;
+    const char *text = "Unknown";
+    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
+        if (statuses[i].status == status) text = statuses[i].text;
     evutil_date_rfc1123(date, sizeof date, gmtime_r(&now, &tm));
-    evbuffer_add_printf(out, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status, http_status_text(status), date);
+    evbuffer_add_printf(out, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status, text, date);
 }
 
 static void add_connection(struct evbuffer *out, bool keep_alive)
@@ -208,7 +184,7 @@ size_t http_backlog(const struct http_request *request)
     return out == NULL ? 0 : evbuffer_get_length(out);
 }
 
-/* ---- Error answers and 100 Continue ---- */
+/* ---- Error answers ---- */
 
 void reply_refuse(struct connection *connection, struct http_fault fault)
 {
@@ -223,9 +199,4 @@ void reply_refuse(struct connection *connection, struct http_fault fault)
     evbuffer_add_printf(out, "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n", body.len);
     if (!request->head_done || request->parser.method != HTTP_HEAD) evbuffer_add(out, body.v, body.len);
     buf_release(&body);
-}
-
-void reply_continue(struct connection *connection)
-{
-    add_text(bufferevent_get_output(connection->bev), "HTTP/1.1 100 Continue\r\n\r\n");
 }

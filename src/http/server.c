@@ -17,7 +17,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -107,16 +106,6 @@ static bool drop_waiting(struct http_server *server)
     return c != NULL;
 }
 
-/* Whether a new connection exceeds the limit, after an idle one was closed for it. Of the MAX_OVER_LIMIT connections
- * over the limit the oldest is closed for a new one: its urgent request has been answered, or it is slow. */
-static bool exceeds_limit(struct http_server *server)
-{
-    bool full = server->n_connections - server->n_over_limit >= (size_t)server->limits.max_connections;
-    bool over_limit = full && !drop_waiting(server);
-    if (over_limit && server->n_over_limit >= MAX_OVER_LIMIT) connection_gone(TAILQ_FIRST(&server->over_limit));
-    return over_limit;
-}
-
 void server_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address, int len, void *ud)
 {
     (void)listener, (void)len;
@@ -124,10 +113,13 @@ void server_accept(struct evconnlistener *listener, evutil_socket_t fd, struct s
     int one = 1;
     if (address->sa_family != AF_UNIX) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     server->accept_warned = false;
-    bool plain = server->tls == NULL || address->sa_family == AF_UNIX, over_limit = exceeds_limit(server);
-    connection_open(server,
-                    plain ? connection_bufferevent(server->base, fd) : tls_bufferevent(server->tls, server->base, fd),
-                    bodies_client_at(server, address), over_limit);
+    bool full = server->n_connections - server->n_over_limit >= (size_t)server->limits.max_connections;
+    bool over_limit = full && !drop_waiting(server), plain = server->tls == NULL || address->sa_family == AF_UNIX;
+    /* Of those over the limit the oldest is closed for a new one: its urgent request was answered, or it is slow. */
+    if (over_limit && server->n_over_limit >= MAX_OVER_LIMIT) connection_gone(TAILQ_FIRST(&server->over_limit));
+    struct bufferevent *bev = plain ? bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE)
+                                    : tls_bufferevent(server->tls, server->base, fd);
+    connection_open(server, bev, bodies_client_at(server, address), over_limit);
 }
 
 /* accept() failed, most likely for want of descriptors. The connection is still pending, so that accepting again at
@@ -232,34 +224,25 @@ static void use_threads(void)
     evthread_use_pthreads();
 }
 
-/* An event loop with edge-triggered events, with which connections watch for disconnects. */
-static struct event_base *open_base(void)
+struct http_server *http_open(const struct http_limits *limits, const struct http_handler *handler, hearth_error *error)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, use_threads);
     struct event_config *config = event_config_new();
-    if (config == NULL) return NULL;
-    event_config_require_features(config, EV_FEATURE_ET | EV_FEATURE_EARLY_CLOSE);
-    struct event_base *base = event_base_new_with_config(config);
-    event_config_free(config);
-    return base;
-}
-
-/* A write to a closed socket is an error to handle, not a reason to end the process. */
-static void ignore_sigpipe(void)
-{
-    struct sigaction action;
-    if (sigaction(SIGPIPE, NULL, &action) == 0 && action.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
-}
-
-struct http_server *http_open(const struct http_limits *limits, const struct http_handler *handler, hearth_error *error)
-{
-    struct event_base *base = open_base();
+    struct event_base *base = NULL;
+    if (config != NULL) {
+        /* Events are edge-triggered, with which connections watch for disconnects. */
+        event_config_require_features(config, EV_FEATURE_ET | EV_FEATURE_EARLY_CLOSE);
+        base = event_base_new_with_config(config);
+        event_config_free(config);
+    }
     if (base == NULL) {
         error_set(error, HEARTH_UNSUPPORTED, "no event loop with epoll: unset EVENT_NOEPOLL");
         return NULL;
     }
-    ignore_sigpipe();
+    /* A write to a closed socket is an error to handle, not a reason to end the process. */
+    struct sigaction action;
+    if (sigaction(SIGPIPE, NULL, &action) == 0 && action.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
     struct http_server *server = mem_alloc(sizeof *server);
     server->base = base;
     server->limits = *limits;

@@ -81,13 +81,6 @@ static int failed(hearth_error *error, const char *path, const char *what)
     return error_at(error, HEARTH_IO, "server.handover", "server.handover: %s %s", path, what);
 }
 
-static bool is_own(int fd)
-{
-    struct ucred peer;
-    socklen_t len = sizeof peer;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.uid == geteuid();
-}
-
 /* A connection to the process that listens at the path. -1: there is none. -1 with the error: the path cannot be used,
  * or the process cannot be reached, or belongs to another user, who would get what clients send. */
 static int find_former(const char *path, hearth_error *error)
@@ -102,7 +95,9 @@ static int find_former(const char *path, hearth_error *error)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     bool connected = fd >= 0 && connect(fd, (const struct sockaddr *)&name, sizeof name) == 0;
-    if (connected && is_own(fd)) return fd;
+    struct ucred peer;
+    socklen_t len = sizeof peer;
+    if (connected && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.uid == geteuid()) return fd;
     if (connected)
         failed(error, path, "is listened at by a process of another user: name a path in a folder of this user");
     else if (errno != ENOENT && errno != ECONNREFUSED)
@@ -154,17 +149,12 @@ static bool receive_sockets(struct handover *h, hearth_error *error)
     return true;
 }
 
-static void meet_former(struct handover *h, hearth_error *error)
-{
-    while ((h->former = find_former(h->path, error)) >= 0 && !receive_sockets(h, error)) close(h->former);
-}
-
 struct handover *handover_open(const char *path, struct http_server *http, hearth_error *error)
 {
     hearth_error why = {0};
     struct handover *h = mem_alloc(sizeof *h);
     *h = (struct handover){.http = http, .path = mem_strdup(path), .next = -1};
-    meet_former(h, &why);
+    while ((h->former = find_former(h->path, &why)) >= 0 && !receive_sockets(h, &why)) close(h->former);
     if (h->former >= 0) http_keep_socket_files(http, true); /* until the former one has ended, whatever happens here */
     if (why.code == HEARTH_OK) return h;
     *error = why;

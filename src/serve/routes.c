@@ -2,12 +2,10 @@
 #include "serve/routes.h"
 
 #include "base/error.h"
-#include "base/memory.h"
 #include "serve/anthropic/anthropic.h"
 #include "serve/core/call.h"
 #include "serve/core/errors.h"
 #include "serve/core/keys.h"
-#include "serve/core/path.h"
 #include "serve/embeddings/embeddings.h"
 #include "serve/native/native.h"
 #include "serve/ollama/ollama.h"
@@ -26,7 +24,7 @@ enum { MODELS = 1, AWAY = 2 };
 #define RUNS(handler) handler, NULL
 #define READS(form)   NULL, &(form)
 
-/* A parameter at the end of a path matches any rest, slashes included; elsewhere it matches none (see path.h). */
+/* A parameter at the end of a path matches any rest, slashes included; elsewhere it matches none (see call.h). */
 static const struct route {
     const char *method, *path;
     void (*handler)(struct call *call); /* NULL: the body is read first: */
@@ -132,13 +130,6 @@ static const struct route {
 
 #define N_ROUTES (sizeof routes / sizeof *routes)
 
-static void answer_preflight(struct call *call)
-{
-    struct buf none = {0};
-    cors_put_preflight_headers(call->http);
-    call_reply(call, 204, NULL, &none);
-}
-
 /* ---- Finding the route ---- */
 
 struct found {
@@ -147,29 +138,24 @@ struct found {
     call_error_form *put_error;    /* of the API that the path belongs to */
 };
 
-/* Paths that no route has belong to the API that has the others below it: its clients read its form of error. */
-static call_error_form *form_of_path(const char *path)
-{
-    static const struct {
-        const char *below;
-        call_error_form *put_error;
-    } apis[] = {{"/api/", ollama_put_error}, {"/v1/messages/", anthropic_put_error}};
-    for (size_t i = 0; i < sizeof apis / sizeof *apis; i++)
-        if (strncmp(path, apis[i].below, strlen(apis[i].below)) == 0) return apis[i].put_error;
-    return errors_put;
-}
-
 static struct found find_route(const char *path, const char *method)
 {
     struct found found = {0};
     for (const struct route *r = routes; r < routes + N_ROUTES && found.route == NULL; r++) {
-        if (!path_matches(r->path, path)) continue;
+        if (!call_path_matches(r->path, path)) continue;
         found.same_path = r;
         /* HEAD matches GET routes: src/http leaves the body out. */
         if (strcmp(r->method, method) == 0 || (strcmp(method, "HEAD") == 0 && strcmp(r->method, "GET") == 0))
             found.route = r;
     }
-    found.put_error = found.same_path != NULL ? found.same_path->put_error : form_of_path(path);
+    /* Paths that no route has belong to the API that has the others below it: its clients read its form of error. */
+    if (found.same_path != NULL)
+        found.put_error = found.same_path->put_error;
+    else if (strncmp(path, "/api/", strlen("/api/")) == 0)
+        found.put_error = ollama_put_error;
+    else
+        found.put_error =
+            strncmp(path, "/v1/messages/", strlen("/v1/messages/")) == 0 ? anthropic_put_error : errors_put;
     return found;
 }
 
@@ -202,13 +188,6 @@ static struct call *open_call(struct server *server, struct http_request *http, 
 
 /* ---- Refusing ---- */
 
-static void refuse(struct call *call, const struct found *found, int code, const char *message)
-{
-    hearth_error error;
-    error_set(&error, code, "%s", message);
-    call_fail(call, &error, found->put_error);
-}
-
 static void refuse_access(struct call *call, const struct found *found, const hearth_error *error)
 {
     if ((int)error->code == ERRORS_NO_KEY) http_set_header(call->http, "WWW-Authenticate", "Bearer");
@@ -217,18 +196,6 @@ static void refuse_access(struct call *call, const struct found *found, const he
         ratelimit_put_retry(call->limit, call->http);
     }
     call_fail(call, error, found->put_error);
-}
-
-static void refuse_method(struct call *call, const struct found *found)
-{
-    struct buf allow = {0};
-    for (const struct route *r = routes; r < routes + N_ROUTES; r++)
-        if (strcmp(r->path, found->same_path->path) == 0)
-            buf_printf(&allow, "%s, ", strcmp(r->method, "GET") == 0 ? "GET, HEAD" : r->method);
-    buf_puts(&allow, "OPTIONS");
-    http_set_header(call->http, "Allow", allow.v);
-    buf_release(&allow);
-    refuse(call, found, ERRORS_NO_METHOD, "this route does not answer that method: see the Allow header");
 }
 
 /* ---- Access ---- */
@@ -257,17 +224,11 @@ static int check_access(const struct server *server, const struct http_request *
 
 /* ---- Answering ---- */
 
-/* The name that OpenTelemetry's conventions give to a route's use of a model, by its grant. */
-static const char *operation_of(const struct route *route)
-{
-    static const struct {
-        int grant;
-        const char *operation;
-    } names[] = {{KEYS_CHAT, "chat"}, {KEYS_COMPLETIONS, "text_completion"}, {KEYS_EMBEDDINGS, "embeddings"}};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if ((route->how & MODELS) != 0 && names[i].grant == route->grant) return names[i].operation;
-    return NULL;
-}
+/* The names that OpenTelemetry's conventions give to routes' uses of a model, by their grants. */
+static const struct {
+    int grant;
+    const char *name;
+} operations[] = {{KEYS_CHAT, "chat"}, {KEYS_COMPLETIONS, "text_completion"}, {KEYS_EMBEDDINGS, "embeddings"}};
 
 static void run_handler(struct call *call, void *ud)
 {
@@ -283,16 +244,20 @@ static void dispatch(struct call *call, const struct found *found)
         http_recount(call->server->http, body.len, 0);
         buf_release(&body);
     }
-    if (is_limited(found)) call_trace(call, operation_of(found->route));
+    const bool needs_models = (found->route->how & MODELS) != 0;
     if (is_limited(found)) {
+        const char *operation = NULL;
+        for (size_t i = 0; needs_models && i < sizeof operations / sizeof *operations; i++)
+            if (operations[i].grant == found->route->grant) operation = operations[i].name;
+        call_trace(call, operation);
         if (!http_has_client(call->http)) ratelimit_count_request(call->limit);
         ratelimit_put_headers(call->limit, call->http);
     }
     enum server_stage stage = server_stage(call->server);
-    if ((found->route->how & MODELS) != 0 && stage == SERVER_LOADING)
-        refuse(call, found, HEARTH_UNAVAILABLE, "the models are loading: try again soon");
-    else if ((found->route->how & MODELS) != 0 && stage == SERVER_STOPPING)
-        refuse(call, found, HEARTH_UNAVAILABLE, "the server is stopping");
+    if (needs_models && stage == SERVER_LOADING)
+        call_refuse(call, found->put_error, HEARTH_UNAVAILABLE, "", "the models are loading: try again soon");
+    else if (needs_models && stage == SERVER_STOPPING)
+        call_refuse(call, found->put_error, HEARTH_UNAVAILABLE, "", "the server is stopping");
     else if ((found->route->how & AWAY) != 0)
         call_away(call, run_handler, (void *)found->route);
     else if (found->route->form != NULL)
@@ -341,16 +306,27 @@ void routes_request(void *server, struct http_request *http)
     hearth_error error;
     int rc = check_access(server, http, &found, &key, &error);
     call_set_key(call, key);
-    if (rc != HEARTH_OK)
+    if (rc != HEARTH_OK) {
         refuse_access(call, &found, &error);
-    else if (found.route != NULL)
+    } else if (found.route != NULL) {
         dispatch(call, &found);
-    else if (found.same_path == NULL)
-        refuse(call, &found, ERRORS_NO_ROUTE, "there is no such route");
-    else if (is_preflight(&found, http))
-        answer_preflight(call);
-    else
-        refuse_method(call, &found);
+    } else if (found.same_path == NULL) {
+        call_refuse(call, found.put_error, ERRORS_NO_ROUTE, "", "there is no such route");
+    } else if (is_preflight(&found, http)) {
+        struct buf none = {0};
+        cors_put_preflight_headers(http);
+        call_reply(call, 204, NULL, &none);
+    } else {
+        struct buf allow = {0};
+        for (const struct route *r = routes; r < routes + N_ROUTES; r++)
+            if (strcmp(r->path, found.same_path->path) == 0)
+                buf_printf(&allow, "%s, ", strcmp(r->method, "GET") == 0 ? "GET, HEAD" : r->method);
+        buf_puts(&allow, "OPTIONS");
+        http_set_header(http, "Allow", allow.v);
+        buf_release(&allow);
+        call_refuse(call, found.put_error, ERRORS_NO_METHOD, "",
+                    "this route does not answer that method: see the Allow header");
+    }
 }
 
 void routes_fault(void *ud, struct http_request *http, int status, const char *message, struct buf *out)

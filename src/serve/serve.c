@@ -382,18 +382,6 @@ static int adopt_sockets(struct run *run, hearth_error *error)
     return HEARTH_OK;
 }
 
-static int close_unused(const struct run *run, hearth_error *error)
-{
-    char *address = http_close_unused(run->server.http);
-    if (address == NULL) return HEARTH_OK;
-    error_at(
-        error, HEARTH_INVALID, "server.listen",
-        "server.listen does not name %s, which a socket that was passed (LISTEN_FDS) listens on: make them the same",
-        address);
-    free(address);
-    return HEARTH_INVALID;
-}
-
 /* `port` (may be NULL) gets the TCP port that is listened on; 0 for a unix socket. */
 static int listen_one(struct run *run, const char *address, int *port, hearth_error *error)
 {
@@ -533,7 +521,13 @@ static int listen_and_serve(struct run *run, hearth_error *error)
     run->flush_timer = event_new(base, -1, EV_PERSIST, check_flushed, run);
     run->retire_timer = event_new(base, -1, EV_PERSIST, check_retired, run);
     int rc = run->server.keys != NULL ? listen_all(run, error) : listen_without_keys(run, error);
-    if (rc == HEARTH_OK) rc = close_unused(run, error);
+    char *unused = rc == HEARTH_OK ? http_close_unused(run->server.http) : NULL;
+    if (unused != NULL)
+        rc = error_at(error, HEARTH_INVALID, "server.listen",
+                      "server.listen does not name %s, which a socket that was passed (LISTEN_FDS) listens on: make "
+                      "them the same",
+                      unused);
+    free(unused);
     if (rc == HEARTH_OK && !handover_has_former(run->handover))
         rc = handover_listen(run->handover, on_next_ready, run, error);
     if (rc == HEARTH_OK) rc = open_publisher(run, error);

@@ -6,7 +6,6 @@
 #include "base/utf8.h"
 #include "serve/core/errors.h"
 #include "serve/core/pieces.h"
-#include "serve/core/server.h"
 #include "serve/fields/convert.h"
 #include "serve/fields/unknown.h"
 
@@ -20,18 +19,12 @@ struct anthropic {
 
 /* ---- Errors ---- */
 
-static const char *error_type(int status)
-{
-    static const struct {
-        int status;
-        const char *type;
-    } types[] = {{400, "invalid_request_error"}, {401, "authentication_error"},  {403, "permission_error"},
-                 {404, "not_found_error"},       {405, "invalid_request_error"}, {413, "request_too_large"},
-                 {415, "invalid_request_error"}, {429, "rate_limit_error"},      {503, "overloaded_error"}};
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (types[i].status == status) return types[i].type;
-    return "api_error";
-}
+static const struct {
+    int status;
+    const char *type;
+} types[] = {{400, "invalid_request_error"}, {401, "authentication_error"},  {403, "permission_error"},
+             {404, "not_found_error"},       {405, "invalid_request_error"}, {413, "request_too_large"},
+             {415, "invalid_request_error"}, {429, "rate_limit_error"},      {503, "overloaded_error"}};
 
 static void put_error_members(struct buf *out, const hearth_error *error)
 {
@@ -41,8 +34,10 @@ static void put_error_members(struct buf *out, const hearth_error *error)
                                                 {"stop", "stop_sequences"}};
     hearth_error renamed = convert_rename(error, names, sizeof names / sizeof *names);
     struct buf text = {0};
-    buf_printf(out, "\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
-               error_type(errors_kind(error->code)->status));
+    const char *type = "api_error";
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (types[i].status == errors_kind(error->code)->status) type = types[i].type;
+    buf_printf(out, "\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", type);
     /* Clients shorten the conversation by themselves where the message has Anthropic's own words and numbers. */
     if (error->window > 0)
         buf_printf(&text, "prompt is too long: %lld tokens > %lld maximum: ", (long long)error->n_prompt,
@@ -85,17 +80,15 @@ static void put_usage(struct buf *out, const struct answer *answer)
     buf_puts(out, "}");
 }
 
-static const char *stop_reason(const struct answer *answer)
-{
-    if (answer->result.finish == HEARTH_FINISH_LENGTH) return "max_tokens";
-    if (answer->result.stop_string != NULL) return "stop_sequence";
-    return answer->n_calls > 0 ? "tool_use" : "end_turn";
-}
-
 static void put_stop(struct buf *out, const struct answer *answer)
 {
+    const bool is_cut = answer->result.finish == HEARTH_FINISH_LENGTH;
     const char *stop = answer->result.finish == HEARTH_FINISH_STOP ? answer->result.stop_string : NULL;
-    buf_printf(out, "\"stop_reason\":\"%s\",\"stop_sequence\":", stop_reason(answer));
+    const char *reason = is_cut                               ? "max_tokens"
+                         : answer->result.stop_string != NULL ? "stop_sequence"
+                         : answer->n_calls > 0                ? "tool_use"
+                                                              : "end_turn";
+    buf_printf(out, "\"stop_reason\":\"%s\",\"stop_sequence\":", reason);
     if (stop == NULL)
         buf_puts(out, "null");
     else
@@ -207,32 +200,28 @@ static void end_block(struct buf *out, const struct anthropic *state, const stru
     close_event(out);
 }
 
-static void begin_block(struct buf *out, struct anthropic *state, const struct answer *answer)
-{
-    static const char *const empty[] = {[HEARTH_DELTA_REASONING] =
-                                            "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}",
-                                        [HEARTH_DELTA_CONTENT] = "{\"type\":\"text\",\"text\":\"\"}"};
-    const struct answer_part *part = &answer->parts[state->n_begun];
-    open_event(out, "content_block_start");
-    buf_printf(out, ",\"index\":%zu,\"content_block\":", state->n_begun++);
-    if (part->type == HEARTH_DELTA_CALL) {
-        put_tool_use(out, &answer->calls[part->call]);
-        buf_puts(out, "{}}");
-    } else {
-        buf_puts(out, empty[part->type]);
-    }
-    close_event(out);
-}
-
 static void put_more(void *ud, const struct exchange_piece *piece, struct buf *out)
 {
     static const char *const names[][2] = {[HEARTH_DELTA_REASONING] = {"thinking_delta", "thinking"},
                                            [HEARTH_DELTA_CONTENT] = {"text_delta", "text"},
                                            [HEARTH_DELTA_ARGUMENTS] = {"input_json_delta", "partial_json"}};
+    static const char *const empty[] = {[HEARTH_DELTA_REASONING] =
+                                            "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}",
+                                        [HEARTH_DELTA_CONTENT] = "{\"type\":\"text\",\"text\":\"\"}"};
     struct anthropic *state = ud;
-    if (piece->answer->n_parts > state->n_begun) {
-        end_block(out, state, piece->answer);
-        begin_block(out, state, piece->answer);
+    const struct answer *answer = piece->answer;
+    if (answer->n_parts > state->n_begun) {
+        end_block(out, state, answer);
+        const struct answer_part *part = &answer->parts[state->n_begun];
+        open_event(out, "content_block_start");
+        buf_printf(out, ",\"index\":%zu,\"content_block\":", state->n_begun++);
+        if (part->type == HEARTH_DELTA_CALL) {
+            put_tool_use(out, &answer->calls[part->call]);
+            buf_puts(out, "{}}");
+        } else {
+            buf_puts(out, empty[part->type]);
+        }
+        close_event(out);
     }
     if (piece->delta != NULL && piece->delta->len > 0) put_delta(out, state, names[piece->delta->type], piece->delta);
 }
@@ -333,11 +322,7 @@ const struct reading_form anthropic_messages =
 
 static void answer_count(struct call *call, void *owner)
 {
-    struct fields *fields = owner;
-    unknown_report(call, fields);
-    fields->params.only_prompt = true;
-    fields->n = 1;
-    fields_start(call, fields, (struct exchange_plan){.dialect = &count_dialect});
+    fields_start_prompt(call, owner, &count_dialect);
 }
 
 const struct reading_form anthropic_count_tokens =

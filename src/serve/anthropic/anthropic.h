@@ -3,7 +3,6 @@
 #ifndef SERVE_ANTHROPIC_ANTHROPIC_H
 #define SERVE_ANTHROPIC_ANTHROPIC_H
 
-#include "serve/core/call.h"
 #include "serve/core/exchange.h"
 #include "serve/core/reading.h"
 #include "serve/fields/fields.h"

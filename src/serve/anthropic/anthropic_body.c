@@ -126,10 +126,9 @@ static int collect_texts(struct convert *convert, const json_t *content, struct 
 /* Text, media, and blocks with text of other names. */
 static int read_others(struct convert *convert, const struct block *block)
 {
-    json_t *texts = json_array(), *text;
-    size_t i;
+    json_t *texts = json_array();
     int rc = collect_block(convert, block, texts);
-    json_array_foreach(texts, i, text) convert_add_text(convert, block->role, text);
+    convert_add_texts(convert, block->role, texts);
     json_decref(texts);
     return rc;
 }
@@ -168,32 +167,15 @@ typedef int block_reader(struct convert *convert, const struct block *block);
 
 /* Calls of tools that Anthropic's servers ran (server_tool_use, web_search_tool_result, …) are calls like others. */
 static const struct {
-    const char *type; /* "*" stands for any beginning */
+    const char *types; /* words; "*" stands for any beginning */
     block_reader *read;
-} blocks[] = {{"text", read_others},
+} blocks[] = {{"text image document search_result compaction tool_reference", read_others},
               {"thinking", read_thinking},
-              {"redacted_thinking", skip},
-              {"image", read_others},
-              {"document", read_others},
-              {"search_result", read_others},
-              {"compaction", read_others},
-              {"tool_reference", read_others},
-              {"tool_addition", skip},
-              {"tool_removal", skip},
-              {"mcp_tool_listing", skip},
-              {"fallback", skip},
+              {"redacted_thinking tool_addition tool_removal mcp_tool_listing fallback", skip},
               {"tool_result", read_tool_result},
               {"*_tool_result", read_tool_result},
               {"tool_use", read_tool_use},
               {"*_tool_use", read_tool_use}};
-
-static bool matches(const char *pattern, const json_t *type)
-{
-    const char *text = json_string_value(type), *end = pattern + 1;
-    size_t len = text == NULL ? 0 : strlen(text);
-    if (pattern[0] != '*') return convert_is(type, pattern);
-    return len > strlen(end) && strcmp(text + len - strlen(end), end) == 0;
-}
 
 /* Whether a member is there and a string. */
 static bool has(const json_t *block, const char *name)
@@ -205,9 +187,14 @@ static bool has(const json_t *block, const char *name)
  * needs. */
 static block_reader *reader_of(const json_t *block)
 {
+    const char *type = json_string_value(json_object_get(block, "type"));
+    const size_t len = type == NULL ? 0 : strlen(type);
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
-        if (!matches(blocks[i].type, json_object_get(block, "type"))) continue;
-        bool is_others = blocks[i].type[0] == '*', is_result = blocks[i].read == read_tool_result;
+        const bool is_others = blocks[i].types[0] == '*';
+        const char *end = blocks[i].types + is_others;
+        bool has_end = len > strlen(end) && strcmp(type + len - strlen(end), end) == 0;
+        if (!(is_others ? has_end : words_have(end, type))) continue;
+        bool is_result = blocks[i].read == read_tool_result;
         bool is_whole = is_result ? has(block, "tool_use_id") : has(block, "id") && has(block, "name");
         return is_others && !is_whole ? skip : blocks[i].read;
     }
@@ -222,20 +209,6 @@ static int read_unknown(struct convert *convert, const struct block *block)
         return convert_unknown(convert, block->json, block->at);
     convert_add_text(convert, block->role, text);
     return HEARTH_OK;
-}
-
-/* Notes the calls of a message's content whose call or result is left out, before any message is read. */
-static void find_lost_calls(struct convert *convert, const json_t *content)
-{
-    size_t i;
-    json_t *block;
-    json_array_foreach(content, i, block)
-    {
-        block_reader *read = reader_of(block);
-        if (read != NULL && read != skip) continue;
-        convert_lose_call(convert, json_object_get(block, "id"));
-        convert_lose_call(convert, json_object_get(block, "tool_use_id"));
-    }
 }
 
 /* ---- Messages ---- */
@@ -267,8 +240,8 @@ static int read_message(struct convert *convert, const json_t *message, struct f
 static int read_messages(struct convert *convert)
 {
     const json_t *messages = json_object_get(convert->body, "messages");
-    size_t i;
-    json_t *message;
+    size_t i, k;
+    json_t *message, *block;
     int rc = HEARTH_OK;
     if (!json_is_array(messages))
         return convert_fault(convert, field_path_of("messages"), "must be a list of messages");
@@ -279,7 +252,14 @@ static int read_messages(struct convert *convert)
         json_decref(nothing);
     }
     const size_t asked_from = convert_asked_from(messages);
-    json_array_foreach(messages, i, message) find_lost_calls(convert, json_object_get(message, "content"));
+    /* The calls that are left out, or whose results are, before any message is read. */
+    json_array_foreach(messages, i, message) json_array_foreach(json_object_get(message, "content"), k, block)
+    {
+        block_reader *read = reader_of(block);
+        if (read != NULL && read != skip) continue;
+        convert_lose_call(convert, json_object_get(block, "id"));
+        convert_lose_call(convert, json_object_get(block, "tool_use_id"));
+    }
     json_array_foreach(messages, i, message)
     {
         convert->asks = i >= asked_from;
@@ -336,52 +316,43 @@ static int read_system(struct convert *convert)
 
 /* ---- Tools ---- */
 
-static int read_tool(struct convert *convert, const json_t *tool, struct field_path at)
-{
-    const json_t *type = json_object_get(tool, "type");
-    if (type != NULL && !json_is_null(type) && !json_is_string(type)) return convert_bad_type(convert, tool, at);
-    if (json_is_string(type) && !convert_is(type, "custom")) return convert_leave_out(convert, at);
-    if (convert_string(convert, tool, at, "name") == NULL) return HEARTH_INVALID;
-    if (convert_object(convert, tool, at, "input_schema") == NULL) return HEARTH_INVALID;
-    convert->at = at;
-    convert_add_tool(convert, tool, "input_schema");
-    return HEARTH_OK;
-}
-
 static int read_tools(struct convert *convert)
 {
     const json_t *tools = json_object_get(convert->body, "tools");
     size_t i;
     json_t *tool;
-    int rc = HEARTH_OK;
     if (tools != NULL && !json_is_array(tools) && !json_is_null(tools))
         return convert_fault(convert, field_path_of("tools"), "must be a list of tools");
-    json_array_foreach(tools, i, tool) if (rc == HEARTH_OK) rc =
-        read_tool(convert, tool, field_path_of("tools[%zu]", i));
-    return rc;
-}
-
-static bool has_tool(const struct convert *convert, const char *name)
-{
-    size_t i;
-    json_t *tool;
-    json_array_foreach(
-        json_object_get(convert->chat, "tools"), i,
-        tool) if (convert_is(json_object_get(json_object_get(tool, "function"), "name"), name)) return true;
-    return false;
+    json_array_foreach(tools, i, tool)
+    {
+        const json_t *type = body_find(tool, "type");
+        struct field_path at = field_path_of("tools[%zu]", i);
+        if (type != NULL && !json_is_string(type)) return convert_bad_type(convert, tool, at);
+        if (type != NULL && !convert_is(type, "custom")) {
+            convert_leave_out(convert, at);
+            continue;
+        }
+        if (convert_string(convert, tool, at, "name") == NULL) return HEARTH_INVALID;
+        if (convert_object(convert, tool, at, "input_schema") == NULL) return HEARTH_INVALID;
+        convert->at = at;
+        convert_add_tool(convert, tool, "input_schema");
+    }
+    return HEARTH_OK;
 }
 
 /* Whether the choice is among tools of which the only one, or the named one, was left out. */
 static bool chooses_what_was_left_out(const struct convert *convert, const json_t *name)
 {
-    const json_t *tools = json_object_get(convert->body, "tools");
+    const json_t *tools = json_object_get(convert->body, "tools"), *kept = json_object_get(convert->chat, "tools");
+    const char *its = json_string_value(name);
     size_t i;
     json_t *tool;
-    if (name == NULL) return json_array_size(tools) > 0 && json_object_get(convert->chat, "tools") == NULL;
-    json_array_foreach(
-        tools, i, tool) if (convert_is(json_object_get(tool, "name"),
-                                       json_string_value(name))) return !has_tool(convert, json_string_value(name));
-    return false;
+    bool was_given = false, is_kept = false;
+    if (name == NULL) return json_array_size(tools) > 0 && kept == NULL;
+    json_array_foreach(tools, i, tool) was_given = was_given || convert_is(json_object_get(tool, "name"), its);
+    json_array_foreach(kept, i, tool) is_kept =
+        is_kept || convert_is(json_object_get(json_object_get(tool, "function"), "name"), its);
+    return was_given && !is_kept;
 }
 
 static int read_tool_choice(struct convert *convert)

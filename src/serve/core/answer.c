@@ -6,7 +6,6 @@
 
 #include <jansson.h>
 #include <stdlib.h>
-#include <string.h>
 
 static void begin_part(struct answer *answer, struct answer_part part)
 {

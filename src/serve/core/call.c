@@ -3,6 +3,7 @@
 #include "serve/core/call.h"
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "serve/core/errors.h"
@@ -10,6 +11,7 @@
 #include "serve/core/server.h"
 #include "serve/tracing/tracer.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,18 +29,13 @@ void call_random_name(char *out, size_t size)
     out[size - 1] = '\0';
 }
 
-/* Whether the client's own id can be written into a header, a log line and a fixed-size field. */
-static bool is_sane_id(const char *id)
-{
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:";
-    size_t len = strlen(id);
-    return len > 0 && len < CALL_ID_SIZE && strspn(id, allowed) == len;
-}
-
 void call_set_id(const struct server *server, struct http_request *http, char id[CALL_ID_SIZE])
 {
+    /* The client's own id, if it can be written into a header, a log line and a fixed-size field. */
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:";
     const char *given = http_header(http, "X-Request-Id");
-    if (given != NULL && is_sane_id(given)) {
+    size_t len = given == NULL ? 0 : strlen(given);
+    if (len > 0 && len < CALL_ID_SIZE && strspn(given, allowed) == len) {
         snprintf(id, CALL_ID_SIZE, "%s", given);
     } else {
         char name[25];
@@ -60,6 +57,46 @@ struct call *call_open(struct server *server, struct http_request *http)
     call->start = clock_now(clock_monotonic());
     call_set_id(server, http, call->id);
     return call;
+}
+
+/* Bytes at the beginning of `path` that match the parameter in braces at the beginning of `pattern`. */
+static size_t part_len(const char *pattern, const char *path)
+{
+    bool is_last = strchr(pattern, '}')[1] == '\0';
+    return is_last ? strlen(path) : strcspn(path, "/");
+}
+
+bool call_path_matches(const char *pattern, const char *path)
+{
+    for (size_t fixed; pattern[fixed = strcspn(pattern, "{")] != '\0';) {
+        if (strncmp(pattern, path, fixed) != 0) return false;
+        pattern += fixed;
+        path += fixed;
+        size_t len = part_len(pattern, path);
+        if (len == 0) return false;
+        pattern = strchr(pattern, '}') + 1;
+        path += len;
+    }
+    return strcmp(pattern, path) == 0;
+}
+
+const char *call_path_rest(const struct call *call)
+{
+    return call->path + strcspn(call->route, "{");
+}
+
+char *call_path_part(const struct call *call, size_t n)
+{
+    const char *pattern = call->route, *path = call->path;
+    for (;; n--) {
+        size_t fixed = strcspn(pattern, "{");
+        pattern += fixed;
+        path += fixed;
+        size_t len = part_len(pattern, path);
+        if (n == 0) return mem_strndup(path, len);
+        pattern = strchr(pattern, '}') + 1;
+        path += len;
+    }
 }
 
 void call_set_key(struct call *call, const struct key *key)
@@ -117,21 +154,9 @@ void call_set_model(struct call *call, const char *model)
     if (call->trace != NULL) trace_set_text(call->trace->model, model);
 }
 
-static void count_request(struct server *server, const char *route, int status)
-{
-    for (size_t i = 0; i < server->n_counts; i++) {
-        struct server_count *c = &server->counts[i];
-        if (c->status == status && strcmp(c->route, route) == 0) {
-            c->n++;
-            return;
-        }
-    }
-    server->counts = mem_grow(server->counts, server->n_counts + 1, sizeof *server->counts);
-    server->counts[server->n_counts++] = (struct server_count){.route = route, .status = status, .n = 1};
-}
-
 static void finish_call(struct call *call, int status)
 {
+    struct server *server = call->server;
     int64_t ended_at = clock_now(clock_monotonic());
     char trace_id[2 * TRACE_ID_BYTES + 1] = "";
     if (call->trace != NULL) trace_put_hex(call->trace->self.trace, TRACE_ID_BYTES, trace_id);
@@ -139,7 +164,14 @@ static void finish_call(struct call *call, int status)
               log_int("status", status), log_num("took_ms", clock_to_ms(ended_at - call->start)),
               log_str("request_id", call->id), call->key != NULL ? log_str("key", call->key) : log_nothing(),
               call->trace != NULL ? log_str("trace_id", trace_id) : log_nothing());
-    count_request(call->server, call->route, status);
+    struct server_count *count = server->counts, *end = count + server->n_counts;
+    while (count < end && (count->status != status || strcmp(count->route, call->route) != 0)) count++;
+    if (count == end) {
+        server->counts = mem_grow(server->counts, server->n_counts + 1, sizeof *server->counts);
+        count = &server->counts[server->n_counts++];
+        *count = (struct server_count){.route = call->route, .status = status};
+    }
+    count->n++;
     /* Names the request in its trace, which it takes from the call. */
     if (call->trace != NULL) {
         struct trace *trace = call->trace;
@@ -150,10 +182,10 @@ static void finish_call(struct call *call, int status)
         trace->status = status;
         trace_set_text(trace->path, call->path);
         snprintf(trace->request_id, sizeof trace->request_id, "%s", call->id);
-        tracer_end(call->server->tracer, trace);
+        tracer_end(server->tracer, trace);
     }
     ratelimit_unref(call->limit);
-    if (call->counted > 0) http_recount(call->server->http, call->counted, 0);
+    if (call->counted > 0) http_recount(server->http, call->counted, 0);
     free(call->method);
     free(call->path);
     free(call->key);
@@ -208,8 +240,14 @@ void call_away(struct call *call, call_handler *handler, void *ud)
 
 static void report_lists(struct call *call)
 {
-    header_list_report_left_out(&call->left_out, call->http, call->id, call->model);
-    header_list_report_unenforced(&call->unenforced, call->http);
+    char value[HEADER_LIST_VALUE];
+    if (header_list_value(&call->left_out, value)) {
+        http_set_header(call->http, "X-Hearth-Left-Out", value);
+        log_event(LOG_INFO, "serve", "left out what the model cannot be shown", log_str("request_id", call->id),
+                  call->model == NULL ? log_nothing() : log_str("model", call->model), log_str("paths", value),
+                  log_int("count", (int64_t)(call->left_out.named + call->left_out.more)));
+    }
+    if (header_list_value(&call->unenforced, value)) http_set_header(call->http, "X-Hearth-Not-Enforced", value);
 }
 
 void call_reply(struct call *call, int status, const char *content_type, struct buf *body)
@@ -225,6 +263,13 @@ void call_reply(struct call *call, int status, const char *content_type, struct 
     report_lists(call);
     finish_call(call, status);
     http_reply_buf(http, status, content_type, body);
+}
+
+void call_reply_success(struct call *call)
+{
+    struct buf body = {0};
+    buf_puts(&body, "{\"success\":true}");
+    call_reply(call, 200, "application/json", &body);
 }
 
 void call_set_retry(struct http_request *http, const struct errors_kind *kind)
@@ -243,6 +288,18 @@ void call_fail(struct call *call, const hearth_error *error, call_error_form *fo
     hearth_error renamed = places_rename(call->places, error);
     form(&body, &renamed, call->id);
     call_reply(call, kind->status, "application/json", &body);
+}
+
+void call_refuse(struct call *call, call_error_form *form, int code, const char *param, const char *format, ...)
+{
+    hearth_error error;
+    char message[sizeof error.message];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    error_at(&error, code, param, "%s", message);
+    call_fail(call, &error, form);
 }
 
 void call_begin_whole(struct call *call, const char *content_type)

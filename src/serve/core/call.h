@@ -54,6 +54,15 @@ void call_set_id(const struct server *server, struct http_request *http, char id
 
 struct call *call_open(struct server *server, struct http_request *http);
 
+/* Route patterns have parameters in braces that match any text: "/v1/models/{id}". One at the end of the pattern may
+ * match slashes, others end at the next slash. */
+bool call_path_matches(const char *pattern, const char *path);
+
+/* Of the call's path: the value of the first parameter and all that follows it; the value of the n-th parameter (from
+ * 0), free() it. */
+const char *call_path_rest(const struct call *call);
+char *call_path_part(const struct call *call, size_t n);
+
 /* Sets the API key that the request came with; NULL: none. */
 void call_set_key(struct call *call, const struct key *key);
 
@@ -85,12 +94,19 @@ void call_away(struct call *call, call_handler *handler, void *ud);
 /* Sends a whole response. `body` is released. */
 void call_reply(struct call *call, int status, const char *content_type, struct buf *body);
 
+/* {"success":true} */
+void call_reply_success(struct call *call);
+
 /* Sets Retry-After if the error is temporary. */
 void call_set_retry(struct http_request *http, const struct errors_kind *kind);
 
 /* Sends the error with its HTTP status, and Retry-After if it is temporary. An error about a field of the chat names
  * the client's own field instead. */
 void call_fail(struct call *call, const hearth_error *error, call_error_form *form);
+
+/* The same with an error that is made here; `param` as in struct hearth_error. */
+void call_refuse(struct call *call, call_error_form *form, int code, const char *param, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
 
 /* A streamed response, or a whole one that is sent in pieces: call_begin() or call_begin_whole(), http_send()…,
  * call_end(). */

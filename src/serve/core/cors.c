@@ -27,28 +27,17 @@ static bool starts_with(const char *text, const char *start)
 
 /* ---- The list ---- */
 
-/* Browsers leave out the port that the scheme implies. */
-static void drop_implied_port(char *origin)
-{
-    static const struct {
-        const char *scheme, *port;
-    } implied[] = {{"http://", ":80"}, {"https://", ":443"}};
-    size_t len = strlen(origin);
-    for (size_t i = 0; i < sizeof implied / sizeof *implied; i++) {
-        size_t tail = strlen(implied[i].port);
-        if (starts_with(origin, implied[i].scheme) && len > tail && strcmp(origin + len - tail, implied[i].port) == 0)
-            origin[len - tail] = '\0';
-    }
-}
-
 struct cors *cors_open(const char *allowed)
 {
     struct cors *cors = mem_alloc(sizeof *cors);
     char *list = mem_strdup(allowed), *rest = list, *origin;
     while ((origin = strsep(&rest, ",")) != NULL) {
+        /* Browsers leave out the port that the scheme implies. */
+        const char *port = starts_with(origin, "http://") ? ":80" : starts_with(origin, "https://") ? ":443" : "";
+        size_t len = strlen(origin), tail = strlen(port);
+        bool is_implied = len > tail && strcmp(origin + len - tail, port) == 0;
         cors->v = mem_grow(cors->v, cors->len + 1, sizeof *cors->v);
-        cors->v[cors->len] = mem_strdup(origin);
-        drop_implied_port(cors->v[cors->len++]);
+        cors->v[cors->len++] = mem_strndup(origin, is_implied ? len - tail : len);
         if (strcmp(origin, "*") == 0) cors->any = true;
     }
     free(list);
@@ -65,33 +54,6 @@ void cors_close(struct cors *cors)
 
 /* ---- Origins ---- */
 
-/* A page that was loaded from this very server. hosts_check() sees whether the server has that name; the scheme is the
- * reverse proxy's, if there is one. */
-static bool is_same_origin(const char *origin, const char *host)
-{
-    static const char *const schemes[] = {"http://", "https://"};
-    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++)
-        if (host != NULL && *host != '\0' && starts_with(origin, schemes[i]) &&
-            strcasecmp(origin + strlen(schemes[i]), host) == 0)
-            return true;
-    return false;
-}
-
-/* Pages that this machine serves, and pages embedded in desktop programs, in the same list as Ollama's. */
-static bool is_local(const char *origin)
-{
-    static const char *const apps[] = {"app://", "file://", "tauri://", "vscode-webview://"};
-    static const char *const schemes[] = {"http://", "https://"};
-    struct host host;
-    for (size_t i = 0; i < sizeof apps / sizeof *apps; i++)
-        if (starts_with(origin, apps[i])) return true;
-    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
-        const char *rest = origin + strlen(schemes[i]);
-        if (starts_with(origin, schemes[i]) && host_parse(rest, strlen(rest), &host)) return host_is_loopback(&host);
-    }
-    return false;
-}
-
 static bool matches(const char *pattern, const char *origin)
 {
     const char *star = strchr(pattern, '*');
@@ -104,23 +66,24 @@ static bool matches(const char *pattern, const char *origin)
 
 static bool is_allowed(const struct cors *cors, const char *origin, const char *host)
 {
-    if (cors->any || is_local(origin) || is_same_origin(origin, host)) return true;
+    static const char *const apps[] = {"app://", "file://", "tauri://", "vscode-webview://"};
+    if (cors->any) return true;
+    /* Pages embedded in desktop programs, in the same list as Ollama's. */
+    for (size_t i = 0; i < sizeof apps / sizeof *apps; i++)
+        if (starts_with(origin, apps[i])) return true;
+    struct host own;
+    const char *its = starts_with(origin, "http://") ? origin + 7 : starts_with(origin, "https://") ? origin + 8 : NULL;
+    /* Pages that this machine serves. */
+    if (its != NULL && host_parse(its, strlen(its), &own) && host_is_loopback(&own)) return true;
+    /* A page that was loaded from this very server. hosts_check() sees whether the server has that name; the scheme is
+     * the reverse proxy's, if there is one. */
+    if (its != NULL && host != NULL && *host != '\0' && strcasecmp(its, host) == 0) return true;
     for (size_t i = 0; i < cors->len; i++)
         if (matches(cors->v[i], origin)) return true;
     return false;
 }
 
-/* ---- Content types ---- */
-
-/* Browsers send forms and plain text of any page without a preflight. But for files, which are sent in forms, no route
- * reads those, so only JSON, which needs a preflight, is accepted. */
-static bool is_json(const char *type)
-{
-    static const char json[] = "application/json", suffix[] = "+json";
-    size_t len = type == NULL ? 0 : strcspn(type, "; \t"), tail = sizeof suffix - 1;
-    if (len == sizeof json - 1 && starts_with(type, json)) return true;
-    return len > tail && starts_with(type, "application/") && strncasecmp(type + len - tail, suffix, tail) == 0;
-}
+/* ---- The check of a request ---- */
 
 int cors_check(const struct cors *cors, const struct http_request *http, enum cors_body body, hearth_error *error)
 {
@@ -134,9 +97,16 @@ int cors_check(const struct cors *cors, const struct http_request *http, enum co
                          "web pages of this origin may not use this server: add it to server.allowed_origins");
     }
     if (strcmp(http_method(http), "POST") != 0) return HEARTH_OK;
-    /* A form comes from any page, but browsers name the page's origin with it: that alone keeps foreign ones out. */
+    /* Browsers send forms and plain text of any page without a preflight. But for files, which are sent in forms, no
+     * route reads those, so only JSON, which needs a preflight, is accepted. A form comes from any page, but browsers
+     * name the page's origin with it: that alone keeps foreign ones out. */
+    static const char json[] = "application/json", suffix[] = "+json";
     const char *type = http_header(http, "Content-Type");
-    if (body == CORS_FORM ? multipart_is_form(type) : is_json(type)) return HEARTH_OK;
+    size_t len = type == NULL ? 0 : strcspn(type, "; \t"), tail = strlen(suffix);
+    bool has_suffix =
+        len > tail && starts_with(type, "application/") && strncasecmp(type + len - tail, suffix, tail) == 0;
+    bool is_json = has_suffix || (len == strlen(json) && starts_with(type, json));
+    if (body == CORS_FORM ? multipart_is_form(type) : is_json) return HEARTH_OK;
     return error_set(error, ERRORS_MEDIA_TYPE, "a web page must send its body with the header 'Content-Type: %s'",
                      body == CORS_FORM ? "multipart/form-data" : "application/json");
 }
@@ -191,8 +161,6 @@ struct hosts {
                          numeric address needs no DNS, so that rebinding cannot forge it */
 };
 
-/* ---- What is allowed ---- */
-
 static void add_host(struct hosts *hosts, const struct host *host)
 {
     if (host_is_unspecified(host)) hosts->any_address = true;
@@ -206,24 +174,20 @@ void hosts_add(struct hosts *hosts, const char *text)
     if (host_parse_listed(text, &host)) add_host(hosts, &host);
 }
 
-/* "box.example.org": also "box", and "box.local", by which a network without a DNS server of its own knows it. */
-static void add_own_names(struct hosts *hosts)
-{
-    char name[HOST_NAME_MAX_BYTES + 1] = "";
-    if (gethostname(name, sizeof name - 1) != 0 || name[0] == '\0') return;
-    hosts_add(hosts, name);
-    name[strcspn(name, ".")] = '\0';
-    hosts_add(hosts, name);
-    char *local = mem_format("%s.local", name);
-    hosts_add(hosts, local);
-    free(local);
-}
-
 struct hosts *hosts_open(const char *allowed)
 {
     struct hosts *hosts = mem_alloc(sizeof *hosts);
     char *list = mem_strdup(allowed), *rest = list, *host;
-    add_own_names(hosts);
+    char name[HOST_NAME_MAX_BYTES + 1] = "";
+    /* "box.example.org": also "box", and "box.local", by which a network without a DNS server of its own knows it. */
+    if (gethostname(name, sizeof name - 1) == 0 && name[0] != '\0') {
+        hosts_add(hosts, name);
+        name[strcspn(name, ".")] = '\0';
+        hosts_add(hosts, name);
+        char *local = mem_format("%s.local", name);
+        hosts_add(hosts, local);
+        free(local);
+    }
     while ((host = strsep(&rest, ",")) != NULL) {
         if (strcmp(host, "*") == 0) hosts->any = true;
         hosts_add(hosts, host);

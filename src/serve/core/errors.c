@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,26 +65,11 @@ enum errors_code errors_code_of_status(int status)
     return ERRORS_BAD_REQUEST;
 }
 
-/* Whether the word is a route, which begins with a slash too but follows its method: "GET /v1/models". */
-static bool follows_method(const char *message, const char *word)
+/* Whether `text` stands right before `at`. */
+static bool follows(const char *message, const char *at, const char *text)
 {
-    static const char *const methods[] = {"GET ", "POST "};
-    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
-        size_t len = strlen(methods[i]);
-        if ((size_t)(word - message) >= len && memcmp(word - len, methods[i], len) == 0) return true;
-    }
-    return false;
-}
-
-/* Whether the two slashes of a URL of the web begin at `at`. */
-static bool is_url(const char *message, const char *at)
-{
-    static const char *const schemes[] = {"http:", "https:"};
-    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
-        size_t len = strlen(schemes[i]);
-        if ((size_t)(at - message) >= len && memcmp(at - len, schemes[i], len) == 0) return at[1] == '/';
-    }
-    return false;
+    size_t len = strlen(text);
+    return (size_t)(at - message) >= len && memcmp(at - len, text, len) == 0;
 }
 
 /* Whether a file system path begins at `at`: at the beginning of a word, a slash followed by more than a blank. */
@@ -91,8 +77,11 @@ static bool is_path(const char *message, const char *at)
 {
     bool begins_word = at == message || strchr(" \t'\"(:=", at[-1]) != NULL;
     bool is_rooted = at[0] == '/' || (at[0] == '~' && at[1] == '/');
-    return begins_word && is_rooted && at[1] != ' ' && at[1] != '\0' && !follows_method(message, at) &&
-           !is_url(message, at);
+    if (!begins_word || !is_rooted || at[1] == ' ' || at[1] == '\0') return false;
+    /* A route begins with a slash too, but follows its method: "GET /v1/models". */
+    bool is_route = follows(message, at, "GET ") || follows(message, at, "POST ");
+    bool is_url = at[1] == '/' && (follows(message, at, "http:") || follows(message, at, "https:"));
+    return !is_route && !is_url;
 }
 
 void errors_put_message(struct buf *out, const char *message)
@@ -127,11 +116,14 @@ void errors_put(struct buf *out, const hearth_error *error, const char *request_
 
 /* ---- The client's fields ---- */
 
-static struct place place_of(const char *path, const char *rest)
+struct field_path field_path_of(const char *format, ...)
 {
-    struct place place;
-    snprintf(place.v, sizeof place.v, "%s%s", path, rest);
-    return place;
+    struct field_path path;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(path.v, sizeof path.v, format, args);
+    va_end(args);
+    return path;
 }
 
 /* The part of a message's content that the rest of a path names; 0: none, or more than one. */
@@ -145,33 +137,28 @@ static size_t part_of(const json_t *message, const char *rest)
     return part < n_parts ? part + 1 : 0;
 }
 
-static bool is_of_medium(const json_t *places, const char *path)
-{
-    size_t i;
-    json_t *medium;
-    json_array_foreach(json_object_get(places, "media"), i,
-                       medium) if (strcmp(json_string_value(medium), path) == 0) return true;
-    return false;
-}
-
-struct place places_find(const json_t *places, const char *path)
+struct field_path places_find(const json_t *places, const char *path)
 {
     char list[16];
-    size_t len = strcspn(path, "[");
-    if (path[len] == '\0' || len >= sizeof list || is_of_medium(places, path)) return place_of(path, "");
+    size_t len = strcspn(path, "["), i;
+    bool is_own = path[len] == '\0' || len >= sizeof list;
+    json_t *medium;
+    json_array_foreach(json_object_get(places, "media"), i, medium) is_own =
+        is_own || strcmp(json_string_value(medium), path) == 0;
+    if (is_own) return field_path_of("%s", path);
     snprintf(list, sizeof list, "%.*s", (int)len, path);
     char *end;
     const json_t *entry = json_array_get(json_object_get(places, list), strtoul(path + len + 1, &end, 10));
-    if (entry == NULL || *end != ']') return place_of(path, "");
+    if (entry == NULL || *end != ']') return field_path_of("%s", path);
     const char *rest = end + 1;
-    if (json_is_string(entry)) return place_of(json_string_value(entry), rest);
-    return place_of(json_string_value(json_array_get(entry, part_of(entry, rest))), "");
+    if (json_is_string(entry)) return field_path_of("%s%s", json_string_value(entry), rest);
+    return field_path_of("%s", json_string_value(json_array_get(entry, part_of(entry, rest))));
 }
 
 hearth_error places_rename(const json_t *places, const hearth_error *error)
 {
     hearth_error renamed = *error;
-    struct place own = places_find(places, error->param);
+    struct field_path own = places_find(places, error->param);
     const char *message = error->message;
     size_t len = strlen(error->param);
     if (strcmp(own.v, error->param) == 0) return renamed;

@@ -54,19 +54,23 @@ void errors_put_message(struct buf *out, const char *message);
  * request id. */
 void errors_put(struct buf *out, const hearth_error *error, const char *request_id);
 
+/* The path of a field, as errors name it: "messages[2].role". */
+struct field_path {
+    char v[sizeof((hearth_error *)NULL)->param];
+};
+
+struct field_path field_path_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* Where the messages and tools of a chat stand in the body that the client sent: of another API, or with some left out.
  * The library names them by their place in the chat; clients are told their own fields.
  *
  * A JSON object with a list of the chat's "messages", and one of its "tools"; the list "media" has paths that are the
  * client's already, since media keep theirs. An entry is the path of the client's field, which has the same members. Of
  * a message that was assembled from several it is a list: the path where it begins, then that of each part of its
- * content. */
-struct place {
-    char v[sizeof((hearth_error *)NULL)->param];
-};
-
-/* The client's field for the library's, "messages[2].content[0]". NULL: the chat is as the client sent it. */
-struct place places_find(const json_t *places, const char *path);
+ * content.
+ *
+ * The client's field for the library's, "messages[2].content[0]". NULL: the chat is as the client sent it. */
+struct field_path places_find(const json_t *places, const char *path);
 
 /* The library's error with the client's field, also at the beginning of its message. */
 hearth_error places_rename(const json_t *places, const hearth_error *error);

@@ -57,31 +57,25 @@ static void fail(struct exchange *ex, const hearth_error *error)
     end_with(ex, EXCHANGE_ENDED);
 }
 
-static void write_whole(struct exchange *ex)
-{
-    if (ex->dialect->pieces == NULL) {
-        ex->dialect->whole(ex->state, ex->answers, ex->n, &ex->out);
-        end_with(ex, EXCHANGE_SHORT);
-        return;
-    }
-    ex->dialect->pieces(ex->state, ex->answers, ex->n, &ex->body);
-    ex->news.has_more = pieces_take(&ex->body, SHORT_BYTES, &ex->out);
-    if (ex->news.has_more)
-        ex->begun = ex->news.begins = true;
-    else
-        end_with(ex, EXCHANGE_SHORT);
-}
-
 static void finish(struct exchange *ex)
 {
+    const struct dialect *dialect = ex->dialect;
     hearth_error error;
     if (ex->stream) {
-        ex->dialect->ended(ex->state, ex->answers, ex->n, &ex->out);
+        dialect->ended(ex->state, ex->answers, ex->n, &ex->out);
         end_with(ex, EXCHANGE_ENDED);
-    } else if (ex->dialect->check != NULL && ex->dialect->check(ex->state, ex->answers, &error) != HEARTH_OK) {
+    } else if (dialect->check != NULL && dialect->check(ex->state, ex->answers, &error) != HEARTH_OK) {
         fail(ex, &error);
+    } else if (dialect->pieces == NULL) {
+        dialect->whole(ex->state, ex->answers, ex->n, &ex->out);
+        end_with(ex, EXCHANGE_SHORT);
     } else {
-        write_whole(ex);
+        dialect->pieces(ex->state, ex->answers, ex->n, &ex->body);
+        ex->news.has_more = pieces_take(&ex->body, SHORT_BYTES, &ex->out);
+        if (ex->news.has_more)
+            ex->begun = ex->news.begins = true;
+        else
+            end_with(ex, EXCHANGE_SHORT);
     }
 }
 
@@ -166,7 +160,7 @@ static void note_text(struct exchange *ex, struct outbox_event *event)
         .piece = {.index = event->choice, .token = event->token, .logprobs = event->logprobs, .answer = answer}};
     if (ex->outbox.keeps_empty && event->token >= 0) tokens_push(&answer->tokens, event->token);
     /* A completion has no parser: its text is content as it is. */
-    hearth_reader *reader = emission.ex->choices[emission.piece.index].reader;
+    hearth_reader *reader = ex->choices[event->choice].reader;
     hearth_delta delta = {.type = HEARTH_DELTA_CONTENT, .text = event->text, .len = event->len};
     if (reader != NULL)
         hearth_reader_add(reader, event->text, event->len, emit_delta, &emission);
@@ -178,7 +172,7 @@ static void note_text(struct exchange *ex, struct outbox_event *event)
     /* A stream has sent them, and most dialects then need them no more. */
     if (event->logprobs == NULL || (ex->stream && !ex->dialect->keeps_logprobs)) return;
     if (!admit_logprobs(ex, event->logprobs)) return;
-    answer_add_logprobs(&ex->answers[event->choice], event->logprobs);
+    answer_add_logprobs(answer, event->logprobs);
     event->logprobs = NULL;
 }
 
@@ -211,19 +205,13 @@ static void count_tokens(struct exchange *ex, const struct outbox_event *event)
     choice->counted = tokens;
 }
 
-/* Of a request that fails in a slot the last event before that says how far it came. */
-static void note_stage(struct exchange *ex, const struct outbox_event *event)
-{
-    struct answer *answer = &ex->answers[event->choice];
-    if (event->type == HEARTH_EVENT_PROMPT) return;
-    if (event->type == HEARTH_EVENT_FAILED && !answer->started) answer->result = event->result;
-    ex->choices[event->choice].told = true;
-}
-
 static void handle_event(struct exchange *ex, struct outbox_event *event)
 {
+    struct answer *answer = &ex->answers[event->choice];
     count_tokens(ex, event);
-    note_stage(ex, event);
+    /* Of a request that fails in a slot the last event before that says how far it came. */
+    if (event->type == HEARTH_EVENT_FAILED && !answer->started) answer->result = event->result;
+    if (event->type != HEARTH_EVENT_PROMPT) ex->choices[event->choice].told = true;
     if (event->type == HEARTH_EVENT_DONE || event->type == HEARTH_EVENT_FAILED) {
         ex->news.slots++;
         ex->n_running--;
@@ -234,11 +222,11 @@ static void handle_event(struct exchange *ex, struct outbox_event *event)
         note_started(ex, event);
         break;
     case HEARTH_EVENT_PROMPT:
-        buf_append(&ex->answers[event->choice].text, event->text, event->len);
+        buf_append(&answer->text, event->text, event->len);
         break;
     case HEARTH_EVENT_PROMPT_LOGPROBS:
         if (admit_logprobs(ex, event->logprobs)) {
-            answer_add_prompt_logprobs(&ex->answers[event->choice], event->logprobs);
+            answer_add_prompt_logprobs(answer, event->logprobs);
             event->logprobs = NULL;
         }
         break;
@@ -305,14 +293,6 @@ static void submit(struct exchange *ex)
 
 /* ---- A turn ---- */
 
-static void put_ping(struct exchange *ex)
-{
-    if (ex->dialect->ping != NULL)
-        ex->dialect->ping(ex->state, &ex->out);
-    else
-        buf_puts(&ex->out, ":\n\n");
-}
-
 void exchange_turn(void *ud)
 {
     struct exchange *ex = ud;
@@ -325,7 +305,12 @@ void exchange_turn(void *ud)
         log_event(LOG_WARN, "http", "client reads too slowly, request cancelled", log_str("request_id", ex->call->id));
         fail(ex, &error);
     }
-    if (is_open && ex->wants_ping && !ex->ended) put_ping(ex);
+    if (is_open && ex->wants_ping && !ex->ended) {
+        if (ex->dialect->ping != NULL)
+            ex->dialect->ping(ex->state, &ex->out);
+        else
+            buf_puts(&ex->out, ":\n\n");
+    }
     ex->wants_ping = false;
     /* A long answer: its next piece. */
     if (is_open && ex->news.has_more) {

@@ -35,27 +35,22 @@ const struct exemplar *exemplars_find(const struct exemplars *all, const char *s
     return find(all, sample, len, &at);
 }
 
-/* Finds the sample's exemplar, or makes one. NULL: there are too many. */
-static struct exemplar *exemplar_of(struct exemplars *all, const struct buf *sample)
-{
-    size_t at;
-    struct exemplar *found = find(all, sample->v, sample->len, &at);
-    if (found != NULL || all->n == MOST) return found;
-    all->v = mem_grow(all->v, all->n + 1, sizeof *all->v);
-    memmove(&all->v[at + 1], &all->v[at], (all->n - at) * sizeof *all->v);
-    all->n++;
-    all->v[at] = (struct exemplar){.sample = mem_strdup(sample->v)};
-    return &all->v[at];
-}
-
 static void note(struct exemplars *all, const char *metric, const char *labels, struct exemplar values)
 {
     struct buf sample = {0};
+    size_t at;
     metrics_put_bucket(&sample, metric, labels, &histogram_seconds, histogram_bucket(&histogram_seconds, values.value));
-    struct exemplar *exemplar = exemplar_of(all, &sample);
-    if (exemplar != NULL) {
-        values.sample = exemplar->sample;
-        *exemplar = values;
+    struct exemplar *found = find(all, sample.v, sample.len, &at);
+    if (found == NULL && all->n < MOST) {
+        all->v = mem_grow(all->v, all->n + 1, sizeof *all->v);
+        found = &all->v[at];
+        memmove(found + 1, found, (all->n - at) * sizeof *all->v);
+        all->n++;
+        *found = (struct exemplar){.sample = mem_strdup(sample.v)};
+    }
+    if (found != NULL) {
+        values.sample = found->sample;
+        *found = values;
     }
     buf_release(&sample);
 }

@@ -1,9 +1,6 @@
 /* Lists that headers of an answer report: see header_list.h. */
 #include "serve/core/header_list.h"
 
-#include "base/log.h"
-#include "http/http.h"
-
 #include <stdio.h>
 #include <string.h>
 
@@ -12,19 +9,6 @@
 /* Bytes of one name; longer ones are cut. */
 enum { NAME_BYTES = 96 };
 
-/* Whether the list has the name, which is no longer than NAME_BYTES. */
-static bool has(const struct header_list *list, const char *name)
-{
-    size_t len = strlen(name);
-    const char *at = list->names;
-    while (*at != '\0') {
-        size_t own = strcspn(at, ",");
-        if (own == len && memcmp(at, name, len) == 0) return true;
-        at += own + strspn(at + own, SEPARATOR);
-    }
-    return false;
-}
-
 void header_list_add(struct header_list *list, const char *name)
 {
     char plain[NAME_BYTES + 1];
@@ -32,7 +16,11 @@ void header_list_add(struct header_list *list, const char *name)
     for (; name[len] != '\0' && len < NAME_BYTES; len++)
         plain[len] = name[len] >= ' ' && name[len] < 0x7f && name[len] != ',' ? name[len] : '?';
     plain[len] = '\0';
-    if (has(list, plain)) return;
+    for (const char *at = list->names; *at != '\0';) {
+        size_t own = strcspn(at, ",");
+        if (own == len && memcmp(at, plain, len) == 0) return;
+        at += own + strspn(at + own, SEPARATOR);
+    }
     if (list->more > 0 || list->named == HEADER_LIST_NAMES || used + strlen(SEPARATOR) + len >= sizeof list->names) {
         list->more++;
         return;
@@ -55,30 +43,12 @@ bool header_list_is_empty(const struct header_list *list)
     return list->named == 0;
 }
 
-/* The list as a header's value. */
-static bool value_of(const struct header_list *list, char value[HEADER_LIST_BYTES + 32])
+bool header_list_value(const struct header_list *list, char value[HEADER_LIST_VALUE])
 {
     if (header_list_is_empty(list)) return false;
     if (list->more == 0)
-        snprintf(value, HEADER_LIST_BYTES + 32, "%s", list->names);
+        snprintf(value, HEADER_LIST_VALUE, "%s", list->names);
     else
-        snprintf(value, HEADER_LIST_BYTES + 32, "%s and %zu more", list->names, list->more);
+        snprintf(value, HEADER_LIST_VALUE, "%s and %zu more", list->names, list->more);
     return true;
-}
-
-void header_list_report_left_out(const struct header_list *list, struct http_request *http, const char *request_id,
-                                 const char *model)
-{
-    char value[HEADER_LIST_BYTES + 32];
-    if (!value_of(list, value)) return;
-    http_set_header(http, "X-Hearth-Left-Out", value);
-    log_event(LOG_INFO, "serve", "left out what the model cannot be shown", log_str("request_id", request_id),
-              model == NULL ? log_nothing() : log_str("model", model), log_str("paths", value),
-              log_int("count", (int64_t)(list->named + list->more)));
-}
-
-void header_list_report_unenforced(const struct header_list *list, struct http_request *http)
-{
-    char value[HEADER_LIST_BYTES + 32];
-    if (value_of(list, value)) http_set_header(http, "X-Hearth-Not-Enforced", value);
 }

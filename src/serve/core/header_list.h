@@ -13,11 +13,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-struct http_request;
-
 /* Maximum number of names, and bytes of the list. */
 #define HEADER_LIST_NAMES 16
 #define HEADER_LIST_BYTES 512
+#define HEADER_LIST_VALUE (HEADER_LIST_BYTES + 32)
 
 struct header_list {
     char names[HEADER_LIST_BYTES]; /* "messages[2].content[1], input[4]": printable ASCII */
@@ -32,12 +31,7 @@ void header_list_add_all(struct header_list *list, const struct header_list *oth
 
 bool header_list_is_empty(const struct header_list *list);
 
-/* The answer's header X-Hearth-Left-Out, and a line of the log with the request and its model (NULL: not known).
- * Nothing where the list is empty. HTTP thread only. */
-void header_list_report_left_out(const struct header_list *list, struct http_request *http, const char *request_id,
-                                 const char *model);
-
-/* The answer's header X-Hearth-Not-Enforced. Nothing where the list is empty. HTTP thread only. */
-void header_list_report_unenforced(const struct header_list *list, struct http_request *http);
+/* The list as a header's value. False: it is empty. */
+bool header_list_value(const struct header_list *list, char value[HEADER_LIST_VALUE]);
 
 #endif

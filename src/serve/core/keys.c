@@ -90,16 +90,10 @@ static struct word next_word(struct line *line)
     return word;
 }
 
-static bool is_printable(struct word word)
-{
-    for (size_t i = 0; i < word.len; i++)
-        if (word.at[i] <= ' ' || word.at[i] > '~') return false;
-    return true;
-}
-
 static int read_key(struct line *line, struct word word, struct key *key)
 {
-    if (!is_printable(word)) return line_error(line, "a key has printable ASCII characters only");
+    for (size_t i = 0; i < word.len; i++)
+        if (word.at[i] <= ' ' || word.at[i] > '~') return line_error(line, "a key has printable ASCII characters only");
     if (word.len > KEY_MAX) return line_error(line, "a key has 512 characters at most");
     if (word.len < KEY_SHORT)
         log_event(LOG_WARN, "http", "an API key is short enough to be guessed", log_str("file", line->file),
@@ -120,15 +114,6 @@ static int read_name(struct line *line, struct word word, struct key *key)
     return HEARTH_OK;
 }
 
-/* 0: unknown. */
-static int find_grant(struct word word)
-{
-    for (size_t i = 0; i < N_GRANTS; i++)
-        if (strlen(grants[i].name) == word.len && memcmp(grants[i].name, word.at, word.len) == 0)
-            return grants[i].grants;
-    return 0;
-}
-
 /* Removes the item before the next comma from a list. A trailing comma stays part of its item, which makes that
  * invalid. */
 static struct word next_item(struct word *list)
@@ -145,7 +130,11 @@ static int read_grants(struct line *line, struct word list, struct key *key)
 {
     key->grants = list.len == 0 ? KEYS_ALL : 0;
     while (list.len > 0) {
-        int granted = find_grant(next_item(&list));
+        struct word word = next_item(&list);
+        int granted = 0;
+        for (size_t i = 0; i < N_GRANTS; i++)
+            if (strlen(grants[i].name) == word.len && memcmp(grants[i].name, word.at, word.len) == 0)
+                granted = grants[i].grants;
         if (granted == 0)
             return line_error(line, "the grants, the third word, are * or some of chat,completions,embeddings,rerank,"
                                     "models,status,cache,admin, with commas between and no blanks");
@@ -165,27 +154,23 @@ static int64_t read_count(struct word word)
     return count <= LIMIT_MAX ? count : 0;
 }
 
-/* "rpm=60"; false if it is invalid or a repetition. */
-static bool read_limit(struct word word, struct key_limits *limits)
+/* "rpm=60"; none may be repeated. */
+static int read_limits(struct line *line, struct word list, struct key *key)
 {
     const struct {
         const char *name;
         int64_t *limit;
-    } known[] = {{"rpm=", &limits->requests}, {"tpm=", &limits->tokens}, {"slots=", &limits->slots}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        size_t len = strlen(known[i].name);
-        if (word.len <= len || memcmp(word.at, known[i].name, len) != 0 || *known[i].limit != 0) continue;
-        *known[i].limit = read_count((struct word){word.at + len, word.len - len});
-        return *known[i].limit != 0;
-    }
-    return false;
-}
-
-static int read_limits(struct line *line, struct word list, struct key *key)
-{
+    } known[] = {{"rpm=", &key->limits.requests}, {"tpm=", &key->limits.tokens}, {"slots=", &key->limits.slots}};
     while (list.len > 0) {
         struct word word = next_item(&list);
-        if (!read_limit(word, &key->limits))
+        bool is_good = false;
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+            size_t len = strlen(known[i].name);
+            if (word.len <= len || memcmp(word.at, known[i].name, len) != 0 || *known[i].limit != 0) continue;
+            *known[i].limit = read_count((struct word){word.at + len, word.len - len});
+            is_good = *known[i].limit != 0;
+        }
+        if (!is_good)
             return line_error(line,
                               "the limits, the fourth word, are some of rpm=N,tpm=N,slots=N, with commas between and "
                               "no blanks, and N from 1 to 1000000000");
@@ -282,7 +267,7 @@ bool keys_have_several_owners(const struct keys *keys)
     return false;
 }
 
-/* ---- Finding one ---- */
+/* ---- What a request may do ---- */
 
 const struct key *keys_find(const struct keys *keys, const char *given)
 {
@@ -294,25 +279,18 @@ const struct key *keys_find(const struct keys *keys, const char *given)
     return found;
 }
 
-/* ---- What a request may do ---- */
-
-/* The word after the scheme; NULL for other schemes. */
-static const char *bearer(const char *value)
-{
-    static const char scheme[] = "Bearer ";
-    if (value == NULL || strncasecmp(value, scheme, sizeof scheme - 1) != 0) return NULL;
-    return value + sizeof scheme - 1 + strspn(value + sizeof scheme - 1, " ");
-}
-
 int access_check(const struct server *server, const struct http_request *http, int grant, const struct key **key,
                  hearth_error *error)
 {
+    static const char scheme[] = "Bearer ";
     bool given = false;
     *key = NULL;
     if (server->keys == NULL || grant == KEYS_PUBLIC) return HEARTH_OK;
+    const char *word = http_header(http, "Authorization");
+    if (word != NULL) word = strncasecmp(word, scheme, strlen(scheme)) == 0 ? word + strlen(scheme) : NULL;
+    if (word != NULL) word += strspn(word, " ");
     /* Clients that speak several APIs send more than one of these: one right key is enough. */
-    const char *const values[] = {bearer(http_header(http, "Authorization")), http_header(http, "X-Api-Key"),
-                                  http_header(http, "Api-Key")};
+    const char *const values[] = {word, http_header(http, "X-Api-Key"), http_header(http, "Api-Key")};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         if (values[i] == NULL || values[i][0] == '\0') continue;
         given = true;

@@ -12,6 +12,13 @@ bool models_next(const hearth *instance, size_t *i, hearth_model_info *info)
     return false;
 }
 
+bool models_find(const hearth *instance, const char *name, hearth_model_info *info)
+{
+    for (size_t i = 0; models_next(instance, &i, info); i++)
+        if (strcmp(info->name, name) == 0) return true;
+    return false;
+}
+
 bool models_next_preset(const hearth *instance, size_t *i, hearth_model_info *info, const hearth_preset **preset)
 {
     hearth_error error;

@@ -90,12 +90,6 @@ size_t ratelimits_kept(const struct ratelimits *all)
     return all->n;
 }
 
-static bool is_idle(const struct ratelimit *limit, int64_t now)
-{
-    return limit->refs == 0 && limit->slots == 0 && used_now(&limit->requests, now) <= 0 &&
-           used_now(&limit->tokens, now) <= 0;
-}
-
 /* Frees unused entries; only when there are twice as many entries as the last sweep left, so that the cost is
  * amortised. */
 static void sweep(struct ratelimits *all)
@@ -104,7 +98,9 @@ static void sweep(struct ratelimits *all)
     int64_t now = clock_now(all->clock);
     for (struct ratelimit **link = &all->first; *link != NULL;) {
         struct ratelimit *limit = *link;
-        if (!is_idle(limit, now)) {
+        bool is_idle = limit->refs == 0 && limit->slots == 0 && used_now(&limit->requests, now) <= 0 &&
+                       used_now(&limit->tokens, now) <= 0;
+        if (!is_idle) {
             link = &limit->next;
             continue;
         }
@@ -115,24 +111,20 @@ static void sweep(struct ratelimits *all)
     all->sweep_at = all->n * 2 > SWEEP_AT_MIN ? all->n * 2 : SWEEP_AT_MIN;
 }
 
-static struct ratelimit *add_limit(struct ratelimits *all, const struct key *key)
-{
-    sweep(all);
-    struct ratelimit *limit = mem_alloc(sizeof *limit);
-    limit->clock = all->clock;
-    memcpy(limit->digest, key->digest, sizeof limit->digest);
-    limit->next = all->first;
-    all->first = limit;
-    all->n++;
-    return limit;
-}
-
 struct ratelimit *ratelimit_ref(struct ratelimits *all, const struct key *key)
 {
     if (key == NULL || (key->limits.requests == 0 && key->limits.tokens == 0 && key->limits.slots == 0)) return NULL;
     struct ratelimit *limit = all->first;
     while (limit != NULL && memcmp(limit->digest, key->digest, sizeof limit->digest) != 0) limit = limit->next;
-    if (limit == NULL) limit = add_limit(all, key);
+    if (limit == NULL) {
+        sweep(all);
+        limit = mem_alloc(sizeof *limit);
+        limit->clock = all->clock;
+        memcpy(limit->digest, key->digest, sizeof limit->digest);
+        limit->next = all->first;
+        all->first = limit;
+        all->n++;
+    }
     int64_t now = clock_now(all->clock);
     set_limit(&limit->requests, now, key->limits.requests);
     set_limit(&limit->tokens, now, key->limits.tokens);

@@ -195,14 +195,6 @@ void reading_close(struct reading *reading)
     free_reading(reading);
 }
 
-/* The coding of the body, a copy; NULL: none. Several codings are none that is known. */
-static char *coding_of(const struct http_request *http)
-{
-    const char *coding = http_header(http, "Content-Encoding");
-    if (coding == NULL || coding[0] == '\0' || strcasecmp(coding, "identity") == 0) return NULL;
-    return mem_strdup(http_count_headers(http, "Content-Encoding") > 1 ? "several" : coding);
-}
-
 void reading_start(struct call *call, const struct reading_form *form)
 {
     struct reading *reading = call->server->reading;
@@ -215,7 +207,10 @@ void reading_start(struct call *call, const struct reading_form *form)
     job->server = call->server;
     job->owner = mem_strdup(call->owner);
     job->content_type = mem_strdup(http_header(call->http, "Content-Type"));
-    job->coding = coding_of(call->http);
+    const char *coding = http_header(call->http, "Content-Encoding");
+    /* Several codings are none that is known. */
+    if (coding != NULL && coding[0] != '\0' && strcasecmp(coding, "identity") != 0)
+        job->coding = mem_strdup(http_count_headers(call->http, "Content-Encoding") > 1 ? "several" : coding);
     if (job->body.len > READ_AT_ONCE || form->read_with != NULL || job->coding != NULL) {
         http_watch(call->http, cancel_job, job);
         struct lane *lane = &reading->lanes[job->body.len <= SHORT_BODY ? LANE_SHORT : LANE_LONG];

@@ -1,5 +1,5 @@
 /* Embeddings: OpenAI's form, with one vector for each input, and llama-server's own, which may have one for each
- * token. Both, and reranking, send their requests by embed_start(). */
+ * token. Both, and reranking, send their requests by start(). */
 #include "serve/embeddings/embeddings.h"
 
 #include "base/base64.h"
@@ -21,20 +21,6 @@
 
 /* ---- Reading ---- */
 
-/* Of a list of tokens the copy is kept alone. */
-static bool get_input(const json_t *value, struct fields_prompt *prompt, hearth_input *input)
-{
-    bool good = field_get_prompt(value, prompt);
-    if (json_is_array(value)) json_array_clear((json_t *)value);
-    *input = (hearth_input){.text = prompt->text,
-                            .len = prompt->len,
-                            .tokens = prompt->tokens,
-                            .n_tokens = prompt->n_tokens,
-                            .parts = prompt->parts,
-                            .n_parts = prompt->n_parts};
-    return good && (prompt->tokens == NULL || prompt->n_tokens > 0);
-}
-
 /* A string, a list of tokens and strings, or a list of these: the forms of a completion's prompts. */
 static int read_inputs(struct embeddings *e, const char *name, const json_t *value, hearth_error *error)
 {
@@ -52,25 +38,21 @@ static int read_inputs(struct embeddings *e, const char *name, const json_t *val
         if (has_media)
             return error_at(error, HEARTH_UNSUPPORTED, name, "'%s[].multimodal_data' is not supported: send text alone",
                             name);
-        if (!get_input(input, &e->prompts[i], &e->inputs[i]))
+        struct fields_prompt *prompt = &e->prompts[i];
+        bool good = field_get_prompt(input, prompt);
+        if (json_is_array(input)) json_array_clear((json_t *)input); /* of tokens the copy is kept alone */
+        e->inputs[i] = (hearth_input){.text = prompt->text,
+                                      .len = prompt->len,
+                                      .tokens = prompt->tokens,
+                                      .n_tokens = prompt->n_tokens,
+                                      .parts = prompt->parts,
+                                      .n_parts = prompt->n_parts};
+        if (!good || (prompt->tokens != NULL && prompt->n_tokens == 0))
             return error_at(
                 error, HEARTH_INVALID, name,
                 "'%s' must be a string, a list of tokens and strings, or a list of these, none of them empty", name);
     }
     return HEARTH_OK;
-}
-
-static int find_inputs(struct embeddings *e, hearth_error *error)
-{
-    static const char *const names[] = {"input", "content", "prompt"};
-    size_t n = e->native ? 3 : 1; /* "content" and "prompt" are llama-server's */
-    for (size_t i = 0; i < n; i++) {
-        const json_t *value = body_find(e->body, names[i]);
-        e->name = names[i];
-        if (value != NULL) return read_inputs(e, names[i], value, error);
-    }
-    const char *name = names[e->native ? 1 : 0];
-    return error_at(error, HEARTH_INVALID, name, "'%s' is missing", name);
 }
 
 /* "truncate" truncates inputs to the model's maximum, "truncate_prompt_tokens" to that many tokens, or with -1 to
@@ -101,11 +83,20 @@ int embeddings_read(struct embeddings *e, const char *body, size_t len, hearth_e
 int embeddings_take(struct embeddings *e, json_t *body, hearth_error *error)
 {
     static const char *const formats[] = {"float", "base64", NULL};
+    static const char *const names[] = {"input", "content", "prompt"};
+    const size_t n_names = e->native ? 3 : 1; /* "content" and "prompt" are llama-server's */
+    const json_t *inputs = NULL;
     int format = 0;
     e->params = hearth_embed_params_default();
     e->body = body;
     int rc = body_text(body, "model", &e->params.model, error);
-    if (rc == HEARTH_OK) rc = find_inputs(e, error);
+    for (size_t i = 0; i < n_names && inputs == NULL; i++) {
+        e->name = names[i];
+        inputs = body_find(body, e->name);
+    }
+    if (rc == HEARTH_OK && inputs != NULL) rc = read_inputs(e, e->name, inputs, error);
+    if (rc == HEARTH_OK && inputs == NULL)
+        rc = error_at(error, HEARTH_INVALID, names[e->native], "'%s' is missing", names[e->native]);
     if (rc == HEARTH_OK) rc = body_int(body, "dimensions", 1, &e->params.dimensions, error);
     if (rc == HEARTH_OK) rc = body_word(body, "encoding_format", formats, &format, error);
     if (rc == HEARTH_OK) rc = body_int(body, "embd_normalize", -1, &e->params.norm, error);
@@ -135,21 +126,6 @@ void embeddings_put_floats(struct buf *out, const float *v, int32_t n)
     buf_puts(out, "]");
 }
 
-static void put_native(const hearth_embedded *result, struct buf *out)
-{
-    buf_puts(out, "[");
-    for (size_t i = 0; i < result->n_inputs; i++) {
-        const hearth_vector *vector = &result->inputs[i];
-        buf_printf(out, "%s{\"index\":%zu,\"embedding\":[", i == 0 ? "" : ",", i);
-        for (int32_t at = 0; at < vector->n_vectors; at++) {
-            if (at > 0) buf_puts(out, ",");
-            embeddings_put_floats(out, vector->v + (size_t)at * (size_t)vector->width, vector->width);
-        }
-        buf_puts(out, "]}");
-    }
-    buf_puts(out, "]");
-}
-
 static void put_openai(const hearth_embedded *result, bool base64, struct buf *out)
 {
     buf_puts(out, "{\"object\":\"list\",\"data\":[");
@@ -171,95 +147,25 @@ static void put_openai(const hearth_embedded *result, bool base64, struct buf *o
                (long long)result->n_tokens);
 }
 
-void embeddings_put(const struct embeddings *e, const hearth_embedded *result, struct buf *out)
-{
-    if (e->native)
-        put_native(result, out);
-    else
-        put_openai(result, e->base64, out);
-}
-
-/* ---- Routes ---- */
-
-static void put(const void *state, const hearth_embedded *result, struct buf *out)
-{
-    embeddings_put(state, result, out);
-}
-
-static void release(void *state)
-{
-    embeddings_release(state);
-    free(state);
-}
-
-static hearth_error rename_error(const void *state, const hearth_error *error)
+void embeddings_put(const void *state, const hearth_embedded *result, struct buf *out)
 {
     const struct embeddings *e = state;
-    return convert_rename(error, &(struct convert_name){"input", e->name}, 1);
-}
-
-int embeddings_refuse_unpooled(struct call *call, const struct embeddings *e, hearth_error *error)
-{
-    hearth_model_info info;
-    for (size_t i = 0; !e->native && models_next(call->server->instance, &i, &info); i++) {
-        bool meant =
-            e->params.model != NULL ? models_is_called(&info, e->params.model) : info.type == HEARTH_MODEL_EMBEDDING;
-        if (!meant) continue;
-        if (info.pooling != HEARTH_POOLING_NONE) return HEARTH_OK;
-        return error_at(error, HEARTH_INVALID, "model",
-                        "model '%s' gives a vector for each token (pooling: none): POST /embedding answers with them",
-                        info.name);
-    }
-    return HEARTH_OK;
-}
-
-static struct embeddings *open_embeddings(struct buf *body, bool native, hearth_error *error)
-{
-    struct embeddings *e = mem_alloc(sizeof *e);
-    e->native = native;
-    if (embeddings_read(e, buf_text(body), body->len, error) == HEARTH_OK) return e;
-    release(e);
-    return NULL;
-}
-
-static void *read_openai(struct buf *body, hearth_error *error)
-{
-    return open_embeddings(body, false, error);
-}
-
-static void *read_native(struct buf *body, hearth_error *error)
-{
-    return open_embeddings(body, true, error);
-}
-
-size_t embeddings_size(const void *ud)
-{
-    const struct embeddings *e = ud;
-    size_t bytes = json_size_of_tree(e->body) + e->params.n_inputs * sizeof *e->inputs;
-    for (size_t i = 0; i < e->params.n_inputs; i++) {
-        const hearth_input *input = &e->inputs[i];
-        bytes += input->n_tokens * sizeof *input->tokens + input->n_parts * sizeof *input->parts;
-    }
-    return bytes;
-}
-
-static void answer(struct call *call, void *ud)
-{
-    static const struct embed_form form = {
-        .put = put, .rename = rename_error, .put_error = errors_put, .release = release};
-    struct embeddings *e = ud;
-    hearth_error error;
-    if (embeddings_refuse_unpooled(call, e, &error) == HEARTH_OK) {
-        embed_start(call, &e->params, &form, e);
+    if (!e->native) {
+        put_openai(result, e->base64, out);
         return;
     }
-    call_fail(call, &error, errors_put);
-    release(e);
+    buf_puts(out, "[");
+    for (size_t i = 0; i < result->n_inputs; i++) {
+        const hearth_vector *vector = &result->inputs[i];
+        buf_printf(out, "%s{\"index\":%zu,\"embedding\":[", i == 0 ? "" : ",", i);
+        for (int32_t at = 0; at < vector->n_vectors; at++) {
+            if (at > 0) buf_puts(out, ",");
+            embeddings_put_floats(out, vector->v + (size_t)at * (size_t)vector->width, vector->width);
+        }
+        buf_puts(out, "]}");
+    }
+    buf_puts(out, "]");
 }
-
-const struct reading_form embeddings_openai = READING_FORM(read_openai, embeddings_size, answer, release, errors_put);
-
-const struct reading_form embeddings_native = READING_FORM(read_native, embeddings_size, answer, release, errors_put);
 
 /* ---- Requests in flight ---- */
 
@@ -271,6 +177,7 @@ struct embedding_call {
     struct workers *workers;
     struct ratelimit *ratelimit; /* of the API key: holds one of its slots while the request runs */
     const struct embed_form *form;
+    struct convert_name name;
     void *state;
     hearth_embedding *request;
     struct buf answer;
@@ -295,7 +202,7 @@ static void free_call(struct embedding_call *ec)
 
 static void fail_embedding(struct embedding_call *ec)
 {
-    hearth_error renamed = ec->form->rename == NULL ? ec->error : ec->form->rename(ec->state, &ec->error);
+    hearth_error renamed = convert_rename(&ec->error, &ec->name, 1);
     call_fail(ec->call, &renamed, ec->form->put_error);
 }
 
@@ -330,7 +237,10 @@ static void on_gone(void *ud)
     call_gone(call);
 }
 
-void embed_start(struct call *call, const hearth_embed_params *params, const struct embed_form *form, void *state)
+/* Answers the call, now or later. Takes `state` over, which owns what `params` points at. `name`: of the texts in
+ * errors, the library's and the client's. */
+static void start(struct call *call, const hearth_embed_params *params, const struct embed_form *form,
+                  struct convert_name name, void *state)
 {
     struct embedding_call *ec = mem_alloc(sizeof *ec);
     *ec = (struct embedding_call){.call = call,
@@ -338,6 +248,7 @@ void embed_start(struct call *call, const hearth_embed_params *params, const str
                                   .workers = call->server->workers,
                                   .ratelimit = call->limit,
                                   .form = form,
+                                  .name = name,
                                   .state = state};
     ec->counted = call->counted;
     call->counted = 0;
@@ -355,6 +266,72 @@ void embed_start(struct call *call, const hearth_embed_params *params, const str
     fail_embedding(ec);
     free_call(ec);
 }
+
+/* ---- Routes ---- */
+
+static void release(void *state)
+{
+    embeddings_release(state);
+    free(state);
+}
+
+static struct embeddings *open_embeddings(struct buf *body, bool native, hearth_error *error)
+{
+    struct embeddings *e = mem_alloc(sizeof *e);
+    e->native = native;
+    if (embeddings_read(e, buf_text(body), body->len, error) == HEARTH_OK) return e;
+    release(e);
+    return NULL;
+}
+
+static void *read_openai(struct buf *body, hearth_error *error)
+{
+    return open_embeddings(body, false, error);
+}
+
+static void *read_native(struct buf *body, hearth_error *error)
+{
+    return open_embeddings(body, true, error);
+}
+
+size_t embeddings_size(const void *ud)
+{
+    const struct embeddings *e = ud;
+    size_t bytes = json_size_of_tree(e->body) + e->params.n_inputs * sizeof *e->inputs;
+    for (size_t i = 0; i < e->params.n_inputs; i++) {
+        const hearth_input *input = &e->inputs[i];
+        bytes += input->n_tokens * sizeof *input->tokens + input->n_parts * sizeof *input->parts;
+    }
+    return bytes;
+}
+
+void embeddings_start(struct call *call, const struct embeddings *e, const struct embed_form *form, void *state)
+{
+    /* A model without pooling gives a vector for each token. */
+    hearth_model_info info;
+    for (size_t i = 0; !e->native && models_next(call->server->instance, &i, &info); i++) {
+        bool meant =
+            e->params.model != NULL ? models_is_called(&info, e->params.model) : info.type == HEARTH_MODEL_EMBEDDING;
+        if (!meant) continue;
+        if (info.pooling != HEARTH_POOLING_NONE) break;
+        call_refuse(call, form->put_error, HEARTH_INVALID, "model",
+                    "model '%s' gives a vector for each token (pooling: none): POST /embedding answers with them",
+                    info.name);
+        form->release(state);
+        return;
+    }
+    start(call, &e->params, form, (struct convert_name){"input", e->name}, state);
+}
+
+static void answer(struct call *call, void *ud)
+{
+    static const struct embed_form form = {.put = embeddings_put, .put_error = errors_put, .release = release};
+    embeddings_start(call, ud, &form, ud);
+}
+
+const struct reading_form embeddings_openai = READING_FORM(read_openai, embeddings_size, answer, release, errors_put);
+
+const struct reading_form embeddings_native = READING_FORM(read_native, embeddings_size, answer, release, errors_put);
 
 /* ---- Reranking ---- */
 
@@ -467,8 +444,9 @@ static void put_results(const struct rerank *r, const hearth_embedded *result, s
     free(sorted);
 }
 
-void rerank_put(const struct rerank *r, const hearth_embedded *result, struct buf *out)
+void rerank_put(const void *state, const hearth_embedded *result, struct buf *out)
 {
+    const struct rerank *r = state;
     if (r->tei) {
         put_results(r, result, out);
         return;
@@ -485,17 +463,6 @@ void rerank_put(const struct rerank *r, const hearth_embedded *result, struct bu
 }
 
 /* ---- The route ---- */
-
-static void put_rerank(const void *state, const hearth_embedded *result, struct buf *out)
-{
-    rerank_put(state, result, out);
-}
-
-static hearth_error rename_rerank_error(const void *state, const hearth_error *error)
-{
-    const struct rerank *r = state;
-    return convert_rename(error, &(struct convert_name){"documents", r->tei ? "texts" : "documents"}, 1);
-}
 
 static void release_rerank(void *state)
 {
@@ -519,11 +486,10 @@ static size_t rerank_size(const void *ud)
 
 static void answer_rerank(struct call *call, void *ud)
 {
-    static const struct embed_form form = {
-        .put = put_rerank, .rename = rename_rerank_error, .put_error = errors_put, .release = release_rerank};
+    static const struct embed_form form = {.put = rerank_put, .put_error = errors_put, .release = release_rerank};
     struct rerank *r = ud;
     call_random_name(r->id, sizeof r->id);
-    embed_start(call, &r->params, &form, r);
+    start(call, &r->params, &form, (struct convert_name){"documents", r->tei ? "texts" : "documents"}, r);
 }
 
 const struct reading_form rerank_answer =

@@ -25,13 +25,9 @@ struct embeddings {
 int embeddings_read(struct embeddings *embeddings, const char *body, size_t len, hearth_error *error);
 int embeddings_take(struct embeddings *embeddings, json_t *body, hearth_error *error); /* one that was parsed */
 void embeddings_release(struct embeddings *embeddings);
-void embeddings_put(const struct embeddings *embeddings, const hearth_embedded *result, struct buf *out);
+void embeddings_put(const void *embeddings, const hearth_embedded *result, struct buf *out);
 void embeddings_put_floats(struct buf *out, const float *v, int32_t n); /* a list of numbers */
 size_t embeddings_size(const void *embeddings);                         /* bytes */
-
-/* Refuses a model without pooling, which gives a vector for each token, if the answer's form has one vector an
- * input. HTTP thread only. */
-int embeddings_refuse_unpooled(struct call *call, const struct embeddings *embeddings, hearth_error *error);
 
 /* ---- Requests in flight ---- */
 
@@ -39,14 +35,14 @@ struct embed_form {
     /* Appends the answer. Runs on a thread of the library, so that formatting many numbers does not stall streams;
      * it may touch `state` and `result` only. */
     void (*put)(const void *state, const hearth_embedded *result, struct buf *out);
-    /* The library's error with the client's own name of the field; NULL: no renaming. */
-    hearth_error (*rename)(const void *state, const hearth_error *error);
     call_error_form *put_error;
     void (*release)(void *state);
 };
 
-/* Answers the call, now or later. Takes `state` over, which owns what `params` points at. HTTP thread only. */
-void embed_start(struct call *call, const hearth_embed_params *params, const struct embed_form *form, void *state);
+/* Answers the call, now or later. Takes `state` over, which owns the embeddings. A model without pooling is refused
+ * where the answer's form has one vector an input. HTTP thread only. */
+void embeddings_start(struct call *call, const struct embeddings *embeddings, const struct embed_form *form,
+                      void *state);
 
 /* ---- Reranking ---- */
 
@@ -66,6 +62,6 @@ struct rerank {
 
 int rerank_read(struct rerank *rerank, const char *body, size_t len, hearth_error *error);
 void rerank_release(struct rerank *rerank);
-void rerank_put(const struct rerank *rerank, const hearth_embedded *result, struct buf *out);
+void rerank_put(const void *rerank, const hearth_embedded *result, struct buf *out);
 
 #endif

@@ -187,19 +187,6 @@ static void flush_batch(struct publisher *p)
     p->topic = NULL;
 }
 
-static const char *topic_of(struct publisher *p, const char *model)
-{
-    char *topic = mem_format("kv@%s@%s", p->address, model);
-    size_t i = 0;
-    while (i < p->n_topics && strcmp(p->topics[i], topic) != 0) i++;
-    if (i < p->n_topics) {
-        free(topic);
-        return p->topics[i];
-    }
-    p->topics = mem_grow(p->topics, p->n_topics + 1, sizeof *p->topics);
-    return p->topics[p->n_topics++] = topic;
-}
-
 /* Publishes the next events. False: there are no more. */
 static bool publish_some(struct publisher *p)
 {
@@ -209,9 +196,17 @@ static bool publish_some(struct publisher *p)
             flush_batch(p);
             return false;
         }
-        const char *topic = topic_of(p, event.model);
-        if (topic != p->topic || p->batch.out.len >= BATCH_BYTES) flush_batch(p);
-        p->topic = topic;
+        char *topic = mem_format("kv@%s@%s", p->address, event.model);
+        size_t at = 0;
+        while (at < p->n_topics && strcmp(p->topics[at], topic) != 0) at++;
+        if (at < p->n_topics) {
+            free(topic);
+        } else {
+            p->topics = mem_grow(p->topics, p->n_topics + 1, sizeof *p->topics);
+            p->topics[p->n_topics++] = topic;
+        }
+        if (p->topics[at] != p->topic || p->batch.out.len >= BATCH_BYTES) flush_batch(p);
+        p->topic = p->topics[at];
         wire_add(&p->batch, &event);
     }
     return true;
@@ -288,15 +283,6 @@ static void read_replays(struct publisher *p)
 
 /* ---- The thread ---- */
 
-/* ms until the thread has something to do by itself; -1: never. */
-static long wait_ms(const struct publisher *p, bool more)
-{
-    if (more) return 0;
-    if (!p->resend) return -1;
-    int64_t ns = p->resend_at - now();
-    return ns <= 0 ? 0 : (long)clock_to_ms(ns) + 1;
-}
-
 static void *publisher_main(void *ud)
 {
     struct publisher *p = ud;
@@ -307,7 +293,10 @@ static void *publisher_main(void *ud)
     uint64_t wakes;
     bool more = false;
     while (!atomic_load(&p->stopping)) {
-        zmq_poll(items, p->replay != NULL ? N_ITEMS : N_ITEMS - 1, wait_ms(p, more));
+        /* Until the thread has something to do by itself; -1: never. */
+        int64_t resend_in = p->resend_at - now();
+        long wait_ms = more ? 0 : !p->resend ? -1 : resend_in <= 0 ? 0 : (long)clock_to_ms(resend_in) + 1;
+        zmq_poll(items, p->replay != NULL ? N_ITEMS : N_ITEMS - 1, wait_ms);
         ssize_t got = read(p->wake, &wakes, sizeof wakes); /* one read clears all */
         (void)got;
         /* A message of an XPUB socket begins with 1 where a router subscribes, with 0 where one leaves. */

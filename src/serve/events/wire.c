@@ -71,20 +71,6 @@ static void put_blocks(struct buf *out, const hearth_block_event *event)
     for (size_t i = 0; i < event->n_blocks; i++) put_number(out, event->blocks[i]);
 }
 
-/* One a block: the salt belongs to the first block of a prefix, and through it to all behind. */
-static void put_extra_keys(struct buf *out, const hearth_block_event *event)
-{
-    const char *salt = call_own_salt(event->salt);
-    if (salt == NULL || event->parent != 0) {
-        put_nil(out);
-        return;
-    }
-    put_array(out, event->n_blocks);
-    put_array(out, 1);
-    put_text(out, salt);
-    for (size_t i = 1; i < event->n_blocks; i++) put_nil(out);
-}
-
 static void put_stored(struct buf *out, const hearth_block_event *event)
 {
     put_array(out, 9);
@@ -101,7 +87,16 @@ static void put_stored(struct buf *out, const hearth_block_event *event)
     put_nil(out);
     put_text(out, event->medium);
     put_text(out, event->adapters);
-    put_extra_keys(out, event);
+    /* The extra keys, one a block: the salt belongs to the first block of a prefix, and through it to all behind. */
+    const char *salt = call_own_salt(event->salt);
+    if (salt == NULL || event->parent != 0) {
+        put_nil(out);
+        return;
+    }
+    put_array(out, event->n_blocks);
+    put_array(out, 1);
+    put_text(out, salt);
+    for (size_t i = 1; i < event->n_blocks; i++) put_nil(out);
 }
 
 /* ---- Batches ---- */

@@ -6,27 +6,19 @@
 #include "base/json_text.h"
 #include "serve/fields/fields_readers.h"
 
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Fields that are not copied: other APIs have fields of their own for these, or none (all have one choice only). */
-static const char *const of_chats[] = {"messages",     "prompt",           "tools",
-                                       "tool_choice",  "response_format",  "n",
-                                       "best_of",      "logprobs",         "n_probs",
-                                       "top_logprobs", "stream_options",   "stop",
-                                       "n_predict",    "max_tokens",       "max_completion_tokens",
-                                       "functions",    "function_call",    "audio",
-                                       "modalities",   "reasoning_effort", "reasoning",
-                                       "thinking",     "prompt_logprobs"};
+static const char of_chats[] =
+    "messages prompt tools tool_choice response_format n best_of logprobs n_probs top_logprobs stream_options stop "
+    "n_predict max_tokens max_completion_tokens functions function_call audio modalities reasoning_effort reasoning "
+    "thinking prompt_logprobs";
 
 bool convert_passes(const char *name)
 {
-    for (size_t i = 0; i < sizeof of_chats / sizeof *of_chats; i++)
-        if (strcmp(of_chats[i], name) == 0) return false;
-    return true;
+    return !words_have(of_chats, name);
 }
 
 void convert_open(struct convert *convert, const json_t *body, struct uploads *uploads, struct header_list *left_out,
@@ -34,7 +26,11 @@ void convert_open(struct convert *convert, const json_t *body, struct uploads *u
 {
     *convert = (struct convert){
         .body = body, .chat = json_copy((json_t *)body), .uploads = uploads, .left_out = left_out, .error = error};
-    for (size_t i = 0; i < sizeof of_chats / sizeof *of_chats; i++) json_object_del(convert->chat, of_chats[i]);
+    const char *name;
+    json_t *value;
+    void *next;
+    json_object_foreach_safe(convert->chat, next, name, value) if (!convert_passes(name))
+        json_object_del(convert->chat, name);
     convert_set(convert, "messages", json_array());
     convert_set(convert, FIELDS_PLACES, json_pack("{s:[],s:[]}", "messages", "tools"));
 }
@@ -50,32 +46,17 @@ json_t *convert_close(struct convert *convert, int rc)
 
 /* ---- Errors ---- */
 
-struct field_path field_path_of(const char *format, ...)
-{
-    struct field_path path;
-    va_list args;
-    va_start(args, format);
-    vsnprintf(path.v, sizeof path.v, format, args);
-    va_end(args);
-    return path;
-}
-
 int convert_fault(const struct convert *convert, struct field_path at, const char *what)
 {
     return error_at(convert->error, HEARTH_INVALID, at.v, "'%s' %s", at.v, what);
-}
-
-int convert_unsupported(const struct convert *convert, struct field_path at, const char *what)
-{
-    return error_at(convert->error, HEARTH_UNSUPPORTED, at.v, "'%s' %s", at.v, what);
 }
 
 int convert_refuse(const struct convert *convert, const char *const *names)
 {
     for (; *names != NULL; names++)
         if (fields_asks(convert->body, *names))
-            return convert_unsupported(convert, field_path_of("%s", *names),
-                                       "is not supported here: leave it out of the request");
+            return error_at(convert->error, HEARTH_UNSUPPORTED, *names,
+                            "'%s' is not supported here: leave it out of the request", *names);
     return HEARTH_OK;
 }
 
@@ -292,6 +273,13 @@ void convert_add_text(struct convert *convert, const char *role, const json_t *t
     json_array_append_new(convert->place, json_string(convert->at.v));
 }
 
+void convert_add_texts(struct convert *convert, const char *role, const json_t *texts)
+{
+    size_t i;
+    json_t *text;
+    json_array_foreach(texts, i, text) convert_add_text(convert, role, text);
+}
+
 void convert_add_reasoning(struct convert *convert, const json_t *text)
 {
     begin_message(convert, "assistant");
@@ -361,25 +349,18 @@ static const char *const names[] = {
     "return_code",     "exit_code",
 };
 
-static void put_value(struct buf *out, const char *name, const json_t *value);
-
-/* "data" is text in a source of text alone, else base64. */
-static void put_members(struct buf *out, const json_t *object)
-{
-    const char *type = json_string_value(json_object_get(object, "type"));
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const json_t *value = json_object_get(object, names[i]);
-        bool is_parts = strcmp(names[i], "content") == 0 && !json_is_string(value);
-        bool is_bytes = strcmp(names[i], "data") == 0 && (type == NULL || strcmp(type, "text") != 0);
-        if (!is_parts && !is_bytes) put_value(out, names[i], value);
-    }
-}
-
 static void put_value(struct buf *out, const char *name, const json_t *value)
 {
     size_t i;
     json_t *item;
-    if (json_text_is_object(value)) put_members(out, value);
+    const bool is_object = json_text_is_object(value);
+    for (i = 0; is_object && i < sizeof names / sizeof *names; i++) {
+        const json_t *member = json_object_get(value, names[i]);
+        bool is_parts = strcmp(names[i], "content") == 0 && !json_is_string(member);
+        /* It is text in a source of text alone, else base64. */
+        bool is_bytes = strcmp(names[i], "data") == 0 && !convert_is(json_object_get(value, "type"), "text");
+        if (!is_parts && !is_bytes) put_value(out, names[i], member);
+    }
     json_array_foreach(value, i, item) put_value(out, name, item);
     bool is_text = json_string_length(value) > 0, is_code = name != NULL && json_is_integer(value);
     if (out->len > 0 && (is_text || is_code)) buf_puts(out, "\n");

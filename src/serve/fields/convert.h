@@ -11,14 +11,10 @@
 #define SERVE_FIELDS_CONVERT_H
 
 #include "base/buf.h"
+#include "serve/core/errors.h"
 #include "serve/fields/fields.h"
 
 #include <jansson.h>
-
-/* The path of a field, as errors name it: "messages[2].role". */
-struct field_path {
-    char v[sizeof((hearth_error *)NULL)->param];
-};
 
 struct convert {
     const json_t *body;           /* the client's; borrowed */
@@ -40,8 +36,6 @@ struct convert {
     json_t *place; /* its entry in the places */
 };
 
-struct field_path field_path_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
 /* Begins with a copy of the client's body, without the fields that mean something else in a chat. */
 void convert_open(struct convert *convert, const json_t *body, struct uploads *uploads, struct header_list *left_out,
                   hearth_error *error);
@@ -55,7 +49,6 @@ json_t *convert_close(struct convert *convert, int rc);
 /* ---- Errors ---- */
 
 int convert_fault(const struct convert *convert, struct field_path at, const char *what);
-int convert_unsupported(const struct convert *convert, struct field_path at, const char *what);
 
 /* Refuses the fields of a NULL-terminated list, unless their values ask for nothing (fields_asks()). */
 int convert_refuse(const struct convert *convert, const char *const *names);
@@ -126,6 +119,7 @@ void convert_choose_tool(struct convert *convert, const json_t *name);
 /* Append to the message that is being assembled; another role begins a new message. `text`: a string, or a part of
  * uploads_part(). */
 void convert_add_text(struct convert *convert, const char *role, const json_t *text);
+void convert_add_texts(struct convert *convert, const char *role, const json_t *texts); /* a list of these */
 void convert_add_reasoning(struct convert *convert, const json_t *text);
 void convert_add_call(struct convert *convert, const json_t *id, const json_t *name, const json_t *arguments);
 

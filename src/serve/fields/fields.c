@@ -11,7 +11,6 @@
 #include "serve/fields/convert.h"
 #include "serve/fields/unknown.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -137,7 +136,7 @@ static int read_parent_key(struct fields *fields, const char *name, const json_t
 
 static int read_options(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
-    (void)fields; /* find_value() reads its members */
+    (void)fields; /* read_table() reads its members */
     if (json_text_is_object(value)) return HEARTH_OK;
     return error_at(error, HEARTH_INVALID, name, "'%s' must be an object", name);
 }
@@ -281,24 +280,20 @@ bool fields_knows(const char *name, int route)
 static const char options[] = "stop seed temperature top_k top_p min_p typical_p repeat_penalty repeat_last_n "
                               "frequency_penalty presence_penalty mirostat mirostat_tau mirostat_eta";
 
-/* The value of a field, by its name or else in "options"; `path` becomes that of the value. NULL: not given. */
-static const json_t *find_value(const json_t *body, const char *name, struct field_path *path)
-{
-    const json_t *value = body_find(body, name), *all = json_object_get(body, "options");
-    if (value != NULL) *path = field_path_of("%s", name);
-    if (value != NULL || all == NULL) return value;
-    const char *option = strcmp(name, "n_predict") == 0 ? "num_predict" : words_have(options, name) ? name : NULL;
-    value = option == NULL ? NULL : body_find(all, option);
-    if (value != NULL) *path = field_path_of("options.%s", option);
-    return value;
-}
-
+/* The value of a field stands under its name or else in "options". */
 static int read_table(struct fields *fields, int route, hearth_error *error)
 {
+    const json_t *all = json_object_get(fields->body, "options");
     for (size_t i = 0; i < N_FIELDS; i++) {
-        struct field_path path;
-        const json_t *value = (table[i].routes & route) == 0 ? NULL : find_value(fields->body, table[i].name, &path);
-        int rc = value == NULL ? HEARTH_OK : read_value(fields, &table[i], path.v, value, error);
+        const char *name = table[i].name, *option = NULL;
+        if ((table[i].routes & route) == 0) continue;
+        const json_t *value = body_find(fields->body, name);
+        if (value == NULL && all != NULL)
+            option = strcmp(name, "n_predict") == 0 ? "num_predict" : words_have(options, name) ? name : NULL;
+        if (option != NULL) value = body_find(all, option);
+        if (value == NULL) continue;
+        struct field_path path = option == NULL ? field_path_of("%s", name) : field_path_of("options.%s", option);
+        int rc = read_value(fields, &table[i], path.v, value, error);
         if (rc != HEARTH_OK) return rc;
     }
     return HEARTH_OK;
@@ -332,23 +327,15 @@ static int check_combinations(struct fields *fields, int route, hearth_error *er
     return fields_finish_scores(fields, error);
 }
 
-static int check_values(const struct fields *fields, hearth_error *error)
-{
-    size_t n = json_values_of_tree(fields->messages) + json_values_of_tree(fields->tools) +
-               json_values_of_tree(fields->kwargs) + json_values_of_tree(fields->schema);
-    if (n <= FIELDS_VALUES_MAX) return HEARTH_OK;
-    return error_at(error, ERRORS_TOO_LARGE, fields->messages != NULL ? "messages" : "json_schema",
-                    "messages, tools, arguments of the template and schema hold %zu JSON values: at most %d", n,
-                    FIELDS_VALUES_MAX);
-}
-
 /* Members whose strings the parameters borrow, and those that routes read afterwards. Prompts hold references to
  * their own strings. */
 static const char borrowed[] =
     "model reasoning_budget_message grammar suffix stop options cache_salt parent_key samplers dry_sequence_breakers "
     "input_suffix input_extra response_fields return_tokens logit_bias";
 
-int fields_take(struct fields *fields, int route, json_t *body, struct uploads *uploads, hearth_error *error)
+/* Takes the tree over. `uploads`, taken over too: those of a converted body, which its messages name; NULL: the body is
+ * as an OpenAI client sent it. */
+static int take_tree(struct fields *fields, int route, json_t *body, struct uploads *uploads, hearth_error *error)
 {
     *fields = (struct fields){.body = body, .params = hearth_params_default(), .n = 1, .best_of = 1};
     if (uploads != NULL) {
@@ -367,7 +354,12 @@ int fields_take(struct fields *fields, int route, json_t *body, struct uploads *
     for (size_t i = 0; paths != NULL && i < fields->uploads.n; i++)
         json_array_append_new(paths, json_string(fields->uploads.v[i].field));
     if (paths != NULL) json_object_set_new(fields->places, "media", paths);
-    if (rc == HEARTH_OK) rc = check_values(fields, error);
+    size_t n = json_values_of_tree(fields->messages) + json_values_of_tree(fields->tools) +
+               json_values_of_tree(fields->kwargs) + json_values_of_tree(fields->schema);
+    if (rc == HEARTH_OK && n > FIELDS_VALUES_MAX)
+        rc = error_at(error, ERRORS_TOO_LARGE, fields->messages != NULL ? "messages" : "json_schema",
+                      "messages, tools, arguments of the template and schema hold %zu JSON values: at most %d", n,
+                      FIELDS_VALUES_MAX);
     /* Frees the rest of the tree, but for what the parameters refer to. */
     if (rc == HEARTH_OK) {
         json_t *kept = json_object(), *value;
@@ -387,7 +379,7 @@ struct fields *fields_open_converted(const struct fields_converted *converted, i
 {
     struct unknown unknown = unknown_find(converted->body, route, api);
     struct fields *fields = mem_alloc(sizeof *fields);
-    if (fields_take(fields, route, converted->chat, converted->uploads, error) == HEARTH_OK) {
+    if (take_tree(fields, route, converted->chat, converted->uploads, error) == HEARTH_OK) {
         header_list_add_all(&fields->left_out, &converted->left_out);
         fields->api = unknown.api;
         fields->unknown = unknown.names;
@@ -448,7 +440,7 @@ size_t fields_size(const void *ud)
 int fields_read(struct fields *fields, int route, const char *body, size_t len, hearth_error *error)
 {
     json_t *parsed = fields_parse(body, len, error);
-    return parsed == NULL ? HEARTH_INVALID : fields_take(fields, route, parsed, NULL, error);
+    return parsed == NULL ? HEARTH_INVALID : take_tree(fields, route, parsed, NULL, error);
 }
 
 void fields_release(struct fields *fields)
@@ -483,14 +475,7 @@ hearth_params *fields_choices(const struct fields *fields, size_t *n)
     for (size_t i = 0; i < *n; i++) {
         const struct fields_prompt *prompt = fields->prompts != NULL ? &fields->prompts[i / (size_t)fields->n] : NULL;
         choices[i] = fields->params;
-        if (prompt != NULL) {
-            choices[i].text = prompt->text;
-            choices[i].text_len = prompt->len;
-            choices[i].tokens = prompt->tokens;
-            choices[i].n_tokens = prompt->n_tokens;
-            choices[i].parts = prompt->parts;
-            choices[i].n_parts = prompt->n_parts;
-        }
+        if (prompt != NULL) field_use_prompt(prompt, &choices[i]);
         /* With one seed all choices of a prompt would be equal; consecutive seeds make them differ, reproducibly. */
         if (choices[i].sampling.seed >= 0)
             choices[i].sampling.seed =
@@ -509,4 +494,12 @@ void fields_start(struct call *call, struct fields *fields, struct exchange_plan
     }
     exchange_start(call, &plan);
     free(choices);
+}
+
+void fields_start_prompt(struct call *call, struct fields *fields, const struct dialect *dialect)
+{
+    unknown_report(call, fields);
+    fields->n = 1;
+    fields->params.only_prompt = true;
+    fields_start(call, fields, (struct exchange_plan){.dialect = dialect});
 }

@@ -102,10 +102,6 @@ struct fields_api {
  * released. */
 int fields_read(struct fields *fields, int route, const char *body, size_t len, hearth_error *error);
 
-/* The same for a JSON tree, which it takes over. `uploads`, taken over too: those of a converted body, which its
- * messages name; NULL: the body is as an OpenAI client sent it. */
-int fields_take(struct fields *fields, int route, json_t *body, struct uploads *uploads, hearth_error *error);
-
 /* Converts a body from its API, parses and releases it. NULL with the error; fields_close() frees.
  * fields_open_chat(), fields_open_completion() and fields_close() have the types that a struct reading_form needs. */
 struct fields *fields_open(struct buf *body, int route, const struct fields_api *api, hearth_error *error);
@@ -140,6 +136,9 @@ void fields_release(struct fields *fields);
 /* Starts an exchange with all choices of the request: the plan says the rest. The exchange owns the fields, unless the
  * plan names another owner of theirs. HTTP thread only. */
 void fields_start(struct call *call, struct fields *fields, struct exchange_plan plan);
+
+/* Starts one that is answered with the prompts alone, one for each of the request. HTTP thread only. */
+void fields_start_prompt(struct call *call, struct fields *fields, const struct dialect *dialect);
 
 /* The library requests of all choices: `n` for each prompt, in order; free() the array. They borrow from `fields`. */
 hearth_params *fields_choices(const struct fields *fields, size_t *n);

@@ -4,7 +4,6 @@
 #include "serve/fields/convert.h"
 #include "serve/fields/fields_readers.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- Messages ---- */
@@ -248,16 +247,14 @@ int field_reasoning(struct fields *fields, const char *name, const json_t *value
 /* Anthropic's form, which clients also send to chats, some with "auto" for "adaptive". */
 int field_thinking(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
-    static const char *const types[] = {"disabled", "enabled", "adaptive", "auto"};
     const char *type = field_string(json_object_get(value, "type"));
-    const json_t *budget = json_object_get(value, "budget_tokens");
-    size_t i = 0;
-    while (i < 4 && (type == NULL || strcmp(type, types[i]) != 0)) i++;
-    if (i == 4)
+    const json_t *budget = body_find(value, "budget_tokens");
+    if (!words_have("disabled enabled adaptive auto", type))
         return error_at(error, HEARTH_INVALID, "thinking.type",
                         "'%s.type' must be \"enabled\", \"disabled\" or \"adaptive\"", name);
-    add_kwarg(fields, "enable_thinking", json_boolean(i > 0));
-    if (i == 0 || budget == NULL || json_is_null(budget)) return HEARTH_OK;
+    const bool thinks = strcmp(type, "disabled") != 0;
+    add_kwarg(fields, "enable_thinking", json_boolean(thinks));
+    if (!thinks || budget == NULL) return HEARTH_OK;
     return read_budget(fields, "thinking.budget_tokens", budget, error);
 }
 
@@ -286,19 +283,14 @@ static int check_last(const struct fields *fields, hearth_error *error)
                     at.v);
 }
 
-/* llama-server wants add_generation_prompt to be false here, which goes without saying. */
-static int check_continues(const struct fields *fields, const json_t *value, hearth_error *error)
+int field_continue_final(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
-    if (json_is_true(json_object_get(fields->body, "add_generation_prompt")))
+    /* llama-server wants add_generation_prompt to be false here, which goes without saying. */
+    if (!json_is_false(value) && json_is_true(json_object_get(fields->body, "add_generation_prompt")))
         return error_at(error, HEARTH_INVALID, "add_generation_prompt",
                         "'add_generation_prompt' and 'continue_final_message' cannot both be set: a reply begins a new "
                         "message or continues the last one");
-    return json_is_true(value) ? check_last(fields, error) : HEARTH_OK;
-}
-
-int field_continue_final(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
-{
-    if (!json_is_false(value) && check_continues(fields, value, error) != HEARTH_OK) return (int)error->code;
+    if (json_is_true(value) && check_last(fields, error) != HEARTH_OK) return (int)error->code;
     const char *part = json_is_boolean(value) ? "" : field_string(value);
     if (json_is_boolean(value))
         fields->params.continue_final = json_is_true(value) ? HEARTH_CONTINUE_AUTO : HEARTH_CONTINUE_NEVER;

@@ -3,10 +3,9 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/memory.h"
-#include "serve/fields/convert.h"
+#include "serve/core/errors.h"
 #include "serve/fields/fields_readers.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- Grammars and schemas ---- */
@@ -37,26 +36,22 @@ int field_json_schema(struct fields *fields, const char *name, const json_t *val
     return HEARTH_OK;
 }
 
-static int take_named_schema(struct fields *fields, const json_t *value, hearth_error *error)
-{
-    const json_t *wrapper = json_object_get(value, "json_schema");
-    const json_t *schema = json_object_get(wrapper, "schema");
-    if (!json_text_is_object(wrapper))
-        return error_at(error, HEARTH_INVALID, "response_format.json_schema",
-                        "'response_format.json_schema' must be an object with a \"schema\"");
-    if (schema != NULL && !json_text_is_object(schema) && !json_is_null(schema))
-        return error_at(error, HEARTH_INVALID, "response_format.json_schema.schema",
-                        "'response_format.json_schema.schema' must be an object");
-    take_schema(fields, json_is_null(schema) ? NULL : schema);
-    return HEARTH_OK;
-}
-
 int field_response_format(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     const char *type = field_string(json_object_get(value, "type"));
     const json_t *schema = json_object_get(value, "schema");
     if (type != NULL && strcmp(type, "text") == 0) return HEARTH_OK;
-    if (type != NULL && strcmp(type, "json_schema") == 0) return take_named_schema(fields, value, error);
+    if (type != NULL && strcmp(type, "json_schema") == 0) {
+        const json_t *wrapper = json_object_get(value, "json_schema"), *named = body_find(wrapper, "schema");
+        if (!json_text_is_object(wrapper))
+            return error_at(error, HEARTH_INVALID, "response_format.json_schema",
+                            "'response_format.json_schema' must be an object with a \"schema\"");
+        if (named != NULL && !json_text_is_object(named))
+            return error_at(error, HEARTH_INVALID, "response_format.json_schema.schema",
+                            "'response_format.json_schema.schema' must be an object");
+        take_schema(fields, named);
+        return HEARTH_OK;
+    }
     if (type == NULL || strcmp(type, "json_object") != 0)
         return error_at(error, HEARTH_INVALID, "response_format.type",
                         "'%s.type' must be \"text\", \"json_object\" or \"json_schema\"", name);
@@ -157,14 +152,6 @@ int field_guided_regex(struct fields *fields, const char *name, const json_t *va
     return regex[0] == '\0' ? HEARTH_OK : take_regex(fields, name, regex, error);
 }
 
-static void put_quoted(struct buf *regex, const char *text)
-{
-    for (; *text != '\0'; text++) {
-        if (strchr("\\^$.|?*+()[]{}/", *text) != NULL) buf_puts(regex, "\\");
-        buf_append(regex, text, 1);
-    }
-}
-
 int field_guided_choice(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     struct buf regex = {0};
@@ -176,7 +163,10 @@ int field_guided_choice(struct fields *fields, const char *name, const json_t *v
         const char *text = field_string(choice);
         fits = fits && text != NULL;
         buf_puts(&regex, i == 0 ? "(" : "|");
-        put_quoted(&regex, text == NULL ? "" : text);
+        for (; text != NULL && *text != '\0'; text++) {
+            if (strchr("\\^$.|?*+()[]{}/", *text) != NULL) buf_puts(&regex, "\\");
+            buf_append(&regex, text, 1);
+        }
     }
     buf_puts(&regex, ")");
     int rc = fits ? take_regex(fields, name, buf_text(&regex), error)

@@ -5,9 +5,9 @@
 #include "serve/fields/fields_readers.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-bool field_get_tokens(const json_t *list, int32_t **tokens, size_t *n)
+/* free() the tokens even if it returns false. */
+static bool get_tokens(const json_t *list, int32_t **tokens, size_t *n)
 {
     size_t i;
     json_t *item;
@@ -39,23 +39,29 @@ static bool get_parts(const json_t *list, struct fields_prompt *prompt)
     return true;
 }
 
-static bool holds_text(const json_t *list)
+bool field_get_prompt(const json_t *value, struct fields_prompt *prompt)
 {
     size_t i;
     json_t *item;
-    json_array_foreach(list, i, item) if (json_is_string(item)) return true;
-    return false;
-}
-
-bool field_get_prompt(const json_t *value, struct fields_prompt *prompt)
-{
-    if (json_is_array(value) && holds_text(value)) return get_parts(value, prompt);
-    if (json_is_array(value)) return field_get_tokens(value, &prompt->tokens, &prompt->n_tokens);
+    bool holds_text = false;
+    json_array_foreach(value, i, item) holds_text = holds_text || json_is_string(item);
+    if (holds_text) return get_parts(value, prompt);
+    if (json_is_array(value)) return get_tokens(value, &prompt->tokens, &prompt->n_tokens);
     if (!json_is_string(value)) return false;
     prompt->strings = json_incref((json_t *)value);
     prompt->text = json_string_value(value);
     prompt->len = json_string_length(value);
     return true;
+}
+
+void field_use_prompt(const struct fields_prompt *prompt, hearth_params *params)
+{
+    params->text = prompt->text;
+    params->text_len = prompt->len;
+    params->tokens = prompt->tokens;
+    params->n_tokens = prompt->n_tokens;
+    params->parts = prompt->parts;
+    params->n_parts = prompt->n_parts;
 }
 
 void field_release_prompt(struct fields_prompt *prompt)
@@ -89,12 +95,6 @@ bool field_is_one_prompt(const json_t *value)
     return !json_is_array(value);
 }
 
-/* A list of no tokens is refused; an empty text is a prompt. */
-static bool get_one(const json_t *value, struct fields_prompt *prompt)
-{
-    return field_get_prompt(value, prompt) && (prompt->tokens == NULL || prompt->n_tokens > 0);
-}
-
 int field_prompt(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     bool one = field_is_one_prompt(value), has_media = false;
@@ -105,8 +105,12 @@ int field_prompt(struct fields *fields, const char *name, const json_t *value, h
     bool good = n > 0;
     fields->prompts = mem_alloc((n + 1) * sizeof *fields->prompts);
     fields->n_prompts = n;
-    for (size_t i = 0; i < n && good; i++)
-        good = get_one(field_unwrap_prompt(one ? value : json_array_get(value, i), &has_media), &fields->prompts[i]);
+    for (size_t i = 0; i < n && good; i++) {
+        struct fields_prompt *prompt = &fields->prompts[i];
+        good = field_get_prompt(field_unwrap_prompt(one ? value : json_array_get(value, i), &has_media), prompt);
+        /* A list of no tokens is refused; an empty text is a prompt. */
+        good = good && (prompt->tokens == NULL || prompt->n_tokens > 0);
+    }
     if (has_media)
         return error_at(error, HEARTH_UNSUPPORTED, name, "'%s.multimodal_data' is not supported: send text alone",
                         name);

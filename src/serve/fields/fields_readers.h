@@ -30,10 +30,10 @@ int fields_finish_scores(struct fields *fields, hearth_error *error);
 
 /* fields_prompt.c: the prompt of a completion, and its suffix (fill-in-the-middle). */
 field_reader field_prompt, field_suffix;
-bool field_get_tokens(const json_t *list, int32_t **tokens, size_t *n);   /* free() them even if it returns false */
 bool field_get_prompt(const json_t *value, struct fields_prompt *prompt); /* release it even if it returns false */
 bool field_is_one_prompt(const json_t *value);                            /* else a list of prompts */
 const json_t *field_unwrap_prompt(const json_t *value, bool *has_media);  /* of {"prompt_string": …}, as it is else */
+void field_use_prompt(const struct fields_prompt *prompt, hearth_params *params); /* borrowed */
 void field_release_prompt(struct fields_prompt *prompt);
 size_t field_prompt_size(const struct fields_prompt *prompt); /* bytes */
 

@@ -37,25 +37,22 @@ int fields_read_breakers(struct fields *fields, const char *name, const json_t *
     return error_at(error, HEARTH_INVALID, name, "'%s' must be a list of 1 to %d strings", name, MAX_BREAKERS);
 }
 
-/* llama-server's short form, "edskypmxt": each letter becomes a name of one character. */
-static const char **get_letters(struct fields *fields, const char *letters, size_t *n)
-{
-    *n = strlen(letters);
-    if (*n > MAX_SAMPLERS) return NULL;
-    const char **names = mem_alloc((*n + 1) * sizeof *names);
-    fields->sampler_letters = mem_alloc(*n * 2 + 1);
-    for (size_t i = 0; i < *n; i++) {
-        fields->sampler_letters[2 * i] = letters[i];
-        names[i] = &fields->sampler_letters[2 * i];
-    }
-    return names;
-}
-
 int fields_read_samplers(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     const char *letters = field_string(value);
     size_t *n = &fields->params.sampling.n_samplers;
-    fields->samplers = letters != NULL ? get_letters(fields, letters, n) : get_strings(value, MAX_SAMPLERS, n);
+    *n = letters == NULL ? 0 : strlen(letters);
+    if (letters == NULL) {
+        fields->samplers = get_strings(value, MAX_SAMPLERS, n);
+    } else if (*n <= MAX_SAMPLERS) {
+        /* llama-server's short form, "edskypmxt": each letter becomes a name of one character. */
+        fields->samplers = mem_alloc((*n + 1) * sizeof *fields->samplers);
+        fields->sampler_letters = mem_alloc(*n * 2 + 1);
+        for (size_t i = 0; i < *n; i++) {
+            fields->sampler_letters[2 * i] = letters[i];
+            fields->samplers[i] = &fields->sampler_letters[2 * i];
+        }
+    }
     fields->params.sampling.samplers = fields->samplers;
     if (fields->samplers != NULL) return HEARTH_OK;
     return error_at(error, HEARTH_INVALID, name,

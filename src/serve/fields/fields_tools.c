@@ -5,19 +5,10 @@
 #include "serve/fields/convert.h"
 #include "serve/fields/fields_readers.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- Custom tools as functions ---- */
-
-/* "definition" and "syntax" stand in "format" (Responses) or in its "grammar" (chats). NULL: any text. */
-static const json_t *grammar_of(const json_t *tool)
-{
-    const json_t *format = json_object_get(tool, "format"), *inner = json_object_get(format, "grammar");
-    const json_t *grammar = inner != NULL ? inner : format;
-    return json_is_string(json_object_get(grammar, "definition")) ? grammar : NULL;
-}
 
 static const char *text_of(const json_t *object, const char *name)
 {
@@ -25,34 +16,26 @@ static const char *text_of(const json_t *object, const char *name)
     return text == NULL ? "" : text;
 }
 
-static json_t *description_of(const json_t *tool, const json_t *grammar)
-{
-    const char *description = text_of(tool, "description");
-    if (grammar == NULL) return json_string(description);
-    return json_sprintf("%s%sThe input must match this %s grammar:\n%s", description,
-                        description[0] == '\0' ? "" : "\n\n", text_of(grammar, "syntax"),
-                        text_of(grammar, "definition"));
-}
-
-/* The regular expression has to match the whole input; many are anchored already. */
-static json_t *schema_of_input(const json_t *grammar)
-{
-    json_t *input = json_pack("{s:s}", "type", "string");
-    if (grammar == NULL || strcmp(text_of(grammar, "syntax"), "regex") != 0) return input;
-    const char *regex = text_of(grammar, "definition");
-    size_t len = strlen(regex);
-    bool is_anchored = len > 1 && regex[0] == '^' && regex[len - 1] == '$' && regex[len - 2] != '\\';
-    json_object_set_new(input, "pattern", json_sprintf(is_anchored ? "%s" : "^(?:%s)$", regex));
-    return input;
-}
-
 json_t *custom_tool_function(const json_t *name, const json_t *tool)
 {
-    const json_t *grammar = grammar_of(tool);
-    json_t *parameters = json_pack("{s:s, s:{s:o}, s:[s], s:b}", "type", "object", "properties", "input",
-                                   schema_of_input(grammar), "required", "input", "additionalProperties", 0);
-    return json_pack("{s:O, s:o, s:o}", "name", name, "description", description_of(tool, grammar), "parameters",
-                     parameters);
+    /* The grammar stands in "format" (Responses) or in its "grammar" (chats). Without one it is any text. */
+    const json_t *format = json_object_get(tool, "format"), *inner = json_object_get(format, "grammar");
+    const json_t *grammar = inner != NULL ? inner : format;
+    const char *rules = json_string_value(json_object_get(grammar, "definition")), *syntax = text_of(grammar, "syntax");
+    const char *says = text_of(tool, "description");
+    json_t *description = rules == NULL ? json_string(says)
+                                        : json_sprintf("%s%sThe input must match this %s grammar:\n%s", says,
+                                                       says[0] == '\0' ? "" : "\n\n", syntax, rules);
+    json_t *input = json_pack("{s:s}", "type", "string");
+    if (rules != NULL && strcmp(syntax, "regex") == 0) {
+        /* The regular expression has to match the whole input; many are anchored already. */
+        size_t len = strlen(rules);
+        bool is_anchored = len > 1 && rules[0] == '^' && rules[len - 1] == '$' && rules[len - 2] != '\\';
+        json_object_set_new(input, "pattern", json_sprintf(is_anchored ? "%s" : "^(?:%s)$", rules));
+    }
+    json_t *parameters = json_pack("{s:s, s:{s:o}, s:[s], s:b}", "type", "object", "properties", "input", input,
+                                   "required", "input", "additionalProperties", 0);
+    return json_pack("{s:O, s:o, s:o}", "name", name, "description", description, "parameters", parameters);
 }
 
 /* ---- Their calls ---- */
@@ -114,19 +97,6 @@ static json_t *read_custom(struct fields *fields, const json_t *tool, struct fie
     return json_pack("{s:s,s:o}", "type", "function", "function", custom_tool_function(name, custom));
 }
 
-/* Adds it to the tools that are kept, unless it is left out. */
-static int read_tool(struct fields *fields, json_t *tool, struct field_path at, json_t *kept, hearth_error *error)
-{
-    if (is_of_another_type(tool)) {
-        header_list_add(&fields->left_out, at.v);
-        return HEARTH_OK;
-    }
-    json_t *function = is_custom(tool) ? read_custom(fields, tool, at, error) : json_incref(tool);
-    if (function == NULL) return (int)error->code;
-    json_array_append_new(kept, function);
-    return HEARTH_OK;
-}
-
 void field_note_places(struct fields *fields, const char *name, json_t *places)
 {
     if (fields->places == NULL) fields->places = json_object();
@@ -142,8 +112,17 @@ int field_tools(struct fields *fields, const char *name, const json_t *value, he
     json_array_foreach(value, i, tool)
     {
         struct field_path at = field_path_of("%s[%zu]", name, i);
-        if (rc == HEARTH_OK) rc = read_tool(fields, tool, at, kept, error);
-        if (json_array_size(kept) > json_array_size(places)) json_array_append_new(places, json_string(at.v));
+        if (is_of_another_type(tool)) {
+            header_list_add(&fields->left_out, at.v);
+            continue;
+        }
+        json_t *function = is_custom(tool) ? read_custom(fields, tool, at, error) : json_incref(tool);
+        if (function == NULL) {
+            rc = (int)error->code;
+            break;
+        }
+        json_array_append_new(kept, function);
+        json_array_append_new(places, json_string(at.v));
     }
     if (json_array_size(kept) < json_array_size(value)) field_note_places(fields, name, places);
     json_decref(places);
@@ -154,23 +133,6 @@ int field_tools(struct fields *fields, const char *name, const json_t *value, he
 }
 
 /* ---- tool_choice ---- */
-
-/* Whether the request has tools, and all of them were left out. */
-static bool lost_all_tools(const struct fields *fields)
-{
-    return fields->tools == NULL && json_array_size(json_object_get(fields->body, "tools")) > 0;
-}
-
-/* Whether the request has a tool of this type, which was left out. */
-static bool lost_tool_of(const struct fields *fields, const char *type)
-{
-    size_t i;
-    json_t *tool;
-    json_array_foreach(json_object_get(fields->body, "tools"), i,
-                       tool) if (is_of_another_type(tool) &&
-                                 convert_is(json_object_get(tool, "type"), type)) return true;
-    return false;
-}
 
 /* Restricts calls to these tools; takes the list over. */
 static void set_allowed_tools(struct fields *fields, json_t *names)
@@ -186,21 +148,6 @@ static const char *name_of_tool(const json_t *tool)
     const json_t *function = json_object_get(tool, is_custom(tool) ? "custom" : "function");
     const char *name = field_string(json_object_get(function != NULL ? function : tool, "name"));
     return name != NULL && name[0] != '\0' ? name : NULL;
-}
-
-/* A function that is named is called once, whatever parallel_tool_calls says. */
-static int choose_one(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
-{
-    const char *tool = name_of_tool(value);
-    const char *type = is_custom(value) ? "custom" : "function";
-    struct field_path path = field_path_of("tool_choice.%s.name", type);
-    if (tool == NULL)
-        return error_at(error, HEARTH_INVALID, path.v, "'%s' must name its %s: {\"type\":\"%s\",\"%s\":{\"name\":…}}",
-                        name, is_custom(value) ? "tool" : type, type, type);
-    fields->params.tool_choice = HEARTH_TOOLS_REQUIRED;
-    fields->params.parallel_tool_calls = 0;
-    set_allowed_tools(fields, json_pack("[s]", tool));
-    return HEARTH_OK;
 }
 
 /* The names of the functions among these tools, in an array; NULL: not a list of tools. */
@@ -248,11 +195,28 @@ static int choose_among(struct fields *fields, const char *name, const json_t *a
 static int choose_by_type(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     const char *type = field_string(json_object_get(value, "type"));
-    if (type == NULL || strcmp(type, "function") == 0 || is_custom(value))
-        return choose_one(fields, name, value, error);
+    if (type == NULL || strcmp(type, "function") == 0 || is_custom(value)) {
+        /* A function that is named is called once, whatever parallel_tool_calls says. */
+        const char *one = name_of_tool(value), *kind = is_custom(value) ? "custom" : "function";
+        struct field_path path = field_path_of("tool_choice.%s.name", kind);
+        if (one == NULL)
+            return error_at(error, HEARTH_INVALID, path.v,
+                            "'%s' must name its %s: {\"type\":\"%s\",\"%s\":{\"name\":…}}", name,
+                            is_custom(value) ? "tool" : kind, kind, kind);
+        fields->params.tool_choice = HEARTH_TOOLS_REQUIRED;
+        fields->params.parallel_tool_calls = 0;
+        set_allowed_tools(fields, json_pack("[s]", one));
+        return HEARTH_OK;
+    }
     if (strcmp(type, "allowed_tools") == 0)
         return choose_among(fields, name, json_object_get(value, "allowed_tools"), error);
-    if (lost_tool_of(fields, type)) return HEARTH_OK;
+    /* The request has a tool of this type, which was left out. */
+    size_t i;
+    json_t *tool;
+    json_array_foreach(json_object_get(fields->body, "tools"), i, tool)
+    {
+        if (is_of_another_type(tool) && convert_is(json_object_get(tool, "type"), type)) return HEARTH_OK;
+    }
     return error_at(error, HEARTH_UNSUPPORTED, "tool_choice.type",
                     "'%s' of type \"%s\" is not supported: give \"auto\", \"none\", \"required\", a function or "
                     "\"allowed_tools\"",
@@ -268,8 +232,8 @@ int field_tool_choice(struct fields *fields, const char *name, const json_t *val
     if (json_text_is_object(value)) return choose_by_type(fields, name, value, error);
     for (size_t i = 0; json_is_string(value) && i < sizeof choices / sizeof *choices; i++) {
         if (strcmp(json_string_value(value), choices[i].text) != 0) continue;
-        if (choices[i].choice != HEARTH_TOOLS_REQUIRED || !lost_all_tools(fields))
-            fields->params.tool_choice = choices[i].choice;
+        bool lost_all = fields->tools == NULL && json_array_size(json_object_get(fields->body, "tools")) > 0;
+        if (choices[i].choice != HEARTH_TOOLS_REQUIRED || !lost_all) fields->params.tool_choice = choices[i].choice;
         return HEARTH_OK;
     }
     return error_at(error, HEARTH_INVALID, name, "'%s' must be \"auto\", \"none\", \"required\" or a function", name);
@@ -288,20 +252,6 @@ int field_parallel_tool_calls(struct fields *fields, const char *name, const jso
 /* "functions", "function_call" and messages of the role "function" are converted to tools; `has_functions` makes the
  * answer use the old form too. */
 
-static int check_function(const json_t *function, size_t i, hearth_error *error)
-{
-    char at[64];
-    const char *name = field_string(json_object_get(function, "name"));
-    const json_t *parameters = json_object_get(function, "parameters");
-    if (name == NULL || name[0] == '\0') {
-        snprintf(at, sizeof at, "functions[%zu].name", i);
-        return error_at(error, HEARTH_INVALID, at, "'%s' must be a string and not empty", at);
-    }
-    if (parameters == NULL || json_is_null(parameters) || json_text_is_object(parameters)) return HEARTH_OK;
-    snprintf(at, sizeof at, "functions[%zu].parameters", i);
-    return error_at(error, HEARTH_INVALID, at, "'%s' must be an object", at);
-}
-
 /* The old form of an answer has one call only, so that parallel calls are off. */
 int field_functions(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
@@ -309,7 +259,17 @@ int field_functions(struct fields *fields, const char *name, const json_t *value
     json_t *function;
     if (!json_is_array(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be a list of functions", name);
     if (json_array_size(value) == 0 || fields->tools != NULL) return HEARTH_OK;
-    json_array_foreach(value, i, function) if (check_function(function, i, error) != HEARTH_OK) return (int)error->code;
+    json_array_foreach(value, i, function)
+    {
+        const char *its = field_string(json_object_get(function, "name"));
+        const json_t *parameters = body_find(function, "parameters");
+        struct field_path of_name = field_path_of("functions[%zu].name", i);
+        struct field_path of_parameters = field_path_of("functions[%zu].parameters", i);
+        if (its == NULL || its[0] == '\0')
+            return error_at(error, HEARTH_INVALID, of_name.v, "'%s' must be a string and not empty", of_name.v);
+        if (parameters != NULL && !json_text_is_object(parameters))
+            return error_at(error, HEARTH_INVALID, of_parameters.v, "'%s' must be an object", of_parameters.v);
+    }
     json_t *tools = json_array();
     json_array_foreach(value, i, function)
         json_array_append_new(tools, json_pack("{s:s, s:O}", "type", "function", "function", function));

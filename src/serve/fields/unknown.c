@@ -25,25 +25,15 @@ static const char of_both[] =
     "response_fields return_tokens id_slot n_keep n_discard n_indent n_cache_reuse t_max_prompt_ms "
     "sse_ping_interval backend_sampling keep_alive grammar_lazy grammar_triggers preserved_tokens user";
 
-static const char of_completions[] = "input_prefix input_suffix input_extra";
-
-static const char of_chats[] =
-    "reasoning_control audio modalities web_search_options metadata store service_tier safety_identifier "
-    "prompt_cache_key prompt_cache_retention verbosity prediction";
-
-static const char *const of_openai[] = {[FIELDS_CHAT] = of_chats, [FIELDS_COMPLETION] = of_completions};
+static const char *const of_openai[] = {
+    [FIELDS_CHAT] = "reasoning_control audio modalities web_search_options metadata store service_tier "
+                    "safety_identifier prompt_cache_key prompt_cache_retention verbosity prediction",
+    [FIELDS_COMPLETION] = "input_prefix input_suffix input_extra"};
 
 /* Members of chat messages, including those of answers that clients send back. */
 static const char of_message[] =
     "role content name tool_calls tool_call_id reasoning_content function_call refusal annotations audio id "
     "cache_control";
-
-static bool is_known(const struct fields_api *api, const char *name, int route)
-{
-    if (api == NULL)
-        return words_have(of_both, name) || words_have(of_openai[route], name) || fields_knows(name, route);
-    return words_have(api->known, name) || (api->has_table && convert_passes(name) && fields_knows(name, route));
-}
 
 /* ---- Finding ---- */
 
@@ -69,40 +59,34 @@ static void add_name(struct found_names *found, const char *prefix, const char *
         found->v[found->n++] = plain;
 }
 
-/* The names with commas between; NULL: none. */
-static char *join(struct found_names *found)
-{
-    struct buf names = {0};
-    for (size_t i = 0; i < found->n; i++) {
-        buf_printf(&names, "%s%s", i > 0 ? ", " : "", found->v[i]);
-        free(found->v[i]);
-    }
-    return found->n > 0 ? buf_take(&names) : NULL;
-}
-
-static void look_at_messages(struct found_names *found, const json_t *messages)
-{
-    size_t i;
-    json_t *message, *value;
-    const char *name;
-    json_array_foreach(messages, i, message)
-    {
-        json_object_foreach(message, name, value) if (!words_have(of_message, name))
-            add_name(found, "messages[].", name);
-    }
-}
-
 struct unknown unknown_find(const json_t *body, int route, const struct fields_api *api)
 {
     static const char *const names[] = {[FIELDS_CHAT] = "chat", [FIELDS_COMPLETION] = "completion"};
     if (route != FIELDS_CHAT && route != FIELDS_COMPLETION) return (struct unknown){0};
     struct found_names found = {0};
     const char *name;
-    json_t *value;
-    json_object_foreach((json_t *)body, name, value) if (!is_known(api, name, route)) add_name(&found, "", name);
-    bool has_messages = api == NULL && route == FIELDS_CHAT;
-    if (has_messages) look_at_messages(&found, json_object_get(body, "messages"));
-    return (struct unknown){.api = api == NULL ? names[route] : api->name, .names = join(&found)};
+    size_t i;
+    json_t *value, *message;
+    const json_t *messages = api == NULL && route == FIELDS_CHAT ? json_object_get(body, "messages") : NULL;
+    json_object_foreach((json_t *)body, name, value)
+    {
+        bool is_listed = api != NULL ? words_have(api->known, name)
+                                     : words_have(of_both, name) || words_have(of_openai[route], name);
+        bool has_table = api == NULL || (api->has_table && convert_passes(name));
+        if (!is_listed && !(has_table && fields_knows(name, route))) add_name(&found, "", name);
+    }
+    json_array_foreach(messages, i, message)
+    {
+        json_object_foreach(message, name, value) if (!words_have(of_message, name))
+            add_name(&found, "messages[].", name);
+    }
+    struct buf list = {0};
+    for (i = 0; i < found.n; i++) {
+        buf_printf(&list, "%s%s", i > 0 ? ", " : "", found.v[i]);
+        free(found.v[i]);
+    }
+    return (struct unknown){.api = api == NULL ? names[route] : api->name,
+                            .names = found.n > 0 ? buf_take(&list) : NULL};
 }
 
 /* ---- Reporting ---- */
@@ -113,25 +97,6 @@ struct unknown_log {
     char *v[LOGGED_MAX];
     size_t n;
 };
-
-static bool is_logged(const struct unknown_log *log, const char *entry)
-{
-    size_t i = 0;
-    while (i < log->n && strcmp(log->v[i], entry) != 0) i++;
-    return i < log->n;
-}
-
-static void log_once(struct unknown_log *log, const char *api, const char *name)
-{
-    char *entry = mem_format("%s %s", api, name);
-    if (log->n == LOGGED_MAX || is_logged(log, entry)) {
-        free(entry);
-        return;
-    }
-    log->v[log->n++] = entry;
-    log_event(LOG_WARN, "serve", "requests have a field that nobody reads", log_str("api", api),
-              log_str("field", name));
-}
 
 struct unknown_log *unknown_log_open(void)
 {
@@ -150,8 +115,21 @@ void unknown_report(struct call *call, const struct fields *fields)
     call->places = json_incref(fields->places);
     if (fields->unknown == NULL) return;
     http_set_header(call->http, HEADER, fields->unknown);
+    struct unknown_log *log = call->server->unknown;
     char *names = mem_strdup(fields->unknown), *rest = names, *name;
-    while ((name = strsep(&rest, ",")) != NULL) log_once(call->server->unknown, fields->api, name + strspn(name, " "));
+    while ((name = strsep(&rest, ",")) != NULL) {
+        name += strspn(name, " ");
+        char *entry = mem_format("%s %s", fields->api, name);
+        size_t i = 0;
+        while (i < log->n && strcmp(log->v[i], entry) != 0) i++;
+        if (log->n == LOGGED_MAX || i < log->n) {
+            free(entry);
+            continue;
+        }
+        log->v[log->n++] = entry;
+        log_event(LOG_WARN, "serve", "requests have a field that nobody reads", log_str("api", fields->api),
+                  log_str("field", name));
+    }
     free(names);
 }
 

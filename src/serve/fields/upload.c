@@ -64,14 +64,6 @@ static int find_in_data_url(const char *url, size_t *from, const char *field, he
                     field);
 }
 
-/* Whether the text begins as "https://" does: with letters, and "+", "-", "." among them. */
-static bool is_url(const char *text)
-{
-    static const char scheme[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.";
-    size_t len = strspn(text, scheme);
-    return len > 0 && strncmp(text + len, "://", 3) == 0;
-}
-
 static int read_text(const json_t *text, struct base64_bytes *bytes, const char *field, hearth_error *error)
 {
     const char *given = json_string_value(text);
@@ -100,10 +92,13 @@ static int read_text(const json_t *text, struct base64_bytes *bytes, const char 
 
 void uploads_take(struct uploads *uploads, json_t *text, const char *field)
 {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.";
     struct base64_bytes bytes = {0};
     hearth_error error;
-    if (json_is_string(text) && is_url(json_string_value(text))) {
-        add(uploads, &(hearth_medium){.field = field, .url = json_string_value(text)});
+    const char *given = json_string_value(text);
+    const size_t scheme = given == NULL ? 0 : strspn(given, letters);
+    if (scheme > 0 && strncmp(given + scheme, "://", 3) == 0) {
+        add(uploads, &(hearth_medium){.field = field, .url = given});
         return;
     }
     bool good = read_text(text, &bytes, field, &error) == HEARTH_OK;

@@ -80,12 +80,6 @@ static void put_probs_of(const void *items, size_t i, struct buf *out)
 
 /* ---- Final objects ---- */
 
-static const char *stop_type(const hearth_result *result)
-{
-    if (result->finish == HEARTH_FINISH_LENGTH) return "limit";
-    return result->stop_string != NULL ? "word" : "eos";
-}
-
 /* All members but the long lists, which come last. A stream has sent its text and tokens already. */
 static void put_members(const struct native *native, size_t index, const struct answer *answer, struct buf *out)
 {
@@ -105,9 +99,10 @@ static void put_members(const struct native *native, size_t index, const struct 
     buf_puts(out, "}");
     const char *word = r->stop_string != NULL ? r->stop_string : "";
     bool has_line = answer->text.len > 0 && memchr(answer->text.v, '\n', answer->text.len) != NULL;
+    const char *stop_type = r->finish == HEARTH_FINISH_LENGTH ? "limit" : r->stop_string != NULL ? "word" : "eos";
     member_put(out, "prompt", answer->prompt.text, answer->prompt.len);
     buf_printf(out, ",\"has_new_line\":%s,\"truncated\":false,\"stop_type\":\"%s\"", has_line ? "true" : "false",
-               stop_type(r));
+               stop_type);
     member_puts(out, "stopping_word", word);
     /* The last generated token is not in the KV cache yet. */
     buf_printf(out, ",\"tokens_cached\":%d", r->n_prompt + (r->predicted_n > 0 ? r->predicted_n - 1 : 0));
@@ -148,16 +143,6 @@ static void put_all_long(const struct native *native, const struct answer *answe
 
 /* ---- "response_fields": "a/b" selects the member b of the member a, and is named "a/b" in the answer ---- */
 
-static const json_t *follow(const json_t *from, const char *path)
-{
-    while (from != NULL && *path != '\0') {
-        size_t len = strcspn(path, "/");
-        from = json_object_getn(from, path, len);
-        path += len + (path[len] == '/');
-    }
-    return from;
-}
-
 /* Which long member a path means; N_LONG: none. */
 static enum long_member long_of(const char *path)
 {
@@ -177,32 +162,32 @@ struct selection {
     size_t n; /* put so far */
 };
 
-/* An empty path is the whole answer. */
-static void put_everything(const struct selection *selection, struct pieces *out)
-{
-    struct buf text = {0};
-    json_text_write(&text, selection->members);
-    buf_append(&out->text, text.v, text.len - 1);
-    put_all_long(selection->native, selection->answer, out);
-    buf_puts(&out->text, "}");
-    buf_release(&text);
-}
-
 static void put_path(struct selection *selection, const json_t *path, struct pieces *out)
 {
     const char *text = json_string_value(path);
     const enum long_member which = long_of(text);
-    const json_t *found = follow(selection->members, text);
+    const json_t *found = selection->members;
+    for (const char *at = text; found != NULL && *at != '\0';) {
+        size_t len = strcspn(at, "/");
+        found = json_object_getn(found, at, len);
+        at += len + (at[len] == '/');
+    }
     if (which == N_LONG ? found == NULL : !has_long(selection->native, selection->answer, which)) return;
     buf_puts(&out->text, selection->n++ == 0 ? "{" : ",");
     json_text_write(&out->text, path);
     buf_puts(&out->text, ":");
-    if (which != N_LONG)
+    if (which != N_LONG) {
         put_long(selection->native, selection->answer, which, out);
-    else if (*text == '\0')
-        put_everything(selection, out);
-    else
+    } else if (*text == '\0') { /* the whole answer */
+        struct buf members = {0};
+        json_text_write(&members, selection->members);
+        buf_append(&out->text, members.v, members.len - 1);
+        put_all_long(selection->native, selection->answer, out);
+        buf_puts(&out->text, "}");
+        buf_release(&members);
+    } else {
         json_text_write(&out->text, found);
+    }
 }
 
 static void put_selected(const struct native *native, size_t index, const struct answer *answer, struct pieces *out)
@@ -329,23 +314,7 @@ const struct dialect native_dialect = DIALECT(errors_put), native_infill_dialect
 
 /* ---- Starting ---- */
 
-/* A list of paths has each once. */
-static json_t *without_repeats(const json_t *paths)
-{
-    json_t *once = json_array(), *seen = json_object(), *path;
-    size_t i;
-    json_array_foreach(paths, i, path)
-    {
-        const char *text = json_string_value(path);
-        if (json_object_get(seen, text) != NULL) continue;
-        json_object_set_new(seen, text, json_true());
-        json_array_append(once, path);
-    }
-    json_decref(seen);
-    return once;
-}
-
-/* An empty list selects everything, as in llama-server. */
+/* The list of paths has each once. An empty one selects everything, as in llama-server. */
 static int read_response_fields(struct native *native, const json_t *value, hearth_error *error)
 {
     size_t i;
@@ -356,7 +325,17 @@ static int read_response_fields(struct native *native, const json_t *value, hear
     if (!good)
         return error_at(error, HEARTH_INVALID, "response_fields",
                         "'response_fields' must be a list of at most %d strings", MAX_PATHS);
-    if (json_array_size(value) > 0) native->selected = without_repeats(value);
+    if (json_array_size(value) == 0) return HEARTH_OK;
+    json_t *seen = json_object();
+    native->selected = json_array();
+    json_array_foreach(value, i, path)
+    {
+        const char *text = json_string_value(path);
+        if (json_object_get(seen, text) != NULL) continue;
+        json_object_set_new(seen, text, json_true());
+        json_array_append(native->selected, path);
+    }
+    json_decref(seen);
     return HEARTH_OK;
 }
 
@@ -376,7 +355,7 @@ void *native_state(const struct fields *fields, const char *model, hearth_error 
     return NULL;
 }
 
-void native_answer(struct call *call, const struct dialect *dialect, struct fields *fields)
+static void start(struct call *call, const struct dialect *dialect, struct fields *fields)
 {
     hearth_error error;
     unknown_report(call, fields);
@@ -396,7 +375,7 @@ void native_answer(struct call *call, const struct dialect *dialect, struct fiel
 
 static void answer(struct call *call, void *fields)
 {
-    native_answer(call, &native_dialect, fields);
+    start(call, &native_dialect, fields);
 }
 
 const struct reading_form native_completion =
@@ -409,22 +388,19 @@ const struct reading_form native_completion =
 
 #define SNIPPETS_MAX 256
 
-static bool get_snippet(const json_t *value, hearth_snippet *snippet)
-{
-    const json_t *name = json_object_get(value, "filename");
-    snippet->name = name == NULL || json_is_null(name) ? "tmp" : field_string(name);
-    snippet->text = field_string(json_object_get(value, "text"));
-    return snippet->name != NULL && snippet->text != NULL;
-}
-
 static int read_snippets(struct fields *fields, const json_t *value, hearth_error *error)
 {
-    size_t n = json_array_size(value), i;
-    json_t *item;
+    size_t n = json_array_size(value);
     if (value == NULL || json_is_null(value)) return HEARTH_OK;
     bool good = json_is_array(value) && n <= SNIPPETS_MAX;
     if (good) fields->snippets = mem_alloc((n + 1) * sizeof *fields->snippets);
-    json_array_foreach(value, i, item) good = good && get_snippet(item, &fields->snippets[i]);
+    for (size_t i = 0; good && i < n; i++) {
+        const json_t *item = json_array_get(value, i), *name = body_find(item, "filename");
+        hearth_snippet *snippet = &fields->snippets[i];
+        snippet->name = name == NULL ? "tmp" : field_string(name);
+        snippet->text = field_string(json_object_get(item, "text"));
+        good = snippet->name != NULL && snippet->text != NULL;
+    }
     if (!good)
         return error_at(error, HEARTH_INVALID, "input_extra",
                         "'input_extra' must be a list of up to %d {\"filename\": string, \"text\": string}, without "
@@ -457,34 +433,27 @@ static void *read_infill(struct buf *body, hearth_error *error)
 {
     json_t *tree = fields_parse_body(body, error);
     if (tree == NULL) return NULL;
-    json_t *typed = json_incref(json_object_get(tree, "prompt"));
-    struct fields *fields = mem_alloc(sizeof *fields);
-    struct unknown unknown = unknown_find(tree, FIELDS_COMPLETION, NULL);
-    json_t *prefix = json_object_get(tree, "input_prefix");
-    int rc = HEARTH_INVALID;
+    json_t *typed = json_incref(json_object_get(tree, "prompt")), *prefix = json_object_get(tree, "input_prefix");
+    struct fields *fields = NULL;
     if (json_is_string(prefix)) {
         json_object_set(tree, "prompt", prefix);
-        rc = fields_take(fields, FIELDS_COMPLETION, tree, NULL, error);
+        fields = fields_open_tree(tree, FIELDS_COMPLETION, NULL, error);
     } else {
         error_at(error, HEARTH_INVALID, "input_prefix",
                  "'input_prefix' must be a string: the text before the part to fill in");
         json_decref(tree);
     }
-    if (rc == HEARTH_OK && (rc = read_infill_fields(fields, typed, error)) != HEARTH_OK) fields_release(fields);
-    json_decref(typed);
-    if (rc == HEARTH_OK) {
-        fields->api = unknown.api;
-        fields->unknown = unknown.names;
-        return fields;
+    if (fields != NULL && read_infill_fields(fields, typed, error) != HEARTH_OK) {
+        fields_close(fields);
+        fields = NULL;
     }
-    free(unknown.names);
-    free(fields);
-    return NULL;
+    json_decref(typed);
+    return fields;
 }
 
 static void answer_infill(struct call *call, void *fields)
 {
-    native_answer(call, &native_infill_dialect, fields);
+    start(call, &native_infill_dialect, fields);
 }
 
 const struct reading_form native_infill =

@@ -13,10 +13,7 @@
 extern const struct reading_form native_completion;
 extern const struct reading_form native_infill;
 
-/* Starts the exchange of a parsed completion, or answers with an error. Takes the fields over. */
-void native_answer(struct call *call, const struct dialect *dialect, struct fields *fields);
-
-/* For native_answer() and tests: the dialects, and their state, which copies what it needs. NULL with the error: a
+/* For the routes and tests: the dialects, and their state, which copies what it needs. NULL with the error: a
  * field that only these routes read is invalid. */
 extern const struct dialect native_dialect, native_infill_dialect;
 /* The state reads the fields once more when it is prepared. */

@@ -12,7 +12,6 @@
 #include "serve/fields/body.h"
 #include "serve/fields/convert.h"
 #include "serve/fields/fields_readers.h"
-#include "serve/fields/unknown.h"
 #include "serve/responses/responses.h"
 #include "serve/status/status.h"
 
@@ -43,36 +42,25 @@ static void put_counted(void *state, const struct answer *answers, size_t n, str
     put_tokens(&answers[0].prompt, out);
 }
 
-/* Whether a JSON string holds the bytes as they are: of nearly all tokens, of which there may be many thousands. */
-static bool is_plain(const char *bytes, size_t len)
-{
-    for (size_t i = 0; i < len; i++)
-        if (bytes[i] < ' ' || bytes[i] > '~' || bytes[i] == '"' || bytes[i] == '\\') return false;
-    return true;
-}
-
-/* Whether a JSON string can hold the bytes unchanged: valid UTF-8. */
-static bool is_text(const char *bytes, size_t len)
-{
-    struct buf clean = {0};
-    utf8_put_clean(&clean, bytes, len);
-    bool same = clean.len == len && memcmp(clean.v, bytes, len) == 0;
-    buf_release(&clean);
-    return same;
-}
-
 /* A token that is part of a character is written as a list of its bytes. */
 static void put_piece(struct buf *out, const char *bytes, size_t len)
 {
-    if (is_plain(bytes, len)) {
+    size_t n = 0;
+    while (n < len && bytes[n] >= ' ' && bytes[n] <= '~' && bytes[n] != '"' && bytes[n] != '\\') n++;
+    /* A JSON string holds the bytes of nearly all tokens as they are, and there may be many thousands. */
+    if (n == len) {
         buf_puts(out, "\"");
         buf_append(out, bytes, len);
         buf_puts(out, "\"");
-    } else if (is_text(bytes, len)) {
-        utf8_put_json_string(out, bytes, len);
-    } else {
-        logprob_put_bytes(out, &(hearth_logprob){.bytes = bytes, .n_bytes = len});
+        return;
     }
+    struct buf clean = {0};
+    utf8_put_clean(&clean, bytes, len);
+    if (clean.len == len && memcmp(clean.v, bytes, len) == 0)
+        utf8_put_json_string(out, bytes, len);
+    else
+        logprob_put_bytes(out, &(hearth_logprob){.bytes = bytes, .n_bytes = len});
+    buf_release(&clean);
 }
 
 static void put_pieces(void *state, const struct answer *answers, size_t n, struct buf *out)
@@ -143,39 +131,28 @@ static void put_count(void *state, const struct answer *answers, size_t n, struc
 }
 
 /* The library's "prompt" is "content" in one route and "tokens" in another. */
-static void put_renamed(struct buf *out, const hearth_error *error, const char *name)
-{
-    hearth_error renamed = convert_rename(error, &(struct convert_name){"prompt", name}, 1);
-    errors_put(out, &renamed, NULL);
-}
-
 static void put_content_error(struct buf *out, const hearth_error *error, const char *request_id)
 {
-    (void)request_id;
-    put_renamed(out, error, "content");
+    hearth_error renamed = convert_rename(error, &(struct convert_name){"prompt", "content"}, 1);
+    errors_put(out, &renamed, request_id);
 }
 
 static void put_tokens_error(struct buf *out, const hearth_error *error, const char *request_id)
 {
-    (void)request_id;
-    put_renamed(out, error, "tokens");
+    hearth_error renamed = convert_rename(error, &(struct convert_name){"prompt", "tokens"}, 1);
+    errors_put(out, &renamed, request_id);
 }
 
 /* Never streamed: the functions for streams are NULL. */
-#define DIALECT(put, put_error)                                                                                        \
-    {                                                                                                                  \
-        .whole = (put), .error = (put_error)                                                                           \
-    }
-
-static const struct dialect tokens_dialect = DIALECT(put_tokenized, put_content_error),
-                            counted_dialect = DIALECT(put_counted, errors_put),
-                            pieces_dialect = DIALECT(put_pieces, put_content_error),
-                            content_dialect = DIALECT(put_content, put_tokens_error),
-                            prompt_dialect = DIALECT(put_prompt, errors_put),
-                            count_dialect = DIALECT(put_count, errors_put),
-                            render_dialect = DIALECT(put_rendered, errors_put),
-                            render_list_dialect = DIALECT(put_rendered_list, errors_put),
-                            response_dialect = DIALECT(put_count, responses_put_error);
+static const struct dialect tokens_dialect = {.whole = put_tokenized, .error = put_content_error},
+                            counted_dialect = {.whole = put_counted, .error = errors_put},
+                            pieces_dialect = {.whole = put_pieces, .error = put_content_error},
+                            content_dialect = {.whole = put_content, .error = put_tokens_error},
+                            prompt_dialect = {.whole = put_prompt, .error = errors_put},
+                            count_dialect = {.whole = put_count, .error = errors_put},
+                            render_dialect = {.whole = put_rendered, .error = errors_put},
+                            render_list_dialect = {.whole = put_rendered_list, .error = errors_put},
+                            response_dialect = {.whole = put_count, .error = responses_put_error};
 
 /* ---- Text and tokens ---- */
 
@@ -204,18 +181,11 @@ static size_t request_size(const void *ud)
 /* Reads text or tokens from the member `name`; missing: none. */
 static int read_prompt(struct prompt_request *request, const json_t *body, const char *name, hearth_error *error)
 {
-    struct fields_prompt *prompt = &request->prompt;
-    hearth_params *params = &request->params;
     const json_t *value = json_object_get(body, name);
     json_t *none = json_array();
-    bool good = field_get_prompt(value == NULL ? none : value, prompt);
+    bool good = field_get_prompt(value == NULL ? none : value, &request->prompt);
     json_decref(none);
-    params->text = prompt->text;
-    params->text_len = prompt->len;
-    params->tokens = prompt->tokens;
-    params->n_tokens = prompt->n_tokens;
-    params->parts = prompt->parts;
-    params->n_parts = prompt->n_parts;
+    field_use_prompt(&request->prompt, &request->params);
     if (good) return HEARTH_OK;
     return error_at(error, HEARTH_INVALID, name, "'%s' must be a string, or a list of tokens and strings", name);
 }
@@ -305,34 +275,26 @@ const struct reading_form prompt_detokenize =
 
 /* ---- Chats ---- */
 
-static void answer_chat(struct call *call, const struct dialect *dialect, struct fields *fields)
-{
-    unknown_report(call, fields);
-    fields->n = 1;
-    fields->params.only_prompt = true;
-    fields_start(call, fields, (struct exchange_plan){.dialect = dialect});
-}
-
 static void answer_apply_template(struct call *call, void *fields)
 {
-    answer_chat(call, &prompt_dialect, fields);
+    fields_start_prompt(call, fields, &prompt_dialect);
 }
 
 static void answer_count(struct call *call, void *fields)
 {
-    answer_chat(call, &count_dialect, fields);
+    fields_start_prompt(call, fields, &count_dialect);
 }
 
 static void answer_count_response(struct call *call, void *fields)
 {
-    answer_chat(call, &response_dialect, fields);
+    fields_start_prompt(call, fields, &response_dialect);
 }
 
 static void answer_render(struct call *call, void *ud)
 {
     struct fields *fields = ud;
     fields->params.keep_prompt = true;
-    answer_chat(call, &render_dialect, fields);
+    fields_start_prompt(call, fields, &render_dialect);
 }
 
 #define TEMPLATE_FORM(how) READING_FORM(how, fields_size, answer_apply_template, fields_close, errors_put)
@@ -372,10 +334,8 @@ const struct reading_form prompt_count_response =
 static void answer_render_completion(struct call *call, void *ud)
 {
     struct fields *fields = ud;
-    unknown_report(call, fields);
-    fields->n = 1;
-    fields->params.only_prompt = fields->params.keep_prompt = true;
-    fields_start(call, fields, (struct exchange_plan){.dialect = &render_list_dialect});
+    fields->params.keep_prompt = true;
+    fields_start_prompt(call, fields, &render_list_dialect);
 }
 
 const struct reading_form prompt_render_completion =

@@ -3,7 +3,6 @@
  * thread. No state. */
 #include "serve/native/native.h"
 
-#include "base/error.h"
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "serve/core/errors.h"
@@ -65,10 +64,9 @@ void props_tokenizer(struct call *call)
 
 void props_refuse(struct call *call)
 {
-    hearth_error error;
-    error_set(&error, HEARTH_UNSUPPORTED,
-              "properties cannot be changed while the server runs: set them in the configuration, or in each request");
-    call_fail(call, &error, errors_put);
+    call_refuse(
+        call, errors_put, HEARTH_UNSUPPORTED, "",
+        "properties cannot be changed while the server runs: set them in the configuration, or in each request");
 }
 
 /* ---- LoRA adapters ---- */
@@ -134,15 +132,12 @@ static void set(struct call *call, void *ud)
 {
     const struct scales *scales = ud;
     hearth_error error;
-    struct buf body = {0};
     int rc = hearth_lora_set(call->server->instance, model_of(call), scales->v, scales->n, &error);
     release_scales(ud);
-    if (rc != HEARTH_OK) {
+    if (rc == HEARTH_OK)
+        call_reply_success(call);
+    else
         call_fail(call, &error, errors_put);
-        return;
-    }
-    buf_puts(&body, "{\"success\":true}");
-    call_reply(call, 200, "application/json", &body);
 }
 
 const struct reading_form adapters_set = READING_FORM(read_scales, scales_size, set, release_scales, errors_put);

@@ -2,6 +2,7 @@
 #include "serve/native/native.h"
 
 #include "base/utf8.h"
+#include "serve/core/pieces.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -10,17 +11,12 @@
 /* llama-server's value for a random seed. */
 #define RANDOM_SEED 4294967295
 
-static void put_json_string(struct buf *out, const char *text)
-{
-    utf8_put_json_string(out, text, strlen(text));
-}
-
 static void put_strings(struct buf *out, const char *name, const char *const *list, size_t n)
 {
     buf_printf(out, ",\"%s\":[", name);
     for (size_t i = 0; i < n; i++) {
         if (i > 0) buf_puts(out, ",");
-        put_json_string(out, list[i]);
+        utf8_put_json_string(out, list[i], strlen(list[i]));
     }
     buf_puts(out, "]");
 }
@@ -94,8 +90,7 @@ void settings_put_request(struct buf *out, const struct fields *fields)
     put_bool(out, "timings_per_token", fields->timings_per_token);
     put_bool(out, "post_sampling_probs", p->post_sampling_probs);
     put_bool(out, "backend_sampling", false);
-    buf_puts(out, ",\"grammar\":");
-    put_json_string(out, p->grammar == NULL ? "" : p->grammar);
+    member_puts(out, "grammar", p->grammar == NULL ? "" : p->grammar);
     put_bool(out, "grammar_lazy", false);
     buf_puts(out, ",\"grammar_triggers\":[],\"preserved_tokens\":[],\"chat_format\":\"Content-only\","
                   "\"reasoning_format\":\"none\",\"reasoning_in_content\":false,\"generation_prompt\":\"\","

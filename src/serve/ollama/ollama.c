@@ -3,7 +3,6 @@
 #include "serve/ollama/ollama.h"
 
 #include "base/clock.h"
-#include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "serve/core/answer.h"
@@ -41,21 +40,6 @@ struct content {
     size_t first_call, n_calls; /* [first_call, n_calls) of the answer's */
 };
 
-static void put_calls(struct buf *out, const struct content *content)
-{
-    buf_puts(out, ",\"tool_calls\":[");
-    for (size_t i = content->first_call; i < content->n_calls; i++) {
-        buf_puts(out, i == content->first_call ? "{" : ",{");
-        member_puts(out, "id", content->calls[i].id);
-        buf_printf(out, ",\"function\":{\"index\":%zu,", i);
-        member_puts(out, "name", content->calls[i].name);
-        buf_puts(out, ",\"arguments\":");
-        answer_put_arguments(out, &content->calls[i]);
-        buf_puts(out, "}}");
-    }
-    buf_puts(out, "]");
-}
-
 /* {"model":…,"created_at":…, the content; the object stays open. */
 static void put_content(struct buf *out, const struct ollama *state, const struct content *content)
 {
@@ -66,7 +50,15 @@ static void put_content(struct buf *out, const struct ollama *state, const struc
     buf_puts(out, state->is_chat ? "\",\"message\":{\"role\":\"assistant\"," : "\",");
     member_put(out, state->is_chat ? "content" : "response", content->text, content->len);
     if (content->thinking_len != 0) member_put(out, "thinking", content->thinking, content->thinking_len);
-    if (content->n_calls > content->first_call) put_calls(out, content);
+    for (size_t i = content->first_call; i < content->n_calls; i++) {
+        buf_puts(out, i == content->first_call ? ",\"tool_calls\":[{" : ",{");
+        member_puts(out, "id", content->calls[i].id);
+        buf_printf(out, ",\"function\":{\"index\":%zu,", i);
+        member_puts(out, "name", content->calls[i].name);
+        buf_puts(out, ",\"arguments\":");
+        answer_put_arguments(out, &content->calls[i]);
+        buf_puts(out, i + 1 == content->n_calls ? "}}]" : "}}");
+    }
     if (state->is_chat) buf_puts(out, "}");
 }
 
@@ -133,20 +125,16 @@ static void emit_calls(struct ollama *state, const struct answer *answer, size_t
     state->n_emitted = n;
 }
 
-/* The number of complete calls: the last one is complete when another part has begun. */
-static size_t complete_calls(const struct answer *answer)
-{
-    bool in_call = answer->n_parts > 0 && answer->parts[answer->n_parts - 1].type == HEARTH_DELTA_CALL;
-    return answer->n_calls - (in_call ? 1 : 0);
-}
-
 static void put_more(void *ud, const struct exchange_piece *piece, struct buf *out)
 {
     struct ollama *state = ud;
     const hearth_delta *delta = piece->delta;
     struct token_logprobs *logprobs = (struct token_logprobs *)piece->logprobs;
     struct content content = {0};
-    emit_calls(state, piece->answer, complete_calls(piece->answer), out);
+    const struct answer *answer = piece->answer;
+    /* The last call is complete when another part has begun. */
+    bool in_call = answer->n_parts > 0 && answer->parts[answer->n_parts - 1].type == HEARTH_DELTA_CALL;
+    emit_calls(state, answer, answer->n_calls - (in_call ? 1 : 0), out);
     if (delta != NULL && delta->type == HEARTH_DELTA_REASONING) {
         content.thinking = delta->text;
         content.thinking_len = delta->len;
@@ -258,25 +246,21 @@ static void load_model(struct call *call, struct ollama_request *request)
                                            .release_owner = ollama_close});
 }
 
-/* Unloads the model if the API key has the admin grant. A model in use stays, which is no error, and neither is one
- * that is not loaded. */
-static int try_unload(struct call *call, const char *name, hearth_error *error)
-{
-    hearth *instance = call->server->instance;
-    hearth_model_info info;
-    int32_t index = hearth_find_model(instance, name, error);
-    if (index < 0) return index;
-    if (!call_may(call, KEYS_ADMIN) || !hearth_model(instance, (size_t)index, &info)) return HEARTH_OK;
-    int rc = hearth_unload_model(instance, info.name, error);
-    return rc == HEARTH_BUSY || rc == HEARTH_INVALID ? HEARTH_OK : rc;
-}
-
+/* Unloads the model if the API key has the admin grant. */
 static void unload_model(struct call *call, struct ollama_request *request)
 {
     hearth_error error;
     struct buf body = {0};
     struct ollama *state = ollama_state(call_model(call, request->model), request->is_chat);
-    int rc = try_unload(call, request->model, &error);
+    hearth *instance = call->server->instance;
+    hearth_model_info info;
+    int32_t index = hearth_find_model(instance, request->model, &error);
+    int rc = index < 0 ? index : HEARTH_OK;
+    if (index >= 0 && call_may(call, KEYS_ADMIN) && hearth_model(instance, (size_t)index, &info)) {
+        rc = hearth_unload_model(instance, info.name, &error);
+        /* A model in use stays, which is no error, and neither is one that is not loaded. */
+        if (rc == HEARTH_BUSY || rc == HEARTH_INVALID) rc = HEARTH_OK;
+    }
     put_only_done(&body, state, "unload");
     release(state);
     ollama_close(request);
@@ -332,20 +316,16 @@ static void answer(struct call *call, void *ud)
     }
 }
 
-static void *read_request(struct buf *body, bool is_chat, hearth_error *error)
-{
-    json_t *tree = fields_parse_body(body, error);
-    return tree == NULL ? NULL : ollama_read(tree, is_chat, error);
-}
-
 static void *read_chat(struct buf *body, hearth_error *error)
 {
-    return read_request(body, true, error);
+    json_t *tree = fields_parse_body(body, error);
+    return tree == NULL ? NULL : ollama_read(tree, true, error);
 }
 
 static void *read_generate(struct buf *body, hearth_error *error)
 {
-    return read_request(body, false, error);
+    json_t *tree = fields_parse_body(body, error);
+    return tree == NULL ? NULL : ollama_read(tree, false, error);
 }
 
 const struct reading_form ollama_chat = READING_FORM(read_chat, ollama_size, answer, ollama_close, ollama_put_error);

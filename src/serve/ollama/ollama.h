@@ -57,9 +57,6 @@ json_t *ollama_generate_body(const json_t *body, struct uploads *uploads, struct
                              hearth_error *error);
 extern const struct fields_api ollama_chat_api, ollama_generate_api;
 
-/* Whether a body of /api/generate is a completion, whose prompt goes to the model without the chat template. */
-bool ollama_is_completion(const json_t *body);
-
 /* The library's error with the client's own name of the field. */
 hearth_error ollama_rename(const hearth_error *error);
 

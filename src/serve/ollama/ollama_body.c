@@ -15,26 +15,22 @@
 /* ---- Names ---- */
 
 #define OPTIONS "options."
-#define OPTION(name)                                                                                                   \
-    {                                                                                                                  \
-        name, OPTIONS name                                                                                             \
-    }
 
 /* The names of the chat's fields in Ollama's API. Options are copied from "options" under these names. */
-static const struct convert_name names[] = {OPTION("temperature"),
-                                            OPTION("top_k"),
-                                            OPTION("top_p"),
-                                            OPTION("min_p"),
-                                            OPTION("typical_p"),
-                                            OPTION("repeat_last_n"),
-                                            OPTION("repeat_penalty"),
-                                            OPTION("presence_penalty"),
-                                            OPTION("frequency_penalty"),
-                                            OPTION("mirostat"),
-                                            OPTION("mirostat_tau"),
-                                            OPTION("mirostat_eta"),
-                                            OPTION("seed"),
-                                            OPTION("stop"),
+static const struct convert_name names[] = {{"temperature", OPTIONS "temperature"},
+                                            {"top_k", OPTIONS "top_k"},
+                                            {"top_p", OPTIONS "top_p"},
+                                            {"min_p", OPTIONS "min_p"},
+                                            {"typical_p", OPTIONS "typical_p"},
+                                            {"repeat_last_n", OPTIONS "repeat_last_n"},
+                                            {"repeat_penalty", OPTIONS "repeat_penalty"},
+                                            {"presence_penalty", OPTIONS "presence_penalty"},
+                                            {"frequency_penalty", OPTIONS "frequency_penalty"},
+                                            {"mirostat", OPTIONS "mirostat"},
+                                            {"mirostat_tau", OPTIONS "mirostat_tau"},
+                                            {"mirostat_eta", OPTIONS "mirostat_eta"},
+                                            {"seed", OPTIONS "seed"},
+                                            {"stop", OPTIONS "stop"},
                                             {"max_tokens", OPTIONS "num_predict"},
                                             {"json_schema", "format"},
                                             {"response_format", "format"},
@@ -60,18 +56,12 @@ hearth_error ollama_rename(const hearth_error *error)
 
 /* ---- Options ---- */
 
-/* The chat's field for an option; NULL: none. */
-static const char *field_of(const char *option)
-{
-    const size_t len = strlen(OPTIONS);
-    for (size_t i = 0; i < N_NAMES; i++)
-        if (strncmp(names[i].own, OPTIONS, len) == 0 && strcmp(names[i].own + len, option) == 0) return names[i].chat;
-    return NULL;
-}
-
 static int read_option(struct convert *convert, const char *name, json_t *value)
 {
-    const char *field = field_of(name);
+    const size_t len = strlen(OPTIONS);
+    const char *field = NULL; /* the chat's; NULL: none */
+    for (size_t i = 0; i < N_NAMES; i++)
+        if (strncmp(names[i].own, OPTIONS, len) == 0 && strcmp(names[i].own + len, name) == 0) field = names[i].chat;
     if (field == NULL && !words_have(idle_options, name))
         log_event(LOG_INFO, "serve", "unknown option ignored", log_str("option", name));
     if (field == NULL || json_is_null(value)) return HEARTH_OK;
@@ -256,13 +246,6 @@ static json_t *call_of(struct conversation *c, const json_t *message)
     return named != NULL ? json_incref((json_t *)named) : json_string("call");
 }
 
-static void say_all(struct convert *convert, const char *role, const json_t *texts)
-{
-    size_t i;
-    json_t *text;
-    json_array_foreach(texts, i, text) convert_add_text(convert, role, text);
-}
-
 static int add_message(struct conversation *c, const json_t *message, const json_t *texts, struct field_path at)
 {
     const char *role = field_string(json_object_get(message, "role"));
@@ -280,7 +263,7 @@ static int add_message(struct conversation *c, const json_t *message, const json
         json_decref(id);
         return HEARTH_OK;
     }
-    say_all(c->convert, role, texts);
+    convert_add_texts(c->convert, role, texts);
     int rc = HEARTH_OK;
     if (strcmp(role, "assistant") == 0) {
         if (thinking != NULL) convert_add_reasoning(c->convert, thinking);
@@ -317,22 +300,18 @@ static int read_messages(struct convert *convert)
     return rc;
 }
 
-/* Ollama does not look at the type of a tool. */
-static json_t *with_type(json_t *tool)
-{
-    const json_t *type = json_object_get(tool, "type");
-    bool has_type = json_is_string(type) && json_string_length(type) > 0;
-    if (has_type || !json_text_is_object(json_object_get(tool, "function"))) return json_incref(tool);
-    json_t *copy = json_copy(tool);
-    json_object_set_new(copy, "type", json_string("function"));
-    return copy;
-}
-
 static int read_tools(struct convert *convert)
 {
     json_t *tools = json_object_get(convert->body, "tools"), *tool, *typed = json_array();
     size_t i;
-    json_array_foreach(tools, i, tool) json_array_append_new(typed, with_type(tool));
+    /* Ollama does not look at the type of a tool. */
+    json_array_foreach(tools, i, tool)
+    {
+        bool lacks_type = json_string_length(json_object_get(tool, "type")) == 0 &&
+                          json_text_is_object(json_object_get(tool, "function"));
+        json_array_append_new(typed, lacks_type ? json_copy(tool) : json_incref(tool));
+        if (lacks_type) json_object_set_new(json_array_get(typed, i), "type", json_string("function"));
+    }
     if (tools != NULL) convert_set(convert, "tools", json_is_array(tools) ? json_incref(typed) : json_incref(tools));
     json_decref(typed);
     return HEARTH_OK;
@@ -349,7 +328,8 @@ json_t *ollama_chat_body(const json_t *body, struct uploads *uploads, struct hea
 
 /* ---- Generating ---- */
 
-bool ollama_is_completion(const json_t *body)
+/* Whether the prompt goes to the model without the chat template. */
+static bool completes(const json_t *body)
 {
     return json_is_true(json_object_get(body, "raw")) || text_of(body, "suffix") != NULL;
 }
@@ -367,7 +347,7 @@ static int check_generate(struct convert *convert)
     if (fields_asks(convert->body, "context"))
         return convert_fault(convert, field_path_of("context"),
                              "is not supported: send the conversation to POST /api/chat");
-    if (ollama_is_completion(convert->body) && fields_asks(convert->body, "images"))
+    if (completes(convert->body) && fields_asks(convert->body, "images"))
         return convert_fault(convert, field_path_of("images"), "are not supported in a prompt without messages");
     return HEARTH_OK;
 }
@@ -383,29 +363,24 @@ static int take_text(struct convert *convert, const char *name, json_t **text)
     return HEARTH_OK;
 }
 
-static int read_completion(struct convert *convert, json_t *prompt)
-{
-    if (text_of(convert->body, "system") != NULL)
-        return convert_fault(convert, field_path_of("system"), "is not supported together with 'raw' or 'suffix'");
-    json_object_del(convert->chat, "messages");
-    convert_set(convert, "prompt", json_incref(prompt));
-    return HEARTH_OK; /* "suffix" has the same name */
-}
-
 static int read_prompt(struct convert *convert)
 {
     json_t *prompt, *system = NULL, *texts = json_array();
     int rc = take_text(convert, "prompt", &prompt);
     if (rc == HEARTH_OK) rc = take_text(convert, "system", &system);
     if (rc == HEARTH_OK) rc = read_images(convert, convert->body, field_path_of("images"), texts);
-    if (rc == HEARTH_OK && ollama_is_completion(convert->body)) {
-        rc = read_completion(convert, prompt);
+    bool is_completion = completes(convert->body);
+    if (rc == HEARTH_OK && is_completion && json_string_length(system) > 0) {
+        rc = convert_fault(convert, field_path_of("system"), "is not supported together with 'raw' or 'suffix'");
+    } else if (rc == HEARTH_OK && is_completion) { /* "suffix" has the same name */
+        json_object_del(convert->chat, "messages");
+        convert_set(convert, "prompt", json_incref(prompt));
     } else if (rc == HEARTH_OK) {
         convert->at = field_path_of("system");
         if (json_string_length(system) > 0) convert_add_text(convert, "system", system);
         convert->at = field_path_of("prompt");
         json_array_append(texts, prompt);
-        say_all(convert, "user", texts);
+        convert_add_texts(convert, "user", texts);
         convert_end_message(convert);
     }
     json_decref(texts);
@@ -450,15 +425,6 @@ static bool read_duration(const char *text, double *seconds)
     return true;
 }
 
-/* Whether the request has no prompt, and so only loads or unloads the model. */
-static bool is_about_model(const json_t *body, bool is_chat)
-{
-    const json_t *content = json_object_get(body, is_chat ? "messages" : "prompt");
-    if (content == NULL || json_is_null(content)) return true;
-    return is_chat ? json_is_array(content) && json_array_size(content) == 0
-                   : json_is_string(content) && json_string_length(content) == 0;
-}
-
 static int read_names(struct ollama_request *request, const json_t *tree, hearth_error *error)
 {
     const json_t *model = json_object_get(tree, "model");
@@ -491,8 +457,11 @@ const struct fields_api ollama_generate_api = {
  * an empty prompt. */
 static int read_content(struct ollama_request *request, json_t *tree, hearth_error *error)
 {
-    bool is_completion = !request->is_chat && ollama_is_completion(tree);
-    if (is_about_model(tree, request->is_chat) && !(is_completion && text_of(tree, "suffix") != NULL)) {
+    bool is_completion = !request->is_chat && completes(tree);
+    const json_t *content = body_find(tree, request->is_chat ? "messages" : "prompt");
+    bool is_empty = content == NULL || (request->is_chat ? json_is_array(content) && json_array_size(content) == 0
+                                                         : json_is_string(content) && text_of(tree, "prompt") == NULL);
+    if (is_empty && !(is_completion && text_of(tree, "suffix") != NULL)) {
         request->unload = request->has_keep && request->keep == 0;
         return HEARTH_OK;
     }

@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 #include "serve/core/reading.h"
 #include "serve/embeddings/embeddings.h"
+#include "serve/fields/body.h"
 #include "serve/fields/convert.h"
 
 #include <stdlib.h>
@@ -31,29 +32,10 @@ static void release_vectors(void *ud)
 
 /* ---- Reading ---- */
 
-static hearth_error rename_error(const void *ud, const hearth_error *error)
-{
-    const struct vectors *vectors = ud;
-    return convert_rename(error, &(struct convert_name){"input", vectors->single ? "prompt" : "input"}, 1);
-}
-
-/* Converts to OpenAI's body. Long inputs are truncated unless the client sets "truncate" to false. */
-static json_t *convert(const json_t *body, const json_t *input, bool single)
-{
-    json_t *made = json_pack("{s:O}", "input", input);
-    const char *const same[] = {"model", "dimensions", "truncate"};
-    json_object_set_new(made, "truncate", json_true());
-    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
-        json_t *value = json_object_get(body, same[i]);
-        if (value != NULL && !json_is_null(value)) json_object_set(made, same[i], value);
-    }
-    if (single) json_object_set_new(made, "embd_normalize", json_integer(-1));
-    return made;
-}
-
 static int read_body(struct vectors *vectors, const json_t *body, hearth_error *error)
 {
-    const json_t *input = json_object_get(body, vectors->single ? "prompt" : "input");
+    const char *name = vectors->single ? "prompt" : "input";
+    const json_t *input = json_object_get(body, name);
     vectors->model = mem_strdup(json_string_value(json_object_get(body, "model")));
     vectors->start = clock_now(clock_monotonic());
     if (input == NULL || json_is_null(input) || (json_is_string(input) && json_string_length(input) == 0) ||
@@ -61,8 +43,17 @@ static int read_body(struct vectors *vectors, const json_t *body, hearth_error *
         return HEARTH_OK;
     if (vectors->single && !json_is_string(input))
         return error_at(error, HEARTH_INVALID, "prompt", "'prompt' must be a string");
-    int rc = embeddings_take(&vectors->e, convert(body, input, vectors->single), error);
-    if (rc != HEARTH_OK) *error = rename_error(vectors, error);
+    /* OpenAI's body. Long inputs are truncated unless the client sets "truncate" to false. */
+    static const char *const same[] = {"model", "dimensions", "truncate"};
+    json_t *made = json_pack("{s:O,s:b}", "input", input, "truncate", 1);
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        json_t *value = body_find(body, same[i]);
+        if (value != NULL) json_object_set(made, same[i], value);
+    }
+    if (vectors->single) json_object_set_new(made, "embd_normalize", json_integer(-1));
+    int rc = embeddings_take(&vectors->e, made, error);
+    if (rc != HEARTH_OK) *error = convert_rename(error, &(struct convert_name){"input", name}, 1);
+    vectors->e.name = name;
     return rc;
 }
 
@@ -123,10 +114,8 @@ static void put(const void *ud, const hearth_embedded *result, struct buf *out)
 
 static void answer_vectors(struct call *call, void *ud)
 {
-    static const struct embed_form form = {
-        .put = put, .rename = rename_error, .put_error = ollama_put_error, .release = release_vectors};
+    static const struct embed_form form = {.put = put, .put_error = ollama_put_error, .release = release_vectors};
     struct vectors *vectors = ud;
-    hearth_error error;
     if (vectors->e.body == NULL) {
         static const hearth_embedded none = {.model = ""};
         struct buf body = {0};
@@ -135,12 +124,7 @@ static void answer_vectors(struct call *call, void *ud)
         call_reply(call, 200, "application/json", &body);
         return;
     }
-    if (embeddings_refuse_unpooled(call, &vectors->e, &error) == HEARTH_OK) {
-        embed_start(call, &vectors->e.params, &form, vectors);
-        return;
-    }
-    release_vectors(vectors);
-    call_fail(call, &error, ollama_put_error);
+    embeddings_start(call, &vectors->e, &form, vectors);
 }
 
 const struct reading_form ollama_embed =

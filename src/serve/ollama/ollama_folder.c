@@ -12,7 +12,6 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/utf8.h"
 #include "pull/models_folder.h"
 #include "serve/core/errors.h"
 #include "serve/core/pieces.h"
@@ -93,30 +92,23 @@ static void await_end(struct call *call, struct asked *asked, int rc, const hear
 
 /* ---- Parameters of presets ---- */
 
-/* The library names "options", where Ollama's chats have them. */
-static void rename_parameters(hearth_error *error)
-{
-    static const char old[] = "options.";
-    if (strncmp(error->param, old, sizeof old - 1) != 0) return;
-    char *name = mem_strdup(error->param + sizeof old - 1), *why = strstr(error->message, "' ");
-    char *message = mem_format("'parameters.%s%s", name, why == NULL ? "' cannot be used" : why);
-    error_at(error, error->code, "", "%s", message);
-    snprintf(error->param, sizeof error->param, "parameters.%s", name);
-    free(message);
-    free(name);
-}
-
 /* The parameters as those of a chat; NULL with the error: one of them is wrong. */
 static struct fields *read_parameters(const json_t *parameters, hearth_error *error)
 {
     json_t *chat =
         json_pack("{s:[{s:s, s:s}], s:O*}", "messages", "role", "user", "content", "", "options", parameters);
     struct fields *fields = fields_open_tree(chat, FIELDS_CHAT, &ollama_chat_api, error);
-    if (fields == NULL) {
-        *error = ollama_rename(error);
-        rename_parameters(error);
+    if (fields != NULL) return fields;
+    *error = ollama_rename(error);
+    /* The library names "options", where Ollama's chats have them. */
+    static const char old[] = "options.";
+    if (strncmp(error->param, old, sizeof old - 1) == 0) {
+        const hearth_error former = *error;
+        const char *name = former.param + sizeof old - 1, *why = strstr(former.message, "' ");
+        struct field_path path = field_path_of("parameters.%s", name);
+        error_at(error, former.code, path.v, "'parameters.%s%s", name, why == NULL ? "' cannot be used" : why);
     }
-    return fields;
+    return NULL;
 }
 
 /* Adds the preset of a file to the instance. */
@@ -378,18 +370,6 @@ static void begin_order(struct call *call, void *ud)
     await_end(call, asked, rc, &error);
 }
 
-/* Removes the preset of that name for this call, which it answers. False: there is none. */
-static bool remove_preset(struct call *call, const char *name)
-{
-    const hearth_preset *preset = hearth_find_preset(call->server->instance, name);
-    if (preset == NULL) return false;
-    struct order *order = mem_alloc(sizeof *order);
-    *order = (struct order){.name = mem_strdup(preset->name), .removes = true};
-    hearth_release_preset(preset);
-    begin_order(call, order);
-    return true;
-}
-
 const struct reading_form ollama_create =
     READING_FORM(read_created, order_size, begin_order, release_order, ollama_put_error);
 
@@ -431,25 +411,6 @@ static void put_status(struct buf *out, const char *status)
     member_puts(out, "status", status);
 }
 
-/* Clients tell files apart by the digest; where the source has none the file's name does for it. */
-static void put_fetching(struct buf *out, const struct pulls_news *news)
-{
-    bool has_digest = news->digest[0] != '\0';
-    char *digest = mem_format("%s%s", has_digest ? "sha256:" : "", has_digest ? news->digest : news->file);
-    char *status = mem_format("pulling %.12s", news->digest);
-    if (!has_digest) {
-        free(status);
-        status = mem_format("pulling %s", news->file);
-    }
-    put_status(out, status);
-    member_puts(out, "digest", digest);
-    if (news->total >= 0) buf_printf(out, ",\"total\":%lld", (long long)news->total);
-    buf_printf(out, ",\"completed\":%lld,", (long long)news->done);
-    member_puts(out, "file", news->file);
-    free(status);
-    free(digest);
-}
-
 static void send_line(struct asked *asked, struct buf *line)
 {
     if (!asked->begun) call_begin(asked->call, "application/x-ndjson");
@@ -466,10 +427,21 @@ static void on_news(struct pulls_follower *follower, const struct pulls_news *ne
     static const char *const statuses[] = {[PULLS_LISTING] = "pulling manifest",
                                            [PULLS_CHECKING] = "verifying sha256 digest",
                                            [PULLS_SERVING] = "writing manifest"};
-    if (news->step == PULLS_FETCHING)
-        put_fetching(&line, news);
-    else
+    if (news->step == PULLS_FETCHING) {
+        /* Clients tell files apart by the digest; where the source has none the file's name does for it. */
+        bool has_digest = news->digest[0] != '\0';
+        char *digest = mem_format("%s%s", has_digest ? "sha256:" : "", has_digest ? news->digest : news->file);
+        char *status = has_digest ? mem_format("pulling %.12s", news->digest) : mem_format("pulling %s", news->file);
+        put_status(&line, status);
+        member_puts(&line, "digest", digest);
+        if (news->total >= 0) buf_printf(&line, ",\"total\":%lld", (long long)news->total);
+        buf_printf(&line, ",\"completed\":%lld,", (long long)news->done);
+        member_puts(&line, "file", news->file);
+        free(status);
+        free(digest);
+    } else {
         put_status(&line, statuses[news->step]);
+    }
     buf_puts(&line, "}\n");
     send_line(asked, &line);
 }
@@ -519,7 +491,12 @@ static void begin_removal(struct call *call, void *ud)
 {
     struct asked *asked = ud;
     hearth_error error;
-    if (remove_preset(call, asked->model)) {
+    const hearth_preset *preset = hearth_find_preset(call->server->instance, asked->model);
+    if (preset != NULL) {
+        struct order *order = mem_alloc(sizeof *order);
+        *order = (struct order){.name = mem_strdup(preset->name), .removes = true};
+        hearth_release_preset(preset);
+        begin_order(call, order);
         release_asked(asked);
         return;
     }

@@ -2,11 +2,9 @@
  * others of them are refused with advice. HTTP thread or answering threads; no state. */
 #include "serve/ollama/ollama.h"
 
-#include "base/error.h"
 #include "base/memory.h"
 #include "base/sha256.h"
 #include "base/utf8.h"
-#include "serve/core/errors.h"
 #include "serve/core/models.h"
 #include "serve/core/pieces.h"
 #include "serve/core/reading.h"
@@ -25,21 +23,6 @@
 
 /* ---- Pieces ---- */
 
-/* "8.0B" */
-static void put_count(struct buf *out, double n)
-{
-    static const struct {
-        double unit;
-        char letter;
-    } units[] = {{1e9, 'B'}, {1e6, 'M'}, {1e3, 'K'}};
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        if (n < units[i].unit) continue;
-        buf_printf(out, "%.1f%c", n / units[i].unit, units[i].letter);
-        return;
-    }
-    buf_printf(out, "%.0f", n);
-}
-
 /* `parent`: the model of a preset; "" of a model. */
 static void put_details(struct buf *out, const hearth_model_info *info, const char *parent)
 {
@@ -50,7 +33,12 @@ static void put_details(struct buf *out, const hearth_model_info *info, const ch
     buf_puts(out, ",\"families\":[");
     utf8_put_json_string(out, info->architecture, strlen(info->architecture));
     buf_puts(out, "],\"parameter_size\":\"");
-    put_count(out, (double)info->n_params);
+    /* "8.0B" */
+    const double n = (double)info->n_params, unit = n >= 1e9 ? 1e9 : n >= 1e6 ? 1e6 : 1e3;
+    if (n >= unit)
+        buf_printf(out, "%.1f%c", n / unit, n >= 1e9 ? 'B' : n >= 1e6 ? 'M' : 'K');
+    else
+        buf_printf(out, "%.0f", n);
     buf_puts(out, "\",\"quantization_level\":\"");
     /* llama.cpp's "(guessed) all F32", "Q8_0" and "Q4_K - Medium" are "F32", "Q8_0" and "Q4_K_M". */
     const char *name = info->weights_type;
@@ -85,12 +73,11 @@ static bool is_known_kind(const hearth_model_info *info)
     return info->type != HEARTH_MODEL_RERANK;
 }
 
-/* Appends one to a list, `first` in it. */
-static void put_listed(struct buf *out, const hearth_model_info *info, const char *parent, bool *first,
+/* Appends one to a list. */
+static void put_listed(struct buf *out, const hearth_model_info *info, const char *parent,
                        void (*put_more)(struct buf *out, const hearth_model_info *))
 {
-    if (!*first) buf_puts(out, ",");
-    *first = false;
+    if (out->v[out->len - 1] != '[') buf_puts(out, ",");
     /* Names with a tag, as Ollama writes them; requests may leave it out. */
     char *name = mem_format("%s%s", info->name, strchr(info->name, ':') == NULL ? ":latest" : "");
     buf_puts(out, "{");
@@ -119,12 +106,11 @@ void ollama_tags(struct call *call)
     hearth_model_info info;
     const hearth_preset *preset;
     const hearth *instance = call->server->instance;
-    bool first = true;
     buf_puts(&body, "{\"models\":[");
     for (size_t i = 0; models_next(instance, &i, &info); i++)
-        if (is_known_kind(&info)) put_listed(&body, &info, "", &first, NULL);
+        if (is_known_kind(&info)) put_listed(&body, &info, "", NULL);
     for (size_t i = 0; models_next_preset(instance, &i, &info, &preset); i++) {
-        if (is_known_kind(&info)) put_listed(&body, &info, preset->model, &first, NULL);
+        if (is_known_kind(&info)) put_listed(&body, &info, preset->model, NULL);
         hearth_release_preset(preset);
     }
     buf_puts(&body, "]}");
@@ -145,26 +131,20 @@ void ollama_ps(struct call *call)
 {
     struct buf body = {0};
     hearth_model_info info;
-    bool first = true;
     buf_puts(&body, "{\"models\":[");
     for (size_t i = 0; models_next(call->server->instance, &i, &info); i++)
-        if (is_known_kind(&info) && info.state == HEARTH_MODEL_LOADED)
-            put_listed(&body, &info, "", &first, put_running);
+        if (is_known_kind(&info) && info.state == HEARTH_MODEL_LOADED) put_listed(&body, &info, "", put_running);
     buf_puts(&body, "]}");
     call_reply(call, 200, "application/json", &body);
 }
 
 /* ---- One model ---- */
 
-static void put_parameter(struct buf *out, const char *name, double value)
-{
-    if (isfinite(value)) buf_printf(out, "\n%-30s %g", name, value);
-}
-
 /* The preset's number, or else the model's. */
-static double chosen(double of_preset, double of_model)
+static void put_parameter(struct buf *out, const char *name, double of_preset, double of_model)
 {
-    return isnan(of_preset) ? of_model : of_preset;
+    double value = isnan(of_preset) ? of_model : of_preset;
+    if (isfinite(value)) buf_printf(out, "\n%-30s %g", name, value);
 }
 
 /* The default parameters, as lines of a Modelfile. `preset`: NULL: none. */
@@ -175,41 +155,31 @@ static void put_parameters(struct buf *out, const hearth *instance, size_t index
     hearth_sampling s = none;
     struct buf text = {0};
     hearth_model_sampling(instance, index, &s);
-    s.temperature = chosen(own->temperature, s.temperature);
-    s.top_k = own->top_k == HEARTH_UNSET ? s.top_k : own->top_k;
-    s.top_p = chosen(own->top_p, s.top_p);
-    s.min_p = chosen(own->min_p, s.min_p);
-    s.repeat_penalty = chosen(own->repeat_penalty, s.repeat_penalty);
+    int32_t top_k = own->top_k == HEARTH_UNSET ? s.top_k : own->top_k;
     buf_printf(&text, "%-30s %d", "num_ctx", info->context_window);
     if (info->type == HEARTH_MODEL_CHAT) {
-        put_parameter(&text, "temperature", s.temperature);
-        put_parameter(&text, "top_k", s.top_k == HEARTH_UNSET ? (double)NAN : (double)s.top_k);
-        put_parameter(&text, "top_p", s.top_p);
-        put_parameter(&text, "min_p", s.min_p);
-        put_parameter(&text, "repeat_penalty", s.repeat_penalty);
+        put_parameter(&text, "temperature", own->temperature, s.temperature);
+        if (top_k != HEARTH_UNSET) put_parameter(&text, "top_k", top_k, top_k);
+        put_parameter(&text, "top_p", own->top_p, s.top_p);
+        put_parameter(&text, "min_p", own->min_p, s.min_p);
+        put_parameter(&text, "repeat_penalty", own->repeat_penalty, s.repeat_penalty);
     }
     member_put(out, "parameters", text.v, text.len);
     buf_release(&text);
 }
 
-/* Whether the template contains one of the words, which shows that the model supports a feature. */
-static bool has_word(const char *text, const char *const *words)
-{
-    for (; *words != NULL; words++)
-        if (strstr(text, *words) != NULL) return true;
-    return false;
-}
-
+/* Words of the template show which features the model supports. */
 static void put_capabilities(struct buf *out, const hearth_model_info *info)
 {
-    static const char *const tools[] = {"tools", NULL};
-    static const char *const thinking[] = {"enable_thinking", "reasoning_effort", "reasoning_content", "<think>", NULL};
-    bool is_chat = info->type == HEARTH_MODEL_CHAT;
+    static const char *const thinking[] = {"enable_thinking", "reasoning_effort", "reasoning_content", "<think>"};
+    bool is_chat = info->type == HEARTH_MODEL_CHAT, thinks = false;
+    for (size_t i = 0; is_chat && i < sizeof thinking / sizeof *thinking; i++)
+        thinks = thinks || strstr(info->chat_template, thinking[i]) != NULL;
     buf_printf(out, ",\"capabilities\":[\"%s\"", is_chat ? "completion" : hearth_model_type_name(info->type));
     if (info->images) buf_puts(out, ",\"vision\"");
     if (info->sounds) buf_puts(out, ",\"audio\"");
-    if (is_chat && has_word(info->chat_template, tools)) buf_puts(out, ",\"tools\"");
-    if (is_chat && has_word(info->chat_template, thinking)) buf_puts(out, ",\"thinking\"");
+    if (is_chat && strstr(info->chat_template, "tools") != NULL) buf_puts(out, ",\"tools\"");
+    if (thinks) buf_puts(out, ",\"thinking\"");
     buf_puts(out, "]");
 }
 
@@ -269,11 +239,10 @@ const struct reading_form ollama_show = READING_FORM(read_name, body_name_size, 
 
 void ollama_refuse(struct call *call)
 {
-    hearth_error error;
-    error_set(&error, HEARTH_INVALID,
-              "models' files are not made or pushed by requests: POST /api/pull fetches one, POST /api/create makes a "
-              "name with "
-              "a system message and parameters for one, or name a GGUF file in the "
-              "configuration as models.NAME.path (models.NAME.aliases gives it more names), and start hearth anew");
-    call_fail(call, &error, ollama_put_error);
+    call_refuse(
+        call, ollama_put_error, HEARTH_INVALID, "",
+        "models' files are not made or pushed by requests: POST /api/pull fetches one, POST /api/create makes a "
+        "name with "
+        "a system message and parameters for one, or name a GGUF file in the "
+        "configuration as models.NAME.path (models.NAME.aliases gives it more names), and start hearth anew");
 }

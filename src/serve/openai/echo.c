@@ -2,7 +2,6 @@
  * tells the text. */
 #include "serve/openai/openai.h"
 
-#include "base/json_text.h"
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "serve/fields/convert.h"
@@ -114,14 +113,6 @@ static void reserve(struct echo_tokens *tokens, size_t n)
     tokens->offsets = mem_grow(tokens->offsets, tokens->n + n, sizeof *tokens->offsets);
 }
 
-/* Characters of the tokens' text before that of the prompt: a BOS token, or the space that some vocabularies put before
- * a text. */
-static size_t skipped(const hearth_prompt *prompt, const struct buf *text)
-{
-    const char *at = text->len == 0 ? NULL : memmem(prompt->text, prompt->len, text->v, text->len);
-    return at == NULL ? 0 : utf8_count(prompt->text, (size_t)(at - prompt->text));
-}
-
 struct echo_tokens echo_tokens_of(const struct echo *echo, const struct answer *answer, const struct buf *text)
 {
     struct echo_tokens tokens = {0};
@@ -131,7 +122,11 @@ struct echo_tokens echo_tokens_of(const struct echo *echo, const struct answer *
     reserve(&tokens, answer->n_prompt_logprobs + 1);
     tokens.first = token_logprobs_without(prompt->tokens[0], prompt->text, prompt->ends[0]);
     add(&tokens, tokens.first, 0);
-    size_t before = skipped(prompt, text), at = utf8_count(prompt->text, prompt->ends[0]);
+    /* Characters of the tokens' text before that of the prompt: a BOS token, or the space that some vocabularies put
+     * before a text. */
+    const char *begin = text->len == 0 ? NULL : memmem(prompt->text, prompt->len, text->v, text->len);
+    size_t before = begin == NULL ? 0 : utf8_count(prompt->text, (size_t)(begin - prompt->text));
+    size_t at = utf8_count(prompt->text, prompt->ends[0]);
     for (size_t i = 0; i < answer->n_prompt_logprobs; i++) {
         struct token_logprobs *logprobs = answer->prompt_logprobs[i];
         size_t offset = at < before ? 0 : at - before;

@@ -157,7 +157,7 @@ static void put_echoed(const struct openai *openai, size_t index, const hearth_d
 {
     if (delta->len == 0 && tokens->n == 0) return;
     open_chunk(openai, index, out);
-    openai->form->put_delta(out, delta, false);
+    openai->form->put_delta(openai->form, out, delta, false);
     buf_puts(out, ",\"logprobs\":");
     struct pieces logprobs = {0};
     put_tokens(openai, tokens, &logprobs);
@@ -228,7 +228,7 @@ static void put_inputs(const struct openai *openai, size_t index, const struct a
         custom_tool_put_input(&input, &answer->calls[*i].arguments);
         hearth_delta delta = {.type = HEARTH_DELTA_ARGUMENTS, .index = *i, .text = buf_text(&input), .len = input.len};
         open_chunk(openai, index, out);
-        openai->form->put_delta(out, &delta, true);
+        openai->form->put_delta(openai->form, out, &delta, true);
         buf_puts(out, ",\"logprobs\":null");
         put_finish(out, NULL);
         close_chunk(openai, NULL, out);
@@ -236,27 +236,23 @@ static void put_inputs(const struct openai *openai, size_t index, const struct a
     }
 }
 
-/* The delta as it is streamed; NULL: not at all, or later. */
-static const hearth_delta *shown_delta(const struct openai *openai, const struct exchange_piece *piece)
-{
-    const hearth_delta *delta = piece->delta;
-    if (delta == NULL) return NULL;
-    if (openai->hides_reasoning && delta->type == HEARTH_DELTA_REASONING) return NULL;
-    bool waits = delta->type == HEARTH_DELTA_ARGUMENTS && calls_custom_tool(openai, piece->answer, delta->index);
-    return waits ? NULL : delta;
-}
-
 static void put_more(void *state, const struct exchange_piece *piece, struct buf *out)
 {
     const struct openai *openai = state;
-    const hearth_delta *delta = shown_delta(openai, piece);
+    const hearth_delta *delta = piece->delta;
+    /* Hidden reasoning is not streamed, and the input of a custom tool's call later. */
+    bool is_hidden = delta != NULL && delta->type == HEARTH_DELTA_REASONING && openai->hides_reasoning;
+    bool waits = delta != NULL && delta->type == HEARTH_DELTA_ARGUMENTS &&
+                 calls_custom_tool(openai, piece->answer, delta->index);
+    if (is_hidden || waits) delta = NULL;
     bool begins_call = delta != NULL && delta->type == HEARTH_DELTA_CALL;
     if (begins_call) put_inputs(openai, piece->index, piece->answer, delta->index, out);
     if (delta == NULL && piece->logprobs == NULL) return;
     put_echo(openai, piece->index, piece->answer, out);
     open_chunk(openai, piece->index, out);
     if (delta != NULL)
-        openai->form->put_delta(out, delta, begins_call && calls_custom_tool(openai, piece->answer, delta->index));
+        openai->form->put_delta(openai->form, out, delta,
+                                begins_call && calls_custom_tool(openai, piece->answer, delta->index));
     else
         buf_puts(out, openai->form->empty);
     buf_puts(out, ",\"logprobs\":");
@@ -336,7 +332,7 @@ static void put_whole_choice(struct openai *openai, size_t index, const struct a
     buf_append(&shown.reasoning, reasoning->v, reasoning->len);
     if (!openai->hides_reasoning) buf_append(&shown.reasoning, answer->reasoning.v, answer->reasoning.len);
     buf_printf(&out->text, "%s{\"index\":%zu,", index == 0 ? "" : ",", index);
-    openai->form->put_whole(&out->text, &shown, openai->custom);
+    openai->form->put_whole(openai->form, &out->text, &shown, openai->custom);
     buf_puts(&out->text, ",\"logprobs\":");
     put_tokens(openai, tokens, out);
     if (openai->scores && openai->form->scores_choices) put_scores(answer, out);

@@ -18,11 +18,13 @@ struct openai_form {
     const char *opening;   /* first chunk of a choice's stream; NULL: none */
     const char *empty;     /* members of a chunk without text */
     const char *calls;     /* finish_reason of an answer with tool calls */
-    void (*put_delta)(struct buf *out, const hearth_delta *delta, bool is_custom);
+    void (*put_delta)(const struct openai_form *form, struct buf *out, const hearth_delta *delta, bool is_custom);
     /* `custom`: names of the custom tools, a list, or NULL. */
-    void (*put_whole)(struct buf *out, const struct answer *answer, const json_t *custom);
+    void (*put_whole)(const struct openai_form *form, struct buf *out, const struct answer *answer,
+                      const json_t *custom);
     /* Puts the value of "logprobs" for `n` tokens, which begin at these characters of the answer's text. */
     void (*put_logprobs)(struct pieces *out, struct token_logprobs *const *logprobs, size_t n, const size_t *offsets);
+    bool has_functions;  /* calls are in the form of OpenAI's deprecated "functions" */
     bool scores_choices; /* "prompt_logprobs" are a member of each choice, else of the answer */
 };
 
@@ -90,33 +92,5 @@ void echo_tokens_release(struct echo_tokens *tokens);
  * holds here: admission, caching, limits. That line, and what model and language add to it, is llama-server's, so that
  * both give the same reply. */
 extern const struct reading_form transcription_create;
-
-/* For the route and tests: */
-enum transcription_format { TRANSCRIPTION_JSON, TRANSCRIPTION_TEXT, TRANSCRIPTION_VERBOSE };
-
-/* A parsed form. */
-struct transcription {
-    json_t *unknown;        /* an object with a member for each field that nobody reads */
-    json_t *chat;           /* its fields that a chat has too, without messages */
-    struct uploads uploads; /* the file */
-    char *prompt;           /* NULL: the model's */
-    char *language;         /* NULL: not named */
-    double seconds;         /* of the sound */
-    enum transcription_format format;
-};
-
-/* Parse a form, whose file takes the body's memory over; NULL with the error. Any thread. */
-void *transcription_open(struct buf *body, const struct reading_caller *caller, hearth_error *error);
-size_t transcription_size(const void *transcription);
-void transcription_close(void *transcription);
-
-/* The chat that asks this model, NULL with the error. The parts that it is made of are moved out of the
- * transcription. */
-struct fields *transcription_ask(struct transcription *transcription, const hearth_model_info *model,
-                                 hearth_error *error);
-
-/* The dialect of a format, and its state. */
-const struct dialect *transcription_dialect(enum transcription_format format);
-void *transcription_state(const struct transcription *transcription);
 
 #endif

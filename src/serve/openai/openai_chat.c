@@ -4,8 +4,6 @@
 #include "serve/fields/fields.h"
 #include "serve/openai/openai.h"
 
-#include <string.h>
-
 /* ---- Calls ---- */
 
 /* A call's own object: the name where the call begins, and its text. */
@@ -23,31 +21,29 @@ static const char *type_of(bool is_custom)
 
 /* ---- Deltas of streams ---- */
 
-static void put_call_delta(struct buf *out, const hearth_delta *delta, bool is_custom)
+/* In the form of OpenAI's deprecated functions there is but one call, which is never a custom tool's. */
+static void put_call_delta(const struct openai_form *form, struct buf *out, const hearth_delta *delta, bool is_custom)
 {
     const bool begins = delta->type == HEARTH_DELTA_CALL;
+    const char *name = begins ? delta->name : NULL;
+    const size_t len = begins ? 0 : delta->len;
+    if (form->has_functions) {
+        buf_puts(out, "\"function_call\":{");
+        put_called(out, false, name, delta->text, len);
+        buf_puts(out, "}");
+        return;
+    }
     buf_printf(out, "\"tool_calls\":[{\"index\":%zu,", delta->index);
     if (begins) {
         member_puts(out, "id", delta->id);
         buf_printf(out, ",\"type\":\"%s\",", type_of(is_custom));
     }
     buf_printf(out, "\"%s\":{", type_of(is_custom));
-    put_called(out, is_custom, begins ? delta->name : NULL, delta->text, begins ? 0 : delta->len);
+    put_called(out, is_custom, name, delta->text, len);
     buf_puts(out, "}}]");
 }
 
-/* A call in OpenAI's deprecated form, "function_call", which is never a custom tool's. */
-static void put_function_call_delta(struct buf *out, const hearth_delta *delta, bool is_custom)
-{
-    (void)is_custom;
-    const bool begins = delta->type == HEARTH_DELTA_CALL;
-    buf_puts(out, "\"function_call\":{");
-    put_called(out, false, begins ? delta->name : NULL, delta->text, begins ? 0 : delta->len);
-    buf_puts(out, "}");
-}
-
-static void put_any_delta(struct buf *out, const hearth_delta *delta, bool is_custom,
-                          void (*put_call)(struct buf *out, const hearth_delta *delta, bool is_custom))
+static void put_chat_delta(const struct openai_form *form, struct buf *out, const hearth_delta *delta, bool is_custom)
 {
     buf_puts(out, "\"delta\":{");
     switch (delta->type) {
@@ -59,20 +55,10 @@ static void put_any_delta(struct buf *out, const hearth_delta *delta, bool is_cu
         break;
     case HEARTH_DELTA_CALL:
     case HEARTH_DELTA_ARGUMENTS:
-        put_call(out, delta, is_custom);
+        put_call_delta(form, out, delta, is_custom);
         break;
     }
     buf_puts(out, "}");
-}
-
-static void put_chat_delta(struct buf *out, const hearth_delta *delta, bool is_custom)
-{
-    put_any_delta(out, delta, is_custom, put_call_delta);
-}
-
-static void put_function_delta(struct buf *out, const hearth_delta *delta, bool is_custom)
-{
-    put_any_delta(out, delta, is_custom, put_function_call_delta);
 }
 
 /* ---- Whole answers ---- */
@@ -96,17 +82,8 @@ static void put_calls(struct buf *out, const struct answer *answer, const json_t
     buf_puts(out, "]");
 }
 
-static void put_function(struct buf *out, const struct answer *answer, const json_t *custom)
-{
-    (void)custom;
-    const struct answer_call *call = &answer->calls[0];
-    buf_puts(out, ",\"function_call\":{");
-    put_called(out, false, call->name, call->arguments.v, call->arguments.len);
-    buf_puts(out, "}");
-}
-
-static void put_message(struct buf *out, const struct answer *answer, const json_t *custom,
-                        void (*put)(struct buf *out, const struct answer *answer, const json_t *custom))
+static void put_chat_whole(const struct openai_form *form, struct buf *out, const struct answer *answer,
+                           const json_t *custom)
 {
     buf_puts(out, "\"message\":{\"role\":\"assistant\",");
     if (answer->text.len == 0 && answer->n_calls > 0)
@@ -114,18 +91,15 @@ static void put_message(struct buf *out, const struct answer *answer, const json
     else
         member_put(out, "content", answer->text.v, answer->text.len);
     if (answer->reasoning.len > 0) member_put(out, "reasoning_content", answer->reasoning.v, answer->reasoning.len);
-    if (answer->n_calls > 0) put(out, answer, custom);
+    if (answer->n_calls > 0 && form->has_functions) {
+        const struct answer_call *call = &answer->calls[0];
+        buf_puts(out, ",\"function_call\":{");
+        put_called(out, false, call->name, call->arguments.v, call->arguments.len);
+        buf_puts(out, "}");
+    } else if (answer->n_calls > 0) {
+        put_calls(out, answer, custom);
+    }
     buf_puts(out, ",\"refusal\":null}");
-}
-
-static void put_chat_whole(struct buf *out, const struct answer *answer, const json_t *custom)
-{
-    put_message(out, answer, custom, put_calls);
-}
-
-static void put_function_whole(struct buf *out, const struct answer *answer, const json_t *custom)
-{
-    put_message(out, answer, custom, put_function);
 }
 
 static void put_chat_logprobs(struct pieces *out, struct token_logprobs *const *logprobs, size_t n,
@@ -137,15 +111,16 @@ static void put_chat_logprobs(struct pieces *out, struct token_logprobs *const *
     buf_puts(&out->text, ",\"refusal\":null}");
 }
 
-#define FORM(calls_, put_delta_, put_whole_)                                                                           \
+#define FORM(calls_, has_functions_)                                                                                   \
     {                                                                                                                  \
         .id_prefix = "chatcmpl-", .object = "chat.completion", .chunk = "chat.completion.chunk",                       \
         .opening = "\"delta\":{\"role\":\"assistant\",\"content\":null}", .empty = "\"delta\":{}", .calls = (calls_),  \
-        .put_delta = (put_delta_), .put_whole = (put_whole_), .put_logprobs = put_chat_logprobs                        \
+        .put_delta = put_chat_delta, .put_whole = put_chat_whole, .put_logprobs = put_chat_logprobs,                   \
+        .has_functions = (has_functions_)                                                                              \
     }
 
-const struct openai_form openai_chat_form = FORM("tool_calls", put_chat_delta, put_chat_whole),
-                         openai_functions_form = FORM("function_call", put_function_delta, put_function_whole);
+const struct openai_form openai_chat_form = FORM("tool_calls", false),
+                         openai_functions_form = FORM("function_call", true);
 
 static void answer_chat(struct call *call, void *ud)
 {

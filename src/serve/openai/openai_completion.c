@@ -8,15 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void put_completion_delta(struct buf *out, const hearth_delta *delta, bool is_custom)
+static void put_completion_delta(const struct openai_form *form, struct buf *out, const hearth_delta *delta,
+                                 bool is_custom)
 {
-    (void)is_custom;
+    (void)form, (void)is_custom;
     member_put(out, "text", delta->text, delta->len);
 }
 
-static void put_completion_whole(struct buf *out, const struct answer *answer, const json_t *custom)
+static void put_completion_whole(const struct openai_form *form, struct buf *out, const struct answer *answer,
+                                 const json_t *custom)
 {
-    (void)custom;
+    (void)form, (void)custom;
     member_put(out, "text", answer->text.v, answer->text.len);
 }
 
@@ -37,13 +39,6 @@ static void put_log(const void *items, size_t i, struct buf *out)
         buf_printf(out, "%.9g", logprob_finite(logprobs[i]->v[0].log));
 }
 
-static bool is_among(const struct buf *texts, size_t n, const struct buf *text)
-{
-    for (size_t i = 0; i < n; i++)
-        if (texts[i].len == text->len && (text->len == 0 || memcmp(texts[i].v, text->v, text->len) == 0)) return true;
-    return false;
-}
-
 /* Members are named by text, and each name occurs once: of tokens that read alike, as parts of characters do, the
  * likeliest counts, which comes first. */
 static void put_likeliest_of(struct buf *out, const struct token_logprobs *logprobs)
@@ -54,7 +49,10 @@ static void put_likeliest_of(struct buf *out, const struct token_logprobs *logpr
     for (size_t i = 1; i < logprobs->n; i++) {
         const hearth_logprob *one = &logprobs->v[i];
         utf8_put_clean(&texts[n], one->bytes, one->n_bytes);
-        if (is_among(texts, n, &texts[n])) {
+        const size_t len = texts[n].len;
+        size_t same = 0;
+        while (same < n && (texts[same].len != len || (len > 0 && memcmp(texts[same].v, texts[n].v, len) != 0))) same++;
+        if (same < n) {
             buf_release(&texts[n]);
             continue;
         }

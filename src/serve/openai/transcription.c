@@ -1,5 +1,5 @@
-/* Transcriptions: answers in OpenAI's formats, and the route. The exchange owns the dialect's state; answering
- * threads, but for the route. */
+/* Transcriptions: the form, the chat that it becomes, answers in OpenAI's formats, and the route. The parsed form is
+ * the dialect's state, which the exchange owns; answering threads, but for the route. */
 #include "serve/openai/openai.h"
 
 #include "base/error.h"
@@ -26,6 +26,19 @@
 
 #define FILE_FIELD "file"
 
+enum format { FORMAT_JSON, FORMAT_TEXT, FORMAT_VERBOSE };
+
+/* A parsed form. */
+struct transcription {
+    json_t *unknown;        /* an object with a member for each field that nobody reads */
+    json_t *chat;           /* its fields that a chat has too, without messages */
+    struct uploads uploads; /* the file */
+    char *prompt;           /* NULL: the model's */
+    char *language;         /* NULL: not named */
+    double seconds;         /* of the sound */
+    enum format format;
+};
+
 /* A form that is being read. */
 struct form {
     struct transcription *t;
@@ -38,6 +51,7 @@ struct form {
 struct form_value {
     const char *name;
     struct multipart_bytes bytes;
+    const char *why; /* it is refused */
 };
 
 /* ---- Values ---- */
@@ -87,23 +101,15 @@ static int read_flag(struct form *form, const struct form_value *value)
 
 /* ---- Fields of transcriptions alone ---- */
 
-static int read_own(struct form *form, char **target, const struct form_value *value)
+/* The prompt, or the language. */
+static int read_own(struct form *form, const struct form_value *value)
 {
     json_t *text = text_of(form, value);
     if (text == NULL) return (int)form->error->code;
-    *target = mem_strdup(json_string_value(text));
+    char **own = strcmp(value->name, "prompt") == 0 ? &form->t->prompt : &form->t->language;
+    *own = mem_strdup(json_string_value(text));
     json_decref(text);
     return HEARTH_OK;
-}
-
-static int read_prompt(struct form *form, const struct form_value *value)
-{
-    return read_own(form, &form->t->prompt, value);
-}
-
-static int read_language(struct form *form, const struct form_value *value)
-{
-    return read_own(form, &form->t->language, value);
 }
 
 static int read_file(struct form *form, const struct form_value *value)
@@ -115,42 +121,28 @@ static int read_file(struct form *form, const struct form_value *value)
     return error_at(form->error, reason.code, value->name, "'%s': %s", value->name, reason.message);
 }
 
-static int refuse(const struct form *form, const struct form_value *value, const char *why)
+static int refuse(struct form *form, const struct form_value *value)
 {
-    return error_at(form->error, HEARTH_UNSUPPORTED, value->name, "'%s' %s", value->name, why);
+    return error_at(form->error, HEARTH_UNSUPPORTED, value->name, "'%s' %s", value->name, value->why);
 }
 
 static int read_format(struct form *form, const struct form_value *value)
 {
     static const char *const formats[] = {
-        [TRANSCRIPTION_JSON] = "json", [TRANSCRIPTION_TEXT] = "text", [TRANSCRIPTION_VERBOSE] = "verbose_json"};
+        [FORMAT_JSON] = "json", [FORMAT_TEXT] = "text", [FORMAT_VERBOSE] = "verbose_json"};
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         if (!is(value, formats[i])) continue;
-        form->t->format = (enum transcription_format)i;
+        form->t->format = (enum format)i;
         return HEARTH_OK;
     }
-    if (is(value, "srt") || is(value, "vtt"))
-        return refuse(form, value,
-                      "of subtitles needs time stamps, which there are none of here: ask for json, text or "
-                      "verbose_json");
+    if (is(value, "srt") || is(value, "vtt")) return refuse(form, value);
     return error_at(form->error, HEARTH_INVALID, value->name, "'%s' must be json, text or verbose_json", value->name);
 }
 
 /* Segments are what is asked for by default, so that they say no more than verbose_json itself. */
 static int read_granularity(struct form *form, const struct form_value *value)
 {
-    if (is(value, "segment")) return HEARTH_OK;
-    return refuse(form, value, "is not supported: there are no time stamps here");
-}
-
-static int refuse_logprobs(struct form *form, const struct form_value *value)
-{
-    return refuse(form, value, "is not supported for transcriptions: leave it out");
-}
-
-static int refuse_speakers(struct form *form, const struct form_value *value)
-{
-    return refuse(form, value, "is not supported: speakers are not told apart here");
+    return is(value, "segment") ? HEARTH_OK : refuse(form, value);
 }
 
 /* How much of a sound is looked at together is the projector's business. */
@@ -162,35 +154,41 @@ static int ignore_chunking(struct form *form, const struct form_value *value)
 
 /* ---- The table ---- */
 
+#define NO_TIMES    "is not supported: there are no time stamps here"
+#define NO_LOGPROBS "is not supported for transcriptions: leave it out"
+#define NO_SPEAKERS "is not supported: speakers are not told apart here"
+
 /* Lists, whose names end with brackets, have a part for each value; the others are there once. */
 static const struct form_field {
     const char *name;
     int (*read)(struct form *form, const struct form_value *value);
+    const char *why; /* for values that are refused */
 } table[] = {
-    {FILE_FIELD, read_file},
-    {"model", read_text},
-    {"prompt", read_prompt},
-    {"language", read_language},
-    {"response_format", read_format},
-    {"temperature", read_number},
-    {"stream", read_flag},
-    {"timestamp_granularities[]", read_granularity},
-    {"timestamp_granularities", read_granularity},
-    {"include[]", refuse_logprobs},
-    {"include", refuse_logprobs},
-    {"known_speaker_names[]", refuse_speakers},
-    {"known_speaker_references[]", refuse_speakers},
-    {"chunking_strategy", ignore_chunking},
+    {FILE_FIELD, read_file, NULL},
+    {"model", read_text, NULL},
+    {"prompt", read_own, NULL},
+    {"language", read_own, NULL},
+    {"response_format", read_format,
+     "of subtitles needs time stamps, which there are none of here: ask for json, text or verbose_json"},
+    {"temperature", read_number, NULL},
+    {"stream", read_flag, NULL},
+    {"timestamp_granularities[]", read_granularity, NO_TIMES},
+    {"timestamp_granularities", read_granularity, NO_TIMES},
+    {"include[]", refuse, NO_LOGPROBS},
+    {"include", refuse, NO_LOGPROBS},
+    {"known_speaker_names[]", refuse, NO_SPEAKERS},
+    {"known_speaker_references[]", refuse, NO_SPEAKERS},
+    {"chunking_strategy", ignore_chunking, NULL},
     /* of chats, llama-server's and hearth's */
-    {"max_tokens", read_number},
-    {"seed", read_number},
-    {"top_k", read_number},
-    {"top_p", read_number},
-    {"min_p", read_number},
-    {"repeat_penalty", read_number},
-    {"cache_prompt", read_flag},
-    {"cache_salt", read_text},
-    {"session_id", read_text},
+    {"max_tokens", read_number, NULL},
+    {"seed", read_number, NULL},
+    {"top_k", read_number, NULL},
+    {"top_p", read_number, NULL},
+    {"min_p", read_number, NULL},
+    {"repeat_penalty", read_number, NULL},
+    {"cache_prompt", read_flag, NULL},
+    {"cache_salt", read_text, NULL},
+    {"session_id", read_text, NULL},
 };
 
 #define N_FIELDS (sizeof table / sizeof *table)
@@ -198,41 +196,41 @@ static_assert(N_FIELDS <= 32, "a bit of struct form for each row");
 
 /* ---- Forms ---- */
 
-static bool is_list(const char *name)
-{
-    size_t len = strlen(name);
-    return len > 2 && strcmp(name + len - 2, "[]") == 0;
-}
-
-static int read_value(struct form *form, const struct form_value *value)
+static int read_value(struct form *form, struct form_value *value)
 {
     for (size_t row = 0; row < N_FIELDS; row++)
         if (strcmp(table[row].name, value->name) == 0) {
-            bool is_second = (form->given & UINT32_C(1) << row) != 0;
+            bool is_second = (form->given & UINT32_C(1) << row) != 0, is_list = strstr(value->name, "[]") != NULL;
             form->given |= UINT32_C(1) << row;
-            if (is_second && !is_list(value->name))
+            if (is_second && !is_list)
                 return error_at(form->error, HEARTH_INVALID, value->name, "'%s' is in the form twice", value->name);
             if (value->bytes.len == 0 && table[row].read != read_file) return HEARTH_OK;
+            value->why = table[row].why;
             return table[row].read(form, value);
         }
     json_object_set_new_nocheck(form->t->unknown, value->name, json_null());
     return HEARTH_OK;
 }
 
-static int read_form(struct form *form, struct multipart *parts)
+static void transcription_close(void *ud)
 {
-    struct multipart_part part;
-    int rc;
-    while ((rc = multipart_next(parts, &part, form->error)) == 1) {
-        char *name = mem_strndup(part.name.v, part.name.len);
-        rc = read_value(form, &(struct form_value){name, part.value});
-        free(name);
-        if (rc != HEARTH_OK) return rc;
-    }
-    return rc;
+    struct transcription *t = ud;
+    json_decref(t->unknown);
+    json_decref(t->chat);
+    uploads_release(&t->uploads);
+    free(t->prompt);
+    free(t->language);
+    free(t);
 }
 
-void *transcription_open(struct buf *body, const struct reading_caller *caller, hearth_error *error)
+static size_t transcription_size(const void *ud)
+{
+    const struct transcription *t = ud;
+    size_t texts = (t->prompt == NULL ? 0 : strlen(t->prompt)) + (t->language == NULL ? 0 : strlen(t->language));
+    return sizeof *t + json_size_of_tree(t->unknown) + json_size_of_tree(t->chat) + uploads_size(&t->uploads) + texts;
+}
+
+static void *transcription_open(struct buf *body, const struct reading_caller *caller, hearth_error *error)
 {
     struct multipart parts;
     struct transcription *t = mem_alloc(sizeof *t);
@@ -240,7 +238,12 @@ void *transcription_open(struct buf *body, const struct reading_caller *caller, 
     t->unknown = json_object();
     t->chat = json_pack("{s:f}", "temperature", 0.0); /* OpenAI's default */
     int rc = multipart_open(&parts, caller->content_type, (struct multipart_bytes){buf_text(body), body->len}, error);
-    if (rc == HEARTH_OK) rc = read_form(&form, &parts);
+    struct multipart_part part;
+    while (rc == HEARTH_OK && (rc = multipart_next(&parts, &part, error)) == 1) {
+        char *name = mem_strndup(part.name.v, part.name.len);
+        rc = read_value(&form, &(struct form_value){.name = name, .bytes = part.value});
+        free(name);
+    }
     if (rc == HEARTH_OK && form.file.v != NULL) {
         /* The file moves to the beginning of the body's memory, which becomes its own: nothing else of it is needed. */
         memmove(body->v, form.file.v, form.file.len);
@@ -253,57 +256,30 @@ void *transcription_open(struct buf *body, const struct reading_caller *caller, 
     return NULL;
 }
 
-size_t transcription_size(const void *ud)
-{
-    const struct transcription *t = ud;
-    size_t texts = (t->prompt == NULL ? 0 : strlen(t->prompt)) + (t->language == NULL ? 0 : strlen(t->language));
-    return sizeof *t + json_size_of_tree(t->unknown) + json_size_of_tree(t->chat) + uploads_size(&t->uploads) + texts;
-}
-
-void transcription_close(void *ud)
-{
-    struct transcription *t = ud;
-    json_decref(t->unknown);
-    json_decref(t->chat);
-    uploads_release(&t->uploads);
-    free(t->prompt);
-    free(t->language);
-    free(t);
-}
-
 /* ---- The chat ---- */
 
-/* The message with the sound; its line is llama-server's. */
-static json_t *message_of(const struct transcription *t, const hearth_model_info *model)
+/* The chat that asks this model, NULL with the error. The parts that it is made of are moved out of the
+ * transcription. */
+static struct fields *transcription_ask(struct transcription *t, const hearth_model_info *model, hearth_error *error)
 {
-    json_t *content = json_array();
+    static const struct fields_api api = {.name = "transcription", .known = ""}; /* those are left out already */
+    json_t *messages = json_array(), *content = json_array();
     struct buf line = {0};
+    /* The line beside the sound is llama-server's. */
     buf_puts(&line, t->prompt != NULL ? t->prompt : model->transcription_user);
     if (t->language != NULL) buf_printf(&line, " (language: %s)", t->language);
     if (line.len > 0) json_array_append_new(content, json_pack("{s:s,s:s}", "type", "text", "text", line.v));
     json_array_append_new(content, uploads_part(&t->uploads, "input_audio"));
     buf_release(&line);
-    return json_pack("{s:s,s:o}", "role", "user", "content", content);
-}
-
-struct fields *transcription_ask(struct transcription *t, const hearth_model_info *model, hearth_error *error)
-{
-    static const struct fields_api api = {.name = "transcription", .known = ""}; /* those are left out already */
-    json_t *messages = json_array();
     if (model->transcription_system[0] != '\0')
         json_array_append_new(messages,
                               json_pack("{s:s,s:s}", "role", "system", "content", model->transcription_system));
-    json_array_append_new(messages, message_of(t, model));
+    json_array_append_new(messages, json_pack("{s:s,s:o}", "role", "user", "content", content));
     json_object_set_new(t->chat, "messages", messages);
     struct fields_converted converted = {.body = t->unknown, .chat = t->chat, .uploads = &t->uploads};
     t->chat = NULL;
     return fields_open_converted(&converted, FIELDS_CHAT, &api, error);
 }
-
-struct transcriber {
-    char *language; /* NULL: not named */
-    double seconds;
-};
 
 /* ---- Pieces ---- */
 
@@ -368,12 +344,12 @@ static void put_json(void *state, const struct answer *answers, size_t n, struct
 static void put_verbose(void *ud, const struct answer *answers, size_t n, struct buf *out)
 {
     (void)n; /* 1 */
-    const struct transcriber *state = ud;
+    const struct transcription *t = ud;
     buf_puts(out, "{\"task\":\"transcribe\",");
-    member_puts(out, "language", state->language != NULL ? state->language : "unknown");
-    buf_printf(out, ",\"duration\":%.3f,", state->seconds);
+    member_puts(out, "language", t->language != NULL ? t->language : "unknown");
+    buf_printf(out, ",\"duration\":%.3f,", t->seconds);
     put_text(out, answers);
-    buf_printf(out, ",\"usage\":{\"type\":\"duration\",\"seconds\":%.3f}}", state->seconds);
+    buf_printf(out, ",\"usage\":{\"type\":\"duration\",\"seconds\":%.3f}}", t->seconds);
 }
 
 static void put_plain(void *state, const struct answer *answers, size_t n, struct buf *out)
@@ -383,21 +359,7 @@ static void put_plain(void *state, const struct answer *answers, size_t n, struc
     buf_puts(out, "\n");
 }
 
-/* ---- State ---- */
-
-void *transcription_state(const struct transcription *transcription)
-{
-    struct transcriber *state = mem_alloc(sizeof *state);
-    *state = (struct transcriber){.language = mem_strdup(transcription->language), .seconds = transcription->seconds};
-    return state;
-}
-
-static void release(void *ud)
-{
-    struct transcriber *state = ud;
-    free(state->language);
-    free(state);
-}
+/* ---- The dialects ---- */
 
 /* An error of the chat that the form became. An error about the file names its field already. */
 static void put_error(struct buf *out, const hearth_error *error, const char *request_id)
@@ -410,31 +372,14 @@ static void put_error(struct buf *out, const hearth_error *error, const char *re
     {                                                                                                                  \
         .started = exchange_put_no_start, .more = put_more, .done = put_done, .ended = put_ended,                      \
         .broken = exchange_put_broken, .whole = (put_whole_), .whole_type = (whole_type_), .error = put_error,         \
-        .release = release                                                                                             \
+        .release = transcription_close                                                                                 \
     }
 
-const struct dialect *transcription_dialect(enum transcription_format format)
-{
-    static const struct dialect dialects[] = {[TRANSCRIPTION_JSON] = DIALECT(put_json, NULL),
-                                              [TRANSCRIPTION_TEXT] = DIALECT(put_plain, "text/plain; charset=utf-8"),
-                                              [TRANSCRIPTION_VERBOSE] = DIALECT(put_verbose, NULL)};
-    return &dialects[format];
-}
+static const struct dialect dialects[] = {[FORMAT_JSON] = DIALECT(put_json, NULL),
+                                          [FORMAT_TEXT] = DIALECT(put_plain, "text/plain; charset=utf-8"),
+                                          [FORMAT_VERBOSE] = DIALECT(put_verbose, NULL)};
 
 /* ---- The route ---- */
-
-/* The model that the form names. In a chat a line of text would take the place of a sound that it does not take. */
-static int find_model(const struct call *call, const struct transcription *t, hearth_model_info *model,
-                      hearth_error *error)
-{
-    const char *name = json_string_value(json_object_get(t->chat, "model"));
-    int32_t index = hearth_find_model(call->server->instance, name, error);
-    if (index < 0) return index;
-    hearth_model(call->server->instance, (size_t)index, model);
-    if (model->sounds) return HEARTH_OK;
-    return error_at(error, HEARTH_UNSUPPORTED, "model",
-                    "model '%s' takes no sound: name one that has a projector for it (models.*.mmproj)", model->name);
-}
 
 static void answer(struct call *call, void *ud)
 {
@@ -442,18 +387,24 @@ static void answer(struct call *call, void *ud)
     hearth_model_info model;
     hearth_error error;
     struct fields *fields = NULL;
-    if (find_model(call, t, &model, &error) == HEARTH_OK) fields = transcription_ask(t, &model, &error);
-    if (fields != NULL) {
-        unknown_report(call, fields);
-        fields->params.keep_prompt = true; /* to count what of it is sound */
-        fields->n = 1;
-        struct exchange_plan plan = {
-            .dialect = transcription_dialect(t->format), .state = transcription_state(t), .stream = fields->stream};
-        fields_start(call, fields, plan);
-    } else {
+    const char *name = json_string_value(json_object_get(t->chat, "model"));
+    int32_t index = hearth_find_model(call->server->instance, name, &error);
+    if (index >= 0) hearth_model(call->server->instance, (size_t)index, &model);
+    if (index >= 0 && model.sounds)
+        fields = transcription_ask(t, &model, &error);
+    else if (index >= 0) /* in a chat a line of text would take the place of the sound */
+        error_at(&error, HEARTH_UNSUPPORTED, "model",
+                 "model '%s' takes no sound: name one that has a projector for it (models.*.mmproj)", model.name);
+    if (fields == NULL) {
         call_fail(call, &error, put_error);
+        transcription_close(t);
+        return;
     }
-    transcription_close(t);
+    unknown_report(call, fields);
+    fields->params.keep_prompt = true; /* to count what of it is sound */
+    fields->n = 1;
+    fields_start(call, fields,
+                 (struct exchange_plan){.dialect = &dialects[t->format], .state = t, .stream = fields->stream});
 }
 
 const struct reading_form transcription_create =

@@ -4,10 +4,8 @@
  * reply cannot change that, whatever the page's renderer lets through. */
 #include "serve/page/page.h"
 
-#include "base/error.h"
 #include "base/sha256.h"
 #include "serve/core/errors.h"
-#include "serve/core/path.h"
 #include "serve/page/page_files.h"
 #include "serve/status/status.h"
 
@@ -82,12 +80,9 @@ void page_root(struct call *call)
 
 void page_file(struct call *call)
 {
-    hearth_error error;
-    const struct page_file *file = find_file(path_rest(call->route, call->path));
-    if (file != NULL) {
+    const struct page_file *file = find_file(call_path_rest(call));
+    if (file != NULL)
         send_file(call, file);
-        return;
-    }
-    error_set(&error, HEARTH_NOT_FOUND, "the page has no file of that name");
-    call_fail(call, &error, errors_put);
+    else
+        call_refuse(call, errors_put, HEARTH_NOT_FOUND, "", "the page has no file of that name");
 }

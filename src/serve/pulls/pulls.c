@@ -159,14 +159,6 @@ static void tell(struct job *job, enum pulls_step step)
     note_news(job, &(struct pulls_news){.step = step});
 }
 
-/* The model of that name; false: none is served. */
-static bool find_served(const hearth *instance, const char *name, hearth_model_info *info)
-{
-    for (size_t i = 0; models_next(instance, &i, info); i++)
-        if (strcmp(info->name, name) == 0) return true;
-    return false;
-}
-
 static int add(const struct pulls_place *place, const struct pull_model *model, hearth_error *error)
 {
     char *folder = pull_folder_of(place->config, error);
@@ -179,26 +171,20 @@ static int add(const struct pulls_place *place, const struct pull_model *model, 
     return rc;
 }
 
-/* Whether another model can be added: the places of removed ones are not used again. */
-static int check_room(const struct pulls_place *place, hearth_error *error)
+/* One that is served already is taken anew where its files are others than it was read from. */
+static int serve_anew(const struct pulls_place *place, const struct pull_model *model, hearth_error *error)
 {
     hearth_model_info info;
     size_t n = 0, n_configured = 0;
     while (hearth_model(place->instance, n, &info)) n++;
     while (hearth_config_model(place->config, n_configured) != NULL) n_configured++;
-    if (n < n_configured + HEARTH_ADDED_MODELS) return HEARTH_OK;
-    return error_set(error, HEARTH_NO_MEMORY,
-                     "its files were pulled, and the former ones are served until hearth is started anew: %d models "
-                     "were added already",
-                     HEARTH_ADDED_MODELS);
-}
-
-/* One that is served already is taken anew where its files are others than it was read from. */
-static int serve_anew(const struct pulls_place *place, const struct pull_model *model, hearth_error *error)
-{
-    int rc = check_room(place, error);
-    if (rc != HEARTH_OK) return rc;
-    rc = hearth_remove_model(place->instance, model->name, error);
+    /* The places of removed models are not used again. */
+    if (n >= n_configured + HEARTH_ADDED_MODELS)
+        return error_set(error, HEARTH_NO_MEMORY,
+                         "its files were pulled, and the former ones are served until hearth is started anew: %d "
+                         "models were added already",
+                         HEARTH_ADDED_MODELS);
+    int rc = hearth_remove_model(place->instance, model->name, error);
     if (rc == HEARTH_BUSY)
         error_prefix(error, "its files were pulled, and the former ones are served until it is pulled once more, which "
                             "fetches nothing: ");
@@ -211,7 +197,7 @@ static int serve(void *ud, const struct pull_model *model, hearth_error *error)
     struct job *job = ud;
     hearth_model_info info;
     tell(job, PULLS_SERVING);
-    if (!find_served(job->pulls->place.instance, model->name, &info)) return add(&job->pulls->place, model, error);
+    if (!models_find(job->pulls->place.instance, model->name, &info)) return add(&job->pulls->place, model, error);
     bool is_current = !model->changed && model->pulled_ms <= info.created_ms;
     return is_current ? HEARTH_OK : serve_anew(&job->pulls->place, model, error);
 }
@@ -247,34 +233,19 @@ static int refuse_file(hearth_error *error)
                     ".gguf, or a short name; or run `hearth pull` there");
 }
 
-static int read_reference(const char *text, struct pull_reference *reference, hearth_error *error)
-{
-    *reference = (struct pull_reference){0};
-    if (pull_reference_is_path(text)) return refuse_file(error);
-    char *names = pull_names_path();
-    int rc = pull_reference_read(text, names, reference, error);
-    free(names);
-    return rc == HEARTH_OK && reference->kind == PULL_FILE ? refuse_file(error) : rc;
-}
-
-/* A model that was pulled by a short name has that name, unless its reference was pulled under another one. */
-static char *name_for(const struct pull_reference *reference, const char *folder)
-{
-    struct pull_model model;
-    hearth_error error;
-    if (reference->short_name == NULL) return NULL;
-    if (pull_folder_find(folder, NULL, reference->text, &model, &error) != HEARTH_OK)
-        return mem_strdup(reference->short_name);
-    char *name = mem_strdup(model.name);
-    pull_model_release(&model);
-    return name;
-}
-
 static int get_model(struct job *job, const struct pull_reference *reference, const char *folder,
                      struct pull_model *model, hearth_error *error)
 {
     struct pull_options options = pull_options_default();
-    char *name = name_for(reference, folder);
+    /* A model that was pulled by a short name has that name, unless its reference was pulled under another one. */
+    char *name = mem_strdup(reference->short_name);
+    struct pull_model former;
+    hearth_error none;
+    if (name != NULL && pull_folder_find(folder, NULL, reference->text, &former, &none) == HEARTH_OK) {
+        free(name);
+        name = mem_strdup(former.name);
+        pull_model_release(&former);
+    }
     options.folder = folder;
     options.name = name;
     options.allow_http = job->insecure;
@@ -292,11 +263,15 @@ static int get_model(struct job *job, const struct pull_reference *reference, co
 /* HEARTH_OK: the model was pulled and is served. */
 static int pull(struct job *job, hearth_error *error)
 {
-    struct pull_reference reference;
+    struct pull_reference reference = {0};
     struct pull_model model = {0};
     char *folder = pull_folder_of(job->pulls->place.config, error);
     if (folder == NULL) return (int)error->code;
-    int rc = read_reference(job->subject, &reference, error);
+    char *names = pull_names_path();
+    int rc = pull_reference_is_path(job->subject) ? refuse_file(error)
+                                                  : pull_reference_read(job->subject, names, &reference, error);
+    free(names);
+    if (rc == HEARTH_OK && reference.kind == PULL_FILE) rc = refuse_file(error);
     if (rc == HEARTH_OK) {
         tell(job, PULLS_LISTING);
         rc = get_model(job, &reference, folder, &model, error);
@@ -322,27 +297,18 @@ static bool is_in_folder(const char *folder, const char *name)
     return found;
 }
 
-/* The name in the models folder, where a tag ":latest" may be missing. */
-static char *name_in(const char *folder, const char *name)
-{
-    static const char tag[] = ":latest";
-    size_t len = strlen(name), tail = sizeof tag - 1;
-    bool has_tag = len > tail && strcmp(name + len - tail, tag) == 0;
-    return has_tag && !is_in_folder(folder, name) ? mem_strndup(name, len - tail) : mem_strdup(name);
-}
-
 static int remove_model(const struct pulls_place *place, const char *folder, const char *name, hearth_error *error)
 {
     hearth_model_info info;
     struct pull_place its = {.fd = -1, .lock = -1};
-    bool has_files = is_in_folder(folder, name), is_served = find_served(place->instance, name, &info);
+    bool has_files = is_in_folder(folder, name), is_served = models_find(place->instance, name, &info);
     if (is_configured(place, name)) return refuse_configured(name, error);
     if (!has_files && !is_served) return error_at(error, HEARTH_NOT_FOUND, "model", "model '%s' not found", name);
     char *path = mem_format("%s/%s", folder, name);
     int rc = check_unused(place, path, error);
     /* While it is pulled it stays as it is: nothing is taken from the instance before the lock is had. */
     if (rc == HEARTH_OK && has_files) rc = pull_place_find(folder, name, &its, error);
-    if (rc == HEARTH_OK && find_served(place->instance, name, &info))
+    if (rc == HEARTH_OK && models_find(place->instance, name, &info))
         rc = hearth_remove_model(place->instance, name, error);
     if (rc == HEARTH_OK && has_files) rc = pull_place_remove(&its, name, error);
     pull_place_close(&its);
@@ -355,7 +321,11 @@ static int remove_pulled(struct job *job, hearth_error *error)
 {
     char *folder = pull_folder_of(job->pulls->place.config, error);
     if (folder == NULL) return (int)error->code;
-    char *name = name_in(folder, job->subject);
+    /* In the models folder a tag ":latest" may be missing. */
+    static const char tag[] = ":latest";
+    size_t len = strlen(job->subject), tail = sizeof tag - 1;
+    bool has_tag = len > tail && strcmp(job->subject + len - tail, tag) == 0;
+    char *name = mem_strndup(job->subject, has_tag && !is_in_folder(folder, job->subject) ? len - tail : len);
     int rc = remove_model(&job->pulls->place, folder, name, error);
     if (rc == HEARTH_OK) log_event(LOG_INFO, "pull", "removed from the models folder", log_str("model", name));
     free(name);
@@ -475,21 +445,15 @@ char *pulls_folder(const struct pulls *pulls, hearth_error *error)
     return check_served(pulls, error) == HEARTH_OK ? pull_folder_of(pulls->place.config, error) : NULL;
 }
 
-static int check_begin(const struct pulls *pulls, hearth_error *error)
-{
-    size_t n = 0;
-    for (const struct job *job = pulls->jobs; job != NULL; job = job->next) n++;
-    if (pulls->stopping) return error_set(error, HEARTH_UNAVAILABLE, "the server is stopping");
-    if (check_served(pulls, error) != HEARTH_OK) return (int)error->code;
-    if (n >= MOST_JOBS)
-        return error_set(error, HEARTH_BUSY, "%d models are being pulled or removed already: try again later",
-                         (int)MOST_JOBS);
-    return HEARTH_OK;
-}
-
 static int begin(struct pulls *pulls, const struct job *what, struct pulls_follower *follower, hearth_error *error)
 {
-    int rc = check_begin(pulls, error);
+    size_t n = 0;
+    for (const struct job *other = pulls->jobs; other != NULL; other = other->next) n++;
+    int rc =
+        pulls->stopping ? error_set(error, HEARTH_UNAVAILABLE, "the server is stopping") : check_served(pulls, error);
+    if (rc == HEARTH_OK && n >= MOST_JOBS)
+        rc = error_set(error, HEARTH_BUSY, "%d models are being pulled or removed already: try again later",
+                       (int)MOST_JOBS);
     if (rc != HEARTH_OK) {
         release_task(&what->task);
         return rc;
@@ -521,20 +485,17 @@ int pulls_pull(struct pulls *pulls, const char *reference, bool insecure, struct
         follow(job, follower);
         return HEARTH_OK;
     }
-    const struct job what = {.subject = (char *)reference, .insecure = insecure};
-    return begin(pulls, &what, follower, error);
+    return begin(pulls, &(struct job){.subject = (char *)reference, .insecure = insecure}, follower, error);
 }
 
 int pulls_remove(struct pulls *pulls, const char *model, struct pulls_follower *follower, hearth_error *error)
 {
-    const struct job what = {.subject = (char *)model, .removes = true};
-    return begin(pulls, &what, follower, error);
+    return begin(pulls, &(struct job){.subject = (char *)model, .removes = true}, follower, error);
 }
 
 int pulls_run(struct pulls *pulls, const struct pulls_task *task, struct pulls_follower *follower, hearth_error *error)
 {
-    const struct job what = {.subject = "", .task = *task};
-    return begin(pulls, &what, follower, error);
+    return begin(pulls, &(struct job){.subject = "", .task = *task}, follower, error);
 }
 
 /* ---- Life ---- */

@@ -7,7 +7,6 @@
 #include "base/json_text.h"
 #include "base/memory.h"
 #include "serve/core/errors.h"
-#include "serve/core/path.h"
 #include "serve/core/pieces.h"
 #include "serve/core/server.h"
 #include "serve/fields/body.h"
@@ -23,33 +22,6 @@
 
 #define LIMIT_DEFAULT 20
 #define LIMIT_MAX     100
-
-struct page {
-    size_t limit;
-    bool is_ascending;
-    const char *after; /* NULL: from the beginning */
-};
-
-static int read_page(const struct http_request *http, struct page *page, hearth_error *error)
-{
-    const char *order = http_query(http, "order");
-    *page = (struct page){.limit = LIMIT_DEFAULT, .after = http_query(http, "after")};
-    if (body_limit(http_query(http, "limit"), LIMIT_MAX, &page->limit, error) != HEARTH_OK) return HEARTH_INVALID;
-    if (order != NULL && strcmp(order, "asc") != 0 && strcmp(order, "desc") != 0)
-        return error_at(error, HEARTH_INVALID, "order", "'order' must be \"asc\" or \"desc\"");
-    page->is_ascending = order != NULL && strcmp(order, "asc") == 0;
-    return HEARTH_OK;
-}
-
-static int find_start(const struct page *page, const struct stored_item *items, size_t n, size_t *start,
-                      hearth_error *error)
-{
-    *start = 0;
-    if (page->after == NULL) return HEARTH_OK;
-    for (size_t i = 0; i < n && *start == 0; i++)
-        if (strcmp(items[i].id, page->after) == 0) *start = i + 1;
-    return *start > 0 ? HEARTH_OK : error_at(error, HEARTH_INVALID, "after", "'after' is the id of none of the items");
-}
 
 /* Writes a list of `n` items. */
 static void put_list(struct buf *out, const struct stored_item *items, size_t n, bool has_more)
@@ -74,21 +46,27 @@ static void put_list(struct buf *out, const struct stored_item *items, size_t n,
 static void reply_list(struct call *call, const struct stored_turn *turn, size_t n)
 {
     struct stored_item *items = stored_turn_items(turn);
-    size_t start = 0;
-    struct page page = {.limit = 0};
+    const char *order = http_query(call->http, "order"), *after = http_query(call->http, "after");
+    const bool is_ascending = order != NULL && strcmp(order, "asc") == 0;
+    size_t limit = LIMIT_DEFAULT, start = 0;
     hearth_error error;
     struct buf body = {0};
-    int rc = read_page(call->http, &page, &error);
-    if (rc == HEARTH_OK && !page.is_ascending) {
+    int rc = body_limit(http_query(call->http, "limit"), LIMIT_MAX, &limit, &error);
+    if (rc == HEARTH_OK && order != NULL && !is_ascending && strcmp(order, "desc") != 0)
+        rc = error_at(&error, HEARTH_INVALID, "order", "'order' must be \"asc\" or \"desc\"");
+    if (rc == HEARTH_OK && !is_ascending) {
         for (size_t i = 0; i < n / 2; i++) {
             struct stored_item item = items[i];
             items[i] = items[n - 1 - i];
             items[n - 1 - i] = item;
         }
     }
-    if (rc == HEARTH_OK) rc = find_start(&page, items, n, &start, &error);
+    for (size_t i = 0; rc == HEARTH_OK && after != NULL && i < n && start == 0; i++)
+        if (strcmp(items[i].id, after) == 0) start = i + 1;
+    if (rc == HEARTH_OK && after != NULL && start == 0)
+        rc = error_at(&error, HEARTH_INVALID, "after", "'after' is the id of none of the items");
     if (rc == HEARTH_OK) {
-        size_t shown = n - start < page.limit ? n - start : page.limit;
+        size_t shown = n - start < limit ? n - start : limit;
         put_list(&body, items + start, shown, start + shown < n);
         call_reply(call, 200, "application/json", &body);
     } else {
@@ -100,12 +78,10 @@ static void reply_list(struct call *call, const struct stored_turn *turn, size_t
 /* Answers with 404 in OpenAI's form. `what`: "response". */
 static void reply_miss(struct call *call, const char *what, const char *id)
 {
-    hearth_error error;
-    error_set(&error, ERRORS_NO_ENTRY,
-              "no %s '%.80s' is stored here: it was never stored, it was evicted or deleted, the server was started "
-              "again since, or it is another key's",
-              what, id);
-    call_fail(call, &error, errors_put);
+    call_refuse(call, errors_put, ERRORS_NO_ENTRY, "",
+                "no %s '%.80s' is stored here: it was never stored, it was evicted or deleted, the server was started "
+                "again since, or it is another key's",
+                what, id);
 }
 
 /* ---- Stored responses ---- */
@@ -113,7 +89,7 @@ static void reply_miss(struct call *call, const char *what, const char *id)
 /* Finds what the path names, a response or a conversation, with its id; false: the call was answered with 404. */
 static bool find_stored(struct call *call, const char *what, bool with_text, struct stored_found *found)
 {
-    char *id = path_part(call->route, call->path, 0);
+    char *id = call_path_part(call, 0);
     bool is_right = strncmp(id, what[0] == 'c' ? "conv_" : "resp_", 5) == 0;
     if (is_right && stored_find(call->server->stored, call->owner, id, with_text, found)) {
         found->id = id;
@@ -148,14 +124,11 @@ static void delete_stored(struct call *call, const char *what, const char *objec
 void responses_retrieve(struct call *call)
 {
     const char *stream = http_query(call->http, "stream");
-    hearth_error error;
-    if (stream == NULL || strcmp(stream, "true") != 0) {
+    if (stream == NULL || strcmp(stream, "true") != 0)
         retrieve(call, "response");
-        return;
-    }
-    error_at(&error, HEARTH_UNSUPPORTED, "stream",
-             "'stream' is for responses that run in the background, which none does here: leave it out");
-    call_fail(call, &error, responses_put_error);
+    else
+        call_refuse(call, responses_put_error, HEARTH_UNSUPPORTED, "stream",
+                    "'stream' is for responses that run in the background, which none does here: leave it out");
 }
 
 void responses_delete(struct call *call)
@@ -175,12 +148,11 @@ void responses_list_items(struct call *call)
 void responses_cancel(struct call *call)
 {
     struct stored_found found;
-    hearth_error error;
     if (!find_stored(call, "response", false, &found)) return;
-    error_at(&error, HEARTH_INVALID, "background",
-             "only a response that runs in the background can be cancelled, and none does here: close the connection "
-             "of the request instead");
-    call_fail(call, &error, responses_put_error);
+    call_refuse(
+        call, responses_put_error, HEARTH_INVALID, "background",
+        "only a response that runs in the background can be cancelled, and none does here: close the connection "
+        "of the request instead");
     stored_release(call->server->stored, &found);
 }
 
@@ -240,18 +212,6 @@ static int check_items(const json_t *items, hearth_error *error)
     return chat == NULL ? (int)error->code : HEARTH_OK;
 }
 
-static int read_items(struct conversation_request *request, const json_t *body, hearth_error *error)
-{
-    const json_t *items = json_object_get(body, "items");
-    char name[HISTORY_ID_SIZE];
-    bool is_none = items == NULL || json_is_null(items) || (json_is_array(items) && json_array_size(items) == 0);
-    if (!is_none && !json_is_array(items))
-        return error_at(error, HEARTH_INVALID, "items", "'items' must be a list of items");
-    call_random_name(name, sizeof name);
-    request->turn = history_turn(request->stored, NULL, is_none ? NULL : items, name);
-    return is_none ? HEARTH_OK : check_items(items, error);
-}
-
 /* An empty body is an empty object. */
 static void *read_conversation_request(struct buf *text, const struct reading_caller *caller, hearth_error *error)
 {
@@ -264,7 +224,15 @@ static void *read_conversation_request(struct buf *text, const struct reading_ca
     struct conversation_request *request = mem_alloc(sizeof *request);
     request->stored = caller->stored;
     int rc = read_metadata(request, body, error);
-    if (rc == HEARTH_OK) rc = read_items(request, body, error);
+    const json_t *items = body_find(body, "items");
+    if (rc == HEARTH_OK && items != NULL && !json_is_array(items))
+        rc = error_at(error, HEARTH_INVALID, "items", "'items' must be a list of items");
+    if (rc == HEARTH_OK) {
+        char name[HISTORY_ID_SIZE];
+        call_random_name(name, sizeof name);
+        request->turn = history_turn(request->stored, NULL, items, name);
+        if (json_array_size(items) > 0) rc = check_items(items, error);
+    }
     json_decref(body);
     if (rc == HEARTH_OK) return request;
     close_conversation_request(request);
@@ -290,12 +258,11 @@ static void put_conversation(struct buf *out, const char *id, int64_t created, c
 /* Answers 400: with what the body adds the conversation would be larger than everything may be together. */
 static void refuse_size(struct call *call, const char *param)
 {
-    hearth_error error;
-    error_at(&error, HEARTH_INVALID, param,
-             "the conversation would be larger than server.responses_max_mb lets it be, and stays as it was: send less "
-             "in '%s', delete items of it, begin another one, or raise that key",
-             param);
-    call_fail(call, &error, errors_put);
+    call_refuse(
+        call, errors_put, HEARTH_INVALID, param,
+        "the conversation would be larger than server.responses_max_mb lets it be, and stays as it was: send less "
+        "in '%s', delete items of it, begin another one, or raise that key",
+        param);
 }
 
 /* Answers with the body what was changed, or with what stood in the way. Between being found and changed a conversation
@@ -398,7 +365,7 @@ const struct reading_form conversations_add_items = FORM(answer_added);
 static const struct stored_item *find_item(struct call *call, const struct stored_turn *turn,
                                            struct stored_item **items)
 {
-    char *wanted = path_part(call->route, call->path, 1);
+    char *wanted = call_path_part(call, 1);
     const struct stored_item *item = NULL;
     *items = stored_turn_items(turn);
     for (size_t i = 0; i < turn->all_n && item == NULL; i++)

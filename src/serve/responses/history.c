@@ -9,26 +9,10 @@
 #include "serve/fields/convert.h"
 #include "serve/fields/fields_readers.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- The turn of a list of items ---- */
-
-/* Completes a message that was abbreviated (content as a string, without type or status), so that lists of items
- * show it in full. */
-static void complete_message(json_t *item)
-{
-    json_t *content = json_object_get(item, "content");
-    bool is_own = convert_is(json_object_get(item, "role"), "assistant");
-    if (json_object_get(item, "role") == NULL) return;
-    if (json_object_get(item, "type") == NULL) json_object_set_new(item, "type", json_string("message"));
-    if (!convert_is(json_object_get(item, "type"), "message")) return;
-    if (json_object_get(item, "status") == NULL) json_object_set_new(item, "status", json_string("completed"));
-    if (json_is_string(content))
-        json_object_set_new(item, "content",
-                            json_pack("[{s:s,s:O}]", "type", is_own ? "output_text" : "input_text", "text", content));
-}
 
 static void add_item(struct stored_turn *turn, const json_t *given, const char *name)
 {
@@ -40,7 +24,17 @@ static void add_item(struct stored_turn *turn, const json_t *given, const char *
         free(own);
         id = json_string_value(json_object_get(item, "id"));
     }
-    complete_message(item);
+    /* A message that was abbreviated (content as a string, without type or status) is completed, so that lists of items
+     * show it in full. */
+    json_t *content = json_object_get(item, "content"), *role = json_object_get(item, "role");
+    if (role != NULL && json_object_get(item, "type") == NULL)
+        json_object_set_new(item, "type", json_string("message"));
+    if (role != NULL && convert_is(json_object_get(item, "type"), "message")) {
+        const char *type = convert_is(role, "assistant") ? "output_text" : "input_text";
+        if (json_object_get(item, "status") == NULL) json_object_set_new(item, "status", json_string("completed"));
+        if (json_is_string(content))
+            json_object_set_new(item, "content", json_pack("[{s:s,s:O}]", "type", type, "text", content));
+    }
     char *text = json_text_of(item);
     struct buf bytes = {0};
     buf_puts(&bytes, text);
@@ -145,61 +139,42 @@ static json_t *read_before(const struct history *history, hearth_error *error)
 /* Item references of one request: each costs a scan of a response's items. */
 #define REFERENCES_MAX 1024
 
-struct references {
-    struct history *history;
-    size_t n, bytes;
-};
-
-static json_t *read_stored_item(struct references *references, const struct stored_turn *turn, const char *id)
+/* An item's id contains its response's: KIND_RESPONSE_NUMBER. Its bytes are added to `bytes`; it is read as long as
+ * they are not too many. */
+static json_t *find_referenced_item(const struct history *history, const char *id, size_t *bytes)
 {
-    for (size_t i = 0; i < turn->n; i++) {
-        const struct stored_item *item = &turn->items[i];
-        if (strcmp(item->id, id) != 0) continue;
-        references->bytes += item->len;
-        if (references->bytes > references->history->max_bytes) return NULL;
-        return json_text_read(item->text, item->len, NULL);
-    }
-    return NULL;
-}
-
-/* An item's id contains its response's: KIND_RESPONSE_NUMBER. */
-static json_t *find_referenced_item(struct references *references, const char *id)
-{
-    const struct history *history = references->history;
     const char *first = strchr(id, '_'), *last = strrchr(id, '_');
     struct stored_found found;
     if (first == NULL || last == first) return NULL;
     char *response = mem_format("resp_%.*s", (int)(last - first - 1), first + 1);
     json_t *item = NULL;
     if (stored_find(history->stored, history->owner, response, false, &found)) {
-        item = read_stored_item(references, found.turn, id);
+        size_t i = 0;
+        while (i < found.turn->n && strcmp(found.turn->items[i].id, id) != 0) i++;
+        const struct stored_item *its = i < found.turn->n ? &found.turn->items[i] : NULL;
+        if (its != NULL) *bytes += its->len;
+        if (its != NULL && *bytes <= history->max_bytes) item = json_text_read(its->text, its->len, NULL);
         stored_release(history->stored, &found);
     }
     free(response);
     return item;
 }
 
-static bool is_reference(const json_t *item)
-{
-    const json_t *type = json_object_get(item, "type");
-    bool bare = type == NULL && json_object_size(item) == 1 && json_object_get(item, "id") != NULL;
-    return convert_is(type, "item_reference") || bare;
-}
-
 static int resolve(struct history *history, json_t *input, hearth_error *error)
 {
-    struct references references = {.history = history};
-    size_t i;
+    size_t i, n = 0, bytes = 0;
     json_t *item;
     json_array_foreach(input, i, item)
     {
-        const char *id = is_reference(item) ? field_string(json_object_get(item, "id")) : NULL;
-        if (id == NULL) continue;
+        const json_t *type = json_object_get(item, "type");
+        const char *id = field_string(json_object_get(item, "id"));
+        bool is_bare = type == NULL && json_object_size(item) == 1;
+        if (id == NULL || (!is_bare && !convert_is(type, "item_reference"))) continue;
         struct field_path at = field_path_of("input[%zu].id", i);
-        if (++references.n > REFERENCES_MAX)
+        if (++n > REFERENCES_MAX)
             return error_at(error, HEARTH_INVALID, "input", "'input' refers to more than %d items", REFERENCES_MAX);
-        json_t *found = find_referenced_item(&references, id);
-        if (references.bytes > history->max_bytes) return too_large(history, "input", references.bytes, error);
+        json_t *found = find_referenced_item(history, id, &bytes);
+        if (bytes > history->max_bytes) return too_large(history, "input", bytes, error);
         if (found == NULL) return not_stored(at.v, id, "item", error);
         json_array_set_new(input, i, found);
     }
@@ -207,17 +182,6 @@ static int resolve(struct history *history, json_t *input, hearth_error *error)
 }
 
 /* ---- Opening and closing ---- */
-
-/* Before anything is computed: a conversation that could not take the turn would lose it. */
-static int check_room(const struct history *history, hearth_error *error)
-{
-    size_t bytes = history->turn->all_bytes + (history->before == NULL ? 0 : history->before->all_bytes);
-    if (stored_can_hold(history->stored, bytes)) return HEARTH_OK;
-    return error_at(error, HEARTH_INVALID, "conversation",
-                    "the conversation has %zu bytes with this input, which server.responses_max_mb does not let be "
-                    "stored: delete items of it, begin another one, or raise that key",
-                    bytes);
-}
 
 int history_open(struct history *history, json_t *body, const struct reading_caller *caller, enum history_use use,
                  json_t **before, hearth_error *error)
@@ -246,7 +210,14 @@ int history_open(struct history *history, json_t *body, const struct reading_cal
                                      wrapped != NULL ? wrapped : input, history->id);
         json_decref(wrapped);
     }
-    return stores && history->conversation != NULL ? check_room(history, error) : HEARTH_OK;
+    if (!stores || history->conversation == NULL) return HEARTH_OK;
+    /* Before anything is computed: a conversation that could not take the turn would lose it. */
+    size_t bytes = history->turn->all_bytes + (history->before == NULL ? 0 : history->before->all_bytes);
+    if (stored_can_hold(history->stored, bytes)) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, "conversation",
+                    "the conversation has %zu bytes with this input, which server.responses_max_mb does not let be "
+                    "stored: delete items of it, begin another one, or raise that key",
+                    bytes);
 }
 
 void history_close(struct history *history)
@@ -263,12 +234,6 @@ size_t history_size(const struct history *history)
 {
     if (history->turn == NULL) return 0;
     return history->turn->all_bytes - (history->turn->before == NULL ? 0 : history->turn->before->all_bytes);
-}
-
-void history_add(struct history *history, const char *id, struct buf *text)
-{
-    if (history->turn != NULL) stored_turn_add(history->turn, id, text);
-    buf_release(text);
 }
 
 void history_finish(struct history *history, struct buf *response)

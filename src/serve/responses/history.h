@@ -40,10 +40,7 @@ void history_close(struct history *history);
 /* Bytes that it takes, without those of stored turns. */
 size_t history_size(const struct history *history);
 
-/* Adds an item of the answer; `text` is emptied. Does nothing if nothing is stored. */
-void history_add(struct history *history, const char *id, struct buf *text);
-
-/* Stores the complete response; `response`, its JSON, is emptied. */
+/* Stores the complete response, whose items were added to `turn`; `response`, its JSON, is emptied. */
 void history_finish(struct history *history, struct buf *response);
 
 /* ---- Items ---- */

@@ -31,11 +31,6 @@ static int compare(const void *a, const void *b)
     return strcmp(((const struct lru_entry *)a)->id, ((const struct lru_entry *)b)->id);
 }
 
-static bool is_same(const char *a, const char *b)
-{
-    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
-}
-
 /* ---- Turns ---- */
 
 static size_t turn_bytes(const struct stored_turn *turn)
@@ -66,17 +61,6 @@ static void drop_turn(struct stored_turn *turn)
         free(turn);
         turn = before;
     }
-}
-
-/* An entry leads to the turn now: its bytes count, and those of turns before it that did not. */
-static void count_turn(struct stored *stored, struct stored_turn *turn)
-{
-    for (; turn != NULL && turn->led_to++ == 0; turn = turn->before) stored->size.bytes += turn_bytes(turn);
-}
-
-static void uncount_turn(struct stored *stored, struct stored_turn *turn)
-{
-    for (; turn != NULL && --turn->led_to == 0; turn = turn->before) stored->size.bytes -= turn_bytes(turn);
 }
 
 static size_t bytes_to(const struct stored_turn *turn)
@@ -133,7 +117,9 @@ static size_t entry_bytes(const struct lru_entry *entry)
 static struct lru_entry *find_entry(struct stored *stored, const char *owner, const char *id)
 {
     struct lru_entry wanted = {.id = (char *)id}, **found = tfind(&wanted, &stored->by_id, compare);
-    return found != NULL && is_same((*found)->owner, owner) ? *found : NULL;
+    const char *its = found == NULL ? NULL : (*found)->owner;
+    bool is_same = its == NULL || owner == NULL ? its == owner : strcmp(its, owner) == 0;
+    return found != NULL && is_same ? *found : NULL;
 }
 
 static void touch(struct stored *stored, struct lru_entry *entry)
@@ -147,9 +133,13 @@ static void set_turn(struct stored *stored, struct lru_entry *entry, struct stor
 {
     struct stored_turn *former = entry->turn;
     if (turn != NULL) turn->refs++;
-    count_turn(stored, turn);
     entry->turn = turn;
-    uncount_turn(stored, former);
+    /* The turn's bytes count now, and those of turns before it that did not; then the former one's as far as no entry
+     * leads there any more. */
+    for (struct stored_turn *t = turn; t != NULL && t->led_to++ == 0; t = t->before)
+        stored->size.bytes += turn_bytes(t);
+    for (struct stored_turn *t = former; t != NULL && --t->led_to == 0; t = t->before)
+        stored->size.bytes -= turn_bytes(t);
     drop_turn(former);
 }
 
@@ -243,32 +233,30 @@ static enum stored_change judge(const struct stored *stored, const struct lru_en
 }
 
 /* Whether appended to the entry's last turn, or in place of it. */
-static enum stored_change change_turn(struct stored *stored, struct lru_entry *entry, struct stored_turn *turn,
-                                      bool appended)
+static enum stored_change change_turn(struct stored *stored, const char *owner, const char *id,
+                                      struct stored_turn *turn, bool appended)
 {
+    pthread_mutex_lock(&stored->mutex);
+    struct lru_entry *entry = find_entry(stored, owner, id);
     size_t bytes = entry == NULL ? 0 : entry_bytes(entry) + turn->all_bytes + (appended ? bytes_to(entry->turn) : 0);
     enum stored_change change = judge(stored, entry, bytes);
-    if (change != STORED_CHANGED) return change;
-    if (appended) link_turn(turn, entry->turn);
-    set_turn(stored, entry, turn);
-    evict_others(stored, entry);
+    if (change == STORED_CHANGED) {
+        if (appended) link_turn(turn, entry->turn);
+        set_turn(stored, entry, turn);
+        evict_others(stored, entry);
+    }
+    pthread_mutex_unlock(&stored->mutex);
     return change;
 }
 
 enum stored_change stored_extend(struct stored *stored, const char *owner, const char *id, struct stored_turn *turn)
 {
-    pthread_mutex_lock(&stored->mutex);
-    enum stored_change change = change_turn(stored, find_entry(stored, owner, id), turn, true);
-    pthread_mutex_unlock(&stored->mutex);
-    return change;
+    return change_turn(stored, owner, id, turn, true);
 }
 
 enum stored_change stored_set_turn(struct stored *stored, const char *owner, const char *id, struct stored_turn *turn)
 {
-    pthread_mutex_lock(&stored->mutex);
-    enum stored_change change = change_turn(stored, find_entry(stored, owner, id), turn, false);
-    pthread_mutex_unlock(&stored->mutex);
-    return change;
+    return change_turn(stored, owner, id, turn, false);
 }
 
 enum stored_change stored_set_text(struct stored *stored, const char *owner, const char *id, struct buf *text)

@@ -5,16 +5,13 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "base/utf8.h"
 #include "serve/core/answer.h"
 #include "serve/core/errors.h"
 #include "serve/core/pieces.h"
-#include "serve/core/server.h"
 #include "serve/fields/convert.h"
 #include "serve/fields/fields.h"
 #include "serve/fields/unknown.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,20 +157,6 @@ static void put_name(struct buf *out, const struct responses *state, const struc
     if (tool != NULL && tool->space != NULL) member_puts(out, "namespace", tool->space);
 }
 
-static void put_call(struct buf *out, const struct responses *state, const struct answer *answer, size_t i, bool begun)
-{
-    bool custom = is_custom(state, answer, i);
-    const char *member = kind_of(state, answer, i)->member;
-    buf_printf(out, ",\"type\":\"%s\",", custom ? "custom_tool_call" : "function_call");
-    member_puts(out, "call_id", answer->calls[answer->parts[i].call].id);
-    buf_puts(out, ",");
-    put_name(out, state, answer, i);
-    if (begun)
-        member_puts(out, member, "");
-    else
-        put_given(out, state, answer, i, member);
-}
-
 static void put_item(struct buf *out, const struct responses *state, const struct answer *answer, size_t i,
                      const char *status)
 {
@@ -186,7 +169,16 @@ static void put_item(struct buf *out, const struct responses *state, const struc
     put_id(out, state, answer, i);
     buf_puts(out, "\"");
     if (part->type == HEARTH_DELTA_CALL) {
-        put_call(out, state, answer, i, begun);
+        const char *member = kind_of(state, answer, i)->member;
+        bool custom = is_custom(state, answer, i);
+        buf_printf(out, ",\"type\":\"%s\",", custom ? "custom_tool_call" : "function_call");
+        member_puts(out, "call_id", answer->calls[part->call].id);
+        buf_puts(out, ",");
+        put_name(out, state, answer, i);
+        if (begun)
+            member_puts(out, member, "");
+        else
+            put_given(out, state, answer, i, member);
     } else {
         buf_puts(out, openings[part->type]);
         if (!begun) put_part(out, answer, i, false);
@@ -216,20 +208,18 @@ void responses_put_usage(struct buf *out, const struct answer *answer)
     buf_puts(out, "}");
 }
 
-/* A request that is itself at fault is not to be tried again. */
-static const char *failure_code(hearth_code code)
-{
-    if (code == HEARTH_TOO_LONG) return "context_length_exceeded";
-    return code == HEARTH_INVALID || code == HEARTH_UNSUPPORTED ? "invalid_prompt" : "server_error";
-}
-
 static void put_failure(struct buf *out, const hearth_error *error)
 {
     if (error == NULL) {
         buf_puts(out, "null");
         return;
     }
-    buf_printf(out, "{\"code\":\"%s\",\"message\":", failure_code(error->code));
+    /* A request that is itself at fault is not to be tried again. */
+    bool is_at_fault = error->code == HEARTH_INVALID || error->code == HEARTH_UNSUPPORTED;
+    const char *code = error->code == HEARTH_TOO_LONG ? "context_length_exceeded"
+                       : is_at_fault                  ? "invalid_prompt"
+                                                      : "server_error";
+    buf_printf(out, "{\"code\":\"%s\",\"message\":", code);
     errors_put_message(out, error->message);
     buf_puts(out, "}");
 }
@@ -274,7 +264,7 @@ static void store_response(struct responses *state, const struct answer *answer)
         buf_clear(&id);
         put_id(&id, state, answer, i);
         put_item(&text, state, answer, i, item_status(answer, i));
-        history_add(&state->history, id.v, &text);
+        stored_turn_add(state->history.turn, id.v, &text);
     }
     buf_release(&id);
     put_response(&text, state, answer, NULL);
@@ -387,33 +377,29 @@ static void end_item(struct buf *out, struct responses *state)
     put_item_event(out, state, "output_item.done", state->answer->done ? item_status(state->answer, i) : "completed");
 }
 
-/* Sends a delta, with the logprobs of its token and of those before it that added no text of their own. */
-static void put_delta(struct buf *out, struct responses *state, const struct exchange_piece *piece)
+static void put_more(void *ud, const struct exchange_piece *piece, struct buf *out)
 {
+    struct responses *state = ud;
     const struct answer *answer = piece->answer;
-    if (is_custom(state, answer, state->n_begun - 1)) return;
+    const hearth_delta *delta = piece->delta;
+    state->answer = answer;
+    if (answer->n_parts > state->n_begun) {
+        end_item(out, state);
+        const struct answer_part *part = &answer->parts[state->n_begun++];
+        state->n_logprobs = part->first_logprobs;
+        put_item_event(out, state, "output_item.added", "in_progress");
+        if (kinds[part->type].part != NULL) put_part_event(out, state, ".added");
+    }
+    if (delta == NULL || delta->len == 0 || is_custom(state, answer, state->n_begun - 1)) return;
     open_content_event(out, state, NULL, ".delta");
-    member_put(out, "delta", piece->delta->text, piece->delta->len);
-    if (piece->delta->type == HEARTH_DELTA_CONTENT) {
+    member_put(out, "delta", delta->text, delta->len);
+    /* The logprobs of its token, and of those before it that added no text of their own. */
+    if (delta->type == HEARTH_DELTA_CONTENT) {
         put_logprobs(out, answer, (const size_t[]){state->n_logprobs, answer->n_logprobs}, piece->logprobs);
         state->n_logprobs = answer->n_logprobs + (piece->logprobs != NULL);
     }
     if (state->timings_per_token) timings_put(out, &answer->result);
     close_event(out);
-}
-
-static void put_more(void *ud, const struct exchange_piece *piece, struct buf *out)
-{
-    struct responses *state = ud;
-    state->answer = piece->answer;
-    if (piece->answer->n_parts > state->n_begun) {
-        end_item(out, state);
-        const struct answer_part *part = &state->answer->parts[state->n_begun++];
-        state->n_logprobs = part->first_logprobs;
-        put_item_event(out, state, "output_item.added", "in_progress");
-        if (kinds[part->type].part != NULL) put_part_event(out, state, ".added");
-    }
-    if (piece->delta != NULL && piece->delta->len > 0) put_delta(out, state, piece);
 }
 
 static void put_done(void *ud, size_t index, const struct answer *answer, struct buf *out)

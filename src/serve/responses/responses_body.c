@@ -23,25 +23,14 @@ static const struct upload_form part_forms[] = {{"input_image", "image_url", "im
                                                 {"input_audio", "input_audio", "input_audio", {"data"}},
                                                 {"input_file", "file", NULL, {"file_data", "file_url"}}};
 
-/* The text of a part is a member of this name; NULL: the part is of another type. */
-static const char *text_member(const json_t *part)
-{
-    static const char *const kinds[][2] = {{"input_text", "text"},
-                                           {"output_text", "text"},
-                                           {"reasoning_text", "text"},
-                                           {"summary_text", "text"},
-                                           {"refusal", "refusal"}};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (convert_is(json_object_get(part, "type"), kinds[i][0])) return kinds[i][1];
-    return NULL;
-}
-
 /* Media whose bytes only another server keeps have nothing to be shown. */
 static int collect_part(const struct convert *convert, const json_t *part, struct field_path at, json_t *texts)
 {
-    const struct upload_form *form =
-        upload_form_of(part_forms, sizeof part_forms / sizeof *part_forms, json_object_get(part, "type"));
-    const char *member = text_member(part);
+    static const char texts_of[] = "input_text output_text reasoning_text summary_text";
+    const json_t *type = json_object_get(part, "type");
+    const struct upload_form *form = upload_form_of(part_forms, sizeof part_forms / sizeof *part_forms, type);
+    const char *member = words_have(texts_of, json_string_value(type)) ? "text" : NULL;
+    if (convert_is(type, "refusal")) member = "refusal";
     if (form != NULL && !convert->asks && upload_is_elsewhere(form, part)) return convert_leave_out(convert, at);
     if (form != NULL) {
         json_array_append_new(texts, upload_read(convert->uploads, form, part, at.v));
@@ -81,16 +70,15 @@ static int collect_texts(const struct convert *convert, const json_t *content, s
 static int read_message(struct convert *convert, const struct item *item)
 {
     const char *role = field_string(json_object_get(item->json, "role"));
-    size_t i;
     if (!words_have("user assistant system developer", role))
         return convert_fault(convert, field_path_of("%s.role", item->at.v),
                              "must be \"user\", \"assistant\", \"system\" or \"developer\"");
     if (strcmp(role, "developer") == 0) role = "system"; /* that is what templates have */
-    json_t *text, *texts = json_array();
+    json_t *texts = json_array();
     struct field_path at = field_path_of("%s.content", item->at.v);
     int rc = collect_texts(convert, json_object_get(item->json, "content"), at, texts);
     if (convert_is(json_object_get(item->json, "role"), "user")) convert_end_message(convert);
-    json_array_foreach(texts, i, text) convert_add_text(convert, role, text);
+    convert_add_texts(convert, role, texts);
     json_decref(texts);
     return rc;
 }
@@ -140,35 +128,22 @@ static int refuse_reference(struct convert *convert, const struct item *item)
 
 /* ---- Calls of the client's tools ---- */
 
-static void add_call(struct convert *convert, const struct item *item, const json_t *name, json_t *arguments)
-{
-    json_t *by_model = responses_tool_name(json_object_get(item->json, "namespace"), name);
-    convert_add_call(convert, json_object_get(item->json, "call_id"), by_model, arguments);
-    json_decref(by_model);
-    json_decref(arguments);
-}
-
 static int read_call(struct convert *convert, const struct item *item)
 {
+    const bool is_custom = convert_is(json_object_get(item->json, "type"), "custom_tool_call");
+    const char *member = is_custom ? "input" : "arguments";
     const json_t *id = convert_string(convert, item->json, item->at, "call_id");
     const json_t *name = id == NULL ? NULL : convert_string(convert, item->json, item->at, "name");
-    const json_t *arguments = json_object_get(item->json, "arguments");
+    const json_t *given = json_object_get(item->json, member);
     if (name == NULL) return HEARTH_INVALID;
-    if (!json_text_is_object(arguments)) arguments = convert_string(convert, item->json, item->at, "arguments");
-    if (arguments == NULL) return HEARTH_INVALID;
+    if (is_custom || !json_text_is_object(given)) given = convert_string(convert, item->json, item->at, member);
+    if (given == NULL) return HEARTH_INVALID;
     if (convert_lost_call(convert, id)) return convert_leave_out(convert, item->at);
-    add_call(convert, item, name, convert_arguments(arguments));
-    return HEARTH_OK;
-}
-
-static int read_custom_call(struct convert *convert, const struct item *item)
-{
-    const json_t *id = convert_string(convert, item->json, item->at, "call_id");
-    const json_t *name = id == NULL ? NULL : convert_string(convert, item->json, item->at, "name");
-    const json_t *input = name == NULL ? NULL : convert_string(convert, item->json, item->at, "input");
-    if (input == NULL) return HEARTH_INVALID;
-    if (convert_lost_call(convert, id)) return convert_leave_out(convert, item->at);
-    add_call(convert, item, name, custom_tool_arguments(input));
+    json_t *arguments = is_custom ? custom_tool_arguments(given) : convert_arguments(given);
+    json_t *by_model = responses_tool_name(json_object_get(item->json, "namespace"), name);
+    convert_add_call(convert, id, by_model, arguments);
+    json_decref(by_model);
+    json_decref(arguments);
     return HEARTH_OK;
 }
 
@@ -239,13 +214,6 @@ static json_t *own_result(const json_t *item, const struct call_form *form)
     return list;
 }
 
-static bool has_own_result(const json_t *item, const struct call_form *form)
-{
-    json_t *result = own_result(item, form);
-    json_decref(result);
-    return result != NULL;
-}
-
 /* NULL: it is no such call, or has nothing to be shown. */
 static const struct call_form *call_form_of(const struct item *item)
 {
@@ -254,7 +222,10 @@ static const struct call_form *call_form_of(const struct item *item)
         bool fits = convert_is(json_object_get(item->json, "type"), form->type);
         bool named = form->name != NULL || field_string(json_object_get(item->json, "name")) != NULL;
         bool whole = fits && named && call_of(item) != NULL && body_find(item->json, form->member) != NULL;
-        if (whole && (!form->needs_own || has_own_result(item->json, form))) return form;
+        json_t *result = whole && form->needs_own ? own_result(item->json, form) : NULL;
+        bool has_result = result != NULL;
+        json_decref(result);
+        if (whole && (!form->needs_own || has_result)) return form;
     }
     return NULL;
 }
@@ -267,19 +238,6 @@ static const char *result_member(const struct item *item)
         if (fits && body_find(item->json, result_forms[i].member) != NULL) return result_forms[i].member;
     }
     return NULL;
-}
-
-/* The actions of a computer call may stand in two members. */
-static json_t *arguments_by_form(const json_t *item, const struct call_form *form)
-{
-    json_t *value = json_object_get(item, form->member), *action = body_find(item, "action"), *object;
-    if (form->name == NULL && json_is_string(value)) return json_incref(value);
-    object = json_text_is_object(value) ? json_copy(value) : json_pack("{s:O}", form->member, value);
-    if (action != NULL && strcmp(form->member, "actions") == 0) json_object_set(object, "action", action);
-    if (form->own != NULL) json_object_del(object, form->own);
-    json_t *arguments = convert_arguments(object);
-    json_decref(object);
-    return arguments;
 }
 
 /* A result may be anything: text, parts, objects of its tool. Tools that were found are shown as they are declared. */
@@ -301,7 +259,13 @@ static int add_result(struct convert *convert, const struct item *item, const js
 static int read_call_by_form(struct convert *convert, const struct item *item, const struct call_form *form)
 {
     json_t *name = form->name == NULL ? json_incref(json_object_get(item->json, "name")) : json_string(form->name);
-    json_t *arguments = arguments_by_form(item->json, form);
+    json_t *value = json_object_get(item->json, form->member), *action = body_find(item->json, "action"), *object;
+    object = json_text_is_object(value) ? json_copy(value) : json_pack("{s:O}", form->member, value);
+    /* The actions of a computer call may stand in two members. */
+    if (action != NULL && strcmp(form->member, "actions") == 0) json_object_set(object, "action", action);
+    if (form->own != NULL) json_object_del(object, form->own);
+    json_t *arguments = convert_arguments(form->name == NULL && json_is_string(value) ? value : object);
+    json_decref(object);
     convert_add_call(convert, call_of(item), name, arguments);
     json_decref(arguments);
     json_decref(name);
@@ -325,7 +289,7 @@ static item_reader *reader_of(const json_t *item)
     } types[] = {{"message", read_message},
                  {"function_call", read_call},
                  {"function_call_output", read_call_output},
-                 {"custom_tool_call", read_custom_call},
+                 {"custom_tool_call", read_call},
                  {"custom_tool_call_output", read_call_output},
                  {"reasoning", read_reasoning},
                  {"compaction", read_compaction},
@@ -351,32 +315,6 @@ static int read_item(struct convert *convert, const struct item *item)
     return convert_leave_out(convert, item->at);
 }
 
-/* Notes which items are calls. */
-static void find_calls(const json_t *items, json_t *call_ids)
-{
-    size_t i;
-    json_t *item;
-    json_array_foreach(items, i, item)
-    {
-        const json_t *id = json_object_get(item, "id"), *call = json_object_get(item, "call_id");
-        if (field_string(id) != NULL && field_string(call) != NULL)
-            json_object_set(call_ids, json_string_value(id), (json_t *)call);
-    }
-}
-
-/* Notes the calls of which the call or a result will be left out. */
-static void find_lost_calls(struct convert *convert, const json_t *items, const json_t *call_ids)
-{
-    size_t i;
-    json_t *json;
-    json_array_foreach(items, i, json)
-    {
-        struct item item = {.json = json, .call_ids = call_ids};
-        bool is_shown = reader_of(json) != NULL || call_form_of(&item) != NULL || result_member(&item) != NULL;
-        if (!is_shown) convert_lose_call(convert, call_of(&item));
-    }
-}
-
 /* Reads the stored items and those of the input, if it is a list. */
 static int read_all_items(struct convert *convert)
 {
@@ -385,8 +323,24 @@ static int read_all_items(struct convert *convert)
     size_t i;
     json_t *json, *call_ids = json_object();
     int rc = HEARTH_OK;
-    for (size_t k = 0; k < 2; k++) find_calls(lists[k], call_ids);
-    for (size_t k = 0; k < 2; k++) find_lost_calls(convert, lists[k], call_ids);
+    /* Which items are calls. */
+    for (size_t k = 0; k < 2; k++) {
+        json_array_foreach(lists[k], i, json)
+        {
+            const json_t *id = json_object_get(json, "id"), *call = json_object_get(json, "call_id");
+            if (field_string(id) != NULL && field_string(call) != NULL)
+                json_object_set(call_ids, json_string_value(id), (json_t *)call);
+        }
+    }
+    /* The calls of which the call or a result will be left out. */
+    for (size_t k = 0; k < 2; k++) {
+        json_array_foreach(lists[k], i, json)
+        {
+            struct item item = {.json = json, .call_ids = call_ids};
+            bool is_shown = reader_of(json) != NULL || call_form_of(&item) != NULL || result_member(&item) != NULL;
+            if (!is_shown) convert_lose_call(convert, call_of(&item));
+        }
+    }
     for (size_t k = 0; k < 2; k++) {
         const size_t asked_from = convert_asked_from(lists[k]);
         json_array_foreach(lists[k], i, json)

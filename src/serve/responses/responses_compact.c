@@ -9,9 +9,6 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/memory.h"
-#include "serve/core/errors.h"
-#include "serve/core/pieces.h"
-#include "serve/core/server.h"
 #include "serve/fields/convert.h"
 #include "serve/fields/unknown.h"
 #include "serve/responses/responses.h"
@@ -47,14 +44,6 @@ json_t *compaction_text(const json_t *item)
     buf_release(&text);
     free(bytes.v);
     return told;
-}
-
-static bool is_from_user(const struct stored_item *stored)
-{
-    json_t *item = json_text_read(stored->text, stored->len, NULL);
-    bool is = convert_is(json_object_get(item, "type"), "message") && convert_is(json_object_get(item, "role"), "user");
-    json_decref(item);
-    return is;
 }
 
 /* ---- A request ---- */
@@ -119,24 +108,23 @@ static void *read_compact(struct buf *body, const struct reading_caller *caller,
     compact->items = stored_turn_items(compact->history.turn);
     compact->n = compact->history.turn->all_n - 1;
     compact->from_user = mem_alloc((compact->n + 1) * sizeof *compact->from_user);
-    for (size_t i = 0; i < compact->n; i++) compact->from_user[i] = is_from_user(&compact->items[i]);
+    for (size_t i = 0; i < compact->n; i++) {
+        json_t *item = json_text_read(compact->items[i].text, compact->items[i].len, NULL);
+        const json_t *type = json_object_get(item, "type"), *role = json_object_get(item, "role");
+        compact->from_user[i] = convert_is(type, "message") && convert_is(role, "user");
+        json_decref(item);
+    }
     return compact;
 }
 
 /* ---- The answer ---- */
 
-static bool says_something(const struct buf *text)
-{
-    for (size_t i = 0; i < text->len; i++)
-        if (strchr(" \t\r\n", text->v[i]) == NULL) return true;
-    return false;
-}
-
 /* An answer without a summary must not replace a conversation. */
 static int check(const void *state, const struct answer *answers, hearth_error *error)
 {
     (void)state;
-    if (says_something(&answers->text)) return HEARTH_OK;
+    for (size_t i = 0; i < answers->text.len; i++)
+        if (strchr(" \t\r\n", answers->text.v[i]) == NULL) return HEARTH_OK;
     if (answers->result.finish == HEARTH_FINISH_LENGTH)
         return error_at(
             error, HEARTH_TOO_LONG, "input",

@@ -3,8 +3,8 @@
 
 #include "base/json_text.h"
 #include "base/memory.h"
+#include "serve/fields/body.h"
 #include "serve/fields/convert.h"
-#include "serve/fields/fields.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,73 +19,38 @@ json_t *responses_tool_name(const json_t *space, const json_t *name)
 
 /* ---- Requests ---- */
 
-struct tool {
-    const json_t *json, *space; /* space: the name of the namespace around it, or NULL */
-    struct field_path at;
-};
+static int read_list(struct convert *convert, const json_t *tools, const json_t *space, struct field_path at);
 
-static int read_function(struct convert *convert, const struct tool *tool)
+/* `space`: the name of the namespace around it, or NULL. */
+static int read_tool(struct convert *convert, json_t *tool, const json_t *space, struct field_path at)
 {
-    const json_t *schema = json_object_get(tool->json, "parameters");
-    const json_t *name = convert_string(convert, tool->json, tool->at, "name");
+    const json_t *type = json_object_get(tool, "type"), *schema = body_find(tool, "parameters");
+    const bool is_function = convert_is(type, "function"), is_space = convert_is(type, "namespace");
+    if (!json_is_string(type)) return convert_bad_type(convert, tool, at);
+    if (!is_function && !is_space && !convert_is(type, "custom")) return convert_leave_out(convert, at);
+    const json_t *name = convert_string(convert, tool, at, "name");
     if (name == NULL) return HEARTH_INVALID;
-    if (schema != NULL && !json_is_null(schema) && !json_text_is_object(schema))
-        return convert_fault(convert, field_path_of("%s.parameters", tool->at.v), "must be an object");
-    json_t *named = json_copy((json_t *)tool->json);
-    json_object_set_new(named, "name", responses_tool_name(tool->space, name));
-    convert->at = tool->at;
-    convert_add_tool(convert, named, "parameters");
-    json_decref(named);
-    return HEARTH_OK;
-}
-
-static int read_custom(struct convert *convert, const struct tool *tool)
-{
-    const json_t *name = convert_string(convert, tool->json, tool->at, "name");
-    if (name == NULL) return HEARTH_INVALID;
-    json_t *by_model = responses_tool_name(tool->space, name);
-    json_t *function = custom_tool_function(by_model, tool->json);
-    json_decref(by_model);
-    convert->at = tool->at;
+    if (is_space) return read_list(convert, json_object_get(tool, "tools"), name, field_path_of("%.80s.tools", at.v));
+    if (is_function && schema != NULL && !json_text_is_object(schema))
+        return convert_fault(convert, field_path_of("%s.parameters", at.v), "must be an object");
+    json_t *by_model = responses_tool_name(space, name);
+    json_t *function = is_function ? json_copy(tool) : custom_tool_function(by_model, tool);
+    json_object_set_new(function, "name", by_model);
+    convert->at = at;
     convert_add_tool(convert, function, "parameters");
     json_decref(function);
     return HEARTH_OK;
 }
 
-static int read_list(struct convert *convert, const json_t *tools, const json_t *space, struct field_path at);
-
-static int read_namespace(struct convert *convert, const struct tool *tool)
-{
-    const json_t *name = convert_string(convert, tool->json, tool->at, "name");
-    if (name == NULL) return HEARTH_INVALID;
-    return read_list(convert, json_object_get(tool->json, "tools"), name, field_path_of("%.80s.tools", tool->at.v));
-}
-
-static int read_tool(struct convert *convert, const struct tool *tool)
-{
-    static const struct {
-        const char *type;
-        int (*read)(struct convert *convert, const struct tool *tool);
-    } types[] = {{"function", read_function}, {"custom", read_custom}, {"namespace", read_namespace}};
-    const json_t *type = json_object_get(tool->json, "type");
-    if (!json_is_string(type)) return convert_bad_type(convert, tool->json, tool->at);
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (convert_is(type, types[i].type)) return types[i].read(convert, tool);
-    return convert_leave_out(convert, tool->at);
-}
-
 static int read_list(struct convert *convert, const json_t *tools, const json_t *space, struct field_path at)
 {
     size_t i;
-    json_t *json;
+    json_t *tool;
     int rc = HEARTH_OK;
     if (tools != NULL && !json_is_array(tools) && !json_is_null(tools))
         return convert_fault(convert, at, "must be a list of tools");
-    json_array_foreach(tools, i, json)
-    {
-        struct tool tool = {.json = json, .space = space, .at = field_path_of("%.90s[%zu]", at.v, i)};
-        if (rc == HEARTH_OK) rc = read_tool(convert, &tool);
-    }
+    json_array_foreach(tools, i, tool) if (rc == HEARTH_OK) rc =
+        read_tool(convert, tool, space, field_path_of("%.90s[%zu]", at.v, i));
     return rc;
 }
 
@@ -131,16 +96,6 @@ static int choose_among(struct convert *convert, const json_t *choice)
     return HEARTH_OK;
 }
 
-static int choose_one(struct convert *convert, const json_t *choice)
-{
-    const json_t *name = convert_string(convert, choice, field_path_of("tool_choice"), "name");
-    if (name == NULL) return HEARTH_INVALID;
-    json_t *its = responses_tool_name(json_object_get(choice, "namespace"), name);
-    convert_choose_tool(convert, its);
-    json_decref(its);
-    return HEARTH_OK;
-}
-
 int responses_read_tools(struct convert *convert)
 {
     int rc = read_list(convert, json_object_get(convert->body, "tools"), NULL, field_path_of("tools"));
@@ -154,7 +109,12 @@ int responses_read_tools(struct convert *convert)
     }
     if (!json_is_string(type)) return convert_bad_type(convert, choice, field_path_of("tool_choice"));
     if (convert_is(type, "allowed_tools")) return choose_among(convert, choice);
-    if (convert_is(type, "function") || convert_is(type, "custom")) return choose_one(convert, choice);
+    if (!convert_is(type, "function") && !convert_is(type, "custom")) return HEARTH_OK;
+    const json_t *name = convert_string(convert, choice, field_path_of("tool_choice"), "name");
+    if (name == NULL) return HEARTH_INVALID;
+    json_t *its = responses_tool_name(json_object_get(choice, "namespace"), name);
+    convert_choose_tool(convert, its);
+    json_decref(its);
     return HEARTH_OK;
 }
 
@@ -168,31 +128,24 @@ struct responses_tools {
     size_t n;
 };
 
-static void add_tool(struct responses_tools *tools, const json_t *tool, const json_t *space)
-{
-    const json_t *name = json_object_get(tool, "name");
-    bool is_custom = convert_is(json_object_get(tool, "type"), "custom");
-    if (!is_custom && space == NULL) return; /* functions keep their names */
-    json_t *by_model = responses_tool_name(space, name);
-    tools->v = mem_grow(tools->v, tools->n + 1, sizeof *tools->v);
-    tools->v[tools->n++] = (struct named){.by_model = mem_strdup(json_string_value(by_model)),
-                                          .tool = {.name = mem_strdup(json_string_value(name)),
-                                                   .space = space == NULL ? NULL : mem_strdup(json_string_value(space)),
-                                                   .is_custom = is_custom}};
-    json_decref(by_model);
-}
-
 static void add_tools(struct responses_tools *tools, const json_t *list, const json_t *space)
 {
     size_t i;
     json_t *tool;
     json_array_foreach(list, i, tool)
     {
-        const json_t *type = json_object_get(tool, "type");
-        if (convert_is(type, "namespace"))
-            add_tools(tools, json_object_get(tool, "tools"), json_object_get(tool, "name"));
-        else if (convert_is(type, "custom") || convert_is(type, "function"))
-            add_tool(tools, tool, space);
+        const json_t *type = json_object_get(tool, "type"), *name = json_object_get(tool, "name");
+        bool is_custom = convert_is(type, "custom");
+        if (convert_is(type, "namespace")) add_tools(tools, json_object_get(tool, "tools"), name);
+        /* Functions keep their names, but in a namespace. */
+        if (!is_custom && (space == NULL || !convert_is(type, "function"))) continue;
+        json_t *by_model = responses_tool_name(space, name);
+        tools->v = mem_grow(tools->v, tools->n + 1, sizeof *tools->v);
+        tools->v[tools->n++] = (struct named){.by_model = mem_strdup(json_string_value(by_model)),
+                                              .tool = {.name = mem_strdup(json_string_value(name)),
+                                                       .space = mem_strdup(json_string_value(space)),
+                                                       .is_custom = is_custom}};
+        json_decref(by_model);
     }
 }
 

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "serve/anthropic/anthropic.h"
 #include "serve/core/errors.h"
+#include "serve/fields/body.h"
 #include "serve/fields/fields.h"
 #include "serve/ollama/ollama.h"
 #include "serve/responses/responses.h"
@@ -50,39 +51,24 @@ void *any_api_ollama(struct buf *text, hearth_error *error)
     return fields_open_tree(body, FIELDS_LOOKUP, is_chat ? &ollama_chat_api : &ollama_generate_api, error);
 }
 
-static bool has_any(const json_t *object, const char *const *names)
-{
-    for (; *names != NULL; names++)
-        if (json_object_get(object, *names) != NULL) return true;
-    return false;
-}
-
-/* Whether a message has content blocks that only Anthropic's API has. */
-static bool has_blocks(const json_t *message)
-{
-    static const char *const types[] = {"tool_use", "tool_result", "thinking", "redacted_thinking"};
-    const json_t *content = json_object_get(message, "content");
-    size_t i;
-    json_t *block;
-    json_array_foreach(content, i, block)
-    {
-        const char *type = json_string_value(json_object_get(block, "type"));
-        for (size_t k = 0; type != NULL && k < sizeof types / sizeof *types; k++)
-            if (strcmp(type, types[k]) == 0) return true;
-    }
-    return false;
-}
-
-/* Whether the body has fields that only Anthropic's API has. */
+/* Whether the body has fields, or content blocks in its messages, that only Anthropic's API has. */
 static bool is_anthropic(const json_t *body)
 {
-    static const char *const own[] = {"system", "stop_sequences", "anthropic_version", "output_config", NULL};
-    static const char *const of_tools[] = {"input_schema", NULL};
-    size_t i;
-    json_t *item;
-    if (has_any(body, own)) return true;
-    json_array_foreach(json_object_get(body, "tools"), i, item) if (has_any(item, of_tools)) return true;
-    json_array_foreach(json_object_get(body, "messages"), i, item) if (has_blocks(item)) return true;
+    static const char *const own[] = {"system", "stop_sequences", "anthropic_version", "output_config"};
+    static const char types[] = "tool_use tool_result thinking redacted_thinking";
+    size_t i, k;
+    json_t *item, *block;
+    for (i = 0; i < sizeof own / sizeof *own; i++)
+        if (json_object_get(body, own[i]) != NULL) return true;
+    json_array_foreach(json_object_get(body, "tools"), i,
+                       item) if (json_object_get(item, "input_schema") != NULL) return true;
+    json_array_foreach(json_object_get(body, "messages"), i, item)
+    {
+        json_array_foreach(json_object_get(item, "content"), k, block)
+        {
+            if (words_have(types, json_string_value(json_object_get(block, "type")))) return true;
+        }
+    }
     return false;
 }
 
@@ -106,7 +92,5 @@ void any_api_start(struct call *call, const struct any_api_form *forms, size_t n
         reading_start(call, &forms[i].form);
         return;
     }
-    hearth_error error;
-    error_at(&error, HEARTH_INVALID, "as", "'as' must be chat, completion, messages, responses or ollama");
-    call_fail(call, &error, errors_put);
+    call_refuse(call, errors_put, HEARTH_INVALID, "as", "'as' must be chat, completion, messages, responses or ollama");
 }

@@ -47,19 +47,6 @@ static const struct {
     {"uploads_dropped", AT(uploads_dropped)},
 };
 
-static void put_tier(struct buf *out, const hearth_tier *tier)
-{
-    buf_printf(out, "\"%s\":{\"on\":%s,\"entries\":%llu,\"bytes\":%llu,\"quota_bytes\":%llu,\"evictions\":%llu",
-               tier->name, tier->on ? "true" : "false", (unsigned long long)tier->entries,
-               (unsigned long long)tier->bytes, (unsigned long long)tier->quota_bytes,
-               (unsigned long long)tier->evictions);
-    if (tier->trouble[0] != '\0') {
-        buf_puts(out, ",\"trouble\":");
-        errors_put_message(out, tier->trouble);
-    }
-    buf_puts(out, "}");
-}
-
 static void put_resident(struct buf *out, const hearth_resident *r)
 {
     buf_puts(out, "{");
@@ -96,8 +83,16 @@ void cache_put_status(struct buf *out, const hearth *instance)
     hearth_cache_status(instance, &cache);
     buf_puts(out, "{\"tiers\":{");
     for (size_t i = 0; i < HEARTH_TIERS; i++) {
-        if (i > 0) buf_puts(out, ",");
-        put_tier(out, &cache.tiers[i]);
+        const hearth_tier *tier = &cache.tiers[i];
+        buf_printf(out, "%s\"%s\":{\"on\":%s,\"entries\":%llu,\"bytes\":%llu,\"quota_bytes\":%llu,\"evictions\":%llu",
+                   i > 0 ? "," : "", tier->name, tier->on ? "true" : "false", (unsigned long long)tier->entries,
+                   (unsigned long long)tier->bytes, (unsigned long long)tier->quota_bytes,
+                   (unsigned long long)tier->evictions);
+        if (tier->trouble[0] != '\0') {
+            buf_puts(out, ",\"trouble\":");
+            errors_put_message(out, tier->trouble);
+        }
+        buf_puts(out, "}");
     }
     buf_puts(out, "}");
     put_unstored(out, instance);
@@ -205,16 +200,6 @@ void cache_lookup(struct call *call)
 
 enum { LIMIT_DEFAULT = 50, LIMIT_MAX = 100, KEY_DIGITS = 64 };
 
-/* Whether there is a tier of that name; `tier` becomes the library's own spelling of it. */
-static bool is_tier(const char *name, const char **tier)
-{
-    for (size_t i = 0; i < HEARTH_TIERS; i++) {
-        *tier = hearth_tier_name(i);
-        if (strcmp(name, *tier) == 0) return true;
-    }
-    return false;
-}
-
 /* A place in the list is written USED.KEY.TIER. */
 static bool parse_place(const char *text, hearth_stored *place)
 {
@@ -224,17 +209,11 @@ static bool parse_place(const char *text, hearth_stored *place)
     const char *key = end + 1;
     if (strspn(key, "0123456789abcdef") != KEY_DIGITS || key[KEY_DIGITS] != '.') return false;
     memcpy(place->key, key, KEY_DIGITS);
-    return is_tier(key + KEY_DIGITS + 1, &place->tier);
-}
-
-static void put_stored(struct buf *out, const hearth_stored *s)
-{
-    buf_puts(out, "{");
-    member_puts(out, "model", s->model);
-    buf_printf(out, ",\"tier\":\"%s\",\"key\":\"%s\",\"tokens\":%d,\"own_tokens\":%d,\"own_bytes\":%" PRIu64, s->tier,
-               s->key, s->tokens, s->own_tokens, s->own_bytes);
-    buf_printf(out, ",\"resident\":%d,\"kept\":%s,\"last_used\":%" PRId64 "}", s->resident, s->kept ? "true" : "false",
-               s->last_used);
+    for (size_t i = 0; i < HEARTH_TIERS; i++) {
+        place->tier = hearth_tier_name(i);
+        if (strcmp(key + KEY_DIGITS + 1, place->tier) == 0) return true;
+    }
+    return false;
 }
 
 void stored_list(struct call *call)
@@ -256,8 +235,13 @@ void stored_list(struct call *call)
     size_t shown = n < limit ? n : limit;
     buf_printf(&body, "{\"total\":%zu,\"conversations\":[", total);
     for (size_t i = 0; i < shown; i++) {
-        if (i > 0) buf_puts(&body, ",");
-        put_stored(&body, &list[i]);
+        const hearth_stored *s = &list[i];
+        buf_puts(&body, i > 0 ? ",{" : "{");
+        member_puts(&body, "model", s->model);
+        buf_printf(&body, ",\"tier\":\"%s\",\"key\":\"%s\",\"tokens\":%d,\"own_tokens\":%d,\"own_bytes\":%" PRIu64,
+                   s->tier, s->key, s->tokens, s->own_tokens, s->own_bytes);
+        buf_printf(&body, ",\"resident\":%d,\"kept\":%s,\"last_used\":%" PRId64 "}", s->resident,
+                   s->kept ? "true" : "false", s->last_used);
     }
     buf_puts(&body, "],\"next\":");
     if (n > shown)
@@ -297,12 +281,10 @@ static void fail_order(struct call *call, hearth_error *error)
 static void answer_order(void *ud)
 {
     struct order_end *end = ud;
-    if (end->call != NULL && end->error.code == HEARTH_OK) {
-        struct buf body = {0};
-        buf_puts(&body, "{\"success\":true}");
-        call_reply(end->call, 200, "application/json", &body);
-    }
-    if (end->call != NULL && end->error.code != HEARTH_OK) fail_order(end->call, &end->error);
+    if (end->call != NULL && end->error.code != HEARTH_OK)
+        fail_order(end->call, &end->error);
+    else if (end->call != NULL)
+        call_reply_success(end->call);
     free(end);
 }
 
@@ -332,11 +314,11 @@ static void watch_order(struct order_end *end, hearth_error *refused)
     free(end);
 }
 
-/* The fields of an order's body. */
+/* The fields of an order's body, which has their strings. */
 struct wanted {
-    char *model;      /* of one in the cells; NULL: not named */
-    char *tier;       /* of a stored one */
-    char *hash, *key; /* likewise */
+    json_t *body;
+    const char *model, *hash; /* of one in the cells; model: NULL: not named */
+    const char *tier, *key;   /* of a stored one */
     int32_t seq_id;
     int order;
 };
@@ -344,53 +326,45 @@ struct wanted {
 static void release_wanted(void *ud)
 {
     struct wanted *wanted = ud;
-    free(wanted->model);
-    free(wanted->tier);
-    free(wanted->hash);
-    free(wanted->key);
+    json_decref(wanted->body);
     free(wanted);
 }
 
 static size_t wanted_size(const void *ud)
 {
-    (void)ud;
-    return sizeof(struct wanted);
+    const struct wanted *wanted = ud;
+    return sizeof *wanted + json_size_of_tree(wanted->body);
 }
 
-static void *read_order(struct buf *body, int (*read)(const json_t *tree, struct wanted *wanted, hearth_error *error),
-                        hearth_error *error)
+static void *read_order(struct buf *body, int (*read)(struct wanted *wanted, hearth_error *error), hearth_error *error)
 {
     json_t *tree = fields_parse_body(body, error);
     if (tree == NULL) return NULL;
     struct wanted *wanted = mem_alloc(sizeof *wanted);
-    int rc = read(tree, wanted, error);
-    json_decref(tree);
-    if (rc == HEARTH_OK) return wanted;
+    *wanted = (struct wanted){.body = tree, .seq_id = -1, .order = -1};
+    if (read(wanted, error) == HEARTH_OK) return wanted;
     release_wanted(wanted);
     return NULL;
 }
 
 /* ---- POST /cache/resident ---- */
 
-static int read_resident_fields(const json_t *tree, struct wanted *wanted, hearth_error *error)
+static int read_resident_fields(struct wanted *wanted, hearth_error *error)
 {
     static const char *const orders[] = {
         [HEARTH_ORDER_KEEP] = "keep", [HEARTH_ORDER_RELEASE] = "release", [HEARTH_ORDER_EVICT] = "evict", NULL};
-    const char *model = NULL, *hash = NULL;
-    wanted->seq_id = wanted->order = -1;
-    int rc = body_text(tree, "model", &model, error);
-    if (rc == HEARTH_OK) rc = body_int(tree, "seq_id", 0, &wanted->seq_id, error);
-    if (rc == HEARTH_OK) rc = body_text(tree, "hash", &hash, error);
-    if (rc == HEARTH_OK) rc = body_word(tree, "order", orders, &wanted->order, error);
+    int rc = body_text(wanted->body, "model", &wanted->model, error);
+    if (rc == HEARTH_OK) rc = body_int(wanted->body, "seq_id", 0, &wanted->seq_id, error);
+    if (rc == HEARTH_OK) rc = body_text(wanted->body, "hash", &wanted->hash, error);
+    if (rc == HEARTH_OK) rc = body_word(wanted->body, "order", orders, &wanted->order, error);
     if (rc != HEARTH_OK) return rc;
-    const char *missing = wanted->seq_id < 0 ? "seq_id" : hash == NULL ? "hash" : wanted->order < 0 ? "order" : NULL;
-    if (missing != NULL)
-        return error_at(error, HEARTH_INVALID, missing,
-                        "'%s' is missing: an order needs seq_id and hash, as GET /cache shows them, and order",
-                        missing);
-    wanted->model = mem_strdup(model);
-    wanted->hash = mem_strdup(hash);
-    return HEARTH_OK;
+    const char *missing = wanted->seq_id < 0     ? "seq_id"
+                          : wanted->hash == NULL ? "hash"
+                          : wanted->order < 0    ? "order"
+                                                 : NULL;
+    if (missing == NULL) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, missing,
+                    "'%s' is missing: an order needs seq_id and hash, as GET /cache shows them, and order", missing);
 }
 
 static void *read_resident(struct buf *body, hearth_error *error)
@@ -417,24 +391,22 @@ const struct reading_form resident_orders_give =
 
 /* ---- POST /cache/stored ---- */
 
-static int read_stored_fields(const json_t *tree, struct wanted *wanted, hearth_error *error)
+static int read_stored_fields(struct wanted *wanted, hearth_error *error)
 {
     static const char *const acts[] = {
         [HEARTH_STORED_KEEP] = "keep", [HEARTH_STORED_RELEASE] = "release", [HEARTH_STORED_DROP] = "drop", NULL};
-    const char *tier = NULL, *key = NULL;
-    wanted->order = -1;
-    int rc = body_text(tree, "tier", &tier, error);
-    if (rc == HEARTH_OK) rc = body_text(tree, "key", &key, error);
-    if (rc == HEARTH_OK) rc = body_word(tree, "order", acts, &wanted->order, error);
+    int rc = body_text(wanted->body, "tier", &wanted->tier, error);
+    if (rc == HEARTH_OK) rc = body_text(wanted->body, "key", &wanted->key, error);
+    if (rc == HEARTH_OK) rc = body_word(wanted->body, "order", acts, &wanted->order, error);
     if (rc != HEARTH_OK) return rc;
-    const char *missing = tier == NULL ? "tier" : key == NULL ? "key" : wanted->order < 0 ? "order" : NULL;
-    if (missing != NULL)
-        return error_at(error, HEARTH_INVALID, missing,
-                        "'%s' is missing: an order needs tier and key, as GET /cache/stored shows them, and order",
-                        missing);
-    wanted->tier = mem_strdup(tier);
-    wanted->key = mem_strdup(key);
-    return HEARTH_OK;
+    const char *missing = wanted->tier == NULL  ? "tier"
+                          : wanted->key == NULL ? "key"
+                          : wanted->order < 0   ? "order"
+                                                : NULL;
+    if (missing == NULL) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, missing,
+                    "'%s' is missing: an order needs tier and key, as GET /cache/stored shows them, and order",
+                    missing);
 }
 
 static void *read_stored(struct buf *body, hearth_error *error)

@@ -81,13 +81,6 @@ static void start_report(struct live *live)
     workers_do(live->workers, &live->work);
 }
 
-static bool wants_report(const struct watcher *watcher, int64_t now)
-{
-    bool heard = now - watcher->sent_at < clock_from_ms(HEARTBEAT_MS);
-    if (heard && watcher->seen == watcher->live->number) return false;
-    return http_backlog(watcher->call->http) == 0;
-}
-
 static void on_timer(evutil_socket_t fd, short what, void *ud)
 {
     (void)fd, (void)what;
@@ -120,12 +113,13 @@ static void take_report(void *ud)
         live->report = made;
         live->number++;
     }
-    for (struct watcher *w = live->watchers; w != NULL; w = w->next)
-        if (wants_report(w, now)) {
-            http_send(w->call->http, live->report.v, live->report.len);
-            w->seen = live->number;
-            w->sent_at = now;
-        }
+    for (struct watcher *w = live->watchers; w != NULL; w = w->next) {
+        bool is_due = w->seen != live->number || now - w->sent_at >= clock_from_ms(HEARTBEAT_MS);
+        if (!is_due || http_backlog(w->call->http) > 0) continue;
+        http_send(w->call->http, live->report.v, live->report.len);
+        w->seen = live->number;
+        w->sent_at = now;
+    }
     /* Counted from now, not from when the last report was due: reports that were held up do not come in a burst. */
     if (live->n_watchers > 0) {
         struct timeval period = {.tv_usec = PERIOD_MS * 1000};

@@ -6,17 +6,14 @@
  * go on when the form changes. */
 #include "serve/status/status.h"
 
-#include "base/error.h"
 #include "base/memory.h"
 #include "base/metrics.h"
 #include "base/utf8.h"
 #include "serve/core/errors.h"
 #include "serve/core/models.h"
-#include "serve/core/path.h"
 #include "serve/core/reading.h"
 #include "serve/core/server.h"
 #include "serve/fields/body.h"
-#include "serve/fields/fields.h"
 #include "serve/tracing/tracer.h"
 
 #include <jansson.h>
@@ -50,34 +47,24 @@ bool openmetrics_is_wanted(const char *accept)
     return false;
 }
 
-/* "# TYPE hearth_x_total counter": the family without the end of its name. */
-static void put_head(struct buf *out, const char *line, size_t len)
-{
-    static const char total[] = "_total";
-    const char *name = memchr(line + 2, ' ', len - 2), *end = memchr(name + 1, ' ', len - (size_t)(name + 1 - line));
-    size_t upto = (size_t)(end - line), n = strlen(total);
-    bool is_counter = memcmp(end - n, total, n) == 0;
-    buf_append(out, line, is_counter ? upto - n : upto);
-    buf_append(out, end, len - upto);
-}
-
-static void put_sample(struct buf *out, const char *line, size_t len, const struct exemplars *exemplars)
-{
-    const char *value = memrchr(line, ' ', len);
-    const struct exemplar *exemplar = exemplars_find(exemplars, line, (size_t)(value - line));
-    buf_append(out, line, len);
-    if (exemplar != NULL)
-        buf_printf(out, " # {trace_id=\"%s\"} %.17g %.3f", exemplar->trace_id, exemplar->value, exemplar->unix_s);
-}
-
 void openmetrics_put(struct buf *out, const char *text, const struct exemplars *exemplars)
 {
     while (*text != '\0') {
         size_t len = strcspn(text, "\n");
-        if (text[0] == '#')
-            put_head(out, text, len);
-        else
-            put_sample(out, text, len, exemplars);
+        if (text[0] == '#') {
+            /* "# TYPE hearth_x_total counter": the family without the end of its name. */
+            static const char total[] = "_total";
+            const char *name = memchr(text + 2, ' ', len - 2), *line_end = text + len;
+            const char *end = memchr(name + 1, ' ', (size_t)(line_end - (name + 1)));
+            bool is_counter = memcmp(end - strlen(total), total, strlen(total)) == 0;
+            buf_append(out, text, (size_t)(end - text) - (is_counter ? strlen(total) : 0));
+            buf_append(out, end, (size_t)(line_end - end));
+        } else {
+            const char *value = memrchr(text, ' ', len);
+            const struct exemplar *one = exemplars_find(exemplars, text, (size_t)(value - text));
+            buf_append(out, text, len);
+            if (one != NULL) buf_printf(out, " # {trace_id=\"%s\"} %.17g %.3f", one->trace_id, one->value, one->unix_s);
+        }
         buf_puts(out, "\n");
         text += len + (text[len] == '\n');
     }
@@ -147,17 +134,6 @@ void status_health(struct call *call)
 
 /* ---- Models ---- */
 
-static json_t *modalities(const hearth_model_info *m)
-{
-    static const char *const outputs[] = {
-        [HEARTH_MODEL_CHAT] = "text", [HEARTH_MODEL_EMBEDDING] = "embedding", [HEARTH_MODEL_RERANK] = "score"};
-    json_t *inputs = json_pack("[s]", "text");
-    if (m->images) json_array_append_new(inputs, json_string("image"));
-    if (m->sounds) json_array_append_new(inputs, json_string("audio"));
-    if (m->videos) json_array_append_new(inputs, json_string("video"));
-    return json_pack("{s:o, s:[s]}", "input", inputs, "output", outputs[m->type]);
-}
-
 static json_t *list_of(const char *const *texts, size_t n)
 {
     json_t *list = json_array();
@@ -167,6 +143,12 @@ static json_t *list_of(const char *const *texts, size_t n)
 
 static json_t *describe(const hearth_model_info *m)
 {
+    static const char *const outputs[] = {
+        [HEARTH_MODEL_CHAT] = "text", [HEARTH_MODEL_EMBEDDING] = "embedding", [HEARTH_MODEL_RERANK] = "score"};
+    json_t *inputs = json_pack("[s]", "text");
+    if (m->images) json_array_append_new(inputs, json_string("image"));
+    if (m->sounds) json_array_append_new(inputs, json_string("audio"));
+    if (m->videos) json_array_append_new(inputs, json_string("video"));
     json_t *meta =
         json_pack("{s:o, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:I, s:I, s:i, s:i, s:i, s:i, s:i}", "architecture",
                   clean(m->architecture), "type", hearth_model_type_name(m->type), "kind",
@@ -174,11 +156,11 @@ static json_t *describe(const hearth_model_info *m)
                   "vocab_type", m->vocab_type, "n_ctx", m->context_window, "n_ctx_train", m->n_ctx_train, "n_params",
                   (json_int_t)m->n_params, "size", (json_int_t)m->size_bytes, "n_vocab", m->n_vocab, "n_embd",
                   m->n_embd, "n_embd_out", m->n_embd_out, "n_swa", m->n_swa, "slots", m->n_slots);
-    return json_pack("{s:o, s:o, s:o, s:s, s:I, s:s, s:{s:s}, s:s, s:i, s:o, s:o}", "id", clean(m->name), "aliases",
-                     list_of(m->aliases, m->n_aliases), "tags", list_of(m->tags, m->n_tags), "object", "model",
-                     "created", (json_int_t)m->created, "owned_by", "hearth", "status", "value",
+    return json_pack("{s:o, s:o, s:o, s:s, s:I, s:s, s:{s:s}, s:s, s:i, s:{s:o, s:[s]}, s:o}", "id", clean(m->name),
+                     "aliases", list_of(m->aliases, m->n_aliases), "tags", list_of(m->tags, m->n_tags), "object",
+                     "model", "created", (json_int_t)m->created, "owned_by", "hearth", "status", "value",
                      hearth_model_state_name(m->state), "type", hearth_model_type_name(m->type), "context_window",
-                     m->context_window, "modalities", modalities(m), "meta", meta);
+                     m->context_window, "modalities", "input", inputs, "output", outputs[m->type], "meta", meta);
 }
 
 /* The list "models" in Ollama's form, which llama-server has too, with the members that llama-server leaves empty. */
@@ -226,17 +208,6 @@ static json_t *list_models(const hearth *instance, json_t *(*describe_one)(const
     return list;
 }
 
-static void list_for_anthropics(struct call *call)
-{
-    json_t *data = list_models(call->server->instance, describe_for_anthropics);
-    size_t n = json_array_size(data);
-    json_t *first = json_object_get(json_array_get(data, 0), "id"),
-           *last = n == 0 ? NULL : json_object_get(json_array_get(data, n - 1), "id");
-    json_t *list = json_pack("{s:O, s:b, s:O?, s:O?}", "data", data, "has_more", 0, "first_id", first, "last_id", last);
-    json_decref(data);
-    reply_json(call, 200, list);
-}
-
 /* The model that is being loaded when the server starts, of which nothing but its name is known; NULL: none is. */
 static json_t *describe_loading(struct server *server)
 {
@@ -245,9 +216,7 @@ static json_t *describe_loading(struct server *server)
     if (server->stage == SERVER_LOADING) snprintf(name, sizeof name, "%s", server->loading_model);
     pthread_mutex_unlock(&server->mutex);
     hearth_model_info info;
-    for (size_t i = 0; models_next(server->instance, &i, &info); i++)
-        if (strcmp(info.name, name) == 0) return NULL;
-    if (name[0] == '\0') return NULL;
+    if (name[0] == '\0' || models_find(server->instance, name, &info)) return NULL;
     return json_pack("{s:o, s:s, s:i, s:s, s:{s:s}}", "id", clean(name), "object", "model", "created", 0, "owned_by",
                      "hearth", "status", "value", hearth_model_state_name(HEARTH_MODEL_LOADING));
 }
@@ -255,7 +224,13 @@ static json_t *describe_loading(struct server *server)
 void status_models(struct call *call)
 {
     if (is_anthropics(call)) {
-        list_for_anthropics(call);
+        json_t *list = list_models(call->server->instance, describe_for_anthropics);
+        size_t n = json_array_size(list);
+        json_t *first = json_object_get(json_array_get(list, 0), "id"),
+               *last = n == 0 ? NULL : json_object_get(json_array_get(list, n - 1), "id");
+        reply_json(
+            call, 200,
+            json_pack("{s:o, s:b, s:O?, s:O?}", "data", list, "has_more", 0, "first_id", first, "last_id", last));
         return;
     }
     json_t *data = list_models(call->server->instance, describe);
@@ -277,9 +252,8 @@ bool status_find_model(struct call *call, const char *name, size_t *index, heart
         *index = (size_t)of_preset;
         return hearth_model(call->server->instance, *index, info);
     }
-    error_at(&error, HEARTH_NOT_FOUND, "model", "there is no model '%s': GET /v1/models lists them",
-             name == NULL ? "" : name);
-    call_fail(call, &error, errors_put);
+    call_refuse(call, errors_put, HEARTH_NOT_FOUND, "model", "there is no model '%s': GET /v1/models lists them",
+                name == NULL ? "" : name);
     return false;
 }
 
@@ -287,7 +261,7 @@ void status_model(struct call *call)
 {
     hearth_model_info info;
     size_t index;
-    const char *name = path_rest(call->route, call->path);
+    const char *name = call_path_rest(call);
     if (!status_find_model(call, name, &index, &info)) return;
     if (!models_is_called(&info, name)) { /* a preset */
         info.name = name;
@@ -298,24 +272,9 @@ void status_model(struct call *call)
 
 /* ---- Slots ---- */
 
-static int32_t window_of(const hearth *instance, const char *model)
-{
-    hearth_model_info info;
-    for (size_t i = 0; models_next(instance, &i, &info); i++)
-        if (strcmp(info.name, model) == 0) return info.context_window;
-    return 0;
-}
-
 static bool is_idle(const hearth_slot *s)
 {
     return s->state == HEARTH_SLOT_IDLE;
-}
-
-/* Tokens of the running request's prompt that were computed so far. */
-static int32_t n_computed(const hearth_slot *s)
-{
-    int32_t there = s->n_past < s->n_prompt ? s->n_past : s->n_prompt;
-    return is_idle(s) || there < s->cached_tokens ? 0 : there - s->cached_tokens;
 }
 
 /* hearth's own members, then llama-server's. */
@@ -326,12 +285,17 @@ static json_t *describe_slot(const hearth *instance, const hearth_slot *s)
                   "model", clean(s->model), "state", hearth_slot_state_name(s->state), "request_id", s->request_id,
                   "cached_messages", s->cached_messages, "cached_tokens", s->cached_tokens, "n_past", s->n_past, "hash",
                   s->hash, "last_used", (json_int_t)s->last_used, "cost_ms", s->cost_ms, "return_ms", s->return_ms);
+    hearth_model_info info;
     bool busy = !is_idle(s);
+    int32_t window = models_find(instance, s->model, &info) ? info.context_window : 0;
+    /* Tokens of the running request's prompt that were computed so far. */
+    int32_t there = s->n_past < s->n_prompt ? s->n_past : s->n_prompt;
+    int32_t computed = !busy || there < s->cached_tokens ? 0 : there - s->cached_tokens;
     json_t *theirs =
-        json_pack("{s:i, s:b, s:b, s:i, s:i, s:i, s:[{s:b, s:i, s:i}]}", "n_ctx", window_of(instance, s->model),
-                  "speculative", s->drafts, "is_processing", busy, "n_prompt_tokens", s->n_prompt,
-                  "n_prompt_tokens_cache", busy ? s->cached_tokens : 0, "n_prompt_tokens_processed", n_computed(s),
-                  "next_token", "has_next_token", busy, "n_remain", s->n_remaining, "n_decoded", s->n_predicted);
+        json_pack("{s:i, s:b, s:b, s:i, s:i, s:i, s:[{s:b, s:i, s:i}]}", "n_ctx", window, "speculative", s->drafts,
+                  "is_processing", busy, "n_prompt_tokens", s->n_prompt, "n_prompt_tokens_cache",
+                  busy ? s->cached_tokens : 0, "n_prompt_tokens_processed", computed, "next_token", "has_next_token",
+                  busy, "n_remain", s->n_remaining, "n_decoded", s->n_predicted);
     json_object_update(slot, theirs);
     json_decref(theirs);
     return slot;
@@ -370,19 +334,17 @@ void status_slots(struct call *call)
         return;
     }
     json_decref(list);
-    hearth_error error;
-    error_set(&error, HEARTH_UNAVAILABLE, "no slot is idle: requests wait for one, up to models.*.admission_timeout");
-    call_fail(call, &error, errors_put);
+    call_refuse(call, errors_put, HEARTH_UNAVAILABLE, "",
+                "no slot is idle: requests wait for one, up to models.*.admission_timeout");
 }
 
 void status_slot_action(struct call *call)
 {
-    hearth_error error;
-    error_set(&error, HEARTH_UNSUPPORTED,
-              "slots are not saved to files by hand: hearth stores every conversation by itself and finds it again by "
-              "its tokens, also after a restart. 'hearth kv' lists and removes what is stored, and a request with "
-              "cache_prompt false uses none of it");
-    call_fail(call, &error, errors_put);
+    call_refuse(
+        call, errors_put, HEARTH_UNSUPPORTED, "",
+        "slots are not saved to files by hand: hearth stores every conversation by itself and finds it again by "
+        "its tokens, also after a restart. 'hearth kv' lists and removes what is stored, and a request with "
+        "cache_prompt false uses none of it");
 }
 
 /* ---- Metrics ---- */
@@ -441,15 +403,12 @@ static void *read_name(struct buf *body, hearth_error *error)
 static void act_on(struct call *call, int (*act)(hearth *instance, const char *model, hearth_error *error), char *name)
 {
     hearth_error error;
-    struct buf body = {0};
     int rc = act(call->server->instance, name, &error);
     free(name);
-    if (rc != HEARTH_OK) {
+    if (rc == HEARTH_OK)
+        call_reply_success(call);
+    else
         call_fail(call, &error, errors_put);
-        return;
-    }
-    buf_puts(&body, "{\"success\":true}");
-    call_reply(call, 200, "application/json", &body);
 }
 
 static void load_model(struct call *call, void *name)

@@ -2,7 +2,6 @@
  * functions; see trace.h. */
 #include "serve/tracing/trace.h"
 
-#include "base/clock.h"
 #include "base/memory.h"
 #include "base/utf8.h"
 
@@ -82,17 +81,6 @@ struct stage {
 
 enum { N_STAGES = 8 };
 
-static void count_tokens(struct trace *trace, const hearth_result *r, bool done)
-{
-    if (r->slot < 0) return;
-    trace->computed = true;
-    trace->cached_n += r->cache_n;
-    trace->prompt_n += r->prompt_n;
-    trace->predicted_n += r->predicted_n;
-    if (done && trace->n_finishes < TRACE_FINISHES)
-        trace->finish[trace->n_finishes++] = r->finish == HEARTH_FINISH_STOP ? 's' : 'l';
-}
-
 static void add_stages(struct trace *trace, const struct trace_progress *progress)
 {
     const hearth_result *r = progress->result;
@@ -111,7 +99,14 @@ static void add_stages(struct trace *trace, const struct trace_progress *progres
         {.name = "save", .ms = progress->done ? r->save_ms : 0, .may_be_missing = true},
     };
     int64_t at = progress->submitted_at;
-    count_tokens(trace, r, progress->done);
+    if (placed) {
+        trace->computed = true;
+        trace->cached_n += r->cache_n;
+        trace->prompt_n += r->prompt_n;
+        trace->predicted_n += r->predicted_n;
+        if (progress->done && trace->n_finishes < TRACE_FINISHES)
+            trace->finish[trace->n_finishes++] = r->finish == HEARTH_FINISH_STOP ? 's' : 'l';
+    }
     for (const struct stage *s = stages; s < stages + N_STAGES; s++) {
         bool ended = s->ms >= 0;
         if (!ended && progress->done) continue; /* it had no such stage */

@@ -139,12 +139,6 @@ static size_t keep_answer(char *bytes, size_t size, size_t n, void *ud)
     return size * n;
 }
 
-static int64_t deadline_of(const struct tracer *t, int64_t begun_at)
-{
-    int64_t flush_by = atomic_load(&t->flush_by), usually = begun_at + clock_from_ms(t->pace.send_ms);
-    return flush_by == 0 ? usually : earlier(usually, flush_by);
-}
-
 /* One attempt. `fault` gets what was wrong. */
 static enum sent post(struct tracer *t, char fault[CURL_ERROR_SIZE])
 {
@@ -154,12 +148,15 @@ static enum sent post(struct tracer *t, char fault[CURL_ERROR_SIZE])
     curl_easy_setopt(t->curl, CURLOPT_POSTFIELDS, t->body.v);
     curl_easy_setopt(t->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)t->body.len);
     /* Performs the request until it has ended or its deadline has passed. tracer_close() wakes it. */
-    int64_t begun_at = now(), left;
+    const int64_t usually = now() + clock_from_ms(t->pace.send_ms);
     int running = 1, n;
     curl_multi_add_handle(t->multi, t->curl);
-    while (curl_multi_perform(t->multi, &running) == CURLM_OK && running > 0 &&
-           (left = deadline_of(t, begun_at) - now()) > 0)
+    while (curl_multi_perform(t->multi, &running) == CURLM_OK && running > 0) {
+        int64_t flush_by = atomic_load(&t->flush_by);
+        int64_t left = (flush_by == 0 ? usually : earlier(usually, flush_by)) - now();
+        if (left <= 0) break;
         curl_multi_poll(t->multi, NULL, 0, (int)clock_to_ms(left) + 1, NULL);
+    }
     CURLMsg *message = curl_multi_info_read(t->multi, &n);
     CURLcode code = message != NULL && message->msg == CURLMSG_DONE ? message->data.result : CURLE_OPERATION_TIMEDOUT;
     curl_multi_remove_handle(t->multi, t->curl);
@@ -228,28 +225,22 @@ static void send_batch(struct tracer *t, const struct trace *batch, size_t n)
 
 /* ---- The thread ---- */
 
-/* Takes the traces that make a batch out of the queue. */
-static struct trace *take_batch(struct tracer *t, size_t *n)
-{
-    struct trace *batch = t->first, **end = &batch;
-    for (*n = 0; *end != NULL && *n < BATCH_SPANS; end = &(*end)->next) *n += otlp_spans(*end);
-    t->first = *end;
-    *end = NULL;
-    if (t->first == NULL) t->last = &t->first;
-    t->n_queued -= *n;
-    t->gathered_at = now() + clock_from_ms(t->pace.gather_ms);
-    return batch;
-}
-
-/* Waits for the next batch. NULL: the tracer is being closed, and nothing is left. */
+/* Waits for the next batch, and takes it out of the queue. NULL: the tracer is being closed, and nothing is left. */
 static struct trace *next_batch(struct tracer *t, size_t *n)
 {
-    struct trace *batch = NULL;
     pthread_mutex_lock(&t->mutex);
     while (!is_closing(t) && (t->first == NULL || (t->n_queued < BATCH_SPANS && now() < t->gathered_at)))
         clock_monotonic()->wait(clock_monotonic(), &t->changed, &t->mutex,
                                 t->first == NULL ? CLOCK_NEVER : t->gathered_at);
-    if (t->first != NULL) batch = take_batch(t, n);
+    struct trace *batch = t->first, **end = &batch;
+    if (batch != NULL) {
+        for (*n = 0; *end != NULL && *n < BATCH_SPANS; end = &(*end)->next) *n += otlp_spans(*end);
+        t->first = *end;
+        *end = NULL;
+        if (t->first == NULL) t->last = &t->first;
+        t->n_queued -= *n;
+        t->gathered_at = now() + clock_from_ms(t->pace.gather_ms);
+    }
     pthread_mutex_unlock(&t->mutex);
     return batch;
 }

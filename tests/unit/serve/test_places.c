@@ -7,7 +7,7 @@
 
 static void assert_finds(const json_t *places, const char *path, const char *own)
 {
-    struct place found = places_find(places, path);
+    struct field_path found = places_find(places, path);
     if (strcmp(found.v, own) != 0) fail_msg("%s: %s", path, found.v);
 }
 
