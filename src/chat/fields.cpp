@@ -150,35 +150,26 @@ void check_tree(const json_t *tree, wide_numbers how, const std::string &param)
     check_depth(tree, 1, how, param);
 }
 
-static common_json number_of(const std::string &wide, wide_numbers how)
-{
-    if (is_uint64(wide)) return common_json(std::strtoull(wide.c_str(), nullptr, 10));
-    return how == wide_numbers::marked ? common_json(marked_number(wide))
-                                       : common_json(std::strtod(wide.c_str(), nullptr));
-}
-
-/* Integers that are not below 0 have no sign in llama.cpp's JSON. */
-static common_json integer_of(json_int_t value)
-{
-    return value < 0 ? common_json(value) : common_json(static_cast<uint64_t>(value));
-}
-
-static common_json object_of(const json_t *object, wide_numbers how)
-{
-    common_json result = common_json::object();
-    const char *key;
-    json_t *item;
-    json_object_foreach(const_cast<json_t *>(object), key, item) result.set({key, to_common(item, how)});
-    return result;
-}
-
 common_json to_common(const json_t *tree, wide_numbers how)
 {
     const char *wide = json_text_wide(tree);
-    if (wide != nullptr) return number_of(wide, how);
-    if (json_is_object(tree)) return object_of(tree, how);
+    if (wide != nullptr) {
+        if (is_uint64(wide)) return common_json(std::strtoull(wide, nullptr, 10));
+        return how == wide_numbers::marked ? common_json(marked_number(wide)) : common_json(std::strtod(wide, nullptr));
+    }
+    if (json_is_integer(tree)) {
+        /* Integers that are not below 0 have no sign in llama.cpp's JSON. */
+        json_int_t value = json_integer_value(tree);
+        return value < 0 ? common_json(value) : common_json(static_cast<uint64_t>(value));
+    }
+    if (json_is_object(tree)) {
+        common_json object = common_json::object();
+        const char *key;
+        json_t *item;
+        json_object_foreach(const_cast<json_t *>(tree), key, item) object.set({key, to_common(item, how)});
+        return object;
+    }
     if (json_is_string(tree)) return common_json(string_of(tree));
-    if (json_is_integer(tree)) return integer_of(json_integer_value(tree));
     if (json_is_real(tree)) return common_json(json_real_value(tree));
     if (json_is_boolean(tree)) return common_json(json_is_true(tree));
     if (!json_is_array(tree)) return common_json();

@@ -83,21 +83,6 @@ static parsed_reply parse_by(const reply_format &format, const common_peg_arena 
     return result;
 }
 
-/* Parses the text, which begins with the prefill. */
-static parsed_reply parse_reply(const reply_format &format, const std::string &text)
-{
-    parsed_reply result;
-    if (format.parser.empty()) {
-        result.fits = true;
-        result.message.content = text;
-        result.known = result.end = text.size();
-        result.last = parsed_reply::CONTENT;
-        return result;
-    }
-    if (!format.text_parser.empty()) result = parse_by(format, format.text_parser, text);
-    return result.fits ? result : parse_by(format, format.parser, text);
-}
-
 /* Whether the text is a whole reply in the format, and no prefix of one alone. */
 static bool is_whole_reply(const reply_format &format, const std::string &text)
 {
@@ -135,7 +120,7 @@ std::string parsed_reply::rest(const reply_format &format, const std::string &te
 class json_end
 {
   public:
-    explicit json_end(const std::string &text = "");
+    explicit json_end(const std::string &text = "") { feed(text); }
 
     /* Scans on; returns how many bytes of `more` belong to the value. */
     size_t feed(const std::string &more);
@@ -150,11 +135,6 @@ class json_end
     int depth = 0; /* open brackets */
     size_t at = 0, start = 0;
 };
-
-json_end::json_end(const std::string &text)
-{
-    feed(text);
-}
 
 /* Whether the value goes on with that byte. A number or a word ends before the first byte that none has. */
 bool json_end::takes(char c)
@@ -253,14 +233,12 @@ struct chat_reader {
     void fall_back_to_content(const chat::delta_sink &to);
 
   private:
-    void track_depth(const std::string &more);
     void emit_unparsed(const chat::delta_sink &to, const std::string &more);
     void emit(const chat::delta_sink &to, hearth_delta_type type, const std::string &text, size_t index = 0);
     void emit_more(const chat::delta_sink &to, hearth_delta_type type, chat::emitted_text &text, const std::string &now,
                    size_t index = 0);
     void emit_message(const chat::delta_sink &to, const common_chat_msg &now, bool complete);
     void emit_call(const chat::delta_sink &to, size_t index, const common_chat_tool_call &now, bool complete);
-    void emit_final(const chat::delta_sink &to, const common_chat_msg &now);
     void shorten_text(const common_chat_msg &now);
     bool try_cut(const common_chat_msg &now, std::string common_chat_msg::*field, chat::emitted_text &text);
     void hold_content(common_chat_msg &now);
@@ -307,14 +285,6 @@ void chat_reader::emit_more(const chat::delta_sink &to, hearth_delta_type type, 
     emit(to, type, more, index);
 }
 
-/* A trailing comma is held back: the reply may end before the next element. */
-static std::string without_comma(const std::string &arguments, bool complete)
-{
-    if (complete) return arguments;
-    size_t last = arguments.find_last_not_of(", \t\r\n");
-    return last == std::string::npos ? "" : arguments.substr(0, last + 1);
-}
-
 void chat_reader::emit_call(const chat::delta_sink &to, size_t index, const common_chat_tool_call &now, bool complete)
 {
     if (index == calls.size()) {
@@ -322,7 +292,10 @@ void chat_reader::emit_call(const chat::delta_sink &to, size_t index, const comm
         emit(to, HEARTH_DELTA_CALL, "", index);
     }
     if (calls[index].name != now.name) return;
-    emit_more(to, HEARTH_DELTA_ARGUMENTS, calls[index].arguments, without_comma(now.arguments, complete), index);
+    std::string arguments = now.arguments;
+    /* A trailing comma is held back: the reply may end before the next element. */
+    if (!complete) arguments.erase(arguments.find_last_not_of(", \t\r\n") + 1);
+    emit_more(to, HEARTH_DELTA_ARGUMENTS, calls[index].arguments, arguments, index);
 }
 
 /* A call is emitted once its arguments have begun or something follows it: until then its name may be a prefix of
@@ -437,10 +410,20 @@ void chat_reader::shorten_text(const common_chat_msg &now)
 
 /* ---- Reading ---- */
 
+/* Parses the text, which begins with the prefill. */
 chat::parsed_reply chat_reader::parse(const std::string &text)
 {
+    chat::parsed_reply result;
     work += text.size();
-    return chat::parse_reply(format, text);
+    if (format.parser.empty()) {
+        result.fits = true;
+        result.message.content = text;
+        result.known = result.end = text.size();
+        result.last = chat::parsed_reply::CONTENT;
+        return result;
+    }
+    if (!format.text_parser.empty()) result = chat::parse_by(format, format.text_parser, text);
+    return result.fits ? result : chat::parse_by(format, format.parser, text);
 }
 
 /* A character that no tag has. */
@@ -484,15 +467,6 @@ void chat_reader::begin()
     content.parsed = content.emitted = before.message.content;
 }
 
-void chat_reader::track_depth(const std::string &more)
-{
-    for (char c : more) {
-        if (c == '{' || c == '[') depth++;
-        if ((c == '}' || c == ']') && depth > 0) depth--;
-        if (depth > chat::max_open_brackets) left_format = true;
-    }
-}
-
 void chat_reader::append(const char *text, size_t len, const chat::delta_sink &to)
 {
     partial_character.append(text, len);
@@ -504,7 +478,11 @@ void chat_reader::append(const char *text, size_t len, const chat::delta_sink &t
     full_text += more;
     cropped += more;
     unparsed += more.size();
-    track_depth(more);
+    for (char c : more) {
+        if (c == '{' || c == '[') depth++;
+        if ((c == '}' || c == ']') && depth > 0) depth--;
+        if (depth > chat::max_open_brackets) left_format = true;
+    }
     if (left_format) return fall_back_to_content(to);
     if (cropped.size() <= chat::always_parse_below || unparsed > cropped.size() / 16) parse_more(to);
 }
@@ -546,21 +524,16 @@ void chat_reader::fall_back_to_content(const chat::delta_sink &to)
     emit_unparsed(to, rest);
 }
 
-/* Emits the missing ends by the parse of the whole reply. Text that was emitted before stays. */
-void chat_reader::emit_final(const chat::delta_sink &to, const common_chat_msg &now)
-{
-    reasoning.parsed = reasoning.emitted;
-    content.parsed = content.emitted;
-    for (auto &call : calls) call.arguments.parsed = call.arguments.emitted;
-    emit_message(to, now, true);
-}
-
 void chat_reader::finish(const chat::delta_sink &to)
 {
     full_text += partial_character; /* an incomplete character: the parser treats it as such */
     chat::parsed_reply all = left_format ? chat::parsed_reply() : parse_whole();
     if (all.fits) {
-        emit_final(to, all.message);
+        /* The parse of the whole reply has the missing ends. Text that was emitted before stays. */
+        reasoning.parsed = reasoning.emitted;
+        content.parsed = content.emitted;
+        for (auto &call : calls) call.arguments.parsed = call.arguments.emitted;
+        emit_message(to, all.message, true);
         content.parsed = content.emitted;
         emit_more(to, HEARTH_DELTA_CONTENT, content, content.emitted + all.rest(format, full_text));
     } else if (!left_format) {
@@ -573,10 +546,10 @@ void chat_reader::finish(const chat::delta_sink &to)
 /* ---- For C ---- */
 
 /* After any exception the rest of the reply is content. */
-static void guard(chat_reader *reader, const chat::delta_sink &to, void (*act)(chat_reader *, const chat::delta_sink &))
+template <typename action> static void guard(chat_reader *reader, const chat::delta_sink &to, const action &act)
 {
     try {
-        act(reader, to);
+        act();
     } catch (...) {
         reader->fall_back_to_content(to);
     }
@@ -586,7 +559,7 @@ struct chat_reader *chat_reader_open(const struct chat_format *format)
 {
     assert(format != nullptr);
     auto *reader = new chat_reader(format);
-    guard(reader, {nullptr, nullptr}, [](chat_reader *opened, const chat::delta_sink &) { opened->begin(); });
+    guard(reader, {nullptr, nullptr}, [&] { reader->begin(); });
     return reader;
 }
 
@@ -599,16 +572,13 @@ void chat_reader_add(struct chat_reader *reader, const char *text, size_t len, h
 {
     assert(reader != nullptr && (text != nullptr || len == 0));
     chat::delta_sink to = {each, ud};
-    try {
-        reader->append(text, len, to);
-    } catch (...) {
-        reader->fall_back_to_content(to);
-    }
+    guard(reader, to, [&] { reader->append(text, len, to); });
 }
 
 void chat_reader_end(struct chat_reader *reader, hearth_delta_fn each, void *ud)
 {
-    guard(reader, {each, ud}, [](chat_reader *ended, const chat::delta_sink &to) { ended->finish(to); });
+    chat::delta_sink to = {each, ud};
+    guard(reader, to, [&] { reader->finish(to); });
 }
 
 bool chat_reader_is_whole(const struct chat_reader *reader)

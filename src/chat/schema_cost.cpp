@@ -174,7 +174,6 @@ class conversion
     void walk_list(const common_json &list, const std::string &name, const std::string &step);
     void walk_array(const common_json &schema, const std::string &name);
     void walk_string(const common_json &schema, const std::string &name);
-    void walk_literals(const common_json &values, const std::string &name);
     void walk_integer(const common_json &schema, const std::string &name);
     void count_optional(const std::vector<std::string> &names, const std::string &name);
     void count_excluded(const common_json &properties, const std::string &name);
@@ -354,12 +353,6 @@ size_t conversion::literal(const common_json &value)
     return 2 * bytes;
 }
 
-void conversion::walk_literals(const common_json &values, const std::string &name)
-{
-    check_alternatives(values);
-    budget.rule(name, literal(values));
-}
-
 /* The pattern is written by json_text_pattern(), where braces are nothing but repetitions. */
 void conversion::walk_string(const common_json &schema, const std::string &name)
 {
@@ -401,7 +394,10 @@ void conversion::walk_kind(const common_json &schema, const std::string &name)
         check_alternatives(schema.at("anyOf"));
         return walk_list(schema.at("anyOf"), name, "/anyOf");
     }
-    if (schema.contains("enum")) return walk_literals(schema.at("enum"), name);
+    if (schema.contains("enum")) {
+        check_alternatives(schema.at("enum"));
+        return budget.rule(name, literal(schema.at("enum")));
+    }
     std::string type = schema.contains("type") ? schema.at("type").get<std::string>() : "";
     if (type == "object") return walk_object(schema, name);
     if (type == "array") return walk_array(schema, name);

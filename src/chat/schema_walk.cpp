@@ -379,11 +379,6 @@ static common_json keyword_or_true(const common_json &schema, const char *key)
     return schema.contains(key) ? schema.at(key) : common_json(true);
 }
 
-static bool is_true(const common_json &schema)
-{
-    return schema.is_boolean() && schema.get<bool>();
-}
-
 /* A property of one is what the other allows of any, where it has none of that name. */
 static void merge_objects(common_json &into, const common_json &more)
 {
@@ -392,7 +387,7 @@ static void merge_objects(common_json &into, const common_json &more)
     bool had_rest = into.contains("additionalProperties") || more.contains("additionalProperties");
     const common_json &theirs = more.contains("properties") ? more.at("properties") : none;
     if (more.contains("properties") && !into.contains("properties")) into["properties"] = none;
-    if (into.contains("properties") && !is_true(other))
+    if (into.contains("properties") && !(other.is_boolean() && other.get<bool>()))
         for (const auto &entry : into.at("properties").items())
             if (!theirs.contains(entry.k)) entry.v = both(entry.v, other);
     for (const auto &entry : theirs.items()) {
@@ -419,12 +414,6 @@ static void merge_arrays(common_json &into, const common_json &more)
     if (had_rest) into["items"] = both(rest, other);
 }
 
-static void merge_text(const common_json &into, const std::string &key, const common_json &value)
-{
-    if (into.at(key).get<std::string>() != value.get<std::string>())
-        throw schema_fault("has two demands of one string by " + key + ", of which one can be kept");
-}
-
 bool merge_schema(common_json &into, common_json more)
 {
     bool possible = true;
@@ -445,7 +434,8 @@ bool merge_schema(common_json &into, common_json more)
         } else if (key == "enum" || key == "required") {
             into[key] = common_values(into.at(key), entry.value(), key == "required");
         } else if (key == "pattern" || key == "format") {
-            merge_text(into, key, entry.value());
+            if (into.at(key).get<std::string>() != entry.value().get<std::string>())
+                throw schema_fault("has two demands of one string by " + key + ", of which one can be kept");
         } else {
             const common_json &value = entry.value();
             bool above = value.get<double>() > into.at(key).get<double>();
