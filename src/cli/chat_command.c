@@ -20,25 +20,18 @@
 /* ---- One question ---- */
 
 /* The argument, and what is piped in after it. */
-static int read_question(struct chat *chat, const char *prompt, struct buf *question, hearth_error *error)
-{
-    struct lines lines = {.fd = STDIN_FILENO, .signals = chat->signals};
-    struct buf piped = {0};
-    int status = isatty(STDIN_FILENO) ? HEARTH_OK : lines_read_all(&lines, &piped, error);
-    chat->ends = lines.stopped;
-    buf_puts(question, prompt);
-    if (piped.len > 0) buf_printf(question, "%s", question->len > 0 ? "\n\n" : "");
-    buf_append(question, piped.v, piped.len);
-    buf_release(&piped);
-    lines_release(&lines);
-    return status;
-}
-
 static int answer_once(struct chat *chat, const char *prompt)
 {
-    struct buf question = {0};
+    struct lines lines = {.fd = STDIN_FILENO, .signals = chat->signals};
+    struct buf piped = {0}, question = {0};
     hearth_error error;
-    int status = read_question(chat, prompt, &question, &error);
+    int status = isatty(STDIN_FILENO) ? HEARTH_OK : lines_read_all(&lines, &piped, &error);
+    chat->ends = lines.stopped;
+    buf_puts(&question, prompt);
+    if (piped.len > 0) buf_printf(&question, "%s", question.len > 0 ? "\n\n" : "");
+    buf_append(&question, piped.v, piped.len);
+    buf_release(&piped);
+    lines_release(&lines);
     if (status < 0)
         args_fail(chat->command, &error, EXIT_FAILED);
     else if (!chat->ends)
@@ -105,17 +98,6 @@ static int converse(struct chat *chat, const struct chat_options *options)
     return EXIT_FINE;
 }
 
-static struct backend *open_backend(const struct chat *chat, const hearth_config *config,
-                                    const struct chat_options *options, int *status)
-{
-    if (options->server == NULL) return local_open(chat->command, config, chat->signals, status);
-    const struct server_options server = {.url = options->server,
-                                          .model = options->model,
-                                          .silence_s = strtol(options->timeout, NULL, 10),
-                                          .signals = chat->signals};
-    return server_open(chat->command, &server, status);
-}
-
 /* `config`: NULL with a server. */
 static int run_chat(const char *command, const hearth_config *config, const struct chat_options *options)
 {
@@ -129,7 +111,15 @@ static int run_chat(const char *command, const hearth_config *config, const stru
      * else typing would be echoed meanwhile. */
     const bool types = options->prompt == NULL && isatty(STDIN_FILENO) && chat.screen.file != NULL;
     chat.editor = types ? editor_open(chat.screen.file, chat.signals, !options->no_history) : NULL;
-    chat.backend = open_backend(&chat, config, options, &status);
+    if (options->server == NULL) {
+        chat.backend = local_open(command, config, chat.signals, &status);
+    } else {
+        const struct server_options server = {.url = options->server,
+                                              .model = options->model,
+                                              .silence_s = strtol(options->timeout, NULL, 10),
+                                              .signals = chat.signals};
+        chat.backend = server_open(command, &server, &status);
+    }
     if (chat.backend != NULL) status = converse(&chat, options);
     editor_close(chat.editor);
     if (chat.backend != NULL) chat.backend->ops->close(chat.backend);

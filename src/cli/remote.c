@@ -62,18 +62,12 @@ static size_t take_bytes(char *bytes, size_t size, size_t n, void *ud)
     return size * n;
 }
 
-static struct curl_slist *headers_for(const struct remote *remote)
-{
-    char *key = mem_format("Authorization: Bearer %s", remote->key);
-    struct curl_slist *headers = curl_slist_append(NULL, key);
-    free(key);
-    return curl_slist_append(headers, "Content-Type: application/json");
-}
-
 static void set_options(struct remote_stream *stream, const struct remote *remote, const struct remote_request *request)
 {
     CURL *curl = stream->curl;
     char *url = mem_format("%s%s", remote->url, request->path);
+    char *key = mem_format("Authorization: Bearer %s", remote->key);
+    stream->headers = curl_slist_append(curl_slist_append(NULL, key), "Content-Type: application/json");
     const char *authorities = getenv("SSL_CERT_FILE"); /* as OpenSSL's own programs read it */
     curl_easy_setopt(curl, CURLOPT_URL, url);
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -90,6 +84,7 @@ static void set_options(struct remote_stream *stream, const struct remote *remot
         curl_easy_setopt(curl, CURLOPT_POSTFIELDS, buf_text(request->body));
         curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request->body->len);
     }
+    free(key);
     free(url);
 }
 
@@ -98,7 +93,6 @@ struct remote_stream *remote_stream_open(const struct remote *remote, const stru
     struct remote_stream *stream = mem_alloc(sizeof *stream);
     *stream = (struct remote_stream){.multi = curl_multi_init(),
                                      .curl = curl_easy_init(),
-                                     .headers = headers_for(remote),
                                      .silence = request->silence_s * NS_PER_S,
                                      .when = clock_now(clock_monotonic())};
     set_options(stream, remote, request);
@@ -120,16 +114,6 @@ static void note_end(struct remote_stream *stream)
         snprintf(stream->fault, sizeof stream->fault, "%s", curl_easy_strerror(code));
 }
 
-static int64_t bytes_moved(const struct remote_stream *stream)
-{
-    curl_off_t sent = 0, received = 0;
-    long head = 0;
-    curl_easy_getinfo(stream->curl, CURLINFO_SIZE_UPLOAD_T, &sent);
-    curl_easy_getinfo(stream->curl, CURLINFO_SIZE_DOWNLOAD_T, &received);
-    curl_easy_getinfo(stream->curl, CURLINFO_HEADER_SIZE, &head);
-    return sent + received + head;
-}
-
 /* Milliseconds until there may be something to do. libcurl knows its own time limits. */
 static int patience(const struct remote_stream *stream)
 {
@@ -148,7 +132,12 @@ bool remote_stream_wait(struct remote_stream *stream, int fd)
     if (curl_multi_perform(stream->multi, &running) != CURLM_OK || running == 0) {
         note_end(stream);
     } else { /* one in which nothing has moved for too long ends, too */
-        const int64_t moved = bytes_moved(stream), now = clock_now(clock_monotonic());
+        curl_off_t sent = 0, received = 0;
+        long head = 0;
+        curl_easy_getinfo(stream->curl, CURLINFO_SIZE_UPLOAD_T, &sent);
+        curl_easy_getinfo(stream->curl, CURLINFO_SIZE_DOWNLOAD_T, &received);
+        curl_easy_getinfo(stream->curl, CURLINFO_HEADER_SIZE, &head);
+        const int64_t moved = sent + received + head, now = clock_now(clock_monotonic());
         if (moved != stream->moved) {
             stream->moved = moved;
             stream->when = now;
@@ -247,15 +236,6 @@ json_t *remote_ask_json(const struct remote *remote, const char *path, const jso
 
 /* ---- Refusals ---- */
 
-/* OpenAI's form of an error, Ollama's, and that of servers which have none. */
-static const char *message_of(const json_t *reply)
-{
-    const json_t *error = json_object_get(reply, "error");
-    const char *message = json_string_value(json_is_object(error) ? json_object_get(error, "message") : error);
-    if (message == NULL) message = json_string_value(json_object_get(reply, "message"));
-    return message != NULL ? message : "is it a server of OpenAI's API?";
-}
-
 int remote_refuse_model(const json_t *models, const char *what, const char *name, hearth_error *error)
 {
     struct args_list names = {0};
@@ -294,7 +274,12 @@ int remote_refuse(const struct remote *remote, const struct remote_reply *reply,
                         remote->url, reply->fault);
     json_t *json = json_loadb(buf_text(reply->body), reply->body->len, 0, NULL);
     struct buf message = {0};
-    const char *text = message_of(json), *advice = "";
+    /* OpenAI's form of an error, Ollama's, and that of servers which have none. */
+    const json_t *fault = json_object_get(json, "error");
+    const char *text = json_string_value(json_is_object(fault) ? json_object_get(fault, "message") : fault);
+    if (text == NULL) text = json_string_value(json_object_get(json, "message"));
+    if (text == NULL) text = "is it a server of OpenAI's API?";
+    const char *advice = "";
     int code = HEARTH_INVALID;
     utf8_put_visible(&message, text, strlen(text), false);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -111,20 +111,15 @@ const char *pastes_add(struct pastes *pastes, const struct buf *text)
     return paste->label;
 }
 
-static const struct paste *paste_at(const struct pastes *pastes, const char *text)
-{
-    for (size_t i = 0; i < pastes->n; i++)
-        if (strncmp(text, pastes->v[i].label, strlen(pastes->v[i].label)) == 0) return &pastes->v[i];
-    return NULL;
-}
-
 void pastes_expand(const struct pastes *pastes, const char *line, struct buf *out)
 {
     while (*line != '\0') {
         const size_t plain = strcspn(line, "[");
         buf_append(out, line, plain);
         line += plain;
-        const struct paste *paste = *line == '[' ? paste_at(pastes, line) : NULL;
+        const struct paste *paste = NULL;
+        for (size_t i = 0; i < pastes->n && paste == NULL; i++)
+            if (strncmp(line, pastes->v[i].label, strlen(pastes->v[i].label)) == 0) paste = &pastes->v[i];
         if (paste != NULL) {
             buf_append(out, paste->text.v, paste->text.len);
             line += strlen(paste->label);
@@ -197,25 +192,20 @@ static void open_history(struct editor *editor, bool kept)
     free(folder);
 }
 
-/* Another file takes the place of the old one, so that no crash leaves half of it. */
-static void write_history(const struct editor *editor)
+/* Adds a message, and writes the file anew: another one takes its place, so that no crash leaves half of it. Long ones
+ * are left out. A failure to write is ignored: typing goes on. */
+static void add_to_history(const struct editor *editor, const char *text)
 {
     HistEvent event;
+    if (text[0] == '\0' || strlen(text) > BYTES_MOST) return;
+    history(editor->history, &event, H_ENTER, text);
+    if (editor->history_path == NULL) return;
     char *path = mem_format("%s.%ld", editor->history_path, (long)getpid());
     FILE *out = fopen(path, "we");
     bool whole = out != NULL && fchmod(fileno(out), 0600) == 0 && history(editor->history, &event, H_SAVE_FP, out) >= 0;
     if (out != NULL) whole = fclose(out) == 0 && whole;
     if (!whole || rename(path, editor->history_path) != 0) unlink(path);
     free(path);
-}
-
-/* Adds a message, and writes the file anew. Long ones are left out. A failure to write is ignored: typing goes on. */
-static void add_to_history(const struct editor *editor, const char *text)
-{
-    HistEvent event;
-    if (text[0] == '\0' || strlen(text) > BYTES_MOST) return;
-    history(editor->history, &event, H_ENTER, text);
-    if (editor->history_path != NULL) write_history(editor);
 }
 
 /* ---- Bytes and characters ---- */
@@ -320,19 +310,6 @@ static char *prompt(EditLine *libedit)
     return editor_of(libedit)->goes_on ? next : first;
 }
 
-/* Appends a line that was typed; true where the message goes on after it. */
-static bool take_line(struct editor *editor, const char *typed, struct buf *message)
-{
-    size_t len = strlen(typed);
-    if (len > 0 && typed[len - 1] == '\n') len--;
-    const bool goes_on = len > 0 && typed[len - 1] == '\\';
-    char *line = mem_strndup(typed, goes_on ? len - 1 : len);
-    pastes_expand(&editor->pastes, line, message);
-    if (goes_on) buf_append(message, "\n", 1);
-    free(line);
-    return goes_on;
-}
-
 static enum editor_end end_without(struct editor *editor, struct buf *message)
 {
     const LineInfo *line = el_line(editor->libedit);
@@ -353,10 +330,17 @@ enum editor_end editor_read(struct editor *editor, struct buf *message)
     do {
         int n = 0;
         const char *typed = el_gets(editor->libedit, &n);
-        if (typed == NULL || n <= 0)
+        if (typed == NULL || n <= 0) {
             end = end_without(editor, message);
-        else
-            editor->goes_on = take_line(editor, typed, message);
+            continue;
+        }
+        size_t len = strlen(typed);
+        if (len > 0 && typed[len - 1] == '\n') len--;
+        editor->goes_on = len > 0 && typed[len - 1] == '\\';
+        char *line = mem_strndup(typed, editor->goes_on ? len - 1 : len);
+        pastes_expand(&editor->pastes, line, message);
+        if (editor->goes_on) buf_append(message, "\n", 1);
+        free(line);
     } while (end == EDITOR_MESSAGE && editor->goes_on);
     if (end == EDITOR_MESSAGE) add_to_history(editor, buf_text(message));
     pastes_release(&editor->pastes);

@@ -120,20 +120,6 @@ static void emit_delta(void *ud, const hearth_delta *delta)
         emit(ud, &(struct reply_event){.type = type, .text = delta->text, .len = delta->len});
 }
 
-/* The reply has ended. */
-static void finish_local(struct local *local, const hearth_error *error, struct emitter *to)
-{
-    if (local->reader != NULL) hearth_reader_end(local->reader, emit_delta, to);
-    if (error->code == HEARTH_OK)
-        emit(to, &(struct reply_event){.type = REPLY_DONE, .result = &local->inbox.result});
-    else
-        emit(to, &(struct reply_event){.type = REPLY_FAILED, .error = error});
-    hearth_reader_close(local->reader);
-    hearth_request_release(local->request);
-    local->reader = NULL;
-    local->request = NULL;
-}
-
 static enum signal_kind local_wait(struct backend *backend, int signals, reply_event_fn each, void *ud)
 {
     struct local *local = local_of(backend);
@@ -155,7 +141,16 @@ static enum signal_kind local_wait(struct backend *backend, int signals, reply_e
     if (started && local->reader == NULL) local->reader = hearth_reader_open(local->request);
     if (local->reader != NULL) hearth_reader_add(local->reader, buf_text(&text), text.len, emit_delta, to);
     buf_release(&text);
-    if (ended) finish_local(local, &error, to);
+    if (!ended) return signal;
+    if (local->reader != NULL) hearth_reader_end(local->reader, emit_delta, to);
+    if (error.code == HEARTH_OK)
+        emit(to, &(struct reply_event){.type = REPLY_DONE, .result = &result});
+    else
+        emit(to, &(struct reply_event){.type = REPLY_FAILED, .error = &error});
+    hearth_reader_close(local->reader);
+    hearth_request_release(local->request);
+    local->reader = NULL;
+    local->request = NULL;
     return signal;
 }
 

@@ -87,14 +87,6 @@ static void put_style(const struct markdown *state, struct buf *out)
     if (state->is_code) buf_puts(out, CODE);
 }
 
-static void end_line(struct markdown *state, struct buf *out)
-{
-    const bool styled = state->is_bold || state->is_code || state->is_heading;
-    state->in_line = state->is_bold = state->is_code = state->is_heading = false;
-    if (styled) buf_puts(out, PLAIN);
-    buf_puts(out, "\n");
-}
-
 /* Two asterisks at `text`: bold begins before a letter and ends after one. How many bytes are done; 0: undecided. */
 static size_t take_asterisks(struct markdown *state, const char *text, size_t len, struct buf *out)
 {
@@ -117,7 +109,13 @@ static size_t take_inline(struct markdown *state, const char *text, size_t len, 
         return plain < len ? plain : len;
     }
     if (*text == '*') return take_asterisks(state, text, len, out);
-    if (*text == '\n') return end_line(state, out), 1;
+    if (*text == '\n') {
+        const bool styled = state->is_bold || state->is_code || state->is_heading;
+        state->in_line = state->is_bold = state->is_code = state->is_heading = false;
+        if (styled) buf_puts(out, PLAIN);
+        buf_puts(out, "\n");
+        return 1;
+    }
     if (*text == '`') {
         state->is_code = !state->is_code;
         put_style(state, out);
@@ -150,21 +148,16 @@ void markdown_end(struct markdown *state, struct buf *out)
 
 /* ---- Notices ---- */
 
-static bool wants_colours(void)
-{
-    const char *none = getenv("NO_COLOR"), *terminal = getenv("TERM");
-    return (none == NULL || none[0] == '\0') && terminal != NULL && strcmp(terminal, "dumb") != 0;
-}
-
 struct screen screen_find(void)
 {
     const bool out = isatty(STDOUT_FILENO);
+    const char *none = getenv("NO_COLOR"), *terminal = getenv("TERM");
     return (struct screen){
         .file = out                     ? stdout
                 : isatty(STDERR_FILENO) ? stderr
                                         : NULL,
         .renders = out,
-        .colours = wants_colours(),
+        .colours = (none == NULL || none[0] == '\0') && terminal != NULL && strcmp(terminal, "dumb") != 0,
     };
 }
 

@@ -27,13 +27,6 @@ static void end_event(struct sse *sse, const struct sse_listener *to)
     sse->has_data = false;
 }
 
-/* The value of the field `data`; NULL: the line is another field, or a comment. */
-static const char *value_of(const char *line, size_t len)
-{
-    if (len < 5 || memcmp(line, "data:", 5) != 0) return NULL;
-    return line + 5 + (len > 5 && line[5] == ' ');
-}
-
 /* A line without its end. */
 static int take_sse_line(struct sse *sse, const struct sse_listener *to, hearth_error *error)
 {
@@ -41,8 +34,8 @@ static int take_sse_line(struct sse *sse, const struct sse_listener *to, hearth_
     size_t len = sse->line.len;
     if (len > 0 && line[len - 1] == '\r') len--;
     if (len == 0) return end_event(sse, to), HEARTH_OK;
-    const char *value = value_of(line, len);
-    if (value == NULL) return HEARTH_OK;
+    if (len < 5 || memcmp(line, "data:", 5) != 0) return HEARTH_OK; /* another field, or a comment */
+    const char *value = line + 5 + (len > 5 && line[5] == ' ');
     const size_t value_len = (size_t)(line + len - value);
     if (sse->data.len + value_len > SSE_MOST) return refuse_size("an event", error);
     if (sse->has_data) buf_append(&sse->data, "\n", 1);

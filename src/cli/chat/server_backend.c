@@ -71,18 +71,6 @@ static bool server_model(struct backend *backend, size_t index, struct backend_m
     return true;
 }
 
-static bool is_called(const json_t *model, const char *name)
-{
-    bool called = strcmp(name_of(model), name) == 0;
-    size_t i;
-    const json_t *alias;
-    json_array_foreach(json_object_get(model, "aliases"), i, alias)
-    {
-        called = called || (json_is_string(alias) && strcmp(json_string_value(alias), name) == 0);
-    }
-    return called;
-}
-
 static int server_find(struct backend *backend, const char *name, hearth_error *error)
 {
     const struct server_backend *server = server_of(backend);
@@ -91,25 +79,12 @@ static int server_find(struct backend *backend, const char *name, hearth_error *
     if (name == NULL) return 0;
     json_array_foreach(server->models, i, model)
     {
-        if (is_called(model, name)) return (int)i;
+        if (strcmp(name_of(model), name) == 0 || has_word(json_object_get(model, "aliases"), name)) return (int)i;
     }
     char *what = mem_format("%s has no chat model", server->remote.url);
     const int code = remote_refuse_model(server->models, what, name, error);
     free(what);
     return code;
-}
-
-/* Only hearth lists the type of a model; models of other servers count as chat models. */
-static bool can_chat(const json_t *model)
-{
-    const char *type = json_string_value(json_object_get(model, "type"));
-    return name_of(model) != NULL && (type == NULL || (strcmp(type, "embedding") != 0 && strcmp(type, "rerank") != 0));
-}
-
-static bool is_of_family(const json_t *model)
-{
-    const char *owner = json_string_value(json_object_get(model, "owned_by"));
-    return owner != NULL && (strcmp(owner, "hearth") == 0 || strcmp(owner, "llamacpp") == 0);
 }
 
 /* Reads the server's list. One without such a list has the model that was named. */
@@ -121,9 +96,14 @@ static int list_models(struct server_backend *server, const char *wanted, hearth
     if (list == NULL) json_array_append_new(server->models, json_pack("{s:s}", "id", wanted));
     json_array_foreach(json_object_get(list, "data"), i, model)
     {
-        if (!can_chat(model)) continue;
+        const char *type = json_string_value(json_object_get(model, "type"));
+        const char *owner = json_string_value(json_object_get(model, "owned_by"));
+        /* Only hearth lists the type of a model; models of other servers count as chat models. */
+        const bool is_other = type != NULL && (strcmp(type, "embedding") == 0 || strcmp(type, "rerank") == 0);
+        if (name_of(model) == NULL || is_other) continue;
         json_array_append(server->models, model);
-        server->has_progress = server->has_progress || is_of_family(model);
+        server->has_progress =
+            server->has_progress || (owner != NULL && (strcmp(owner, "hearth") == 0 || strcmp(owner, "llamacpp") == 0));
     }
     json_decref(list);
     if (json_array_size(server->models) > 0) return HEARTH_OK;
