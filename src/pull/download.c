@@ -156,19 +156,16 @@ static int judge_probe(struct pull_file *file, const struct pull_head *head, con
     return HEARTH_OK;
 }
 
-static int probe_local(struct pull_file *file, hearth_error *error)
-{
-    struct stat is;
-    if (stat(file->source, &is) != 0)
-        return error_set(error, HEARTH_NOT_FOUND, "cannot read %s: %s", file->source, strerror(errno));
-    if (!S_ISREG(is.st_mode)) return error_set(error, HEARTH_INVALID, "%s is not a file", file->source);
-    file->size = is.st_size;
-    return HEARTH_OK;
-}
-
 int pull_probe(struct pull_file *file, const struct pull_how *how, hearth_error *error)
 {
-    if (file->is_local) return probe_local(file, error);
+    if (file->is_local) {
+        struct stat is;
+        if (stat(file->source, &is) != 0)
+            return error_set(error, HEARTH_NOT_FOUND, "cannot read %s: %s", file->source, strerror(errno));
+        if (!S_ISREG(is.st_mode)) return error_set(error, HEARTH_INVALID, "%s is not a file", file->source);
+        file->size = is.st_size;
+        return HEARTH_OK;
+    }
     struct pull_request request = {.web = &how->web, .url = file->source, .range = "0-0", .take = take_probe};
     int rc = pull_web_get(&request, error);
     if (rc == HEARTH_OK) rc = judge_probe(file, &request.head, request.at.origin, error);
@@ -221,26 +218,6 @@ static bool write_at(const struct download *d, const char *bytes, size_t len, in
     return true;
 }
 
-/* A source may send more than it has said, or not say how much it will send. */
-static bool keeps_room(struct download *d, size_t len, hearth_error *error)
-{
-    d->unchecked += (int64_t)len;
-    if (d->unchecked < SPARE / 2) return true;
-    d->unchecked = 0;
-    return pull_check_space(d->place->fd, 0, error) == HEARTH_OK;
-}
-
-/* Enters the pieces that are whole. Their bytes are synced first, or a loss of power would leave entries without. */
-static bool enter_pieces(struct task *task, hearth_error *error)
-{
-    struct download *d = task->download;
-    while (task->piece < d->journal.n && pull_piece_end(&d->journal, task->piece) <= task->at) {
-        if (fdatasync(d->fd) != 0) return fail_part(d, error) == HEARTH_OK;
-        if (pull_journal_enter(&d->journal, task->piece++, error) != HEARTH_OK) return false;
-    }
-    return true;
-}
-
 /* The file at the source is another one than was probed: all is begun anew. */
 static bool note_change(struct task *task)
 {
@@ -288,11 +265,23 @@ static bool take_body(struct pull_request *request, const char *bytes, size_t le
     task->judged = true;
     if (task->end >= 0 && (int64_t)len > task->end - task->at)
         return refuse_head(task, "sends more bytes than it has said");
-    if (!keeps_room(d, len, &request->error) || !write_at(d, bytes, len, task->at, &request->error)) return false;
+    /* A source may send more than it has said, or not say how much it will send. */
+    d->unchecked += (int64_t)len;
+    if (d->unchecked >= SPARE / 2) {
+        d->unchecked = 0;
+        if (pull_check_space(d->place->fd, 0, &request->error) != HEARTH_OK) return false;
+    }
+    if (!write_at(d, bytes, len, task->at, &request->error)) return false;
     task->at += (int64_t)len;
     task->fresh += (int64_t)len;
     d->done += (int64_t)len;
-    return !d->in_ranges || enter_pieces(task, &request->error);
+    /* The pieces that are whole are entered. Their bytes are synced first, or a loss of power would leave entries
+     * without. */
+    while (d->in_ranges && task->piece < d->journal.n && pull_piece_end(&d->journal, task->piece) <= task->at) {
+        if (fdatasync(d->fd) != 0) return fail_part(d, &request->error) == HEARTH_OK;
+        if (pull_journal_enter(&d->journal, task->piece++, &request->error) != HEARTH_OK) return false;
+    }
+    return true;
 }
 
 /* ---- Tasks ---- */
@@ -328,20 +317,6 @@ static int start(struct task *task, hearth_error *error)
     task->running = true;
     curl_multi_add_handle(d->multi, task->request.curl);
     return HEARTH_OK;
-}
-
-/* Starts what is not running. *any: something is running, or will. */
-static int start_tasks(struct download *d, bool *any, hearth_error *error)
-{
-    int rc = HEARTH_OK;
-    *any = false;
-    for (int i = 0; i < d->n_tasks && rc == HEARTH_OK; i++) {
-        struct task *task = &d->tasks[i];
-        if (!task->wanted && d->in_ranges) assign(task);
-        *any = *any || task->wanted;
-        if (task->wanted && !task->running && task->not_before <= now_ns()) rc = start(task, error);
-    }
-    return rc;
 }
 
 static int note_failure(struct task *task, const hearth_error *error)
@@ -398,10 +373,15 @@ static int take_ends(struct download *d, hearth_error *error)
 
 static int run_tasks(struct download *d, hearth_error *error)
 {
-    bool any = true;
     int running, rc = HEARTH_OK;
     while (rc == HEARTH_OK && !d->changed) {
-        rc = start_tasks(d, &any, error);
+        bool any = false; /* something is running, or will */
+        for (int i = 0; i < d->n_tasks && rc == HEARTH_OK; i++) {
+            struct task *task = &d->tasks[i];
+            if (!task->wanted && d->in_ranges) assign(task);
+            any = any || task->wanted;
+            if (task->wanted && !task->running && task->not_before <= now_ns()) rc = start(task, error);
+        }
         if (rc != HEARTH_OK || !any) break;
         curl_multi_perform(d->multi, &running);
         rc = take_ends(d, error);
@@ -439,19 +419,6 @@ static int open_journal(struct download *d, hearth_error *error)
     return rc;
 }
 
-static void close_tasks(struct download *d)
-{
-    for (int i = 0; i < d->n_tasks; i++) {
-        if (d->tasks[i].running) curl_multi_remove_handle(d->multi, d->tasks[i].request.curl);
-        pull_request_release(&d->tasks[i].request);
-    }
-    if (d->multi != NULL) curl_multi_cleanup(d->multi);
-    free(d->tasks);
-    d->multi = NULL;
-    d->tasks = NULL;
-    d->n_tasks = 0;
-}
-
 /* Fetches the file's bytes into the part, as it was when it was probed. */
 static int fetch_once(struct download *d, hearth_error *error)
 {
@@ -472,7 +439,15 @@ static int fetch_once(struct download *d, hearth_error *error)
         d->tasks[0].wanted = !d->in_ranges;
         rc = run_tasks(d, error);
         if (rc == HEARTH_OK && !d->changed && !d->in_ranges) d->file->size = d->tasks[0].at;
-        close_tasks(d);
+        for (int i = 0; i < d->n_tasks; i++) {
+            if (d->tasks[i].running) curl_multi_remove_handle(d->multi, d->tasks[i].request.curl);
+            pull_request_release(&d->tasks[i].request);
+        }
+        curl_multi_cleanup(d->multi);
+        free(d->tasks);
+        d->multi = NULL;
+        d->tasks = NULL;
+        d->n_tasks = 0;
     }
     if (d->in_ranges) pull_journal_close(&d->journal);
     return rc;

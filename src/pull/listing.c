@@ -113,18 +113,6 @@ char *pull_model_name(const char *path)
 
 /* ---- Listings ---- */
 
-static void add_listed(struct pull_listing *listing, const char *path, const json_t *file)
-{
-    json_t *lfs = json_object_get(file, "lfs"), *size = json_object_get(file, "size");
-    const char *oid = json_string_value(json_object_get(lfs, "oid"));
-    if (json_is_integer(json_object_get(lfs, "size"))) size = json_object_get(lfs, "size");
-    struct pull_entry entry = {.path = mem_strdup(path), .size = json_is_integer(size) ? json_integer_value(size) : -1};
-    if (oid != NULL && strncmp(oid, "sha256:", 7) == 0) oid += 7;
-    entry.has_sha = oid != NULL && sha256_from_hex(oid, entry.sha);
-    listing->v = mem_grow(listing->v, listing->n + 1, sizeof *listing->v);
-    listing->v[listing->n++] = entry;
-}
-
 int pull_listing_add(struct pull_listing *listing, const char *json, size_t len, hearth_error *error)
 {
     json_t *page = json_loadb(json, len, 0, NULL), *file;
@@ -138,7 +126,16 @@ int pull_listing_add(struct pull_listing *listing, const char *json, size_t len,
         const char *path = json_string_value(json_object_get(file, "path"));
         const char *type = json_string_value(json_object_get(file, "type"));
         bool is_file = type == NULL || strcmp(type, "file") == 0;
-        if (path != NULL && is_file && is_gguf(path) && listing->n < FILES_MOST) add_listed(listing, path, file);
+        if (path == NULL || !is_file || !is_gguf(path) || listing->n >= FILES_MOST) continue;
+        json_t *lfs = json_object_get(file, "lfs"), *size = json_object_get(file, "size");
+        const char *oid = json_string_value(json_object_get(lfs, "oid"));
+        if (json_is_integer(json_object_get(lfs, "size"))) size = json_object_get(lfs, "size");
+        struct pull_entry entry = {.path = mem_strdup(path),
+                                   .size = json_is_integer(size) ? json_integer_value(size) : -1};
+        if (oid != NULL && strncmp(oid, "sha256:", 7) == 0) oid += 7;
+        entry.has_sha = oid != NULL && sha256_from_hex(oid, entry.sha);
+        listing->v = mem_grow(listing->v, listing->n + 1, sizeof *listing->v);
+        listing->v[listing->n++] = entry;
     }
     json_decref(page);
     return HEARTH_OK;
@@ -163,14 +160,6 @@ static bool is_projector(const struct pull_entry *entry)
     return holds(pull_base_name(entry->path), "mmproj");
 }
 
-/* The first shard, or the only file, of weights; an importance matrix has the same ending. */
-static bool begins_weights(const struct pull_entry *entry)
-{
-    struct pull_shard shard;
-    if (is_projector(entry) || holds(pull_base_name(entry->path), "imatrix")) return false;
-    return !pull_shard_read(entry->path, &shard) || shard.number == 1;
-}
-
 static bool is_border(char c)
 {
     return c == '\0' || c == '-' || c == '.' || c == '_' || c == '/';
@@ -190,7 +179,10 @@ static bool has_quant(const char *path, const char *quant)
 /* Weights that `quant` means; NULL means any. */
 static bool is_meant(const struct pull_entry *entry, const char *quant)
 {
-    if (!begins_weights(entry)) return false;
+    struct pull_shard shard;
+    /* Weights are the first shard, or the only file; an importance matrix has the same ending. */
+    if (is_projector(entry) || holds(pull_base_name(entry->path), "imatrix")) return false;
+    if (pull_shard_read(entry->path, &shard) && shard.number != 1) return false;
     if (quant == NULL) return true;
     if (!is_gguf(quant)) return has_quant(entry->path, quant);
     return strcmp(entry->path, quant) == 0 || strcmp(pull_base_name(entry->path), quant) == 0;
@@ -250,13 +242,6 @@ static int choose_weights(const struct pull_listing *listing, const char *quant,
     return refuse_choice(listing, quant, n, error);
 }
 
-static const struct pull_entry *find_path(const struct pull_listing *listing, const char *path)
-{
-    for (size_t i = 0; i < listing->n; i++)
-        if (strcmp(listing->v[i].path, path) == 0) return &listing->v[i];
-    return NULL;
-}
-
 static void add_choice(struct pull_choice *choice, const struct pull_entry *entry)
 {
     choice->v = mem_grow(choice->v, choice->n + 1, sizeof *choice->v);
@@ -272,7 +257,9 @@ static int add_shards(const struct pull_listing *listing, const struct pull_entr
     if (!pull_shard_read(first->path, &shard)) return HEARTH_OK;
     for (int i = 2; i <= shard.count && rc == HEARTH_OK; i++) {
         char *path = pull_shard_name(first->path, &shard, i);
-        const struct pull_entry *entry = find_path(listing, path);
+        const struct pull_entry *entry = NULL;
+        for (size_t k = 0; k < listing->n && entry == NULL; k++)
+            if (strcmp(listing->v[k].path, path) == 0) entry = &listing->v[k];
         if (entry != NULL)
             add_choice(choice, entry);
         else

@@ -239,15 +239,6 @@ int pull_place_list(const struct pull_place *place, hearth_error *error)
 
 /* ---- The lock ---- */
 
-/* Whether the name still leads to the file that was locked: a removal may have taken it meanwhile, and then another
- * process locks another file. */
-static bool is_still(int folder, int lock)
-{
-    struct stat own, named;
-    return fstat(lock, &own) == 0 && fstatat(folder, PULL_LOCK, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
-           own.st_dev == named.st_dev && own.st_ino == named.st_ino;
-}
-
 /* Opens the folder and locks it; false with errno, EWOULDBLOCK where another process has the lock. */
 static bool lock_place(struct pull_place *place)
 {
@@ -259,7 +250,12 @@ static bool lock_place(struct pull_place *place)
         place->lock = openat(place->fd, PULL_LOCK, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0644);
         if (place->lock < 0 && errno != ENOENT) return false; /* ENOENT: the folder was just removed */
         if (place->lock >= 0 && flock(place->lock, LOCK_EX | LOCK_NB) != 0) return false;
-        if (place->lock >= 0 && is_still(place->fd, place->lock)) return true;
+        /* A removal may have taken the file meanwhile, and then another process locks another one of that name. */
+        struct stat own, named;
+        if (place->lock >= 0 && fstat(place->lock, &own) == 0 &&
+            fstatat(place->fd, PULL_LOCK, &named, AT_SYMLINK_NOFOLLOW) == 0 && own.st_dev == named.st_dev &&
+            own.st_ino == named.st_ino)
+            return true;
         pull_place_close(&(struct pull_place){.fd = place->fd, .lock = place->lock});
         place->fd = place->lock = -1;
     }
@@ -312,22 +308,18 @@ static const char *find_fault(int folder, const struct pull_model *model)
     return NULL;
 }
 
-/* Of a model without a manifest: why it is none, although all of it was there once. */
-static const char *find_interruption(int folder)
-{
-    return faccessat(folder, PREPARED_MANIFEST, F_OK, 0) == 0
-               ? "its pull or its removal was interrupted: pull it again, or remove it"
-               : NULL;
-}
-
 static void visit_model(int folder, const char *name, const struct pull_visitor *visitor)
 {
     struct pull_model model;
     hearth_error error;
     int rc = read_manifest(folder, PULL_MANIFEST, name, &model, &error);
-    const char *fault = rc == HEARTH_NOT_FOUND ? find_interruption(folder)
-                        : rc != HEARTH_OK      ? error.message
-                                               : find_fault(folder, &model);
+    const char *fault = NULL;
+    if (rc == HEARTH_OK)
+        fault = find_fault(folder, &model);
+    else if (rc != HEARTH_NOT_FOUND)
+        fault = error.message;
+    else if (faccessat(folder, PREPARED_MANIFEST, F_OK, 0) == 0) /* all of it was there once */
+        fault = "its pull or its removal was interrupted: pull it again, or remove it";
     if (fault != NULL && visitor->fault != NULL) visitor->fault(visitor->ud, name, fault);
     if (rc == HEARTH_OK && fault == NULL) visitor->each(visitor->ud, &model);
     pull_model_release(&model);
@@ -363,26 +355,22 @@ struct search {
     struct pull_model found;
 };
 
-static void copy_model(const struct pull_model *from, struct pull_model *to)
-{
-    *to = (struct pull_model){.name = mem_strdup(from->name),
-                              .reference = mem_strdup(from->reference),
-                              .path = mem_strdup(from->path),
-                              .pulled_ms = from->pulled_ms};
-    for (size_t i = 0; i < from->n_files; i++) {
-        struct pull_stored file = from->files[i];
-        file.name = mem_strdup(file.name);
-        file.etag = mem_strdup(file.etag);
-        pull_model_add_file(to, &file);
-    }
-}
-
 static void compare_model(void *ud, const struct pull_model *model)
 {
     struct search *search = ud;
     bool by_name = search->name != NULL && strcmp(model->name, search->name) == 0;
     bool by_reference = search->reference != NULL && strcmp(model->reference, search->reference) == 0;
-    if (search->found.name == NULL && (by_name || by_reference)) copy_model(model, &search->found);
+    if (search->found.name != NULL || !(by_name || by_reference)) return;
+    search->found = (struct pull_model){.name = mem_strdup(model->name),
+                                        .reference = mem_strdup(model->reference),
+                                        .path = mem_strdup(model->path),
+                                        .pulled_ms = model->pulled_ms};
+    for (size_t i = 0; i < model->n_files; i++) {
+        struct pull_stored file = model->files[i];
+        file.name = mem_strdup(file.name);
+        file.etag = mem_strdup(file.etag);
+        pull_model_add_file(&search->found, &file);
+    }
 }
 
 int pull_folder_find(const char *folder, const char *name, const char *reference, struct pull_model *model,
@@ -424,23 +412,6 @@ static size_t remove_left_overs(int folder)
     return n;
 }
 
-/* Before its files go, so that no half of a model is ever served. The manifest is then one that was prepared. */
-static int withdraw(const struct pull_place *place, hearth_error *error)
-{
-    bool good = renameat(place->fd, PULL_MANIFEST, place->fd, PREPARED_MANIFEST) == 0 && fsync(place->fd) == 0;
-    if (good) return HEARTH_OK;
-    return error_set(error, HEARTH_IO, "cannot remove %s/" PULL_MANIFEST ": %s", place->path, strerror(errno));
-}
-
-static int remove_files(const struct pull_place *place, const struct pull_model *model, hearth_error *error)
-{
-    for (size_t i = 0; i < model->n_files; i++)
-        if (unlinkat(place->fd, model->files[i].name, 0) != 0 && errno != ENOENT)
-            return error_set(error, HEARTH_IO, "cannot remove %s/%s: %s", place->path, model->files[i].name,
-                             strerror(errno));
-    return HEARTH_OK;
-}
-
 int pull_place_find(const char *folder, const char *name, struct pull_place *place, hearth_error *error)
 {
     *place = (struct pull_place){.fd = -1, .lock = -1};
@@ -459,11 +430,18 @@ int pull_place_remove(struct pull_place *place, const char *name, hearth_error *
     struct pull_model model;
     hearth_error none;
     int rc = pull_place_read(place, name, &model, error);
-    if (rc == HEARTH_OK)
-        rc = withdraw(place, error);
-    else if (rc == HEARTH_NOT_FOUND && pull_place_read_prepared(place, name, &model, &none) == HEARTH_OK)
+    if (rc == HEARTH_OK) {
+        /* Before its files go, so that no half of a model is ever served. The manifest is then one that was prepared.
+         */
+        if (renameat(place->fd, PULL_MANIFEST, place->fd, PREPARED_MANIFEST) != 0 || fsync(place->fd) != 0)
+            rc = error_set(error, HEARTH_IO, "cannot remove %s/" PULL_MANIFEST ": %s", place->path, strerror(errno));
+    } else if (rc == HEARTH_NOT_FOUND && pull_place_read_prepared(place, name, &model, &none) == HEARTH_OK) {
         rc = HEARTH_OK; /* its pull or its removal was interrupted */
-    if (rc == HEARTH_OK) rc = remove_files(place, &model, error);
+    }
+    for (size_t i = 0; i < model.n_files && rc == HEARTH_OK; i++)
+        if (unlinkat(place->fd, model.files[i].name, 0) != 0 && errno != ENOENT)
+            rc = error_set(error, HEARTH_IO, "cannot remove %s/%s: %s", place->path, model.files[i].name,
+                           strerror(errno));
     if (rc == HEARTH_OK || rc == HEARTH_NOT_FOUND) {
         if (remove_left_overs(place->fd) > 0) rc = HEARTH_OK;
         pull_place_abandon(place); /* files of others stay, and the folder with them */

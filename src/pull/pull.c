@@ -85,19 +85,6 @@ static int list_files(struct pull *p, struct pull_listing *listing, hearth_error
     return rc;
 }
 
-static void add_entry(struct pull *p, const struct pull_entry *entry, bool is_projector)
-{
-    struct buf url = {0};
-    buf_printf(&url, "%s/%s/%s/resolve/main/", p->endpoint.text, p->reference->owner, p->reference->repo);
-    pull_url_put_path(&url, entry->path);
-    struct pull_file *file = add_file(p, pull_base_name(entry->path), buf_take(&url));
-    file->is_projector = is_projector;
-    file->is_listed = entry->size > 0;
-    file->size = entry->size;
-    file->has_sha = entry->has_sha;
-    memcpy(file->sha, entry->sha, sizeof file->sha);
-}
-
 static int plan_repository(struct pull *p, hearth_error *error)
 {
     struct pull_listing listing = {0};
@@ -106,8 +93,18 @@ static int plan_repository(struct pull *p, hearth_error *error)
     if (rc == HEARTH_OK) rc = pull_choose(&listing, p->reference->quant, &choice, error);
     if (rc != HEARTH_OK) error_prefix(error, "%s/%s: ", p->reference->owner, p->reference->repo);
     if (rc == HEARTH_OK) p->path = mem_strdup(choice.v[0].path);
-    for (size_t i = 0; i < choice.n && rc == HEARTH_OK; i++)
-        add_entry(p, &choice.v[i], choice.has_projector && i + 1 == choice.n);
+    for (size_t i = 0; i < choice.n && rc == HEARTH_OK; i++) {
+        const struct pull_entry *entry = &choice.v[i];
+        struct buf url = {0};
+        buf_printf(&url, "%s/%s/%s/resolve/main/", p->endpoint.text, p->reference->owner, p->reference->repo);
+        pull_url_put_path(&url, entry->path);
+        struct pull_file *file = add_file(p, pull_base_name(entry->path), buf_take(&url));
+        file->is_projector = choice.has_projector && i + 1 == choice.n;
+        file->is_listed = entry->size > 0;
+        file->size = entry->size;
+        file->has_sha = entry->has_sha;
+        memcpy(file->sha, entry->sha, sizeof file->sha);
+    }
     pull_choice_release(&choice);
     pull_listing_release(&listing);
     return rc;
@@ -167,19 +164,6 @@ static int plan_projector(struct pull *p, const struct pull_reference *projector
     return HEARTH_OK;
 }
 
-/* Names come from strangers. */
-static int check_names(const struct pull *p, hearth_error *error)
-{
-    int rc = pull_check_model_name(p->name, error);
-    for (size_t i = 0; i < p->n_files && rc == HEARTH_OK; i++) {
-        rc = pull_check_file_name(p->files[i].name, error);
-        for (size_t k = 0; k < i && rc == HEARTH_OK; k++)
-            if (strcmp(p->files[i].name, p->files[k].name) == 0)
-                rc = error_set(error, HEARTH_INVALID, "the model has two files of one name, %s", p->files[i].name);
-    }
-    return rc;
-}
-
 static int plan(struct pull *p, hearth_error *error)
 {
     static int (*const plans[])(struct pull *, hearth_error *) = {
@@ -191,7 +175,15 @@ static int plan(struct pull *p, hearth_error *error)
     for (char *c = p->name; p->options->name == NULL && *c != '\0'; c++)
         if (*c == ' ') *c = '-';
     p->how.n_files = p->n_files;
-    return check_names(p, error);
+    /* Names come from strangers. */
+    rc = pull_check_model_name(p->name, error);
+    for (size_t i = 0; i < p->n_files && rc == HEARTH_OK; i++) {
+        rc = pull_check_file_name(p->files[i].name, error);
+        for (size_t k = 0; k < i && rc == HEARTH_OK; k++)
+            if (strcmp(p->files[i].name, p->files[k].name) == 0)
+                rc = error_set(error, HEARTH_INVALID, "the model has two files of one name, %s", p->files[i].name);
+    }
+    return rc;
 }
 
 /* ---- What is there ---- */
@@ -207,19 +199,15 @@ static bool is_same_source(const struct pull *p)
     return strcmp(a, b) == 0 || (same_repository && same_path);
 }
 
-/* Reads the manifest of a pull that was interrupted as it gave the files their names. */
-static void read_interrupted(struct pull *p)
-{
-    hearth_error error;
-    if (pull_place_read_prepared(&p->place, p->name, &p->former, &error) != HEARTH_OK) return;
-    p->interrupted = is_same_source(p);
-    if (!p->interrupted) pull_model_release(&p->former);
-}
-
 static int read_former(struct pull *p, hearth_error *error)
 {
+    hearth_error none;
     int rc = pull_place_read(&p->place, p->name, &p->former, error);
-    if (rc == HEARTH_NOT_FOUND) read_interrupted(p);
+    if (rc == HEARTH_NOT_FOUND && pull_place_read_prepared(&p->place, p->name, &p->former, &none) == HEARTH_OK) {
+        /* The manifest of a pull that was interrupted as it gave the files their names. */
+        p->interrupted = is_same_source(p);
+        if (!p->interrupted) pull_model_release(&p->former);
+    }
     if (rc != HEARTH_OK) return HEARTH_OK; /* there is none, or it is damaged and is written anew */
     if (is_same_source(p)) return HEARTH_OK;
     return error_set(error, HEARTH_INVALID,
@@ -257,20 +245,6 @@ static const struct pull_stored *find_current(const struct pull *p, const struct
 
 /* ---- Pulling ---- */
 
-static int probe_files(struct pull *p, hearth_error *error)
-{
-    int rc = HEARTH_OK;
-    int64_t needed = 0;
-    for (size_t i = 0; i < p->n_files && rc == HEARTH_OK; i++) {
-        struct pull_file *file = &p->files[i];
-        if (file->has_sha && find_current(p, file) != NULL) continue;
-        rc = pull_probe(file, &p->how, error);
-        int64_t missing = pull_missing(file, &p->place);
-        if (rc == HEARTH_OK && missing > 0 && find_current(p, file) == NULL) needed += missing;
-    }
-    return rc == HEARTH_OK && needed > 0 ? pull_check_space(p->place.fd, needed, error) : rc;
-}
-
 static int get_file(struct pull *p, size_t i, hearth_error *error)
 {
     const struct pull_stored *current = find_current(p, &p->files[i]);
@@ -291,13 +265,6 @@ static int get_file(struct pull *p, size_t i, hearth_error *error)
     return rc;
 }
 
-static bool is_kept(const struct pull_model *model, const char *name)
-{
-    for (size_t i = 0; i < model->n_files; i++)
-        if (strcmp(model->files[i].name, name) == 0) return true;
-    return false;
-}
-
 /* The former files stay until all of the new ones are whole: a process that serves the model meanwhile has one or the
  * other. Without a manifest in between, an interruption leaves no mixture that would count as a model; the next pull
  * goes by the one that is prepared. */
@@ -308,17 +275,27 @@ static int put_in_place(struct pull *p, hearth_error *error)
     for (size_t i = 0; i < p->n_files && rc == HEARTH_OK; i++)
         if (p->files[i].is_here) rc = pull_name_file(&p->files[i], &p->place, error);
     if (rc == HEARTH_OK) rc = pull_place_list(&p->place, error);
-    if (rc == HEARTH_OK) {
-        /* Files that the model had before, and has no more. */
-        for (size_t i = 0; i < p->former.n_files; i++)
-            if (!is_kept(&p->model, p->former.files[i].name)) unlinkat(p->place.fd, p->former.files[i].name, 0);
+    for (size_t i = 0; i < p->former.n_files && rc == HEARTH_OK; i++) {
+        const char *name = p->former.files[i].name;
+        bool is_kept = false;
+        for (size_t k = 0; k < p->model.n_files; k++) is_kept = is_kept || strcmp(p->model.files[k].name, name) == 0;
+        if (!is_kept) unlinkat(p->place.fd, name, 0);
     }
     return rc;
 }
 
 static int get_files(struct pull *p, hearth_error *error)
 {
-    int rc = probe_files(p, error);
+    int rc = HEARTH_OK;
+    int64_t needed = 0;
+    for (size_t i = 0; i < p->n_files && rc == HEARTH_OK; i++) {
+        struct pull_file *file = &p->files[i];
+        if (file->has_sha && find_current(p, file) != NULL) continue;
+        rc = pull_probe(file, &p->how, error);
+        int64_t missing = pull_missing(file, &p->place);
+        if (rc == HEARTH_OK && missing > 0 && find_current(p, file) == NULL) needed += missing;
+    }
+    if (rc == HEARTH_OK && needed > 0) rc = pull_check_space(p->place.fd, needed, error);
     p->model.name = mem_strdup(p->name);
     p->model.reference = mem_strdup(p->reference->text);
     p->model.path = mem_strdup(p->path);
@@ -365,18 +342,6 @@ static int read_endpoint(struct pull *p, hearth_error *error)
     return HEARTH_OK;
 }
 
-static void release(struct pull *p)
-{
-    for (size_t i = 0; i < p->n_files; i++) pull_file_release(&p->files[i]);
-    free(p->files);
-    free(p->name);
-    free(p->path);
-    pull_url_release(&p->endpoint);
-    pull_place_close(&p->place);
-    pull_model_release(&p->former);
-    pull_model_release(&p->model);
-}
-
 int pull_model(const struct pull_reference *reference, const struct pull_options *options, struct pull_model *model,
                hearth_error *error)
 {
@@ -407,6 +372,13 @@ int pull_model(const struct pull_reference *reference, const struct pull_options
         *model = p.model;
         p.model = (struct pull_model){0};
     }
-    release(&p);
+    for (size_t i = 0; i < p.n_files; i++) pull_file_release(&p.files[i]);
+    free(p.files);
+    free(p.name);
+    free(p.path);
+    pull_url_release(&p.endpoint);
+    pull_place_close(&p.place);
+    pull_model_release(&p.former);
+    pull_model_release(&p.model);
     return rc;
 }

@@ -40,13 +40,6 @@ static bool is_part(const char *text, size_t len)
     return len > 0 && len <= PART_MOST && text[0] != '.' && strspn(text, allowed) >= len;
 }
 
-static bool is_quant(const char *text)
-{
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+/ ";
-    size_t len = strlen(text);
-    return len > 0 && len <= QUANT_MOST && strspn(text, allowed) == len;
-}
-
 static int read_repository(const char *text, struct pull_reference *reference, hearth_error *error)
 {
     const char *owner = text + strlen("hf:"), *slash = strchr(owner, '/');
@@ -55,7 +48,9 @@ static int read_repository(const char *text, struct pull_reference *reference, h
     const char *quant = repo == NULL || repo[repo_len] == '\0' ? NULL : repo + repo_len + 1;
     if (slash == NULL || !is_part(owner, (size_t)(slash - owner)) || !is_part(repo, repo_len))
         return error_set(error, HEARTH_INVALID, "this names no repository: " REPO_SYNTAX);
-    if (quant != NULL && !is_quant(quant))
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+/ ";
+    size_t len = quant == NULL ? 0 : strlen(quant);
+    if (quant != NULL && (len == 0 || len > QUANT_MOST || strspn(quant, allowed) != len))
         return error_set(error, HEARTH_INVALID, "what follows the repository is no quantisation: " REPO_SYNTAX);
     reference->kind = PULL_REPOSITORY;
     reference->owner = mem_strndup(owner, (size_t)(slash - owner));
@@ -121,21 +116,15 @@ char *pull_names_path(void)
     return own != NULL && own[0] != '\0' ? mem_strdup(own) : pull_user_path("XDG_CONFIG_HOME", ".config", "/names");
 }
 
-/* Whether the line gives the name a meaning, which the caller frees. */
-static bool is_line_of(char *line, const char *name, char **meaning)
-{
-    char *rest = NULL, *word = strtok_r(line, " \t\r\n", &rest);
-    char *reference = word == NULL || word[0] == '#' ? NULL : strtok_r(NULL, " \t\r\n", &rest);
-    if (reference == NULL || reference[0] == '#' || strcmp(word, name) != 0) return false;
-    *meaning = mem_strdup(reference);
-    return true;
-}
-
 static char *look_up_exactly(const char *name, const char *names)
 {
     FILE *file = names == NULL ? NULL : fopen(names, "re");
     char line[TEXT_MOST + 512], *meaning = NULL;
-    while (file != NULL && meaning == NULL && fgets(line, sizeof line, file) != NULL) is_line_of(line, name, &meaning);
+    while (file != NULL && meaning == NULL && fgets(line, sizeof line, file) != NULL) {
+        char *rest = NULL, *word = strtok_r(line, " \t\r\n", &rest);
+        char *reference = word == NULL || word[0] == '#' ? NULL : strtok_r(NULL, " \t\r\n", &rest);
+        if (reference != NULL && reference[0] != '#' && strcmp(word, name) == 0) meaning = mem_strdup(reference);
+    }
     if (file != NULL) fclose(file);
     return meaning;
 }

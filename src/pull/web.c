@@ -19,51 +19,39 @@
 
 /* ---- URLs ---- */
 
-struct parts {
-    char *scheme, *user, *host, *port;
-};
-
-static bool get_parts(const char *text, struct parts *parts)
-{
-    CURLU *handle = curl_url();
-    bool good = curl_url_set(handle, CURLUPART_URL, text, 0) == CURLUE_OK &&
-                curl_url_get(handle, CURLUPART_SCHEME, &parts->scheme, 0) == CURLUE_OK &&
-                curl_url_get(handle, CURLUPART_HOST, &parts->host, 0) == CURLUE_OK &&
-                curl_url_get(handle, CURLUPART_PORT, &parts->port, CURLU_DEFAULT_PORT) == CURLUE_OK;
-    if (good) curl_url_get(handle, CURLUPART_USER, &parts->user, 0);
-    curl_url_cleanup(handle);
-    return good && parts->host[0] != '\0';
-}
-
-static int refuse(const char *text, const char *why, hearth_error *error)
-{
-    struct buf shown = {0};
-    pull_url_put(&shown, text);
-    error_set(error, HEARTH_INVALID, "%s %s", buf_text(&shown), why);
-    buf_release(&shown);
-    return HEARTH_INVALID;
-}
-
 int pull_url_read(const char *text, struct pull_url *url, hearth_error *error)
 {
-    struct parts parts = {0};
+    char *scheme = NULL, *user = NULL, *name = NULL, *port = NULL;
     struct host host;
-    bool good = get_parts(text, &parts), is_secure = good && strcmp(parts.scheme, "https") == 0;
-    bool is_web = is_secure || (good && strcmp(parts.scheme, "http") == 0), has_user = parts.user != NULL;
+    CURLU *handle = curl_url();
+    bool good = curl_url_set(handle, CURLUPART_URL, text, 0) == CURLUE_OK &&
+                curl_url_get(handle, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK &&
+                curl_url_get(handle, CURLUPART_HOST, &name, 0) == CURLUE_OK &&
+                curl_url_get(handle, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) == CURLUE_OK;
+    if (good) curl_url_get(handle, CURLUPART_USER, &user, 0);
+    curl_url_cleanup(handle);
+    good = good && name[0] != '\0';
+    bool is_secure = good && strcmp(scheme, "https") == 0, is_web = is_secure || (good && strcmp(scheme, "http") == 0);
+    bool has_user = user != NULL;
     pull_url_release(url);
     if (is_web && !has_user) {
         *url = (struct pull_url){.text = mem_strdup(text), .secure = is_secure};
-        url->origin = mem_format("%s://%s:%s", parts.scheme, parts.host, parts.port);
+        url->origin = mem_format("%s://%s:%s", scheme, name, port);
         for (char *c = url->origin; *c != '\0'; c++) *c = (char)tolower((unsigned char)*c);
-        url->loopback = host_parse(parts.host, strlen(parts.host), &host) && host_is_loopback(&host);
+        url->loopback = host_parse(name, strlen(name), &host) && host_is_loopback(&host);
     }
-    curl_free(parts.scheme);
-    curl_free(parts.user);
-    curl_free(parts.host);
-    curl_free(parts.port);
+    curl_free(scheme);
+    curl_free(user);
+    curl_free(name);
+    curl_free(port);
     if (has_user) /* and maybe a password: it is not shown */
         return error_set(error, HEARTH_INVALID, "the URL has a user's name in it: models are pulled without");
-    return is_web ? HEARTH_OK : refuse(text, "is no http or https URL", error);
+    if (is_web) return HEARTH_OK;
+    struct buf shown = {0};
+    pull_url_put(&shown, text);
+    error_set(error, HEARTH_INVALID, "%s is no http or https URL", buf_text(&shown));
+    buf_release(&shown);
+    return HEARTH_INVALID;
 }
 
 void pull_url_release(struct pull_url *url)
