@@ -61,12 +61,6 @@ static void check_file(struct check *c, const char *pattern, const char *path)
 
 /* ---- The server ---- */
 
-static bool is_port(const char *text)
-{
-    size_t len = strlen(text);
-    return len > 0 && len <= 5 && strspn(text, "0123456789") == len && strtol(text, NULL, 10) <= 65535;
-}
-
 /* The fault of an address to listen on, or NULL. */
 static const char *address_fault(const char *address)
 {
@@ -75,8 +69,10 @@ static const char *address_fault(const char *address)
         if (len == 0) return "names no path after unix:";
         return len < sizeof((struct sockaddr_un *)0)->sun_path ? NULL : "has a path too long for a socket";
     }
-    const char *colon = strrchr(address, ':');
-    if (colon == NULL || !is_port(colon + 1)) return "does not end in :PORT, from 0 to 65535";
+    const char *colon = strrchr(address, ':'), *port = colon == NULL ? "" : colon + 1;
+    size_t digits = strspn(port, "0123456789");
+    if (digits == 0 || digits > 5 || port[digits] != '\0' || strtol(port, NULL, 10) > 65535)
+        return "does not end in :PORT, from 0 to 65535";
     size_t host = (size_t)(colon - address);
     if (host == 0) return "names no host before the port";
     if (address[0] == '[' && address[host - 1] == ']')

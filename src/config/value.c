@@ -162,13 +162,6 @@ static bool read_enum(const struct config_row *row, const struct node *node, voi
     return true;
 }
 
-static void put_choice(const struct config_row *row, int place, struct buf *out)
-{
-    const char *choice = row->choices;
-    for (; place > 0; place--) choice = strchr(choice, '|') + 1;
-    buf_append(out, choice, strcspn(choice, "|"));
-}
-
 static bool read_name(const struct config_row *row, const struct node *node, void *field, struct buf *why)
 {
     size_t len;
@@ -303,18 +296,14 @@ bool value_read(const struct config_row *row, const struct node *node, void *fie
     return readers[row->type](row, node, field, why);
 }
 
-static bool is_wrapped(const char *text, size_t len)
-{
-    static const char *const pairs[] = {"[]", "{}", "\"\"", "''"};
-    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
-        if (len >= 2 && text[0] == pairs[i][0] && text[len - 1] == pairs[i][1]) return true;
-    return false;
-}
-
 bool value_read_text(const struct config_row *row, const char *text, void *field, struct buf *why)
 {
+    static const char *const pairs[] = {"[]", "{}", "\"\"", "''"};
     size_t len = strlen(text);
-    if (!is_wrapped(text, len)) {
+    bool is_wrapped = false;
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
+        is_wrapped = is_wrapped || (len >= 2 && text[0] == pairs[i][0] && text[len - 1] == pairs[i][1]);
+    if (!is_wrapped) {
         struct node node = {.kind = NODE_SCALAR, .text = (char *)(uintptr_t)text, .len = len, .plain = true};
         return value_read(row, &node, field, why);
     }
@@ -437,6 +426,7 @@ static void put_loras(const struct style *style, const struct config_loras *list
 
 static void put_value(const struct config_row *row, const void *field, const struct style *style, struct buf *out)
 {
+    const char *choice = row->choices;
     switch (row->type) {
     case CONFIG_BOOL:
         buf_puts(out, *(const bool *)field ? "true" : "false");
@@ -453,7 +443,8 @@ static void put_value(const struct config_row *row, const void *field, const str
         put_text(style, *(char *const *)field, out);
         break;
     case CONFIG_ENUM:
-        put_choice(row, *(const int *)field, out);
+        for (int place = *(const int *)field; place > 0; place--) choice = strchr(choice, '|') + 1;
+        buf_append(out, choice, strcspn(choice, "|"));
         break;
     case CONFIG_NAME:
     case CONFIG_OBJECT: /* JSON is YAML */
