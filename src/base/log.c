@@ -19,7 +19,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -143,23 +142,16 @@ static void put_line(struct buf *b, enum log_level level, const char *group, con
 
 /* ---- Writing ---- */
 
-/* stderr may be non-blocking, as the parent process left it. */
-static bool should_retry(int fd)
-{
-    if (errno == EINTR) return true;
-    struct pollfd room = {.fd = fd, .events = POLLOUT};
-    return errno == EAGAIN && poll(&room, 1, -1) >= 0;
-}
-
-/* Returns how many of the bytes were written. */
+/* Returns how many of the bytes were written. stderr may be non-blocking, as the parent process left it. */
 static size_t write_bytes(int fd, const char *bytes, size_t len)
 {
     size_t done = 0;
     while (done < len) {
+        struct pollfd room = {.fd = fd, .events = POLLOUT};
         ssize_t n = write(fd, bytes + done, len - done);
         if (n > 0)
             done += (size_t)n;
-        else if (n == 0 || !should_retry(fd))
+        else if (n == 0 || (errno != EINTR && (errno != EAGAIN || poll(&room, 1, -1) < 0)))
             break;
     }
     return done;
@@ -213,20 +205,6 @@ static void use(int fd, bool owned)
     sink.owned = owned;
 }
 
-static void do_switch_over(struct writer *w)
-{
-    bool is_open = w->switch_over.fd >= 0;
-    int fd = is_open ? w->switch_over.fd : open_file(w->switch_over.path);
-    if (fd >= 0) {
-        use(fd, w->switch_over.owned || !is_open);
-        w->torn = false;
-    } else {
-        log_event(LOG_ERROR, "log", "not reopened, the former file stays", log_str("path", w->switch_over.path),
-                  log_str("reason", strerrordesc_np(errno)));
-    }
-    free(w->switch_over.path);
-}
-
 /* Reports lines that earlier writes lost before the batch, and those that the queue dropped after it. */
 static void write_batch(struct writer *w)
 {
@@ -234,7 +212,16 @@ static void write_batch(struct writer *w)
     report_lost(w);
     if (w->switch_over.wanted) {
         write_lines(w, buf_text(&w->batch), at);
-        do_switch_over(w);
+        bool is_open = w->switch_over.fd >= 0;
+        int fd = is_open ? w->switch_over.fd : open_file(w->switch_over.path);
+        if (fd >= 0) {
+            use(fd, w->switch_over.owned || !is_open);
+            w->torn = false;
+        } else {
+            log_event(LOG_ERROR, "log", "not reopened, the former file stays", log_str("path", w->switch_over.path),
+                      log_str("reason", strerrordesc_np(errno)));
+        }
+        free(w->switch_over.path);
     }
     write_lines(w, buf_text(&w->batch) + at, w->batch.len - at);
     w->lost += w->dropped;
@@ -245,18 +232,6 @@ static void write_batch(struct writer *w)
 static bool has_work(void)
 {
     return sink.queue.len > 0 || sink.dropped > 0 || sink.switch_over.wanted;
-}
-
-/* With the mutex. */
-static void take_queue(struct writer *w)
-{
-    struct buf empty = w->batch;
-    w->batch = sink.queue;
-    sink.queue = empty;
-    w->dropped = sink.dropped;
-    sink.dropped = 0;
-    w->switch_over = sink.switch_over;
-    sink.switch_over = (struct switch_over){0};
 }
 
 static void *write_queue(void *ud)
@@ -271,7 +246,13 @@ static void *write_queue(void *ud)
             pthread_cond_wait(&sink.filled, &sink.mutex);
             continue;
         }
-        take_queue(&w);
+        struct buf empty = w.batch;
+        w.batch = sink.queue;
+        sink.queue = empty;
+        w.dropped = sink.dropped;
+        sink.dropped = 0;
+        w.switch_over = sink.switch_over;
+        sink.switch_over = (struct switch_over){0};
         pthread_mutex_unlock(&sink.mutex);
         write_batch(&w);
         buf_clear(&w.batch);
@@ -453,27 +434,18 @@ static void prepare(void)
     atexit(at_end);
 }
 
-/* With the mutex. All signals are blocked in the thread: others handle them, and SIGPIPE becomes an error of write().
- */
-static int start(hearth_error *error)
-{
-    sigset_t all, former;
-    pthread_t thread;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &former);
-    int rc = thread_start(&thread, write_queue, NULL, "writes the log", error);
-    pthread_sigmask(SIG_SETMASK, &former, NULL);
-    if (rc == HEARTH_OK) pthread_detach(thread);
-    sink.threaded = rc == HEARTH_OK;
-    return rc;
-}
-
 int log_start(hearth_error *error)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, prepare);
     pthread_mutex_lock(&sink.mutex);
-    int rc = sink.threaded ? HEARTH_OK : start(error);
+    int rc = HEARTH_OK;
+    if (!sink.threaded) {
+        pthread_t thread;
+        rc = thread_start_quiet(&thread, write_queue, NULL, "writes the log", error);
+        if (rc == HEARTH_OK) pthread_detach(thread);
+        sink.threaded = rc == HEARTH_OK;
+    }
     pthread_mutex_unlock(&sink.mutex);
     return rc;
 }

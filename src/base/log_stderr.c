@@ -99,18 +99,6 @@ static int duplicate(int fd)
  */
 extern void __sanitizer_set_report_fd(void *fd) __attribute__((weak)); /* NOLINT(bugprone-reserved-identifier) */
 
-static int start(int read_end, hearth_error *error)
-{
-    sigset_t all, former;
-    atomic_store(&own.read_end, read_end);
-    atomic_store(&own.ending, false);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &former);
-    int rc = thread_start(&own.reader, read_pipe, NULL, "reads standard error", error);
-    pthread_sigmask(SIG_SETMASK, &former, NULL);
-    return rc;
-}
-
 int log_take_stderr(hearth_error *error)
 {
     enum { READ, WRITE, CONSOLE, SHOWN, N };
@@ -120,8 +108,14 @@ int log_take_stderr(hearth_error *error)
     if (pipe2(fds, O_CLOEXEC) == 0) fds[CONSOLE] = duplicate(STDERR_FILENO);
     if (fds[CONSOLE] >= 0) fds[SHOWN] = duplicate(STDERR_FILENO);
     FILE *console = fds[SHOWN] >= 0 ? fdopen(fds[SHOWN], "w") : NULL;
-    int rc = console == NULL ? error_set(error, HEARTH_IO, "cannot take standard error: %s", strerror(errno))
-                             : start(fds[READ], error);
+    int rc;
+    if (console == NULL) {
+        rc = error_set(error, HEARTH_IO, "cannot take standard error: %s", strerror(errno));
+    } else {
+        atomic_store(&own.read_end, fds[READ]);
+        atomic_store(&own.ending, false);
+        rc = thread_start_quiet(&own.reader, read_pipe, NULL, "reads standard error", error);
+    }
     if (rc != HEARTH_OK) {
         for (size_t i = 0; i < N; i++)
             if (fds[i] >= 0 && (i != SHOWN || console == NULL)) close(fds[i]);
