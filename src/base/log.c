@@ -63,16 +63,6 @@ static struct {
 
 /* ---- Lines ---- */
 
-static void put_time(struct buf *b)
-{
-    struct timespec now;
-    struct tm tm;
-    clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &tm);
-    buf_printf(b, "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour,
-               tm.tm_min, tm.tm_sec, now.tv_nsec / 1000000);
-}
-
 static void put_quoted(struct buf *b, const char *str)
 {
     buf_puts(b, "\"");
@@ -105,39 +95,30 @@ static void put_value(struct buf *b, const struct log_field *field, bool json)
     }
 }
 
-static void put_text_line(struct buf *b, enum log_level level, const char *group, const char *text,
-                          const struct log_field *fields)
-{
-    put_time(b);
-    buf_printf(b, " %-5s %s: ", level_names[level], group);
-    utf8_put_visible(b, text, strlen(text), false);
-    for (; fields->name != NULL; fields++) {
-        if (fields->name[0] == '\0') continue;
-        buf_printf(b, " %s=", fields->name);
-        put_value(b, fields, false);
-    }
-    buf_puts(b, "\n");
-}
-
-static void put_json_line(struct buf *b, enum log_level level, const char *group, const char *text,
-                          const struct log_field *fields)
-{
-    buf_puts(b, "{\"time\":\"");
-    put_time(b);
-    buf_printf(b, "\",\"level\":\"%s\",\"group\":\"%s\",\"text\":", level_names[level], group);
-    put_quoted(b, text);
-    for (; fields->name != NULL; fields++) {
-        if (fields->name[0] == '\0') continue;
-        buf_printf(b, ",\"%s\":", fields->name);
-        put_value(b, fields, true);
-    }
-    buf_puts(b, "}\n");
-}
-
 static void put_line(struct buf *b, enum log_level level, const char *group, const char *text,
                      const struct log_field *fields)
 {
-    (sink.json ? put_json_line : put_text_line)(b, level, group, text, fields);
+    const bool json = sink.json;
+    struct timespec now;
+    struct tm tm;
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &tm);
+    buf_puts(b, json ? "{\"time\":\"" : "");
+    buf_printf(b, "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour,
+               tm.tm_min, tm.tm_sec, now.tv_nsec / 1000000);
+    if (json) {
+        buf_printf(b, "\",\"level\":\"%s\",\"group\":\"%s\",\"text\":", level_names[level], group);
+        put_quoted(b, text);
+    } else {
+        buf_printf(b, " %-5s %s: ", level_names[level], group);
+        utf8_put_visible(b, text, strlen(text), false);
+    }
+    for (; fields->name != NULL; fields++) {
+        if (fields->name[0] == '\0') continue;
+        buf_printf(b, json ? ",\"%s\":" : " %s=", fields->name);
+        put_value(b, fields, json);
+    }
+    buf_puts(b, json ? "}\n" : "\n");
 }
 
 /* ---- Writing ---- */

@@ -127,7 +127,7 @@ common_json parse_json(const std::string &text, const std::string &param)
     }
 }
 
-static void check_depth(const json_t *value, size_t depth, wide_numbers how, const std::string &param)
+void check_tree(const json_t *value, wide_numbers how, const std::string &param, size_t depth)
 {
     const char *wide = json_text_wide(value), *key;
     json_t *item;
@@ -141,13 +141,8 @@ static void check_depth(const json_t *value, size_t depth, wide_numbers how, con
     if (!json_is_object(value) && !json_is_array(value)) return;
     if (depth > max_tree_depth) refuse_depth(param);
     if (json_object_size(value) > max_members) refuse_width(param);
-    json_array_foreach(value, i, item) check_depth(item, depth + 1, how, param);
-    json_object_foreach(const_cast<json_t *>(value), key, item) check_depth(item, depth + 1, how, param);
-}
-
-void check_tree(const json_t *tree, wide_numbers how, const std::string &param)
-{
-    check_depth(tree, 1, how, param);
+    json_array_foreach(value, i, item) check_tree(item, how, param, depth + 1);
+    json_object_foreach(const_cast<json_t *>(value), key, item) check_tree(item, how, param, depth + 1);
 }
 
 common_json to_common(const json_t *tree, wide_numbers how)

@@ -155,14 +155,16 @@ static bool calls_follow(const std::string &grammar, size_t at)
     return grammar.substr(at + 1, grammar.find_first_of(" \n", at + 1) - at - 1).find("tool") != std::string::npos;
 }
 
-/* llama.cpp allows text before a required call, and a small model may never come to the call; where the text looks like
- * the beginning of a call, none is read. This removes the text from the root rule. */
-static void drop_text_before_call(std::string &grammar)
+/* Makes a required call the first thing that the model writes, but for its reasoning. llama.cpp allows text before it,
+ * and a small model may never come to the call; where the text looks like the beginning of a call, none is read. This
+ * removes the text from the root rule. Throws refusal where the template has no form of calls. */
+static void require_call(std::string &grammar)
 {
-    size_t line = grammar.compare(0, 9, "root ::= ") == 0 ? 0 : grammar.find("\nroot ::= ");
-    if (line == std::string::npos) return;
-    size_t at = line;
-    while ((at = grammar.find(" until-", at)) < grammar.find('\n', line + 1)) {
+    if (grammar.empty())
+        throw refusal{HEARTH_UNSUPPORTED, "tool_choice",
+                      "requires a call, and this model's chat template has no form of calls: leave it out"};
+    size_t line = grammar.compare(0, 9, "root ::= ") == 0 ? 0 : grammar.find("\nroot ::= "), at = line;
+    while (line != std::string::npos && (at = grammar.find(" until-", at)) < grammar.find('\n', line + 1)) {
         size_t end = grammar.find_first_not_of("0123456789", at + 7);
         if (end != std::string::npos && grammar[end] == '?')
             grammar.erase(at, end + 1 - at);
@@ -171,21 +173,10 @@ static void drop_text_before_call(std::string &grammar)
         else
             at++;
     }
-}
-
-/* Makes a required call the first thing that the model writes, but for its reasoning. Throws refusal where the template
- * has no form of calls. */
-static void require_call(common_chat_params &params)
-{
-    if (params.grammar.empty())
-        throw refusal{HEARTH_UNSUPPORTED, "tool_choice",
-                      "requires a call, and this model's chat template has no form of calls: leave it out"};
-    drop_text_before_call(params.grammar);
     /* Functionary's calls may follow a message, in llama.cpp's grammar without what its parser wants between the two.
      */
-    size_t begin = params.grammar.find("(\"all\\n\" "), end = params.grammar.find(" | tools)", begin);
-    if (begin != std::string::npos && end < params.grammar.find('\n', begin))
-        params.grammar.replace(begin, end + 9 - begin, "tools");
+    size_t begin = grammar.find("(\"all\\n\" "), end = grammar.find(" | tools)", begin);
+    if (begin != std::string::npos && end < grammar.find('\n', begin)) grammar.replace(begin, end + 9 - begin, "tools");
 }
 
 /* Some of llama.cpp's parsers do without the end of the reasoning, and take what the grammar lets follow for more of
@@ -203,42 +194,24 @@ static void mend(common_chat_params &made)
     mend_grammar(made.grammar);
 }
 
-/* llama.cpp does not always end a reply after the one call that is allowed. */
-static void limit_to_one_call(std::string &grammar)
-{
-    static const std::string end = ")+\n";
-    for (const std::string begin : {"\ntool-calls ::= (", "\ntools ::= ("}) {
-        size_t at = grammar.find(begin);
-        if (at == std::string::npos) continue;
-        size_t stop = grammar.find('\n', at + 1);
-        if (stop == std::string::npos || grammar.compare(stop + 1 - end.size(), end.size(), end) != 0) continue;
-        grammar.erase(stop - 2, 2);
-        grammar.erase(at + begin.size() - 1, 1);
-    }
-}
-
 static bool is_of_name(char c)
 {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_';
 }
 
-/* Behind what begins at `at` and holds no names: quoted text, a set of characters, a token, a count, a comment. */
-static size_t skip_literal(const std::string &grammar, size_t at)
-{
-    static const std::string begins = "\"[<{#", ends = "\"]>}\n";
-    size_t kind = begins.find(grammar[at]);
-    if (kind == std::string::npos) return at;
-    for (at++; at < grammar.size() && grammar[at] != ends[kind]; at++)
-        if (grammar[at] == '\\' && kind < 2) at++;
-    return std::min(at + 1, grammar.size());
-}
-
 /* The grammar with `prefix` before the names of all of its rules. */
 static std::string with_prefix(const std::string &grammar, const std::string &prefix)
 {
+    /* Quoted text, a set of characters, a token, a count and a comment hold no names. */
+    static const std::string begins = "\"[<{#", ends = "\"]>}\n";
     std::string result;
     for (size_t at = 0; at < grammar.size();) {
-        size_t end = skip_literal(grammar, at);
+        size_t end = at, kind = begins.find(grammar[at]);
+        if (kind != std::string::npos) {
+            for (end++; end < grammar.size() && grammar[end] != ends[kind];)
+                end += grammar[end] == '\\' && kind < 2 ? 2 : 1;
+            end = std::min(end + 1, grammar.size());
+        }
         bool is_name = end == at && is_of_name(grammar[at]);
         while (is_name && end < grammar.size() && is_of_name(grammar[end])) end++;
         if (is_name) result += prefix;
@@ -365,8 +338,19 @@ static void apply_or_go_without(reply_format &format, const chat_template &templ
 static void make_way(reply_format &format, const chat_template &template_, autoparser::generation_params params)
 {
     apply_or_go_without(format, template_, params);
-    if (has_tools(params) && params.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED) require_call(format.params);
-    if (has_tools(params) && !params.parallel_tool_calls) limit_to_one_call(format.params.grammar);
+    std::string &grammar = format.params.grammar;
+    if (has_tools(params) && params.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED) require_call(grammar);
+    /* llama.cpp does not always end a reply after the one call that is allowed. */
+    static const std::string end_of_many = ")+\n";
+    bool is_one = has_tools(params) && !params.parallel_tool_calls;
+    for (const std::string begin : {"\ntool-calls ::= (", "\ntools ::= ("}) {
+        size_t at = is_one ? grammar.find(begin) : std::string::npos;
+        size_t stop = at == std::string::npos ? at : grammar.find('\n', at + 1);
+        if (stop == std::string::npos) continue;
+        if (grammar.compare(stop + 1 - end_of_many.size(), end_of_many.size(), end_of_many) != 0) continue;
+        grammar.erase(stop - 2, 2);
+        grammar.erase(at + begin.size() - 1, 1);
+    }
     mend(format.params);
     /* Where nothing but the end of a call closes its arguments, llama.cpp's parser wants it right behind them, and its
      * grammar allows white space. */
@@ -375,7 +359,7 @@ static void make_way(reply_format &format, const chat_template &template_, autop
                     tools.function.close.empty() && !tools.format.per_call_end.empty() &&
                     !tools.arguments.tolerate_intertag_whitespace;
     std::string end = gbnf_format_literal(tools.format.per_call_end);
-    if (is_tight) replace_all(format.params.grammar, " space " + end, " " + end);
+    if (is_tight) replace_all(grammar, " space " + end, " " + end);
 }
 
 /* Text of the schema, and how it is read where the parser of calls leaves marks in it. */

@@ -241,12 +241,6 @@ static std::string exactly(const std::string &unit, uint32_t n, form as)
     return whole + (n % block > 0 ? braces(unit, n % block, n % block) : "");
 }
 
-static std::string at_most(const std::string &unit, uint32_t n, form as)
-{
-    if (n <= max_braces) return n == 0 ? "" : braces(unit, 0, n);
-    return braces(group({braces(unit, block, block)}, as), 0, n / block - 1) + braces(unit, 0, block + n % block);
-}
-
 static std::string repeated(const std::string &unit, uint32_t min, uint32_t max, form as)
 {
     if (max == no_maximum) {
@@ -256,7 +250,11 @@ static std::string repeated(const std::string &unit, uint32_t min, uint32_t max,
     if (min == 0 && max == 1) return unit + "?";
     if (min == 1 && max == 1) return unit;
     if (max <= max_braces) return max == 0 ? "" : braces(unit, min, max);
-    return exactly(unit, min, as) + at_most(unit, max - min, as);
+    uint32_t more = max - min;
+    std::string text = exactly(unit, min, as);
+    if (more <= max_braces) return text + (more == 0 ? "" : braces(unit, 0, more));
+    return text + braces(group({braces(unit, block, block)}, as), 0, more / block - 1) +
+           braces(unit, 0, block + more % block);
 }
 
 static void check_written(size_t bytes)

@@ -154,13 +154,6 @@ template <shape turn_rules::*role> static std::vector<setting> shapes(const jinj
     return {native, text, parts, part};
 }
 
-static std::vector<setting> argument_forms(const jinja::caps &caps)
-{
-    static const setting objects = [](turn_rules &rules) { rules.argument_objects = true; };
-    static const setting texts = [](turn_rules &rules) { rules.argument_objects = false; };
-    return caps.supports_object_arguments ? std::vector<setting>{objects, texts} : std::vector<setting>{texts, objects};
-}
-
 /* Finds the line ends that the template prints between a first system message and the user's. Where it prints other
  * text there, or not both messages, turn_rules.system_end stays as it is. */
 static void find_system_end(chat_template &template_)
@@ -207,10 +200,13 @@ static void find_content_rules(chat_template &template_, const jinja::caps &caps
 
 static void find_call_rules(chat_template &template_, const jinja::caps &caps)
 {
+    const setting objects = [](turn_rules &rules) { rules.argument_objects = true; };
+    const setting texts = [](turn_rules &rules) { rules.argument_objects = false; };
+    const bool takes_objects = caps.supports_object_arguments;
     choose_all(
         template_, {"sulmucr1uacr3ub3raujrau", "sucr", "ucrau", "uacruau", "up"},
         {{{as_it_is, [](turn_rules &rules) { rules.shortens_ids = true; }}, {"ulm"}, true},
-         {argument_forms(caps), {"ucr"}, true},
+         {{takes_objects ? objects : texts, takes_objects ? texts : objects}, {"ucr"}, true},
          {{as_it_is, [](turn_rules &rules) { rules.joins_results = true; }}, {"ucru"}, true},
          {{as_it_is, [](turn_rules &rules) { rules.calls_as_text = true; },
            [](turn_rules &rules) { rules.results_as_text = rules.calls_as_text = true; }},

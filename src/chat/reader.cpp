@@ -83,13 +83,6 @@ static parsed_reply parse_by(const reply_format &format, const common_peg_arena 
     return result;
 }
 
-/* Whether the text is a whole reply in the format, and no prefix of one alone. */
-static bool is_whole_reply(const reply_format &format, const std::string &text)
-{
-    common_peg_parse_context context(text, COMMON_PEG_PARSE_FLAG_NONE);
-    return format.parser.empty() || format.parser.parse(context).success();
-}
-
 /* The text without leading tags of the format and white space. */
 static std::string without_marks(const reply_format &format, std::string text)
 {
@@ -239,9 +232,7 @@ struct chat_reader {
                    size_t index = 0);
     void emit_message(const chat::delta_sink &to, const common_chat_msg &now, bool complete);
     void emit_call(const chat::delta_sink &to, size_t index, const common_chat_tool_call &now, bool complete);
-    void shorten_text(const common_chat_msg &now);
     bool try_cut(const common_chat_msg &now, std::string common_chat_msg::*field, chat::emitted_text &text);
-    void hold_content(common_chat_msg &now);
     bool try_cut_content(const common_chat_msg &now);
     bool try_cut_arguments(const common_chat_msg &now);
     bool locate_cut(const std::string &piece, chat::cut &where) const;
@@ -399,15 +390,6 @@ bool chat_reader::try_cut_arguments(const common_chat_msg &now)
     return plain.is_string() && locate_cut(plain.get<std::string>(), where) && verify_cut(now, expected, where);
 }
 
-void chat_reader::shorten_text(const common_chat_msg &now)
-{
-    if (cropped.size() <= cut_again) return;
-    bool done =
-        try_cut_arguments(now) || try_cut_content(now) || try_cut(now, &common_chat_msg::reasoning_content, reasoning);
-    size_t wait = done ? chat::cut_margin + chat::min_cut : cropped.size() / 8 + chat::cut_margin;
-    cut_again = std::max(chat::never_cut_below, cropped.size() + wait);
-}
-
 /* ---- Reading ---- */
 
 /* Parses the text, which begins with the prefill. */
@@ -428,15 +410,6 @@ chat::parsed_reply chat_reader::parse(const std::string &text)
 
 /* A character that no tag has. */
 static const char no_mark[] = "\x1f";
-
-/* Some formats do without the end tag of the reasoning. The beginning of such a tag looks like content then, and is
- * held back until it is certain. */
-void chat_reader::hold_content(common_chat_msg &now)
-{
-    if (now.content.empty() || !content.emitted.empty()) return;
-    chat::parsed_reply more = parse(cropped + no_mark);
-    if (more.fits && more.message.reasoning_content.size() > now.reasoning_content.size()) now.content.clear();
-}
 
 /* Parses the whole reply. Text that looked like the start of a tag is text after all, if it still parses as text with
  * one more character that no tag has. */
@@ -497,9 +470,19 @@ void chat_reader::parse_more(const chat::delta_sink &to)
     }
     understood = std::max(understood, full_text.size() - cropped.size() + now.known);
     if (now.last != chat::parsed_reply::CALL) depth = 0; /* brackets within text do not make the parser recurse */
-    hold_content(now.message);
+    /* Some formats do without the end tag of the reasoning. The beginning of such a tag looks like content then, and is
+     * held back until it is certain. */
+    if (!now.message.content.empty() && content.emitted.empty()) {
+        chat::parsed_reply more = parse(cropped + no_mark);
+        if (more.fits && more.message.reasoning_content.size() > now.message.reasoning_content.size())
+            now.message.content.clear();
+    }
     emit_message(to, now.message, false);
-    shorten_text(now.message);
+    if (cropped.size() <= cut_again) return;
+    bool is_cut = try_cut_arguments(now.message) || try_cut_content(now.message) ||
+                  try_cut(now.message, &common_chat_msg::reasoning_content, reasoning);
+    size_t wait = is_cut ? chat::cut_margin + chat::min_cut : cropped.size() / 8 + chat::cut_margin;
+    cut_again = std::max(chat::never_cut_below, cropped.size() + wait);
 }
 
 void chat_reader::emit_unparsed(const chat::delta_sink &to, const std::string &more)
@@ -539,7 +522,11 @@ void chat_reader::finish(const chat::delta_sink &to)
     } else if (!left_format) {
         fall_back_to_content(to);
     }
-    closed = calls.empty() || (all.fits && chat::is_whole_reply(format, full_text));
+    closed = calls.empty();
+    if (!closed && all.fits) { /* whether it is a whole reply in the format, and no prefix of one alone */
+        common_peg_parse_context context(full_text, COMMON_PEG_PARSE_FLAG_NONE);
+        closed = format.parser.empty() || format.parser.parse(context).success();
+    }
     left_format = true;
 }
 

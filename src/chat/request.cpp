@@ -56,20 +56,6 @@ static void read_media(const json_t *part, const std::string &type, const media_
         std::string("[") + kind->name + " left out: this model takes " + (takes_some ? "no such files]" : "text only]");
 }
 
-static common_chat_msg_content_part read_part(const json_t *part, const media_reader &media, const std::string &path)
-{
-    common_chat_msg_content_part result;
-    std::string type = required_text(part, "type", path);
-    result.type = "text";
-    if (type != "text" && type != "refusal") {
-        read_media(part, type, media, path, result);
-        return result;
-    }
-    if (find_field(part, type.c_str()) == nullptr) throw refusal{HEARTH_INVALID, path + "." + type, "must be a string"};
-    result.text = optional_text(part, type.c_str(), path);
-    return result;
-}
-
 static void read_content(common_chat_msg &message, const json_t *object, const media_reader &media,
                          const std::string &path)
 {
@@ -83,7 +69,17 @@ static void read_content(common_chat_msg &message, const json_t *object, const m
     if (!json_is_array(content)) throw refusal{HEARTH_INVALID, here, "must be a string, null or an array of parts"};
     for (size_t i = 0; i < json_array_size(content); i++) {
         std::string at = indexed(here, i);
-        message.content_parts.push_back(read_part(object_item(content, i, at), media, at));
+        const json_t *part = object_item(content, i, at);
+        common_chat_msg_content_part result;
+        std::string type = required_text(part, "type", at);
+        result.type = "text";
+        if (type != "text" && type != "refusal")
+            read_media(part, type, media, at, result);
+        else if (find_field(part, type.c_str()) == nullptr)
+            throw refusal{HEARTH_INVALID, at + "." + type, "must be a string"};
+        else
+            result.text = optional_text(part, type.c_str(), at);
+        message.content_parts.push_back(std::move(result));
     }
 }
 

@@ -288,8 +288,9 @@ static void add_bound(common_json &into, const common_json &schema, const std::s
     into[key] = value;
 }
 
-static void check_members(const common_json &schema)
+common_json enforced_part(const common_json &schema)
 {
+    common_json result = common_json::object();
     for (const char *key : {"pattern", "format"})
         if (schema.contains(key)) demand(schema.at(key).is_string(), key, "a string");
     if (schema.contains("properties")) demand(schema.at("properties").is_object(), "properties", "an object");
@@ -298,12 +299,6 @@ static void check_members(const common_json &schema)
     for (size_t i = 0; schema.contains("required") && i < schema.at("required").size(); i++)
         demand(schema.at("required").at(i).is_string(), "required", "a list of strings");
     if (schema.contains("enum")) demand(schema.at("enum").is_array(), "enum", "a list");
-}
-
-common_json enforced_part(const common_json &schema)
-{
-    common_json result = common_json::object();
-    check_members(schema);
     for (const auto &entry : schema.items()) {
         const std::string &key = entry.key();
         if (is_one_of(least, key) || is_one_of(most, key))

@@ -41,20 +41,6 @@ static void trust(const jinja::value &value)
     for (auto &part : value->val_str.parts) part.is_input = false;
 }
 
-/* Templates build special tokens around a role ("<|" + role + "|>"), so a role that is a plain word is trusted as the
- * template's text. */
-static void trust_roles(const jinja::value &messages)
-{
-    jinja::value none = jinja::mk_val<jinja::value_undefined>("role");
-    for (const auto &message : messages->val_arr) {
-        if (!jinja::is_val<jinja::value_object>(message)) continue;
-        jinja::value role = message->at("role", none);
-        std::string text = role->val_str.str();
-        bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
-        if (plain) trust(role);
-    }
-}
-
 /* The root statement around a whole template: it fixes the time, marks trusted values, and keeps the parts that
  * llama.cpp would join. llama.cpp marks every string that it passes in as the request's, its own BOS and EOS too. */
 struct template_root : jinja::statement {
@@ -73,8 +59,17 @@ struct template_root : jinja::statement {
         context.set_val("strftime_now", jinja::mk_val<jinja::value_func>("strftime_now", strftime_now));
         trust(context.get_val("bos_token"));
         trust(context.get_val("eos_token"));
-        trust_roles(context.get_val("messages"));
-        give_numbers(context.get_val("messages"));
+        /* Templates build special tokens around a role ("<|" + role + "|>"), so a role that is a plain word is trusted
+         * as the template's text. */
+        jinja::value messages = context.get_val("messages"), none = jinja::mk_val<jinja::value_undefined>("role");
+        for (const auto &message : messages->val_arr) {
+            if (!jinja::is_val<jinja::value_object>(message)) continue;
+            jinja::value role = message->at("role", none);
+            std::string text = role->val_str.str();
+            if (std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; }))
+                trust(role);
+        }
+        give_numbers(messages);
         give_numbers(context.get_val("tools"));
     }
 

@@ -29,17 +29,6 @@ static const char *word(const json_t *object, const char *name)
 
 /* ---- Cells ---- */
 
-/* How many bytes the first `n` characters of valid UTF-8 have. */
-static size_t bytes_of(const char *text, size_t n)
-{
-    size_t at = 0;
-    for (size_t seen = 0; text[at] != '\0'; at++) {
-        const bool begins = ((unsigned char)text[at] & 0xc0) != 0x80;
-        if (begins && seen++ == n) break;
-    }
-    return at;
-}
-
 /* A text of a fixed number of characters, and two blanks; control characters are escaped, and what is longer ends in
  * three dots. */
 static void put_left(struct buf *out, const char *text, size_t width)
@@ -47,10 +36,13 @@ static void put_left(struct buf *out, const char *text, size_t width)
     struct buf shown = {0};
     utf8_put_visible(&shown, text, strlen(text), false);
     const size_t n = utf8_count(buf_text(&shown), shown.len);
-    if (n > width)
-        buf_printf(out, "%.*s...  ", (int)bytes_of(shown.v, width - 3), shown.v);
-    else
+    if (n > width) {
+        size_t bytes = shown.len; /* of the characters that are kept */
+        for (size_t kept = n; kept > width - 3; kept -= ((unsigned char)shown.v[bytes] & 0xc0) != 0x80) bytes--;
+        buf_printf(out, "%.*s...  ", (int)bytes, shown.v);
+    } else {
         buf_printf(out, "%s%*s", buf_text(&shown), (int)(width - n) + 2, "");
+    }
     buf_release(&shown);
 }
 

@@ -187,18 +187,6 @@ static char *full_key(const char *only, const char *key)
     return whole ? mem_strdup(key) : mem_format("models.%s.%s", only, key);
 }
 
-static int set_mmproj(hearth_config *config, const char *only, const char *path, hearth_error *error)
-{
-    if (!path) return 0;
-    if (!only)
-        return error_at(error, HEARTH_INVALID, "mmproj",
-                        "--mmproj %s: for one model, and there are several: set models.NAME.mmproj", path);
-    char *key = full_key(only, "mmproj");
-    const int status = hearth_config_set(config, key, path, error);
-    free(key);
-    return status;
-}
-
 /* The keys of --set, either those of the server, which say where pulled models are, or the others. */
 static int set_words(hearth_config *config, const struct setup *setup, const char *only, bool of_server,
                      hearth_error *error)
@@ -369,7 +357,14 @@ static int apply(hearth_config *config, const char *command, const struct setup 
     if (status == 0) status = set_models(config, setup, error);
     if (status == 0) status = environment_apply_model(config, error);
     char *only = hearth_config_model(config, 1) ? NULL : mem_strdup(hearth_config_model(config, 0));
-    if (status == 0) status = set_mmproj(config, only, setup->mmproj, error);
+    if (status == 0 && setup->mmproj && !only)
+        status = error_at(error, HEARTH_INVALID, "mmproj",
+                          "--mmproj %s: for one model, and there are several: set models.NAME.mmproj", setup->mmproj);
+    if (status == 0 && setup->mmproj) {
+        char *key = full_key(only, "mmproj");
+        status = hearth_config_set(config, key, setup->mmproj, error);
+        free(key);
+    }
     /* Pulled models come last, so that keys that are meant for the only model do not apply to them. */
     if (status == 0) {
         const bool wanted = strcmp(hearth_config_get(config, "server.serve_pulled"), "true") == 0;

@@ -335,21 +335,6 @@ void value_release(const struct config_row *row, void *field)
     }
 }
 
-static struct config_strings copy_strings(const struct config_strings *from)
-{
-    struct config_strings list = {mem_alloc(from->len * sizeof *list.v), from->len};
-    for (size_t i = 0; i < list.len; i++) list.v[i] = mem_strdup(from->v[i]);
-    return list;
-}
-
-static struct config_loras copy_loras(const struct config_loras *from)
-{
-    struct config_loras list = {mem_alloc(from->len * sizeof *list.v), from->len};
-    for (size_t i = 0; i < list.len; i++)
-        list.v[i] = (struct config_lora){mem_strdup(from->v[i].path), from->v[i].scale};
-    return list;
-}
-
 void value_copy(const struct config_row *row, void *to, const void *from)
 {
     switch (row->type) {
@@ -372,12 +357,21 @@ void value_copy(const struct config_row *row, void *to, const void *from)
     case CONFIG_OBJECT:
         *(char **)to = mem_strdup(*(char *const *)from);
         break;
-    case CONFIG_STRINGS:
-        *(struct config_strings *)to = copy_strings(from);
+    case CONFIG_STRINGS: {
+        const struct config_strings *list = from;
+        struct config_strings copy = {mem_alloc(list->len * sizeof *copy.v), list->len};
+        for (size_t i = 0; i < copy.len; i++) copy.v[i] = mem_strdup(list->v[i]);
+        *(struct config_strings *)to = copy;
         break;
-    case CONFIG_LORAS:
-        *(struct config_loras *)to = copy_loras(from);
+    }
+    case CONFIG_LORAS: {
+        const struct config_loras *list = from;
+        struct config_loras copy = {mem_alloc(list->len * sizeof *copy.v), list->len};
+        for (size_t i = 0; i < copy.len; i++)
+            copy.v[i] = (struct config_lora){mem_strdup(list->v[i].path), list->v[i].scale};
+        *(struct config_loras *)to = copy;
         break;
+    }
     }
 }
 

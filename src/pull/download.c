@@ -91,25 +91,21 @@ static int64_t now_ns(void)
 
 /* ---- Reports ---- */
 
-static void measure(struct meter *meter, int64_t done, int64_t now)
-{
-    double seconds = clock_to_ms(now - meter->measured) / 1e3;
-    if (meter->measured == 0 || done < meter->done) {
-        meter->measured = now;
-        meter->done = done;
-    } else if (seconds * 1e3 >= RATE_MS) {
-        double rate = (double)(done - meter->done) / seconds;
-        meter->rate = meter->rate > 0 ? 0.7 * meter->rate + 0.3 * rate : rate;
-        meter->measured = now;
-        meter->done = done;
-    }
-}
-
 /* HEARTH_CANCELLED where the pull is not to go on. */
 static int report(struct download *d, int64_t done, bool checking, hearth_error *error)
 {
     int64_t now = now_ns();
-    measure(&d->meter, done, now);
+    struct meter *meter = &d->meter;
+    double seconds = clock_to_ms(now - meter->measured) / 1e3;
+    bool begins = meter->measured == 0 || done < meter->done;
+    if (!begins && seconds * 1e3 >= RATE_MS) {
+        double rate = (double)(done - meter->done) / seconds;
+        meter->rate = meter->rate > 0 ? 0.7 * meter->rate + 0.3 * rate : rate;
+    }
+    if (begins || seconds * 1e3 >= RATE_MS) {
+        meter->measured = now;
+        meter->done = done;
+    }
     bool is_end = done == d->file->size;
     int rc = pull_web_check(&d->how->web, error);
     bool is_due = is_end || now - d->meter.reported >= clock_from_ms(REPORT_MS);
@@ -399,15 +395,6 @@ static int64_t size_of_part(const struct download *d)
     return fstat(d->fd, &is) == 0 && S_ISREG(is.st_mode) ? is.st_size : -1;
 }
 
-static int open_part(struct download *d, hearth_error *error)
-{
-    d->fd = openat(d->place->fd, d->part, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0644);
-    if (d->fd < 0) return fail_part(d, error);
-    if (size_of_part(d) >= 0) return HEARTH_OK;
-    errno = EINVAL;
-    return fail_part(d, error);
-}
-
 static int open_journal(struct download *d, hearth_error *error)
 {
     struct pull_binding binding = binding_of(d->file);
@@ -545,7 +532,10 @@ int pull_download(struct pull_file *file, const struct pull_place *place, const 
     uint8_t sha[SHA256_BYTES] = {0};
     d.part = part_of(file);
     d.journal_name = journal_of(file);
-    int rc = open_part(&d, error);
+    d.fd = openat(place->fd, d.part, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0644);
+    bool is_file = d.fd >= 0 && size_of_part(&d) >= 0;
+    if (d.fd >= 0 && !is_file) errno = EINVAL;
+    int rc = is_file ? HEARTH_OK : fail_part(&d, error);
     if (rc == HEARTH_OK) rc = file->is_local ? copy_local(&d, error) : fetch(&d, error);
     if (rc == HEARTH_OK) rc = digest(&d, sha, error);
     if (rc == HEARTH_OK) rc = check_bytes(&d, sha, error);

@@ -282,25 +282,19 @@ static int score_projector(const struct pull_entry *projector, const struct pull
     return score;
 }
 
-static void add_projector(const struct pull_listing *listing, struct pull_choice *choice)
+int pull_choose(const struct pull_listing *listing, const char *quant, struct pull_choice *choice, hearth_error *error)
 {
-    const struct pull_entry *best = NULL;
-    for (size_t i = 0; i < listing->n; i++) {
+    const struct pull_entry *first = NULL, *best = NULL; /* best: the projector */
+    *choice = (struct pull_choice){0};
+    int rc = choose_weights(listing, quant, &first, error);
+    if (rc == HEARTH_OK) rc = add_shards(listing, first, choice, error);
+    for (size_t i = 0; i < listing->n && rc == HEARTH_OK; i++) {
         const struct pull_entry *entry = &listing->v[i];
         if (!is_projector(entry)) continue;
         if (best == NULL || score_projector(entry, &choice->v[0]) > score_projector(best, &choice->v[0])) best = entry;
     }
     if (best != NULL) add_choice(choice, best);
     choice->has_projector = best != NULL;
-}
-
-int pull_choose(const struct pull_listing *listing, const char *quant, struct pull_choice *choice, hearth_error *error)
-{
-    const struct pull_entry *first = NULL;
-    *choice = (struct pull_choice){0};
-    int rc = choose_weights(listing, quant, &first, error);
-    if (rc == HEARTH_OK) rc = add_shards(listing, first, choice, error);
-    if (rc == HEARTH_OK) add_projector(listing, choice);
     return rc;
 }
 

@@ -387,26 +387,22 @@ int pull_folder_find(const char *folder, const char *name, const char *reference
 
 /* ---- Removing ---- */
 
-/* Whether the end is that of what only a pull leaves. */
-static bool is_left_over(const char *name)
-{
-    static const char *const ends[] = {".gguf.part", ".gguf.journal"};
-    size_t len = strlen(name);
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        if (len >= strlen(ends[i]) && strcmp(name + len - strlen(ends[i]), ends[i]) == 0) return true;
-    return false;
-}
-
-/* How many there were. The manifest goes last: a removal that is interrupted goes on by it. */
+/* Removes what only a pull leaves, by the ends of its names. Returns how many there were. The manifest goes last: a
+ * removal that is interrupted goes on by it. */
 static size_t remove_left_overs(int folder)
 {
+    static const char *const ends[] = {".gguf.part", ".gguf.journal"};
     size_t n = 0;
     int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *names = fd < 0 ? NULL : fdopendir(fd);
     if (names == NULL && fd >= 0) close(fd);
     if (names == NULL) return 0;
-    for (struct dirent *next = readdir(names); next != NULL; next = readdir(names))
-        if (is_left_over(next->d_name) && unlinkat(folder, next->d_name, 0) == 0) n++;
+    for (struct dirent *next = readdir(names); next != NULL; next = readdir(names)) {
+        size_t len = strlen(next->d_name);
+        for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+            if (len >= strlen(ends[i]) && strcmp(next->d_name + len - strlen(ends[i]), ends[i]) == 0)
+                n += unlinkat(folder, next->d_name, 0) == 0;
+    }
     closedir(names);
     if (unlinkat(folder, PREPARED_MANIFEST, 0) == 0) n++;
     return n;

@@ -52,18 +52,6 @@ static bool take_page(struct pull_request *request, const char *bytes, size_t le
     return true;
 }
 
-/* Where the list goes on; NULL: nowhere. A page of another origin's is none of this list. */
-static char *next_page(const struct pull *p, const struct pull_request *request)
-{
-    struct pull_url next = {0};
-    hearth_error error;
-    bool good = request->head.next != NULL && pull_url_read(request->head.next, &next, &error) == HEARTH_OK &&
-                strcmp(next.origin, p->endpoint.origin) == 0;
-    char *text = good ? mem_strdup(next.text) : NULL;
-    pull_url_release(&next);
-    return text;
-}
-
 static int list_files(struct pull *p, struct pull_listing *listing, hearth_error *error)
 {
     struct buf page = {0};
@@ -75,10 +63,15 @@ static int list_files(struct pull *p, struct pull_listing *listing, hearth_error
         buf_clear(&page);
         rc = pull_web_get(&request, error);
         if (rc == HEARTH_OK) rc = pull_listing_add(listing, buf_text(&page), page.len, error);
-        char *next = next_page(p, &request);
+        /* Where the list goes on. A page of another origin's is none of this list. */
+        struct pull_url next = {0};
+        hearth_error none;
+        bool goes_on = request.head.next != NULL && pull_url_read(request.head.next, &next, &none) == HEARTH_OK &&
+                       strcmp(next.origin, p->endpoint.origin) == 0;
         pull_request_release(&request);
         free(url);
-        url = next;
+        url = goes_on ? mem_strdup(next.text) : NULL;
+        pull_url_release(&next);
     }
     free(url);
     buf_release(&page);

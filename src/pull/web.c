@@ -295,35 +295,19 @@ static void open_curl(void)
     curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-static void set_fields(struct pull_request *request)
-{
-    const struct pull_web *web = request->web;
-    curl_slist_free_all(request->fields);
-    request->fields = NULL;
-    bool knows = web->token != NULL && web->token_origin != NULL && strcmp(web->token_origin, request->at.origin) == 0;
-    char *token = knows ? mem_format("Authorization: Bearer %s", web->token) : NULL;
-    char *condition =
-        request->range != NULL && request->etag != NULL ? mem_format("If-Range: %s", request->etag) : NULL;
-    if (token != NULL) request->fields = curl_slist_append(request->fields, token);
-    if (condition != NULL) request->fields = curl_slist_append(request->fields, condition);
-    curl_easy_setopt(request->curl, CURLOPT_HTTPHEADER, request->fields);
-    free(token);
-    free(condition);
-}
-
 static void prepare(struct pull_request *request)
 {
     CURL *curl = request->curl;
-    long stall = request->web->stall_seconds;
+    const struct pull_web *web = request->web;
     request->ignored = 0;
     curl_easy_setopt(curl, CURLOPT_URL, request->at.text);
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
     curl_easy_setopt(curl, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L); /* a proxy's */
-    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, stall);
+    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, (long)web->stall_seconds);
     curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, STALL_BYTES);
-    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, stall);
+    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, (long)web->stall_seconds);
     curl_easy_setopt(curl, CURLOPT_USERAGENT, "hearth/" HEARTH_VERSION);
     curl_easy_setopt(curl, CURLOPT_RANGE, request->range);
     curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, take_line);
@@ -333,13 +317,23 @@ static void prepare(struct pull_request *request)
     curl_easy_setopt(curl, CURLOPT_PRIVATE, request);
     curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
     curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, look_at_cancel);
-    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, request->web);
-    if (request->web->public_only) {
+    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, web);
+    if (web->public_only) {
         curl_easy_setopt(curl, CURLOPT_PROXY, "");
         curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, open_public_socket);
         curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, request);
     }
-    set_fields(request);
+    curl_slist_free_all(request->fields);
+    request->fields = NULL;
+    bool knows = web->token != NULL && web->token_origin != NULL && strcmp(web->token_origin, request->at.origin) == 0;
+    char *token = knows ? mem_format("Authorization: Bearer %s", web->token) : NULL;
+    char *condition =
+        request->range != NULL && request->etag != NULL ? mem_format("If-Range: %s", request->etag) : NULL;
+    if (token != NULL) request->fields = curl_slist_append(request->fields, token);
+    if (condition != NULL) request->fields = curl_slist_append(request->fields, condition);
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, request->fields);
+    free(token);
+    free(condition);
 }
 
 int pull_request_begin(struct pull_request *request, hearth_error *error)

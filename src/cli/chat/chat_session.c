@@ -46,17 +46,6 @@ struct view {
     hearth_error error; /* code is HEARTH_OK until it fails */
 };
 
-/* Shows how much of a prompt is read, and how much of that is cached, if it takes more than one call of the model. */
-static void show_progress(struct view *view, const hearth_result *r)
-{
-    const int32_t read = r->cache_n + r->prompt_n;
-    if (!isatty(STDERR_FILENO) || read >= r->n_prompt) return;
-    fprintf(stderr, "\r\033[Kreading the prompt: %d of %d tokens", read, r->n_prompt);
-    if (r->cache_n > 0) fprintf(stderr, ", %d of them cached", r->cache_n);
-    fflush(stderr);
-    view->has_progress = true;
-}
-
 static void end_progress(struct view *view)
 {
     if (view->has_progress) terminal_clear_line();
@@ -104,9 +93,18 @@ static void show_event(void *ud, const struct reply_event *event)
 {
     struct view *view = ud;
     switch (event->type) {
-    case REPLY_PROGRESS:
-        show_progress(view, event->result);
+    case REPLY_PROGRESS: {
+        /* How much of the prompt is read, and how much of that is cached, if it takes more than one call of the model.
+         */
+        const hearth_result *r = event->result;
+        const int32_t read = r->cache_n + r->prompt_n;
+        if (!isatty(STDERR_FILENO) || read >= r->n_prompt) break;
+        fprintf(stderr, "\r\033[Kreading the prompt: %d of %d tokens", read, r->n_prompt);
+        if (r->cache_n > 0) fprintf(stderr, ", %d of them cached", r->cache_n);
+        fflush(stderr);
+        view->has_progress = true;
         break;
+    }
     case REPLY_REASONING:
         end_progress(view);
         if (!view->screen->renders) break; /* reasoning is shown on a terminal only */

@@ -312,28 +312,24 @@ static json_t *import_part(struct conversation *chat, const json_t *part)
     return json_pack("{s:s, s:I}", "type", "image_url", "media", (json_int_t)chat->media.n - 1);
 }
 
-/* Role and content are taken over, and nothing else: other members are for other programs, and a template may read
- * them. */
-static bool import_message(struct conversation *chat, const json_t *message)
-{
-    json_t *role = json_object_get(message, "role"), *given = json_object_get(message, "content");
-    json_t *content = json_is_array(given) ? json_array() : json_incref(given);
-    bool good = json_is_string(role) && (json_is_string(content) || json_is_array(content));
-    for (size_t i = 0; good && i < json_array_size(given); i++)
-        good = json_array_append_new(content, import_part(chat, json_array_get(given, i))) == 0;
-    chat->media.n_said = chat->media.n;
-    if (good) json_array_append_new(chat->messages, json_pack("{s:O, s:O}", "role", role, "content", content));
-    json_decref(content);
-    return good;
-}
-
 int conversation_import(struct conversation *chat, const json_t *messages, hearth_error *error)
 {
     struct conversation loaded;
     bool good = json_is_array(messages);
     conversation_init(&loaded);
-    for (size_t i = 0; good && i < json_array_size(messages); i++)
-        good = import_message(&loaded, json_array_get(messages, i));
+    for (size_t i = 0; good && i < json_array_size(messages); i++) {
+        /* Role and content are taken over, and nothing else: other members are for other programs, and a template may
+         * read them. */
+        const json_t *message = json_array_get(messages, i);
+        json_t *role = json_object_get(message, "role"), *given = json_object_get(message, "content");
+        json_t *content = json_is_array(given) ? json_array() : json_incref(given);
+        good = json_is_string(role) && (json_is_string(content) || json_is_array(content));
+        for (size_t k = 0; good && k < json_array_size(given); k++)
+            good = json_array_append_new(content, import_part(&loaded, json_array_get(given, k))) == 0;
+        loaded.media.n_said = loaded.media.n;
+        if (good) json_array_append_new(loaded.messages, json_pack("{s:O, s:O}", "role", role, "content", content));
+        json_decref(content);
+    }
     if (!good) {
         conversation_release(&loaded);
         return error_set(error, HEARTH_INVALID, "no list of messages that can be gone on with: write it with /save");

@@ -268,26 +268,19 @@ static int read_character(EditLine *libedit, wchar_t *character)
 
 /* ---- Keys of our own ---- */
 
-/* Reads up to the mark that ends a paste. */
-static bool read_paste(struct editor *editor, struct buf *bytes)
-{
-    const size_t mark = strlen(PASTE_ENDS);
-    char byte;
-    while (bytes->len <= LINES_MOST && next_byte(editor, &byte)) {
-        buf_append(bytes, &byte, 1);
-        if (byte != '~' || bytes->len < mark || memcmp(bytes->v + bytes->len - mark, PASTE_ENDS, mark) != 0) continue;
-        bytes->len -= mark;
-        return true;
-    }
-    return false;
-}
-
 static unsigned char insert_paste(EditLine *libedit, int key)
 {
     (void)key;
     struct editor *editor = editor_of(libedit);
     struct buf bytes = {0}, text = {0};
-    const bool whole = read_paste(editor, &bytes);
+    const size_t mark = strlen(PASTE_ENDS);
+    bool whole = false;
+    char byte;
+    while (!whole && bytes.len <= LINES_MOST && next_byte(editor, &byte)) { /* up to the mark that ends a paste */
+        buf_append(&bytes, &byte, 1);
+        whole = byte == '~' && bytes.len >= mark && memcmp(bytes.v + bytes.len - mark, PASTE_ENDS, mark) == 0;
+    }
+    if (whole) bytes.len -= mark;
     pastes_clean(&text, buf_text(&bytes), bytes.len);
     if (whole && text.len > 0) el_insertstr(libedit, pastes_add(&editor->pastes, &text));
     buf_release(&text);
@@ -310,17 +303,6 @@ static char *prompt(EditLine *libedit)
     return editor_of(libedit)->goes_on ? next : first;
 }
 
-static enum editor_end end_without(struct editor *editor, struct buf *message)
-{
-    const LineInfo *line = el_line(editor->libedit);
-    const bool begun = editor->goes_on || (line != NULL && line->lastchar > line->buffer);
-    fputs(editor->stopped ? "^C\n" : "\n", editor->screen);
-    fflush(editor->screen);
-    buf_clear(message);
-    if (!editor->stopped) return EDITOR_NO_MORE;
-    return begun ? EDITOR_CLEARED : EDITOR_EMPTY;
-}
-
 enum editor_end editor_read(struct editor *editor, struct buf *message)
 {
     enum editor_end end = EDITOR_MESSAGE;
@@ -331,7 +313,12 @@ enum editor_end editor_read(struct editor *editor, struct buf *message)
         int n = 0;
         const char *typed = el_gets(editor->libedit, &n);
         if (typed == NULL || n <= 0) {
-            end = end_without(editor, message);
+            const LineInfo *line = el_line(editor->libedit);
+            const bool begun = editor->goes_on || (line != NULL && line->lastchar > line->buffer);
+            fputs(editor->stopped ? "^C\n" : "\n", editor->screen);
+            fflush(editor->screen);
+            buf_clear(message);
+            end = !editor->stopped ? EDITOR_NO_MORE : begun ? EDITOR_CLEARED : EDITOR_EMPTY;
             continue;
         }
         size_t len = strlen(typed);

@@ -156,27 +156,21 @@ static enum signal_kind local_wait(struct backend *backend, int signals, reply_e
 
 /* ---- The cache ---- */
 
-/* Looks up, and computes nothing. */
-static int look_up(struct local *local, const struct conversation *chat, hearth_cache_lookup *out, hearth_error *error)
-{
-    hearth_params params = hearth_params_default();
-    params.only_lookup = true;
-    params.continue_final = HEARTH_CONTINUE_NEVER;
-    params.no_generation_prompt = true;
-    hearth_request *request = submit_chat(local, chat, chat->media.n_said, params, error);
-    if (request == NULL) return error->code;
-    const int status = hearth_wait(request, error);
-    hearth_request_release(request);
-    *out = local->inbox.result.lookup;
-    return status;
-}
-
 static int local_cache(struct backend *backend, const struct conversation *chat, struct backend_cache *out,
                        hearth_error *error)
 {
     struct local *local = local_of(backend);
     int status = HEARTH_OK;
-    if (json_array_size(chat->messages) > 0) status = look_up(local, chat, &out->lookup, error);
+    if (json_array_size(chat->messages) > 0) {
+        hearth_params params = hearth_params_default();
+        params.only_lookup = true; /* and nothing is computed */
+        params.continue_final = HEARTH_CONTINUE_NEVER;
+        params.no_generation_prompt = true;
+        hearth_request *request = submit_chat(local, chat, chat->media.n_said, params, error);
+        status = request == NULL ? (int)error->code : hearth_wait(request, error);
+        if (request != NULL) hearth_request_release(request);
+        if (request != NULL) out->lookup = local->inbox.result.lookup;
+    }
     out->has_lookup = status == HEARTH_OK && json_array_size(chat->messages) > 0;
     hearth_cache_status(local->instance, &out->status);
     return status;

@@ -162,14 +162,6 @@ static void fail_with(struct chunks *chunks, const char *what, const char *text,
     buf_release(&shown);
 }
 
-static void read_error(struct chunks *chunks, const json_t *error)
-{
-    const json_t *message = json_is_object(error) ? json_object_get(error, "message") : error;
-    if (error == NULL || json_is_null(error)) return;
-    const char *text = json_is_string(message) ? json_string_value(message) : "it does not say why";
-    fail_with(chunks, "the server has ended the reply", text, strlen(text));
-}
-
 void chunks_read(void *ud, const char *data, size_t len)
 {
     static const char last[] = "[DONE]";
@@ -183,7 +175,11 @@ void chunks_read(void *ud, const char *data, size_t len)
         read_choice(chunks, json_array_get(json_object_get(chunk, "choices"), 0));
         read_usage(chunks, json_object_get(chunk, "usage"));
         read_timings(chunks, json_object_get(chunk, "timings"));
-        read_error(chunks, json_object_get(chunk, "error"));
+        const json_t *error = json_object_get(chunk, "error");
+        const json_t *message = json_is_object(error) ? json_object_get(error, "message") : error;
+        const char *why = json_is_string(message) ? json_string_value(message) : "it does not say why";
+        if (error != NULL && !json_is_null(error))
+            fail_with(chunks, "the server has ended the reply", why, strlen(why));
     } else {
         fail_with(chunks, "the server sent an event that is no JSON object: is it a server of OpenAI's API?", data,
                   len);
