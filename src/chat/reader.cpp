@@ -52,33 +52,30 @@ static std::unique_ptr<common_chat_peg_mapper> mapper_of(const reply_format &for
     }
 }
 
-/* Of an incomplete piece only text counts, since the piece that its tags open may never come. */
-static void note(parsed_reply &result, const common_peg_ast_node &node)
+static parsed_reply parse_by(const reply_format &format, const common_peg_arena &parser, const std::string &text)
 {
     static const std::string calls[] = {
         common_chat_peg_builder::TOOL_NAME,      common_chat_peg_builder::TOOL_ARGS,
         common_chat_peg_builder::TOOL_CLOSE,     common_chat_peg_builder::TOOL_ARG_VALUE,
         common_chat_peg_builder::TOOL_ARG_CLOSE, common_chat_peg_builder::TOOL_ARG_STRING_VALUE};
-    if (node.end <= node.start || node.end < result.known) return;
-    bool is_call = std::find(std::begin(calls), std::end(calls), node.tag) != std::end(calls);
-    bool is_reasoning = node.tag == common_chat_peg_builder::REASONING;
-    bool is_content = node.tag == common_chat_peg_builder::CONTENT;
-    if (is_call || is_reasoning || is_content)
-        result.last = is_call ? parsed_reply::CALL : is_reasoning ? parsed_reply::REASONING : parsed_reply::CONTENT;
-    else if (node.is_partial)
-        return;
-    result.known = node.end;
-}
-
-static parsed_reply parse_by(const reply_format &format, const common_peg_arena &parser, const std::string &text)
-{
     parsed_reply result;
     common_peg_parse_context context(text, COMMON_PEG_PARSE_FLAG_LENIENT);
     common_peg_parse_result parsed = parser.parse(context);
     result.fits = !parsed.fail();
     if (!result.fits) return result;
     mapper_of(format, result.message)->from_ast(context.ast, parsed);
-    context.ast.visit(parsed, [&](const common_peg_ast_node &node) { note(result, node); });
+    /* Of an incomplete piece only text counts, since the piece that its tags open may never come. */
+    context.ast.visit(parsed, [&](const common_peg_ast_node &node) {
+        if (node.end <= node.start || node.end < result.known) return;
+        bool is_call = std::find(std::begin(calls), std::end(calls), node.tag) != std::end(calls);
+        bool is_reasoning = node.tag == common_chat_peg_builder::REASONING;
+        bool is_content = node.tag == common_chat_peg_builder::CONTENT;
+        if (is_call || is_reasoning || is_content)
+            result.last = is_call ? parsed_reply::CALL : is_reasoning ? parsed_reply::REASONING : parsed_reply::CONTENT;
+        else if (node.is_partial)
+            return;
+        result.known = node.end;
+    });
     result.end = std::max(result.known, parsed.end);
     return result;
 }
@@ -231,7 +228,6 @@ struct chat_reader {
     void emit_more(const chat::delta_sink &to, hearth_delta_type type, chat::emitted_text &text, const std::string &now,
                    size_t index = 0);
     void emit_message(const chat::delta_sink &to, const common_chat_msg &now, bool complete);
-    void emit_call(const chat::delta_sink &to, size_t index, const common_chat_tool_call &now, bool complete);
     bool try_cut(const common_chat_msg &now, std::string common_chat_msg::*field, chat::emitted_text &text);
     bool try_cut_content(const common_chat_msg &now);
     bool try_cut_arguments(const common_chat_msg &now);
@@ -276,19 +272,6 @@ void chat_reader::emit_more(const chat::delta_sink &to, hearth_delta_type type, 
     emit(to, type, more, index);
 }
 
-void chat_reader::emit_call(const chat::delta_sink &to, size_t index, const common_chat_tool_call &now, bool complete)
-{
-    if (index == calls.size()) {
-        calls.push_back({now.id.empty() ? make_id() : now.id, now.name, {}});
-        emit(to, HEARTH_DELTA_CALL, "", index);
-    }
-    if (calls[index].name != now.name) return;
-    std::string arguments = now.arguments;
-    /* A trailing comma is held back: the reply may end before the next element. */
-    if (!complete) arguments.erase(arguments.find_last_not_of(", \t\r\n") + 1);
-    emit_more(to, HEARTH_DELTA_ARGUMENTS, calls[index].arguments, arguments, index);
-}
-
 /* A call is emitted once its arguments have begun or something follows it: until then its name may be a prefix of
  * another name. */
 void chat_reader::emit_message(const chat::delta_sink &to, const common_chat_msg &now, bool complete)
@@ -296,9 +279,18 @@ void chat_reader::emit_message(const chat::delta_sink &to, const common_chat_msg
     emit_more(to, HEARTH_DELTA_REASONING, reasoning, now.reasoning_content);
     emit_more(to, HEARTH_DELTA_CONTENT, content, now.content);
     for (size_t i = 0; i < now.tool_calls.size(); i++) {
-        bool certain = complete || i + 1 < now.tool_calls.size() || now.tool_calls[i].arguments.size() > 1;
-        if (!certain || i > calls.size() || now.tool_calls[i].name.empty()) return;
-        emit_call(to, i, now.tool_calls[i], complete);
+        const common_chat_tool_call &call = now.tool_calls[i];
+        bool certain = complete || i + 1 < now.tool_calls.size() || call.arguments.size() > 1;
+        if (!certain || i > calls.size() || call.name.empty()) return;
+        if (i == calls.size()) {
+            calls.push_back({call.id.empty() ? make_id() : call.id, call.name, {}});
+            emit(to, HEARTH_DELTA_CALL, "", i);
+        }
+        if (calls[i].name != call.name) continue;
+        std::string arguments = call.arguments;
+        /* A trailing comma is held back: the reply may end before the next element. */
+        if (!complete) arguments.erase(arguments.find_last_not_of(", \t\r\n") + 1);
+        emit_more(to, HEARTH_DELTA_ARGUMENTS, calls[i].arguments, arguments, i);
     }
 }
 

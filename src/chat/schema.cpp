@@ -225,30 +225,25 @@ static common_json freed(const common_json &schema, const std::string &tool, sch
     return is_affordable(result, tool, budget, reason) ? result : of_type("object");
 }
 
-/* As tool_schema() says, with what is left of a budget. */
-static common_json affordable_schema(const common_json &parameters, const std::string &tool, const std::string &prefix,
-                                     schema_budget &budget, std::set<std::string> &unenforced)
-{
-    static const size_t max_logged = 8;
-    std::string reason;
-    lowered_schema lowered = lower_schema(parameters, prefix, true, budget);
-    for (size_t i = 0; i < lowered.faults.size() && i < max_logged; i++)
-        note_freed(unenforced, tool, lowered.faults[i].pointer, lowered.faults[i].reason);
-    name_unenforced(lowered.unenforced);
-    unenforced.insert(lowered.unenforced.begin(), lowered.unenforced.end());
-    bool takes_anything = lowered.schema.empty() || (lowered.schema.size() == 1 && lowered.schema.contains("$defs"));
-    if (takes_anything) return of_type("object");
-    if (is_affordable(lowered.schema, tool, budget, reason)) return lowered.schema;
-    return freed(lowered.schema, tool, budget, reason, unenforced);
-}
-
 common_json tool_schema(const common_json &parameters, const std::string &tool, const std::string &prefix,
                         schema_budget &all, std::set<std::string> &unenforced)
 {
-    common_json schema;
+    static const size_t max_logged = 8;
+    common_json schema = of_type("object");
     const schema_budget::amounts before = all.lend(1);
     try {
-        schema = affordable_schema(parameters, tool, prefix, all, unenforced);
+        std::string reason;
+        lowered_schema lowered = lower_schema(parameters, prefix, true, all);
+        for (size_t i = 0; i < lowered.faults.size() && i < max_logged; i++)
+            note_freed(unenforced, tool, lowered.faults[i].pointer, lowered.faults[i].reason);
+        name_unenforced(lowered.unenforced);
+        unenforced.insert(lowered.unenforced.begin(), lowered.unenforced.end());
+        bool has_definitions_alone = lowered.schema.size() == 1 && lowered.schema.contains("$defs");
+        bool takes_anything = lowered.schema.empty() || has_definitions_alone;
+        if (!takes_anything && is_affordable(lowered.schema, tool, all, reason))
+            schema = lowered.schema;
+        else if (!takes_anything)
+            schema = freed(lowered.schema, tool, all, reason, unenforced);
     } catch (const schema_too_large &reached) {
         schema = freed_arguments(tool, reached.reason, unenforced);
     }

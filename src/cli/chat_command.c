@@ -98,9 +98,9 @@ static int converse(struct chat *chat, const struct chat_options *options)
     return EXIT_FINE;
 }
 
-/* `config`: NULL with a server. */
-static int run_chat(const char *command, const hearth_config *config, const struct chat_options *options)
+int chat_command_run(const char *command, const hearth_config *config, const struct chat_options *options)
 {
+    if (config != NULL) hearth_log_open(NULL, hearth_config_get(config, "server.log_level"), "text", NULL);
     int status = EXIT_FAILED;
     struct chat chat = {.command = command, .screen = screen_find(), .signals = signals_open()};
     conversation_init(&chat.conversation);
@@ -126,12 +126,6 @@ static int run_chat(const char *command, const hearth_config *config, const stru
     conversation_release(&chat.conversation);
     close(chat.signals);
     return status;
-}
-
-int chat_command_run(const char *command, const hearth_config *config, const struct chat_options *options)
-{
-    hearth_log_open(NULL, hearth_config_get(config, "server.log_level"), "text", NULL);
-    return run_chat(command, config, options);
 }
 
 static int run_local(const char *command, struct setup *setup, const struct chat_options *options)
@@ -209,7 +203,8 @@ int command_chat(int argc, char **argv)
         if (check_options(&setup, &chat, &error) < 0)
             status = args_fail(spec.command, &error, EXIT_USAGE);
         else
-            status = chat.server != NULL ? run_chat(spec.command, NULL, &chat) : run_local(spec.command, &setup, &chat);
+            status = chat.server != NULL ? chat_command_run(spec.command, NULL, &chat)
+                                         : run_local(spec.command, &setup, &chat);
     }
     setup_release(&setup);
     return status;

@@ -99,21 +99,15 @@ static void add_json(void *ud, const hearth_kv_entry *entry)
 
 static int run_ls(const char *command, const hearth_config *config, const struct wanted *wanted)
 {
-    if (wanted->as_json) {
-        hearth_error error;
-        json_t *entries = json_array();
-        int rc = hearth_kv_list(config, add_json, entries, &error);
-        if (rc >= 0)
-            json_output_print(json_pack("{s:o}", "entries", entries));
-        else
-            json_decref(entries);
-        return rc < 0 ? args_fail(command, &error, EXIT_FAILED) : EXIT_FINE;
-    }
     struct sums sums = {0};
+    json_t *entries = json_array();
     hearth_error error;
-    if (hearth_kv_list(config, print_entry, &sums, &error) < 0) return args_fail(command, &error, EXIT_FAILED);
-    print_sums(&sums);
-    return EXIT_FINE;
+    const int rc = wanted->as_json ? hearth_kv_list(config, add_json, entries, &error)
+                                   : hearth_kv_list(config, print_entry, &sums, &error);
+    if (rc >= 0 && wanted->as_json) json_output_print(json_pack("{s:O}", "entries", entries));
+    if (rc >= 0 && !wanted->as_json) print_sums(&sums);
+    json_decref(entries);
+    return rc < 0 ? args_fail(command, &error, EXIT_FAILED) : EXIT_FINE;
 }
 
 static int ls(int argc, char **argv)

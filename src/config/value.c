@@ -150,26 +150,20 @@ static const char *find_choice(const char *choices, const char *text, size_t *le
     }
 }
 
-static bool read_enum(const struct config_row *row, const struct node *node, void *field, struct buf *why)
+static bool read_choice(const struct config_row *row, const struct node *node, void *field, struct buf *why)
 {
     size_t len;
     const char *text = scalar(node);
     const char *choice = text == NULL ? NULL : find_choice(row->choices, text, &len);
     if (choice == NULL) return refuse(row, node, why);
+    if (row->type == CONFIG_NAME) {
+        value_release(row, field);
+        *(char **)field = mem_strndup(choice, len);
+        return true;
+    }
     int before = 0;
     for (const char *c = row->choices; c < choice; c++) before += *c == '|';
     *(int *)field = before;
-    return true;
-}
-
-static bool read_name(const struct config_row *row, const struct node *node, void *field, struct buf *why)
-{
-    size_t len;
-    const char *text = scalar(node);
-    const char *choice = text == NULL ? NULL : find_choice(row->choices, text, &len);
-    if (choice == NULL) return refuse(row, node, why);
-    value_release(row, field);
-    *(char **)field = mem_strndup(choice, len);
     return true;
 }
 
@@ -290,7 +284,7 @@ bool value_read(const struct config_row *row, const struct node *node, void *fie
     static bool (*const readers[])(const struct config_row *, const struct node *, void *, struct buf *) = {
         [CONFIG_BOOL] = read_bool,      [CONFIG_INT] = read_int,       [CONFIG_NUMBER] = read_number,
         [CONFIG_SECONDS] = read_number, [CONFIG_PATH] = read_text,     [CONFIG_TEXT] = read_text,
-        [CONFIG_ENUM] = read_enum,      [CONFIG_NAME] = read_name,     [CONFIG_STRINGS] = read_strings,
+        [CONFIG_ENUM] = read_choice,    [CONFIG_NAME] = read_choice,   [CONFIG_STRINGS] = read_strings,
         [CONFIG_LORAS] = read_loras,    [CONFIG_OBJECT] = read_object,
     };
     return readers[row->type](row, node, field, why);

@@ -199,25 +199,17 @@ static size_t count_meant(const struct pull_listing *listing, const char *quant,
     return n;
 }
 
-static void put_names(struct buf *out, const struct pull_listing *listing, const char *quant)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < listing->n; i++) {
-        const struct pull_entry *entry = &listing->v[i];
-        if (!is_meant(entry, quant)) continue;
-        if (n < NAMED_MOST) {
-            buf_puts(out, n == 0 ? "" : ", ");
-            utf8_put_visible(out, entry->path, strlen(entry->path), false);
-        }
-        n++;
-    }
-    if (n > NAMED_MOST) buf_printf(out, " and %zu more", n - NAMED_MOST);
-}
-
 static int refuse_choice(const struct pull_listing *listing, const char *quant, size_t n, hearth_error *error)
 {
     struct buf names = {0};
-    put_names(&names, listing, n > 0 ? quant : NULL);
+    size_t n_named = 0;
+    for (size_t i = 0; i < listing->n; i++) {
+        const struct pull_entry *entry = &listing->v[i];
+        if (!is_meant(entry, n > 0 ? quant : NULL) || n_named++ >= NAMED_MOST) continue;
+        buf_puts(&names, names.len == 0 ? "" : ", ");
+        utf8_put_visible(&names, entry->path, strlen(entry->path), false);
+    }
+    if (n_named > NAMED_MOST) buf_printf(&names, " and %zu more", n_named - NAMED_MOST);
     int code = n > 0 ? HEARTH_INVALID : HEARTH_NOT_FOUND;
     if (names.len == 0)
         error_set(error, code, "the repository has no GGUF file of weights");

@@ -124,21 +124,6 @@ char *pull_file_path(const char *folder, const char *model, const char *file)
 
 /* ---- Manifests ---- */
 
-static bool read_stored(const json_t *value, struct pull_stored *file)
-{
-    const char *name = json_string_value(json_object_get(value, "name"));
-    const char *sha = json_string_value(json_object_get(value, "sha256"));
-    const char *etag = json_string_value(json_object_get(value, "etag"));
-    json_t *size = json_object_get(value, "size");
-    uint8_t digest[SHA256_BYTES];
-    if (name == NULL || pull_check_file_name(name, NULL) != HEARTH_OK) return false;
-    if (sha == NULL || !sha256_from_hex(sha, digest) || !json_is_integer(size)) return false;
-    *file = (struct pull_stored){.name = mem_strdup(name), .size = json_integer_value(size), .etag = mem_strdup(etag)};
-    memcpy(file->sha, sha, sizeof file->sha);
-    file->is_projector = json_is_true(json_object_get(value, "projector"));
-    return true;
-}
-
 static bool read_model(const json_t *root, struct pull_model *model)
 {
     const char *reference = json_string_value(json_object_get(root, "reference"));
@@ -150,8 +135,17 @@ static bool read_model(const json_t *root, struct pull_model *model)
     model->pulled_ms = json_integer_value(json_object_get(root, "pulled_ms"));
     json_array_foreach(files, i, value)
     {
-        struct pull_stored file;
-        if (!read_stored(value, &file)) return false;
+        const char *name = json_string_value(json_object_get(value, "name"));
+        const char *sha = json_string_value(json_object_get(value, "sha256"));
+        const char *etag = json_string_value(json_object_get(value, "etag"));
+        json_t *size = json_object_get(value, "size");
+        uint8_t digest[SHA256_BYTES];
+        if (name == NULL || pull_check_file_name(name, NULL) != HEARTH_OK) return false;
+        if (sha == NULL || !sha256_from_hex(sha, digest) || !json_is_integer(size)) return false;
+        struct pull_stored file = {
+            .name = mem_strdup(name), .size = json_integer_value(size), .etag = mem_strdup(etag)};
+        memcpy(file.sha, sha, sizeof file.sha);
+        file.is_projector = json_is_true(json_object_get(value, "projector"));
         pull_model_add_file(model, &file);
     }
     return model->n_files > 0 && !model->files[0].is_projector;
@@ -183,21 +177,6 @@ static int read_manifest(int folder, const char *file, const char *name, struct 
     return HEARTH_IO;
 }
 
-static json_t *manifest_of(const struct pull_model *model)
-{
-    json_t *files = json_array();
-    for (size_t i = 0; i < model->n_files; i++) {
-        const struct pull_stored *file = &model->files[i];
-        json_t *value =
-            json_pack("{s:s, s:I, s:s}", "name", file->name, "size", (json_int_t)file->size, "sha256", file->sha);
-        if (file->etag != NULL) json_object_set_new(value, "etag", json_string(file->etag));
-        if (file->is_projector) json_object_set_new(value, "projector", json_true());
-        json_array_append_new(files, value);
-    }
-    return json_pack("{s:s, s:s*, s:I, s:o}", "reference", model->reference, "path", model->path, "pulled_ms",
-                     (json_int_t)model->pulled_ms, "files", files);
-}
-
 int pull_place_read(const struct pull_place *place, const char *name, struct pull_model *model, hearth_error *error)
 {
     return read_manifest(place->fd, PULL_MANIFEST, name, model, error);
@@ -222,7 +201,17 @@ static int not_written(const struct pull_place *place, int fault, hearth_error *
 
 int pull_place_prepare(const struct pull_place *place, const struct pull_model *model, hearth_error *error)
 {
-    json_t *root = manifest_of(model);
+    json_t *files = json_array();
+    for (size_t i = 0; i < model->n_files; i++) {
+        const struct pull_stored *file = &model->files[i];
+        json_t *value =
+            json_pack("{s:s, s:I, s:s}", "name", file->name, "size", (json_int_t)file->size, "sha256", file->sha);
+        if (file->etag != NULL) json_object_set_new(value, "etag", json_string(file->etag));
+        if (file->is_projector) json_object_set_new(value, "projector", json_true());
+        json_array_append_new(files, value);
+    }
+    json_t *root = json_pack("{s:s, s:s*, s:I, s:o}", "reference", model->reference, "path", model->path, "pulled_ms",
+                             (json_int_t)model->pulled_ms, "files", files);
     char *text = json_dumps(root, JSON_INDENT(2));
     bool good = write_text(place->fd, PREPARED_MANIFEST, text);
     int fault = errno;
@@ -308,23 +297,6 @@ static const char *find_fault(int folder, const struct pull_model *model)
     return NULL;
 }
 
-static void visit_model(int folder, const char *name, const struct pull_visitor *visitor)
-{
-    struct pull_model model;
-    hearth_error error;
-    int rc = read_manifest(folder, PULL_MANIFEST, name, &model, &error);
-    const char *fault = NULL;
-    if (rc == HEARTH_OK)
-        fault = find_fault(folder, &model);
-    else if (rc != HEARTH_NOT_FOUND)
-        fault = error.message;
-    else if (faccessat(folder, PREPARED_MANIFEST, F_OK, 0) == 0) /* all of it was there once */
-        fault = "its pull or its removal was interrupted: pull it again, or remove it";
-    if (fault != NULL && visitor->fault != NULL) visitor->fault(visitor->ud, name, fault);
-    if (rc == HEARTH_OK && fault == NULL) visitor->each(visitor->ud, &model);
-    pull_model_release(&model);
-}
-
 int pull_folder_list(const char *folder, const struct pull_visitor *visitor, hearth_error *error)
 {
     struct dirent **names = NULL;
@@ -338,7 +310,19 @@ int pull_folder_list(const char *folder, const struct pull_visitor *visitor, hea
                      ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
                      : -1;
         if (fd >= 0) {
-            visit_model(fd, name, visitor);
+            struct pull_model model;
+            hearth_error why;
+            const char *fault = NULL;
+            int rc = read_manifest(fd, PULL_MANIFEST, name, &model, &why);
+            if (rc == HEARTH_OK)
+                fault = find_fault(fd, &model);
+            else if (rc != HEARTH_NOT_FOUND)
+                fault = why.message;
+            else if (faccessat(fd, PREPARED_MANIFEST, F_OK, 0) == 0) /* all of it was there once */
+                fault = "its pull or its removal was interrupted: pull it again, or remove it";
+            if (fault != NULL && visitor->fault != NULL) visitor->fault(visitor->ud, name, fault);
+            if (rc == HEARTH_OK && fault == NULL) visitor->each(visitor->ud, &model);
+            pull_model_release(&model);
             close(fd);
         }
         free(path);
@@ -513,21 +497,6 @@ static int is_preset(const struct dirent *entry)
     return entry->d_name[0] != '.' && len > tail && strcmp(entry->d_name + len - tail, ENDING) == 0;
 }
 
-static void visit_preset(int folder, const char *file, const struct pull_preset_visitor *visitor)
-{
-    char *name = mem_strndup(file, strlen(file) - strlen(ENDING));
-    struct buf text = {0};
-    hearth_error error;
-    if (pull_check_model_name(name, &error) != HEARTH_OK)
-        visitor->fault(visitor->ud, name, error.message);
-    else if (read_text(folder, file, &text))
-        visitor->each(visitor->ud, name, buf_text(&text));
-    else
-        visitor->fault(visitor->ud, name, strerror(errno));
-    buf_release(&text);
-    free(name);
-}
-
 int pull_presets_list(const char *folder, const struct pull_preset_visitor *visitor, hearth_error *error)
 {
     struct dirent **entries;
@@ -536,7 +505,18 @@ int pull_presets_list(const char *folder, const struct pull_preset_visitor *visi
     if (n < 0 && fault == ENOENT) return HEARTH_OK;
     if (n < 0) return error_set(error, HEARTH_IO, "cannot read %s: %s", folder, strerror(fault));
     for (int i = 0; i < n; i++) {
-        visit_preset(fd, entries[i]->d_name, visitor);
+        const char *file = entries[i]->d_name;
+        char *name = mem_strndup(file, strlen(file) - strlen(ENDING));
+        struct buf text = {0};
+        hearth_error why;
+        if (pull_check_model_name(name, &why) != HEARTH_OK)
+            visitor->fault(visitor->ud, name, why.message);
+        else if (read_text(fd, file, &text))
+            visitor->each(visitor->ud, name, buf_text(&text));
+        else
+            visitor->fault(visitor->ud, name, strerror(errno));
+        buf_release(&text);
+        free(name);
         free(entries[i]);
     }
     free(entries);

@@ -68,11 +68,8 @@ static size_t begin_line(struct markdown *state, struct buf *out)
     }
     if (kind == LINE_UNDECIDED && newline == NULL) return 0;
     state->in_line = true;
-    if (state->in_block || kind == LINE_TEXT || kind == LINE_UNDECIDED) {
-        buf_append(out, state->held.v, indent);
-        return indent;
-    }
     buf_append(out, state->held.v, indent);
+    if (state->in_block || kind == LINE_TEXT || kind == LINE_UNDECIDED) return indent;
     buf_puts(out, kind == LINE_ITEM ? "\xe2\x80\xa2 " : BOLD);
     state->is_heading = kind == LINE_HEADING;
     return indent + mark;

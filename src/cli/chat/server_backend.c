@@ -247,22 +247,6 @@ static enum signal_kind server_wait(struct backend *backend, int signals, reply_
 
 /* ---- The cache ---- */
 
-static int look_up_at(struct server_backend *server, const struct conversation *chat, hearth_cache_lookup *out,
-                      hearth_error *error)
-{
-    json_t *body = json_pack("{s:s, s:o, s:b, s:b}", "model", model_for(server, chat), "messages",
-                             conversation_export(chat), "add_generation_prompt", 0, "continue_final_message", 0);
-    json_t *found = remote_ask_json(&server->remote, "/cache/lookup", body, error);
-    json_decref(body);
-    if (found == NULL) return error->code;
-    *out = (hearth_cache_lookup){.prompt = chunks_count(found, "prompt_tokens"),
-                                 .resident = chunks_count(found, "resident")};
-    out->reusable = out->prompt - chunks_count(found, "computed");
-    for (size_t i = 0; hearth_tier_name(i) != NULL; i++) out->tiers[i] = chunks_count(found, hearth_tier_name(i));
-    json_decref(found);
-    return HEARTH_OK;
-}
-
 static uint64_t size_of(const json_t *object, const char *name)
 {
     const json_int_t value = json_integer_value(json_object_get(object, name));
@@ -274,7 +258,20 @@ static int server_cache(struct backend *backend, const struct conversation *chat
 {
     struct server_backend *server = server_of(backend);
     const bool has_words = json_array_size(chat->messages) > 0;
-    if (has_words && look_up_at(server, chat, &out->lookup, error) < 0) return error->code;
+    if (has_words) {
+        json_t *body = json_pack("{s:s, s:o, s:b, s:b}", "model", model_for(server, chat), "messages",
+                                 conversation_export(chat), "add_generation_prompt", 0, "continue_final_message", 0);
+        json_t *found = remote_ask_json(&server->remote, "/cache/lookup", body, error);
+        json_decref(body);
+        if (found == NULL) return error->code;
+        hearth_cache_lookup *lookup = &out->lookup;
+        *lookup = (hearth_cache_lookup){.prompt = chunks_count(found, "prompt_tokens"),
+                                        .resident = chunks_count(found, "resident")};
+        lookup->reusable = lookup->prompt - chunks_count(found, "computed");
+        for (size_t i = 0; hearth_tier_name(i) != NULL; i++)
+            lookup->tiers[i] = chunks_count(found, hearth_tier_name(i));
+        json_decref(found);
+    }
     out->has_lookup = has_words;
     json_t *status = remote_ask_json(&server->remote, "/cache", NULL, error);
     if (status == NULL) return error->code;
