@@ -164,21 +164,6 @@ static common_json read_tool(const json_t *tool, const std::string &path)
                parameters == nullptr ? common_json::object() : to_common(parameters, wide_numbers::marked)}}}};
 }
 
-/* The tools in the form in which templates get them; null: there are none. */
-static common_json read_tools(const json_t *array)
-{
-    check_tree(array, wide_numbers::marked, "tools");
-    if (!json_is_array(array)) throw refusal{HEARTH_INVALID, "tools", "must be an array"};
-    if (json_array_size(array) > max_tools)
-        throw refusal{HEARTH_INVALID, "tools", "has more than " + std::to_string(max_tools) + " tools"};
-    common_json tools;
-    for (size_t i = 0; i < json_array_size(array); i++) {
-        std::string path = indexed("tools", i);
-        tools.push_back(read_tool(object_item(array, i, path), path));
-    }
-    return tools;
-}
-
 /* Of the budget of one schema: of a hundred tools, most have little. */
 static const size_t max_schemas = 4;
 
@@ -321,7 +306,16 @@ static chat_parsed parse_request(const chat_request &request)
 {
     chat_parsed parsed;
     parsed.messages = read_messages(request, parsed.media_left_out);
-    if (request.tools != nullptr) parsed.tools = read_tools(request.tools);
+    if (request.tools != nullptr) {
+        check_tree(request.tools, wide_numbers::marked, "tools");
+        if (!json_is_array(request.tools)) throw refusal{HEARTH_INVALID, "tools", "must be an array"};
+        if (json_array_size(request.tools) > max_tools)
+            throw refusal{HEARTH_INVALID, "tools", "has more than " + std::to_string(max_tools) + " tools"};
+    }
+    for (size_t i = 0; i < json_array_size(request.tools); i++) {
+        std::string path = indexed("tools", i);
+        parsed.tools.push_back(read_tool(object_item(request.tools, i, path), path));
+    }
     if (parsed.tools.empty() && request.tool_choice == HEARTH_TOOLS_REQUIRED)
         throw refusal{HEARTH_INVALID, "tool_choice", "needs tools to choose from"};
     bool may_call = !parsed.tools.empty() && request.tool_choice != HEARTH_TOOLS_NONE;

@@ -144,11 +144,6 @@ void args_observe(const struct args_observer *observer)
     current_observer = observer;
 }
 
-const struct args_observer *args_observer(void)
-{
-    return current_observer;
-}
-
 bool args_read(const struct args_spec *spec, int argc, char **argv, int *status)
 {
     bool help;

@@ -292,20 +292,6 @@ static int ask_state(const struct remote *remote, const char *name, char state[3
     return rc;
 }
 
-/* Waits while it is being unloaded. */
-static int await_end(const struct remote *remote, const char *name, char state[32], hearth_error *error)
-{
-    const struct timespec pause = {.tv_nsec = EVERY_MS * 1000000};
-    const int64_t deadline = clock_now(clock_monotonic()) + clock_from_ms(PATIENCE_MS);
-    int rc;
-    while ((rc = ask_state(remote, name, state, error)) == HEARTH_OK && strcmp(state, "unloading") == 0) {
-        if (clock_now(clock_monotonic()) > deadline)
-            return error_set(error, HEARTH_BUSY, "%s is still being unloaded: hearth ps shows when it is done", name);
-        nanosleep(&pause, NULL);
-    }
-    return rc;
-}
-
 static int stop_model(const struct remote *remote, const char *name, hearth_error *error)
 {
     char state[32];
@@ -322,7 +308,14 @@ static int stop_model(const struct remote *remote, const char *name, hearth_erro
         json_decref(answer);
     }
     if (rc == HEARTH_BUSY) error_prefix(error, "%s stays loaded while it has requests: ", name);
-    if (rc == HEARTH_OK) rc = await_end(remote, name, state, error);
+    const struct timespec pause = {.tv_nsec = EVERY_MS * 1000000};
+    const int64_t deadline = clock_now(clock_monotonic()) + clock_from_ms(PATIENCE_MS);
+    while (rc == HEARTH_OK && (rc = ask_state(remote, name, state, error)) == HEARTH_OK &&
+           strcmp(state, "unloading") == 0) {
+        if (clock_now(clock_monotonic()) > deadline)
+            return error_set(error, HEARTH_BUSY, "%s is still being unloaded: hearth ps shows when it is done", name);
+        nanosleep(&pause, NULL);
+    }
     if (rc == HEARTH_OK)
         printf(strcmp(state, "unloaded") == 0 ? "%s is unloaded\n" : "%s was unloaded; a request loads it again\n",
                name);

@@ -114,21 +114,15 @@ static void note_end(struct remote_stream *stream)
         snprintf(stream->fault, sizeof stream->fault, "%s", curl_easy_strerror(code));
 }
 
-/* Milliseconds until there may be something to do. libcurl knows its own time limits. */
-static int patience(const struct remote_stream *stream)
-{
-    const int64_t left = stream->when + stream->silence - clock_now(clock_monotonic());
-    const int64_t ms = left / 1000000 + 1;
-    if (stream->silence == 0 || ms > INT_MAX) return INT_MAX;
-    return ms > 0 ? (int)ms : 0;
-}
-
 bool remote_stream_wait(struct remote_stream *stream, int fd)
 {
     struct curl_waitfd other = {.fd = fd, .events = CURL_WAIT_POLLIN};
     int running = 0;
     if (stream->ended) return false;
-    curl_multi_poll(stream->multi, &other, fd >= 0, patience(stream), NULL);
+    /* Milliseconds until there may be something to do. libcurl knows its own time limits. */
+    const int64_t left = (stream->when + stream->silence - clock_now(clock_monotonic())) / 1000000 + 1;
+    const int patience = stream->silence == 0 || left > INT_MAX ? INT_MAX : left > 0 ? (int)left : 0;
+    curl_multi_poll(stream->multi, &other, fd >= 0, patience, NULL);
     if (curl_multi_perform(stream->multi, &running) != CURLM_OK || running == 0) {
         note_end(stream);
     } else { /* one in which nothing has moved for too long ends, too */

@@ -217,24 +217,6 @@ static void put_roff(struct buf *out, const char *text)
     }
 }
 
-static void put_man_row(struct buf *out, const struct config_row *row)
-{
-    const char *star = strchr(row->path, '*');
-    struct buf expected = {0};
-    buf_puts(out, ".TP\n.B ");
-    if (star != NULL) buf_printf(out, "%.*sNAME%s", (int)(star - row->path), row->path, star + 1);
-    if (star == NULL) buf_puts(out, row->path);
-    buf_puts(out, "\n\\&"); /* a line that begins with a dot or a quote would be a command */
-    put_roff(out, row->meaning);
-    buf_puts(out, "\n.br\n(");
-    value_put_expected(row, &expected);
-    put_roff(out, buf_text(&expected));
-    buf_puts(out, "; default ");
-    put_roff(out, row->default_value);
-    buf_puts(out, ")\n");
-    buf_release(&expected);
-}
-
 char *hearth_config_man(void)
 {
     struct buf out = {0};
@@ -243,9 +225,24 @@ char *hearth_config_man(void)
     for (size_t s = 0; s < CONFIG_SECTIONS; s++) {
         const struct config_section *section = &config_sections[s];
         buf_printf(&out, ".SH \"KEYS OF %s\"\n%s\n", section->name, section->meaning);
-        for (size_t i = 0; i < config_n_rows; i++)
-            if (!strncmp(config_rows[i].path, section->prefix, strlen(section->prefix)))
-                put_man_row(&out, &config_rows[i]);
+        for (size_t i = 0; i < config_n_rows; i++) {
+            const struct config_row *row = &config_rows[i];
+            if (strncmp(row->path, section->prefix, strlen(section->prefix))) continue;
+            const char *star = strchr(row->path, '*');
+            struct buf expected = {0};
+            buf_puts(&out, ".TP\n.B ");
+            if (star != NULL) buf_printf(&out, "%.*sNAME%s", (int)(star - row->path), row->path, star + 1);
+            if (star == NULL) buf_puts(&out, row->path);
+            buf_puts(&out, "\n\\&"); /* a line that begins with a dot or a quote would be a command */
+            put_roff(&out, row->meaning);
+            buf_puts(&out, "\n.br\n(");
+            value_put_expected(row, &expected);
+            put_roff(&out, buf_text(&expected));
+            buf_puts(&out, "; default ");
+            put_roff(&out, row->default_value);
+            buf_puts(&out, ")\n");
+            buf_release(&expected);
+        }
     }
     buf_puts(&out, ".SH SEE ALSO\n.BR hearth (1)\n");
     return buf_take(&out);

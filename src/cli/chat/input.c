@@ -177,21 +177,6 @@ static struct editor *editor_of(EditLine *libedit)
 #define ENTRIES_MOST 1000
 #define BYTES_MOST   4096 /* of an entry: longer ones are pasted texts, which nobody looks for here */
 
-/* `kept`: it is read from the file, where there is one, and written back. Without a home folder it is not kept. */
-static void open_history(struct editor *editor, bool kept)
-{
-    HistEvent event;
-    char *folder = kept ? pull_user_path("XDG_STATE_HOME", ".local/state", "") : NULL;
-    editor->history = history_init();
-    history(editor->history, &event, H_SETSIZE, ENTRIES_MOST);
-    history(editor->history, &event, H_SETUNIQUE, 1);
-    if (folder == NULL) return;
-    pull_make_folders(folder, 0700);
-    editor->history_path = mem_format("%s/chat_history", folder);
-    history(editor->history, &event, H_LOAD, editor->history_path);
-    free(folder);
-}
-
 /* Adds a message, and writes the file anew: another one takes its place, so that no crash leaves half of it. Long ones
  * are left out. A failure to write is ignored: typing goes on. */
 static void add_to_history(const struct editor *editor, const char *text)
@@ -378,7 +363,17 @@ struct editor *editor_open(FILE *screen, int signals, bool keeps_history)
         return NULL;
     }
     setlocale(LC_CTYPE, "C.UTF-8"); /* libedit's characters; where the user's locale has others, hearth's are these */
-    open_history(editor, keeps_history);
+    HistEvent event;
+    char *folder = keeps_history ? pull_user_path("XDG_STATE_HOME", ".local/state", "") : NULL;
+    editor->history = history_init();
+    history(editor->history, &event, H_SETSIZE, ENTRIES_MOST);
+    history(editor->history, &event, H_SETUNIQUE, 1);
+    if (folder != NULL) { /* without a home folder it is not kept */
+        pull_make_folders(folder, 0700);
+        editor->history_path = mem_format("%s/chat_history", folder);
+        history(editor->history, &event, H_LOAD, editor->history_path);
+        free(folder);
+    }
     editor->nowhere = fopen("/dev/null", "we");
     editor->libedit = el_init("hearth", stdin, screen, editor->nowhere != NULL ? editor->nowhere : stderr);
     set_up(editor);

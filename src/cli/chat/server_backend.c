@@ -118,8 +118,10 @@ static const char *model_for(const struct server_backend *server, const struct c
     return chat->model != NULL ? chat->model : name_of(json_array_get(server->models, 0));
 }
 
-static void release_reply(struct server_backend *server)
+/* Closes the connection, which ends a reply under way at the server. */
+static void server_stop(struct backend *backend)
 {
+    struct server_backend *server = server_of(backend);
     remote_stream_close(server->stream);
     server->stream = NULL;
     buf_release(&server->body);
@@ -145,12 +147,6 @@ static int server_ask(struct backend *backend, const struct conversation *chat, 
         &server->remote,
         &(struct remote_request){.path = COMPLETIONS, .body = &server->body, .silence_s = server->silence_s});
     return HEARTH_OK;
-}
-
-/* The connection is closed, which ends the reply at the server. */
-static void server_stop(struct backend *backend)
-{
-    release_reply(server_of(backend));
 }
 
 /* ---- What arrives ---- */
@@ -215,7 +211,7 @@ static void finish(struct server_backend *server, const struct emitter *to)
         last.result = &chunks->result;
     }
     to->each(to->ud, &last);
-    release_reply(server);
+    server_stop(&server->base);
 }
 
 static enum signal_kind server_wait(struct backend *backend, int signals, reply_event_fn each, void *ud)
@@ -295,7 +291,7 @@ static int server_cache(struct backend *backend, const struct conversation *chat
 static void server_end(struct backend *backend)
 {
     struct server_backend *server = server_of(backend);
-    release_reply(server);
+    server_stop(backend);
     json_decref(server->models);
     remote_close(&server->remote);
     free(server);
