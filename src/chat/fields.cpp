@@ -81,15 +81,7 @@ static const size_t max_tree_depth = 128;
 /* llama.cpp looks a member up in linear time, and does so for every member that it reads. */
 static const size_t max_members = 4096;
 
-[[noreturn]] static void refuse_depth(const std::string &param)
-{
-    throw refusal{HEARTH_INVALID, param, "is nested too deeply"};
-}
-
-[[noreturn]] static void refuse_width(const std::string &param)
-{
-    throw refusal{HEARTH_INVALID, param, "has too many members in one object"};
-}
+static const char too_deep[] = "is nested too deeply", too_wide[] = "has too many members in one object";
 
 static void check_shape(const std::string &text, const std::string &param)
 {
@@ -103,11 +95,11 @@ static void check_shape(const std::string &text, const std::string &param)
             quoted = !quoted;
         } else if (!quoted && (c == '[' || c == '{')) {
             members.push_back(0);
-            if (members.size() > max_tree_depth) refuse_depth(param);
+            if (members.size() > max_tree_depth) throw refusal{HEARTH_INVALID, param, too_deep};
         } else if (!quoted && (c == ']' || c == '}') && !members.empty()) {
             members.pop_back();
         } else if (!quoted && c == ':' && !members.empty() && ++members.back() > max_members) {
-            refuse_width(param);
+            throw refusal{HEARTH_INVALID, param, too_wide};
         }
     }
 }
@@ -139,8 +131,8 @@ void check_tree(const json_t *value, wide_numbers how, const std::string &param,
         return;
     }
     if (!json_is_object(value) && !json_is_array(value)) return;
-    if (depth > max_tree_depth) refuse_depth(param);
-    if (json_object_size(value) > max_members) refuse_width(param);
+    if (depth > max_tree_depth) throw refusal{HEARTH_INVALID, param, too_deep};
+    if (json_object_size(value) > max_members) throw refusal{HEARTH_INVALID, param, too_wide};
     json_array_foreach(value, i, item) check_tree(item, how, param, depth + 1);
     json_object_foreach(const_cast<json_t *>(value), key, item) check_tree(item, how, param, depth + 1);
 }

@@ -159,20 +159,14 @@ common_chat_params apply_template(const chat_template &template_, autoparser::ge
 static std::optional<common_chat_params> apply_handler(const chat_template &template_,
                                                        autoparser::generation_params &params)
 {
+    if (template_.turns.tools_as_text) params.tools = common_json::array(); /* tools are words of its messages */
     params.tool_choice = COMMON_CHAT_TOOL_CHOICE_NONE; /* it changes the parser, not the prompt, and would cost more */
     return common_chat_try_specialized_template(*template_.compiled, template_.compiled->source(), params);
-}
-
-/* The template does not get tools that are words of its messages. */
-static void leave_worded_tools(const chat_template &template_, autoparser::generation_params &params)
-{
-    if (template_.turns.tools_as_text) params.tools = common_json::array();
 }
 
 rendering prompt_of(const chat_template &template_, autoparser::generation_params params)
 {
     assert(render_scope::current != nullptr);
-    leave_worded_tools(template_, params);
     if (auto special = apply_handler(template_, params)) return {special->prompt, special->generation_prompt};
     bool as_it_is = params.continue_final_message == COMMON_CHAT_CONTINUATION_NONE;
     return {as_it_is ? common_chat_template_direct_apply(*template_.compiled, params)
@@ -184,7 +178,6 @@ std::string generation_prompt_of(const chat_template &template_, autoparser::gen
                                  const chat_prompt *prompt)
 {
     if (prompt != nullptr && prompt->generation_prompt != nullptr) return prompt->generation_prompt;
-    leave_worded_tools(template_, params);
     if (auto special = apply_handler(template_, params)) return special->generation_prompt;
     bool has_generation_prompt =
         params.add_generation_prompt && params.continue_final_message == COMMON_CHAT_CONTINUATION_NONE;

@@ -45,12 +45,6 @@ static void put_word(struct args_list *words, const char *name, const char *valu
     args_append(words, value);
 }
 
-/* Called in a child: the kernel sends it SIGTERM when this process ends, however it ends. */
-static void end_with_parent(void)
-{
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-}
-
 /* Called in the child: executes `hearth serve`, which writes the line "ready" to `out`. */
 static void become_server(const struct launch *launch, int out, int log)
 {
@@ -63,7 +57,7 @@ static void become_server(const struct launch *launch, int out, int log)
     put_word(&words, "--port", port);
     for (size_t i = 0; i < launch->sets.len; i++) put_word(&words, "--set", launch->sets.v[i]);
     args_append(&words, NULL);
-    end_with_parent();
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* which comes when this process ends, however it ends */
     dup2(out, STDOUT_FILENO);
     dup2(log, STDERR_FILENO);
     setpgid(0, 0); /* Ctrl-C goes to the agent alone */
@@ -224,7 +218,7 @@ static int run_agent(const struct launch *launch, const struct agents_settings *
         for (size_t i = 0; i < settings->n_words; i++) args_append(&words, settings->words[i]);
         for (int i = 0; i < launch->n_rest; i++) args_append(&words, launch->rest[i]);
         args_append(&words, NULL);
-        end_with_parent();
+        prctl(PR_SET_PDEATHSIG, SIGTERM); /* as above */
         for (size_t i = 0; i < settings->n_variables; i++)
             setenv(settings->variables[i].name, settings->variables[i].value, 1);
         execvp(words.v[0], (char *const *)(uintptr_t)words.v);

@@ -188,9 +188,11 @@ static bool is_stopped(const struct remote *remote)
 }
 
 /* `fault` has CURL_ERROR_SIZE bytes. */
-static long ask(const struct remote *remote, const struct remote_request *request, struct buf *answer, char *fault)
+static long ask(const struct remote *remote, const char *path, const struct buf *body, struct buf *answer, char *fault)
 {
-    struct remote_stream *stream = remote_stream_open(remote, request);
+    const struct remote_request request = {
+        .path = path, .body = body, .whole_s = body == NULL ? GET_TIMEOUT : POST_TIMEOUT};
+    struct remote_stream *stream = remote_stream_open(remote, &request);
     bool ends = false;
     while (!ends) ends = !remote_stream_wait(stream, remote->wakes) || is_stopped(remote);
     if (!stream->ended) snprintf(stream->fault, sizeof stream->fault, "stopped");
@@ -201,16 +203,10 @@ static long ask(const struct remote *remote, const struct remote_request *reques
     return status;
 }
 
-static struct remote_request whole(const char *path, const struct buf *body)
-{
-    return (struct remote_request){.path = path, .body = body, .whole_s = body == NULL ? GET_TIMEOUT : POST_TIMEOUT};
-}
-
 long remote_ask(const struct remote *remote, const char *path, const struct buf *body, struct buf *answer)
 {
     char fault[CURL_ERROR_SIZE];
-    const struct remote_request request = whole(path, body);
-    return ask(remote, &request, answer, fault);
+    return ask(remote, path, body, answer, fault);
 }
 
 json_t *remote_ask_json(const struct remote *remote, const char *path, const json_t *body, hearth_error *error)
@@ -219,8 +215,7 @@ json_t *remote_ask_json(const struct remote *remote, const char *path, const jso
     struct buf sent = {0}, answer = {0};
     buf_puts(&sent, text != NULL ? text : "");
     free(text);
-    const struct remote_request request = whole(path, body != NULL ? &sent : NULL);
-    const long status = ask(remote, &request, &answer, fault);
+    const long status = ask(remote, path, body != NULL ? &sent : NULL, &answer, fault);
     json_t *json = status == 200 ? json_loadb(buf_text(&answer), answer.len, 0, NULL) : NULL;
     if (json == NULL) remote_refuse(remote, &(struct remote_reply){path, status, &answer, fault}, error);
     buf_release(&answer);

@@ -211,19 +211,7 @@ static void note_pulled(void *ud, const char *name)
     if (pulled) buf_printf(pulled, "\n%s\n", name);
 }
 
-static int set_text(hearth_config *config, const char *key, const char *value, hearth_error *error)
-{
-    return value ? hearth_config_set(config, key, value, error) : 0;
-}
-
 /* ---- Files ---- */
-
-/* Reads a file where there is one. One that may not be read is an error: it may have keys that protect the server. */
-static int load_if_there(hearth_config *config, const char *path, size_t *reported, hearth_error *error)
-{
-    if (path == NULL || (access(path, F_OK) != 0 && errno != EACCES)) return 0;
-    return hearth_config_load(config, path, setup_report, reported, error);
-}
 
 /* The file that the command line or the environment names; NULL: the default files. */
 static const char *named_file(const struct setup *setup)
@@ -237,8 +225,12 @@ static int load_files(hearth_config *config, const struct setup *setup, size_t *
     if (named != NULL && named[0] == '\0') return 0;
     if (named != NULL) return hearth_config_load(config, named, setup_report, reported, error);
     char *of_user = pull_user_path("XDG_CONFIG_HOME", ".config", "/hearth.yaml");
-    int status = load_if_there(config, SETUP_SYSTEM_FILE, reported, error);
-    if (status == 0) status = load_if_there(config, of_user, reported, error);
+    const char *const defaults[] = {SETUP_SYSTEM_FILE, of_user};
+    int status = 0;
+    /* One that may not be read is an error: it may have keys that protect the server. */
+    for (size_t i = 0; i < sizeof defaults / sizeof *defaults && status == 0; i++)
+        if (defaults[i] != NULL && (access(defaults[i], F_OK) == 0 || errno == EACCES))
+            status = hearth_config_load(config, defaults[i], setup_report, reported, error);
     free(of_user);
     return status;
 }
@@ -351,8 +343,10 @@ static int apply(hearth_config *config, const char *command, const struct setup 
 {
     int status = environment_apply_server(config, command, error);
     if (status == 0) status = set_listen(config, setup, error);
-    if (status == 0) status = set_text(config, "server.log_level", setup->log_level, error);
-    if (status == 0) status = set_text(config, "server.log_format", setup->log_format, error);
+    if (status == 0 && setup->log_level)
+        status = hearth_config_set(config, "server.log_level", setup->log_level, error);
+    if (status == 0 && setup->log_format)
+        status = hearth_config_set(config, "server.log_format", setup->log_format, error);
     if (status == 0) status = set_words(config, setup, NULL, true, error);
     if (status == 0) status = set_models(config, setup, error);
     if (status == 0) status = environment_apply_model(config, error);

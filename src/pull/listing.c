@@ -150,14 +150,9 @@ void pull_listing_release(struct pull_listing *listing)
 
 /* ---- Choosing ---- */
 
-static bool holds(const char *text, const char *word)
-{
-    return strcasestr(text, word) != NULL;
-}
-
 static bool is_projector(const struct pull_entry *entry)
 {
-    return holds(pull_base_name(entry->path), "mmproj");
+    return strcasestr(pull_base_name(entry->path), "mmproj") != NULL;
 }
 
 static bool is_border(char c)
@@ -181,7 +176,7 @@ static bool is_meant(const struct pull_entry *entry, const char *quant)
 {
     struct pull_shard shard;
     /* Weights are the first shard, or the only file; an importance matrix has the same ending. */
-    if (is_projector(entry) || holds(pull_base_name(entry->path), "imatrix")) return false;
+    if (is_projector(entry) || strcasestr(pull_base_name(entry->path), "imatrix") != NULL) return false;
     if (pull_shard_read(entry->path, &shard) && shard.number != 1) return false;
     if (quant == NULL) return true;
     if (!is_gguf(quant)) return has_quant(entry->path, quant);

@@ -104,11 +104,10 @@ static int plan_repository(struct pull *p, hearth_error *error)
 }
 
 /* One file, or all shards of which it is one. */
-static int plan_url(struct pull *p, hearth_error *error)
+static void plan_url(struct pull *p)
 {
     struct buf first = {0};
     struct pull_shard shard;
-    (void)error;
     pull_url_put_file(&first, p->reference->place);
     bool is_shard = pull_shard_read(first.v, &shard);
     for (int i = 1; i <= (is_shard ? shard.count : 1); i++) {
@@ -117,20 +116,17 @@ static int plan_url(struct pull *p, hearth_error *error)
         free(name);
     }
     buf_release(&first);
-    return HEARTH_OK;
 }
 
-static int plan_local(struct pull *p, hearth_error *error)
+static void plan_local(struct pull *p)
 {
     const char *path = p->reference->place;
     struct pull_shard shard;
-    (void)error;
     bool is_shard = pull_shard_read(path, &shard);
     for (int i = 1; i <= (is_shard ? shard.count : 1); i++) {
         char *one = is_shard ? pull_shard_name(path, &shard, i) : mem_strdup(path);
         add_file(p, pull_base_name(one), one)->is_local = true;
     }
-    return HEARTH_OK;
 }
 
 /* A projector of its own, beside a model that has none. */
@@ -159,9 +155,13 @@ static int plan_projector(struct pull *p, const struct pull_reference *projector
 
 static int plan(struct pull *p, hearth_error *error)
 {
-    static int (*const plans[])(struct pull *, hearth_error *) = {
-        [PULL_REPOSITORY] = plan_repository, [PULL_URL] = plan_url, [PULL_FILE] = plan_local};
-    int rc = plans[p->reference->kind](p, error);
+    int rc = HEARTH_OK;
+    if (p->reference->kind == PULL_REPOSITORY)
+        rc = plan_repository(p, error);
+    else if (p->reference->kind == PULL_URL)
+        plan_url(p);
+    else
+        plan_local(p);
     if (rc == HEARTH_OK && p->options->projector != NULL) rc = plan_projector(p, p->options->projector, error);
     if (rc != HEARTH_OK) return rc;
     p->name = p->options->name != NULL ? mem_strdup(p->options->name) : pull_model_name(p->files[0].name);

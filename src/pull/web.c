@@ -163,11 +163,6 @@ static int64_t read_number(const char *text, size_t len)
     return len > 0 ? value : -1;
 }
 
-static void read_length(struct pull_head *head, const char *value)
-{
-    head->length = read_number(value, strlen(value));
-}
-
 static void read_range(struct pull_head *head, const char *value)
 {
     if (strncasecmp(value, "bytes ", 6) != 0) return;
@@ -177,22 +172,6 @@ static void read_range(struct pull_head *head, const char *value)
     if (dash == NULL || dash > slash) return; /* "bytes * / 100": none of it */
     head->range_first = read_number(first, (size_t)(dash - first));
     head->range_last = read_number(dash + 1, (size_t)(slash - dash - 1));
-}
-
-static void read_transfer(struct pull_head *head, const char *value)
-{
-    head->has_end = head->has_end || strcasestr(value, "chunked") != NULL;
-}
-
-static void read_encoding(struct pull_head *head, const char *value)
-{
-    head->is_encoded = strcasecmp(value, "identity") != 0;
-}
-
-static void read_etag(struct pull_head *head, const char *value)
-{
-    free(head->etag);
-    head->etag = value[0] == '"' && strlen(value) < 512 ? mem_strdup(value) : NULL; /* W/"...": a weak one */
 }
 
 /* <URL>; rel="next", one of several after commas. */
@@ -207,22 +186,26 @@ static void read_link(struct pull_head *head, const char *value)
     head->next = mem_strndup(open + 1, (size_t)(close - open - 1));
 }
 
-static const struct field {
-    const char *name;
-    void (*read)(struct pull_head *head, const char *value);
-} fields[] = {
-    {"content-length", read_length},     {"content-range", read_range}, {"transfer-encoding", read_transfer},
-    {"content-encoding", read_encoding}, {"etag", read_etag},           {"link", read_link},
-};
-
 static void read_field(struct pull_head *head, char *line)
 {
     char *colon = strchr(line, ':');
     if (colon == NULL) return;
     *colon = '\0';
     const char *value = colon + 1 + strspn(colon + 1, " \t");
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        if (strcasecmp(line, fields[i].name) == 0) fields[i].read(head, value);
+    if (strcasecmp(line, "content-length") == 0) {
+        head->length = read_number(value, strlen(value));
+    } else if (strcasecmp(line, "content-range") == 0) {
+        read_range(head, value);
+    } else if (strcasecmp(line, "transfer-encoding") == 0) {
+        head->has_end = head->has_end || strcasestr(value, "chunked") != NULL;
+    } else if (strcasecmp(line, "content-encoding") == 0) {
+        head->is_encoded = strcasecmp(value, "identity") != 0;
+    } else if (strcasecmp(line, "etag") == 0) {
+        free(head->etag);
+        head->etag = value[0] == '"' && strlen(value) < 512 ? mem_strdup(value) : NULL; /* W/"...": a weak one */
+    } else if (strcasecmp(line, "link") == 0) {
+        read_link(head, value);
+    }
 }
 
 /* Called with each line of a head. A status line begins another one: after a 100, say. */
