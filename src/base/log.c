@@ -271,33 +271,25 @@ bool log_enabled(enum log_level level)
     return level <= sink.level;
 }
 
-/* With the mutex. */
-static void enqueue(enum log_level level, const char *group, const char *text, const struct log_field *fields)
-{
-    size_t before = sink.queue.len;
-    if (sink.dropped == 0) put_line(&sink.queue, level, group, text, fields);
-    if (sink.dropped > 0 || sink.queue.len > QUEUE_BYTES) {
-        sink.queue.len = before;
-        sink.dropped++;
-        metric_add(&sink.dropped_total, 1);
-    }
-    wake_writer();
-}
-
-/* With the mutex. */
-static void write_now(enum log_level level, const char *group, const char *text, const struct log_field *fields)
-{
-    struct buf line = {0};
-    put_line(&line, level, group, text, fields);
-    if (write_bytes(sink.fd, line.v, line.len) < line.len) metric_add(&sink.dropped_total, 1);
-    buf_release(&line);
-}
-
 void log_write(enum log_level level, const char *group, const char *text, const struct log_field *fields)
 {
     if (!log_enabled(level)) return;
     pthread_mutex_lock(&sink.mutex);
-    (sink.threaded ? enqueue : write_now)(level, group, text, fields);
+    if (sink.threaded) {
+        size_t before = sink.queue.len;
+        if (sink.dropped == 0) put_line(&sink.queue, level, group, text, fields);
+        if (sink.dropped > 0 || sink.queue.len > QUEUE_BYTES) {
+            sink.queue.len = before;
+            sink.dropped++;
+            metric_add(&sink.dropped_total, 1);
+        }
+        wake_writer();
+    } else {
+        struct buf line = {0};
+        put_line(&line, level, group, text, fields);
+        if (write_bytes(sink.fd, line.v, line.len) < line.len) metric_add(&sink.dropped_total, 1);
+        buf_release(&line);
+    }
     pthread_mutex_unlock(&sink.mutex);
 }
 

@@ -259,18 +259,6 @@ static std::vector<bool> mark_bytes(const text_parts &parts, const std::string &
     return result;
 }
 
-/* Marks the text of the message that is continued, where the prompt ends with it. */
-static void mark_continued(std::vector<bool> &marks, const std::string &text, const common_chat_msg &message)
-{
-    size_t end = text.size();
-    for (const std::string &words : {message.render_content(), message.reasoning_content}) {
-        size_t at = words.empty() || words.size() > end ? std::string::npos : find_last(text, words, end);
-        if (at == std::string::npos) continue;
-        std::fill_n(marks.begin() + static_cast<std::ptrdiff_t>(at), words.size(), true);
-        end = at;
-    }
-}
-
 /* Collects the strings in a JSON value that might spell a special token, as JSON writes them. Short ones count only in
  * quotes: without, they may be the template's own. */
 static void gather_texts(const common_json &value, std::set<std::string> &texts)
@@ -380,7 +368,15 @@ static void render(const chat_template &template_, const chat_request &asked, ch
     for (size_t i = 0; i < params.messages.size(); i++)
         if (params.messages.at(i).contains("tool_calls")) gather_texts(params.messages.at(i).at("tool_calls"), texts);
     mark_words(marks, text, texts);
-    if (params.has_continuation()) mark_continued(marks, text, params.continue_msg);
+    /* The text of the message that is continued, where the prompt ends with it. */
+    const common_chat_msg &continued = params.continue_msg;
+    size_t end = params.has_continuation() ? text.size() : 0;
+    for (const std::string &words : {continued.render_content(), continued.reasoning_content}) {
+        size_t at = words.empty() || words.size() > end ? std::string::npos : find_last(text, words, end);
+        if (at == std::string::npos) continue;
+        std::fill_n(marks.begin() + static_cast<std::ptrdiff_t>(at), words.size(), true);
+        end = at;
+    }
     fill_prompt(prompt, text, marks);
     prompt.plain = request.plain;
     if (rendered.generation_prompt) prompt.generation_prompt = mem_strdup(rendered.generation_prompt->c_str());

@@ -231,21 +231,6 @@ static common_chat_continuation continuation_of(const std::vector<common_chat_ms
                                                              : COMMON_CHAT_CONTINUATION_REASONING;
 }
 
-/* The message to continue is not rendered by the template: handlers append it to the rendered text. The assistant's
- * message before it stays a message of its own, where the template takes two in a row. */
-static void take_continued(autoparser::generation_params &params, const chat_template &template_,
-                           std::vector<common_chat_msg> &messages)
-{
-    params.add_generation_prompt = false;
-    params.continue_msg = std::move(messages.back());
-    messages.pop_back();
-    bool joins = template_.turns.in_a_row != assistants::apart;
-    while (joins && !messages.empty() && ends_with_assistant(messages) && messages.back().tool_calls.empty()) {
-        join_before(params.continue_msg, messages.back());
-        messages.pop_back();
-    }
-}
-
 static void take_messages(autoparser::generation_params &params, const chat_template &template_,
                           const chat_request &request, const chat_parsed &parsed)
 {
@@ -261,7 +246,18 @@ static void take_messages(autoparser::generation_params &params, const chat_temp
     if (begins) messages.pop_back();
     params.add_generation_prompt = request.add_generation_prompt;
     params.continue_final_message = continuation_of(messages, request, begins);
-    if (params.continue_final_message != COMMON_CHAT_CONTINUATION_NONE) take_continued(params, template_, messages);
+    if (params.continue_final_message != COMMON_CHAT_CONTINUATION_NONE) {
+        /* The message to continue is not rendered by the template: handlers append it to the rendered text. The
+         * assistant's message before it stays a message of its own, where the template takes two in a row. */
+        params.add_generation_prompt = false;
+        params.continue_msg = std::move(messages.back());
+        messages.pop_back();
+        bool joins = template_.turns.in_a_row != assistants::apart;
+        while (joins && !messages.empty() && ends_with_assistant(messages) && messages.back().tool_calls.empty()) {
+            join_before(params.continue_msg, messages.back());
+            messages.pop_back();
+        }
+    }
     /* Templates know one role of who runs the model: "developer" is the newer name of "system". */
     for (auto &message : messages)
         if (message.role == "developer") message.role = "system";

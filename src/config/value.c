@@ -81,25 +81,20 @@ static bool read_bool(const struct config_row *row, const struct node *node, voi
     return true;
 }
 
-static bool read_int(const struct config_row *row, const struct node *node, void *field, struct buf *why)
-{
-    const char *text = plain_scalar(node);
-    int64_t value = 0;
-    bool null = row->null_ok && node_is_null(node);
-    if (!null && (text == NULL || !text_to_int(text, &value))) return refuse(row, node, why);
-    if (!null && ((double)value < row->min || (double)value > row->max)) return refuse(row, node, why);
-    *(int64_t *)field = value;
-    return true;
-}
-
 static bool read_number(const struct config_row *row, const struct node *node, void *field, struct buf *why)
 {
     const char *text = plain_scalar(node);
-    double value = NAN;
-    bool null = row->null_ok && node_is_null(node);
-    if (!null && (text == NULL || !text_to_number(text, &value))) return refuse(row, node, why);
+    const bool is_whole = row->type == CONFIG_INT, null = row->null_ok && node_is_null(node);
+    int64_t whole = 0;
+    double number = NAN;
+    if (!null && (text == NULL || !(is_whole ? text_to_int(text, &whole) : text_to_number(text, &number))))
+        return refuse(row, node, why);
+    const double value = is_whole ? (double)whole : number;
     if (!null && (value < row->min || value > row->max)) return refuse(row, node, why);
-    *(double *)field = value;
+    if (is_whole)
+        *(int64_t *)field = whole;
+    else
+        *(double *)field = number;
     return true;
 }
 
@@ -282,7 +277,7 @@ static bool read_object(const struct config_row *row, const struct node *node, v
 bool value_read(const struct config_row *row, const struct node *node, void *field, struct buf *why)
 {
     static bool (*const readers[])(const struct config_row *, const struct node *, void *, struct buf *) = {
-        [CONFIG_BOOL] = read_bool,      [CONFIG_INT] = read_int,       [CONFIG_NUMBER] = read_number,
+        [CONFIG_BOOL] = read_bool,      [CONFIG_INT] = read_number,    [CONFIG_NUMBER] = read_number,
         [CONFIG_SECONDS] = read_number, [CONFIG_PATH] = read_text,     [CONFIG_TEXT] = read_text,
         [CONFIG_ENUM] = read_choice,    [CONFIG_NAME] = read_choice,   [CONFIG_STRINGS] = read_strings,
         [CONFIG_LORAS] = read_loras,    [CONFIG_OBJECT] = read_object,
@@ -388,25 +383,22 @@ static void put_text(const struct style *style, const char *text, struct buf *ou
         buf_puts(out, text);
 }
 
-static void put_strings(const struct style *style, const struct config_strings *list, struct buf *out)
+static void put_list(const struct config_row *row, const void *field, const struct style *style, struct buf *out)
 {
+    const struct config_strings *strings = field;
+    const struct config_loras *loras = field;
+    const bool has_strings = row->type == CONFIG_STRINGS;
     buf_puts(out, style->open);
-    for (size_t i = 0; i < list->len; i++) {
+    for (size_t i = 0; i < (has_strings ? strings->len : loras->len); i++) {
         buf_puts(out, i == 0 ? "" : style->comma);
-        put_text(style, list->v[i], out);
-    }
-    buf_puts(out, style->close);
-}
-
-static void put_loras(const struct style *style, const struct config_loras *list, struct buf *out)
-{
-    buf_puts(out, style->open);
-    for (size_t i = 0; i < list->len; i++) {
-        buf_puts(out, i == 0 ? "" : style->comma);
+        if (has_strings) {
+            put_text(style, strings->v[i], out);
+            continue;
+        }
         buf_puts(out, "{path: ");
-        text_put_yaml(list->v[i].path, out);
+        text_put_yaml(loras->v[i].path, out);
         buf_puts(out, ", scale: ");
-        text_put_number(list->v[i].scale, out);
+        text_put_number(loras->v[i].scale, out);
         buf_puts(out, "}");
     }
     buf_puts(out, style->close);
@@ -439,10 +431,8 @@ static void put_value(const struct config_row *row, const void *field, const str
         buf_puts(out, *(char *const *)field);
         break;
     case CONFIG_STRINGS:
-        put_strings(style, field, out);
-        break;
     case CONFIG_LORAS:
-        put_loras(style, field, out);
+        put_list(row, field, style, out);
         break;
     }
 }
