@@ -160,26 +160,21 @@ static bool is_on_its_way(void)
     return fd >= 0 && ioctl(fd, FIONREAD, &n) == 0 && n > 0;
 }
 
-/* Used when the reading thread is the one that crashed, or the log's is stuck. The rest of the pipe is shown without
- * the log, with a space for each character that could do more than be read. */
-static void show_rest(void)
+/* Other threads keep running, so that they can log and write meanwhile. */
+static void on_crash(int number)
 {
+    const struct timespec a_little = {.tv_nsec = 1000000};
+    for (int ms = 0; ms < WAIT_MS && is_on_its_way(); ms++) nanosleep(&a_little, NULL);
+    /* Where the reading thread is the one that crashed, or the log's is stuck, the rest of the pipe is shown without
+     * the log, with a space for each character that could do more than be read. */
     char bytes[512];
     int n = 0, fd = atomic_load(&own.read_end), console = atomic_load(&own.console_fd);
     while (fd >= 0 && ioctl(fd, FIONREAD, &n) == 0 && n > 0) {
         ssize_t len = read(fd, bytes, n < (int)sizeof bytes ? (size_t)n : sizeof bytes);
         for (ssize_t i = 0; i < len; i++)
             if (bytes[i] < ' ' || bytes[i] > '~') bytes[i] = ' ';
-        if (len <= 0 || write(console, bytes, (size_t)len) < 0) return;
+        if (len <= 0 || write(console, bytes, (size_t)len) < 0) break;
     }
-}
-
-/* Other threads keep running, so that they can log and write meanwhile. */
-static void on_crash(int number)
-{
-    const struct timespec a_little = {.tv_nsec = 1000000};
-    for (int ms = 0; ms < WAIT_MS && is_on_its_way(); ms++) nanosleep(&a_little, NULL);
-    show_rest();
     raise(number); /* delivered when this returns, to the default action */
 }
 

@@ -100,20 +100,6 @@ struct remote_stream *remote_stream_open(const struct remote *remote, const stru
     return stream;
 }
 
-static void note_end(struct remote_stream *stream)
-{
-    int left;
-    const CURLMsg *message = curl_multi_info_read(stream->multi, &left);
-    const CURLcode code = message != NULL ? message->data.result : CURLE_FAILED_INIT;
-    stream->ended = true;
-    if (code == CURLE_OK)
-        stream->fault[0] = '\0'; /* that of an address before the one that answered */
-    else if (stream->total > REMOTE_MOST)
-        snprintf(stream->fault, sizeof stream->fault, "the response has more than %u MiB", REMOTE_MOST >> 20);
-    else if (stream->fault[0] == '\0')
-        snprintf(stream->fault, sizeof stream->fault, "%s", curl_easy_strerror(code));
-}
-
 bool remote_stream_wait(struct remote_stream *stream, int fd)
 {
     struct curl_waitfd other = {.fd = fd, .events = CURL_WAIT_POLLIN};
@@ -124,7 +110,16 @@ bool remote_stream_wait(struct remote_stream *stream, int fd)
     const int patience = stream->silence == 0 || left > INT_MAX ? INT_MAX : left > 0 ? (int)left : 0;
     curl_multi_poll(stream->multi, &other, fd >= 0, patience, NULL);
     if (curl_multi_perform(stream->multi, &running) != CURLM_OK || running == 0) {
-        note_end(stream);
+        int left_over;
+        const CURLMsg *message = curl_multi_info_read(stream->multi, &left_over);
+        const CURLcode code = message != NULL ? message->data.result : CURLE_FAILED_INIT;
+        stream->ended = true;
+        if (code == CURLE_OK)
+            stream->fault[0] = '\0'; /* that of an address before the one that answered */
+        else if (stream->total > REMOTE_MOST)
+            snprintf(stream->fault, sizeof stream->fault, "the response has more than %u MiB", REMOTE_MOST >> 20);
+        else if (stream->fault[0] == '\0')
+            snprintf(stream->fault, sizeof stream->fault, "%s", curl_easy_strerror(code));
     } else { /* one in which nothing has moved for too long ends, too */
         curl_off_t sent = 0, received = 0;
         long head = 0;

@@ -217,18 +217,6 @@ static int refuse_choice(const struct pull_listing *listing, const char *quant, 
     return code;
 }
 
-static int choose_weights(const struct pull_listing *listing, const char *quant, const struct pull_entry **first,
-                          hearth_error *error)
-{
-    static const char *const usual[] = {"Q4_K_M", "Q5_K_M", "Q4_0", "Q8_0", "F16", "BF16"};
-    size_t n = count_meant(listing, quant, first);
-    if (n == 1) return HEARTH_OK;
-    if (n > 1 && quant == NULL)
-        for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-            if (count_meant(listing, usual[i], first) == 1) return HEARTH_OK;
-    return refuse_choice(listing, quant, n, error);
-}
-
 static void add_choice(struct pull_choice *choice, const struct pull_entry *entry)
 {
     choice->v = mem_grow(choice->v, choice->n + 1, sizeof *choice->v);
@@ -271,9 +259,14 @@ static int score_projector(const struct pull_entry *projector, const struct pull
 
 int pull_choose(const struct pull_listing *listing, const char *quant, struct pull_choice *choice, hearth_error *error)
 {
+    static const char *const usual[] = {"Q4_K_M", "Q5_K_M", "Q4_0", "Q8_0", "F16", "BF16"};
     const struct pull_entry *first = NULL, *best = NULL; /* best: the projector */
     *choice = (struct pull_choice){0};
-    int rc = choose_weights(listing, quant, &first, error);
+    size_t n = count_meant(listing, quant, &first);
+    bool is_one = n == 1;
+    for (size_t i = 0; n > 1 && quant == NULL && !is_one && i < sizeof usual / sizeof *usual; i++)
+        is_one = count_meant(listing, usual[i], &first) == 1;
+    int rc = is_one ? HEARTH_OK : refuse_choice(listing, quant, n, error);
     if (rc == HEARTH_OK) rc = add_shards(listing, first, choice, error);
     for (size_t i = 0; i < listing->n && rc == HEARTH_OK; i++) {
         const struct pull_entry *entry = &listing->v[i];

@@ -208,28 +208,20 @@ static int read_former(struct pull *p, hearth_error *error)
                      p->name, p->former.reference);
 }
 
-/* Whether the file has its name already: of an interrupted pull it may have the one that it came under, and a former
- * file still its own. */
-static bool is_named(const struct pull *p, const char *name)
-{
-    struct stat is;
-    char *part = mem_format("%s.part", name);
-    bool waits = p->interrupted && fstatat(p->place.fd, part, &is, AT_SYMLINK_NOFOLLOW) == 0;
-    free(part);
-    return !waits;
-}
-
 /* The same file as it was pulled before; NULL: there is none, or it may be another one. */
 static const struct pull_stored *find_current(const struct pull *p, const struct pull_file *file)
 {
     char hex[2 * SHA256_BYTES + 1];
     struct stat is;
     if (file->has_sha) sha256_to_hex(file->sha, hex);
+    /* Of an interrupted pull the file may wait under the name that it came under, and a former one have its own. */
+    char *part = mem_format("%s.part", file->name);
+    bool waits = p->interrupted && fstatat(p->place.fd, part, &is, AT_SYMLINK_NOFOLLOW) == 0;
+    free(part);
     for (size_t i = 0; i < p->former.n_files; i++) {
         const struct pull_stored *stored = &p->former.files[i];
-        bool is_there = strcmp(stored->name, file->name) == 0 && stored->size == file->size &&
-                        fstatat(p->place.fd, file->name, &is, AT_SYMLINK_NOFOLLOW) == 0 && is.st_size == file->size &&
-                        is_named(p, file->name);
+        bool is_there = !waits && strcmp(stored->name, file->name) == 0 && stored->size == file->size &&
+                        fstatat(p->place.fd, file->name, &is, AT_SYMLINK_NOFOLLOW) == 0 && is.st_size == file->size;
         bool by_etag = file->etag != NULL && stored->etag != NULL && strcmp(file->etag, stored->etag) == 0;
         if (is_there && (file->has_sha ? strcmp(stored->sha, hex) == 0 : by_etag)) return stored;
     }

@@ -77,21 +77,6 @@ static int read_url(const char *text, struct pull_reference *reference, hearth_e
     return HEARTH_OK;
 }
 
-/* The same file has the same reference from every folder. A link keeps its own name: its target may be named by its
- * digest, as it is in caches. */
-static char *absolute_path(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    char *folder = slash == NULL ? mem_strdup(".") : mem_strndup(path, (size_t)(slash - path) + 1);
-    char *real = realpath(folder, NULL);
-    bool is_root = real != NULL && strcmp(real, "/") == 0;
-    char *absolute =
-        real == NULL ? mem_strdup(path) : mem_format("%s/%s", is_root ? "" : real, slash == NULL ? path : slash + 1);
-    free(folder);
-    free(real);
-    return absolute;
-}
-
 static int read_file_name(const char *text, struct pull_reference *reference, hearth_error *error)
 {
     const char *path = begins_with(text, "file://") ? text + strlen("file://") : text;
@@ -99,9 +84,18 @@ static int read_file_name(const char *text, struct pull_reference *reference, he
         return error_set(
             error, HEARTH_INVALID,
             "this is no GGUF file, whose name would end in .gguf; for a repository of Hugging Face " REPO_SYNTAX);
+    /* The same file has the same reference from every folder. A link keeps its own name: its target may be named by its
+     * digest, as it is in caches. */
+    const char *slash = strrchr(path, '/');
+    char *folder = slash == NULL ? mem_strdup(".") : mem_strndup(path, (size_t)(slash - path) + 1);
+    char *real = realpath(folder, NULL);
+    bool is_root = real != NULL && strcmp(real, "/") == 0;
     struct buf shown = {0};
     reference->kind = PULL_FILE;
-    reference->place = absolute_path(path);
+    reference->place =
+        real == NULL ? mem_strdup(path) : mem_format("%s/%s", is_root ? "" : real, slash == NULL ? path : slash + 1);
+    free(folder);
+    free(real);
     utf8_put_clean(&shown, reference->place, strlen(reference->place)); /* manifests are JSON */
     free(reference->text);
     reference->text = buf_take(&shown);
@@ -133,19 +127,6 @@ static char *look_up_exactly(const char *name, const char *names)
 static char *untagged(const char *name)
 {
     return mem_strndup(name, strlen(name) - (ends_with(name, ":latest") ? strlen(":latest") : 0));
-}
-
-static int refuse_name(const char *name, const char *names, hearth_error *error)
-{
-    struct buf shown = {0};
-    utf8_put_visible(&shown, name, strlen(name) > 80 ? 80 : strlen(name), false);
-    error_set(
-        error, HEARTH_NOT_FOUND,
-        "%s is not known: a line '%s REFERENCE' in %s would say what it means; or name hf:OWNER/REPO[:QUANT], a URL "
-        "or a GGUF file",
-        buf_text(&shown), buf_text(&shown), names == NULL ? "the file of short names (HEARTH_NAMES)" : names);
-    buf_release(&shown);
-    return HEARTH_NOT_FOUND;
 }
 
 /* ---- All of them ---- */
@@ -195,7 +176,17 @@ int pull_reference_read(const char *text, const char *names, struct pull_referen
     char *meaning = look_up_exactly(text, names), *short_name = untagged(text);
     if (meaning == NULL) meaning = look_up_exactly(short_name, names);
     free(short_name);
-    if (meaning == NULL) return refuse_name(text, names, error);
+    if (meaning == NULL) {
+        struct buf shown = {0};
+        utf8_put_visible(&shown, text, strlen(text) > 80 ? 80 : strlen(text), false);
+        error_set(
+            error, HEARTH_NOT_FOUND,
+            "%s is not known: a line '%s REFERENCE' in %s would say what it means; or name hf:OWNER/REPO[:QUANT], a "
+            "URL or a GGUF file",
+            buf_text(&shown), buf_text(&shown), names == NULL ? "the file of short names (HEARTH_NAMES)" : names);
+        buf_release(&shown);
+        return HEARTH_NOT_FOUND;
+    }
     pull_reference_release(reference);
     rc = read_plain(meaning, reference, &is_name, error);
     reference->short_name = untagged(text);
