@@ -165,8 +165,8 @@ static void on_crash(int number)
 {
     const struct timespec a_little = {.tv_nsec = 1000000};
     for (int ms = 0; ms < WAIT_MS && is_on_its_way(); ms++) nanosleep(&a_little, NULL);
-    /* Where the reading thread is the one that crashed, or the log's is stuck, the rest of the pipe is shown without
-     * the log, with a space for each character that could do more than be read. */
+    /* The rest of the pipe, where the reading thread is the one that crashed, or the log's is stuck. It is shown
+     * without the log, with a space for each character that could do more than be read. */
     char bytes[512];
     int n = 0, fd = atomic_load(&own.read_end), console = atomic_load(&own.console_fd);
     while (fd >= 0 && ioctl(fd, FIONREAD, &n) == 0 && n > 0) {
