@@ -219,35 +219,29 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static void write_value(struct buf *out, const json_t *value, bool sorted);
-
-static void write_members(struct buf *out, const json_t *object, bool sorted)
-{
-    size_t n = 0;
-    const char *name, **names = mem_alloc((json_object_size(object) + 1) * sizeof *names);
-    json_t *value;
-    json_object_foreach((json_t *)object, name, value) names[n++] = name;
-    if (sorted) qsort(names, n, sizeof *names, compare_names);
-    buf_puts(out, "{");
-    for (size_t i = 0; i < n; i++) {
-        if (i > 0) buf_puts(out, ",");
-        utf8_put_json_string(out, names[i], strlen(names[i]));
-        buf_puts(out, ":");
-        write_value(out, json_object_get(object, names[i]), sorted);
-    }
-    buf_puts(out, "}");
-    free(names);
-}
-
 static void write_value(struct buf *out, const json_t *value, bool sorted)
 {
-    const char *wide = json_text_wide(value);
+    const char *wide = json_text_wide(value), *name, **names;
+    json_t *member;
+    size_t n = 0;
     switch (value == NULL ? JSON_NULL : json_typeof(value)) {
     case JSON_OBJECT:
-        if (wide != NULL)
+        if (wide != NULL) {
             buf_puts(out, wide);
-        else
-            write_members(out, value, sorted);
+            return;
+        }
+        names = mem_alloc((json_object_size(value) + 1) * sizeof *names);
+        json_object_foreach((json_t *)value, name, member) names[n++] = name;
+        if (sorted) qsort(names, n, sizeof *names, compare_names);
+        buf_puts(out, "{");
+        for (size_t i = 0; i < n; i++) {
+            if (i > 0) buf_puts(out, ",");
+            utf8_put_json_string(out, names[i], strlen(names[i]));
+            buf_puts(out, ":");
+            write_value(out, json_object_get(value, names[i]), sorted);
+        }
+        buf_puts(out, "}");
+        free(names);
         return;
     case JSON_ARRAY:
         buf_puts(out, "[");

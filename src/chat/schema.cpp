@@ -41,25 +41,20 @@ void replace_all(std::string &text, const std::string &from, const std::string &
 /* No half of a surrogate pair, which no character is. */
 #define WHOLE "([0-9a-cA-CefEF] " HEX "{3} | [dD] [0-7] " HEX "{2})"
 
-/* In keys that are no property's, what follows where they differ may be anything but a quote. */
-static void mend_keys(std::string &grammar)
-{
-    static const std::string begin = " ::= [\"] ( ", loose = " | [^\"", strict = " | [^\"\\\\\\x00-\\x1F";
-    std::string result;
-    size_t done = 0;
-    for (size_t at = 0; (at = grammar.find(begin, done)) != std::string::npos;) {
-        size_t end = std::min(grammar.find('\n', at), grammar.size());
-        std::string line = grammar.substr(at, end - at);
-        replace_all(line, loose, strict);
-        result.append(grammar, done, at - done).append(line);
-        done = end;
-    }
-    if (done > 0) grammar = result.append(grammar, done, std::string::npos);
-}
-
 void mend_grammar(std::string &grammar)
 {
-    mend_keys(grammar);
+    /* In keys that are no property's, what follows where they differ may be anything but a quote. */
+    static const std::string key = " ::= [\"] ( ", loose_key = " | [^\"", strict_key = " | [^\"\\\\\\x00-\\x1F";
+    std::string result;
+    size_t done = 0;
+    for (size_t at = 0; (at = grammar.find(key, done)) != std::string::npos;) {
+        size_t stop = std::min(grammar.find('\n', at), grammar.size());
+        std::string line = grammar.substr(at, stop - at);
+        replace_all(line, loose_key, strict_key);
+        result.append(grammar, done, at - done).append(line);
+        done = stop;
+    }
+    if (done > 0) grammar = result.append(grammar, done, std::string::npos);
     /* Strings whose patterns are numbers' have no quotes. Each is a rule of its own, which is a line. */
     static const std::string begin = "\"\\\"\" (\"" NUMBER_MARK "\" ", end = ") \"\\\"\"";
     for (size_t at = 0; (at = grammar.find(begin, at)) != std::string::npos;) {

@@ -22,25 +22,6 @@ static void start_line(const struct dump *d, int indent)
     buf_printf(d->out, "%s%*s", d->margin, indent, "");
 }
 
-/* Writes the headings of the sections that `key` is in and `before` is not, and returns the rest of the name: for
- * "tiers.disk.path" after "tiers.ram.quota_mb" it writes "disk:". */
-static const char *put_headings(const struct dump *d, const char *key, const char *before, int *indent)
-{
-    *indent = d->indent;
-    bool open = true;
-    for (const char *dot; (dot = strchr(key, '.')) != NULL; key = dot + 1, *indent += 2) {
-        size_t len = (size_t)(dot - key) + 1;
-        open = open && !strncmp(key, before, len);
-        if (open) {
-            before += len;
-            continue;
-        }
-        start_line(d, *indent);
-        buf_printf(d->out, "%.*s:\n", (int)len - 1, key);
-    }
-    return key;
-}
-
 /* A derived value is written as a comment unless it was set: read back as a set value, it would no longer depend on
  * other keys. */
 static void put_rows(const struct dump *d, const char *prefix, const void *owner, const struct config_note *notes)
@@ -49,9 +30,21 @@ static void put_rows(const struct dump *d, const char *prefix, const void *owner
     for (size_t i = 0; i < config_n_rows; i++) {
         const struct config_row *row = &config_rows[i];
         if (strncmp(row->path, prefix, strlen(prefix))) continue;
-        const char *key = row->path + strlen(prefix);
-        int indent;
-        const char *name = put_headings(d, key, before, &indent);
+        const char *key = row->path + strlen(prefix), *name = key;
+        /* The headings of the sections that it is in and the key before it is not: for "tiers.disk.path" after
+         * "tiers.ram.quota_mb", "disk:". */
+        int indent = d->indent;
+        bool open = true;
+        for (const char *dot; (dot = strchr(name, '.')) != NULL; name = dot + 1, indent += 2) {
+            size_t len = (size_t)(dot - name) + 1;
+            open = open && !strncmp(name, before, len);
+            if (open) {
+                before += len;
+                continue;
+            }
+            start_line(d, indent);
+            buf_printf(d->out, "%.*s:\n", (int)len - 1, name);
+        }
         if (d->with_comments) {
             start_line(d, indent);
             buf_printf(d->out, "# %s\n", row->meaning);

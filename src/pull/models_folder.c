@@ -177,15 +177,10 @@ static int read_manifest(int folder, const char *file, const char *name, struct 
     return HEARTH_IO;
 }
 
-int pull_place_read(const struct pull_place *place, const char *name, struct pull_model *model, hearth_error *error)
+int pull_place_read(const struct pull_place *place, const char *name, bool prepared, struct pull_model *model,
+                    hearth_error *error)
 {
-    return read_manifest(place->fd, PULL_MANIFEST, name, model, error);
-}
-
-int pull_place_read_prepared(const struct pull_place *place, const char *name, struct pull_model *model,
-                             hearth_error *error)
-{
-    return read_manifest(place->fd, PREPARED_MANIFEST, name, model, error);
+    return read_manifest(place->fd, prepared ? PREPARED_MANIFEST : PULL_MANIFEST, name, model, error);
 }
 
 int pull_place_unlist(const struct pull_place *place, hearth_error *error)
@@ -409,13 +404,13 @@ int pull_place_remove(struct pull_place *place, const char *name, hearth_error *
 {
     struct pull_model model;
     hearth_error none;
-    int rc = pull_place_read(place, name, &model, error);
+    int rc = pull_place_read(place, name, false, &model, error);
     if (rc == HEARTH_OK) {
         /* Before its files go, so that no half of a model is ever served. The manifest is then one that was prepared.
          */
         if (renameat(place->fd, PULL_MANIFEST, place->fd, PREPARED_MANIFEST) != 0 || fsync(place->fd) != 0)
             rc = error_set(error, HEARTH_IO, "cannot remove %s/" PULL_MANIFEST ": %s", place->path, strerror(errno));
-    } else if (rc == HEARTH_NOT_FOUND && pull_place_read_prepared(place, name, &model, &none) == HEARTH_OK) {
+    } else if (rc == HEARTH_NOT_FOUND && pull_place_read(place, name, true, &model, &none) == HEARTH_OK) {
         rc = HEARTH_OK; /* its pull or its removal was interrupted */
     }
     for (size_t i = 0; i < model.n_files && rc == HEARTH_OK; i++)

@@ -195,8 +195,8 @@ static bool is_same_source(const struct pull *p)
 static int read_former(struct pull *p, hearth_error *error)
 {
     hearth_error none;
-    int rc = pull_place_read(&p->place, p->name, &p->former, error);
-    if (rc == HEARTH_NOT_FOUND && pull_place_read_prepared(&p->place, p->name, &p->former, &none) == HEARTH_OK) {
+    int rc = pull_place_read(&p->place, p->name, false, &p->former, error);
+    if (rc == HEARTH_NOT_FOUND && pull_place_read(&p->place, p->name, true, &p->former, &none) == HEARTH_OK) {
         /* The manifest of a pull that was interrupted as it gave the files their names. */
         p->interrupted = is_same_source(p);
         if (!p->interrupted) pull_model_release(&p->former);
@@ -250,25 +250,6 @@ static int get_file(struct pull *p, size_t i, hearth_error *error)
     return rc;
 }
 
-/* The former files stay until all of the new ones are whole: a process that serves the model meanwhile has one or the
- * other. Without a manifest in between, an interruption leaves no mixture that would count as a model; the next pull
- * goes by the one that is prepared. */
-static int put_in_place(struct pull *p, hearth_error *error)
-{
-    int rc = pull_place_prepare(&p->place, &p->model, error);
-    if (rc == HEARTH_OK && p->model.changed) rc = pull_place_unlist(&p->place, error);
-    for (size_t i = 0; i < p->n_files && rc == HEARTH_OK; i++)
-        if (p->files[i].is_here) rc = pull_name_file(&p->files[i], &p->place, error);
-    if (rc == HEARTH_OK) rc = pull_place_list(&p->place, error);
-    for (size_t i = 0; i < p->former.n_files && rc == HEARTH_OK; i++) {
-        const char *name = p->former.files[i].name;
-        bool is_kept = false;
-        for (size_t k = 0; k < p->model.n_files; k++) is_kept = is_kept || strcmp(p->model.files[k].name, name) == 0;
-        if (!is_kept) unlinkat(p->place.fd, name, 0);
-    }
-    return rc;
-}
-
 static int get_files(struct pull *p, hearth_error *error)
 {
     int rc = HEARTH_OK;
@@ -287,7 +268,21 @@ static int get_files(struct pull *p, hearth_error *error)
     p->model.changed = p->interrupted;
     for (size_t i = 0; i < p->n_files && rc == HEARTH_OK; i++) rc = get_file(p, i, error);
     p->model.pulled_ms = p->model.changed ? clock_unix_ms() : p->former.pulled_ms;
-    return rc == HEARTH_OK ? put_in_place(p, error) : rc;
+    /* The former files stay until all of the new ones are whole: a process that serves the model meanwhile has one or
+     * the other. Without a manifest in between, an interruption leaves no mixture that would count as a model; the next
+     * pull goes by the one that is prepared. */
+    if (rc == HEARTH_OK) rc = pull_place_prepare(&p->place, &p->model, error);
+    if (rc == HEARTH_OK && p->model.changed) rc = pull_place_unlist(&p->place, error);
+    for (size_t i = 0; i < p->n_files && rc == HEARTH_OK; i++)
+        if (p->files[i].is_here) rc = pull_name_file(&p->files[i], &p->place, error);
+    if (rc == HEARTH_OK) rc = pull_place_list(&p->place, error);
+    for (size_t i = 0; i < p->former.n_files && rc == HEARTH_OK; i++) {
+        const char *name = p->former.files[i].name;
+        bool is_kept = false;
+        for (size_t k = 0; k < p->model.n_files; k++) is_kept = is_kept || strcmp(p->model.files[k].name, name) == 0;
+        if (!is_kept) unlinkat(p->place.fd, name, 0);
+    }
+    return rc;
 }
 
 /* ---- All of it ---- */

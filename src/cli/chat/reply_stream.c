@@ -9,31 +9,26 @@
 
 /* ---- Events ---- */
 
-struct sse_listener {
-    sse_event_fn each;
-    void *ud;
-};
-
 static int refuse_size(const char *what, hearth_error *error)
 {
     return error_set(error, HEARTH_TOO_LONG, "the server sent %s of more than %u MiB: it is no reply of a chat", what,
                      SSE_MOST >> 20);
 }
 
-static void end_event(struct sse *sse, const struct sse_listener *to)
+static void end_event(struct sse *sse, sse_event_fn each, void *ud)
 {
-    if (sse->has_data) to->each(to->ud, buf_text(&sse->data), sse->data.len);
+    if (sse->has_data) each(ud, buf_text(&sse->data), sse->data.len);
     buf_clear(&sse->data);
     sse->has_data = false;
 }
 
 /* A line without its end. */
-static int take_sse_line(struct sse *sse, const struct sse_listener *to, hearth_error *error)
+static int take_sse_line(struct sse *sse, sse_event_fn each, void *ud, hearth_error *error)
 {
     const char *line = buf_text(&sse->line);
     size_t len = sse->line.len;
     if (len > 0 && line[len - 1] == '\r') len--;
-    if (len == 0) return end_event(sse, to), HEARTH_OK;
+    if (len == 0) return end_event(sse, each, ud), HEARTH_OK;
     if (len < 5 || memcmp(line, "data:", 5) != 0) return HEARTH_OK; /* another field, or a comment */
     const char *value = line + 5 + (len > 5 && line[5] == ' ');
     const size_t value_len = (size_t)(line + len - value);
@@ -46,7 +41,6 @@ static int take_sse_line(struct sse *sse, const struct sse_listener *to, hearth_
 
 int sse_add(struct sse *sse, const struct buf *bytes, sse_event_fn each, void *ud, hearth_error *error)
 {
-    const struct sse_listener to = {each, ud};
     int status = HEARTH_OK;
     for (size_t at = 0; at < bytes->len && status == HEARTH_OK;) {
         const char *newline = memchr(bytes->v + at, '\n', bytes->len - at);
@@ -55,7 +49,7 @@ int sse_add(struct sse *sse, const struct buf *bytes, sse_event_fn each, void *u
         buf_append(&sse->line, bytes->v + at, piece);
         at += piece + (newline != NULL);
         if (newline == NULL) break;
-        status = take_sse_line(sse, &to, error);
+        status = take_sse_line(sse, each, ud, error);
         buf_clear(&sse->line);
     }
     return status;
@@ -64,10 +58,9 @@ int sse_add(struct sse *sse, const struct buf *bytes, sse_event_fn each, void *u
 void sse_end(struct sse *sse, sse_event_fn each, void *ud)
 {
     hearth_error ignored;
-    const struct sse_listener to = {each, ud};
-    if (sse->line.len > 0) take_sse_line(sse, &to, &ignored);
+    if (sse->line.len > 0) take_sse_line(sse, each, ud, &ignored);
     buf_clear(&sse->line);
-    end_event(sse, &to);
+    end_event(sse, each, ud);
 }
 
 void sse_release(struct sse *sse)
