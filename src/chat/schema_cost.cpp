@@ -17,8 +17,7 @@ namespace chat
 /* Of one schema, before the work that is the same for all of them. */
 static const size_t max_nanoseconds = 450000000, max_memory = (size_t)40 << 20;
 
-static const size_t price_of_value = 250, price_of_member = 6, price_of_part = 13000, price_of_text = 4,
-                    price_of_name = 60, price_of_rule = 6000, price_of_copied_rule = 150, price_of_copied_name = 52,
+static const size_t price_of_part = 13000, price_of_rule = 6000, price_of_copied_rule = 150, price_of_copied_name = 52,
                     price_of_same_name = 1100, price_of_argument = 60000, price_of_pair = 500, price_of_item = 25,
                     price_of_way = 1000;
 
@@ -70,30 +69,10 @@ void schema_budget::items(size_t n)
     hold(n * bytes_of_item);
 }
 
-void schema_budget::values(size_t n)
-{
-    spend(n, price_of_value);
-}
-
 void schema_budget::parts(size_t n)
 {
     spend(n, price_of_part);
     hold(n * 500);
-}
-
-void schema_budget::search(size_t members)
-{
-    spend(members, price_of_member);
-}
-
-void schema_budget::text(size_t bytes)
-{
-    spend(bytes, price_of_text);
-}
-
-void schema_budget::names(size_t bytes)
-{
-    spend(bytes, price_of_name);
 }
 
 /* Rules of the same name are given numbers by trying one after the other. */

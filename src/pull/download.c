@@ -84,17 +84,12 @@ static struct pull_binding binding_of(const struct pull_file *file)
     return (struct pull_binding){file->size, file->has_sha ? file->sha : NULL, file->etag};
 }
 
-static int64_t now_ns(void)
-{
-    return clock_now(clock_monotonic());
-}
-
 /* ---- Reports ---- */
 
 /* HEARTH_CANCELLED where the pull is not to go on. */
 static int report(struct download *d, int64_t done, bool checking, hearth_error *error)
 {
-    int64_t now = now_ns();
+    int64_t now = clock_now(clock_monotonic());
     struct meter *meter = &d->meter;
     double seconds = clock_to_ms(now - meter->measured) / 1e3;
     bool begins = meter->measured == 0 || done < meter->done;
@@ -321,7 +316,8 @@ static int note_failure(struct task *task, const hearth_error *error)
     task->failures = task->fresh >= FRESH_ENOUGH ? 1 : task->failures + 1;
     task->fresh = 0;
     if (task->failures > d->how->web.retries) return (int)error->code;
-    task->not_before = now_ns() + clock_from_ms((int64_t)(pull_request_pause(&task->request, task->failures) * 1e3));
+    task->not_before = clock_now(clock_monotonic()) +
+                       clock_from_ms((int64_t)(pull_request_pause(&task->request, task->failures) * 1e3));
     if (d->in_ranges) return HEARTH_OK;
     task->at = d->done = 0;
     return ftruncate(d->fd, 0) == 0 ? HEARTH_OK : (int)error->code;
@@ -376,7 +372,8 @@ static int run_tasks(struct download *d, hearth_error *error)
             struct task *task = &d->tasks[i];
             if (!task->wanted && d->in_ranges) assign(task);
             any = any || task->wanted;
-            if (task->wanted && !task->running && task->not_before <= now_ns()) rc = start(task, error);
+            if (task->wanted && !task->running && task->not_before <= clock_now(clock_monotonic()))
+                rc = start(task, error);
         }
         if (rc != HEARTH_OK || !any) break;
         curl_multi_perform(d->multi, &running);

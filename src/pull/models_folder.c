@@ -443,16 +443,11 @@ static int fail_preset(const char *what, const char *folder, const char *name, h
     return error_set(error, code, "cannot %s %s/%s" ENDING ": %s", what, folder, name, strerror(errno));
 }
 
-static int open_folder(const char *folder)
-{
-    return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-}
-
 int pull_preset_write(const char *folder, const char *name, const char *json, hearth_error *error)
 {
     if (pull_check_model_name(name, error) != HEARTH_OK) return (int)error->code;
     char *file = mem_format("%s" ENDING, name), *part = mem_format("%s.%ld.part", file, (long)getpid());
-    int fd = pull_make_folders(folder, 0755) == 0 ? open_folder(folder) : -1;
+    int fd = pull_make_folders(folder, 0755) == 0 ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     bool good = fd >= 0 && write_text(fd, part, json) && renameat(fd, part, fd, file) == 0 && fsync(fd) == 0;
     int rc = good ? HEARTH_OK : fail_preset("write", folder, name, error);
     if (!good && fd >= 0) unlinkat(fd, part, 0);
@@ -467,7 +462,7 @@ char *pull_preset_read(const char *folder, const char *name, hearth_error *error
     if (pull_check_model_name(name, error) != HEARTH_OK) return NULL;
     char *file = mem_format("%s" ENDING, name);
     struct buf text = {0};
-    int fd = open_folder(folder);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool good = fd >= 0 && read_text(fd, file, &text);
     if (!good) fail_preset("read", folder, name, error);
     if (fd >= 0) close(fd);
@@ -495,7 +490,8 @@ static int is_preset(const struct dirent *entry)
 int pull_presets_list(const char *folder, const struct pull_preset_visitor *visitor, hearth_error *error)
 {
     struct dirent **entries;
-    int fd = open_folder(folder), n = fd < 0 ? -1 : scandir(folder, &entries, is_preset, alphasort), fault = errno;
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+        n = fd < 0 ? -1 : scandir(folder, &entries, is_preset, alphasort), fault = errno;
     if (n < 0 && fd >= 0) close(fd);
     if (n < 0 && fault == ENOENT) return HEARTH_OK;
     if (n < 0) return error_set(error, HEARTH_IO, "cannot read %s: %s", folder, strerror(fault));
