@@ -58,20 +58,6 @@ static common_chat_msg message_of(const char *role, const std::string &text)
 
 /* ---- Calls and results ---- */
 
-/* Takes the result of a call from those that follow its message: the one with its id, else the first. */
-static bool take_result(std::vector<common_chat_msg> &results, const common_chat_tool_call &call,
-                        common_chat_msg &result)
-{
-    auto found = std::find_if(results.begin(), results.end(), [&](const common_chat_msg &one) {
-        return !call.id.empty() && one.tool_call_id == call.id;
-    });
-    if (found == results.end()) found = results.begin();
-    if (found == results.end()) return false;
-    result = std::move(*found);
-    results.erase(found);
-    return true;
-}
-
 static void put_result(const turn_rules &rules, std::vector<common_chat_msg> &turns, const common_chat_msg &result)
 {
     turns.push_back(result);
@@ -103,12 +89,19 @@ static void put_calls(const turn_rules &rules, std::vector<common_chat_msg> &tur
         set_text(calls, "");
     }
     if (!rules.calls_apart) return turns.push_back(calls);
-    /* Each call is a message of its own, and its result follows it. */
-    common_chat_msg one = calls, result;
+    /* Each call is a message of its own, and its result follows it: the one with its id, else the first. */
+    common_chat_msg one = calls;
     for (const auto &call : calls.tool_calls) {
         one.tool_calls = {call};
         turns.push_back(one);
-        if (take_result(results, call, result)) turns.push_back(result);
+        auto found = std::find_if(results.begin(), results.end(), [&](const common_chat_msg &result) {
+            return !call.id.empty() && result.tool_call_id == call.id;
+        });
+        if (found == results.end()) found = results.begin();
+        if (found != results.end()) {
+            turns.push_back(std::move(*found));
+            results.erase(found);
+        }
         set_text(one, "");
         one.reasoning_content.clear();
     }

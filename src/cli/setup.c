@@ -260,31 +260,26 @@ char *environment_variable(const char *key)
     return name;
 }
 
-static int set_of_model(hearth_config *config, const char *variable, const char *key, const char *value,
-                        hearth_error *error)
-{
-    const char *model = hearth_config_model(config, 0);
-    if (model == NULL) return HEARTH_OK;
-    if (hearth_config_model(config, 1) != NULL)
-        return error_at(error, HEARTH_INVALID, variable,
-                        "%s: for one model, and there are several: write it into the configuration", variable);
-    char *full = mem_format("models.%s.%s", model, key + strlen(OF_MODELS));
-    int rc = hearth_config_set(config, full, value, error);
-    free(full);
-    return rc;
-}
-
 static int apply_keys(hearth_config *config, bool of_models, hearth_error *error)
 {
     const char *key;
     int rc = HEARTH_OK;
     for (size_t i = 0; rc == HEARTH_OK && (key = hearth_config_key(i)) != NULL; i++) {
         if (is_of_models(key) != of_models) continue;
+        const char *model = hearth_config_model(config, 0);
         char *variable = environment_variable(key);
         const char *value = variable == NULL ? NULL : getenv(variable);
-        if (value != NULL && value[0] != '\0')
-            rc = of_models ? set_of_model(config, variable, key, value, error)
-                           : hearth_config_set(config, key, value, error);
+        const bool is_set = value != NULL && value[0] != '\0';
+        if (is_set && !of_models) {
+            rc = hearth_config_set(config, key, value, error);
+        } else if (is_set && model != NULL && hearth_config_model(config, 1) != NULL) {
+            rc = error_at(error, HEARTH_INVALID, variable,
+                          "%s: for one model, and there are several: write it into the configuration", variable);
+        } else if (is_set && model != NULL) {
+            char *full = mem_format("models.%s.%s", model, key + strlen(OF_MODELS));
+            rc = hearth_config_set(config, full, value, error);
+            free(full);
+        }
         if (rc != HEARTH_OK && strncmp(error->message, PREFIX, strlen(PREFIX)) != 0)
             error_prefix(error, "%s: ", variable);
         free(variable);

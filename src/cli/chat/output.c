@@ -84,18 +84,6 @@ static void put_style(const struct markdown *state, struct buf *out)
     if (state->is_code) buf_puts(out, CODE);
 }
 
-/* Two asterisks at `text`: bold begins before a letter and ends after one. How many bytes are done; 0: undecided. */
-static size_t take_asterisks(struct markdown *state, const char *text, size_t len, struct buf *out)
-{
-    if (len == 1) return 0;
-    if (text[1] != '*') return buf_puts(out, "*"), 1;
-    if (!state->is_bold && len == 2) return 0;
-    if (!state->is_bold && strchr(" \t\n*", text[2]) != NULL) return buf_puts(out, "**"), 2;
-    state->is_bold = !state->is_bold;
-    put_style(state, out);
-    return 2;
-}
-
 /* One mark, or the text before the next; how many bytes are done. 0: it is not decided. */
 static size_t take_inline(struct markdown *state, const char *text, size_t len, struct buf *out)
 {
@@ -105,7 +93,15 @@ static size_t take_inline(struct markdown *state, const char *text, size_t len, 
         markdown_put_plain(text, plain < len ? plain : len, out);
         return plain < len ? plain : len;
     }
-    if (*text == '*') return take_asterisks(state, text, len, out);
+    if (*text == '*') { /* of two, bold begins before a letter and ends after one */
+        if (len == 1) return 0;
+        if (text[1] != '*') return buf_puts(out, "*"), 1;
+        if (!state->is_bold && len == 2) return 0;
+        if (!state->is_bold && strchr(" \t\n*", text[2]) != NULL) return buf_puts(out, "**"), 2;
+        state->is_bold = !state->is_bold;
+        put_style(state, out);
+        return 2;
+    }
     if (*text == '\n') {
         const bool styled = state->is_bold || state->is_code || state->is_heading;
         state->in_line = state->is_bold = state->is_code = state->is_heading = false;
