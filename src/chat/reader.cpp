@@ -109,52 +109,47 @@ std::string parsed_reply::rest(const reply_format &format, const std::string &te
 /* Scans JSON text, complete or not, and finds whether it ends within a string, and where its value ends. */
 class json_end
 {
+    bool quoted = false, escaped = false, bare = false, ended = false;
+    int depth = 0; /* open brackets */
+    size_t at = 0, start = 0;
+
+    /* Whether the value goes on with that byte. A number or a word ends before the first byte that none has. */
+    bool takes(char c)
+    {
+        if (bare && std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '-' && c != '+') ended = true;
+        if (ended) return false;
+        if (quoted) {
+            quoted = c != '"' || escaped;
+            escaped = c == '\\' && !escaped;
+            ended = !quoted && depth == 0;
+        } else if (c == '"') {
+            quoted = true;
+            start = at;
+        } else if (c == '{' || c == '[') {
+            depth++;
+        } else if (c == '}' || c == ']') {
+            ended = --depth == 0;
+        } else {
+            bare = depth == 0 && std::isspace(static_cast<unsigned char>(c)) == 0;
+        }
+        at++;
+        return true;
+    }
+
   public:
     explicit json_end(const std::string &text = "") { feed(text); }
 
     /* Scans on; returns how many bytes of `more` belong to the value. */
-    size_t feed(const std::string &more);
+    size_t feed(const std::string &more)
+    {
+        size_t n = 0;
+        while (n < more.size() && takes(more[n])) n++;
+        return n;
+    }
 
     bool in_string() const { return quoted; }
     size_t string_start() const { return start; } /* of the open string */
-
-  private:
-    bool takes(char c);
-
-    bool quoted = false, escaped = false, bare = false, ended = false;
-    int depth = 0; /* open brackets */
-    size_t at = 0, start = 0;
 };
-
-/* Whether the value goes on with that byte. A number or a word ends before the first byte that none has. */
-bool json_end::takes(char c)
-{
-    if (bare && std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '-' && c != '+') ended = true;
-    if (ended) return false;
-    if (quoted) {
-        quoted = c != '"' || escaped;
-        escaped = c == '\\' && !escaped;
-        ended = !quoted && depth == 0;
-    } else if (c == '"') {
-        quoted = true;
-        start = at;
-    } else if (c == '{' || c == '[') {
-        depth++;
-    } else if (c == '}' || c == ']') {
-        ended = --depth == 0;
-    } else {
-        bare = depth == 0 && std::isspace(static_cast<unsigned char>(c)) == 0;
-    }
-    at++;
-    return true;
-}
-
-size_t json_end::feed(const std::string &more)
-{
-    size_t n = 0;
-    while (n < more.size() && takes(more[n])) n++;
-    return n;
-}
 
 /* ---- The reader ---- */
 

@@ -146,71 +146,63 @@ namespace
 /* Where references within a schema lead to. Borrows the schema. */
 class references
 {
-  public:
-    references(const common_json &root, schema_budget &budget);
-
-    void make_plain(common_json &schema, const std::string &base) const;
-
-  private:
-    void collect(const common_json &schema, const std::string &pointer, const std::string &base);
-    bool resolve(const std::string &reference, const std::string &base, std::string &pointer) const;
-
     const common_json &root;
     schema_budget &budget;
     std::map<std::string, std::string> resources; /* the pointer of a schema, by its URI */
     std::map<std::string, std::string> anchors;   /* the pointer of a schema, by URI and "#" and name */
+
+    void collect(const common_json &schema, const std::string &pointer, const std::string &base)
+    {
+        std::string here = base, id = without_fragment(text_at(schema, "$id"));
+        if (pointer.size() > max_pointer) return;
+        budget.text(pointer.size() + base.size());
+        if (!id.empty()) {
+            here = joined_uri(base, id);
+            budget.hold(here.size() + pointer.size());
+            resources.emplace(here, pointer);
+        }
+        for (const char *key : {"$anchor", "$dynamicAnchor"})
+            if (!text_at(schema, key).empty()) anchors.emplace(here + "#" + text_at(schema, key), pointer);
+        each_subschema(
+            schema, [&](const std::string &step, const common_json &within) { collect(within, pointer + step, here); });
+    }
+
+    /* `base`: the URI that $id sets nearest above. */
+    bool resolve(const std::string &reference, const std::string &base, std::string &pointer) const
+    {
+        std::string uri = joined_uri(base, without_fragment(reference));
+        size_t hash = reference.find('#');
+        std::string fragment = hash == std::string::npos ? "" : without_percent(reference.substr(hash + 1));
+        auto resource = resources.find(uri);
+        if (!fragment.empty() && fragment[0] != '/') {
+            auto anchor = anchors.find(uri + "#" + fragment);
+            if (anchor == anchors.end()) return false;
+            pointer = anchor->second;
+            return true;
+        }
+        if (resource == resources.end()) return false;
+        pointer = resource->second + fragment;
+        return pointer.size() <= max_pointer && value_at(root, pointer, budget) != nullptr;
+    }
+
+  public:
+    references(const common_json &of, schema_budget &spent) : root(of), budget(spent)
+    {
+        collect(root, "", "");
+        resources.emplace("", "");
+    }
+
+    /* In place: of a copy of the root. */
+    void make_plain(common_json &schema, const std::string &base) const
+    {
+        std::string target, reference = text_at(schema, "$ref"), id = without_fragment(text_at(schema, "$id"));
+        std::string here = id.empty() ? base : joined_uri(base, id);
+        each_subschema(schema, [&](const std::string &, const common_json &within) {
+            make_plain(const_cast<common_json &>(within), here); /* `schema` is not const */
+        });
+        if (!reference.empty() && resolve(reference, here, target)) schema["$ref"] = "#" + target;
+    }
 };
-
-void references::collect(const common_json &schema, const std::string &pointer, const std::string &base)
-{
-    std::string here = base, id = without_fragment(text_at(schema, "$id"));
-    if (pointer.size() > max_pointer) return;
-    budget.text(pointer.size() + base.size());
-    if (!id.empty()) {
-        here = joined_uri(base, id);
-        budget.hold(here.size() + pointer.size());
-        resources.emplace(here, pointer);
-    }
-    for (const char *key : {"$anchor", "$dynamicAnchor"})
-        if (!text_at(schema, key).empty()) anchors.emplace(here + "#" + text_at(schema, key), pointer);
-    each_subschema(schema,
-                   [&](const std::string &step, const common_json &within) { collect(within, pointer + step, here); });
-}
-
-references::references(const common_json &of, schema_budget &spent) : root(of), budget(spent)
-{
-    collect(root, "", "");
-    resources.emplace("", "");
-}
-
-/* `base`: the URI that $id sets nearest above. */
-bool references::resolve(const std::string &reference, const std::string &base, std::string &pointer) const
-{
-    std::string uri = joined_uri(base, without_fragment(reference));
-    size_t hash = reference.find('#');
-    std::string fragment = hash == std::string::npos ? "" : without_percent(reference.substr(hash + 1));
-    auto resource = resources.find(uri);
-    if (!fragment.empty() && fragment[0] != '/') {
-        auto anchor = anchors.find(uri + "#" + fragment);
-        if (anchor == anchors.end()) return false;
-        pointer = anchor->second;
-        return true;
-    }
-    if (resource == resources.end()) return false;
-    pointer = resource->second + fragment;
-    return pointer.size() <= max_pointer && value_at(root, pointer, budget) != nullptr;
-}
-
-/* In place: of a copy of the root. */
-void references::make_plain(common_json &schema, const std::string &base) const
-{
-    std::string target, reference = text_at(schema, "$ref"), id = without_fragment(text_at(schema, "$id"));
-    std::string here = id.empty() ? base : joined_uri(base, id);
-    each_subschema(schema, [&](const std::string &, const common_json &within) {
-        make_plain(const_cast<common_json &>(within), here); /* `schema` is not const */
-    });
-    if (!reference.empty() && resolve(reference, here, target)) schema["$ref"] = "#" + target;
-}
 
 } // namespace
 
