@@ -155,7 +155,6 @@ class conversion
     void walk_string(const common_json &schema, const std::string &name);
     void walk_integer(const common_json &schema, const std::string &name);
     void count_optional(const std::vector<std::string> &names, const std::string &name);
-    void count_excluded(const common_json &properties, const std::string &name);
     void count_repeated(const common_json &schema, const char *least, const char *most);
     size_t literal(const common_json &value);
 
@@ -244,17 +243,6 @@ void conversion::count_optional(const std::vector<std::string> &names, const std
     budget.spend(n * n, (n + 2) * (price_of_copied_name + bytes / n / 16) / 6);
 }
 
-/* Names of further properties are none of these: a group for each of their letters. */
-void conversion::count_excluded(const common_json &properties, const std::string &name)
-{
-    size_t letters = 0;
-    for (const auto &property : properties.items()) letters += property.k.size();
-    budget.spend(letters, 1500);
-    budget.items(letters * 12);
-    budget.rule(name + "-additional-k", letters * 45);
-    budget.rule(name + "-additional-kv", name.size() * 2 + 60);
-}
-
 void conversion::walk_object(const common_json &schema, const std::string &name)
 {
     const common_json none = common_json::object();
@@ -284,8 +272,14 @@ void conversion::walk_object(const common_json &schema, const std::string &name)
     bool more = schema.contains("additionalProperties") && schema.at("additionalProperties").is_object();
     if (more) walk_within(schema.at("additionalProperties"), joined(name, "additional-value"), "/additionalProperties");
     if (more || (schema.contains("additionalProperties") && schema.at("additionalProperties").get<bool>())) {
+        /* Names of further properties are none of these: a group for each of their letters. */
+        size_t letters = 0;
+        for (const auto &property : properties.items()) letters += property.k.size();
+        budget.spend(letters, 1500);
+        budget.items(letters * 12);
+        budget.rule(name + "-additional-k", letters * 45);
+        budget.rule(name + "-additional-kv", name.size() * 2 + 60);
         optional.emplace_back("*");
-        count_excluded(properties, name);
     }
     count_optional(optional, name);
     budget.rule(name, 2 * text + 40);

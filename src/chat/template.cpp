@@ -238,20 +238,6 @@ static void find_handler(chat_template &template_)
     }
 }
 
-/* How a template without a handler is structured. Where that cannot be found out, replies are plain text. */
-static void analyse(chat_template &template_)
-{
-    render_scope scope(0);
-    autoparser::autoparser &analysis = template_.analysis;
-    try {
-        analysis.analyze_template(*template_.compiled);
-    } catch (const std::exception &) {
-        analysis = autoparser::autoparser();
-        analysis.analysis_complete = true;
-    }
-    template_.supports_thinking = analysis.reasoning.mode != autoparser::reasoning_mode::NONE;
-}
-
 } // namespace chat
 
 chat_template::chat_template() : format_cache(std::make_unique<chat::format_cache>()) {}
@@ -275,7 +261,18 @@ struct chat_template *chat_template_open(const struct chat_template_params *para
         /* llama.cpp replaces some templates that it knows to be wrong. */
         result->compiled = chat::compile_template(common_chat_templates_source(templates.get()), bos, eos);
         chat::find_handler(*result);
-        if (!result->has_handler) chat::analyse(*result);
+        if (!result->has_handler) {
+            /* How it is structured. Where that cannot be found out, replies are plain text. */
+            chat::render_scope scope(0);
+            autoparser::autoparser &analysis = result->analysis;
+            try {
+                analysis.analyze_template(*result->compiled);
+            } catch (const std::exception &) {
+                analysis = autoparser::autoparser();
+                analysis.analysis_complete = true;
+            }
+            result->supports_thinking = analysis.reasoning.mode != autoparser::reasoning_mode::NONE;
+        }
         chat::find_turn_rules(*result);
     });
     return code == HEARTH_OK ? result.release() : nullptr;

@@ -334,26 +334,6 @@ void editor_resume(struct editor *editor)
     send_control(editor, PASTES_ON);
 }
 
-/* Outside el_gets(), too, the terminal shall echo nothing and give bytes as they come: libedit would set it otherwise.
- */
-static void set_up(struct editor *editor)
-{
-    EditLine *libedit = editor->libedit;
-    el_set(libedit, EL_CLIENTDATA, editor);
-    el_set(libedit, EL_SETTY, "-x", "-echo", "-icanon", "-iexten", NULL);
-    el_set(libedit, EL_EDITOR, "emacs");
-    el_set(libedit, EL_SIGNAL, 0);
-    el_set(libedit, EL_PROMPT, prompt);
-    el_set(libedit, EL_HIST, history, editor->history);
-    el_set(libedit, EL_GETCFN, read_character);
-    el_set(libedit, EL_ADDFN, "hearth-paste", "Insert pasted text", insert_paste);
-    el_set(libedit, EL_ADDFN, "hearth-newline", "Insert a line end", insert_newline);
-    el_set(libedit, EL_BIND, "\033[200~", "hearth-paste", NULL);
-    el_set(libedit, EL_BIND, "\033\n", "hearth-newline", NULL); /* Alt-Enter */
-    el_set(libedit, EL_BIND, "^R", "em-inc-search-prev", NULL);
-    el_source(libedit, NULL); /* the user's ~/.editrc */
-}
-
 struct editor *editor_open(FILE *screen, int signals, bool keeps_history)
 {
     struct editor *editor = mem_alloc(sizeof *editor);
@@ -376,7 +356,22 @@ struct editor *editor_open(FILE *screen, int signals, bool keeps_history)
     }
     editor->nowhere = fopen("/dev/null", "we");
     editor->libedit = el_init("hearth", stdin, screen, editor->nowhere != NULL ? editor->nowhere : stderr);
-    set_up(editor);
+    /* Outside el_gets(), too, the terminal shall echo nothing and give bytes as they come: libedit would set it
+     * otherwise. */
+    EditLine *libedit = editor->libedit;
+    el_set(libedit, EL_CLIENTDATA, editor);
+    el_set(libedit, EL_SETTY, "-x", "-echo", "-icanon", "-iexten", NULL);
+    el_set(libedit, EL_EDITOR, "emacs");
+    el_set(libedit, EL_SIGNAL, 0);
+    el_set(libedit, EL_PROMPT, prompt);
+    el_set(libedit, EL_HIST, history, editor->history);
+    el_set(libedit, EL_GETCFN, read_character);
+    el_set(libedit, EL_ADDFN, "hearth-paste", "Insert pasted text", insert_paste);
+    el_set(libedit, EL_ADDFN, "hearth-newline", "Insert a line end", insert_newline);
+    el_set(libedit, EL_BIND, "\033[200~", "hearth-paste", NULL);
+    el_set(libedit, EL_BIND, "\033\n", "hearth-newline", NULL); /* Alt-Enter */
+    el_set(libedit, EL_BIND, "^R", "em-inc-search-prev", NULL);
+    el_source(libedit, NULL); /* the user's ~/.editrc */
     send_control(editor, PASTES_ON);
     return editor;
 }
