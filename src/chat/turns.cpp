@@ -267,12 +267,13 @@ void tell_of_tools(const turn_rules &rules, std::vector<common_chat_msg> &messag
 static common_json arguments_of(const turn_rules &rules, const std::string &text)
 {
     if (text.find_first_not_of(" \t\r\n") == std::string::npos) return arguments_of(rules, "{}");
+    common_json parsed;
     try {
-        common_json parsed = parse_json(mark_wide_numbers(text), "arguments");
-        if (parsed.is_object()) return rules.argument_objects ? parsed : common_json(text);
+        parsed = parse_json(mark_wide_numbers(text), "arguments");
     } catch (const refusal &) {
-        /* no JSON: raw, too */
+        parsed = common_json(); /* no JSON: raw, too */
     }
+    if (parsed.is_object()) return rules.argument_objects ? parsed : common_json(text);
     if (!rules.wraps_raw) return common_json(text);
     common_json wrapped = common_json{{"arguments", text}};
     return rules.argument_objects ? wrapped : common_json(wrapped.dump());

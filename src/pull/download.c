@@ -103,9 +103,9 @@ static int report(struct download *d, int64_t done, bool checking, hearth_error 
     }
     bool is_end = done == d->file->size;
     int rc = pull_web_check(&d->how->web, error);
-    bool is_due = is_end || now - d->meter.reported >= clock_from_ms(REPORT_MS);
+    bool is_due = is_end || now - meter->reported >= clock_from_ms(REPORT_MS);
     if (rc != HEARTH_OK || d->how->report == NULL || !is_due) return rc;
-    d->meter.reported = now;
+    meter->reported = now;
     struct pull_progress progress = {.file = d->file->name,
                                      .index = d->how->index,
                                      .n_files = d->how->n_files,
@@ -113,7 +113,7 @@ static int report(struct download *d, int64_t done, bool checking, hearth_error 
                                      .checking = checking,
                                      .done = done,
                                      .total = d->file->size,
-                                     .rate = d->meter.rate};
+                                     .rate = meter->rate};
     d->how->report(d->how->ud, &progress);
     return HEARTH_OK;
 }
